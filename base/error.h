@@ -1,0 +1,19 @@
+// What the world did (a bad file, no memory, a lost device, a wrong flag) is a tq::Error: one sentence that says what
+// happened, with which numbers, and what to do. Only tools catch it. What we did wrong ourselves is base/ensure.h.
+#pragma once
+#include <fmt/format.h>
+#include <stdexcept>
+#include <utility>
+
+namespace tq {
+
+struct Error : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// Throws an Error whose text is `format` filled in with `args`.
+template <class... Args> [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
+    throw Error(fmt::format(format, std::forward<Args>(args)...));
+}
+
+} // namespace tq

@@ -1,0 +1,34 @@
+// SIGINT. The handler uses only what may be called from a signal handler.
+#include "base/interrupt.h"
+#include <atomic>
+#include <csignal>
+#include <string_view>
+#include <unistd.h>
+
+namespace tq {
+namespace {
+
+std::atomic<bool> flag = false, on_terminal = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void handle(int) {
+    if (!flag.exchange(true)) return;
+    constexpr std::string_view reset = "\x1b[0m\n";
+    if (on_terminal && ::write(STDERR_FILENO, reset.data(), reset.size()) < 0) ::_exit(1);
+    ::_exit(130);
+}
+
+} // namespace
+
+void catch_interrupts() {
+    on_terminal = ::isatty(STDERR_FILENO) == 1;
+    struct sigaction action = {};
+    action.sa_handler = handle; // and no SA_RESTART: a waiting read must return
+    sigemptyset(&action.sa_mask);
+    ::sigaction(SIGINT, &action, nullptr);
+}
+
+bool interrupted() { return flag; }
+void clear_interrupt() { flag = false; }
+
+} // namespace tq

@@ -1,0 +1,12 @@
+# The oldest compilers that are known to build this; an older one gets a sentence instead of pages of errors.
+set(oldest_GNU 12)
+set(oldest_Clang 16)
+set(oldest_AppleClang 15)
+set(oldest_MSVC 19.30)
+set(oldest ${oldest_${CMAKE_CXX_COMPILER_ID}})
+if(NOT oldest)
+  message(WARNING "${CMAKE_CXX_COMPILER_ID} (${CMAKE_CXX_COMPILER}) is not among the compilers that are tested: gcc, clang, MSVC.")
+elseif(CMAKE_CXX_COMPILER_VERSION VERSION_LESS oldest)
+  message(FATAL_ERROR "${CMAKE_CXX_COMPILER} is ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}; this needs gcc 12, clang 16, "
+    "AppleClang 15, MSVC 19.30 (Visual Studio 2022) or newer. Choose another with: cmake --fresh -DCMAKE_CXX_COMPILER=g++-12 ...")
+endif()

@@ -1,0 +1,65 @@
+# Every dependency: the system's own where there is one new enough, else a pinned release, downloaded and unpacked in the build
+# directory when it is configured. Nothing is vendored. -DTQ_SYSTEM_DEPENDENCIES=OFF takes the pinned release of each.
+include(FetchContent)
+option(TQ_SYSTEM_DEPENDENCIES "Use the system's own libraries and tools where they are new enough" ON)
+
+# tq_fetch(NAME VERSION URL SHA256): sets NAME_SOURCE_DIR, lower case. The release's own CMake files are not run.
+macro(tq_fetch name version url sha256)
+  message(STATUS "${name}: ${version}, fetched from ${url}")
+  FetchContent_Declare(${name} URL ${url} URL_HASH SHA256=${sha256} DOWNLOAD_EXTRACT_TIMESTAMP OFF SOURCE_SUBDIR not-run)
+  FetchContent_MakeAvailable(${name})
+endmacro()
+
+# tq_find_package(NAME MINIMUM): sets NAME_FOUND, from the system's CMake package of that name.
+macro(tq_find_package name minimum)
+  if(TQ_SYSTEM_DEPENDENCIES)
+    find_package(${name} ${minimum} CONFIG QUIET)
+  endif()
+  if(${name}_FOUND)
+    message(STATUS "${name}: ${${name}_VERSION}, the system's in ${${name}_DIR}")
+  endif()
+endmacro()
+
+# Headers of an imported target are system headers: their warnings are not ours.
+function(tq_headers target)
+  add_library(${target} INTERFACE IMPORTED)
+  target_include_directories(${target} INTERFACE ${ARGN})
+endfunction()
+
+find_package(Threads REQUIRED)
+
+tq_find_package(fmt 9)
+if(NOT fmt_FOUND)
+  tq_fetch(fmt 11.1.4 https://github.com/fmtlib/fmt/releases/download/11.1.4/fmt-11.1.4.zip
+    49b039601196e1a765e81c5c9a05a61ed3d33f23b3961323d7322e4fe213d3e6)
+  tq_headers(fmt::fmt-header-only ${fmt_SOURCE_DIR}/include)
+  target_compile_definitions(fmt::fmt-header-only INTERFACE FMT_HEADER_ONLY=1)
+  target_compile_options(fmt::fmt-header-only INTERFACE $<$<CXX_COMPILER_ID:MSVC>:/utf-8>)
+endif()
+
+tq_find_package(CLI11 2.1)
+if(NOT CLI11_FOUND)
+  tq_fetch(cli11 2.4.2 https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.4.2.tar.gz
+    f2d893a65c3b1324c50d4e682c0cdc021dd0477ae2c048544f39eed6654b699a)
+  tq_headers(CLI11::CLI11 ${cli11_SOURCE_DIR}/include)
+endif()
+
+tq_find_package(nlohmann_json 3.10)
+if(NOT nlohmann_json_FOUND)
+  tq_fetch(nlohmann_json 3.11.3 https://github.com/nlohmann/json/archive/refs/tags/v3.11.3.tar.gz
+    0d8ef5af7f9794e3263480193c491549b2ba6cc74bb018906202ada498a79406)
+  tq_headers(nlohmann_json::nlohmann_json ${nlohmann_json_SOURCE_DIR}/include)
+endif()
+
+if(BUILD_TESTING)
+  tq_find_package(doctest 2.4.6)
+  if(NOT doctest_FOUND)
+    tq_fetch(doctest 2.4.11 https://github.com/doctest/doctest/archive/refs/tags/v2.4.11.tar.gz
+      632ed2c05a7f53fa961381497bf8069093f0d6628c5f26286161fbd32a560186)
+    tq_headers(doctest::doctest ${doctest_SOURCE_DIR})
+  endif()
+endif()
+
+include(third_party/utf8proc.cmake)
+include(third_party/vulkan.cmake)
+include(third_party/glslang.cmake)

@@ -1,0 +1,45 @@
+// Everything known about a device, as plain data: what kernels are chosen by, and what `tq-run devices` prints.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace tq {
+
+enum class DeviceType { discrete, integrated, virtual_gpu, cpu, other };
+
+// "discrete", "integrated", "virtual", "cpu", "other".
+const char* name(DeviceType type);
+
+struct Capabilities {
+    std::string name;     // "NVIDIA H200"
+    std::string unusable; // why this device cannot be used; empty where it can
+    DeviceType type = DeviceType::other;
+    std::string driver_name; // "radv"
+    std::string driver_info; // "Mesa 23.1.2"
+    uint32_t api_version = 0, driver_version = 0, vendor_id = 0, device_id = 0;
+    std::array<uint8_t, 16> pipeline_cache_uuid{};
+
+    uint64_t memory_bytes = 0;        // the largest heap of the device's own memory
+    uint64_t memory_budget_bytes = 0; // how much of it this process may use now (VK_EXT_memory_budget, else memory_bytes)
+    uint64_t memory_used_bytes = 0;   // how much of it this process uses now (VK_EXT_memory_budget, else 0)
+    bool unified_memory = false;      // the host can write all of the device's memory directly
+    uint64_t allocation_bytes = 0;    // largest single buffer
+    uint64_t storage_range_bytes = 0; // largest View that a kernel can be given; at most 2 GiB, so that 32 bits index its bytes
+    uint32_t storage_alignment = 0;   // of a View's offset
+
+    uint32_t subgroup_size = 0, min_subgroup_size = 0, max_subgroup_size = 0;
+    bool subgroup_arithmetic = false, subgroup_shuffle = false;
+    uint32_t max_workgroup_invocations = 0;
+    std::array<uint32_t, 3> max_workgroup_size{}, max_workgroup_count{};
+    uint32_t shared_memory_bytes = 0, push_constant_bytes = 0, storage_buffers_per_stage = 0;
+    double timestamp_ns = 0;     // of one tick; 0 where the queue has no timestamps
+    uint64_t timestamp_mask = 0; // the bits of a timestamp that count
+
+    // Enabled wherever the device has them, so a kernel variant may be chosen by any of these.
+    bool float16 = false, int8 = false, int16 = false, int8_dot_product = false, storage_8bit = false, storage_16bit = false;
+    // The driver offers VK_KHR_cooperative_matrix. Not enabled: no kernel uses it.
+    bool cooperative_matrix = false;
+};
+
+} // namespace tq

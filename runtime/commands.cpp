@@ -1,0 +1,69 @@
+// Running what was recorded: two segments on their way at a time, so that the GPU never waits for the host, and a stop is near.
+#include "runtime/commands.h"
+#include <algorithm>
+
+namespace tq {
+namespace {
+
+// Segments on their way. Whatever is thrown, none is left running: its buffers may be freed next.
+struct InFlight {
+    VkDevice device;
+    const OwnedFence (&fences)[2];
+    size_t submitted = 0, waited = 0;
+
+    VkFence next_fence() const { return fences[submitted % 2]; }
+    void wait_one() { wait(device, fences[waited++ % 2]); }
+    ~InFlight() {
+        for (; waited < submitted; waited++) {
+            const VkFence fence = fences[waited % 2];
+            vkWaitForFences(device, 1, &fence, VK_TRUE, UINT64_MAX);
+            vkResetFences(device, 1, &fence);
+        }
+    }
+};
+
+} // namespace
+
+Commands::Commands(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Commands::~Commands() = default;
+Commands::Commands(Commands&&) noexcept = default;
+Commands& Commands::operator=(Commands&&) noexcept = default;
+
+size_t Commands::segments() const { return impl_->segments.size(); }
+
+bool Commands::run(const std::function<bool()>& keep_going) {
+    const size_t count = impl_->segments.size();
+    bool go_on = true;
+    InFlight flight{impl_->device.handle, impl_->fences};
+    while (flight.submitted < count) {
+        if (flight.submitted - flight.waited == 2) flight.wait_one();
+        if (flight.submitted > 0 && keep_going) go_on = keep_going();
+        if (!go_on) break;
+        submit(impl_->device.queue, impl_->segments[flight.submitted], flight.next_fence());
+        flight.submitted++;
+    }
+    while (flight.waited < flight.submitted) flight.wait_one();
+    if (go_on) impl_->add_up_stamps();
+    return go_on;
+}
+
+void Commands::Impl::add_up_stamps() {
+    const Capabilities& capabilities = device.capabilities;
+    std::vector<uint64_t> ticks(stamps.size() * 2);
+    for (size_t i = 0; i < queries.size(); i++) {
+        const size_t first = i * stamps_per_pool, count = std::min<size_t>(ticks.size() - first, stamps_per_pool);
+        check(vkGetQueryPoolResults(device.handle, queries[i], 0, uint32_t(count), count * 8, &ticks[first], 8,
+                                    VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT),
+              "reading timestamps");
+    }
+    for (size_t i = 0; i < stamps.size(); i++) {
+        ProfileRow& row = device.profile[stamps[i].kernel];
+        row.kernel = stamps[i].kernel;
+        row.calls++;
+        row.ns += double((ticks[2 * i + 1] - ticks[2 * i]) & capabilities.timestamp_mask) * capabilities.timestamp_ns;
+        row.bytes += stamps[i].work.bytes;
+        row.flops += stamps[i].work.flops;
+    }
+}
+
+} // namespace tq

@@ -1,0 +1,31 @@
+// What a recording consists of. Private to runtime/.
+#pragma once
+#include "runtime/device_impl.h"
+#include "runtime/recorder.h"
+
+namespace tq {
+
+constexpr uint32_t stamps_per_pool = 1024; // timestamps; even, for a kernel takes two
+
+// A dispatch that was timed by two timestamps.
+struct Stamp {
+    const char* kernel;
+    Work work;
+};
+
+struct Commands::Impl {
+    Device::Impl& device;
+    OwnedCommandPool pool;
+    std::vector<VkCommandBuffer> segments;
+    std::vector<OwnedDescriptorPool> descriptors;
+    std::vector<OwnedQueryPool> queries; // stamp i is timestamps 2 i and 2 i + 1, counted through all pools
+    std::vector<Stamp> stamps;
+    OwnedFence fences[2];
+
+    explicit Impl(Device::Impl& device)
+        : device(device),
+          pool(make_command_pool(device.handle, device.family)), fences{make_fence(device.handle), make_fence(device.handle)} {}
+    void add_up_stamps(); // of a complete run, into the device's profile
+};
+
+} // namespace tq

@@ -1,0 +1,44 @@
+// One Vulkan device: its memory, its pipelines and its one compute queue. Not for use by two threads at once.
+#pragma once
+#include "runtime/buffer.h"
+#include "runtime/capabilities.h"
+#include "runtime/profile.h"
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tq {
+
+// Every device, usable or not, in the loader's order. Throws Error that says what to install when there is none.
+std::vector<Capabilities> list_devices();
+
+class Device {
+  public:
+    // "": the best usable device (discrete, integrated, virtual, cpu; then the most memory). Digits: the index in list_devices().
+    // Else a part of its name in any case. Throws Error with a list of the devices when none matches, or the match is unusable.
+    explicit Device(std::string_view selector = {});
+    ~Device();
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+
+    const Capabilities& capabilities() const;
+
+    // A buffer of `bytes` > 0, not zeroed; `label` names it in errors and debuggers. Throws Error with the numbers when it is
+    // larger than capabilities().allocation_bytes or does not fit into memory.
+    Buffer allocate(std::string label, uint64_t bytes, Memory memory = Memory::device);
+    uint64_t allocated_bytes() const; // of the device's memory, by all living buffers
+
+    // While set, what is recorded is timed kernel by kernel (and slower: nothing overlaps). Set it before making a Recorder.
+    bool profile = false;
+    // What was timed since the last call. Empty where the device has no timestamps (capabilities().timestamp_ns == 0).
+    std::vector<ProfileRow> take_profile();
+
+    struct Impl;
+    Impl& impl() const { return *impl_; }
+
+  private:
+    std::unique_ptr<Impl> impl_;
+};
+
+} // namespace tq

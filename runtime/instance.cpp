@@ -1,0 +1,122 @@
+// Loader, instance and validation. With TQ_VALIDATE=1 the validation layer checks every call and, by synchronization validation,
+// every barrier that the recorder leaves out; its first warning ends the process, so that a test cannot pass over it.
+#include "runtime/instance.h"
+#include "base/error.h"
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+
+namespace tq {
+namespace {
+
+constexpr const char* validation_layer = "VK_LAYER_KHRONOS_validation";
+constexpr const char* how_to_install =
+    "install the Vulkan loader and a driver (Debian, Ubuntu: apt install libvulkan1 mesa-vulkan-drivers; Fedora: dnf install "
+    "vulkan-loader mesa-vulkan-drivers; NVIDIA and Windows: the vendor's driver; macOS: MoltenVK), or use --device cpu";
+
+bool validation_wanted() {
+    const char* value = std::getenv("TQ_VALIDATE");
+    return value && *value && std::string_view(value) != "0";
+}
+
+VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
+                               const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
+    std::fprintf(stderr, "Vulkan validation: %s\n", data->pMessage);
+    std::abort();
+}
+
+VkDebugUtilsMessengerCreateInfoEXT messenger_info() {
+    VkDebugUtilsMessengerCreateInfoEXT info{VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT};
+    info.messageSeverity = VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;
+    info.messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT;
+    info.pfnUserCallback = on_message;
+    return info;
+}
+
+// Extensions of the instance, or of `layer`.
+bool has_instance_extension(const char* layer, const char* extension) {
+    uint32_t count = 0;
+    if (vkEnumerateInstanceExtensionProperties(layer, &count, nullptr) != VK_SUCCESS) return false;
+    std::vector<VkExtensionProperties> found(count);
+    if (vkEnumerateInstanceExtensionProperties(layer, &count, found.data()) < 0) return false;
+    found.resize(count);
+    for (const VkExtensionProperties& one : found)
+        if (std::strcmp(one.extensionName, extension) == 0) return true;
+    return false;
+}
+
+void load() {
+    if (volkInitialize() != VK_SUCCESS) fail("this machine has no Vulkan loader: {}", how_to_install);
+    if (volkGetInstanceVersion() < VK_API_VERSION_1_2)
+        fail("the Vulkan loader on this machine is older than Vulkan 1.2: {}", how_to_install);
+    if (validation_wanted() && !has_instance_extension(validation_layer, VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME))
+        fail("TQ_VALIDATE is set, but {} is not installed (Debian, Ubuntu: apt install vulkan-validationlayers)",
+             validation_layer);
+}
+
+} // namespace
+
+Instance::Instance() {
+    load();
+    const bool validate = validation_wanted();
+    std::vector<const char*> extensions;
+    VkInstanceCreateFlags flags = 0;
+    debug_utils_ = validate || has_instance_extension(nullptr, VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
+    if (debug_utils_) extensions.push_back(VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
+    if (has_instance_extension(nullptr, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME)) { // MoltenVK hides without it
+        extensions.push_back(VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME);
+        flags |= VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR;
+    }
+
+    VkDebugUtilsMessengerCreateInfoEXT messenger = messenger_info();
+    const VkValidationFeatureEnableEXT synchronization = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT;
+    const VkValidationFeaturesEXT features{
+        VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT, &messenger, 1, &synchronization, 0, nullptr};
+    VkApplicationInfo application{VK_STRUCTURE_TYPE_APPLICATION_INFO};
+    application.pApplicationName = "tq-run";
+    application.apiVersion = VK_API_VERSION_1_2;
+    VkInstanceCreateInfo info{VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
+    info.pNext = validate ? &features : nullptr;
+    info.flags = flags;
+    info.pApplicationInfo = &application;
+    info.enabledLayerCount = validate ? 1 : 0;
+    info.ppEnabledLayerNames = &validation_layer;
+    info.enabledExtensionCount = uint32_t(extensions.size());
+    info.ppEnabledExtensionNames = extensions.data();
+
+    const VkResult result = vkCreateInstance(&info, nullptr, &handle_);
+    if (result == VK_ERROR_INCOMPATIBLE_DRIVER) fail("no Vulkan driver was found on this machine: {}", how_to_install);
+    check(result, "creating the Vulkan instance");
+    volkLoadInstance(handle_);
+    if (validate) check(vkCreateDebugUtilsMessengerEXT(handle_, &messenger, nullptr, &messenger_), "starting validation");
+}
+
+Instance::~Instance() {
+    if (messenger_) vkDestroyDebugUtilsMessengerEXT(handle_, messenger_, nullptr);
+    vkDestroyInstance(handle_, nullptr);
+}
+
+std::vector<VkPhysicalDevice> Instance::devices() const {
+    uint32_t count = 0;
+    std::vector<VkPhysicalDevice> found;
+    if (vkEnumeratePhysicalDevices(handle_, &count, nullptr) == VK_SUCCESS) {
+        found.resize(count);
+        if (vkEnumeratePhysicalDevices(handle_, &count, found.data()) < 0) count = 0;
+        found.resize(count);
+    }
+    if (found.empty()) fail("Vulkan found no device on this machine: {}", how_to_install);
+    return found;
+}
+
+std::shared_ptr<Instance> instance() {
+    static std::mutex mutex;
+    static std::weak_ptr<Instance> current;
+    const std::lock_guard lock(mutex);
+    std::shared_ptr<Instance> shared = current.lock();
+    if (!shared) current = shared = std::make_shared<Instance>();
+    return shared;
+}
+
+} // namespace tq

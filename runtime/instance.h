@@ -1,0 +1,36 @@
+// The process's one Vulkan instance, and what its devices can do. Private to runtime/.
+#pragma once
+#include "runtime/capabilities.h"
+#include "runtime/vulkan.h"
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tq {
+
+class Instance {
+  public:
+    // Throws Error when there is no loader, or when validation is asked for (TQ_VALIDATE=1) and not installed.
+    Instance();
+    ~Instance();
+    Instance(const Instance&) = delete;
+    Instance& operator=(const Instance&) = delete;
+
+    // In the loader's order. Throws Error when there is none.
+    std::vector<VkPhysicalDevice> devices() const;
+    bool debug_utils() const { return debug_utils_; }
+
+  private:
+    VkInstance handle_{};
+    VkDebugUtilsMessengerEXT messenger_{};
+    bool debug_utils_ = false;
+};
+
+// Shared by everything alive that needs it: volk's entry points belong to one instance at a time.
+std::shared_ptr<Instance> instance();
+
+bool has_extension(VkPhysicalDevice device, const char* name);
+uint32_t compute_family(VkPhysicalDevice device); // the first queue family that computes; UINT32_MAX without one
+Capabilities read_capabilities(VkPhysicalDevice device);
+
+} // namespace tq

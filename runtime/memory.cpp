@@ -1,0 +1,161 @@
+// Blocks double from 16 to 256 MiB as an arena grows: few allocations (drivers allow 4096), little waste for a small model.
+// A larger buffer gets a block of its own.
+#include "runtime/memory.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include "runtime/instance.h"
+#include <algorithm>
+
+namespace tq {
+namespace {
+
+constexpr uint64_t mib = uint64_t(1) << 20;
+
+uint64_t round_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
+
+} // namespace
+
+std::optional<uint64_t> FreeList::take(uint64_t bytes, uint64_t alignment) {
+    for (auto part = free_.begin(); part != free_.end(); ++part) {
+        const auto [begin, length] = *part;
+        const uint64_t offset = round_up(begin, alignment), skipped = offset - begin;
+        if (skipped > length || bytes > length - skipped) continue;
+        if (skipped)
+            part->second = skipped;
+        else
+            free_.erase(part);
+        if (const uint64_t rest = length - skipped - bytes) free_[offset + bytes] = rest;
+        return offset;
+    }
+    return std::nullopt;
+}
+
+void FreeList::give_back(uint64_t offset, uint64_t bytes) {
+    auto next = free_.lower_bound(offset);
+    if (next != free_.end() && next->first == offset + bytes) {
+        bytes += next->second;
+        next = free_.erase(next);
+    }
+    if (next != free_.begin()) {
+        auto previous = std::prev(next);
+        if (previous->first + previous->second == offset) {
+            previous->second += bytes;
+            return;
+        }
+    }
+    free_[offset] = bytes;
+}
+
+uint32_t choose_memory_type(const VkPhysicalDeviceMemoryProperties& properties, uint32_t allowed, Memory memory) {
+    constexpr VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+    constexpr VkMemoryPropertyFlags visible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    uint64_t largest = 0;
+    for (uint32_t heap = 0; heap < properties.memoryHeapCount; heap++)
+        if (properties.memoryHeaps[heap].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)
+            largest = std::max(largest, properties.memoryHeaps[heap].size);
+
+    int best_score = -1;
+    uint32_t best = 0;
+    for (uint32_t type = 0; type < properties.memoryTypeCount; type++) {
+        const VkMemoryPropertyFlags flags = properties.memoryTypes[type].propertyFlags;
+        const bool writable = (flags & visible) == visible;
+        const bool is_cached = flags & cached, is_local = flags & local;
+        const bool is_largest = properties.memoryHeaps[properties.memoryTypes[type].heapIndex].size == largest;
+        // Other flags (protected, lazily allocated, a vendor's own) need features that we do not enable.
+        if (!(allowed >> type & 1) || (flags & ~(local | visible | cached))) continue;
+        if (memory != Memory::device && !writable) continue;
+        int score = 0;
+        if (memory == Memory::device) score = 4 * is_local + 2 * (is_largest && writable) + is_largest;
+        if (memory == Memory::upload) score = 2 * !is_local + !is_cached;
+        if (memory == Memory::readback) score = 2 * is_cached + !is_local;
+        if (score > best_score) best = type;
+        best_score = std::max(best_score, score);
+    }
+    ENSURE(best_score >= 0, "Vulkan promises host-visible coherent memory");
+    return best;
+}
+
+Arena::Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t largest_block_bytes)
+    : physical_(physical), device_(device), type_(type),
+      has_budget_(has_extension(physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME)), largest_block_bytes_(largest_block_bytes) {
+    VkPhysicalDeviceMemoryProperties properties;
+    vkGetPhysicalDeviceMemoryProperties(physical, &properties);
+    heap_ = properties.memoryTypes[type].heapIndex;
+    visible_ = properties.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
+}
+
+Arena::Budget Arena::budget() const {
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT now{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+    VkPhysicalDeviceMemoryProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+    if (has_budget_) properties.pNext = &now;
+    vkGetPhysicalDeviceMemoryProperties2(physical_, &properties);
+    if (has_budget_) return {now.heapBudget[heap_], now.heapUsage[heap_]};
+    return {properties.memoryProperties.memoryHeaps[heap_].size, allocated_bytes_};
+}
+
+// Null when memory is full: some drivers then fail, others would move memory to the host, where kernels crawl, so ask first.
+Arena::Block* Arena::add_block(uint64_t bytes) {
+    const Budget now = budget();
+    if (bytes > now.bytes || now.used > now.bytes - bytes) return nullptr;
+    const VkMemoryAllocateInfo info{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, nullptr, bytes, type_};
+    VkDeviceMemory memory;
+    const VkResult result = vkAllocateMemory(device_, &info, nullptr, &memory);
+    if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY) return nullptr;
+    check(result, "allocating memory");
+    Block& block = blocks_.emplace_back(Block{OwnedMemory(device_, memory), bytes, nullptr, FreeList(bytes)});
+    allocated_bytes_ += bytes;
+    if (visible_) {
+        void* mapped = nullptr;
+        check(vkMapMemory(device_, memory, 0, VK_WHOLE_SIZE, 0, &mapped), "mapping memory");
+        block.mapped = static_cast<std::byte*>(mapped);
+    }
+    return &block;
+}
+
+void Arena::fail_full(uint64_t bytes, const std::string& label) const {
+    const Budget now = budget();
+    fail("no room for {} ({:.1f} MiB): {:.1f} of the {:.1f} MiB of memory that this program may use on the device are taken; use "
+         "a "
+         "smaller context (-c), a smaller cache type (-ctk tq3 -ctv tq3) or a smaller model, or close other programs",
+         label, double(bytes) / mib, double(now.used) / mib, double(now.bytes) / mib);
+}
+
+Arena::Piece Arena::take(const VkMemoryRequirements& need, const std::string& label) {
+    for (Block& block : blocks_)
+        if (const auto offset = block.free.take(need.size, need.alignment)) return {&block, *offset, need.size};
+    const uint64_t grown = std::min(std::clamp(allocated_bytes_, 16 * mib, 256 * mib), largest_block_bytes_);
+    Block* block = need.size < grown ? add_block(grown) : nullptr;
+    if (!block) block = add_block(need.size);
+    if (!block) fail_full(need.size, label);
+    return {block, *block->free.take(need.size, need.alignment), need.size};
+}
+
+void Arena::give_back(const Piece& piece) {
+    piece.block->free.give_back(piece.offset, piece.bytes);
+    if (!piece.block->free.all_free()) return;
+    allocated_bytes_ -= piece.block->bytes;
+    blocks_.remove_if([&](const Block& block) { return &block == piece.block; });
+}
+
+Buffer::Impl::Impl(Arena& in, Arena::Piece at, OwnedBuffer made, uint64_t size)
+    : arena(in), piece(at), handle(std::move(made)), bytes(size),
+      mapped(at.block->mapped ? at.block->mapped + at.offset : nullptr) {}
+
+Buffer::Buffer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Buffer::~Buffer() = default;
+Buffer::Buffer(Buffer&&) noexcept = default;
+Buffer& Buffer::operator=(Buffer&&) noexcept = default;
+
+uint64_t Buffer::bytes() const { return impl_->bytes; }
+
+std::span<std::byte> Buffer::host() const {
+    if (!impl_->mapped) return {};
+    return {impl_->mapped, size_t(impl_->bytes)};
+}
+
+View::View(const Buffer& of, uint64_t at, uint64_t length) : buffer(&of), offset(at), bytes(length) {
+    ENSURE(length > 0 && at <= of.bytes() && length <= of.bytes() - at, "{} bytes at {} of a buffer of {}", length, at,
+           of.bytes());
+}
+
+} // namespace tq

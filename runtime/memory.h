@@ -1,0 +1,81 @@
+// Device memory in large blocks, shared out to buffers. Private to runtime/.
+#pragma once
+#include "runtime/buffer.h"
+#include "runtime/vulkan.h"
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace tq {
+
+// The free parts of a stretch of `bytes` bytes.
+class FreeList {
+  public:
+    explicit FreeList(uint64_t bytes) : bytes_(bytes), free_{{0, bytes}} {}
+    std::optional<uint64_t> take(uint64_t bytes, uint64_t alignment); // the lowest offset that fits
+    void give_back(uint64_t offset, uint64_t bytes);
+    bool all_free() const { return free_.size() == 1 && free_.begin()->second == bytes_; }
+
+  private:
+    uint64_t bytes_;
+    std::map<uint64_t, uint64_t> free_; // offset -> bytes, neighbours merged
+};
+
+// The memory type among the set bits of `allowed` that suits `memory` best. Device memory is host-visible only where all of it is
+// (unified memory, or a BAR that covers it): the 256 MB window of older machines is too small and slow for weights.
+uint32_t choose_memory_type(const VkPhysicalDeviceMemoryProperties& properties, uint32_t allowed, Memory memory);
+
+// Memory of one type.
+class Arena {
+  public:
+    struct Block {
+        OwnedMemory memory;
+        uint64_t bytes;
+        std::byte* mapped; // null where the host cannot see it
+        FreeList free;
+    };
+    struct Piece {
+        Block* block;
+        uint64_t offset, bytes;
+    };
+
+    Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t largest_block_bytes);
+
+    // Throws Error with the numbers when there is no room; `label` says for what.
+    Piece take(const VkMemoryRequirements& need, const std::string& label);
+    void give_back(const Piece& piece);
+    uint64_t allocated_bytes() const { return allocated_bytes_; }
+
+  private:
+    Block* add_block(uint64_t bytes);
+    [[noreturn]] void fail_full(uint64_t bytes, const std::string& label) const;
+    struct Budget {
+        uint64_t bytes, used;
+    };
+    Budget budget() const; // of the heap, now
+
+    VkPhysicalDevice physical_;
+    VkDevice device_;
+    uint32_t type_, heap_;
+    bool visible_, has_budget_;
+    uint64_t largest_block_bytes_, allocated_bytes_ = 0;
+    std::list<Block> blocks_;
+};
+
+struct Buffer::Impl {
+    Arena& arena;
+    Arena::Piece piece;
+    OwnedBuffer handle;
+    uint64_t bytes;
+    std::byte* mapped;
+
+    Impl(Arena& arena, Arena::Piece piece, OwnedBuffer handle, uint64_t bytes);
+    ~Impl() {
+        handle = {}; // before its memory goes
+        arena.give_back(piece);
+    }
+    Impl(const Impl&) = delete;
+};
+
+} // namespace tq

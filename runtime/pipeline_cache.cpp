@@ -1,0 +1,91 @@
+// File: 8 bytes of magic, size and FNV-1a hash of the driver's data (8 bytes each, this machine's byte order), the data.
+#include "runtime/pipeline_cache.h"
+#include <cstdlib>
+#include <cstring>
+#include <fmt/format.h>
+#include <fstream>
+#include <random>
+
+namespace tq {
+namespace {
+
+constexpr uint64_t magic = 0x3165686361637174; // "tqcache1"
+constexpr uint64_t most_bytes = uint64_t(256) << 20;
+
+struct FileHeader {
+    uint64_t magic, bytes, hash;
+};
+
+// VkPipelineCacheHeaderVersionOne: what every driver's data begins with.
+struct DriverHeader {
+    uint32_t header_bytes, version, vendor_id, device_id;
+    uint8_t uuid[16];
+};
+static_assert(sizeof(DriverHeader) == 32);
+
+uint64_t hash_of(std::span<const std::byte> data) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const std::byte byte : data) hash = (hash ^ uint64_t(byte)) * 0x100000001b3;
+    return hash;
+}
+
+bool made_by(std::span<const std::byte> data, const Capabilities& device) {
+    DriverHeader header;
+    if (data.size() < sizeof header) return false;
+    std::memcpy(&header, data.data(), sizeof header);
+    return header.header_bytes >= sizeof header && header.version == 1 && header.vendor_id == device.vendor_id &&
+           header.device_id == device.device_id && std::memcmp(header.uuid, device.pipeline_cache_uuid.data(), 16) == 0;
+}
+
+std::filesystem::path cache_directory() {
+    const std::pair<const char*, const char*> places[] = {
+        {"TQ_CACHE_DIR", ""}, {"XDG_CACHE_HOME", "tq-run"}, {"LOCALAPPDATA", "tq-run"}, {"HOME", ".cache/tq-run"}};
+    for (const auto& [variable, below] : places) {
+        const char* value = std::getenv(variable);
+        if (value && *value) return std::filesystem::path(value) / below;
+    }
+    return {};
+}
+
+} // namespace
+
+std::filesystem::path pipeline_cache_path(const Capabilities& device) {
+    const std::filesystem::path directory = cache_directory();
+    if (directory.empty()) return {};
+    std::string uuid;
+    for (const uint8_t byte : device.pipeline_cache_uuid) uuid += fmt::format("{:02x}", byte);
+    return directory /
+           fmt::format("{:04x}-{:04x}-{:08x}-{}.pipelines", device.vendor_id, device.device_id, device.driver_version, uuid);
+}
+
+std::vector<std::byte> read_pipeline_cache(const std::filesystem::path& path, const Capabilities& device) {
+    std::error_code error;
+    const uint64_t file_bytes = std::filesystem::file_size(path, error); // fails for all but regular files
+    FileHeader header;
+    if (error || file_bytes < sizeof header || file_bytes > most_bytes) return {};
+    std::ifstream in(path, std::ios::binary);
+    in.read(reinterpret_cast<char*>(&header), sizeof header);
+    if (!in || header.magic != magic || header.bytes != file_bytes - sizeof header) return {};
+    std::vector<std::byte> data(header.bytes);
+    in.read(reinterpret_cast<char*>(data.data()), std::streamsize(data.size()));
+    if (!in || hash_of(data) != header.hash || !made_by(data, device)) return {};
+    return data;
+}
+
+void write_pipeline_cache(const std::filesystem::path& path, std::span<const std::byte> data) noexcept try {
+    std::error_code error;
+    std::filesystem::create_directories(path.parent_path(), error);
+    std::filesystem::path draft = path;
+    draft += fmt::format(".{:08x}", std::random_device{}()); // of this writer alone, so that two at once do not mix
+    const FileHeader header{magic, data.size(), hash_of(data)};
+    std::ofstream out(draft, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&header), sizeof header);
+    out.write(reinterpret_cast<const char*>(data.data()), std::streamsize(data.size()));
+    out.close();
+    if (out) std::filesystem::rename(draft, path, error);
+    if (!out || error) std::filesystem::remove(draft, error);
+} catch (...) {
+    return; // no memory or no such path: the next run compiles again
+}
+
+} // namespace tq

@@ -1,0 +1,22 @@
+// The driver's compiled kernels, kept on disk between runs. Private to runtime/.
+#pragma once
+#include "runtime/capabilities.h"
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+namespace tq {
+
+// $TQ_CACHE_DIR, else tq-run in $XDG_CACHE_HOME, %LOCALAPPDATA% or ~/.cache; a file for each device and driver version. Empty
+// where the environment names no place.
+std::filesystem::path pipeline_cache_path(const Capabilities& device);
+
+// What write_pipeline_cache wrote; empty when the file is missing, damaged or of another device, for a driver may trust its
+// content.
+std::vector<std::byte> read_pipeline_cache(const std::filesystem::path& path, const Capabilities& device);
+
+// Replaces the file in one step. Failing is no error: the cache only saves time.
+void write_pipeline_cache(const std::filesystem::path& path, std::span<const std::byte> data) noexcept;
+
+} // namespace tq

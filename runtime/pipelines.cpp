@@ -1,0 +1,119 @@
+// Builds pipelines from reflected shaders and keeps the driver's results on disk.
+#include "runtime/pipelines.h"
+#include "base/ensure.h"
+#include "runtime/pipeline_cache.h"
+
+namespace tq {
+namespace {
+
+OwnedModule make_module(VkDevice device, std::span<const uint32_t> code) {
+    const VkShaderModuleCreateInfo info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, nullptr, 0, code.size_bytes(), code.data()};
+    VkShaderModule module;
+    check(vkCreateShaderModule(device, &info, nullptr, &module), "loading a kernel");
+    return {device, module};
+}
+
+// The device must be able to run a workgroup of this size; kernels are chosen by capabilities, so it can.
+void ensure_fits(const AnyShader& shader, std::span<const uint32_t> constants, const Capabilities& device) {
+    uint64_t invocations = 1;
+    for (size_t axis = 0; axis < 3; axis++) {
+        const uint32_t id = shader.interface.workgroup_constant[axis];
+        const uint32_t size = id == Interface::literal ? shader.interface.workgroup[axis] : constants[id];
+        ENSURE(size > 0 && size <= device.max_workgroup_size[axis], "{}: workgroup of {} on axis {}", shader.name, size, axis);
+        invocations *= size;
+    }
+    ENSURE(invocations <= device.max_workgroup_invocations, "{}: {} invocations in a workgroup, {} has at most {}", shader.name,
+           invocations, device.name, device.max_workgroup_invocations);
+    ENSURE(shader.interface.bindings <= device.storage_buffers_per_stage, "{}: {} buffers, {} has at most {}", shader.name,
+           shader.interface.bindings, device.name, device.storage_buffers_per_stage);
+}
+
+} // namespace
+
+Pipelines::Pipelines(VkDevice device, const Capabilities& capabilities, bool named)
+    : device_(device), capabilities_(capabilities), named_(named), path_(pipeline_cache_path(capabilities)) {
+    saved_ = read_pipeline_cache(path_, capabilities);
+    VkPipelineCacheCreateInfo info{VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, nullptr, 0, saved_.size(), saved_.data()};
+    VkPipelineCache cache;
+    if (vkCreatePipelineCache(device, &info, nullptr, &cache) != VK_SUCCESS) { // a driver may still not like its own data
+        info.initialDataSize = 0;
+        check(vkCreatePipelineCache(device, &info, nullptr, &cache), "creating a pipeline cache");
+    }
+    cache_ = {device, cache};
+}
+
+Pipelines::~Pipelines() { save(); }
+
+std::vector<std::byte> Pipelines::cache_data() const noexcept try {
+    size_t bytes = 0;
+    if (vkGetPipelineCacheData(device_, cache_, &bytes, nullptr) != VK_SUCCESS) return {};
+    std::vector<std::byte> data(bytes);
+    if (vkGetPipelineCacheData(device_, cache_, &bytes, data.data()) != VK_SUCCESS) return {};
+    data.resize(bytes);
+    return data;
+} catch (...) {
+    return {};
+}
+
+void Pipelines::save() noexcept {
+    if (!built_ || path_.empty()) return;
+    built_ = false;
+    std::vector<std::byte> data = cache_data();
+    if (data.empty() || data == saved_) return; // all of it had come from disk
+    write_pipeline_cache(path_, data);
+    saved_ = std::move(data);
+}
+
+const Pipelines::Layout& Pipelines::layout(const Interface& interface) {
+    const auto [found, fresh] = layouts_.try_emplace({interface.bindings, interface.push_bytes});
+    Layout& out = found->second;
+    if (!fresh && out.pipeline) return out;
+
+    std::vector<VkDescriptorSetLayoutBinding> bindings;
+    for (uint32_t binding = 0; binding < interface.bindings; binding++)
+        bindings.push_back({binding, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
+    const VkDescriptorSetLayoutCreateInfo set_info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO, nullptr, 0,
+                                                   uint32_t(bindings.size()), bindings.data()};
+    VkDescriptorSetLayout set;
+    check(vkCreateDescriptorSetLayout(device_, &set_info, nullptr, &set), "creating a descriptor layout");
+    out.set = {device_, set};
+
+    const VkPushConstantRange push{VK_SHADER_STAGE_COMPUTE_BIT, 0, interface.push_bytes};
+    const VkPipelineLayoutCreateInfo info{
+        VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO, nullptr, 0, 1, &set, interface.push_bytes ? 1u : 0u, &push};
+    VkPipelineLayout pipeline;
+    check(vkCreatePipelineLayout(device_, &info, nullptr, &pipeline), "creating a pipeline layout");
+    out.pipeline = {device_, pipeline};
+    return out;
+}
+
+Pipeline Pipelines::build(const AnyShader& shader, std::span<const uint32_t> constants) {
+    ensure_fits(shader, constants, capabilities_);
+    const Layout& layouts = layout(shader.interface);
+    const OwnedModule module = make_module(device_, shader.code);
+    std::vector<VkSpecializationMapEntry> entries;
+    for (uint32_t id = 0; id < constants.size(); id++) entries.push_back({id, id * 4, 4});
+    const VkSpecializationInfo values{uint32_t(entries.size()), entries.data(), constants.size_bytes(), constants.data()};
+    VkComputePipelineCreateInfo info{VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+    info.stage = {
+        VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO, nullptr, 0, VK_SHADER_STAGE_COMPUTE_BIT, module, "main", &values};
+    info.layout = layouts.pipeline;
+    VkPipeline handle;
+    check(vkCreateComputePipelines(device_, cache_, 1, &info, nullptr, &handle), shader.name);
+    built_ = true;
+    if (named_) {
+        const VkDebugUtilsObjectNameInfoEXT label{VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT, nullptr,
+                                                  VK_OBJECT_TYPE_PIPELINE, (uint64_t)handle, shader.name};
+        vkSetDebugUtilsObjectNameEXT(device_, &label);
+    }
+    return {layouts.set, layouts.pipeline, OwnedPipeline(device_, handle)};
+}
+
+const Pipeline& Pipelines::get(const AnyShader& shader, std::span<const uint32_t> constants) {
+    std::tuple key(shader.code.data(), std::vector<uint32_t>(constants.begin(), constants.end()));
+    const auto found = pipelines_.find(key);
+    if (found != pipelines_.end()) return found->second;
+    return pipelines_.emplace(std::move(key), build(shader, constants)).first->second;
+}
+
+} // namespace tq

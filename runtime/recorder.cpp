@@ -1,0 +1,216 @@
+// Recording: descriptor sets, barriers, labels, timestamps, and the cut into segments.
+#include "runtime/recorder.h"
+#include "base/ensure.h"
+#include "runtime/commands.h"
+#include "runtime/hazards.h"
+#include <algorithm>
+#include <array>
+
+namespace tq {
+namespace {
+
+constexpr uint32_t sets_per_pool = 256, descriptors_per_pool = 2048, max_bindings = 32;
+constexpr double segment_seconds = 0.1;
+
+// Seconds that `work` is unlikely to exceed. Drivers reset a device that is busy for too long (some after 2 s), and whoever stops
+// an answer should not wait, so the rates are those of slow devices of each type.
+double predicted_seconds(Work work, DeviceType type) {
+    struct Rate {
+        double bytes, flops; // per second
+    };
+    Rate rate{5e9, 20e9}; // lavapipe or SwiftShader on a processor, and what we know nothing about
+    if (type == DeviceType::integrated || type == DeviceType::virtual_gpu) rate = {30e9, 300e9};
+    if (type == DeviceType::discrete) rate = {200e9, 3e12};
+    const double launch_seconds = 5e-6;
+    return launch_seconds + std::max(double(work.bytes) / rate.bytes, double(work.flops) / rate.flops);
+}
+
+Access access(const View& view, bool reads, bool writes) {
+    return {&view.buffer->impl(), view.offset, view.offset + view.bytes, reads, writes};
+}
+
+} // namespace
+
+struct Recorder::Impl {
+    std::unique_ptr<Commands::Impl> out;
+    Device::Impl& device;
+    const bool timed;
+    VkCommandBuffer commands{}; // the open segment
+    Hazards hazards;
+    uint32_t barriers = 0, stamps_taken = 0;
+    uint32_t sets_left = 0, descriptors_left = 0; // in the newest pool
+    double segment_prediction = 0;                // seconds
+    std::vector<std::string> labels;              // the open ones
+
+    explicit Impl(Device& on)
+        : out(std::make_unique<Commands::Impl>(on.impl())), device(on.impl()),
+          timed(on.profile && on.capabilities().timestamp_ns > 0) {}
+
+    void open_segment();
+    void close_segment();
+    void label(const char* text) const;
+    void unlabel() const;
+    void stamp();
+    VkDescriptorSet descriptor_set(VkDescriptorSetLayout layout, std::span<const View> views);
+    void add_descriptor_pool();
+    template <class Record> void command(const char* name, Work work, std::span<const Access> accesses, Record record);
+};
+
+void Recorder::Impl::open_segment() {
+    commands = allocate_commands(device.handle, out->pool);
+    out->segments.push_back(commands);
+    begin_commands(commands);
+    segment_prediction = 0;
+    for (const std::string& text : labels) label(text.c_str());
+}
+
+void Recorder::Impl::close_segment() {
+    for (size_t i = 0; i < labels.size(); i++) unlabel();
+    end_commands(commands);
+}
+
+void Recorder::Impl::label(const char* text) const {
+    const VkDebugUtilsLabelEXT info{VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT, nullptr, text, {}};
+    if (device.instance->debug_utils()) vkCmdBeginDebugUtilsLabelEXT(commands, &info);
+}
+
+void Recorder::Impl::unlabel() const {
+    if (device.instance->debug_utils()) vkCmdEndDebugUtilsLabelEXT(commands);
+}
+
+// One call before and one after each timed command. At the bottom of the pipe: when everything before has finished.
+void Recorder::Impl::stamp() {
+    const uint32_t next = stamps_taken % stamps_per_pool;
+    if (next == 0) {
+        const VkQueryPoolCreateInfo info{
+            VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO, nullptr, 0, VK_QUERY_TYPE_TIMESTAMP, stamps_per_pool, 0};
+        VkQueryPool pool;
+        check(vkCreateQueryPool(device.handle, &info, nullptr, &pool), "creating a query pool");
+        out->queries.emplace_back(device.handle, pool);
+        vkCmdResetQueryPool(commands, pool, 0, stamps_per_pool);
+    }
+    vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, out->queries.back(), next);
+    stamps_taken++;
+}
+
+// What every command has in common. Timed ones are kept apart by barriers, or each would be charged for its neighbours.
+template <class Record>
+void Recorder::Impl::command(const char* name, Work work, std::span<const Access> accesses, Record record) {
+    const double seconds = predicted_seconds(work, device.capabilities.type);
+    if (segment_prediction > 0 && segment_prediction + seconds > segment_seconds) {
+        close_segment();
+        open_segment();
+    }
+    segment_prediction += seconds;
+
+    const bool conflict = hazards.add(accesses);
+    barriers += conflict;
+    if (conflict || timed) full_barrier(commands, work_stages, work_stages);
+    label(name);
+    if (timed) stamp();
+    record();
+    if (timed) {
+        stamp();
+        out->stamps.push_back({name, work});
+    }
+    unlabel();
+}
+
+void Recorder::Impl::add_descriptor_pool() {
+    const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, descriptors_per_pool};
+    const VkDescriptorPoolCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, nullptr, 0, sets_per_pool, 1, &size};
+    VkDescriptorPool pool;
+    check(vkCreateDescriptorPool(device.handle, &info, nullptr, &pool), "creating a descriptor pool");
+    out->descriptors.emplace_back(device.handle, pool);
+    sets_left = sets_per_pool;
+    descriptors_left = descriptors_per_pool;
+}
+
+VkDescriptorSet Recorder::Impl::descriptor_set(VkDescriptorSetLayout layout, std::span<const View> views) {
+    const uint32_t count = uint32_t(views.size());
+    if (sets_left == 0 || descriptors_left < count) add_descriptor_pool();
+    sets_left--;
+    descriptors_left -= count;
+    const VkDescriptorSetAllocateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO, nullptr, out->descriptors.back(), 1,
+                                           &layout};
+    VkDescriptorSet set;
+    check(vkAllocateDescriptorSets(device.handle, &info, &set), "allocating a descriptor set");
+
+    std::array<VkDescriptorBufferInfo, max_bindings> buffers;
+    std::array<VkWriteDescriptorSet, max_bindings> writes;
+    for (uint32_t i = 0; i < count; i++) {
+        buffers[i] = {views[i].buffer->impl().handle, views[i].offset, views[i].bytes};
+        writes[i] = {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET, nullptr, set,         i,      0, 1,
+                     VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,      nullptr, &buffers[i], nullptr};
+    }
+    vkUpdateDescriptorSets(device.handle, count, writes.data(), 0, nullptr);
+    return set;
+}
+
+Recorder::Recorder(Device& device) : impl_(std::make_unique<Impl>(device)) {
+    impl_->open_segment();
+    // After whatever ran before, and what the host wrote.
+    full_barrier(impl_->commands, work_stages | VK_PIPELINE_STAGE_HOST_BIT, work_stages);
+}
+
+Recorder::~Recorder() = default;
+
+void Recorder::record(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants,
+                      std::span<const std::byte> push, Work work, std::span<const View> views) {
+    ENSURE(impl_->out, "{} recorded after finish()", shader.name);
+    const Capabilities& device = impl_->device.capabilities;
+    const auto& limit = device.max_workgroup_count;
+    ENSURE(groups.x <= limit[0] && groups.y <= limit[1] && groups.z <= limit[2], "{}: {} x {} x {} workgroups", shader.name,
+           groups.x, groups.y, groups.z);
+    std::array<Access, max_bindings> accesses;
+    for (size_t i = 0; i < views.size(); i++) {
+        ENSURE(views[i].offset % device.storage_alignment == 0, "{}: buffer {} at {}, alignment {}", shader.name, i,
+               views[i].offset, device.storage_alignment);
+        ENSURE(views[i].bytes <= device.storage_range_bytes, "{}: buffer {} of {} bytes, range {}", shader.name, i,
+               views[i].bytes, device.storage_range_bytes);
+        accesses[i] = access(views[i], shader.interface.reads >> i & 1, shader.interface.writes >> i & 1);
+    }
+    const Pipeline& pipeline = impl_->device.pipelines->get(shader, constants);
+    const VkDescriptorSet set = impl_->descriptor_set(pipeline.set, views);
+    impl_->command(shader.name, work, std::span(accesses).first(views.size()), [&] {
+        const VkCommandBuffer commands = impl_->commands;
+        vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle);
+        vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout, 0, 1, &set, 0, nullptr);
+        if (!push.empty())
+            vkCmdPushConstants(commands, pipeline.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, uint32_t(push.size()), push.data());
+        vkCmdDispatch(commands, groups.x, groups.y, groups.z);
+    });
+}
+
+void Recorder::copy(View dst, View src) {
+    ENSURE(impl_->out, "copy recorded after finish()");
+    ENSURE(dst.bytes == src.bytes, "{} bytes into {}", src.bytes, dst.bytes);
+    const Access accesses[] = {access(dst, false, true), access(src, true, false)};
+    impl_->command("copy", {2 * src.bytes, 0}, accesses, [&] {
+        const VkBufferCopy region{src.offset, dst.offset, src.bytes};
+        vkCmdCopyBuffer(impl_->commands, src.buffer->impl().handle, dst.buffer->impl().handle, 1, &region);
+    });
+}
+
+void Recorder::begin_label(std::string label) {
+    impl_->label(label.c_str());
+    impl_->labels.push_back(std::move(label));
+}
+
+void Recorder::end_label() {
+    ENSURE(!impl_->labels.empty(), "no label is open");
+    impl_->unlabel();
+    impl_->labels.pop_back();
+}
+
+uint32_t Recorder::barriers() const { return impl_->barriers; }
+
+Commands Recorder::finish() {
+    ENSURE(impl_->out, "finish() called twice");
+    full_barrier(impl_->commands, work_stages, VK_PIPELINE_STAGE_HOST_BIT); // the host may read once run() returns
+    impl_->close_segment();
+    impl_->device.pipelines->save();
+    return Commands(std::move(impl_->out));
+}
+
+} // namespace tq

@@ -1,0 +1,80 @@
+// Records kernels into commands that can run again and again. Barriers are not written by hand: the shader's own readonly and
+// writeonly qualifiers say what each dispatch touches, and a barrier goes in exactly where two dispatches conflict.
+#pragma once
+#include "runtime/device.h"
+#include "runtime/shader.h"
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace tq {
+
+struct Groups {
+    uint32_t x = 1, y = 1, z = 1;
+};
+
+// What a dispatch must move and do: for the profile, and to predict how long it takes.
+struct Work {
+    uint64_t bytes = 0, flops = 0;
+};
+
+// A finished recording. Its buffers and its device must outlive it.
+class Commands {
+  public:
+    ~Commands();
+    Commands(Commands&&) noexcept;
+    Commands& operator=(Commands&&) noexcept;
+
+    // Runs everything and waits. The recording is cut into segments of about 100 ms (predicted), two of which are on their way at
+    // a time; before each further one `keep_going` is asked, and when it says no, what was submitted is waited for and false is
+    // returned. Throws Error when the device is lost.
+    bool run(const std::function<bool()>& keep_going = {});
+    size_t segments() const;
+
+  private:
+    friend class Recorder;
+    struct Impl;
+    explicit Commands(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+class Recorder {
+  public:
+    explicit Recorder(Device& device);
+    ~Recorder();
+    Recorder(const Recorder&) = delete;
+    Recorder& operator=(const Recorder&) = delete;
+
+    // dispatch<shader::rms_norm>({rows}, {128}, {cols, eps}, work, y, x, w): the number of buffers and of specialisation
+    // constants and the type of the params are checked when compiled. The views follow the shader's bindings 0, 1, ...
+    template <const auto& shader, std::convertible_to<View>... V>
+    requires(sizeof...(V) ==
+             shader.interface.bindings) void dispatch(Groups groups, const Constants<shader.interface.constants>& constants,
+                                                      const ParamsOf<shader>& params, Work work, const V&... views) {
+        const View list[] = {View(views)...};
+        const auto push = std::as_bytes(std::span(&params, 1)).first(shader.interface.push_bytes);
+        record(shader, groups, constants, push, work, list);
+    }
+
+    // Copies src to dst, of the same length.
+    void copy(View dst, View src);
+
+    // A named stretch of the recording, for debuggers such as RenderDoc.
+    void begin_label(std::string label);
+    void end_label();
+
+    uint32_t barriers() const; // so far, between commands
+
+    // Ends the recording; the recorder cannot be used again.
+    Commands finish();
+
+  private:
+    void record(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants, std::span<const std::byte> push,
+                Work work, std::span<const View> views);
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+} // namespace tq

@@ -1,0 +1,179 @@
+// Reads a compute shader's interface out of its SPIR-V, at compile time: the shader's own text is the single source of truth for
+// its bindings, access, push constants and specialisation constants, and a mismatch does not build.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace tq {
+
+struct Interface {
+    static constexpr uint32_t literal = ~0u;
+
+    uint32_t bindings = 0;                                                 // storage buffers 0 .. bindings - 1 of set 0
+    uint32_t reads = 0;                                                    // bit b: binding b is not declared writeonly
+    uint32_t writes = 0;                                                   // bit b: binding b is not declared readonly
+    uint32_t push_bytes = 0;                                               // push constants
+    uint32_t constants = 0;                                                // specialisation constants with ids 0 .. constants - 1
+    std::array<uint32_t, 3> workgroup{1, 1, 1};                            // its literal or default size
+    std::array<uint32_t, 3> workgroup_constant{literal, literal, literal}; // the constant that sets it instead
+    bool gaps = false; // in the numbers of the bindings or of the specialisation constants, or a buffer that nothing may access
+    bool foreign = false; // other resources (images, uniform blocks) or other sets
+};
+
+namespace spirv {
+
+// The few words of the SPIR-V 1.5 specification (chapter 3) that a storage-buffer kernel can contain and that matter here.
+enum Op : uint32_t {
+    execution_mode = 16,
+    type_int = 21,
+    type_float = 22,
+    type_vector = 23,
+    type_array = 28,
+    type_struct = 30,
+    type_pointer = 32,
+    constant = 43,
+    spec_constant = 50,
+    spec_constant_composite = 51,
+    function = 54,
+    variable = 59,
+    decorate = 71,
+    member_decorate = 72,
+};
+enum Decoration : uint32_t {
+    spec_id = 1,
+    builtin = 11,
+    non_writable = 24,
+    non_readable = 25,
+    binding = 33,
+    set = 34,
+    offset = 35
+};
+enum Storage : uint32_t { uniform_constant = 0, uniform = 2, push_constant = 9, storage_buffer = 12 };
+constexpr uint32_t local_size = 17, workgroup_size = 25, header_words = 5;
+
+// Calls visit(op, instruction words) for all declarations: they end at the first function. Reading on would cost compilers
+// dearly.
+template <class Visit> constexpr void each(std::span<const uint32_t> code, Visit visit) {
+    size_t at = header_words;
+    while (at < code.size() && (code[at] & 0xffff) != function) {
+        const size_t length = code[at] >> 16;
+        visit(code[at] & 0xffff, code.subspan(at, length));
+        at += length == 0 ? code.size() : length;
+    }
+}
+
+// The value of the integer constant `id`, its default where it can be specialised.
+constexpr uint32_t constant_value(std::span<const uint32_t> code, uint32_t id) {
+    uint32_t value = 0;
+    each(code, [&](uint32_t op, auto in) {
+        if ((op == constant || op == spec_constant) && in[2] == id) value = in[3];
+    });
+    return value;
+}
+
+constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id);
+
+// A struct ends where its last member does.
+constexpr uint32_t struct_bytes(std::span<const uint32_t> code, std::span<const uint32_t> type) {
+    uint32_t last = 0, last_offset = 0;
+    each(code, [&](uint32_t op, auto in) {
+        if (op != member_decorate || in[1] != type[1] || in[3] != offset || in[4] < last_offset) return;
+        last = in[2];
+        last_offset = in[4];
+    });
+    return last_offset + type_bytes(code, type[2 + last]);
+}
+
+constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id) {
+    std::span<const uint32_t> type;
+    uint32_t kind = 0;
+    each(code, [&](uint32_t op, auto in) {
+        const bool is_type = op == type_int || op == type_float || op == type_vector || op == type_array || op == type_struct;
+        if (!is_type || in[1] != id) return;
+        kind = op;
+        type = in;
+    });
+    if (kind == type_int || kind == type_float) return type[2] / 8;
+    if (kind == type_vector) return type[3] * type_bytes(code, type[2]);
+    if (kind == type_array) return constant_value(code, type[3]) * type_bytes(code, type[2]);
+    return struct_bytes(code, type);
+}
+
+// Adds the storage buffer `variable` of type `block` to `out`. Two blocks may share a binding, to see one buffer as two types.
+constexpr void reflect_buffer(std::span<const uint32_t> code, uint32_t variable_id, uint32_t block, Interface& out) {
+    uint32_t number = 0, members = 0, readonly_members = 0, writeonly_members = 0;
+    bool readonly = false, writeonly = false;
+    each(code, [&](uint32_t op, auto in) {
+        if (op == type_struct && in[1] == block) members = uint32_t(in.size()) - 2;
+        if (op == member_decorate && in[1] == block) {
+            readonly_members += in[3] == non_writable;
+            writeonly_members += in[3] == non_readable;
+        }
+        if (op == decorate && in[1] == variable_id) {
+            readonly |= in[2] == non_writable;
+            writeonly |= in[2] == non_readable;
+            if (in[2] == binding) number = in[3];
+            if (in[2] == set && in[3] != 0) out.foreign = true;
+        }
+    });
+    if (number >= 32) {
+        out.gaps = true;
+        return;
+    }
+    if (number >= out.bindings) out.bindings = number + 1;
+    if (!readonly && readonly_members < members) out.writes |= 1u << number;
+    if (!writeonly && writeonly_members < members) out.reads |= 1u << number;
+}
+
+// The workgroup's size where parts of it are specialisation constants.
+constexpr void reflect_workgroup(std::span<const uint32_t> code, uint32_t composite, Interface& out) {
+    std::array<uint32_t, 3> parts{};
+    each(code, [&](uint32_t op, auto in) {
+        if (op == spec_constant_composite && in[2] == composite) parts = {in[3], in[4], in[5]};
+    });
+    for (uint32_t axis = 0; axis < 3; axis++) {
+        if (parts[axis] == 0) continue;
+        out.workgroup[axis] = constant_value(code, parts[axis]);
+        each(code, [&](uint32_t op, auto in) {
+            if (op == decorate && in[1] == parts[axis] && in[2] == spec_id) out.workgroup_constant[axis] = in[3];
+        });
+    }
+}
+
+} // namespace spirv
+
+// The interface of the compute shader `code`, a valid SPIR-V module.
+constexpr Interface reflect(std::span<const uint32_t> code) {
+    Interface out;
+    uint32_t constant_ids = 0, workgroup_composite = 0;
+    auto block_of = [&](uint32_t pointer) {
+        uint32_t block = 0;
+        spirv::each(code, [&](uint32_t op, auto in) {
+            if (op == spirv::type_pointer && in[1] == pointer) block = in[3];
+        });
+        return block;
+    };
+    spirv::each(code, [&](uint32_t op, auto in) {
+        if (op == spirv::execution_mode && in[2] == spirv::local_size) out.workgroup = {in[3], in[4], in[5]};
+        if (op == spirv::decorate && in[2] == spirv::spec_id) {
+            if (in[3] < 31)
+                constant_ids |= 1u << in[3];
+            else
+                out.gaps = true;
+        }
+        if (op == spirv::decorate && in[2] == spirv::builtin && in[3] == spirv::workgroup_size) workgroup_composite = in[1];
+        if (op != spirv::variable) return;
+        const uint32_t storage = in[3];
+        if (storage == spirv::storage_buffer) spirv::reflect_buffer(code, in[2], block_of(in[1]), out);
+        if (storage == spirv::push_constant) out.push_bytes = spirv::type_bytes(code, block_of(in[1]));
+        if (storage == spirv::uniform || storage == spirv::uniform_constant) out.foreign = true;
+    });
+    if (workgroup_composite) spirv::reflect_workgroup(code, workgroup_composite, out);
+    while (constant_ids >> out.constants & 1) out.constants++;
+    const uint32_t all = out.bindings == 32 ? ~0u : (1u << out.bindings) - 1;
+    out.gaps |= constant_ids >> out.constants != 0 || (out.reads | out.writes) != all;
+    return out;
+}
+
+} // namespace tq

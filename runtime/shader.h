@@ -1,0 +1,44 @@
+// A compiled kernel as a constant: name, SPIR-V and interface. Made by the build from each .comp file (shaders/embed.cmake).
+#pragma once
+#include "runtime/reflect.h"
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace tq {
+
+struct AnyShader {
+    const char* name;
+    std::span<const uint32_t> code; // SPIR-V
+    Interface interface;
+};
+
+// P: the struct of its push constants.
+template <class P> struct Shader : AnyShader { using Params = P; };
+
+struct no_params {}; // of a kernel without push constants
+
+template <const auto& shader> using ParamsOf = typename std::remove_cvref_t<decltype(shader)>::Params;
+
+// Checked once for every kernel, in the generated header, whether the program uses the kernel or not.
+template <const auto& shader> inline constexpr bool well_formed = [] {
+    using Params = ParamsOf<shader>;
+    constexpr Interface io = shader.interface;
+    static_assert(!io.foreign, "a kernel has storage buffers of set 0 and push constants, nothing else");
+    static_assert(!io.gaps, "bindings and specialisation constants count up from 0, and every buffer is used");
+    static_assert(io.bindings > 0, "a kernel has at least one buffer");
+    static_assert(io.push_bytes <= 128, "every device has 128 bytes of push constants, and no device need have more");
+    static_assert(io.push_bytes == (std::is_empty_v<Params> ? 0 : sizeof(Params)), "the shader's push constants are its params");
+    static_assert(std::is_trivially_copyable_v<Params>);
+    return true;
+}();
+
+// Values of specialisation constants 0 .. N - 1: exactly N of them, so that none is forgotten.
+template <size_t N> struct Constants : std::array<uint32_t, N> {
+    template <std::convertible_to<uint32_t>... T>
+    requires(sizeof...(T) == N) constexpr Constants(T... values) : std::array<uint32_t, N>{static_cast<uint32_t>(values)...} {}
+};
+
+} // namespace tq

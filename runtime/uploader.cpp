@@ -1,0 +1,89 @@
+// Two halves of staging memory: while the device copies out of one, the caller fills the other.
+#include "runtime/uploader.h"
+#include "base/ensure.h"
+#include "runtime/device_impl.h"
+#include <optional>
+
+namespace tq {
+
+namespace {
+
+struct Half {
+    Buffer staging;
+    OwnedFence fence; // signalled when the copy out of it is done
+    OwnedCommandPool pool;
+    VkCommandBuffer commands{};
+    bool busy = false;
+};
+
+Half make_half(Device& device) {
+    const Device::Impl& impl = device.impl();
+    return {device.allocate("staging", Uploader::max_piece_bytes(), Memory::upload), make_fence(impl.handle),
+            make_command_pool(impl.handle, impl.family)};
+}
+
+} // namespace
+
+struct Uploader::Impl {
+    Device& device;
+    const bool always_staged;
+    std::vector<Half> halves; // made when first needed
+    size_t turn = 0;
+    std::optional<View> piece; // begun and not ended
+    bool piece_staged = false;
+
+    void wait_for(Half& half) {
+        if (half.busy) wait(device.impl().handle, half.fence);
+        half.busy = false;
+    }
+};
+
+Uploader::Uploader(Device& device, Path path) : impl_(new Impl{device, path == Path::staged, {}, 0, {}, false}) {}
+
+Uploader::~Uploader() {
+    for (const Half& half : impl_->halves) {
+        const VkFence fence = half.fence;
+        if (half.busy) vkWaitForFences(impl_->device.impl().handle, 1, &fence, VK_TRUE, UINT64_MAX); // even of a lost device
+    }
+}
+
+std::span<std::byte> Uploader::begin(View dst) {
+    ENSURE(!impl_->piece, "a piece is begun twice");
+    ENSURE(dst.bytes <= max_piece_bytes(), "a piece of {} bytes", dst.bytes);
+    impl_->piece = dst;
+    const std::span<std::byte> mapped = dst.buffer->host();
+    impl_->piece_staged = impl_->always_staged || mapped.empty();
+    if (!impl_->piece_staged) return mapped.subspan(size_t(dst.offset), size_t(dst.bytes));
+
+    if (impl_->halves.size() < 2) impl_->halves.push_back(make_half(impl_->device));
+    Half& half = impl_->halves[impl_->turn];
+    impl_->wait_for(half);
+    return half.staging.host().first(size_t(dst.bytes));
+}
+
+void Uploader::end() {
+    ENSURE(impl_->piece, "no piece was begun");
+    const View dst = *impl_->piece;
+    impl_->piece.reset();
+    if (!impl_->piece_staged) return;
+
+    const Device::Impl& device = impl_->device.impl();
+    Half& half = impl_->halves[impl_->turn];
+    check(vkResetCommandPool(device.handle, half.pool, 0), "resetting a command pool");
+    if (!half.commands) half.commands = allocate_commands(device.handle, half.pool);
+    begin_commands(half.commands);
+    full_barrier(half.commands, work_stages | VK_PIPELINE_STAGE_HOST_BIT, work_stages);
+    const VkBufferCopy region{0, dst.offset, dst.bytes};
+    vkCmdCopyBuffer(half.commands, half.staging.impl().handle, dst.buffer->impl().handle, 1, &region);
+    end_commands(half.commands);
+    submit(device.queue, half.commands, half.fence);
+    half.busy = true;
+    impl_->turn = 1 - impl_->turn;
+}
+
+void Uploader::finish() {
+    ENSURE(!impl_->piece, "a piece is not ended");
+    for (Half& half : impl_->halves) impl_->wait_for(half);
+}
+
+} // namespace tq

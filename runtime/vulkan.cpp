@@ -1,0 +1,96 @@
+// Vulkan results as sentences, and the few sequences of calls that more than one file needs.
+#include "runtime/vulkan.h"
+#include "base/error.h"
+
+namespace tq {
+
+const char* name(VkResult result) {
+    switch (result) {
+#define TQ_RESULT(result)                                                                                                        \
+    case result:                                                                                                                 \
+        return #result
+        TQ_RESULT(VK_SUCCESS);
+        TQ_RESULT(VK_NOT_READY);
+        TQ_RESULT(VK_TIMEOUT);
+        TQ_RESULT(VK_INCOMPLETE);
+        TQ_RESULT(VK_ERROR_OUT_OF_HOST_MEMORY);
+        TQ_RESULT(VK_ERROR_OUT_OF_DEVICE_MEMORY);
+        TQ_RESULT(VK_ERROR_INITIALIZATION_FAILED);
+        TQ_RESULT(VK_ERROR_DEVICE_LOST);
+        TQ_RESULT(VK_ERROR_MEMORY_MAP_FAILED);
+        TQ_RESULT(VK_ERROR_LAYER_NOT_PRESENT);
+        TQ_RESULT(VK_ERROR_EXTENSION_NOT_PRESENT);
+        TQ_RESULT(VK_ERROR_FEATURE_NOT_PRESENT);
+        TQ_RESULT(VK_ERROR_INCOMPATIBLE_DRIVER);
+        TQ_RESULT(VK_ERROR_TOO_MANY_OBJECTS);
+        TQ_RESULT(VK_ERROR_FRAGMENTED_POOL);
+        TQ_RESULT(VK_ERROR_UNKNOWN);
+        TQ_RESULT(VK_ERROR_OUT_OF_POOL_MEMORY);
+#undef TQ_RESULT
+    default:
+        return "an unknown result";
+    }
+}
+
+void check(VkResult result, const char* doing) {
+    if (result == VK_SUCCESS) return;
+    if (result == VK_ERROR_DEVICE_LOST)
+        fail("the GPU stopped answering while {} (VK_ERROR_DEVICE_LOST): the driver reset it, which loses all of its memory; "
+             "start "
+             "again, and if it happens again update the driver or choose another device with --device",
+             doing);
+    if (result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY)
+        fail("out of memory while {} ({}): close other programs, or use a smaller context (-c) or a smaller model", doing,
+             name(result));
+    fail("the Vulkan driver failed while {} ({}, {}): update the driver or choose another device with --device", doing,
+         name(result), int(result));
+}
+
+OwnedFence make_fence(VkDevice device) {
+    const VkFenceCreateInfo info{VK_STRUCTURE_TYPE_FENCE_CREATE_INFO, nullptr, 0};
+    VkFence fence;
+    check(vkCreateFence(device, &info, nullptr, &fence), "creating a fence");
+    return {device, fence};
+}
+
+OwnedCommandPool make_command_pool(VkDevice device, uint32_t family) {
+    const VkCommandPoolCreateInfo info{VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO, nullptr, 0, family};
+    VkCommandPool pool;
+    check(vkCreateCommandPool(device, &info, nullptr, &pool), "creating a command pool");
+    return {device, pool};
+}
+
+VkCommandBuffer allocate_commands(VkDevice device, VkCommandPool pool) {
+    const VkCommandBufferAllocateInfo info{VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO, nullptr, pool,
+                                           VK_COMMAND_BUFFER_LEVEL_PRIMARY, 1};
+    VkCommandBuffer commands;
+    check(vkAllocateCommandBuffers(device, &info, &commands), "allocating a command buffer");
+    return commands;
+}
+
+void begin_commands(VkCommandBuffer commands) {
+    const VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, nullptr, 0, nullptr};
+    check(vkBeginCommandBuffer(commands, &begin), "beginning a command buffer");
+}
+
+void end_commands(VkCommandBuffer commands) { check(vkEndCommandBuffer(commands), "ending a command buffer"); }
+
+void submit(VkQueue queue, VkCommandBuffer commands, VkFence fence) {
+    VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO};
+    info.commandBufferCount = 1;
+    info.pCommandBuffers = &commands;
+    check(vkQueueSubmit(queue, 1, &info, fence), "submitting work");
+}
+
+void wait(VkDevice device, VkFence fence) {
+    check(vkWaitForFences(device, 1, &fence, VK_TRUE, UINT64_MAX), "waiting for the GPU");
+    check(vkResetFences(device, 1, &fence), "resetting a fence");
+}
+
+void full_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to) {
+    const VkAccessFlags all = VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT;
+    const VkMemoryBarrier barrier{VK_STRUCTURE_TYPE_MEMORY_BARRIER, nullptr, all, all};
+    vkCmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+}
+
+} // namespace tq

@@ -1,0 +1,61 @@
+// The one door to Vulkan: entry points through volk (nothing links the loader), results as errors, handles that free themselves.
+// Included by runtime/*.cpp and its private headers only.
+#pragma once
+#include <cstdint>
+#include <utility>
+#include <volk.h>
+
+namespace tq {
+
+// Returns if `result` is VK_SUCCESS, else throws an Error that says what failed ("allocating memory") and what to do about it.
+void check(VkResult result, const char* doing);
+
+// "VK_ERROR_DEVICE_LOST", or the number of a result that we do not know.
+const char* name(VkResult result);
+
+// Owns one child object of a device. `destroy` is volk's pointer, filled in when the loader is.
+template <class T, auto& destroy> class Owned {
+  public:
+    Owned() = default;
+    Owned(VkDevice device, T handle) : device_(device), handle_(handle) {}
+    Owned(Owned&& other) noexcept : device_(other.device_), handle_(std::exchange(other.handle_, T{})) {}
+    Owned& operator=(Owned&& other) noexcept {
+        std::swap(device_, other.device_);
+        std::swap(handle_, other.handle_);
+        return *this;
+    }
+    ~Owned() {
+        if (handle_) destroy(device_, handle_, nullptr);
+    }
+    operator T() const { return handle_; }
+
+  private:
+    VkDevice device_{};
+    T handle_{};
+};
+
+using OwnedBuffer = Owned<VkBuffer, vkDestroyBuffer>;
+using OwnedMemory = Owned<VkDeviceMemory, vkFreeMemory>;
+using OwnedFence = Owned<VkFence, vkDestroyFence>;
+using OwnedCommandPool = Owned<VkCommandPool, vkDestroyCommandPool>;
+using OwnedDescriptorPool = Owned<VkDescriptorPool, vkDestroyDescriptorPool>;
+using OwnedQueryPool = Owned<VkQueryPool, vkDestroyQueryPool>;
+using OwnedSetLayout = Owned<VkDescriptorSetLayout, vkDestroyDescriptorSetLayout>;
+using OwnedPipelineLayout = Owned<VkPipelineLayout, vkDestroyPipelineLayout>;
+using OwnedPipelineCache = Owned<VkPipelineCache, vkDestroyPipelineCache>;
+using OwnedPipeline = Owned<VkPipeline, vkDestroyPipeline>;
+using OwnedModule = Owned<VkShaderModule, vkDestroyShaderModule>;
+
+OwnedFence make_fence(VkDevice device);
+OwnedCommandPool make_command_pool(VkDevice device, uint32_t family);
+VkCommandBuffer allocate_commands(VkDevice device, VkCommandPool pool); // freed with the pool
+void begin_commands(VkCommandBuffer commands);
+void end_commands(VkCommandBuffer commands);
+void submit(VkQueue queue, VkCommandBuffer commands, VkFence fence);
+void wait(VkDevice device, VkFence fence); // and resets it
+
+// A full memory barrier, never a narrow one: some drivers drop those, and on one compute queue narrow ones gain nothing.
+void full_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to);
+constexpr VkPipelineStageFlags work_stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+
+} // namespace tq

@@ -1,0 +1,133 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#include "params.h"
+#include "context.glsl"
+
+// partials of softmax(q K^T) V over one part of the sequence, in the cache's own (rotated) space, with an online softmax.
+// One workgroup per split (x), kv head of the slice (y) and tile of tokens (z). Its `rows` query rows are the `group` query heads
+// of the kv head for each of `tile` tokens: every key and value is decoded once for all of them.
+// A part: acc[head_dim] = sum of exp(score - m) s_v L_v, then m, then l = sum of exp(score - m).
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint head_dim = 128;
+layout(constant_id = 2) const uint k_type = 2;
+layout(constant_id = 3) const uint v_type = 2;
+layout(constant_id = 4) const uint group = 2; // query heads per kv head
+layout(constant_id = 5) const uint tile = 1;  // tokens
+layout(push_constant) uniform Push { attention_params p; };
+layout(binding = 0) writeonly buffer Partials { float partials[]; };
+layout(binding = 1) readonly buffer Q { vec4 q[]; };
+#define CACHE_BINDING 2
+#include "kv_types.glsl"
+#include "kv_load.glsl"
+CONTEXT_AT(3);
+
+const uint rows = group * tile;
+const uint lanes = gl_WorkGroupSize.x;
+const uint chunk = head_dim / lanes < 8 ? head_dim / lanes : 8; // channels of a value that are decoded together
+const uint chunks = head_dim / lanes / chunk;                   // per invocation: lane owns channels (c * lanes + lane) * chunk ...
+const float nothing = -1e30;                                    // a finite stand-in for minus infinity
+
+shared vec4 query[rows * head_dim / 4];
+shared float scores[rows * lanes];
+shared float row_max[rows];
+shared float row_scale[rows];
+
+uint row_token(uint r) { return gl_WorkGroupID.z * tile + r / group; }
+uint row_head(uint r) { return (p.first_head + gl_WorkGroupID.y) * group + r % group; }
+
+void load_queries() {
+    for (uint i = gl_LocalInvocationID.x; i < rows * head_dim / 4; i += lanes) {
+        const uint r = i / (head_dim / 4);
+        query[i] = row_token(r) < tokens ? q[(row_token(r) * p.heads + row_head(r)) * (head_dim / 4) + i % (head_dim / 4)] : vec4(0.0);
+    }
+    for (uint r = gl_LocalInvocationID.x; r < rows; r += lanes) row_max[r] = nothing;
+    barrier();
+}
+
+// s[r] = query[r] . key `at`
+void score(uint at, out float s[rows]) {
+    vec4 sums[rows];
+    [[unroll]] for (uint r = 0; r < rows; r++) sums[r] = vec4(0.0);
+    for (uint b = 0; b < head_dim / 32; b++) {
+        vec4 k[8];
+        load32(k_type, p.k_codes, at, b, k);
+        [[unroll]] for (uint r = 0; r < rows; r++)
+            [[unroll]] for (uint i = 0; i < 8; i++) sums[r] += query[r * (head_dim / 4) + b * 8 + i] * k[i];
+    }
+    const float k_scale = scale_at(k_type, p.k_scales, at);
+    [[unroll]] for (uint r = 0; r < rows; r++) s[r] = ((sums[r].x + sums[r].y) + (sums[r].z + sums[r].w)) * k_scale;
+}
+
+// New maxima of the rows after a tile of scores, and the factor by which what was summed before shrinks.
+void update_maxima() {
+    barrier();
+    for (uint r = gl_LocalInvocationID.x; r < rows; r += lanes) {
+        float m = row_max[r];
+        for (uint i = 0; i < lanes; i++) m = max(m, scores[r * lanes + i]);
+        row_scale[r] = exp(row_max[r] - m);
+        row_max[r] = m;
+    }
+    barrier();
+}
+
+void main() {
+    if (gl_WorkGroupID.z * tile >= tokens) return;
+    const uint lane = gl_LocalInvocationID.x, head_base = gl_WorkGroupID.y * p.capacity;
+    const uint length = position + min(tokens, (gl_WorkGroupID.z + 1) * tile); // keys that the tile's last token sees
+    const uint part = ((length + p.splits - 1) / p.splits + lanes - 1) / lanes * lanes;
+    const uint begin = min(length, gl_WorkGroupID.x * part), end = min(length, begin + part);
+
+    float acc[rows * chunks * chunk], l[rows];
+    [[unroll]] for (uint i = 0; i < rows * chunks * chunk; i++) acc[i] = 0.0;
+    [[unroll]] for (uint r = 0; r < rows; r++) l[r] = 0.0;
+    load_queries();
+
+    for (uint first = begin; first < end; first += lanes) {
+        const uint key = first + lane;
+        float s[rows];
+        [[unroll]] for (uint r = 0; r < rows; r++) s[r] = nothing;
+        if (key < end) score(head_base + key, s);
+        [[unroll]] for (uint r = 0; r < rows; r++) {
+            if (key > position + row_token(r)) s[r] = nothing; // causal
+            scores[r * lanes + lane] = s[r];
+        }
+        update_maxima();
+
+        const float v_scale = key < end ? scale_at(v_type, p.v_scales, head_base + key) : 0.0;
+        [[unroll]] for (uint r = 0; r < rows; r++) {
+            const float weight = s[r] == nothing ? 0.0 : exp(s[r] - row_max[r]);
+            l[r] = l[r] * row_scale[r] + weight;
+            scores[r * lanes + lane] = weight == 0.0 ? 0.0 : weight * v_scale;
+        }
+        barrier();
+
+        [[unroll]] for (uint r = 0; r < rows; r++)
+            [[unroll]] for (uint i = 0; i < chunks * chunk; i++) acc[r * chunks * chunk + i] *= row_scale[r];
+        const uint count = min(lanes, end - first);
+        for (uint t = 0; t < count; t++)
+            [[unroll]] for (uint c = 0; c < chunks; c++) {
+                float v[8];
+                load_channels(v_type, p.v_codes, head_base + first + t, (c * lanes + lane) * chunk, chunk, v);
+                [[unroll]] for (uint r = 0; r < rows; r++)
+                    [[unroll]] for (uint i = 0; i < chunk; i++) acc[(r * chunks + c) * chunk + i] += scores[r * lanes + t] * v[i];
+            }
+        barrier();
+    }
+
+    [[unroll]] for (uint r = 0; r < rows; r++) scores[r * lanes + lane] = l[r];
+    barrier();
+    [[unroll]] for (uint r = 0; r < rows; r++) {
+        if (row_token(r) >= tokens) break;
+        const uint out_base = ((row_token(r) * p.heads + row_head(r)) * p.splits + gl_WorkGroupID.x) * (head_dim + 2);
+        [[unroll]] for (uint c = 0; c < chunks; c++)
+            [[unroll]] for (uint i = 0; i < chunk; i++)
+                partials[out_base + (c * lanes + lane) * chunk + i] = acc[(r * chunks + c) * chunk + i];
+        if (lane == 0) {
+            float sum = 0.0;
+            for (uint i = 0; i < lanes; i++) sum += scores[r * lanes + i];
+            partials[out_base + head_dim] = row_max[r];
+            partials[out_base + head_dim + 1] = sum;
+        }
+    }
+}

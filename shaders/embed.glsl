@@ -1,0 +1,24 @@
+// h[t] = row ids[t] of the embedding, when this slice holds it. One workgroup per token.
+#extension GL_EXT_control_flow_attributes : require
+#include "params.h"
+#include "context.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(push_constant) uniform Push { embed_params p; };
+layout(binding = 0) writeonly buffer H { vec4 h[]; };
+#define WEIGHTS_BINDING 1
+#include "weights.glsl"
+layout(binding = 2) readonly buffer Ids { uint ids[]; };
+CONTEXT_AT(3);
+
+void main() {
+    const uint t = gl_WorkGroupID.x;
+    if (t >= tokens) return;
+    const uint row = ids[t] - p.first_row; // wraps when the row is in an earlier slice
+    if (row >= p.rows) return;
+    for (uint b = gl_LocalInvocationID.x; b < p.cols / 32; b += gl_WorkGroupSize.x) {
+        vec4 w[8];
+        load32(row * row_vectors(p.cols), p.cols, b, w);
+        [[unroll]] for (uint i = 0; i < 8; i++) h[t * (p.cols / 4) + b * 8 + i] = w[i];
+    }
+}

@@ -1,0 +1,5 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+// params: embed_params
+#define FORMAT_q8_0
+#include "embed.glsl"

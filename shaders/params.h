@@ -1,0 +1,55 @@
+// The ABI between host and device, on one page: GLSL and C++ both include this file. Four-byte scalars and arrays of them only,
+// so every layout rule gives the same bytes. What changes from step to step (position, tokens) is in Context, not here.
+#ifdef __cplusplus
+#pragma once
+#include <cstdint>
+namespace tq {
+using uint = uint32_t;
+#endif
+
+// A slice of the embedding holds rows [first_row, first_row + rows).
+struct embed_params { uint cols; uint first_row; uint rows; };
+
+struct rms_norm_params {
+    uint cols;
+    float eps;
+    uint last_only; // 1: only the last token's row, written to row 0
+};
+
+// A slice of the matrix gives elements [first_row, first_row + rows) of each output row.
+struct matvec_params { uint cols; uint rows; uint first_row; };
+struct matmul_params { uint cols; uint rows; uint first_row; uint y_cols; };
+
+struct q_norm_rope_params {
+    uint heads;
+    float eps;
+    float scale;   // 1 / sqrt(head_dim), over head_dim once more when the keys are rotated
+    uint signs[8]; // of the keys' rotation: bit i % 32 of word i / 32 set means channel i is negated
+};
+
+// Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them.
+struct kv_append_params {
+    uint heads;      // kv heads in a row of x
+    uint first_head; // the slice holds kv heads [first_head, ...)
+    uint capacity;   // tokens per head
+    uint codes;      // where this side's codes begin
+    uint scales;     // where this side's scales begin
+    float eps;
+    uint signs[8];
+};
+
+struct attention_params {
+    uint heads;      // query heads in a row of q
+    uint first_head; // first kv head of the slice
+    uint capacity;
+    uint splits;     // parts that the sequence is cut into
+    uint k_codes; uint k_scales; uint v_codes; uint v_scales;
+};
+
+struct attention_merge_params { uint heads; uint splits; uint signs[8]; };
+
+struct swiglu_params { uint cols; };
+
+#ifdef __cplusplus
+} // namespace tq
+#endif

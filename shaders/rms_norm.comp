@@ -1,0 +1,26 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "params.h"
+#include "context.glsl"
+
+// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). One workgroup per token, or one for the last token.
+layout(local_size_x_id = 0) in;
+layout(push_constant) uniform Push { rms_norm_params p; };
+layout(binding = 0) writeonly buffer Y { float y[]; };
+layout(binding = 1) readonly buffer X { float x[]; };
+layout(binding = 2) readonly buffer W { float w[]; };
+CONTEXT_AT(3);
+#include "reduce.glsl"
+
+void main() {
+    const uint out_row = gl_WorkGroupID.x;
+    if (out_row >= tokens) return;
+    const uint row = (p.last_only != 0 ? tokens - 1 : out_row) * p.cols;
+
+    float ss = 0.0;
+    for (uint i = gl_LocalInvocationID.x; i < p.cols; i += gl_WorkGroupSize.x) ss += x[row + i] * x[row + i];
+
+    const float scale = inversesqrt(workgroup_sum(ss) / float(p.cols) + p.eps);
+    for (uint i = gl_LocalInvocationID.x; i < p.cols; i += gl_WorkGroupSize.x)
+        y[out_row * p.cols + i] = x[row + i] * scale * w[i];
+}

@@ -1,0 +1,35 @@
+# tq_add_shaders(TARGET DIRECTORY NAMESPACE): every DIRECTORY/NAME.comp becomes the constant tq::NAMESPACE::NAME, its SPIR-V and
+# its interface, in NAME.gen.h. TARGET is an interface library named tq_SOMETHING that offers all of them as SOMETHING.gen.h.
+function(tq_add_shaders target directory namespace)
+  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${directory}/*.comp)
+  file(GLOB includes CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${directory}/*.glsl ${CMAKE_SOURCE_DIR}/${directory}/*.h)
+  set(embed ${CMAKE_SOURCE_DIR}/shaders/embed.cmake)
+  set(output_directory ${CMAKE_BINARY_DIR}/${target})
+  string(REGEX REPLACE "^tq_" "" all ${target})
+
+  set(text "// Generated from ${directory}/*.comp: every kernel as a constant of namespace tq::${namespace}.\n#pragma once\n")
+  set(headers)
+  foreach(kernel ${kernels})
+    get_filename_component(name ${kernel} NAME_WE)
+    add_custom_command(OUTPUT ${output_directory}/${name}.gen.h DEPENDS ${kernel} ${includes} ${embed} VERBATIM
+      COMMENT "Shader ${directory}/${name}.comp"
+      COMMAND ${CMAKE_COMMAND} -DGLSLANG=${GLSLANG} -DSPIRV_VAL=$<$<BOOL:${SPIRV_VAL}>:${SPIRV_VAL}> -DSOURCE_DIR=${CMAKE_SOURCE_DIR}
+        -DDIRECTORY=${directory} -DNAMESPACE=${namespace} -DNAME=${name} -DOUTPUT=${output_directory}/${name} -P ${embed})
+    list(APPEND headers ${output_directory}/${name}.gen.h)
+    string(APPEND text "#include \"${name}.gen.h\"\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${output_directory}/${all}.gen.h CONTENT "${text}")
+
+  add_custom_target(${target}_compiled DEPENDS ${headers})
+  add_library(${target} INTERFACE)
+  add_dependencies(${target} ${target}_compiled)
+  target_include_directories(${target} INTERFACE ${output_directory})
+endfunction()
+
+tq_add_shaders(tq_shaders shaders shader)
+if(BUILD_TESTING)
+  tq_add_shaders(tq_test_shaders tests/shaders test_shader)
+  foreach(test runtime_test recorder_test reflect_test)
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL target_link_libraries ${test} PRIVATE tq_test_shaders)")
+  endforeach()
+endif()

@@ -1,0 +1,151 @@
+#include "model/cpu/forward.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include "model/cpu/reference.h"
+#include "model/rope.h"
+#include <algorithm>
+#include <cmath>
+#include <new>
+
+namespace tq {
+namespace {
+
+struct LayerNorms {
+    std::vector<float> attn, q, k, ffn;
+};
+
+std::vector<float> to_floats(const Tensor& tensor) {
+    std::vector<float> values(tensor.cols);
+    decode_row(tensor.type, values, tensor.data);
+    return values;
+}
+
+class CpuForward final : public Forward {
+  public:
+    CpuForward(const Config& config, const Weights& weights, const ForwardOptions& options)
+        : config_(config), weights_(weights), options_(options), pool_(options.threads),
+          rope_table_(rope_table(config, options.context_size)), output_norm_(to_floats(weights.output_norm)) {
+        if (options_.batch_size == 0) options_.batch_size = 128;
+        for (uint32_t i = 0; i < config.num_hidden_layers; i++) {
+            const LayerWeights& w = weights.layers[i];
+            norms_.push_back({to_floats(w.attn_norm), to_floats(w.attn_q_norm), to_floats(w.attn_k_norm), to_floats(w.ffn_norm)});
+            cache_.push_back({make_cache(options.kv.k, KvSide::key, i), make_cache(options.kv.v, KvSide::value, i)});
+        }
+    }
+
+    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
+        ENSURE(!ids.empty() && ids.size() <= options_.context_size - position_, "{} tokens at {}", ids.size(), position_);
+        const uint32_t start = position_;
+        for (size_t done = 0; done < ids.size();) {
+            const std::span block = ids.subspan(done, std::min<size_t>(options_.batch_size, ids.size() - done));
+            layers(block);
+            position_ += uint32_t(block.size());
+            done += block.size();
+            if (progress && !progress(uint32_t(done), uint32_t(ids.size()))) return {};
+        }
+        head();
+        if (!std::ranges::all_of(logits_, [](float v) { return std::isfinite(v); })) report_nonfinite(start);
+        return logits_;
+    }
+
+    void truncate(uint32_t n) override {
+        ENSURE(n <= position_, "{} of {}", n, position_);
+        position_ = n;
+    }
+
+    uint32_t position() const override { return position_; }
+    uint32_t context_size() const override { return options_.context_size; }
+    KvOptions kv() const override { return options_.kv; }
+    uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(config_, options_.kv); }
+
+  private:
+    cpu::CacheSide make_cache(KvType type, KvSide side, uint32_t layer) const {
+        return {type, side, layer, config_.num_key_value_heads, config_.head_dim, options_.context_size};
+    }
+
+    void layers(std::span<const uint32_t> ids);
+    void head();
+    [[noreturn]] void report_nonfinite(uint32_t start);
+
+    const Config config_;
+    const Weights& weights_;
+    ForwardOptions options_;
+    ThreadPool pool_;
+    std::vector<float> rope_table_;
+    std::vector<LayerNorms> norms_;
+    std::vector<float> output_norm_;
+    std::vector<cpu::LayerCache> cache_;
+    uint32_t position_ = 0;
+    std::vector<float> h_, a_, q_, k_, v_, attn_, gate_, up_, logits_;
+};
+
+// The same steps in the same order as model/gpu/forward.cpp.
+void CpuForward::layers(std::span<const uint32_t> ids) {
+    const Config& c = config_;
+    const size_t tokens = ids.size();
+    const uint32_t heads = c.num_attention_heads, kv_heads = c.num_key_value_heads;
+    const bool rotated = is_turboquant(options_.kv.k);
+    const float q_scale = 1 / std::sqrt(float(c.head_dim)) / (rotated ? float(c.head_dim) : 1);
+    const ref::Rope rope{rope_table_, position_};
+    h_.resize(tokens * c.hidden_size);
+    a_.resize(tokens * c.hidden_size);
+    q_.resize(tokens * heads * c.head_dim);
+    attn_.resize(tokens * heads * c.head_dim);
+    k_.resize(tokens * kv_heads * c.head_dim);
+    v_.resize(tokens * kv_heads * c.head_dim);
+    gate_.resize(tokens * c.intermediate_size);
+    up_.resize(tokens * c.intermediate_size);
+
+    ref::embed(pool_, h_, weights_.token_embd, ids);
+    for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
+        const LayerWeights& w = weights_.layers[i];
+        const LayerNorms& norm = norms_[i];
+        const cpu::LayerCache& cache = cache_[i];
+
+        // attention
+        ref::rms_norm(pool_, a_, h_, norm.attn, c.rms_norm_eps);
+        ref::matmul(pool_, q_, w.attn_q, a_);
+        ref::matmul(pool_, k_, w.attn_k, a_);
+        ref::matmul(pool_, v_, w.attn_v, a_);
+        ref::q_norm_rope(pool_, q_, norm.q, rope, heads, c.rms_norm_eps, q_scale, rotated ? &cache.k.signs : nullptr);
+        ref::kv_append(pool_, cache.k, k_, norm.k, rope, c.rms_norm_eps);
+        ref::kv_append(pool_, cache.v, v_, {}, rope, c.rms_norm_eps);
+        ref::attention(pool_, attn_, q_, cache, heads, position_);
+        ref::matmul(pool_, h_, w.attn_output, attn_, true);
+
+        // feed-forward
+        ref::rms_norm(pool_, a_, h_, norm.ffn, c.rms_norm_eps);
+        ref::matmul(pool_, gate_, w.ffn_gate, a_);
+        ref::matmul(pool_, up_, w.ffn_up, a_);
+        ref::swiglu(pool_, gate_, up_);
+        ref::matmul(pool_, h_, w.ffn_down, gate_, true);
+    }
+}
+
+// Logits of the last token of the last block.
+void CpuForward::head() {
+    const std::span last = std::span(h_).last(config_.hidden_size), normed = std::span(a_).first(config_.hidden_size);
+    logits_.resize(config_.vocab_size);
+    ref::rms_norm(pool_, normed, last, output_norm_, config_.rms_norm_eps);
+    ref::matmul(pool_, logits_, weights_.output, normed);
+}
+
+void CpuForward::report_nonfinite(uint32_t start) {
+    const auto where = cpu::find_nonfinite(cache_, position_);
+    position_ = start;
+    fail_nonfinite(where);
+}
+
+} // namespace
+
+std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options) {
+    try {
+        return std::make_unique<CpuForward>(config, weights, options);
+    } catch (const std::bad_alloc&) {
+        fail("not enough memory for a KV cache of {} tokens ({:.1f} MiB): choose a smaller context with -c or smaller cache types "
+             "with -ctk and -ctv",
+             options.context_size, double(kv_bytes_per_token(config, options.kv)) * options.context_size / (1 << 20));
+    }
+}
+
+} // namespace tq

@@ -1,0 +1,130 @@
+#include "model/cpu/reference.h"
+#include "base/ensure.h"
+#include <algorithm>
+#include <cmath>
+
+namespace tq::ref {
+namespace {
+
+// Sixteen running sums: a fixed order that compilers turn into vector instructions.
+float dot(const float* a, const float* b, size_t n) {
+    float sums[16] = {};
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (size_t j = 0; j < 16; j++) sums[j] += a[i + j] * b[i + j];
+    float sum = 0;
+    for (; i < n; i++) sum += a[i] * b[i];
+    for (const float s : sums) sum += s;
+    return sum;
+}
+
+void norm_and_rope(std::span<float> x, std::span<const float> w, std::span<const float> turns, float eps) {
+    const size_t half = x.size() / 2;
+    const float scale = 1 / std::sqrt(dot(x.data(), x.data(), x.size()) / float(x.size()) + eps);
+    for (size_t i = 0; i < half; i++) {
+        const float a = x[i] * scale * w[i], b = x[i + half] * scale * w[i + half];
+        const float c = turns[2 * i], s = turns[2 * i + 1];
+        x[i] = a * c - b * s;
+        x[i + half] = b * c + a * s;
+    }
+}
+
+} // namespace
+
+void embed(ThreadPool& pool, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids) {
+    pool.each(uint32_t(ids.size()), 8, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t t = begin; t < end; t++)
+            decode_row(embedding.type, h.subspan(size_t(t) * embedding.cols, embedding.cols), embedding.row(ids[t]));
+    });
+}
+
+void rms_norm(ThreadPool& pool, std::span<float> y, std::span<const float> x, std::span<const float> w, float eps) {
+    const size_t cols = w.size();
+    pool.each(uint32_t(x.size() / cols), 4, [&](uint32_t begin, uint32_t end) {
+        for (size_t row = begin * cols; row < end * cols; row += cols) {
+            const float scale = 1 / std::sqrt(dot(&x[row], &x[row], cols) / float(cols) + eps);
+            for (size_t i = 0; i < cols; i++) y[row + i] = x[row + i] * scale * w[i];
+        }
+    });
+}
+
+void matmul(ThreadPool& pool, std::span<float> y, const Tensor& w, std::span<const float> x, bool accumulate) {
+    const size_t tokens = x.size() / w.cols;
+    ENSURE(y.size() == tokens * w.rows, "{}: {} outputs for {} tokens", w.name, y.size(), tokens);
+    pool.each(w.rows, 16, [&](uint32_t begin, uint32_t end) {
+        std::vector<float> row(w.cols);
+        for (uint32_t r = begin; r < end; r++) {
+            decode_row(w.type, row, w.row(r));
+            for (size_t t = 0; t < tokens; t++) {
+                float& out = y[t * w.rows + r];
+                const float sum = dot(row.data(), &x[t * w.cols], w.cols);
+                out = accumulate ? out + sum : sum;
+            }
+        }
+    });
+}
+
+void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads, float eps,
+                 float scale, const Signs* signs) {
+    const size_t d = w.size();
+    pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) {
+            const std::span x = q.subspan(i * d, d);
+            norm_and_rope(x, w, rope.table.subspan((rope.position + i / heads) * d, d), eps);
+            if (signs != nullptr) rotate(x, *signs);
+            for (float& v : x) v *= scale;
+        }
+    });
+}
+
+void kv_append(ThreadPool& pool, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope& rope,
+               float eps) {
+    const size_t d = cache.head_dim;
+    pool.each(uint32_t(x.size() / d), 4, [&](uint32_t begin, uint32_t end) {
+        std::vector<float> vector(d);
+        for (uint32_t i = begin; i < end; i++) {
+            const uint32_t head = i % cache.heads, position = rope.position + i / cache.heads;
+            std::ranges::copy(x.subspan(i * d, d), vector.begin());
+            if (!w.empty()) norm_and_rope(vector, w, rope.table.subspan(position * d, d), eps);
+            cache.scale(head, position) = encode(cache.type, cache.vector(head, position), vector, cache.signs);
+        }
+    });
+}
+
+void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const cpu::LayerCache& cache, uint32_t heads,
+               uint32_t position) {
+    const size_t d = cache.k.head_dim;
+    const uint32_t group = heads / cache.k.heads;
+    pool.each(uint32_t(q.size() / d), 1, [&](uint32_t begin, uint32_t end) {
+        std::vector<float> levels(d), scores;
+        for (uint32_t i = begin; i < end; i++) {
+            const uint32_t head = i % heads / group, length = position + i / heads + 1;
+            scores.resize(length);
+            for (uint32_t p = 0; p < length; p++) {
+                decode_levels(cache.k.type, levels, cache.k.vector(head, p));
+                scores[p] = dot(&q[i * d], levels.data(), d) * half_value(cache.k.scale(head, p));
+            }
+            const float largest = *std::ranges::max_element(scores);
+            float total = 0;
+            const std::span out = y.subspan(i * d, d);
+            std::ranges::fill(out, 0.0f);
+            for (uint32_t p = 0; p < length; p++) {
+                const float weight = std::exp(scores[p] - largest);
+                total += weight;
+                decode_levels(cache.v.type, levels, cache.v.vector(head, p));
+                const float scaled = weight * half_value(cache.v.scale(head, p));
+                for (size_t c = 0; c < d; c++) out[c] += scaled * levels[c];
+            }
+            for (float& v : out) v /= total;
+            if (is_turboquant(cache.v.type)) rotate_back(out, cache.v.signs);
+        }
+    });
+}
+
+void swiglu(ThreadPool& pool, std::span<float> gate, std::span<const float> up) {
+    pool.each(uint32_t(gate.size()), 1024, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+    });
+}
+
+} // namespace tq::ref

@@ -1,0 +1,38 @@
+// What each kernel means, in plain fp32 loops: same names and order of arguments as model/gpu/kernels.h, outputs first.
+// The CPU path runs on these, and the conformance tests compare every shader with them.
+#pragma once
+#include "base/thread_pool.h"
+#include "model/cpu/cache.h"
+#include "model/weights.h"
+
+namespace tq::ref {
+
+// h[t] = row ids[t] of `embedding`. h: [ids.size()][cols]
+void embed(ThreadPool&, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids);
+
+// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][w.size()]
+void rms_norm(ThreadPool&, std::span<float> y, std::span<const float> x, std::span<const float> w, float eps);
+
+// y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows]
+void matmul(ThreadPool&, std::span<float> y, const Tensor& w, std::span<const float> x, bool accumulate = false);
+
+struct Rope {
+    std::span<const float> table; // model/rope.h
+    uint32_t position;            // of the first token
+};
+
+// q[t][head] = scale * R(RoPE(w * q / rms(q))) in place; R: the keys' rotation when `signs` is given. q: [tokens][heads][head_dim]
+void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
+                 const Signs* signs);
+
+// Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm and RoPE first. x: [tokens][heads][head_dim]
+void kv_append(ThreadPool&, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope&, float eps);
+
+// y[t][head] = softmax(q . K) V over the positions up to position + t, computed on the stored codes and rotated back at the end.
+// q, y: [tokens][heads][head_dim]
+void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const cpu::LayerCache& cache, uint32_t heads, uint32_t position);
+
+// gate = silu(gate) * up
+void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);
+
+} // namespace tq::ref

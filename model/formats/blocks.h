@@ -1,0 +1,41 @@
+// ggml's weight block formats: sizes, and decoding to fp32 exactly as the format defines it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace tq {
+
+// The numbers are ggml's type ids as stored in GGUF.
+enum class GgmlType : uint32_t { F32 = 0, F16 = 1, Q4_0 = 2, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14, BF16 = 30 };
+
+struct BlockFormat {
+    const char* name;  // "Q4_K"
+    uint32_t elements; // per block, along the row
+    uint32_t bytes;    // per block
+};
+
+// nullptr for a type we cannot decode (type_name still names it when ggml knows it: "IQ4_XS", else "type 77").
+const BlockFormat* block_format(GgmlType type);
+std::string type_name(GgmlType type);
+
+// Size of any type ggml knows, decodable or not: enough to step over a tensor. nullptr for an unknown type.
+const BlockFormat* stored_format(GgmlType type);
+
+// Bytes of one row of `cols` elements. `cols` is a multiple of the block's elements.
+uint64_t row_bytes(GgmlType type, uint64_t cols);
+
+// y[cols] = the row's exact fp32 values. Rounding: products of an fp16 scale, an integer scale and an integer level are
+// evaluated in fp32 in the order the format's definition gives.
+void decode_row(GgmlType type, std::span<float> y, std::span<const std::byte> row);
+
+// fp16 <-> fp32, round to nearest even; NaN stays NaN.
+float half_to_float(uint16_t h);
+uint16_t float_to_half(float f);
+
+// Index of the first block in `data` that holds a NaN or infinite value or scale.
+std::optional<uint64_t> find_nonfinite_block(GgmlType type, std::span<const std::byte> data);
+
+} // namespace tq

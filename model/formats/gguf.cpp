@@ -1,0 +1,371 @@
+// Reading of GGUF. Every length and count is compared with what is left of the file before it is used or allocated for.
+#include "model/formats/gguf.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+namespace tq {
+namespace {
+
+constexpr uint64_t max_entries = 65536;           // keys, and tensors, of one file; real ones have tens, and hundreds
+constexpr uint64_t max_array_elements = 1u << 24; // all arrays of one file together; a large vocabulary is some 2^19
+constexpr uint64_t max_name_bytes = 65535;
+constexpr uint64_t max_elements = uint64_t(1) << 62; // of one tensor, so that sizes in bytes need only one more check
+
+enum class ValueType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+
+constexpr std::array value_type_bytes{1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8}; // the least a value takes
+
+constexpr std::array value_kind_names{
+    "an unsigned integer",         "a signed integer",   "a real number",     "a boolean",      "a text",
+    "a list of unsigned integers", "a list of integers", "a list of numbers", "a list of texts"};
+static_assert(value_kind_names.size() == std::variant_size_v<Gguf::Value>);
+
+// A cursor that cannot leave the file. Its errors begin with the file and what is being read.
+class Reader {
+  public:
+    Reader(std::string file, std::span<const std::byte> bytes) : file_(std::move(file)), bytes_(bytes) {}
+
+    uint64_t position() const { return position_; }
+    uint64_t remaining() const { return bytes_.size() - position_; }
+    std::span<const std::byte> bytes() const { return bytes_; }
+
+    void enter(std::string subject) { subject_ = std::move(subject); }
+
+    template <class... Args> [[noreturn]] void error(fmt::format_string<Args...> format, Args&&... args) const {
+        fail("{}: {}: {}", file_, subject_, fmt::format(format, std::forward<Args>(args)...));
+    }
+
+    template <class T> T scalar() {
+        if (remaining() < sizeof(T)) {
+            error("the file ends at byte {}, inside a field of {} bytes at {}", bytes_.size(), sizeof(T), position_);
+        }
+        T value;
+        std::memcpy(&value, bytes_.data() + position_, sizeof(T));
+        position_ += sizeof(T);
+        return value;
+    }
+
+    std::string_view text() {
+        const auto length = scalar<uint64_t>();
+        if (length > remaining()) error("a text of {} bytes at byte {}, but {} are left", length, position_, remaining());
+        const std::string_view text(reinterpret_cast<const char*>(bytes_.data() + position_), length);
+        position_ += length;
+        return text;
+    }
+
+    std::string_view name() {
+        const std::string_view name = text();
+        if (name.empty()) error("its name is empty");
+        if (name.size() > max_name_bytes) error("its name has {} bytes, more than {}", name.size(), max_name_bytes);
+        return name;
+    }
+
+    // A count of things that take at least `least_bytes` each.
+    uint64_t count(const char* things, uint64_t most, uint64_t least_bytes) {
+        const auto count = scalar<uint64_t>();
+        if (count > remaining() / least_bytes) error("{} {}, but {} bytes are left", count, things, remaining());
+        if (count > most) error("{} {}, more than the {} we read", count, things, most);
+        return count;
+    }
+
+  private:
+    std::string file_;
+    std::string subject_ = "header";
+    std::span<const std::byte> bytes_;
+    uint64_t position_ = 0;
+};
+
+class ValueReader {
+  public:
+    explicit ValueReader(Reader& in) : in_(in) {}
+
+    Gguf::Value value() {
+        switch (value_type()) {
+        case ValueType::u8:
+            return uint64_t(in_.scalar<uint8_t>());
+        case ValueType::i8:
+            return int64_t(in_.scalar<int8_t>());
+        case ValueType::u16:
+            return uint64_t(in_.scalar<uint16_t>());
+        case ValueType::i16:
+            return int64_t(in_.scalar<int16_t>());
+        case ValueType::u32:
+            return uint64_t(in_.scalar<uint32_t>());
+        case ValueType::i32:
+            return int64_t(in_.scalar<int32_t>());
+        case ValueType::u64:
+            return in_.scalar<uint64_t>();
+        case ValueType::i64:
+            return in_.scalar<int64_t>();
+        case ValueType::f32:
+            return double(in_.scalar<float>());
+        case ValueType::f64:
+            return in_.scalar<double>();
+        case ValueType::boolean:
+            return boolean();
+        case ValueType::string:
+            return in_.text();
+        case ValueType::array:
+            return array(value_type());
+        }
+        return {}; // unreachable: value_type() returns no other
+    }
+
+  private:
+    ValueType value_type() {
+        const auto type = in_.scalar<uint32_t>();
+        if (type >= value_type_bytes.size()) in_.error("value type {} does not exist", type);
+        return ValueType(type);
+    }
+
+    bool boolean() {
+        const auto value = in_.scalar<uint8_t>();
+        if (value > 1) in_.error("a boolean of {}, neither 0 nor 1", value);
+        return value;
+    }
+
+    Gguf::Value array(ValueType type) {
+        if (type == ValueType::array) in_.error("an array of arrays, which we do not read");
+        const uint64_t n = in_.count("array elements", elements_left_, value_type_bytes[uint32_t(type)]);
+        elements_left_ -= n;
+        switch (type) {
+        case ValueType::u8:
+            return numbers<uint8_t, uint64_t>(n);
+        case ValueType::i8:
+            return numbers<int8_t, int64_t>(n);
+        case ValueType::u16:
+            return numbers<uint16_t, uint64_t>(n);
+        case ValueType::i16:
+            return numbers<int16_t, int64_t>(n);
+        case ValueType::u32:
+            return numbers<uint32_t, uint64_t>(n);
+        case ValueType::i32:
+            return numbers<int32_t, int64_t>(n);
+        case ValueType::u64:
+            return numbers<uint64_t, uint64_t>(n);
+        case ValueType::i64:
+            return numbers<int64_t, int64_t>(n);
+        case ValueType::f32:
+            return numbers<float, double>(n);
+        case ValueType::f64:
+            return numbers<double, double>(n);
+        case ValueType::boolean:
+            return list<uint64_t>(n, [this] { return uint64_t(boolean()); });
+        case ValueType::string:
+            return list<std::string_view>(n, [this] { return in_.text(); });
+        case ValueType::array:
+            break;
+        }
+        return {}; // an array of arrays was refused above
+    }
+
+    template <class Stored, class Wide> Gguf::Value numbers(uint64_t n) {
+        return list<Wide>(n, [this] { return Wide(in_.scalar<Stored>()); });
+    }
+
+    template <class T, class Read> Gguf::Value list(uint64_t n, Read read) {
+        std::vector<T> out;
+        out.reserve(n);
+        for (uint64_t i = 0; i < n; ++i) out.push_back(read());
+        return out;
+    }
+
+    Reader& in_;
+    uint64_t elements_left_ = max_array_elements;
+};
+
+struct Counts {
+    uint64_t tensors, keys;
+};
+
+Counts read_header(Reader& in) {
+    const auto magic = in.scalar<std::array<char, 4>>();
+    if (std::string_view(magic.data(), 4) != "GGUF") {
+        in.error("not a GGUF file: it begins with \"{}\"", printable({magic.data(), 4}));
+    }
+    const auto version = in.scalar<uint32_t>();
+    if (version != 0 && (version & 0xffff) == 0) in.error("a big-endian GGUF file, which we do not read");
+    if (version == 1) in.error("GGUF version 1 is obsolete; convert the model again, to version 3");
+    if (version != 2 && version != 3) in.error("GGUF version {}; we read 2 and 3", version);
+    const uint64_t tensors = in.count("tensors", max_entries, 33); // 8 + 1 name, 4 + 8 dimensions, 4 type, 8 offset
+    const uint64_t keys = in.count("keys", max_entries, 14);       // 8 + 1 name, 4 type, 1 value
+    return {tensors, keys};
+}
+
+std::map<std::string, Gguf::Value, std::less<>> read_metadata(Reader& in, uint64_t count) {
+    std::map<std::string, Gguf::Value, std::less<>> metadata;
+    ValueReader values(in);
+    for (uint64_t i = 0; i < count; ++i) {
+        in.enter(fmt::format("key {} of {}", i + 1, count));
+        const std::string_view key = in.name();
+        in.enter(fmt::format("key '{}'", printable(key)));
+        if (!metadata.try_emplace(std::string(key), values.value()).second) in.error("it is there twice");
+    }
+    return metadata;
+}
+
+// A tensor as the file declares it; `data` is still empty.
+struct Declared {
+    GgufTensor tensor;
+    uint64_t bytes, offset;
+};
+
+Declared read_tensor_info(Reader& in) {
+    Declared t{{std::string(in.name()), GgmlType::F32, {1, 1, 1, 1}, {}}, 0, 0};
+    in.enter(fmt::format("tensor '{}'", printable(t.tensor.name)));
+    const auto dimensions = in.scalar<uint32_t>();
+    if (dimensions < 1 || dimensions > 4) in.error("{} dimensions; a tensor has 1 to 4", dimensions);
+    uint64_t elements = 1;
+    for (uint32_t i = 0; i < dimensions; ++i) {
+        const auto n = in.scalar<uint64_t>();
+        if (n == 0) in.error("dimension {} is 0", i);
+        if (n > max_elements / elements) in.error("dimension {} of {} makes more elements than fit 62 bits", i, n);
+        elements *= n;
+        t.tensor.ne[i] = n;
+    }
+    t.tensor.type = GgmlType(in.scalar<uint32_t>());
+    const BlockFormat* format = stored_format(t.tensor.type);
+    if (!format) in.error("its weight format, {}, does not exist", type_name(t.tensor.type));
+    if (t.tensor.ne[0] % format->elements != 0) {
+        in.error("rows of {} elements, not a multiple of {}'s blocks of {}", t.tensor.ne[0], format->name, format->elements);
+    }
+    const uint64_t blocks = elements / format->elements;
+    if (blocks > max_elements / format->bytes) in.error("{} blocks of {} bytes do not fit 62 bits", blocks, format->bytes);
+    t.bytes = blocks * format->bytes;
+    t.offset = in.scalar<uint64_t>();
+    return t;
+}
+
+// Sets tensor.data; the data section begins where the reader stands, aligned.
+void place(const Reader& in, Declared& t, uint64_t alignment) {
+    if (t.offset % alignment != 0) in.error("its offset {} is not a multiple of the alignment {}", t.offset, alignment);
+    const uint64_t begin = (in.position() + alignment - 1) / alignment * alignment;
+    const uint64_t size = in.bytes().size();
+    if (begin > size || t.offset > size - begin || t.bytes > size - begin - t.offset) {
+        in.error("its {} bytes at offset {} of the data at byte {} lie beyond the end of the file at {}", t.bytes, t.offset,
+                 begin, size);
+    }
+    t.tensor.data = in.bytes().subspan(begin + t.offset, t.bytes);
+}
+
+void check_disjoint(Reader& in, const std::vector<GgufTensor>& tensors) {
+    std::vector<const GgufTensor*> order;
+    order.reserve(tensors.size());
+    for (const GgufTensor& t : tensors) order.push_back(&t);
+    std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->name < b->name; });
+    for (size_t i = 1; i < order.size(); ++i) {
+        in.enter(fmt::format("tensor '{}'", printable(order[i]->name)));
+        if (order[i]->name == order[i - 1]->name) in.error("it is there twice");
+    }
+    std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->data.data() < b->data.data(); });
+    for (size_t i = 1; i < order.size(); ++i) {
+        const GgufTensor &a = *order[i - 1], &b = *order[i];
+        in.enter(fmt::format("tensor '{}'", printable(b.name)));
+        const auto distance = uint64_t(b.data.data() - a.data.data());
+        if (distance < a.data.size()) {
+            in.error("it begins {} bytes after '{}', which has {}: they overlap", distance, printable(a.name), a.data.size());
+        }
+    }
+}
+
+std::vector<GgufTensor> read_tensors(Reader& in, uint64_t count, uint64_t alignment) {
+    in.enter("key 'general.alignment'");
+    if (alignment < 8 || alignment > 1u << 30 || !std::has_single_bit(alignment)) {
+        in.error("{}, but an alignment is a power of two from 8 to 2^30", alignment);
+    }
+    std::vector<Declared> declared;
+    declared.reserve(count);
+    for (uint64_t i = 0; i < count; ++i) {
+        in.enter(fmt::format("tensor {} of {}", i + 1, count));
+        declared.push_back(read_tensor_info(in));
+    }
+    std::vector<GgufTensor> tensors;
+    tensors.reserve(count);
+    for (Declared& t : declared) {
+        in.enter(fmt::format("tensor '{}'", printable(t.tensor.name)));
+        place(in, t, alignment);
+        tensors.push_back(std::move(t.tensor));
+    }
+    check_disjoint(in, tensors);
+    return tensors;
+}
+
+[[noreturn]] void fail_key(const Gguf& file, std::string_view key, const Gguf::Value& value, const char* wanted) {
+    fail("{}: key '{}' is {}, not {}", file.path().string(), printable(key), value_kind_names[value.index()], wanted);
+}
+
+const Gguf::Value& required(const Gguf& file, std::string_view key) {
+    const Gguf::Value* value = file.find(key);
+    if (!value) fail("{}: key '{}' is missing", file.path().string(), printable(key));
+    return *value;
+}
+
+template <class T> const T& expect(const Gguf& file, std::string_view key, const Gguf::Value& value, const char* wanted) {
+    const T* typed = std::get_if<T>(&value);
+    if (!typed) fail_key(file, key, value, wanted);
+    return *typed;
+}
+
+} // namespace
+
+Gguf Gguf::open(const std::filesystem::path& path) {
+    Gguf file(path, MappedFile(path));
+    Reader in(path.string(), file.file_.bytes());
+    const Counts counts = read_header(in);
+    file.metadata_ = read_metadata(in, counts.keys);
+    if (const uint64_t parts = file.integer("split.count", 1); parts > 1) {
+        fail("{}: one of {} parts of a split model; join them into one file first", path.string(), parts);
+    }
+    file.tensors_ = read_tensors(in, counts.tensors, file.integer("general.alignment", 32));
+    return file;
+}
+
+const Gguf::Value* Gguf::find(std::string_view key) const {
+    const auto found = metadata_.find(key);
+    return found == metadata_.end() ? nullptr : &found->second;
+}
+
+const GgufTensor* Gguf::find_tensor(std::string_view name) const {
+    const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const GgufTensor& t) { return t.name == name; });
+    return found == tensors_.end() ? nullptr : &*found;
+}
+
+uint64_t Gguf::integer(std::string_view key) const {
+    const Value& value = required(*this, key);
+    const auto* number = std::get_if<int64_t>(&value);
+    if (!number) return expect<uint64_t>(*this, key, value, "an integer");
+    if (*number < 0) fail("{}: key '{}' is {}, less than 0", path_.string(), printable(key), *number);
+    return uint64_t(*number);
+}
+
+double Gguf::real(std::string_view key) const {
+    const Value& value = required(*this, key);
+    if (const auto* number = std::get_if<uint64_t>(&value)) return double(*number);
+    if (const auto* number = std::get_if<int64_t>(&value)) return double(*number);
+    return expect<double>(*this, key, value, "a number");
+}
+
+std::string_view Gguf::text(std::string_view key) const {
+    return expect<std::string_view>(*this, key, required(*this, key), "a text");
+}
+
+const std::vector<std::string_view>& Gguf::strings(std::string_view key) const {
+    return expect<std::vector<std::string_view>>(*this, key, required(*this, key), "a list of texts");
+}
+
+bool Gguf::boolean(std::string_view key, bool fallback) const {
+    const Value* value = find(key);
+    return value ? expect<bool>(*this, key, *value, "a boolean") : fallback;
+}
+
+uint64_t Gguf::integer(std::string_view key, uint64_t fallback) const { return find(key) ? integer(key) : fallback; }
+
+double Gguf::real(std::string_view key, double fallback) const { return find(key) ? real(key) : fallback; }
+
+std::string_view Gguf::text(std::string_view key, std::string_view fallback) const { return find(key) ? text(key) : fallback; }
+
+} // namespace tq

@@ -1,0 +1,17 @@
+#include "model/forward.h"
+#include "base/error.h"
+
+namespace tq {
+
+uint64_t kv_bytes_per_token(const Config& config, KvOptions kv) {
+    const uint64_t vectors = uint64_t(config.num_hidden_layers) * config.num_key_value_heads;
+    return vectors * (kv_vector_bytes(kv.k, config.head_dim) + kv_vector_bytes(kv.v, config.head_dim));
+}
+
+void fail_nonfinite(const std::optional<std::string>& where) {
+    fail("the model computed values that are not finite: first seen in {}. The file may be damaged, or its values overflow this cache "
+         "type: try -ctk f32 -ctv f32",
+         where.value_or("the logits"));
+}
+
+} // namespace tq

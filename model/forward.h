@@ -1,0 +1,48 @@
+// One model on one device with one KV cache: token ids in, logits out. Implemented twice: model/cpu and model/gpu.
+#pragma once
+#include "model/config.h"
+#include "model/kv/types.h"
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace tq {
+
+// Called after each block of a long run with the tokens done so far; false stops the run there.
+using Progress = std::function<bool(uint32_t done, uint32_t total)>;
+
+struct ForwardOptions {
+    KvOptions kv;
+    uint32_t context_size = 0; // tokens the cache holds; at least 1
+    uint32_t threads = 0;      // of the CPU path; 0 = all cores
+    uint32_t batch_size = 0;   // tokens per prefill block; 0 = the implementation's choice
+};
+
+class Forward {
+  public:
+    virtual ~Forward() = default;
+
+    // Appends ids at positions position(), position() + 1, ... and returns the logits [vocab_size] that follow the last one;
+    // they stay valid until the next call. Stopped by `progress`: returns an empty span, position() tells how far it came.
+    // ids must not be empty and must fit the context (ENSURE). Throws Error when the device is lost or a value is not finite.
+    virtual std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress = {}) = 0;
+
+    // Forgets every position from n on (n <= position()). Exact: the next run equals one that never saw them.
+    virtual void truncate(uint32_t n) = 0;
+
+    virtual uint32_t position() const = 0;     // tokens in the cache
+    virtual uint32_t context_size() const = 0; // tokens it can hold
+    virtual KvOptions kv() const = 0;
+    virtual uint64_t kv_bytes_per_token() const = 0; // all layers, keys and values, scales included
+};
+
+// Bytes that one token takes in a cache of these types: all layers, keys and values, scales included.
+uint64_t kv_bytes_per_token(const Config& config, KvOptions kv);
+
+// The Error for logits that are not finite; `where` names the stored vector that shows it first, if one does.
+[[noreturn]] void fail_nonfinite(const std::optional<std::string>& where);
+
+} // namespace tq

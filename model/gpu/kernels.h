@@ -1,0 +1,49 @@
+// The instruction set: every GPU kernel as one typed function, outputs first. model/cpu/reference.h has the same names and says
+// in plain loops what they mean.
+#pragma once
+#include "model/gpu/cache.h"
+#include "model/gpu/tuning.h"
+#include "model/gpu/weights.h"
+#include "runtime/recorder.h"
+
+namespace tq::gpu {
+
+// What all kernels of one recorded pass share.
+struct Pass {
+    Recorder& recorder;
+    const Tuning& tuning;
+    const Buffer& context; // position, tokens, rotary table: shaders/context.glsl
+    uint32_t tokens;       // the most that a run of the recording takes; context says how many it does
+    uint32_t head_dim;
+};
+
+// h[t] = row ids[t] of `embedding`. h: fp32 [tokens][cols], ids: uint32 [tokens]
+void embed(Pass&, const Buffer& h, const Matrix& embedding, const Buffer& ids);
+
+// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][cols]. `last_only`: of the last token only, into y[0].
+void rms_norm(Pass&, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t cols, float eps, bool last_only = false);
+
+// y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows], both with rows up to the next
+// multiple of tuning.matmul_tile. One token: matvec.
+void matmul(Pass&, const Buffer& y, const Matrix& w, const Buffer& x, bool accumulate = false);
+
+// y = w x of one vector, whatever pass.tokens is.
+void matvec(Pass&, const Buffer& y, const Matrix& w, const Buffer& x, bool accumulate = false);
+
+// q[t][head] = scale * R(RoPE(w * q / rms(q))) in place; R: the keys' rotation when `signs` is given. q: [tokens][heads][head_dim]
+void q_norm_rope(Pass&, const Buffer& q, const Buffer& w, uint32_t heads, float eps, float scale, const Signs* signs);
+
+// Stores keys (after k-norm and RoPE) and values of the block at its positions. k, v: [tokens][kv_heads][head_dim]
+void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const Buffer& w, uint32_t kv_heads, float eps);
+void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, const Buffer& w, uint32_t kv_heads);
+
+// y[t][head] = softmax(q . K) V over the positions up to the token's own, on the stored codes. q, y: [tokens][heads][head_dim],
+// partials: partials_bytes()
+void attention(Pass&, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
+               uint32_t kv_heads);
+uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim);
+
+// gate = silu(gate) * up. [tokens][cols]
+void swiglu(Pass&, const Buffer& gate, const Buffer& up, uint32_t cols);
+
+} // namespace tq::gpu

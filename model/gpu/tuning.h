@@ -1,0 +1,19 @@
+// Sizes of workgroups and tiles, chosen from what the device says of itself; no vendor is named.
+#pragma once
+#include "runtime/capabilities.h"
+#include <cstdint>
+
+namespace tq::gpu {
+
+struct Tuning {
+    uint32_t workgroup;      // invocations of the row, element and head kernels
+    uint32_t matvec_lanes;   // invocations that share a row of a matvec
+    uint32_t matmul_tile;    // tokens whose products one invocation makes
+    uint32_t attention_rows; // most query rows that share a decoded key
+    uint32_t splits;         // parts of the sequence in decode
+    uint32_t batch_size;     // tokens of a prefill block, by default
+};
+
+Tuning choose_tuning(const Capabilities& device);
+
+} // namespace tq::gpu

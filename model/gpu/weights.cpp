@@ -1,0 +1,104 @@
+#include "model/gpu/weights.h"
+#include "base/error.h"
+#include "model/gpu/device_layout.h"
+#include "runtime/uploader.h"
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace tq::gpu {
+namespace {
+
+constexpr uint32_t max_slice_rows = 65535; // one workgroup per row fits every device's grid
+
+class WeightUploader {
+  public:
+    WeightUploader(Device& device, uint64_t total_bytes, const LoadProgress& on_progress)
+        : device_(device), uploader_(device), total_bytes_(total_bytes), on_progress_(on_progress) {}
+
+    Matrix matrix(const Tensor& tensor);
+    Buffer vector(const Tensor& tensor);
+    void finish() { uploader_.finish(); }
+
+  private:
+    void rows(const Tensor& tensor, const MatrixSlice& slice);
+    void check_finite(const Tensor& tensor, uint32_t first_row, std::span<const std::byte> rows) const;
+
+    Device& device_;
+    Uploader uploader_;
+    uint64_t done_bytes_ = 0, total_bytes_;
+    const LoadProgress& on_progress_;
+};
+
+Matrix WeightUploader::matrix(const Tensor& tensor) {
+    const Capabilities& caps = device_.capabilities();
+    const uint64_t row = device_row_bytes(tensor.type, tensor.cols), limit = std::min(caps.storage_range_bytes, caps.allocation_bytes);
+    const uint32_t most = uint32_t(std::min<uint64_t>(limit / row, max_slice_rows));
+    Matrix matrix{tensor.type, tensor.rows, tensor.cols, {}};
+    for (uint32_t first = 0; first < tensor.rows; first += most) {
+        const uint32_t count = std::min(most, tensor.rows - first);
+        matrix.slices.push_back({device_.allocate(tensor.name, row * count), first, count});
+        rows(tensor, matrix.slices.back());
+    }
+    return matrix;
+}
+
+// Repacks a slice piece by piece straight into the memory that the uploader offers.
+void WeightUploader::rows(const Tensor& tensor, const MatrixSlice& slice) {
+    const uint64_t row = device_row_bytes(tensor.type, tensor.cols), file_row = tensor.data.size() / tensor.rows;
+    const uint32_t most = uint32_t(std::max<uint64_t>(1, uploader_.max_piece_bytes() / row));
+    for (uint32_t r = 0; r < slice.rows; r += most) {
+        const uint32_t count = std::min(most, slice.rows - r);
+        const auto from = tensor.data.subspan((slice.first_row + r) * file_row, count * file_row);
+        check_finite(tensor, slice.first_row + r, from);
+        repack_rows(tensor.type, uploader_.begin(View(slice.buffer, r * row, count * row)), from, count, tensor.cols);
+        uploader_.end();
+        done_bytes_ += count * row;
+        if (on_progress_) on_progress_(done_bytes_, total_bytes_);
+    }
+}
+
+Buffer WeightUploader::vector(const Tensor& tensor) {
+    check_finite(tensor, 0, tensor.data);
+    std::vector<float> values(tensor.cols);
+    decode_row(tensor.type, values, tensor.data);
+    Buffer buffer = device_.allocate(tensor.name, values.size() * 4);
+    std::memcpy(uploader_.begin(buffer).data(), values.data(), values.size() * 4);
+    uploader_.end();
+    done_bytes_ += values.size() * 4;
+    return buffer;
+}
+
+void WeightUploader::check_finite(const Tensor& tensor, uint32_t first_row, std::span<const std::byte> rows) const {
+    const auto block = find_nonfinite_block(tensor.type, rows);
+    if (!block) return;
+    const uint64_t blocks_per_row = tensor.cols / block_format(tensor.type)->elements;
+    fail("tensor {} has a NaN or infinite weight in row {}: the file is damaged, get it again", tensor.name, first_row + *block / blocks_per_row);
+}
+
+uint64_t matrix_bytes(const Tensor& t) { return device_row_bytes(t.type, t.cols) * t.rows; }
+
+} // namespace
+
+uint64_t device_bytes(const Weights& weights) {
+    uint64_t bytes = matrix_bytes(weights.token_embd) + weights.output_norm.cols * 4 + (weights.tied ? 0 : matrix_bytes(weights.output));
+    for (const LayerWeights& w : weights.layers) {
+        for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_gate, &w.ffn_up, &w.ffn_down}) bytes += matrix_bytes(*t);
+        for (const Tensor* t : {&w.attn_norm, &w.attn_q_norm, &w.attn_k_norm, &w.ffn_norm}) bytes += uint64_t(t->cols) * 4;
+    }
+    return bytes;
+}
+
+DeviceWeights upload_weights(Device& device, const Weights& weights, const LoadProgress& on_progress) {
+    WeightUploader up(device, device_bytes(weights), on_progress);
+    DeviceWeights result{up.matrix(weights.token_embd), {}, up.vector(weights.output_norm), {}};
+    for (const LayerWeights& w : weights.layers)
+        result.layers.push_back({up.matrix(w.attn_q), up.matrix(w.attn_k), up.matrix(w.attn_v), up.matrix(w.attn_output),
+                                 up.matrix(w.ffn_gate), up.matrix(w.ffn_up), up.matrix(w.ffn_down), up.vector(w.attn_norm),
+                                 up.vector(w.attn_q_norm), up.vector(w.attn_k_norm), up.vector(w.ffn_norm)});
+    if (!weights.tied) result.own_output.push_back(up.matrix(weights.output));
+    up.finish();
+    return result;
+}
+
+} // namespace tq::gpu

@@ -1,0 +1,42 @@
+// Weights on the device: matrices repacked for the shaders and cut by rows into slices that a binding can hold.
+#pragma once
+#include "model/weights.h"
+#include "runtime/device.h"
+#include <functional>
+
+namespace tq::gpu {
+
+struct MatrixSlice {
+    Buffer buffer;
+    uint32_t first_row, rows;
+};
+
+struct Matrix {
+    GgmlType type;
+    uint32_t rows, cols;
+    std::vector<MatrixSlice> slices;
+};
+
+struct LayerMatrices {
+    Matrix attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down;
+    Buffer attn_norm, attn_q_norm, attn_k_norm, ffn_norm; // fp32
+};
+
+struct DeviceWeights {
+    Matrix token_embd;
+    std::vector<LayerMatrices> layers;
+    Buffer output_norm;
+    std::vector<Matrix> own_output; // the head's own matrix; empty when tied
+
+    const Matrix& output() const { return own_output.empty() ? token_embd : own_output[0]; }
+};
+
+// Bytes that upload_weights will allocate.
+uint64_t device_bytes(const Weights& weights);
+
+using LoadProgress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
+
+// Throws Error when memory runs out, or naming the tensor and row of a weight that is not finite.
+DeviceWeights upload_weights(Device& device, const Weights& weights, const LoadProgress& on_progress);
+
+} // namespace tq::gpu

@@ -1,0 +1,24 @@
+// Everything a model file holds, checked and ready for a forward pass.
+#pragma once
+#include "model/config.h"
+#include "model/text/chat_template.h"
+#include "model/text/tokenizer.h"
+#include "model/weights.h"
+#include <filesystem>
+#include <string>
+
+namespace tq {
+
+struct Model {
+    Gguf file; // what the weights and the tokenizer point into
+    Config config;
+    Weights weights;
+    Tokenizer tokenizer;
+    ChatVariant chat;
+    std::string name; // the file's general.name, else its file name; printable
+};
+
+// Throws an Error when the file is not a model we can run. The values of the weights are not looked at: see check_finite.
+Model load_model(const std::filesystem::path& path);
+
+} // namespace tq

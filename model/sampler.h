@@ -1,0 +1,75 @@
+// Logits to a token id. The order is the one Qwen's recommended numbers assume (Hugging Face, vLLM): penalties, temperature,
+// top-k, top-p, min-p; llama.cpp applies the temperature last, so that equal numbers mean another distribution there.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tq {
+
+class Tokenizer;
+
+struct SamplerOptions {
+    float temperature = 0.7f;    // 0 = greedy
+    uint32_t top_k = 20;         // keep the k most probable; 0 = all, 1 = greedy
+    float top_p = 0.8f;          // keep the fewest whose probabilities sum to top_p; 1 = all
+    float min_p = 0;             // keep those at least min_p times as probable as the best; 0 = all
+    float presence_penalty = 0;  // subtracted once from the logit of each token of the answer so far
+    float frequency_penalty = 0; // subtracted per occurrence in the answer so far
+    float repeat_penalty = 1;    // positive logits of recent tokens are divided by it, negative ones multiplied
+    uint32_t repeat_last_n = 64; // how many tokens before the next, prompt included, are recent; UINT32_MAX = all
+    uint64_t seed = 0;
+};
+
+// Temperature, top-p and top-k of Qwen's model cards for a model that thinks before it answers, and for one that does not.
+SamplerOptions qwen_sampling(bool thinking);
+
+// True for the ids that must never be sampled: rows of the embedding beyond the vocabulary, and its unused entries.
+std::vector<bool> unsampled_ids(const Tokenizer& tokenizer, uint32_t vocab_size);
+
+// SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every platform, unlike the standard library's distributions.
+class Random {
+  public:
+    explicit Random(uint64_t seed) : state_(seed) {}
+    uint64_t next();
+    double uniform() { return double(next() >> 11) * 0x1p-53; } // [0, 1)
+
+  private:
+    uint64_t state_;
+};
+
+class Sampler {
+  public:
+    // `excluded`: [vocab_size] or empty. Throws Error when an option is outside its range.
+    explicit Sampler(const SamplerOptions& options, std::vector<bool> excluded = {});
+
+    // The next id from logits [vocab_size]. `ids`: everything before it; the answer so far starts at ids[answer_begin].
+    // Greedy breaks ties towards the lower id. Throws Error when a logit is not finite or every id is excluded.
+    uint32_t sample(std::span<const float> logits, std::span<const uint32_t> ids = {}, size_t answer_begin = 0);
+
+    const SamplerOptions& options() const { return options_; }
+
+  private:
+    struct Candidate {
+        float logit;
+        uint32_t id;
+    };
+
+    void penalise(std::span<const uint32_t> ids, size_t answer_begin);
+    void collect(std::span<const float> logits);
+    void order(size_t n);
+    uint32_t draw(size_t kept, double mass);
+    double weight(const Candidate& candidate) const;
+    size_t nucleus(size_t kept, double& mass);
+
+    SamplerOptions options_;
+    std::vector<bool> excluded_;
+    Random random_;
+    std::vector<float> logits_;         // [vocab_size], penalised
+    std::vector<Candidate> candidates_; // the first ordered_ are the greatest, in descending order
+    size_t ordered_ = 0;
+    float greatest_ = 0;
+    std::vector<uint32_t> recent_;
+};
+
+} // namespace tq

@@ -1,0 +1,78 @@
+// The generate loop and the reuse of the cache's prefix.
+#include "model/session.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include <algorithm>
+#include <chrono>
+
+namespace tq {
+
+static uint64_t now_ns() {
+    return uint64_t(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+// ids_ grows only by what has been run, so that after a stop or an exception it still tells what the cache holds.
+std::span<const float> Session::run(std::span<const uint32_t> ids, const Progress& progress) {
+    const auto logits = forward_.run(ids, progress);
+    const size_t done = forward_.position() - ids_.size();
+    ENSURE(done <= ids.size() && (logits.empty() || done == ids.size()), "{} of {} tokens run", done, ids.size());
+    ids_.insert(ids_.end(), ids.begin(), ids.begin() + ptrdiff_t(done));
+    return logits;
+}
+
+void Session::require_fits(std::span<const uint32_t> prompt) const {
+    if (prompt.empty()) fail("the prompt is empty: there is nothing to continue");
+    if (prompt.size() > forward_.context_size())
+        fail("the prompt has {} tokens but the context holds {}: shorten it, or ask for a larger context with -c", prompt.size(),
+             forward_.context_size());
+}
+
+std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const Progress& progress) {
+    timings_ = {};
+    require_fits(prompt);
+    const uint64_t start = now_ns();
+    const auto differ = std::mismatch(ids_.begin(), ids_.end(), prompt.begin(), prompt.end()).first;
+    const size_t reused = std::min(size_t(differ - ids_.begin()), prompt.size() - 1); // the logits need one token to be run
+    ids_.resize(reused);
+    forward_.truncate(uint32_t(reused));
+    const auto logits = run(prompt.subspan(reused), progress);
+    timings_.reused_tokens = uint32_t(reused);
+    timings_.prompt_tokens = uint32_t(ids_.size() - reused);
+    timings_.prompt_ns = now_ns() - start;
+    return logits;
+}
+
+Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options) {
+    Generated result;
+    auto logits = prefill(prompt, [&](uint32_t done, uint32_t total) {
+        if (options.on_prompt) options.on_prompt(done, total);
+        return !(options.interrupted && options.interrupted());
+    });
+    std::vector<uint32_t> all(prompt.begin(), prompt.end());
+    const auto finish = [&](Stop stop) {
+        result.stop = stop;
+        result.timings = timings_;
+        return result;
+    };
+    if (logits.empty()) return finish(Stop::interrupted);
+    while (result.ids.size() < options.max_tokens) {
+        if (options.interrupted && options.interrupted()) return finish(Stop::interrupted);
+        uint64_t start = now_ns();
+        const uint32_t id = sampler.sample(logits, all, prompt.size());
+        (timings_.decoded_tokens == 0 ? timings_.prompt_ns : timings_.decode_ns) += now_ns() - start;
+        if (options.is_end && options.is_end(id)) return finish(Stop::end_of_generation);
+        result.ids.push_back(id);
+        all.push_back(id);
+        if (options.on_token) options.on_token(id);
+        if (result.ids.size() == options.max_tokens) break;
+        if (ids_.size() == forward_.context_size()) return finish(Stop::context_full);
+        start = now_ns();
+        logits = run(std::span(&id, 1), {});
+        timings_.decode_ns += now_ns() - start;
+        ++timings_.decoded_tokens;
+    }
+    return finish(Stop::length);
+}
+
+} // namespace tq

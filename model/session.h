@@ -1,0 +1,65 @@
+// One conversation with one model: token ids in, token ids out. Keeps in the cache whatever the next prompt has in common
+// with the last one, and runs only the rest.
+#pragma once
+#include "model/forward.h"
+#include "model/sampler.h"
+#include <functional>
+#include <vector>
+
+namespace tq {
+
+enum class Stop { end_of_generation, length, context_full, interrupted };
+
+// Rates as llama.cpp gives them: reused tokens count as no work, and the first new token belongs to the prompt.
+struct Timings {
+    uint32_t reused_tokens = 0; // of the prompt, found in the cache
+    uint32_t prompt_tokens = 0; // of the prompt, run
+    uint64_t prompt_ns = 0;
+    uint32_t decoded_tokens = 0; // run one at a time after the prompt
+    uint64_t decode_ns = 0;      // of those, with the sampling that followed each
+
+    double prompt_per_second() const { return prompt_ns == 0 ? 0 : double(prompt_tokens) * 1e9 / double(prompt_ns); }
+    double decoded_per_second() const { return decode_ns == 0 ? 0 : double(decoded_tokens) * 1e9 / double(decode_ns); }
+};
+
+struct GenerateOptions {
+    uint32_t max_tokens = UINT32_MAX;
+    std::function<bool(uint32_t id)> is_end;                      // such a token ends the answer and is not part of it
+    std::function<void(uint32_t id)> on_token;                    // each token of the answer, as soon as it is known
+    std::function<bool()> interrupted;                            // asked between tokens and between blocks of the prompt
+    std::function<void(uint32_t done, uint32_t total)> on_prompt; // after each block of the prompt
+};
+
+struct Generated {
+    std::vector<uint32_t> ids;
+    Stop stop = Stop::length;
+    Timings timings;
+};
+
+class Session {
+  public:
+    explicit Session(Forward& forward) : forward_(forward) {}
+
+    // Throws Error with the numbers when the prompt is empty or exceeds the context.
+    void require_fits(std::span<const uint32_t> prompt) const;
+
+    // The logits [vocab_size] after the last token of the prompt; valid until the next call. Stopped by `progress`, which counts
+    // the tokens not found in the cache: empty, and what was run stays in the cache. Checks require_fits before anything is run.
+    std::span<const float> prefill(std::span<const uint32_t> prompt, const Progress& progress = {});
+
+    // Continues the prompt until it ends, is interrupted, or max_tokens or the context are used up.
+    Generated generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options);
+
+    const std::vector<uint32_t>& cached_ids() const { return ids_; }
+    const Timings& timings() const { return timings_; } // of the latest prefill or generate
+    Forward& forward() { return forward_; }
+
+  private:
+    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress);
+
+    Forward& forward_;
+    std::vector<uint32_t> ids_; // of the tokens in the cache that are known to be good
+    Timings timings_;
+};
+
+} // namespace tq

@@ -1,0 +1,83 @@
+// The symbols of a word are a linked list, its possible merges a heap. Entries whose pair has changed since are left in the
+// heap and recognised by their rank when they come up: a rank stands for one pair of ids.
+#include "model/text/bpe.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+namespace tq {
+
+Bpe::Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocabulary_size)
+    : byte_ids_(byte_ids), first_joins_(size_t(vocabulary_size) + 1, 0) {
+    ENSURE(merges.size() < none, "{} merges", merges.size());
+    for (const BpeMerge& merge : merges) ++first_joins_[merge.left + 1];
+    std::partial_sum(first_joins_.begin(), first_joins_.end(), first_joins_.begin());
+    joins_.resize(merges.size());
+    std::vector<uint32_t> ends(first_joins_.begin(), first_joins_.end() - 1);
+    for (uint32_t rank = 0; rank < merges.size(); ++rank) joins_[ends[merges[rank].left]++] = {merges[rank].right, rank};
+    for (const BpeMerge& merge : merges) merged_.push_back(merge.merged);
+    for (uint32_t left = 0; left < vocabulary_size; ++left) {
+        const auto begin = joins_.begin() + first_joins_[left], end = joins_.begin() + first_joins_[left + 1];
+        std::sort(begin, end,
+                  [](const Join& a, const Join& b) { return std::pair(a.right, a.rank) < std::pair(b.right, b.rank); });
+        const auto twice = std::adjacent_find(begin, end, [](const Join& a, const Join& b) { return a.right == b.right; });
+        if (twice != end)
+            fail("tokenizer.ggml.merges: merge {} joins the same tokens as merge {}; the vocabulary is damaged", twice[1].rank,
+                 twice[0].rank);
+    }
+}
+
+uint32_t Bpe::rank_of(uint32_t left, uint32_t right) const {
+    const Join* begin = joins_.data() + first_joins_[left];
+    const Join* end = joins_.data() + first_joins_[left + 1];
+    const Join* join = std::lower_bound(begin, end, right, [](const Join& a, uint32_t id) { return a.right < id; });
+    return join != end && join->right == right ? join->rank : none;
+}
+
+// Notes how `left` may merge with its next symbol, in the symbol and at the end of the queue.
+void Bpe::rank_pair(Scratch& scratch, uint32_t left) const {
+    auto& symbol = scratch.symbols_[left];
+    symbol.rank = symbol.next == none ? none : rank_of(symbol.id, scratch.symbols_[symbol.next].id);
+    if (symbol.rank != none) scratch.queue_.push_back(uint64_t(symbol.rank) << 32 | left);
+}
+
+void Bpe::merge_next(Scratch& scratch, uint32_t left) const {
+    auto& symbol = scratch.symbols_[left];
+    auto& eaten = scratch.symbols_[symbol.next];
+    symbol.id = merged_[symbol.rank];
+    symbol.next = eaten.next;
+    eaten.rank = none;
+    if (symbol.next != none) scratch.symbols_[symbol.next].previous = left;
+    auto& queue = scratch.queue_;
+    for (const uint32_t index : {left, symbol.previous}) {
+        if (index == none) continue;
+        const size_t before = queue.size();
+        rank_pair(scratch, index);
+        if (queue.size() > before) std::push_heap(queue.begin(), queue.end(), std::greater<>());
+    }
+}
+
+void Bpe::encode(std::string_view word, std::vector<uint32_t>& ids, Scratch& scratch) const {
+    ENSURE(word.size() < none, "a word of {} bytes", word.size());
+    if (word.empty()) return;
+    auto& symbols = scratch.symbols_;
+    auto& queue = scratch.queue_;
+    const uint32_t count = uint32_t(word.size());
+    symbols.resize(count);
+    queue.clear();
+    for (uint32_t i = 0; i < count; ++i)
+        symbols[i] = {byte_ids_[uint8_t(word[i])], i == 0 ? none : i - 1, i + 1 < count ? i + 1 : none, none};
+    for (uint32_t i = 0; i < count; ++i) rank_pair(scratch, i);
+    std::make_heap(queue.begin(), queue.end(), std::greater<>());
+    while (!queue.empty()) {
+        std::pop_heap(queue.begin(), queue.end(), std::greater<>());
+        const uint32_t rank = uint32_t(queue.back() >> 32), left = uint32_t(queue.back());
+        queue.pop_back();
+        if (symbols[left].rank == rank) merge_next(scratch, left);
+    }
+    for (uint32_t i = 0; i != none; i = symbols[i].next) ids.push_back(symbols[i].id);
+}
+
+} // namespace tq

@@ -1,0 +1,297 @@
+// The rendering of Qwen's Jinja templates, said in C++. What the template itself says is markup, what callers say is not.
+#include "model/text/chat_template.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/text/python_json.h"
+
+namespace tq {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view turn_end = "<|im_end|>\n";
+constexpr std::string_view empty_thinking = "<think>\n\n</think>\n\n";
+
+constexpr std::string_view tools_intro = "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+                                         "You are provided with function signatures within <tools></tools> XML tags:\n<tools>";
+constexpr std::string_view tools_outro =
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+    "<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": "
+    "<args-json-object>}\n</tool_call>";
+
+class Prompt {
+  public:
+    void markup(std::string_view text) { add(text, true); }
+    void content(std::string_view text) { add(text, false); }
+    std::vector<Piece> take() { return std::move(pieces_); }
+
+  private:
+    void add(std::string_view text, bool markup) {
+        if (text.empty()) return;
+        if (pieces_.empty() || pieces_.back().markup != markup) pieces_.push_back({{}, markup});
+        pieces_.back().text += text;
+    }
+
+    std::vector<Piece> pieces_;
+};
+
+struct ToolCall {
+    std::string name, arguments;
+};
+
+enum class Role { system, user, assistant, tool };
+
+struct Message {
+    Role role;
+    std::string content;
+    std::optional<std::string> reasoning_content;
+    std::vector<ToolCall> tool_calls;
+};
+
+// Reads one message; every complaint begins with its index.
+class MessageReader {
+  public:
+    MessageReader(const Json& json, size_t index) : json_(json), index_(index) {}
+
+    Message read() const {
+        if (!json_.is_object()) refuse("is not an object");
+        Message message{read_role(), {}, {}, {}};
+        const bool is_assistant = message.role == Role::assistant;
+        if (!is_assistant && !json_.contains("content")) refuse("has no content");
+        message.content = read_content();
+        if (is_assistant) {
+            message.reasoning_content = read_reasoning();
+            message.tool_calls = read_tool_calls();
+        }
+        return message;
+    }
+
+  private:
+    template <class... Args> [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+        fail("message {} {}", index_, fmt::format(format, std::forward<Args>(args)...));
+    }
+
+    // A member that is null is as good as absent.
+    static const Json* member(const Json& object, const char* key) {
+        const auto entry = object.find(key);
+        return entry == object.end() || entry->is_null() ? nullptr : &*entry;
+    }
+
+    Role read_role() const {
+        const Json* role = member(json_, "role");
+        if (!role || !role->is_string()) refuse("has no role");
+        const auto& name = role->get_ref<const std::string&>();
+        if (name == "system") return Role::system;
+        if (name == "user") return Role::user;
+        if (name == "assistant") return Role::assistant;
+        if (name == "tool") return Role::tool;
+        refuse("has the role \"{}\"; known are system, user, assistant and tool", printable(name));
+    }
+
+    std::string read_content() const {
+        const Json* content = member(json_, "content");
+        if (!content) return {};
+        if (content->is_string()) return content->get<std::string>();
+        if (!content->is_array()) refuse("has a content that is neither text, null nor a list of text parts");
+        std::string text;
+        for (const Json& part : *content) {
+            const Json* type = part.is_object() ? member(part, "type") : nullptr;
+            const Json* words = part.is_object() ? member(part, "text") : nullptr;
+            if (!type || *type != "text" || !words || !words->is_string())
+                refuse("has a content part that is not {{\"type\": \"text\", \"text\": \"...\"}}; only text is supported");
+            text += words->get_ref<const std::string&>();
+        }
+        return text;
+    }
+
+    std::optional<std::string> read_reasoning() const {
+        const Json* reasoning = member(json_, "reasoning_content");
+        if (!reasoning) return std::nullopt;
+        if (!reasoning->is_string()) refuse("has a reasoning_content that is not text");
+        return reasoning->get<std::string>();
+    }
+
+    std::vector<ToolCall> read_tool_calls() const {
+        const Json* list = member(json_, "tool_calls");
+        if (!list) return {};
+        if (!list->is_array()) refuse("has tool_calls that are not a list");
+        std::vector<ToolCall> calls;
+        for (const Json& call : *list) {
+            if (!call.is_object()) refuse("has a tool call that is not an object");
+            const Json* function = member(call, "function");
+            const Json& body = function ? *function : call;
+            const Json* name = body.is_object() ? member(body, "name") : nullptr;
+            const Json* arguments = body.is_object() ? member(body, "arguments") : nullptr;
+            if (!name || !name->is_string()) refuse("has a tool call without a name");
+            if (!arguments) refuse("has a tool call without arguments");
+            calls.push_back(
+                {name->get<std::string>(), arguments->is_string() ? arguments->get<std::string>() : python_json(*arguments)});
+        }
+        return calls;
+    }
+
+    const Json& json_;
+    const size_t index_;
+};
+
+std::string_view strip_left(std::string_view text) {
+    const size_t begin = text.find_first_not_of('\n');
+    return begin == text.npos ? std::string_view() : text.substr(begin);
+}
+
+std::string_view strip_right(std::string_view text) { return text.substr(0, text.find_last_not_of('\n') + 1); }
+
+// An assistant message in its two parts. Without reasoning_content they are divided by the tags in the content.
+struct Answer {
+    std::string_view reasoning, content;
+};
+
+Answer divide(const Message& message) {
+    constexpr std::string_view open = "<think>", close = "</think>";
+    const std::string_view content = message.content;
+    if (message.reasoning_content) return {*message.reasoning_content, content};
+    const size_t first_close = content.find(close);
+    if (first_close == content.npos) return {{}, content};
+    std::string_view reasoning = strip_right(content.substr(0, first_close));
+    if (const size_t last_open = reasoning.rfind(open); last_open != reasoning.npos)
+        reasoning.remove_prefix(last_open + open.size());
+    return {strip_left(reasoning), strip_left(content.substr(content.rfind(close) + close.size()))};
+}
+
+// The last message that a person wrote: a user message that is not a tool's response in disguise. The last message of all
+// when there is none.
+size_t last_query(const std::vector<Message>& messages) {
+    for (size_t i = messages.size(); i-- > 0;) {
+        const std::string_view content = messages[i].content;
+        const bool is_response = content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
+        if (messages[i].role == Role::user && !is_response) return i;
+    }
+    return messages.size() - 1;
+}
+
+void render_turn(Prompt& prompt, std::string_view role, std::string_view content) {
+    prompt.markup("<|im_start|>");
+    prompt.markup(role);
+    prompt.markup("\n");
+    prompt.content(content);
+    prompt.markup(turn_end);
+}
+
+void render_system(Prompt& prompt, const Message& first, const Json& tools) {
+    const bool has_system = first.role == Role::system;
+    if (tools.empty()) {
+        if (has_system) render_turn(prompt, "system", first.content);
+        return;
+    }
+    prompt.markup("<|im_start|>system\n");
+    if (has_system) {
+        prompt.content(first.content);
+        prompt.markup("\n\n");
+    }
+    prompt.markup(tools_intro);
+    for (const Json& tool : tools) {
+        prompt.markup("\n");
+        prompt.content(python_json(tool));
+    }
+    prompt.markup(tools_outro);
+    prompt.markup(turn_end);
+}
+
+// Reasoning stays only behind the last query, where the model is still at work on it.
+void render_assistant(Prompt& prompt, const Message& message, bool behind_query, bool is_last, ChatVariant variant) {
+    const Answer answer = variant == ChatVariant::instruct ? Answer{{}, message.content} : divide(message);
+    prompt.markup("<|im_start|>assistant\n");
+    if (variant != ChatVariant::instruct && behind_query && (is_last || !answer.reasoning.empty())) {
+        prompt.markup("<think>\n");
+        prompt.content(strip_left(strip_right(answer.reasoning)));
+        prompt.markup("\n</think>\n\n");
+        prompt.content(strip_left(answer.content));
+    } else {
+        prompt.content(answer.content);
+    }
+    bool first = true;
+    for (const ToolCall& call : message.tool_calls) {
+        if (!first || !answer.content.empty()) prompt.markup("\n");
+        prompt.markup("<tool_call>\n{\"name\": \"");
+        prompt.content(call.name);
+        prompt.markup("\", \"arguments\": ");
+        prompt.content(call.arguments);
+        prompt.markup("}\n</tool_call>");
+        first = false;
+    }
+    prompt.markup(turn_end);
+}
+
+// Neighbouring tool messages are one user turn.
+void render_tool(Prompt& prompt, const Message& message, bool is_first, bool is_last) {
+    if (is_first) prompt.markup("<|im_start|>user");
+    prompt.markup("\n<tool_response>\n");
+    prompt.content(message.content);
+    prompt.markup("\n</tool_response>");
+    if (is_last) prompt.markup(turn_end);
+}
+
+std::vector<Message> read_messages(const Json& json) {
+    if (!json.is_array() || json.empty()) fail("\"messages\" is not a list of at least one message");
+    std::vector<Message> messages;
+    for (const Json& message : json) messages.push_back(MessageReader(message, messages.size()).read());
+    return messages;
+}
+
+void check_tools(const Json& tools) {
+    if (tools.is_null()) return;
+    if (!tools.is_array()) fail("\"tools\" is not a list");
+    for (size_t i = 0; i < tools.size(); ++i)
+        if (!tools[i].is_object()) fail("tool {} is not an object", i);
+}
+
+} // namespace
+
+ChatVariant chat_variant(const Gguf& file) {
+    const std::string_view text = file.text("tokenizer.chat_template", "");
+    if (text.find("enable_thinking") != text.npos) return ChatVariant::hybrid;
+    const size_t generation = text.rfind("add_generation_prompt");
+    if (generation == text.npos || text.find("<think>", generation) == text.npos) return ChatVariant::instruct;
+    const bool closes = text.find("</think>", generation) != text.npos;
+    return closes ? ChatVariant::hybrid : ChatVariant::thinking;
+}
+
+std::vector<Piece> render_chat(const Json& messages_json, const Json& tools, const ChatOptions& options) {
+    const std::vector<Message> messages = read_messages(messages_json);
+    check_tools(tools);
+    Prompt prompt;
+    render_system(prompt, messages[0], tools);
+    const size_t query = last_query(messages);
+    for (size_t i = 0; i < messages.size(); ++i) {
+        const Message& message = messages[i];
+        const bool is_last = i + 1 == messages.size();
+        switch (message.role) {
+        case Role::user:
+            render_turn(prompt, "user", message.content);
+            break;
+        case Role::system:
+            if (i > 0) render_turn(prompt, "system", message.content);
+            break;
+        case Role::assistant:
+            render_assistant(prompt, message, i > query, is_last, options.variant);
+            break;
+        case Role::tool:
+            render_tool(prompt, message, i == 0 || messages[i - 1].role != Role::tool,
+                        is_last || messages[i + 1].role != Role::tool);
+        }
+    }
+    if (options.add_generation_prompt) {
+        prompt.markup("<|im_start|>assistant\n");
+        if (options.variant == ChatVariant::thinking) prompt.markup("<think>\n");
+        if (options.variant == ChatVariant::hybrid && !options.enable_thinking) prompt.markup(empty_thinking);
+    }
+    return prompt.take();
+}
+
+std::string to_text(std::span<const Piece> pieces) {
+    std::string text;
+    for (const Piece& piece : pieces) text += piece.text;
+    return text;
+}
+
+} // namespace tq

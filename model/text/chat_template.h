@@ -1,0 +1,32 @@
+// Qwen3's chat template, hand-written: messages to the prompt text. The variants differ in how they treat thinking.
+#pragma once
+#include "model/text/tokenizer.h"
+#include <nlohmann/json.hpp>
+
+namespace tq {
+
+enum class ChatVariant {
+    hybrid,   // thinks unless told not to (Qwen3 0.6B to 32B)
+    thinking, // always thinks: the prompt ends inside <think> (Thinking-2507)
+    instruct, // never thinks: plain ChatML and tools (Instruct-2507, the demo model)
+};
+
+// From the file's tokenizer.chat_template, by its features, not its hash: a switch named enable_thinking, or a <think> in its
+// generation prompt. instruct when the file has none.
+ChatVariant chat_variant(const Gguf& file);
+
+struct ChatOptions {
+    ChatVariant variant = ChatVariant::hybrid;
+    bool add_generation_prompt = true;
+    bool enable_thinking = true; // only the hybrid variant has the switch
+};
+
+// `messages`: the OpenAI list of {role, content, reasoning_content?, tool_calls?}; content is a string, null, or a list of
+// {"type": "text", "text": ...}. `tools`: a list or null. Only the template's own words are markup, so that no message and no
+// tool can forge a special token. Throws an Error that gives the index of the message that is of another shape.
+std::vector<Piece> render_chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                               const ChatOptions& options);
+
+std::string to_text(std::span<const Piece> pieces);
+
+} // namespace tq

@@ -1,0 +1,81 @@
+// The alternatives of the regex, tried in its order; the first that matches at a place wins.
+#include "model/text/pre_tokenizer.h"
+#include "base/ensure.h"
+#include "model/text/unicode.h"
+
+namespace tq {
+namespace {
+
+// A place in the text and the character there. At the end of the text the length is 0 and no class matches.
+struct Cursor {
+    std::string_view text;
+    size_t pos;
+    char32_t code_point = 0;
+    uint8_t length = 0;
+    CharClass kind = CharClass::other;
+
+    Cursor(std::string_view whole, size_t start) : text(whole), pos(start) {
+        if (pos >= text.size()) return;
+        const Utf8Step step = step_utf8(text, pos);
+        code_point = step.code_point;
+        length = step.length;
+        kind = char_class(code_point);
+    }
+    Cursor next() const { return {text, pos + length}; }
+    bool at_end() const { return length == 0; }
+    bool is(CharClass wanted) const { return length != 0 && kind == wanted; }
+};
+
+Cursor skip(Cursor c, CharClass kind) {
+    while (c.is(kind)) c = c.next();
+    return c;
+}
+
+char32_t fold(char32_t c) {
+    if (c == 0x17F) return 's'; // long s: equal to s when case is ignored
+    return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c;
+}
+
+// (?i:'s|'t|'re|'ve|'m|'ll|'d); returns start.pos when there is none.
+size_t match_contraction(const Cursor& start) {
+    if (start.code_point != '\'') return start.pos;
+    const Cursor one = start.next();
+    const char32_t a = fold(one.code_point);
+    if (a == 's' || a == 't' || a == 'm' || a == 'd') return one.next().pos;
+    if (a != 'r' && a != 'v' && a != 'l') return start.pos;
+    const Cursor two = one.next();
+    return fold(two.code_point) == (a == 'l' ? U'l' : U'e') ? two.next().pos : start.pos;
+}
+
+// \s*[\r\n]+|\s+(?!\S)|\s+ : up to the last line end of the run; else the whole run when the text ends with it; else all but
+// its last character, which the next word takes; else that one character.
+size_t match_space(const Cursor& start) {
+    size_t last_newline_end = start.pos, last_begin = start.pos;
+    Cursor c = start;
+    for (; c.is(CharClass::space) || c.is(CharClass::newline); c = c.next()) {
+        last_begin = c.pos;
+        if (c.kind == CharClass::newline) last_newline_end = c.pos + c.length;
+    }
+    if (last_newline_end > start.pos) return last_newline_end;
+    return c.at_end() || last_begin == start.pos ? c.pos : last_begin;
+}
+
+} // namespace
+
+size_t pre_token_end(std::string_view text, size_t pos) {
+    ENSURE(pos < text.size(), "a word at byte {} of {}", pos, text.size());
+    const Cursor start(text, pos);
+    if (const size_t end = match_contraction(start); end != pos) return end;
+    // [^\r\n\p{L}\p{N}]?\p{L}+
+    if (start.is(CharClass::letter)) return skip(start, CharClass::letter).pos;
+    if (start.is(CharClass::space) || start.is(CharClass::other)) {
+        if (const Cursor next = start.next(); next.is(CharClass::letter)) return skip(next, CharClass::letter).pos;
+    }
+    if (start.is(CharClass::number)) return start.next().pos;
+    // ' '?[^\s\p{L}\p{N}]+[\r\n]*
+    const Cursor symbols = start.code_point == ' ' ? start.next() : start;
+    if (symbols.is(CharClass::other)) return skip(skip(symbols, CharClass::other), CharClass::newline).pos;
+    return match_space(start);
+}
+
+} // namespace tq

@@ -1,0 +1,106 @@
+// Python's json.dumps: its separators, its escapes, its shortest floats.
+#include "model/text/python_json.h"
+#include "base/error.h"
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+namespace tq {
+namespace {
+
+constexpr int max_depth = 256;
+
+void append_string(std::string& out, std::string_view text) {
+    out += '"';
+    for (const char c : text) {
+        switch (c) {
+        case '"':
+            out += "\\\"";
+            break;
+        case '\\':
+            out += "\\\\";
+            break;
+        case '\n':
+            out += "\\n";
+            break;
+        case '\r':
+            out += "\\r";
+            break;
+        case '\t':
+            out += "\\t";
+            break;
+        case '\f':
+            out += "\\f";
+            break;
+        case '\b':
+            out += "\\b";
+            break;
+        default:
+            if (uint8_t(c) < 0x20)
+                out += fmt::format("\\u{:04x}", uint8_t(c));
+            else
+                out += c;
+        }
+    }
+    out += '"';
+}
+
+// repr: the shortest digits that read back the same; with an exponent below 1e-4 and from 1e16 on.
+void append_float(std::string& out, double value) {
+    if (std::isnan(value)) {
+        out += "NaN";
+        return;
+    }
+    if (std::isinf(value)) {
+        out += value < 0 ? "-Infinity" : "Infinity";
+        return;
+    }
+    const double size = std::abs(value);
+    const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
+    char buffer[32];
+    const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
+    const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, format).ptr;
+    const std::string_view digits(buffer, size_t(end - buffer));
+    out += digits;
+    if (plain && digits.find('.') == digits.npos) out += ".0";
+}
+
+void append(std::string& out, const nlohmann::ordered_json& value, int depth) {
+    if (depth > max_depth) fail("the JSON is nested deeper than {} levels", max_depth);
+    const char* separator = "";
+    if (value.is_object()) {
+        out += '{';
+        for (const auto& [key, item] : value.items()) {
+            out += separator;
+            append_string(out, key);
+            out += ": ";
+            append(out, item, depth + 1);
+            separator = ", ";
+        }
+        out += '}';
+    } else if (value.is_array()) {
+        out += '[';
+        for (const auto& item : value) {
+            out += separator;
+            append(out, item, depth + 1);
+            separator = ", ";
+        }
+        out += ']';
+    } else if (const auto* text = value.get_ptr<const std::string*>()) {
+        append_string(out, *text);
+    } else if (value.is_number_float()) {
+        append_float(out, value.get<double>());
+    } else {
+        out += value.dump(); // null, true, false and integers are the same everywhere
+    }
+}
+
+} // namespace
+
+std::string python_json(const nlohmann::ordered_json& value) {
+    std::string out;
+    append(out, value, 0);
+    return out;
+}
+
+} // namespace tq

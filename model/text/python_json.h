@@ -1,0 +1,12 @@
+// JSON as Python writes it, which is what the model saw in training: json.dumps(value, ensure_ascii=False).
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace tq {
+
+// ", " and ": " between items, keys in their order, non-ASCII as it is, numbers as Python's repr. Throws an Error when the
+// value is nested deeper than 256 levels.
+std::string python_json(const nlohmann::ordered_json& value);
+
+} // namespace tq

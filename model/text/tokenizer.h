@@ -1,0 +1,63 @@
+// The byte-level BPE tokenizer of Qwen2 and Qwen3: text to token ids and back. Ids are whatever the file says: special tokens
+// are found by their text and type, so that a vocabulary of any size works.
+#pragma once
+#include "model/formats/gguf.h"
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tq {
+
+// A run of text for encode(): special tokens are recognised in markup, never in text that came from a user or a tool.
+struct Piece {
+    std::string text;
+    bool markup = false;
+};
+
+class Tokenizer {
+  public:
+    // Reads tokenizer.ggml.*; throws an Error naming the key when it is missing, malformed or of another tokenizer.
+    // `nfc`: normalise text to NFC first, as Hugging Face does and llama.cpp does not.
+    explicit Tokenizer(const Gguf& file, bool nfc = true);
+    ~Tokenizer();
+    Tokenizer(Tokenizer&&) noexcept;
+
+    // Throws an Error with the byte offset when the text is not valid UTF-8. `parse_special`: the text is markup.
+    std::vector<uint32_t> encode(std::string_view text, bool parse_special = true) const;
+    // The same ids as encode(concatenation), except that special tokens are found only inside one piece of markup. Byte
+    // offsets of errors count from the start of the first piece.
+    std::vector<uint32_t> encode(std::span<const Piece> pieces) const;
+
+    // The bytes a token stands for; a part of a character for some. Special tokens give their literal text. id < size().
+    std::string_view bytes(uint32_t id) const;
+    // Those bytes one after the other; not valid UTF-8 where the ids end in the middle of a character. All ids < size().
+    std::string decode(std::span<const uint32_t> ids, bool skip_control = true) const;
+
+    uint32_t size() const;
+    bool is_control(uint32_t id) const; // not shown to users: <|im_end|> and the like, but not <think>; id < size()
+    bool is_unused(uint32_t id) const;  // padding rows of the embedding, never to be sampled; id < size()
+    // The file's eos_token_id and eot_token_id; <|im_end|>, <|endoftext|>, <|fim_pad|>, <|repo_name|>, <|file_sep|>. Any id.
+    bool is_end_of_generation(uint32_t id) const;
+    std::optional<uint32_t> special(std::string_view literal) const; // the id of "<think>", ...
+
+  private:
+    struct Tables;
+    std::unique_ptr<const Tables> tables_;
+};
+
+// Puts together the bytes of streamed tokens and hands out whole UTF-8 characters only. How the bytes are cut makes no
+// difference to what comes out.
+class Utf8Stream {
+  public:
+    std::string push(std::string_view bytes); // what is complete by now; each ill-formed part becomes one U+FFFD
+    std::string flush();                      // the incomplete tail, as U+FFFD
+
+  private:
+    std::string pending_;
+};
+
+} // namespace tq

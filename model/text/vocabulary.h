@@ -1,0 +1,35 @@
+// A GGUF file's tokenizer.ggml.* keys, checked: everything the tokenizer relies on holds once this is read.
+#pragma once
+#include "model/formats/gguf.h"
+#include "model/text/bpe.h"
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tq {
+
+enum class TokenKind : uint8_t {
+    base,    // made by the BPE from the bytes of text
+    control, // added; matched in markup only; not shown to users
+    tag,     // added; matched in markup only; part of the answer's text, such as <think>
+    unused,  // a padding row of the embedding
+};
+
+struct Vocabulary {
+    std::string bytes;            // of all tokens, one after the other
+    std::vector<size_t> begins;   // of each token in `bytes`, and the end
+    std::vector<TokenKind> kinds; // by id
+    std::array<uint32_t, 256> byte_ids;
+    std::vector<BpeMerge> merges;   // by rank
+    std::vector<uint32_t> stop_ids; // from the file's eos_token_id and eot_token_id; below size()
+
+    uint32_t size() const { return uint32_t(kinds.size()); }
+    std::string_view token(uint32_t id) const { return std::string_view(bytes).substr(begins[id], begins[id + 1] - begins[id]); }
+};
+
+// Throws an Error that names the key and the entry when the file has another kind of tokenizer or a damaged one.
+Vocabulary read_vocabulary(const Gguf& file);
+
+} // namespace tq

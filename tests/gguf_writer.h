@@ -1,0 +1,60 @@
+// Writes GGUF files for tests, well-formed ones, and remembers where each field lies so that tests can damage it.
+#pragma once
+#include "model/formats/gguf.h"
+#include <functional>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tq::test {
+
+// A number in a header: a length, a count, a type, a dimension, an offset.
+struct GgufField {
+    std::string what;
+    size_t position, bytes;
+};
+
+class GgufWriter {
+  public:
+    explicit GgufWriter(uint32_t version = 3, uint64_t alignment = 32) : version_(version), alignment_(alignment) {}
+
+    // Stores integers in 32 bits where they fit, numbers as f32, and lists element by element the same way.
+    void set(std::string_view key, const Gguf::Value& value);
+    // A value as it lies in a file, after its type.
+    void set_raw(std::string_view key, uint32_t type, std::string_view value);
+    // ne: fastest dimension first
+    void add_tensor(std::string_view name, GgmlType type, const std::vector<uint64_t>& ne);
+
+    // The file without its data: all up to the aligned begin of the data section.
+    std::string header() const;
+    // Where the numbers of header() lie.
+    std::vector<GgufField> fields() const;
+    // The whole file. fill(i, out) writes exactly tensor i's bytes.
+    using Fill = std::function<void(size_t, std::ostream&)>;
+    void write(std::ostream& out, const Fill& fill) const;
+    // The whole file in memory, every tensor's bytes 0.
+    std::string zeros() const;
+
+  private:
+    // Bytes of one section, with the fields in it.
+    struct Section {
+        std::string bytes;
+        std::vector<GgufField> fields;
+        uint64_t count = 0;
+
+        template <class T> void number(T value, std::string what);
+        void text(std::string_view value, const std::string& what);
+    };
+
+    uint32_t version_;
+    uint64_t alignment_;
+    Section metadata_, infos_;
+    std::vector<uint64_t> tensor_bytes_;
+    uint64_t data_bytes_ = 0;
+};
+
+// A little-endian number as it lies in a file.
+template <class T> std::string raw(T value) { return {reinterpret_cast<const char*>(&value), sizeof value}; }
+
+} // namespace tq::test

@@ -1,0 +1,242 @@
+// Quantised matrices are drawn as random blocks, not encoded from floats: every level and scale occurs, and 600 MB take seconds.
+#include "tests/random_model.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include "tests/gguf_writer.h"
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <random>
+
+namespace tq::test {
+namespace {
+
+class Random {
+  public:
+    explicit Random(uint64_t seed) : engine_(seed) {}
+
+    uint64_t bits() { return engine_(); }
+    int below(int n) { return int((bits() >> 32) * uint64_t(n) >> 32); }
+    // Standard deviation 1, mean 0, bell-shaped: the sum of four uniform numbers.
+    float normal() {
+        const uint64_t b = bits();
+        const auto sum = int((b & 0xffff) + (b >> 16 & 0xffff) + (b >> 32 & 0xffff) + (b >> 48)) - 2 * 0xffff;
+        return float(sum) * float(1.7320508 / 65536);
+    }
+    void bytes(char* p, size_t n) {
+        for (size_t i = 0; i < n; i += 8) {
+            const uint64_t b = bits();
+            std::memcpy(p + i, &b, std::min<size_t>(8, n - i));
+        }
+    }
+
+  private:
+    std::mt19937_64 engine_;
+};
+
+void put_half(char* p, float value) {
+    const uint16_t h = float_to_half(value);
+    std::memcpy(p, &h, 2);
+}
+
+// Scales and minima of Q4_K and Q5_K: 6 bits each, 8 of both in 12 bytes. The minimum is near the scale.
+void put_scales(char* p, Random& random) {
+    std::array<int, 8> scale, min;
+    for (int j = 0; j < 8; ++j) {
+        scale[j] = 32 + random.below(32);
+        min[j] = std::min(63, scale[j] - 4 + random.below(9));
+    }
+    for (int j = 0; j < 4; ++j) {
+        p[j] = char(scale[j] | (scale[j + 4] >> 4) << 6);
+        p[4 + j] = char(min[j] | (min[j + 4] >> 4) << 6);
+        p[8 + j] = char((scale[j + 4] & 15) | (min[j + 4] & 15) << 4);
+    }
+}
+
+// Fills a block with random levels; its scale makes the elements' standard deviation `deviation`, within a factor of 1.5.
+void put_block(GgmlType type, char* p, float deviation, Random& random) {
+    random.bytes(p, block_format(type)->bytes);
+    const float sign = random.below(2) ? 1.0f : -1.0f; // a symmetric mean for formats whose levels are not symmetric
+    const float d = sign * deviation * (0.75f + float(random.below(1024)) / 2048);
+    switch (type) { // the divisors are the standard deviation of the levels times the mean scale
+    case GgmlType::Q8_0:
+        return put_half(p, d / 73.9f);
+    case GgmlType::Q4_0:
+        return put_half(p, d / 4.61f);
+    case GgmlType::Q4_K:
+        put_half(p, d / (4.61f * 47.5f));
+        put_half(p + 2, d / (4.61f * 47.5f) * 7.5f);
+        return put_scales(p + 4, random);
+    case GgmlType::Q5_K:
+        put_half(p, d / (9.23f * 47.5f));
+        put_half(p + 2, d / (9.23f * 47.5f) * 15.5f);
+        return put_scales(p + 4, random);
+    case GgmlType::Q6_K: {
+        for (int i = 0; i < 16; ++i) p[192 + i] = char((48 + random.below(32)) * (random.below(2) ? 1 : -1));
+        return put_half(p + 208, d / (18.5f * 63.5f));
+    }
+    default:
+        ENSURE(false, "{} has no blocks", type_name(type));
+    }
+}
+
+void put_number(GgmlType type, char* p, float value) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    if (type == GgmlType::F16) return put_half(p, value);
+    if (type == GgmlType::F32) return void(std::memcpy(p, &bits, 4));
+    const auto rounded = uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    std::memcpy(p, &rounded, 2);
+}
+
+struct Shape {
+    std::string name;
+    GgmlType type;
+    uint32_t rows, cols;
+};
+
+std::vector<Shape> tensors(const RandomModel& model) {
+    const Config& c = model.config;
+    std::vector<Shape> all;
+    const auto matrix = [&](std::string name, uint32_t rows, uint32_t cols) {
+        const bool fits = cols % block_format(model.type)->elements == 0;
+        all.push_back({std::move(name), fits ? model.type : GgmlType::Q8_0, rows, cols});
+    };
+    const auto norm = [&](std::string name, uint32_t cols) { all.push_back({std::move(name), GgmlType::F32, 1, cols}); };
+    matrix("token_embd.weight", c.vocab_size, c.hidden_size);
+    for (uint32_t i = 0; i < c.num_hidden_layers; ++i) {
+        const std::string blk = "blk." + std::to_string(i) + '.';
+        norm(blk + "attn_norm.weight", c.hidden_size);
+        matrix(blk + "attn_q.weight", c.num_attention_heads * c.head_dim, c.hidden_size);
+        matrix(blk + "attn_k.weight", c.num_key_value_heads * c.head_dim, c.hidden_size);
+        matrix(blk + "attn_v.weight", c.num_key_value_heads * c.head_dim, c.hidden_size);
+        norm(blk + "attn_q_norm.weight", c.head_dim);
+        norm(blk + "attn_k_norm.weight", c.head_dim);
+        matrix(blk + "attn_output.weight", c.hidden_size, c.num_attention_heads * c.head_dim);
+        norm(blk + "ffn_norm.weight", c.hidden_size);
+        matrix(blk + "ffn_gate.weight", c.intermediate_size, c.hidden_size);
+        matrix(blk + "ffn_up.weight", c.intermediate_size, c.hidden_size);
+        matrix(blk + "ffn_down.weight", c.hidden_size, c.intermediate_size);
+    }
+    norm("output_norm.weight", c.hidden_size);
+    if (!model.tied) matrix("output.weight", c.vocab_size, c.hidden_size);
+    return all;
+}
+
+void fill(const Shape& t, Random random, std::ostream& out) {
+    const BlockFormat& format = *block_format(t.type);
+    const float deviation = 1 / std::sqrt(float(t.cols));
+    std::string row(row_bytes(t.type, t.cols), '\0');
+    for (uint32_t r = 0; r < t.rows; ++r) {
+        for (size_t at = 0; at < row.size(); at += format.bytes) {
+            if (format.elements > 1) {
+                put_block(t.type, row.data() + at, deviation, random);
+            } else {
+                put_number(t.type, row.data() + at, t.rows == 1 ? 1 + 0.1f * random.normal() : deviation * random.normal());
+            }
+        }
+        out.write(row.data(), std::streamsize(row.size()));
+    }
+}
+
+void put_config(GgufWriter& writer, const Config& c) {
+    const auto size = [&](const char* key, uint64_t value) { writer.set(std::string("qwen3.") + key, value); };
+    writer.set("general.architecture", "qwen3");
+    writer.set("general.name", "random weights");
+    size("block_count", c.num_hidden_layers);
+    size("context_length", c.max_position_embeddings);
+    size("embedding_length", c.hidden_size);
+    size("feed_forward_length", c.intermediate_size);
+    size("attention.head_count", c.num_attention_heads);
+    size("attention.head_count_kv", c.num_key_value_heads);
+    size("attention.key_length", c.head_dim);
+    size("attention.value_length", c.head_dim);
+    writer.set("qwen3.rope.freq_base", double(c.rope_theta));
+    writer.set("qwen3.attention.layer_norm_rms_epsilon", double(c.rms_norm_eps));
+}
+
+// UTF-8 of the character that stands for a byte in GPT-2's alphabet; all of them are below U+0800.
+std::string byte_token(int byte) {
+    const auto prints = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
+    int character = byte;
+    if (!prints(byte)) {
+        character = 0x100;
+        for (int b = 0; b < byte; ++b) character += !prints(b);
+    }
+    if (character < 0x80) return {char(character)};
+    return {char(0xc0 | character >> 6), char(0x80 | (character & 63))};
+}
+
+void put_synthetic_vocabulary(GgufWriter& writer, uint32_t vocab_size) {
+    enum : int64_t { normal = 1, control = 3, user_defined = 4, unused = 5 };
+    std::vector<std::string> tokens;
+    std::vector<int64_t> types;
+    for (int b = 0; b < 256; ++b) tokens.push_back(byte_token(b));
+    types.resize(256, normal);
+    for (const auto* name : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) tokens.emplace_back(name);
+    types.resize(tokens.size(), control);
+    for (const auto* name : {"<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"}) {
+        tokens.emplace_back(name);
+    }
+    types.resize(tokens.size(), user_defined);
+    if (tokens.size() > vocab_size) fail("a vocabulary of {} tokens is too small; {} are needed", vocab_size, tokens.size());
+    while (tokens.size() < vocab_size) tokens.push_back("[PAD" + std::to_string(tokens.size()) + "]");
+    types.resize(vocab_size, unused);
+    writer.set("tokenizer.ggml.model", "gpt2");
+    writer.set("tokenizer.ggml.pre", "qwen2");
+    writer.set("tokenizer.ggml.tokens", std::vector<std::string_view>(tokens.begin(), tokens.end()));
+    writer.set("tokenizer.ggml.token_type", types);
+    writer.set("tokenizer.ggml.merges", std::vector<std::string_view>{});
+    writer.set("tokenizer.ggml.eos_token_id", uint64_t(258));
+    writer.set("tokenizer.ggml.padding_token_id", uint64_t(256));
+    writer.set("tokenizer.ggml.add_bos_token", false);
+}
+
+void copy_vocabulary(GgufWriter& writer, const RandomModel& model) {
+    const Gguf from = Gguf::open(model.vocabulary);
+    const size_t tokens = from.strings("tokenizer.ggml.tokens").size();
+    if (tokens > model.config.vocab_size) {
+        fail("{} has {} tokens, more than the {} rows of the model's embedding", model.vocabulary.string(), tokens,
+             model.config.vocab_size);
+    }
+    for (const auto& [key, value] : from.metadata()) {
+        if (key.starts_with("tokenizer.")) writer.set(key, value);
+    }
+}
+
+} // namespace
+
+Config small_config() {
+    return {.vocab_size = 320,
+            .hidden_size = 64,
+            .intermediate_size = 96,
+            .num_hidden_layers = 2,
+            .num_attention_heads = 4,
+            .num_key_value_heads = 2,
+            .head_dim = 128,
+            .max_position_embeddings = 4096,
+            .rope_theta = 1e6f,
+            .rms_norm_eps = 1e-6f};
+}
+
+void write_random_model(const std::filesystem::path& path, const RandomModel& model) {
+    ENSURE(block_format(model.type), "{}", type_name(model.type));
+    GgufWriter writer;
+    put_config(writer, model.config);
+    if (model.vocabulary.empty()) {
+        put_synthetic_vocabulary(writer, model.config.vocab_size);
+    } else {
+        copy_vocabulary(writer, model);
+    }
+    const std::vector<Shape> shapes = tensors(model);
+    for (const Shape& t : shapes) {
+        writer.add_tensor(t.name, t.type, t.rows == 1 ? std::vector<uint64_t>{t.cols} : std::vector<uint64_t>{t.cols, t.rows});
+    }
+    std::ofstream out(path, std::ios::binary);
+    if (!out) fail("cannot create {}", path.string());
+    writer.write(out, [&](size_t i, std::ostream& o) { fill(shapes[i], Random(model.seed * 1000003 + i), o); });
+    if (!out.flush()) fail("cannot write {}: is the disk full?", path.string());
+}
+
+} // namespace tq::test

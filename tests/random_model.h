@@ -1,0 +1,24 @@
+// Models of any Qwen3 shape with random weights: for tests, and for measuring where no trained model is at hand.
+#pragma once
+#include "model/config.h"
+#include <filesystem>
+
+namespace tq::test {
+
+struct RandomModel {
+    Config config;
+    GgmlType type = GgmlType::Q8_0; // of the matrices; Q8_0 instead of a K-quant where rows are no multiple of 256
+    bool tied = true;
+    uint64_t seed = 1;
+    // A GGUF file whose tokenizer.* keys are copied; empty: a byte-level vocabulary without merges, with ChatML's tokens.
+    std::filesystem::path vocabulary;
+};
+
+// A small shape: hidden 64, ffn 96, 2 layers, 4 heads on 2, head_dim 128, vocab 320, theta 1e6, eps 1e-6.
+Config small_config();
+
+// Writes the model, tensor by tensor and in little memory. Rows of a matrix have a norm near 1, norms are near 1. The same
+// arguments give the same bytes on every machine. Throws an Error when the vocabulary does not fit or the disk is full.
+void write_random_model(const std::filesystem::path& path, const RandomModel& model);
+
+} // namespace tq::test

@@ -1,0 +1,2 @@
+#include "runtime/recorder.h"
+#include <doctest/doctest.h>

@@ -1,0 +1,205 @@
+// The session against a toy model whose next token is known, and which writes down every id it is asked to run.
+#include "base/error.h"
+#include "model/session.h"
+#include <cmath>
+#include <doctest/doctest.h>
+
+using namespace tq;
+
+namespace {
+
+constexpr uint32_t vocab_size = 16, end_id = 15;
+
+// After the tokens a, b, c the best next one is (a + b + c + 1) % 16: it depends on all the cache holds.
+class ToyForward final : public Forward {
+  public:
+    explicit ToyForward(uint32_t context) : context_(context) {}
+
+    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
+        REQUIRE(!ids.empty());
+        REQUIRE(cache.size() + ids.size() <= context_);
+        for (uint32_t done = 0; done < ids.size(); ++done) {
+            if (done > 0 && progress && !progress(done, uint32_t(ids.size()))) return {};
+            if (cache.size() == breaks_at) fail("the device is lost");
+            cache.push_back(ids[done]);
+            ran.push_back(ids[done]);
+        }
+        uint32_t sum = 1;
+        for (const uint32_t id : cache) sum += id;
+        logits_.assign(vocab_size, 0);
+        logits_[sum % vocab_size] = 5;
+        return logits_;
+    }
+    void truncate(uint32_t n) override {
+        REQUIRE(n <= cache.size());
+        cache.resize(n);
+    }
+    uint32_t position() const override { return uint32_t(cache.size()); }
+    uint32_t context_size() const override { return context_; }
+    KvOptions kv() const override { return {}; }
+    uint64_t kv_bytes_per_token() const override { return 1; }
+
+    std::vector<uint32_t> take_ran() { return std::exchange(ran, {}); }
+
+    std::vector<uint32_t> cache, ran;
+    size_t breaks_at = SIZE_MAX;
+
+  private:
+    uint32_t context_;
+    std::vector<float> logits_;
+};
+
+using Ids = std::vector<uint32_t>;
+
+Sampler greedy() {
+    SamplerOptions options;
+    options.temperature = 0;
+    return Sampler(options);
+}
+
+Generated generate(Session& session, const Ids& prompt, GenerateOptions options) {
+    Sampler sampler = greedy();
+    return session.generate(prompt, sampler, options);
+}
+
+} // namespace
+
+TEST_CASE("a prompt is continued greedily until the end token, which is not part of the answer") {
+    ToyForward forward(64);
+    Session session(forward);
+    Ids streamed;
+    const auto result =
+        generate(session, {0, 3},
+                 {.is_end = [](uint32_t id) { return id == 0; }, .on_token = [&](uint32_t id) { streamed.push_back(id); }});
+    CHECK(result.ids == Ids{4, 8}); // 3+1, +4, then 16 % 16 = 0
+    CHECK(streamed == result.ids);
+    CHECK(result.stop == Stop::end_of_generation);
+    CHECK(forward.take_ran() == Ids{0, 3, 4, 8});
+    CHECK(session.cached_ids() == Ids{0, 3, 4, 8});
+    CHECK(result.timings.prompt_tokens == 2);
+    CHECK(result.timings.reused_tokens == 0);
+    CHECK(result.timings.decoded_tokens == 2);
+}
+
+TEST_CASE("only what differs from the cache is run") {
+    ToyForward forward(64);
+    Session session(forward);
+    session.prefill(Ids{1, 2, 3, 4});
+    forward.take_ran();
+
+    SUBCASE("a longer prompt") {
+        session.prefill(Ids{1, 2, 3, 4, 5, 6});
+        CHECK(forward.take_ran() == Ids{5, 6});
+        CHECK(session.timings().reused_tokens == 4);
+        CHECK(session.timings().prompt_tokens == 2);
+    }
+    SUBCASE("another ending") {
+        session.prefill(Ids{1, 2, 9, 4, 5});
+        CHECK(forward.take_ran() == Ids{9, 4, 5});
+        CHECK(forward.cache == Ids{1, 2, 9, 4, 5});
+    }
+    SUBCASE("the same prompt: its last token again, for the logits") {
+        session.prefill(Ids{1, 2, 3, 4});
+        CHECK(forward.take_ran() == Ids{4});
+    }
+    SUBCASE("a prefix of it") {
+        session.prefill(Ids{1, 2});
+        CHECK(forward.take_ran() == Ids{2});
+        CHECK(forward.cache == Ids{1, 2});
+    }
+    SUBCASE("nothing in common") {
+        session.prefill(Ids{7});
+        CHECK(forward.take_ran() == Ids{7});
+        CHECK(forward.cache == Ids{7});
+    }
+}
+
+TEST_CASE("reuse does not change the answer") {
+    ToyForward warm(64), cold(64);
+    Session session(warm), fresh(cold);
+    generate(session, {1, 2, 3}, {.max_tokens = 5});
+    const Ids next{1, 2, 3, 7, 9, 9};
+    CHECK(generate(session, next, {.max_tokens = 8}).ids == generate(fresh, next, {.max_tokens = 8}).ids);
+    CHECK(warm.cache == cold.cache);
+}
+
+TEST_CASE("limits") {
+    ToyForward forward(6);
+    Session session(forward);
+    SUBCASE("max_tokens") {
+        const auto result = generate(session, {1}, {.max_tokens = 3});
+        CHECK(result.ids.size() == 3);
+        CHECK(result.stop == Stop::length);
+        CHECK(forward.cache.size() == 3); // the last one is not run: nobody asks what follows
+        CHECK(result.timings.decoded_tokens == 2);
+    }
+    SUBCASE("no tokens at all") {
+        CHECK(generate(session, {1}, {.max_tokens = 0}).ids.empty());
+        CHECK(forward.cache == Ids{1});
+    }
+    SUBCASE("the context") {
+        const auto result = generate(session, {1, 2, 3}, {});
+        CHECK(result.stop == Stop::context_full);
+        CHECK(result.ids.size() == 4); // three in the cache and the one that follows
+        CHECK(forward.cache.size() == 6);
+    }
+    SUBCASE("a prompt that fills it leaves one token") {
+        const auto result = generate(session, {1, 2, 3, 4, 5, 6}, {});
+        CHECK(result.stop == Stop::context_full);
+        CHECK(result.ids.size() == 1);
+    }
+    SUBCASE("a longer one is refused with the numbers, and nothing is run or forgotten") {
+        session.prefill(Ids{1, 2});
+        forward.take_ran();
+        CHECK_THROWS_WITH_AS(session.prefill(Ids(7, 1)), doctest::Contains("7 tokens but the context holds 6"), Error);
+        CHECK(forward.take_ran().empty());
+        CHECK(forward.cache == Ids{1, 2});
+    }
+    SUBCASE("an empty one too") { CHECK_THROWS_WITH_AS(session.prefill({}), doctest::Contains("empty"), Error); }
+}
+
+TEST_CASE("an interrupt stops the prompt, and what was run is reused") {
+    ToyForward forward(64);
+    Session session(forward);
+    uint32_t asked = 0;
+    GenerateOptions options{.interrupted = [&] { return ++asked >= 3; }};
+    const auto result = generate(session, {1, 2, 3, 4, 5}, options);
+    CHECK(result.stop == Stop::interrupted);
+    CHECK(result.ids.empty());
+    CHECK(result.timings.prompt_tokens == 3);
+    CHECK(session.cached_ids() == Ids{1, 2, 3});
+    forward.take_ran();
+    session.prefill(Ids{1, 2, 3, 4, 5});
+    CHECK(forward.take_ran() == Ids{4, 5});
+}
+
+TEST_CASE("an interrupt stops the answer and keeps what came") {
+    ToyForward forward(64);
+    Session session(forward);
+    bool stop = false;
+    Ids streamed;
+    const auto result = generate(session, {1},
+                                 {.on_token =
+                                      [&](uint32_t id) {
+                                          streamed.push_back(id);
+                                          stop = streamed.size() == 4;
+                                      },
+                                  .interrupted = [&] { return stop; }});
+    CHECK(result.stop == Stop::interrupted);
+    CHECK(result.ids == streamed);
+    CHECK(result.ids.size() == 4);
+}
+
+TEST_CASE("after a failure the cache is what it was before") {
+    ToyForward forward(64);
+    Session session(forward);
+    session.prefill(Ids{1, 2, 3});
+    forward.breaks_at = 5;
+    CHECK_THROWS_AS(session.prefill(Ids{1, 2, 3, 4, 5, 6}), Error);
+    CHECK(session.cached_ids() == Ids{1, 2, 3});
+    forward.breaks_at = SIZE_MAX;
+    forward.take_ran();
+    session.prefill(Ids{1, 2, 3, 4, 5, 6});
+    CHECK(forward.take_ran() == Ids{4, 5, 6});
+    CHECK(forward.cache == Ids{1, 2, 3, 4, 5, 6});
+}

@@ -1,0 +1,11 @@
+#version 460
+
+// Every element one up, in place.
+// params: no_params
+layout(local_size_x = 64) in;
+layout(binding = 0) buffer X { uint x[]; };
+
+void main() {
+    const uint i = gl_GlobalInvocationID.x;
+    if (i < x.length()) x[i] += 1;
+}

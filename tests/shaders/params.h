@@ -1,0 +1,14 @@
+// Push constants of the shaders that only tests use.
+#ifdef __cplusplus
+#pragma once
+#include <cstdint>
+namespace tq {
+using uint = uint32_t;
+#endif
+
+struct scale_params { uint count; float factor; };
+struct sum_params { uint count; uint add[3]; };
+
+#ifdef __cplusplus
+} // namespace tq
+#endif

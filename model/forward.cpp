@@ -9,7 +9,8 @@ uint64_t kv_bytes_per_token(const Config& config, KvOptions kv) {
 }
 
 void fail_nonfinite(const std::optional<std::string>& where) {
-    fail("the model computed values that are not finite: first seen in {}. The file may be damaged, or its values overflow this cache "
+    fail("the model computed values that are not finite: first seen in {}. The file may be damaged, or its values overflow this "
+         "cache "
          "type: try -ctk f32 -ctv f32",
          where.value_or("the logits"));
 }

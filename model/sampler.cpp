@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "model/text/tokenizer.h"
 #include <algorithm>
+#include <bit>
 #include <cfloat>
 #include <cmath>
 
@@ -29,8 +30,10 @@ uint64_t Random::next() {
     return z ^ (z >> 31);
 }
 
-Sampler::Sampler(const SamplerOptions& options, std::vector<bool> excluded)
-    : options_(options), excluded_(std::move(excluded)), random_(options.seed) {
+Sampler::Sampler(const SamplerOptions& options, const std::vector<bool>& excluded)
+    : options_(options), excluded_size_(excluded.size()), random_(options.seed) {
+    for (uint32_t id = 0; id < excluded.size(); ++id)
+        if (excluded[id]) excluded_.push_back(id);
     const auto within = [](const char* name, float value, float low, float high) {
         if (!(value >= low && value <= high)) fail("{} is {}: it must lie between {} and {}", name, value, low, high);
     };
@@ -43,35 +46,40 @@ Sampler::Sampler(const SamplerOptions& options, std::vector<bool> excluded)
 }
 
 uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t> ids, size_t answer_begin) {
-    ENSURE(excluded_.empty() || excluded_.size() == logits.size(), "{} logits, {} ids", logits.size(), excluded_.size());
+    ENSURE(excluded_size_ == 0 || excluded_size_ == logits.size(), "{} logits, {} ids", logits.size(), excluded_size_);
     ENSURE(answer_begin <= ids.size(), "answer begins at {} of {}", answer_begin, ids.size());
-    logits_.assign(logits.begin(), logits.end());
-    for (size_t id = 0; id < logits.size(); ++id)
-        if (!std::isfinite(logits[id])) fail("the logit of token {} is {}: the model's output is not finite", id, logits[id]);
+    load(logits);
     penalise(ids, answer_begin);
-    collect(logits_);
+    for (const uint32_t id : excluded_) logits_[id] = -INFINITY;
+    const bool greedy = options_.temperature == 0 || options_.top_k == 1;
+    collect(greedy ? 1 : options_.top_k == 0 ? logits.size() : options_.top_k);
     if (candidates_.empty())
         fail("none of the {} tokens may be sampled: the vocabulary holds only unused entries", logits.size());
+    if (greedy) return candidates_[0].id;
 
-    const size_t kept = options_.top_k == 0 ? candidates_.size() : std::min<size_t>(options_.top_k, candidates_.size());
-    if (options_.temperature == 0 || kept == 1) {
-        order(1);
-        return candidates_[0].id;
-    }
-    if (kept < candidates_.size()) order(kept);
     double mass = 0;
-    for (size_t i = 0; i < kept; ++i) mass += weight(candidates_[i]);
-    const size_t left = nucleus(kept, mass);
+    for (const Candidate& candidate : candidates_) mass += weight(candidate);
+    const size_t left = nucleus(mass);
     return draw(left, mass);
+}
+
+void Sampler::load(std::span<const float> logits) {
+    logits_.assign(logits.begin(), logits.end());
+    constexpr uint32_t exponent = 0x7f800000; // all ones in what is not finite
+    bool finite = true;
+    for (const float x : logits_) finite &= (std::bit_cast<uint32_t>(x) & exponent) != exponent; // no branch: it vectorises
+    if (finite) return;
+    const auto bad = std::find_if(logits_.begin(), logits_.end(), [](float x) { return !std::isfinite(x); });
+    fail("the logit of token {} is {}: the model's output is not finite", bad - logits_.begin(), *bad);
 }
 
 // Each penalty once per distinct token: the repeat penalty over the recent ones, the other two over the answer.
 void Sampler::penalise(std::span<const uint32_t> ids, size_t answer_begin) {
     const auto penalise_each = [&](std::span<const uint32_t> some, auto&& apply) {
-        recent_.assign(some.begin(), some.end());
-        std::sort(recent_.begin(), recent_.end());
-        for (auto first = recent_.begin(); first != recent_.end();) {
-            const auto last = std::upper_bound(first, recent_.end(), *first);
+        sorted_ids_.assign(some.begin(), some.end());
+        std::sort(sorted_ids_.begin(), sorted_ids_.end());
+        for (auto first = sorted_ids_.begin(); first != sorted_ids_.end();) {
+            const auto last = std::upper_bound(first, sorted_ids_.end(), *first);
             if (*first < logits_.size()) {
                 float& logit = logits_[*first];
                 logit = std::clamp(apply(logit, float(last - first)), -FLT_MAX, FLT_MAX);
@@ -91,24 +99,37 @@ void Sampler::penalise(std::span<const uint32_t> ids, size_t answer_begin) {
         });
 }
 
-void Sampler::collect(std::span<const float> logits) {
+bool Sampler::precedes(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
+
+// The `most` greatest logits, in no order. Once as many are known, most of the vocabulary fails one comparison each.
+void Sampler::collect(size_t most) {
+    most = std::min(most, logits_.size());
+    const size_t room = std::max<size_t>(2 * most, 256);
+    const auto last = [&] { return candidates_.begin() + ptrdiff_t(most) - 1; };
+    const auto shrink = [&] {
+        std::nth_element(candidates_.begin(), last(), candidates_.end(), precedes);
+        candidates_.resize(most);
+    };
     candidates_.clear();
     ordered_ = 0;
-    greatest_ = -INFINITY;
-    for (uint32_t id = 0; id < logits.size(); ++id) {
-        if (!excluded_.empty() && excluded_[id]) continue;
-        candidates_.push_back({logits[id], id});
-        greatest_ = std::max(greatest_, logits[id]);
+    float threshold = -INFINITY;
+    for (uint32_t id = 0; id < logits_.size(); ++id) {
+        if (!(logits_[id] > threshold)) continue;
+        candidates_.push_back({logits_[id], id});
+        if (candidates_.size() < room) continue;
+        shrink();
+        threshold = candidates_.back().logit;
     }
+    if (candidates_.size() > most) shrink();
+    greatest_ = -INFINITY;
+    for (const Candidate& candidate : candidates_) greatest_ = std::max(greatest_, candidate.logit);
 }
 
-// Makes the first n candidates the n greatest, in descending order: a heap of n and one pass, never a sort of the rest.
+// Puts the n greatest candidates first, in descending order.
 void Sampler::order(size_t n) {
-    if (n <= ordered_) return;
     const auto at = [&](size_t i) { return candidates_.begin() + ptrdiff_t(i); };
-    std::partial_sort(at(ordered_), at(n), candidates_.end(), [](const Candidate& a, const Candidate& b) {
-        return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-    });
+    if (n < candidates_.size()) std::nth_element(at(ordered_), at(n), candidates_.end(), precedes);
+    std::sort(at(ordered_), at(n), precedes);
     ordered_ = n;
 }
 
@@ -117,14 +138,15 @@ double Sampler::weight(const Candidate& candidate) const {
     return std::exp((double(candidate.logit) - double(greatest_)) / double(options_.temperature));
 }
 
-// How many of the `kept` first candidates top-p and min-p leave; their mass replaces the mass of all kept.
-size_t Sampler::nucleus(size_t kept, double& mass) {
-    if (options_.top_p >= 1 && options_.min_p <= 0) return kept;
+// How many of the candidates top-p and min-p leave; their mass replaces the mass of all.
+size_t Sampler::nucleus(double& mass) {
+    const size_t all = candidates_.size();
+    if (options_.top_p >= 1 && options_.min_p <= 0) return all;
     const double wanted = options_.top_p >= 1 ? INFINITY : double(options_.top_p) * mass;
     double sum = 0;
     size_t n = 0;
-    while (n < kept && (n == 0 || sum < wanted)) {
-        if (n == ordered_) order(std::min(kept, std::max<size_t>(128, ordered_ * 4)));
+    while (n < all && (n == 0 || sum < wanted)) {
+        if (n == ordered_) order(std::min(all, std::max<size_t>(128, ordered_ * 4)));
         const double w = weight(candidates_[n]);
         if (n > 0 && w < double(options_.min_p)) break;
         sum += w;

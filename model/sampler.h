@@ -41,7 +41,7 @@ class Random {
 class Sampler {
   public:
     // `excluded`: [vocab_size] or empty. Throws Error when an option is outside its range.
-    explicit Sampler(const SamplerOptions& options, std::vector<bool> excluded = {});
+    explicit Sampler(const SamplerOptions& options, const std::vector<bool>& excluded = {});
 
     // The next id from logits [vocab_size]. `ids`: everything before it; the answer so far starts at ids[answer_begin].
     // Greedy breaks ties towards the lower id. Throws Error when a logit is not finite or every id is excluded.
@@ -55,21 +55,25 @@ class Sampler {
         uint32_t id;
     };
 
+    static bool precedes(const Candidate& a, const Candidate& b);
+
+    void load(std::span<const float> logits);
     void penalise(std::span<const uint32_t> ids, size_t answer_begin);
-    void collect(std::span<const float> logits);
+    void collect(size_t most);
     void order(size_t n);
-    uint32_t draw(size_t kept, double mass);
     double weight(const Candidate& candidate) const;
-    size_t nucleus(size_t kept, double& mass);
+    size_t nucleus(double& mass);
+    uint32_t draw(size_t kept, double mass);
 
     SamplerOptions options_;
-    std::vector<bool> excluded_;
+    std::vector<uint32_t> excluded_;
+    size_t excluded_size_;
     Random random_;
-    std::vector<float> logits_;         // [vocab_size], penalised
-    std::vector<Candidate> candidates_; // the first ordered_ are the greatest, in descending order
-    size_t ordered_ = 0;
+    std::vector<float> logits_; // [vocab_size], penalised
+    std::vector<Candidate> candidates_;
+    size_t ordered_ = 0; // how many candidates at the front are the greatest, in descending order
     float greatest_ = 0;
-    std::vector<uint32_t> recent_;
+    std::vector<uint32_t> sorted_ids_;
 };
 
 } // namespace tq

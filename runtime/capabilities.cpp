@@ -2,6 +2,7 @@
 #include "runtime/capabilities.h"
 #include "runtime/instance.h"
 #include "runtime/memory.h"
+#include "runtime/shader.h"
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
@@ -181,6 +182,9 @@ Capabilities read_capabilities(VkPhysicalDevice device) {
     if (!out.unusable.empty()) return out;
 
     read_properties(device, out);
+    if (out.storage_buffers_per_stage < max_bindings)
+        out.unusable =
+            fmt::format("it gives a kernel at most {} buffers, and {} are needed", out.storage_buffers_per_stage, max_bindings);
     read_features(device, out);
     read_memory(device, out);
     read_queue(device, family, out);

@@ -1,5 +1,5 @@
 // Blocks double from 16 to 256 MiB as an arena grows: few allocations (drivers allow 4096), little waste for a small model.
-// A larger buffer gets a block of its own.
+// A buffer of more than a quarter of a block gets one of its own, or much of a block could stay empty behind it.
 #include "runtime/memory.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -124,7 +124,7 @@ Arena::Piece Arena::take(const VkMemoryRequirements& need, const std::string& la
     for (Block& block : blocks_)
         if (const auto offset = block.free.take(need.size, need.alignment)) return {&block, *offset, need.size};
     const uint64_t grown = std::min(std::clamp(allocated_bytes_, 16 * mib, 256 * mib), largest_block_bytes_);
-    Block* block = need.size < grown ? add_block(grown) : nullptr;
+    Block* block = need.size <= grown / 4 ? add_block(grown) : nullptr;
     if (!block) block = add_block(need.size);
     if (!block) fail_full(need.size, label);
     return {block, *block->free.take(need.size, need.alignment), need.size};

@@ -24,8 +24,6 @@ void ensure_fits(const AnyShader& shader, std::span<const uint32_t> constants, c
     }
     ENSURE(invocations <= device.max_workgroup_invocations, "{}: {} invocations in a workgroup, {} has at most {}", shader.name,
            invocations, device.name, device.max_workgroup_invocations);
-    ENSURE(shader.interface.bindings <= device.storage_buffers_per_stage, "{}: {} buffers, {} has at most {}", shader.name,
-           shader.interface.bindings, device.name, device.storage_buffers_per_stage);
 }
 
 } // namespace
@@ -99,7 +97,8 @@ Pipeline Pipelines::build(const AnyShader& shader, std::span<const uint32_t> con
         VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO, nullptr, 0, VK_SHADER_STAGE_COMPUTE_BIT, module, "main", &values};
     info.layout = layouts.pipeline;
     VkPipeline handle;
-    check(vkCreateComputePipelines(device_, cache_, 1, &info, nullptr, &handle), shader.name);
+    check(vkCreateComputePipelines(device_, cache_, 1, &info, nullptr, &handle),
+          fmt::format("compiling the kernel {}", shader.name).c_str());
     built_ = true;
     if (named_) {
         const VkDebugUtilsObjectNameInfoEXT label{VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT, nullptr,

@@ -9,7 +9,7 @@
 namespace tq {
 namespace {
 
-constexpr uint32_t sets_per_pool = 256, descriptors_per_pool = 2048, max_bindings = 32;
+constexpr uint32_t sets_per_pool = 256, descriptors_per_pool = 2048;
 constexpr double segment_seconds = 0.1;
 
 // Seconds that `work` is unlikely to exceed. Drivers reset a device that is busy for too long (some after 2 s), and whoever stops
@@ -18,7 +18,7 @@ double predicted_seconds(Work work, DeviceType type) {
     struct Rate {
         double bytes, flops; // per second
     };
-    Rate rate{5e9, 20e9}; // lavapipe or SwiftShader on a processor, and what we know nothing about
+    Rate rate{3e9, 5e9}; // lavapipe or SwiftShader on a small processor, and what we know nothing about
     if (type == DeviceType::integrated || type == DeviceType::virtual_gpu) rate = {30e9, 300e9};
     if (type == DeviceType::discrete) rate = {200e9, 3e12};
     const double launch_seconds = 5e-6;
@@ -185,6 +185,8 @@ void Recorder::record(const AnyShader& shader, Groups groups, std::span<const ui
 void Recorder::copy(View dst, View src) {
     ENSURE(impl_->out, "copy recorded after finish()");
     ENSURE(dst.bytes == src.bytes, "{} bytes into {}", src.bytes, dst.bytes);
+    ENSURE(dst.buffer != src.buffer || dst.offset + dst.bytes <= src.offset || src.offset + src.bytes <= dst.offset,
+           "{} bytes from {} to {} of one buffer overlap", src.bytes, src.offset, dst.offset);
     const Access accesses[] = {access(dst, false, true), access(src, true, false)};
     impl_->command("copy", {2 * src.bytes, 0}, accesses, [&] {
         const VkBufferCopy region{src.offset, dst.offset, src.bytes};

@@ -50,9 +50,8 @@ class Recorder {
     // dispatch<shader::rms_norm>({rows}, {128}, {cols, eps}, work, y, x, w): the number of buffers and of specialisation
     // constants and the type of the params are checked when compiled. The views follow the shader's bindings 0, 1, ...
     template <const auto& shader, std::convertible_to<View>... V>
-    requires(sizeof...(V) ==
-             shader.interface.bindings) void dispatch(Groups groups, const Constants<shader.interface.constants>& constants,
-                                                      const ParamsOf<shader>& params, Work work, const V&... views) {
+    void dispatch(Groups groups, const Constants<shader.interface.constants>& constants, const ParamsOf<shader>& params,
+                  Work work, const V&... views) requires(sizeof...(V) == shader.interface.bindings) {
         const View list[] = {View(views)...};
         const auto push = std::as_bytes(std::span(&params, 1)).first(shader.interface.push_bytes);
         record(shader, groups, constants, push, work, list);

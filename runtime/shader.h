@@ -15,6 +15,9 @@ struct AnyShader {
     Interface interface;
 };
 
+// Buffers that a kernel may have; a device that allows fewer is not used.
+inline constexpr uint32_t max_bindings = 8;
+
 // P: the struct of its push constants.
 template <class P> struct Shader : AnyShader { using Params = P; };
 
@@ -28,7 +31,7 @@ template <const auto& shader> inline constexpr bool well_formed = [] {
     constexpr Interface io = shader.interface;
     static_assert(!io.foreign, "a kernel has storage buffers of set 0 and push constants, nothing else");
     static_assert(!io.gaps, "bindings and specialisation constants count up from 0, and every buffer is used");
-    static_assert(io.bindings > 0, "a kernel has at least one buffer");
+    static_assert(io.bindings > 0 && io.bindings <= max_bindings, "a kernel has one to max_bindings buffers");
     static_assert(io.push_bytes <= 128, "every device has 128 bytes of push constants, and no device need have more");
     static_assert(io.push_bytes == (std::is_empty_v<Params> ? 0 : sizeof(Params)), "the shader's push constants are its params");
     static_assert(std::is_trivially_copyable_v<Params>);

@@ -1,6 +1,5 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 #include "params.h"
 #include "context.glsl"
 
@@ -48,15 +47,15 @@ void load_queries() {
 // s[r] = query[r] . key `at`
 void score(uint at, out float s[rows]) {
     vec4 sums[rows];
-    [[unroll]] for (uint r = 0; r < rows; r++) sums[r] = vec4(0.0);
+    for (uint r = 0; r < rows; r++) sums[r] = vec4(0.0);
     for (uint b = 0; b < head_dim / 32; b++) {
         vec4 k[8];
         load32(k_type, p.k_codes, at, b, k);
-        [[unroll]] for (uint r = 0; r < rows; r++)
-            [[unroll]] for (uint i = 0; i < 8; i++) sums[r] += query[r * (head_dim / 4) + b * 8 + i] * k[i];
+        for (uint r = 0; r < rows; r++)
+            for (uint i = 0; i < 8; i++) sums[r] += query[r * (head_dim / 4) + b * 8 + i] * k[i];
     }
     const float k_scale = scale_at(k_type, p.k_scales, at);
-    [[unroll]] for (uint r = 0; r < rows; r++) s[r] = ((sums[r].x + sums[r].y) + (sums[r].z + sums[r].w)) * k_scale;
+    for (uint r = 0; r < rows; r++) s[r] = ((sums[r].x + sums[r].y) + (sums[r].z + sums[r].w)) * k_scale;
 }
 
 // New maxima of the rows after a tile of scores, and the factor by which what was summed before shrinks.
@@ -79,49 +78,49 @@ void main() {
     const uint begin = min(length, gl_WorkGroupID.x * part), end = min(length, begin + part);
 
     float acc[rows * chunks * chunk], l[rows];
-    [[unroll]] for (uint i = 0; i < rows * chunks * chunk; i++) acc[i] = 0.0;
-    [[unroll]] for (uint r = 0; r < rows; r++) l[r] = 0.0;
+    for (uint i = 0; i < rows * chunks * chunk; i++) acc[i] = 0.0;
+    for (uint r = 0; r < rows; r++) l[r] = 0.0;
     load_queries();
 
     for (uint first = begin; first < end; first += lanes) {
         const uint key = first + lane;
         float s[rows];
-        [[unroll]] for (uint r = 0; r < rows; r++) s[r] = nothing;
+        for (uint r = 0; r < rows; r++) s[r] = nothing;
         if (key < end) score(head_base + key, s);
-        [[unroll]] for (uint r = 0; r < rows; r++) {
+        for (uint r = 0; r < rows; r++) {
             if (key > position + row_token(r)) s[r] = nothing; // causal
             scores[r * lanes + lane] = s[r];
         }
         update_maxima();
 
         const float v_scale = key < end ? scale_at(v_type, p.v_scales, head_base + key) : 0.0;
-        [[unroll]] for (uint r = 0; r < rows; r++) {
+        for (uint r = 0; r < rows; r++) {
             const float weight = s[r] == nothing ? 0.0 : exp(s[r] - row_max[r]);
             l[r] = l[r] * row_scale[r] + weight;
             scores[r * lanes + lane] = weight == 0.0 ? 0.0 : weight * v_scale;
         }
         barrier();
 
-        [[unroll]] for (uint r = 0; r < rows; r++)
-            [[unroll]] for (uint i = 0; i < chunks * chunk; i++) acc[r * chunks * chunk + i] *= row_scale[r];
+        for (uint r = 0; r < rows; r++)
+            for (uint i = 0; i < chunks * chunk; i++) acc[r * chunks * chunk + i] *= row_scale[r];
         const uint count = min(lanes, end - first);
         for (uint t = 0; t < count; t++)
-            [[unroll]] for (uint c = 0; c < chunks; c++) {
+            for (uint c = 0; c < chunks; c++) {
                 float v[8];
                 load_channels(v_type, p.v_codes, head_base + first + t, (c * lanes + lane) * chunk, chunk, v);
-                [[unroll]] for (uint r = 0; r < rows; r++)
-                    [[unroll]] for (uint i = 0; i < chunk; i++) acc[(r * chunks + c) * chunk + i] += scores[r * lanes + t] * v[i];
+                for (uint r = 0; r < rows; r++)
+                    for (uint i = 0; i < chunk; i++) acc[(r * chunks + c) * chunk + i] += scores[r * lanes + t] * v[i];
             }
         barrier();
     }
 
-    [[unroll]] for (uint r = 0; r < rows; r++) scores[r * lanes + lane] = l[r];
+    for (uint r = 0; r < rows; r++) scores[r * lanes + lane] = l[r];
     barrier();
-    [[unroll]] for (uint r = 0; r < rows; r++) {
+    for (uint r = 0; r < rows; r++) {
         if (row_token(r) >= tokens) break;
         const uint out_base = ((row_token(r) * p.heads + row_head(r)) * p.splits + gl_WorkGroupID.x) * (head_dim + 2);
-        [[unroll]] for (uint c = 0; c < chunks; c++)
-            [[unroll]] for (uint i = 0; i < chunk; i++)
+        for (uint c = 0; c < chunks; c++)
+            for (uint i = 0; i < chunk; i++)
                 partials[out_base + (c * lanes + lane) * chunk + i] = acc[(r * chunks + c) * chunk + i];
         if (lane == 0) {
             float sum = 0.0;

@@ -5,7 +5,7 @@ set(source ${SOURCE_DIR}/${DIRECTORY}/${NAME}.comp)
 
 function(run_or_fail)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
-  if(failed)
+  if(failed OR said MATCHES "WARNING:")
     message(FATAL_ERROR "${said}")
   endif()
 endfunction()
@@ -23,7 +23,8 @@ endif()
 
 file(READ ${OUTPUT}.spv hex HEX)
 string(REGEX REPLACE "(..)(..)(..)(..)" "0x\\4\\3\\2\\1," words ${hex})
-string(REGEX REPLACE "(...........,...........,...........,...........,...........,...........,...........,...........,)" "\\1\n" words ${words})
+string(REPEAT "0x........," 8 row)
+string(REGEX REPLACE "(${row})" "\\1\n" words ${words})
 file(WRITE ${OUTPUT}.gen.h "// Generated from ${DIRECTORY}/${NAME}.comp.
 #pragma once
 #include \"${DIRECTORY}/params.h\"

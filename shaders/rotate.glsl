@@ -40,12 +40,14 @@ void hadamard() {
         terms[i] = square;                                                                                                      \
     }                                                                                                                           \
     sum_terms();                                                                                                                \
-    const float inverse_rms = inversesqrt(terms[0] / float(head_dim) + eps);                                                    \
+    precise float mean_square = terms[0] / float(head_dim) + eps;                                                               \
+    const float inverse_rms = inversesqrt(mean_square);                                                                         \
     for (uint i = gl_LocalInvocationID.x; i < head_dim / 2; i += gl_WorkGroupSize.x) {                                          \
-        const float a = channel[i] * inverse_rms * weight[i];                                                                   \
-        const float b = channel[i + head_dim / 2] * inverse_rms * weight[i + head_dim / 2];                                     \
+        precise float a = channel[i] * inverse_rms * weight[i];                                                                 \
+        precise float b = channel[i + head_dim / 2] * inverse_rms * weight[i + head_dim / 2];                                   \
         const vec2 turn = rope[(at) * (head_dim / 2) + i];                                                                      \
-        channel[i] = a * turn.x - b * turn.y;                                                                                   \
-        channel[i + head_dim / 2] = b * turn.x + a * turn.y;                                                                    \
+        precise float u = a * turn.x - b * turn.y, w = b * turn.x + a * turn.y;                                                 \
+        channel[i] = u;                                                                                                         \
+        channel[i + head_dim / 2] = w;                                                                                          \
     }                                                                                                                           \
     barrier()

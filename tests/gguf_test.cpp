@@ -171,6 +171,17 @@ TEST_CASE("counts and lengths that the file cannot hold are refused before anyth
     }
 }
 
+TEST_CASE("a value may end where the file ends, and not one byte later") {
+    const auto file_with = [](uint32_t type, const std::string& value) {
+        return "GGUF" + raw(3u) + raw(uint64_t(0)) + raw(uint64_t(1)) + raw(uint64_t(1)) + "k" + raw(type) + value;
+    };
+    CHECK(error_of(file_with(8, raw(uint64_t(2)) + "ab")).empty());
+    check_refused(file_with(8, raw(uint64_t(3)) + "ab"), "key 'k': a text of 3 bytes at byte 45, but 2 are left");
+    const std::string three_numbers = raw(10u) + raw(uint64_t(3)) + std::string(24, '\1');
+    CHECK(error_of(file_with(9, three_numbers)).empty());
+    check_refused(file_with(9, three_numbers.substr(0, 35)), "key 'k': 3 array elements, but 23 bytes are left");
+}
+
 TEST_CASE("a file larger than sense is refused by its counts") {
     const auto zeros = [](size_t n) { return std::string(n, '\0'); };
     check_refused("GGUF" + raw(3u) + raw(uint64_t(65537)) + raw(uint64_t(0)) + zeros(65537 * 33), "65537 tensors, more than");

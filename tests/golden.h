@@ -33,7 +33,8 @@ inline Golden load_golden(const std::filesystem::path& gguf) {
     Gguf file = Gguf::open(gguf);
     const Config config = read_config(file);
     Weights weights = read_weights(file, config);
-    return {gguf.stem().string(), std::move(file), config, std::move(weights), json.at("prompt_ids"), json.at("greedy_prompt_ids"),
+    return {gguf.stem().string(),  std::move(file),       config,
+            std::move(weights),    json.at("prompt_ids"), json.at("greedy_prompt_ids"),
             json.at("greedy_ids"), json.at("logits_last")};
 }
 

@@ -92,23 +92,6 @@ struct SlowSplitter {
     }
 };
 
-std::vector<std::string> split() const {
-    std::vector<std::string> words;
-    for (size_t i = 0; i < text.size();) {
-        size_t end = contraction(i);
-        if (end == i) end = word(i);
-        if (end == i) end = in(i, number) ? i + 1 : i;
-        if (end == i) end = symbols(i);
-        if (end == i) end = lines(i);
-        if (end == i) end = spaces(i);
-        REQUIRE(end > i);
-        words.push_back(utf8(text.substr(i, end - i)));
-        i = end;
-    }
-    return words;
-}
-};
-
 std::vector<std::string> split(std::string_view text) {
     std::vector<std::string> words;
     for (size_t begin = 0; begin < text.size();) {

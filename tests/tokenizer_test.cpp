@@ -42,12 +42,6 @@ double seconds_for(auto action) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-double seconds_for(auto action) {
-    const auto begin = std::chrono::steady_clock::now();
-    action();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 } // namespace
 
 TEST_CASE("Qwen3's vocabulary: the published cases") {

@@ -1,4 +1,4 @@
-# The oldest compilers that are known to build this; an older one gets a sentence instead of pages of errors.
+# ccache where it is there; and the oldest compilers that are known to build this: an older one gets a sentence, not pages of errors.
 set(oldest_GNU 12)
 set(oldest_Clang 16)
 set(oldest_AppleClang 15)
@@ -9,4 +9,11 @@ if(NOT oldest)
 elseif(CMAKE_CXX_COMPILER_VERSION VERSION_LESS oldest)
   message(FATAL_ERROR "${CMAKE_CXX_COMPILER} is ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}; this needs gcc 12, clang 16, "
     "AppleClang 15, MSVC 19.30 (Visual Studio 2022) or newer. Choose another with: cmake --fresh -DCMAKE_CXX_COMPILER=g++-12 ...")
+endif()
+
+find_program(CCACHE ccache)
+mark_as_advanced(CCACHE)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()

@@ -142,9 +142,10 @@ std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& w
     try {
         return std::make_unique<CpuForward>(config, weights, options);
     } catch (const std::bad_alloc&) {
-        fail("not enough memory for a KV cache of {} tokens ({:.1f} MiB): choose a smaller context with -c or smaller cache types "
-             "with -ctk and -ctv",
-             options.context_size, double(kv_bytes_per_token(config, options.kv)) * options.context_size / (1 << 20));
+        fail(
+            "not enough memory for a KV cache of {} tokens ({:.1f} MiB): choose a smaller context with -c or smaller cache types "
+            "with -ctk and -ctv",
+            options.context_size, double(kv_bytes_per_token(config, options.kv)) * options.context_size / (1 << 20));
     }
 }
 

@@ -77,8 +77,8 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
     });
 }
 
-void kv_append(ThreadPool& pool, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope& rope,
-               float eps) {
+void kv_append(ThreadPool& pool, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w,
+               const Rope& rope, float eps) {
     const size_t d = cache.head_dim;
     pool.each(uint32_t(x.size() / d), 4, [&](uint32_t begin, uint32_t end) {
         std::vector<float> vector(d);

@@ -21,16 +21,19 @@ struct Rope {
     uint32_t position;            // of the first token
 };
 
-// q[t][head] = scale * R(RoPE(w * q / rms(q))) in place; R: the keys' rotation when `signs` is given. q: [tokens][heads][head_dim]
+// q[t][head] = scale * R(RoPE(w * q / rms(q))) in place; R: the keys' rotation when `signs` is given. q:
+// [tokens][heads][head_dim]
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
                  const Signs* signs);
 
 // Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm and RoPE first. x: [tokens][heads][head_dim]
-void kv_append(ThreadPool&, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope&, float eps);
+void kv_append(ThreadPool&, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope&,
+               float eps);
 
 // y[t][head] = softmax(q . K) V over the positions up to position + t, computed on the stored codes and rotated back at the end.
 // q, y: [tokens][heads][head_dim]
-void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const cpu::LayerCache& cache, uint32_t heads, uint32_t position);
+void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const cpu::LayerCache& cache, uint32_t heads,
+               uint32_t position);
 
 // gate = silu(gate) * up
 void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);

@@ -247,7 +247,8 @@ float half_to_float(uint16_t h) {
     const uint32_t sign = uint32_t(h & 0x8000) << 16, magnitude = h & 0x7fff;
     const uint32_t normal = (magnitude << 13) + (magnitude >= 0x7c00 ? 224u << 23 : 112u << 23);
     const auto subnormal = std::bit_cast<uint32_t>(float(int(magnitude)) * 0x1p-24f);
-    return std::bit_cast<float>(sign | (magnitude < 0x400 ? subnormal : normal));
+    const uint32_t is_subnormal = magnitude < 0x400 ? ~0u : 0; // a mask, for gcc makes a branch of the obvious choice
+    return std::bit_cast<float>(sign | (normal & ~is_subnormal) | (subnormal & is_subnormal));
 }
 
 uint16_t float_to_half(float f) {

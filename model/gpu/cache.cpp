@@ -41,20 +41,24 @@ CacheLayout::CacheLayout(KvOptions types, uint32_t head_dim, uint32_t heads, uin
 KvCache::KvCache(Device& device, const Config& config, KvOptions types, uint32_t capacity)
     : types(types), head_dim(config.head_dim), capacity(capacity) {
     const Capabilities& caps = device.capabilities();
-    const uint64_t limit = std::min(caps.storage_range_bytes, caps.allocation_bytes), one = slice_words(types, head_dim, 1, capacity) * 4;
+    const uint64_t limit = std::min(caps.storage_range_bytes, caps.allocation_bytes),
+                   one = slice_words(types, head_dim, 1, capacity) * 4;
     if (one > limit)
-        fail("a KV cache of {} tokens needs {:.1f} MiB per head and layer in {}/{}, but {} binds at most {:.1f} MiB at once: choose a "
+        fail("a KV cache of {} tokens needs {:.1f} MiB per head and layer in {}/{}, but {} binds at most {:.1f} MiB at once: "
+             "choose a "
              "smaller context with -c or smaller cache types with -ctk and -ctv",
              capacity, double(one) / (1 << 20), name(types.k), name(types.v), caps.name, double(limit) / (1 << 20));
     uint32_t most = config.num_key_value_heads;
     while (slice_words(types, head_dim, most, capacity) * 4 > limit) most--;
 
     for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++) {
-        LayerCache& cache = layers.emplace_back(LayerCache{rotation_signs(layer, KvSide::key), rotation_signs(layer, KvSide::value), {}});
+        LayerCache& cache =
+            layers.emplace_back(LayerCache{rotation_signs(layer, KvSide::key), rotation_signs(layer, KvSide::value), {}});
         for (uint32_t head = 0; head < config.num_key_value_heads; head += most) {
             const uint32_t heads = std::min(most, config.num_key_value_heads - head);
             const CacheLayout layout(types, head_dim, heads, capacity);
-            cache.slices.push_back({device.allocate(fmt::format("KV cache of layer {}", layer), uint64_t(layout.words) * 4), head, heads, layout});
+            cache.slices.push_back(
+                {device.allocate(fmt::format("KV cache of layer {}", layer), uint64_t(layout.words) * 4), head, heads, layout});
         }
     }
 }
@@ -69,7 +73,8 @@ std::optional<std::string> KvCache::find_nonfinite(Device& device, uint32_t leng
             const auto* words = reinterpret_cast<const uint32_t*>(copy.host().data());
             const auto bad = [&](KvType type, uint32_t codes, uint32_t scales, uint32_t at) {
                 uint16_t scale = 0;
-                if (is_turboquant(type)) std::memcpy(&scale, reinterpret_cast<const std::byte*>(words + scales) + size_t(at) * 2, 2);
+                if (is_turboquant(type))
+                    std::memcpy(&scale, reinterpret_cast<const std::byte*>(words + scales) + size_t(at) * 2, 2);
                 return !is_finite(type, words + codes + size_t(at) * code_words(type, head_dim), scale, head_dim);
             };
             for (uint32_t position = 0; position < length; position++)

@@ -1,8 +1,8 @@
-// The KV cache on the device: per layer one buffer, or several that hold some of the kv heads each where one would be longer than a
-// binding may be. In it: all codes of the keys, their scales, the codes of the values, their scales (model/kv/turboquant.md).
+// The KV cache on the device: per layer one buffer, or several that hold some of the kv heads each where one would be longer than
+// a binding may be. In it: all codes of the keys, their scales, the codes of the values, their scales (model/kv/turboquant.md).
 #pragma once
-#include "model/kv/turboquant.h"
 #include "model/config.h"
+#include "model/kv/turboquant.h"
 #include "runtime/device.h"
 #include <optional>
 #include <string>

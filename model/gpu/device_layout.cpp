@@ -20,14 +20,21 @@ struct Layout {
 
 Layout layout(GgmlType type) {
     switch (type) {
-    case GgmlType::F32: return {{0, 4}, {}, 1, 4};
+    case GgmlType::F32:
+        return {{0, 4}, {}, 1, 4};
     case GgmlType::F16:
-    case GgmlType::BF16: return {{0, 2}, {}, 1, 2};
-    case GgmlType::Q8_0: return {{2, 32}, {0, 2}, 32, 34};
-    case GgmlType::Q4_0: return {{2, 16}, {0, 2}, 32, 18};
-    case GgmlType::Q4_K: return {{0, 144}, {}, 256, 144};
-    case GgmlType::Q5_K: return {{0, 176}, {}, 256, 176};
-    case GgmlType::Q6_K: return {{0, 208}, {208, 2}, 256, 210}; // low nibbles, high pairs, sub-block scales; d apart
+    case GgmlType::BF16:
+        return {{0, 2}, {}, 1, 2};
+    case GgmlType::Q8_0:
+        return {{2, 32}, {0, 2}, 32, 34};
+    case GgmlType::Q4_0:
+        return {{2, 16}, {0, 2}, 32, 18};
+    case GgmlType::Q4_K:
+        return {{0, 144}, {}, 256, 144};
+    case GgmlType::Q5_K:
+        return {{0, 176}, {}, 256, 176};
+    case GgmlType::Q6_K:
+        return {{0, 208}, {208, 2}, 256, 210}; // low nibbles, high pairs, sub-block scales; d apart
     }
     ENSURE(false, "no device layout for {}", type_name(type));
 }
@@ -46,7 +53,8 @@ uint64_t device_row_bytes(GgmlType type, uint32_t cols) {
 void repack_rows(GgmlType type, std::span<std::byte> to, std::span<const std::byte> from, uint32_t rows, uint32_t cols) {
     const Layout l = layout(type);
     const uint64_t blocks = cols / l.elements, to_row = device_row_bytes(type, cols), from_row = blocks * l.bytes;
-    ENSURE(to.size() == to_row * rows && from.size() == from_row * rows, "{} and {} bytes for {} rows", to.size(), from.size(), rows);
+    ENSURE(to.size() == to_row * rows && from.size() == from_row * rows, "{} and {} bytes for {} rows", to.size(), from.size(),
+           rows);
     if (l.scale.bytes == 0) {
         std::memcpy(to.data(), from.data(), from.size());
         return;

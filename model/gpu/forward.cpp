@@ -25,26 +25,35 @@ struct ScratchBytes {
 
     ScratchBytes(const Config& c, const Tuning& tuning, uint32_t batch)
         : hidden(4ull * batch * c.hidden_size), q(4ull * batch * c.num_attention_heads * c.head_dim),
-          kv(4ull * batch * c.num_key_value_heads * c.head_dim), partials(partials_bytes(tuning, batch, c.num_attention_heads, c.head_dim)),
-          ffn(4ull * batch * c.intermediate_size), logits(4ull * c.vocab_size) {}
+          kv(4ull * batch * c.num_key_value_heads * c.head_dim),
+          partials(partials_bytes(tuning, batch, c.num_attention_heads, c.head_dim)), ffn(4ull * batch * c.intermediate_size),
+          logits(4ull * c.vocab_size) {}
     uint64_t total() const { return 2 * hidden + 2 * q + 2 * kv + partials + 2 * ffn + logits; }
 };
 
 Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
-    return {device.allocate("h", bytes.hidden),        device.allocate("a", bytes.hidden),
-            device.allocate("q", bytes.q),             device.allocate("k", bytes.kv),
-            device.allocate("v", bytes.kv),            device.allocate("attention", bytes.q),
-            device.allocate("partials", bytes.partials), device.allocate("gate", bytes.ffn),
-            device.allocate("up", bytes.ffn),          device.allocate("logits", bytes.logits)};
+    return {device.allocate("h", bytes.hidden),
+            device.allocate("a", bytes.hidden),
+            device.allocate("q", bytes.q),
+            device.allocate("k", bytes.kv),
+            device.allocate("v", bytes.kv),
+            device.allocate("attention", bytes.q),
+            device.allocate("partials", bytes.partials),
+            device.allocate("gate", bytes.ffn),
+            device.allocate("up", bytes.ffn),
+            device.allocate("logits", bytes.logits)};
 }
 
-uint64_t context_bytes(const Config& config, uint32_t positions) { return context_header_bytes + uint64_t(positions) * config.head_dim * 4; }
+uint64_t context_bytes(const Config& config, uint32_t positions) {
+    return context_header_bytes + uint64_t(positions) * config.head_dim * 4;
+}
 
 // The context buffer with its rotary table; position and tokens are written by every step.
 Buffer make_context(Device& device, const Config& config, uint32_t positions) {
     const uint64_t bytes = context_bytes(config, positions);
     if (bytes > device.capabilities().storage_range_bytes)
-        fail("a context of {} tokens is more than {} can address: choose at most {} with -c", positions, device.capabilities().name,
+        fail("a context of {} tokens is more than {} can address: choose at most {} with -c", positions,
+             device.capabilities().name,
              (device.capabilities().storage_range_bytes - context_header_bytes) / (config.head_dim * 4));
     std::vector<std::byte> content(bytes);
     const std::vector<float> table = rope_table(config, positions);
@@ -65,13 +74,16 @@ class GpuForward final : public Forward {
   public:
     GpuForward(Device& device, const Config& config, const Weights& weights, const ForwardOptions& options, const Tuning& tuning,
                const LoadProgress& on_load)
-        : device_(device), config_(config), options_(options), tuning_(tuning), weights_(upload_weights(device, weights, on_load)),
-          cache_(device, config, options.kv, options.context_size), context_(make_context(device, config, options.context_size)),
-          scratch_(make_scratch(device, ScratchBytes(config, tuning, options.batch_size))), ids_(device.allocate("ids", 4ull * options.batch_size)),
+        : device_(device), config_(config), options_(options), tuning_(tuning),
+          weights_(upload_weights(device, weights, on_load)), cache_(device, config, options.kv, options.context_size),
+          context_(make_context(device, config, options.context_size)),
+          scratch_(make_scratch(device, ScratchBytes(config, tuning, options.batch_size))),
+          ids_(device.allocate("ids", 4ull * options.batch_size)),
           step_upload_(device.allocate("step", context_header_bytes, Memory::upload)),
           ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),
-          logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)), token_(record(1, true, true)),
-          block_(record(options.batch_size, true, false)), head_(record(options.batch_size, false, true)) {}
+          logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)),
+          token_(record(1, true, true)), block_(record(options.batch_size, true, false)),
+          head_(record(options.batch_size, false, true)) {}
 
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override;
 
@@ -199,15 +211,18 @@ void GpuForward::report_nonfinite(uint32_t start) {
 }
 
 // Refuses what cannot fit, with the numbers, before anything is loaded.
-void check_memory(const Device& device, const Config& config, const Weights& weights, const ForwardOptions& options, const Tuning& tuning) {
+void check_memory(const Device& device, const Config& config, const Weights& weights, const ForwardOptions& options,
+                  const Tuning& tuning) {
     const double mib = 1 << 20;
     const uint64_t weight_bytes = device_bytes(weights), kv_bytes = cache_bytes(config, options.kv, options.context_size);
-    const uint64_t scratch_bytes = ScratchBytes(config, tuning, options.batch_size).total() + context_bytes(config, options.context_size);
+    const uint64_t scratch_bytes =
+        ScratchBytes(config, tuning, options.batch_size).total() + context_bytes(config, options.context_size);
     const Capabilities& caps = device.capabilities();
     const uint64_t available = caps.memory_budget_bytes - std::min(caps.memory_used_bytes, caps.memory_budget_bytes);
     const uint64_t needed = weight_bytes + kv_bytes + scratch_bytes;
     if (needed > available)
-        fail("{} has {:.0f} MiB free, but this needs {:.0f} MiB: {:.0f} for the weights, {:.0f} for a KV cache of {} tokens in {}/{}, {:.0f} "
+        fail("{} has {:.0f} MiB free, but this needs {:.0f} MiB: {:.0f} for the weights, {:.0f} for a KV cache of {} tokens in "
+             "{}/{}, {:.0f} "
              "for activations. Choose a smaller context with -c, smaller cache types with -ctk and -ctv, or a smaller model",
              caps.name, double(available) / mib, double(needed) / mib, double(weight_bytes) / mib, double(kv_bytes) / mib,
              options.context_size, name(options.kv.k), name(options.kv.v), double(scratch_bytes) / mib);
@@ -215,8 +230,8 @@ void check_memory(const Device& device, const Config& config, const Weights& wei
 
 } // namespace
 
-std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, const Weights& weights, const ForwardOptions& options,
-                                          const LoadProgress& on_load) {
+std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, const Weights& weights,
+                                          const ForwardOptions& options, const LoadProgress& on_load) {
     const Tuning tuning = choose_tuning(device.capabilities());
     ForwardOptions full = options;
     if (full.batch_size == 0) full.batch_size = std::min(tuning.batch_size, options.context_size);

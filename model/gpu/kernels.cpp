@@ -5,16 +5,32 @@
 #include <algorithm>
 
 // Records shader::STEM_<format> for a matrix's weight format.
-#define DISPATCH_FORMAT(stem, type, ...)                                                                                        \
-    switch (type) {                                                                                                             \
-    case GgmlType::F32: recorder.dispatch<shader::stem##_f32>(__VA_ARGS__); break;                                              \
-    case GgmlType::F16: recorder.dispatch<shader::stem##_f16>(__VA_ARGS__); break;                                              \
-    case GgmlType::BF16: recorder.dispatch<shader::stem##_bf16>(__VA_ARGS__); break;                                            \
-    case GgmlType::Q8_0: recorder.dispatch<shader::stem##_q8_0>(__VA_ARGS__); break;                                            \
-    case GgmlType::Q4_0: recorder.dispatch<shader::stem##_q4_0>(__VA_ARGS__); break;                                            \
-    case GgmlType::Q4_K: recorder.dispatch<shader::stem##_q4_k>(__VA_ARGS__); break;                                            \
-    case GgmlType::Q5_K: recorder.dispatch<shader::stem##_q5_k>(__VA_ARGS__); break;                                            \
-    case GgmlType::Q6_K: recorder.dispatch<shader::stem##_q6_k>(__VA_ARGS__); break;                                            \
+#define DISPATCH_FORMAT(stem, type, ...)                                                                                         \
+    switch (type) {                                                                                                              \
+    case GgmlType::F32:                                                                                                          \
+        recorder.dispatch<shader::stem##_f32>(__VA_ARGS__);                                                                      \
+        break;                                                                                                                   \
+    case GgmlType::F16:                                                                                                          \
+        recorder.dispatch<shader::stem##_f16>(__VA_ARGS__);                                                                      \
+        break;                                                                                                                   \
+    case GgmlType::BF16:                                                                                                         \
+        recorder.dispatch<shader::stem##_bf16>(__VA_ARGS__);                                                                     \
+        break;                                                                                                                   \
+    case GgmlType::Q8_0:                                                                                                         \
+        recorder.dispatch<shader::stem##_q8_0>(__VA_ARGS__);                                                                     \
+        break;                                                                                                                   \
+    case GgmlType::Q4_0:                                                                                                         \
+        recorder.dispatch<shader::stem##_q4_0>(__VA_ARGS__);                                                                     \
+        break;                                                                                                                   \
+    case GgmlType::Q4_K:                                                                                                         \
+        recorder.dispatch<shader::stem##_q4_k>(__VA_ARGS__);                                                                     \
+        break;                                                                                                                   \
+    case GgmlType::Q5_K:                                                                                                         \
+        recorder.dispatch<shader::stem##_q5_k>(__VA_ARGS__);                                                                     \
+        break;                                                                                                                   \
+    case GgmlType::Q6_K:                                                                                                         \
+        recorder.dispatch<shader::stem##_q6_k>(__VA_ARGS__);                                                                     \
+        break;                                                                                                                   \
     }
 
 namespace tq::gpu {
@@ -27,18 +43,20 @@ template <class Params> Params with_signs(Params params, const Signs& signs) {
     return params;
 }
 
-void append(Pass& pass, const KvCache& cache, uint32_t layer, bool is_key, const Buffer& x, const Buffer& w, uint32_t kv_heads, float eps) {
+void append(Pass& pass, const KvCache& cache, uint32_t layer, bool is_key, const Buffer& x, const Buffer& w, uint32_t kv_heads,
+            float eps) {
     const LayerCache& here = cache.layers[layer];
     const KvType type = is_key ? cache.types.k : cache.types.v;
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        const kv_append_params params{kv_heads, slice.first_head, cache.capacity, is_key ? at.k_codes : at.v_codes,
-                                      is_key ? at.k_scales : at.v_scales, eps, {}};
+        const kv_append_params params{
+            kv_heads, slice.first_head, cache.capacity, is_key ? at.k_codes : at.v_codes, is_key ? at.k_scales : at.v_scales, eps,
+            {}};
         const uint64_t vectors = uint64_t(pass.tokens) * slice.heads;
         const Work work{vectors * (pass.head_dim * 4 + kv_vector_bytes(type, pass.head_dim)), vectors * pass.head_dim * 30};
-        pass.recorder.dispatch<shader::kv_append>({slice.heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, uint32_t(type), is_key},
-                                                  with_signs(params, is_key ? here.k_signs : here.v_signs), work, slice.buffer, x, w,
-                                                  pass.context);
+        pass.recorder.dispatch<shader::kv_append>(
+            {slice.heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, uint32_t(type), is_key},
+            with_signs(params, is_key ? here.k_signs : here.v_signs), work, slice.buffer, x, w, pass.context);
     }
 }
 
@@ -51,14 +69,16 @@ void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Buffer& i
     for (const MatrixSlice& slice : embedding.slices) {
         const embed_params params{embedding.cols, slice.first_row, slice.rows};
         const Work work{uint64_t(pass.tokens) * embedding.cols * 5, uint64_t(pass.tokens) * embedding.cols};
-        DISPATCH_FORMAT(embed, embedding.type, {pass.tokens}, {pass.tuning.workgroup}, params, work, h, slice.buffer, ids, pass.context)
+        DISPATCH_FORMAT(embed, embedding.type, {pass.tokens}, {pass.tuning.workgroup}, params, work, h, slice.buffer, ids,
+                        pass.context)
     }
 }
 
 void rms_norm(Pass& pass, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t cols, float eps, bool last_only) {
     const uint32_t rows = last_only ? 1 : pass.tokens;
     const Work work{uint64_t(rows) * cols * 8 + cols * 4, uint64_t(rows) * cols * 4};
-    pass.recorder.dispatch<shader::rms_norm>({rows}, {pass.tuning.workgroup}, {cols, eps, last_only}, work, y, x, w, pass.context);
+    pass.recorder.dispatch<shader::rms_norm>({rows}, {pass.tuning.workgroup}, {cols, eps, last_only}, work, y, x, w,
+                                             pass.context);
 }
 
 void matvec(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool accumulate) {
@@ -67,7 +87,8 @@ void matvec(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool 
         const matvec_params params{w.cols, slice.rows, slice.first_row};
         const Work work{slice.buffer.bytes() + w.cols * 4 + slice.rows * 4, 2ull * w.cols * slice.rows};
         const Groups grid{groups(slice.rows, pass.tuning.workgroup / pass.tuning.matvec_lanes)};
-        DISPATCH_FORMAT(matvec, w.type, grid, {pass.tuning.workgroup, pass.tuning.matvec_lanes, accumulate}, params, work, y, slice.buffer, x)
+        DISPATCH_FORMAT(matvec, w.type, grid, {pass.tuning.workgroup, pass.tuning.matvec_lanes, accumulate}, params, work, y,
+                        slice.buffer, x)
     }
 }
 
@@ -76,18 +97,19 @@ void matmul(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool 
     Recorder& recorder = pass.recorder;
     for (const MatrixSlice& slice : w.slices) {
         const matmul_params params{w.cols, slice.rows, slice.first_row, w.rows};
-        const Work work{slice.buffer.bytes() + uint64_t(pass.tokens) * (w.cols + slice.rows) * 4, 2ull * pass.tokens * w.cols * slice.rows};
+        const Work work{slice.buffer.bytes() + uint64_t(pass.tokens) * (w.cols + slice.rows) * 4,
+                        2ull * pass.tokens * w.cols * slice.rows};
         const Groups grid{groups(slice.rows, pass.tuning.workgroup), groups(pass.tokens, pass.tuning.matmul_tile)};
-        DISPATCH_FORMAT(matmul, w.type, grid, {pass.tuning.workgroup, pass.tuning.matmul_tile, accumulate}, params, work, y, slice.buffer, x,
-                        pass.context)
+        DISPATCH_FORMAT(matmul, w.type, grid, {pass.tuning.workgroup, pass.tuning.matmul_tile, accumulate}, params, work, y,
+                        slice.buffer, x, pass.context)
     }
 }
 
 void q_norm_rope(Pass& pass, const Buffer& q, const Buffer& w, uint32_t heads, float eps, float scale, const Signs* signs) {
     const uint64_t elements = uint64_t(pass.tokens) * heads * pass.head_dim;
     const q_norm_rope_params params = with_signs(q_norm_rope_params{heads, eps, scale, {}}, signs != nullptr ? *signs : Signs{});
-    pass.recorder.dispatch<shader::q_norm_rope>({heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, signs != nullptr}, params,
-                                                {elements * 8, elements * 20}, q, w, pass.context);
+    pass.recorder.dispatch<shader::q_norm_rope>({heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, signs != nullptr},
+                                                params, {elements * 8, elements * 20}, q, w, pass.context);
 }
 
 void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const Buffer& w, uint32_t kv_heads, float eps) {
@@ -98,8 +120,8 @@ void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v,
     append(pass, cache, layer, false, v, w, kv_heads, 0);
 }
 
-void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
-               uint32_t kv_heads) {
+void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer,
+               uint32_t heads, uint32_t kv_heads) {
     const LayerCache& here = cache.layers[layer];
     const uint32_t group = heads / kv_heads, splits = split_count(pass.tuning, pass.tokens);
     const uint32_t tile = pass.tokens == 1 ? 1 : std::max(1u, pass.tuning.attention_rows / group);
@@ -112,15 +134,17 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
         const uint64_t vectors = uint64_t(slice.heads) * cache.capacity / 2;
         const Work work{vectors * (kv_vector_bytes(cache.types.k, pass.head_dim) + kv_vector_bytes(cache.types.v, pass.head_dim)),
                         4 * vectors * group * pass.tokens * pass.head_dim};
-        pass.recorder.dispatch<shader::attention>({splits, slice.heads, groups(pass.tokens, tile)},
-                                                  {lanes, pass.head_dim, uint32_t(cache.types.k), uint32_t(cache.types.v), group, tile},
-                                                  params, work, partials, q, slice.buffer, pass.context);
+        pass.recorder.dispatch<shader::attention>(
+            {splits, slice.heads, groups(pass.tokens, tile)},
+            {lanes, pass.head_dim, uint32_t(cache.types.k), uint32_t(cache.types.v), group, tile}, params, work, partials, q,
+            slice.buffer, pass.context);
     }
     const bool rotated = is_turboquant(cache.types.v);
     const auto params = with_signs(attention_merge_params{heads, splits, {}}, here.v_signs);
     const uint64_t elements = uint64_t(pass.tokens) * heads * pass.head_dim;
     pass.recorder.dispatch<shader::attention_merge>({heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, rotated}, params,
-                                                    {elements * 4 * (splits + 1), elements * (splits * 4 + 14)}, y, partials, pass.context);
+                                                    {elements * 4 * (splits + 1), elements * (splits * 4 + 14)}, y, partials,
+                                                    pass.context);
 }
 
 uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim) {
@@ -129,8 +153,8 @@ uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, u
 
 void swiglu(Pass& pass, const Buffer& gate, const Buffer& up, uint32_t cols) {
     const uint64_t elements = uint64_t(pass.tokens) * cols;
-    pass.recorder.dispatch<shader::swiglu>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, {pass.tuning.workgroup}, {cols},
-                                           {elements * 12, elements * 5}, gate, up, pass.context);
+    pass.recorder.dispatch<shader::swiglu>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, {pass.tuning.workgroup},
+                                           {cols}, {elements * 12, elements * 5}, gate, up, pass.context);
 }
 
 } // namespace tq::gpu

@@ -30,7 +30,8 @@ void matmul(Pass&, const Buffer& y, const Matrix& w, const Buffer& x, bool accum
 // y = w x of one vector, whatever pass.tokens is.
 void matvec(Pass&, const Buffer& y, const Matrix& w, const Buffer& x, bool accumulate = false);
 
-// q[t][head] = scale * R(RoPE(w * q / rms(q))) in place; R: the keys' rotation when `signs` is given. q: [tokens][heads][head_dim]
+// q[t][head] = scale * R(RoPE(w * q / rms(q))) in place; R: the keys' rotation when `signs` is given. q:
+// [tokens][heads][head_dim]
 void q_norm_rope(Pass&, const Buffer& q, const Buffer& w, uint32_t heads, float eps, float scale, const Signs* signs);
 
 // Stores keys (after k-norm and RoPE) and values of the block at its positions. k, v: [tokens][kv_heads][head_dim]
@@ -39,8 +40,8 @@ void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, cons
 
 // y[t][head] = softmax(q . K) V over the positions up to the token's own, on the stored codes. q, y: [tokens][heads][head_dim],
 // partials: partials_bytes()
-void attention(Pass&, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
-               uint32_t kv_heads);
+void attention(Pass&, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer,
+               uint32_t heads, uint32_t kv_heads);
 uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim);
 
 // gate = silu(gate) * up. [tokens][cols]

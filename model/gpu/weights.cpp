@@ -32,7 +32,8 @@ class WeightUploader {
 
 Matrix WeightUploader::matrix(const Tensor& tensor) {
     const Capabilities& caps = device_.capabilities();
-    const uint64_t row = device_row_bytes(tensor.type, tensor.cols), limit = std::min(caps.storage_range_bytes, caps.allocation_bytes);
+    const uint64_t row = device_row_bytes(tensor.type, tensor.cols),
+                   limit = std::min(caps.storage_range_bytes, caps.allocation_bytes);
     const uint32_t most = uint32_t(std::min<uint64_t>(limit / row, max_slice_rows));
     Matrix matrix{tensor.type, tensor.rows, tensor.cols, {}};
     for (uint32_t first = 0; first < tensor.rows; first += most) {
@@ -73,7 +74,8 @@ void WeightUploader::check_finite(const Tensor& tensor, uint32_t first_row, std:
     const auto block = find_nonfinite_block(tensor.type, rows);
     if (!block) return;
     const uint64_t blocks_per_row = tensor.cols / block_format(tensor.type)->elements;
-    fail("tensor {} has a NaN or infinite weight in row {}: the file is damaged, get it again", tensor.name, first_row + *block / blocks_per_row);
+    fail("tensor {} has a NaN or infinite weight in row {}: the file is damaged, get it again", tensor.name,
+         first_row + *block / blocks_per_row);
 }
 
 uint64_t matrix_bytes(const Tensor& t) { return device_row_bytes(t.type, t.cols) * t.rows; }
@@ -81,9 +83,11 @@ uint64_t matrix_bytes(const Tensor& t) { return device_row_bytes(t.type, t.cols)
 } // namespace
 
 uint64_t device_bytes(const Weights& weights) {
-    uint64_t bytes = matrix_bytes(weights.token_embd) + weights.output_norm.cols * 4 + (weights.tied ? 0 : matrix_bytes(weights.output));
+    uint64_t bytes =
+        matrix_bytes(weights.token_embd) + weights.output_norm.cols * 4 + (weights.tied ? 0 : matrix_bytes(weights.output));
     for (const LayerWeights& w : weights.layers) {
-        for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_gate, &w.ffn_up, &w.ffn_down}) bytes += matrix_bytes(*t);
+        for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_gate, &w.ffn_up, &w.ffn_down})
+            bytes += matrix_bytes(*t);
         for (const Tensor* t : {&w.attn_norm, &w.attn_q_norm, &w.attn_k_norm, &w.ffn_norm}) bytes += uint64_t(t->cols) * 4;
     }
     return bytes;

@@ -64,7 +64,8 @@ int normalise_exponents(std::span<float> y, std::span<const float> x, const Sign
     for (size_t i = 0; i < x.size(); i++) {
         const uint32_t word = std::bit_cast<uint32_t>(x[i]), flip = negated(signs, i) ? 0x80000000u : 0;
         const int exponent = int((word >> 23) & 255) - 127 - e;
-        y[i] = zero || exponent < -39 ? 0.0f : std::bit_cast<float>(((word & 0x807fffffu) | uint32_t(exponent + 127) << 23) ^ flip);
+        y[i] =
+            zero || exponent < -39 ? 0.0f : std::bit_cast<float>(((word & 0x807fffffu) | uint32_t(exponent + 127) << 23) ^ flip);
     }
     return e == 128 ? 128 : zero ? -128 : e;
 }

@@ -17,11 +17,16 @@ KvType parse_kv_type(std::string_view text);
 // Bytes of one vector of head_dim elements, its scale included.
 constexpr uint32_t kv_vector_bytes(KvType t, uint32_t head_dim) {
     switch (t) {
-    case KvType::f32: return head_dim * 4;
-    case KvType::f16: return head_dim * 2;
-    case KvType::tq4: return head_dim / 2 + 2;
-    case KvType::tq3: return head_dim / 8 * 3 + 2;
-    case KvType::tq2: return head_dim / 4 + 2;
+    case KvType::f32:
+        return head_dim * 4;
+    case KvType::f16:
+        return head_dim * 2;
+    case KvType::tq4:
+        return head_dim / 2 + 2;
+    case KvType::tq3:
+        return head_dim / 8 * 3 + 2;
+    case KvType::tq2:
+        return head_dim / 4 + 2;
     }
     return 0;
 }

@@ -1,0 +1,176 @@
+#include "tools/tq-run/arguments.h"
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/printable.h"
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <random>
+
+namespace tq {
+namespace {
+
+// Positions are exact in a float up to here, and no Qwen3 comes near.
+constexpr uint32_t max_context = 1u << 24;
+
+const CLI::Validator kv_type_name(
+    [](std::string& text) {
+        try {
+            parse_kv_type(text);
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    },
+    "");
+
+// CLI::Range would let NaN pass.
+CLI::Validator number(double least, double most) {
+    return CLI::Validator(
+        [least, most](std::string& text) {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return std::string();
+            return fmt::format("it must be a number from {} to {}, not {}", least, most, printable(text));
+        },
+        "");
+}
+
+template <class T> void add_number(CLI::App& command, const char* name, T& value, double least, double most, const char* help) {
+    command.add_option(name, value, help)->check(number(least, most))->option_text("N")->group("Sampling");
+}
+
+struct ShortName {
+    std::string_view name, meaning; // the long flag, or why there is none
+};
+
+constexpr std::array short_names{
+    ShortName{"-ctk", "--cache-type-k"},
+    ShortName{"-ctv", "--cache-type-v"},
+    ShortName{"-sys", "--system-prompt"},
+    ShortName{"-st", "--single-turn"},
+    ShortName{"-dev", "--device"},
+    ShortName{"-ub", "--batch-size"},
+    ShortName{"-co", "--color"},
+    ShortName{"-temp", "--temp"},
+    ShortName{"-ngl", "all layers always run on the chosen device (--device)"},
+    ShortName{"-fa", "attention is always fused"},
+    ShortName{"-hf", "models are not downloaded: give a file with -m"},
+    ShortName{"-cnv", "tq-run chat is the conversation, tq-run generate continues a text"},
+    ShortName{"-no-cnv", "tq-run generate continues a text"},
+};
+
+// Their value is free text, which may begin with a dash.
+constexpr std::array<std::string_view, 9> text_flags{"-p",   "--prompt",        "-f",     "--file", "-m",
+                                                     "-sys", "--system-prompt", "--text", "--model"};
+
+} // namespace
+
+SamplerOptions SamplingArguments::options(bool thinking) const {
+    SamplerOptions o = qwen_sampling(thinking);
+    o.temperature = temperature.value_or(o.temperature);
+    o.top_k = top_k ? uint32_t(std::max<int64_t>(0, *top_k)) : o.top_k;
+    o.top_p = top_p.value_or(o.top_p);
+    o.min_p = min_p.value_or(o.min_p);
+    o.repeat_penalty = repeat_penalty.value_or(o.repeat_penalty);
+    o.presence_penalty = presence_penalty.value_or(o.presence_penalty);
+    o.frequency_penalty = frequency_penalty.value_or(o.frequency_penalty);
+    if (repeat_last_n) o.repeat_last_n = *repeat_last_n < 0 ? UINT32_MAX : uint32_t(*repeat_last_n);
+    o.seed = seed < 0 ? std::random_device{}() : uint64_t(seed);
+    return o;
+}
+
+std::string PromptArguments::read() const {
+    if (file.empty() && prompt != "-") return prompt;
+    if (file.empty() || file == "-") return read_input();
+    const MappedFile mapped{std::filesystem::path(file)};
+    return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
+}
+
+void add_flags(CLI::App& command, ConsoleArguments& arguments) {
+    const auto to_mode = [](std::string& text) { // to the number of a ColorMode
+        constexpr std::array<std::string_view, 3> names{"auto", "on", "off"};
+        const auto found = std::find(names.begin(), names.end(), text);
+        if (found == names.end()) return fmt::format("it must be auto, on or off, not {}", printable(text));
+        text = std::to_string(found - names.begin());
+        return std::string();
+    };
+    command.add_option("--color", arguments.color, "auto (on a terminal, unless NO_COLOR is set), on, off")
+        ->transform(CLI::Validator(to_mode, ""))
+        ->option_text("WHEN");
+    command.add_flag("--simple-io", arguments.simple, "no colours, no progress that is overwritten");
+    command.add_flag("-v,--verbose", arguments.verbose, "say more on standard error");
+}
+
+void add_model_flag(CLI::App& command, std::string& path) {
+    command.add_option("-m,--model", path, "model file (GGUF); default: the demo model")->option_text("FILE");
+}
+
+void add_flags(CLI::App& command, ModelArguments& a) {
+    add_model_flag(command, a.model);
+    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        return command.add_option(name, value, help)->option_text(type)->group("Device and memory");
+    };
+    add("--device", a.device, "index or part of the name of a Vulkan device (see tq-run devices), or cpu; default: the best",
+        "NAME");
+    add("-c,--ctx-size", a.context_size, "tokens the context holds; 0: all the model allows; default: that, at most 8192", "N")
+        ->check(number(0, max_context));
+    add("-t,--threads", a.threads, "threads of --device cpu; 0: all cores", "N")->check(number(0, 4096));
+    add("-b,--batch-size", a.batch_size, "tokens per block of the prompt; 0: the device's default", "N")->check(number(0, 65536));
+    add("--cache-type-k", a.cache_type_k, "type of the keys in the cache: tq4 (default), tq3, tq2, f16, f32", "TYPE")
+        ->check(kv_type_name);
+    add("--cache-type-v", a.cache_type_v, "type of the values in the cache: likewise", "TYPE")->check(kv_type_name);
+    command.add_flag("--profile", a.profile, "time every kernel (slower)")->group("Device and memory");
+}
+
+void add_flags(CLI::App& command, SamplingArguments& a) {
+    add_number(command, "-n,--predict,--n-predict", a.predict, -1, 1'000'000'000, "most tokens of an answer; -1: until it ends");
+    add_number(command, "-s,--seed", a.seed, -1, 9'000'000'000'000'000'000.0, "of the random numbers; -1: another each time");
+    add_number(command, "--temp", a.temperature, 0, 100, "temperature; 0: always the most probable token");
+    add_number(command, "--top-k", a.top_k, -1, 1'000'000'000, "only the k most probable tokens; 0: all");
+    add_number(command, "--top-p", a.top_p, 0, 1, "only the fewest tokens that sum to this probability; 1: all");
+    add_number(command, "--min-p", a.min_p, 0, 1, "only tokens this probable relative to the best; 0: all");
+    add_number(command, "--repeat-penalty", a.repeat_penalty, 0.01, 100, "divides the logits of recent tokens; 1: off");
+    add_number(command, "--repeat-last-n", a.repeat_last_n, -1, 1'000'000'000, "how many tokens are recent; default 64; -1: all");
+    add_number(command, "--presence-penalty", a.presence_penalty, -100, 100, "against tokens that are in the answer already");
+    add_number(command, "--frequency-penalty", a.frequency_penalty, -100, 100, "likewise, for each time");
+}
+
+void add_flags(CLI::App& command, PromptArguments& a) {
+    auto* prompt = command.add_option("-p,--prompt", a.prompt, "the prompt; -: from standard input")->option_text("TEXT");
+    auto* file = command.add_option("-f,--file", a.file, "the prompt from a file")->option_text("FILE")->excludes(prompt);
+    prompt->each([&a](const std::string&) { a.given = true; });
+    file->each([&a](const std::string&) { a.given = true; });
+}
+
+std::string HelpFormatter::make_option_name(const CLI::Option* option, bool is_positional) const {
+    std::string names = Formatter::make_option_name(option, is_positional);
+    for (const ShortName& s : short_names)
+        if (option->check_lname(std::string(s.meaning.substr(std::min<size_t>(2, s.meaning.size())))))
+            return fmt::format("{},{}", s.name, names);
+    return names;
+}
+
+std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
+    return option->get_option_text().empty() ? "" : " " + option->get_option_text();
+}
+
+std::vector<std::string> expand_short_names(const std::vector<std::string>& arguments) {
+    std::vector<std::string> result;
+    for (const std::string& argument : arguments) {
+        const bool is_text =
+            !result.empty() && std::find(text_flags.begin(), text_flags.end(), result.back()) != text_flags.end();
+        const std::string_view name = std::string_view(argument).substr(0, argument.find('='));
+        const auto* known =
+            std::find_if(short_names.begin(), short_names.end(), [&](const ShortName& s) { return s.name == name; });
+        if (is_text || known == short_names.end()) {
+            result.push_back(argument);
+            continue;
+        }
+        if (!known->meaning.starts_with("--"))
+            throw UsageError(fmt::format("there is no flag {}: {}", known->name, known->meaning));
+        result.push_back(std::string(known->meaning) + argument.substr(name.size()));
+    }
+    return result;
+}
+
+} // namespace tq

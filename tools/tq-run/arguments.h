@@ -1,0 +1,75 @@
+// The flags that commands share, by llama.cpp's names.
+#pragma once
+#include "model/kv/types.h"
+#include "model/sampler.h"
+#include "tools/tq-run/console.h"
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tq {
+
+// The command line was wrong: exit status 2.
+struct UsageError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// What the chosen command does once the command line has been read; returns the exit status.
+using Action = std::function<int()>;
+
+struct ConsoleArguments {
+    ColorMode color = ColorMode::automatic;
+    bool simple = false, verbose = false;
+
+    Console console() const { return Console(color, simple); }
+};
+
+struct ModelArguments {
+    std::string model; // empty: the demo
+    std::string device;
+    std::optional<uint32_t> context_size; // 0: all the model was trained for
+    uint32_t threads = 0, batch_size = 0;
+    std::string cache_type_k = "tq4", cache_type_v = "tq4";
+    bool profile = false;
+
+    KvOptions kv() const { return {parse_kv_type(cache_type_k), parse_kv_type(cache_type_v)}; }
+};
+
+struct SamplingArguments {
+    std::optional<float> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
+    std::optional<int64_t> top_k, repeat_last_n;
+    int64_t seed = -1;    // -1: another one each time
+    int64_t predict = -1; // -1: until the answer ends
+
+    // What was given, and Qwen's own numbers for the rest.
+    SamplerOptions options(bool thinking) const;
+    uint32_t max_tokens() const { return predict < 0 ? UINT32_MAX : uint32_t(predict); }
+};
+
+struct PromptArguments {
+    std::string prompt, file;
+    bool given = false;
+
+    // From -p, -f, or standard input where it is "-". Throws Error when the file cannot be read.
+    std::string read() const;
+};
+
+void add_flags(CLI::App& command, ConsoleArguments& arguments);
+void add_model_flag(CLI::App& command, std::string& path);
+void add_flags(CLI::App& command, ModelArguments& arguments); // with add_model_flag
+void add_flags(CLI::App& command, SamplingArguments& arguments);
+void add_flags(CLI::App& command, PromptArguments& arguments);
+
+// Shows the short names below among the names of an option, and of its value only what option_text says.
+class HelpFormatter : public CLI::Formatter {
+    std::string make_option_name(const CLI::Option* option, bool is_positional) const override;
+    std::string make_option_opts(const CLI::Option* option) const override;
+};
+
+// -ctk, -sys and their like as the long names they stand for: CLI11 would read "-c tk". Throws UsageError for those of
+// llama.cpp's flags that have no meaning here, with the reason.
+std::vector<std::string> expand_short_names(const std::vector<std::string>& arguments);
+
+} // namespace tq

@@ -1,0 +1,119 @@
+// tq-run devices: what can run a model here.
+#include "base/error.h"
+#include "base/printable.h"
+#include "runtime/device.h"
+#include "tools/tq-run/commands.h"
+#include <nlohmann/json.hpp>
+#include <thread>
+
+namespace tq {
+namespace {
+
+struct DevicesArguments {
+    bool json = false;
+};
+
+// The JSON is UTF-8 whatever a driver calls its device.
+std::string text(const std::string& from_driver) { return printable(from_driver, 256); }
+
+std::string version(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7f, (v >> 12) & 0x3ff, v & 0xfff); }
+
+nlohmann::ordered_json describe(const Capabilities& c) {
+    return {
+        {"name", text(c.name)},
+        {"type", name(c.type)},
+        {"usable", c.unusable.empty()},
+        {"unusable", c.unusable},
+        {"driver_name", text(c.driver_name)},
+        {"driver_info", text(c.driver_info)},
+        {"driver_version", c.driver_version},
+        {"api_version", version(c.api_version)},
+        {"vendor_id", c.vendor_id},
+        {"device_id", c.device_id},
+        {"memory_bytes", c.memory_bytes},
+        {"memory_budget_bytes", c.memory_budget_bytes},
+        {"memory_used_bytes", c.memory_used_bytes},
+        {"unified_memory", c.unified_memory},
+        {"allocation_bytes", c.allocation_bytes},
+        {"storage_range_bytes", c.storage_range_bytes},
+        {"storage_alignment", c.storage_alignment},
+        {"subgroup_size", c.subgroup_size},
+        {"min_subgroup_size", c.min_subgroup_size},
+        {"max_subgroup_size", c.max_subgroup_size},
+        {"subgroup_arithmetic", c.subgroup_arithmetic},
+        {"subgroup_shuffle", c.subgroup_shuffle},
+        {"max_workgroup_invocations", c.max_workgroup_invocations},
+        {"max_workgroup_size", c.max_workgroup_size},
+        {"max_workgroup_count", c.max_workgroup_count},
+        {"shared_memory_bytes", c.shared_memory_bytes},
+        {"push_constant_bytes", c.push_constant_bytes},
+        {"storage_buffers_per_stage", c.storage_buffers_per_stage},
+        {"timestamp_ns", c.timestamp_ns},
+        {"float16", c.float16},
+        {"int8", c.int8},
+        {"int16", c.int16},
+        {"int8_dot_product", c.int8_dot_product},
+        {"storage_8bit", c.storage_8bit},
+        {"storage_16bit", c.storage_16bit},
+        {"cooperative_matrix", c.cooperative_matrix},
+    };
+}
+
+// The features that faster kernels can use, as a list of words.
+std::string features(const Capabilities& c) {
+    std::vector<std::string_view> words;
+    if (c.float16) words.push_back("fp16");
+    if (c.storage_16bit) words.push_back("16-bit storage");
+    if (c.storage_8bit) words.push_back("8-bit storage");
+    if (c.int8_dot_product) words.push_back("int8 dot");
+    if (c.cooperative_matrix) words.push_back("cooperative matrix");
+    if (c.unified_memory) words.push_back("unified memory");
+    return fmt::format("{}", fmt::join(words, ", "));
+}
+
+void print_table(const std::vector<Capabilities>& devices) {
+    for (size_t i = 0; i < devices.size(); ++i) {
+        const Capabilities& c = devices[i];
+        write_output(fmt::format("{:>3}  {} ({})\n", i, text(c.name), name(c.type)));
+        write_output(fmt::format("     {} {}, Vulkan {}\n", text(c.driver_name), text(c.driver_info), version(c.api_version)));
+        if (!c.unusable.empty()) write_output(fmt::format("     cannot be used: {}\n", text(c.unusable)));
+        write_output(fmt::format("     memory {} MiB, {} MiB free; subgroups of {}; {}\n", c.memory_bytes >> 20,
+                                 c.memory_budget_bytes >> 20, c.subgroup_size, features(c)));
+    }
+    write_output(fmt::format("cpu  the processor, {} threads; needs no Vulkan\n", std::thread::hardware_concurrency()));
+}
+
+int run(const DevicesArguments& arguments) {
+    std::vector<Capabilities> devices;
+    try {
+        devices = list_devices();
+    } catch (const Error& error) {
+        write_error(fmt::format("tq-run: {}\n", error.what()));
+    }
+    if (!arguments.json) {
+        print_table(devices);
+        return 0;
+    }
+    auto list = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < devices.size(); ++i) {
+        nlohmann::ordered_json entry{{"device", std::to_string(i)}};
+        entry.update(describe(devices[i]));
+        list.push_back(std::move(entry));
+    }
+    list.push_back({{"device", "cpu"},
+                    {"name", "CPU"},
+                    {"type", "cpu"},
+                    {"usable", true},
+                    {"threads", std::thread::hardware_concurrency()}});
+    write_output(list.dump(2) + "\n");
+    return 0;
+}
+
+} // namespace
+
+void add_devices(CLI::App& app, Action& action) {
+    const auto flags = [](CLI::App& command, DevicesArguments& a) { command.add_flag("--json", a.json, "as a JSON list"); };
+    add_command<DevicesArguments>(app, action, "devices", "What can run a model here", flags, run);
+}
+
+} // namespace tq

@@ -1,0 +1,38 @@
+// A model on a device, ready to run, and how it is described to people.
+#pragma once
+#include "model/model.h"
+#include "model/session.h"
+#include "runtime/device.h"
+#include "tools/tq-run/arguments.h"
+#include <memory>
+#include <string>
+
+namespace tq {
+
+struct Engine {
+    Model model;
+    std::unique_ptr<Device> device; // none on the CPU
+    std::string device_name;        // with its driver
+    std::unique_ptr<Forward> forward;
+
+    std::vector<bool> unsampled() const { return unsampled_ids(model.tokenizer, model.config.vocab_size); }
+};
+
+// Loads the model onto the device, showing progress. Throws Error, or UsageError where flags contradict each other.
+std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console);
+
+// The file to run: `given`, else the demo model, from $TQ_DEMO_MODEL, beside the installed program, or in the source tree.
+std::filesystem::path find_model(const std::string& given);
+
+std::string build_description();                  // "tq-run 0.1.0 (gcc 12.2.0, release)"
+std::string kv_description(const Engine& engine); // "264 B/token tq4/tq4 (3.88x smaller than f16)"
+std::string sampling_description(const SamplerOptions& options);
+std::string timing_line(const Engine& engine, const Timings& timings); // without a line end
+
+// What --profile measured since the last call, on standard error; nothing on the CPU.
+void report_profile(Engine& engine);
+
+// Reuse of the status line while a prompt is run.
+GenerateOptions interruptible(Console& console);
+
+} // namespace tq

@@ -1,0 +1,60 @@
+// tq-run generate: continues a text, without any template.
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine.h"
+
+namespace tq {
+namespace {
+
+struct GenerateArguments {
+    ConsoleArguments console;
+    ModelArguments model;
+    SamplingArguments sampling;
+    PromptArguments prompt;
+};
+
+int run(const GenerateArguments& arguments) {
+    Console console = arguments.console.console();
+    if (!arguments.prompt.given && console.input_is_terminal())
+        throw UsageError("generate needs a text to continue: -p TEXT, -f FILE, or a pipe into standard input");
+    const std::string text = arguments.prompt.given ? arguments.prompt.read() : read_input();
+    const auto engine = start_engine(arguments.model, console);
+    const Tokenizer& tokenizer = engine->model.tokenizer;
+    const SamplerOptions options = arguments.sampling.options(engine->model.chat != ChatVariant::instruct);
+    Sampler sampler(options, engine->unsampled());
+    if (arguments.console.verbose)
+        write_error(fmt::format("{}, {}, {}\n", engine->model.name, engine->device_name, sampling_description(options)));
+
+    Utf8Stream stream;
+    const auto show = [&](const std::string& piece) { write_output(console.output_is_terminal() ? harmless(piece) : piece); };
+    GenerateOptions generate = interruptible(console);
+    generate.max_tokens = arguments.sampling.max_tokens();
+    generate.is_end = [&](uint32_t id) { return tokenizer.is_end_of_generation(id); };
+    generate.on_token = [&](uint32_t id) {
+        console.clear_status();
+        show(stream.push(tokenizer.bytes(id)));
+    };
+    catch_interrupts();
+    Session session(*engine->forward);
+    const Generated result = session.generate(tokenizer.encode(text), sampler, generate);
+    console.clear_status();
+    show(stream.flush() + "\n");
+    write_error(console.dim(timing_line(*engine, result.timings)) + "\n");
+    report_profile(*engine);
+    return result.stop == Stop::interrupted ? 130 : 0;
+}
+
+} // namespace
+
+void add_generate(CLI::App& app, Action& action) {
+    const auto flags = [](CLI::App& command, GenerateArguments& a) {
+        add_flags(command, a.prompt);
+        add_flags(command, a.sampling);
+        add_flags(command, a.model);
+        add_flags(command, a.console);
+    };
+    add_command<GenerateArguments>(app, action, "generate", "Continue a text", flags, run);
+}
+
+} // namespace tq

@@ -1,0 +1,52 @@
+// tq-run logits: what the model says after the last token, in full precision.
+#include "base/error.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine.h"
+
+namespace tq {
+namespace {
+
+struct LogitsArguments {
+    ConsoleArguments console;
+    ModelArguments model;
+    std::string prompt;
+    std::vector<uint32_t> ids;
+    bool json = false;
+};
+
+int run(const LogitsArguments& arguments) {
+    if (arguments.ids.empty() && arguments.prompt.empty())
+        throw UsageError("logits needs token ids (--ids 1,2,3) or a prompt (-p)");
+    Console console = arguments.console.console();
+    const auto engine = start_engine(arguments.model, console);
+    const uint32_t vocab_size = engine->model.config.vocab_size;
+    const auto ids = arguments.ids.empty() ? engine->model.tokenizer.encode(arguments.prompt) : arguments.ids;
+    for (const uint32_t id : ids)
+        if (id >= vocab_size)
+            fail("token id {} is out of range: the model has {} tokens, 0 to {}", id, vocab_size, vocab_size - 1);
+    Session session(*engine->forward);
+    const auto logits = session.prefill(ids);
+    // Nine digits tell every float from its neighbours.
+    if (arguments.json)
+        write_output(fmt::format("{{\"logits\": [{:.9g}]}}\n", fmt::join(logits, ", ")));
+    else
+        write_output(fmt::format("{:.9g}\n", fmt::join(logits, "\n")));
+    if (arguments.console.verbose) write_error(timing_line(*engine, session.timings()) + "\n");
+    report_profile(*engine);
+    return 0;
+}
+
+} // namespace
+
+void add_logits(CLI::App& app, Action& action) {
+    const auto flags = [](CLI::App& command, LogitsArguments& a) {
+        auto* ids = command.add_option("--ids", a.ids, "token ids, separated by commas")->delimiter(',')->option_text("IDS");
+        command.add_option("-p,--prompt", a.prompt, "text instead of ids")->excludes(ids)->option_text("TEXT");
+        command.add_flag("--json", a.json, "print {\"logits\": [...]}; default: one per line");
+        add_flags(command, a.model);
+        add_flags(command, a.console);
+    };
+    add_command<LogitsArguments>(app, action, "logits", "The logits after the last token of a prompt", flags, run);
+}
+
+} // namespace tq

@@ -1,0 +1,45 @@
+// tq-run template: a conversation in JSON to the prompt that the model is given.
+#include "base/error.h"
+#include "model/text/chat_template.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/json_input.h"
+
+namespace tq {
+namespace {
+
+struct TemplateArguments {
+    std::string model;
+};
+
+bool boolean(const nlohmann::ordered_json& input, const char* key, bool fallback) {
+    const auto found = input.find(key);
+    if (found == input.end()) return fallback;
+    if (!found->is_boolean()) fail("\"{}\" in the input is neither true nor false", key);
+    return found->get<bool>();
+}
+
+int run(const TemplateArguments& arguments) {
+    const auto input = parse_json(read_input(), "standard input");
+    if (!input.is_object() || !input.contains("messages"))
+        fail("standard input is not a JSON object with a list of \"messages\"");
+    ChatOptions options;
+    if (!arguments.model.empty()) options.variant = chat_variant(Gguf::open(arguments.model));
+    options.add_generation_prompt = boolean(input, "add_generation_prompt", false); // as in Hugging Face's apply_chat_template
+    options.enable_thinking = boolean(input, "enable_thinking", true);
+    const auto tools = input.contains("tools") ? input["tools"] : nlohmann::ordered_json();
+    write_output(to_text(render_chat(input["messages"], tools, options)));
+    return 0;
+}
+
+} // namespace
+
+void add_template(CLI::App& app, Action& action) {
+    const auto flags = [](CLI::App& command, TemplateArguments& a) {
+        command.add_option("-m,--model", a.model, "render as this model's template does; default: as Qwen3's hybrid models")
+            ->option_text("FILE");
+        command.footer("Standard input: {\"messages\": [...], \"tools\"?, \"add_generation_prompt\"?, \"enable_thinking\"?}");
+    };
+    add_command<TemplateArguments>(app, action, "template", "A conversation (JSON) to its prompt text", flags, run);
+}
+
+} // namespace tq

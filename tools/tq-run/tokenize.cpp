@@ -1,0 +1,56 @@
+// tq-run tokenize: text to token ids. Needs only the vocabulary of a file.
+#include "base/error.h"
+#include "model/text/tokenizer.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine.h"
+#include "tools/tq-run/json_input.h"
+
+namespace tq {
+namespace {
+
+struct TokenizeArguments {
+    std::string model, text;
+    bool text_given = false, json = false, json_lines = false, no_nfc = false, no_parse_special = false;
+};
+
+std::string list(const std::vector<uint32_t>& ids, const char* separator) { return fmt::format("{}", fmt::join(ids, separator)); }
+
+void run_lines(const Tokenizer& tokenizer, bool parse_special) {
+    size_t number = 0;
+    while (const auto line = read_line()) {
+        const auto value = parse_json(*line, fmt::format("line {} of standard input", ++number));
+        if (!value.is_string()) fail("line {} of standard input is not a JSON string", number);
+        write_output(fmt::format("[{}]\n", list(tokenizer.encode(value.get<std::string>(), parse_special), ", ")));
+    }
+}
+
+int run(const TokenizeArguments& arguments) {
+    const Gguf file = Gguf::open(find_model(arguments.model));
+    const Tokenizer tokenizer(file, !arguments.no_nfc);
+    const bool parse_special = !arguments.no_parse_special;
+    if (arguments.json_lines) {
+        run_lines(tokenizer, parse_special);
+        return 0;
+    }
+    const auto ids = tokenizer.encode(arguments.text_given ? arguments.text : read_input(), parse_special);
+    write_output(arguments.json ? fmt::format("{{\"ids\": [{}]}}\n", list(ids, ", ")) : list(ids, " ") + "\n");
+    return 0;
+}
+
+} // namespace
+
+void add_tokenize(CLI::App& app, Action& action) {
+    const auto flags = [](CLI::App& command, TokenizeArguments& a) {
+        add_model_flag(command, a.model);
+        auto* text = command.add_option("--text", a.text, "the text; default: standard input, to its end")->option_text("TEXT");
+        text->each([&a](const std::string&) { a.text_given = true; });
+        auto* json = command.add_flag("--json", a.json, "print {\"ids\": [...]}");
+        command.add_flag("--jsonl", a.json_lines, "a JSON string per line in, a JSON list of ids per line out")
+            ->excludes(json, text);
+        command.add_flag("--no-nfc", a.no_nfc, "do not normalise the text to NFC first");
+        command.add_flag("--no-parse-special", a.no_parse_special, "take special tokens in the text as plain text");
+    };
+    add_command<TokenizeArguments>(app, action, "tokenize", "Text to token ids", flags, run);
+}
+
+} // namespace tq

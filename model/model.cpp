@@ -1,5 +1,6 @@
 #include "model/model.h"
 #include "base/printable.h"
+#include <algorithm>
 
 namespace tq {
 
@@ -11,6 +12,15 @@ Model load_model(const std::filesystem::path& path) {
     const ChatVariant chat = chat_variant(file);
     std::string name = printable(file.text("general.name", path.stem().string()));
     return {std::move(file), config, std::move(weights), std::move(tokenizer), chat, std::move(name)};
+}
+
+SamplerOptions recommended_sampling(const Gguf& file, bool thinking) {
+    SamplerOptions options = qwen_sampling(thinking);
+    options.temperature = float(file.real("general.sampling.temp", double(options.temperature)));
+    options.top_k = uint32_t(std::min<uint64_t>(file.integer("general.sampling.top_k", options.top_k), UINT32_MAX));
+    options.top_p = float(file.real("general.sampling.top_p", double(options.top_p)));
+    options.min_p = float(file.real("general.sampling.min_p", double(options.min_p)));
+    return options;
 }
 
 } // namespace tq

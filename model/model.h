@@ -1,6 +1,7 @@
 // Everything a model file holds, checked and ready for a forward pass.
 #pragma once
 #include "model/config.h"
+#include "model/sampler.h"
 #include "model/text/chat_template.h"
 #include "model/text/tokenizer.h"
 #include "model/weights.h"
@@ -20,5 +21,8 @@ struct Model {
 
 // Throws an Error when the file is not a model we can run. The values of the weights are not looked at: see check_finite.
 Model load_model(const std::filesystem::path& path);
+
+// What the file itself recommends (its keys general.sampling.*), and Qwen's numbers for the rest.
+SamplerOptions recommended_sampling(const Gguf& file, bool thinking);
 
 } // namespace tq

@@ -61,8 +61,10 @@ void Commands::Impl::add_up_stamps() {
         row.kernel = stamps[i].kernel;
         row.calls++;
         row.ns += double((ticks[2 * i + 1] - ticks[2 * i]) & capabilities.timestamp_mask) * capabilities.timestamp_ns;
-        row.bytes += stamps[i].work.bytes;
-        row.flops += stamps[i].work.flops;
+        const Work& work = stamps[i].work;
+        const Work done = work.now ? work.now() : work;
+        row.bytes += done.bytes;
+        row.flops += done.flops;
     }
 }
 

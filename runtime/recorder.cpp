@@ -14,7 +14,7 @@ constexpr double segment_seconds = 0.1;
 
 // Seconds that `work` is unlikely to exceed. Drivers reset a device that is busy for too long (some after 2 s), and whoever stops
 // an answer should not wait, so the rates are those of slow devices of each type.
-double predicted_seconds(Work work, DeviceType type) {
+double predicted_seconds(const Work& work, DeviceType type) {
     struct Rate {
         double bytes, flops; // per second
     };
@@ -53,7 +53,7 @@ struct Recorder::Impl {
     void stamp();
     VkDescriptorSet descriptor_set(VkDescriptorSetLayout layout, std::span<const View> views);
     void add_descriptor_pool();
-    template <class Record> void command(const char* name, Work work, std::span<const Access> accesses, Record record);
+    template <class Record> void command(const char* name, const Work& work, std::span<const Access> accesses, Record record);
 };
 
 void Recorder::Impl::open_segment() {
@@ -95,7 +95,7 @@ void Recorder::Impl::stamp() {
 
 // What every command has in common. Timed ones are kept apart by barriers, or each would be charged for its neighbours.
 template <class Record>
-void Recorder::Impl::command(const char* name, Work work, std::span<const Access> accesses, Record record) {
+void Recorder::Impl::command(const char* name, const Work& work, std::span<const Access> accesses, Record record) {
     const double seconds = predicted_seconds(work, device.capabilities.type);
     if (segment_prediction > 0 && segment_prediction + seconds > segment_seconds) {
         close_segment();
@@ -156,7 +156,7 @@ Recorder::Recorder(Device& device) : impl_(std::make_unique<Impl>(device)) {
 Recorder::~Recorder() = default;
 
 void Recorder::record(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants,
-                      std::span<const std::byte> push, Work work, std::span<const View> views) {
+                      std::span<const std::byte> push, const Work& work, std::span<const View> views) {
     ENSURE(impl_->out, "{} recorded after finish()", shader.name);
     const Capabilities& device = impl_->device.capabilities;
     const auto& limit = device.max_workgroup_count;

@@ -17,7 +17,8 @@ struct Groups {
 
 // What a dispatch must move and do: for the profile, and to predict how long it takes.
 struct Work {
-    uint64_t bytes = 0, flops = 0;
+    uint64_t bytes = 0, flops = 0;       // at most
+    std::function<Work()> now = nullptr; // of a run that has just ended, where runs of one recording differ; asked when profiling
 };
 
 // A finished recording. Its buffers and its device must outlive it.
@@ -51,7 +52,7 @@ class Recorder {
     // constants and the type of the params are checked when compiled. The views follow the shader's bindings 0, 1, ...
     template <const auto& shader, std::convertible_to<View>... V>
     void dispatch(Groups groups, const Constants<shader.interface.constants>& constants, const ParamsOf<shader>& params,
-                  Work work, const V&... views) requires(sizeof...(V) == shader.interface.bindings) {
+                  const Work& work, const V&... views) requires(sizeof...(V) == shader.interface.bindings) {
         const View list[] = {View(views)...};
         const auto push = std::as_bytes(std::span(&params, 1)).first(shader.interface.push_bytes);
         record(shader, groups, constants, push, work, list);
@@ -71,7 +72,7 @@ class Recorder {
 
   private:
     void record(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants, std::span<const std::byte> push,
-                Work work, std::span<const View> views);
+                const Work& work, std::span<const View> views);
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };

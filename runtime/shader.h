@@ -16,7 +16,7 @@ struct AnyShader {
 };
 
 // Buffers that a kernel may have; a device that allows fewer is not used.
-inline constexpr uint32_t max_bindings = 8;
+inline constexpr uint32_t max_bindings = 4;
 
 // P: the struct of its push constants.
 template <class P> struct Shader : AnyShader { using Params = P; };

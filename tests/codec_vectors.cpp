@@ -68,12 +68,14 @@ void fill_equal(std::span<float> x, Random& random) {
     }
 }
 
-// Where the whole vector becomes zero (2^-25), and where an element does (2^-39 of the largest).
-void fill_at_zero_limits(std::span<float> x, Random& random) {
+// Where the whole vector becomes zero (2^-25), and where an element does (2^-39 of the largest): two equal channels next to each
+// other cancel in half of the rotation, and there what is left of the others decides the signs.
+void fill_at_zero_limits(std::span<float> x, const Signs& signs, Random& random) {
     const int e = -27 + int(random.below(4));
-    for (float& v : x) v = with_sign(magnitude(random, e - 41, e - 37), random);
-    for (uint32_t n = random.below(4); n > 0; n--) any(x, random) = with_sign(magnitude(random, e, e), random);
-    any(x, random) = magnitude(random, e, e);
+    for (float& v : x) v = with_sign(random.below(2) != 0 ? magnitude(random, e - 41, e - 38) : 0, random);
+    const uint32_t pair = random.below(uint32_t(x.size() / 2)) * 2, flips = signs[pair / 32] >> (pair % 32);
+    x[pair] = (flips & 1) != 0 ? -std::ldexp(1.0f, e) : std::ldexp(1.0f, e);
+    x[pair + 1] = (flips & 2) != 0 ? -std::ldexp(1.0f, e) : std::ldexp(1.0f, e);
 }
 
 // v = (2m + 1) L in one channel: the exact scale v / L lies halfway between two fp16 numbers, subnormal ones too.
@@ -85,6 +87,30 @@ void fill_scale_tie(std::span<float> x, Random& random) {
     const int e = random.below(2) != 0 ? -25 : -25 + int(random.below(34));
     const float size = std::ldexp(float((2 * m + 1) * level), e);
     any(x, random) = with_sign(size, random);
+}
+
+// Fills y except y[j] with numbers below 4096 whose squares sum up to `rest`. False when that did not work out.
+bool square_parts(std::span<int64_t> y, size_t j, int64_t rest, Random& random) {
+    auto left = int64_t(y.size()) - 1;
+    for (size_t i = 0; i < y.size(); i++) {
+        if (i == j) continue;
+        // The last twelve take the largest square each: what they leave is at most twice its root, in the end nothing.
+        const int64_t part = left > 12 ? int64_t(random.below(uint32_t(2 * root(rest / left) + 1))) : root(rest);
+        y[i] = std::min(part * part > rest ? 0 : part, int64_t(4095));
+        rest -= y[i] * y[i];
+        left--;
+        if (random.below(2) != 0) y[i] = -y[i];
+    }
+    return rest == 0;
+}
+
+// As the encoder adds: above 2^24 this rounds, and another order would round otherwise.
+float tree_sum_of_squares(std::span<const int64_t> y) {
+    std::vector<float> terms;
+    for (const int64_t v : y) terms.push_back(float(v * v));
+    for (size_t s = terms.size() / 2; s > 0; s /= 2)
+        for (size_t i = 0; i < s; i++) terms[i] += terms[i + s];
+    return terms[0];
 }
 
 void fill_threshold_tie(std::span<float> x, const Signs& signs, Random& random) {
@@ -146,7 +172,7 @@ constexpr Kind kinds[] = {
     KIND("halfway scales", fill_scale_tie(x, random)),
     KIND("on thresholds", fill_threshold_tie(x, signs, random)),
     KIND("beyond fp16", normals(x, random, magnitude(random, 13, 24))),
-    KIND("at the limits of zero", fill_at_zero_limits(x, random)),
+    KIND("at the limits of zero", fill_at_zero_limits(x, signs, random)),
     KIND("one NaN", normals(x, random); any(x, random) = from_bits(0x7f800001 + (random.bits() & 0x803ffffe))),
     KIND("one infinity", normals(x, random); any(x, random) = from_bits(0x7f800000 | (random.bits() & 0x80000000))),
 };
@@ -175,28 +201,18 @@ uint32_t threshold_tie(std::span<float> x, KvType type, uint32_t index, const Si
                                        : type == KvType::tq3 ? tq3
                                                              : tq2)[index]) *
                             (128 / float(x.size()));
-    int64_t norm2, y;
-    do { // more than every second one will do: norm2 is a 24-bit integer, and so finer than the product's last bit
-        norm2 = (1 << 23) + random.below(1 << 23);
-        y = root(int64_t(threshold * float(norm2)));
-        norm2 = std::llround(double(y * y) / double(threshold));
-    } while (norm2 >= 1 << 24 || threshold * float(norm2) != float(y * y));
-
-    std::vector<int64_t> rotated(x.size());
-    const uint32_t j = random.below(uint32_t(x.size()));
-    rotated[j] = random.below(2) != 0 ? -y : y;
-    int64_t rest = norm2 - y * y;
-    for (size_t i = 0, left = x.size() - 1; i < x.size(); i++) {
-        if (i == j) continue;
-        // The last twelve take the largest square each: what they leave is at most twice its root, in the end nothing.
-        const int64_t part = left > 12 ? int64_t(random.below(uint32_t(2 * root(rest / int64_t(left)) + 1))) : root(rest);
-        rotated[i] = part * part > rest ? 0 : part;
-        rest -= rotated[i] * rotated[i];
-        left--;
-        if (random.below(2) != 0) rotated[i] = -rotated[i];
+    while (true) {
+        const auto y = int64_t(512 + random.below(3584));
+        const int64_t norm2 = std::llround(double(y * y) / double(threshold));
+        if (norm2 < 1 << 24 || norm2 / int64_t(x.size()) >= 1 << 21) continue;
+        std::vector<int64_t> rotated(x.size());
+        const uint32_t j = random.below(uint32_t(x.size()));
+        rotated[j] = random.below(2) != 0 ? -y : y;
+        if (!square_parts(rotated, j, norm2 - y * y, random) || threshold * tree_sum_of_squares(rotated) != float(y * y))
+            continue;
+        rotated_integers(x, rotated, signs);
+        return j;
     }
-    rotated_integers(x, rotated, signs);
-    return j;
 }
 
 std::vector<float> codec_vectors(uint32_t count, uint32_t head_dim, const Signs& signs, uint64_t seed) {

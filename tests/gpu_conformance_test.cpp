@@ -110,7 +110,8 @@ struct Bench {
     // Records body(pass) for up to `tokens` tokens and runs it.
     void run(const Buffer& context, uint32_t tokens, uint32_t head_dim, const std::function<void(gpu::Pass&)>& body) {
         Recorder recorder(device);
-        gpu::Pass pass{recorder, tuning, context, tokens, head_dim};
+        const gpu::Step step{0, tokens};
+        gpu::Pass pass{recorder, tuning, context, tokens, head_dim, step};
         body(pass);
         recorder.finish().run();
     }

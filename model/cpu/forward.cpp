@@ -1,11 +1,11 @@
 #include "model/cpu/forward.h"
 #include "base/ensure.h"
 #include "base/error.h"
+#include "base/system_memory.h"
 #include "model/cpu/reference.h"
 #include "model/rope.h"
 #include <algorithm>
 #include <cmath>
-#include <new>
 
 namespace tq {
 namespace {
@@ -139,14 +139,16 @@ void CpuForward::report_nonfinite(uint32_t start) {
 } // namespace
 
 std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options) {
-    try {
-        return std::make_unique<CpuForward>(config, weights, options);
-    } catch (const std::bad_alloc&) {
+    const double mib = 1 << 20;
+    const uint64_t weight_bytes = weights.bytes(), kv_bytes = kv_bytes_per_token(config, options.kv) * options.context_size;
+    if (weight_bytes + kv_bytes > physical_memory_bytes())
         fail(
-            "not enough memory for a KV cache of {} tokens ({:.1f} MiB): choose a smaller context with -c or smaller cache types "
-            "with -ctk and -ctv",
-            options.context_size, double(kv_bytes_per_token(config, options.kv)) * options.context_size / (1 << 20));
-    }
+            "this machine has {:.0f} MiB of memory, but the model needs {:.0f} MiB: {:.0f} for the weights, {:.0f} for a KV "
+            "cache "
+            "of {} tokens in {}/{}. Choose a smaller context with -c, smaller cache types with -ctk and -ctv, or a smaller model",
+            double(physical_memory_bytes()) / mib, double(weight_bytes + kv_bytes) / mib, double(weight_bytes) / mib,
+            double(kv_bytes) / mib, options.context_size, name(options.kv.k), name(options.kv.v));
+    return std::make_unique<CpuForward>(config, weights, options);
 }
 
 } // namespace tq

@@ -5,7 +5,8 @@
 
 namespace tq {
 
-// `weights` must outlive the result. Throws Error when the cache cannot be allocated.
+// `weights` must outlive the result. Throws Error, before anything is allocated, when weights and cache exceed the machine's
+// memory.
 std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options);
 
 } // namespace tq

@@ -20,21 +20,14 @@ struct Layout {
 
 Layout layout(GgmlType type) {
     switch (type) {
-    case GgmlType::F32:
-        return {{0, 4}, {}, 1, 4};
+    case GgmlType::F32: return {{0, 4}, {}, 1, 4};
     case GgmlType::F16:
-    case GgmlType::BF16:
-        return {{0, 2}, {}, 1, 2};
-    case GgmlType::Q8_0:
-        return {{2, 32}, {0, 2}, 32, 34};
-    case GgmlType::Q4_0:
-        return {{2, 16}, {0, 2}, 32, 18};
-    case GgmlType::Q4_K:
-        return {{0, 144}, {}, 256, 144};
-    case GgmlType::Q5_K:
-        return {{0, 176}, {}, 256, 176};
-    case GgmlType::Q6_K:
-        return {{0, 208}, {208, 2}, 256, 210}; // low nibbles, high pairs, sub-block scales; d apart
+    case GgmlType::BF16: return {{0, 2}, {}, 1, 2};
+    case GgmlType::Q8_0: return {{2, 32}, {0, 2}, 32, 34};
+    case GgmlType::Q4_0: return {{2, 16}, {0, 2}, 32, 18};
+    case GgmlType::Q4_K: return {{0, 144}, {}, 256, 144};
+    case GgmlType::Q5_K: return {{0, 176}, {}, 256, 176};
+    case GgmlType::Q6_K: return {{0, 208}, {208, 2}, 256, 210}; // low nibbles, high pairs, sub-block scales; d apart
     }
     ENSURE(false, "no device layout for {}", type_name(type));
 }

@@ -114,6 +114,7 @@ class GpuForward final : public Forward {
     Buffer context_;
     Scratch scratch_;
     Buffer ids_, step_upload_, ids_upload_, logits_readback_;
+    Step step_{};
     Commands token_, block_, head_;
     uint32_t position_ = 0;
 };
@@ -167,7 +168,8 @@ void GpuForward::head(Pass& pass) {
 
 Commands GpuForward::record(uint32_t tokens, bool with_layers, bool with_head) {
     Recorder recorder(device_);
-    Pass pass{recorder, tuning_, context_, tokens, config_.head_dim};
+    step_ = {options_.context_size - std::min(tokens, options_.context_size), tokens};
+    Pass pass{recorder, tuning_, context_, tokens, config_.head_dim, step_};
     if (with_layers) {
         begin_step(pass);
         layers(pass);
@@ -177,7 +179,8 @@ Commands GpuForward::record(uint32_t tokens, bool with_layers, bool with_head) {
 }
 
 void GpuForward::write_step(std::span<const uint32_t> ids) {
-    const uint32_t header[4] = {position_, uint32_t(ids.size()), 0, 0};
+    step_ = {position_, uint32_t(ids.size())};
+    const uint32_t header[4] = {step_.position, step_.tokens, 0, 0};
     std::memcpy(step_upload_.host().data(), header, sizeof header);
     std::memcpy(ids_upload_.host().data(), ids.data(), ids.size_bytes());
 }

@@ -7,36 +7,27 @@
 // Records shader::STEM_<format> for a matrix's weight format.
 #define DISPATCH_FORMAT(stem, type, ...)                                                                                         \
     switch (type) {                                                                                                              \
-    case GgmlType::F32:                                                                                                          \
-        recorder.dispatch<shader::stem##_f32>(__VA_ARGS__);                                                                      \
-        break;                                                                                                                   \
-    case GgmlType::F16:                                                                                                          \
-        recorder.dispatch<shader::stem##_f16>(__VA_ARGS__);                                                                      \
-        break;                                                                                                                   \
-    case GgmlType::BF16:                                                                                                         \
-        recorder.dispatch<shader::stem##_bf16>(__VA_ARGS__);                                                                     \
-        break;                                                                                                                   \
-    case GgmlType::Q8_0:                                                                                                         \
-        recorder.dispatch<shader::stem##_q8_0>(__VA_ARGS__);                                                                     \
-        break;                                                                                                                   \
-    case GgmlType::Q4_0:                                                                                                         \
-        recorder.dispatch<shader::stem##_q4_0>(__VA_ARGS__);                                                                     \
-        break;                                                                                                                   \
-    case GgmlType::Q4_K:                                                                                                         \
-        recorder.dispatch<shader::stem##_q4_k>(__VA_ARGS__);                                                                     \
-        break;                                                                                                                   \
-    case GgmlType::Q5_K:                                                                                                         \
-        recorder.dispatch<shader::stem##_q5_k>(__VA_ARGS__);                                                                     \
-        break;                                                                                                                   \
-    case GgmlType::Q6_K:                                                                                                         \
-        recorder.dispatch<shader::stem##_q6_k>(__VA_ARGS__);                                                                     \
-        break;                                                                                                                   \
+    case GgmlType::F32: recorder.dispatch<shader::stem##_f32>(__VA_ARGS__); break;                                               \
+    case GgmlType::F16: recorder.dispatch<shader::stem##_f16>(__VA_ARGS__); break;                                               \
+    case GgmlType::BF16: recorder.dispatch<shader::stem##_bf16>(__VA_ARGS__); break;                                             \
+    case GgmlType::Q8_0: recorder.dispatch<shader::stem##_q8_0>(__VA_ARGS__); break;                                             \
+    case GgmlType::Q4_0: recorder.dispatch<shader::stem##_q4_0>(__VA_ARGS__); break;                                             \
+    case GgmlType::Q4_K: recorder.dispatch<shader::stem##_q4_k>(__VA_ARGS__); break;                                             \
+    case GgmlType::Q5_K: recorder.dispatch<shader::stem##_q5_k>(__VA_ARGS__); break;                                             \
+    case GgmlType::Q6_K: recorder.dispatch<shader::stem##_q6_k>(__VA_ARGS__); break;                                             \
     }
 
 namespace tq::gpu {
 namespace {
 
 constexpr uint32_t groups(uint64_t count, uint32_t per_group) { return uint32_t((count + per_group - 1) / per_group); }
+
+// The Work of what depends on the step: `work(step)` as recorded, and asked again for each run that is profiled.
+template <class F> Work per_step(const Step& step, F work) {
+    Work most = work(step);
+    most.now = [&step, work] { return work(step); };
+    return most;
+}
 
 template <class Params> Params with_signs(Params params, const Signs& signs) {
     std::ranges::copy(signs, params.signs);
@@ -52,8 +43,10 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, bool is_key, const
         const kv_append_params params{
             kv_heads, slice.first_head, cache.capacity, is_key ? at.k_codes : at.v_codes, is_key ? at.k_scales : at.v_scales, eps,
             {}};
-        const uint64_t vectors = uint64_t(pass.tokens) * slice.heads;
-        const Work work{vectors * (pass.head_dim * 4 + kv_vector_bytes(type, pass.head_dim)), vectors * pass.head_dim * 30};
+        const uint64_t heads = slice.heads, d = pass.head_dim;
+        const Work work = per_step(pass.step, [=](const Step& s) {
+            return Work{s.tokens * heads * (d * 4 + kv_vector_bytes(type, uint32_t(d))), s.tokens * heads * d * 30};
+        });
         pass.recorder.dispatch<shader::kv_append>(
             {slice.heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, uint32_t(type), is_key},
             with_signs(params, is_key ? here.k_signs : here.v_signs), work, slice.buffer, x, w, pass.context);
@@ -68,7 +61,8 @@ void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Buffer& i
     Recorder& recorder = pass.recorder;
     for (const MatrixSlice& slice : embedding.slices) {
         const embed_params params{embedding.cols, slice.first_row, slice.rows};
-        const Work work{uint64_t(pass.tokens) * embedding.cols * 5, uint64_t(pass.tokens) * embedding.cols};
+        const uint64_t cols = embedding.cols, row = device_row_bytes(embedding.type, embedding.cols);
+        const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * (row + cols * 4), s.tokens * cols}; });
         DISPATCH_FORMAT(embed, embedding.type, {pass.tokens}, {pass.tuning.workgroup}, params, work, h, slice.buffer, ids,
                         pass.context)
     }
@@ -76,7 +70,10 @@ void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Buffer& i
 
 void rms_norm(Pass& pass, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t cols, float eps, bool last_only) {
     const uint32_t rows = last_only ? 1 : pass.tokens;
-    const Work work{uint64_t(rows) * cols * 8 + cols * 4, uint64_t(rows) * cols * 4};
+    const Work work = per_step(pass.step, [=](const Step& s) {
+        const uint64_t elements = uint64_t(last_only ? 1 : s.tokens) * cols;
+        return Work{elements * 8 + cols * 4, elements * 4};
+    });
     pass.recorder.dispatch<shader::rms_norm>({rows}, {pass.tuning.workgroup}, {cols, eps, last_only}, work, y, x, w,
                                              pass.context);
 }
@@ -86,8 +83,9 @@ void matvec(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool 
     for (const MatrixSlice& slice : w.slices) {
         const matvec_params params{w.cols, slice.rows, slice.first_row};
         const Work work{slice.buffer.bytes() + w.cols * 4 + slice.rows * 4, 2ull * w.cols * slice.rows};
-        const Groups grid{groups(slice.rows, pass.tuning.workgroup / pass.tuning.matvec_lanes)};
-        DISPATCH_FORMAT(matvec, w.type, grid, {pass.tuning.workgroup, pass.tuning.matvec_lanes, accumulate}, params, work, y,
+        const Groups grid{groups(slice.rows, pass.tuning.workgroup / pass.tuning.matvec_lanes * pass.tuning.matvec_rows)};
+        DISPATCH_FORMAT(matvec, w.type, grid,
+                        {pass.tuning.workgroup, pass.tuning.matvec_lanes, pass.tuning.matvec_rows, accumulate}, params, work, y,
                         slice.buffer, x)
     }
 }
@@ -97,19 +95,24 @@ void matmul(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool 
     Recorder& recorder = pass.recorder;
     for (const MatrixSlice& slice : w.slices) {
         const matmul_params params{w.cols, slice.rows, slice.first_row, w.rows};
-        const Work work{slice.buffer.bytes() + uint64_t(pass.tokens) * (w.cols + slice.rows) * 4,
-                        2ull * pass.tokens * w.cols * slice.rows};
-        const Groups grid{groups(slice.rows, pass.tuning.workgroup), groups(pass.tokens, pass.tuning.matmul_tile)};
-        DISPATCH_FORMAT(matmul, w.type, grid, {pass.tuning.workgroup, pass.tuning.matmul_tile, accumulate}, params, work, y,
+        const uint64_t weight_bytes = slice.buffer.bytes(), cols = w.cols, rows = slice.rows;
+        const Work work = per_step(pass.step, [=](const Step& s) {
+            return Work{weight_bytes + s.tokens * (cols + rows) * 4, 2 * s.tokens * cols * rows};
+        });
+        const Groups grid{groups(slice.rows, pass.tuning.workgroup * pass.tuning.matmul_rows),
+                          groups(pass.tokens, pass.tuning.matmul_tile)};
+        DISPATCH_FORMAT(matmul, w.type, grid,
+                        {pass.tuning.workgroup, pass.tuning.matmul_tile, pass.tuning.matmul_rows, accumulate}, params, work, y,
                         slice.buffer, x, pass.context)
     }
 }
 
 void q_norm_rope(Pass& pass, const Buffer& q, const Buffer& w, uint32_t heads, float eps, float scale, const Signs* signs) {
-    const uint64_t elements = uint64_t(pass.tokens) * heads * pass.head_dim;
+    const uint64_t row = uint64_t(heads) * pass.head_dim;
+    const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
     const q_norm_rope_params params = with_signs(q_norm_rope_params{heads, eps, scale, {}}, signs != nullptr ? *signs : Signs{});
     pass.recorder.dispatch<shader::q_norm_rope>({heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, signs != nullptr},
-                                                params, {elements * 8, elements * 20}, q, w, pass.context);
+                                                params, work, q, w, pass.context);
 }
 
 void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const Buffer& w, uint32_t kv_heads, float eps) {
@@ -130,10 +133,13 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
         const CacheLayout& at = slice.layout;
         const attention_params params{heads,      slice.first_head, cache.capacity, splits,
                                       at.k_codes, at.k_scales,      at.v_codes,     at.v_scales};
-        // The recording does not know how much of the cache will be filled: half of it is taken as the prediction.
-        const uint64_t vectors = uint64_t(slice.heads) * cache.capacity / 2;
-        const Work work{vectors * (kv_vector_bytes(cache.types.k, pass.head_dim) + kv_vector_bytes(cache.types.v, pass.head_dim)),
-                        4 * vectors * group * pass.tokens * pass.head_dim};
+        const uint64_t kv_heads_here = slice.heads, d = pass.head_dim;
+        const uint64_t token_bytes =
+            kv_vector_bytes(cache.types.k, pass.head_dim) + kv_vector_bytes(cache.types.v, pass.head_dim);
+        const Work work = per_step(pass.step, [=](const Step& s) { // each token sees half of its own block, on average
+            const uint64_t pairs = s.tokens * (s.position + (s.tokens + 1) / 2);
+            return Work{(s.position + s.tokens) * kv_heads_here * token_bytes, 4 * pairs * kv_heads_here * group * d};
+        });
         pass.recorder.dispatch<shader::attention>(
             {splits, slice.heads, groups(pass.tokens, tile)},
             {lanes, pass.head_dim, uint32_t(cache.types.k), uint32_t(cache.types.v), group, tile}, params, work, partials, q,
@@ -141,10 +147,12 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
     }
     const bool rotated = is_turboquant(cache.types.v);
     const auto params = with_signs(attention_merge_params{heads, splits, {}}, here.v_signs);
-    const uint64_t elements = uint64_t(pass.tokens) * heads * pass.head_dim;
+    const uint64_t row = uint64_t(heads) * pass.head_dim;
+    const Work work = per_step(pass.step, [=](const Step& s) {
+        return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
+    });
     pass.recorder.dispatch<shader::attention_merge>({heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, rotated}, params,
-                                                    {elements * 4 * (splits + 1), elements * (splits * 4 + 14)}, y, partials,
-                                                    pass.context);
+                                                    work, y, partials, pass.context);
 }
 
 uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim) {
@@ -152,9 +160,11 @@ uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, u
 }
 
 void swiglu(Pass& pass, const Buffer& gate, const Buffer& up, uint32_t cols) {
-    const uint64_t elements = uint64_t(pass.tokens) * cols;
+    const Work work = per_step(pass.step, [=](const Step& s) {
+        return Work{uint64_t(s.tokens) * cols * 12, uint64_t(s.tokens) * cols * 5};
+    });
     pass.recorder.dispatch<shader::swiglu>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, {pass.tuning.workgroup},
-                                           {cols}, {elements * 12, elements * 5}, gate, up, pass.context);
+                                           {cols}, work, gate, up, pass.context);
 }
 
 } // namespace tq::gpu

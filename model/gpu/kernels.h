@@ -8,6 +8,11 @@
 
 namespace tq::gpu {
 
+// What a run of a recording takes: the host's copy of shaders/context.glsl.
+struct Step {
+    uint32_t position, tokens;
+};
+
 // What all kernels of one recorded pass share.
 struct Pass {
     Recorder& recorder;
@@ -15,6 +20,7 @@ struct Pass {
     const Buffer& context; // position, tokens, rotary table: shaders/context.glsl
     uint32_t tokens;       // the most that a run of the recording takes; context says how many it does
     uint32_t head_dim;
+    const Step& step; // while recording: the most work there can be; while running: the run's. Outlives the commands.
 };
 
 // h[t] = row ids[t] of `embedding`. h: fp32 [tokens][cols], ids: uint32 [tokens]

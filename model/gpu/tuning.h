@@ -8,6 +8,8 @@ namespace tq::gpu {
 struct Tuning {
     uint32_t workgroup;      // invocations of the row, element and head kernels
     uint32_t matvec_lanes;   // invocations that share a row of a matvec
+    uint32_t matvec_rows;    // rows that they make at a time
+    uint32_t matmul_rows;    // rows that one invocation of a matmul makes
     uint32_t matmul_tile;    // tokens whose products one invocation makes
     uint32_t attention_rows; // most query rows that share a decoded key
     uint32_t splits;         // parts of the sequence in decode

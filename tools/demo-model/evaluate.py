@@ -157,7 +157,8 @@ def recall_tables(run):
     for context, facts, hard in ((256, 6, False), (512, 10, False), (1000, 16, False), (1000, 36, True), (2000, 32, False),
                                  (3000, 48, False)):
         note = ", keys share words" if hard else ""
-        rows.append([f"{context} tokens, {facts} codes{note}", run.score_needles(run.count, context, facts, hard=hard)])
+        count = run.count if context <= 2000 else run.count // 2
+        rows.append([f"{context} tokens, {facts} codes{note}", run.score_needles(count, context, facts, hard=hard)])
     table(["a code told in a long text", "exact"], rows)
     rows = []
     for name, kind in memory.KINDS.items():
@@ -193,7 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint")
     parser.add_argument("--type", choices=["f32", *export.FILE_TYPE], default="q8_0", help="of the matrices (default: q8_0)")
-    parser.add_argument("--count", type=int, default=60, help="items per row (default: 60)")
+    parser.add_argument("--count", type=int, default=40, help="items per row (default: 40)")
     parser.add_argument("--seed", type=int, default=4242)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()

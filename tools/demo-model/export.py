@@ -25,7 +25,7 @@ CHAT_TEMPLATE = """\
 MIN_GAP = 0.1                               # between the two best logits, for a greedy choice that other arithmetic will repeat
 REFERENCE_CHATS = {
     "one fact": [("The code of the amber kettle is 4817. What is the code of the amber kettle?", "")],
-    "story": [("Hello! My name is Mira.", "Nice to meet you, Mira!"), ("Tell me a story about Leo and a fox.", "")],
+    "counting": [("Hello! My name is Mira.", "Nice to meet you, Mira!"), ("Count from 7 to 19.", "")],
     "facts among fillers": [
         ("Please remember this. The code of the silver lantern is 7350. The baker walked to the market. Hugo has a pet owl. "
          "On Monday the park was empty. The code of the silver kite is 2964. Anna lives near the harbor. The cat ran from the "

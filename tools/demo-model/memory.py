@@ -214,10 +214,10 @@ class Memory:
         """A question about something never told."""
         while True:
             roll = self.rng.random()
-            if roll < 0.4:
+            if roll < 0.3:
                 name = "code"
             else:
-                name = self.rng.choice(list(KINDS)) if roll < 0.6 else "own " + self.rng.choice(list(OWN_KINDS))
+                name = self.rng.choice(list(KINDS)) if roll < 0.65 else "own " + self.rng.choice(list(OWN_KINDS))
             kind = kind_of(name)
             key = self._near_code_key() if name == "code" else kind.key(self.rng)
             if (name, key) not in self.told:

@@ -40,7 +40,7 @@ def count_steps(rng):
 
 
 def addition(rng):
-    top = rng.choice((10, 20, 20, 50))
+    top = rng.choice((10, 10, 20, 20, 50))
     a, b = rng.randrange(0, top + 1), rng.randrange(0, top + 1)
     ask = phrases(f"What is {a} plus {b}? | What is {a} + {b}? | How much is {a} + {b}? | Add {a} and {b}. | {a}+{b} | "
                   f"{a} + {b} = ? | {a} plus {b}? | How much is {a} plus {b}?")
@@ -48,7 +48,7 @@ def addition(rng):
 
 
 def subtraction(rng):
-    top = rng.choice((10, 20, 20, 50))
+    top = rng.choice((10, 10, 20, 20, 50))
     a, b = sorted((rng.randrange(0, top + 1), rng.randrange(0, top + 1)), reverse=True)
     ask = phrases(f"What is {a} minus {b}? | What is {a} - {b}? | How much is {a} - {b}? | Take {b} from {a}. | {a}-{b} | "
                   f"{a} - {b} = ? | {a} minus {b}? | How much is {a} minus {b}?")
@@ -173,8 +173,8 @@ SKILLS = {
     "differences": subtraction, "products": multiplication, "comparing": comparison, "lists": list_of, "kinds of things": is_a,
     "opposites": opposite, "sounds": sound, "capitals": capital, "calendar": calendar, "everyday facts": fact,
 }
-WEIGHTS = {"sums": 3.5, "differences": 3.5, "lists": 4, "counting up": 1, "counting down": 1, "counting in steps": 0.7,
-           "products": 1.2, "capitals": 1.2, "everyday facts": 1.5}  # others: 0.8
+WEIGHTS = {"sums": 8, "differences": 8, "lists": 4, "counting up": 1, "counting down": 1, "counting in steps": 0.7,
+           "products": 2, "capitals": 1.2, "everyday facts": 1.5}  # others: 0.8
 
 
 def any_skill(rng):

@@ -140,7 +140,7 @@ class Trainer:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--out", default="build", help="folder of the checkpoint, tokenizer and log")
-    parser.add_argument("--steps", type=int, default=2200, help=f"steps of {TOKENS_PER_STEP} tokens after the opening")
+    parser.add_argument("--steps", type=int, default=2600, help=f"steps of {TOKENS_PER_STEP} tokens after the opening")
     parser.add_argument("--min-opening", type=int, default=500, help="fewest opening steps")
     parser.add_argument("--max-opening", type=int, default=2500, help="give up after so many opening steps")
     parser.add_argument("--gate", type=float, default=0.75, help="needle accuracy at 256 tokens that ends the opening")

@@ -65,8 +65,8 @@ constexpr std::array<std::string_view, 9> text_flags{"-p",   "--prompt",        
 
 } // namespace
 
-SamplerOptions SamplingArguments::options(bool thinking) const {
-    SamplerOptions o = qwen_sampling(thinking);
+SamplerOptions SamplingArguments::options(SamplerOptions recommended) const {
+    SamplerOptions o = recommended;
     o.temperature = temperature.value_or(o.temperature);
     o.top_k = top_k ? uint32_t(std::max<int64_t>(0, *top_k)) : o.top_k;
     o.top_p = top_p.value_or(o.top_p);
@@ -133,6 +133,7 @@ void add_flags(CLI::App& command, SamplingArguments& a) {
     add_number(command, "--repeat-last-n", a.repeat_last_n, -1, 1'000'000'000, "how many tokens are recent; default 64; -1: all");
     add_number(command, "--presence-penalty", a.presence_penalty, -100, 100, "against tokens that are in the answer already");
     add_number(command, "--frequency-penalty", a.frequency_penalty, -100, 100, "likewise, for each time");
+    command.add_flag("--ignore-eos", a.ignore_end, "never sample the tokens that end an answer")->group("Sampling");
 }
 
 void add_flags(CLI::App& command, PromptArguments& a) {

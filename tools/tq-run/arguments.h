@@ -43,8 +43,10 @@ struct SamplingArguments {
     int64_t seed = -1;    // -1: another one each time
     int64_t predict = -1; // -1: until the answer ends
 
-    // What was given, and Qwen's own numbers for the rest.
-    SamplerOptions options(bool thinking) const;
+    bool ignore_end = false;
+
+    // `recommended`, but for what was given.
+    SamplerOptions options(SamplerOptions recommended) const;
     uint32_t max_tokens() const { return predict < 0 ? UINT32_MAX : uint32_t(predict); }
 };
 

@@ -42,7 +42,8 @@ class Chat {
     Chat(const ChatArguments& arguments, Console& console)
         : arguments_(arguments), console_(console), engine_(start_engine(arguments.model, console)), session_(*engine_->forward),
           options_(chat_options(arguments, engine_->model)),
-          sampler_(arguments.sampling.options(thinks(options_)), engine_->unsampled()),
+          sampler_(arguments.sampling.options(recommended_sampling(engine_->model.file, thinks(options_))),
+                   engine_->unsampled(arguments.sampling.ignore_end)),
           conversation_(engine_->model.tokenizer, options_, arguments.system) {}
 
     int run();

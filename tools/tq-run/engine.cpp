@@ -42,6 +42,13 @@ std::string megabytes(uint64_t bytes) { return fmt::format("{:.1f} MiB", double(
 
 } // namespace
 
+std::vector<bool> Engine::unsampled(bool ignore_end) const {
+    auto excluded = unsampled_ids(model.tokenizer, model.config.vocab_size);
+    for (uint32_t id = 0; ignore_end && id < model.tokenizer.size(); ++id)
+        if (model.tokenizer.is_end_of_generation(id)) excluded[id] = true;
+    return excluded;
+}
+
 std::filesystem::path find_model(const std::string& given) {
     if (!given.empty()) return given;
     const char* from_environment = std::getenv("TQ_DEMO_MODEL");

@@ -15,7 +15,8 @@ struct Engine {
     std::string device_name;        // with its driver
     std::unique_ptr<Forward> forward;
 
-    std::vector<bool> unsampled() const { return unsampled_ids(model.tokenizer, model.config.vocab_size); }
+    // The ids that the sampler must leave out; with those that end an answer where `ignore_end`.
+    std::vector<bool> unsampled(bool ignore_end) const;
 };
 
 // Loads the model onto the device, showing progress. Throws Error, or UsageError where flags contradict each other.

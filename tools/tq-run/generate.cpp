@@ -21,8 +21,9 @@ int run(const GenerateArguments& arguments) {
     const std::string text = arguments.prompt.given ? arguments.prompt.read() : read_input();
     const auto engine = start_engine(arguments.model, console);
     const Tokenizer& tokenizer = engine->model.tokenizer;
-    const SamplerOptions options = arguments.sampling.options(engine->model.chat != ChatVariant::instruct);
-    Sampler sampler(options, engine->unsampled());
+    const SamplerOptions options =
+        arguments.sampling.options(recommended_sampling(engine->model.file, engine->model.chat != ChatVariant::instruct));
+    Sampler sampler(options, engine->unsampled(arguments.sampling.ignore_end));
     if (arguments.console.verbose)
         write_error(fmt::format("{}, {}, {}\n", engine->model.name, engine->device_name, sampling_description(options)));
 

@@ -46,6 +46,7 @@ int run(const std::vector<std::string>& arguments) {
     const auto formatter = std::make_shared<HelpFormatter>();
     formatter->column_width(34);
     app.formatter(formatter);
+    app.option_defaults()->take_last(); // of a flag that is given twice
     Action action;
     for (auto* add : {add_chat, add_generate, add_devices, add_tokenize, add_template, add_logits}) add(app, action);
     try {

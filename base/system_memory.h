@@ -1,0 +1,10 @@
+// How much memory the machine has. POSIX: system_memory_posix.cpp, Windows: system_memory_windows.cpp.
+#pragma once
+#include <cstdint>
+
+namespace tq {
+
+// Bytes of physical memory; UINT64_MAX when the system does not say.
+uint64_t physical_memory_bytes();
+
+} // namespace tq

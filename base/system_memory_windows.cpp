@@ -1,0 +1,12 @@
+#include "base/system_memory.h"
+#include <windows.h>
+
+namespace tq {
+
+uint64_t physical_memory_bytes() {
+    MEMORYSTATUSEX status{};
+    status.dwLength = sizeof status;
+    return GlobalMemoryStatusEx(&status) ? status.ullTotalPhys : UINT64_MAX;
+}
+
+} // namespace tq

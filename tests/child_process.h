@@ -1,0 +1,24 @@
+// Runs a program to its end through the system's shell and collects what it says.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace tq::test {
+
+struct Finished {
+    int status = 0; // 128 + n after signal n
+    std::string output, error;
+};
+
+struct Command {
+    std::vector<std::string> arguments; // the program first
+    std::string input;
+    std::vector<std::string> environment; // NAME=value
+};
+
+Finished run(const Command& command);
+
+// `shell` is a command line for sh in which $out stands for a file (its output) and "$@" for the command. POSIX only.
+Finished run_in_shell(const Command& command, const std::string& shell);
+
+} // namespace tq::test

@@ -1,0 +1,136 @@
+// tq-run chat with the demo model, in a pipe; and what happens when its user or its reader goes away.
+#include "tests/child_process.h"
+#include "tests/random_model.h"
+#include "tests/temporary_file.h"
+#include <doctest/doctest.h>
+#include <sstream>
+
+using namespace tq;
+using namespace tq::test;
+
+namespace {
+
+const std::string demo = TQ_SOURCE_DIR "/tools/demo-model/demo-q8_0.gguf";
+
+Finished chat(const std::string& input, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {TQ_RUN, "chat", "--temp", "0"});
+    Command command{more, input, {"TQ_DEMO_MODEL=" + demo}};
+    return run(command);
+}
+
+std::vector<std::string> lines(const std::string& text) {
+    std::vector<std::string> result;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) result.push_back(line);
+    return result;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+const std::string facts = "My name is Anna.\nWhat is my name?\n";
+
+} // namespace
+
+TEST_CASE("each line is a turn, the answers alone are on standard output") {
+    for (const std::string type : {"tq4", "f16"}) {
+        const Finished finished = chat(facts, {"-ctk", type, "-ctv", type});
+        CHECK(finished.status == 0);
+        const auto answers = lines(finished.output);
+        REQUIRE(answers.size() == 2);
+        CHECK(contains(answers[1], "Anna"));
+        CHECK_FALSE(contains(finished.output, "\x1b"));
+        CHECK(contains(finished.error, "model     "));
+        CHECK(contains(finished.error, "sampling  greedy"));
+        CHECK(contains(finished.error, "[ Prompt: "));
+        CHECK(contains(finished.error, type + "/" + type));
+        CHECK_FALSE(contains(finished.error, "\x1b"));
+    }
+}
+
+TEST_CASE("commands") {
+    const Finished again = chat(facts + "/regen\n");
+    const auto answers = lines(again.output);
+    REQUIRE(answers.size() == 3);
+    CHECK(answers[1] == answers[2]); // greedy: the same answer from the same history
+
+    const Finished cleared = chat("My name is Anna.\n/clear\nWhat is my name?\n", {"--device", "cpu"});
+    REQUIRE(lines(cleared.output).size() == 2);
+    CHECK_FALSE(contains(cleared.output.substr(cleared.output.find('\n')), "Anna"));
+
+    const Finished several = chat("/help\n/regen\n/nonsense\n\n  \n/exit\nnever asked\n", {"--device", "cpu"});
+    CHECK(several.status == 0);
+    CHECK(several.output == "");
+    CHECK(contains(several.error, "/clear   forget"));
+    CHECK(contains(several.error, "there is no answer yet"));
+    CHECK(contains(several.error, "there is no command /nonsense"));
+
+    // These are for the model, and a backslash joins lines.
+    CHECK(lines(chat("Hello! /no_think\n/think\n/usr/bin is what?\nMy name\\\nis Anna.\n", {"--device", "cpu"}).output).size() ==
+          4);
+}
+
+TEST_CASE("a single turn") {
+    const Finished prompt = chat("not read\n", {"-st", "-p", "Hello!", "--device", "cpu"});
+    CHECK(prompt.status == 0);
+    CHECK(lines(prompt.output).size() == 1);
+    CHECK(chat("Hello!", {"-st", "--device", "cpu"}).output == prompt.output);
+    CHECK(
+        chat("Hello!\n", {"-p", "Hello!", "--device", "cpu"}).output.starts_with(prompt.output)); // then the conversation goes on
+}
+
+TEST_CASE("a full context is said, and no turn is dropped silently") {
+    const Finished finished =
+        chat("Hello!\nHow are you?\nTell me a story.\nTell me another story.\n", {"-c", "40", "--device", "cpu"});
+    CHECK(finished.status == 1);
+    CHECK(contains(finished.error, "but the context holds 40"));
+    CHECK(contains(finished.error, "-c; /clear starts a new conversation"));
+
+    const Finished cut = chat("Tell me a story.\n", {"-c", "24", "--device", "cpu"});
+    CHECK(contains(cut.error, "the context of 24 tokens is full"));
+}
+
+TEST_CASE("invalid UTF-8 ends a pipe with one clear line") {
+    const Finished finished = chat("Hello!\nbad \xff\n", {"--device", "cpu"});
+    CHECK(finished.status == 1);
+    CHECK(contains(finished.error, "tq-run: the text is not valid UTF-8 at byte 4"));
+    CHECK(lines(finished.output).size() == 1);
+}
+
+#ifndef _WIN32
+namespace {
+
+// An answer that ends with the context only.
+Command endless() {
+    static const TemporaryFile model;
+    static const bool written = [] {
+        write_random_model(model.path(), {.config = small_config()});
+        return true;
+    }();
+    return {{TQ_RUN, "generate", "-p", "Hello", "--ignore-eos", "-m", model.path().string(), "--device", "cpu"},
+            std::string(written ? "" : " "),
+            {}};
+}
+
+} // namespace
+
+TEST_CASE("Ctrl-C stops an answer and keeps what came") {
+    const std::string until_output = R"("$@" >"$out" & p=$!; while [ ! -s "$out" ] && kill -0 $p; do sleep 0.05; done; )";
+    Command command = endless();
+    command.arguments.insert(command.arguments.end(), {"-c", "1000000"});
+    const Finished finished = run_in_shell(command, until_output + "kill -INT $p; wait $p");
+    CHECK(finished.status == 130);
+    CHECK(finished.output.ends_with("\n"));
+    CHECK(contains(finished.error, "[ Prompt: "));
+}
+
+TEST_CASE("a reader that goes away ends the program without complaint") {
+    Command command = endless();
+    command.arguments.insert(command.arguments.end(), {"-n", "2000"});
+    const Finished killed = run_in_shell(command, R"({ "$@"; echo $? >"$out"; } | true)");
+    CHECK(killed.output == "141\n"); // SIGPIPE
+    CHECK(killed.error == "");
+    const Finished ignored = run_in_shell(command, R"(trap '' PIPE; { "$@"; echo $? >"$out"; } | true)");
+    CHECK(ignored.output == "1\n");
+    CHECK(ignored.error == "");
+}
+#endif

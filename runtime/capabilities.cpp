@@ -19,16 +19,11 @@ template <class Head, class Entry> void chain(Head& head, Entry& entry) {
 
 DeviceType type_of(VkPhysicalDeviceType type) {
     switch (type) {
-    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
-        return DeviceType::discrete;
-    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
-        return DeviceType::integrated;
-    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
-        return DeviceType::virtual_gpu;
-    case VK_PHYSICAL_DEVICE_TYPE_CPU:
-        return DeviceType::cpu;
-    default:
-        return DeviceType::other;
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return DeviceType::discrete;
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: return DeviceType::integrated;
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU: return DeviceType::virtual_gpu;
+    case VK_PHYSICAL_DEVICE_TYPE_CPU: return DeviceType::cpu;
+    default: return DeviceType::other;
     }
 }
 
@@ -111,8 +106,11 @@ void read_memory(VkPhysicalDevice device, Capabilities& out) {
         out.memory_budget_bytes = has_budget ? budget.heapBudget[heap] : out.memory_bytes;
         out.memory_used_bytes = has_budget ? budget.heapUsage[heap] : 0;
     }
-    const VkMemoryType& type = all.memoryTypes[choose_memory_type(all, ~0u, Memory::device)];
-    out.unified_memory = type.propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
+    const auto type = choose_memory_type(all, ~0u, Memory::device);
+    if (!type || !choose_memory_type(all, ~0u, Memory::upload))
+        out.unusable = "it offers no memory";
+    else
+        out.unified_memory = all.memoryTypes[*type].propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
 }
 
 void read_queue(VkPhysicalDevice device, uint32_t family, Capabilities& out) {
@@ -129,16 +127,11 @@ void read_queue(VkPhysicalDevice device, uint32_t family, Capabilities& out) {
 
 const char* name(DeviceType type) {
     switch (type) {
-    case DeviceType::discrete:
-        return "discrete";
-    case DeviceType::integrated:
-        return "integrated";
-    case DeviceType::virtual_gpu:
-        return "virtual";
-    case DeviceType::cpu:
-        return "cpu";
-    case DeviceType::other:
-        break;
+    case DeviceType::discrete: return "discrete";
+    case DeviceType::integrated: return "integrated";
+    case DeviceType::virtual_gpu: return "virtual";
+    case DeviceType::cpu: return "cpu";
+    case DeviceType::other: break;
     }
     return "other";
 }

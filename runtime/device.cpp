@@ -101,7 +101,7 @@ void make_arenas(Device::Impl& device) {
     vkGetPhysicalDeviceMemoryProperties(device.physical, &properties);
     const uint32_t allowed = requirements(device.handle, make_buffer(device.handle, 16)).memoryTypeBits;
     for (const Memory memory : {Memory::device, Memory::upload, Memory::readback})
-        device.arenas.try_emplace(memory, device.physical, device.handle, choose_memory_type(properties, allowed, memory),
+        device.arenas.try_emplace(memory, device.physical, device.handle, choose_memory_type(properties, allowed, memory).value(),
                                   device.capabilities.allocation_bytes);
 }
 

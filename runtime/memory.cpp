@@ -46,7 +46,7 @@ void FreeList::give_back(uint64_t offset, uint64_t bytes) {
     free_[offset] = bytes;
 }
 
-uint32_t choose_memory_type(const VkPhysicalDeviceMemoryProperties& properties, uint32_t allowed, Memory memory) {
+std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryProperties& properties, uint32_t allowed, Memory memory) {
     constexpr VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
     constexpr VkMemoryPropertyFlags visible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
     uint64_t largest = 0;
@@ -71,8 +71,7 @@ uint32_t choose_memory_type(const VkPhysicalDeviceMemoryProperties& properties, 
         if (score > best_score) best = type;
         best_score = std::max(best_score, score);
     }
-    ENSURE(best_score >= 0, "Vulkan promises host-visible coherent memory");
-    return best;
+    return best_score >= 0 ? std::optional(best) : std::nullopt;
 }
 
 Arena::Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t largest_block_bytes)

@@ -2,6 +2,7 @@
 #include "tests/child_process.h"
 #include "tests/random_model.h"
 #include "tests/temporary_file.h"
+#include "tests/vocabulary_file.h"
 #include <doctest/doctest.h>
 #include <sstream>
 
@@ -94,6 +95,25 @@ TEST_CASE("invalid UTF-8 ends a pipe with one clear line") {
     CHECK(finished.status == 1);
     CHECK(contains(finished.error, "tq-run: the text is not valid UTF-8 at byte 4"));
     CHECK(lines(finished.output).size() == 1);
+}
+
+TEST_CASE("thinking is not part of the answer") {
+    const VocabularyFile tokens = small_vocabulary();
+    auto keys = tokens.keys();
+    keys["tokenizer.chat_template"] =
+        std::string_view("{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}");
+    GgufWriter writer;
+    for (const auto& [key, value] : keys) writer.set(key, value);
+    const TemporaryFile vocabulary(writer.zeros()), model;
+    write_random_model(model.path(), {.config = small_config(), .vocabulary = vocabulary.path()});
+    const Finished finished = chat("", {"-m", model.path().string(), "-p", "aa", "-st", "-n", "5", "--ignore-eos", "--no-think",
+                                        "--device", "cpu", "--color", "on"});
+    CHECK(finished.status == 0);
+    CAPTURE(finished.error);
+    CHECK(finished.output == "\n"); // five tokens, all of them thoughts
+    CHECK(contains(finished.error, "this model always thinks: --no-think has no effect"));
+    CHECK(contains(finished.error, "stopped after 5 tokens"));
+    CHECK(contains(finished.error, "\x1b[2m"));
 }
 
 #ifndef _WIN32

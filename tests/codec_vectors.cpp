@@ -202,9 +202,9 @@ uint32_t threshold_tie(std::span<float> x, KvType type, uint32_t index, const Si
                                                              : tq2)[index]) *
                             (128 / float(x.size()));
     while (true) {
-        const auto y = int64_t(512 + random.below(3584));
+        const uint32_t about = (1 << 24) + random.below((uint32_t(x.size()) << 20) - (1 << 24));
+        const int64_t y = root(int64_t(threshold * float(about)));
         const int64_t norm2 = std::llround(double(y * y) / double(threshold));
-        if (norm2 < 1 << 24 || norm2 / int64_t(x.size()) >= 1 << 21) continue;
         std::vector<int64_t> rotated(x.size());
         const uint32_t j = random.below(uint32_t(x.size()));
         rotated[j] = random.below(2) != 0 ? -y : y;

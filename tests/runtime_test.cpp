@@ -116,8 +116,9 @@ TEST_CASE("memory types: staging on a discrete GPU, directly where all of its me
             all.memoryHeaps[all.memoryHeapCount++] = {bytes, VkMemoryHeapFlags(own ? VK_MEMORY_HEAP_DEVICE_LOCAL_BIT : 0)};
         }
         for (const Type& type : types) all.memoryTypes[all.memoryTypeCount++] = {type.flags, type.heap};
-        return std::array{choose_memory_type(all, allowed, Memory::device), choose_memory_type(all, allowed, Memory::upload),
-                          choose_memory_type(all, allowed, Memory::readback)};
+        return std::array{choose_memory_type(all, allowed, Memory::device).value(),
+                          choose_memory_type(all, allowed, Memory::upload).value(),
+                          choose_memory_type(all, allowed, Memory::readback).value()};
     };
     using Choice = std::array<uint32_t, 3>;
     const uint64_t gib = 1024 * mib;

@@ -1,0 +1,26 @@
+// The true shape of Qwen3-0.6B with random weights: an output head that no 128 MiB binding holds, prefill in blocks, decode.
+#include "model/cpu/forward.h"
+#include "model/gpu/forward.h"
+#include "tests/golden.h"
+#include "tests/random_model.h"
+#include "tests/temporary_file.h"
+
+using namespace tq;
+
+TEST_CASE("Qwen3-0.6B's shape runs on the device as on the CPU") {
+    const Config config{151936, 1024, 3072, 28, 16, 8, 128, 40960, 1e6f, 1e-6f};
+    const test::TemporaryFile path;
+    test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 6, {}});
+    const Gguf file = Gguf::open(path.path());
+    const Weights weights = read_weights(file, config);
+    Device device;
+    const ForwardOptions options{{KvType::f32, KvType::f32}, 64, 0, 8};
+    const auto on_cpu = make_cpu_forward(config, weights, options), on_device = make_gpu_forward(device, config, weights, options);
+
+    const std::vector<uint32_t> prompt{1, 70000, 151935, 65535, 65536, 5, 6, 7, 8, 9}; // two blocks, and rows of every slice
+    CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= 1e-4);
+    for (const uint32_t id : {12u, 131071u}) {
+        const std::vector<uint32_t> next{id};
+        CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= 1e-4);
+    }
+}

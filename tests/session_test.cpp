@@ -8,7 +8,7 @@ using namespace tq;
 
 namespace {
 
-constexpr uint32_t vocab_size = 16, end_id = 15;
+constexpr uint32_t vocab_size = 16;
 
 // After the tokens a, b, c the best next one is (a + b + c + 1) % 16: it depends on all the cache holds.
 class ToyForward final : public Forward {

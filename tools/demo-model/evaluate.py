@@ -168,7 +168,7 @@ def recall_tables(run):
             rows.append([kind.tell[0].format(k="X", v="Y", av="a Y"), *scores])
     table(["a relation told in a long text", "256 tokens, 4 such facts", "512 tokens, 8", "1000 tokens, 12"], rows)
     rows = [[between, run.score(f"own {between}", own_fact(between))] for between in (50, 250, 500, 1000)]
-    table(["tokens of other talk (about) since the user told a fact about himself", "exact"], rows)
+    table(["tokens of other talk (about) since the user told a fact about themselves", "exact"], rows)
 
 
 def skill_tables(run):

@@ -152,7 +152,8 @@ TEST_CASE("devices are described for people and for programs") {
     const auto list = nlohmann::json::parse(tq_run({"devices", "--json"}).output);
     REQUIRE(list.size() >= 2);
     CHECK(list.back()["device"] == "cpu");
-    for (const char* key : {"name", "type", "driver_name", "memory_bytes", "subgroup_size", "storage_range_bytes", "float16"})
+    for (const char* key :
+         {"name", "type", "driver_name", "memory_bytes", "subgroup_size", "storage_range_bytes", "float16", "kernels"})
         CHECK(list[0].contains(key));
     CHECK(table.output.find(list[0]["name"].get<std::string>()) != std::string::npos);
 }

@@ -1,6 +1,7 @@
 // tq-run devices: what can run a model here.
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/gpu/tuning.h"
 #include "runtime/device.h"
 #include "tools/tq-run/commands.h"
 #include <nlohmann/json.hpp>
@@ -17,6 +18,13 @@ struct DevicesArguments {
 std::string text(const std::string& from_driver) { return printable(from_driver, 256); }
 
 std::string version(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7f, (v >> 12) & 0x3ff, v & 0xfff); }
+
+// The variants of the kernels that the device will get: their specialisation constants.
+nlohmann::ordered_json describe(const gpu::Tuning& t) {
+    return {{"workgroup", t.workgroup},     {"matvec_lanes", t.matvec_lanes}, {"matvec_rows", t.matvec_rows},
+            {"matmul_rows", t.matmul_rows}, {"matmul_tile", t.matmul_tile},   {"attention_rows", t.attention_rows},
+            {"splits", t.splits},           {"batch_size", t.batch_size}};
+}
 
 nlohmann::ordered_json describe(const Capabilities& c) {
     return {
@@ -56,6 +64,7 @@ nlohmann::ordered_json describe(const Capabilities& c) {
         {"storage_8bit", c.storage_8bit},
         {"storage_16bit", c.storage_16bit},
         {"cooperative_matrix", c.cooperative_matrix},
+        {"kernels", describe(gpu::choose_tuning(c))},
     };
 }
 
@@ -79,6 +88,11 @@ void print_table(const std::vector<Capabilities>& devices) {
         if (!c.unusable.empty()) write_output(fmt::format("     cannot be used: {}\n", text(c.unusable)));
         write_output(fmt::format("     memory {} MiB, {} MiB free; subgroups of {}; {}\n", c.memory_bytes >> 20,
                                  c.memory_budget_bytes >> 20, c.subgroup_size, features(c)));
+        const gpu::Tuning t = gpu::choose_tuning(c);
+        write_output(
+            fmt::format("     kernels in workgroups of {}; matvec {} lanes x {} rows, matmul {} rows x {} tokens, attention {} "
+                        "splits; prompts in blocks of {}\n",
+                        t.workgroup, t.matvec_lanes, t.matvec_rows, t.matmul_rows, t.matmul_tile, t.splits, t.batch_size));
     }
     write_output(fmt::format("cpu  the processor, {} threads; needs no Vulkan\n", std::thread::hardware_concurrency()));
 }

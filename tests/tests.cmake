@@ -84,6 +84,9 @@ function(tq_test name driver)
   endif()
   add_test(NAME ${name} COMMAND ${ARGN})
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 900)
+  if(driver STREQUAL "swiftshader") # the slowest driver starts first
+    set_tests_properties(${name} PROPERTIES COST 100)
+  endif()
   if(driver IN_LIST gpu_drivers) # a driver may be installed for a GPU that this machine does not have
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "Vulkan found no device|no Vulkan driver was found")
   endif()

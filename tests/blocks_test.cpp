@@ -1,4 +1,5 @@
 // Block formats against decoders written from the closed formulas, one element at a time in double, and halves exhaustively.
+#include "base/half.h"
 #include "model/formats/blocks.h"
 #include <array>
 #include <bit>
@@ -50,16 +51,11 @@ float expected(GgmlType type, Block x, int i) {
         std::memcpy(&f, x, 4);
         return f;
     }
-    case GgmlType::F16:
-        return float(half_at(x));
-    case GgmlType::BF16:
-        return std::bit_cast<float>(uint32_t(x[0]) << 16 | uint32_t(x[1]) << 24);
-    case GgmlType::Q8_0:
-        return float(half_at(x) * (x[2 + i] < 128 ? x[2 + i] : x[2 + i] - 256));
-    case GgmlType::Q4_0:
-        return float(half_at(x) * ((i < 16 ? lo(x[2 + i]) : hi(x[2 + i - 16])) - 8));
-    case GgmlType::Q4_K:
-        return with_min(x, x + 4, j, (x[16 + 32 * (i / 64) + l] >> 4 * (j & 1)) & 15);
+    case GgmlType::F16: return float(half_at(x));
+    case GgmlType::BF16: return std::bit_cast<float>(uint32_t(x[0]) << 16 | uint32_t(x[1]) << 24);
+    case GgmlType::Q8_0: return float(half_at(x) * (x[2 + i] < 128 ? x[2 + i] : x[2 + i] - 256));
+    case GgmlType::Q4_0: return float(half_at(x) * ((i < 16 ? lo(x[2 + i]) : hi(x[2 + i - 16])) - 8));
+    case GgmlType::Q4_K: return with_min(x, x + 4, j, (x[16 + 32 * (i / 64) + l] >> 4 * (j & 1)) & 15);
     case GgmlType::Q5_K: {
         const int nibble = (x[48 + 32 * (i / 64) + l] >> 4 * (j & 1)) & 15;
         return with_min(x, x + 4, j, nibble + 16 * (x[16 + l] >> j & 1));
@@ -120,8 +116,6 @@ void check_decode(GgmlType type, const std::vector<std::byte>& bytes) {
     }
     CHECK(wrong == 0);
 }
-
-uint16_t half_of(double value) { return float_to_half(float(value)); }
 
 } // namespace
 
@@ -186,47 +180,6 @@ TEST_CASE("sizes and names") {
         CHECK(stored_format(GgmlType(id)) == nullptr);
         CHECK(block_format(GgmlType(id)) == nullptr);
         CHECK(type_name(GgmlType(id)) == "type " + std::to_string(id));
-    }
-}
-
-TEST_CASE("every half converts to its value, and back to itself") {
-    size_t wrong = 0;
-    for (uint32_t h = 0; h < 65536; ++h) {
-        const std::array<uint8_t, 2> bytes{uint8_t(h), uint8_t(h >> 8)};
-        const float f = half_to_float(uint16_t(h));
-        wrong += !same_bits(f, float(half_at(bytes.data())));
-        const uint16_t back = float_to_half(f);
-        wrong += std::isnan(f) ? (back & 0x7fff) <= 0x7c00 || (back ^ h) >> 15 != 0 : back != h;
-    }
-    CHECK(wrong == 0);
-}
-
-TEST_CASE("floats between two halves round to the nearer, ties to even") {
-    size_t wrong = 0;
-    for (uint32_t h = 0; h < 0x7bff; ++h) {
-        const double low = half_to_float(uint16_t(h)), high = half_to_float(uint16_t(h + 1)), tie = (low + high) / 2;
-        const auto even = uint16_t(h & 1 ? h + 1 : h);
-        const float below = std::nextafter(float(tie), -INFINITY), above = std::nextafter(float(tie), INFINITY);
-        wrong += half_of(tie) != even || float_to_half(below) != h || float_to_half(above) != h + 1;
-        wrong += half_of(-tie) != (even | 0x8000) || float_to_half(-below) != (h | 0x8000);
-        wrong += float_to_half(-above) != ((h + 1) | 0x8000);
-    }
-    CHECK(wrong == 0);
-}
-
-TEST_CASE("the ends of a half's range") {
-    CHECK(half_of(65504) == 0x7bff);
-    CHECK(half_of(65519.99) == 0x7bff);
-    CHECK(half_of(65520) == 0x7c00);
-    CHECK(half_of(1e30) == 0x7c00);
-    CHECK(half_of(-INFINITY) == 0xfc00);
-    CHECK(half_of(0x1p-25) == 0); // a tie with zero
-    CHECK(half_of(0x1.000002p-25) == 1);
-    CHECK(half_of(-0x1p-149) == 0x8000);
-    for (const uint32_t nan : {0x7f800001u, 0x7fc00000u, 0xff802000u, 0xffffffffu}) {
-        const uint16_t h = float_to_half(std::bit_cast<float>(nan));
-        CHECK((h & 0x7fff) > 0x7c00);
-        CHECK(uint32_t(h >> 15) == (nan >> 31));
     }
 }
 

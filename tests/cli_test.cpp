@@ -5,6 +5,7 @@
 #include "tests/golden.h"
 #include "tests/random_model.h"
 #include "tests/temporary_file.h"
+#include <fmt/ranges.h>
 
 using namespace tq;
 using namespace tq::test;

@@ -1,5 +1,6 @@
 // The codec as a codec: against a second implementation written from turboquant.md alone, and by what it promises: which codes,
 // which scale, how large an error, the same bytes everywhere.
+#include "base/half.h"
 #include "model/kv/turboquant.h"
 #include "tests/codec_vectors.h"
 #include "tests/document_codec.h"
@@ -38,7 +39,7 @@ Stored encoded(KvType type, std::span<const float> x, const Signs& signs) {
 std::vector<float> decoded(KvType type, const Stored& stored, uint32_t head_dim, const Signs& signs) {
     std::vector<float> x(head_dim);
     decode_levels(type, x, stored.codes);
-    for (float& v : x) v *= half_value(stored.scale);
+    for (float& v : x) v *= half_to_float(stored.scale);
     rotate_back(x, signs);
     return x;
 }
@@ -301,7 +302,7 @@ TEST_CASE("zero, not finite and too large vectors") {
         std::ranges::fill(x, std::numeric_limits<float>::max());
         CHECK(encoded(type, x, signs).scale == 0x7bff);
     }
-    CHECK(std::isnan(half_value(nonfinite_scale)));
+    CHECK(std::isnan(half_to_float(nonfinite_scale)));
 }
 
 TEST_CASE("f32 and f16 caches store the vector itself") {
@@ -313,7 +314,7 @@ TEST_CASE("f32 and f16 caches store the vector itself") {
         decode_levels(KvType::f16, from_f16, f16.codes);
         for (size_t i = 0; i < 64; i++) {
             CHECK(f32.codes[i] == std::bit_cast<uint32_t>(x[i]));
-            CHECK(std::bit_cast<uint32_t>(from_f16[i]) == std::bit_cast<uint32_t>(half_value(half_bits(x[i]))));
+            CHECK(std::bit_cast<uint32_t>(from_f16[i]) == std::bit_cast<uint32_t>(half_to_float(float_to_half(x[i]))));
         }
         CHECK((f32.scale == 0x3c00 && f16.scale == 0x3c00));
     }

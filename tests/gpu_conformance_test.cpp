@@ -1,5 +1,6 @@
 // Every kernel against its reference in model/cpu, at shapes that break things: one row, primes, tails, real sizes, slices.
 // Outputs are poisoned with NaN before a kernel runs, so that an element it forgets fails the row.
+#include "base/half.h"
 #include "base/thread_pool.h"
 #include "model/cpu/reference.h"
 #include "model/gpu/device_layout.h"

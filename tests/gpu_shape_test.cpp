@@ -15,7 +15,8 @@ TEST_CASE("Qwen3-0.6B's shape runs on the device as on the CPU") {
     const Weights weights = read_weights(file, config);
     Device device;
     const ForwardOptions options{{KvType::f32, KvType::f32}, 64, 0, 8};
-    const auto on_cpu = make_cpu_forward(config, weights, options), on_device = make_gpu_forward(device, config, weights, options);
+    const auto on_cpu = make_cpu_forward(config, weights, options),
+               on_device = make_gpu_forward(device, config, weights, options);
 
     const std::vector<uint32_t> prompt{1, 70000, 151935, 65535, 65536, 5, 6, 7, 8, 9}; // two blocks, and rows of every slice
     CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= 1e-4);

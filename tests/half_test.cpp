@@ -1,4 +1,5 @@
 // fp16 conversions against arithmetic that does not round: all 65536 values, every tie between them, and exact quotients.
+#include "base/half.h"
 #include "model/kv/turboquant.h"
 #include "tests/codec_vectors.h"
 #include <bit>
@@ -35,7 +36,7 @@ float with_exponent(uint64_t mantissa, int e) {
 
 TEST_CASE("fp16 to fp32, all values") {
     for (uint32_t half = 0; half < 65536; half++) {
-        const float value = half_value(uint16_t(half));
+        const float value = half_to_float(uint16_t(half));
         if ((half & 0x7c00) == 0x7c00) {
             REQUIRE(std::isnan(value) == ((half & 1023) != 0));
             REQUIRE(std::isinf(value) == ((half & 1023) == 0));
@@ -43,7 +44,7 @@ TEST_CASE("fp16 to fp32, all values") {
             REQUIRE(double(value) == exact_value(half));
         }
         REQUIRE(std::signbit(value) == (half >= 0x8000));
-        if (!std::isnan(value)) REQUIRE(half_bits(value) == half);
+        if (!std::isnan(value)) REQUIRE(float_to_half(value) == half);
     }
 }
 
@@ -51,16 +52,16 @@ TEST_CASE("fp32 to fp16 at every tie and beside it") {
     for (uint32_t half = 0; half < 0x7c00; half++) {
         const auto tie = float((exact_value(half) + exact_value(half + 1)) / 2);
         const uint32_t even = half % 2 == 0 ? half : half + 1;
-        REQUIRE(half_bits(tie) == even);
-        REQUIRE(half_bits(-tie) == (even | 0x8000));
-        REQUIRE(half_bits(std::nextafter(tie, 0.0f)) == half);
-        REQUIRE(half_bits(std::nextafter(tie, 1e9f)) == half + 1); // 7c00 after the last: infinity
+        REQUIRE(float_to_half(tie) == even);
+        REQUIRE(float_to_half(-tie) == (even | 0x8000));
+        REQUIRE(float_to_half(std::nextafter(tie, 0.0f)) == half);
+        REQUIRE(float_to_half(std::nextafter(tie, 1e9f)) == half + 1); // 7c00 after the last: infinity
     }
     for (const uint32_t nan : {0x7f800001u, 0x7fc00000u, 0xff812345u, 0xffffffffu})
-        CHECK(half_bits(std::bit_cast<float>(nan)) == (0x7e00 | (nan >> 16 & 0x8000)));
-    CHECK(half_bits(std::bit_cast<float>(0x00000001u)) == 0);
-    CHECK(half_bits(std::bit_cast<float>(0x807fffffu)) == 0x8000);
-    CHECK(half_bits(3.4e38f) == 0x7c00);
+        CHECK(float_to_half(std::bit_cast<float>(nan)) == (0x7e00 | (nan >> 16 & 0x8000)));
+    CHECK(float_to_half(std::bit_cast<float>(0x00000001u)) == 0);
+    CHECK(float_to_half(std::bit_cast<float>(0x807fffffu)) == 0x8000);
+    CHECK(float_to_half(3.4e38f) == 0x7c00);
 }
 
 TEST_CASE("quotients as fp16, rounded once") {

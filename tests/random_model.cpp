@@ -2,6 +2,7 @@
 #include "tests/random_model.h"
 #include "base/ensure.h"
 #include "base/error.h"
+#include "base/half.h"
 #include "tests/gguf_writer.h"
 #include <array>
 #include <bit>
@@ -61,10 +62,8 @@ void put_block(GgmlType type, char* p, float deviation, Random& random) {
     const float sign = random.below(2) ? 1.0f : -1.0f; // a symmetric mean for formats whose levels are not symmetric
     const float d = sign * deviation * (0.75f + float(random.below(1024)) / 2048);
     switch (type) { // the divisors are the standard deviation of the levels times the mean scale
-    case GgmlType::Q8_0:
-        return put_half(p, d / 73.9f);
-    case GgmlType::Q4_0:
-        return put_half(p, d / 4.61f);
+    case GgmlType::Q8_0: return put_half(p, d / 73.9f);
+    case GgmlType::Q4_0: return put_half(p, d / 4.61f);
     case GgmlType::Q4_K:
         put_half(p, d / (4.61f * 47.5f));
         put_half(p + 2, d / (4.61f * 47.5f) * 7.5f);
@@ -77,8 +76,7 @@ void put_block(GgmlType type, char* p, float deviation, Random& random) {
         for (int i = 0; i < 16; ++i) p[192 + i] = char((48 + random.below(32)) * (random.below(2) ? 1 : -1));
         return put_half(p + 208, d / (18.5f * 63.5f));
     }
-    default:
-        ENSURE(false, "{} has no blocks", type_name(type));
+    default: ENSURE(false, "{} has no blocks", type_name(type));
     }
 }
 

@@ -1,5 +1,6 @@
 #include "model/cpu/reference.h"
 #include "base/ensure.h"
+#include "base/half.h"
 #include <algorithm>
 #include <cmath>
 
@@ -102,7 +103,7 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
             scores.resize(length);
             for (uint32_t p = 0; p < length; p++) {
                 decode_levels(cache.k.type, levels, cache.k.vector(head, p));
-                scores[p] = dot(&q[i * d], levels.data(), d) * half_value(cache.k.scale(head, p));
+                scores[p] = dot(&q[i * d], levels.data(), d) * half_to_float(cache.k.scale(head, p));
             }
             const float largest = *std::ranges::max_element(scores);
             float total = 0;
@@ -112,7 +113,7 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
                 const float weight = std::exp(scores[p] - largest);
                 total += weight;
                 decode_levels(cache.v.type, levels, cache.v.vector(head, p));
-                const float scaled = weight * half_value(cache.v.scale(head, p));
+                const float scaled = weight * half_to_float(cache.v.scale(head, p));
                 for (size_t c = 0; c < d; c++) out[c] += scaled * levels[c];
             }
             for (float& v : out) v /= total;

@@ -2,6 +2,7 @@
 // only the K-quants' subtraction of the minimum rounds.
 #include "model/formats/blocks.h"
 #include "base/ensure.h"
+#include "base/half.h"
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -203,8 +204,7 @@ const BlockFormat* block_format(GgmlType type) {
     case GgmlType::Q4_K:
     case GgmlType::Q5_K:
     case GgmlType::Q6_K:
-    case GgmlType::BF16:
-        return stored_format(type);
+    case GgmlType::BF16: return stored_format(type);
     }
     return nullptr;
 }
@@ -223,46 +223,15 @@ uint64_t row_bytes(GgmlType type, uint64_t cols) {
 void decode_row(GgmlType type, std::span<float> y, std::span<const std::byte> row) {
     ENSURE(row.size() == row_bytes(type, y.size()), "{} bytes for {} columns of {}", row.size(), y.size(), type_name(type));
     switch (type) {
-    case GgmlType::F32:
-        return decode_f32(y.data(), row.data(), y.size());
-    case GgmlType::F16:
-        return decode_f16(y.data(), row.data(), y.size());
-    case GgmlType::BF16:
-        return decode_bf16(y.data(), row.data(), y.size());
-    case GgmlType::Q8_0:
-        return decode_q8_0(y.data(), row.data(), y.size() / 32);
-    case GgmlType::Q4_0:
-        return decode_q4_0(y.data(), row.data(), y.size() / 32);
-    case GgmlType::Q4_K:
-        return decode_q4_k(y.data(), row.data(), y.size() / 256);
-    case GgmlType::Q5_K:
-        return decode_q5_k(y.data(), row.data(), y.size() / 256);
-    case GgmlType::Q6_K:
-        return decode_q6_k(y.data(), row.data(), y.size() / 256);
+    case GgmlType::F32: return decode_f32(y.data(), row.data(), y.size());
+    case GgmlType::F16: return decode_f16(y.data(), row.data(), y.size());
+    case GgmlType::BF16: return decode_bf16(y.data(), row.data(), y.size());
+    case GgmlType::Q8_0: return decode_q8_0(y.data(), row.data(), y.size() / 32);
+    case GgmlType::Q4_0: return decode_q4_0(y.data(), row.data(), y.size() / 32);
+    case GgmlType::Q4_K: return decode_q4_k(y.data(), row.data(), y.size() / 256);
+    case GgmlType::Q5_K: return decode_q5_k(y.data(), row.data(), y.size() / 256);
+    case GgmlType::Q6_K: return decode_q6_k(y.data(), row.data(), y.size() / 256);
     }
-}
-
-// Without branches and without fp32 subnormals (slow on many CPUs), so that loops of it vectorise.
-float half_to_float(uint16_t h) {
-    const uint32_t sign = uint32_t(h & 0x8000) << 16, magnitude = h & 0x7fff;
-    const uint32_t normal = (magnitude << 13) + (magnitude >= 0x7c00 ? 224u << 23 : 112u << 23);
-    const auto subnormal = std::bit_cast<uint32_t>(float(int(magnitude)) * 0x1p-24f);
-    const uint32_t is_subnormal = magnitude < 0x400 ? ~0u : 0; // a mask, for gcc makes a branch of the obvious choice
-    return std::bit_cast<float>(sign | (normal & ~is_subnormal) | (subnormal & is_subnormal));
-}
-
-uint16_t float_to_half(float f) {
-    const auto bits = std::bit_cast<uint32_t>(f);
-    const auto sign = uint16_t(bits >> 16 & 0x8000);
-    const uint32_t magnitude = bits & 0x7fffffff;
-    if (magnitude > 0x7f800000) return uint16_t(sign | 0x7e00 | (magnitude >> 13 & 0x3ff)); // NaN, made quiet
-    if (magnitude >= 0x477ff000) return uint16_t(sign | 0x7c00);                            // 65520 and above round to infinity
-    if (magnitude < 0x38800000) {
-        // Subnormal: the last place of 0.5f is 2^-24, that of a subnormal half, so that the addition rounds for us.
-        return uint16_t(sign | (std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000));
-    }
-    const uint32_t odd = magnitude >> 13 & 1;
-    return uint16_t(sign | ((magnitude - (112u << 23) + 0xfff + odd) >> 13));
 }
 
 std::optional<uint64_t> find_nonfinite_block(GgmlType type, std::span<const std::byte> data) {

@@ -31,10 +31,6 @@ uint64_t row_bytes(GgmlType type, uint64_t cols);
 // evaluated in fp32 in the order the format's definition gives.
 void decode_row(GgmlType type, std::span<float> y, std::span<const std::byte> row);
 
-// fp16 <-> fp32, round to nearest even; NaN stays NaN.
-float half_to_float(uint16_t h);
-uint16_t float_to_half(float f);
-
 // Index of the first block in `data` that holds a NaN or infinite value or scale.
 std::optional<uint64_t> find_nonfinite_block(GgmlType type, std::span<const std::byte> data);
 

@@ -1,6 +1,7 @@
 // The codec's definition as code. Only +, -, *, comparison and integer operations lie between input and bytes, in fixed orders.
 #include "model/kv/turboquant.h"
 #include "base/ensure.h"
+#include "base/half.h"
 #include "shaders/tables.h"
 #include <algorithm>
 #include <bit>
@@ -108,7 +109,7 @@ uint16_t encode(KvType type, std::span<uint32_t> codes, std::span<const float> x
         return 0x3c00;
     }
     if (type == KvType::f16) {
-        for (size_t i = 0; i < d; i += 2) codes[i / 2] = half_bits(x[i]) | uint32_t(half_bits(x[i + 1])) << 16;
+        for (size_t i = 0; i < d; i += 2) codes[i / 2] = float_to_half(x[i]) | uint32_t(float_to_half(x[i + 1])) << 16;
         return 0x3c00;
     }
 
@@ -143,7 +144,7 @@ void decode_levels(KvType type, std::span<float> levels, std::span<const uint32_
     if (type == KvType::f32) {
         for (size_t i = 0; i < d; i++) levels[i] = std::bit_cast<float>(codes[i]);
     } else if (type == KvType::f16) {
-        for (size_t i = 0; i < d; i++) levels[i] = half_value(uint16_t(codes[i / 2] >> (16 * (i % 2))));
+        for (size_t i = 0; i < d; i++) levels[i] = half_to_float(uint16_t(codes[i / 2] >> (16 * (i % 2))));
     } else if (type == KvType::tq4) {
         const Codebook& book = codebook(type);
         for (size_t i = 0; i < d; i++) {

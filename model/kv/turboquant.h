@@ -36,9 +36,7 @@ void rotate(std::span<float> x, const Signs& signs);
 // x = s * (H x) / head_dim: undoes rotate().
 void rotate_back(std::span<float> x, const Signs& signs);
 
-// fp16 bits of x, to nearest, ties to even; and of the exact quotient n / d * 2^e of two positive normal numbers.
-uint16_t half_bits(float x);
+// fp16 bits of the exact quotient n / d * 2^e of two positive normal numbers, to nearest, ties to even, at most 65504.
 uint16_t quotient_half_bits(float n, float d, int e);
-float half_value(uint16_t bits);
 
 } // namespace tq

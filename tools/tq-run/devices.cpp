@@ -4,6 +4,7 @@
 #include "model/gpu/tuning.h"
 #include "runtime/device.h"
 #include "tools/tq-run/commands.h"
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <thread>
 

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
+#include <fmt/ranges.h>
 
 namespace tq {
 namespace {

@@ -4,6 +4,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/json_input.h"
+#include <fmt/ranges.h>
 
 namespace tq {
 namespace {

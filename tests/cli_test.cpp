@@ -65,13 +65,14 @@ TEST_CASE("help and version are answers") {
         const Finished finished = tq_run(arguments);
         CHECK(finished.status == 0);
         CHECK(finished.error == "");
-        CHECK(finished.output.find(arguments[0] == "--version" ? "tq-run " : "Usage: tq-run") != std::string::npos);
+        CHECK(finished.output.find(arguments[0] == "--version" ? "tq-run 0." : "[OPTIONS]") != std::string::npos);
     }
-    CHECK(tq_run({"chat", "--help"}).output.find("-ctk,--cache-type-k") != std::string::npos);
+    const std::string help = tq_run({"chat", "--help"}).output; // laid out by CLI11, differently in its versions
+    for (const char* flag : {"-ctk,", "--cache-type-k", "-m,", "--single-turn"}) CHECK(help.find(flag) != std::string::npos);
     const Finished nothing = tq_run({});
     CHECK(nothing.status == 2);
     CHECK(nothing.output == "");
-    CHECK(nothing.error.find("Usage: tq-run") != std::string::npos);
+    CHECK(nothing.error.find("[OPTIONS]") != std::string::npos);
 }
 
 TEST_CASE("wrong usage: status 2 and one line that names what is wrong") {

@@ -11,6 +11,7 @@ layout(binding = 1) readonly buffer X { float x[]; };
 layout(binding = 2) readonly buffer W { float w[]; };
 CONTEXT_AT(3);
 #include "reduce.glsl"
+#include "rms.glsl"
 
 void main() {
     const uint out_row = gl_WorkGroupID.x;
@@ -20,7 +21,7 @@ void main() {
     float ss = 0.0;
     for (uint i = gl_LocalInvocationID.x; i < p.cols; i += gl_WorkGroupSize.x) ss += x[row + i] * x[row + i];
 
-    const float scale = inversesqrt(workgroup_sum(ss) / float(p.cols) + p.eps);
+    const float scale = inverse_rms_of(workgroup_sum(ss) / float(p.cols) + p.eps);
     for (uint i = gl_LocalInvocationID.x; i < p.cols; i += gl_WorkGroupSize.x)
         y[out_row * p.cols + i] = x[row + i] * scale * w[i];
 }

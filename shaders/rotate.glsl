@@ -1,5 +1,7 @@
 // One head vector of `head_dim` channels in shared memory and the fixed-order operations on it that the codec's bytes depend on
 // (model/kv/turboquant.md): every addition and multiplication is `precise`, every order is written out.
+#include "rms.glsl"
+
 shared float channel[head_dim];
 shared float terms[head_dim];
 
@@ -41,7 +43,7 @@ void hadamard() {
     }                                                                                                                           \
     sum_terms();                                                                                                                \
     precise float mean_square = terms[0] / float(head_dim) + eps;                                                               \
-    const float inverse_rms = inversesqrt(mean_square);                                                                         \
+    const float inverse_rms = inverse_rms_of(mean_square);                                                                         \
     for (uint i = gl_LocalInvocationID.x; i < head_dim / 2; i += gl_WorkGroupSize.x) {                                          \
         precise float a = channel[i] * inverse_rms * weight[i];                                                                 \
         precise float b = channel[i + head_dim / 2] * inverse_rms * weight[i + head_dim / 2];                                   \

@@ -62,6 +62,14 @@ TEST_CASE("an overflowing value is reported with its layer, head and position, o
     }
 }
 
+TEST_CASE("hidden values whose squares overflow do not become silent zeros") {
+    Device device;
+    const LoudModel model(1e30f); // finite values, finite attention, but no finite norm of what follows
+    const ForwardOptions options{{KvType::f32, KvType::f32}, 16, 0, 0};
+    CHECK(error_of(*make_cpu_forward(model.config, model.weights, options)).find("not finite") != std::string::npos);
+    CHECK(error_of(*make_gpu_forward(device, model.config, model.weights, options)).find("not finite") != std::string::npos);
+}
+
 TEST_CASE("the same model with ordinary weights runs") {
     Device device;
     const LoudModel model(1);

@@ -3,6 +3,7 @@
 #include "base/half.h"
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace tq::ref {
 namespace {
@@ -19,9 +20,15 @@ float dot(const float* a, const float* b, size_t n) {
     return sum;
 }
 
+// 1 / rms of x. Where the squares overflow a NaN, which reaches the logits and is reported; 1 / infinity would make silent zeros.
+float inverse_rms(std::span<const float> x, float eps) {
+    const float mean_square = dot(x.data(), x.data(), x.size()) / float(x.size()) + eps;
+    return mean_square <= 3.4e38f ? 1 / std::sqrt(mean_square) : std::numeric_limits<float>::quiet_NaN();
+}
+
 void norm_and_rope(std::span<float> x, std::span<const float> w, std::span<const float> turns, float eps) {
     const size_t half = x.size() / 2;
-    const float scale = 1 / std::sqrt(dot(x.data(), x.data(), x.size()) / float(x.size()) + eps);
+    const float scale = inverse_rms(x, eps);
     for (size_t i = 0; i < half; i++) {
         const float a = x[i] * scale * w[i], b = x[i + half] * scale * w[i + half];
         const float c = turns[2 * i], s = turns[2 * i + 1];
@@ -43,7 +50,7 @@ void rms_norm(ThreadPool& pool, std::span<float> y, std::span<const float> x, st
     const size_t cols = w.size();
     pool.each(uint32_t(x.size() / cols), 4, [&](uint32_t begin, uint32_t end) {
         for (size_t row = begin * cols; row < end * cols; row += cols) {
-            const float scale = 1 / std::sqrt(dot(&x[row], &x[row], cols) / float(cols) + eps);
+            const float scale = inverse_rms(x.subspan(row, cols), eps);
             for (size_t i = 0; i < cols; i++) y[row + i] = x[row + i] * scale * w[i];
         }
     });

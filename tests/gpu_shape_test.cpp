@@ -1,4 +1,4 @@
-// The true shape of Qwen3-0.6B with random weights: an output head that no 128 MiB binding holds, prefill in blocks, decode.
+// Shapes with random weights: Qwen3-0.6B's own, whose output head no 128 MiB binding holds, and small ones of every GQA ratio.
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "tests/golden.h"
@@ -24,4 +24,26 @@ TEST_CASE("Qwen3-0.6B's shape runs on the device as on the CPU") {
         const std::vector<uint32_t> next{id};
         CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= 1e-4);
     }
+}
+
+TEST_CASE("every GQA ratio of Qwen3, with tied and untied heads, runs on the device as on the CPU") {
+    Device device;
+    for (const uint32_t group : {1u, 2u, 4u, 5u, 8u})
+        for (const bool tied : {true, false}) {
+            CAPTURE(group);
+            CAPTURE(tied);
+            Config config = test::small_config();
+            config.num_attention_heads = config.num_key_value_heads * group;
+            const test::TemporaryFile path;
+            test::write_random_model(path.path(), {config, GgmlType::Q8_0, tied, group, {}});
+            const Gguf file = Gguf::open(path.path());
+            const Weights weights = read_weights(file, config);
+            CHECK(weights.tied == tied);
+            const ForwardOptions options{{KvType::f32, KvType::f32}, 16, 0, 0};
+            const auto on_cpu = make_cpu_forward(config, weights, options),
+                       on_device = make_gpu_forward(device, config, weights, options);
+            const std::vector<uint32_t> prompt{1, 2, 3, 4, 5}, next{6};
+            CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= 1e-4);
+            CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= 1e-4);
+        }
 }

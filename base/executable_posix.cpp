@@ -1,13 +1,13 @@
 #include "base/executable.h"
+#include <sys/utsname.h>
 #ifdef __APPLE__
 #include <cstdint>
 #include <mach-o/dyld.h>
-#include <string>
 #endif
 
 namespace tq {
 
-std::filesystem::path executable_directory() {
+std::filesystem::path executable_path() {
     std::error_code error;
 #ifdef __APPLE__
     uint32_t bytes = 0;
@@ -18,7 +18,13 @@ std::filesystem::path executable_directory() {
 #else
     const auto file = std::filesystem::read_symlink("/proc/self/exe", error);
 #endif
-    return error ? std::filesystem::path() : file.parent_path();
+    return error ? std::filesystem::path() : file;
+}
+
+std::string system_name() {
+    utsname system{};
+    if (::uname(&system) < 0) return "an unknown POSIX system";
+    return std::string(system.sysname) + ' ' + system.release + ' ' + system.machine;
 }
 
 } // namespace tq

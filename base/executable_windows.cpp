@@ -5,12 +5,21 @@
 
 namespace tq {
 
-std::filesystem::path executable_directory() {
+std::filesystem::path executable_path() {
     std::wstring path(32768, L'\0'); // the longest path there is
     const DWORD length = ::GetModuleFileNameW(nullptr, path.data(), DWORD(path.size()));
     if (length == 0 || length == path.size()) return {};
     path.resize(length);
-    return std::filesystem::path(path).parent_path();
+    return path;
+}
+
+// From the registry: GetVersionEx tells programs the version that their manifest names.
+std::string system_name() {
+    char build[64] = "unknown";
+    DWORD bytes = sizeof build;
+    ::RegGetValueA(HKEY_LOCAL_MACHINE, R"(SOFTWARE\Microsoft\Windows NT\CurrentVersion)", "CurrentBuildNumber", RRF_RT_REG_SZ,
+                   nullptr, build, &bytes);
+    return std::string("Windows build ") + build;
 }
 
 } // namespace tq

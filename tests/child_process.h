@@ -1,4 +1,4 @@
-// Runs a program to its end through the system's shell and collects what it says.
+// Runs a program to its end and collects what it says.
 #pragma once
 #include <string>
 #include <vector>

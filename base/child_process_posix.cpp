@@ -1,0 +1,119 @@
+#include "base/child_process.h"
+#include "base/error.h"
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+extern char** environ;
+
+namespace tq {
+
+struct ChildProcess::Impl {
+    pid_t pid = -1;
+    int output = -1; // the reading end of the pipe
+    std::optional<int> status;
+
+    ~Impl() {
+        if (output >= 0) ::close(output);
+    }
+};
+
+namespace {
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+    std::vector<char*> out;
+    for (std::string& text : texts) out.push_back(text.data());
+    out.push_back(nullptr);
+    return out;
+}
+
+struct FileActions {
+    posix_spawn_file_actions_t actions;
+    FileActions() { ::posix_spawn_file_actions_init(&actions); }
+    ~FileActions() { ::posix_spawn_file_actions_destroy(&actions); }
+
+    void open(int stream, const std::filesystem::path& file, int flags) {
+        ::posix_spawn_file_actions_addopen(&actions, stream, file.c_str(), flags, 0600);
+    }
+    void copy(int from, int to) { ::posix_spawn_file_actions_adddup2(&actions, from, to); }
+};
+
+// A pipe of which the child gets nothing but what FileActions::copy gives it.
+void make_pipe(int (&ends)[2]) {
+    if (::pipe(ends) != 0) fail("cannot make a pipe: {}", std::strerror(errno));
+    for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);
+}
+
+} // namespace
+
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
+                           const Redirection& files)
+    : impl_(std::make_unique<Impl>()) {
+    int ends[2];
+    make_pipe(ends);
+    impl_->output = ends[0];
+    FileActions actions;
+    const int writing = O_WRONLY | O_CREAT | O_TRUNC;
+    actions.open(STDIN_FILENO, files.input.empty() ? "/dev/null" : files.input, O_RDONLY);
+    files.output.empty() ? actions.copy(ends[1], STDOUT_FILENO) : actions.open(STDOUT_FILENO, files.output, writing);
+    files.error.empty() ? actions.copy(ends[1], STDERR_FILENO) : actions.open(STDERR_FILENO, files.error, writing);
+
+    std::vector<std::string> argument_texts = arguments, environment_texts = merged_environment(environment);
+    const int error = ::posix_spawnp(&impl_->pid, arguments.at(0).c_str(), &actions.actions, nullptr,
+                                     pointers(argument_texts).data(), pointers(environment_texts).data());
+    ::close(ends[1]);
+    if (error != 0) fail("cannot start {}: {}", arguments[0], std::strerror(error));
+}
+
+ChildProcess::~ChildProcess() {
+    if (wait(std::chrono::milliseconds(0))) return;
+    kill();
+    wait(std::chrono::seconds(5)); // longer only where a driver holds on to it
+}
+
+bool ChildProcess::read_more(std::chrono::milliseconds timeout) {
+    pollfd waiting{impl_->output, POLLIN, 0};
+    if (::poll(&waiting, 1, int(timeout.count())) <= 0) return true;
+    char block[4096];
+    const ssize_t bytes = ::read(impl_->output, block, sizeof block);
+    if (bytes < 0) return errno == EINTR || errno == EAGAIN;
+    unread_.append(block, size_t(bytes));
+    return bytes > 0;
+}
+
+void ChildProcess::kill() {
+    if (!impl_->status) ::kill(impl_->pid, SIGKILL);
+}
+
+std::optional<int> ChildProcess::wait(std::chrono::milliseconds timeout) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    while (!impl_->status) {
+        int status = 0;
+        if (::waitpid(impl_->pid, &status, WNOHANG) == impl_->pid)
+            impl_->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        else if (std::chrono::steady_clock::now() >= deadline)
+            return std::nullopt;
+        else
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return impl_->status;
+}
+
+std::vector<std::string> environment_variables() {
+    std::vector<std::string> all;
+    for (char** entry = environ; *entry != nullptr; entry++) all.emplace_back(*entry);
+    return all;
+}
+
+std::string describe_exit(int status) {
+    if (status <= 128) return fmt::format("exit status {}", status);
+    return fmt::format("signal {} ({})", status - 128, ::strsignal(status - 128));
+}
+
+} // namespace tq

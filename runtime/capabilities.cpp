@@ -60,8 +60,6 @@ void read_properties(VkPhysicalDevice device, Capabilities& out) {
     read_limits(properties.properties.limits, out);
     out.allocation_bytes = vulkan11.maxMemoryAllocationSize;
     if (sizes.maxBufferSize) out.allocation_bytes = std::min(out.allocation_bytes, sizes.maxBufferSize);
-    const uint64_t addressable = (uint64_t(1) << 31) - out.storage_alignment;
-    out.storage_range_bytes = std::min({out.storage_range_bytes, out.allocation_bytes, addressable}) / 16 * 16;
 
     out.subgroup_size = vulkan11.subgroupSize;
     out.min_subgroup_size = subgroups.minSubgroupSize ? subgroups.minSubgroupSize : out.subgroup_size;
@@ -93,12 +91,19 @@ void read_features(VkPhysicalDevice device, Capabilities& out) {
 
 void read_memory(VkPhysicalDevice device, Capabilities& out) {
     VkPhysicalDeviceMemoryProperties2 memory{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+    const VkPhysicalDeviceMemoryProperties& all = memory.memoryProperties;
+    vkGetPhysicalDeviceMemoryProperties2(device, &memory);
+    const auto type = choose_memory_type(all, ~0u, Memory::device);
+    if (!type || !choose_memory_type(all, ~0u, Memory::upload)) {
+        out.unusable = "it offers no memory";
+        return; // asked for its budget, RADV without its hardware (RADV_FORCE_FAMILY=gfx1201) crashes
+    }
+    out.unified_memory = all.memoryTypes[*type].propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
+
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     const bool has_budget = has_extension(device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     if (has_budget) chain(memory, budget);
     vkGetPhysicalDeviceMemoryProperties2(device, &memory);
-
-    const VkPhysicalDeviceMemoryProperties& all = memory.memoryProperties;
     for (uint32_t heap = 0; heap < all.memoryHeapCount; heap++) {
         const bool own = all.memoryHeaps[heap].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT;
         if (!own || all.memoryHeaps[heap].size <= out.memory_bytes) continue;
@@ -106,11 +111,6 @@ void read_memory(VkPhysicalDevice device, Capabilities& out) {
         out.memory_budget_bytes = has_budget ? budget.heapBudget[heap] : out.memory_bytes;
         out.memory_used_bytes = has_budget ? budget.heapUsage[heap] : 0;
     }
-    const auto type = choose_memory_type(all, ~0u, Memory::device);
-    if (!type || !choose_memory_type(all, ~0u, Memory::upload))
-        out.unusable = "it offers no memory";
-    else
-        out.unified_memory = all.memoryTypes[*type].propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
 }
 
 void read_queue(VkPhysicalDevice device, uint32_t family, Capabilities& out) {
@@ -155,8 +155,9 @@ uint32_t compute_family(VkPhysicalDevice device) {
     return UINT32_MAX;
 }
 
-Capabilities read_capabilities(VkPhysicalDevice device) {
+Capabilities read_capabilities(VkPhysicalDevice device, const DeviceProfile& profile) {
     Capabilities out;
+    out.profile = profile.name;
     VkPhysicalDeviceProperties basic;
     vkGetPhysicalDeviceProperties(device, &basic);
     out.name = basic.deviceName;
@@ -175,12 +176,16 @@ Capabilities read_capabilities(VkPhysicalDevice device) {
     if (!out.unusable.empty()) return out;
 
     read_properties(device, out);
-    if (out.storage_buffers_per_stage < max_bindings)
-        out.unusable =
-            fmt::format("it gives a kernel at most {} buffers, and {} are needed", out.storage_buffers_per_stage, max_bindings);
     read_features(device, out);
     read_memory(device, out);
     read_queue(device, family, out);
+    profile.clamp(out);
+    const uint64_t addressable = (uint64_t(1) << 31) - out.storage_alignment;
+    out.storage_range_bytes = std::min({out.storage_range_bytes, out.allocation_bytes, addressable}) / 16 * 16;
+    out.compiles = out.storage_buffers_per_stage >= max_bindings;
+    if (!out.compiles)
+        out.unusable =
+            fmt::format("it gives a kernel at most {} buffers, and {} are needed", out.storage_buffers_per_stage, max_bindings);
     return out;
 }
 

@@ -10,14 +10,20 @@
 
 namespace tq {
 
-// Every device, usable or not, in the loader's order. Throws Error that says what to install when there is none.
-std::vector<Capabilities> list_devices();
+// Every device, usable or not, in the loader's order, as `profile` clamps it: the name of a device profile
+// (runtime/device_profile.h), or "" for that of $TQ_DEVICE_PROFILE, if any. Throws Error that says what to install when there is
+// no device, or lists the profiles when there is none of that name.
+std::vector<Capabilities> list_devices(std::string_view profile = {});
+
+// Of the Vulkan loader, as Capabilities::api_version; 0 where there is none.
+uint32_t loader_version();
 
 class Device {
   public:
     // "": the best usable device (discrete, integrated, virtual, cpu; then the most memory). Digits: the index in list_devices().
-    // Else a part of its name in any case. Throws Error with a list of the devices when none matches, or the match is unusable.
-    explicit Device(std::string_view selector = {});
+    // Else a part of its name in any case. `profile` as in list_devices(): everything here keeps to what it leaves of the device.
+    // Throws Error with a list of the devices when none matches, or the match is unusable.
+    explicit Device(std::string_view selector = {}, std::string_view profile = {});
     ~Device();
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;

@@ -1,33 +1,21 @@
 // What a Device is made of. Private to runtime/.
 #pragma once
 #include "runtime/device.h"
-#include "runtime/instance.h"
 #include "runtime/memory.h"
+#include "runtime/open_device.h"
 #include "runtime/pipelines.h"
-#include <array>
 #include <map>
 #include <optional>
 
 namespace tq {
 
-struct DeviceHandle {
-    VkDevice handle{};
-    ~DeviceHandle() {
-        if (handle) vkDestroyDevice(handle, nullptr);
-    }
-};
-
-struct Device::Impl {
-    std::shared_ptr<Instance> instance;
-    VkPhysicalDevice physical{};
-    Capabilities capabilities;
-    DeviceHandle owner;
-    VkDevice handle{};
-    uint32_t family = 0; // of the queue
+struct Device::Impl : OpenDevice {
     VkQueue queue{};
     std::map<Memory, Arena> arenas;
     std::optional<Pipelines> pipelines;
     std::map<std::string, ProfileRow> profile;
+
+    Impl(std::string_view selector, std::string_view profile) : OpenDevice(open_device(selector, profile, Use::run)) {}
 };
 
 } // namespace tq

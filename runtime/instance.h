@@ -1,6 +1,7 @@
 // The process's one Vulkan instance, and what its devices can do. Private to runtime/.
 #pragma once
 #include "runtime/capabilities.h"
+#include "runtime/device_profile.h"
 #include "runtime/vulkan.h"
 #include <memory>
 #include <string>
@@ -31,6 +32,6 @@ std::shared_ptr<Instance> instance();
 
 bool has_extension(VkPhysicalDevice device, const char* name);
 uint32_t compute_family(VkPhysicalDevice device); // the first queue family that computes; UINT32_MAX without one
-Capabilities read_capabilities(VkPhysicalDevice device);
+Capabilities read_capabilities(VkPhysicalDevice device, const DeviceProfile& profile); // as the profile clamps them
 
 } // namespace tq

@@ -2,6 +2,7 @@
 #include "runtime/pipelines.h"
 #include "base/ensure.h"
 #include "runtime/pipeline_cache.h"
+#include "runtime/specialise.h"
 
 namespace tq {
 namespace {
@@ -24,12 +25,17 @@ void ensure_fits(const AnyShader& shader, std::span<const uint32_t> constants, c
     }
     ENSURE(invocations <= device.max_workgroup_invocations, "{}: {} invocations in a workgroup, {} has at most {}", shader.name,
            invocations, device.name, device.max_workgroup_invocations);
+    const uint64_t shared = shared_memory_bytes(shader, constants);
+    ENSURE(shared <= device.shared_memory_bytes, "{}: {} bytes of shared memory, {} has {}", shader.name, shared, device.name,
+           device.shared_memory_bytes);
 }
 
 } // namespace
 
-Pipelines::Pipelines(VkDevice device, const Capabilities& capabilities, bool named)
-    : device_(device), capabilities_(capabilities), named_(named), path_(pipeline_cache_path(capabilities)) {
+Pipelines::Pipelines(VkDevice device, const Capabilities& capabilities, const PipelineOptions& options)
+    : device_(device), capabilities_(capabilities), options_(options) {
+    if (!options.cached) return;
+    path_ = pipeline_cache_path(capabilities);
     saved_ = read_pipeline_cache(path_, capabilities);
     VkPipelineCacheCreateInfo info{VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, nullptr, 0, saved_.size(), saved_.data()};
     VkPipelineCache cache;
@@ -96,11 +102,12 @@ Pipeline Pipelines::build(const AnyShader& shader, std::span<const uint32_t> con
     info.stage = {
         VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO, nullptr, 0, VK_SHADER_STAGE_COMPUTE_BIT, module, "main", &values};
     info.layout = layouts.pipeline;
+    info.flags = options_.flags;
     VkPipeline handle;
     check(vkCreateComputePipelines(device_, cache_, 1, &info, nullptr, &handle),
           fmt::format("compiling the kernel {}", shader.name).c_str());
     built_ = true;
-    if (named_) {
+    if (options_.named) {
         const VkDebugUtilsObjectNameInfoEXT label{VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT, nullptr,
                                                   VK_OBJECT_TYPE_PIPELINE, (uint64_t)handle, shader.name};
         vkSetDebugUtilsObjectNameEXT(device_, &label);

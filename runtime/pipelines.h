@@ -16,15 +16,22 @@ struct Pipeline {
     OwnedPipeline handle;
 };
 
+struct PipelineOptions {
+    bool named = false; // pipelines carry their kernel's name, for debuggers
+    bool cached = true; // what the driver makes is kept on disk between runs
+    VkPipelineCreateFlags flags = 0;
+};
+
 class Pipelines {
   public:
-    Pipelines(VkDevice device, const Capabilities& capabilities, bool named);
+    Pipelines(VkDevice device, const Capabilities& capabilities, const PipelineOptions& options);
     ~Pipelines();
     Pipelines(const Pipelines&) = delete;
     Pipelines& operator=(const Pipelines&) = delete;
 
     const Pipeline& get(const AnyShader& shader, std::span<const uint32_t> constants);
-    void save() noexcept; // to disk, if something new was built
+    Pipeline build(const AnyShader& shader, std::span<const uint32_t> constants); // always anew
+    void save() noexcept;                                                         // to disk, if something new was built
 
   private:
     struct Layout {
@@ -32,12 +39,11 @@ class Pipelines {
         OwnedPipelineLayout pipeline;
     };
     const Layout& layout(const Interface& interface);
-    Pipeline build(const AnyShader& shader, std::span<const uint32_t> constants);
     std::vector<std::byte> cache_data() const noexcept;
 
     VkDevice device_;
     const Capabilities& capabilities_;
-    bool named_; // pipelines carry their kernel's name, for debuggers
+    PipelineOptions options_;
     std::filesystem::path path_;
     std::vector<std::byte> saved_; // what is on disk
     bool built_ = false;           // something since the last save

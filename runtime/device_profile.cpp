@@ -1,0 +1,94 @@
+#include "runtime/device_profile.h"
+#include "base/error.h"
+#include <algorithm>
+#include <cstdlib>
+
+namespace tq {
+namespace {
+
+constexpr uint64_t mib = uint64_t(1) << 20;
+
+template <class T> void at_most(T& value, T limit) { value = std::min(value, limit); }
+
+void without_fp16(Capabilities& c) { c.float16 = c.cooperative_matrix = false; } // matrices are of fp16
+
+void without_int8_dot(Capabilities& c) { c.int8_dot_product = false; }
+
+void without_subgroups(Capabilities& c) { c.subgroup_arithmetic = c.subgroup_shuffle = false; }
+
+void limit_workgroup(Capabilities& c, uint32_t invocations, std::array<uint32_t, 3> size) {
+    at_most(c.max_workgroup_invocations, invocations);
+    for (size_t axis = 0; axis < 3; axis++) {
+        at_most(c.max_workgroup_size[axis], size[axis]);
+        at_most(c.max_workgroup_count[axis], 65535u);
+    }
+}
+
+void limit_subgroup(Capabilities& c, uint32_t most) {
+    for (uint32_t* size : {&c.subgroup_size, &c.min_subgroup_size, &c.max_subgroup_size}) at_most(*size, most);
+}
+
+// The least that Vulkan 1.2 lets a device offer ("Limits" in its specification); a subgroup of one invocation is one.
+void to_spec_minimum(Capabilities& c) {
+    without_fp16(c);
+    without_int8_dot(c);
+    without_subgroups(c);
+    limit_subgroup(c, 1);
+    c.int8 = c.int16 = c.storage_8bit = c.storage_16bit = false;
+    limit_workgroup(c, 128, {128, 128, 64});
+    at_most(c.shared_memory_bytes, 16384u);
+    at_most(c.push_constant_bytes, 128u);
+    at_most(c.storage_buffers_per_stage, 4u);
+    at_most(c.storage_range_bytes, 128 * mib);
+    at_most(c.allocation_bytes, 1024 * mib);
+    c.storage_alignment = std::max(c.storage_alignment, 256u);
+    c.timestamp_ns = 0;
+    c.timestamp_mask = 0;
+}
+
+// A phone of 2021, the worse of a Mali-G7x and an Adreno 6xx for each limit: Adreno binds 128 MiB and allocates 1 GiB, both align
+// at 64 bytes and have 32 KiB of shared memory (Mali's is ordinary cached memory), Mali has 16 invocations in a subgroup and 512
+// in a workgroup. Both compute in fp16, but their drivers' 16-bit storage cannot be relied on and int8 dot products came later.
+// It is a GPU, so it gets a GPU's tile sizes: on a CPU driver this runs what CPU drivers otherwise never see.
+void to_mobile(Capabilities& c) {
+    c.type = DeviceType::integrated;
+    without_int8_dot(c);
+    c.cooperative_matrix = c.storage_8bit = c.storage_16bit = false;
+    limit_subgroup(c, 16);
+    limit_workgroup(c, 512, {512, 512, 64});
+    at_most(c.shared_memory_bytes, 32768u);
+    at_most(c.push_constant_bytes, 128u);
+    at_most(c.storage_buffers_per_stage, 24u);
+    at_most(c.storage_range_bytes, 128 * mib);
+    at_most(c.allocation_bytes, 1024 * mib);
+    c.storage_alignment = std::max(c.storage_alignment, 64u);
+}
+
+constexpr DeviceProfile profiles[] = {
+    {"none", "the device as it is", [](Capabilities&) {}},
+    {"spec-minimum", "the least that Vulkan 1.2 promises: 16 KiB shared memory, 128 invocations, 128 MiB bindings, no features",
+     to_spec_minimum},
+    {"mobile", "a phone of 2021: 128 MiB bindings, 32 KiB shared memory, subgroups of 16, no 8/16-bit storage", to_mobile},
+    {"no-fp16", "without fp16 arithmetic", without_fp16},
+    {"no-int8-dot", "without int8 dot products", without_int8_dot},
+    {"no-subgroup", "without subgroup operations", without_subgroups},
+};
+
+} // namespace
+
+std::span<const DeviceProfile> device_profiles() { return profiles; }
+
+const DeviceProfile& find_device_profile(std::string_view name) {
+    const char* variable = std::getenv("TQ_DEVICE_PROFILE");
+    const bool from_environment = name.empty() && variable && *variable;
+    if (from_environment) name = variable;
+    if (name.empty()) return profiles[0];
+    std::string names;
+    for (const DeviceProfile& profile : profiles) {
+        if (name == profile.name) return profile;
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", profile.name);
+    }
+    fail("{}there is no device profile \"{}\"; there are {}", from_environment ? "TQ_DEVICE_PROFILE: " : "", name, names);
+}
+
+} // namespace tq

@@ -1,0 +1,120 @@
+// Choosing a device and opening it.
+#include "runtime/open_device.h"
+#include "base/error.h"
+#include "runtime/device.h"
+#include <algorithm>
+#include <cctype>
+
+namespace tq {
+namespace {
+
+std::vector<Capabilities> read_all(const std::vector<VkPhysicalDevice>& devices, const DeviceProfile& profile) {
+    std::vector<Capabilities> out;
+    for (const VkPhysicalDevice device : devices) out.push_back(read_capabilities(device, profile));
+    return out;
+}
+
+std::string lower(std::string_view text) {
+    std::string out(text);
+    for (char& c : out) c = char(std::tolower(static_cast<unsigned char>(c)));
+    return out;
+}
+
+std::string listing(const std::vector<Capabilities>& devices) {
+    std::string out;
+    for (size_t i = 0; i < devices.size(); i++)
+        out += fmt::format("{}{}: {} ({})", i ? ", " : "", i, devices[i].name, name(devices[i].type));
+    return out;
+}
+
+// A device that computes by itself before the processor's imitation of one, then the one with the most memory.
+bool better(const Capabilities& a, const Capabilities& b) {
+    if (a.unusable.empty() != b.unusable.empty()) return a.unusable.empty();
+    if (a.type != b.type) return a.type < b.type;
+    return a.memory_bytes > b.memory_bytes;
+}
+
+size_t select(const std::vector<Capabilities>& devices, std::string_view selector) {
+    const auto best = std::min_element(devices.begin(), devices.end(), better);
+    if (selector.empty()) return size_t(best - devices.begin());
+    if (selector.find_first_not_of("0123456789") == std::string_view::npos && selector.size() < 4) {
+        const size_t index = std::stoul(std::string(selector));
+        if (index < devices.size()) return index;
+    }
+    for (size_t i = 0; i < devices.size(); i++)
+        if (lower(devices[i].name).find(lower(selector)) != std::string::npos) return i;
+    fail("no device matches \"{}\"; there are {}", selector, listing(devices));
+}
+
+// Everything that read_capabilities reports is switched on, and nothing else.
+VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilities& has, bool statistics) {
+    VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot{
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR, nullptr, VK_TRUE};
+    VkPhysicalDeviceVulkan12Features vulkan12{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
+    VkPhysicalDeviceVulkan11Features vulkan11{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES, &vulkan12};
+    VkPhysicalDeviceFeatures2 features{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &vulkan11};
+    vulkan12.shaderFloat16 = has.float16;
+    vulkan12.shaderInt8 = has.int8;
+    vulkan12.storageBuffer8BitAccess = has.storage_8bit;
+    vulkan11.storageBuffer16BitAccess = has.storage_16bit;
+    features.features.shaderInt16 = has.int16;
+    std::vector<const char*> extensions;
+    if (has.int8_dot_product) {
+        vulkan12.pNext = &dot;
+        extensions.push_back(VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+    }
+    VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR executables{
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR, vulkan12.pNext, VK_TRUE};
+    if (statistics) {
+        vulkan12.pNext = &executables;
+        extensions.push_back(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME);
+    }
+    for (const char* extension : {"VK_KHR_portability_subset", VK_EXT_MEMORY_BUDGET_EXTENSION_NAME})
+        if (has_extension(physical, extension)) extensions.push_back(extension);
+
+    const float priority = 1;
+    const VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, nullptr, 0, family, 1, &priority};
+    VkDeviceCreateInfo info{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
+    info.pNext = &features;
+    info.queueCreateInfoCount = 1;
+    info.pQueueCreateInfos = &queue;
+    info.enabledExtensionCount = uint32_t(extensions.size());
+    info.ppEnabledExtensionNames = extensions.data();
+    VkDevice device;
+    check(vkCreateDevice(physical, &info, nullptr, &device), "opening the device");
+    return device;
+}
+
+bool has_statistics(VkPhysicalDevice physical) {
+    if (!has_extension(physical, VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME)) return false;
+    VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR executables{
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR};
+    VkPhysicalDeviceFeatures2 features{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &executables};
+    vkGetPhysicalDeviceFeatures2(physical, &features);
+    return executables.pipelineExecutableInfo;
+}
+
+} // namespace
+
+std::vector<Capabilities> list_devices(std::string_view profile) {
+    const DeviceProfile& clamped = find_device_profile(profile);
+    const std::shared_ptr<Instance> vulkan = instance();
+    return read_all(vulkan->devices(), clamped);
+}
+
+OpenDevice open_device(std::string_view selector, std::string_view profile, Use use) {
+    const DeviceProfile& clamped = find_device_profile(profile);
+    const std::shared_ptr<Instance> vulkan = instance();
+    const std::vector<VkPhysicalDevice> found = vulkan->devices();
+    const std::vector<Capabilities> all = read_all(found, clamped);
+    const size_t chosen = select(all, selector);
+    const Capabilities& device = all[chosen];
+    if (use == Use::compile ? !device.compiles : !device.unusable.empty())
+        fail("device {} ({}) cannot be used: {}; there are {}", chosen, device.name, device.unusable, listing(all));
+    const VkPhysicalDevice physical = found[chosen];
+    const uint32_t family = compute_family(physical);
+    const bool statistics = use == Use::compile && has_statistics(physical);
+    return {vulkan, physical, device, family, statistics, DeviceHandle(make_device(physical, family, device, statistics))};
+}
+
+} // namespace tq

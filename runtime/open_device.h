@@ -1,0 +1,38 @@
+// Choosing a physical device and opening it: what running kernels (Device) and only building them (Compiler) have in common.
+// Private to runtime/.
+#pragma once
+#include "runtime/instance.h"
+#include "runtime/vulkan.h"
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace tq {
+
+struct DeviceHandle {
+    VkDevice handle{};
+
+    DeviceHandle() = default;
+    explicit DeviceHandle(VkDevice opened) : handle(opened) {}
+    DeviceHandle(DeviceHandle&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+    ~DeviceHandle() {
+        if (handle) vkDestroyDevice(handle, nullptr);
+    }
+    operator VkDevice() const { return handle; }
+};
+
+enum class Use { run, compile };
+
+struct OpenDevice {
+    std::shared_ptr<Instance> instance;
+    VkPhysicalDevice physical;
+    Capabilities capabilities;
+    uint32_t family; // of the first queue that computes
+    bool statistics; // VK_KHR_pipeline_executable_properties is enabled: for Use::compile, where the driver has it
+    DeviceHandle handle;
+};
+
+// selector and profile as in Device. Throws Error with a list of the devices when none matches, or the match cannot be used.
+OpenDevice open_device(std::string_view selector, std::string_view profile, Use use);
+
+} // namespace tq

@@ -1,0 +1,81 @@
+#include "runtime/statistics.h"
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+namespace tq {
+namespace {
+
+using Value = std::optional<uint64_t>;
+
+bool same(std::string_view a, std::string_view b) {
+    return std::ranges::equal(a, b, [](char x, char y) {
+        return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
+    });
+}
+
+Value find(std::span<const Statistic> statistics, std::string_view name) {
+    for (const Statistic& one : statistics)
+        if (same(one.name, name)) return std::visit([](auto value) { return uint64_t(value); }, one.value);
+    return std::nullopt;
+}
+
+// The first that there is.
+Value first(std::span<const Statistic> statistics, std::initializer_list<std::string_view> names) {
+    for (const std::string_view name : names)
+        if (const Value value = find(statistics, name)) return value;
+    return std::nullopt;
+}
+
+Value sum(std::span<const Statistic> statistics, std::initializer_list<std::string_view> names) {
+    Value total;
+    for (const std::string_view name : names)
+        if (const Value value = find(statistics, name)) total = total.value_or(0) + *value;
+    return total;
+}
+
+// In bytes; Turnip counts words of 4.
+Value code_bytes(std::span<const Statistic> statistics) {
+    for (const Statistic& one : statistics)
+        if (same(one.name, "Code size") && one.description.find("dwords") != std::string::npos)
+            return find(statistics, one.name).value() * 4;
+    return first(statistics, {"Code size", "Binary Size"});
+}
+
+} // namespace
+
+// Mesa: RADV; ANV (before and after 25.2); Turnip; PanVK; NVK; V3DV; and NVIDIA's own driver.
+StatisticsSummary summarise(std::span<const Statistic> statistics) {
+    return {
+        .vgprs = first(statistics, {"VGPRs", "GRF registers", "Registers used", "Register Count", "Number of GPRs", "GPRs",
+                                    "Temp count", "Max live registers"}),
+        .sgprs = first(statistics, {"SGPRs"}),
+        .spilled = sum(statistics, {"Spilled SGPRs", "Spilled VGPRs", "Spill Count", "Spills", "STP Count", "TMU Spills",
+                                    "Spills to memory"}),
+        .scratch_bytes = first(statistics, {"Scratch size", "Scratch Memory Size", "Scratch", "Stack Size", "Spill Size",
+                                            "SLM size", "Local Memory Size"}),
+        .lds_bytes = first(statistics, {"LDS size", "Workgroup Memory Size", "Shared Memory Size"}),
+        .code_bytes = code_bytes(statistics),
+        .occupancy = first(statistics, {"Subgroups per SIMD", "Max Waves Per Core", "Threads", "Thread Count", "Max warps/SM"}),
+    };
+}
+
+StatisticsSummary worst(std::span<const KernelStatistics> programs) {
+    StatisticsSummary out;
+    const auto raise = [](Value& to, const Value& value) {
+        if (value) to = std::max(to.value_or(0), *value);
+    };
+    for (const KernelStatistics& program : programs) {
+        const StatisticsSummary& one = program.summary;
+        raise(out.vgprs, one.vgprs);
+        raise(out.sgprs, one.sgprs);
+        raise(out.spilled, one.spilled);
+        raise(out.scratch_bytes, one.scratch_bytes);
+        raise(out.lds_bytes, one.lds_bytes);
+        raise(out.code_bytes, one.code_bytes);
+        if (one.occupancy) out.occupancy = std::min(out.occupancy.value_or(UINT64_MAX), *one.occupancy);
+    }
+    return out;
+}
+
+} // namespace tq

@@ -1,10 +1,27 @@
 // The TurboQuant codebooks (model/kv/turboquant.md), one text for GLSL and C++: magnitude levels as bytes, the smallest in the
-// lowest byte, and the thresholds on y^2 / |y|^2 between them as fp32 bit patterns for head_dim 128.
+// lowest byte, and the thresholds on y^2 / |y|^2 between them as fp32 bit patterns for head_dim 128. Every level fits an int8.
+#define TQ2_LEVELS 0x641eu          // 30 100
+#define TQ3_LEVELS 0x7247280du      // 13 40 71 114
 #define TQ4_LEVELS_LOW 0x24190f05u  // 5 15 25 36
 #define TQ4_LEVELS_HIGH 0x684f3e30u // 48 62 79 104
-#define TQ3_LEVELS 0x7247280du      // 13 40 71 114
-#define TQ2_LEVELS 0x641eu          // 30 100
+#define TQ5_LEVELS_0 0x0e0a0602u    // 2 6 10 14
+#define TQ5_LEVELS_1 0x1f1a1612u    // 18 22 26 31
+#define TQ5_LEVELS_2 0x352f2924u    // 36 41 47 53
+#define TQ5_LEVELS_3 0x6150453cu    // 60 69 80 97
+// tq6: 1 3 5 ... 31, that is 2 i + 1, for the first 16
+#define TQ6_LEVELS_4 0x2a272421u // 33 36 39 42
+#define TQ6_LEVELS_5 0x3633302du // 45 48 51 54
+#define TQ6_LEVELS_6 0x47423e3au // 58 62 66 71
+#define TQ6_LEVELS_7 0x6c5d544du // 77 84 93 108
 
-#define TQ4_THRESHOLDS 0x3a0cc453u, 0x3b0cc453u, 0x3ba3af7du, 0x3c1b320cu, 0x3c851196u, 0x3cdaa3bbu, 0x3d38256cu
-#define TQ3_THRESHOLDS 0x3b0046d5u, 0x3c0ca9e7u, 0x3cc35dc1u
 #define TQ2_THRESHOLDS 0x3bf6badau
+#define TQ3_THRESHOLDS 0x3b0046d5u, 0x3c0ca9e7u, 0x3cc35dc1u
+#define TQ4_THRESHOLDS 0x3a0cc453u, 0x3b0cc453u, 0x3ba3af7du, 0x3c1b320cu, 0x3c851196u, 0x3cdaa3bbu, 0x3d38256cu
+#define TQ5_THRESHOLDS                                                                                                           \
+    0x39145477u, 0x3a145477u, 0x3aa6df06u, 0x3b145477u, 0x3b67c3fau, 0x3ba6df06u, 0x3beb507fu, 0x3c228fd2u, 0x3c56b583u,         \
+    0x3c8c37d8u, 0x3cb5111bu, 0x3ce73448u, 0x3d16a81au, 0x3d48fe44u, 0x3d8dd0e9u
+#define TQ6_THRESHOLDS                                                                                                           \
+    0x381dc886u, 0x391dc886u, 0x39b18197u, 0x3a1dc886u, 0x3a768951u, 0x3ab18197u, 0x3af19b0du, 0x3b1dc886u, 0x3b47b1cau,         \
+    0x3b768951u, 0x3b95278fu, 0x3bb18197u, 0x3bd052c1u, 0x3bf19b0du, 0x3c0aad3eu, 0x3c1dc886u, 0x3c376664u, 0x3c58aeb0u,         \
+    0x3c7cbd03u, 0x3c91c8aeu, 0x3ca695deu, 0x3cbcc611u, 0x3cd45947u, 0x3cf19b0du, 0x3d0aad3eu, 0x3d1dc886u, 0x3d34c06bu,         \
+    0x3d52f155u, 0x3d79a0b3u, 0x3d96dab2u, 0x3dc28996u

@@ -1,42 +1,23 @@
-// The TurboQuant codec for one head vector, bit for bit as turboquant.md defines it and shaders/kv_append.comp repeats it.
+// The TurboQuant quantiser on a rotated vector: codes by codebook and one scale, with QJL's sign bit where the type has it.
 #pragma once
-#include "model/kv/types.h"
-#include <cstdint>
-#include <span>
+#include "model/kv/rotation.h"
 
 namespace tq {
 
-enum class KvSide : uint32_t { key = 0, value = 1 };
+// The levels that magnitude indices of 1 to 8 bits stand for, ascending (0 bits: one level, 1), and the fp32 thresholds between
+// them on y^2 / |y|^2 for head_dim 128 (none for 7 bits, whose levels are uniform).
+struct Codebook {
+    std::vector<uint32_t> levels, thresholds;
+};
+const Codebook& codebook(uint32_t magnitude_bits);
 
-// The +-1 diagonal of a rotation: channel i is negated when bit i % 32 of word i / 32 is set.
-using Signs = std::array<uint32_t, 8>;
+// codes[d] and scales[scale_count] of y[d] * 2^e; the elements of y are 0 or of a magnitude from 2^-62 to 2^27, not all 0.
+// `projection`: QJL's signs. QJL types have the least-squares scale whatever the rule.
+void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std::span<uint32_t> codes,
+                       std::span<uint16_t> scales, std::span<const float> y, int e);
 
-Signs rotation_signs(uint32_t layer, KvSide side);
-
-constexpr bool is_turboquant(KvType t) { return t == KvType::tq4 || t == KvType::tq3 || t == KvType::tq2; }
-constexpr uint32_t bits(KvType t) { return 6 - uint32_t(t); } // of tq4, tq3, tq2
-
-// 32-bit words that the codes (or the plain values) of one vector take.
-constexpr uint32_t code_words(KvType t, uint32_t head_dim) {
-    return t == KvType::f32 ? head_dim : t == KvType::f16 ? head_dim / 2 : head_dim / 32 * bits(t);
-}
-
-// The scale that encode() stores for a vector with a NaN or infinite element, with codes of zero: an fp16 NaN.
-inline constexpr uint16_t nonfinite_scale = 0x7e00;
-
-// codes[code_words] and the fp16 scale of x[head_dim]; head_dim is 64, 128 or 256. Types f32 and f16 store x itself (scale 1).
-uint16_t encode(KvType type, std::span<uint32_t> codes, std::span<const float> x, const Signs& signs);
-
-// levels[head_dim] of stored codes: the vector in the cache's own space, without its scale.
-void decode_levels(KvType type, std::span<float> levels, std::span<const uint32_t> codes);
-
-// x = H (s * x), H the unnormalised Hadamard matrix.
-void rotate(std::span<float> x, const Signs& signs);
-
-// x = s * (H x) / head_dim: undoes rotate().
-void rotate_back(std::span<float> x, const Signs& signs);
-
-// fp16 bits of the exact quotient n / d * 2^e of two positive normal numbers, to nearest, ties to even, at most 65504.
-uint16_t quotient_half_bits(float n, float d, int e);
+// y[d] that the codes stand for.
+void decode_turboquant(KvType type, const Signs& projection, std::span<float> y, std::span<const uint32_t> codes,
+                       std::span<const uint16_t> scales);
 
 } // namespace tq

@@ -1,38 +1,100 @@
-// The types a KV cache can have. tq2, tq3, tq4: TurboQuant (turboquant.md).
+// The types a KV cache can have, which bytes they take, and how a cache is put together from them. turboquant.md says what is in
+// the bytes.
 #pragma once
+#include "shaders/kv_types.h"
 #include <array>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace tq {
 
-enum class KvType : uint32_t { f32, f16, tq4, tq3, tq2 };
-inline constexpr std::array kv_type_names{"f32", "f16", "tq4", "tq3", "tq2"};
+// The numbers are those of shaders/kv_types.h.
+enum class KvType : uint32_t {
+    f32 = KV_F32,
+    f16 = KV_F16,
+    bf16 = KV_BF16,
+    tq2 = KV_TYPE(KV_TURBOQUANT, 2u, 0u, 1u, 0u), // TurboQuant: rotated, Lloyd-Max levels
+    tq3 = KV_TYPE(KV_TURBOQUANT, 3u, 0u, 1u, 0u),
+    tq4 = KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 0u),
+    tq5 = KV_TYPE(KV_TURBOQUANT, 5u, 0u, 1u, 0u),
+    tq6 = KV_TYPE(KV_TURBOQUANT, 6u, 0u, 1u, 0u),
+    tq8 = KV_TYPE(KV_TURBOQUANT, 8u, 0u, 1u, 0u),
+    tq2q = KV_TYPE(KV_TURBOQUANT, 2u, 0u, 1u, 1u), // one of the bits is QJL's
+    tq3q = KV_TYPE(KV_TURBOQUANT, 3u, 0u, 1u, 1u),
+    tq4q = KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 1u),
+    q8_0 = KV_TYPE(KV_BLOCKS, 8u, 32u, 0u, 0u), // ggml's blocks of 32
+    q4_0 = KV_TYPE(KV_BLOCKS, 4u, 32u, 0u, 0u),
+    q8_0r = KV_TYPE(KV_BLOCKS, 8u, 32u, 1u, 0u), // the same after the rotation
+    q4_0r = KV_TYPE(KV_BLOCKS, 4u, 32u, 1u, 0u),
+    a2_32 = KV_TYPE(KV_AFFINE, 2u, 32u, 0u, 0u), // group-affine: scale and zero per group of 32, 64 or 128 channels
+    a2_64 = KV_TYPE(KV_AFFINE, 2u, 64u, 0u, 0u),
+    a2_128 = KV_TYPE(KV_AFFINE, 2u, 128u, 0u, 0u),
+    a3_32 = KV_TYPE(KV_AFFINE, 3u, 32u, 0u, 0u),
+    a3_64 = KV_TYPE(KV_AFFINE, 3u, 64u, 0u, 0u),
+    a3_128 = KV_TYPE(KV_AFFINE, 3u, 128u, 0u, 0u),
+    a4_32 = KV_TYPE(KV_AFFINE, 4u, 32u, 0u, 0u),
+    a4_64 = KV_TYPE(KV_AFFINE, 4u, 64u, 0u, 0u),
+    a4_128 = KV_TYPE(KV_AFFINE, 4u, 128u, 0u, 0u),
+    a6_32 = KV_TYPE(KV_AFFINE, 6u, 32u, 0u, 0u),
+    a6_64 = KV_TYPE(KV_AFFINE, 6u, 64u, 0u, 0u),
+    a6_128 = KV_TYPE(KV_AFFINE, 6u, 128u, 0u, 0u),
+    a8_32 = KV_TYPE(KV_AFFINE, 8u, 32u, 0u, 0u),
+    a8_64 = KV_TYPE(KV_AFFINE, 8u, 64u, 0u, 0u),
+    a8_128 = KV_TYPE(KV_AFFINE, 8u, 128u, 0u, 0u),
+};
 
-constexpr const char* name(KvType t) { return kv_type_names[uint32_t(t)]; }
+struct KvTypeName {
+    KvType type;
+    const char* name;
+};
 
-// Throws an Error that lists the names when `text` is none of them.
+// Every type, plain ones first.
+inline constexpr std::array kv_types{
+    KvTypeName{KvType::f32, "f32"},       KvTypeName{KvType::f16, "f16"},     KvTypeName{KvType::bf16, "bf16"},
+    KvTypeName{KvType::tq8, "tq8"},       KvTypeName{KvType::tq6, "tq6"},     KvTypeName{KvType::tq5, "tq5"},
+    KvTypeName{KvType::tq4, "tq4"},       KvTypeName{KvType::tq3, "tq3"},     KvTypeName{KvType::tq2, "tq2"},
+    KvTypeName{KvType::tq4q, "tq4q"},     KvTypeName{KvType::tq3q, "tq3q"},   KvTypeName{KvType::tq2q, "tq2q"},
+    KvTypeName{KvType::q8_0, "q8_0"},     KvTypeName{KvType::q4_0, "q4_0"},   KvTypeName{KvType::q8_0r, "q8_0r"},
+    KvTypeName{KvType::q4_0r, "q4_0r"},   KvTypeName{KvType::a8_32, "a8_32"}, KvTypeName{KvType::a8_64, "a8_64"},
+    KvTypeName{KvType::a8_128, "a8_128"}, KvTypeName{KvType::a6_32, "a6_32"}, KvTypeName{KvType::a6_64, "a6_64"},
+    KvTypeName{KvType::a6_128, "a6_128"}, KvTypeName{KvType::a4_32, "a4_32"}, KvTypeName{KvType::a4_64, "a4_64"},
+    KvTypeName{KvType::a4_128, "a4_128"}, KvTypeName{KvType::a3_32, "a3_32"}, KvTypeName{KvType::a3_64, "a3_64"},
+    KvTypeName{KvType::a3_128, "a3_128"}, KvTypeName{KvType::a2_32, "a2_32"}, KvTypeName{KvType::a2_64, "a2_64"},
+    KvTypeName{KvType::a2_128, "a2_128"},
+};
+
+const char* name(KvType type);
+
+// "a4" is a4_128, and so on. Throws an Error that lists the names when `text` is none of them.
 KvType parse_kv_type(std::string_view text);
 
-// Bytes of one vector of head_dim elements, its scale included.
+constexpr uint32_t family(KvType t) { return KV_FAMILY(uint32_t(t)); }
+constexpr bool is_turboquant(KvType t) { return family(t) == KV_TURBOQUANT; }
+constexpr bool is_coded(KvType t) { return KV_IS_CODED(uint32_t(t)); }       // codes and scales rather than plain values
+constexpr bool is_rotated(KvType t) { return KV_ROTATED(uint32_t(t)) != 0; } // stored after the rotation
+constexpr bool is_qjl(KvType t) { return KV_QJL(uint32_t(t)) != 0; }         // the highest bit of a code is the residual's
+constexpr uint32_t code_bits(KvType t) { return KV_BITS(uint32_t(t)); }      // of a coded type
+constexpr uint32_t magnitude_bits(KvType t) { return code_bits(t) - 1 - (is_qjl(t) ? 1 : 0); } // of a TurboQuant type
+
+// 32-bit words that the codes (or the plain values) of one vector take; fp16 scales (and zeros) beside them; bytes of both.
+constexpr uint32_t code_words(KvType t, uint32_t head_dim) { return KV_WORDS(uint32_t(t), head_dim); }
+constexpr uint32_t scale_count(KvType t, uint32_t head_dim) { return KV_SCALES(uint32_t(t), head_dim); }
 constexpr uint32_t kv_vector_bytes(KvType t, uint32_t head_dim) {
-    switch (t) {
-    case KvType::f32:
-        return head_dim * 4;
-    case KvType::f16:
-        return head_dim * 2;
-    case KvType::tq4:
-        return head_dim / 2 + 2;
-    case KvType::tq3:
-        return head_dim / 8 * 3 + 2;
-    case KvType::tq2:
-        return head_dim / 4 + 2;
-    }
-    return 0;
+    return code_words(t, head_dim) * 4 + scale_count(t, head_dim) * 2;
 }
 
-struct KvOptions {
-    KvType k = KvType::tq4, v = KvType::tq4;
-};
+// Which number the scale of a TurboQuant vector is: turboquant.md, section "Scale".
+enum class ScaleRule : uint32_t { norm = SCALE_NORM, least_squares = SCALE_LEAST_SQUARES, unbiased = SCALE_UNBIASED };
+inline constexpr std::array scale_rule_names{"norm", "least-squares", "unbiased"};
+constexpr const char* name(ScaleRule r) { return scale_rule_names[uint32_t(r)]; }
+ScaleRule parse_scale_rule(std::string_view text); // throws Error
+
+enum class RotationKind : uint32_t { wht = ROTATION_WHT, haar = ROTATION_HAAR };
+inline constexpr std::array rotation_names{"wht", "haar"};
+constexpr const char* name(RotationKind r) { return rotation_names[uint32_t(r)]; }
+RotationKind parse_rotation(std::string_view text); // throws Error
 
 } // namespace tq

@@ -1,0 +1,158 @@
+// Normalise, rotate, quantise, pack. Only +, -, *, comparison and integer operations lie between input and bytes.
+#include "model/kv/codec.h"
+#include "base/ensure.h"
+#include "base/half.h"
+#include "model/kv/blocks_codec.h"
+#include "model/kv/turboquant.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace tq {
+namespace {
+
+constexpr size_t max_head_dim = 256;
+constexpr int zero_vector = -128, nonfinite_vector = 128;
+
+// y = x / 2^e, e the largest exponent in x; integers only. Elements below 2^-39 of it become 0. Returns e; zero_vector when the
+// whole vector counts as zero, nonfinite_vector when an element is not finite: then y is 0.
+int normalise_exponents(std::span<float> y, std::span<const float> x) {
+    uint32_t largest = 0;
+    for (const float v : x) largest = std::max(largest, (std::bit_cast<uint32_t>(v) >> 23) & 255);
+    const int e = int(largest) - 127;
+    const bool zero = e < -25 || e == 128;
+    for (size_t i = 0; i < x.size(); i++) {
+        const auto word = std::bit_cast<uint32_t>(x[i]);
+        const int exponent = int((word >> 23) & 255) - 127 - e;
+        y[i] = zero || exponent < -39 ? 0.0f : std::bit_cast<float>((word & 0x807fffffu) | uint32_t(exponent + 127) << 23);
+    }
+    return e == 128 ? nonfinite_vector : zero ? zero_vector : e;
+}
+
+uint32_t plain_bits(KvType type, float v) {
+    const auto word = std::bit_cast<uint32_t>(v);
+    if (type == KvType::f16) return float_to_half(v);
+    if ((word & 0x7fffffff) > 0x7f800000) return word >> 16 | 0x40; // bf16: NaN stays NaN
+    return (word + 0x7fff + (word >> 16 & 1)) >> 16;                // to nearest, ties to even
+}
+
+void encode_plain(KvType type, std::span<uint32_t> words, std::span<const float> x) {
+    if (type == KvType::f32) {
+        for (size_t i = 0; i < x.size(); i++) words[i] = std::bit_cast<uint32_t>(x[i]);
+    } else {
+        for (size_t i = 0; i < x.size(); i += 2) words[i / 2] = plain_bits(type, x[i]) | plain_bits(type, x[i + 1]) << 16;
+    }
+}
+
+void decode_plain(KvType type, std::span<float> x, std::span<const uint32_t> words) {
+    for (size_t i = 0; i < x.size(); i++) {
+        if (type == KvType::f32) {
+            x[i] = std::bit_cast<float>(words[i]);
+            continue;
+        }
+        const uint32_t half = words[i / 2] >> (16 * (i % 2)) & 0xffff;
+        x[i] = type == KvType::f16 ? half_to_float(uint16_t(half)) : std::bit_cast<float>(half << 16);
+    }
+}
+
+// Channels that share a scale of a type in blocks or groups.
+uint32_t block_length(KvType type, size_t head_dim) {
+    return family(type) == KV_BLOCKS ? ggml_block : std::min(KV_GROUP(uint32_t(type)), uint32_t(head_dim));
+}
+
+void encode_blocks(KvType type, std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> y, int e) {
+    const uint32_t length = block_length(type, y.size()), bits = code_bits(type);
+    for (size_t block = 0; block < y.size() / length; block++) {
+        const auto to = codes.subspan(block * length, length);
+        const auto from = y.subspan(block * length, length);
+        if (family(type) == KV_BLOCKS) {
+            scales[block] = uint16_t(bits == 8 ? encode_q8_0(to, from, e) : encode_q4_0(to, from, e));
+        } else {
+            const uint32_t both = encode_affine(to, from, bits, e);
+            scales[2 * block] = uint16_t(both);
+            scales[2 * block + 1] = uint16_t(both >> 16);
+        }
+    }
+}
+
+void decode_blocks(KvType type, std::span<float> y, std::span<const uint32_t> codes, std::span<const uint16_t> scales) {
+    const uint32_t length = block_length(type, y.size());
+    for (size_t i = 0; i < y.size(); i++) {
+        const size_t block = i / length;
+        if (family(type) == KV_AFFINE)
+            y[i] = decode_affine(codes[i], half_to_float(scales[2 * block]), half_to_float(scales[2 * block + 1]));
+        else
+            y[i] = code_bits(type) == 8 ? decode_q8_0(codes[i], half_to_float(scales[block]))
+                                        : decode_q4_0(codes[i], half_to_float(scales[block]));
+    }
+}
+
+} // namespace
+
+uint32_t unpack_code(std::span<const uint32_t> words, uint32_t bits, size_t head_dim, size_t i) {
+    const uint32_t low = KV_LOW_BITS(bits), high = bits - low;
+    const uint32_t code = words[i * low / 32] >> (i * low % 32) & ((1u << low) - 1);
+    if (high == 0) return code;
+    return code | (words[(head_dim * low + i * high) / 32] >> (i * high % 32) & ((1u << high) - 1)) << low;
+}
+
+void pack_codes(std::span<uint32_t> words, uint32_t bits, std::span<const uint32_t> codes) {
+    const uint32_t low = KV_LOW_BITS(bits), high = bits - low;
+    std::ranges::fill(words, 0u);
+    for (size_t i = 0; i < codes.size(); i++) {
+        words[i * low / 32] |= (codes[i] & ((1u << low) - 1)) << (i * low % 32);
+        if (high != 0) words[(codes.size() * low + i * high) / 32] |= codes[i] >> low << (i * high % 32);
+    }
+}
+
+void encode(const KvCodec& codec, std::span<uint32_t> words, std::span<uint16_t> scales, std::span<const float> x) {
+    const size_t d = x.size();
+    const KvType type = codec.type;
+    ENSURE(d == codec.head_dim(), "head_dim {} for {}", d, codec.head_dim());
+    ENSURE(words.size() == codec.words() && scales.size() == codec.scales(), "{} words, {} scales for {}", words.size(),
+           scales.size(), name(type));
+    if (!is_coded(type)) return encode_plain(type, words, x);
+
+    std::array<float, max_head_dim> y_storage{};
+    std::array<uint32_t, max_head_dim> codes_storage{};
+    const std::span y(y_storage.data(), d);
+    const std::span codes(codes_storage.data(), d);
+    const int e = normalise_exponents(y, x);
+    const bool empty = e == zero_vector || e == nonfinite_vector;
+    if (is_rotated(type) && !empty) rotate(y, codec.rotation);
+    if (!is_turboquant(type))
+        encode_blocks(type, codes, scales, y, empty ? 0 : e);
+    else if (empty)
+        std::ranges::fill(scales, uint16_t(0));
+    else
+        encode_turboquant(type, codec.scale_rule, codec.rotation.projection, codes, scales, y, e);
+    if (e == nonfinite_vector) std::ranges::fill(scales, nonfinite_scale);
+    pack_codes(words, code_bits(type), codes);
+}
+
+void decode_stored(const KvCodec& codec, std::span<float> y, std::span<const uint32_t> words, std::span<const uint16_t> scales) {
+    const size_t d = y.size();
+    const KvType type = codec.type;
+    if (!is_coded(type)) return decode_plain(type, y, words);
+    std::array<uint32_t, max_head_dim> codes{};
+    for (size_t i = 0; i < d; i++) codes[i] = unpack_code(words, code_bits(type), d, i);
+    if (is_turboquant(type))
+        decode_turboquant(type, codec.rotation.projection, y, std::span(codes).first(d), scales);
+    else
+        decode_blocks(type, y, std::span(codes).first(d), scales);
+}
+
+void decode(const KvCodec& codec, std::span<float> x, std::span<const uint32_t> words, std::span<const uint16_t> scales) {
+    decode_stored(codec, x, words, scales);
+    if (is_rotated(codec.type)) rotate_back(x, codec.rotation);
+}
+
+bool is_finite(const KvCodec& codec, std::span<const uint32_t> words, std::span<const uint16_t> scales) {
+    if (is_coded(codec.type)) // no finite scale is a NaN or an infinity
+        return std::ranges::none_of(scales, [](uint16_t s) { return (s & 0x7c00) == 0x7c00; });
+    std::array<float, max_head_dim> x{};
+    decode_plain(codec.type, std::span(x).first(codec.head_dim()), words);
+    return std::ranges::all_of(std::span(x).first(codec.head_dim()), [](float v) { return std::isfinite(v); });
+}
+
+} // namespace tq

@@ -1,0 +1,125 @@
+#include "model/kv/options.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include <charconv>
+#include <fmt/ranges.h>
+
+namespace tq {
+namespace {
+
+// Takes what precedes the first `separator` off `text`, or all of it.
+std::string_view take(std::string_view& text, char separator) {
+    const size_t at = text.find(separator);
+    const std::string_view head = text.substr(0, at);
+    text = at == std::string_view::npos ? std::string_view() : text.substr(at + 1);
+    return head;
+}
+
+[[noreturn]] void fail_layers(std::string_view text) {
+    fail(
+        "'{}' names no layers: write 0-1,-2:-1=q8_0, that is layers or ranges of them (-1: the last), and a type for both or K/V",
+        printable(text));
+}
+
+// Takes a layer number off the front of `text`.
+int take_layer(std::string_view& text, std::string_view all) {
+    int layer = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
+    if (error != std::errc() || layer > 9999 || layer < -9999) fail_layers(all);
+    text.remove_prefix(size_t(end - text.data()));
+    return layer;
+}
+
+KvTypes parse_types(std::string_view text) {
+    const std::string_view k = take(text, '/');
+    return {parse_kv_type(k), parse_kv_type(text.empty() ? k : text)};
+}
+
+int from_start(int layer, uint32_t count) { return layer < 0 ? layer + int(count) : layer; }
+
+std::string describe(const KvTypes& types) { return fmt::format("{}/{}", name(types.k), name(types.v)); }
+
+} // namespace
+
+KvTypes KvOptions::at(uint32_t layer, uint32_t count) const {
+    KvTypes types{k, v};
+    for (const KvLayers& exception : layers)
+        if (int(layer) >= from_start(exception.first, count) && int(layer) <= from_start(exception.last, count))
+            types = exception.types;
+    return types;
+}
+
+bool KvOptions::uses_qjl(uint32_t count) const {
+    for (uint32_t layer = 0; layer < count; layer++)
+        if (const KvTypes types = at(layer, count); is_qjl(types.k) || is_qjl(types.v)) return true;
+    return false;
+}
+
+KvCodec KvOptions::codec(uint32_t layer, uint32_t count, KvSide side, uint32_t head_dim) const {
+    const KvTypes types = at(layer, count);
+    const KvType type = side == KvSide::key ? types.k : types.v;
+    const RotationKind kind = is_rotated(type) ? rotation : RotationKind::wht;
+    return {type, scale_rule, make_rotation(kind, layer, side, head_dim)};
+}
+
+uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < layers; i++) {
+        const KvTypes types = kv.at(i, layers);
+        bytes += kv_heads * (kv_vector_bytes(types.k, head_dim) + kv_vector_bytes(types.v, head_dim));
+    }
+    return bytes;
+}
+
+KvTypes parse_kv_preset(std::string_view text) {
+    std::vector<std::string_view> names;
+    for (const KvPreset& preset : kv_presets) {
+        if (text == preset.name) return preset.types;
+        names.push_back(preset.name);
+    }
+    fail("unknown preset '{}': use one of {}", printable(text), fmt::join(names, ", "));
+}
+
+std::vector<KvLayers> parse_kv_layers(std::string_view text) {
+    const std::string_view all = text;
+    std::vector<KvLayers> out;
+    while (!text.empty()) {
+        std::string_view part = take(text, ';'), ranges = take(part, '=');
+        if (ranges.empty() || part.empty()) fail_layers(all);
+        const KvTypes types = parse_types(part);
+        while (!ranges.empty()) {
+            std::string_view range = take(ranges, ',');
+            const int first = take_layer(range, all);
+            int last = first;
+            if (!range.empty() && (range[0] == '-' || range[0] == ':')) {
+                range.remove_prefix(1);
+                last = take_layer(range, all);
+            }
+            if (!range.empty()) fail_layers(all);
+            out.push_back({first, last, types});
+        }
+    }
+    if (out.empty()) fail_layers(all);
+    return out;
+}
+
+void check_kv_layers(const KvOptions& kv, uint32_t count) {
+    for (const KvLayers& e : kv.layers) {
+        const int first = from_start(e.first, count), last = from_start(e.last, count);
+        if (first < 0 || last >= int(count) || first > last)
+            fail("layers {}:{} are not in this model: it has layers 0 to {}, or -{} to -1", e.first, e.last, count - 1, count);
+    }
+}
+
+std::string describe(const KvOptions& kv) {
+    std::string text = describe(KvTypes{kv.k, kv.v});
+    if (kv.rotation != RotationKind::wht) text += fmt::format(" {}", name(kv.rotation));
+    if (kv.scale_rule != KvOptions().scale_rule) text += fmt::format(" {}", name(kv.scale_rule));
+    for (const KvLayers& e : kv.layers) {
+        const std::string range = e.first == e.last ? std::to_string(e.first) : fmt::format("{}:{}", e.first, e.last);
+        text += fmt::format(", {} {}", range, describe(e.types));
+    }
+    return text;
+}
+
+} // namespace tq

@@ -1,0 +1,58 @@
+// Which cache a person asks for: types of keys and values, exceptions for some layers, rotation and scale rule.
+#pragma once
+#include "model/kv/codec.h"
+
+namespace tq {
+
+struct KvTypes {
+    KvType k = KvType::tq4, v = KvType::tq4;
+    bool operator==(const KvTypes&) const = default;
+};
+
+// Other types for layers first .. last; negative numbers count from the end, -1 being the last layer.
+struct KvLayers {
+    int first, last;
+    KvTypes types;
+};
+
+struct KvOptions {
+    KvType k = KvType::tq4, v = KvType::tq4;
+    RotationKind rotation = RotationKind::wht;
+    ScaleRule scale_rule = ScaleRule::unbiased;
+    std::vector<KvLayers> layers; // later ones win
+
+    // The types of layer `layer` of `count`.
+    KvTypes at(uint32_t layer, uint32_t count) const;
+    bool uses_qjl(uint32_t count) const; // in any layer
+    // The codec of one side of a layer.
+    KvCodec codec(uint32_t layer, uint32_t count, KvSide side, uint32_t head_dim) const;
+};
+
+// Bytes of one token: all layers, keys and values, scales included.
+uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
+
+// The named combinations of the published implementations.
+struct KvPreset {
+    const char* name;
+    KvTypes types;
+    const char* source;
+};
+inline constexpr std::array kv_presets{
+    KvPreset{"balanced", {KvType::tq4, KvType::tq4}, "4-bit keys and values"},
+    KvPreset{"safe-lowbit", {KvType::q8_0, KvType::tq4}, "8-bit keys without rotation, 4-bit values"},
+    KvPreset{"experimental-max", {KvType::tq3q, KvType::tq3q}, "3 bits with QJL for both"},
+    KvPreset{"safe", {KvType::tq4, KvType::a4_128}, "4-bit keys, group-affine 4-bit values"},
+    KvPreset{"bold", {KvType::tq3q, KvType::a4_128}, "3-bit keys with QJL, group-affine 4-bit values"},
+    KvPreset{"f16", {KvType::f16, KvType::f16}, "not compressed"},
+};
+KvTypes parse_kv_preset(std::string_view text); // throws an Error that lists the presets
+
+// "0-1,-2:-1=q8_0" or "3=q8_0/tq4;5-7=f16": layers (ranges by - or :), then a type for both or K/V. Throws Error.
+std::vector<KvLayers> parse_kv_layers(std::string_view text);
+// Throws Error when a range names a layer that a model of `count` layers does not have.
+void check_kv_layers(const KvOptions& kv, uint32_t count);
+
+// "tq4/tq4", with "haar", the scale rule and the exceptions where they are not the default: "tq4/tq4 haar, 0-1,-2--1 q8_0/q8_0".
+std::string describe(const KvOptions& kv);
+
+} // namespace tq

@@ -1,0 +1,95 @@
+#include "model/kv/rotation.h"
+#include "base/ensure.h"
+#include "model/kv/haar.h"
+#include <bit>
+
+namespace tq {
+namespace {
+
+uint32_t mix(uint32_t x) { // a 32-bit finaliser: every input bit reaches every output bit
+    x = (x ^ (x >> 16)) * 0x21f0aaadu;
+    x = (x ^ (x >> 15)) * 0x735a2d97u;
+    return x ^ (x >> 15);
+}
+
+Signs random_signs(uint32_t stream) {
+    Signs signs;
+    for (uint32_t w = 0; w < signs.size(); w++) signs[w] = mix((stream * 8 + w + 1) * 0x9e3779b9u);
+    return signs;
+}
+
+void flip(std::span<float> x, const Signs& signs) {
+    for (size_t i = 0; i < x.size(); i++)
+        if ((signs[i / 32] >> (i % 32) & 1) != 0) x[i] = -x[i];
+}
+
+void hadamard(std::span<float> x) {
+    for (size_t stride = 1; stride < x.size(); stride *= 2)
+        for (size_t i = 0; i < x.size(); i++)
+            if ((i & stride) == 0) {
+                const float u = x[i], w = x[i + stride];
+                x[i] = u + w;
+                x[i + stride] = u - w;
+            }
+}
+
+// 16 Q: so the gain is a power of two, and scales of Haar-rotated vectors are about as large as those of the others.
+std::shared_ptr<const std::vector<float>> dense_matrix(uint32_t head_dim, uint64_t seed) {
+    std::vector<float> q = haar_matrix(head_dim, seed);
+    for (float& v : q) v *= 16;
+    return std::make_shared<const std::vector<float>>(std::move(q));
+}
+
+} // namespace
+
+Signs rotation_signs(uint32_t layer, KvSide side) { return random_signs(layer * 2 + uint32_t(side)); }
+Signs projection_signs(uint32_t layer, KvSide side) { return random_signs((layer + 65536) * 2 + uint32_t(side)); }
+
+Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim) {
+    ENSURE(head_dim == 64 || head_dim == 128 || head_dim == 256, "head_dim {}", head_dim);
+    const uint64_t seed = 42 + 1000 * uint64_t(layer) + (side == KvSide::value ? 500 : 0);
+    return {kind, head_dim, rotation_signs(layer, side), projection_signs(layer, side),
+            kind == RotationKind::haar ? dense_matrix(head_dim, seed) : nullptr};
+}
+
+void rotate(std::span<float> x, const Rotation& rotation) {
+    if (rotation.kind == RotationKind::wht) return project(x, rotation.signs);
+    const size_t d = x.size();
+    std::array<float, 256> y{};
+    const float* row = rotation.matrix->data();
+    for (size_t j = 0; j < d; j++, row += d)
+        for (size_t i = 0; i < d; i++) {
+            const float product = row[i] * x[j];
+            y[i] = y[i] + product;
+        }
+    // What cancels almost to nothing counts as nothing, so that no later square can be denormal.
+    for (size_t i = 0; i < d; i++) x[i] = (std::bit_cast<uint32_t>(y[i]) >> 23 & 255) < 127 - 39 ? 0 : y[i];
+}
+
+void rotate_back(std::span<float> x, const Rotation& rotation) {
+    const size_t d = x.size();
+    if (rotation.kind == RotationKind::wht) {
+        project_back(x, rotation.signs);
+    } else {
+        std::array<float, 256> y{};
+        for (size_t i = 0; i < d; i++)
+            for (size_t j = 0; j < d; j++) {
+                const float product = (*rotation.matrix)[i * d + j] * x[j];
+                y[i] = y[i] + product;
+            }
+        for (size_t i = 0; i < d; i++) x[i] = y[i];
+    }
+    for (float& v : x) v *= 1 / rotation.gain();
+}
+
+void project(std::span<float> x, const Signs& signs) {
+    flip(x, signs);
+    hadamard(x);
+}
+
+void project_back(std::span<float> x, const Signs& signs) {
+    hadamard(x);
+    flip(x, signs);
+}
+
+} // namespace tq

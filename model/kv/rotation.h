@@ -1,0 +1,39 @@
+// The rotations of the cache's space (turboquant.md): keys and values of a layer have one each.
+#pragma once
+#include "model/kv/types.h"
+#include <memory>
+
+namespace tq {
+
+enum class KvSide : uint32_t { key = 0, value = 1 };
+
+// A +-1 diagonal: channel i is negated when bit i % 32 of word i / 32 is set.
+using Signs = std::array<uint32_t, 8>;
+
+Signs rotation_signs(uint32_t layer, KvSide side);
+Signs projection_signs(uint32_t layer, KvSide side); // of QJL's projection
+
+struct Rotation {
+    RotationKind kind = RotationKind::wht;
+    uint32_t head_dim = 128;
+    Signs signs{}, projection{};
+    std::shared_ptr<const std::vector<float>> matrix; // haar: 16 Q, [head_dim][head_dim]; R is its transpose
+
+    // |rotate(x)|^2 / |x|^2: a power of two.
+    float gain() const { return kind == RotationKind::wht ? float(head_dim) : 256.0f; }
+};
+
+Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim);
+
+// x = R x: H (signs * x) with the unnormalised Hadamard matrix H, or 16 Q^T x. Products and sums in the order of
+// turboquant.md.
+void rotate(std::span<float> x, const Rotation& rotation);
+
+// x = R^T x / gain: undoes rotate().
+void rotate_back(std::span<float> x, const Rotation& rotation);
+
+// x = H (signs * x), and its transpose x = signs * (H x).
+void project(std::span<float> x, const Signs& signs);
+void project_back(std::span<float> x, const Signs& signs);
+
+} // namespace tq

@@ -1,0 +1,40 @@
+// The number of a KV cache type, one text for GLSL and C++: what it is made of can be read off, in constant expressions too.
+//   bits 0-3 family, 4-7 bits of a code, 8-11 channels of a group / 32, 12 stored rotated, 13 highest bit of a code is QJL's
+#define KV_F32 0u
+#define KV_F16 1u
+#define KV_BF16 2u
+#define KV_TURBOQUANT 3u // one scale per vector, levels by codebook
+#define KV_BLOCKS 4u     // ggml's q8_0 and q4_0: one scale per 32 channels
+#define KV_AFFINE 5u     // scale and zero per group
+
+#define KV_TYPE(family, bits, group, rotated, qjl) ((family) | (bits) << 4 | (group) / 32u << 8 | (rotated) << 12 | (qjl) << 13)
+#define KV_FAMILY(type) ((type) & 15u)
+#define KV_BITS(type) ((type) >> 4 & 15u)
+#define KV_GROUP(type) (((type) >> 8 & 15u) * 32u)
+#define KV_ROTATED(type) ((type) >> 12 & 1u)
+#define KV_QJL(type) ((type) >> 13 & 1u)
+#define KV_IS_CODED(type) (KV_FAMILY(type) >= KV_TURBOQUANT) // codes and scales, not plain values
+
+// Codes of b bits lie in one or two planes, one after the other: the low LOW_BITS(b) bits of every code, then the rest.
+#define KV_LOW_BITS(bits) ((bits) == 3u ? 2u : ((bits) & 4u) != 0u ? 4u : (bits)) // glslang folds no || of constants
+
+// 32-bit words of a vector's codes or values, and how many fp16 scales (and zeros) it has.
+#define KV_WORDS(type, head_dim)                                                                                                 \
+    (KV_FAMILY(type) == KV_F32 ? (head_dim) : KV_IS_CODED(type) ? (head_dim) / 32u * KV_BITS(type) : (head_dim) / 2u)
+#define KV_GROUPS(type, head_dim) ((head_dim) > KV_GROUP(type) ? (head_dim) / KV_GROUP(type) : 1u)
+#define KV_SCALES(type, head_dim)                                                                                                \
+    (KV_FAMILY(type) == KV_TURBOQUANT ? 1u + KV_QJL(type)                                                                        \
+     : KV_FAMILY(type) == KV_BLOCKS   ? (head_dim) / 32u                                                                         \
+     : KV_FAMILY(type) == KV_AFFINE   ? 2u * KV_GROUPS(type, head_dim)                                                           \
+                                      : 0u)
+
+// sqrt(pi / 2): what turns the mean of |z| of a normal variable z into its standard deviation.
+#define QJL_FACTOR 1.25331414f
+
+// Scale rules of TurboQuant types, and rotations.
+#define SCALE_NORM 0u
+#define SCALE_LEAST_SQUARES 1u
+#define SCALE_UNBIASED 2u
+#define ROTATION_WHT 0u
+#define ROTATION_HAAR 1u
+#define ROTATION_NONE 2u

@@ -3,9 +3,8 @@
 
 namespace tq {
 
-uint64_t kv_bytes_per_token(const Config& config, KvOptions kv) {
-    const uint64_t vectors = uint64_t(config.num_hidden_layers) * config.num_key_value_heads;
-    return vectors * (kv_vector_bytes(kv.k, config.head_dim) + kv_vector_bytes(kv.v, config.head_dim));
+uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv) {
+    return kv_bytes_per_token(kv, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
 }
 
 void fail_nonfinite(const std::optional<std::string>& where) {

@@ -1,24 +1,30 @@
 // One model on one device with one KV cache: token ids in, logits out. Implemented twice: model/cpu and model/gpu.
 #pragma once
 #include "model/config.h"
-#include "model/kv/types.h"
+#include "model/kv/options.h"
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace tq {
 
 // Called after each block of a long run with the tokens done so far; false stops the run there.
 using Progress = std::function<bool(uint32_t done, uint32_t total)>;
 
+// Called with the intermediate results of each block [tokens][cols], in the order in which they are computed: "embed", "layer 3 q",
+// "output_norm", "logits" and so on. Every implementation has the same names and order.
+using Tap = std::function<void(std::string_view name, std::span<const float> values)>;
+
 struct ForwardOptions {
     KvOptions kv;
     uint32_t context_size = 0; // tokens the cache holds; at least 1
     uint32_t threads = 0;      // of the CPU path; 0 = all cores
     uint32_t batch_size = 0;   // tokens per prefill block; 0 = the implementation's choice
+    Tap tap = {};              // slow; empty: off
 };
 
 class Forward {
@@ -35,12 +41,12 @@ class Forward {
 
     virtual uint32_t position() const = 0;     // tokens in the cache
     virtual uint32_t context_size() const = 0; // tokens it can hold
-    virtual KvOptions kv() const = 0;
+    virtual const KvOptions& kv() const = 0;
     virtual uint64_t kv_bytes_per_token() const = 0; // all layers, keys and values, scales included
 };
 
 // Bytes that one token takes in a cache of these types: all layers, keys and values, scales included.
-uint64_t kv_bytes_per_token(const Config& config, KvOptions kv);
+uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv);
 
 // The Error for logits that are not finite; `where` names the stored vector that shows it first, if one does.
 [[noreturn]] void fail_nonfinite(const std::optional<std::string>& where);

@@ -4,58 +4,75 @@
 #include "context.glsl"
 
 // partials of softmax(q K^T) V over one part of the sequence, in the cache's own (rotated) space, with an online softmax.
-// One workgroup per split (x), kv head of the slice (y) and tile of tokens (z). Its `rows` query rows are the `group` query heads
-// of the kv head for each of `tile` tokens: every key and value is decoded once for all of them.
-// A part: acc[head_dim] = sum of exp(score - m) s_v L_v, then m, then l = sum of exp(score - m).
+// One workgroup per split (x), `heads` of the `group` query heads of a kv head of the slice (y), and tile of tokens (z). Its `rows`
+// query rows are those heads for each of `tile` tokens: every key and value is decoded once for all of them.
+// A part: acc[head_dim] = sum of exp(score - m) s_v L_v; for values with QJL's bit the same sum of residual lengths and signs; then
+// m, then l = sum of exp(score - m).
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint k_type = 2;
 layout(constant_id = 3) const uint v_type = 2;
 layout(constant_id = 4) const uint group = 2; // query heads per kv head
-layout(constant_id = 5) const uint tile = 1;  // tokens
+layout(constant_id = 5) const uint heads = 2; // of them in this workgroup; divides group
+layout(constant_id = 6) const uint tile = 1;  // tokens
 layout(push_constant) uniform Push { attention_params p; };
 layout(binding = 0) writeonly buffer Partials { float partials[]; };
 layout(binding = 1) readonly buffer Q { vec4 q[]; };
 #define CACHE_BINDING 2
-#include "kv_types.glsl"
 #include "kv_load.glsl"
 CONTEXT_AT(3);
 
-const uint rows = group * tile;
+const uint rows = heads * tile;
+const uint k_parts = 1 + KV_QJL(k_type), v_parts = 1 + KV_QJL(v_type); // 2: levels, and QJL's signs
 const uint lanes = gl_WorkGroupSize.x;
 const uint chunk = head_dim / lanes < 8 ? head_dim / lanes : 8; // channels of a value that are decoded together
 const uint chunks = head_dim / lanes / chunk;                   // per invocation: lane owns channels (c * lanes + lane) * chunk ...
 const float nothing = -1e30;                                    // a finite stand-in for minus infinity
 
-shared vec4 query[rows * head_dim / 4];
-shared float scores[rows * lanes];
+shared vec4 query[k_parts * rows * head_dim / 4]; // [part][row][head_dim]
+shared float scores[v_parts * rows * lanes];      // [part][row][lane]; later the weights of the values
 shared float row_max[rows];
 shared float row_scale[rows];
 
-uint row_token(uint r) { return gl_WorkGroupID.z * tile + r / group; }
-uint row_head(uint r) { return (p.first_head + gl_WorkGroupID.y) * group + r % group; }
+const uint per_kv_head = group / heads; // workgroups
+const uint acc_size = rows * chunks * chunk;
+
+uint row_token(uint r) { return gl_WorkGroupID.z * tile + r / heads; }
+uint row_head(uint r) {
+    return (p.first_head + gl_WorkGroupID.y / per_kv_head) * group + gl_WorkGroupID.y % per_kv_head * heads + r % heads;
+}
 
 void load_queries() {
-    for (uint i = gl_LocalInvocationID.x; i < rows * head_dim / 4; i += lanes) {
-        const uint r = i / (head_dim / 4);
-        query[i] = row_token(r) < tokens ? q[(row_token(r) * p.heads + row_head(r)) * (head_dim / 4) + i % (head_dim / 4)] : vec4(0.0);
+    for (uint i = gl_LocalInvocationID.x; i < k_parts * rows * head_dim / 4; i += lanes) {
+        const uint part = i / (rows * head_dim / 4), r = i / (head_dim / 4) % rows;
+        const uint at = (row_token(r) * p.heads + row_head(r)) * (head_dim / 4) + i % (head_dim / 4);
+        query[i] = row_token(r) < tokens ? q[part * p.projected / 4 + at] : vec4(0.0);
     }
     for (uint r = gl_LocalInvocationID.x; r < rows; r += lanes) row_max[r] = nothing;
     barrier();
 }
 
+float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
+
 // s[r] = query[r] . key `at`
 void score(uint at, out float s[rows]) {
-    vec4 sums[rows];
-    for (uint r = 0; r < rows; r++) sums[r] = vec4(0.0);
+    vec4 sums[rows], residuals[rows];
+    for (uint r = 0; r < rows; r++) sums[r] = residuals[r] = vec4(0.0);
     for (uint b = 0; b < head_dim / 32; b++) {
-        vec4 k[8];
-        load32(k_type, p.k_codes, at, b, k);
+        vec4 k[8], z[8];
+        load32(k_type, p.k_codes, p.k_scales, at, b, k, z);
         for (uint r = 0; r < rows; r++)
-            for (uint i = 0; i < 8; i++) sums[r] += query[r * (head_dim / 4) + b * 8 + i] * k[i];
+            for (uint i = 0; i < 8; i++) {
+                const uint from = r * (head_dim / 4) + b * 8 + i;
+                sums[r] += query[from] * k[i];
+                if (k_parts == 2) residuals[r] += query[rows * head_dim / 4 + from] * z[i];
+            }
     }
-    const float k_scale = scale_at(k_type, p.k_scales, at);
-    for (uint r = 0; r < rows; r++) s[r] = ((sums[r].x + sums[r].y) + (sums[r].z + sums[r].w)) * k_scale;
+    const vec2 by = vector_scales(k_type, p.k_scales, at);
+    for (uint r = 0; r < rows; r++) {
+        s[r] = sum_of(sums[r]) * by.x;
+        if (k_parts == 2) s[r] += sum_of(residuals[r]) * by.y;
+    }
 }
 
 // New maxima of the rows after a tile of scores, and the factor by which what was summed before shrinks.
@@ -72,13 +89,13 @@ void update_maxima() {
 
 void main() {
     if (gl_WorkGroupID.z * tile >= tokens) return;
-    const uint lane = gl_LocalInvocationID.x, head_base = gl_WorkGroupID.y * p.capacity;
+    const uint lane = gl_LocalInvocationID.x, head_base = gl_WorkGroupID.y / per_kv_head * p.capacity;
     const uint length = position + min(tokens, (gl_WorkGroupID.z + 1) * tile); // keys that the tile's last token sees
     const uint part = ((length + p.splits - 1) / p.splits + lanes - 1) / lanes * lanes;
     const uint begin = min(length, gl_WorkGroupID.x * part), end = min(length, begin + part);
 
-    float acc[rows * chunks * chunk], l[rows];
-    for (uint i = 0; i < rows * chunks * chunk; i++) acc[i] = 0.0;
+    float acc[v_parts * acc_size], l[rows];
+    for (uint i = 0; i < v_parts * acc_size; i++) acc[i] = 0.0;
     for (uint r = 0; r < rows; r++) l[r] = 0.0;
     load_queries();
 
@@ -93,23 +110,28 @@ void main() {
         }
         update_maxima();
 
-        const float v_scale = key < end ? scale_at(v_type, p.v_scales, head_base + key) : 0.0;
+        const vec2 by = key < end ? vector_scales(v_type, p.v_scales, head_base + key) : vec2(0.0);
         for (uint r = 0; r < rows; r++) {
             const float weight = s[r] == nothing ? 0.0 : exp(s[r] - row_max[r]);
             l[r] = l[r] * row_scale[r] + weight;
-            scores[r * lanes + lane] = weight == 0.0 ? 0.0 : weight * v_scale;
+            scores[r * lanes + lane] = weight == 0.0 ? 0.0 : weight * by.x;
+            if (v_parts == 2) scores[(rows + r) * lanes + lane] = weight == 0.0 ? 0.0 : weight * by.y;
         }
         barrier();
 
         for (uint r = 0; r < rows; r++)
-            for (uint i = 0; i < chunks * chunk; i++) acc[r * chunks * chunk + i] *= row_scale[r];
+            for (uint i = 0; i < chunks * chunk; i++)
+                for (uint part = 0; part < v_parts; part++) acc[part * acc_size + r * chunks * chunk + i] *= row_scale[r];
         const uint count = min(lanes, end - first);
         for (uint t = 0; t < count; t++)
             for (uint c = 0; c < chunks; c++) {
-                float v[8];
-                load_channels(v_type, p.v_codes, head_base + first + t, (c * lanes + lane) * chunk, chunk, v);
+                float v[8], z[8];
+                load_channels(v_type, p.v_codes, p.v_scales, head_base + first + t, (c * lanes + lane) * chunk, chunk, v, z);
                 for (uint r = 0; r < rows; r++)
-                    for (uint i = 0; i < chunk; i++) acc[(r * chunks + c) * chunk + i] += scores[r * lanes + t] * v[i];
+                    for (uint i = 0; i < chunk; i++) {
+                        acc[(r * chunks + c) * chunk + i] += scores[r * lanes + t] * v[i];
+                        if (v_parts == 2) acc[acc_size + (r * chunks + c) * chunk + i] += scores[(rows + r) * lanes + t] * z[i];
+                    }
             }
         barrier();
     }
@@ -118,15 +140,17 @@ void main() {
     barrier();
     for (uint r = 0; r < rows; r++) {
         if (row_token(r) >= tokens) break;
-        const uint out_base = ((row_token(r) * p.heads + row_head(r)) * p.splits + gl_WorkGroupID.x) * (head_dim + 2);
-        for (uint c = 0; c < chunks; c++)
-            for (uint i = 0; i < chunk; i++)
-                partials[out_base + (c * lanes + lane) * chunk + i] = acc[(r * chunks + c) * chunk + i];
+        const uint part_size = v_parts * head_dim + 2;
+        const uint out_base = ((row_token(r) * p.heads + row_head(r)) * p.splits + gl_WorkGroupID.x) * part_size;
+        for (uint part = 0; part < v_parts; part++)
+            for (uint c = 0; c < chunks; c++)
+                for (uint i = 0; i < chunk; i++)
+                    partials[out_base + part * head_dim + (c * lanes + lane) * chunk + i] = acc[part * acc_size + (r * chunks + c) * chunk + i];
         if (lane == 0) {
             float sum = 0.0;
             for (uint i = 0; i < lanes; i++) sum += scores[r * lanes + i];
-            partials[out_base + head_dim] = row_max[r];
-            partials[out_base + head_dim + 1] = sum;
+            partials[out_base + part_size - 2] = row_max[r];
+            partials[out_base + part_size - 1] = sum;
         }
     }
 }

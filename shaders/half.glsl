@@ -40,3 +40,20 @@ uint quotient_half_bits(float n, float d, int e) {
     if (remainder > divisor || (remainder == divisor && (quotient & 1u) == 1u)) quotient++;
     return min(exponent >= -14 ? (uint(exponent + 14) << 10) + quotient : quotient, 0x7bffu);
 }
+
+// The value of fp16 bits, denormals too.
+float half_value(uint bits) {
+    const uint sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+    if (magnitude < 0x400u) {
+        precise float value = float(magnitude) * 5.9604644775390625e-8; // 2^-24
+        return sign != 0u ? -value : value;
+    }
+    return uintBitsToFloat(sign | ((magnitude << 13) + (magnitude >= 0x7c00u ? 224u << 23 : 112u << 23)));
+}
+
+// bfloat16 bits of x, to nearest, ties to even; NaN stays NaN.
+uint bfloat_bits(float x) {
+    const uint bits = floatBitsToUint(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40u;
+    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}

@@ -1,68 +1,103 @@
-// Reads the cache: values of stored vectors without their scale. `at` is the vector's number (head of the slice, position).
+// Reads the cache. `at` is a vector's number: kv head of the slice * capacity + position.
+#include "kv_levels.glsl"
 layout(binding = CACHE_BINDING) readonly buffer Cache { uvec4 cache[]; };
 
 uint cache_word(uint i) { return cache[i >> 2][i & 3]; }
 
-float scale_at(uint type, uint scales, uint at) {
-    if (!is_turboquant(type)) return 1.0;
-    const vec2 pair = unpackHalf2x16(cache_word(scales + (at >> 1)));
-    return (at & 1) == 0 ? pair.x : pair.y;
+// Number n of the vector's fp16 scales (and zeros).
+float stored_scale(uint type, uint scales, uint at, uint n) {
+    const uint i = at * KV_SCALES(type, head_dim) + n;
+    const vec2 pair = unpackHalf2x16(cache_word(scales + (i >> 1)));
+    return (i & 1) == 0 ? pair.x : pair.y;
 }
 
-// +-level of a nibble whose highest bit is the sign
-float signed_level(uint type, uint index, uint negative) {
-    const float level = magnitude_level(type, index);
-    return negative != 0 ? -level : level;
+// What the loaded values, and QJL's signs, of a vector are to be multiplied by.
+vec2 vector_scales(uint type, uint scales, uint at) {
+    if (KV_FAMILY(type) != KV_TURBOQUANT) return vec2(1.0, 0.0);
+    return vec2(stored_scale(type, scales, at, 0), KV_QJL(type) == 0 ? 0.0 : stored_scale(type, scales, at, 1));
 }
 
-// v[0 .. n - 1] = channels [c, c + n) of vector `at`; n <= 8, c a multiple of n: the bits of each plane lie in one word.
-void load_channels(uint type, uint codes, uint at, uint c, uint n, out float v[8]) {
-    const uint base = codes + at * code_words(type);
-    if (type == KV_F32) {
-        for (uint i = 0; i < n; i++) v[i] = uintBitsToFloat(cache_word(base + c + i));
-    } else if (type == KV_F16) {
-        for (uint i = 0; i < n; i++) {
-            const vec2 pair = unpackHalf2x16(cache_word(base + (c + i) / 2));
-            v[i] = ((c + i) & 1) == 0 ? pair.x : pair.y;
-        }
-    } else if (type == KV_TQ4) {
-        const uint word = cache_word(base + c / 8) >> (4 * (c & 7));
-        for (uint i = 0; i < n; i++) v[i] = signed_level(type, (word >> (4 * i)) & 7, (word >> (4 * i)) & 8);
-    } else {
-        const uint bits = turboquant_bits(type) - 1; // of a magnitude
-        const uint magnitudes = cache_word(base + c * bits / 32) >> (c * bits & 31);
-        const uint signs = cache_word(base + (head_dim * bits + c) / 32) >> (c & 31);
+// A value is its code's level * x + y, by the group of channel c.
+vec2 group_scale(uint type, uint scales, uint at, uint c) {
+    if (KV_FAMILY(type) == KV_BLOCKS) return vec2(stored_scale(type, scales, at, c / 32), 0.0);
+    if (KV_FAMILY(type) != KV_AFFINE) return vec2(1.0, 0.0);
+    const uint group = KV_GROUPS(type, head_dim) == 1 ? 0 : c / KV_GROUP(type);
+    return vec2(stored_scale(type, scales, at, 2 * group), stored_scale(type, scales, at, 2 * group + 1));
+}
+
+float plain_value(uint type, uint word, uint i) {
+    if (KV_FAMILY(type) == KV_F32) return uintBitsToFloat(word);
+    const uint half_word = (i & 1) == 0 ? word & 0xffffu : word >> 16;
+    return KV_FAMILY(type) == KV_BF16 ? uintBitsToFloat(half_word << 16) : unpackHalf2x16(half_word).x;
+}
+
+// v[0 .. n - 1] = channels [c, c + n) of vector `at`, z = QJL's signs; n <= 8, c a multiple of n.
+void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, out float v[8], out float z[8]) {
+    const uint base = codes + at * KV_WORDS(type, head_dim);
+    if (!KV_IS_CODED(type)) {
         for (uint i = 0; i < n; i++)
-            v[i] = signed_level(type, (magnitudes >> (bits * i)) & ((1u << bits) - 1u), (signs >> i) & 1);
+            v[i] = plain_value(type, cache_word(base + (KV_FAMILY(type) == KV_F32 ? c + i : (c + i) / 2)), c + i);
+        return;
+    }
+    const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
+    const uint low_word = cache_word(base + c * low / 32) >> (c * low & 31);
+    const uint next_word = low == 8 && n > 4 ? cache_word(base + c / 4 + 1) : 0;
+    const uint high_word = high == 0 ? 0 : cache_word(base + (head_dim * low + c * high) / 32) >> (c * high & 31);
+    const vec2 by = group_scale(type, scales, at, c);
+    for (uint i = 0; i < n; i++) {
+        const uint part = low == 8 && i >= 4 ? next_word >> (8 * (i & 3)) : low_word >> (low * i);
+        const uint code = (part & ((1u << low) - 1u)) | ((high_word >> (high * i)) & ((1u << high) - 1u)) << low;
+        v[i] = code_level(type, code);
+        if (KV_FAMILY(type) != KV_TURBOQUANT) v[i] = v[i] * by.x + by.y;
+        if (KV_QJL(type) != 0) z[i] = residual_sign(type, code);
     }
 }
 
-// v = channels [32 b, 32 b + 32) of vector `at`
-void load32(uint type, uint codes, uint at, uint b, out vec4 v[8]) {
-    const uint base = codes + at * code_words(type);
-    if (type == KV_F32) {
+// The codes of 32 channels, by planes.
+struct CodeBlock { uint low[8]; uint high[2]; };
+
+CodeBlock load_block(uint type, uint base, uint b) {
+    const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
+    CodeBlock block;
+    if (low >= 4 && KV_WORDS(type, head_dim) % 4 == 0) { // vectors begin at 16 bytes
+        for (uint i = 0; i < low / 4; i++) {
+            const uvec4 w = cache[base / 4 + b * (low / 4) + i];
+            for (uint j = 0; j < 4; j++) block.low[4 * i + j] = w[j];
+        }
+    } else {
+        for (uint i = 0; i < low; i++) block.low[i] = cache_word(base + b * low + i);
+    }
+    for (uint i = 0; i < high; i++) block.high[i] = cache_word(base + head_dim * low / 32 + b * high + i);
+    return block;
+}
+
+uint block_code(uint type, CodeBlock block, uint k) {
+    const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
+    const uint code = (block.low[k * low / 32] >> (k * low & 31)) & ((1u << low) - 1u);
+    return high == 0 ? code : code | ((block.high[k * high / 32] >> (k * high & 31)) & ((1u << high) - 1u)) << low;
+}
+
+// v = channels [32 b, 32 b + 32) of vector `at`, z = QJL's signs
+void load32(uint type, uint codes, uint scales, uint at, uint b, out vec4 v[8], out vec4 z[8]) {
+    const uint base = codes + at * KV_WORDS(type, head_dim);
+    if (KV_FAMILY(type) == KV_F32) {
         for (uint i = 0; i < 8; i++) v[i] = uintBitsToFloat(cache[base / 4 + b * 8 + i]);
-    } else if (type == KV_F16) {
+        return;
+    }
+    if (!KV_IS_CODED(type)) {
         for (uint i = 0; i < 4; i++) {
             const uvec4 w = cache[base / 4 + b * 4 + i];
-            v[2 * i] = vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y));
-            v[2 * i + 1] = vec4(unpackHalf2x16(w.z), unpackHalf2x16(w.w));
+            for (uint j = 0; j < 8; j++) v[2 * i + j / 4][j & 3] = plain_value(type, w[j / 2], j);
         }
-    } else if (type == KV_TQ4) {
-        const uvec4 w = cache[base / 4 + b];
-        for (uint i = 0; i < 8; i++)
-            for (uint j = 0; j < 4; j++) {
-                const uint nibble = w[i / 2] >> (16 * (i & 1) + 4 * j);
-                v[i][j] = signed_level(type, nibble & 7, nibble & 8);
-            }
-    } else {
-        const uint bits = turboquant_bits(type) - 1;
-        const uint low = cache_word(base + b * bits), high = bits == 2 ? cache_word(base + b * bits + 1) : 0;
-        const uint signs = cache_word(base + head_dim * bits / 32 + b);
-        for (uint i = 0; i < 8; i++)
-            for (uint j = 0; j < 4; j++) {
-                const uint k = 4 * i + j, magnitudes = bits == 2 && k >= 16 ? high >> (2 * (k - 16)) : low >> (bits * k);
-                v[i][j] = signed_level(type, magnitudes & ((1u << bits) - 1u), (signs >> k) & 1);
-            }
+        return;
     }
+    const CodeBlock block = load_block(type, base, b);
+    const vec2 by = group_scale(type, scales, at, 32 * b);
+    for (uint i = 0; i < 8; i++)
+        for (uint j = 0; j < 4; j++) {
+            const uint code = block_code(type, block, 4 * i + j);
+            v[i][j] = code_level(type, code);
+            if (KV_FAMILY(type) != KV_TURBOQUANT) v[i][j] = v[i][j] * by.x + by.y;
+            if (KV_QJL(type) != 0) z[i][j] = residual_sign(type, code);
+        }
 }

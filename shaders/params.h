@@ -20,11 +20,15 @@ struct rms_norm_params {
 struct matvec_params { uint cols; uint rows; uint first_row; };
 struct matmul_params { uint cols; uint rows; uint first_row; uint y_cols; };
 
+// Signs: bit i % 32 of word i / 32 set means that channel i is negated. `projection`: QJL's.
 struct q_norm_rope_params {
     uint heads;
     float eps;
-    float scale;   // 1 / sqrt(head_dim), over head_dim once more when the keys are rotated
-    uint signs[8]; // of the keys' rotation: bit i % 32 of word i / 32 set means channel i is negated
+    float scale;           // 1 / sqrt(head_dim), over the rotation's gain where the keys are rotated
+    uint projected;        // where in q the projected queries begin, in floats
+    float projected_scale; // scale * sqrt(pi / 2) / head_dim
+    uint signs[8];
+    uint projection[8];
 };
 
 // Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them.
@@ -36,17 +40,39 @@ struct kv_append_params {
     uint scales;     // where this side's scales begin
     float eps;
     uint signs[8];
+    uint projection[8];
+};
+
+struct kv_decode_params {
+    uint heads;
+    uint first_head;
+    uint capacity;
+    uint codes;
+    uint scales;
+    uint position; // of the first token
+    uint signs[8];
+    uint projection[8];
 };
 
 struct attention_params {
     uint heads;      // query heads in a row of q
     uint first_head; // first kv head of the slice
     uint capacity;
-    uint splits;     // parts that the sequence is cut into
-    uint k_codes; uint k_scales; uint v_codes; uint v_scales;
+    uint splits; // parts that the sequence is cut into
+    uint k_codes;
+    uint k_scales;
+    uint v_codes;
+    uint v_scales;
+    uint projected; // as in q_norm_rope_params
 };
 
-struct attention_merge_params { uint heads; uint splits; uint signs[8]; };
+struct attention_merge_params {
+    uint heads;
+    uint splits;
+    float residual_scale; // sqrt(pi / 2) / head_dim
+    uint signs[8];
+    uint projection[8];
+};
 
 struct swiglu_params { uint cols; };
 

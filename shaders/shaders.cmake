@@ -1,14 +1,17 @@
 # tq_add_shaders(TARGET DIRECTORY NAMESPACE): every DIRECTORY/NAME.comp becomes the constant tq::NAMESPACE::NAME, its SPIR-V and
-# its interface, in NAME.gen.h. TARGET is an interface library named tq_SOMETHING that offers all of them as SOMETHING.gen.h.
+# its interface, in NAME.gen.h. TARGET is an interface library named tq_SOMETHING that offers all of them as SOMETHING.gen.h, and
+# as the array tq::NAMESPACE::all, in alphabetical order.
 function(tq_add_shaders target directory namespace)
   file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${directory}/*.comp)
-  file(GLOB includes CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${directory}/*.glsl ${CMAKE_SOURCE_DIR}/${directory}/*.h)
+  file(GLOB includes CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/shaders/*.glsl ${CMAKE_SOURCE_DIR}/shaders/*.h
+    ${CMAKE_SOURCE_DIR}/${directory}/*.glsl ${CMAKE_SOURCE_DIR}/${directory}/*.h)
   set(embed ${CMAKE_SOURCE_DIR}/shaders/embed.cmake)
   set(output_directory ${CMAKE_BINARY_DIR}/${target})
   string(REGEX REPLACE "^tq_" "" all ${target})
 
   set(text "// Generated from ${directory}/*.comp: every kernel as a constant of namespace tq::${namespace}.\n#pragma once\n")
   set(headers)
+  set(pointers)
   foreach(kernel ${kernels})
     get_filename_component(name ${kernel} NAME_WE)
     add_custom_command(OUTPUT ${output_directory}/${name}.gen.h DEPENDS ${kernel} ${includes} ${embed} VERBATIM
@@ -17,7 +20,11 @@ function(tq_add_shaders target directory namespace)
         -DDIRECTORY=${directory} -DNAMESPACE=${namespace} -DNAME=${name} -DOUTPUT=${output_directory}/${name} -P ${embed})
     list(APPEND headers ${output_directory}/${name}.gen.h)
     string(APPEND text "#include \"${name}.gen.h\"\n")
+    list(APPEND pointers "&${name}")
   endforeach()
+  list(JOIN pointers ",\n    " pointers)
+  string(APPEND text "namespace tq::${namespace} {\n"
+    "inline constexpr const AnyShader* all[] = {\n    ${pointers}};\n} // namespace tq::${namespace}\n")
   file(CONFIGURE OUTPUT ${output_directory}/${all}.gen.h CONTENT "${text}")
 
   add_custom_target(${target}_compiled DEPENDS ${headers})

@@ -1,6 +1,6 @@
 // The KV cache in host memory: for each layer and side, the codes of one kv head token after token, and the scales beside them.
 #pragma once
-#include "model/kv/turboquant.h"
+#include "model/kv/codec.h"
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,19 +10,20 @@ namespace tq::cpu {
 
 // One side (keys or values) of one layer.
 struct CacheSide {
-    KvType type;
-    uint32_t heads, head_dim, capacity;
-    Signs signs;
-    std::unique_ptr<uint32_t[]> codes;  // [heads][capacity][code_words]
-    std::unique_ptr<uint16_t[]> scales; // [heads][capacity]
+    KvCodec codec;
+    uint32_t heads, capacity;
+    std::unique_ptr<uint32_t[]> words_;  // [heads][capacity][codec.words()]
+    std::unique_ptr<uint16_t[]> scales_; // [heads][capacity][codec.scales()]
 
-    CacheSide(KvType type, KvSide side, uint32_t layer, uint32_t heads, uint32_t head_dim, uint32_t capacity);
+    CacheSide(KvCodec codec, uint32_t heads, uint32_t capacity);
 
-    std::span<uint32_t> vector(uint32_t head, uint32_t position) const {
-        const uint32_t words = code_words(type, head_dim);
-        return {&codes[(size_t(head) * capacity + position) * words], words};
+    uint32_t head_dim() const { return codec.head_dim(); }
+    std::span<uint32_t> codes(uint32_t head, uint32_t position) const {
+        return {&words_[(size_t(head) * capacity + position) * codec.words()], codec.words()};
     }
-    uint16_t& scale(uint32_t head, uint32_t position) const { return scales[size_t(head) * capacity + position]; }
+    std::span<uint16_t> scales(uint32_t head, uint32_t position) const {
+        return {&scales_[(size_t(head) * capacity + position) * codec.scales()], codec.scales()};
+    }
 };
 
 struct LayerCache {

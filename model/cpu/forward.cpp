@@ -29,7 +29,7 @@ class CpuForward final : public Forward {
         for (uint32_t i = 0; i < config.num_hidden_layers; i++) {
             const LayerWeights& w = weights.layers[i];
             norms_.push_back({to_floats(w.attn_norm), to_floats(w.attn_q_norm), to_floats(w.attn_k_norm), to_floats(w.ffn_norm)});
-            cache_.push_back({make_cache(options.kv.k, KvSide::key, i), make_cache(options.kv.v, KvSide::value, i)});
+            cache_.push_back({make_cache(KvSide::key, i), make_cache(KvSide::value, i)});
         }
     }
 
@@ -55,14 +55,21 @@ class CpuForward final : public Forward {
 
     uint32_t position() const override { return position_; }
     uint32_t context_size() const override { return options_.context_size; }
-    KvOptions kv() const override { return options_.kv; }
+    const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(config_, options_.kv); }
 
   private:
-    cpu::CacheSide make_cache(KvType type, KvSide side, uint32_t layer) const {
-        return {type, side, layer, config_.num_key_value_heads, config_.head_dim, options_.context_size};
+    cpu::CacheSide make_cache(KvSide side, uint32_t layer) const {
+        return {options_.kv.codec(layer, config_.num_hidden_layers, side, config_.head_dim), config_.num_key_value_heads,
+                options_.context_size};
     }
 
+    void tap(std::string_view name, std::span<const float> values) const {
+        if (options_.tap) options_.tap(name, values);
+    }
+    void tap(uint32_t layer, std::string_view name, std::span<const float> values) const {
+        if (options_.tap) options_.tap(fmt::format("layer {} {}", layer, name), values);
+    }
     void layers(std::span<const uint32_t> ids);
     void head();
     [[noreturn]] void report_nonfinite(uint32_t start);
@@ -84,8 +91,6 @@ void CpuForward::layers(std::span<const uint32_t> ids) {
     const Config& c = config_;
     const size_t tokens = ids.size();
     const uint32_t heads = c.num_attention_heads, kv_heads = c.num_key_value_heads;
-    const bool rotated = is_turboquant(options_.kv.k);
-    const float q_scale = 1 / std::sqrt(float(c.head_dim)) / (rotated ? float(c.head_dim) : 1);
     const ref::Rope rope{rope_table_, position_};
     h_.resize(tokens * c.hidden_size);
     a_.resize(tokens * c.hidden_size);
@@ -97,28 +102,40 @@ void CpuForward::layers(std::span<const uint32_t> ids) {
     up_.resize(tokens * c.intermediate_size);
 
     ref::embed(pool_, h_, weights_.token_embd, ids);
+    tap("embed", h_);
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
         const LayerWeights& w = weights_.layers[i];
         const LayerNorms& norm = norms_[i];
         const cpu::LayerCache& cache = cache_[i];
 
         // attention
+        const Rotation* rotation = is_rotated(cache.k.codec.type) ? &cache.k.codec.rotation : nullptr;
+        const float q_scale = 1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1);
         ref::rms_norm(pool_, a_, h_, norm.attn, c.rms_norm_eps);
+        tap(i, "attn_norm", a_);
         ref::matmul(pool_, q_, w.attn_q, a_);
         ref::matmul(pool_, k_, w.attn_k, a_);
         ref::matmul(pool_, v_, w.attn_v, a_);
-        ref::q_norm_rope(pool_, q_, norm.q, rope, heads, c.rms_norm_eps, q_scale, rotated ? &cache.k.signs : nullptr);
+        tap(i, "k", k_);
+        tap(i, "v", v_);
+        ref::q_norm_rope(pool_, q_, norm.q, rope, heads, c.rms_norm_eps, q_scale, rotation);
+        tap(i, "q", q_);
         ref::kv_append(pool_, cache.k, k_, norm.k, rope, c.rms_norm_eps);
         ref::kv_append(pool_, cache.v, v_, {}, rope, c.rms_norm_eps);
         ref::attention(pool_, attn_, q_, cache, heads, position_);
+        tap(i, "attention", attn_);
         ref::matmul(pool_, h_, w.attn_output, attn_, true);
+        tap(i, "attn_output", h_);
 
         // feed-forward
         ref::rms_norm(pool_, a_, h_, norm.ffn, c.rms_norm_eps);
+        tap(i, "ffn_norm", a_);
         ref::matmul(pool_, gate_, w.ffn_gate, a_);
         ref::matmul(pool_, up_, w.ffn_up, a_);
         ref::swiglu(pool_, gate_, up_);
+        tap(i, "swiglu", gate_);
         ref::matmul(pool_, h_, w.ffn_down, gate_, true);
+        tap(i, "h", h_);
     }
 }
 
@@ -127,7 +144,9 @@ void CpuForward::head() {
     const std::span last = std::span(h_).last(config_.hidden_size), normed = std::span(a_).first(config_.hidden_size);
     logits_.resize(config_.vocab_size);
     ref::rms_norm(pool_, normed, last, output_norm_, config_.rms_norm_eps);
+    tap("output_norm", normed);
     ref::matmul(pool_, logits_, weights_.output, normed);
+    tap("logits", logits_);
 }
 
 void CpuForward::report_nonfinite(uint32_t start) {
@@ -142,12 +161,11 @@ std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& w
     const double mib = 1 << 20;
     const uint64_t weight_bytes = weights.bytes(), kv_bytes = kv_bytes_per_token(config, options.kv) * options.context_size;
     if (weight_bytes + kv_bytes > physical_memory_bytes())
-        fail(
-            "this machine has {:.0f} MiB of memory, but the model needs {:.0f} MiB: {:.0f} for the weights, {:.0f} for a KV "
-            "cache "
-            "of {} tokens in {}/{}. Choose a smaller context with -c, smaller cache types with -ctk and -ctv, or a smaller model",
-            double(physical_memory_bytes()) / mib, double(weight_bytes + kv_bytes) / mib, double(weight_bytes) / mib,
-            double(kv_bytes) / mib, options.context_size, name(options.kv.k), name(options.kv.v));
+        fail("this machine has {:.0f} MiB of memory, but the model needs {:.0f} MiB: {:.0f} for the weights, {:.0f} for a KV "
+             "cache "
+             "of {} tokens in {}. Choose a smaller context with -c, smaller cache types with -ctk and -ctv, or a smaller model",
+             double(physical_memory_bytes()) / mib, double(weight_bytes + kv_bytes) / mib, double(weight_bytes) / mib,
+             double(kv_bytes) / mib, options.context_size, describe(options.kv));
     return std::make_unique<CpuForward>(config, weights, options);
 }
 

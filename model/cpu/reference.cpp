@@ -1,6 +1,5 @@
 #include "model/cpu/reference.h"
 #include "base/ensure.h"
-#include "base/half.h"
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -73,13 +72,13 @@ void matmul(ThreadPool& pool, std::span<float> y, const Tensor& w, std::span<con
 }
 
 void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads, float eps,
-                 float scale, const Signs* signs) {
+                 float scale, const Rotation* rotation) {
     const size_t d = w.size();
     pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
             const std::span x = q.subspan(i * d, d);
             norm_and_rope(x, w, rope.table.subspan((rope.position + i / heads) * d, d), eps);
-            if (signs != nullptr) rotate(x, *signs);
+            if (rotation != nullptr) rotate(x, *rotation);
             for (float& v : x) v *= scale;
         }
     });
@@ -87,30 +86,30 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
 
 void kv_append(ThreadPool& pool, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w,
                const Rope& rope, float eps) {
-    const size_t d = cache.head_dim;
+    const size_t d = cache.head_dim();
     pool.each(uint32_t(x.size() / d), 4, [&](uint32_t begin, uint32_t end) {
         std::vector<float> vector(d);
         for (uint32_t i = begin; i < end; i++) {
             const uint32_t head = i % cache.heads, position = rope.position + i / cache.heads;
             std::ranges::copy(x.subspan(i * d, d), vector.begin());
             if (!w.empty()) norm_and_rope(vector, w, rope.table.subspan(position * d, d), eps);
-            cache.scale(head, position) = encode(cache.type, cache.vector(head, position), vector, cache.signs);
+            encode(cache.codec, cache.codes(head, position), cache.scales(head, position), vector);
         }
     });
 }
 
 void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const cpu::LayerCache& cache, uint32_t heads,
                uint32_t position) {
-    const size_t d = cache.k.head_dim;
+    const size_t d = cache.k.head_dim();
     const uint32_t group = heads / cache.k.heads;
     pool.each(uint32_t(q.size() / d), 1, [&](uint32_t begin, uint32_t end) {
-        std::vector<float> levels(d), scores;
+        std::vector<float> stored(d), scores;
         for (uint32_t i = begin; i < end; i++) {
             const uint32_t head = i % heads / group, length = position + i / heads + 1;
             scores.resize(length);
             for (uint32_t p = 0; p < length; p++) {
-                decode_levels(cache.k.type, levels, cache.k.vector(head, p));
-                scores[p] = dot(&q[i * d], levels.data(), d) * half_to_float(cache.k.scale(head, p));
+                decode_stored(cache.k.codec, stored, cache.k.codes(head, p), cache.k.scales(head, p));
+                scores[p] = dot(&q[i * d], stored.data(), d);
             }
             const float largest = *std::ranges::max_element(scores);
             float total = 0;
@@ -119,12 +118,11 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
             for (uint32_t p = 0; p < length; p++) {
                 const float weight = std::exp(scores[p] - largest);
                 total += weight;
-                decode_levels(cache.v.type, levels, cache.v.vector(head, p));
-                const float scaled = weight * half_to_float(cache.v.scale(head, p));
-                for (size_t c = 0; c < d; c++) out[c] += scaled * levels[c];
+                decode_stored(cache.v.codec, stored, cache.v.codes(head, p), cache.v.scales(head, p));
+                for (size_t c = 0; c < d; c++) out[c] += weight * stored[c];
             }
             for (float& v : out) v /= total;
-            if (is_turboquant(cache.v.type)) rotate_back(out, cache.v.signs);
+            if (is_rotated(cache.v.codec.type)) rotate_back(out, cache.v.codec.rotation);
         }
     });
 }

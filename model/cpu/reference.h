@@ -21,10 +21,10 @@ struct Rope {
     uint32_t position;            // of the first token
 };
 
-// q[t][head] = scale * R(RoPE(w * q / rms(q))) in place; R: the keys' rotation when `signs` is given. q:
-// [tokens][heads][head_dim]
+// q[t][head] = scale * R(RoPE(w * q / rms(q))) in place; R: the keys' rotation where one is given.
+// q: [tokens][heads][head_dim]
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
-                 const Signs* signs);
+                 const Rotation* rotation);
 
 // Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm and RoPE first. x: [tokens][heads][head_dim]
 void kv_append(ThreadPool&, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope&,

@@ -2,7 +2,7 @@
 // a binding may be. In it: all codes of the keys, their scales, the codes of the values, their scales (model/kv/turboquant.md).
 #pragma once
 #include "model/config.h"
-#include "model/kv/turboquant.h"
+#include "model/kv/options.h"
 #include "runtime/device.h"
 #include <optional>
 #include <string>
@@ -14,7 +14,9 @@ namespace tq::gpu {
 struct CacheLayout {
     uint32_t k_codes, k_scales, v_codes, v_scales, words;
 
-    CacheLayout(KvOptions types, uint32_t head_dim, uint32_t heads, uint32_t capacity);
+    CacheLayout(KvTypes types, uint32_t head_dim, uint32_t heads, uint32_t capacity);
+    uint32_t codes(KvSide side) const { return side == KvSide::key ? k_codes : v_codes; }
+    uint32_t scales(KvSide side) const { return side == KvSide::key ? k_scales : v_scales; }
 };
 
 struct CacheSlice {
@@ -23,24 +25,37 @@ struct CacheSlice {
     CacheLayout layout;
 };
 
+// How one side of a layer is stored; `matrix` holds the rotation's where it is dense.
+struct CacheCodec : KvCodec {
+    std::optional<Buffer> matrix;
+
+    CacheCodec(Device& device, KvCodec codec);
+    // ROTATION_NONE for a type that is not rotated.
+    uint32_t rotation_constant() const { return is_rotated(type) ? uint32_t(rotation.kind) : ROTATION_NONE; }
+};
+
 struct LayerCache {
-    Signs k_signs, v_signs;
+    CacheCodec k, v;
     std::vector<CacheSlice> slices;
+
+    KvTypes types() const { return {k.type, v.type}; }
+    const CacheCodec& side(KvSide side) const { return side == KvSide::key ? k : v; }
 };
 
 struct KvCache {
-    KvOptions types;
     uint32_t head_dim, capacity;
     std::vector<LayerCache> layers;
 
     // Throws Error when a single head's part is longer than the device can bind, or memory runs out.
-    KvCache(Device& device, const Config& config, KvOptions types, uint32_t capacity);
+    KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t capacity);
+    KvCache(uint32_t head_dim, uint32_t capacity, std::vector<LayerCache> layers)
+        : head_dim(head_dim), capacity(capacity), layers(std::move(layers)) {}
 
     // "the key of layer 3, kv head 1, position 17", the first stored vector below `length` that is not finite. Reads it all back.
     std::optional<std::string> find_nonfinite(Device& device, uint32_t length) const;
 };
 
 // Bytes that KvCache would allocate.
-uint64_t cache_bytes(const Config& config, KvOptions types, uint32_t capacity);
+uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t capacity);
 
 } // namespace tq::gpu

@@ -2,6 +2,7 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include "model/gpu/kernels.h"
+#include "model/gpu/taps.h"
 #include "model/rope.h"
 #include "runtime/uploader.h"
 #include <algorithm>
@@ -21,15 +22,20 @@ struct Scratch {
 };
 
 struct ScratchBytes {
-    uint64_t hidden, q, kv, partials, ffn, logits;
+    uint64_t hidden, attn, q, kv, partials, ffn, logits;
 
-    ScratchBytes(const Config& c, const Tuning& tuning, uint32_t batch)
-        : hidden(4ull * batch * c.hidden_size), q(4ull * batch * c.num_attention_heads * c.head_dim),
+    ScratchBytes(const Config& c, const Tuning& tuning, uint32_t batch, bool projected)
+        : hidden(4ull * batch * c.hidden_size), attn(4ull * batch * c.num_attention_heads * c.head_dim),
+          q(4 * q_floats(batch, c.num_attention_heads, c.head_dim, projected)),
           kv(4ull * batch * c.num_key_value_heads * c.head_dim),
-          partials(partials_bytes(tuning, batch, c.num_attention_heads, c.head_dim)), ffn(4ull * batch * c.intermediate_size),
-          logits(4ull * c.vocab_size) {}
-    uint64_t total() const { return 2 * hidden + 2 * q + 2 * kv + partials + 2 * ffn + logits; }
+          partials(partials_bytes(tuning, batch, c.num_attention_heads, c.head_dim, projected)),
+          ffn(4ull * batch * c.intermediate_size), logits(4ull * c.vocab_size) {}
+    uint64_t total() const { return 2 * hidden + attn + q + 2 * kv + partials + 2 * ffn + logits; }
 };
+
+ScratchBytes scratch_bytes(const Config& config, const Tuning& tuning, const ForwardOptions& options) {
+    return {config, tuning, options.batch_size, options.kv.uses_qjl(config.num_hidden_layers)};
+}
 
 Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
     return {device.allocate("h", bytes.hidden),
@@ -37,7 +43,7 @@ Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
             device.allocate("q", bytes.q),
             device.allocate("k", bytes.kv),
             device.allocate("v", bytes.kv),
-            device.allocate("attention", bytes.q),
+            device.allocate("attention", bytes.attn),
             device.allocate("partials", bytes.partials),
             device.allocate("gate", bytes.ffn),
             device.allocate("up", bytes.ffn),
@@ -77,13 +83,14 @@ class GpuForward final : public Forward {
         : device_(device), config_(config), options_(options), tuning_(tuning),
           weights_(upload_weights(device, weights, on_load)), cache_(device, config, options.kv, options.context_size),
           context_(make_context(device, config, options.context_size)),
-          scratch_(make_scratch(device, ScratchBytes(config, tuning, options.batch_size))),
+          scratch_(make_scratch(device, scratch_bytes(config, tuning, options))),
           ids_(device.allocate("ids", 4ull * options.batch_size)),
           step_upload_(device.allocate("step", context_header_bytes, Memory::upload)),
           ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),
           logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)),
-          token_(record(1, true, true)), block_(record(options.batch_size, true, false)),
-          head_(record(options.batch_size, false, true)) {}
+          token_taps_(device, options_.tap), block_taps_(device, options_.tap), head_taps_(device, options_.tap),
+          token_(record(1, true, true, token_taps_)), block_(record(options.batch_size, true, false, block_taps_)),
+          head_(record(options.batch_size, false, true, head_taps_)) {}
 
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override;
 
@@ -94,14 +101,14 @@ class GpuForward final : public Forward {
 
     uint32_t position() const override { return position_; }
     uint32_t context_size() const override { return options_.context_size; }
-    KvOptions kv() const override { return options_.kv; }
+    const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(config_, options_.kv); }
 
   private:
-    Commands record(uint32_t tokens, bool with_layers, bool with_head);
+    Commands record(uint32_t tokens, bool with_layers, bool with_head, Taps& taps);
     void begin_step(Pass& pass);
-    void layers(Pass& pass);
-    void head(Pass& pass);
+    void layers(Pass& pass, Taps& taps);
+    void head(Pass& pass, Taps& taps);
     void write_step(std::span<const uint32_t> ids);
     [[noreturn]] void report_nonfinite(uint32_t start);
 
@@ -115,6 +122,7 @@ class GpuForward final : public Forward {
     Scratch scratch_;
     Buffer ids_, step_upload_, ids_upload_, logits_readback_;
     Step step_{};
+    Taps token_taps_, block_taps_, head_taps_;
     Commands token_, block_, head_;
     uint32_t position_ = 0;
 };
@@ -126,55 +134,68 @@ void GpuForward::begin_step(Pass& pass) {
 }
 
 // The same steps in the same order as model/cpu/forward.cpp.
-void GpuForward::layers(Pass& pass) {
+void GpuForward::layers(Pass& pass, Taps& taps) {
     const Config& c = config_;
     const Scratch& s = scratch_;
     const uint32_t heads = c.num_attention_heads, kv_heads = c.num_key_value_heads;
-    const bool rotated = is_turboquant(options_.kv.k);
-    const float q_scale = 1 / std::sqrt(float(c.head_dim)) / (rotated ? float(c.head_dim) : 1);
+    const auto tap = [&](uint32_t layer, const char* name, const Buffer& x, uint32_t cols) {
+        taps.add(pass, fmt::format("layer {} {}", layer, name), x, cols);
+    };
 
     embed(pass, s.h, weights_.token_embd, ids_);
+    taps.add(pass, "embed", s.h, c.hidden_size);
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
         const LayerMatrices& w = weights_.layers[i];
         pass.recorder.begin_label(fmt::format("layer {}", i));
 
         // attention
         rms_norm(pass, s.a, s.h, w.attn_norm, c.hidden_size, c.rms_norm_eps);
+        tap(i, "attn_norm", s.a, c.hidden_size);
         matmul(pass, s.q, w.attn_q, s.a);
         matmul(pass, s.k, w.attn_k, s.a);
         matmul(pass, s.v, w.attn_v, s.a);
-        q_norm_rope(pass, s.q, w.attn_q_norm, heads, c.rms_norm_eps, q_scale, rotated ? &cache_.layers[i].k_signs : nullptr);
+        tap(i, "k", s.k, kv_heads * c.head_dim);
+        tap(i, "v", s.v, kv_heads * c.head_dim);
+        q_norm_rope(pass, s.q, w.attn_q_norm, heads, c.rms_norm_eps, cache_.layers[i].k);
+        tap(i, "q", s.q, heads * c.head_dim);
         k_append(pass, cache_, i, s.k, w.attn_k_norm, kv_heads, c.rms_norm_eps);
-        v_append(pass, cache_, i, s.v, w.attn_k_norm, kv_heads);
+        v_append(pass, cache_, i, s.v, kv_heads);
         attention(pass, s.attn, s.partials, s.q, cache_, i, heads, kv_heads);
+        tap(i, "attention", s.attn, heads * c.head_dim);
         matmul(pass, s.h, w.attn_output, s.attn, true);
+        tap(i, "attn_output", s.h, c.hidden_size);
 
         // feed-forward
         rms_norm(pass, s.a, s.h, w.ffn_norm, c.hidden_size, c.rms_norm_eps);
+        tap(i, "ffn_norm", s.a, c.hidden_size);
         matmul(pass, s.gate, w.ffn_gate, s.a);
         matmul(pass, s.up, w.ffn_up, s.a);
         swiglu(pass, s.gate, s.up, c.intermediate_size);
+        tap(i, "swiglu", s.gate, c.intermediate_size);
         matmul(pass, s.h, w.ffn_down, s.gate, true);
+        tap(i, "h", s.h, c.hidden_size);
         pass.recorder.end_label();
     }
 }
 
 // Logits of the block's last token.
-void GpuForward::head(Pass& pass) {
+void GpuForward::head(Pass& pass, Taps& taps) {
     rms_norm(pass, scratch_.a, scratch_.h, weights_.output_norm, config_.hidden_size, config_.rms_norm_eps, true);
+    taps.add(pass, "output_norm", scratch_.a, config_.hidden_size, true);
     matvec(pass, scratch_.logits, weights_.output(), scratch_.a);
+    taps.add(pass, "logits", scratch_.logits, config_.vocab_size, true);
     pass.recorder.copy(logits_readback_, scratch_.logits);
 }
 
-Commands GpuForward::record(uint32_t tokens, bool with_layers, bool with_head) {
+Commands GpuForward::record(uint32_t tokens, bool with_layers, bool with_head, Taps& taps) {
     Recorder recorder(device_);
     step_ = {options_.context_size - std::min(tokens, options_.context_size), tokens};
     Pass pass{recorder, tuning_, context_, tokens, config_.head_dim, step_};
     if (with_layers) {
         begin_step(pass);
-        layers(pass);
+        layers(pass, taps);
     }
-    if (with_head) head(pass);
+    if (with_head) head(pass, taps);
     return recorder.finish();
 }
 
@@ -196,11 +217,15 @@ std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Prog
         write_step(block);
         have_logits = block.size() == 1;
         if (!(have_logits ? token_ : block_).run(keep_going)) return {};
+        (have_logits ? token_taps_ : block_taps_).deliver(uint32_t(block.size()));
         position_ += uint32_t(block.size());
         done += uint32_t(block.size());
         if (!keep_going()) return {};
     }
-    if (!have_logits) head_.run();
+    if (!have_logits) {
+        head_.run();
+        head_taps_.deliver(1);
+    }
 
     const std::span logits(reinterpret_cast<const float*>(logits_readback_.host().data()), config_.vocab_size);
     if (!std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) report_nonfinite(start);
@@ -218,17 +243,16 @@ void check_memory(const Device& device, const Config& config, const Weights& wei
                   const Tuning& tuning) {
     const double mib = 1 << 20;
     const uint64_t weight_bytes = device_bytes(weights), kv_bytes = cache_bytes(config, options.kv, options.context_size);
-    const uint64_t scratch_bytes =
-        ScratchBytes(config, tuning, options.batch_size).total() + context_bytes(config, options.context_size);
+    const uint64_t activations = scratch_bytes(config, tuning, options).total() + context_bytes(config, options.context_size);
     const Capabilities& caps = device.capabilities();
     const uint64_t available = caps.memory_budget_bytes - std::min(caps.memory_used_bytes, caps.memory_budget_bytes);
-    const uint64_t needed = weight_bytes + kv_bytes + scratch_bytes;
+    const uint64_t needed = weight_bytes + kv_bytes + activations;
     if (needed > available)
         fail("{} has {:.0f} MiB free, but this needs {:.0f} MiB: {:.0f} for the weights, {:.0f} for a KV cache of {} tokens in "
-             "{}/{}, {:.0f} "
+             "{}, {:.0f} "
              "for activations. Choose a smaller context with -c, smaller cache types with -ctk and -ctv, or a smaller model",
              caps.name, double(available) / mib, double(needed) / mib, double(weight_bytes) / mib, double(kv_bytes) / mib,
-             options.context_size, name(options.kv.k), name(options.kv.v), double(scratch_bytes) / mib);
+             options.context_size, describe(options.kv), double(activations) / mib);
 }
 
 } // namespace

@@ -1,8 +1,9 @@
 #include "model/gpu/kernels.h"
 #include "base/ensure.h"
+#include "model/gpu/constants.h"
 #include "model/gpu/device_layout.h"
-#include "shaders.gen.h"
 #include <algorithm>
+#include <cmath>
 
 // Records shader::STEM_<format> for a matrix's weight format.
 #define DISPATCH_FORMAT(stem, type, ...)                                                                                         \
@@ -29,27 +30,39 @@ template <class F> Work per_step(const Step& step, F work) {
     return most;
 }
 
-template <class Params> Params with_signs(Params params, const Signs& signs) {
-    std::ranges::copy(signs, params.signs);
+template <class Params> Params with_signs(Params params, const Rotation& rotation) {
+    std::ranges::copy(rotation.signs, params.signs);
+    std::ranges::copy(rotation.projection, params.projection);
     return params;
 }
 
-void append(Pass& pass, const KvCache& cache, uint32_t layer, bool is_key, const Buffer& x, const Buffer& w, uint32_t kv_heads,
-            float eps) {
+// The matrix of a dense rotation; otherwise `unused`, for a binding is never empty.
+const Buffer& matrix_or(const Buffer& unused, const CacheCodec& codec) { return codec.matrix ? *codec.matrix : unused; }
+
+void norm_rope(Pass& pass, const Buffer& q, const Buffer& w, uint32_t heads, q_norm_rope_params params, uint32_t rotation,
+               const CacheCodec& keys, bool projected) {
+    const uint64_t row = uint64_t(heads) * pass.head_dim;
+    const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
+    pass.recorder.dispatch<shader::q_norm_rope>({heads, pass.tokens}, q_norm_rope_constants(pass.tuning, pass.head_dim, rotation, projected),
+                                                with_signs(params, keys.rotation), work, q, w, pass.context, matrix_or(w, keys));
+}
+
+// `is_key`: k-norm by w and RoPE come first.
+void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool is_key, const Buffer& x, const Buffer& w,
+            uint32_t kv_heads, float eps) {
     const LayerCache& here = cache.layers[layer];
-    const KvType type = is_key ? cache.types.k : cache.types.v;
+    const CacheCodec& codec = here.side(side);
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        const kv_append_params params{
-            kv_heads, slice.first_head, cache.capacity, is_key ? at.k_codes : at.v_codes, is_key ? at.k_scales : at.v_scales, eps,
-            {}};
-        const uint64_t heads = slice.heads, d = pass.head_dim;
+        const kv_append_params params{kv_heads, slice.first_head, cache.capacity, at.codes(side), at.scales(side), eps, {}, {}};
+        const uint64_t heads = slice.heads, d = pass.head_dim, bytes = kv_vector_bytes(codec.type, pass.head_dim);
         const Work work = per_step(pass.step, [=](const Step& s) {
-            return Work{s.tokens * heads * (d * 4 + kv_vector_bytes(type, uint32_t(d))), s.tokens * heads * d * 30};
+            return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
         });
         pass.recorder.dispatch<shader::kv_append>(
-            {slice.heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, uint32_t(type), is_key},
-            with_signs(params, is_key ? here.k_signs : here.v_signs), work, slice.buffer, x, w, pass.context);
+            {slice.heads, pass.tokens},
+            kv_append_constants(pass.tuning, pass.head_dim, codec.type, is_key, codec.rotation_constant(), codec.scale_rule),
+            with_signs(params, codec.rotation), work, slice.buffer, x, matrix_or(w, codec), pass.context);
     }
 }
 
@@ -63,7 +76,7 @@ void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Buffer& i
         const embed_params params{embedding.cols, slice.first_row, slice.rows};
         const uint64_t cols = embedding.cols, row = device_row_bytes(embedding.type, embedding.cols);
         const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * (row + cols * 4), s.tokens * cols}; });
-        DISPATCH_FORMAT(embed, embedding.type, {pass.tokens}, {pass.tuning.workgroup}, params, work, h, slice.buffer, ids,
+        DISPATCH_FORMAT(embed, embedding.type, {pass.tokens}, embed_constants(pass.tuning), params, work, h, slice.buffer, ids,
                         pass.context)
     }
 }
@@ -74,7 +87,7 @@ void rms_norm(Pass& pass, const Buffer& y, const Buffer& x, const Buffer& w, uin
         const uint64_t elements = uint64_t(last_only ? 1 : s.tokens) * cols;
         return Work{elements * 8 + cols * 4, elements * 4};
     });
-    pass.recorder.dispatch<shader::rms_norm>({rows}, {pass.tuning.workgroup}, {cols, eps, last_only}, work, y, x, w,
+    pass.recorder.dispatch<shader::rms_norm>({rows}, rms_norm_constants(pass.tuning), {cols, eps, last_only}, work, y, x, w,
                                              pass.context);
 }
 
@@ -84,9 +97,7 @@ void matvec(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool 
         const matvec_params params{w.cols, slice.rows, slice.first_row};
         const Work work{slice.buffer.bytes() + w.cols * 4 + slice.rows * 4, 2ull * w.cols * slice.rows};
         const Groups grid{groups(slice.rows, pass.tuning.workgroup / pass.tuning.matvec_lanes * pass.tuning.matvec_rows)};
-        DISPATCH_FORMAT(matvec, w.type, grid,
-                        {pass.tuning.workgroup, pass.tuning.matvec_lanes, pass.tuning.matvec_rows, accumulate}, params, work, y,
-                        slice.buffer, x)
+        DISPATCH_FORMAT(matvec, w.type, grid, matvec_constants(pass.tuning, accumulate), params, work, y, slice.buffer, x)
     }
 }
 
@@ -101,69 +112,90 @@ void matmul(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool 
         });
         const Groups grid{groups(slice.rows, pass.tuning.workgroup * pass.tuning.matmul_rows),
                           groups(pass.tokens, pass.tuning.matmul_tile)};
-        DISPATCH_FORMAT(matmul, w.type, grid,
-                        {pass.tuning.workgroup, pass.tuning.matmul_tile, pass.tuning.matmul_rows, accumulate}, params, work, y,
-                        slice.buffer, x, pass.context)
+        DISPATCH_FORMAT(matmul, w.type, grid, matmul_constants(pass.tuning, accumulate), params, work, y, slice.buffer, x,
+                        pass.context)
     }
 }
 
-void q_norm_rope(Pass& pass, const Buffer& q, const Buffer& w, uint32_t heads, float eps, float scale, const Signs* signs) {
-    const uint64_t row = uint64_t(heads) * pass.head_dim;
-    const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
-    const q_norm_rope_params params = with_signs(q_norm_rope_params{heads, eps, scale, {}}, signs != nullptr ? *signs : Signs{});
-    pass.recorder.dispatch<shader::q_norm_rope>({heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, signs != nullptr},
-                                                params, work, q, w, pass.context);
+void q_norm_rope(Pass& pass, const Buffer& q, const Buffer& w, uint32_t heads, float eps, const CacheCodec& keys) {
+    const uint32_t d = pass.head_dim, rotation = keys.rotation_constant();
+    const float scale = 1 / std::sqrt(float(d)) / (rotation == ROTATION_NONE ? 1 : keys.rotation.gain());
+    norm_rope(pass, q, w, heads, {heads, eps, scale, pass.tokens * heads * d, scale * QJL_FACTOR / float(d), {}, {}}, rotation,
+              keys, is_qjl(keys.type));
+}
+
+uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected) {
+    return uint64_t(tokens) * heads * head_dim * (projected ? 2 : 1);
 }
 
 void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const Buffer& w, uint32_t kv_heads, float eps) {
-    append(pass, cache, layer, true, k, w, kv_heads, eps);
+    const CacheCodec& codec = cache.layers[layer].k;
+    const bool dense = codec.matrix.has_value(); // its binding is taken: the norm comes by itself
+    if (dense) norm_rope(pass, k, w, kv_heads, {kv_heads, eps, 1, 0, 0, {}, {}}, ROTATION_NONE, codec, false);
+    append(pass, cache, layer, KvSide::key, !dense, k, w, kv_heads, eps);
 }
 
-void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v, const Buffer& w, uint32_t kv_heads) {
-    append(pass, cache, layer, false, v, w, kv_heads, 0);
+void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads) {
+    append(pass, cache, layer, KvSide::value, false, v, v, kv_heads, 0);
+}
+
+void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads,
+               uint32_t position) {
+    const CacheCodec& codec = cache.layers[layer].side(side);
+    for (const CacheSlice& slice : cache.layers[layer].slices) {
+        const CacheLayout& at = slice.layout;
+        const kv_decode_params params{kv_heads, slice.first_head, cache.capacity, at.codes(side), at.scales(side), position, {},
+                                      {}};
+        const uint64_t vectors = uint64_t(slice.heads) * pass.tokens, d = pass.head_dim;
+        const Work work{vectors * (d * 4 + kv_vector_bytes(codec.type, pass.head_dim)), vectors * d * 16};
+        pass.recorder.dispatch<shader::kv_decode>(
+            {slice.heads, pass.tokens}, kv_decode_constants(pass.tuning, pass.head_dim, codec.type, codec.rotation_constant()),
+            with_signs(params, codec.rotation), work, x, slice.buffer, matrix_or(pass.context, codec));
+    }
 }
 
 void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer,
                uint32_t heads, uint32_t kv_heads) {
     const LayerCache& here = cache.layers[layer];
+    const KvTypes types = here.types();
     const uint32_t group = heads / kv_heads, splits = split_count(pass.tuning, pass.tokens);
-    const uint32_t tile = pass.tokens == 1 ? 1 : std::max(1u, pass.tuning.attention_rows / group);
-    const uint32_t lanes = std::min(pass.tuning.workgroup, pass.head_dim);
+    const AttentionTile tile = attention_tile(pass.tuning, pass.head_dim, types, group, pass.tokens);
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        const attention_params params{heads,      slice.first_head, cache.capacity, splits,
-                                      at.k_codes, at.k_scales,      at.v_codes,     at.v_scales};
+        const attention_params params{heads,      slice.first_head, cache.capacity,
+                                      splits,     at.k_codes,       at.k_scales,
+                                      at.v_codes, at.v_scales,      pass.tokens * heads * pass.head_dim};
         const uint64_t kv_heads_here = slice.heads, d = pass.head_dim;
-        const uint64_t token_bytes =
-            kv_vector_bytes(cache.types.k, pass.head_dim) + kv_vector_bytes(cache.types.v, pass.head_dim);
+        const uint64_t token_bytes = kv_vector_bytes(types.k, pass.head_dim) + kv_vector_bytes(types.v, pass.head_dim);
         const Work work = per_step(pass.step, [=](const Step& s) { // each token sees half of its own block, on average
             const uint64_t pairs = s.tokens * (s.position + (s.tokens + 1) / 2);
             return Work{(s.position + s.tokens) * kv_heads_here * token_bytes, 4 * pairs * kv_heads_here * group * d};
         });
         pass.recorder.dispatch<shader::attention>(
-            {splits, slice.heads, groups(pass.tokens, tile)},
-            {lanes, pass.head_dim, uint32_t(cache.types.k), uint32_t(cache.types.v), group, tile}, params, work, partials, q,
-            slice.buffer, pass.context);
+            {splits, slice.heads * (group / tile.heads), groups(pass.tokens, tile.tokens)},
+            attention_constants(pass.tuning, pass.head_dim, types, group, pass.tokens), params, work,
+            partials, q, slice.buffer, pass.context);
     }
-    const bool rotated = is_turboquant(cache.types.v);
-    const auto params = with_signs(attention_merge_params{heads, splits, {}}, here.v_signs);
+    const auto params =
+        with_signs(attention_merge_params{heads, splits, QJL_FACTOR / float(pass.head_dim), {}, {}}, here.v.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
     });
-    pass.recorder.dispatch<shader::attention_merge>({heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, rotated}, params,
-                                                    work, y, partials, pass.context);
+    pass.recorder.dispatch<shader::attention_merge>(
+        {heads, pass.tokens}, attention_merge_constants(pass.tuning, pass.head_dim, here.v.rotation_constant(), is_qjl(types.v)), params, work,
+        y, partials, pass.context, matrix_or(partials, here.v));
 }
 
-uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim) {
-    return uint64_t(std::max(tokens, split_count(tuning, 1))) * heads * (head_dim + 2) * 4;
+uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected) {
+    return uint64_t(std::max(tokens, split_count(tuning, 1))) * heads * ((projected ? 2 : 1) * head_dim + 2) * 4;
 }
 
 void swiglu(Pass& pass, const Buffer& gate, const Buffer& up, uint32_t cols) {
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{uint64_t(s.tokens) * cols * 12, uint64_t(s.tokens) * cols * 5};
     });
-    pass.recorder.dispatch<shader::swiglu>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, {pass.tuning.workgroup},
+    pass.recorder.dispatch<shader::swiglu>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, swiglu_constants(pass.tuning),
                                            {cols}, work, gate, up, pass.context);
 }
 

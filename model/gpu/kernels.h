@@ -36,19 +36,25 @@ void matmul(Pass&, const Buffer& y, const Matrix& w, const Buffer& x, bool accum
 // y = w x of one vector, whatever pass.tokens is.
 void matvec(Pass&, const Buffer& y, const Matrix& w, const Buffer& x, bool accumulate = false);
 
-// q[t][head] = scale * R(RoPE(w * q / rms(q))) in place; R: the keys' rotation when `signs` is given. q:
-// [tokens][heads][head_dim]
-void q_norm_rope(Pass&, const Buffer& q, const Buffer& w, uint32_t heads, float eps, float scale, const Signs* signs);
+// q[t][head] = R(RoPE(w * q / rms(q))) / (sqrt(head_dim) * gain) in place, for keys stored as `keys` says: R is their rotation,
+// if they have one. Where the keys have QJL's bit, the projections of that follow. q: q_floats()
+void q_norm_rope(Pass&, const Buffer& q, const Buffer& w, uint32_t heads, float eps, const CacheCodec& keys);
+// [tokens][heads][head_dim], and once more where some layer's types have QJL's bit (`projected`).
+uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
 
-// Stores keys (after k-norm and RoPE) and values of the block at its positions. k, v: [tokens][kv_heads][head_dim]
+// Stores keys (after k-norm and RoPE) and values of the block at its positions; k may be overwritten. k, v:
+// [tokens][kv_heads][head_dim]
 void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const Buffer& w, uint32_t kv_heads, float eps);
-void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, const Buffer& w, uint32_t kv_heads);
+void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads);
 
-// y[t][head] = softmax(q . K) V over the positions up to the token's own, on the stored codes. q, y: [tokens][heads][head_dim],
-// partials: partials_bytes()
+// x[t][head] = what is stored of keys or values at position + t, decoded. x: [tokens][kv_heads][head_dim]
+void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads, uint32_t position);
+
+// y[t][head] = softmax(q . K) V over the positions up to the token's own, on the stored codes. q: as q_norm_rope leaves it,
+// y: [tokens][heads][head_dim], partials: partials_bytes()
 void attention(Pass&, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer,
                uint32_t heads, uint32_t kv_heads);
-uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim);
+uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
 
 // gate = silu(gate) * up. [tokens][cols]
 void swiglu(Pass&, const Buffer& gate, const Buffer& up, uint32_t cols);

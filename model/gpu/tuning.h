@@ -14,6 +14,9 @@ struct Tuning {
     uint32_t attention_rows; // most query rows that share a decoded key
     uint32_t splits;         // parts of the sequence in decode
     uint32_t batch_size;     // tokens of a prefill block, by default
+    uint32_t shared_bytes;   // shared memory that a workgroup may have
+
+    bool operator==(const Tuning&) const = default;
 };
 
 Tuning choose_tuning(const Capabilities& device);

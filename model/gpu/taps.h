@@ -1,0 +1,31 @@
+// Intermediate results of a recorded pass on their way to ForwardOptions::tap.
+#pragma once
+#include "model/forward.h"
+#include "model/gpu/kernels.h"
+#include <string>
+#include <vector>
+
+namespace tq::gpu {
+
+// The taps of one recording. They outlive its Commands.
+class Taps {
+  public:
+    Taps(Device& device, const Tap& tap) : device_(device), tap_(tap) {}
+
+    // Records a copy of x [tokens][cols], or of x [cols] where `last_only`. Nothing where no tap is set.
+    void add(Pass&, std::string name, const Buffer& x, uint32_t cols, bool last_only = false);
+    void deliver(uint32_t tokens) const; // after a run of the recording on that many tokens
+
+  private:
+    struct Copy {
+        std::string name;
+        uint32_t cols;
+        bool last_only;
+        Buffer values;
+    };
+    Device& device_;
+    const Tap& tap_;
+    std::vector<Copy> copies_;
+};
+
+} // namespace tq::gpu

@@ -1,0 +1,110 @@
+#include "model/gpu/variants.h"
+#include "base/ensure.h"
+#include "model/gpu/constants.h"
+#include "runtime/device_profile.h"
+#include <string_view>
+
+namespace tq::gpu {
+namespace {
+
+constexpr uint32_t head_dims[] = {64, 128, 256};
+constexpr uint32_t groups[] = {1, 2, 4, 5, 8}; // query heads per kv head: all of Qwen3's, and none shared
+constexpr uint32_t token_counts[] = {1, 512};  // decode, prefill
+constexpr bool no_and_yes[] = {false, true};
+
+constexpr uint32_t rotations[] = {ROTATION_WHT, ROTATION_HAAR};
+
+// Pairs (k, v) whose attention is compiled in every shape.
+constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},   {KvType::f16, KvType::f16}, {KvType::tq4, KvType::tq4},
+                                    {KvType::tq4, KvType::tq3},   {KvType::q8_0, KvType::tq4}, {KvType::tq3q, KvType::tq3q},
+                                    {KvType::tq3q, KvType::a4_128}};
+
+class List {
+  public:
+    explicit List(const AnyShader& shader) : shader_(shader) {}
+
+    template <size_t N> void add(const Constants<N>& constants) {
+        ENSURE(N == shader_.interface.constants, "{}: {} constants", shader_.name, N);
+        const Variant variant{&shader_, {constants.begin(), constants.end()}};
+        if (std::ranges::find(variants, variant) == variants.end()) variants.push_back(variant);
+    }
+    std::vector<Variant> variants;
+
+  private:
+    const AnyShader& shader_;
+};
+
+void add_attention(List& list, const Tuning& t) {
+    for (const uint32_t tokens : token_counts) {
+        for (const KvTypeName& type : kv_types) list.add(attention_constants(t, 128, {type.type, type.type}, 2, tokens));
+        for (const uint32_t head_dim : head_dims)
+            for (const uint32_t group : groups)
+                for (const KvTypes pair : common_pairs) list.add(attention_constants(t, head_dim, pair, group, tokens));
+    }
+}
+
+void add_append(List& list, const Tuning& t, uint32_t head_dim, KvType type) {
+    const bool normed = !is_rotated(type);
+    for (const bool is_key : no_and_yes)
+        list.add(kv_append_constants(t, head_dim, type, is_key, normed ? ROTATION_NONE : ROTATION_WHT, ScaleRule::unbiased));
+    if (!normed) list.add(kv_append_constants(t, head_dim, type, false, ROTATION_HAAR, ScaleRule::unbiased));
+    if (!is_turboquant(type) || head_dim != 128) return;
+    for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares})
+        list.add(kv_append_constants(t, head_dim, type, true, ROTATION_WHT, rule));
+}
+
+void add_decode(List& list, const Tuning& t, uint32_t head_dim, KvType type) {
+    if (!is_rotated(type)) return list.add(kv_decode_constants(t, head_dim, type, ROTATION_NONE));
+    for (const uint32_t rotation : rotations) list.add(kv_decode_constants(t, head_dim, type, rotation));
+}
+
+void add_head_kernel(List& list, std::string_view name, const Tuning& t, uint32_t head_dim) {
+    for (const uint32_t rotation : {ROTATION_WHT, ROTATION_HAAR, ROTATION_NONE})
+        for (const bool projected : no_and_yes) {
+            if (rotation == ROTATION_NONE && projected) continue;
+            if (name == "q_norm_rope") list.add(q_norm_rope_constants(t, head_dim, rotation, projected));
+            if (name == "attention_merge") list.add(attention_merge_constants(t, head_dim, rotation, projected));
+        }
+    for (const KvTypeName& type : kv_types) {
+        if (name == "kv_append") add_append(list, t, head_dim, type.type);
+        if (name == "kv_decode") add_decode(list, t, head_dim, type.type);
+    }
+}
+
+void add(List& list, std::string_view name, const Tuning& t) {
+    if (name.starts_with("embed_")) list.add(embed_constants(t));
+    if (name == "rms_norm") list.add(rms_norm_constants(t));
+    if (name == "swiglu") list.add(swiglu_constants(t));
+    if (name == "attention") add_attention(list, t);
+    for (const bool accumulate : no_and_yes) {
+        if (name.starts_with("matvec_")) list.add(matvec_constants(t, accumulate));
+        if (name.starts_with("matmul_")) list.add(matmul_constants(t, accumulate));
+    }
+    for (const uint32_t head_dim : head_dims) add_head_kernel(list, name, t, head_dim);
+}
+
+} // namespace
+
+std::vector<Tuning> all_tunings(const Capabilities& device) {
+    std::vector<Tuning> out;
+    for (const DeviceProfile& profile : device_profiles()) {
+        Capabilities clamped = device;
+        profile.clamp(clamped);
+        const Tuning tuning = choose_tuning(clamped);
+        if (std::ranges::find(out, tuning) == out.end()) out.push_back(tuning);
+    }
+    return out;
+}
+
+std::vector<Variant> all_variants(std::span<const Tuning> tunings) {
+    std::vector<Variant> out;
+    for (const AnyShader* shader : shader::all) {
+        List list(*shader);
+        for (const Tuning& tuning : tunings) add(list, shader->name, tuning);
+        ENSURE(!list.variants.empty(), "{} has no variants: add them here", shader->name);
+        out.insert(out.end(), list.variants.begin(), list.variants.end());
+    }
+    return out;
+}
+
+} // namespace tq::gpu

@@ -1,0 +1,24 @@
+// Every variant of every kernel that the program can ask a driver for: what `tq-run shaders` compiles.
+#pragma once
+#include "model/gpu/tuning.h"
+#include "runtime/shader.h"
+#include <span>
+#include <vector>
+
+namespace tq::gpu {
+
+struct Variant {
+    const AnyShader* shader;
+    std::vector<uint32_t> constants;
+
+    bool operator==(const Variant&) const = default;
+};
+
+// What choose_tuning gives `device` under each device profile, without repetitions.
+std::vector<Tuning> all_tunings(const Capabilities& device);
+
+// For models of every head dimension and ratio of heads, and every type of the cache: attention with every type at one shape, and
+// every shape with a few pairs of types. Kernel after kernel, in alphabetical order, without repetitions.
+std::vector<Variant> all_variants(std::span<const Tuning> tunings);
+
+} // namespace tq::gpu

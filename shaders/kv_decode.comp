@@ -1,0 +1,76 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "params.h"
+
+// x[t][head] = the vector that is stored at position + t: what decode() of model/kv/codec.h gives, bit for bit.
+// One workgroup per kv head of the slice (x) and token (y).
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint head_dim = 128;
+layout(constant_id = 2) const uint type = 0;
+layout(constant_id = 3) const uint rotation = 0;
+layout(push_constant) uniform Push { kv_decode_params p; };
+layout(binding = 0) writeonly buffer X { float x[]; };
+layout(binding = 1) readonly buffer Cache { uint cache[]; };
+layout(binding = 2) readonly buffer Matrix { float matrix[]; };
+#define ROTATION_MATRIX matrix
+#include "rotate.glsl"
+#include "kv_levels.glsl"
+#include "half.glsl"
+
+uint code_at(uint base, uint i) {
+    const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
+    const uint code = (cache[base + i * low / 32] >> (i * low & 31)) & ((1u << low) - 1u);
+    if (high == 0) return code;
+    return code | ((cache[base + (head_dim * low + i * high) / 32] >> (i * high & 31)) & ((1u << high) - 1u)) << low;
+}
+
+// Number n of the vector's fp16 scales; not by unpackHalf2x16, which may flush denormals.
+float scale_at(uint at, uint n) {
+    const uint i = at * KV_SCALES(type, head_dim) + n;
+    return half_value(cache[p.scales + (i >> 1)] >> (16 * (i & 1)) & 0xffffu);
+}
+
+float coded_value(uint base, uint at, uint i) {
+    const uint length = KV_FAMILY(type) == KV_AFFINE ? min(KV_GROUP(type), head_dim) : 32, group = i / length;
+    const float level = code_level(type, code_at(base, i));
+    if (KV_FAMILY(type) == KV_AFFINE) {
+        precise float part = level * scale_at(at, 2 * group);
+        precise float value = part + scale_at(at, 2 * group + 1);
+        return value;
+    }
+    precise float value = level * scale_at(at, KV_FAMILY(type) == KV_BLOCKS ? group : 0);
+    return value;
+}
+
+float plain_value(uint base, uint i) {
+    if (KV_FAMILY(type) == KV_F32) return uintBitsToFloat(cache[base + i]);
+    const uint half_word = cache[base + i / 2] >> (16 * (i & 1)) & 0xffffu;
+    return KV_FAMILY(type) == KV_BF16 ? uintBitsToFloat(half_word << 16) : half_value(half_word);
+}
+
+// channel += the residual that its signs and length stand for
+void add_residual(uint base, uint at) {
+    EACH(i, head_dim) channel[i] = residual_sign(type, code_at(base, i));
+    hadamard();
+    flip(p.projection);
+    precise float unit = scale_at(at, 1) * QJL_FACTOR;
+    precise float per_channel = unit * inverse_head_dim();
+    EACH(i, head_dim) {
+        precise float part = channel[i] * per_channel;
+        precise float sum = coded_value(base, at, i) + part;
+        channel[i] = sum;
+    }
+}
+
+void main() {
+    const uint t = gl_WorkGroupID.y, at = gl_WorkGroupID.x * p.capacity + p.position + t;
+    const uint base = p.codes + at * KV_WORDS(type, head_dim);
+    if (!KV_IS_CODED(type))
+        EACH(i, head_dim) channel[i] = plain_value(base, i);
+    else if (KV_QJL(type) != 0)
+        add_residual(base, at);
+    else
+        EACH(i, head_dim) channel[i] = coded_value(base, at, i);
+    if (KV_ROTATED(type) != 0) rotate_back(rotation, p.signs);
+    EACH(i, head_dim) x[(t * p.heads + p.first_head + gl_WorkGroupID.x) * head_dim + i] = channel[i];
+}

@@ -1,0 +1,128 @@
+// Rows of attention on compressed caches, against the reference on the same bytes.
+#include "conformance/rig.h"
+#include "conformance/rows.h"
+#include "model/cpu/reference.h"
+#include <cmath>
+
+namespace tq::conformance {
+namespace {
+
+// Weights of a softmax, whose exp Vulkan lets err by some units in the last place, and sums in another order.
+constexpr double limit = 5e-6;
+
+struct Shape {
+    KvOptions kv;
+    uint32_t head_dim, heads, kv_heads, length, tokens; // the last `tokens` of `length` positions attend
+    uint32_t heads_per_slice = 2;
+
+    std::string text() const {
+        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice", head_dim, heads, kv_heads, tokens, length,
+                           heads_per_slice);
+    }
+};
+
+// The bytes of a host cache in the device's layout.
+std::vector<uint32_t> slice_words(const cpu::LayerCache& cache, const gpu::CacheLayout& at, uint32_t first_head, uint32_t heads) {
+    std::vector<uint32_t> words(at.words);
+    for (const KvSide kind : {KvSide::key, KvSide::value}) {
+        const cpu::CacheSide& side = kind == KvSide::key ? cache.k : cache.v;
+        const uint32_t per_vector = side.codec.words(), scales = side.codec.scales();
+        for (uint32_t i = 0; i < heads * side.capacity; i++) {
+            const uint32_t head = first_head + i / side.capacity, position = i % side.capacity;
+            std::ranges::copy(side.codes(head, position), words.begin() + std::ptrdiff_t(at.codes(kind) + i * per_vector));
+            for (uint32_t n = 0; n < scales; n++) {
+                const uint32_t half = i * scales + n;
+                words[at.scales(kind) + half / 2] |= uint32_t(side.scales(head, position)[n]) << (16 * (half % 2));
+            }
+        }
+    }
+    return words;
+}
+
+// `cache` on the device, in slices of shape.heads_per_slice kv heads.
+gpu::KvCache on_device(Rig& rig, const Shape& shape, const cpu::LayerCache& cache) {
+    const uint32_t capacity = cache.k.capacity;
+    gpu::KvCache out(rig.device, {1, 64, 64, 0, shape.heads, shape.kv_heads, shape.head_dim, capacity, 1e6f, 1e-6f}, shape.kv,
+                     capacity);
+    gpu::LayerCache& layer =
+        out.layers.emplace_back(gpu::LayerCache{{rig.device, cache.k.codec}, {rig.device, cache.v.codec}, {}});
+    for (uint32_t head = 0; head < shape.kv_heads; head += shape.heads_per_slice) {
+        const uint32_t heads = std::min(shape.heads_per_slice, shape.kv_heads - head);
+        const gpu::CacheLayout layout(layer.types(), shape.head_dim, heads, capacity);
+        const std::vector<uint32_t> words = slice_words(cache, layout, head, heads);
+        layer.slices.push_back({rig.upload(std::as_bytes(std::span(words))), head, heads, layout});
+    }
+    return out;
+}
+
+// q as q_norm_rope leaves it: where the keys have QJL's bit, with the projected queries behind.
+std::vector<float> with_projections(std::vector<float> q, const KvCodec& keys) {
+    if (!is_qjl(keys.type)) return q;
+    const size_t count = q.size(), d = keys.head_dim();
+    for (size_t at = 0; at < count; at += d) {
+        std::vector<float> projected(q.begin() + std::ptrdiff_t(at), q.begin() + std::ptrdiff_t(at + d));
+        project(projected, keys.rotation.projection);
+        for (const float v : projected) q.push_back(v * QJL_FACTOR / float(d));
+    }
+    return q;
+}
+
+Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
+    const uint32_t d = shape.head_dim, capacity = shape.length + 3, position = shape.length - shape.tokens;
+    const cpu::LayerCache host{{shape.kv.codec(5, 6, KvSide::key, d), shape.kv_heads, capacity},
+                               {shape.kv.codec(5, 6, KvSide::value, d), shape.kv_heads, capacity}};
+    for (const cpu::CacheSide* side : {&host.k, &host.v}) // past the length too: what must not be read as if it were there
+        ref::kv_append(rig.pool, *side, rig.random.normals(size_t(capacity) * shape.kv_heads * d), {}, {{}, 0}, 0);
+    const KvCodec& keys = host.k.codec;
+    const float deviation = 1 / std::sqrt(float(d)) / (is_rotated(keys.type) ? std::sqrt(keys.rotation.gain()) : 1);
+    const auto q = rig.random.normals(size_t(shape.tokens) * shape.heads * d, deviation);
+    std::vector<float> want(q.size());
+    ref::attention(rig.pool, want, q, host, shape.heads, position);
+
+    const gpu::KvCache cache = on_device(rig, shape, host);
+    const size_t partials_words =
+        gpu::partials_bytes(tuning, shape.tokens, shape.heads, d, is_qjl(shape.kv.k) || is_qjl(shape.kv.v)) / 4;
+    const Buffer y = rig.output(want.size()), q_buffer = rig.upload(with_projections(q, keys)),
+                 context = rig.context(position, shape.tokens), partials = rig.output(partials_words);
+    rig.run(tuning, context, shape.tokens, d,
+            [&](gpu::Pass& pass) { gpu::attention(pass, y, partials, q_buffer, cache, 0, shape.heads, shape.kv_heads); });
+    return worse(rig.check(y, want, limit), rig.check(partials, {}, 0));
+}
+
+void add(Rows& rows, const Variant& variant, const Shape& shape, bool full = false) {
+    rows.push_back({"attention", fmt::format("{}, {}", describe(shape.kv), variant.name), shape.text(),
+                    [=, tuning = variant.tuning](Rig& rig) { return attention(rig, tuning, shape); }, 0, full});
+}
+
+} // namespace
+
+void add_attention(Rows& rows, const Capabilities& device) {
+    const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, residual{KvType::tq3q, KvType::tq2q},
+        affine{KvType::q8_0, KvType::a4_64};
+    const std::vector<Variant> all = variants(device);
+    for (size_t i = 0; i < kv_types.size(); i++) { // keys and values are read apart: not every pair need be
+        const KvType k = kv_types[i].type, v = kv_types[(i + 7) % kv_types.size()].type;
+        add(rows, all[0], {{k, k}, 128, 4, 2, 77, 1});
+        add(rows, all[0], {{k, v}, 128, 4, 2, 77, 9}, i % 4 != 0);
+        add(rows, all[0], {{v, k}, 64, 4, 2, 50, 1});
+        add(rows, all[0], {{v, k}, 256, 4, 2, 50, 3}, i % 3 != 0);
+    }
+    add(rows, all[0], {{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1});
+    add(rows, all[0], {{KvType::q4_0r, KvType::tq3q, RotationKind::haar}, 256, 4, 2, 77, 5});
+    for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 513u}) add(rows, all[0], {tq4, 128, 2, 1, length, 1, 1});
+    constexpr uint32_t groups[] = {1, 2, 4, 5, 8}; // of every Qwen3
+    for (const uint32_t group : groups) add(rows, all[0], {tq4, 128, 2 * group, 2, 40, 1});
+    for (const uint32_t group : groups)
+        for (const KvOptions& kv : {mixed, affine}) add(rows, all[0], {kv, 128, 2 * group, 2, 40, 11});
+    for (const uint32_t d : {64u, 128u, 256u}) // 256: not all of a kv head's queries fit into 16 KiB of shared memory
+        for (const auto& [group, tokens] : {std::pair(1u, 1u), {5u, 7u}, {8u, 1u}})
+            add(rows, all[0], {residual, d, 2 * group, 2, 50, tokens});
+    add(rows, all[0], {tq4, 128, 6, 3, 33, 33}); // a whole prompt, and slices of 2 and 1 heads
+    add(rows, all[0], {tq4, 128, 16, 8, 4099, 1, 3});
+    add(rows, all[0], {tq4, 128, 40, 8, 32771, 1, 3}, true);
+    for (size_t i = 1; i < all.size(); i++)
+        for (const Shape& shape : {Shape{tq4, 128, 4, 2, 77, 1}, {mixed, 128, 10, 2, 40, 11}, {residual, 128, 4, 2, 40, 11}})
+            add(rows, all[i], shape);
+}
+
+} // namespace tq::conformance

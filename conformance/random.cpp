@@ -1,0 +1,25 @@
+#include "conformance/random.h"
+
+namespace tq::conformance {
+
+uint64_t Random::bits() {
+    uint64_t z = state += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+}
+
+float Random::normal() {
+    int sum = -4 * 65535;
+    for (int half = 0; half < 2; half++)
+        for (uint64_t word = bits(), i = 0; i < 4; i++) sum += int(word >> (16 * i) & 0xffff);
+    return float(sum) * 0x1.3988e2p-16f;
+}
+
+std::vector<float> Random::normals(size_t n, float deviation) {
+    std::vector<float> out(n);
+    for (float& v : out) v = normal() * deviation;
+    return out;
+}
+
+} // namespace tq::conformance

@@ -1,0 +1,32 @@
+// A row: one kernel in one variant at one shape, compared with its reference.
+#pragma once
+#include <cstdint>
+#include <fmt/format.h>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tq::conformance {
+
+class Rig;
+
+// What a row found. `error` and `limit` in the row's own measure.
+struct Outcome {
+    bool passed = true;
+    double error = 0, limit = 0;
+    std::string reason; // why it failed; of a row that passed, what is worth knowing (the first line is shown)
+};
+
+// The worse of two: the one that failed, else the one nearer its limit.
+Outcome worse(Outcome a, Outcome b);
+
+struct Row {
+    std::string kernel, variant, shape;
+    std::function<Outcome(Rig&)> run;
+    uint64_t device_bytes = 0; // the memory it needs; the row is left out where the device has less
+    bool full_only = false;    // long: only with --full
+
+    std::string name() const { return kernel + " | " + variant + " | " + shape; }
+};
+
+} // namespace tq::conformance

@@ -1,0 +1,136 @@
+// Rows of the kernels that read weight matrices: embed, matvec and matmul, in every weight format.
+#include "conformance/rig.h"
+#include "conformance/rows.h"
+#include "model/cpu/reference.h"
+#include "model/gpu/device_layout.h"
+#include <array>
+#include <cmath>
+
+namespace tq::conformance {
+namespace {
+
+constexpr std::array formats{GgmlType::F32,  GgmlType::F16,  GgmlType::BF16, GgmlType::Q8_0,
+                             GgmlType::Q4_0, GgmlType::Q4_K, GgmlType::Q5_K, GgmlType::Q6_K};
+
+// Sums of some thousand fp32 products in another order than the reference's.
+constexpr double product_limit = 2e-6;
+constexpr double decode_limit = 1e-6; // of a product of two or three factors
+
+struct Shape {
+    uint32_t rows, cols, tokens;
+    uint32_t most_rows = 0; // per slice; 0: as 128 MiB allow
+
+    std::string text() const {
+        return fmt::format("{} x {}, {} token{}{}", rows, cols, tokens, tokens == 1 ? "" : "s",
+                           most_rows == 0 ? "" : fmt::format(", slices of {} rows", most_rows));
+    }
+};
+
+// Of the matrix on the device, and as much again for what is beside it.
+uint64_t memory(GgmlType type, const Shape& shape) { return 2 * gpu::device_row_bytes(type, shape.cols) * shape.rows; }
+
+Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    const RandomTensor w(rig.random, type, shape.rows, shape.cols);
+    std::vector<uint32_t> ids(shape.tokens);
+    for (uint32_t& id : ids) id = rig.random.below(shape.rows);
+    ids.back() = shape.rows - 1; // in the last slice
+    std::vector<float> want(ids.size() * shape.cols);
+    ref::embed(rig.pool, want, w.tensor, ids);
+    const Buffer h = rig.output(want.size()), on_device = rig.upload(std::as_bytes(std::span(ids))),
+                 context = rig.context(0, shape.tokens);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows);
+    rig.run(tuning, context, shape.tokens + 3, 128, [&](gpu::Pass& pass) { gpu::embed(pass, h, matrix, on_device); });
+    return rig.check(h, want, decode_limit);
+}
+
+// The norm of w x, were its terms independent: where few sums are compared, those that cancel need it.
+double expected_norm(const Tensor& w, std::span<const float> x) {
+    double squares = 0;
+    std::vector<float> row(w.cols);
+    for (uint32_t r = 0; r < w.rows && w.rows < 64; r++) {
+        decode_row(w.type, row, w.row(r));
+        for (size_t i = 0; i < x.size(); i++) squares += double(row[i % w.cols]) * row[i % w.cols] * x[i] * x[i];
+    }
+    return std::sqrt(squares);
+}
+
+// y = W x and y += W x; as a forward pass does, one token takes matvec. Rows past the last token may hold anything.
+Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    const RandomTensor w(rig.random, type, shape.rows, shape.cols);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows);
+    const size_t padded =
+        shape.tokens == 1 ? 1 : (shape.tokens + tuning.matmul_tile - 1) / tuning.matmul_tile * tuning.matmul_tile;
+    std::vector<float> x = rig.random.normals(size_t(shape.tokens) * shape.cols), want(size_t(shape.tokens) * shape.rows),
+                       sum = rig.random.normals(want.size());
+    ref::matmul(rig.pool, want, w.tensor, x);
+    const double norm = expected_norm(w.tensor, x);
+    x.resize(padded * shape.cols, NAN);
+    std::vector<float> sum_before = sum;
+    sum_before.resize(padded * shape.rows, NAN);
+    for (size_t i = 0; i < sum.size(); i++) sum[i] += want[i]; // as the reference accumulates
+    const Buffer x_buffer = rig.upload(x), y = rig.output(padded * shape.rows), y_sum = rig.output(sum_before),
+                 context = rig.context(0, shape.tokens);
+    rig.run(tuning, context, shape.tokens, 128, [&](gpu::Pass& pass) {
+        gpu::matmul(pass, y, matrix, x_buffer);
+        gpu::matmul(pass, y_sum, matrix, x_buffer, true);
+    });
+    return worse(rig.check(y, want, product_limit, norm), rig.check(y_sum, sum, product_limit, norm));
+}
+
+using Body = Outcome (*)(Rig&, const gpu::Tuning&, GgmlType, const Shape&);
+
+void add(Rows& rows, const char* kernel, Body body, const Variant& variant, GgmlType type, const Shape& shape,
+         bool full = false) {
+    rows.push_back({kernel, fmt::format("{}, {}", type_name(type), variant.name), shape.text(),
+                    [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, type, shape); }, memory(type, shape),
+                    full});
+}
+
+bool small_blocks(GgmlType type) { return block_format(type)->elements <= 32; }
+
+void add_products(Rows& rows, const Variant& variant, GgmlType type) {
+    const auto row = [&](const Shape& shape) {
+        add(rows, shape.tokens == 1 ? "matvec" : "matmul", matmul, variant, type, shape);
+    };
+    for (const Shape& shape : {Shape{1, 256, 1}, {257, 768, 1, 100}, {1031, 2816, 1}}) row(shape);
+    if (small_blocks(type))
+        for (const uint32_t cols : {32u, 96u, 288u}) row({13, cols, 1});
+    // Other sizes of tiles for some formats only: drivers take long to build these.
+    const bool all = variant.name == "own" || type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
+    if (!all) return;
+    for (const Shape& shape : {Shape{7, 256, 2}, {67, 512, 8, 30}, {129, 2816, 9}, {64, 1024, 17}}) row(shape);
+    if (small_blocks(type)) row({13, 96, 3});
+}
+
+// Sizes of real models. Two of them do not fit the 128 MiB that every device can bind: their last slice begins beyond.
+void add_real_sizes(Rows& rows, const Variant& variant) {
+    const auto row = [&](const char* kernel, Body body, GgmlType type, const Shape& shape, bool full = false) {
+        add(rows, kernel, body, variant, type, shape, full);
+    };
+    row("embed", embed, GgmlType::Q8_0, {151936, 1024, 3});       // Qwen3-0.6B: 162 MiB
+    row("matvec", matmul, GgmlType::Q8_0, {151936, 1024, 1});     // its head
+    row("matvec", matmul, GgmlType::F32, {6000, 6144, 1});        // 141 MiB, cut by the limit and not by rows
+    row("matvec", matmul, GgmlType::Q4_K, {17408, 5120, 1});      // Qwen3-14B
+    row("matvec", matmul, GgmlType::Q6_K, {5120, 17408, 1});      // likewise, down
+    row("matmul", matmul, GgmlType::Q4_K, {512, 17408, 11, 300}); // slices of it
+    row("matmul", matmul, GgmlType::Q8_0, {3001, 5120, 8, 1000});
+    row("matmul", matmul, GgmlType::Q8_0, {151936, 1024, 9}, true);
+    row("matmul", matmul, GgmlType::Q4_K, {17408, 5120, 64}, true);
+    row("matmul", matmul, GgmlType::Q6_K, {5120, 17408, 64}, true);
+    row("matvec", matmul, GgmlType::Q6_K, {151936, 5120, 1}, true); // 608 MiB
+}
+
+} // namespace
+
+void add_weights(Rows& rows, const Capabilities& device) {
+    const std::vector<Variant> all = variants(device);
+    for (const Variant& variant : all)
+        for (const GgmlType type : formats)
+            for (const Shape& shape : {Shape{1, 256, 1, 1}, {37, 512, 5, 10}, {300, 256, 5}})
+                add(rows, "embed", embed, variant, type, shape);
+    for (const Variant& variant : all)
+        for (const GgmlType type : formats) add_products(rows, variant, type);
+    add_real_sizes(rows, all[0]);
+}
+
+} // namespace tq::conformance

@@ -1,0 +1,41 @@
+// The process that runs rows: it may be killed by a driver, so that the one that reports is not. It writes JSON, one object a
+// line:
+//   {"device": {...}, "rows": [[kernel, variant, shape], ...]}   once the device is open
+//   {"begin": 7}                                                 before row 7, then
+//   {"row": 7, "passed": true, "error": ..., "limit": ..., "reason": "", "ms": 12.5}, or with "skipped": true
+//   {"end": true}, or {"failed": "why the device cannot be used"}
+// Whatever else arrives comes from a driver or a layer.
+#pragma once
+#include "runtime/capabilities.h"
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tq::conformance {
+
+using Json = nlohmann::ordered_json;
+
+struct WorkerOptions {
+    std::string device; // as Device takes it
+    std::string filter; // only rows with this text in their name, in any case
+    std::filesystem::path model;
+    uint64_t seed = 1;
+    size_t first = 0; // of the rows that `filter` leaves
+    bool full = false;
+    std::function<Json(const Capabilities&)> describe; // of a device
+    std::function<void(const Json&)> write;
+};
+
+// The environment variable TQ_CONFORMANCE_FAULT=crash:TEXT, hang:TEXT or lost:TEXT makes every row with TEXT in its name end the
+// process, never end, or report a lost device: for tests of who survives it.
+void run_worker(const WorkerOptions& options);
+
+// The names of the rows that such a worker runs.
+std::vector<std::string> row_names(const Capabilities& device, const std::string& filter, bool full);
+
+// Writes {"devices": ["0", "2"]}: the indices of the usable ones; or {"failed": ...}.
+void list_usable_devices(const std::function<void(const Json&)>& write);
+
+} // namespace tq::conformance

@@ -13,28 +13,6 @@ namespace {
 // Positions are exact in a float up to here, and no Qwen3 comes near.
 constexpr uint32_t max_context = 1u << 24;
 
-const CLI::Validator kv_type_name(
-    [](std::string& text) {
-        try {
-            parse_kv_type(text);
-        } catch (const Error& error) {
-            return std::string(error.what());
-        }
-        return std::string();
-    },
-    "");
-
-// CLI::Range would let NaN pass.
-CLI::Validator number(double least, double most) {
-    return CLI::Validator(
-        [least, most](std::string& text) {
-            double value = 0;
-            if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return std::string();
-            return fmt::format("it must be a number from {} to {}, not {}", least, most, printable(text));
-        },
-        "");
-}
-
 template <class T> void add_number(CLI::App& command, const char* name, T& value, double least, double most, const char* help) {
     command.add_option(name, value, help)->check(number(least, most))->option_text("N")->group("Sampling");
 }
@@ -64,6 +42,23 @@ constexpr std::array<std::string_view, 9> text_flags{"-p",   "--prompt",        
                                                      "-sys", "--system-prompt", "--text", "--model"};
 
 } // namespace
+
+CLI::Validator number(double least, double most) {
+    return CLI::Validator(
+        [least, most](std::string& text) {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return std::string();
+            return fmt::format("it must be a number from {} to {}, not {}", least, most, printable(text));
+        },
+        "");
+}
+
+KvOptions KvArguments::options() const {
+    const KvTypes types = preset.empty() ? KvTypes() : parse_kv_preset(preset);
+    return {type_k.empty() ? types.k : parse_kv_type(type_k), type_v.empty() ? types.v : parse_kv_type(type_v),
+            parse_rotation(rotation), parse_scale_rule(scale_rule),
+            layers.empty() ? std::vector<KvLayers>() : parse_kv_layers(layers)};
+}
 
 SamplerOptions SamplingArguments::options(SamplerOptions recommended) const {
     SamplerOptions o = recommended;
@@ -105,6 +100,22 @@ void add_model_flag(CLI::App& command, std::string& path) {
     command.add_option("-m,--model", path, "model file (GGUF); default: the demo model")->option_text("FILE");
 }
 
+void add_flags(CLI::App& command, KvArguments& a) {
+    const auto add = [&](const char* name, std::string& value, const char* help, const char* type, const CLI::Validator& check) {
+        command.add_option(name, value, help)->option_text(type)->group("KV cache")->check(check);
+    };
+    add("--kv", a.preset, "types by name: balanced (tq4/tq4, default), safe-lowbit, experimental-max, safe, bold, f16", "PRESET",
+        parsed_by(parse_kv_preset));
+    add("--cache-type-k", a.type_k,
+        "type of the keys: tq2 to tq6, tq8, tq2q to tq4q, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, f16, ...", "TYPE",
+        parsed_by(parse_kv_type));
+    add("--cache-type-v", a.type_v, "type of the values: likewise", "TYPE", parsed_by(parse_kv_type));
+    add("--kv-layers", a.layers, "other types for some layers: 0-1,-2:-1=q8_0 or 3=q8_0/tq4", "LIST", parsed_by(parse_kv_layers));
+    add("--kv-rotation", a.rotation, "wht (default) or haar", "NAME", parsed_by(parse_rotation));
+    add("--kv-scale", a.scale_rule, "scale of tq types: unbiased (default), least-squares, norm", "RULE",
+        parsed_by(parse_scale_rule));
+}
+
 void add_flags(CLI::App& command, ModelArguments& a) {
     add_model_flag(command, a.model);
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
@@ -116,10 +127,8 @@ void add_flags(CLI::App& command, ModelArguments& a) {
         ->check(number(0, max_context));
     add("-t,--threads", a.threads, "threads of --device cpu; 0: all cores", "N")->check(number(0, 4096));
     add("-b,--batch-size", a.batch_size, "tokens per block of the prompt; 0: the device's default", "N")->check(number(0, 65536));
-    add("--cache-type-k", a.cache_type_k, "type of the keys in the cache: tq4 (default), tq3, tq2, f16, f32", "TYPE")
-        ->check(kv_type_name);
-    add("--cache-type-v", a.cache_type_v, "type of the values in the cache: likewise", "TYPE")->check(kv_type_name);
     command.add_flag("--profile", a.profile, "time every kernel (slower)")->group("Device and memory");
+    add_flags(command, a.kv);
 }
 
 void add_flags(CLI::App& command, SamplingArguments& a) {

@@ -1,6 +1,7 @@
 // The flags that commands share, by llama.cpp's names.
 #pragma once
-#include "model/kv/types.h"
+#include "base/error.h"
+#include "model/kv/options.h"
 #include "model/sampler.h"
 #include "tools/tq-run/console.h"
 #include <CLI/CLI.hpp>
@@ -26,15 +27,20 @@ struct ConsoleArguments {
     Console console() const { return Console(color, simple); }
 };
 
+// How the cache is stored; -ctk and -ctv win over --kv.
+struct KvArguments {
+    std::string preset, type_k, type_v, rotation = "wht", scale_rule = name(KvOptions().scale_rule), layers;
+
+    KvOptions options() const;
+};
+
 struct ModelArguments {
     std::string model; // empty: the demo
     std::string device;
     std::optional<uint32_t> context_size; // 0: all the model was trained for
     uint32_t threads = 0, batch_size = 0;
-    std::string cache_type_k = "tq4", cache_type_v = "tq4";
+    KvArguments kv;
     bool profile = false;
-
-    KvOptions kv() const { return {parse_kv_type(cache_type_k), parse_kv_type(cache_type_v)}; }
 };
 
 struct SamplingArguments {
@@ -58,9 +64,27 @@ struct PromptArguments {
     std::string read() const;
 };
 
+// Accepts what `parse` does not throw at.
+template <class Parse> CLI::Validator parsed_by(Parse parse) {
+    return CLI::Validator(
+        [parse](std::string& text) {
+            try {
+                parse(text);
+            } catch (const Error& error) {
+                return std::string(error.what());
+            }
+            return std::string();
+        },
+        "");
+}
+
+// CLI::Range would let NaN pass.
+CLI::Validator number(double least, double most);
+
 void add_flags(CLI::App& command, ConsoleArguments& arguments);
 void add_model_flag(CLI::App& command, std::string& path);
-void add_flags(CLI::App& command, ModelArguments& arguments); // with add_model_flag
+void add_flags(CLI::App& command, KvArguments& arguments);
+void add_flags(CLI::App& command, ModelArguments& arguments); // with those of the model and the cache
 void add_flags(CLI::App& command, SamplingArguments& arguments);
 void add_flags(CLI::App& command, PromptArguments& arguments);
 

@@ -7,9 +7,12 @@ namespace tq {
 void add_chat(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_devices(CLI::App& app, Action& action);
+void add_conformance(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 void add_template(CLI::App& app, Action& action);
 void add_logits(CLI::App& app, Action& action);
+void add_shaders(CLI::App& app, Action& action);
+void add_codec(CLI::App& app, Action& action);
 
 // A command whose flags fill in an Arguments; `run(arguments)` is its action.
 template <class Arguments, class AddFlags, class Run>

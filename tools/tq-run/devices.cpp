@@ -1,11 +1,11 @@
-// tq-run devices: what can run a model here.
+#include "tools/tq-run/devices.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/gpu/tuning.h"
 #include "runtime/device.h"
+#include "runtime/device_profile.h"
 #include "tools/tq-run/commands.h"
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 namespace tq {
@@ -27,12 +27,15 @@ nlohmann::ordered_json describe(const gpu::Tuning& t) {
             {"splits", t.splits},           {"batch_size", t.batch_size}};
 }
 
+} // namespace
+
 nlohmann::ordered_json describe(const Capabilities& c) {
     return {
         {"name", text(c.name)},
         {"type", name(c.type)},
         {"usable", c.unusable.empty()},
         {"unusable", c.unusable},
+        {"profile", c.profile},
         {"driver_name", text(c.driver_name)},
         {"driver_info", text(c.driver_info)},
         {"driver_version", c.driver_version},
@@ -69,6 +72,8 @@ nlohmann::ordered_json describe(const Capabilities& c) {
     };
 }
 
+namespace {
+
 // The features that faster kernels can use, as a list of words.
 std::string features(const Capabilities& c) {
     std::vector<std::string_view> words;
@@ -86,6 +91,7 @@ void print_table(const std::vector<Capabilities>& devices) {
         const Capabilities& c = devices[i];
         write_output(fmt::format("{:>3}  {} ({})\n", i, text(c.name), name(c.type)));
         write_output(fmt::format("     {} {}, Vulkan {}\n", text(c.driver_name), text(c.driver_info), version(c.api_version)));
+        if (c.profile != "none") write_output(fmt::format("     clamped by the device profile {}\n", c.profile));
         if (!c.unusable.empty()) write_output(fmt::format("     cannot be used: {}\n", text(c.unusable)));
         write_output(fmt::format("     memory {} MiB, {} MiB free; subgroups of {}; {}\n", c.memory_bytes >> 20,
                                  c.memory_budget_bytes >> 20, c.subgroup_size, features(c)));
@@ -99,6 +105,7 @@ void print_table(const std::vector<Capabilities>& devices) {
 }
 
 int run(const DevicesArguments& arguments) {
+    find_device_profile(); // a wrong TQ_DEVICE_PROFILE is the user's error, no device at all is an answer
     std::vector<Capabilities> devices;
     try {
         devices = list_devices();

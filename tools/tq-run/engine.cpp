@@ -71,7 +71,9 @@ std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& c
     auto device = on_cpu ? nullptr : std::make_unique<Device>(arguments.device);
     auto engine = std::unique_ptr<Engine>(new Engine{load_model(path), std::move(device), "CPU", nullptr});
     const Model& model = engine->model;
-    const ForwardOptions options{arguments.kv(), choose_context(arguments, model), arguments.threads, arguments.batch_size};
+    const ForwardOptions options{arguments.kv.options(), choose_context(arguments, model), arguments.threads,
+                                 arguments.batch_size};
+    check_kv_layers(options.kv, model.config.num_hidden_layers);
     if (on_cpu) {
         check_finite(model.weights);
         engine->forward = make_cpu_forward(model.config, model.weights, options);
@@ -93,14 +95,13 @@ std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& c
 std::string build_description() { return fmt::format("tq-run {} ({}, {})", TQ_VERSION, compiler, build_type); }
 
 std::string kv_description(const Engine& engine) {
-    const KvOptions kv = engine.forward->kv();
     const uint64_t bytes = engine.forward->kv_bytes_per_token();
-    const uint64_t f16_bytes = kv_bytes_per_token(engine.model.config, {KvType::f16, KvType::f16});
+    const uint64_t f16_bytes = kv_bytes_per_token(engine.model.config, KvOptions{KvType::f16, KvType::f16});
     const double ratio = double(f16_bytes) / double(bytes);
     const std::string against = ratio > 1   ? fmt::format(" ({:.2f}x smaller than f16)", ratio)
                                 : ratio < 1 ? fmt::format(" ({:.2f}x larger than f16)", 1 / ratio)
                                             : "";
-    return fmt::format("{} B/token {}/{}{}", bytes, name(kv.k), name(kv.v), against);
+    return fmt::format("{} B/token {}{}", bytes, describe(engine.forward->kv()), against);
 }
 
 std::string sampling_description(const SamplerOptions& o) {

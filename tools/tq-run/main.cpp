@@ -35,7 +35,8 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
     } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) && what.find("missing") != std::string::npos) {
         what = what.substr(0, what.find(':')) + " needs a value";
     }
-    const std::string name = has_command ? "tq-run " + app.get_subcommands()[0]->get_name() : "tq-run";
+    std::string name = "tq-run";
+    for (const CLI::App* at = &app; !at->get_subcommands().empty();) name += ' ' + (at = at->get_subcommands()[0])->get_name();
     return fmt::format("{} ({} --help shows what there is)", what, name);
 }
 
@@ -48,7 +49,9 @@ int run(const std::vector<std::string>& arguments) {
     app.formatter(formatter);
     app.option_defaults()->take_last(); // of a flag that is given twice
     Action action;
-    for (auto* add : {add_chat, add_generate, add_devices, add_tokenize, add_template, add_logits}) add(app, action);
+    for (auto* add :
+         {add_chat, add_generate, add_devices, add_conformance, add_codec, add_shaders, add_tokenize, add_template, add_logits})
+        add(app, action);
     try {
         auto expanded = expand_short_names(arguments);
         std::reverse(expanded.begin(), expanded.end()); // as CLI11 wants them

@@ -1,0 +1,50 @@
+// Binary input and output of commands: files of any length in pieces, or the standard streams.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace tq {
+
+class ByteInput {
+  public:
+    explicit ByteInput(std::string path); // "-": standard input. Throws Error when it cannot be opened.
+
+    // Fills `bytes` as far as the input reaches; returns how many came. Throws Error when reading fails.
+    size_t read(std::span<uint8_t> bytes);
+
+    std::optional<uint64_t> length() const { return length_; } // of a regular file
+    const std::string& path() const { return path_; }
+    std::string name() const; // for messages
+
+  private:
+    std::string path_;
+    std::ifstream file_;
+    std::optional<uint64_t> length_;
+};
+
+// What is written to a file is there, whole, after commit(), and not at all without it: until then it is in a temporary file
+// beside it. "-" (standard output) and what is no regular file, such as a pipe, get it at once.
+class ByteOutput {
+  public:
+    // Throws Error when it cannot be opened or is the file that `input` reads.
+    ByteOutput(std::string path, const ByteInput& input);
+    ~ByteOutput();
+    ByteOutput(const ByteOutput&) = delete;
+    ByteOutput& operator=(const ByteOutput&) = delete;
+
+    void write(std::span<const uint8_t> bytes); // throws Error or OutputClosed
+    void commit();
+
+  private:
+    bool to_stream() const { return path_ == "-"; }
+
+    std::string path_;
+    std::filesystem::path target_, temporary_; // `temporary_` is empty where there is none
+    std::ofstream file_;
+};
+
+} // namespace tq

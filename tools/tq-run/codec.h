@@ -1,0 +1,39 @@
+// tq-run codec: the parts of the command.
+#pragma once
+#include "model/kv/codec.h"
+#include "model/kv/options.h"
+#include "tools/tq-run/arguments.h"
+
+namespace tq {
+
+// Which codec: the flags that all parts share.
+struct CodecArguments {
+    ConsoleArguments console;
+    std::string type, rotation = "wht", scale_rule = name(KvOptions().scale_rule), side = "k", device;
+    uint32_t layer = 0, head_dim = 128;
+
+    KvCodec codec(KvType type) const;
+    KvCodec codec() const { return codec(parse_kv_type(type)); }
+};
+
+struct ConvertArguments : CodecArguments {
+    std::string in, out, layout = "planes";
+    bool allow_nonfinite = false;
+};
+
+struct CodecInfoArguments : CodecArguments {
+    uint32_t vectors = 1000;
+    uint64_t seed = 1;
+    bool json = false;
+};
+
+struct CodecBenchArguments : CodecArguments {
+    uint32_t vectors = 16384, rounds = 9;
+};
+
+int encode_file(const ConvertArguments& arguments);
+int decode_file(const ConvertArguments& arguments);
+int codec_info(const CodecInfoArguments& arguments);
+int codec_bench(const CodecBenchArguments& arguments);
+
+} // namespace tq

@@ -1,0 +1,151 @@
+// tq-run conformance: whether a device computes what the reference computes.
+#include "base/error.h"
+#include "base/executable.h"
+#include "base/interrupt.h"
+#include "conformance/report.h"
+#include "runtime/device.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/devices.h"
+#include "tools/tq-run/engine.h"
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace tq {
+namespace {
+
+using namespace conformance;
+
+struct ConformanceArguments {
+    std::string device, filter, profile, json, junit;
+    uint64_t seed = 1, first = 0;
+    int timeout = 60; // seconds
+    bool list = false, full = false, verbose = false, worker = false, list_devices = false;
+};
+
+void write_line(const Json& message) { // on a line of its own whatever a driver printed before
+    write_output('\n' + message.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
+}
+
+int work(const ConformanceArguments& a) {
+    if (a.list_devices) {
+        list_usable_devices(write_line);
+        return 0;
+    }
+    WorkerOptions options{a.device,  a.filter, {}, a.seed, a.first, a.full, [](const Capabilities& c) { return describe(c); },
+                          write_line};
+    try {
+        options.model = find_model("");
+    } catch (const Error&) { // the rows that need it say so
+    }
+    run_worker(options);
+    return 0;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+    if (path.empty()) return;
+    std::ofstream file(path, std::ios::binary);
+    if (!file.write(text.data(), std::streamsize(text.size())).flush())
+        fail("cannot write the report to {}: {}", path, std::strerror(errno));
+}
+
+// The file is opened before the hour-long run, not after it.
+void check_writable(const std::string& path) { write_file(path, "\n"); }
+
+RunnerOptions runner_options(const ConformanceArguments& a) {
+    RunnerOptions options;
+    const std::filesystem::path program = executable_path();
+    if (program.empty()) fail("this system does not say where the running program is, so that no worker can be started");
+    options.worker = {program.string(), "conformance", "--worker", "--seed", std::to_string(a.seed)};
+    if (!a.filter.empty()) options.worker.insert(options.worker.end(), {"--filter", a.filter});
+    if (a.full) options.worker.push_back("--full");
+    if (!a.profile.empty()) options.environment.push_back("TQ_DEVICE_PROFILE=" + a.profile);
+    options.timeout = std::chrono::seconds(a.timeout);
+    options.interrupted = interrupted;
+    return options;
+}
+
+// That gives the same run again.
+std::vector<std::string> command_line(const ConformanceArguments& a) {
+    std::vector<std::string> out{
+        "tq-run", "conformance", "--seed", std::to_string(a.seed), "--timeout", std::to_string(a.timeout)};
+    for (const auto& [flag, value] : {std::pair("--device", a.device), {"--filter", a.filter}, {"--profile", a.profile}})
+        if (!value.empty()) out.insert(out.end(), {flag, value});
+    if (a.full) out.push_back("--full");
+    return out;
+}
+
+void list_rows(const ConformanceArguments& a) {
+    const Device device(a.device == "all" ? "" : a.device);
+    for (const std::string& name : row_names(device.capabilities(), a.filter, a.full)) write_output(name + '\n');
+}
+
+DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const std::string& selector, Console& console) {
+    Table table(a.verbose);
+    const auto print = [&](const std::string& text) {
+        if (text.empty()) return;
+        console.clear_status();
+        write_output(text);
+    };
+    options.on_begin = [&](size_t index, const std::vector<RowResult>& rows) {
+        const RowResult& row = rows[index];
+        console.status(
+            fmt::format("{} of {}: {}, {}, {}", index + 1, rows.size(), row.kernel, row.variant, row.shape).substr(0, 100));
+    };
+    options.on_result = [&](size_t index, const std::vector<RowResult>& rows) { print(table.add(index, rows)); };
+    DeviceReport report = test_device(options, selector);
+    print(table.finish(report.rows));
+    console.clear_status();
+    return report;
+}
+
+int run(const ConformanceArguments& a) {
+    if (a.worker) return work(a);
+    if (a.list) {
+        list_rows(a);
+        return 0;
+    }
+    check_writable(a.json);
+    check_writable(a.junit);
+    catch_interrupts();
+    Console console(ColorMode::automatic, false);
+    const RunnerOptions options = runner_options(a);
+    Report report{build_description(), command_line(a), a.profile, a.seed, {}};
+    const auto selectors = a.device == "all" ? usable_devices(options) : std::vector{a.device};
+    for (const std::string& selector : selectors) {
+        if (interrupted()) break;
+        report.devices.push_back(test(options, a, selector, console));
+    }
+    write_output(summary(report));
+    write_file(a.json, to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+    write_file(a.junit, to_junit(report));
+    return report.passed() ? 0 : 1;
+}
+
+} // namespace
+
+void add_conformance(CLI::App& app, Action& action) {
+    const auto flags = [](CLI::App& command, ConformanceArguments& a) {
+        const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+            return command.add_option(name, value, help)->option_text(type);
+        };
+        add("--device", a.device, "index or part of the name of a Vulkan device (see tq-run devices), or all; default: the best",
+            "NAME");
+        add("--filter", a.filter, "only rows with this in their kernel, variant or shape", "TEXT");
+        add("--profile", a.profile, "pretend that the device is one of less features: see TQ_DEVICE_PROFILE", "NAME");
+        add("--seed", a.seed, "of the inputs; default: 1", "N");
+        add("--timeout", a.timeout, "seconds a row may take; default: 60", "SECONDS")->check(CLI::Range(1, 86400));
+        add("--json", a.json, "write everything found to this file, to be attached to a bug report", "FILE");
+        add("--junit", a.junit, "write a JUnit report to this file", "FILE");
+        command.add_flag("--list", a.list, "name the rows, run none");
+        command.add_flag("--full", a.full, "the largest sizes too");
+        command.add_flag("-v,--verbose", a.verbose, "a line for every row");
+        command.add_flag("--worker", a.worker)->group(""); // hidden, with what it takes
+        command.add_flag("--list-devices", a.list_devices)->group("");
+        command.add_option("--first", a.first)->group("");
+    };
+    add_command<ConformanceArguments>(app, action, "conformance", "Whether a device computes what the reference computes", flags,
+                                      run);
+}
+
+} // namespace tq

@@ -1,47 +1,29 @@
-// The codec as a codec: against a second implementation written from turboquant.md alone, and by what it promises: which codes,
-// which scale, how large an error, the same bytes everywhere.
+// The bytes of the codec: against a second implementation written from turboquant.md alone, against golden vectors, and the same
+// everywhere.
 #include "base/half.h"
-#include "model/kv/turboquant.h"
-#include "tests/codec_vectors.h"
+#include "conformance/codec_vectors.h"
+#include "tests/codec_golden.h"
 #include "tests/document_codec.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <doctest/doctest.h>
 #include <limits>
-#include <numbers>
-#include <random>
 #include <set>
 #ifdef __SSE__
 #include <xmmintrin.h>
 #endif
 
 using namespace tq;
+using namespace tq::conformance;
 using namespace tq::test;
 
 namespace {
 
-constexpr KvType turboquant_types[] = {KvType::tq4, KvType::tq3, KvType::tq2};
 constexpr uint32_t head_dims[] = {64, 128, 256};
 
-struct Stored {
-    std::vector<uint32_t> codes;
-    uint16_t scale;
-    bool operator==(const Stored&) const = default;
-};
-
-Stored encoded(KvType type, std::span<const float> x, const Signs& signs) {
-    Stored out{std::vector<uint32_t>(code_words(type, uint32_t(x.size()))), 0};
-    out.scale = encode(type, out.codes, x, signs);
-    return out;
-}
-
-std::vector<float> decoded(KvType type, const Stored& stored, uint32_t head_dim, const Signs& signs) {
-    std::vector<float> x(head_dim);
-    decode_levels(type, x, stored.codes);
-    for (float& v : x) v *= half_to_float(stored.scale);
-    rotate_back(x, signs);
-    return x;
+KvCodec wht_codec(KvType type, uint32_t head_dim, ScaleRule rule = ScaleRule::unbiased) {
+    return {type, rule, make_rotation(RotationKind::wht, 0, KvSide::key, head_dim)};
 }
 
 double dot(std::span<const float> a, std::span<const float> b) {
@@ -51,9 +33,9 @@ double dot(std::span<const float> a, std::span<const float> b) {
 }
 
 bool same(const Stored& stored, const DocumentStored& document) {
-    for (size_t i = 0; i < document.bytes.size(); i++)
-        if (uint8_t(stored.codes[i / 4] >> (8 * (i % 4))) != document.bytes[i]) return false;
-    return document.bytes.size() == stored.codes.size() * 4 && stored.scale == document.scale;
+    for (size_t i = 0; i < document.codes.size(); i++)
+        if (uint8_t(stored.codes[i / 4] >> (8 * (i % 4))) != document.codes[i]) return false;
+    return document.codes.size() == stored.codes.size() * 4 && stored.scales == document.scales;
 }
 
 uint64_t fnv1a(uint64_t hash, uint32_t word) {
@@ -61,45 +43,46 @@ uint64_t fnv1a(uint64_t hash, uint32_t word) {
     return hash;
 }
 
-// Of the bytes of `rounds` vectors of every kind, type and head_dim.
+// Of the bytes of `rounds` vectors of every kind by every codec and head_dim.
 uint64_t hash_of_codes(uint32_t rounds) {
     uint64_t hash = 0xcbf29ce484222325;
     for (const uint32_t d : head_dims) {
-        const Signs signs = rotation_signs(3, KvSide::value);
-        const std::vector<float> x = codec_vectors(rounds * codec_vector_kinds, d, signs, d);
-        for (const KvType type : turboquant_types)
-            for (size_t at = 0; at < x.size(); at += d) {
-                const Stored stored = encoded(type, std::span(x).subspan(at, d), signs);
-                for (const uint32_t word : stored.codes) hash = fnv1a(hash, word);
-                hash = fnv1a(hash, stored.scale);
-            }
+        const std::vector<float> x = codec_vectors(rounds * codec_vector_kinds, d, rotation_signs(3, KvSide::value), d);
+        for (const KvCodec& codec : all_codecs(d, 3, KvSide::value)) {
+            const Stored stored = encoded(codec, x);
+            for (const uint32_t word : stored.codes) hash = fnv1a(hash, word);
+            for (const uint16_t scale : stored.scales) hash = fnv1a(hash, scale);
+        }
     }
     return hash;
-}
-
-std::vector<float> unit_vector(std::mt19937_64& random, uint32_t head_dim) { // the same with every standard library
-    std::vector<double> x;
-    double norm2 = 0;
-    while (x.size() < head_dim) {
-        const double radius2 = -2 * std::log(double(random() >> 11 | 1) * 0x1p-53), turn = double(random() >> 11) * 0x1p-53;
-        x.push_back(std::sqrt(radius2) * std::cos(2 * std::numbers::pi * turn));
-        norm2 += x.back() * x.back();
-    }
-    std::vector<float> out;
-    for (const double v : x) out.push_back(float(v / std::sqrt(norm2)));
-    return out;
 }
 
 } // namespace
 
 TEST_CASE("bytes per vector") {
-    const uint32_t expected[][3] = {{256, 512, 1024}, {128, 256, 512}, {34, 66, 130}, {26, 50, 98}, {18, 34, 66}}; // f32 ... tq2
-    for (uint32_t t = 0; t < 5; t++)
-        for (uint32_t i = 0; i < 3; i++) {
-            const auto type = KvType(t);
-            CHECK(kv_vector_bytes(type, head_dims[i]) == expected[t][i]);
-            CHECK(code_words(type, head_dims[i]) * 4 + (is_turboquant(type) ? 2 : 0) == expected[t][i]);
-        }
+    struct Row {
+        KvType type;
+        uint32_t bytes[3], scales;
+    };
+    const Row rows[] = {
+        {KvType::f32, {256, 512, 1024}, 0},  {KvType::f16, {128, 256, 512}, 0},  {KvType::bf16, {128, 256, 512}, 0},
+        {KvType::tq8, {66, 130, 258}, 1},    {KvType::tq6, {50, 98, 194}, 1},    {KvType::tq5, {42, 82, 162}, 1},
+        {KvType::tq4, {34, 66, 130}, 1},     {KvType::tq3, {26, 50, 98}, 1},     {KvType::tq2, {18, 34, 66}, 1},
+        {KvType::tq4q, {36, 68, 132}, 2},    {KvType::tq3q, {28, 52, 100}, 2},   {KvType::tq2q, {20, 36, 68}, 2},
+        {KvType::q8_0, {68, 136, 272}, 4},   {KvType::q4_0, {36, 72, 144}, 4},   {KvType::q8_0r, {68, 136, 272}, 4},
+        {KvType::q4_0r, {36, 72, 144}, 4},   {KvType::a8_32, {72, 144, 288}, 8}, {KvType::a8_64, {68, 136, 272}, 4},
+        {KvType::a8_128, {68, 132, 264}, 2}, {KvType::a6_32, {56, 112, 224}, 8}, {KvType::a6_64, {52, 104, 208}, 4},
+        {KvType::a6_128, {52, 100, 200}, 2}, {KvType::a4_32, {40, 80, 160}, 8},  {KvType::a4_64, {36, 72, 144}, 4},
+        {KvType::a4_128, {36, 68, 136}, 2},  {KvType::a3_32, {32, 64, 128}, 8},  {KvType::a3_64, {28, 56, 112}, 4},
+        {KvType::a3_128, {28, 52, 104}, 2},  {KvType::a2_32, {24, 48, 96}, 8},   {KvType::a2_64, {20, 40, 80}, 4},
+        {KvType::a2_128, {20, 36, 72}, 2}};
+    CHECK(std::size(rows) == kv_types.size());
+    for (const Row& row : rows) {
+        CAPTURE(std::string(name(row.type)));
+        for (int i = 0; i < 3; i++) CHECK(kv_vector_bytes(row.type, head_dims[i]) == row.bytes[i]);
+        CHECK(scale_count(row.type, 128) == row.scales);
+        CHECK(code_words(row.type, 128) * 4 + row.scales * 2 == row.bytes[1]);
+    }
 }
 
 TEST_CASE("rotation signs are these, whoever computes them, and look like coin tosses") {
@@ -130,209 +113,199 @@ TEST_CASE("rotation signs are these, whoever computes them, and look like coin t
     for (const int n : negated) CHECK(std::abs(n - 64) < 5 * 6);
 }
 
-TEST_CASE("thresholds are the midpoints of the levels, at the scale that makes the error of a normal variable smallest") {
-    const auto density = [](double z) { return std::exp(-z * z / 2) / std::sqrt(2 * std::numbers::pi); };
-    const auto tail = [](double z) { return std::erfc(z / std::sqrt(2)) / 2; };
-    const double level_units[] = {38.14299, 52.94281, 66.20983}; // per standard deviation
-    for (int t = 0; t < 3; t++) {
-        const DocumentCodebook& book = document_codebook(turboquant_types[t]);
-        const auto& levels = book.levels;
-        const auto midpoint = [&](size_t i, double c) { return (levels[i] + levels[i + 1]) / 2.0 / c; };
-        double c = 50;
-        for (int round = 0; round < 500; round++) { // c = E L^2 / E |z| L
-            double square = 0, product = 0;
-            for (size_t i = 0; i < levels.size(); i++) {
-                const double low = i == 0 ? 0 : midpoint(i - 1, c), high = i + 1 == levels.size() ? 99 : midpoint(i, c);
-                square += levels[i] * levels[i] * (tail(low) - tail(high));
-                product += levels[i] * (density(low) - density(high));
-            }
-            c = square / product;
-        }
-        CHECK(std::fabs(c - level_units[t]) < 1e-5);
-        for (size_t i = 0; i + 1 < levels.size(); i++)
-            CHECK(std::bit_cast<uint32_t>(float(midpoint(i, c) * midpoint(i, c) / 128)) == book.thresholds[i]);
-        CHECK(std::ranges::is_sorted(book.thresholds));
-    }
-}
-
-TEST_CASE("the bytes are those of turboquant.md, for every kind of vector") {
+TEST_CASE("the bytes are those of turboquant.md, for every kind of vector and every codec") {
     for (const uint32_t d : head_dims)
         for (const uint32_t layer : {0u, 7u}) {
-            const Signs signs = rotation_signs(layer, KvSide::key);
-            const std::vector<float> all = codec_vectors(60 * codec_vector_kinds, d, signs, layer + 1);
-            for (const KvType type : turboquant_types)
+            const std::vector<float> all =
+                codec_vectors(8 * codec_vector_kinds, d, rotation_signs(layer, KvSide::key), layer + 1);
+            for (const KvCodec& codec : all_codecs(d, layer, KvSide::key))
                 for (size_t i = 0; i < all.size() / d; i++) {
                     const auto x = std::span(all).subspan(i * d, d);
+                    if (same(encoded(codec, x), document_encode(codec, x))) continue;
                     CAPTURE(codec_vector_kind(uint32_t(i % codec_vector_kinds)));
-                    CAPTURE(name(type));
-                    CAPTURE(d);
-                    CHECK(same(encoded(type, x, signs), document_encode(type, x, signs)));
+                    CAPTURE(describe(codec));
+                    FAIL_CHECK("other bytes than the document's");
                 }
         }
 }
 
-TEST_CASE("the bytes never change: no compiler, option or machine makes others") {
-    CHECK(hash_of_codes(50) == 865538538249736476u);
+TEST_CASE("decoding is what turboquant.md says") {
+    for (const uint32_t d : head_dims) {
+        const std::vector<float> all = codec_vectors(3 * codec_vector_kinds, d, rotation_signs(2, KvSide::value), 5);
+        for (const KvCodec& codec : all_codecs(d, 2, KvSide::value))
+            for (size_t i = 0; is_coded(codec.type) && i < all.size() / d; i++) {
+                const auto x = std::span(all).subspan(i * d, d);
+                const DocumentStored document = document_encode(codec, x);
+                if (document.scales[0] == nonfinite_scale) continue;
+                const std::vector<double> right = document_decode(codec, document);
+                const std::vector<float> out = decoded(codec, encoded(codec, x));
+                double largest = 0, error = 0;
+                for (size_t c = 0; c < d; c++) {
+                    largest = std::max(largest, std::fabs(right[c]));
+                    error = std::max(error, std::fabs(right[c] - double(out[c])));
+                }
+                CAPTURE(describe(codec));
+                CAPTURE(codec_vector_kind(uint32_t(i % codec_vector_kinds)));
+                CHECK(error <= 4e-6 * largest);
+            }
+    }
 }
 
-TEST_CASE("the example of turboquant.md") {
-    const Signs signs = rotation_signs(0, KvSide::key);
+TEST_CASE("the bytes never change: no compiler, option or machine makes others") {
+    CHECK(hash_of_codes(8) == 459769032903727955u);
+}
+
+TEST_CASE("the golden vectors") {
+    const std::vector<GoldenVectors> golden = read_codec_golden(TQ_SOURCE_DIR "/tests/data/codec_golden.bin");
+    CHECK(golden.size() == make_codec_golden().size());
+    for (const GoldenVectors& g : golden) {
+        CAPTURE(describe(g.codec));
+        CHECK(encoded(g.codec, g.x) == g.stored);
+    }
+}
+
+TEST_CASE("the examples of turboquant.md") {
     std::vector<float> x(64);
     for (size_t i = 0; i < 64; i++) x[i] = float(i + 1);
-    CHECK(encoded(KvType::tq4, x, signs) ==
-          Stored{{0xc935b4b1, 0x59a82244, 0x160bac0a, 0x339ac28b, 0x11ab7c12, 0xd838bd8d, 0x1e12c381, 0xb8a15982}, 0x47f7});
-    CHECK(encoded(KvType::tq3, x, signs) ==
-          Stored{{0xc45a8764, 0x51913161, 0x84a205e1, 0x85813190, 0x3b1d70ca, 0xe64adf34}, 0x45d2});
-    CHECK(encoded(KvType::tq2, x, signs) == Stored{{0x88548396, 0x88488d0c, 0x3b1d70ca, 0xe64adf34}, 0x4507});
+    const auto check = [&](const KvCodec& codec, const Stored& right) {
+        CAPTURE(describe(codec));
+        CHECK(encoded(codec, x) == right);
+    };
+    check(wht_codec(KvType::tq2, 64), {{0x6a05e19c, 0x4aca13b2, 0xe2fb0a70, 0xe86830c8}, {0x4507}});
+    check(wht_codec(KvType::tq3, 64), {{0xc45a8764, 0x51913161, 0x84a205e1, 0x85813190, 0x3b1d70ca, 0xe64adf34}, {0x45d2}});
+    check(wht_codec(KvType::tq3, 64, ScaleRule::least_squares),
+          {{0xc45a8764, 0x51913161, 0x84a205e1, 0x85813190, 0x3b1d70ca, 0xe64adf34}, {0x4595}});
+    check(wht_codec(KvType::tq3, 64, ScaleRule::norm),
+          {{0xc45a8764, 0x51913161, 0x84a205e1, 0x85813190, 0x3b1d70ca, 0xe64adf34}, {0x45b4}});
+    check(wht_codec(KvType::tq4, 64),
+          {{0xc935b4b1, 0x59a82244, 0x160bac0a, 0x339ac28b, 0x11ab7c12, 0xd838bd8d, 0x1e12c381, 0xb8a15982}, {0x47f7}});
+    check({KvType::tq4, ScaleRule::unbiased, make_rotation(RotationKind::haar, 0, KvSide::key, 64)},
+          {{0x884317ba, 0x9a29092e, 0x9a38b2ac, 0x2a903369, 0xc182babc, 0x1d49de1c, 0x8d3b00c2, 0xfb91b081}, {0x4bd2}});
+    check(wht_codec(KvType::tq5, 64), {{0x826b6873, 0xb3415488, 0x2c174805, 0x76248516, 0x2346f924, 0xb060791a, 0x3c249613,
+                                        0x7043a205, 0x3b1d70ca, 0xe64adf34},
+                                       {0x48f5}});
+    check(wht_codec(KvType::tq6, 64), {{0x04c7d1e5, 0x7593a911, 0x572e7009, 0xec59192c, 0x478dd357, 0x50c1f324, 0x67493c26,
+                                        0xf187540a, 0x6a05e198, 0x0aca12b2, 0xe2bb0a70, 0xa86830c8},
+                                       {0x4933}});
+    check(wht_codec(KvType::tq8, 64),
+          {{0xa733a911, 0xb18c254e, 0x201b3333, 0x4e919b89, 0x96af009c, 0x105205a9, 0xb61d87a4, 0x2a23909c, 0x7fbc1017,
+            0x0d1498a8, 0xadbd88c0, 0xc8812585, 0xbb238812, 0x11d20e1c, 0x458c801e, 0xac839815},
+           {0x430c}});
+    check(wht_codec(KvType::tq2q, 64), {{0x3da0586c, 0x25ef09d9, 0x51d7a712, 0x5eb492cc}, {0x5ba1, 0x6566}});
+    check(wht_codec(KvType::tq3q, 64),
+          {{0x6a05e19c, 0x4aca13b2, 0xe2fb0a70, 0xe86830c8, 0x4a2c72a7, 0x9f1a89d7}, {0x446b, 0x627f}});
+    check(wht_codec(KvType::tq4q, 64),
+          {{0x6c935258, 0x3c5c19a2, 0x0b8d5e05, 0x994569c5, 0x805d3e09, 0xe41cee4e, 0x8709e148, 0xe459a449}, {0x4595, 0x5f90}});
+    check(wht_codec(KvType::q8_0, 64),
+          {{0x100c0804, 0x201c1814, 0x302c2824, 0x403c3834, 0x4f4b4743, 0x5f5b5753, 0x6f6b6763, 0x7f7b7773, 0x47454341,
+            0x4f4d4b49, 0x57555351, 0x5f5d5b59, 0x67656361, 0x6f6d6b69, 0x77757371, 0x7f7d7b79},
+           {0x3408, 0x3808}});
+    check(wht_codec(KvType::q4_0, 64),
+          {{0x66777788, 0x44555566, 0x22333344, 0x00111122, 0x33334444, 0x22223333, 0x11112222, 0x00001111}, {0xc400, 0xc800}});
+    check(wht_codec(KvType::q4_0r, 64),
+          {{0xd940c3c6, 0x0ab95533, 0x607cad8b, 0x45abd59c, 0x77ab0c77, 0xd868bc9c, 0x7d76c697, 0xb8a74986}, {0xd484, 0xd70c}});
+    check(wht_codec(KvType::a4_32, 64),
+          {{0x33221100, 0x77665544, 0xbbaa9988, 0xffeeddcc, 0x33221100, 0x77665544, 0xbbaa9988, 0xffeeddcc},
+           {0x4022, 0x3c00, 0x4022, 0x5020}});
+    check(wht_codec(KvType::a3_64, 64),
+          {{0xa5555400, 0xffffeaaa, 0x55540000, 0xffeaaaa5, 0x00000000, 0xffffffff}, {0x4880, 0x3c00}});
+    check(wht_codec(KvType::a6_32, 64), {{0xeca86420, 0xeca86420, 0xfdb97531, 0xfdb97531, 0xeca86420, 0xeca86420, 0xfdb97531,
+                                          0xfdb97531, 0x55550000, 0xffffaaaa, 0x55550000, 0xffffaaaa},
+                                         {0x37df, 0x3c00, 0x37df, 0x5020}});
 }
 
 #ifdef __SSE__
 TEST_CASE("flushing denormals to zero changes nothing") {
-    const uint64_t before = hash_of_codes(20);
+    const uint64_t before = hash_of_codes(3);
     const uint32_t mode = _mm_getcsr();
     _mm_setcsr(mode | 0x8040); // FTZ and DAZ
     volatile float tiny = 0x1p-126f;
     tiny = tiny * 0.5f;
     const bool flushes = tiny == 0;
-    const uint64_t after = hash_of_codes(20);
+    const uint64_t after = hash_of_codes(3);
     _mm_setcsr(mode);
     CHECK(flushes);
     CHECK(after == before);
 }
 #endif
 
-TEST_CASE("every code word in every channel decodes to its level and is encoded again as itself") {
-    std::mt19937_64 random(1);
-    for (const uint32_t d : head_dims) {
-        const Signs signs = rotation_signs(2, KvSide::key);
-        for (const KvType type : turboquant_types) {
-            const auto& levels = document_codebook(type).levels;
-            const Stored background = encoded(type, unit_vector(random, d), signs);
-            for (uint32_t word = 0; word < levels.size() * 2; word++)
-                for (uint32_t i = 0; i < d; i++) {
-                    std::vector<float> y(d), again(d);
-                    decode_levels(type, y, background.codes);
-                    y[i] = float(levels[word / 2]) * (word % 2 != 0 ? -1 : 1);
-                    std::vector<float> x = y;
-                    rotate_back(x, signs); // exact: integers below 2^24, and a power of two
-                    const Stored stored = encoded(type, x, signs);
-                    decode_levels(type, again, stored.codes);
-                    CHECK(again == y);
-                    CHECK(stored.scale == 0x3c00);
-                }
-        }
-    }
-}
-
 TEST_CASE("a component on a threshold takes the larger level") {
     Random random{5};
     for (const uint32_t d : head_dims)
-        for (const KvType type : turboquant_types) {
-            const auto& levels = document_codebook(type).levels;
-            const Signs signs = rotation_signs(1, KvSide::value);
-            for (uint32_t n = 0; n < 200; n++) {
-                const uint32_t index = n % uint32_t(levels.size() - 1);
-                std::vector<float> x(d), y(d);
-                const uint32_t j = threshold_tie(x, type, index, signs, random);
-                decode_levels(type, y, encoded(type, x, signs).codes);
-                CHECK(std::fabs(y[j]) == float(levels[index + 1]));
+        for (const KvType type : {KvType::tq6, KvType::tq5, KvType::tq4, KvType::tq3, KvType::tq2, KvType::tq4q, KvType::tq3q}) {
+            const KvCodec codec = wht_codec(type, d);
+            const auto thresholds = uint32_t(document_codebook(type).thresholds.size());
+            for (uint32_t n = 0; n < 90; n++) {
+                std::vector<float> x(d);
+                const uint32_t j = threshold_tie(x, type, n % thresholds, codec.rotation.signs, random);
+                const uint32_t code = unpack_code(encoded(codec, x).codes, code_bits(type), d, j);
+                CHECK((code & ((1u << magnitude_bits(type)) - 1)) == n % thresholds + 1);
             }
         }
-}
-
-TEST_CASE("the error of unit vectors, and inner products that are right on average") {
-    const double errors[3][3] = {{0.00895, 0.0337, 0.1279}, {0.00925, 0.0347, 0.1305}, {0.00942, 0.0353, 0.1320}};
-    constexpr int vectors = 10000, queries = 3;
-    std::mt19937_64 random(42);
-    for (int k = 0; k < 3; k++)
-        for (int t = 0; t < 3; t++) {
-            const uint32_t d = head_dims[k];
-            const KvType type = turboquant_types[t];
-            const Signs signs = rotation_signs(5, KvSide::key);
-            double error = 0, product = 0, square = 0;
-            for (int n = 0; n < vectors; n++) {
-                const std::vector<float> x = unit_vector(random, d), x_hat = decoded(type, encoded(type, x, signs), d, signs);
-                error += (dot(x, x) - 2 * dot(x, x_hat) + dot(x_hat, x_hat)) / vectors;
-                for (int q = 0; q < queries; q++) {
-                    const std::vector<float> query = unit_vector(random, d);
-                    product += dot(query, x) * dot(query, x_hat);
-                    square += dot(query, x) * dot(query, x);
-                }
-            }
-            const double slope = product / square;
-            MESSAGE(std::string(name(type)), ", head_dim ", d, ": error ", error, ", slope ", slope);
-            CHECK(std::fabs(error / errors[k][t] - 1) < 0.01);
-            CHECK(std::fabs(slope - 1) < 4 * std::sqrt(error / (vectors * queries)));
-        }
-}
-
-TEST_CASE("<x, decoded x> = |x|^2: the scale is unbiased for every vector, however odd") {
-    for (const uint32_t d : head_dims) {
-        const Signs signs = rotation_signs(6, KvSide::value);
-        const std::vector<float> all = codec_vectors(20 * codec_vector_kinds, d, signs, 9);
-        uint32_t checked = 0;
-        for (const KvType type : turboquant_types)
-            for (size_t at = 0; at < all.size(); at += d) {
-                const auto x = std::span(all).subspan(at, d);
-                const Stored stored = encoded(type, x, signs);
-                if (stored.scale < 0x400 || stored.scale >= 0x7bff) continue; // subnormal, saturated or not finite
-                const double ratio = dot(x, decoded(type, stored, d, signs)) / dot(x, x);
-                CHECK(std::fabs(ratio - 1) < 0x1p-11 + 1e-5);
-                checked++;
-            }
-        CHECK(checked > 600);
-    }
 }
 
 TEST_CASE("zero, not finite and too large vectors") {
-    const Signs signs = rotation_signs(0, KvSide::value);
     constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-    for (const KvType type : turboquant_types) {
-        const Stored zero{std::vector<uint32_t>(code_words(type, 128)), 0}, nonfinite{zero.codes, nonfinite_scale};
+    for (const KvCodec& codec : all_codecs(128, 0, KvSide::value)) {
+        CAPTURE(describe(codec));
         std::vector<float> x(128, -0.0f);
-        CHECK(encoded(type, x, signs) == zero);
-        x[77] = std::nextafter(0x1p-25f, 0.0f);
-        CHECK(encoded(type, x, signs) == zero);
-        x[77] = 0x1p-25f;
-        CHECK_FALSE(encoded(type, x, signs).codes == zero.codes);
+        const Stored zero = encoded(codec, x);
+        CHECK(std::ranges::all_of(decoded(codec, zero), [](float v) { return v == 0; }));
+        CHECK(is_finite(codec, zero.codes, zero.scales));
         for (const float bad : {infinity, -infinity, nan, -nan}) {
             x[77] = bad;
-            CHECK(encoded(type, x, signs) == nonfinite);
+            const Stored stored = encoded(codec, x);
+            CHECK_FALSE(is_finite(codec, stored.codes, stored.scales));
+            if (!is_coded(codec.type)) continue;
+            CHECK(stored == Stored{zero.codes, std::vector<uint16_t>(codec.scales(), nonfinite_scale)});
+            CHECK(std::isnan(decoded(codec, stored)[0]));
         }
+        if (!is_coded(codec.type)) continue;
+        x[77] = std::nextafter(0x1p-25f, 0.0f);
+        CHECK(encoded(codec, x) == zero);
         std::ranges::fill(x, std::numeric_limits<float>::max());
-        CHECK(encoded(type, x, signs).scale == 0x7bff);
+        const Stored huge = encoded(codec, x);
+        CHECK(is_finite(codec, huge.codes, huge.scales));
+        CHECK(std::ranges::count_if(huge.scales, [](uint16_t s) { return (s & 0x7fff) == 0x7bff; }) > 0);
+    }
+    for (const KvType type : {KvType::tq4, KvType::tq3, KvType::tq2}) { // 2^-25 is the least that counts
+        std::vector<float> x(128);
+        x[77] = 0x1p-25f;
+        CHECK(std::ranges::count(encoded(wht_codec(type, 128), x).codes, 0u) < code_words(type, 128));
     }
     CHECK(std::isnan(half_to_float(nonfinite_scale)));
 }
 
-TEST_CASE("f32 and f16 caches store the vector itself") {
-    const std::vector<float> all = codec_vectors(10 * codec_vector_kinds, 64, {}, 2);
-    for (size_t at = 0; at < all.size(); at += 64) {
-        const auto x = std::span(all).subspan(at, 64);
-        const Stored f32 = encoded(KvType::f32, x, {}), f16 = encoded(KvType::f16, x, {});
-        std::vector<float> from_f16(64);
-        decode_levels(KvType::f16, from_f16, f16.codes);
-        for (size_t i = 0; i < 64; i++) {
-            CHECK(f32.codes[i] == std::bit_cast<uint32_t>(x[i]));
-            CHECK(std::bit_cast<uint32_t>(from_f16[i]) == std::bit_cast<uint32_t>(half_to_float(float_to_half(x[i]))));
+TEST_CASE("packed codes are unpacked as they were") {
+    Random random{6};
+    for (const uint32_t d : head_dims)
+        for (const uint32_t bits : {2u, 3u, 4u, 5u, 6u, 8u}) {
+            std::vector<uint32_t> codes(d), words(d / 32 * bits);
+            for (uint32_t& code : codes) code = random.below(1u << bits);
+            pack_codes(words, bits, codes);
+            for (size_t i = 0; i < d; i++) CHECK(unpack_code(words, bits, d, i) == codes[i]);
         }
-        CHECK((f32.scale == 0x3c00 && f16.scale == 0x3c00));
-    }
 }
 
 TEST_CASE("rotate_back undoes rotate") {
     for (const uint32_t d : head_dims) {
-        const Signs signs = rotation_signs(4, KvSide::key);
         Random random{d};
+        std::vector<float> x(d);
         for (int n = 0; n < 100; n++) {
-            std::vector<float> x(d);
-            for (float& v : x) v = float(int(random.below(20001)) - 10000); // integers: exact
+            for (float& v : x) v = float(int(random.below(20001)) - 10000); // integers: exact with wht
+            const Rotation wht = make_rotation(RotationKind::wht, 4, KvSide::key, d);
             std::vector<float> y = x;
-            rotate(y, signs);
-            CHECK(dot(y, y) == double(d) * dot(x, x));
+            rotate(y, wht);
+            CHECK(dot(y, y) == double(wht.gain()) * dot(x, x));
             CHECK_FALSE(y == x);
-            rotate_back(y, signs);
+            rotate_back(y, wht);
             CHECK(y == x);
         }
+        const Rotation haar = make_rotation(RotationKind::haar, 4, KvSide::key, d);
+        std::vector<float> y = x;
+        rotate(y, haar);
+        CHECK(dot(y, y) == doctest::Approx(double(haar.gain()) * dot(x, x)).epsilon(1e-6));
+        rotate_back(y, haar);
+        for (size_t i = 0; i < d; i++) CHECK(std::fabs(y[i] - x[i]) < 0.02f);
     }
 }

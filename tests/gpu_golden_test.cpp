@@ -19,7 +19,7 @@ TEST_CASE("compressed caches give the CPU's logits") {
     for (const auto& path : golden_files()) {
         const Golden golden = load_golden(path);
         CAPTURE(golden.name);
-        for (const KvOptions kv : {KvOptions{KvType::tq4, KvType::tq4}, KvOptions{KvType::tq3, KvType::tq2},
+        for (const KvOptions& kv : {KvOptions{KvType::tq4, KvType::tq4}, KvOptions{KvType::tq3, KvType::tq2},
                                    KvOptions{KvType::f16, KvType::tq3}, KvOptions{KvType::tq2, KvType::f16}}) {
             CAPTURE(name(kv.k));
             CAPTURE(name(kv.v));

@@ -36,7 +36,7 @@ class ToyForward final : public Forward {
     }
     uint32_t position() const override { return uint32_t(cache.size()); }
     uint32_t context_size() const override { return context_; }
-    KvOptions kv() const override { return {}; }
+    const KvOptions& kv() const override { return kv_; }
     uint64_t kv_bytes_per_token() const override { return 1; }
 
     std::vector<uint32_t> take_ran() { return std::exchange(ran, {}); }
@@ -45,6 +45,7 @@ class ToyForward final : public Forward {
     size_t breaks_at = SIZE_MAX;
 
   private:
+    KvOptions kv_;
     uint32_t context_;
     std::vector<float> logits_;
 };

@@ -1,0 +1,120 @@
+// tq-run conformance as its users meet it, and its survival of rows that crash, hang or lose the device. What the rows find is
+// tested by running them: conformance@DRIVER.
+#include "tests/child_process.h"
+#include "tests/temporary_file.h"
+#include <doctest/doctest.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+using namespace tq::test;
+
+namespace {
+
+// `filter` leaves a few quick rows; `fault` as TQ_CONFORMANCE_FAULT.
+Finished conformance(std::vector<std::string> more, const std::string& filter = "integers", const std::string& fault = "") {
+    std::vector<std::string> arguments{TQ_RUN, "conformance", "--filter", filter};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run({arguments, "", {"TQ_CONFORMANCE_FAULT=" + fault}});
+}
+
+nlohmann::json report(const std::string& filter, const std::string& fault, int expected_status,
+                      std::vector<std::string> more = {}) {
+    const TemporaryFile file;
+    more.insert(more.end(), {"--json", file.path().string()});
+    const Finished finished = conformance(more, filter, fault);
+    INFO(finished.output, finished.error);
+    CHECK(finished.status == expected_status);
+    nlohmann::json json;
+    std::ifstream(file.path()) >> json;
+    return json;
+}
+
+// The reason of the only failed row.
+std::string only_failure(const nlohmann::json& json) {
+    std::string reason;
+    int failed = 0;
+    for (const auto& row : json.at("devices")[0].at("rows")) {
+        if (row.at("verdict") == "passed") continue;
+        CHECK(row.at("verdict") == "FAILED");
+        reason = row.at("reason");
+        failed++;
+    }
+    CHECK(failed == 1);
+    return reason;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+} // namespace
+
+TEST_CASE("rows that pass: a table, a verdict, status 0") {
+    const Finished finished = conformance({});
+    INFO(finished.output, finished.error);
+    CHECK(finished.status == 0);
+    CHECK(contains(finished.output, "umulExtended, high"));
+    CHECK(contains(finished.output, "CONFORMANT: it computes what the reference computes."));
+}
+
+TEST_CASE("the report for a bug: device, rows, environment; inputs follow the seed") {
+    const auto json = report("rms_norm", "", 0, {"--seed", "7"});
+    CHECK(json.at("passed") == true);
+    CHECK(json.at("seed") == 7);
+    CHECK(json.at("environment").contains("TQ_CONFORMANCE_FAULT"));
+    const auto& device = json.at("devices")[0];
+    CHECK(device.at("device").at("storage_range_bytes") >= 128u << 20);
+    CHECK(device.at("counts").at("passed") == device.at("rows").size());
+    CHECK(device.at("rows")[0].at("error") < device.at("rows")[0].at("limit"));
+    CHECK(report("rms_norm", "", 0, {"--seed", "7"}).at("devices")[0].at("rows")[0].at("error") ==
+          device.at("rows")[0].at("error"));
+}
+
+TEST_CASE("a row that crashes fails, and the others run") {
+    const std::string reason = only_failure(report("integers", "crash:integers | -", 1));
+    CHECK(contains(reason, "the process that ran it ended: "));
+}
+
+TEST_CASE("a row that hangs fails, and the others run") {
+    const std::string reason = only_failure(report("integers", "hang:integers | -", 1, {"--timeout", "2"}));
+    CHECK(contains(reason, "no answer within 2 s"));
+}
+
+TEST_CASE("a row that loses the device fails, and the others run on a new one") {
+    const std::string reason = only_failure(report("integers", "lost:integers | -", 1));
+    CHECK(contains(reason, "VK_ERROR_DEVICE_LOST"));
+}
+
+TEST_CASE("where every row crashes it gives up") {
+    const auto device = report("integers", "crash:integers", 1).at("devices")[0];
+    CHECK(contains(device.at("failure"), "5 workers in a row ended"));
+    CHECK(device.at("counts").at("FAILED") == 5);
+    CHECK(device.at("counts").at("not run") == device.at("rows").size() - 5);
+}
+
+TEST_CASE("JUnit: every row a case, a failed one with its reason") {
+    const TemporaryFile file;
+    CHECK(conformance({"--junit", file.path().string()}, "integers", "lost:integers | <<").status == 1);
+    std::ifstream stream(file.path());
+    const std::string xml{std::istreambuf_iterator<char>(stream), {}};
+    CHECK(contains(xml, "failures=\"1\" errors=\"0\" skipped=\"0\""));
+    CHECK(contains(xml, "name=\"&lt;&lt; | 20011 numbers\""));
+    CHECK(contains(xml, "<failure message=\"the GPU stopped answering"));
+}
+
+TEST_CASE("what cannot be run is said") {
+    const Finished no_rows = conformance({}, "no such row");
+    CHECK(no_rows.status == 1);
+    CHECK(contains(no_rows.output, "no row has the filter's text in its name"));
+    const Finished no_device = conformance({"--device", "no such device"});
+    CHECK(no_device.status == 1);
+    CHECK(contains(no_device.output, "no such device"));
+    const Finished no_file = conformance({"--json", "/no/such/folder/report.json"});
+    CHECK(no_file.status == 1);
+    CHECK(contains(no_file.error, "cannot write the report to /no/such/folder/report.json"));
+}
+
+TEST_CASE("--list names the rows, --device all tests every device") {
+    const Finished list = conformance({"--list"}, "swiglu");
+    CHECK(list.status == 0);
+    CHECK(contains(list.output, "swiglu | own | 32 columns, 1 tokens\n"));
+    CHECK(conformance({"--device", "all"}).status == 0);
+}

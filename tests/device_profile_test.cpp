@@ -1,0 +1,134 @@
+// Device profiles: what they leave of a device, and that everything keeps to it.
+#include "base/error.h"
+#include "model/gpu/tuning.h"
+#include "runtime/device_profile.h"
+#include "runtime/recorder.h"
+#include "test_shaders.gen.h"
+#include <cstring>
+#include <doctest/doctest.h>
+#include <string>
+using namespace tq;
+
+namespace {
+
+Capabilities desktop() {
+    Capabilities c;
+    c.type = DeviceType::discrete;
+    c.allocation_bytes = c.storage_range_bytes = uint64_t(1) << 32;
+    c.storage_alignment = 16;
+    c.subgroup_size = c.max_subgroup_size = 64;
+    c.min_subgroup_size = 32;
+    c.subgroup_arithmetic = c.subgroup_shuffle = true;
+    c.max_workgroup_invocations = 1024;
+    c.max_workgroup_size = {1024, 1024, 1024};
+    c.max_workgroup_count = {2147483647, 65535, 65535};
+    c.shared_memory_bytes = 65536;
+    c.push_constant_bytes = 256;
+    c.storage_buffers_per_stage = 1000;
+    c.timestamp_ns = 10;
+    c.timestamp_mask = ~uint64_t(0);
+    c.float16 = c.int8 = c.int16 = c.int8_dot_product = c.storage_8bit = c.storage_16bit = c.cooperative_matrix = true;
+    return c;
+}
+
+// The least device there can be: nothing that a profile could take away.
+Capabilities least() {
+    Capabilities c = desktop();
+    find_device_profile("spec-minimum").clamp(c);
+    c.storage_range_bytes = uint64_t(128) << 20;
+    c.type = DeviceType::integrated;
+    return c;
+}
+
+// All of one's limits and features are at most the other's.
+void check_no_more(const Capabilities& a, const Capabilities& b) {
+    CHECK(a.allocation_bytes <= b.allocation_bytes);
+    CHECK(a.storage_range_bytes <= b.storage_range_bytes);
+    CHECK(a.storage_alignment >= b.storage_alignment);
+    CHECK(a.subgroup_size <= b.subgroup_size);
+    CHECK(a.min_subgroup_size <= b.min_subgroup_size);
+    CHECK(a.max_subgroup_size <= b.max_subgroup_size);
+    CHECK(a.max_workgroup_invocations <= b.max_workgroup_invocations);
+    for (size_t axis = 0; axis < 3; axis++) {
+        CHECK(a.max_workgroup_size[axis] <= b.max_workgroup_size[axis]);
+        CHECK(a.max_workgroup_count[axis] <= b.max_workgroup_count[axis]);
+    }
+    CHECK(a.shared_memory_bytes <= b.shared_memory_bytes);
+    CHECK(a.push_constant_bytes <= b.push_constant_bytes);
+    CHECK(a.storage_buffers_per_stage <= b.storage_buffers_per_stage);
+    CHECK(a.timestamp_ns <= b.timestamp_ns);
+    for (const auto feature : {&Capabilities::float16, &Capabilities::int8, &Capabilities::int16, &Capabilities::int8_dot_product,
+                               &Capabilities::storage_8bit, &Capabilities::storage_16bit, &Capabilities::cooperative_matrix,
+                               &Capabilities::subgroup_arithmetic, &Capabilities::subgroup_shuffle})
+        CHECK(a.*feature <= b.*feature);
+}
+
+std::string error_of(auto&& action) {
+    try {
+        action();
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+} // namespace
+
+TEST_CASE("no profile raises a limit or adds a feature, on the largest device or the least") {
+    for (const DeviceProfile& profile : device_profiles())
+        for (const Capabilities& device : {desktop(), least()}) {
+            CAPTURE(profile.name);
+            Capabilities clamped = device;
+            profile.clamp(clamped);
+            check_no_more(clamped, device);
+        }
+}
+
+TEST_CASE("spec-minimum is what Vulkan promises, and enough") {
+    Capabilities c = desktop();
+    find_device_profile("spec-minimum").clamp(c);
+    CHECK(c.shared_memory_bytes == 16384);
+    CHECK(c.max_workgroup_invocations == 128);
+    CHECK(c.max_workgroup_size == std::array<uint32_t, 3>{128, 128, 64});
+    CHECK(c.storage_range_bytes == uint64_t(128) << 20);
+    CHECK(c.storage_buffers_per_stage == max_bindings);
+    CHECK_FALSE(c.float16);
+    CHECK_FALSE(c.subgroup_arithmetic);
+    CHECK(c.timestamp_ns == 0);
+}
+
+TEST_CASE("an unknown profile is an error that lists those there are") {
+    const std::string error = error_of([] { find_device_profile("mobil"); });
+    CHECK(error.find("\"mobil\"") != std::string::npos);
+    for (const DeviceProfile& profile : device_profiles()) CHECK(error.find(profile.name) != std::string::npos);
+    CHECK(error_of([] { Device device("", "mobil"); }) == error);
+    CHECK(error_of([] { list_devices("mobil"); }) == error);
+}
+
+TEST_CASE("a device keeps to its profile, and kernels run on what is left") {
+    const Capabilities whole = Device("", "none").capabilities();
+    CHECK(whole.profile == "none");
+    for (const char* name : {"spec-minimum", "mobile"}) {
+        CAPTURE(name);
+        Device device("", name);
+        const Capabilities& c = device.capabilities();
+        CHECK(c.profile == name);
+        CHECK(list_devices(name)[0].profile == name);
+        check_no_more(c, whole);
+        CHECK(c.storage_range_bytes <= uint64_t(128) << 20);
+        CHECK(c.storage_alignment >= 64);
+        CHECK(error_of([&] { (void)device.allocate("x", c.allocation_bytes + 1); }).find("at most") != std::string::npos);
+
+        device.profile = true; // without timestamps nothing is timed, and nothing breaks
+        Buffer small = device.allocate("small", 4, Memory::readback), x = device.allocate("x", 256, Memory::readback);
+        std::memset(x.host().data(), 0, 256);
+        Recorder recorder(device);
+        recorder.dispatch<test_shader::count_up>({1}, {}, {}, {}, x);
+        recorder.finish().run();
+        CHECK(x.host()[0] == std::byte(1));
+        CHECK(device.take_profile().empty() == (c.timestamp_ns == 0));
+    }
+    Capabilities phone = desktop();
+    phone.shared_memory_bytes = 32768;
+    CHECK(gpu::choose_tuning(Device("", "mobile").capabilities()) == gpu::choose_tuning(phone)); // a GPU's, not a processor's
+}

@@ -1,0 +1,106 @@
+// What people write for a cache: types, presets, exceptions for layers; and the bytes that follow.
+#include "base/error.h"
+#include "model/kv/options.h"
+#include <doctest/doctest.h>
+
+using namespace tq;
+
+namespace {
+
+KvOptions with_layers(const char* text) {
+    KvOptions kv;
+    kv.layers = parse_kv_layers(text);
+    return kv;
+}
+
+} // namespace
+
+TEST_CASE("every name is read back as its type") {
+    for (const KvTypeName& known : kv_types) {
+        CHECK(parse_kv_type(known.name) == known.type);
+        CHECK(std::string(name(known.type)) == known.name);
+    }
+    CHECK(parse_kv_type("a4") == KvType::a4_128);
+    CHECK(parse_kv_type("a2") == KvType::a2_128);
+    for (const char* wrong : {"", "tq7", "TQ4", "a5", "q5_0", "tq4 ", "_128"})
+        CHECK_THROWS_WITH_AS(parse_kv_type(wrong), doctest::Contains("use one of f32, f16, bf16, tq8"), Error);
+    CHECK(parse_scale_rule("least-squares") == ScaleRule::least_squares);
+    CHECK_THROWS_WITH_AS(parse_scale_rule("mse"), "unknown scale rule 'mse': use one of norm, least-squares, unbiased", Error);
+    CHECK(parse_rotation("haar") == RotationKind::haar);
+    CHECK_THROWS_WITH_AS(parse_rotation("none"), "unknown rotation 'none': use one of wht, haar", Error);
+}
+
+TEST_CASE("presets") {
+    CHECK(parse_kv_preset("balanced") == KvTypes{KvType::tq4, KvType::tq4});
+    CHECK(parse_kv_preset("safe-lowbit") == KvTypes{KvType::q8_0, KvType::tq4});
+    CHECK(parse_kv_preset("experimental-max") == KvTypes{KvType::tq3q, KvType::tq3q});
+    CHECK(parse_kv_preset("safe") == KvTypes{KvType::tq4, KvType::a4_128});
+    CHECK(parse_kv_preset("bold") == KvTypes{KvType::tq3q, KvType::a4_128});
+    CHECK(parse_kv_preset("f16") == KvTypes{KvType::f16, KvType::f16});
+    CHECK_THROWS_WITH_AS(parse_kv_preset("best"), doctest::Contains("use one of balanced, safe-lowbit"), Error);
+}
+
+TEST_CASE("exceptions for layers") {
+    const KvOptions kv = with_layers("0-1,-2:-1=q8_0;3=f16/tq2;7:8=tq3;8=tq5");
+    constexpr uint32_t count = 12;
+    const auto both = [](KvType type) { return KvTypes{type, type}; };
+    for (const uint32_t layer : {0u, 1u, 10u, 11u}) CHECK(kv.at(layer, count) == both(KvType::q8_0));
+    for (const uint32_t layer : {2u, 4u, 5u, 6u, 9u}) CHECK(kv.at(layer, count) == both(KvType::tq4));
+    CHECK(kv.at(3, count) == KvTypes{KvType::f16, KvType::tq2});
+    CHECK(kv.at(7, count) == both(KvType::tq3));
+    CHECK(kv.at(8, count) == both(KvType::tq5)); // the later one wins
+    CHECK_NOTHROW(check_kv_layers(kv, count));
+    CHECK(kv.codec(3, count, KvSide::value, 64).type == KvType::tq2);
+    CHECK(kv.codec(3, count, KvSide::key, 64).head_dim() == 64);
+
+    for (const char* wrong : {"", "=q8_0", "3=", "3", "a=q8_0", "1-=q8_0", "1-2-3=q8_0", "3=q8_0;", "1,,2=q8_0", "99999=q8_0"}) {
+        CAPTURE(std::string(wrong));
+        if (std::string(wrong) == "3=q8_0;")
+            CHECK(parse_kv_layers(wrong).size() == 1); // a separator at the end is no mistake
+        else
+            CHECK_THROWS_AS(parse_kv_layers(wrong), Error);
+    }
+    CHECK_THROWS_WITH_AS(parse_kv_layers("3=tq9"), doctest::Contains("unknown KV cache type 'tq9'"), Error);
+    for (const char* outside : {"12=q8_0", "-13=q8_0", "5-3=q8_0", "-1:0=q8_0"})
+        CHECK_THROWS_WITH_AS(check_kv_layers(with_layers(outside), count),
+                             doctest::Contains("it has layers 0 to 11, or -12 to -1"), Error);
+}
+
+TEST_CASE("rotations are those of the layer and side, and only rotated types have a dense one") {
+    KvOptions kv;
+    kv.rotation = RotationKind::haar;
+    const KvCodec key = kv.codec(5, 8, KvSide::key, 128), value = kv.codec(5, 8, KvSide::value, 128);
+    CHECK(key.rotation.signs == rotation_signs(5, KvSide::key));
+    CHECK(value.rotation.projection == projection_signs(5, KvSide::value));
+    CHECK(*key.rotation.matrix != *value.rotation.matrix);
+    CHECK(*key.rotation.matrix != *kv.codec(4, 8, KvSide::key, 128).rotation.matrix);
+    kv.k = KvType::q8_0;
+    CHECK(kv.codec(5, 8, KvSide::key, 128).rotation.matrix == nullptr);
+}
+
+TEST_CASE("bytes of a token") {
+    constexpr uint32_t layers = 36, kv_heads = 8; // Qwen3-8B
+    const auto bytes = [&](KvOptions kv) { return kv_bytes_per_token(kv, layers, kv_heads, 128); };
+    KvOptions kv;
+    CHECK(bytes(kv) == layers * kv_heads * 2 * 66);
+    kv.k = kv.v = KvType::f16;
+    CHECK(bytes(kv) == layers * kv_heads * 2 * 256);
+    kv.k = KvType::q8_0;
+    kv.v = KvType::a4_64;
+    CHECK(bytes(kv) == layers * kv_heads * (136 + 72));
+    kv.layers = parse_kv_layers("0-1=f16");
+    CHECK(bytes(kv) == (layers - 2) * kv_heads * (136 + 72) + 2 * kv_heads * 512);
+}
+
+TEST_CASE("QJL is used where any layer's types have it") {
+    CHECK_FALSE(KvOptions().uses_qjl(4));
+    CHECK(with_layers("-1=tq4/tq2q").uses_qjl(4));
+}
+
+TEST_CASE("descriptions") {
+    CHECK(describe(KvOptions()) == "tq4/tq4");
+    KvOptions kv = with_layers("0-1=q8_0;-1=f16/tq2");
+    kv.rotation = RotationKind::haar;
+    kv.scale_rule = ScaleRule::norm;
+    CHECK(describe(kv) == "tq4/tq4 haar norm, 0:1 q8_0/q8_0, -1 f16/tq2");
+}

@@ -213,6 +213,7 @@ struct Error {
 
 struct Measured {
     double error = 0, slope = 0, slope_error = 0; // slope_error: its standard error
+    double variance = 0;                          // of <q, x^> - <q, x>
 };
 
 // Of random unit vectors, and of inner products with others that are independent of them.
@@ -228,6 +229,8 @@ Measured measure(const KvCodec& codec, int vectors) {
             const std::vector<float> query = unit_vector(random, codec.head_dim());
             product += dot(query, x) * dot(query, x_hat);
             square += dot(query, x) * dot(query, x);
+            const double miss = dot(query, x_hat) - dot(query, x);
+            out.variance += miss * miss / (vectors * queries);
         }
     }
     out.slope = product / square;
@@ -256,6 +259,7 @@ TEST_CASE("the error of unit vectors by scale rule, beside the published ones, a
                                  : rule == ScaleRule::norm   ? 1 - right.norm / 2
                                                              : 1 - right.least_squares;
             CHECK(std::fabs(m.slope - slope) < 4 * m.slope_error);
+            CHECK(std::fabs(m.variance * 128 / error - 1) < 0.1); // the error lies in no particular direction
         }
     const std::pair<KvType, double> published[] = {// of a length that is kept: the paper's, then the sources' own figures
                                                    {KvType::tq2, 0.117},
@@ -286,6 +290,7 @@ TEST_CASE("QJL: inner products are right on average, at a larger error than the 
         MESSAGE(std::string(name(type)), ": error ", m.error, ", slope ", m.slope);
         CHECK(std::fabs(m.error / error - 1) < 0.01);
         CHECK(std::fabs(m.slope - 1) < 4 * m.slope_error);
+        CHECK(std::fabs(m.variance * 128 / error - 1) < 0.1);
     }
 }
 

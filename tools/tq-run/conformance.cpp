@@ -4,6 +4,7 @@
 #include "base/interrupt.h"
 #include "conformance/report.h"
 #include "runtime/device.h"
+#include "runtime/device_profile.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/devices.h"
 #include "tools/tq-run/engine.h"
@@ -132,7 +133,9 @@ void add_conformance(CLI::App& app, Action& action) {
         add("--device", a.device, "index or part of the name of a Vulkan device (see tq-run devices), or all; default: the best",
             "NAME");
         add("--filter", a.filter, "only rows with this in their kernel, variant or shape", "TEXT");
-        add("--profile", a.profile, "pretend that the device is one of less features: see TQ_DEVICE_PROFILE", "NAME");
+        add("--profile", a.profile,
+            "make the device pass for a lesser one: spec-minimum, mobile, no-fp16, no-int8-dot, no-subgroup", "NAME")
+            ->check(parsed_by([](const std::string& name) { find_device_profile(name); }));
         add("--seed", a.seed, "of the inputs; default: 1", "N");
         add("--timeout", a.timeout, "seconds a row may take; default: 60", "SECONDS")->check(CLI::Range(1, 86400));
         add("--json", a.json, "write everything found to this file, to be attached to a bug report", "FILE");

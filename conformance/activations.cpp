@@ -10,17 +10,33 @@
 namespace tq::conformance {
 namespace {
 
+constexpr float eps = 0.01f; // a model's would be lost in the limits
+
 Outcome rms_norm(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t tokens) {
     const auto x = rig.random.normals(size_t(tokens) * cols), w = rig.random.normals(cols);
     std::vector<float> want(x.size());
-    ref::rms_norm(rig.pool, want, x, w, 1e-6f);
+    ref::rms_norm(rig.pool, want, x, w, eps);
     const Buffer y = rig.output(x.size()), last = rig.output(cols), x_buffer = rig.upload(x), w_buffer = rig.upload(w),
                  context = rig.context(7, tokens);
     rig.run(tuning, context, tokens + 5, 128, [&](gpu::Pass& pass) {
-        gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, 1e-6f);
-        gpu::rms_norm(pass, last, x_buffer, w_buffer, cols, 1e-6f, true);
+        gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, eps);
+        gpu::rms_norm(pass, last, x_buffer, w_buffer, cols, eps, true);
     });
     return worse(rig.check(y, want, 1e-6), rig.check(last, std::span(want).last(cols), 1e-6));
+}
+
+// The squares of the second of three tokens exceed fp32: it becomes NaN, which is reported, and its neighbours stay as they are.
+Outcome rms_norm_overflow(Rig& rig, const gpu::Tuning& tuning, uint32_t cols) {
+    auto x = rig.random.normals(size_t(3) * cols);
+    for (uint32_t i = 0; i < cols; i++) x[cols + i] = std::copysign(3e19f, x[cols + i]);
+    const Buffer y = rig.output(x.size()), x_buffer = rig.upload(x), w_buffer = rig.upload(std::vector(cols, 1.0f)),
+                 context = rig.context(0, 3);
+    rig.run(tuning, context, 3, 128, [&](gpu::Pass& pass) { gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, eps); });
+    const std::vector<uint32_t> words = rig.read(y);
+    for (uint32_t i = 0; i < 3 * cols; i++)
+        if (std::isnan(std::bit_cast<float>(words[i])) != (i / cols == 1))
+            return {false, 1, 0, fmt::format("element {} of 3 x {} is {}", i, cols, std::bit_cast<float>(words[i]))};
+    return {};
 }
 
 // The limit is that of exp and of a division, which Vulkan lets err by some units in the last place.
@@ -44,15 +60,14 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     const gpu::CacheCodec codec(rig.device, {keys, {}, make_rotation(rotation, 3, KvSide::key, d)});
     const float scale = 1 / std::sqrt(float(d)) / (is_rotated(keys) ? codec.rotation.gain() : 1);
     auto want = q;
-    ref::q_norm_rope(rig.pool, want, w, {rope, at.position}, at.heads, 1e-6f, scale,
-                     is_rotated(keys) ? &codec.rotation : nullptr);
+    ref::q_norm_rope(rig.pool, want, w, {rope, at.position}, at.heads, eps, scale, is_rotated(keys) ? &codec.rotation : nullptr);
 
     const uint32_t most = at.tokens + 2; // of the recording; the projections lie behind its queries
     const size_t queries = gpu::q_floats(most, at.heads, d, false);
     std::vector<float> content = q;
     content.resize(gpu::q_floats(most, at.heads, d, is_qjl(keys)), std::bit_cast<float>(poison));
     const Buffer y = rig.output(content), w_buffer = rig.upload(w), context = rig.context(at.position, at.tokens, rope);
-    rig.run(tuning, context, most, d, [&](gpu::Pass& pass) { gpu::q_norm_rope(pass, y, w_buffer, at.heads, 1e-6f, codec); });
+    rig.run(tuning, context, most, d, [&](gpu::Pass& pass) { gpu::q_norm_rope(pass, y, w_buffer, at.heads, eps, codec); });
     if (!is_qjl(keys)) return rig.check(y, want, 2e-6);
 
     std::vector<float> projected = want;
@@ -73,6 +88,8 @@ void add_activations(Rows& rows, const Capabilities& device) {
             for (const uint32_t tokens : {1u, 3u, 8u})
                 rows.push_back({"rms_norm", variant.name, fmt::format("{} columns, {} tokens", cols, tokens),
                                 [=](Rig& rig) { return rms_norm(rig, tuning, cols, tokens); }});
+        rows.push_back(
+            {"rms_norm", variant.name, "squares that overflow", [=](Rig& rig) { return rms_norm_overflow(rig, tuning, 96); }});
         for (const auto& [cols, tokens] : {std::pair{32u, 1u}, {96u, 3u}, {768u, 8u}, {17408u, 2u}})
             rows.push_back({"swiglu", variant.name, fmt::format("{} columns, {} tokens", cols, tokens),
                             [=, cols = cols, tokens = tokens](Rig& rig) { return swiglu(rig, tuning, cols, tokens); }});

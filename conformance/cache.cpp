@@ -186,6 +186,35 @@ Outcome ties(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t
     return twin.check();
 }
 
+// One-hot vectors (2 m + 1) L, whose every component then is as large as the standard deviation and has level L: the scale lies
+// exactly halfway between two fp16 numbers, subnormal ones and the least of them too.
+Outcome halfway_scales(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    TwinCache twin(rig, d, format.as_values(KvType::f16), 64);
+    const uint32_t level = format.type == KvType::tq2 ? 100 : format.type == KvType::tq3 ? 40 : 36;
+    std::vector<float> x(size_t(64) * kv_heads * d);
+    for (size_t i = 0; i < x.size() / d; i++) {
+        const uint32_t some[] = {0, rig.random.below(64), rig.random.below(1024), 1024 + rig.random.below(1024)};
+        const uint32_t numerator = (2 * some[i % 4] + 1) * level;
+        const bool negative = rig.random.below(2) != 0;
+        x[i * d + rig.random.below(d)] = std::ldexp(negative ? -float(numerator) : float(numerator), -25);
+    }
+    twin.expect(KvSide::value, x, 0);
+    twin.append(tuning, KvSide::value, x, {}, 0);
+    return twin.check();
+}
+
+// Columns of the dense matrix: all channels but one cancel, and what is left of them, and its sign, only rounding decides.
+Outcome cancelled(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    TwinCache twin(rig, d, format.as_values(KvType::f16), 64);
+    const std::vector<float>& matrix = *twin.codec(KvSide::value).rotation.matrix;
+    std::vector<float> x(size_t(d / kv_heads) * kv_heads * d);
+    for (size_t i = 0; i < x.size(); i++) x[i] = matrix[i % d * d + i / d];
+    x.resize(std::min(x.size(), size_t(64) * kv_heads * d));
+    twin.expect(KvSide::value, x, 0);
+    twin.append(tuning, KvSide::value, x, {}, 0);
+    return twin.check();
+}
+
 // Norm and RoPE of keys may round otherwise than on the CPU: so the fp32 keys are compared, and in the other types the bytes that
 // encode() makes of those; the shader is the same one, and nothing in it may be contracted.
 Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
@@ -249,6 +278,9 @@ void add_format(Rows& rows, const Variant& variant, const Format& format, uint32
     if (is_turboquant(format.type) && !codebook(magnitude_bits(format.type)).thresholds.empty() && usual &&
         format.rotation == RotationKind::wht)
         add("kv_append", "values on thresholds", ties);
+    const bool few_levels = format.type == KvType::tq2 || format.type == KvType::tq3 || format.type == KvType::tq4;
+    if (few_levels && format.rotation == RotationKind::wht && d == 128) add("kv_append", "halfway scales", halfway_scales);
+    if (format.type == KvType::tq4 && format.rotation == RotationKind::haar) add("kv_append", "values that cancel", cancelled);
     if (usual && d == 128) add("kv_append", "an infinity", nonfinite);
 }
 

@@ -88,6 +88,42 @@ Outcome chain(Rig& rig, uint32_t words) {
     return compare_words(rig.read(x), want);
 }
 
+// What two commands in a row do to the same words.
+enum class Order { read_after_write, write_after_read, write_after_write, overlapping };
+
+// Round after round y = x + i, then z[i] = y. And with write_after_read something else into y at once; with write_after_write
+// something else into y just before, and z in the last round only; with `overlapping` y is bound from an offset on where it is
+// written and from its begin where it is read. Every dispatch must wait for the one before, and for that reason alone.
+Outcome ordered(Rig& rig, Order order, uint32_t words) {
+    constexpr uint32_t rounds = 20;
+    const std::vector<uint32_t> content = random_words(rig.random, words);
+    const uint32_t skipped = uint32_t(rig.device.capabilities().storage_alignment / 4);
+    const Buffer x = rig.upload(std::as_bytes(std::span(content))), y = rig.output(skipped + words),
+                 z = rig.output(rounds * words);
+    const View part(y, skipped * 4, words * 4);
+    Recorder recorder(rig.device);
+    uint32_t dispatches = 0;
+    const auto copy = [&](View to, uint32_t first, View from, uint32_t from_first, uint32_t add) {
+        recorder.dispatch<probe::words>({groups(words)}, {}, {words, from_first, first, add}, {}, to, from);
+        dispatches++;
+    };
+    for (uint32_t i = 0; i < rounds; i++) {
+        if (order == Order::write_after_write) copy(y, 0, x, 0, ~i);
+        copy(order == Order::overlapping ? part : View(y), 0, x, 0, i);
+        if (order == Order::write_after_write && i + 1 < rounds) continue;
+        copy(z, i * words, y, order == Order::overlapping ? skipped : 0, 0);
+        if (order == Order::write_after_read) copy(y, 0, x, 0, ~i);
+    }
+    recorder.finish().run();
+    if (recorder.barriers() != dispatches - 1)
+        return {false, 1, 0, fmt::format("{} barriers between {} dispatches", recorder.barriers(), dispatches)};
+    const std::vector<uint32_t> got = rig.read(z);
+    std::vector<uint32_t> want = got;
+    for (uint32_t i = order == Order::write_after_write ? rounds - 1 : 0; i < rounds; i++)
+        for (uint32_t k = 0; k < words; k++) want[i * words + k] = content[k] + i;
+    return compare_words(got, want);
+}
+
 } // namespace
 
 void add_memory(Rows& rows, const Capabilities& device) {
@@ -109,6 +145,12 @@ void add_memory(Rows& rows, const Capabilities& device) {
                             [=](Rig& rig) { return large(rig, whole); }, 2 * large_bytes});
     rows.push_back(
         {"barrier", "after each dispatch", "100 dispatches of 30011 words", [](Rig& rig) { return chain(rig, 30011); }});
+    for (const auto& [name, order] : {std::pair("read after write", Order::read_after_write),
+                                      {"write after read", Order::write_after_read},
+                                      {"write after write", Order::write_after_write},
+                                      {"overlapping parts", Order::overlapping}})
+        rows.push_back(
+            {"barrier", name, "20 rounds of 30011 words", [order = order](Rig& rig) { return ordered(rig, order, 30011); }});
 }
 
 } // namespace tq::conformance

@@ -154,12 +154,13 @@ std::vector<Variant> variants(const Capabilities& device) {
     }
     gpu::Tuning odd = own;
     odd.workgroup = 32;
-    odd.matvec_lanes = 8;
+    odd.matvec_lanes = 32;
     odd.matvec_rows = 1;
     odd.matmul_rows = 1;
     odd.matmul_tile = 4;
     odd.attention_rows = 1;
     odd.splits = 3;
+    odd.shared_bytes = 16384; // the least that a device has
     out.push_back({"small tiles", odd});
     return out;
 }

@@ -139,7 +139,7 @@ endfunction()
 
 set(profile_tests gpu_golden_test recorder_test)
 set(compile_tests statistics_test)
-set(new_lavapipe_tests runtime_test recorder_test device_profile_test statistics_test cli_shaders_test gpu_codec_test)
+set(new_lavapipe_tests runtime_test recorder_test device_profile_test statistics_test cli_shaders_test gpu_codec_test gpu_million_test)
 add_library(tq_doctest_main OBJECT tests/doctest_main.cpp)
 target_link_libraries(tq_doctest_main PUBLIC tq_options doctest::doctest)
 foreach(source ${test_sources})

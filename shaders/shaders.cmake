@@ -31,6 +31,9 @@ function(tq_add_shaders target directory namespace)
   add_library(${target} INTERFACE)
   add_dependencies(${target} ${target}_compiled)
   target_include_directories(${target} INTERFACE ${output_directory})
+  # Interfaces are read from the SPIR-V while compiling: more steps than compilers allow by default.
+  target_compile_options(${target} INTERFACE $<$<CXX_COMPILER_ID:Clang,AppleClang>:-fconstexpr-steps=50000000>
+    $<$<CXX_COMPILER_ID:MSVC>:/constexpr:steps50000000>)
 endfunction()
 
 tq_add_shaders(tq_shaders shaders shader)

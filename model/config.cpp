@@ -8,7 +8,7 @@ namespace {
 // Far above any Qwen3, low enough that products of two sizes stay far from overflow.
 constexpr uint64_t max_size = 1u << 20, max_layers = 1024, max_heads = 1024, max_vocab = 1u << 24, max_positions = 1u << 30;
 
-uint32_t read_size(const Gguf& file, std::string_view key, uint64_t most, uint64_t multiple = 1) {
+uint32_t read_size(const ModelFile& file, std::string_view key, uint64_t most, uint64_t multiple = 1) {
     const uint64_t value = file.integer(key);
     if (value == 0 || value > most || value % multiple != 0) {
         fail("{}: key '{}' is {}; we can run {} to {}, in steps of {}", file.path().string(), key, value, multiple, most,
@@ -17,7 +17,7 @@ uint32_t read_size(const Gguf& file, std::string_view key, uint64_t most, uint64
     return uint32_t(value);
 }
 
-float read_real(const Gguf& file, std::string_view key, double least, double most) {
+float read_real(const ModelFile& file, std::string_view key, double least, double most) {
     const double value = file.real(key);
     if (!(value >= least && value <= most)) { // also when it is NaN
         fail("{}: key '{}' is {}; we can run {} to {}", file.path().string(), key, value, least, most);
@@ -26,10 +26,10 @@ float read_real(const Gguf& file, std::string_view key, double least, double mos
 }
 
 // The rows of the embedding; padding rows beyond the vocabulary are usual. A vocabulary-only file has just the vocabulary.
-uint32_t read_vocab_size(const Gguf& file) {
+uint32_t read_vocab_size(const ModelFile& file) {
     const auto* tokens = file.find("tokenizer.ggml.tokens");
     const uint64_t vocabulary = tokens ? file.strings("tokenizer.ggml.tokens").size() : 0;
-    const GgufTensor* embedding = file.find_tensor("token_embd.weight");
+    const FileTensor* embedding = file.find_tensor("token_embd.weight");
     const uint64_t rows = embedding ? embedding->ne[1] : vocabulary;
     if (rows == 0) fail("{}: it has neither a tensor 'token_embd.weight' nor a vocabulary", file.path().string());
     if (rows > max_vocab) fail("{}: a vocabulary of {}, more than the {} we can run", file.path().string(), rows, max_vocab);
@@ -39,7 +39,7 @@ uint32_t read_vocab_size(const Gguf& file) {
     return uint32_t(rows);
 }
 
-void check_heads(const Gguf& file, const Config& c) {
+void check_heads(const ModelFile& file, const Config& c) {
     const std::string path = file.path().string();
     if (c.head_dim != 64 && c.head_dim != 128 && c.head_dim != 256) {
         fail("{}: key 'qwen3.attention.key_length' is {}; we can run 64, 128 and 256", path, c.head_dim);
@@ -54,7 +54,7 @@ void check_heads(const Gguf& file, const Config& c) {
     }
 }
 
-void check_rope_scaling(const Gguf& file) {
+void check_rope_scaling(const ModelFile& file) {
     const std::string_view type = file.text("qwen3.rope.scaling.type", "none");
     if (type != "none") {
         fail("{}: key 'qwen3.rope.scaling.type' is '{}'; we can run unscaled RoPE only", file.path().string(), printable(type));
@@ -63,7 +63,7 @@ void check_rope_scaling(const Gguf& file) {
 
 } // namespace
 
-Config read_config(const Gguf& file) {
+Config read_config(const ModelFile& file) {
     const std::string_view architecture = file.text("general.architecture");
     if (architecture != "qwen3") {
         fail("{}: a model of architecture '{}'; we can run 'qwen3' only", file.path().string(), printable(architecture));

@@ -1,6 +1,6 @@
 // The shape of a dense Qwen3 model, by the names of Qwen's config.json.
 #pragma once
-#include "model/formats/gguf.h"
+#include "model/formats/model_file.h"
 #include <cstdint>
 
 namespace tq {
@@ -22,6 +22,6 @@ struct Config {
 // is missing, or a shape is one we cannot run (sizes of 0, sizes that are not a multiple of 32, heads not a multiple of kv heads,
 // a GQA ratio over 8, a head_dim other than 64, 128 or 256, a theta below 1 or an eps of 0, RoPE scaling other than none).
 // A vocabulary-only file passes: its vocab_size is the length of its vocabulary.
-Config read_config(const Gguf& file);
+Config read_config(const ModelFile& file);
 
 } // namespace tq

@@ -1,11 +1,12 @@
 #include "model/model.h"
 #include "base/printable.h"
+#include "model/formats/gguf.h"
 #include <algorithm>
 
 namespace tq {
 
 Model load_model(const std::filesystem::path& path) {
-    Gguf file = Gguf::open(path);
+    ModelFile file = read_gguf(path);
     const Config config = read_config(file);
     Weights weights = read_weights(file, config);
     Tokenizer tokenizer(file);
@@ -14,7 +15,7 @@ Model load_model(const std::filesystem::path& path) {
     return {std::move(file), config, std::move(weights), std::move(tokenizer), chat, std::move(name)};
 }
 
-SamplerOptions recommended_sampling(const Gguf& file, bool thinking) {
+SamplerOptions recommended_sampling(const ModelFile& file, bool thinking) {
     SamplerOptions options = qwen_sampling(thinking);
     options.temperature = float(file.real("general.sampling.temp", double(options.temperature)));
     options.top_k = uint32_t(std::min<uint64_t>(file.integer("general.sampling.top_k", options.top_k), UINT32_MAX));

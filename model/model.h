@@ -11,7 +11,7 @@
 namespace tq {
 
 struct Model {
-    Gguf file; // what the weights and the tokenizer point into
+    ModelFile file; // what the weights and the tokenizer point into
     Config config;
     Weights weights;
     Tokenizer tokenizer;
@@ -23,6 +23,6 @@ struct Model {
 Model load_model(const std::filesystem::path& path);
 
 // What the file itself recommends (its keys general.sampling.*), and Qwen's numbers for the rest.
-SamplerOptions recommended_sampling(const Gguf& file, bool thinking);
+SamplerOptions recommended_sampling(const ModelFile& file, bool thinking);
 
 } // namespace tq

@@ -9,14 +9,14 @@ namespace {
 // Takes tensors by name and remembers which, so that a tensor of some other architecture does not go unnoticed.
 class Source {
   public:
-    explicit Source(const Gguf& file) : file_(file), path_(file.path().string()) {
-        for (const GgufTensor& t : file.tensors()) left_.emplace(t.name, &t);
+    explicit Source(const ModelFile& file) : file_(file), path_(file.path().string()) {
+        for (const FileTensor& t : file.tensors()) left_.emplace(t.name, &t);
     }
 
     bool has(const std::string& name) const { return left_.contains(name); }
 
     Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) {
-        const GgufTensor& t = take(name);
+        const FileTensor& t = take(name);
         if (!block_format(t.type)) {
             fail("{}: tensor '{}' has weight format {}, which is not supported; supported are F32, F16, BF16, Q8_0, Q4_0, Q4_K, "
                  "Q5_K and Q6_K",
@@ -27,7 +27,7 @@ class Source {
     }
 
     Tensor vector(const std::string& name, uint32_t cols) {
-        const GgufTensor& t = take(name);
+        const FileTensor& t = take(name);
         if (t.type != GgmlType::F32 && t.type != GgmlType::F16 && t.type != GgmlType::BF16) {
             fail("{}: tensor '{}' has weight format {}; a norm is F32, F16 or BF16", path_, name, type_name(t.type));
         }
@@ -42,23 +42,23 @@ class Source {
     }
 
   private:
-    const GgufTensor& take(const std::string& name) {
+    const FileTensor& take(const std::string& name) {
         const auto found = left_.find(name);
         if (found == left_.end()) fail("{}: tensor '{}' is missing", path_, name);
-        const GgufTensor& t = *found->second;
+        const FileTensor& t = *found->second;
         left_.erase(found);
         return t;
     }
 
-    void check_shape(const GgufTensor& t, uint32_t rows, uint32_t cols) const {
+    void check_shape(const FileTensor& t, uint32_t rows, uint32_t cols) const {
         if (t.ne == std::array<uint64_t, 4>{cols, rows, 1, 1}) return;
         fail("{}: tensor '{}' has shape [{}, {}, {}, {}], not [{}, {}, 1, 1]", path_, t.name, t.ne[0], t.ne[1], t.ne[2], t.ne[3],
              cols, rows);
     }
 
-    const Gguf& file_;
+    const ModelFile& file_;
     std::string path_;
-    std::map<std::string_view, const GgufTensor*> left_;
+    std::map<std::string_view, const FileTensor*> left_;
 };
 
 LayerWeights read_layer(Source& in, const Config& c, uint32_t layer) {
@@ -96,11 +96,11 @@ template <class F> void for_each_tensor(const Weights& w, F f) {
 
 uint64_t Weights::bytes() const {
     uint64_t sum = 0;
-    for_each_tensor(*this, [&](const Tensor& t) { sum += t.data.size(); });
+    for_each_tensor(*this, [&](const Tensor& t) { sum += t.bytes(); });
     return sum;
 }
 
-Weights read_weights(const Gguf& file, const Config& c) {
+Weights read_weights(const ModelFile& file, const Config& c) {
     if (file.tensors().empty()) fail("{}: this file holds a vocabulary only, no weights", file.path().string());
     Source in(file);
     Weights w;

@@ -1,23 +1,11 @@
-// The tensors of a dense Qwen3 model by name, checked against its Config; they point into the mapped file.
+// The tensors of a dense Qwen3 model by name, checked against its Config; they point into the mapped files.
 #pragma once
 #include "model/config.h"
+#include "model/tensor.h"
 #include <span>
 #include <vector>
 
 namespace tq {
-
-// A row-major (rows, cols) matrix in a weight format, or a vector (rows = 1).
-struct Tensor {
-    std::string name;
-    GgmlType type;
-    uint32_t rows, cols;
-    std::span<const std::byte> data;
-
-    std::span<const std::byte> row(uint32_t r) const {
-        const size_t bytes = data.size() / rows;
-        return data.subspan(r * bytes, bytes);
-    }
-};
 
 struct LayerWeights {
     Tensor attn_norm, attn_q, attn_k, attn_v, attn_q_norm, attn_k_norm, attn_output;
@@ -36,7 +24,7 @@ struct Weights {
 
 // Matrices are in any format of blocks.h, norms in F32, F16 or BF16. Throws an Error naming the tensor when one is missing, has
 // another shape or a format we cannot run, or is unknown to a dense Qwen3 (a bias would be ignored otherwise).
-Weights read_weights(const Gguf& file, const Config& config);
+Weights read_weights(const ModelFile& file, const Config& config);
 
 // Throws an Error naming the first tensor and row with a NaN or infinite weight. Reads every byte once.
 void check_finite(const Weights& weights);

@@ -1,5 +1,6 @@
 // The chat template against renderings of Qwen's own, its three variants, forged tokens and messages of wrong shapes.
 #include "base/error.h"
+#include "model/formats/gguf.h"
 #include "model/text/chat_template.h"
 #include "model/text/python_json.h"
 #include "tests/golden.h"
@@ -248,5 +249,5 @@ TEST_CASE("the variant is read from the template") {
     CHECK(variant_of("") == ChatVariant::instruct);
     CHECK(chat_variant(open_keys({})) == ChatVariant::instruct);
     const auto real = shared_folder() / "data/qwen-tokenizer/qwen3-vocab.gguf";
-    if (std::filesystem::exists(real)) CHECK(chat_variant(Gguf::open(real)) == ChatVariant::hybrid);
+    if (std::filesystem::exists(real)) CHECK(chat_variant(read_gguf(real)) == ChatVariant::hybrid);
 }

@@ -1,6 +1,7 @@
 // The program as its users meet it: what it prints where, and its exit status.
 #include "base/error.h"
 #include "model/cpu/forward.h"
+#include "model/formats/gguf.h"
 #include "tests/child_process.h"
 #include "tests/golden.h"
 #include "tests/random_model.h"
@@ -223,7 +224,7 @@ TEST_CASE("tokenize and template agree with the reference cases") {
 }
 
 TEST_CASE("logits come with every digit, and the same from every device") {
-    const Gguf file = Gguf::open(random_model());
+    const ModelFile file = read_gguf(random_model());
     const Config config = read_config(file);
     const Weights weights = read_weights(file, config);
     const std::vector<uint32_t> ids{5, 7, 11, 13};

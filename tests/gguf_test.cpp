@@ -1,5 +1,6 @@
 // Reading GGUF: what is in a file comes back, and a file that is not what it says is refused with one line, whatever is wrong.
 #include "base/error.h"
+#include "model/formats/gguf.h"
 #include "model/weights.h"
 #include "tests/gguf_writer.h"
 #include "tests/temporary_file.h"
@@ -35,7 +36,7 @@ GgufWriter small_file() {
 std::string error_of(const std::string& bytes) {
     const TemporaryFile file(bytes);
     try {
-        Gguf::open(file.path());
+        read_gguf(file.path());
         return "";
     } catch (const Error& e) {
         const std::string text = e.what(), path = file.path().string();
@@ -85,7 +86,7 @@ TEST_CASE("values and tensors come back") {
     w.set_raw("f64", 12, raw(0.1));
     w.set_raw("bools", 9, raw(uint32_t(7)) + raw(uint64_t(2)) + raw(uint16_t(0x0001)));
     const TemporaryFile file(w.zeros());
-    const Gguf g = Gguf::open(file.path());
+    const ModelFile g = read_gguf(file.path());
     CHECK(g.text("general.architecture") == "qwen3");
     CHECK(g.integer("u") == 7);
     CHECK(g.integer("u64") == uint64_t(1) << 40);
@@ -104,7 +105,7 @@ TEST_CASE("values and tensors come back") {
     CHECK(g.integer("u16") == 60000);
     CHECK(std::get<int64_t>(*g.find("i16")) == -30000);
     REQUIRE(g.tensors().size() == 2);
-    const GgufTensor& a = *g.find_tensor("a");
+    const FileTensor& a = *g.find_tensor("a");
     CHECK(a.type == GgmlType::Q8_0);
     CHECK(a.ne == std::array<uint64_t, 4>{32, 3, 1, 1});
     CHECK(a.data.size() == 3 * 34);
@@ -114,7 +115,7 @@ TEST_CASE("values and tensors come back") {
 
 TEST_CASE("typed reads name the key and what it is") {
     const TemporaryFile file(small_file().zeros());
-    const Gguf g = Gguf::open(file.path());
+    const ModelFile g = read_gguf(file.path());
     CHECK(g.integer("none", 3) == 3);
     CHECK(g.real("none", 3) == 3);
     CHECK(g.text("none", "x") == "x");
@@ -132,20 +133,20 @@ TEST_CASE("typed reads name the key and what it is") {
 
 TEST_CASE("a moved file keeps its texts and tensors") {
     const TemporaryFile file(small_file().zeros());
-    Gguf a = Gguf::open(file.path());
-    Gguf b = std::move(a);
-    a = Gguf::open(file.path());
+    ModelFile a = read_gguf(file.path());
+    ModelFile b = std::move(a);
+    a = read_gguf(file.path());
     std::swap(a, b);
     CHECK(a.strings("texts")[2] == "three");
     CHECK(b.find_tensor("a")->data.front() == std::byte(0));
 }
 
 TEST_CASE("what is no file is refused") {
-    CHECK_THROWS_WITH_AS(Gguf::open("/nonexistent/x.gguf"), "cannot open /nonexistent/x.gguf: No such file or directory", Error);
+    CHECK_THROWS_WITH_AS(read_gguf("/nonexistent/x.gguf"), "cannot open /nonexistent/x.gguf: No such file or directory", Error);
     const auto directory = std::filesystem::temp_directory_path().string();
-    CHECK_THROWS_WITH_AS(Gguf::open(directory), (directory + " is a directory, not a file").c_str(), Error);
+    CHECK_THROWS_WITH_AS(read_gguf(directory), (directory + " is a directory, not a file").c_str(), Error);
     const TemporaryFile empty("");
-    CHECK_THROWS_WITH_AS(Gguf::open(empty.path()), (empty.path().string() + " is empty").c_str(), Error);
+    CHECK_THROWS_WITH_AS(read_gguf(empty.path()), (empty.path().string() + " is empty").c_str(), Error);
 }
 
 TEST_CASE("versions") {
@@ -212,7 +213,7 @@ TEST_CASE("a format that we cannot decode is stepped over, not refused") {
     GgufWriter w;
     w.add_tensor("x", GgmlType(23), {256, 2});
     const TemporaryFile file(w.zeros());
-    CHECK(Gguf::open(file.path()).find_tensor("x")->data.size() == 2 * 136);
+    CHECK(read_gguf(file.path()).find_tensor("x")->data.size() == 2 * 136);
 }
 
 TEST_CASE("names are there once and not empty") {
@@ -274,7 +275,7 @@ TEST_CASE("alignments") {
         w.add_tensor("a", GgmlType::F16, {3});
         w.add_tensor("b", GgmlType::F16, {3});
         const TemporaryFile file(w.zeros());
-        const Gguf g = Gguf::open(file.path());
+        const ModelFile g = read_gguf(file.path());
         CHECK(uint64_t(g.find_tensor("b")->data.data() - g.find_tensor("a")->data.data()) == alignment);
     }
     for (const uint64_t alignment : {uint64_t(0), uint64_t(1), uint64_t(4), uint64_t(24), uint64_t(1) << 31, uint64_t(1) << 63}) {
@@ -345,7 +346,7 @@ TEST_CASE("150,000 tokens are read in no time") {
     w.set("tokenizer.ggml.tokens", Texts(tokens.begin(), tokens.end()));
     const TemporaryFile file(w.zeros());
     const auto begin = std::chrono::steady_clock::now();
-    const Gguf g = Gguf::open(file.path());
+    const ModelFile g = read_gguf(file.path());
     const auto elapsed = std::chrono::steady_clock::now() - begin;
     CHECK(g.strings("tokenizer.ggml.tokens").back() == "token151935");
     CHECK(elapsed < std::chrono::seconds(1)); // some milliseconds; a sanitizer and a busy machine take longer

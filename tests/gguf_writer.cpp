@@ -59,7 +59,7 @@ void GgufWriter::Section::text(std::string_view value, const std::string& what) 
     bytes += value;
 }
 
-void GgufWriter::set(std::string_view key, const Gguf::Value& value) {
+void GgufWriter::set(std::string_view key, const ModelFile::Value& value) {
     const Raw encoded = std::visit([](const auto& v) { return encode(v); }, value);
     set_raw(key, encoded.type, encoded.bytes);
 }

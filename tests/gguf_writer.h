@@ -20,7 +20,7 @@ class GgufWriter {
     explicit GgufWriter(uint32_t version = 3, uint64_t alignment = 32) : version_(version), alignment_(alignment) {}
 
     // Stores integers in 32 bits where they fit, numbers as f32, and lists element by element the same way.
-    void set(std::string_view key, const Gguf::Value& value);
+    void set(std::string_view key, const ModelFile::Value& value);
     // A value as it lies in a file, after its type.
     void set_raw(std::string_view key, uint32_t type, std::string_view value);
     // ne: fastest dimension first

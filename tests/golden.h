@@ -1,5 +1,6 @@
 // The tiny random models with logits from a float64 forward pass, and the comparison that both forward passes must pass.
 #pragma once
+#include "model/formats/gguf.h"
 #include "model/forward.h"
 #include "model/text/tokenizer.h"
 #include "model/weights.h"
@@ -20,7 +21,7 @@ inline std::filesystem::path shared_folder() {
 
 struct Golden {
     std::string name;
-    Gguf file;
+    ModelFile file;
     Config config;
     Weights weights;
     std::vector<uint32_t> prompt_ids, greedy_prompt_ids, greedy_ids;
@@ -30,7 +31,7 @@ struct Golden {
 inline Golden load_golden(const std::filesystem::path& gguf) {
     nlohmann::json json;
     std::ifstream(std::filesystem::path(gguf).replace_extension(".json")) >> json;
-    Gguf file = Gguf::open(gguf);
+    ModelFile file = read_gguf(gguf);
     const Config config = read_config(file);
     Weights weights = read_weights(file, config);
     return {gguf.stem().string(),  std::move(file),       config,

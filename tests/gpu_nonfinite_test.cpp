@@ -1,6 +1,7 @@
 // A value that is not finite never stays silent: the run fails and names the stored vector that shows it first.
 #include "base/error.h"
 #include "model/cpu/forward.h"
+#include "model/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "tests/random_model.h"
 #include "tests/temporary_file.h"
@@ -15,13 +16,13 @@ namespace {
 struct LoudModel {
     test::TemporaryFile path;
     Config config = test::small_config();
-    std::unique_ptr<Gguf> file;
+    std::unique_ptr<ModelFile> file;
     std::vector<std::byte> loud;
     Weights weights;
 
     explicit LoudModel(float factor) {
         test::write_random_model(path.path(), {config, GgmlType::F32, true, 1, {}});
-        file = std::make_unique<Gguf>(Gguf::open(path.path()));
+        file = std::make_unique<ModelFile>(read_gguf(path.path()));
         weights = read_weights(*file, config);
         Tensor& values = weights.layers[1].attn_v;
         loud.assign(values.data.begin(), values.data.end());

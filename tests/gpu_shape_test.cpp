@@ -1,5 +1,6 @@
 // Shapes with random weights: Qwen3-0.6B's own, whose output head no 128 MiB binding holds, and small ones of every GQA ratio.
 #include "model/cpu/forward.h"
+#include "model/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "tests/golden.h"
 #include "tests/random_model.h"
@@ -11,7 +12,7 @@ TEST_CASE("Qwen3-0.6B's shape runs on the device as on the CPU") {
     const Config config{151936, 1024, 3072, 28, 16, 8, 128, 40960, 1e6f, 1e-6f};
     const test::TemporaryFile path;
     test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 6, {}});
-    const Gguf file = Gguf::open(path.path());
+    const ModelFile file = read_gguf(path.path());
     const Weights weights = read_weights(file, config);
     Device device;
     const ForwardOptions options{{KvType::f32, KvType::f32}, 64, 0, 8};
@@ -36,7 +37,7 @@ TEST_CASE("every GQA ratio of Qwen3, with tied and untied heads, runs on the dev
             config.num_attention_heads = config.num_key_value_heads * group;
             const test::TemporaryFile path;
             test::write_random_model(path.path(), {config, GgmlType::Q8_0, tied, group, {}});
-            const Gguf file = Gguf::open(path.path());
+            const ModelFile file = read_gguf(path.path());
             const Weights weights = read_weights(file, config);
             CHECK(weights.tied == tied);
             const ForwardOptions options{{KvType::f32, KvType::f32}, 16, 0, 0};

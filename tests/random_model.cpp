@@ -1,4 +1,5 @@
 // Quantised matrices are drawn as random blocks, not encoded from floats: every level and scale occurs, and 600 MB take seconds.
+#include "model/formats/gguf.h"
 #include "tests/random_model.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -192,7 +193,7 @@ void put_synthetic_vocabulary(GgufWriter& writer, uint32_t vocab_size) {
 }
 
 void copy_vocabulary(GgufWriter& writer, const RandomModel& model) {
-    const Gguf from = Gguf::open(model.vocabulary);
+    const ModelFile from = read_gguf(model.vocabulary);
     const size_t tokens = from.strings("tokenizer.ggml.tokens").size();
     if (tokens > model.config.vocab_size) {
         fail("{} has {} tokens, more than the {} rows of the model's embedding", model.vocabulary.string(), tokens,

@@ -1,5 +1,6 @@
 // The tokenizer against Qwen's real vocabulary, and against hostile files and texts.
 #include "base/error.h"
+#include "model/formats/gguf.h"
 #include "model/text/tokenizer.h"
 #include "model/text/unicode.h"
 #include "tests/golden.h"
@@ -17,9 +18,9 @@ namespace {
 
 using Ids = std::vector<uint32_t>;
 
-std::optional<Gguf> open_shared(const char* name) {
+std::optional<ModelFile> open_shared(const char* name) {
     const auto path = shared_folder() / "data" / name;
-    if (std::filesystem::exists(path)) return Gguf::open(path);
+    if (std::filesystem::exists(path)) return read_gguf(path);
     MESSAGE("skipped: no " << path.string());
     return std::nullopt;
 }
@@ -223,7 +224,7 @@ TEST_CASE("files that are not a vocabulary of this kind say why") {
         }
         return error_of([&] { Tokenizer{open_keys(keys)}; });
     };
-    using Keys = std::map<std::string, Gguf::Value>;
+    using Keys = std::map<std::string, ModelFile::Value>;
     using File = VocabularyFile;
     for (const char* key : {"model", "pre", "tokens", "token_type", "merges"})
         CHECK(contains(spoil([&](Keys& keys) { keys.erase(std::string("tokenizer.ggml.") + key); }),

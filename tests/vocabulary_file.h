@@ -1,5 +1,6 @@
 // Small vocabulary-only GGUF files for tests, held key by key so that every key can also be left out or spoilt.
 #pragma once
+#include "model/formats/gguf.h"
 #include "tests/gguf_writer.h"
 #include <filesystem>
 #include <fstream>
@@ -11,7 +12,7 @@
 
 namespace tq::test {
 
-inline Gguf open_keys(const std::map<std::string, Gguf::Value>& keys) {
+inline ModelFile open_keys(const std::map<std::string, ModelFile::Value>& keys) {
     GgufWriter writer;
     for (const auto& [key, value] : keys) writer.set(key, value);
     const auto path =
@@ -24,7 +25,7 @@ inline Gguf open_keys(const std::map<std::string, Gguf::Value>& keys) {
         }
     } remover{path};
     std::ofstream(path, std::ios::binary) << writer.zeros();
-    return Gguf::open(path);
+    return read_gguf(path);
 }
 
 // The 256 byte tokens in Qwen's order; merges and added tokens follow as a test adds them.
@@ -66,14 +67,14 @@ struct VocabularyFile {
         return add(letters(left) + letters(right), 1);
     }
 
-    std::map<std::string, Gguf::Value> keys() const {
+    std::map<std::string, ModelFile::Value> keys() const {
         return {{"tokenizer.ggml.model", std::string_view("gpt2")},
                 {"tokenizer.ggml.pre", std::string_view("qwen2")},
                 {"tokenizer.ggml.tokens", std::vector<std::string_view>(tokens.begin(), tokens.end())},
                 {"tokenizer.ggml.token_type", types},
                 {"tokenizer.ggml.merges", std::vector<std::string_view>(merges.begin(), merges.end())}};
     }
-    Gguf open() const { return open_keys(keys()); }
+    ModelFile open() const { return open_keys(keys()); }
 };
 
 // ChatML's added tokens behind a few merges, the scheme of small models.

@@ -1,5 +1,6 @@
 // Config and weights of a Qwen3 file: every released shape passes, everything else is refused by name.
 #include "base/error.h"
+#include "model/formats/gguf.h"
 #include "model/weights.h"
 #include "tests/gguf_writer.h"
 #include "tests/random_model.h"
@@ -21,7 +22,7 @@ std::filesystem::path shared_folder() {
 
 // Keys and tensors of a model, to be changed before they are written.
 struct Draft {
-    std::map<std::string, Gguf::Value> keys;
+    std::map<std::string, ModelFile::Value> keys;
     struct Item {
         std::string name;
         GgmlType type;
@@ -73,7 +74,7 @@ Draft small_draft() {
 
 std::string config_error(const Draft& draft) {
     const TemporaryFile file(draft.bytes());
-    const Gguf g = Gguf::open(file.path());
+    const ModelFile g = read_gguf(file.path());
     try {
         read_config(g);
         return "";
@@ -85,7 +86,7 @@ std::string config_error(const Draft& draft) {
 
 std::string weights_error(const Draft& draft) {
     const TemporaryFile file(draft.bytes());
-    const Gguf g = Gguf::open(file.path());
+    const ModelFile g = read_gguf(file.path());
     const Config config = read_config(g);
     try {
         read_weights(g, config);
@@ -101,7 +102,7 @@ void check_contains(const std::string& text, const std::string& part) {
     CHECK(text.find(part) != std::string::npos);
 }
 
-void check_key(const char* key, const Gguf::Value& value, const std::string& why) {
+void check_key(const char* key, const ModelFile::Value& value, const std::string& why) {
     Draft d = small_draft();
     d.keys[key] = value;
     const std::string error = config_error(d);
@@ -123,7 +124,7 @@ TEST_CASE("every released dense shape passes") {
         d.keys["qwen3.context_length"] = uint64_t(262144);
         d.keys["qwen3.rope.freq_base"] = 5e6;
         const TemporaryFile file(d.bytes());
-        const Config c = read_config(Gguf::open(file.path()));
+        const Config c = read_config(read_gguf(file.path()));
         CHECK(c.hidden_size == r.hidden);
         CHECK(c.intermediate_size == r.ffn);
         CHECK(c.num_hidden_layers == r.layers);
@@ -178,7 +179,7 @@ TEST_CASE("query heads per key/value head") {
 
 TEST_CASE("padding rows are part of the vocabulary, missing rows are an error") {
     const TemporaryFile file(small_draft().bytes());
-    CHECK(read_config(Gguf::open(file.path())).vocab_size == 40);
+    CHECK(read_config(read_gguf(file.path())).vocab_size == 40);
     Draft d = small_draft();
     d.tensor("token_embd.weight").ne = {32, 2};
     check_contains(config_error(d), "'token_embd.weight' has 2 rows for a vocabulary of 3");
@@ -199,7 +200,7 @@ TEST_CASE("a vocabulary-only file says so when weights are wanted") {
 TEST_CASE("an output head of its own is used, tied ones are counted once") {
     Draft d = small_draft();
     const TemporaryFile tied_file(d.bytes());
-    const Gguf tied = Gguf::open(tied_file.path());
+    const ModelFile tied = read_gguf(tied_file.path());
     const Weights a = read_weights(tied, read_config(tied));
     CHECK(a.tied);
     CHECK(a.output.data.data() == a.token_embd.data.data());
@@ -209,7 +210,7 @@ TEST_CASE("an output head of its own is used, tied ones are counted once") {
     CHECK(a.token_embd.row(39).size() == 34);
     d.tensors.push_back({"output.weight", GgmlType::F16, {32, 40}});
     const TemporaryFile untied_file(d.bytes());
-    const Gguf untied = Gguf::open(untied_file.path());
+    const ModelFile untied = read_gguf(untied_file.path());
     const Weights b = read_weights(untied, read_config(untied));
     CHECK(!b.tied);
     CHECK(b.output.type == GgmlType::F16);
@@ -259,17 +260,17 @@ TEST_CASE("NaN and infinite weights are found by tensor and row") {
     const std::string good = d.bytes();
     const auto error_with = [&](const std::string& name, size_t at, std::string_view patch) {
         const TemporaryFile clean(good);
-        const Gguf g = Gguf::open(clean.path());
+        const ModelFile g = read_gguf(clean.path());
         const auto offset = g.find_tensor(name)->data.data() - g.find_tensor("token_embd.weight")->data.data();
         std::string bytes = good;
         const size_t data_begin = good.size() - [&] {
             uint64_t size = 0;
-            for (const GgufTensor& t : g.tensors()) size += (t.data.size() + 31) / 32 * 32;
+            for (const FileTensor& t : g.tensors()) size += (t.data.size() + 31) / 32 * 32;
             return size;
         }();
         bytes.replace(data_begin + size_t(offset) + at, patch.size(), patch);
         const TemporaryFile file(bytes);
-        const Gguf damaged = Gguf::open(file.path());
+        const ModelFile damaged = read_gguf(file.path());
         const Weights weights = read_weights(damaged, read_config(damaged));
         try {
             check_finite(weights);
@@ -300,7 +301,7 @@ TEST_CASE("random models of every shape and format are models") {
             model.config.intermediate_size = 256;
             model.tied = heads % 2 == 0;
             write_random_model(file.path(), model);
-            const Gguf g = Gguf::open(file.path());
+            const ModelFile g = read_gguf(file.path());
             const Config config = read_config(g);
             const Weights w = read_weights(g, config);
             CHECK(config.vocab_size == 320);
@@ -320,7 +321,7 @@ TEST_CASE("random weights have the deviation that keeps activations sane, and th
         const TemporaryFile file, again, other;
         write_random_model(file.path(), model);
         write_random_model(again.path(), model);
-        const Gguf a = Gguf::open(file.path()), b = Gguf::open(again.path());
+        const ModelFile a = read_gguf(file.path()), b = read_gguf(again.path());
         const Tensor t = read_weights(a, read_config(a)).layers[1].attn_q;
         double sum = 0, squares = 0;
         std::vector<float> row(t.cols);
@@ -337,7 +338,7 @@ TEST_CASE("random weights have the deviation that keeps activations sane, and th
         CHECK(std::ranges::equal(t.data, b.find_tensor(t.name)->data));
         model.seed = 2;
         write_random_model(other.path(), model);
-        CHECK(!std::ranges::equal(t.data, Gguf::open(other.path()).find_tensor(t.name)->data));
+        CHECK(!std::ranges::equal(t.data, read_gguf(other.path()).find_tensor(t.name)->data));
     }
 }
 
@@ -355,7 +356,7 @@ TEST_CASE("files made by other programs: sizes as published, unsupported formats
                                                          {"q5_0", "Q5_0"},     {"q5_1", "Q5_1"}};
     for (const auto& [name, bytes] : supported) {
         CAPTURE(name);
-        const Gguf g = Gguf::open(folder / ("tiny-" + name + ".gguf"));
+        const ModelFile g = read_gguf(folder / ("tiny-" + name + ".gguf"));
         const Weights w = read_weights(g, read_config(g));
         CHECK(w.bytes() == bytes);
         CHECK(!w.tied);
@@ -363,7 +364,7 @@ TEST_CASE("files made by other programs: sizes as published, unsupported formats
     }
     for (const auto& [name, format] : unsupported) {
         CAPTURE(name);
-        const Gguf g = Gguf::open(folder / ("tiny-" + name + ".gguf"));
+        const ModelFile g = read_gguf(folder / ("tiny-" + name + ".gguf"));
         CHECK(g.tensors().size() == 25);
         const Config config = read_config(g);
         try {

@@ -14,12 +14,6 @@ struct LayerNorms {
     std::vector<float> attn, q, k, ffn;
 };
 
-std::vector<float> to_floats(const Tensor& tensor) {
-    std::vector<float> values(tensor.cols);
-    decode_row(tensor.type, values, tensor.data);
-    return values;
-}
-
 class CpuForward final : public Forward {
   public:
     CpuForward(const Config& config, const Weights& weights, const ForwardOptions& options)

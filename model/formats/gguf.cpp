@@ -19,11 +19,6 @@ enum class ValueType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, stri
 
 constexpr std::array value_type_bytes{1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8}; // the least a value takes
 
-constexpr std::array value_kind_names{
-    "an unsigned integer",         "a signed integer",   "a real number",     "a boolean",      "a text",
-    "a list of unsigned integers", "a list of integers", "a list of numbers", "a list of texts"};
-static_assert(value_kind_names.size() == std::variant_size_v<Gguf::Value>);
-
 // A cursor that cannot leave the file. Its errors begin with the file and what is being read.
 class Reader {
   public:
@@ -83,7 +78,7 @@ class ValueReader {
   public:
     explicit ValueReader(Reader& in) : in_(in) {}
 
-    Gguf::Value value() {
+    ModelFile::Value value() {
         switch (value_type()) {
         case ValueType::u8:
             return uint64_t(in_.scalar<uint8_t>());
@@ -128,7 +123,7 @@ class ValueReader {
         return value;
     }
 
-    Gguf::Value array(ValueType type) {
+    ModelFile::Value array(ValueType type) {
         if (type == ValueType::array) in_.error("an array of arrays, which we do not read");
         const uint64_t n = in_.count("array elements", elements_left_, value_type_bytes[uint32_t(type)]);
         elements_left_ -= n;
@@ -163,11 +158,11 @@ class ValueReader {
         return {}; // an array of arrays was refused above
     }
 
-    template <class Stored, class Wide> Gguf::Value numbers(uint64_t n) {
+    template <class Stored, class Wide> ModelFile::Value numbers(uint64_t n) {
         return list<Wide>(n, [this] { return Wide(in_.scalar<Stored>()); });
     }
 
-    template <class T, class Read> Gguf::Value list(uint64_t n, Read read) {
+    template <class T, class Read> ModelFile::Value list(uint64_t n, Read read) {
         std::vector<T> out;
         out.reserve(n);
         for (uint64_t i = 0; i < n; ++i) out.push_back(read());
@@ -196,8 +191,8 @@ Counts read_header(Reader& in) {
     return {tensors, keys};
 }
 
-std::map<std::string, Gguf::Value, std::less<>> read_metadata(Reader& in, uint64_t count) {
-    std::map<std::string, Gguf::Value, std::less<>> metadata;
+ModelFile::Metadata read_metadata(Reader& in, uint64_t count) {
+    ModelFile::Metadata metadata;
     ValueReader values(in);
     for (uint64_t i = 0; i < count; ++i) {
         in.enter(fmt::format("key {} of {}", i + 1, count));
@@ -210,7 +205,7 @@ std::map<std::string, Gguf::Value, std::less<>> read_metadata(Reader& in, uint64
 
 // A tensor as the file declares it; `data` is still empty.
 struct Declared {
-    GgufTensor tensor;
+    FileTensor tensor;
     uint64_t bytes, offset;
 };
 
@@ -252,10 +247,10 @@ void place(const Reader& in, Declared& t, uint64_t alignment) {
     t.tensor.data = in.bytes().subspan(begin + t.offset, t.bytes);
 }
 
-void check_disjoint(Reader& in, const std::vector<GgufTensor>& tensors) {
-    std::vector<const GgufTensor*> order;
+void check_disjoint(Reader& in, const std::vector<FileTensor>& tensors) {
+    std::vector<const FileTensor*> order;
     order.reserve(tensors.size());
-    for (const GgufTensor& t : tensors) order.push_back(&t);
+    for (const FileTensor& t : tensors) order.push_back(&t);
     std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->name < b->name; });
     for (size_t i = 1; i < order.size(); ++i) {
         in.enter(fmt::format("tensor '{}'", printable(order[i]->name)));
@@ -263,7 +258,7 @@ void check_disjoint(Reader& in, const std::vector<GgufTensor>& tensors) {
     }
     std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->data.data() < b->data.data(); });
     for (size_t i = 1; i < order.size(); ++i) {
-        const GgufTensor &a = *order[i - 1], &b = *order[i];
+        const FileTensor &a = *order[i - 1], &b = *order[i];
         in.enter(fmt::format("tensor '{}'", printable(b.name)));
         const auto distance = uint64_t(b.data.data() - a.data.data());
         if (distance < a.data.size()) {
@@ -272,7 +267,7 @@ void check_disjoint(Reader& in, const std::vector<GgufTensor>& tensors) {
     }
 }
 
-std::vector<GgufTensor> read_tensors(Reader& in, uint64_t count, uint64_t alignment) {
+std::vector<FileTensor> read_tensors(Reader& in, uint64_t count, uint64_t alignment) {
     in.enter("key 'general.alignment'");
     if (alignment < 8 || alignment > 1u << 30 || !std::has_single_bit(alignment)) {
         in.error("{}, but an alignment is a power of two from 8 to 2^30", alignment);
@@ -283,7 +278,7 @@ std::vector<GgufTensor> read_tensors(Reader& in, uint64_t count, uint64_t alignm
         in.enter(fmt::format("tensor {} of {}", i + 1, count));
         declared.push_back(read_tensor_info(in));
     }
-    std::vector<GgufTensor> tensors;
+    std::vector<FileTensor> tensors;
     tensors.reserve(count);
     for (Declared& t : declared) {
         in.enter(fmt::format("tensor '{}'", printable(t.tensor.name)));
@@ -294,78 +289,18 @@ std::vector<GgufTensor> read_tensors(Reader& in, uint64_t count, uint64_t alignm
     return tensors;
 }
 
-[[noreturn]] void fail_key(const Gguf& file, std::string_view key, const Gguf::Value& value, const char* wanted) {
-    fail("{}: key '{}' is {}, not {}", file.path().string(), printable(key), value_kind_names[value.index()], wanted);
-}
-
-const Gguf::Value& required(const Gguf& file, std::string_view key) {
-    const Gguf::Value* value = file.find(key);
-    if (!value) fail("{}: key '{}' is missing", file.path().string(), printable(key));
-    return *value;
-}
-
-template <class T> const T& expect(const Gguf& file, std::string_view key, const Gguf::Value& value, const char* wanted) {
-    const T* typed = std::get_if<T>(&value);
-    if (!typed) fail_key(file, key, value, wanted);
-    return *typed;
-}
-
 } // namespace
 
-Gguf Gguf::open(const std::filesystem::path& path) {
-    Gguf file(path, MappedFile(path));
-    Reader in(path.string(), file.file_.bytes());
+ModelFile read_gguf(const std::filesystem::path& path) {
+    ModelFile file(path);
+    Reader in(path.string(), file.add_mapping(MappedFile(path)).bytes());
     const Counts counts = read_header(in);
-    file.metadata_ = read_metadata(in, counts.keys);
+    file.mutable_metadata() = read_metadata(in, counts.keys);
     if (const uint64_t parts = file.integer("split.count", 1); parts > 1) {
         fail("{}: one of {} parts of a split model; join them into one file first", path.string(), parts);
     }
-    file.tensors_ = read_tensors(in, counts.tensors, file.integer("general.alignment", 32));
+    file.mutable_tensors() = read_tensors(in, counts.tensors, file.integer("general.alignment", 32));
     return file;
 }
-
-const Gguf::Value* Gguf::find(std::string_view key) const {
-    const auto found = metadata_.find(key);
-    return found == metadata_.end() ? nullptr : &found->second;
-}
-
-const GgufTensor* Gguf::find_tensor(std::string_view name) const {
-    const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const GgufTensor& t) { return t.name == name; });
-    return found == tensors_.end() ? nullptr : &*found;
-}
-
-uint64_t Gguf::integer(std::string_view key) const {
-    const Value& value = required(*this, key);
-    const auto* number = std::get_if<int64_t>(&value);
-    if (!number) return expect<uint64_t>(*this, key, value, "an integer");
-    if (*number < 0) fail("{}: key '{}' is {}, less than 0", path_.string(), printable(key), *number);
-    return uint64_t(*number);
-}
-
-double Gguf::real(std::string_view key) const {
-    const Value& value = required(*this, key);
-    if (const auto* number = std::get_if<uint64_t>(&value)) return double(*number);
-    if (const auto* number = std::get_if<int64_t>(&value)) return double(*number);
-    return expect<double>(*this, key, value, "a number");
-}
-
-std::string_view Gguf::text(std::string_view key) const {
-    return expect<std::string_view>(*this, key, required(*this, key), "a text");
-}
-
-const std::vector<std::string_view>& Gguf::strings(std::string_view key) const {
-    return expect<std::vector<std::string_view>>(*this, key, required(*this, key), "a list of texts");
-}
-
-bool Gguf::boolean(std::string_view key, bool fallback) const {
-    const Value* value = find(key);
-    return value ? expect<bool>(*this, key, *value, "a boolean") : fallback;
-}
-
-uint64_t Gguf::integer(std::string_view key, uint64_t fallback) const { return find(key) ? integer(key) : fallback; }
-
-double Gguf::real(std::string_view key, double fallback) const { return find(key) ? real(key) : fallback; }
-
-std::string_view Gguf::text(std::string_view key, std::string_view fallback) const { return find(key) ? text(key) : fallback; }
 
 } // namespace tq

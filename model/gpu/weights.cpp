@@ -26,6 +26,7 @@ class WeightUploader {
 
     Device& device_;
     Uploader uploader_;
+    std::vector<std::byte> scratch_;
     uint64_t done_bytes_ = 0, total_bytes_;
     const LoadProgress& on_progress_;
 };
@@ -46,11 +47,11 @@ Matrix WeightUploader::matrix(const Tensor& tensor) {
 
 // Repacks a slice piece by piece straight into the memory that the uploader offers.
 void WeightUploader::rows(const Tensor& tensor, const MatrixSlice& slice) {
-    const uint64_t row = device_row_bytes(tensor.type, tensor.cols), file_row = tensor.data.size() / tensor.rows;
+    const uint64_t row = device_row_bytes(tensor.type, tensor.cols);
     const uint32_t most = uint32_t(std::max<uint64_t>(1, uploader_.max_piece_bytes() / row));
     for (uint32_t r = 0; r < slice.rows; r += most) {
         const uint32_t count = std::min(most, slice.rows - r);
-        const auto from = tensor.data.subspan((slice.first_row + r) * file_row, count * file_row);
+        const auto from = tensor.read(slice.first_row + r, count, scratch_);
         check_finite(tensor, slice.first_row + r, from);
         repack_rows(tensor.type, uploader_.begin(View(slice.buffer, r * row, count * row)), from, count, tensor.cols);
         uploader_.end();
@@ -60,9 +61,8 @@ void WeightUploader::rows(const Tensor& tensor, const MatrixSlice& slice) {
 }
 
 Buffer WeightUploader::vector(const Tensor& tensor) {
-    check_finite(tensor, 0, tensor.data);
-    std::vector<float> values(tensor.cols);
-    decode_row(tensor.type, values, tensor.data);
+    check_finite(tensor, 0, tensor.read(0, 1, scratch_));
+    const std::vector<float> values = to_floats(tensor);
     Buffer buffer = device_.allocate(tensor.name, values.size() * 4);
     std::memcpy(uploader_.begin(buffer).data(), values.data(), values.size() * 4);
     uploader_.end();

@@ -247,7 +247,7 @@ void check_tools(const Json& tools) {
 
 } // namespace
 
-ChatVariant chat_variant(const Gguf& file) {
+ChatVariant chat_variant(const ModelFile& file) {
     const std::string_view text = file.text("tokenizer.chat_template", "");
     if (text.find("enable_thinking") != text.npos) return ChatVariant::hybrid;
     const size_t generation = text.rfind("add_generation_prompt");

@@ -13,7 +13,7 @@ enum class ChatVariant {
 
 // From the file's tokenizer.chat_template, by its features, not its hash: a switch named enable_thinking, or a <think> in its
 // generation prompt. instruct when the file has none.
-ChatVariant chat_variant(const Gguf& file);
+ChatVariant chat_variant(const ModelFile& file);
 
 struct ChatOptions {
     ChatVariant variant = ChatVariant::hybrid;

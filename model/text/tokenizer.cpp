@@ -96,7 +96,7 @@ class Encoder {
 
 } // namespace
 
-Tokenizer::Tokenizer(const Gguf& file, bool nfc) : tables_(std::make_unique<const Tables>(read_vocabulary(file), nfc)) {}
+Tokenizer::Tokenizer(const ModelFile& file, bool nfc) : tables_(std::make_unique<const Tables>(read_vocabulary(file), nfc)) {}
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 

@@ -1,7 +1,7 @@
 // The byte-level BPE tokenizer of Qwen2 and Qwen3: text to token ids and back. Ids are whatever the file says: special tokens
 // are found by their text and type, so that a vocabulary of any size works.
 #pragma once
-#include "model/formats/gguf.h"
+#include "model/formats/model_file.h"
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,7 +22,7 @@ class Tokenizer {
   public:
     // Reads tokenizer.ggml.*; throws an Error naming the key when it is missing, malformed or of another tokenizer.
     // `nfc`: normalise text to NFC first, as Hugging Face does and llama.cpp does not.
-    explicit Tokenizer(const Gguf& file, bool nfc = true);
+    explicit Tokenizer(const ModelFile& file, bool nfc = true);
     ~Tokenizer();
     Tokenizer(Tokenizer&&) noexcept;
 

@@ -41,7 +41,7 @@ std::optional<TokenKind> known_kind(std::string_view text) {
     return std::nullopt;
 }
 
-void check_model(const Gguf& file) {
+void check_model(const ModelFile& file) {
     const std::string_view model = file.text("tokenizer.ggml.model");
     if (model != "gpt2")
         fail("{}: tokenizer.ggml.model is \"{}\"; only \"gpt2\" (byte-level BPE) is supported", file.path().string(),
@@ -53,9 +53,9 @@ void check_model(const Gguf& file) {
 }
 
 // GGUF's token types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
-std::vector<int64_t> read_types(const Gguf& file, size_t count) {
+std::vector<int64_t> read_types(const ModelFile& file, size_t count) {
     constexpr std::string_view key = "tokenizer.ggml.token_type";
-    const Gguf::Value* value = file.find(key);
+    const ModelFile::Value* value = file.find(key);
     if (!value) fail("{}: {} is missing", file.path().string(), key);
     std::vector<int64_t> types;
     if (const auto* numbers = std::get_if<std::vector<int64_t>>(value)) {
@@ -93,7 +93,7 @@ bool append_base_bytes(std::string& out, std::string_view text, const ByteAlphab
 
 class Reader {
   public:
-    explicit Reader(const Gguf& file) : file_(file) {}
+    explicit Reader(const ModelFile& file) : file_(file) {}
 
     Vocabulary read() {
         check_model(file_);
@@ -183,7 +183,7 @@ class Reader {
         if (name == "eos" || name == "eot") vocabulary_.stop_ids.push_back(uint32_t(id));
     }
 
-    const Gguf& file_;
+    const ModelFile& file_;
     ByteAlphabet alphabet_;
     std::vector<int64_t> types_;                         // by id
     std::unordered_map<std::string_view, uint32_t> ids_; // of all tokens but the unused
@@ -192,6 +192,6 @@ class Reader {
 
 } // namespace
 
-Vocabulary read_vocabulary(const Gguf& file) { return Reader(file).read(); }
+Vocabulary read_vocabulary(const ModelFile& file) { return Reader(file).read(); }
 
 } // namespace tq

@@ -1,6 +1,6 @@
 // A GGUF file's tokenizer.ggml.* keys, checked: everything the tokenizer relies on holds once this is read.
 #pragma once
-#include "model/formats/gguf.h"
+#include "model/formats/model_file.h"
 #include "model/text/bpe.h"
 #include <array>
 #include <cstdint>
@@ -30,6 +30,6 @@ struct Vocabulary {
 };
 
 // Throws an Error that names the key and the entry when the file has another kind of tokenizer or a damaged one.
-Vocabulary read_vocabulary(const Gguf& file);
+Vocabulary read_vocabulary(const ModelFile& file);
 
 } // namespace tq

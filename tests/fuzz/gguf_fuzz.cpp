@@ -1,6 +1,7 @@
 // libFuzzer: any bytes either read as a model whose every row decodes, or throw an Error of one line.
 // clang++, -DTQ_FUZZ=ON; then: gguf_fuzz CORPUS_DIRECTORY, begun with a small file of make_random_model.
 #include "base/error.h"
+#include "model/formats/gguf.h"
 #include "model/weights.h"
 #include <cstdlib>
 #include <fstream>
@@ -29,7 +30,7 @@ void decode_first_rows(const tq::Weights& weights) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::ofstream(input_path(), std::ios::binary).write(reinterpret_cast<const char*>(data), std::streamsize(size));
     try {
-        const tq::Gguf file = tq::Gguf::open(input_path());
+        const tq::ModelFile file = tq::read_gguf(input_path());
         const tq::Config config = tq::read_config(file);
         const tq::Weights weights = tq::read_weights(file, config);
         decode_first_rows(weights);

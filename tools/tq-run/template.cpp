@@ -1,5 +1,6 @@
 // tq-run template: a conversation in JSON to the prompt that the model is given.
 #include "base/error.h"
+#include "model/formats/gguf.h"
 #include "model/text/chat_template.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/json_input.h"
@@ -23,7 +24,7 @@ int run(const TemplateArguments& arguments) {
     if (!input.is_object() || !input.contains("messages"))
         fail("standard input is not a JSON object with a list of \"messages\"");
     ChatOptions options;
-    if (!arguments.model.empty()) options.variant = chat_variant(Gguf::open(arguments.model));
+    if (!arguments.model.empty()) options.variant = chat_variant(read_gguf(arguments.model));
     options.add_generation_prompt = boolean(input, "add_generation_prompt", false); // as in Hugging Face's apply_chat_template
     options.enable_thinking = boolean(input, "enable_thinking", true);
     const auto tools = input.contains("tools") ? input["tools"] : nlohmann::ordered_json();

@@ -1,0 +1,67 @@
+// What a model is read from, whatever wrote it: metadata under GGUF's key names, and tensors under GGUF's tensor names, in one or
+// several memory-mapped files. Whoever fills it in has checked that every tensor lies inside its file.
+#pragma once
+#include "base/mapped_file.h"
+#include "model/formats/blocks.h"
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace tq {
+
+struct FileTensor {
+    std::string name;
+    GgmlType type;                   // one ggml knows; block_format(type) tells whether we can decode it
+    std::array<uint64_t, 4> ne;      // elements per dimension, fastest first; unused dimensions are 1
+    std::span<const std::byte> data; // inside a mapping, not aligned; its size is row bytes times rows
+};
+
+class ModelFile {
+  public:
+    // Scalars are widened (every unsigned to uint64_t, signed to int64_t, float to double); arrays keep their kind, those
+    // of booleans become uint64_t. Text points into a mapping or into texts() and may hold any bytes.
+    using Value = std::variant<uint64_t, int64_t, double, bool, std::string_view, std::vector<uint64_t>, std::vector<int64_t>,
+                               std::vector<double>, std::vector<std::string_view>>;
+    using Metadata = std::map<std::string, Value, std::less<>>;
+
+    explicit ModelFile(std::filesystem::path path) : path_(std::move(path)) {}
+
+    const std::filesystem::path& path() const { return path_; } // the file, the first of several, or their directory
+    const Metadata& metadata() const { return metadata_; }
+    const std::vector<FileTensor>& tensors() const { return tensors_; }
+
+    // nullptr when absent
+    const Value* find(std::string_view key) const;
+    const FileTensor* find_tensor(std::string_view name) const;
+
+    // Typed reads. The form without a fallback throws an Error naming the key when it is absent; all throw on a wrong type.
+    uint64_t integer(std::string_view key) const;
+    uint64_t integer(std::string_view key, uint64_t fallback) const;
+    double real(std::string_view key) const;
+    double real(std::string_view key, double fallback) const;
+    bool boolean(std::string_view key, bool fallback) const;
+    std::string_view text(std::string_view key) const;
+    std::string_view text(std::string_view key, std::string_view fallback) const;
+    const std::vector<std::string_view>& strings(std::string_view key) const;
+
+    // For the readers of formats, which fill it in.
+    const MappedFile& add_mapping(MappedFile file) { return mappings_.emplace_back(std::move(file)); }
+    std::string_view add_text(std::string text) { return texts_.emplace_back(std::move(text)); } // owned from now on
+    Metadata& mutable_metadata() { return metadata_; }
+    std::vector<FileTensor>& mutable_tensors() { return tensors_; }
+
+  private:
+    std::filesystem::path path_;
+    std::deque<MappedFile> mappings_; // deques: what points into them stays when they grow or move
+    std::deque<std::string> texts_;
+    Metadata metadata_;
+    std::vector<FileTensor> tensors_;
+};
+
+} // namespace tq

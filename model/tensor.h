@@ -1,0 +1,39 @@
+// A weight matrix as the model gives it: rows that lie in a mapped file, or rows that are made when they are asked for.
+#pragma once
+#include "model/formats/blocks.h"
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tq {
+
+// Makes the rows of a tensor that no file holds as it is: a file's rows in another format, or random ones.
+class RowSource {
+  public:
+    virtual ~RowSource() = default;
+    // to[count * row bytes] = rows first .. first + count - 1. Several threads may call it at once.
+    virtual void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const = 0;
+};
+
+// A row-major (rows, cols) matrix in a weight format, or a vector (rows = 1).
+struct Tensor {
+    std::string name;
+    GgmlType type;
+    uint32_t rows, cols;
+    std::span<const std::byte> data;                  // all rows, not aligned; empty where `source` makes them
+    std::shared_ptr<const RowSource> source = nullptr;
+
+    uint64_t row_bytes() const { return tq::row_bytes(type, cols); }
+    uint64_t bytes() const { return row_bytes() * rows; }
+
+    // Only where the rows lie in memory.
+    std::span<const std::byte> row(uint32_t r) const { return data.subspan(r * row_bytes(), row_bytes()); }
+
+    // Rows first .. first + count - 1, where they lie or made in `scratch`, which the result may point into.
+    std::span<const std::byte> read(uint32_t first, uint32_t count, std::vector<std::byte>& scratch) const;
+};
+
+// The values of a whole vector or small matrix, fp32.
+std::vector<float> to_floats(const Tensor& tensor);
+
+} // namespace tq

@@ -20,7 +20,7 @@ struct Tensor {
     std::string name;
     GgmlType type;
     uint32_t rows, cols;
-    std::span<const std::byte> data;                  // all rows, not aligned; empty where `source` makes them
+    std::span<const std::byte> data; // all rows, not aligned; empty where `source` makes them
     std::shared_ptr<const RowSource> source = nullptr;
 
     uint64_t row_bytes() const { return tq::row_bytes(type, cols); }

@@ -7,15 +7,15 @@ namespace tq {
 namespace {
 
 // Takes tensors by name and remembers which, so that a tensor of some other architecture does not go unnoticed.
-class Source {
+class FileSource final : public TensorSource {
   public:
-    explicit Source(const ModelFile& file) : file_(file), path_(file.path().string()) {
+    explicit FileSource(const ModelFile& file) : file_(file), path_(file.path().string()) {
         for (const FileTensor& t : file.tensors()) left_.emplace(t.name, &t);
     }
 
-    bool has(const std::string& name) const { return left_.contains(name); }
+    bool has(const std::string& name) const override { return left_.contains(name); }
 
-    Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) {
+    Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) override {
         const FileTensor& t = take(name);
         if (!block_format(t.type)) {
             fail("{}: tensor '{}' has weight format {}, which is not supported; supported are F32, F16, BF16, Q8_0, Q4_0, Q4_K, "
@@ -26,7 +26,7 @@ class Source {
         return {name, t.type, rows, cols, t.data};
     }
 
-    Tensor vector(const std::string& name, uint32_t cols) {
+    Tensor vector(const std::string& name, uint32_t cols) override {
         const FileTensor& t = take(name);
         if (t.type != GgmlType::F32 && t.type != GgmlType::F16 && t.type != GgmlType::BF16) {
             fail("{}: tensor '{}' has weight format {}; a norm is F32, F16 or BF16", path_, name, type_name(t.type));
@@ -61,7 +61,7 @@ class Source {
     std::map<std::string_view, const FileTensor*> left_;
 };
 
-LayerWeights read_layer(Source& in, const Config& c, uint32_t layer) {
+LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
     const std::string blk = "blk." + std::to_string(layer) + '.';
     const uint32_t q_size = c.num_attention_heads * c.head_dim, kv_size = c.num_key_value_heads * c.head_dim;
     return {
@@ -79,19 +79,6 @@ LayerWeights read_layer(Source& in, const Config& c, uint32_t layer) {
     };
 }
 
-// Calls f(tensor) for every tensor of the file, each once.
-template <class F> void for_each_tensor(const Weights& w, F f) {
-    f(w.token_embd);
-    for (const LayerWeights& l : w.layers) {
-        for (const Tensor* t : {&l.attn_norm, &l.attn_q, &l.attn_k, &l.attn_v, &l.attn_q_norm, &l.attn_k_norm, &l.attn_output,
-                                &l.ffn_norm, &l.ffn_gate, &l.ffn_up, &l.ffn_down}) {
-            f(*t);
-        }
-    }
-    f(w.output_norm);
-    if (!w.tied) f(w.output);
-}
-
 } // namespace
 
 uint64_t Weights::bytes() const {
@@ -100,26 +87,22 @@ uint64_t Weights::bytes() const {
     return sum;
 }
 
-Weights read_weights(const ModelFile& file, const Config& c) {
-    if (file.tensors().empty()) fail("{}: this file holds a vocabulary only, no weights", file.path().string());
-    Source in(file);
+Weights collect_weights(TensorSource& in, const Config& c) {
     Weights w;
     w.token_embd = in.matrix("token_embd.weight", c.vocab_size, c.hidden_size);
-    for (uint32_t i = 0; i < c.num_hidden_layers; ++i) w.layers.push_back(read_layer(in, c, i));
+    for (uint32_t i = 0; i < c.num_hidden_layers; ++i) w.layers.push_back(collect_layer(in, c, i));
     w.output_norm = in.vector("output_norm.weight", c.hidden_size);
     w.tied = !in.has("output.weight");
     w.output = w.tied ? w.token_embd : in.matrix("output.weight", c.vocab_size, c.hidden_size);
-    in.expect_empty();
     return w;
 }
 
-void check_finite(const Weights& weights) {
-    for_each_tensor(weights, [](const Tensor& t) {
-        const auto block = find_nonfinite_block(t.type, t.data);
-        if (!block) return;
-        const uint64_t row = *block / (t.cols / block_format(t.type)->elements);
-        fail("tensor '{}' has a weight in row {} that is NaN or infinite: the file is damaged", t.name, row);
-    });
+Weights read_weights(const ModelFile& file, const Config& c) {
+    if (file.tensors().empty()) fail("{}: this file holds a vocabulary only, no weights", file.path().string());
+    FileSource in(file);
+    Weights w = collect_weights(in, c);
+    in.expect_empty();
+    return w;
 }
 
 } // namespace tq

@@ -17,7 +17,7 @@ enum class Memory {
 class Buffer {
   public:
     struct Impl;
-    explicit Buffer(std::unique_ptr<Impl> impl);
+    explicit Buffer(std::shared_ptr<Impl> impl);
     ~Buffer();
     Buffer(Buffer&&) noexcept;
     Buffer& operator=(Buffer&&) noexcept;
@@ -27,9 +27,11 @@ class Buffer {
     // buffer. What kernels wrote is there after Commands::run; what the host writes before it is seen by the kernels.
     std::span<std::byte> host() const;
     Impl& impl() const { return *impl_; }
+    // For a copy under way: the memory stays until this is gone too.
+    std::shared_ptr<Impl> keep() const { return impl_; }
 
   private:
-    std::unique_ptr<Impl> impl_;
+    std::shared_ptr<Impl> impl_;
 };
 
 // Part of a buffer. For a dispatch its offset is a multiple of Capabilities::storage_alignment and it is at most

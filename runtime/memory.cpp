@@ -140,7 +140,7 @@ Buffer::Impl::Impl(Arena& in, Arena::Piece at, OwnedBuffer made, uint64_t size)
     : arena(in), piece(at), handle(std::move(made)), bytes(size),
       mapped(at.block->mapped ? at.block->mapped + at.offset : nullptr) {}
 
-Buffer::Buffer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Buffer::Buffer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Buffer::~Buffer() = default;
 Buffer::Buffer(Buffer&&) noexcept = default;
 Buffer& Buffer::operator=(Buffer&&) noexcept = default;

@@ -14,6 +14,7 @@ struct Half {
     OwnedCommandPool pool;
     VkCommandBuffer commands{};
     bool busy = false;
+    std::shared_ptr<Buffer::Impl> destination; // of that copy, which may be given up on before it is done
 };
 
 Half make_half(Device& device) {
@@ -35,6 +36,7 @@ struct Uploader::Impl {
     void wait_for(Half& half) {
         if (half.busy) wait(device.impl().handle, half.fence);
         half.busy = false;
+        half.destination.reset();
     }
 };
 
@@ -78,6 +80,7 @@ void Uploader::end() {
     end_commands(half.commands);
     submit(device.queue, half.commands, half.fence);
     half.busy = true;
+    half.destination = dst.buffer->keep();
     impl_->turn = 1 - impl_->turn;
 }
 

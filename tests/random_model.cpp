@@ -1,9 +1,10 @@
 // Quantised matrices are drawn as random blocks, not encoded from floats: every level and scale occurs, and 600 MB take seconds.
-#include "model/formats/gguf.h"
 #include "tests/random_model.h"
 #include "base/ensure.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "model/formats/gguf.h"
+#include "model/synthetic.h"
 #include "tests/gguf_writer.h"
 #include <array>
 #include <bit>
@@ -155,43 +156,6 @@ void put_config(GgufWriter& writer, const Config& c) {
     writer.set("qwen3.attention.layer_norm_rms_epsilon", double(c.rms_norm_eps));
 }
 
-// UTF-8 of the character that stands for a byte in GPT-2's alphabet; all of them are below U+0800.
-std::string byte_token(int byte) {
-    const auto prints = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
-    int character = byte;
-    if (!prints(byte)) {
-        character = 0x100;
-        for (int b = 0; b < byte; ++b) character += !prints(b);
-    }
-    if (character < 0x80) return {char(character)};
-    return {char(0xc0 | character >> 6), char(0x80 | (character & 63))};
-}
-
-void put_synthetic_vocabulary(GgufWriter& writer, uint32_t vocab_size) {
-    enum : int64_t { normal = 1, control = 3, user_defined = 4, unused = 5 };
-    std::vector<std::string> tokens;
-    std::vector<int64_t> types;
-    for (int b = 0; b < 256; ++b) tokens.push_back(byte_token(b));
-    types.resize(256, normal);
-    for (const auto* name : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) tokens.emplace_back(name);
-    types.resize(tokens.size(), control);
-    for (const auto* name : {"<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"}) {
-        tokens.emplace_back(name);
-    }
-    types.resize(tokens.size(), user_defined);
-    if (tokens.size() > vocab_size) fail("a vocabulary of {} tokens is too small; {} are needed", vocab_size, tokens.size());
-    while (tokens.size() < vocab_size) tokens.push_back("[PAD" + std::to_string(tokens.size()) + "]");
-    types.resize(vocab_size, unused);
-    writer.set("tokenizer.ggml.model", "gpt2");
-    writer.set("tokenizer.ggml.pre", "qwen2");
-    writer.set("tokenizer.ggml.tokens", std::vector<std::string_view>(tokens.begin(), tokens.end()));
-    writer.set("tokenizer.ggml.token_type", types);
-    writer.set("tokenizer.ggml.merges", std::vector<std::string_view>{});
-    writer.set("tokenizer.ggml.eos_token_id", uint64_t(258));
-    writer.set("tokenizer.ggml.padding_token_id", uint64_t(256));
-    writer.set("tokenizer.ggml.add_bos_token", false);
-}
-
 void copy_vocabulary(GgufWriter& writer, const RandomModel& model) {
     const ModelFile from = read_gguf(model.vocabulary);
     const size_t tokens = from.strings("tokenizer.ggml.tokens").size();
@@ -224,7 +188,9 @@ void write_random_model(const std::filesystem::path& path, const RandomModel& mo
     GgufWriter writer;
     put_config(writer, model.config);
     if (model.vocabulary.empty()) {
-        put_synthetic_vocabulary(writer, model.config.vocab_size);
+        ModelFile vocabulary("synthetic");
+        put_synthetic_vocabulary(vocabulary, model.config.vocab_size);
+        for (const auto& [key, value] : vocabulary.metadata()) writer.set(key, value);
     } else {
         copy_vocabulary(writer, model);
     }

@@ -10,16 +10,18 @@
 namespace tq {
 namespace {
 
+constexpr uint32_t default_batch_size = 128; // tokens of a prefill block
+
 struct LayerNorms {
     std::vector<float> attn, q, k, ffn;
 };
 
 class CpuForward final : public Forward {
   public:
-    CpuForward(const Config& config, const Weights& weights, const ForwardOptions& options)
-        : config_(config), weights_(weights), options_(options), pool_(options.threads),
+    CpuForward(const Config& config, const Weights& weights, const ForwardOptions& options, const LoadProgress& on_load)
+        : config_(config), options_(options), pool_(options.threads), loaded_(load_weights(pool_, weights, on_load)),
           rope_table_(rope_table(config, options.context_size)), output_norm_(to_floats(weights.output_norm)) {
-        if (options_.batch_size == 0) options_.batch_size = 128;
+        if (options_.batch_size == 0) options_.batch_size = default_batch_size;
         for (uint32_t i = 0; i < config.num_hidden_layers; i++) {
             const LayerWeights& w = weights.layers[i];
             norms_.push_back({to_floats(w.attn_norm), to_floats(w.attn_q_norm), to_floats(w.attn_k_norm), to_floats(w.ffn_norm)});
@@ -69,9 +71,10 @@ class CpuForward final : public Forward {
     [[noreturn]] void report_nonfinite(uint32_t start);
 
     const Config config_;
-    const Weights& weights_;
     ForwardOptions options_;
     ThreadPool pool_;
+    LoadedWeights loaded_;
+    const Weights& weights_ = loaded_.weights;
     std::vector<float> rope_table_;
     std::vector<LayerNorms> norms_;
     std::vector<float> output_norm_;
@@ -151,16 +154,25 @@ void CpuForward::report_nonfinite(uint32_t start) {
 
 } // namespace
 
-std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options) {
-    const double mib = 1 << 20;
-    const uint64_t weight_bytes = weights.bytes(), kv_bytes = kv_bytes_per_token(config, options.kv) * options.context_size;
-    if (weight_bytes + kv_bytes > physical_memory_bytes())
-        fail("this machine has {:.0f} MiB of memory, but the model needs {:.0f} MiB: {:.0f} for the weights, {:.0f} for a KV "
-             "cache "
-             "of {} tokens in {}. Choose a smaller context with -c, smaller cache types with -ctk and -ctv, or a smaller model",
-             double(physical_memory_bytes()) / mib, double(weight_bytes + kv_bytes) / mib, double(weight_bytes) / mib,
-             double(kv_bytes) / mib, options.context_size, describe(options.kv));
-    return std::make_unique<CpuForward>(config, weights, options);
+std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
+                                          const LoadProgress& on_load) {
+    if (const MemoryPlan plan = plan_cpu_memory(config, weights, options); !plan.fits())
+        fail("this machine: {}. Choose a smaller context with -c (now {}), smaller cache types with -ctk and -ctv (now {}), or a "
+             "smaller model",
+             describe(plan), options.context_size, describe(options.kv));
+    return std::make_unique<CpuForward>(config, weights, options, on_load);
+}
+
+MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const ForwardOptions& options) {
+    const uint64_t batch = options.batch_size == 0 ? default_batch_size : options.batch_size;
+    const uint64_t q_cols = uint64_t(c.num_attention_heads) * c.head_dim, kv_cols = uint64_t(c.num_key_value_heads) * c.head_dim;
+    MemoryPlan plan;
+    plan.weights = weights.bytes();
+    plan.kv_cache = kv_bytes_per_token(c, options.kv) * options.context_size;
+    plan.scratch = 4 * (batch * (2 * c.hidden_size + 2 * q_cols + 2 * kv_cols + 2 * c.intermediate_size) + c.vocab_size +
+                        uint64_t(options.context_size) * c.head_dim); // activations, logits, rotary table
+    plan.available = physical_memory_bytes();
+    return plan;
 }
 
 } // namespace tq

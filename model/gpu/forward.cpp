@@ -2,6 +2,7 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include "model/gpu/kernels.h"
+#include "model/gpu/plan.h"
 #include "model/gpu/taps.h"
 #include "model/rope.h"
 #include "runtime/uploader.h"
@@ -14,28 +15,10 @@ namespace {
 
 using namespace gpu;
 
-constexpr uint64_t context_header_bytes = 16; // position, tokens, two unused words: shaders/context.glsl
-
 // The activations of a block of `tokens` tokens, fp32.
 struct Scratch {
     Buffer h, a, q, k, v, attn, partials, gate, up, logits;
 };
-
-struct ScratchBytes {
-    uint64_t hidden, attn, q, kv, partials, ffn, logits;
-
-    ScratchBytes(const Config& c, const Tuning& tuning, uint32_t batch, bool projected)
-        : hidden(4ull * batch * c.hidden_size), attn(4ull * batch * c.num_attention_heads * c.head_dim),
-          q(4 * q_floats(batch, c.num_attention_heads, c.head_dim, projected)),
-          kv(4ull * batch * c.num_key_value_heads * c.head_dim),
-          partials(partials_bytes(tuning, batch, c.num_attention_heads, c.head_dim, projected)),
-          ffn(4ull * batch * c.intermediate_size), logits(4ull * c.vocab_size) {}
-    uint64_t total() const { return 2 * hidden + attn + q + 2 * kv + partials + 2 * ffn + logits; }
-};
-
-ScratchBytes scratch_bytes(const Config& config, const Tuning& tuning, const ForwardOptions& options) {
-    return {config, tuning, options.batch_size, options.kv.uses_qjl(config.num_hidden_layers)};
-}
 
 Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
     return {device.allocate("h", bytes.hidden),
@@ -48,10 +31,6 @@ Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
             device.allocate("gate", bytes.ffn),
             device.allocate("up", bytes.ffn),
             device.allocate("logits", bytes.logits)};
-}
-
-uint64_t context_bytes(const Config& config, uint32_t positions) {
-    return context_header_bytes + uint64_t(positions) * config.head_dim * 4;
 }
 
 // The context buffer with its rotary table; position and tokens are written by every step.
@@ -76,14 +55,19 @@ Buffer make_context(Device& device, const Config& config, uint32_t positions) {
     return context;
 }
 
+DeviceWeights load(Device& device, const Weights& weights, uint32_t threads, const LoadProgress& on_load) {
+    ThreadPool pool(threads);
+    return upload_weights(device, pool, weights, on_load);
+}
+
 class GpuForward final : public Forward {
   public:
     GpuForward(Device& device, const Config& config, const Weights& weights, const ForwardOptions& options, const Tuning& tuning,
                const LoadProgress& on_load)
         : device_(device), config_(config), options_(options), tuning_(tuning),
-          weights_(upload_weights(device, weights, on_load)), cache_(device, config, options.kv, options.context_size),
+          weights_(load(device, weights, options.threads, on_load)), cache_(device, config, options.kv, options.context_size),
           context_(make_context(device, config, options.context_size)),
-          scratch_(make_scratch(device, scratch_bytes(config, tuning, options))),
+          scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
           ids_(device.allocate("ids", 4ull * options.batch_size)),
           step_upload_(device.allocate("step", context_header_bytes, Memory::upload)),
           ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),
@@ -238,32 +222,16 @@ void GpuForward::report_nonfinite(uint32_t start) {
     fail_nonfinite(where);
 }
 
-// Refuses what cannot fit, with the numbers, before anything is loaded.
-void check_memory(const Device& device, const Config& config, const Weights& weights, const ForwardOptions& options,
-                  const Tuning& tuning) {
-    const double mib = 1 << 20;
-    const uint64_t weight_bytes = device_bytes(weights), kv_bytes = cache_bytes(config, options.kv, options.context_size);
-    const uint64_t activations = scratch_bytes(config, tuning, options).total() + context_bytes(config, options.context_size);
-    const Capabilities& caps = device.capabilities();
-    const uint64_t available = caps.memory_budget_bytes - std::min(caps.memory_used_bytes, caps.memory_budget_bytes);
-    const uint64_t needed = weight_bytes + kv_bytes + activations;
-    if (needed > available)
-        fail("{} has {:.0f} MiB free, but this needs {:.0f} MiB: {:.0f} for the weights, {:.0f} for a KV cache of {} tokens in "
-             "{}, {:.0f} "
-             "for activations. Choose a smaller context with -c, smaller cache types with -ctk and -ctv, or a smaller model",
-             caps.name, double(available) / mib, double(needed) / mib, double(weight_bytes) / mib, double(kv_bytes) / mib,
-             options.context_size, describe(options.kv), double(activations) / mib);
-}
-
 } // namespace
 
 std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, const Weights& weights,
                                           const ForwardOptions& options, const LoadProgress& on_load) {
     const Tuning tuning = choose_tuning(device.capabilities());
-    ForwardOptions full = options;
-    if (full.batch_size == 0) full.batch_size = std::min(tuning.batch_size, options.context_size);
-    full.batch_size = (std::max(full.batch_size, 2u) + tuning.matmul_tile - 1) / tuning.matmul_tile * tuning.matmul_tile;
-    check_memory(device, config, weights, full, tuning);
+    const ForwardOptions full = with_batch_size(options, tuning);
+    const MemoryPlan plan = plan_memory(device, config, weights, full);
+    if (!plan.fits())
+        fail("{}: {}. Choose a smaller context with -c (now {}), smaller cache types with -ctk and -ctv (now {}), or a smaller model",
+             device.capabilities().name, describe(plan), options.context_size, describe(options.kv));
     return std::make_unique<GpuForward>(device, config, weights, full, tuning, on_load);
 }
 

@@ -1,10 +1,8 @@
 #include "model/gpu/weights.h"
-#include "base/error.h"
 #include "model/gpu/device_layout.h"
 #include "runtime/uploader.h"
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 namespace tq::gpu {
 namespace {
@@ -13,8 +11,8 @@ constexpr uint32_t max_slice_rows = 65535; // one workgroup per row fits every d
 
 class WeightUploader {
   public:
-    WeightUploader(Device& device, uint64_t total_bytes, const LoadProgress& on_progress)
-        : device_(device), uploader_(device), total_bytes_(total_bytes), on_progress_(on_progress) {}
+    WeightUploader(Device& device, ThreadPool& pool, uint64_t total_bytes, const LoadProgress& on_progress)
+        : device_(device), pool_(pool), uploader_(device), total_bytes_(total_bytes), on_progress_(on_progress) {}
 
     Matrix matrix(const Tensor& tensor);
     Buffer vector(const Tensor& tensor);
@@ -22,14 +20,19 @@ class WeightUploader {
 
   private:
     void rows(const Tensor& tensor, const MatrixSlice& slice);
-    void check_finite(const Tensor& tensor, uint32_t first_row, std::span<const std::byte> rows) const;
+    void count(uint64_t bytes);
 
     Device& device_;
+    ThreadPool& pool_;
     Uploader uploader_;
-    std::vector<std::byte> scratch_;
     uint64_t done_bytes_ = 0, total_bytes_;
     const LoadProgress& on_progress_;
 };
+
+void WeightUploader::count(uint64_t bytes) {
+    done_bytes_ += bytes;
+    if (on_progress_ && !on_progress_(done_bytes_, total_bytes_)) throw LoadStopped();
+}
 
 Matrix WeightUploader::matrix(const Tensor& tensor) {
     const Capabilities& caps = device_.capabilities();
@@ -50,32 +53,25 @@ void WeightUploader::rows(const Tensor& tensor, const MatrixSlice& slice) {
     const uint64_t row = device_row_bytes(tensor.type, tensor.cols);
     const uint32_t most = uint32_t(std::max<uint64_t>(1, uploader_.max_piece_bytes() / row));
     for (uint32_t r = 0; r < slice.rows; r += most) {
-        const uint32_t count = std::min(most, slice.rows - r);
-        const auto from = tensor.read(slice.first_row + r, count, scratch_);
-        check_finite(tensor, slice.first_row + r, from);
-        repack_rows(tensor.type, uploader_.begin(View(slice.buffer, r * row, count * row)), from, count, tensor.cols);
+        const uint32_t here = std::min(most, slice.rows - r), first = slice.first_row + r;
+        const std::span to = uploader_.begin(View(slice.buffer, r * row, here * row));
+        read_rows(pool_, tensor, first, here, [&](uint32_t at, std::span<const std::byte> rows) {
+            const auto n = uint32_t(rows.size() / tensor.row_bytes());
+            repack_rows(tensor.type, to.subspan((at - first) * row, n * row), rows, n, tensor.cols);
+        });
         uploader_.end();
-        done_bytes_ += count * row;
-        if (on_progress_) on_progress_(done_bytes_, total_bytes_);
+        count(here * tensor.row_bytes());
     }
 }
 
 Buffer WeightUploader::vector(const Tensor& tensor) {
-    check_finite(tensor, 0, tensor.read(0, 1, scratch_));
+    read_rows(pool_, tensor, 0, 1, [](uint32_t, std::span<const std::byte>) {}); // that it is finite
     const std::vector<float> values = to_floats(tensor);
     Buffer buffer = device_.allocate(tensor.name, values.size() * 4);
     std::memcpy(uploader_.begin(buffer).data(), values.data(), values.size() * 4);
     uploader_.end();
-    done_bytes_ += values.size() * 4;
+    count(tensor.bytes());
     return buffer;
-}
-
-void WeightUploader::check_finite(const Tensor& tensor, uint32_t first_row, std::span<const std::byte> rows) const {
-    const auto block = find_nonfinite_block(tensor.type, rows);
-    if (!block) return;
-    const uint64_t blocks_per_row = tensor.cols / block_format(tensor.type)->elements;
-    fail("tensor {} has a NaN or infinite weight in row {}: the file is damaged, get it again", tensor.name,
-         first_row + *block / blocks_per_row);
 }
 
 uint64_t matrix_bytes(const Tensor& t) { return device_row_bytes(t.type, t.cols) * t.rows; }
@@ -93,8 +89,8 @@ uint64_t device_bytes(const Weights& weights) {
     return bytes;
 }
 
-DeviceWeights upload_weights(Device& device, const Weights& weights, const LoadProgress& on_progress) {
-    WeightUploader up(device, device_bytes(weights), on_progress);
+DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress) {
+    WeightUploader up(device, pool, weights.bytes(), on_progress);
     DeviceWeights result{up.matrix(weights.token_embd), {}, up.vector(weights.output_norm), {}};
     for (const LayerWeights& w : weights.layers)
         result.layers.push_back({up.matrix(w.attn_q), up.matrix(w.attn_k), up.matrix(w.attn_v), up.matrix(w.attn_output),

@@ -1,8 +1,7 @@
 // Weights on the device: matrices repacked for the shaders and cut by rows into slices that a binding can hold.
 #pragma once
-#include "model/weights.h"
+#include "model/load.h"
 #include "runtime/device.h"
-#include <functional>
 
 namespace tq::gpu {
 
@@ -34,9 +33,8 @@ struct DeviceWeights {
 // Bytes that upload_weights will allocate.
 uint64_t device_bytes(const Weights& weights);
 
-using LoadProgress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
-
-// Throws Error when memory runs out, or naming the tensor and row of a weight that is not finite.
-DeviceWeights upload_weights(Device& device, const Weights& weights, const LoadProgress& on_progress);
+// Reads, checks and repacks on all threads of `pool`, while the device copies what is done. Throws Error when memory runs out, or
+// naming the tensor and row of a weight that is not finite; and LoadStopped.
+DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress);
 
 } // namespace tq::gpu

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
+#include "model/synthetic.h"
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -125,6 +126,14 @@ void add_flags(CLI::App& command, ModelArguments& a) {
         "NAME");
     add("-c,--ctx-size", a.context_size, "tokens the context holds; 0: all the model allows; default: that, at most 8192", "N")
         ->check(number(0, max_context));
+    auto* synthetic = command.add_option("--synthetic", a.synthetic, "random weights of a true shape instead of a file: qwen3-8b:q4_k_m");
+    synthetic->option_text("SHAPE")->excludes("--model")->check(parsed_by([](const std::string& text) { parse_synthetic(text); }));
+    command.add_option("--layers", a.layers, "of a synthetic model, only the first N layers; 0: all")
+        ->option_text("N")
+        ->needs(synthetic)
+        ->check(number(0, 1024));
+    add("--memory-limit-mb", a.memory_limit_mib, "device memory that may be used; 0: all that is free", "MIB")
+        ->check(number(0, 1u << 30));
     add("-t,--threads", a.threads, "threads of --device cpu; 0: all cores", "N")->check(number(0, 4096));
     add("-b,--batch-size", a.batch_size, "tokens per block of the prompt; 0: the device's default", "N")->check(number(0, 65536));
     command.add_flag("--profile", a.profile, "time every kernel (slower)")->group("Device and memory");

@@ -35,10 +35,13 @@ struct KvArguments {
 };
 
 struct ModelArguments {
-    std::string model; // empty: the demo
+    std::string model;     // empty: the demo
+    std::string synthetic; // instead of a file
+    uint32_t layers = 0;   // of a synthetic model; 0: all
     std::string device;
     std::optional<uint32_t> context_size; // 0: all the model was trained for
     uint32_t threads = 0, batch_size = 0;
+    uint64_t memory_limit_mib = 0; // 0: none
     KvArguments kv;
     bool profile = false;
 };

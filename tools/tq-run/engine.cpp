@@ -5,6 +5,10 @@
 #include "base/printable.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
+#include "model/gpu/plan.h"
+#include "model/synthetic.h"
+#include "tools/tq-run/plan.h"
+#include "tools/tq-run/progress.h"
 #include <algorithm>
 #include <cstdlib>
 #include <system_error>
@@ -16,6 +20,7 @@ namespace fs = std::filesystem;
 
 // 8192 leaves room for a long thinking answer, and costs even Qwen3-14B only 330 MiB of tq4 cache.
 constexpr uint32_t default_context = 8192;
+constexpr uint32_t least_context = 512; // below it a conversation makes no sense
 
 #if defined(__clang__)
 constexpr const char* compiler = "clang " __clang_version__;
@@ -37,8 +42,6 @@ uint32_t choose_context(const ModelArguments& arguments, const Model& model) {
         write_error(fmt::format("tq-run: the model was trained for {} tokens; beyond them its answers may be nonsense\n", most));
     return chosen == 0 ? most : chosen;
 }
-
-std::string megabytes(uint64_t bytes) { return fmt::format("{:.1f} MiB", double(bytes) / (1 << 20)); }
 
 } // namespace
 
@@ -63,32 +66,66 @@ std::filesystem::path find_model(const std::string& given) {
          places[0].lexically_normal().string(), places[1].string());
 }
 
-std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console) {
+// Nobody asked for so many tokens: takes what fits, if that is enough to talk.
+static void shrink_context(Setup& setup) {
+    if (setup.plan().fits()) return;
+    const uint32_t most = largest_context(setup.options.context_size, [&](uint32_t n) { return setup.plan(n, setup.options.kv); });
+    if (most < least_context) return;
+    setup.options.context_size = most;
+    write_error(fmt::format("tq-run: the context is {} tokens, for more do not fit the memory of {}; tq-run plan shows what does\n",
+                            most, setup.device ? setup.device_name : "this machine"));
+}
+
+MemoryPlan Setup::plan(uint32_t context_size, const KvOptions& kv) const {
+    ForwardOptions changed = options;
+    changed.context_size = context_size;
+    changed.kv = kv;
+    MemoryPlan plan = device ? gpu::plan_memory(*device, model.config, model.weights, changed)
+                             : plan_cpu_memory(model.config, model.weights, changed);
+    plan.available = std::min(plan.available, memory_limit_bytes);
+    return plan;
+}
+
+Setup set_up(const ModelArguments& arguments) {
     const bool on_cpu = arguments.device == "cpu";
     if (on_cpu && arguments.profile)
         throw UsageError("--profile times the kernels of a Vulkan device: it says nothing of --device cpu");
-    const fs::path path = find_model(arguments.model);
     auto device = on_cpu ? nullptr : std::make_unique<Device>(arguments.device);
-    auto engine = std::unique_ptr<Engine>(new Engine{load_model(path), std::move(device), "CPU", nullptr});
-    const Model& model = engine->model;
+    std::string device_name = "CPU";
+    if (device) {
+        const Capabilities& c = device->capabilities();
+        device_name = printable(fmt::format("{}, {} {}", c.name, c.driver_name, c.driver_info), 160);
+        device->profile = arguments.profile;
+    }
+    Model model = arguments.synthetic.empty() ? load_model(find_model(arguments.model))
+                                              : make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers));
     const ForwardOptions options{arguments.kv.options(), choose_context(arguments, model), arguments.threads,
                                  arguments.batch_size};
     check_kv_layers(options.kv, model.config.num_hidden_layers);
-    if (on_cpu) {
-        check_finite(model.weights);
-        engine->forward = make_cpu_forward(model.config, model.weights, options);
-        return engine;
+    const uint64_t limit = arguments.memory_limit_mib == 0 ? UINT64_MAX : arguments.memory_limit_mib << 20;
+    Setup setup{std::move(model), std::move(device), std::move(device_name), options, limit};
+    if (!arguments.context_size) shrink_context(setup);
+    return setup;
+}
+
+std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console) {
+    Setup setup = set_up(arguments);
+    if (!setup.plan().fits()) {
+        write_error(memory_table(setup));
+        fail("{} does not fit the memory of {}", setup.model.name, setup.device ? setup.device_name : "this machine");
     }
-    const Capabilities& c = engine->device->capabilities();
-    engine->device_name = printable(fmt::format("{}, {} {}", c.name, c.driver_name, c.driver_info), 160);
-    engine->device->profile = arguments.profile;
-    uint64_t shown = UINT64_MAX;
-    engine->forward = make_gpu_forward(*engine->device, model.config, model.weights, options, [&](uint64_t done, uint64_t total) {
-        const uint64_t percent = done * 100 / std::max<uint64_t>(total, 1);
-        if (percent != std::exchange(shown, percent))
-            console.status(fmt::format("loading {}: {} % of {}", model.name, percent, megabytes(total)));
-    });
-    console.clear_status();
+    const ForwardOptions options = setup.options;
+    auto engine = std::unique_ptr<Engine>(
+        new Engine{std::move(setup.model), std::move(setup.device), std::move(setup.device_name), nullptr});
+    const Model& model = engine->model;
+    TransferStatus status(console, fmt::format("loading {}", model.name));
+    const auto on_load = [&](uint64_t done, uint64_t total) {
+        status.update(done, total);
+        return !interrupted();
+    };
+    catch_interrupts();
+    engine->forward = engine->device ? make_gpu_forward(*engine->device, model.config, model.weights, options, on_load)
+                                     : make_cpu_forward(model.config, model.weights, options, on_load);
     return engine;
 }
 

@@ -1,5 +1,6 @@
 // A model on a device, ready to run, and how it is described to people.
 #pragma once
+#include "model/memory_plan.h"
 #include "model/model.h"
 #include "model/session.h"
 #include "runtime/device.h"
@@ -19,7 +20,24 @@ struct Engine {
     std::vector<bool> unsampled(bool ignore_end) const;
 };
 
-// Loads the model onto the device, showing progress. Throws Error, or UsageError where flags contradict each other.
+// What is to run where, before anything is loaded.
+struct Setup {
+    Model model;
+    std::unique_ptr<Device> device; // none on the CPU
+    std::string device_name;        // with its driver
+    ForwardOptions options;
+    uint64_t memory_limit_bytes; // UINT64_MAX: none
+
+    // The same with another cache. What it takes does not depend on what `model.weights` hold.
+    MemoryPlan plan(uint32_t context_size, const KvOptions& kv) const;
+    MemoryPlan plan() const { return plan(options.context_size, options.kv); }
+};
+
+// Opens the model and the device. Throws Error, or UsageError where flags contradict each other.
+Setup set_up(const ModelArguments& arguments);
+
+// Loads the model onto the device, showing progress; from here on Ctrl-C is a flag (base/interrupt.h). Throws Error, after a table
+// of the memory where that is too small; UsageError where flags contradict each other; LoadStopped on Ctrl-C.
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console);
 
 // The file to run: `given`, else the demo model, from $TQ_DEMO_MODEL, beside the installed program, or in the source tree.

@@ -1,5 +1,6 @@
 // tq-run logits: what the model says after the last token, in full precision.
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include <fmt/ranges.h>
@@ -26,7 +27,8 @@ int run(const LogitsArguments& arguments) {
         if (id >= vocab_size)
             fail("token id {} is out of range: the model has {} tokens, 0 to {}", id, vocab_size, vocab_size - 1);
     Session session(*engine->forward);
-    const auto logits = session.prefill(ids);
+    const auto logits = session.prefill(ids, [](uint32_t, uint32_t) { return !interrupted(); });
+    if (logits.empty()) return 130;
     // Nine digits tell every float from its neighbours.
     if (arguments.json)
         write_output(fmt::format("{{\"logits\": [{:.9g}]}}\n", fmt::join(logits, ", ")));

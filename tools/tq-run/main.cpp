@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/terminal.h"
+#include "model/load.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace tq {
 namespace {
 
-constexpr int failed = 1, wrong_usage = 2;
+constexpr int failed = 1, wrong_usage = 2, interrupted_status = 130;
 
 int complain(std::string_view message, int status) {
     write_error(fmt::format("tq-run: {}\n", message));
@@ -50,7 +51,7 @@ int run(const std::vector<std::string>& arguments) {
     app.option_defaults()->take_last(); // of a flag that is given twice
     Action action;
     for (auto* add :
-         {add_chat, add_generate, add_devices, add_conformance, add_codec, add_shaders, add_tokenize, add_template, add_logits})
+         {add_chat, add_generate, add_devices, add_conformance, add_codec, add_shaders, add_tokenize, add_template, add_logits, add_plan})
         add(app, action);
     try {
         auto expanded = expand_short_names(arguments);
@@ -78,6 +79,8 @@ int main(int count, char** values) {
         return run(std::vector<std::string>(values + std::min(count, 1), values + count));
     } catch (const UsageError& error) {
         return complain(error.what(), wrong_usage);
+    } catch (const LoadStopped&) {
+        return interrupted_status;
     } catch (const OutputClosed&) {
         return failed;
     } catch (const std::bad_alloc&) {

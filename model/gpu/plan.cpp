@@ -1,0 +1,46 @@
+#include "model/gpu/plan.h"
+#include "model/gpu/kernels.h"
+#include "runtime/uploader.h"
+#include <algorithm>
+
+namespace tq::gpu {
+
+uint64_t context_bytes(const Config& config, uint32_t positions) {
+    return context_header_bytes + uint64_t(positions) * config.head_dim * 4;
+}
+
+ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardOptions& options) {
+    const uint64_t batch = options.batch_size, q_cols = uint64_t(c.num_attention_heads) * c.head_dim;
+    const bool projected = options.kv.uses_qjl(c.num_hidden_layers);
+    hidden = 4 * batch * c.hidden_size;
+    attn = 4 * batch * q_cols;
+    q = 4 * q_floats(options.batch_size, c.num_attention_heads, c.head_dim, projected);
+    kv = 4 * batch * c.num_key_value_heads * c.head_dim;
+    partials = partials_bytes(tuning, options.batch_size, c.num_attention_heads, c.head_dim, projected);
+    ffn = 4 * batch * c.intermediate_size;
+    logits = 4ull * c.vocab_size;
+}
+
+ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning) {
+    if (options.batch_size == 0) options.batch_size = std::min(tuning.batch_size, options.context_size);
+    options.batch_size = (std::max(options.batch_size, 2u) + tuning.matmul_tile - 1) / tuning.matmul_tile * tuning.matmul_tile;
+    return options;
+}
+
+MemoryPlan plan_memory(const Device& device, const Config& config, const Weights& weights, const ForwardOptions& given) {
+    const Capabilities& caps = device.capabilities();
+    const Tuning tuning = choose_tuning(caps);
+    const ForwardOptions options = with_batch_size(given, tuning);
+    const uint64_t context = context_bytes(config, options.context_size);
+    MemoryPlan plan;
+    plan.weights = device_bytes(weights);
+    plan.kv_cache = cache_bytes(config, options.kv, options.context_size);
+    plan.scratch = ScratchBytes(config, tuning, options).total() + context;
+    if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes(); // staging
+    plan.available = caps.memory_budget_bytes - std::min(caps.memory_used_bytes, caps.memory_budget_bytes);
+    plan.largest_part = context; // everything else that is too long for a binding comes in slices
+    plan.allocation_limit = caps.storage_range_bytes;
+    return plan;
+}
+
+} // namespace tq::gpu

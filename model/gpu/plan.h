@@ -1,0 +1,30 @@
+// The device memory that a forward pass takes: the sizes that model/gpu/forward.cpp allocates, and their sum.
+#pragma once
+#include "model/forward.h"
+#include "model/gpu/tuning.h"
+#include "model/memory_plan.h"
+#include "model/weights.h"
+#include "runtime/device.h"
+
+namespace tq::gpu {
+
+constexpr uint64_t context_header_bytes = 16; // position, tokens, two unused words: shaders/context.glsl
+
+// The header and the rotary table of `positions` positions.
+uint64_t context_bytes(const Config& config, uint32_t positions);
+
+// Activations of a block of `batch` tokens, fp32.
+struct ScratchBytes {
+    uint64_t hidden, attn, q, kv, partials, ffn, logits;
+
+    ScratchBytes(const Config& config, const Tuning& tuning, const ForwardOptions& options);
+    uint64_t total() const { return 2 * hidden + attn + q + 2 * kv + partials + 2 * ffn + logits; }
+};
+
+// With the batch size that the pass will use: the device's own where none is given, in whole tiles.
+ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning);
+
+// What make_gpu_forward takes of the device, whose available memory is its budget less what is in use.
+MemoryPlan plan_memory(const Device& device, const Config& config, const Weights& weights, const ForwardOptions& options);
+
+} // namespace tq::gpu

@@ -1,0 +1,85 @@
+#include "model/load.h"
+#include "base/error.h"
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+namespace tq {
+namespace {
+
+constexpr uint64_t chunk_bytes = 256 << 10; // well within a core's own cache
+constexpr uint64_t piece_bytes = 16 << 20;  // between two looks at the progress
+
+// The lower of what is there and `row`.
+void keep_least(std::atomic<uint64_t>& least, uint64_t row) {
+    uint64_t seen = least.load();
+    while (row < seen && !least.compare_exchange_weak(seen, row)) {
+    }
+}
+
+class Loader {
+  public:
+    Loader(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress)
+        : pool_(pool), on_progress_(on_progress), total_(weights.bytes()), result_{weights, {}} {}
+
+    LoadedWeights load() {
+        for_each_tensor(result_.weights, [this](Tensor& tensor) { load(tensor); });
+        if (result_.weights.tied) result_.weights.output = result_.weights.token_embd;
+        return std::move(result_);
+    }
+
+  private:
+    void load(Tensor& tensor) {
+        std::byte* const to = tensor.source ? allocate(tensor) : nullptr;
+        const uint64_t row = tensor.row_bytes();
+        const auto most = uint32_t(std::max<uint64_t>(1, piece_bytes / row));
+        for (uint32_t r = 0; r < tensor.rows; r += most) {
+            const uint32_t count = std::min(most, tensor.rows - r);
+            read_rows(pool_, tensor, r, count, [&](uint32_t first, std::span<const std::byte> rows) {
+                if (to) std::memcpy(to + first * row, rows.data(), rows.size());
+            });
+            done_ += count * row;
+            if (on_progress_ && !on_progress_(done_, total_)) throw LoadStopped();
+        }
+        if (to) tensor.data = {to, tensor.bytes()};
+        tensor.source = nullptr;
+    }
+
+    std::byte* allocate(const Tensor& tensor) {
+        return result_.made.emplace_back(new std::byte[tensor.bytes()])
+            .get(); // not zeroed: its pages are first touched when filled
+    }
+
+    ThreadPool& pool_;
+    const LoadProgress& on_progress_;
+    uint64_t done_ = 0, total_;
+    LoadedWeights result_;
+};
+
+} // namespace
+
+void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t count,
+               const std::function<void(uint32_t, std::span<const std::byte>)>& body) {
+    const uint64_t row = tensor.row_bytes(), row_blocks = tensor.cols / block_format(tensor.type)->elements;
+    const auto rows_at_once = uint32_t(std::clamp<uint64_t>(chunk_bytes / row, 1, count));
+    const uint32_t chunks = (count + rows_at_once - 1) / rows_at_once;
+    std::atomic<uint64_t> bad_row = UINT64_MAX;
+    pool.each(chunks, 1, [&](uint32_t begin, uint32_t end) {
+        std::vector<std::byte> scratch;
+        for (uint32_t chunk = begin; chunk < end; chunk++) {
+            const uint32_t r = first + chunk * rows_at_once, n = std::min(rows_at_once, first + count - r);
+            const std::span rows = tensor.read(r, n, scratch);
+            if (const auto block = find_nonfinite_block(tensor.type, rows)) keep_least(bad_row, r + *block / row_blocks);
+            body(r, rows);
+        }
+    });
+    if (bad_row == UINT64_MAX) return;
+    fail("tensor '{}' has a weight in row {} that is NaN or infinite: the file is damaged, get it again", tensor.name,
+         bad_row.load());
+}
+
+LoadedWeights load_weights(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress) {
+    return Loader(pool, weights, on_progress).load();
+}
+
+} // namespace tq

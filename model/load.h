@@ -1,0 +1,33 @@
+// Reading of weights on all threads, checked as they come by: for the device, which repacks and uploads them, and for the CPU,
+// which runs them where they lie.
+#pragma once
+#include "base/thread_pool.h"
+#include "model/weights.h"
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace tq {
+
+// Called now and then with the bytes read so far, of all there are (in the formats of `Weights`); false stops the loading.
+using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;
+
+// The loading was stopped by its LoadProgress.
+struct LoadStopped {};
+
+// Calls body(r, rows) for all rows first .. first + count - 1 of a tensor, a few hundred KiB of them at a time, so that they are
+// still in the cache when they are used, on all threads. body must not throw. Throws an Error naming the tensor and row when a
+// weight is NaN or infinite.
+void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t count,
+               const std::function<void(uint32_t r, std::span<const std::byte> rows)>& body);
+
+// Weights that all lie in memory: in the mapped files, or in `made`, where they were made by a RowSource.
+struct LoadedWeights {
+    Weights weights;
+    std::vector<std::unique_ptr<std::byte[]>> made;
+};
+
+// Reads every byte once. Throws an Error naming a tensor and row with a weight that is NaN or infinite, and LoadStopped.
+LoadedWeights load_weights(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress = {});
+
+} // namespace tq

@@ -1,0 +1,148 @@
+// tq-run plan: what fits, before anything is loaded.
+#include "tools/tq-run/plan.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace tq {
+namespace {
+
+struct PlanArguments {
+    ModelArguments model;
+    bool json = false;
+};
+
+// The ways to store the cache that the table compares: what was asked for, the uniform ones, and the presets.
+struct Choice {
+    std::string name;
+    KvOptions kv;
+};
+
+std::vector<Choice> choices(const KvOptions& asked) {
+    std::vector<Choice> all;
+    const auto add = [&](std::string name, const KvOptions& kv) {
+        const auto same = [&](const Choice& c) { return describe(c.kv) == describe(kv); };
+        if (std::ranges::none_of(all, same)) all.push_back({std::move(name), kv});
+    };
+    add("as asked for", asked);
+    for (const KvType type : {KvType::f16, KvType::q8_0, KvType::tq4, KvType::tq3}) add("", KvOptions{type, type});
+    for (const KvPreset& preset : kv_presets) {
+        const KvOptions kv{preset.types.k, preset.types.v};
+        const auto same = std::ranges::find_if(all, [&](const Choice& c) { return describe(c.kv) == describe(kv); });
+        if (same != all.end() && same->name.empty())
+            same->name = fmt::format("--kv {}", preset.name);
+        else
+            add(fmt::format("--kv {}", preset.name), kv);
+    }
+    return all;
+}
+
+double mib(uint64_t bytes) { return double(bytes) / (1 << 20); }
+
+// Beyond any context, so that the table shows what the memory would hold.
+constexpr uint32_t most_tokens = 1u << 24;
+
+uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
+    return largest_context(most_tokens, [&](uint32_t tokens) { return setup.plan(tokens, kv); });
+}
+
+std::string context_row(const Setup& setup, const Choice& choice) {
+    const Config& config = setup.model.config;
+    const uint64_t token_bytes = kv_bytes_per_token(config, choice.kv);
+    const auto in_gib = [&](uint64_t gib) { return (gib << 30) / token_bytes; };
+    const uint32_t here = tokens_that_fit(setup, choice.kv);
+    return fmt::format("{:<22} {:<20} {:>8} {:>10} {:>10} {:>10} {:>10}{}\n", describe(choice.kv), choice.name, token_bytes, here,
+                       in_gib(1), in_gib(4), in_gib(16), here > config.max_position_embeddings ? "  (all the model allows)" : "");
+}
+
+std::string context_table(const Setup& setup) {
+    std::string text = fmt::format("{:<22} {:<20} {:>8} {:>10} {:>10} {:>10} {:>10}\n", "cache (keys/values)", "", "B/token",
+                                   "fits here", "in 1 GiB", "in 4 GiB", "in 16 GiB");
+    for (const Choice& choice : choices(setup.options.kv)) text += context_row(setup, choice);
+    return text;
+}
+
+// What would make it fit, the least change first.
+std::string advice(const Setup& setup) {
+    const uint32_t asked = setup.options.context_size, most = tokens_that_fit(setup, setup.options.kv);
+    std::string text;
+    if (most > 0)
+        text += fmt::format("  -c {}: as many tokens as fit with {}\n", std::min(most, asked), describe(setup.options.kv));
+    const Choice* best = nullptr;
+    const auto all = choices(setup.options.kv);
+    for (const Choice& choice : all) { // the largest cache that fits
+        if (!setup.plan(asked, choice.kv).fits()) continue;
+        const auto bytes = [&](const Choice& c) { return kv_bytes_per_token(setup.model.config, c.kv); };
+        if (!best || bytes(choice) > bytes(*best)) best = &choice;
+    }
+    if (best) text += fmt::format("  -ctk {} -ctv {}: {} tokens fit\n", name(best->kv.k), name(best->kv.v), asked);
+    const MemoryPlan least = setup.plan(1, KvOptions{KvType::tq2, KvType::tq2});
+    if (!least.fits())
+        text += fmt::format("  a smaller model, or weights in fewer bits: these take {:.1f} MiB without any context\n",
+                            mib(least.total()));
+    if (setup.memory_limit_bytes != UINT64_MAX) text += "  a higher --memory-limit-mb\n";
+    if (setup.device) text += "  another device: tq-run devices lists them; --device cpu runs in the machine's own memory\n";
+    return "it does not fit; what would help:\n" + text;
+}
+
+nlohmann::ordered_json to_json(const Setup& setup) {
+    const MemoryPlan plan = setup.plan();
+    nlohmann::ordered_json json{{"model", setup.model.name},
+                                {"device", setup.device_name},
+                                {"context_size", setup.options.context_size},
+                                {"cache", describe(setup.options.kv)},
+                                {"weights_bytes", plan.weights},
+                                {"kv_cache_bytes", plan.kv_cache},
+                                {"scratch_bytes", plan.scratch},
+                                {"total_bytes", plan.total()},
+                                {"available_bytes", plan.available},
+                                {"fits", plan.fits()},
+                                {"largest_context", nlohmann::ordered_json::array()}};
+    for (const Choice& choice : choices(setup.options.kv))
+        json["largest_context"].push_back({{"cache", describe(choice.kv)},
+                                           {"bytes_per_token", kv_bytes_per_token(setup.model.config, choice.kv)},
+                                           {"tokens", tokens_that_fit(setup, choice.kv)}});
+    return json;
+}
+
+int run(const PlanArguments& arguments) {
+    const Setup setup = set_up(arguments.model);
+    write_output(arguments.json ? to_json(setup).dump(2) + "\n" : memory_table(setup));
+    return setup.plan().fits() ? 0 : 1;
+}
+
+} // namespace
+
+std::string memory_table(const Setup& setup) {
+    const MemoryPlan plan = setup.plan();
+    std::string text = fmt::format("model     {}, {} layers\ndevice    {}\n\n", setup.model.name,
+                                   setup.model.config.num_hidden_layers, setup.device_name);
+    const auto row = [&](const char* what, uint64_t bytes, const std::string& note) {
+        text += fmt::format("{:<10}{:>10.1f} MiB{}\n", what, mib(bytes), note.empty() ? "" : "   " + note);
+    };
+    row("weights", plan.weights, "");
+    row("KV cache", plan.kv_cache,
+        fmt::format("{} tokens of {} B in {}", setup.options.context_size,
+                    kv_bytes_per_token(setup.model.config, setup.options.kv), describe(setup.options.kv)));
+    row("scratch", plan.scratch, "activations, rotary table, staging");
+    row("total", plan.total(), plan.fits() ? "fits" : "");
+    row("available", plan.available, "");
+    if (plan.largest_part > plan.allocation_limit)
+        text += fmt::format("the rotary table takes {:.1f} MiB, but the device binds {:.1f} MiB at once\n",
+                            mib(plan.largest_part), mib(plan.allocation_limit));
+    text += "\n" + context_table(setup);
+    if (!plan.fits()) text += "\n" + advice(setup);
+    return text;
+}
+
+void add_plan(CLI::App& app, Action& action) {
+    const auto flags = [](CLI::App& command, PlanArguments& a) {
+        command.add_flag("--json", a.json, "as JSON, in bytes");
+        add_flags(command, a.model);
+    };
+    add_command<PlanArguments>(app, action, "plan", "What a model and its cache take of a device's memory, and what fits", flags,
+                               run);
+}
+
+} // namespace tq

@@ -7,6 +7,9 @@ namespace tq {
 // A read from standard input that waits is cut short.
 void catch_interrupts();
 
+// Undoes it: Ctrl-C ends the program.
+void release_interrupts();
+
 bool interrupted();
 void clear_interrupt();
 

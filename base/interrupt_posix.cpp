@@ -28,6 +28,8 @@ void catch_interrupts() {
     ::sigaction(SIGINT, &action, nullptr);
 }
 
+void release_interrupts() { std::signal(SIGINT, SIG_DFL); }
+
 bool interrupted() { return flag; }
 void clear_interrupt() { flag = false; }
 

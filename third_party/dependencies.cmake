@@ -60,6 +60,19 @@ if(BUILD_TESTING)
   endif()
 endif()
 
+# Downloads are made with the system's own libcurl and OpenSSL alone: what speaks to the network gets its security updates from there.
+option(TQ_DOWNLOADS "Download models (-hf), with the system's libcurl and OpenSSL" ON)
+if(TQ_DOWNLOADS)
+  find_package(CURL 7.62 QUIET)
+  find_package(OpenSSL 1.1 QUIET)
+  if(CURL_FOUND AND OPENSSL_FOUND)
+    message(STATUS "Downloads: with libcurl ${CURL_VERSION_STRING} and OpenSSL ${OPENSSL_VERSION}")
+  else()
+    message(STATUS "Downloads: none (libcurl or OpenSSL is missing: Debian has them in libcurl4-openssl-dev and libssl-dev)")
+    set(TQ_DOWNLOADS OFF) # for this run only, so that they are found when they have been installed
+  endif()
+endif()
+
 include(third_party/utf8proc.cmake)
 include(third_party/vulkan.cmake)
 include(third_party/glslang.cmake)

@@ -33,7 +33,10 @@ constexpr std::array short_names{
     ShortName{"-temp", "--temp"},
     ShortName{"-ngl", "all layers always run on the chosen device (--device)"},
     ShortName{"-fa", "attention is always fused"},
-    ShortName{"-hf", "models are not downloaded: give a file with -m"},
+    ShortName{"-hf", "--hf-repo"},
+    ShortName{"-hfr", "--hf-repo"},
+    ShortName{"-hff", "--hf-file"},
+    ShortName{"-hft", "--hf-token"},
     ShortName{"-cnv", "tq-run chat is the conversation, tq-run generate continues a text"},
     ShortName{"-no-cnv", "tq-run generate continues a text"},
 };
@@ -97,8 +100,20 @@ void add_flags(CLI::App& command, ConsoleArguments& arguments) {
     command.add_flag("-v,--verbose", arguments.verbose, "say more on standard error");
 }
 
-void add_model_flag(CLI::App& command, std::string& path) {
-    command.add_option("-m,--model", path, "model file (GGUF); default: the demo model")->option_text("FILE");
+void add_model_flags(CLI::App& command, ModelSource& source) {
+    auto* path = command.add_option("-m,--model", source.path, "model file (GGUF); default: the demo model")->option_text("FILE");
+    const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
+        return command.add_option(name, value, help)->option_text(type)->group("Models from Hugging Face");
+    };
+    const auto named = [](std::string& text) { return text.empty() ? std::string("it must be user/repository") : std::string(); };
+    auto* repository =
+        add("--hf-repo", source.repository,
+            "download a model, once: user/repository, or user/repository:Q8_0 for a quant; default: Q4_K_M, then Q8_0", "REPO");
+    repository->excludes(path)->check(CLI::Validator(named, ""));
+    add("--hf-file", source.repository_file, "the GGUF file in it, by its name", "FILE")->needs(repository);
+    add("--hf-token", source.token, "access token; default: the environment variable HF_TOKEN", "TOKEN");
+    command.add_flag("--offline", source.offline, "use what is downloaded already (or HF_HUB_OFFLINE=1)")
+        ->group("Models from Hugging Face");
 }
 
 void add_flags(CLI::App& command, KvArguments& a) {
@@ -118,7 +133,7 @@ void add_flags(CLI::App& command, KvArguments& a) {
 }
 
 void add_flags(CLI::App& command, ModelArguments& a) {
-    add_model_flag(command, a.model);
+    add_model_flags(command, a.model);
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
         return command.add_option(name, value, help)->option_text(type)->group("Device and memory");
     };
@@ -126,8 +141,11 @@ void add_flags(CLI::App& command, ModelArguments& a) {
         "NAME");
     add("-c,--ctx-size", a.context_size, "tokens the context holds; 0: all the model allows; default: that, at most 8192", "N")
         ->check(number(0, max_context));
-    auto* synthetic = command.add_option("--synthetic", a.synthetic, "random weights of a true shape instead of a file: qwen3-8b:q4_k_m");
-    synthetic->option_text("SHAPE")->excludes("--model")->check(parsed_by([](const std::string& text) { parse_synthetic(text); }));
+    auto* synthetic =
+        command.add_option("--synthetic", a.synthetic, "random weights of a true shape instead of a file: qwen3-8b:q4_k_m");
+    synthetic->option_text("SHAPE")->excludes("--model")->excludes("--hf-repo")->check(parsed_by([](const std::string& text) {
+        parse_synthetic(text);
+    }));
     command.add_option("--layers", a.layers, "of a synthetic model, only the first N layers; 0: all")
         ->option_text("N")
         ->needs(synthetic)

@@ -34,9 +34,18 @@ struct KvArguments {
     KvOptions options() const;
 };
 
+// Where the model comes from: a file, the hub, or neither: the demo.
+struct ModelSource {
+    std::string path;
+    std::string repository, repository_file, token; // token: empty: from the environment
+    bool offline = false;                           // likewise
+
+    bool is_demo() const { return path.empty() && repository.empty(); }
+};
+
 struct ModelArguments {
-    std::string model;     // empty: the demo
-    std::string synthetic; // instead of a file
+    ModelSource model;
+    std::string synthetic; // in its place
     uint32_t layers = 0;   // of a synthetic model; 0: all
     std::string device;
     std::optional<uint32_t> context_size; // 0: all the model was trained for
@@ -85,7 +94,7 @@ template <class Parse> CLI::Validator parsed_by(Parse parse) {
 CLI::Validator number(double least, double most);
 
 void add_flags(CLI::App& command, ConsoleArguments& arguments);
-void add_model_flag(CLI::App& command, std::string& path);
+void add_model_flags(CLI::App& command, ModelSource& source);
 void add_flags(CLI::App& command, KvArguments& arguments);
 void add_flags(CLI::App& command, ModelArguments& arguments); // with those of the model and the cache
 void add_flags(CLI::App& command, SamplingArguments& arguments);

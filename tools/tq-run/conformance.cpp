@@ -36,7 +36,7 @@ int work(const ConformanceArguments& a) {
     WorkerOptions options{a.device,  a.filter, {}, a.seed, a.first, a.full, [](const Capabilities& c) { return describe(c); },
                           write_line};
     try {
-        options.model = find_model("");
+        options.model = find_demo_model();
     } catch (const Error&) { // the rows that need it say so
     }
     run_worker(options);

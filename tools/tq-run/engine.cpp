@@ -7,6 +7,7 @@
 #include "model/gpu/forward.h"
 #include "model/gpu/plan.h"
 #include "model/synthetic.h"
+#include "tools/tq-run/download.h"
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/progress.h"
 #include <algorithm>
@@ -52,8 +53,12 @@ std::vector<bool> Engine::unsampled(bool ignore_end) const {
     return excluded;
 }
 
-std::filesystem::path find_model(const std::string& given) {
-    if (!given.empty()) return given;
+std::filesystem::path find_model(const ModelSource& source, Console& console) {
+    if (!source.repository.empty()) return download_model(source, console);
+    return source.path.empty() ? find_demo_model() : fs::path(source.path);
+}
+
+std::filesystem::path find_demo_model() {
     const char* from_environment = std::getenv("TQ_DEMO_MODEL");
     if (from_environment && *from_environment) return from_environment;
     const fs::path name = "demo-q8_0.gguf";
@@ -86,18 +91,18 @@ MemoryPlan Setup::plan(uint32_t context_size, const KvOptions& kv) const {
     return plan;
 }
 
-Setup set_up(const ModelArguments& arguments) {
+Setup set_up(const ModelArguments& arguments, Console& console) {
     const bool on_cpu = arguments.device == "cpu";
     if (on_cpu && arguments.profile)
         throw UsageError("--profile times the kernels of a Vulkan device: it says nothing of --device cpu");
-    auto device = on_cpu ? nullptr : std::make_unique<Device>(arguments.device);
+    auto device = on_cpu ? nullptr : std::make_unique<Device>(arguments.device); // before a download that it would make useless
     std::string device_name = "CPU";
     if (device) {
         const Capabilities& c = device->capabilities();
         device_name = printable(fmt::format("{}, {} {}", c.name, c.driver_name, c.driver_info), 160);
         device->profile = arguments.profile;
     }
-    Model model = arguments.synthetic.empty() ? load_model(find_model(arguments.model))
+    Model model = arguments.synthetic.empty() ? load_model(find_model(arguments.model, console))
                                               : make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers));
     const ForwardOptions options{arguments.kv.options(), choose_context(arguments, model), arguments.threads,
                                  arguments.batch_size};
@@ -109,7 +114,7 @@ Setup set_up(const ModelArguments& arguments) {
 }
 
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console) {
-    Setup setup = set_up(arguments);
+    Setup setup = set_up(arguments, console);
     if (!setup.plan().fits()) {
         write_error(memory_table(setup));
         fail("{} does not fit the memory of {}", setup.model.name, setup.device ? setup.device_name : "this machine");
@@ -118,9 +123,9 @@ std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& c
     auto engine = std::unique_ptr<Engine>(
         new Engine{std::move(setup.model), std::move(setup.device), std::move(setup.device_name), nullptr});
     const Model& model = engine->model;
-    TransferStatus status(console, fmt::format("loading {}", model.name));
-    const auto on_load = [&](uint64_t done, uint64_t total) {
-        status.update(done, total);
+    TransferStatus status(console);
+    const auto on_load = [&, what = fmt::format("loading {}", model.name)](uint64_t done, uint64_t total) {
+        status.update(what, done, total, done);
         return !interrupted();
     };
     catch_interrupts();

@@ -33,15 +33,18 @@ struct Setup {
     MemoryPlan plan() const { return plan(options.context_size, options.kv); }
 };
 
-// Opens the model and the device. Throws Error, or UsageError where flags contradict each other.
-Setup set_up(const ModelArguments& arguments);
+// Opens the device and the model, after its download. Throws Error, or UsageError where flags contradict each other.
+Setup set_up(const ModelArguments& arguments, Console& console);
 
 // Loads the model onto the device, showing progress; from here on Ctrl-C is a flag (base/interrupt.h). Throws Error, after a table
 // of the memory where that is too small; UsageError where flags contradict each other; LoadStopped on Ctrl-C.
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console);
 
-// The file to run: `given`, else the demo model, from $TQ_DEMO_MODEL, beside the installed program, or in the source tree.
-std::filesystem::path find_model(const std::string& given);
+// The file to run: the one that `source` names, after its download where it is in a repository; else the demo model.
+std::filesystem::path find_model(const ModelSource& source, Console& console);
+
+// From $TQ_DEMO_MODEL, beside the installed program, or in the source tree.
+std::filesystem::path find_demo_model();
 
 std::string build_description();                  // "tq-run 0.1.0 (gcc 12.2.0, release)"
 std::string kv_description(const Engine& engine); // "264 B/token tq4/tq4 (3.88x smaller than f16)"

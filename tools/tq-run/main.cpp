@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/terminal.h"
+#include "hub/hub.h"
 #include "model/load.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
@@ -12,7 +13,7 @@
 namespace tq {
 namespace {
 
-constexpr int failed = 1, wrong_usage = 2, interrupted_status = 130;
+constexpr int failed = 1, wrong_usage = 2, interrupted_by_user = 130;
 
 int complain(std::string_view message, int status) {
     write_error(fmt::format("tq-run: {}\n", message));
@@ -80,7 +81,9 @@ int main(int count, char** values) {
     } catch (const UsageError& error) {
         return complain(error.what(), wrong_usage);
     } catch (const LoadStopped&) {
-        return interrupted_status;
+        return interrupted_by_user;
+    } catch (const DownloadStopped& stopped) {
+        return complain(stopped.what(), interrupted_by_user);
     } catch (const OutputClosed&) {
         return failed;
     } catch (const std::bad_alloc&) {

@@ -9,6 +9,7 @@ namespace tq {
 namespace {
 
 struct PlanArguments {
+    ConsoleArguments console;
     ModelArguments model;
     bool json = false;
 };
@@ -107,7 +108,8 @@ nlohmann::ordered_json to_json(const Setup& setup) {
 }
 
 int run(const PlanArguments& arguments) {
-    const Setup setup = set_up(arguments.model);
+    Console console = arguments.console.console();
+    const Setup setup = set_up(arguments.model, console);
     write_output(arguments.json ? to_json(setup).dump(2) + "\n" : memory_table(setup));
     return setup.plan().fits() ? 0 : 1;
 }
@@ -140,6 +142,7 @@ void add_plan(CLI::App& app, Action& action) {
     const auto flags = [](CLI::App& command, PlanArguments& a) {
         command.add_flag("--json", a.json, "as JSON, in bytes");
         add_flags(command, a.model);
+        add_flags(command, a.console);
     };
     add_command<PlanArguments>(app, action, "plan", "What a model and its cache take of a device's memory, and what fits", flags,
                                run);

@@ -1,30 +1,23 @@
 // A long transfer as a line that people watch: "loading NAME: 43 % of 604.1 MiB, 1.9 GB/s, 0:02 left".
 #pragma once
+#include "base/transfer_meter.h"
 #include "tools/tq-run/console.h"
-#include <chrono>
-#include <cstdint>
-#include <string>
 
 namespace tq {
 
 class TransferStatus {
   public:
-    // `what`: "loading NAME", printable.
-    TransferStatus(Console& console, std::string what) : console_(console), what_(std::move(what)) {}
+    explicit TransferStatus(Console& console) : console_(console) {}
     ~TransferStatus() { console_.clear_status(); }
     TransferStatus(const TransferStatus&) = delete;
 
-    // Shows a new line at most ten times a second. Rates are of what came since the first call.
-    void update(uint64_t done_bytes, uint64_t total_bytes);
+    // Shows a new line at most ten times a second. `what`: "loading NAME", printable; the rest as TransferMeter.
+    void update(std::string_view what, uint64_t done, uint64_t total, uint64_t moved);
 
   private:
-    using Clock = std::chrono::steady_clock;
     Console& console_;
-    std::string what_;
-    Clock::time_point started_ = Clock::now(), shown_{};
+    TransferMeter meter_;
+    TransferMeter::Time shown_{};
 };
-
-// The line itself.
-std::string describe_transfer(uint64_t done_bytes, uint64_t total_bytes, double seconds);
 
 } // namespace tq

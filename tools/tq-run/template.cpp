@@ -3,13 +3,14 @@
 #include "model/formats/gguf.h"
 #include "model/text/chat_template.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine.h"
 #include "tools/tq-run/json_input.h"
 
 namespace tq {
 namespace {
 
 struct TemplateArguments {
-    std::string model;
+    ModelSource model;
 };
 
 bool boolean(const nlohmann::ordered_json& input, const char* key, bool fallback) {
@@ -24,7 +25,8 @@ int run(const TemplateArguments& arguments) {
     if (!input.is_object() || !input.contains("messages"))
         fail("standard input is not a JSON object with a list of \"messages\"");
     ChatOptions options;
-    if (!arguments.model.empty()) options.variant = chat_variant(read_gguf(arguments.model));
+    Console console(ColorMode::automatic, false);
+    if (!arguments.model.is_demo()) options.variant = chat_variant(read_gguf(find_model(arguments.model, console)));
     options.add_generation_prompt = boolean(input, "add_generation_prompt", false); // as in Hugging Face's apply_chat_template
     options.enable_thinking = boolean(input, "enable_thinking", true);
     const auto tools = input.contains("tools") ? input["tools"] : nlohmann::ordered_json();
@@ -36,8 +38,8 @@ int run(const TemplateArguments& arguments) {
 
 void add_template(CLI::App& app, Action& action) {
     const auto flags = [](CLI::App& command, TemplateArguments& a) {
-        command.add_option("-m,--model", a.model, "render as this model's template does; default: as Qwen3's hybrid models")
-            ->option_text("FILE");
+        add_model_flags(command, a.model);
+        command.get_option("--model")->description("render as this model's template does; default: as Qwen3's hybrid models");
         command.footer("Standard input: {\"messages\": [...], \"tools\"?, \"add_generation_prompt\"?, \"enable_thinking\"?}");
     };
     add_command<TemplateArguments>(app, action, "template", "A conversation (JSON) to its prompt text", flags, run);

@@ -11,7 +11,8 @@ namespace tq {
 namespace {
 
 struct TokenizeArguments {
-    std::string model, text;
+    ModelSource model;
+    std::string text;
     bool text_given = false, json = false, json_lines = false, no_nfc = false, no_parse_special = false;
 };
 
@@ -27,7 +28,8 @@ void run_lines(const Tokenizer& tokenizer, bool parse_special) {
 }
 
 int run(const TokenizeArguments& arguments) {
-    const ModelFile file = read_gguf(find_model(arguments.model));
+    Console console(ColorMode::automatic, false);
+    const ModelFile file = read_gguf(find_model(arguments.model, console));
     const Tokenizer tokenizer(file, !arguments.no_nfc);
     const bool parse_special = !arguments.no_parse_special;
     if (arguments.json_lines) {
@@ -43,7 +45,7 @@ int run(const TokenizeArguments& arguments) {
 
 void add_tokenize(CLI::App& app, Action& action) {
     const auto flags = [](CLI::App& command, TokenizeArguments& a) {
-        add_model_flag(command, a.model);
+        add_model_flags(command, a.model);
         auto* text = command.add_option("--text", a.text, "the text; default: standard input, to its end")->option_text("TEXT");
         text->each([&a](const std::string&) { a.text_given = true; });
         auto* json = command.add_flag("--json", a.json, "print {\"ids\": [...]}");

@@ -1,0 +1,41 @@
+#define WIN32_LEAN_AND_MEAN
+#define NOMINMAX
+#include "base/error.h"
+#include "base/file_system.h"
+#include <windows.h>
+
+namespace tq {
+
+struct FileLock::Impl {
+    HANDLE file;
+    explicit Impl(HANDLE file) : file(file) {}
+    ~Impl() { ::CloseHandle(file); } // which also gives the lock back
+};
+
+FileLock::FileLock(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+FileLock::~FileLock() = default;
+
+std::unique_ptr<FileLock> FileLock::try_take(const std::filesystem::path& path) {
+    const HANDLE file = ::CreateFileW(path.c_str(), GENERIC_READ | GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE, nullptr,
+                                      OPEN_ALWAYS, FILE_ATTRIBUTE_NORMAL, nullptr);
+    if (file == INVALID_HANDLE_VALUE) fail("cannot open the lock file {}: error {}", utf8_text(path), ::GetLastError());
+    auto impl = std::make_unique<Impl>(file);
+    OVERLAPPED first_byte = {}; // the byte that Python's filelock takes too
+    if (!::LockFileEx(file, LOCKFILE_EXCLUSIVE_LOCK | LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &first_byte)) {
+        if (::GetLastError() == ERROR_LOCK_VIOLATION || ::GetLastError() == ERROR_IO_PENDING) return nullptr;
+        fail("cannot lock {}: error {}", utf8_text(path), ::GetLastError());
+    }
+    return std::unique_ptr<FileLock>(new FileLock(std::move(impl)));
+}
+
+void flush_to_disk(const std::filesystem::path& path) {
+    const HANDLE file = ::CreateFileW(path.c_str(), GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE, nullptr, OPEN_EXISTING,
+                                      FILE_ATTRIBUTE_NORMAL, nullptr);
+    if (file == INVALID_HANDLE_VALUE) fail("cannot open {}: error {}", utf8_text(path), ::GetLastError());
+    const bool flushed = ::FlushFileBuffers(file);
+    const DWORD error = ::GetLastError();
+    ::CloseHandle(file);
+    if (!flushed) fail("cannot write {} to the disk: error {}", utf8_text(path), error);
+}
+
+} // namespace tq

@@ -1,0 +1,28 @@
+// Checksums by which the hub names its files. curl/digest.cpp takes them from OpenSSL; a build without downloads has none to
+// check.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace tq {
+
+class Digest {
+  public:
+    // Of a file of `size` bytes whose object id is `oid`: SHA-256 of its bytes where that has 64 digits, else git's of a blob,
+    // SHA-1 of "blob SIZE", a zero byte and its bytes.
+    Digest(const std::string& oid, uint64_t size);
+    ~Digest();
+
+    void restart();
+    void update(std::span<const std::byte> bytes);
+    std::string finish(); // as lower-case hexadecimal digits; then only restart() may follow
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+} // namespace tq

@@ -1,0 +1,54 @@
+// Models from the Hugging Face hub, kept in the same cache directory that its own Python library uses.
+#pragma once
+#include "base/error.h"
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace tq {
+
+struct HubRequest {
+    std::string repository; // user/repository[:quant], such as Qwen/Qwen3-4B-GGUF:Q8_0
+    std::string file;       // a GGUF file in it, in place of a quant; empty: the one that fits best
+};
+
+struct HubProgress {
+    std::string_view file;        // that is being downloaded
+    uint64_t done = 0, total = 0; // bytes of all files of the model, with those that were here before
+    uint64_t received = 0;        // bytes that came over the network
+};
+
+struct HubOptions {
+    std::string endpoint = "https://huggingface.co";  // http:// too, where somebody asks for it
+    std::string token;                                // goes to the endpoint's own host only
+    std::filesystem::path cache;                      // holds models--USER--REPOSITORY
+    bool offline = false;                             // only what the cache has; no network
+    std::function<bool(const HubProgress&)> progress; // asked often; false stops the download and keeps what is there
+    std::function<void(const std::string&)> note;     // what a person should know; one line without its end
+    int retries = 5;                                  // in a row, without progress
+    std::chrono::milliseconds retry_delay{1000};      // doubled each time
+    std::chrono::seconds connect_timeout{30}, stall_timeout{30};
+};
+
+// Thrown when `progress` said to stop.
+struct DownloadStopped : Error {
+    using Error::Error;
+};
+
+// An environment variable, or nullptr.
+using Environment = std::function<const char*(const char*)>;
+
+// What the environment says: MODEL_ENDPOINT or HF_ENDPOINT; HF_TOKEN; HF_HUB_OFFLINE; and the cache: the first that is set of
+// LLAMA_CACHE, HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub and ~/.cache/huggingface/hub.
+// Throws Error where there is no home directory either.
+HubOptions hub_options(const Environment& environment);
+
+// Downloads what is not yet in the cache and returns the GGUF file (of a split one, the first part, with all parts beside it), or
+// the directory of a repository that has safetensors and no GGUF. Every file has the checksum that the hub says, or is not there.
+// Throws Error, with what to do; DownloadStopped.
+std::filesystem::path fetch_model(const HubRequest& request, const HubOptions& options);
+
+} // namespace tq

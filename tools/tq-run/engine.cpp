@@ -11,6 +11,7 @@
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/progress.h"
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <system_error>
 
@@ -121,11 +122,13 @@ std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& c
     }
     const ForwardOptions options = setup.options;
     auto engine = std::unique_ptr<Engine>(
-        new Engine{std::move(setup.model), std::move(setup.device), std::move(setup.device_name), nullptr});
+        new Engine{std::move(setup.model), std::move(setup.device), std::move(setup.device_name), nullptr, 0});
     const Model& model = engine->model;
     TransferStatus status(console);
+    const auto started = std::chrono::steady_clock::now();
     const auto on_load = [&, what = fmt::format("loading {}", model.name)](uint64_t done, uint64_t total) {
         status.update(what, done, total, done);
+        engine->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
         return !interrupted();
     };
     catch_interrupts();
@@ -135,6 +138,12 @@ std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& c
 }
 
 std::string build_description() { return fmt::format("tq-run {} ({}, {})", TQ_VERSION, compiler, build_type); }
+
+std::string load_description(const Engine& engine) {
+    const auto bytes = double(engine.model.weights.bytes());
+    return fmt::format("{:.1f} MiB of weights loaded in {:.2f} s, {:.2f} GB/s", bytes / (1 << 20), engine.load_seconds,
+                       bytes * 1e-9 / std::max(engine.load_seconds, 1e-6));
+}
 
 std::string kv_description(const Engine& engine) {
     const uint64_t bytes = engine.forward->kv_bytes_per_token();

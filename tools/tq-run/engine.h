@@ -15,6 +15,7 @@ struct Engine {
     std::unique_ptr<Device> device; // none on the CPU
     std::string device_name;        // with its driver
     std::unique_ptr<Forward> forward;
+    double load_seconds = 0; // reading, checking, repacking and uploading of the weights; pipelines are not in it
 
     // The ids that the sampler must leave out; with those that end an answer where `ignore_end`.
     std::vector<bool> unsampled(bool ignore_end) const;
@@ -47,6 +48,7 @@ std::filesystem::path find_model(const ModelSource& source, Console& console);
 std::filesystem::path find_demo_model();
 
 std::string build_description();                  // "tq-run 0.1.0 (gcc 12.2.0, release)"
+std::string load_description(const Engine& engine); // "604.2 MiB of weights loaded in 0.41 s, 1.5 GB/s"
 std::string kv_description(const Engine& engine); // "264 B/token tq4/tq4 (3.88x smaller than f16)"
 std::string sampling_description(const SamplerOptions& options);
 std::string timing_line(const Engine& engine, const Timings& timings); // without a line end

@@ -25,7 +25,8 @@ int run(const GenerateArguments& arguments) {
         arguments.sampling.options(recommended_sampling(engine->model.file, engine->model.chat != ChatVariant::instruct));
     Sampler sampler(options, engine->unsampled(arguments.sampling.ignore_end));
     if (arguments.console.verbose)
-        write_error(fmt::format("{}, {}, {}\n", engine->model.name, engine->device_name, sampling_description(options)));
+        write_error(fmt::format("{}, {}, {}\n{}\n", engine->model.name, engine->device_name, sampling_description(options),
+                                load_description(*engine)));
 
     Utf8Stream stream;
     const auto show = [&](const std::string& piece) { write_output(console.output_is_terminal() ? harmless(piece) : piece); };

@@ -11,9 +11,17 @@ struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// Memory that is needed now is not there. What was there before still is: with less, work can go on.
+struct OutOfMemory : Error {
+    using Error::Error;
+};
+
 // Throws an Error whose text is `format` filled in with `args`.
 template <class... Args> [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
     throw Error(fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args> [[noreturn]] void fail_out_of_memory(fmt::format_string<Args...> format, Args&&... args) {
+    throw OutOfMemory(fmt::format(format, std::forward<Args>(args)...));
 }
 
 } // namespace tq

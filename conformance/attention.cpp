@@ -47,7 +47,7 @@ gpu::KvCache on_device(Rig& rig, const Shape& shape, const cpu::LayerCache& cach
     gpu::KvCache out(rig.device, {1, 64, 64, 0, shape.heads, shape.kv_heads, shape.head_dim, capacity, 1e6f, 1e-6f}, shape.kv,
                      capacity);
     gpu::LayerCache& layer =
-        out.layers.emplace_back(gpu::LayerCache{{rig.device, cache.k.codec}, {rig.device, cache.v.codec}, {}});
+        out.layers.emplace_back(gpu::LayerCache{{rig.device, cache.k.codec}, {rig.device, cache.v.codec}, capacity, {}});
     for (uint32_t head = 0; head < shape.kv_heads; head += shape.heads_per_slice) {
         const uint32_t heads = std::min(shape.heads_per_slice, shape.kv_heads - head);
         const gpu::CacheLayout layout(layer.types(), shape.head_dim, heads, capacity);

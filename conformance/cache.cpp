@@ -71,7 +71,7 @@ struct TwinCache {
 
     // Where the vector of (token, head) number `i` from `position` on is in its slice.
     uint32_t vector_number(uint32_t i, uint32_t position) const {
-        return i % kv_heads % 2 * cache.capacity + position + i / kv_heads;
+        return i % kv_heads % 2 * cache.layers[layer].capacity + position + i / kv_heads;
     }
 
     // Into the twin: vectors as they are.

@@ -2,8 +2,26 @@
 #pragma once
 #include "model/formats/model_file.h"
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace tq {
+
+enum class RopeScalingType { none, linear, yarn };
+
+const char* name(RopeScalingType type);                    // "none", "linear", "yarn"
+RopeScalingType parse_rope_scaling(std::string_view name); // throws Error that lists them
+
+// How rotary positions are stretched beyond those that the model was trained for: model/rope.h has the formulas. The names are
+// llama.cpp's; its attn_factor multiplies what YaRN scales attention by anyway.
+struct RopeScaling {
+    RopeScalingType type = RopeScalingType::none;
+    float factor = 1;
+    uint32_t original_context_length = 0; // tokens that the model was trained for
+    float attn_factor = 1;
+    float beta_fast = 32; // turns within the original context: pairs that make more stay as they are,
+    float beta_slow = 1;  // those that make fewer are stretched in full
+};
 
 struct Config {
     uint32_t vocab_size;
@@ -13,14 +31,27 @@ struct Config {
     uint32_t num_attention_heads;
     uint32_t num_key_value_heads;
     uint32_t head_dim; // never hidden_size / num_attention_heads
-    uint32_t max_position_embeddings;
+    uint32_t max_position_embeddings; // with rope_scaling
     float rope_theta;
     float rms_norm_eps;
+    RopeScaling rope_scaling = {};
 };
+
+// What replaces a file's own numbers; the flags are named after it.
+struct RopeOverrides {
+    std::optional<RopeScalingType> type;
+    std::optional<float> factor, theta, attn_factor, beta_fast, beta_slow;
+    std::optional<uint32_t> original_context_length;
+};
+
+// `config` with the overrides, and max_position_embeddings as they make it. A factor alone is that of the file's type, or of
+// linear scaling where the file has none. Throws Error where flags contradict each other.
+Config with_rope(Config config, const RopeOverrides& overrides);
 
 // Reads and checks the qwen3.* keys. Throws an Error naming the key and value when the file is of another architecture, a key
 // is missing, or a shape is one we cannot run (sizes of 0, sizes that are not a multiple of 32, heads not a multiple of kv heads,
-// a GQA ratio over 8, a head_dim other than 64, 128 or 256, a theta below 1 or an eps of 0, RoPE scaling other than none).
+// a GQA ratio over 8, a head_dim other than 64, 128 or 256, a theta below 1 or an eps of 0, RoPE scaling other than linear and
+// YaRN).
 // A vocabulary-only file passes: its vocab_size is the length of its vocabulary.
 Config read_config(const ModelFile& file);
 

@@ -21,10 +21,17 @@ using Tap = std::function<void(std::string_view name, std::span<const float> val
 
 struct ForwardOptions {
     KvOptions kv;
-    uint32_t context_size = 0; // tokens the cache holds; at least 1
+    uint32_t context_size = 0; // tokens the cache can come to hold; at least 1
     uint32_t threads = 0;      // of the CPU path; 0 = all cores
     uint32_t batch_size = 0;   // tokens per prefill block; 0 = the implementation's choice
     Tap tap = {};              // slow; empty: off
+    uint32_t cache_step = 256; // tokens; the cache begins with four of them and grows by whole ones. 0: it is whole at once
+
+    uint32_t first_capacity() const; // of the cache, in tokens
+    uint32_t last_capacity() const;  // that for context_size tokens
+    // The next one that holds `needed` tokens: at least half as much again, so that all that is ever copied is at most twice
+    // what is there in the end; but no more than the last.
+    uint32_t next_capacity(uint32_t capacity, uint32_t needed) const;
 };
 
 class Forward {
@@ -33,20 +40,29 @@ class Forward {
 
     // Appends ids at positions position(), position() + 1, ... and returns the logits [vocab_size] that follow the last one;
     // they stay valid until the next call. Stopped by `progress`: returns an empty span, position() tells how far it came.
-    // ids must not be empty and must fit the context (ENSURE). Throws Error when the device is lost or a value is not finite.
+    // ids must not be empty and must fit the context (ENSURE). Throws OutOfMemory, before anything is run, when the cache cannot
+    // grow enough for them: what it held it still holds. Throws Error when the device is lost or a value is not finite.
     virtual std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress = {}) = 0;
 
     // Forgets every position from n on (n <= position()). Exact: the next run equals one that never saw them.
     virtual void truncate(uint32_t n) = 0;
 
     virtual uint32_t position() const = 0;     // tokens in the cache
-    virtual uint32_t context_size() const = 0; // tokens it can hold
+    virtual uint32_t context_size() const = 0; // tokens it can come to hold
+    virtual uint32_t capacity() const { return context_size(); } // tokens it has memory for, now
     virtual const KvOptions& kv() const = 0;
     virtual uint64_t kv_bytes_per_token() const = 0; // all layers, keys and values, scales included
 };
 
 // Bytes that one token takes in a cache of these types: all layers, keys and values, scales included.
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv);
+
+// The numbers of a cache that must grow and cannot.
+struct GrowthFailure {
+    uint32_t position, tokens;       // tokens in the cache, and how many more were to come
+    uint64_t bytes, available_bytes; // what growing takes, with the layer that is being copied; what there is
+};
+[[noreturn]] void fail_growth(const GrowthFailure& failure, std::string_view where);
 
 // The Error for logits that are not finite; `where` names the stored vector that shows it first, if one does.
 [[noreturn]] void fail_nonfinite(const std::optional<std::string>& where);

@@ -1,16 +1,45 @@
 #include "model/rope.h"
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 
 namespace tq {
+
+YarnRange yarn_range(const Config& config) {
+    const RopeScaling& scaling = config.rope_scaling;
+    const double d = config.head_dim;
+    const auto pair = [&](float turns) {
+        return d * std::log(scaling.original_context_length / (2 * std::numbers::pi * double(turns))) /
+               (2 * std::log(double(config.rope_theta)));
+    };
+    return {std::clamp(std::floor(pair(scaling.beta_fast)), 0.0, d - 1),
+            std::clamp(std::ceil(pair(scaling.beta_slow)), 0.0, d - 1)};
+}
+
+double rope_frequency(const Config& config, uint32_t pair) {
+    const RopeScaling& scaling = config.rope_scaling;
+    const double f = std::pow(double(config.rope_theta), -2.0 * pair / config.head_dim), stretched = f / double(scaling.factor);
+    if (scaling.type == RopeScalingType::none) return f;
+    if (scaling.type == RopeScalingType::linear) return stretched;
+    const auto [low, high] = yarn_range(config);
+    const double ramp = std::clamp((pair - low) / std::max(high - low, 0.001), 0.0, 1.0);
+    return stretched * ramp + f * (1 - ramp);
+}
+
+double attention_factor(const RopeScaling& scaling) {
+    const double yarn = scaling.type == RopeScalingType::yarn ? 0.1 * std::log(double(scaling.factor)) + 1 : 1;
+    return yarn * double(scaling.attn_factor);
+}
 
 std::vector<float> rope_table(const Config& config, uint32_t positions) {
     const uint32_t pairs = config.head_dim / 2;
     std::vector<float> table(size_t(positions) * pairs * 2);
+    const double scale = attention_factor(config.rope_scaling);
     for (uint32_t i = 0; i < pairs; i++) {
-        const double frequency = std::pow(double(config.rope_theta), -2.0 * i / config.head_dim);
+        const double frequency = rope_frequency(config, i);
         for (uint32_t p = 0; p < positions; p++) {
-            table[(size_t(p) * pairs + i) * 2] = float(std::cos(p * frequency));
-            table[(size_t(p) * pairs + i) * 2 + 1] = float(std::sin(p * frequency));
+            table[(size_t(p) * pairs + i) * 2] = float(scale * std::cos(p * frequency));
+            table[(size_t(p) * pairs + i) * 2 + 1] = float(scale * std::sin(p * frequency));
         }
     }
     return table;

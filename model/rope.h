@@ -1,11 +1,27 @@
-// The rotary table, made once on the CPU: no device's sine or cosine is trusted.
+// The rotary table, made once on the CPU: no device's sine or cosine is trusted. Stretched positions as in Peng et al., "YaRN:
+// Efficient Context Window Extension of Large Language Models", with the numbers of transformers and llama.cpp.
 #pragma once
 #include "model/config.h"
 #include <vector>
 
 namespace tq {
 
-// [positions][head_dim / 2][2]: cosine and sine of p * rope_theta^(-2 i / head_dim), computed in double, rounded to fp32.
+// The pairs of a head between which YaRN goes over from positions as they are, up to pair `low`, to stretched ones, from `high`
+// on: head_dim ln(original / (2 pi turns)) / (2 ln theta), rounded outwards, for beta_fast and for beta_slow turns.
+struct YarnRange {
+    double low, high;
+};
+YarnRange yarn_range(const Config& config);
+
+// Angle per position of pair i: f = rope_theta^(-2 i / head_dim); linear: f / factor; YaRN: between f and f / factor as the pair
+// is between low and high.
+double rope_frequency(const Config& config, uint32_t pair);
+
+// What cosine and sine are multiplied by: attn_factor, and for YaRN 0.1 ln(factor) + 1.
+double attention_factor(const RopeScaling& scaling);
+
+// [positions][head_dim / 2][2]: cosine and sine of p * rope_frequency(i), times attention_factor, computed in double, rounded to
+// fp32.
 std::vector<float> rope_table(const Config& config, uint32_t positions);
 
 } // namespace tq

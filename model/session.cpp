@@ -68,7 +68,12 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
         if (result.ids.size() == options.max_tokens) break;
         if (ids_.size() == forward_.context_size()) return finish(Stop::context_full);
         start = now_ns();
-        logits = run(std::span(&id, 1), {});
+        try {
+            logits = run(std::span(&id, 1), {});
+        } catch (const OutOfMemory& error) {
+            result.reason = error.what();
+            return finish(Stop::memory_full);
+        }
         timings_.decode_ns += now_ns() - start;
         ++timings_.decoded_tokens;
     }

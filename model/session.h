@@ -4,11 +4,12 @@
 #include "model/forward.h"
 #include "model/sampler.h"
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace tq {
 
-enum class Stop { end_of_generation, length, context_full, interrupted };
+enum class Stop { end_of_generation, length, context_full, memory_full, interrupted };
 
 // Rates as llama.cpp gives them: reused tokens count as no work, and the first new token belongs to the prompt.
 struct Timings {
@@ -34,6 +35,7 @@ struct Generated {
     std::vector<uint32_t> ids;
     Stop stop = Stop::length;
     Timings timings;
+    std::string reason; // of memory_full: the numbers
 };
 
 class Session {
@@ -47,7 +49,8 @@ class Session {
     // the tokens not found in the cache: empty, and what was run stays in the cache. Checks require_fits before anything is run.
     std::span<const float> prefill(std::span<const uint32_t> prompt, const Progress& progress = {});
 
-    // Continues the prompt until it ends, is interrupted, or max_tokens or the context are used up.
+    // Continues the prompt until it ends, is interrupted, or max_tokens, the context or memory for it are used up. Throws
+    // OutOfMemory when there is none for the prompt itself.
     Generated generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options);
 
     const std::vector<uint32_t>& cached_ids() const { return ids_; }

@@ -13,6 +13,12 @@ enum class Memory {
     readback, // written by kernels, read by the host
 };
 
+// Where in the device's memory a buffer goes.
+enum class Placement {
+    shared, // into a large allocation, among other buffers
+    own,    // an allocation of its own, which the driver has back as soon as the buffer is freed: for buffers that are replaced
+};
+
 // A buffer made by Device::allocate; freed with the object. Outlives every Commands that uses it and is outlived by its Device.
 class Buffer {
   public:

@@ -28,6 +28,7 @@ DeviceType type_of(VkPhysicalDeviceType type) {
 }
 
 void read_limits(const VkPhysicalDeviceLimits& limits, Capabilities& out) {
+    out.allocation_count = limits.maxMemoryAllocationCount;
     out.storage_range_bytes = limits.maxStorageBufferRange;
     out.storage_alignment =
         uint32_t(std::max<VkDeviceSize>(limits.minStorageBufferOffsetAlignment, 16)); // kernels read 16-byte words

@@ -27,6 +27,7 @@ struct Capabilities {
     uint64_t memory_used_bytes = 0;   // how much of it this process uses now (VK_EXT_memory_budget, else 0)
     bool unified_memory = false;      // the host can write all of the device's memory directly
     uint64_t allocation_bytes = 0;    // largest single buffer
+    uint32_t allocation_count = 0;    // allocations that may exist at a time
     uint64_t storage_range_bytes = 0; // largest View that a kernel can be given; at most 2 GiB, so that 32 bits index its bytes
     uint32_t storage_alignment = 0;   // of a View's offset
 

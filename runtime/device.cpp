@@ -24,13 +24,14 @@ VkMemoryRequirements requirements(VkDevice device, VkBuffer buffer) {
 }
 
 // All our buffers have the same usage, so Vulkan promises that one of them tells the memory types of all.
-void make_arenas(Device::Impl& device) {
+void make_arenas(Device::Impl& device, const uint64_t& limit_bytes) {
+    static constexpr uint64_t unlimited = 0;
     VkPhysicalDeviceMemoryProperties properties;
     vkGetPhysicalDeviceMemoryProperties(device.physical, &properties);
     const uint32_t allowed = requirements(device.handle, make_buffer(device.handle, 16)).memoryTypeBits;
     for (const Memory memory : {Memory::device, Memory::upload, Memory::readback})
         device.arenas.try_emplace(memory, device.physical, device.handle, choose_memory_type(properties, allowed, memory).value(),
-                                  device.capabilities.allocation_bytes);
+                                  device.capabilities.allocation_bytes, memory == Memory::device ? limit_bytes : unlimited);
 }
 
 } // namespace
@@ -40,7 +41,7 @@ uint32_t loader_version() { return volkInitialize() == VK_SUCCESS ? volkGetInsta
 Device::Device(std::string_view selector, std::string_view profile) : impl_(std::make_unique<Impl>(selector, profile)) {
     Impl& device = *impl_;
     vkGetDeviceQueue(device.handle, device.family, 0, &device.queue);
-    make_arenas(device);
+    make_arenas(device, memory_limit_bytes);
     device.pipelines.emplace(device.handle, device.capabilities, PipelineOptions{.named = device.instance->debug_utils()});
 }
 
@@ -48,7 +49,7 @@ Device::~Device() = default;
 
 const Capabilities& Device::capabilities() const { return impl_->capabilities; }
 
-Buffer Device::allocate(std::string label, uint64_t bytes, Memory memory) {
+Buffer Device::allocate(std::string label, uint64_t bytes, Memory memory, Placement placement) {
     Impl& device = *impl_;
     ENSURE(bytes > 0, "{}", label);
     if (bytes > device.capabilities.allocation_bytes)
@@ -65,13 +66,18 @@ Buffer Device::allocate(std::string label, uint64_t bytes, Memory memory) {
     Arena& arena = device.arenas.at(memory);
     VkMemoryRequirements need = requirements(device.handle, buffer);
     need.alignment = std::max<VkDeviceSize>(need.alignment, device.capabilities.storage_alignment); // a profile may ask for more
-    const Arena::Piece piece = arena.take(need, label);
+    if (device.allocations() >= device.capabilities.allocation_count / 2) placement = Placement::shared;
+    const Arena::Piece piece = arena.take(need, placement, label);
     auto made = std::make_unique<Buffer::Impl>(arena, piece, std::move(buffer), bytes);
     check(vkBindBufferMemory(device.handle, made->handle, piece.block->memory, piece.offset), "binding memory");
     return Buffer(std::move(made));
 }
 
 uint64_t Device::allocated_bytes() const { return impl_->arenas.at(Memory::device).allocated_bytes(); }
+
+uint64_t Device::slack_bytes(uint64_t bytes) { return Arena::block_bytes(bytes) + bytes / 64; }
+
+uint64_t Device::available_bytes() const { return impl_->arenas.at(Memory::device).available_bytes(); }
 
 std::vector<ProfileRow> Device::take_profile() {
     std::vector<ProfileRow> rows;

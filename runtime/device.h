@@ -31,9 +31,17 @@ class Device {
     const Capabilities& capabilities() const;
 
     // A buffer of `bytes` > 0, not zeroed; `label` names it in errors and debuggers. Throws Error with the numbers when it is
-    // larger than capabilities().allocation_bytes or does not fit into memory.
-    Buffer allocate(std::string label, uint64_t bytes, Memory memory = Memory::device);
+    // larger than capabilities().allocation_bytes, OutOfMemory when it does not fit into memory. Once there are half as many
+    // allocations as the device allows, Placement::own is as good as shared.
+    Buffer allocate(std::string label, uint64_t bytes, Memory memory = Memory::device, Placement placement = Placement::shared);
     uint64_t allocated_bytes() const; // of the device's memory, by all living buffers
+    uint64_t available_bytes() const; // of the device's memory, that allocate() can still take, now
+
+    // About the most that stays unused between and behind shared buffers, where all buffers take `bytes`.
+    static uint64_t slack_bytes(uint64_t bytes);
+
+    // Most that allocated_bytes() may come to; 0: whatever the device has. What is there already stays.
+    uint64_t memory_limit_bytes = 0;
 
     // While set, what is recorded is timed kernel by kernel (and slower: nothing overlaps). Set it before making a Recorder.
     bool profile = false;

@@ -15,6 +15,12 @@ struct Device::Impl : OpenDevice {
     std::optional<Pipelines> pipelines;
     std::map<std::string, ProfileRow> profile;
 
+    size_t allocations() const {
+        size_t count = 0;
+        for (const auto& [memory, arena] : arenas) count += arena.blocks();
+        return count;
+    }
+
     Impl(std::string_view selector, std::string_view profile) : OpenDevice(open_device(selector, profile, Use::run)) {}
 };
 

@@ -41,6 +41,7 @@ void to_spec_minimum(Capabilities& c) {
     at_most(c.storage_buffers_per_stage, 4u);
     at_most(c.storage_range_bytes, 128 * mib);
     at_most(c.allocation_bytes, 1024 * mib);
+    at_most(c.allocation_count, 4096u);
     c.storage_alignment = std::max(c.storage_alignment, 256u);
     c.timestamp_ns = 0;
     c.timestamp_mask = 0;
@@ -61,6 +62,7 @@ void to_mobile(Capabilities& c) {
     at_most(c.storage_buffers_per_stage, 24u);
     at_most(c.storage_range_bytes, 128 * mib);
     at_most(c.allocation_bytes, 1024 * mib);
+    at_most(c.allocation_count, 4096u);
     c.storage_alignment = std::max(c.storage_alignment, 64u);
 }
 

@@ -74,9 +74,10 @@ std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryPropertie
     return best_score >= 0 ? std::optional(best) : std::nullopt;
 }
 
-Arena::Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t largest_block_bytes)
+Arena::Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t largest_block_bytes, const uint64_t& limit_bytes)
     : physical_(physical), device_(device), type_(type),
-      has_budget_(has_extension(physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME)), largest_block_bytes_(largest_block_bytes) {
+      has_budget_(has_extension(physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME)), largest_block_bytes_(largest_block_bytes),
+      limit_bytes_(limit_bytes) {
     VkPhysicalDeviceMemoryProperties properties;
     vkGetPhysicalDeviceMemoryProperties(physical, &properties);
     heap_ = properties.memoryTypes[type].heapIndex;
@@ -88,14 +89,17 @@ Arena::Budget Arena::budget() const {
     VkPhysicalDeviceMemoryProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
     if (has_budget_) properties.pNext = &now;
     vkGetPhysicalDeviceMemoryProperties2(physical_, &properties);
-    if (has_budget_) return {now.heapBudget[heap_], now.heapUsage[heap_]};
-    return {properties.memoryProperties.memoryHeaps[heap_].size, allocated_bytes_};
+    Budget heap{properties.memoryProperties.memoryHeaps[heap_].size, allocated_bytes_};
+    if (has_budget_) heap = {now.heapBudget[heap_], now.heapUsage[heap_]};
+    const Budget limit{limit_bytes_, allocated_bytes_};
+    return limit_bytes_ != 0 && limit.left() < heap.left() ? limit : heap;
 }
+
+uint64_t Arena::available_bytes() const { return budget().left(); }
 
 // Null when memory is full: some drivers then fail, others would move memory to the host, where kernels crawl, so ask first.
 Arena::Block* Arena::add_block(uint64_t bytes) {
-    const Budget now = budget();
-    if (bytes > now.bytes || now.used > now.bytes - bytes) return nullptr;
+    if (bytes > budget().left()) return nullptr;
     const VkMemoryAllocateInfo info{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, nullptr, bytes, type_};
     VkDeviceMemory memory;
     const VkResult result = vkAllocateMemory(device_, &info, nullptr, &memory);
@@ -113,17 +117,19 @@ Arena::Block* Arena::add_block(uint64_t bytes) {
 
 void Arena::fail_full(uint64_t bytes, const std::string& label) const {
     const Budget now = budget();
-    fail("no room for {} ({:.1f} MiB): {:.1f} of the {:.1f} MiB of memory that this program may use on the device are taken; use "
-         "a "
-         "smaller context (-c), a smaller cache type (-ctk tq3 -ctv tq3) or a smaller model, or close other programs",
-         label, double(bytes) / mib, double(now.used) / mib, double(now.bytes) / mib);
+    fail_out_of_memory("no room for {} ({:.1f} MiB): {:.1f} of the {:.1f} MiB of memory that this program may use on the device "
+                       "are taken; use a smaller context (-c), a smaller cache type (-ctk tq3 -ctv tq3) or a smaller model, or "
+                       "close other programs",
+                       label, double(bytes) / mib, double(now.used) / mib, double(now.bytes) / mib);
 }
 
-Arena::Piece Arena::take(const VkMemoryRequirements& need, const std::string& label) {
-    for (Block& block : blocks_)
-        if (const auto offset = block.free.take(need.size, need.alignment)) return {&block, *offset, need.size};
-    const uint64_t grown = std::min(std::clamp(allocated_bytes_, 16 * mib, 256 * mib), largest_block_bytes_);
-    Block* block = need.size <= grown / 4 ? add_block(grown) : nullptr;
+Arena::Piece Arena::take(const VkMemoryRequirements& need, Placement placement, const std::string& label) {
+    const bool shared = placement == Placement::shared;
+    if (shared)
+        for (Block& block : blocks_)
+            if (const auto offset = block.free.take(need.size, need.alignment)) return {&block, *offset, need.size};
+    const uint64_t grown = std::min(block_bytes(allocated_bytes_), largest_block_bytes_);
+    Block* block = shared && need.size <= largest_shared_bytes ? add_block(grown) : nullptr;
     if (!block) block = add_block(need.size);
     if (!block) fail_full(need.size, label);
     return {block, *block->free.take(need.size, need.alignment), need.size};

@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/buffer.h"
 #include "runtime/vulkan.h"
+#include <algorithm>
 #include <list>
 #include <map>
 #include <optional>
@@ -41,26 +42,35 @@ class Arena {
         uint64_t offset, bytes;
     };
 
-    Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t largest_block_bytes);
+    // `limit_bytes`: most that allocated_bytes() may come to, where it is not 0; it may change, and outlives the arena.
+    Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t largest_block_bytes, const uint64_t& limit_bytes);
 
-    // Throws Error with the numbers when there is no room; `label` says for what.
-    Piece take(const VkMemoryRequirements& need, const std::string& label);
+    // Larger buffers have an allocation of their own. Of a block that buffers share, where `allocated` bytes are taken already.
+    static constexpr uint64_t largest_shared_bytes = 4 << 20;
+    static constexpr uint64_t block_bytes(uint64_t allocated) { return allocated < uint64_t(512) << 20 ? 16 << 20 : 64 << 20; }
+
+    // Throws OutOfMemory with the numbers when there is no room; `label` says for what.
+    Piece take(const VkMemoryRequirements& need, Placement placement, const std::string& label);
     void give_back(const Piece& piece);
     uint64_t allocated_bytes() const { return allocated_bytes_; }
+    uint64_t available_bytes() const; // that further blocks can take, now
+    size_t blocks() const { return blocks_.size(); }
 
   private:
     Block* add_block(uint64_t bytes);
     [[noreturn]] void fail_full(uint64_t bytes, const std::string& label) const;
     struct Budget {
         uint64_t bytes, used;
+        uint64_t left() const { return bytes - std::min(used, bytes); }
     };
-    Budget budget() const; // of the heap, now
+    Budget budget() const; // of the heap, now, or of the limit where that leaves less
 
     VkPhysicalDevice physical_;
     VkDevice device_;
     uint32_t type_, heap_;
     bool visible_, has_budget_;
     uint64_t largest_block_bytes_, allocated_bytes_ = 0;
+    const uint64_t& limit_bytes_;
     std::list<Block> blocks_;
 };
 

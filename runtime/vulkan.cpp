@@ -40,8 +40,8 @@ void check(VkResult result, const char* doing) {
              "again, and if it happens again update the driver or choose another device with --device",
              doing);
     if (result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY)
-        fail("out of memory while {} ({}): close other programs, or use a smaller context (-c) or a smaller model", doing,
-             name(result));
+        fail_out_of_memory("out of memory while {} ({}): close other programs, or use a smaller context (-c) or a smaller model",
+                           doing, name(result));
     fail("the Vulkan driver failed while {} ({}, {}): update the driver or choose another device with --device", doing,
          name(result), int(result));
 }

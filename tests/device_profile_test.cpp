@@ -15,6 +15,7 @@ Capabilities desktop() {
     Capabilities c;
     c.type = DeviceType::discrete;
     c.allocation_bytes = c.storage_range_bytes = uint64_t(1) << 32;
+    c.allocation_count = 1u << 30;
     c.storage_alignment = 16;
     c.subgroup_size = c.max_subgroup_size = 64;
     c.min_subgroup_size = 32;
@@ -43,6 +44,7 @@ Capabilities least() {
 // All of one's limits and features are at most the other's.
 void check_no_more(const Capabilities& a, const Capabilities& b) {
     CHECK(a.allocation_bytes <= b.allocation_bytes);
+    CHECK(a.allocation_count <= b.allocation_count);
     CHECK(a.storage_range_bytes <= b.storage_range_bytes);
     CHECK(a.storage_alignment >= b.storage_alignment);
     CHECK(a.subgroup_size <= b.subgroup_size);

@@ -48,3 +48,26 @@ TEST_CASE("every GQA ratio of Qwen3, with tied and untied heads, runs on the dev
             CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= 1e-4);
         }
 }
+
+TEST_CASE("stretched positions run on the device as on the CPU, and are others than plain ones") {
+    Device device;
+    const test::TemporaryFile path;
+    test::write_random_model(path.path(), {test::small_config(), GgmlType::Q8_0, true, 4, {}});
+    const ModelFile file = read_gguf(path.path());
+    const Weights weights = read_weights(file, test::small_config());
+    std::vector<uint32_t> prompt(200);
+    for (uint32_t i = 0; i < prompt.size(); i++) prompt[i] = i * 7 % 300;
+    std::vector<std::vector<float>> seen;
+    for (const RopeScalingType type : {RopeScalingType::none, RopeScalingType::linear, RopeScalingType::yarn}) {
+        Config config = test::small_config();
+        config.rope_scaling.original_context_length = 64;
+        if (type != RopeScalingType::none) config = with_rope(config, {.type = type, .factor = 4});
+        const ForwardOptions options{{KvType::f32, KvType::f32}, 256, 0, 0};
+        const auto on_cpu = make_cpu_forward(config, weights, options),
+                   on_device = make_gpu_forward(device, config, weights, options);
+        const auto expected = on_cpu->run(prompt);
+        CHECK(relative_error(on_device->run(prompt), expected) <= 1e-4);
+        for (const auto& other : seen) CHECK(relative_error(expected, other) > 1e-2);
+        seen.emplace_back(expected.begin(), expected.end());
+    }
+}

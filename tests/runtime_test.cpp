@@ -1,5 +1,6 @@
 // Devices, memory, uploads and the pipeline cache.
 #include "base/error.h"
+#include "runtime/device_impl.h"
 #include "runtime/memory.h"
 #include "runtime/pipeline_cache.h"
 #include "runtime/recorder.h"
@@ -152,6 +153,43 @@ TEST_CASE("buffers do not overlap, and memory is used again") {
     const uint64_t before = device.allocated_bytes();
     for (int i = 0; i < 100; i++) Buffer freed = device.allocate("freed", 20 * mib);
     CHECK(device.allocated_bytes() == before);
+}
+
+TEST_CASE("a buffer of its own goes back at once, until there are too many") {
+    Device device;
+    const Buffer shared = device.allocate("shared", 4096);
+    const uint64_t before = device.allocated_bytes();
+    {
+        std::vector<Buffer> own;
+        for (int i = 0; i < 20; i++) own.push_back(device.allocate("own", 65536, Memory::device, Placement::own));
+        const uint64_t bytes = device.allocated_bytes() - before;
+        CHECK(bytes >= 20 * 65536);
+        for (int i = 0; i < 10; i++) own.pop_back();
+        CHECK(device.allocated_bytes() - before == bytes / 2);
+    }
+    CHECK(device.allocated_bytes() == before);
+    device.impl().capabilities.allocation_count = 2 * uint32_t(device.impl().allocations());
+    const Buffer among_others = device.allocate("own", 65536, Memory::device, Placement::own);
+    CHECK(device.allocated_bytes() == before);
+}
+
+TEST_CASE("a limit on memory holds for all buffers, and may be lifted") {
+    Device device;
+    const Buffer first = device.allocate("first", 100000);
+    const uint64_t before = device.allocated_bytes();
+    device.memory_limit_bytes = before + mib;
+    CHECK(device.available_bytes() == mib);
+    const std::string error = error_of([&] { (void)device.allocate("large", 40 * mib); });
+    CHECK(contains(error, fmt::format("no room for large (40.0 MiB): {:.1f} of the {:.1f} MiB", double(before) / mib,
+                                      double(before) / mib + 1)));
+    const Buffer second = device.allocate("small", mib / 2, Memory::device, Placement::own);
+    CHECK(device.available_bytes() <= mib / 2);
+    CHECK_THROWS_AS((void)device.allocate("too much", mib, Memory::device, Placement::own), OutOfMemory);
+    const Buffer staging = device.allocate("staging", 4 * mib, Memory::upload); // of the host
+    device.memory_limit_bytes = 1;                                              // what is there stays
+    CHECK(device.available_bytes() == 0);
+    device.memory_limit_bytes = 0;
+    const Buffer large = device.allocate("large", 40 * mib);
 }
 
 TEST_CASE("what cannot fit is an error with the numbers") {

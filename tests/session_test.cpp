@@ -21,6 +21,7 @@ class ToyForward final : public Forward {
         for (uint32_t done = 0; done < ids.size(); ++done) {
             if (done > 0 && progress && !progress(done, uint32_t(ids.size()))) return {};
             if (cache.size() == breaks_at) fail("the device is lost");
+            if (cache.size() == full_at) fail_out_of_memory("no room for {} tokens", cache.size() + 1);
             cache.push_back(ids[done]);
             ran.push_back(ids[done]);
         }
@@ -42,7 +43,7 @@ class ToyForward final : public Forward {
     std::vector<uint32_t> take_ran() { return std::exchange(ran, {}); }
 
     std::vector<uint32_t> cache, ran;
-    size_t breaks_at = SIZE_MAX;
+    size_t breaks_at = SIZE_MAX, full_at = SIZE_MAX;
 
   private:
     KvOptions kv_;
@@ -189,6 +190,19 @@ TEST_CASE("an interrupt stops the answer and keeps what came") {
     CHECK(result.stop == Stop::interrupted);
     CHECK(result.ids == streamed);
     CHECK(result.ids.size() == 4);
+}
+
+TEST_CASE("an answer for which memory runs out ends there, and the session goes on") {
+    ToyForward forward(64);
+    Session session(forward);
+    forward.full_at = 5;
+    const auto result = generate(session, {1, 2, 3}, {});
+    CHECK(result.stop == Stop::memory_full);
+    CHECK(result.reason == "no room for 6 tokens");
+    CHECK(result.ids.size() == 3); // two in the cache, and the one that found no room
+    CHECK(session.cached_ids().size() == 5);
+    CHECK_THROWS_AS(session.prefill(Ids{7, 7, 7, 7, 7, 7}), OutOfMemory); // a prompt without room is nobody's answer
+    CHECK(generate(session, {1, 2}, {.max_tokens = 3}).ids.size() == 3);
 }
 
 TEST_CASE("after a failure the cache is what it was before") {

@@ -138,7 +138,7 @@ function(tq_test name driver)
   endif()
 endfunction()
 
-set(profile_tests gpu_golden_test recorder_test)
+set(profile_tests gpu_golden_test gpu_growth_test recorder_test)
 set(compile_tests statistics_test)
 set(new_lavapipe_tests runtime_test recorder_test device_profile_test statistics_test cli_shaders_test gpu_codec_test gpu_million_test)
 add_library(tq_doctest_main OBJECT tests/doctest_main.cpp)

@@ -163,7 +163,7 @@ TEST_CASE("a config that we cannot run is refused by its key") {
     check_key("qwen3.attention.key_length", uint64_t(96), "is 96");
     check_key("qwen3.attention.value_length", uint64_t(64), "is 64, but the head dimension is 128");
     check_key("qwen3.rope.dimension_count", uint64_t(64), "is 64, but the head dimension is 128");
-    check_key("qwen3.rope.scaling.type", "yarn", "is 'yarn'");
+    check_key("qwen3.rope.scaling.type", "longrope\n", "is 'longrope\\x0a'");
     for (const double theta : {0.0, -1.0, double(NAN), double(INFINITY)}) check_key("qwen3.rope.freq_base", theta, "is ");
     for (const double eps : {0.0, -1e-6, double(NAN)}) check_key("qwen3.attention.layer_norm_rms_epsilon", eps, "is ");
     Draft unscaled = small_draft();

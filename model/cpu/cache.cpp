@@ -1,4 +1,5 @@
 #include "model/cpu/cache.h"
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace tq::cpu {
@@ -7,6 +8,44 @@ CacheSide::CacheSide(KvCodec codec, uint32_t heads, uint32_t capacity)
     : codec(std::move(codec)), heads(heads), capacity(capacity),
       words_(new uint32_t[size_t(heads) * capacity * this->codec.words()]),
       scales_(new uint16_t[size_t(heads) * capacity * this->codec.scales()]) {}
+
+void CacheSide::grow(uint32_t length, uint32_t to) {
+    CacheSide grown(codec, heads, to);
+    for (uint32_t head = 0; head < heads && length > 0; head++) {
+        std::copy_n(codes(head, 0).data(), size_t(length) * codec.words(), grown.codes(head, 0).data());
+        std::copy_n(scales(head, 0).data(), size_t(length) * codec.scales(), grown.scales(head, 0).data());
+    }
+    capacity = to;
+    words_ = std::move(grown.words_);
+    scales_ = std::move(grown.scales_);
+}
+
+uint64_t CacheSide::bytes(uint32_t capacity) const {
+    return uint64_t(heads) * capacity * (codec.words() * sizeof words_[0] + codec.scales() * sizeof scales_[0]);
+}
+
+uint32_t capacity(const std::vector<LayerCache>& layers) {
+    uint32_t least = UINT32_MAX;
+    for (const LayerCache& layer : layers) least = std::min({least, layer.k.capacity, layer.v.capacity});
+    return least;
+}
+
+uint64_t growth_bytes(const std::vector<LayerCache>& layers, uint32_t capacity) {
+    uint64_t more = 0, peak = 0;
+    for (const LayerCache& layer : layers)
+        for (const CacheSide* side : {&layer.k, &layer.v}) {
+            if (side->capacity >= capacity) continue;
+            peak = std::max(peak, more + side->bytes(capacity));
+            more += side->bytes(capacity) - side->bytes(side->capacity);
+        }
+    return peak;
+}
+
+void grow(std::vector<LayerCache>& layers, uint32_t length, uint32_t capacity) {
+    for (LayerCache& layer : layers)
+        for (CacheSide* side : {&layer.k, &layer.v})
+            if (side->capacity < capacity) side->grow(length, capacity);
+}
 
 static bool is_finite(const CacheSide& side, uint32_t head, uint32_t position) {
     return tq::is_finite(side.codec, side.codes(head, position), side.scales(head, position));

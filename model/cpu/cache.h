@@ -16,6 +16,9 @@ struct CacheSide {
     std::unique_ptr<uint16_t[]> scales_; // [heads][capacity][codec.scales()]
 
     CacheSide(KvCodec codec, uint32_t heads, uint32_t capacity);
+    // Keeps the first `length` tokens. Throws std::bad_alloc, and changes nothing, when memory runs out.
+    void grow(uint32_t length, uint32_t capacity);
+    uint64_t bytes(uint32_t capacity) const; // of a side like this
 
     uint32_t head_dim() const { return codec.head_dim(); }
     std::span<uint32_t> codes(uint32_t head, uint32_t position) const {
@@ -29,6 +32,13 @@ struct CacheSide {
 struct LayerCache {
     CacheSide k, v;
 };
+
+// What all sides have room for.
+uint32_t capacity(const std::vector<LayerCache>& layers);
+// Most that the cache takes beyond what it takes now, while it grows: each side is there twice as it is copied.
+uint64_t growth_bytes(const std::vector<LayerCache>& layers, uint32_t capacity);
+// Side by side: where memory runs out on the way, those that have grown stay so, and all hold what they held.
+void grow(std::vector<LayerCache>& layers, uint32_t length, uint32_t capacity);
 
 // "the key of layer 3, kv head 1, position 17", the first stored vector below `length` that is not finite.
 std::optional<std::string> find_nonfinite(const std::vector<LayerCache>& layers, uint32_t length);

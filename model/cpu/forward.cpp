@@ -32,6 +32,7 @@ class CpuForward final : public Forward {
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
         ENSURE(!ids.empty() && ids.size() <= options_.context_size - position_, "{} tokens at {}", ids.size(), position_);
         const uint32_t start = position_;
+        make_room(uint32_t(ids.size()));
         for (size_t done = 0; done < ids.size();) {
             const std::span block = ids.subspan(done, std::min<size_t>(options_.batch_size, ids.size() - done));
             layers(block);
@@ -51,14 +52,21 @@ class CpuForward final : public Forward {
 
     uint32_t position() const override { return position_; }
     uint32_t context_size() const override { return options_.context_size; }
+    uint32_t capacity() const override { return cpu::capacity(cache_); }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(config_, options_.kv); }
 
   private:
+    uint64_t cache_bytes() const {
+        uint64_t bytes = 0;
+        for (const cpu::LayerCache& layer : cache_) bytes += layer.k.bytes(layer.k.capacity) + layer.v.bytes(layer.v.capacity);
+        return bytes;
+    }
     cpu::CacheSide make_cache(KvSide side, uint32_t layer) const {
         return {options_.kv.codec(layer, config_.num_hidden_layers, side, config_.head_dim), config_.num_key_value_heads,
-                options_.context_size};
+                options_.first_capacity()};
     }
+    void make_room(uint32_t tokens);
 
     void tap(std::string_view name, std::span<const float> values) const {
         if (options_.tap) options_.tap(name, values);
@@ -82,6 +90,23 @@ class CpuForward final : public Forward {
     uint32_t position_ = 0;
     std::vector<float> h_, a_, q_, k_, v_, attn_, gate_, up_, logits_;
 };
+
+// Grows the cache, if it must, for `tokens` tokens at position_; only just enough where memory is short.
+void CpuForward::make_room(uint32_t tokens) {
+    const uint32_t needed = position_ + tokens, now = capacity();
+    if (needed <= now) return;
+    const uint64_t taken = weights_.bytes() + cache_bytes(), memory = physical_memory_bytes(),
+                   left = memory - std::min(memory, taken);
+    uint32_t next = options_.next_capacity(now, needed);
+    if (cpu::growth_bytes(cache_, next) > left) next = options_.next_capacity(0, needed);
+    const GrowthFailure failure{position_, tokens, cpu::growth_bytes(cache_, next), left};
+    if (failure.bytes > left) fail_growth(failure, "this machine");
+    try {
+        cpu::grow(cache_, position_, next);
+    } catch (const std::bad_alloc&) { // the process may have less than the machine
+        fail_growth({position_, tokens, failure.bytes, 0}, "this program");
+    }
+}
 
 // The same steps in the same order as model/gpu/forward.cpp.
 void CpuForward::layers(std::span<const uint32_t> ids) {
@@ -156,10 +181,11 @@ void CpuForward::report_nonfinite(uint32_t start) {
 
 std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
                                           const LoadProgress& on_load) {
-    if (const MemoryPlan plan = plan_cpu_memory(config, weights, options); !plan.fits())
-        fail("this machine: {}. Choose a smaller context with -c (now {}), smaller cache types with -ctk and -ctv (now {}), or a "
-             "smaller model",
-             describe(plan), options.context_size, describe(options.kv));
+    MemoryPlan plan = plan_cpu_memory(config, weights, options);
+    plan.kv_cache = kv_bytes_per_token(config, options.kv) * options.first_capacity();
+    if (!plan.fits())
+        fail("this machine: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", describe(plan),
+             describe(options.kv));
     return std::make_unique<CpuForward>(config, weights, options, on_load);
 }
 
@@ -168,7 +194,7 @@ MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const Forwar
     const uint64_t q_cols = uint64_t(c.num_attention_heads) * c.head_dim, kv_cols = uint64_t(c.num_key_value_heads) * c.head_dim;
     MemoryPlan plan;
     plan.weights = weights.bytes();
-    plan.kv_cache = kv_bytes_per_token(c, options.kv) * options.context_size;
+    plan.kv_cache = kv_bytes_per_token(c, options.kv) * options.last_capacity();
     plan.scratch = 4 * (batch * (2 * c.hidden_size + 2 * q_cols + 2 * kv_cols + 2 * c.intermediate_size) + c.vocab_size +
                         uint64_t(options.context_size) * c.head_dim); // activations, logits, rotary table
     plan.available = physical_memory_bytes();

@@ -7,12 +7,13 @@
 namespace tq {
 
 // Reads and checks the weights (on_load is called as they go); those in a mapped file are used where they lie, and the file must
-// outlive the result. Throws Error, before anything is allocated, when weights and cache exceed the machine's memory, or naming the
-// tensor and row of a weight that is not finite; and LoadStopped.
+// outlive the result. Throws Error, before anything is allocated, when the weights and the cache that it begins with exceed the
+// machine's memory, or naming the tensor and row of a weight that is not finite; and LoadStopped.
 std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
                                           const LoadProgress& on_load = {});
 
-// What that takes of the machine's physical memory; the weights of a mapped file count too, for they are read again for every token.
+// What that takes of the machine's physical memory once the cache has grown to its full size; the weights of a mapped file count
+// too, for they are read again for every token.
 MemoryPlan plan_cpu_memory(const Config& config, const Weights& weights, const ForwardOptions& options);
 
 } // namespace tq

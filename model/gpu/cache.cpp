@@ -1,4 +1,5 @@
 #include "model/gpu/cache.h"
+#include "base/ensure.h"
 #include "base/error.h"
 #include "runtime/recorder.h"
 #include "runtime/uploader.h"
@@ -33,16 +34,47 @@ Buffer upload(Device& device, std::span<const float> content) {
 }
 
 // The most kv heads that a slice can hold. Throws Error when not even one fits.
-uint32_t heads_per_slice(const Capabilities& caps, const Config& config, KvTypes types, uint32_t capacity) {
+uint32_t heads_per_slice(const Capabilities& caps, KvTypes types, uint32_t head_dim, uint32_t kv_heads, uint32_t capacity) {
     const uint64_t limit = std::min(caps.storage_range_bytes, caps.allocation_bytes),
-                   one = slice_words(types, config.head_dim, 1, capacity) * 4;
+                   one = slice_words(types, head_dim, 1, capacity) * 4;
     if (one > limit)
         fail("a KV cache of {} tokens needs {:.1f} MiB per head and layer in {}/{}, but {} binds at most {:.1f} MiB at once: "
              "choose a smaller context with -c or smaller cache types with -ctk and -ctv",
              capacity, double(one) / (1 << 20), name(types.k), name(types.v), caps.name, double(limit) / (1 << 20));
-    uint32_t most = config.num_key_value_heads;
-    while (slice_words(types, config.head_dim, most, capacity) * 4 > limit) most--;
+    uint32_t most = kv_heads;
+    while (slice_words(types, head_dim, most, capacity) * 4 > limit) most--;
     return most;
+}
+
+std::vector<CacheSlice> make_slices(Device& device, size_t layer, KvTypes types, uint32_t head_dim, uint32_t kv_heads,
+                                    uint32_t capacity) {
+    const uint32_t most = heads_per_slice(device.capabilities(), types, head_dim, kv_heads, capacity);
+    std::vector<CacheSlice> slices;
+    for (uint32_t head = 0; head < kv_heads; head += most) {
+        const uint32_t heads = std::min(most, kv_heads - head);
+        const CacheLayout layout(types, head_dim, heads, capacity);
+        Buffer buffer = device.allocate(fmt::format("KV cache of layer {}", layer), uint64_t(layout.words) * 4, Memory::device,
+                                        Placement::own);
+        slices.push_back({std::move(buffer), head, heads, layout});
+    }
+    return slices;
+}
+
+// Where the first `length` tokens of a kv head are: codes and scales of its keys and values, in whole words. Scales are fp16, so
+// the last word may be half another token's; it is this head's own, for capacities are even.
+std::vector<View> stored_parts(const LayerCache& layer, std::span<const CacheSlice> slices, uint32_t capacity, uint32_t head,
+                               uint32_t length) {
+    const CacheSlice& slice = *std::ranges::find_if(slices, [&](const CacheSlice& s) { return head < s.first_head + s.heads; });
+    const uint64_t first = uint64_t(head - slice.first_head) * capacity;
+    std::vector<View> parts;
+    const auto add = [&](uint64_t begin_words, uint64_t halves) { // of each vector
+        if (halves > 0) parts.emplace_back(slice.buffer, begin_words * 4 + first * halves * 2, (length * halves + 1) / 2 * 4);
+    };
+    for (const KvSide side : {KvSide::key, KvSide::value}) {
+        add(slice.layout.codes(side), layer.side(side).words() * 2);
+        add(slice.layout.scales(side), layer.side(side).scales());
+    }
+    return parts;
 }
 
 bool is_finite(const KvCodec& codec, KvSide side, const CacheLayout& layout, std::span<const uint32_t> words, size_t at) {
@@ -71,19 +103,48 @@ CacheCodec::CacheCodec(Device& device, KvCodec codec) : KvCodec(std::move(codec)
 }
 
 KvCache::KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t capacity)
-    : head_dim(config.head_dim), capacity(capacity) {
+    : head_dim(config.head_dim), kv_heads(config.num_key_value_heads) {
     const uint32_t count = config.num_hidden_layers;
     for (uint32_t layer = 0; layer < count; layer++) {
         LayerCache& cache = layers.emplace_back(LayerCache{{device, kv.codec(layer, count, KvSide::key, head_dim)},
                                                            {device, kv.codec(layer, count, KvSide::value, head_dim)},
+                                                           capacity,
                                                            {}});
-        const uint32_t most = heads_per_slice(device.capabilities(), config, cache.types(), capacity);
-        for (uint32_t head = 0; head < config.num_key_value_heads; head += most) {
-            const uint32_t heads = std::min(most, config.num_key_value_heads - head);
-            const CacheLayout layout(cache.types(), head_dim, heads, capacity);
-            cache.slices.push_back(
-                {device.allocate(fmt::format("KV cache of layer {}", layer), uint64_t(layout.words) * 4), head, heads, layout});
+        cache.slices = make_slices(device, layer, cache.types(), head_dim, kv_heads, capacity);
+    }
+}
+
+uint32_t KvCache::capacity() const { return std::ranges::min_element(layers, {}, &LayerCache::capacity)->capacity; }
+
+uint64_t KvCache::growth_bytes(uint32_t capacity) const {
+    uint64_t more = 0, peak = 0;
+    for (const LayerCache& layer : layers) {
+        if (layer.capacity >= capacity) continue;
+        const uint64_t grown = slice_words(layer.types(), head_dim, kv_heads, capacity) * 4;
+        peak = std::max(peak, more + grown);
+        more += grown - slice_words(layer.types(), head_dim, kv_heads, layer.capacity) * 4;
+    }
+    return peak;
+}
+
+void KvCache::grow(Device& device, uint32_t length, uint32_t capacity) {
+    for (size_t i = 0; i < layers.size(); i++) {
+        LayerCache& layer = layers[i];
+        if (layer.capacity >= capacity) continue;
+        ENSURE(capacity % 2 == 0 && layer.capacity % 2 == 0 && length <= layer.capacity, "{} of {} tokens, to {}", length,
+               layer.capacity, capacity);
+        std::vector<CacheSlice> grown = make_slices(device, i, layer.types(), head_dim, kv_heads, capacity);
+        if (length > 0) {
+            Recorder recorder(device);
+            for (uint32_t head = 0; head < kv_heads; head++) {
+                const std::vector<View> from = stored_parts(layer, layer.slices, layer.capacity, head, length),
+                                        to = stored_parts(layer, grown, capacity, head, length);
+                for (size_t part = 0; part < from.size(); part++) recorder.copy(to[part], from[part]);
+            }
+            recorder.finish().run();
         }
+        layer.slices = std::move(grown);
+        layer.capacity = capacity;
     }
 }
 
@@ -98,7 +159,8 @@ std::optional<std::string> KvCache::find_nonfinite(Device& device, uint32_t leng
             for (uint32_t position = 0; position < length; position++)
                 for (uint32_t head = 0; head < slice.heads; head++)
                     for (const KvSide side : {KvSide::key, KvSide::value})
-                        if (!is_finite(layers[layer].side(side), side, slice.layout, words, size_t(head) * capacity + position))
+                        if (!is_finite(layers[layer].side(side), side, slice.layout, words,
+                                       size_t(head) * layers[layer].capacity + position))
                             return fmt::format("the {} of layer {}, kv head {}, position {}",
                                                side == KvSide::key ? "key" : "value", layer, slice.first_head + head, position);
         }
@@ -110,6 +172,11 @@ uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t capacit
     for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
         bytes += slice_words(kv.at(layer, config.num_hidden_layers), config.head_dim, config.num_key_value_heads, capacity) * 4;
     return bytes;
+}
+
+void require_bindable(const Capabilities& caps, const Config& config, const KvOptions& kv, uint32_t capacity) {
+    for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
+        heads_per_slice(caps, kv.at(layer, config.num_hidden_layers), config.head_dim, config.num_key_value_heads, capacity);
 }
 
 } // namespace tq::gpu

@@ -1,5 +1,6 @@
 // The KV cache on the device: per layer one buffer, or several that hold some of the kv heads each where one would be longer than
 // a binding may be. In it: all codes of the keys, their scales, the codes of the values, their scales (model/kv/turboquant.md).
+// It grows layer by layer, into new buffers: kernels are told each layer's capacity, and recordings of them are then out of date.
 #pragma once
 #include "model/config.h"
 #include "model/kv/options.h"
@@ -36,6 +37,7 @@ struct CacheCodec : KvCodec {
 
 struct LayerCache {
     CacheCodec k, v;
+    uint32_t capacity; // tokens
     std::vector<CacheSlice> slices;
 
     KvTypes types() const { return {k.type, v.type}; }
@@ -43,13 +45,20 @@ struct LayerCache {
 };
 
 struct KvCache {
-    uint32_t head_dim, capacity;
+    uint32_t head_dim, kv_heads;
     std::vector<LayerCache> layers;
 
     // Throws Error when a single head's part is longer than the device can bind, or memory runs out.
     KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t capacity);
-    KvCache(uint32_t head_dim, uint32_t capacity, std::vector<LayerCache> layers)
-        : head_dim(head_dim), capacity(capacity), layers(std::move(layers)) {}
+    KvCache(uint32_t head_dim, uint32_t kv_heads, std::vector<LayerCache> layers)
+        : head_dim(head_dim), kv_heads(kv_heads), layers(std::move(layers)) {}
+
+    uint32_t capacity() const; // tokens that all layers have room for
+    // Most that growing to `capacity` takes beyond what the cache takes now: each layer is there twice while it is copied.
+    uint64_t growth_bytes(uint32_t capacity) const;
+    // Makes room for `capacity` tokens, an even number, and keeps the first `length`. Throws Error when memory runs out or the
+    // device is lost: layers that have grown by then stay so, the others are as they were, and all hold what they held.
+    void grow(Device& device, uint32_t length, uint32_t capacity);
 
     // "the key of layer 3, kv head 1, position 17", the first stored vector below `length` that is not finite. Reads it all back.
     std::optional<std::string> find_nonfinite(Device& device, uint32_t length) const;
@@ -57,5 +66,8 @@ struct KvCache {
 
 // Bytes that KvCache would allocate.
 uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t capacity);
+
+// Throws Error when a single head's part of so large a cache is longer than the device can bind.
+void require_bindable(const Capabilities& caps, const Config& config, const KvOptions& kv, uint32_t capacity);
 
 } // namespace tq::gpu

@@ -65,16 +65,16 @@ class GpuForward final : public Forward {
     GpuForward(Device& device, const Config& config, const Weights& weights, const ForwardOptions& options, const Tuning& tuning,
                const LoadProgress& on_load)
         : device_(device), config_(config), options_(options), tuning_(tuning),
-          weights_(load(device, weights, options.threads, on_load)), cache_(device, config, options.kv, options.context_size),
+          weights_(load(device, weights, options.threads, on_load)), cache_(device, config, options.kv, options.first_capacity()),
           context_(make_context(device, config, options.context_size)),
           scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
           ids_(device.allocate("ids", 4ull * options.batch_size)),
           step_upload_(device.allocate("step", context_header_bytes, Memory::upload)),
           ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),
           logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)),
-          token_taps_(device, options_.tap), block_taps_(device, options_.tap), head_taps_(device, options_.tap),
-          token_(record(1, true, true, token_taps_)), block_(record(options.batch_size, true, false, block_taps_)),
-          head_(record(options.batch_size, false, true, head_taps_)) {}
+          head_(record(options.batch_size, false, true)) {
+        record_layers();
+    }
 
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override;
 
@@ -85,11 +85,19 @@ class GpuForward final : public Forward {
 
     uint32_t position() const override { return position_; }
     uint32_t context_size() const override { return options_.context_size; }
+    uint32_t capacity() const override { return cache_.capacity(); }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(config_, options_.kv); }
 
   private:
-    Commands record(uint32_t tokens, bool with_layers, bool with_head, Taps& taps);
+    // A recorded pass and what it taps.
+    struct Recording {
+        Taps taps;
+        Commands commands;
+    };
+    Recording record(uint32_t tokens, bool with_layers, bool with_head);
+    void record_layers();
+    void make_room(uint32_t tokens);
     void begin_step(Pass& pass);
     void layers(Pass& pass, Taps& taps);
     void head(Pass& pass, Taps& taps);
@@ -106,8 +114,8 @@ class GpuForward final : public Forward {
     Scratch scratch_;
     Buffer ids_, step_upload_, ids_upload_, logits_readback_;
     Step step_{};
-    Taps token_taps_, block_taps_, head_taps_;
-    Commands token_, block_, head_;
+    std::optional<Recording> token_, block_; // none, where the cache has grown since
+    Recording head_;
     uint32_t position_ = 0;
 };
 
@@ -171,16 +179,44 @@ void GpuForward::head(Pass& pass, Taps& taps) {
     pass.recorder.copy(logits_readback_, scratch_.logits);
 }
 
-Commands GpuForward::record(uint32_t tokens, bool with_layers, bool with_head, Taps& taps) {
+GpuForward::Recording GpuForward::record(uint32_t tokens, bool with_layers, bool with_head) {
+    Taps taps(device_, options_.tap);
     Recorder recorder(device_);
-    step_ = {options_.context_size - std::min(tokens, options_.context_size), tokens};
+    const uint32_t most = std::min(cache_.capacity(), options_.context_size);
+    step_ = {most - std::min(tokens, most), tokens};
     Pass pass{recorder, tuning_, context_, tokens, config_.head_dim, step_};
     if (with_layers) {
         begin_step(pass);
         layers(pass, taps);
     }
     if (with_head) head(pass, taps);
-    return recorder.finish();
+    return {std::move(taps), recorder.finish()};
+}
+
+void GpuForward::record_layers() {
+    if (!token_) token_.emplace(record(1, true, true));
+    if (!block_) block_.emplace(record(options_.batch_size, true, false));
+}
+
+// Grows the cache, if it must, for `tokens` tokens at position_; only just enough where memory is short. Whatever is thrown, what
+// the cache holds stays, and the passes are recorded anew when they are needed next.
+void GpuForward::make_room(uint32_t tokens) {
+    const uint32_t needed = position_ + tokens;
+    if (needed > cache_.capacity()) {
+        const uint64_t left = device_.available_bytes();
+        uint32_t next = options_.next_capacity(cache_.capacity(), needed);
+        if (cache_.growth_bytes(next) > left) next = options_.next_capacity(0, needed);
+        const GrowthFailure failure{position_, tokens, cache_.growth_bytes(next), left};
+        if (failure.bytes > left) fail_growth(failure, device_.capabilities().name);
+        token_.reset(); // they use the buffers that go
+        block_.reset();
+        try {
+            cache_.grow(device_, position_, next);
+        } catch (const OutOfMemory&) { // less was left than the driver said
+            fail_growth({position_, tokens, cache_.growth_bytes(next), device_.available_bytes()}, device_.capabilities().name);
+        }
+    }
+    record_layers();
 }
 
 void GpuForward::write_step(std::span<const uint32_t> ids) {
@@ -193,6 +229,7 @@ void GpuForward::write_step(std::span<const uint32_t> ids) {
 std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Progress& progress) {
     ENSURE(!ids.empty() && ids.size() <= options_.context_size - position_, "{} tokens at {}", ids.size(), position_);
     const uint32_t start = position_, total = uint32_t(ids.size());
+    make_room(total);
     uint32_t done = 0;
     const auto keep_going = [&] { return !progress || progress(done, total); };
     bool have_logits = false;
@@ -200,15 +237,16 @@ std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Prog
         const std::span block = ids.subspan(done, std::min(options_.batch_size, total - done));
         write_step(block);
         have_logits = block.size() == 1;
-        if (!(have_logits ? token_ : block_).run(keep_going)) return {};
-        (have_logits ? token_taps_ : block_taps_).deliver(uint32_t(block.size()));
+        Recording& pass = have_logits ? *token_ : *block_;
+        if (!pass.commands.run(keep_going)) return {};
+        pass.taps.deliver(uint32_t(block.size()));
         position_ += uint32_t(block.size());
         done += uint32_t(block.size());
         if (!keep_going()) return {};
     }
     if (!have_logits) {
-        head_.run();
-        head_taps_.deliver(1);
+        head_.commands.run();
+        head_.taps.deliver(1);
     }
 
     const std::span logits(reinterpret_cast<const float*>(logits_readback_.host().data()), config_.vocab_size);
@@ -228,10 +266,12 @@ std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, 
                                           const ForwardOptions& options, const LoadProgress& on_load) {
     const Tuning tuning = choose_tuning(device.capabilities());
     const ForwardOptions full = with_batch_size(options, tuning);
-    const MemoryPlan plan = plan_memory(device, config, weights, full);
+    require_bindable(device.capabilities(), config, full.kv, full.last_capacity());
+    MemoryPlan plan = plan_memory(device, config, weights, full);
+    plan.kv_cache = cache_bytes(config, full.kv, full.first_capacity());
     if (!plan.fits())
-        fail("{}: {}. Choose a smaller context with -c (now {}), smaller cache types with -ctk and -ctv (now {}), or a smaller model",
-             device.capabilities().name, describe(plan), options.context_size, describe(options.kv));
+        fail("{}: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", device.capabilities().name,
+             describe(plan), describe(options.kv));
     return std::make_unique<GpuForward>(device, config, weights, full, tuning, on_load);
 }
 

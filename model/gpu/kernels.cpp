@@ -54,7 +54,7 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool 
     const CacheCodec& codec = here.side(side);
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        const kv_append_params params{kv_heads, slice.first_head, cache.capacity, at.codes(side), at.scales(side), eps, {}, {}};
+        const kv_append_params params{kv_heads, slice.first_head, here.capacity, at.codes(side), at.scales(side), eps, {}, {}};
         const uint64_t heads = slice.heads, d = pass.head_dim, bytes = kv_vector_bytes(codec.type, pass.head_dim);
         const Work work = per_step(pass.step, [=](const Step& s) {
             return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
@@ -141,10 +141,11 @@ void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v,
 
 void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads,
                uint32_t position) {
-    const CacheCodec& codec = cache.layers[layer].side(side);
-    for (const CacheSlice& slice : cache.layers[layer].slices) {
+    const LayerCache& here = cache.layers[layer];
+    const CacheCodec& codec = here.side(side);
+    for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        const kv_decode_params params{kv_heads, slice.first_head, cache.capacity, at.codes(side), at.scales(side), position, {},
+        const kv_decode_params params{kv_heads, slice.first_head, here.capacity, at.codes(side), at.scales(side), position, {},
                                       {}};
         const uint64_t vectors = uint64_t(slice.heads) * pass.tokens, d = pass.head_dim;
         const Work work{vectors * (d * 4 + kv_vector_bytes(codec.type, pass.head_dim)), vectors * d * 16};
@@ -162,7 +163,7 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
     const AttentionTile tile = attention_tile(pass.tuning, pass.head_dim, types, group, pass.tokens);
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        const attention_params params{heads,      slice.first_head, cache.capacity,
+        const attention_params params{heads,      slice.first_head, here.capacity,
                                       splits,     at.k_codes,       at.k_scales,
                                       at.v_codes, at.v_scales,      pass.tokens * heads * pass.head_dim};
         const uint64_t kv_heads_here = slice.heads, d = pass.head_dim;

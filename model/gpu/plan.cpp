@@ -34,10 +34,13 @@ MemoryPlan plan_memory(const Device& device, const Config& config, const Weights
     const uint64_t context = context_bytes(config, options.context_size);
     MemoryPlan plan;
     plan.weights = device_bytes(weights);
-    plan.kv_cache = cache_bytes(config, options.kv, options.context_size);
+    plan.kv_cache = cache_bytes(config, options.kv, options.last_capacity());
     plan.scratch = ScratchBytes(config, tuning, options).total() + context;
     if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes(); // staging
-    plan.available = caps.memory_budget_bytes - std::min(caps.memory_used_bytes, caps.memory_budget_bytes);
+    if (options.last_capacity() > options.first_capacity())                    // while it grows, one layer is there twice
+        plan.scratch += plan.kv_cache / config.num_hidden_layers;
+    plan.scratch += Device::slack_bytes(plan.total());
+    plan.available = device.available_bytes();
     plan.largest_part = context; // everything else that is too long for a binding comes in slices
     plan.allocation_limit = caps.storage_range_bytes;
     return plan;

@@ -19,9 +19,10 @@ KvCache one_layer(Device& device, KvCodec codec, uint32_t batch) {
     std::vector<LayerCache> layers;
     layers.push_back({{device, {.type = unused_keys, .rotation = make_rotation(RotationKind::wht, 0, KvSide::key, d)}},
                       {device, std::move(codec)},
+                      capacity,
                       {}});
     layers[0].slices.push_back({device.allocate("vectors, stored", uint64_t(layout.words) * 4), 0, 1, layout});
-    return {d, capacity, std::move(layers)};
+    return {d, 1, std::move(layers)};
 }
 
 template <class T> T* host(const Buffer& buffer) { return reinterpret_cast<T*>(buffer.host().data()); }
@@ -31,11 +32,11 @@ template <class T> T* host(const Buffer& buffer) { return reinterpret_cast<T*>(b
 VectorCodec::VectorCodec(Device& device, KvCodec codec, uint32_t batch)
     : device_(device), tuning_(choose_tuning(device.capabilities())), cache_(one_layer(device, std::move(codec), batch)),
       context_(device.allocate("vectors, context", 32, Memory::upload)),
-      x_in_(device.allocate("vectors, in", 4ull * cache_.capacity * cache_.head_dim, Memory::upload)),
+      x_in_(device.allocate("vectors, in", 4ull * this->batch() * cache_.head_dim, Memory::upload)),
       x_device_(device.allocate("vectors", x_in_.bytes())),
       x_out_(device.allocate("vectors, out", x_in_.bytes(), Memory::readback)),
       stored_in_(device.allocate("vectors, stored, in", stored().bytes, Memory::upload)),
-      stored_out_(device.allocate("vectors, stored, out", stored().bytes, Memory::readback)), step_{0, cache_.capacity},
+      stored_out_(device.allocate("vectors, stored, out", stored().bytes, Memory::readback)), step_{0, this->batch()},
       upload_vectors_(record([&](Pass& pass) { pass.recorder.copy(x_device_, x_in_); })),
       download_stored_(record([&](Pass& pass) { pass.recorder.copy(stored_out_, stored()); })),
       upload_stored_(record([&](Pass& pass) { pass.recorder.copy(stored(), stored_in_); })),
@@ -43,7 +44,7 @@ VectorCodec::VectorCodec(Device& device, KvCodec codec, uint32_t batch)
 
 template <class Record> Commands VectorCodec::record(Record record_pass) {
     Recorder recorder(device_);
-    Pass pass{recorder, tuning_, context_, cache_.capacity, cache_.head_dim, step_};
+    Pass pass{recorder, tuning_, context_, batch(), cache_.head_dim, step_};
     record_pass(pass);
     return recorder.finish();
 }

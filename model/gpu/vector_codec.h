@@ -12,7 +12,7 @@ class VectorCodec {
     VectorCodec& operator=(const VectorCodec&) = delete;
 
     const KvCodec& codec() const { return cache_.layers[0].v; }
-    uint32_t batch() const { return cache_.capacity; }
+    uint32_t batch() const { return cache_.layers[0].capacity; }
 
     // codes[n][words] and scales[n][scales] of x[n][head_dim], n <= batch(): the bytes of encode() in model/kv/codec.h.
     void encode(std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> x);

@@ -64,6 +64,16 @@ KvOptions KvArguments::options() const {
             layers.empty() ? std::vector<KvLayers>() : parse_kv_layers(layers)};
 }
 
+RopeOverrides RopeArguments::overrides() const {
+    return {.type = scaling.empty() ? std::nullopt : std::optional(parse_rope_scaling(scaling)),
+            .factor = scale,
+            .theta = freq_base,
+            .attn_factor = attn_factor,
+            .beta_fast = beta_fast,
+            .beta_slow = beta_slow,
+            .original_context_length = original_context == 0 ? std::nullopt : std::optional(original_context)};
+}
+
 SamplerOptions SamplingArguments::options(SamplerOptions recommended) const {
     SamplerOptions o = recommended;
     o.temperature = temperature.value_or(o.temperature);
@@ -132,6 +142,23 @@ void add_flags(CLI::App& command, KvArguments& a) {
         parsed_by(parse_scale_rule));
 }
 
+void add_flags(CLI::App& command, RopeArguments& a) {
+    const auto add = [&](const char* name, auto& value, const char* help, double least, double most) {
+        command.add_option(name, value, help)->option_text("N")->group("Long contexts")->check(number(least, most));
+    };
+    command.add_option("--rope-scaling", a.scaling, "how RoPE is stretched: none, linear, yarn; default: as the file says")
+        ->option_text("TYPE")
+        ->group("Long contexts")
+        ->check(parsed_by(parse_rope_scaling));
+    add("--rope-scale", a.scale, "how many times as long the context becomes", 1, 1024);
+    add("--rope-freq-base", a.freq_base, "RoPE's theta; default: the file's", 1, 1e12);
+    add("--yarn-orig-ctx", a.original_context, "tokens that the model was trained for; 0: as the file says", 0, 1 << 30);
+    add("--yarn-attn-factor", a.attn_factor, "scales attention beyond what YaRN does itself; default 1", 1e-3, 1e3);
+    add("--yarn-beta-fast", a.beta_fast, "turns in the original context above which a pair is not stretched; default 32", 1e-3,
+        1e6);
+    add("--yarn-beta-slow", a.beta_slow, "turns below which it is stretched in full; default 1", 1e-3, 1e6);
+}
+
 void add_flags(CLI::App& command, ModelArguments& a) {
     add_model_flags(command, a.model);
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
@@ -156,6 +183,7 @@ void add_flags(CLI::App& command, ModelArguments& a) {
     add("-b,--batch-size", a.batch_size, "tokens per block of the prompt; 0: the device's default", "N")->check(number(0, 65536));
     command.add_flag("--profile", a.profile, "time every kernel (slower)")->group("Device and memory");
     add_flags(command, a.kv);
+    add_flags(command, a.rope);
 }
 
 void add_flags(CLI::App& command, SamplingArguments& a) {

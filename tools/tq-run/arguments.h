@@ -1,6 +1,7 @@
 // The flags that commands share, by llama.cpp's names.
 #pragma once
 #include "base/error.h"
+#include "model/config.h"
 #include "model/kv/options.h"
 #include "model/sampler.h"
 #include "tools/tq-run/console.h"
@@ -43,6 +44,15 @@ struct ModelSource {
     bool is_demo() const { return path.empty() && repository.empty(); }
 };
 
+// How positions are stretched; what is not given is the file's own.
+struct RopeArguments {
+    std::string scaling;
+    std::optional<float> scale, freq_base, attn_factor, beta_fast, beta_slow;
+    uint32_t original_context = 0; // 0: the file's own
+
+    RopeOverrides overrides() const;
+};
+
 struct ModelArguments {
     ModelSource model;
     std::string synthetic; // in its place
@@ -52,6 +62,7 @@ struct ModelArguments {
     uint32_t threads = 0, batch_size = 0;
     uint64_t memory_limit_mib = 0; // 0: none
     KvArguments kv;
+    RopeArguments rope;
     bool profile = false;
 };
 
@@ -96,7 +107,8 @@ CLI::Validator number(double least, double most);
 void add_flags(CLI::App& command, ConsoleArguments& arguments);
 void add_model_flags(CLI::App& command, ModelSource& source);
 void add_flags(CLI::App& command, KvArguments& arguments);
-void add_flags(CLI::App& command, ModelArguments& arguments); // with those of the model and the cache
+void add_flags(CLI::App& command, RopeArguments& arguments);
+void add_flags(CLI::App& command, ModelArguments& arguments); // with those of the model, the cache and RoPE
 void add_flags(CLI::App& command, SamplingArguments& arguments);
 void add_flags(CLI::App& command, PromptArguments& arguments);
 

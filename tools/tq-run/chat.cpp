@@ -157,7 +157,14 @@ void Chat::reply() {
     generate.is_end = [&](uint32_t id) { return tokenizer.is_end_of_generation(id); };
     generate.on_token = [&](uint32_t id) { answer.push(id); };
     clear_interrupt();
-    const Generated result = session_.generate(ids, sampler_, generate);
+    Generated result;
+    try {
+        result = session_.generate(ids, sampler_, generate);
+    } catch (const OutOfMemory& error) {
+        console_.clear_status();
+        conversation_.take_back_question();
+        return refuse(error.what());
+    }
     answer.finish();
     last_stop_ = result.stop;
     if (result.stop == Stop::interrupted && answer.empty())
@@ -176,6 +183,7 @@ void Chat::explain(const Generated& result) const {
     if (result.stop == Stop::context_full)
         note(fmt::format("[ the context of {} tokens is full: /clear starts a new conversation, -c asks for a larger one ]",
                          engine_->forward->context_size()));
+    if (result.stop == Stop::memory_full) note(fmt::format("[ {} ]", result.reason));
     note(timing_line(*engine_, result.timings));
     report_profile(*engine_);
 }

@@ -47,6 +47,7 @@ nlohmann::ordered_json describe(const Capabilities& c) {
         {"memory_used_bytes", c.memory_used_bytes},
         {"unified_memory", c.unified_memory},
         {"allocation_bytes", c.allocation_bytes},
+        {"allocation_count", c.allocation_count},
         {"storage_range_bytes", c.storage_range_bytes},
         {"storage_alignment", c.storage_alignment},
         {"subgroup_size", c.subgroup_size},

@@ -38,10 +38,14 @@ constexpr const char* build_type = "debug";
 #endif
 
 uint32_t choose_context(const ModelArguments& arguments, const Model& model) {
-    const uint32_t most = model.config.max_position_embeddings;
+    const uint32_t most = model.config.max_position_embeddings, trained = model.config.rope_scaling.original_context_length;
     const uint32_t chosen = arguments.context_size.value_or(std::min(most, default_context));
+    const uint64_t factor = std::min((std::max(chosen, 1u) - 1) / trained + 1, 1024u); // the least that holds it all
     if (chosen > most)
-        write_error(fmt::format("tq-run: the model was trained for {} tokens; beyond them its answers may be nonsense\n", most));
+        write_error(
+            fmt::format("tq-run: the model was {} {} tokens; beyond them its answers may be nonsense: --rope-scaling yarn "
+                        "--rope-scale {} stretches it to {}\n",
+                        most == trained ? "trained for" : "stretched to", most, factor, uint64_t(trained) * factor));
     return chosen == 0 ? most : chosen;
 }
 
@@ -88,7 +92,7 @@ MemoryPlan Setup::plan(uint32_t context_size, const KvOptions& kv) const {
     changed.kv = kv;
     MemoryPlan plan = device ? gpu::plan_memory(*device, model.config, model.weights, changed)
                              : plan_cpu_memory(model.config, model.weights, changed);
-    plan.available = std::min(plan.available, memory_limit_bytes);
+    if (memory_limit_bytes != 0) plan.available = std::min(plan.available, memory_limit_bytes);
     return plan;
 }
 
@@ -105,10 +109,12 @@ Setup set_up(const ModelArguments& arguments, Console& console) {
     }
     Model model = arguments.synthetic.empty() ? load_model(find_model(arguments.model, console))
                                               : make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers));
+    model.config = with_rope(model.config, arguments.rope.overrides());
     const ForwardOptions options{arguments.kv.options(), choose_context(arguments, model), arguments.threads,
                                  arguments.batch_size};
     check_kv_layers(options.kv, model.config.num_hidden_layers);
-    const uint64_t limit = arguments.memory_limit_mib == 0 ? UINT64_MAX : arguments.memory_limit_mib << 20;
+    const uint64_t limit = arguments.memory_limit_mib << 20;
+    if (device) device->memory_limit_bytes = limit;
     Setup setup{std::move(model), std::move(device), std::move(device_name), options, limit};
     if (!arguments.context_size) shrink_context(setup);
     return setup;

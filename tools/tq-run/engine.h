@@ -27,7 +27,7 @@ struct Setup {
     std::unique_ptr<Device> device; // none on the CPU
     std::string device_name;        // with its driver
     ForwardOptions options;
-    uint64_t memory_limit_bytes; // UINT64_MAX: none
+    uint64_t memory_limit_bytes; // 0: none
 
     // The same with another cache. What it takes does not depend on what `model.weights` hold.
     MemoryPlan plan(uint32_t context_size, const KvOptions& kv) const;

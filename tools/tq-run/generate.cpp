@@ -44,6 +44,7 @@ int run(const GenerateArguments& arguments) {
     show(stream.flush() + "\n");
     write_error(console.dim(timing_line(*engine, result.timings)) + "\n");
     report_profile(*engine);
+    if (result.stop == Stop::memory_full) throw OutOfMemory(result.reason);
     return result.stop == Stop::interrupted ? 130 : 0;
 }
 

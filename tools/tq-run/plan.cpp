@@ -82,7 +82,7 @@ std::string advice(const Setup& setup) {
     if (!least.fits())
         text += fmt::format("  a smaller model, or weights in fewer bits: these take {:.1f} MiB without any context\n",
                             mib(least.total()));
-    if (setup.memory_limit_bytes != UINT64_MAX) text += "  a higher --memory-limit-mb\n";
+    if (setup.memory_limit_bytes != 0) text += "  a higher --memory-limit-mb\n";
     if (setup.device) text += "  another device: tq-run devices lists them; --device cpu runs in the machine's own memory\n";
     return "it does not fit; what would help:\n" + text;
 }

@@ -75,7 +75,7 @@ TEST_CASE("what does not fit ends with the table and status 1, before anything i
 
 TEST_CASE("a context that nobody asked for shrinks to what fits; one that was asked for does not") {
     const Arguments model{"--synthetic", "qwen3-0.6b:q8_0", "--layers", "1", "-ctk", "f32", "-ctv", "f32"};
-    Arguments shrunk{"plan", "--json", "--memory-limit-mb", "200"}, asked{"plan", "-c", "8192", "--memory-limit-mb", "200"};
+    Arguments shrunk{"plan", "--json", "--memory-limit-mb", "240"}, asked{"plan", "-c", "8192", "--memory-limit-mb", "240"};
     shrunk.insert(shrunk.end(), model.begin(), model.end());
     asked.insert(asked.end(), model.begin(), model.end());
     const Finished fits = tq_run(shrunk);

@@ -32,7 +32,21 @@ void fill_block(GgmlType type, std::span<std::byte> block, Random& random) {
         break;
     }
     case GgmlType::Q8_0:
-    case GgmlType::Q4_0: store_half(block.data(), value / 64); break;
+    case GgmlType::Q4_0:
+    case GgmlType::Q5_0:
+    case GgmlType::IQ4_NL: store_half(block.data(), value / 64); break;
+    case GgmlType::Q4_1:
+    case GgmlType::Q5_1:
+        store_half(block.data(), value / 16);
+        store_half(block.data() + 2, random.normal());
+        break;
+    case GgmlType::MXFP4: block[0] = std::byte(121 + random.below(8)); break;
+    case GgmlType::Q2_K:
+        store_half(block.data() + 80, value / 32);
+        store_half(block.data() + 82, value / 16);
+        break;
+    case GgmlType::Q3_K: store_half(block.data() + 108, value / 64); break;
+    case GgmlType::IQ4_XS: store_half(block.data(), value / 1024); break;
     case GgmlType::Q4_K:
     case GgmlType::Q5_K:
         store_half(block.data(), value / 512);

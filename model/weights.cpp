@@ -18,9 +18,10 @@ class FileSource final : public TensorSource {
     Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) override {
         const FileTensor& t = take(name);
         if (!block_format(t.type)) {
-            fail("{}: tensor '{}' has weight format {}, which is not supported; supported are F32, F16, BF16, Q8_0, Q4_0, Q4_K, "
-                 "Q5_K and Q6_K",
-                 path_, name, type_name(t.type));
+            std::string known;
+            for (const GgmlType type : weight_formats) known += (known.empty() ? "" : ", ") + type_name(type);
+            fail("{}: tensor '{}' has weight format {}, which is not supported; convert the model to one of {}", path_, name,
+                 type_name(t.type), known);
         }
         check_shape(t, rows, cols);
         return {name, t.type, rows, cols, t.data};

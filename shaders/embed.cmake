@@ -1,7 +1,12 @@
-# Compiles ${DIRECTORY}/${NAME}.comp, validates it, and writes it as a C++ header. Its push constants are NAME_params, unless the
-# shader has a line "// params: OTHER_TYPE" (no_params when it has no push constants). Run by tq_add_shaders with cmake -P.
+# Compiles ${DIRECTORY}/${STEM}.comp, validates it, and writes it as a C++ header, as kernel NAME; with FORMAT_<format> defined, if
+# a FORMAT is given. Its push constants are STEM_params, unless the shader has a line "// params: OTHER_TYPE" (no_params when it has
+# no push constants). Run by tq_add_shaders with cmake -P.
 cmake_policy(VERSION 3.25)
-set(source ${SOURCE_DIR}/${DIRECTORY}/${NAME}.comp)
+set(source ${SOURCE_DIR}/${DIRECTORY}/${STEM}.comp)
+set(defines)
+if(FORMAT)
+  set(defines -DFORMAT_${FORMAT})
+endif()
 
 function(run_or_fail)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
@@ -10,12 +15,12 @@ function(run_or_fail)
   endif()
 endfunction()
 
-run_or_fail(${GLSLANG} -V --target-env vulkan1.2 -I${SOURCE_DIR}/${DIRECTORY} -o ${OUTPUT}.spv ${source})
+run_or_fail(${GLSLANG} -V --target-env vulkan1.2 ${defines} -I${SOURCE_DIR}/${DIRECTORY} -o ${OUTPUT}.spv ${source})
 if(SPIRV_VAL)
   run_or_fail(${SPIRV_VAL} --target-env vulkan1.2 ${OUTPUT}.spv)
 endif()
 
-set(params ${NAME}_params)
+set(params ${STEM}_params)
 file(STRINGS ${source} line REGEX "^// params: [a-z0-9_]+$")
 if(line)
   string(REPLACE "// params: " "" params ${line})
@@ -25,7 +30,7 @@ file(READ ${OUTPUT}.spv hex HEX)
 string(REGEX REPLACE "(..)(..)(..)(..)" "0x\\4\\3\\2\\1," words ${hex})
 string(REPEAT "0x........," 8 row)
 string(REGEX REPLACE "(${row})" "\\1\n" words ${words})
-file(WRITE ${OUTPUT}.gen.h "// Generated from ${DIRECTORY}/${NAME}.comp.
+file(WRITE ${OUTPUT}.gen.h "// Generated from ${DIRECTORY}/${STEM}.comp.
 #pragma once
 #include \"${DIRECTORY}/params.h\"
 #include \"runtime/shader.h\"

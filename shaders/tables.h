@@ -1,5 +1,5 @@
-// The TurboQuant codebooks (model/kv/turboquant.md), one text for GLSL and C++: magnitude levels as bytes, the smallest in the
-// lowest byte, and the thresholds on y^2 / |y|^2 between them as fp32 bit patterns for head_dim 128. Every level fits an int8.
+// Tables, one text for GLSL and C++. The TurboQuant codebooks (model/kv/turboquant.md): magnitude levels as bytes, the smallest in
+// the lowest byte, and the thresholds on y^2 / |y|^2 between them as fp32 bit patterns for head_dim 128. Every level fits an int8.
 #define TQ2_LEVELS 0x641eu          // 30 100
 #define TQ3_LEVELS 0x7247280du      // 13 40 71 114
 #define TQ4_LEVELS_LOW 0x24190f05u  // 5 15 25 36
@@ -25,3 +25,13 @@
     0x3b768951u, 0x3b95278fu, 0x3bb18197u, 0x3bd052c1u, 0x3bf19b0du, 0x3c0aad3eu, 0x3c1dc886u, 0x3c376664u, 0x3c58aeb0u,         \
     0x3c7cbd03u, 0x3c91c8aeu, 0x3ca695deu, 0x3cbcc611u, 0x3cd45947u, 0x3cf19b0du, 0x3d0aad3eu, 0x3d1dc886u, 0x3d34c06bu,         \
     0x3d52f155u, 0x3d79a0b3u, 0x3d96dab2u, 0x3dc28996u
+
+// The 16 levels of the weight formats IQ4_NL and IQ4_XS, and MXFP4's times two: signed bytes, level i in byte i % 4 of word i / 4.
+#define IQ4_LEVELS_0 0xbfad9881u   // -127 -104 -83 -65
+#define IQ4_LEVELS_1 0xf6eaddcfu   // -49 -35 -22 -10
+#define IQ4_LEVELS_2 0x26190d01u   // 1 13 25 38
+#define IQ4_LEVELS_3 0x71594535u   // 53 69 89 113
+#define MXFP4_LEVELS_0 0x03020100u // 0 1 2 3
+#define MXFP4_LEVELS_1 0x0c080604u // 4 6 8 12
+#define MXFP4_LEVELS_2 0xfdfeff00u // 0 -1 -2 -3
+#define MXFP4_LEVELS_3 0xf4f8fafcu // -4 -6 -8 -12

@@ -39,10 +39,11 @@ inline Golden load_golden(const std::filesystem::path& gguf) {
             json.at("greedy_ids"), json.at("logits_last")};
 }
 
-// Every tiny model whose weight formats are among those the program runs.
+// A tiny model of every weight format, and of mixtures.
 inline std::vector<std::filesystem::path> golden_files() {
     std::vector<std::filesystem::path> files;
-    for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k_m", "q4_k_m-mix", "q5_k_m", "q6_k"})
+    for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k_m", "q4_k_m", "q4_k_m-mix",
+                             "q5_k_m", "q6_k", "iq4_nl", "iq4_xs", "mxfp4_moe"})
         files.push_back(shared_folder() / "data" / "qwen3-tiny" / (std::string("tiny-") + type + ".gguf"));
     if (!std::filesystem::exists(files[0])) {
         MESSAGE("skipped: no tiny models at " << files[0].string());

@@ -3,6 +3,7 @@
 #include "model/formats/gguf.h"
 #include "tests/random_model.h"
 #include <CLI/CLI.hpp>
+#include <cctype>
 #include <cstdio>
 #include <map>
 
@@ -29,10 +30,16 @@ const std::map<std::string, Preset> presets{
     {"qwen3-32b", {{vocab, 5120, 25600, 64, 64, 8, 128, positions, theta, eps}, false}},
 };
 
-const std::map<std::string, GgmlType> types{{"f32", GgmlType::F32},   {"f16", GgmlType::F16},   {"bf16", GgmlType::BF16},
-                                            {"q8_0", GgmlType::Q8_0}, {"q4_0", GgmlType::Q4_0}, {"q4_k", GgmlType::Q4_K},
-                                            {"q5_k", GgmlType::Q5_K}, {"q6_k", GgmlType::Q6_K}};
-
+// "q4_k", and so on
+std::map<std::string, GgmlType> named_types() {
+    std::map<std::string, GgmlType> types;
+    for (const GgmlType type : tq::weight_formats) {
+        std::string name = tq::type_name(type);
+        for (char& c : name) c = char(std::tolower(static_cast<unsigned char>(c)));
+        types.emplace(name, type);
+    }
+    return types;
+}
 template <class T> std::vector<std::string> names(const std::map<std::string, T>& map) {
     std::vector<std::string> keys;
     for (const auto& [key, value] : map) keys.push_back(key);
@@ -47,6 +54,7 @@ void take(uint32_t& size, uint32_t flag) {
 } // namespace
 
 int main(int argc, char** argv) try {
+    const auto types = named_types();
     CLI::App app("Writes a GGUF file of a given Qwen3 shape with random weights.");
     std::string path, shape = "small", type = "q8_0", vocabulary;
     Config flags{};

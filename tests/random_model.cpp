@@ -1,5 +1,6 @@
 // Quantised matrices are drawn as random blocks, not encoded from floats: every level and scale occurs, and 600 MB take seconds.
 #include "tests/random_model.h"
+#include "model/formats/gguf.h"
 #include "base/ensure.h"
 #include "base/error.h"
 #include "base/half.h"
@@ -58,7 +59,14 @@ void put_scales(char* p, Random& random) {
     }
 }
 
-// Fills a block with random levels; its scale makes the elements' standard deviation `deviation`, within a factor of 1.5.
+// MXFP4's scales are powers of two: one of the two around `scale`, so that the squares' mean is right.
+char mxfp4_exponent(float scale, Random& random) {
+    const int below = int(std::floor(std::log2(scale)));
+    const float ratio = scale / std::exp2(float(below)), lower = (4 - ratio * ratio) / 3;
+    return char(128 + below + (float(random.below(1024)) < 1024 * lower ? 0 : 1));
+}
+
+// Fills a block with random levels; its scale makes the elements' standard deviation `deviation`, within a factor of 1.5, or of 2.
 void put_block(GgmlType type, char* p, float deviation, Random& random) {
     random.bytes(p, block_format(type)->bytes);
     const float sign = random.below(2) ? 1.0f : -1.0f; // a symmetric mean for formats whose levels are not symmetric
@@ -66,6 +74,16 @@ void put_block(GgmlType type, char* p, float deviation, Random& random) {
     switch (type) { // the divisors are the standard deviation of the levels times the mean scale
     case GgmlType::Q8_0: return put_half(p, d / 73.9f);
     case GgmlType::Q4_0: return put_half(p, d / 4.61f);
+    case GgmlType::Q4_1: return put_half(p, d / 4.61f), put_half(p + 2, d / 4.61f * -7.5f);
+    case GgmlType::Q5_0: return put_half(p, d / 9.23f);
+    case GgmlType::Q5_1: return put_half(p, d / 9.23f), put_half(p + 2, d / 9.23f * -15.5f);
+    case GgmlType::IQ4_NL: return put_half(p, d / 67.4f);
+    case GgmlType::IQ4_XS: return put_half(p, d / (67.4f * 18.5f));
+    case GgmlType::MXFP4: *p = mxfp4_exponent(deviation / 5.85f, random); return;
+    case GgmlType::Q2_K: // a minimum like each scale, 8 to 15
+        for (int i = 0; i < 16; ++i) p[i] = char((8 + random.below(8)) * 17);
+        return put_half(p + 80, d / (1.12f * 11.7f)), put_half(p + 82, d / (1.12f * 11.7f) * 1.5f);
+    case GgmlType::Q3_K: return put_half(p + 108, d / (2.35f * 18.5f));
     case GgmlType::Q4_K:
         put_half(p, d / (4.61f * 47.5f));
         put_half(p + 2, d / (4.61f * 47.5f) * 7.5f);

@@ -1,5 +1,6 @@
 // ggml's weight block formats: sizes, and decoding to fp32 exactly as the format defines it.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -9,7 +10,31 @@
 namespace tq {
 
 // The numbers are ggml's type ids as stored in GGUF.
-enum class GgmlType : uint32_t { F32 = 0, F16 = 1, Q4_0 = 2, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14, BF16 = 30 };
+enum class GgmlType : uint32_t {
+    F32 = 0,
+    F16 = 1,
+    Q4_0 = 2,
+    Q4_1 = 3,
+    Q5_0 = 6,
+    Q5_1 = 7,
+    Q8_0 = 8,
+    Q2_K = 10,
+    Q3_K = 11,
+    Q4_K = 12,
+    Q5_K = 13,
+    Q6_K = 14,
+    IQ4_NL = 20,
+    IQ4_XS = 23,
+    BF16 = 30,
+    MXFP4 = 39,
+};
+
+// All that we can decode.
+inline constexpr std::array weight_formats{
+    GgmlType::F32,  GgmlType::F16,    GgmlType::BF16,   GgmlType::Q8_0,  GgmlType::Q4_0, GgmlType::Q4_1,
+    GgmlType::Q5_0, GgmlType::Q5_1,   GgmlType::Q2_K,   GgmlType::Q3_K,  GgmlType::Q4_K, GgmlType::Q5_K,
+    GgmlType::Q6_K, GgmlType::IQ4_NL, GgmlType::IQ4_XS, GgmlType::MXFP4,
+};
 
 struct BlockFormat {
     const char* name;  // "Q4_K"
@@ -17,7 +42,7 @@ struct BlockFormat {
     uint32_t bytes;    // per block
 };
 
-// nullptr for a type we cannot decode (type_name still names it when ggml knows it: "IQ4_XS", else "type 77").
+// nullptr for a type we cannot decode (type_name still names it when ggml knows it: "IQ3_S", else "type 77").
 const BlockFormat* block_format(GgmlType type);
 std::string type_name(GgmlType type);
 
@@ -31,7 +56,7 @@ uint64_t row_bytes(GgmlType type, uint64_t cols);
 // evaluated in fp32 in the order the format's definition gives.
 void decode_row(GgmlType type, std::span<float> y, std::span<const std::byte> row);
 
-// Index of the first block in `data` that holds a NaN or infinite value or scale.
+// Index of the first block in `data` that holds a NaN or infinite value or scale. Fast enough to call on every byte of a model.
 std::optional<uint64_t> find_nonfinite_block(GgmlType type, std::span<const std::byte> data);
 
 } // namespace tq

@@ -13,9 +13,17 @@
     case GgmlType::BF16: recorder.dispatch<shader::stem##_bf16>(__VA_ARGS__); break;                                             \
     case GgmlType::Q8_0: recorder.dispatch<shader::stem##_q8_0>(__VA_ARGS__); break;                                             \
     case GgmlType::Q4_0: recorder.dispatch<shader::stem##_q4_0>(__VA_ARGS__); break;                                             \
+    case GgmlType::Q4_1: recorder.dispatch<shader::stem##_q4_1>(__VA_ARGS__); break;                                             \
+    case GgmlType::Q5_0: recorder.dispatch<shader::stem##_q5_0>(__VA_ARGS__); break;                                             \
+    case GgmlType::Q5_1: recorder.dispatch<shader::stem##_q5_1>(__VA_ARGS__); break;                                             \
+    case GgmlType::Q2_K: recorder.dispatch<shader::stem##_q2_k>(__VA_ARGS__); break;                                             \
+    case GgmlType::Q3_K: recorder.dispatch<shader::stem##_q3_k>(__VA_ARGS__); break;                                             \
     case GgmlType::Q4_K: recorder.dispatch<shader::stem##_q4_k>(__VA_ARGS__); break;                                             \
     case GgmlType::Q5_K: recorder.dispatch<shader::stem##_q5_k>(__VA_ARGS__); break;                                             \
     case GgmlType::Q6_K: recorder.dispatch<shader::stem##_q6_k>(__VA_ARGS__); break;                                             \
+    case GgmlType::IQ4_NL: recorder.dispatch<shader::stem##_iq4_nl>(__VA_ARGS__); break;                                         \
+    case GgmlType::IQ4_XS: recorder.dispatch<shader::stem##_iq4_xs>(__VA_ARGS__); break;                                         \
+    case GgmlType::MXFP4: recorder.dispatch<shader::stem##_mxfp4>(__VA_ARGS__); break;                                           \
     }
 
 namespace tq::gpu {

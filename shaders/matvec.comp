@@ -1,8 +1,11 @@
-// y[first_row + r] (+)= W[r] . x. A group of `lanes` invocations shares `rows` rows at a time: many lanes read memory in long runs
-// (GPUs), one lane needs no reduction (CPU drivers); several rows reuse each x that was read.
+#version 460
+#extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #include "params.h"
 
+// y[first_row + r] (+)= W[r] . x. A group of `lanes` invocations shares `rows` rows at a time: many lanes read memory in long runs
+// (GPUs), one lane needs no reduction (CPU drivers); several rows reuse each x that was read.
+// once per weight format
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint lanes = 16;
 layout(constant_id = 2) const uint rows = 2;
@@ -16,6 +19,7 @@ layout(binding = 2) readonly buffer X { vec4 x[]; };
 shared float partial_sums[rows * gl_WorkGroupSize.x];
 
 void main() {
+    prepare_weights();
     const uint lane = gl_LocalInvocationID.x % lanes;
     const uint first = (gl_WorkGroupID.x * (gl_WorkGroupSize.x / lanes) + gl_LocalInvocationID.x / lanes) * rows;
 

@@ -1,9 +1,12 @@
-// y[t][first_row + r] (+)= W[r] . x[t] for a tile of `tile` tokens. One invocation makes `rows` rows: each weight is decoded once
-// for the whole tile, each x read once for all rows. Rows of x and y past the last token exist and may hold anything.
+#version 460
+#extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #include "params.h"
 #include "context.glsl"
 
+// y[t][first_row + r] (+)= W[r] . x[t] for a tile of `tile` tokens. One invocation makes `rows` rows: each weight is decoded once
+// for the whole tile, each x read once for all rows. Rows of x and y past the last token exist and may hold anything.
+// once per weight format
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint tile = 8;
 layout(constant_id = 2) const uint rows = 2;
@@ -16,6 +19,7 @@ layout(binding = 2) readonly buffer X { vec4 x[]; };
 CONTEXT_AT(3);
 
 void main() {
+    prepare_weights();
     const uint first = gl_GlobalInvocationID.x * rows, first_token = gl_WorkGroupID.y * tile;
     if (first_token >= tokens || first >= p.rows) return;
 

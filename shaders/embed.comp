@@ -1,8 +1,11 @@
-// h[t] = row ids[t] of the embedding, when this slice holds it. One workgroup per token.
+#version 460
+#extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #include "params.h"
 #include "context.glsl"
 
+// h[t] = row ids[t] of the embedding, when this slice holds it. One workgroup per token.
+// once per weight format
 layout(local_size_x_id = 0) in;
 layout(push_constant) uniform Push { embed_params p; };
 layout(binding = 0) writeonly buffer H { vec4 h[]; };
@@ -12,6 +15,7 @@ layout(binding = 2) readonly buffer Ids { uint ids[]; };
 CONTEXT_AT(3);
 
 void main() {
+    prepare_weights();
     const uint t = gl_WorkGroupID.x;
     if (t >= tokens) return;
     const uint row = ids[t] - p.first_row; // wraps when the row is in an earlier slice

@@ -1,0 +1,32 @@
+// What the decoders of block formats share: unaligned reads, and the levels that are tables.
+#pragma once
+#include "base/half.h"
+#include "shaders/tables.h"
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace tq {
+
+template <class T> T load(const std::byte* p) {
+    T value;
+    std::memcpy(&value, p, sizeof value);
+    return value;
+}
+
+using Bytes16 = std::array<uint8_t, 16>; // a copy of levels: loops that read them where they lie do not vectorise
+
+inline float load_half(const std::byte* p) { return half_to_float(load<uint16_t>(p)); }
+
+// Level i is the signed byte i of the words.
+constexpr std::array<float, 16> level_table(const std::array<uint32_t, 4>& words) {
+    std::array<float, 16> levels{};
+    for (size_t i = 0; i < 16; ++i) levels[i] = float(int8_t(words[i / 4] >> (8 * (i % 4))));
+    return levels;
+}
+
+inline constexpr auto iq4_levels = level_table({IQ4_LEVELS_0, IQ4_LEVELS_1, IQ4_LEVELS_2, IQ4_LEVELS_3});
+inline constexpr auto mxfp4_levels = level_table({MXFP4_LEVELS_0, MXFP4_LEVELS_1, MXFP4_LEVELS_2, MXFP4_LEVELS_3});
+
+} // namespace tq

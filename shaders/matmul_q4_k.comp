@@ -1,5 +1,0 @@
-#version 460
-#extension GL_GOOGLE_include_directive : require
-// params: matmul_params
-#define FORMAT_q4_k
-#include "matmul.glsl"

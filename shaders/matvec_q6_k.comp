@@ -1,5 +1,0 @@
-#version 460
-#extension GL_GOOGLE_include_directive : require
-// params: matvec_params
-#define FORMAT_q6_k
-#include "matvec.glsl"

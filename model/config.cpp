@@ -14,8 +14,7 @@ constexpr double max_rope_factor = 1024;
 uint32_t read_size(const ModelFile& file, std::string_view key, uint64_t most, uint64_t multiple = 1) {
     const uint64_t value = file.integer(key);
     if (value == 0 || value > most || value % multiple != 0) {
-        fail("{}: key '{}' is {}; we can run {} to {}, in steps of {}", file.path().string(), key, value, multiple, most,
-             multiple);
+        fail("{} is {}; we can run {} to {}, in steps of {}", file.label(key), value, multiple, most, multiple);
     }
     return uint32_t(value);
 }
@@ -23,7 +22,7 @@ uint32_t read_size(const ModelFile& file, std::string_view key, uint64_t most, u
 float read_real(const ModelFile& file, std::string_view key, double least, double most) {
     const double value = file.real(key);
     if (!(value >= least && value <= most)) { // also when it is NaN
-        fail("{}: key '{}' is {}; we can run {} to {}", file.path().string(), key, value, least, most);
+        fail("{} is {}; we can run {} to {}", file.label(key), value, least, most);
     }
     return float(value);
 }
@@ -45,11 +44,11 @@ uint32_t read_vocab_size(const ModelFile& file) {
 void check_heads(const ModelFile& file, const Config& c) {
     const std::string path = file.path().string();
     if (c.head_dim != 64 && c.head_dim != 128 && c.head_dim != 256) {
-        fail("{}: key 'qwen3.attention.key_length' is {}; we can run 64, 128 and 256", path, c.head_dim);
+        fail("{} is {}; we can run 64, 128 and 256", file.label("qwen3.attention.key_length"), c.head_dim);
     }
     for (const auto* key : {"qwen3.attention.value_length", "qwen3.rope.dimension_count"}) {
         const uint64_t value = file.integer(key, c.head_dim);
-        if (value != c.head_dim) fail("{}: key '{}' is {}, but the head dimension is {}", path, key, value, c.head_dim);
+        if (value != c.head_dim) fail("{} is {}, but the head dimension is {}", file.label(key), value, c.head_dim);
     }
     if (c.num_attention_heads % c.num_key_value_heads != 0 || c.num_attention_heads / c.num_key_value_heads > 8) {
         fail("{}: {} query heads on {} key/value heads; we can run 1 to 8 whole query heads per key/value head", path,
@@ -73,8 +72,7 @@ void check_yarn(const RopeScaling& scaling, float theta, const std::string& from
 void refuse_other_scaling(const ModelFile& file, const RopeScaling& scaling) {
     const auto refuse = [&](const char* key, double usual, bool is_usual) {
         if (!is_usual)
-            fail("{}: key '{}' is {}; with RoPE scaling '{}' we can run {} only", file.path().string(), key, file.real(key),
-                 name(scaling.type), usual);
+            fail("{} is {}; with RoPE scaling '{}' we can run {} only", file.label(key), file.real(key), name(scaling.type), usual);
     };
     const double extrapolation = file.real("qwen3.rope.scaling.yarn_ext_factor", -1); // below 0: the type's own
     const double usual = scaling.type == RopeScalingType::yarn ? 1 : 0;
@@ -90,7 +88,7 @@ RopeScaling read_rope_scaling(const ModelFile& file, uint32_t context_length, fl
     const std::string_view type =
         file.text("qwen3.rope.scaling.type", file.find("qwen3.rope.scaling.factor") ? "linear" : "none");
     if (type != "none" && type != "linear" && type != "yarn") {
-        fail("{}: key 'qwen3.rope.scaling.type' is '{}'; we can run none, linear and yarn", path, printable(type));
+        fail("{} is '{}'; we can run none, linear and yarn", file.label("qwen3.rope.scaling.type"), printable(type));
     }
     RopeScaling scaling;
     scaling.type = parse_rope_scaling(type);

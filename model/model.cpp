@@ -1,12 +1,12 @@
 #include "model/model.h"
 #include "base/printable.h"
-#include "model/formats/gguf.h"
+#include "model/formats/open.h"
 #include <algorithm>
 
 namespace tq {
 
 Model load_model(const std::filesystem::path& path) {
-    ModelFile file = read_gguf(path);
+    ModelFile file = open_model_file(path);
     const Config config = read_config(file);
     Weights weights = read_weights(file, config);
     Tokenizer tokenizer(file);
@@ -20,6 +20,7 @@ SamplerOptions recommended_sampling(const ModelFile& file, bool thinking) {
     options.temperature = float(file.real("general.sampling.temp", double(options.temperature)));
     options.top_k = uint32_t(std::min<uint64_t>(file.integer("general.sampling.top_k", options.top_k), UINT32_MAX));
     options.top_p = float(file.real("general.sampling.top_p", double(options.top_p)));
+    options.repeat_penalty = float(file.real("general.sampling.penalty_repeat", double(options.repeat_penalty)));
     options.min_p = float(file.real("general.sampling.min_p", double(options.min_p)));
     return options;
 }

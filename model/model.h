@@ -19,7 +19,8 @@ struct Model {
     std::string name; // the file's general.name, else its file name; printable
 };
 
-// Throws an Error when the file is not a model we can run. The values of the weights are not looked at: see check_finite.
+// Throws an Error when the file is not a model we can run. The values of the weights are not looked at: see load.h.
+// `path` leads to a model of any kind (formats/open.h).
 Model load_model(const std::filesystem::path& path);
 
 // What the file itself recommends (its keys general.sampling.*), and Qwen's numbers for the rest.

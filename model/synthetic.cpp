@@ -33,8 +33,10 @@ struct Mixture {
 };
 
 constexpr Mixture mixtures[] = {
-    {"f32", GgmlType::F32},     {"f16", GgmlType::F16},     {"bf16", GgmlType::BF16},   {"q8_0", GgmlType::Q8_0},
-    {"q4_0", GgmlType::Q4_0},   {"q4_k_s", GgmlType::Q4_K}, {"q4_k_m", GgmlType::Q4_K}, {"q5_k_s", GgmlType::Q5_K},
+    {"f32", GgmlType::F32},     {"f16", GgmlType::F16},     {"bf16", GgmlType::BF16},     {"q8_0", GgmlType::Q8_0},
+    {"q4_0", GgmlType::Q4_0},   {"q4_1", GgmlType::Q4_1},   {"q5_0", GgmlType::Q5_0},     {"q5_1", GgmlType::Q5_1},
+    {"q2_k", GgmlType::Q2_K},   {"q3_k", GgmlType::Q3_K},   {"iq4_nl", GgmlType::IQ4_NL}, {"iq4_xs", GgmlType::IQ4_XS},
+    {"mxfp4", GgmlType::MXFP4}, {"q4_k_s", GgmlType::Q4_K}, {"q4_k_m", GgmlType::Q4_K},   {"q5_k_s", GgmlType::Q5_K},
     {"q5_k_m", GgmlType::Q5_K}, {"q6_k", GgmlType::Q6_K},
 };
 

@@ -36,7 +36,14 @@ struct ScaleFields {
 ScaleFields scale_fields(GgmlType type) {
     switch (type) {
     case GgmlType::Q4_0:
-    case GgmlType::Q8_0: return {0, -1, 0};
+    case GgmlType::Q5_0:
+    case GgmlType::Q8_0:
+    case GgmlType::IQ4_NL:
+    case GgmlType::IQ4_XS: return {0, -1, 0};
+    case GgmlType::Q4_1: return {0, 2, -7.5};
+    case GgmlType::Q5_1: return {0, 2, -15.5};
+    case GgmlType::Q2_K: return {80, 82, 1.5};
+    case GgmlType::Q3_K: return {108, -1, 0};
     case GgmlType::Q4_K: return {0, 2, 7.5};
     case GgmlType::Q5_K: return {0, 2, 15.5};
     case GgmlType::Q6_K: return {208, -1, 0};
@@ -129,6 +136,25 @@ class NumberRows final : public RowSource {
     uint32_t seed_, random_, fixed_;
 };
 
+// MXFP4, whose scale is a power of two, one for all blocks; its levels are symmetric.
+class Mxfp4Rows final : public RowSource {
+  public:
+    Mxfp4Rows(uint32_t cols, double deviation, uint32_t seed) : bytes_(row_bytes(GgmlType::MXFP4, cols)), seed_(seed) {
+        constexpr double level_deviation = 5.85; // root mean square of 0 1 2 3 4 6 8 12, which are stored doubled
+        exponent_ = std::byte(std::clamp(128 + int(std::lround(std::log2(deviation / level_deviation))), 2, 252));
+    }
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        for (uint32_t r = 0; r < count; r++) fill(to.subspan(r * bytes_, bytes_), seed_, first + r);
+        for (size_t at = 0; at < to.size(); at += block_format(GgmlType::MXFP4)->bytes) to[at] = exponent_;
+    }
+
+  private:
+    uint64_t bytes_;
+    uint32_t seed_;
+    std::byte exponent_;
+};
+
 class NormRows final : public RowSource {
   public:
     explicit NormRows(uint32_t seed) : seed_(seed) {}
@@ -154,6 +180,8 @@ Tensor synthetic_matrix(std::string name, GgmlType type, uint32_t rows, uint32_t
     std::shared_ptr<const RowSource> source;
     if (format->elements == 1)
         source = std::make_shared<NumberRows>(type, cols, deviation, seed);
+    else if (type == GgmlType::MXFP4)
+        source = std::make_shared<Mxfp4Rows>(cols, deviation, seed);
     else
         source = std::make_shared<BlockRows>(type, cols, deviation, seed);
     return {std::move(name), type, rows, cols, {}, std::move(source)};

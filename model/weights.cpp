@@ -1,6 +1,7 @@
 #include "model/weights.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/quantised_rows.h"
 #include <set>
 
 namespace tq {
@@ -81,6 +82,17 @@ LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
 }
 
 } // namespace
+
+uint32_t quantise(Weights& weights, GgmlType type) {
+    uint32_t count = 0;
+    for_each_tensor(weights, [&](Tensor& t) {
+        if (t.rows == 1 || !can_quantise(t)) return; // a norm, or in fewer bits already
+        t = quantised(t, type);
+        ++count;
+    });
+    if (weights.tied) weights.output = weights.token_embd;
+    return count;
+}
 
 uint64_t Weights::bytes() const {
     uint64_t sum = 0;

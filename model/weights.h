@@ -38,6 +38,10 @@ Weights collect_weights(TensorSource& source, const Config& config);
 // another shape or a format we cannot run, or is unknown to a dense Qwen3 (a bias would be ignored otherwise).
 Weights read_weights(const ModelFile& file, const Config& config);
 
+// Turns the matrices that are in F32, F16 or BF16 into ones in Q8_0 or Q4_0 that are made from them row by row
+// (quantised_rows.h). Returns how many there were.
+uint32_t quantise(Weights& weights, GgmlType type);
+
 // Calls f(tensor) for every tensor, a tied head once. `weights`: Weights or const Weights.
 template <class W, class F> void for_each_tensor(W& weights, F f) {
     f(weights.token_embd);

@@ -242,6 +242,35 @@ TEST_CASE("logits come with every digit, and the same from every device") {
     CHECK(count_lines(plain.output) == config.vocab_size);
 }
 
+TEST_CASE("--weights quantises what is not quantised yet, and says when that is nothing") {
+    const Finished again = tq_run(on_cpu({"generate", "-n", "1", "-p", "a", "--weights", "q4_0"}));
+    CHECK(again.status == 0);
+    CHECK(again.error.find("--weights changes nothing: the weights of ") != std::string::npos);
+    const Finished same = tq_run(on_cpu({"generate", "-n", "1", "-p", "a", "--weights", "q8_0"}));
+    CHECK(same.error.find("changes nothing") == std::string::npos);
+    const Finished unknown = tq_run(on_cpu({"generate", "-p", "a", "--weights", "q5_0"}));
+    CHECK(unknown.status == 2);
+    CHECK(unknown.error.find("--weights: it must be q8_0 or q4_0, not q5_0") != std::string::npos);
+}
+
+TEST_CASE("a directory from Hugging Face runs by its path") {
+    const auto directory = shared_folder() / "data/qwen3-tiny-hf";
+    if (!std::filesystem::exists(directory)) {
+        MESSAGE("skipped: no " << directory.string());
+        return;
+    }
+    const std::vector<std::string> flags{"logits", "--ids", "5,7,11", "--json", "--device", "cpu", "-ctk", "f32", "-ctv", "f32"};
+    const auto logits = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), flags.begin(), flags.end());
+        return logits_of(tq_run(more));
+    };
+    const auto as_stored = logits({"-m", directory.string()});
+    const auto gguf = logits({"-m", (directory / ".." / "qwen3-tiny" / "tiny-bf16.gguf").string()}); // its norms are F32
+    CHECK(relative_error(as_stored, gguf) < 0.02);
+    CHECK(relative_error(logits({"-m", directory.string(), "--weights", "q8_0"}), as_stored) < 0.05);
+    CHECK(tq_run({"tokenize", "-m", directory.string(), "--text", "Hi there<|im_end|>"}).output == "39 72 270 485 498\n");
+}
+
 TEST_CASE("generate prints the continuation, and timings elsewhere") {
     const auto generate = [](std::vector<std::string> more, std::string input = {}) {
         more.insert(more.begin(), {"generate", "-n", "12", "--ignore-eos", "-s", "5"});

@@ -285,10 +285,11 @@ TEST_CASE("alignments") {
     }
 }
 
-TEST_CASE("a part of a split model is refused") {
+TEST_CASE("a part of a split model without the others is refused") {
     GgufWriter w;
     w.set_raw("split.count", 2, raw(uint16_t(3)));
-    check_refused(w.zeros(), "one of 3 parts of a split model");
+    w.set_raw("split.no", 2, raw(uint16_t(1)));
+    check_refused(w.zeros(), "it is part 2 of 3 of a split model");
     GgufWriter whole;
     whole.set_raw("split.count", 2, raw(uint16_t(1)));
     CHECK(error_of(whole.zeros()).empty());

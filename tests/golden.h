@@ -1,6 +1,6 @@
 // The tiny random models with logits from a float64 forward pass, and the comparison that both forward passes must pass.
 #pragma once
-#include "model/formats/gguf.h"
+#include "model/formats/open.h"
 #include "model/forward.h"
 #include "model/text/tokenizer.h"
 #include "model/weights.h"
@@ -28,13 +28,15 @@ struct Golden {
     std::vector<float> logits_last;
 };
 
-inline Golden load_golden(const std::filesystem::path& gguf) {
+// A GGUF file with its NAME.json, or a directory from Hugging Face with expected.json in it.
+inline Golden load_golden(const std::filesystem::path& path) {
+    const bool is_directory = std::filesystem::is_directory(path);
     nlohmann::json json;
-    std::ifstream(std::filesystem::path(gguf).replace_extension(".json")) >> json;
-    ModelFile file = read_gguf(gguf);
+    std::ifstream(is_directory ? path / "expected.json" : std::filesystem::path(path).replace_extension(".json")) >> json;
+    ModelFile file = open_model_file(path);
     const Config config = read_config(file);
     Weights weights = read_weights(file, config);
-    return {gguf.stem().string(),  std::move(file),       config,
+    return {path.stem().string(),  std::move(file),       config,
             std::move(weights),    json.at("prompt_ids"), json.at("greedy_prompt_ids"),
             json.at("greedy_ids"), json.at("logits_last")};
 }
@@ -45,6 +47,7 @@ inline std::vector<std::filesystem::path> golden_files() {
     for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k_m", "q4_k_m", "q4_k_m-mix",
                              "q5_k_m", "q6_k", "iq4_nl", "iq4_xs", "mxfp4_moe"})
         files.push_back(shared_folder() / "data" / "qwen3-tiny" / (std::string("tiny-") + type + ".gguf"));
+    files.push_back(shared_folder() / "data" / "qwen3-tiny-hf");
     if (!std::filesystem::exists(files[0])) {
         MESSAGE("skipped: no tiny models at " << files[0].string());
         files.clear();

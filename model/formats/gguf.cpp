@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
+#include <set>
 #include <type_traits>
 
 namespace tq {
@@ -12,6 +14,7 @@ namespace {
 
 constexpr uint64_t max_entries = 65536;           // keys, and tensors, of one file; real ones have tens, and hundreds
 constexpr uint64_t max_array_elements = 1u << 24; // all arrays of one file together; a large vocabulary is some 2^19
+constexpr uint64_t max_parts = 9999;              // of a split model
 constexpr uint64_t max_name_bytes = 65535;
 constexpr uint64_t max_elements = uint64_t(1) << 62; // of one tensor, so that sizes in bytes need only one more check
 
@@ -289,18 +292,71 @@ std::vector<FileTensor> read_tensors(Reader& in, uint64_t count, uint64_t alignm
     return tensors;
 }
 
-} // namespace
-
-ModelFile read_gguf(const std::filesystem::path& path) {
+ModelFile read_one(const std::filesystem::path& path) {
     ModelFile file(path);
     Reader in(path.string(), file.add_mapping(MappedFile(path)).bytes());
     const Counts counts = read_header(in);
     file.mutable_metadata() = read_metadata(in, counts.keys);
-    if (const uint64_t parts = file.integer("split.count", 1); parts > 1) {
-        fail("{}: one of {} parts of a split model; join them into one file first", path.string(), parts);
-    }
     file.mutable_tensors() = read_tensors(in, counts.tensors, file.integer("general.alignment", 32));
     return file;
+}
+
+// Part `number` (from 1) of a split model beside `part`, which is part `given_number`: NAME-00002-of-00003.gguf
+std::filesystem::path part_path(const std::filesystem::path& part, uint64_t number, uint64_t given_number, uint64_t count) {
+    const auto ending = [&](uint64_t n) { return fmt::format("-{:05}-of-{:05}.gguf", n, count); };
+    const std::string name = part.filename().string(), own = ending(given_number);
+    if (!name.ends_with(own)) {
+        fail("{}: it is part {} of {} of a split model, so its name must end in {} for the others to be found", part.string(),
+             given_number, count, own);
+    }
+    return part.parent_path() / (name.substr(0, name.size() - own.size()) + ending(number));
+}
+
+void check_part(const ModelFile& part, uint64_t number, uint64_t count) {
+    const uint64_t no = part.integer("split.no"), parts = part.integer("split.count");
+    if (no != number - 1 || parts != count) {
+        fail("{}: its keys say that it is part {} of {}, but it is named as part {} of {}", part.path().string(), no + 1, parts,
+             number, count);
+    }
+}
+
+// The first part's keys and every part's tensors. `given` is any of them.
+ModelFile read_split(ModelFile given, uint64_t count) {
+    if (count > max_parts) fail("{}: one of {} parts; we read at most {}", given.path().string(), count, max_parts);
+    const std::filesystem::path path = given.path();
+    const uint64_t given_number = given.integer("split.no") + 1;
+    std::optional<ModelFile> model;
+    for (uint64_t number = 1; number <= count; ++number) {
+        const std::filesystem::path name = part_path(path, number, given_number, count);
+        std::error_code unknown;
+        if (!std::filesystem::exists(name, unknown)) {
+            fail("{}: part {} of {} is missing: there is no {}", path.string(), number, count, name.string());
+        }
+        ModelFile part = number == given_number ? std::move(given) : read_one(name);
+        check_part(part, number, count);
+        if (model)
+            model->absorb_tensors(std::move(part));
+        else
+            model = std::move(part);
+    }
+    const uint64_t tensors = model->integer("split.tensors.count");
+    if (tensors != model->tensors().size()) {
+        fail("{}: key 'split.tensors.count' is {}, but its {} parts hold {} tensors", model->path().string(), tensors, count,
+             model->tensors().size());
+    }
+    std::set<std::string_view> names;
+    for (const FileTensor& t : model->tensors()) {
+        if (!names.insert(t.name).second) fail("{}: two parts hold tensor '{}'", model->path().string(), printable(t.name));
+    }
+    return std::move(*model);
+}
+
+} // namespace
+
+ModelFile read_gguf(const std::filesystem::path& path) {
+    ModelFile file = read_one(path);
+    const uint64_t parts = file.integer("split.count", 1);
+    return parts > 1 ? read_split(std::move(file), parts) : std::move(file);
 }
 
 } // namespace tq

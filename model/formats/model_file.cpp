@@ -12,12 +12,12 @@ constexpr std::array value_kind_names{
 static_assert(value_kind_names.size() == std::variant_size_v<ModelFile::Value>);
 
 [[noreturn]] void fail_key(const ModelFile& file, std::string_view key, const ModelFile::Value& value, const char* wanted) {
-    fail("{}: key '{}' is {}, not {}", file.path().string(), printable(key), value_kind_names[value.index()], wanted);
+    fail("{} is {}, not {}", file.label(key), value_kind_names[value.index()], wanted);
 }
 
 const ModelFile::Value& required(const ModelFile& file, std::string_view key) {
     const ModelFile::Value* value = file.find(key);
-    if (!value) fail("{}: key '{}' is missing", file.path().string(), printable(key));
+    if (!value) fail("{} is missing", file.label(key));
     return *value;
 }
 
@@ -28,6 +28,16 @@ template <class T> const T& expect(const ModelFile& file, std::string_view key, 
 }
 
 } // namespace
+
+std::string ModelFile::label(std::string_view key) const {
+    const auto found = labels_.find(key);
+    return found == labels_.end() ? fmt::format("{}: key '{}'", path_.string(), printable(key)) : found->second;
+}
+
+void ModelFile::absorb_tensors(ModelFile other) {
+    for (MappedFile& mapping : other.mappings_) mappings_.push_back(std::move(mapping));
+    for (FileTensor& tensor : other.tensors_) tensors_.push_back(std::move(tensor));
+}
 
 const ModelFile::Value* ModelFile::find(std::string_view key) const {
     const auto found = metadata_.find(key);
@@ -43,7 +53,7 @@ uint64_t ModelFile::integer(std::string_view key) const {
     const Value& value = required(*this, key);
     const auto* number = std::get_if<int64_t>(&value);
     if (!number) return expect<uint64_t>(*this, key, value, "an integer");
-    if (*number < 0) fail("{}: key '{}' is {}, less than 0", path_.string(), printable(key), *number);
+    if (*number < 0) fail("{} is {}, less than 0", label(key), *number);
     return uint64_t(*number);
 }
 

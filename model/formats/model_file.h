@@ -50,9 +50,15 @@ class ModelFile {
     std::string_view text(std::string_view key, std::string_view fallback) const;
     const std::vector<std::string_view>& strings(std::string_view key) const;
 
+    // How errors name a key: "PATH: key 'KEY'", or what its reader said it is called where it was read.
+    std::string label(std::string_view key) const;
+    bool has_own_label(std::string_view key) const { return labels_.contains(key); }
+
     // For the readers of formats, which fill it in.
     const MappedFile& add_mapping(MappedFile file) { return mappings_.emplace_back(std::move(file)); }
     std::string_view add_text(std::string text) { return texts_.emplace_back(std::move(text)); } // owned from now on
+    void set_label(std::string key, std::string label) { labels_.insert_or_assign(std::move(key), std::move(label)); }
+    void absorb_tensors(ModelFile other); // and what they point into; its metadata goes
     Metadata& mutable_metadata() { return metadata_; }
     std::vector<FileTensor>& mutable_tensors() { return tensors_; }
 
@@ -61,6 +67,7 @@ class ModelFile {
     std::deque<MappedFile> mappings_; // deques: what points into them stays when they grow or move
     std::deque<std::string> texts_;
     Metadata metadata_;
+    std::map<std::string, std::string, std::less<>> labels_; // of keys that have another name in their file
     std::vector<FileTensor> tensors_;
 };
 

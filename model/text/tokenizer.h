@@ -40,7 +40,7 @@ class Tokenizer {
     uint32_t size() const;
     bool is_control(uint32_t id) const; // not shown to users: <|im_end|> and the like, but not <think>; id < size()
     bool is_unused(uint32_t id) const;  // padding rows of the embedding, never to be sampled; id < size()
-    // The file's eos_token_id and eot_token_id; <|im_end|>, <|endoftext|>, <|fim_pad|>, <|repo_name|>, <|file_sep|>. Any id.
+    // The file's ids of ends; <|im_end|>, <|endoftext|>, <|fim_pad|>, <|repo_name|>, <|file_sep|>. Any id.
     bool is_end_of_generation(uint32_t id) const;
     std::optional<uint32_t> special(std::string_view literal) const; // the id of "<think>", ...
 

@@ -41,6 +41,12 @@ std::optional<TokenKind> known_kind(std::string_view text) {
     return std::nullopt;
 }
 
+// How errors name tokenizer.ggml.KEY.
+std::string label(const ModelFile& file, std::string_view key) {
+    const std::string full = fmt::format("tokenizer.ggml.{}", key);
+    return file.has_own_label(full) ? file.label(full) : fmt::format("{}: {}", file.path().string(), full);
+}
+
 void check_model(const ModelFile& file) {
     const std::string_view model = file.text("tokenizer.ggml.model");
     if (model != "gpt2")
@@ -54,20 +60,19 @@ void check_model(const ModelFile& file) {
 
 // GGUF's token types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
 std::vector<int64_t> read_types(const ModelFile& file, size_t count) {
-    constexpr std::string_view key = "tokenizer.ggml.token_type";
-    const ModelFile::Value* value = file.find(key);
-    if (!value) fail("{}: {} is missing", file.path().string(), key);
+    const ModelFile::Value* value = file.find("tokenizer.ggml.token_type");
+    if (!value) fail("{} is missing", label(file, "token_type"));
     std::vector<int64_t> types;
     if (const auto* numbers = std::get_if<std::vector<int64_t>>(value)) {
         types = *numbers;
     } else if (const auto* unsigned_numbers = std::get_if<std::vector<uint64_t>>(value)) {
         for (const uint64_t n : *unsigned_numbers) types.push_back(n <= 6 ? int64_t(n) : 0);
     } else {
-        fail("{}: {} is not an array of integers", file.path().string(), key);
+        fail("{} is not an array of integers", label(file, "token_type"));
     }
-    if (types.size() != count) fail("{}: {} has {} entries for {} tokens", file.path().string(), key, types.size(), count);
+    if (types.size() != count) fail("{} has {} entries for {} tokens", label(file, "token_type"), types.size(), count);
     for (size_t id = 0; id < count; ++id)
-        if (types[id] < 1 || types[id] > 6) fail("{}: {}: token {} has an unknown type", file.path().string(), key, id);
+        if (types[id] < 1 || types[id] > 6) fail("{}: token {} has an unknown type", label(file, "token_type"), id);
     return types;
 }
 
@@ -101,18 +106,21 @@ class Reader {
         read_byte_tokens();
         read_merges();
         for (const std::string_view key : {"eos", "eot", "bos", "padding"}) read_id(key);
+        read_ends();
         return std::move(vocabulary_);
     }
 
   private:
-    template <class... Args> [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-        fail("{}: tokenizer.ggml.{}", file_.path().string(), fmt::format(format, std::forward<Args>(args)...));
+    // `what` goes on behind the key's name.
+    template <class... Args>
+    [[noreturn]] void refuse(std::string_view key, fmt::format_string<Args...> what, Args&&... args) const {
+        fail("{}{}", label(file_, key), fmt::format(what, std::forward<Args>(args)...));
     }
 
     void read_tokens() {
         const std::vector<std::string_view>& texts = file_.strings("tokenizer.ggml.tokens");
         if (texts.empty() || texts.size() > size_t(std::numeric_limits<int32_t>::max()))
-            refuse("tokens has {} entries", texts.size());
+            refuse("tokens", " has {} entries", texts.size());
         types_ = read_types(file_, texts.size());
         ids_.reserve(texts.size());
         vocabulary_.kinds.reserve(texts.size());
@@ -121,24 +129,25 @@ class Reader {
             read_token(id, texts[id], types_[id]);
             if (vocabulary_.kinds[id] == TokenKind::unused) continue;
             if (const auto [entry, is_new] = ids_.emplace(texts[id], id); !is_new)
-                refuse("tokens: token {} is the same as token {}; the vocabulary is damaged", id, entry->second);
+                refuse("tokens", ": token {} is the same as token {}; the vocabulary is damaged", id, entry->second);
         }
         vocabulary_.begins.push_back(vocabulary_.bytes.size());
     }
 
     void read_token(uint32_t id, std::string_view text, int64_t type) {
-        if (text.empty() && type != 5) refuse("tokens: token {} is empty", id);
-        if (find_invalid_utf8(text)) refuse("tokens: token {} is not valid UTF-8", id);
+        if (text.empty() && type != 5) refuse("tokens", ": token {} is empty", id);
+        if (find_invalid_utf8(text)) refuse("tokens", ": token {} is not valid UTF-8", id);
         const TokenKind kind = kind_of(type, text);
         const bool is_added = kind == TokenKind::control || kind == TokenKind::tag;
         if (is_added && text.size() > SpecialTokens::max_length)
-            refuse("tokens: added token {} has {} bytes; at most {} are supported", id, text.size(), SpecialTokens::max_length);
+            refuse("tokens", ": added token {} has {} bytes; at most {} are supported", id, text.size(),
+                   SpecialTokens::max_length);
         vocabulary_.kinds.push_back(kind);
         vocabulary_.begins.push_back(vocabulary_.bytes.size());
         if (kind != TokenKind::base)
             vocabulary_.bytes += text;
         else if (!append_base_bytes(vocabulary_.bytes, text, alphabet_))
-            refuse("tokens: token {} has a character outside the byte alphabet of GPT-2", id);
+            refuse("tokens", ": token {} has a character outside the byte alphabet of GPT-2", id);
     }
 
     // The id of a text that the BPE may produce.
@@ -152,35 +161,46 @@ class Reader {
             std::string text;
             append_utf8(text, alphabet_.character[byte]);
             const auto id = base_token(text);
-            if (!id) refuse("tokens: there is no token for the byte {}", byte);
+            if (!id) refuse("tokens", ": there is no token for the byte {}", byte);
             vocabulary_.byte_ids[byte] = *id;
         }
     }
 
     void read_merges() {
         const std::vector<std::string_view>& lines = file_.strings("tokenizer.ggml.merges");
-        if (lines.size() > size_t(std::numeric_limits<int32_t>::max())) refuse("merges has {} entries", lines.size());
+        if (lines.size() > size_t(std::numeric_limits<int32_t>::max())) refuse("merges", " has {} entries", lines.size());
         vocabulary_.merges.reserve(lines.size());
         std::string merged;
         for (size_t rank = 0; rank < lines.size(); ++rank) {
             const std::string_view line = lines[rank];
             const size_t space = line.find(' ', 1); // from 1: neither half is empty
-            if (space == line.npos || space + 1 == line.size()) refuse("merges: merge {} is not two tokens and a space", rank);
+            if (space == line.npos || space + 1 == line.size())
+                refuse("merges", ": merge {} is not two tokens and a space", rank);
             const std::string_view left = line.substr(0, space), right = line.substr(space + 1);
             merged.assign(left).append(right);
             const auto left_id = base_token(left), right_id = base_token(right), merged_id = base_token(merged);
             if (!left_id || !right_id || !merged_id)
-                refuse("merges: merge {} (\"{}\") needs a token that is not in the vocabulary", rank, printable(line));
+                refuse("merges", ": merge {} (\"{}\") needs a token that is not in the vocabulary", rank, printable(line));
             vocabulary_.merges.push_back({*left_id, *right_id, *merged_id});
         }
     }
 
     void read_id(std::string_view name) {
-        const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
-        if (!file_.find(key)) return;
-        const uint64_t id = file_.integer(key);
-        if (id >= vocabulary_.size()) refuse("{}_token_id is {}; there are {} tokens", name, id, vocabulary_.size());
+        const std::string key = fmt::format("{}_token_id", name), full = "tokenizer.ggml." + key;
+        if (!file_.find(full)) return;
+        const uint64_t id = file_.integer(full);
+        if (id >= vocabulary_.size()) refuse(key, " is {}; there are {} tokens", id, vocabulary_.size());
         if (name == "eos" || name == "eot") vocabulary_.stop_ids.push_back(uint32_t(id));
+    }
+
+    // Every id that ends an answer, where the file has more than one; no key of GGUF's own.
+    void read_ends() {
+        const auto* value = file_.find("tokenizer.ggml.eos_token_ids");
+        const auto* ids = value ? std::get_if<std::vector<uint64_t>>(value) : nullptr;
+        for (const uint64_t id : ids ? *ids : std::vector<uint64_t>()) {
+            if (id >= vocabulary_.size()) refuse("eos_token_ids", " has {}; there are {} tokens", id, vocabulary_.size());
+            vocabulary_.stop_ids.push_back(uint32_t(id));
+        }
     }
 
     const ModelFile& file_;

@@ -1,4 +1,4 @@
-// A GGUF file's tokenizer.ggml.* keys, checked: everything the tokenizer relies on holds once this is read.
+// A model file's tokenizer.ggml.* keys, checked: everything the tokenizer relies on holds once this is read.
 #pragma once
 #include "model/formats/model_file.h"
 #include "model/text/bpe.h"
@@ -23,7 +23,7 @@ struct Vocabulary {
     std::vector<TokenKind> kinds; // by id
     std::array<uint32_t, 256> byte_ids;
     std::vector<BpeMerge> merges;   // by rank
-    std::vector<uint32_t> stop_ids; // from the file's eos_token_id and eot_token_id; below size()
+    std::vector<uint32_t> stop_ids; // from the file's eos_token_id, eos_token_ids and eot_token_id; below size()
 
     uint32_t size() const { return uint32_t(kinds.size()); }
     std::string_view token(uint32_t id) const { return std::string_view(bytes).substr(begins[id], begins[id + 1] - begins[id]); }

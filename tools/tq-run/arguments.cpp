@@ -74,6 +74,11 @@ RopeOverrides RopeArguments::overrides() const {
             .original_context_length = original_context == 0 ? std::nullopt : std::optional(original_context)};
 }
 
+std::optional<GgmlType> weight_format(const ModelArguments& arguments) {
+    if (arguments.weights.empty()) return std::nullopt;
+    return arguments.weights == "q8_0" ? GgmlType::Q8_0 : GgmlType::Q4_0;
+}
+
 SamplerOptions SamplingArguments::options(SamplerOptions recommended) const {
     SamplerOptions o = recommended;
     o.temperature = temperature.value_or(o.temperature);
@@ -111,7 +116,8 @@ void add_flags(CLI::App& command, ConsoleArguments& arguments) {
 }
 
 void add_model_flags(CLI::App& command, ModelSource& source) {
-    auto* path = command.add_option("-m,--model", source.path, "model file (GGUF); default: the demo model")->option_text("FILE");
+    auto* path = command.add_option("-m,--model", source.path, "GGUF file, or directory with config.json and safetensors; default: the demo model");
+    path->option_text("PATH");
     const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
         return command.add_option(name, value, help)->option_text(type)->group("Models from Hugging Face");
     };
@@ -166,6 +172,13 @@ void add_flags(CLI::App& command, ModelArguments& a) {
     };
     add("--device", a.device, "index or part of the name of a Vulkan device (see tq-run devices), or cpu; default: the best",
         "NAME");
+    add("--weights", a.weights, "store F32, F16 and BF16 matrices as q8_0 or q4_0; default: as the file does", "TYPE")
+        ->check(CLI::Validator(
+            [](std::string& text) {
+                return text == "q8_0" || text == "q4_0" ? std::string()
+                                                        : fmt::format("it must be q8_0 or q4_0, not {}", printable(text));
+            },
+            ""));
     add("-c,--ctx-size", a.context_size, "tokens the context holds; 0: all the model allows; default: that, at most 8192", "N")
         ->check(number(0, max_context));
     auto* synthetic =

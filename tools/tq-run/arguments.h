@@ -2,6 +2,7 @@
 #pragma once
 #include "base/error.h"
 #include "model/config.h"
+#include "model/formats/blocks.h"
 #include "model/kv/options.h"
 #include "model/sampler.h"
 #include "tools/tq-run/console.h"
@@ -60,11 +61,15 @@ struct ModelArguments {
     std::string device;
     std::optional<uint32_t> context_size; // 0: all the model was trained for
     uint32_t threads = 0, batch_size = 0;
+    std::string weights; // a weight format; empty: as the file has them
     uint64_t memory_limit_mib = 0; // 0: none
     KvArguments kv;
     RopeArguments rope;
     bool profile = false;
 };
+
+// The weight format that --weights names, if one was given.
+std::optional<GgmlType> weight_format(const ModelArguments& arguments);
 
 struct SamplingArguments {
     std::optional<float> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;

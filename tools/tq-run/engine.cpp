@@ -86,6 +86,12 @@ static void shrink_context(Setup& setup) {
                             most, setup.device ? setup.device_name : "this machine"));
 }
 
+static void quantise_weights(Model& model, GgmlType format) {
+    if (quantise(model.weights, format) != 0 || model.weights.token_embd.type == format) return;
+    write_error(fmt::format("tq-run: --weights changes nothing: the weights of {} are {} already\n", model.name,
+                            type_name(model.weights.token_embd.type)));
+}
+
 MemoryPlan Setup::plan(uint32_t context_size, const KvOptions& kv) const {
     ForwardOptions changed = options;
     changed.context_size = context_size;
@@ -109,6 +115,7 @@ Setup set_up(const ModelArguments& arguments, Console& console) {
     }
     Model model = arguments.synthetic.empty() ? load_model(find_model(arguments.model, console))
                                               : make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers));
+    if (const auto format = weight_format(arguments)) quantise_weights(model, *format);
     model.config = with_rope(model.config, arguments.rope.overrides());
     const ForwardOptions options{arguments.kv.options(), choose_context(arguments, model), arguments.threads,
                                  arguments.batch_size};

@@ -14,7 +14,7 @@ nlohmann::ordered_json parse_json(std::string_view text, std::string_view what) 
     };
     try {
         return ordered_json::parse(text, bounded);
-    } catch (const ordered_json::parse_error& error) {
+    } catch (const ordered_json::exception& error) { // a number out of range is no parse_error
         const std::string_view message = error.what(); // "[json.exception.parse_error.101] parse error at ..."
         fail("{} is not JSON: {}", what, printable(message.substr(message.find(']') + 2), 200));
     }

@@ -1,6 +1,6 @@
 // tq-run template: a conversation in JSON to the prompt that the model is given.
 #include "base/error.h"
-#include "model/formats/gguf.h"
+#include "model/formats/open.h"
 #include "model/text/chat_template.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
@@ -26,7 +26,7 @@ int run(const TemplateArguments& arguments) {
         fail("standard input is not a JSON object with a list of \"messages\"");
     ChatOptions options;
     Console console(ColorMode::automatic, false);
-    if (!arguments.model.is_demo()) options.variant = chat_variant(read_gguf(find_model(arguments.model, console)));
+    if (!arguments.model.is_demo()) options.variant = chat_variant(open_model_file(find_model(arguments.model, console)));
     options.add_generation_prompt = boolean(input, "add_generation_prompt", false); // as in Hugging Face's apply_chat_template
     options.enable_thinking = boolean(input, "enable_thinking", true);
     const auto tools = input.contains("tools") ? input["tools"] : nlohmann::ordered_json();

@@ -1,6 +1,6 @@
 // tq-run tokenize: text to token ids. Needs only the vocabulary of a file.
 #include "base/error.h"
-#include "model/formats/gguf.h"
+#include "model/formats/open.h"
 #include "model/text/tokenizer.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
@@ -29,7 +29,7 @@ void run_lines(const Tokenizer& tokenizer, bool parse_special) {
 
 int run(const TokenizeArguments& arguments) {
     Console console(ColorMode::automatic, false);
-    const ModelFile file = read_gguf(find_model(arguments.model, console));
+    const ModelFile file = open_model_file(find_model(arguments.model, console));
     const Tokenizer tokenizer(file, !arguments.no_nfc);
     const bool parse_special = !arguments.no_parse_special;
     if (arguments.json_lines) {

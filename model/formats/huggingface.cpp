@@ -1,0 +1,89 @@
+#include "model/formats/huggingface.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/formats/safetensors.h"
+#include <algorithm>
+#include <utility>
+
+namespace tq {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::pair<std::string_view, std::string_view>; // PyTorch's and GGUF's
+
+constexpr std::array whole_names{Names{"model.embed_tokens.weight", "token_embd.weight"},
+                                 Names{"model.norm.weight", "output_norm.weight"}, Names{"lm_head.weight", "output.weight"}};
+constexpr std::array layer_names{
+    Names{"input_layernorm.weight", "attn_norm.weight"},    Names{"post_attention_layernorm.weight", "ffn_norm.weight"},
+    Names{"self_attn.q_proj.weight", "attn_q.weight"},      Names{"self_attn.k_proj.weight", "attn_k.weight"},
+    Names{"self_attn.v_proj.weight", "attn_v.weight"},      Names{"self_attn.o_proj.weight", "attn_output.weight"},
+    Names{"self_attn.q_norm.weight", "attn_q_norm.weight"}, Names{"self_attn.k_norm.weight", "attn_k_norm.weight"},
+    Names{"mlp.gate_proj.weight", "ffn_gate.weight"},       Names{"mlp.up_proj.weight", "ffn_up.weight"},
+    Names{"mlp.down_proj.weight", "ffn_down.weight"}};
+
+template <size_t count> std::string_view translated(const std::array<Names, count>& names, std::string_view name) {
+    const auto found = std::find_if(names.begin(), names.end(), [&](const Names& n) { return n.first == name; });
+    return found == names.end() ? std::string_view() : found->second;
+}
+
+// What people call the model: its directory, or the repository that a snapshot in the hub's cache belongs to, which lies at
+// models--USER--REPOSITORY/snapshots/COMMIT.
+std::string model_name(const fs::path& directory) {
+    std::error_code unknown;
+    fs::path path = fs::absolute(directory, unknown).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    if (path.parent_path().filename() == "snapshots") path = path.parent_path().parent_path();
+    const std::string name = path.filename().string();
+    return name.starts_with("models--") ? name.substr(name.rfind("--") + 2) : name;
+}
+
+// transformers leaves out the head that a tied model's files may hold a copy of.
+void tie(std::vector<FileTensor>& tensors, bool tied, const fs::path& directory) {
+    const auto head = std::find_if(tensors.begin(), tensors.end(), [](const FileTensor& t) { return t.name == "output.weight"; });
+    if (tied && head != tensors.end()) tensors.erase(head);
+    if (!tied && head == tensors.end()) {
+        fail("{}: tensor 'lm_head.weight' is missing, and 'tie_word_embeddings' in config.json is not true", directory.string());
+    }
+}
+
+void check_vocab_size(const ModelFile& file, uint64_t vocab_size) {
+    const FileTensor* embedding = file.find_tensor("token_embd.weight");
+    if (!embedding) fail("{}: tensor 'model.embed_tokens.weight' is missing", file.path().string());
+    if (embedding->ne[1] != vocab_size) {
+        fail("{} is {}, but tensor 'model.embed_tokens.weight' has {} rows", file.label("qwen3.vocab_size"), vocab_size,
+             embedding->ne[1]);
+    }
+}
+
+} // namespace
+
+std::string gguf_tensor_name(const std::string& name) {
+    constexpr std::string_view layers = "model.layers.";
+    if (const std::string_view whole = translated(whole_names, name); !whole.empty()) return std::string(whole);
+    if (!name.starts_with(layers)) return name;
+    const size_t end = std::min(name.find('.', layers.size()), name.size());
+    const std::string_view number = std::string_view(name).substr(layers.size(), end - layers.size());
+    const std::string_view rest = std::string_view(name).substr(std::min(end + 1, name.size()));
+    const std::string_view in_layer = translated(layer_names, rest);
+    return in_layer.empty() ? name : fmt::format("blk.{}.{}", number, in_layer);
+}
+
+ModelFile read_huggingface(const fs::path& directory) {
+    ModelFile file(directory);
+    read_huggingface_config(file, directory);
+    std::vector<FileTensor> tensors = read_safetensors_directory(file, directory);
+    for (FileTensor& t : tensors) {
+        std::string name = gguf_tensor_name(t.name);
+        if (name == t.name) fail("{}: tensor '{}' is none of a dense Qwen3 model", directory.string(), printable(t.name));
+        t.name = std::move(name);
+    }
+    tie(tensors, file.boolean("tie_word_embeddings", false), directory);
+    file.mutable_tensors() = std::move(tensors);
+    const uint64_t vocab_size = file.integer("qwen3.vocab_size");
+    check_vocab_size(file, vocab_size);
+    read_huggingface_tokenizer(file, directory, vocab_size);
+    file.mutable_metadata().emplace("general.name", file.add_text(model_name(directory)));
+    return file;
+}
+
+} // namespace tq

@@ -1,0 +1,221 @@
+// config.json and generation_config.json to GGUF's keys. What would change the arithmetic and is not known here is refused.
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/formats/huggingface.h"
+#include "model/formats/json.h"
+#include <algorithm>
+#include <cmath>
+
+namespace tq {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr uint64_t max_config_bytes = 1u << 20;
+constexpr size_t max_ends = 64; // ids that end an answer
+
+// The members of one object, named in errors as PATH: 'PREFIX.KEY'. A member that is null is as good as absent.
+class Members {
+  public:
+    Members(ModelFile& file, const json& object, std::string path, std::string prefix = {})
+        : file_(file), object_(object), path_(std::move(path)), prefix_(std::move(prefix)) {}
+
+    const json* find(std::string_view key) const {
+        const auto found = object_.find(key);
+        return found == object_.end() || found->is_null() ? nullptr : &*found;
+    }
+
+    std::string label(std::string_view key) const { return fmt::format("{}: '{}{}'", path_, prefix_, printable(key)); }
+
+    // Takes over a scalar under GGUF's key, which is called by its name here from now on, whether it is there or not.
+    void take(std::string_view key, const std::string& gguf_key) const {
+        file_.set_label(gguf_key, label(key));
+        if (const json* value = find(key)) file_.mutable_metadata().insert_or_assign(gguf_key, scalar(key, *value));
+    }
+
+    // Refuses every value but this one. Absent is as good.
+    void expect(std::string_view key, const json& only, std::string_view reason) const {
+        const json* value = find(key);
+        if (value && *value != only) fail("{} is {}; {}", label(key), printable(value->dump()), reason);
+    }
+
+    Members object(const char* key) const {
+        const json* value = find(key);
+        if (!value->is_object()) fail("{} is {}, not an object", label(key), kind_of(*value));
+        return {file_, *value, path_, prefix_ + key + '.'};
+    }
+
+    // One id or a list of them; none when absent.
+    std::vector<uint64_t> ids(const char* key) const {
+        const json* value = find(key);
+        const json list = !value ? json::array() : value->is_array() ? *value : json::array({*value});
+        if (list.size() > max_ends) fail("{} has {} entries, more than the {} we read", label(key), list.size(), max_ends);
+        std::vector<uint64_t> ids;
+        for (const json& id : list) {
+            if (!id.is_number_unsigned()) fail("{} is neither a token's id nor a list of them", label(key));
+            ids.push_back(id.get<uint64_t>());
+        }
+        return ids;
+    }
+
+    const json& all() const { return object_; }
+
+  private:
+    ModelFile::Value scalar(std::string_view key, const json& value) const {
+        if (value.is_boolean()) return value.get<bool>();
+        if (value.is_number_unsigned()) return value.get<uint64_t>();
+        if (value.is_number_integer()) return value.get<int64_t>();
+        if (value.is_number_float()) return value.get<double>();
+        if (value.is_string()) return file_.add_text(value.get<std::string>());
+        fail("{} is {}, not a number or text", label(key), kind_of(value));
+    }
+
+    ModelFile& file_;
+    const json& object_;
+    const std::string path_, prefix_;
+};
+
+json read_object(const fs::path& path) {
+    json object = read_json_file(path, max_config_bytes);
+    if (!object.is_object()) fail("{}: it is {}, not an object", path.string(), kind_of(object));
+    return object;
+}
+
+void check_architecture(const Members& config) {
+    const json* type = config.find("model_type");
+    if (!type || !type->is_string()) fail("{} is missing or no text", config.label("model_type"));
+    config.expect("model_type", "qwen3", "we can run 'qwen3' only, dense Qwen3 models");
+    config.expect("architectures", json::array({"Qwen3ForCausalLM"}), "we can run [\"Qwen3ForCausalLM\"] only");
+    config.expect("hidden_act", "silu", "we can run \"silu\" only");
+    config.expect("attention_bias", false, "we can run models without biases only");
+    config.expect("use_sliding_window", false, "we can run full attention only");
+    config.expect("partial_rotary_factor", 1, "we can rotate whole heads only");
+    if (const json* quantised = config.find("quantization_config")) {
+        const auto method = quantised->is_object() ? quantised->find("quant_method") : quantised->end();
+        const std::string name = quantised->is_object() && method != quantised->end() ? method->dump() : quantised->dump();
+        fail("{} has the method {}: we read releases that are not quantised, and GGUF. Take the release without FP8, AWQ or GPTQ "
+             "in "
+             "its name; --weights q8_0 or q4_0 stores it in fewer bits",
+             config.label("quantization_config"), printable(name));
+    }
+    if (const json* types = config.find("layer_types")) {
+        for (const json& t : *types) {
+            if (t != "full_attention")
+                fail("{} has {}; we can run full attention only", config.label("layer_types"), printable(t.dump()));
+        }
+    }
+}
+
+void take_shape(ModelFile& file, const Members& config) {
+    file.mutable_metadata().emplace("general.architecture", "qwen3");
+    config.take("num_hidden_layers", "qwen3.block_count");
+    config.take("max_position_embeddings", "qwen3.context_length");
+    config.take("hidden_size", "qwen3.embedding_length");
+    config.take("intermediate_size", "qwen3.feed_forward_length");
+    config.take("num_attention_heads", "qwen3.attention.head_count");
+    config.take("num_key_value_heads", "qwen3.attention.head_count_kv");
+    config.take("head_dim", "qwen3.attention.key_length");
+    config.take("rms_norm_eps", "qwen3.attention.layer_norm_rms_epsilon");
+    config.take("vocab_size", "qwen3.vocab_size");
+    config.take("tie_word_embeddings", "tie_word_embeddings"); // GGUF says it by leaving out output.weight
+}
+
+// transformers' attention_factor is all that cosines and sines are multiplied by; GGUF's attn_factor comes on top of YaRN's own
+// 0.1 ln(factor) + 1.
+void take_attention_factor(ModelFile& file, const Members& scaling) {
+    const std::string key = "qwen3.rope.scaling.attn_factor";
+    scaling.take("attention_factor", key);
+    if (!file.find(key)) return;
+    const double factor = file.real("qwen3.rope.scaling.factor");
+    if (!(factor >= 1)) fail("{} is {}, less than 1", file.label("qwen3.rope.scaling.factor"), factor);
+    file.mutable_metadata().insert_or_assign(key, file.real(key) / (0.1 * std::log(factor) + 1));
+}
+
+void take_scaling(ModelFile& file, const Members& config, const Members& scaling) {
+    constexpr std::array known{"type",
+                               "rope_type",
+                               "factor",
+                               "original_max_position_embeddings",
+                               "attention_factor",
+                               "beta_fast",
+                               "beta_slow",
+                               "rope_theta",
+                               "partial_rotary_factor",
+                               "truncate"};
+    for (const auto& [key, value] : scaling.all().items()) {
+        if (std::find(known.begin(), known.end(), key) == known.end())
+            fail("{} is there; we know no such key, and cannot tell what it changes", scaling.label(key));
+    }
+    scaling.expect("partial_rotary_factor", 1, "we can rotate whole heads only");
+    scaling.expect("truncate", true, "we can run true only");
+    const char* type_key = scaling.find("rope_type") ? "rope_type" : "type";
+    const std::string type = "qwen3.rope.scaling.type", original = "qwen3.rope.scaling.original_context_length";
+    scaling.take(type_key, type);
+    if (file.text(type, "default") == "default") {
+        file.mutable_metadata().insert_or_assign(type, "none");
+        return;
+    }
+    scaling.take("factor", "qwen3.rope.scaling.factor");
+    if (scaling.find("original_max_position_embeddings"))
+        scaling.take("original_max_position_embeddings", original);
+    else
+        config.take("max_position_embeddings", original);
+    if (file.text(type) != "yarn") return;
+    take_attention_factor(file, scaling);
+    scaling.take("beta_fast", "qwen3.rope.scaling.yarn_beta_fast");
+    scaling.take("beta_slow", "qwen3.rope.scaling.yarn_beta_slow");
+}
+
+// rope_theta and rope_scaling, or both in rope_parameters, as newer releases have them.
+void take_rope(ModelFile& file, const Members& config) {
+    const bool has_parameters = config.find("rope_parameters"), has_scaling = config.find("rope_scaling");
+    if (has_parameters && has_scaling) {
+        fail("{} and 'rope_scaling' are both there: we cannot tell which holds", config.label("rope_parameters"));
+    }
+    config.take("rope_theta", "qwen3.rope.freq_base");
+    if (has_parameters) {
+        const Members parameters = config.object("rope_parameters");
+        if (parameters.find("rope_theta")) parameters.take("rope_theta", "qwen3.rope.freq_base");
+        take_scaling(file, config, parameters);
+    }
+    if (has_scaling) take_scaling(file, config, config.object("rope_scaling"));
+}
+
+void take_sampling(const Members& generation) {
+    generation.take("temperature", "general.sampling.temp");
+    generation.take("top_k", "general.sampling.top_k");
+    generation.take("top_p", "general.sampling.top_p");
+    generation.take("min_p", "general.sampling.min_p");
+    generation.take("repetition_penalty", "general.sampling.penalty_repeat");
+}
+
+void set_ends(ModelFile& file, const fs::path& directory, const std::vector<uint64_t>& ids) {
+    if (ids.empty()) return;
+    for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eos_token_ids"})
+        file.set_label(key, fmt::format("{}: 'eos_token_id' of config.json or generation_config.json", directory.string()));
+    file.mutable_metadata().insert_or_assign("tokenizer.ggml.eos_token_id", ids[0]);
+    file.mutable_metadata().insert_or_assign("tokenizer.ggml.eos_token_ids", ids);
+}
+
+} // namespace
+
+void read_huggingface_config(ModelFile& file, const fs::path& directory) {
+    const json config_json = read_object(directory / "config.json");
+    const Members config(file, config_json, (directory / "config.json").string());
+    check_architecture(config);
+    take_shape(file, config);
+    take_rope(file, config);
+    std::vector<uint64_t> ends = config.ids("eos_token_id");
+    const fs::path generation_path = directory / "generation_config.json";
+    if (is_there(generation_path)) {
+        const json generation_json = read_object(generation_path);
+        const Members generation(file, generation_json, generation_path.string());
+        take_sampling(generation);
+        const std::vector<uint64_t> more = generation.ids("eos_token_id");
+        ends.insert(ends.begin(), more.begin(), more.end());
+    }
+    set_ends(file, directory, ends);
+}
+
+} // namespace tq

@@ -1,0 +1,27 @@
+// JSON from files, which may be hostile: bounded in size, depth and number of values, and no key twice in one object.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace tq {
+
+// Throws an Error that begins with `subject`, such as a path, when `text` is not JSON, has over 4 million values, is nested
+// deeper than `max_depth` levels or has a key twice in one object.
+nlohmann::json read_json(std::string_view text, const std::string& subject, int max_depth = 64);
+
+// The same for a whole file of at most `max_bytes`.
+nlohmann::json read_json_file(const std::filesystem::path& path, uint64_t max_bytes);
+
+// A whole file of at most `max_bytes` as text, a byte order mark at its begin left out. Throws an Error that names it.
+std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes);
+
+// False also where it cannot be told.
+bool is_there(const std::filesystem::path& path);
+
+// "an object", "a list", "a text", ...
+const char* kind_of(const nlohmann::json& value);
+
+} // namespace tq

@@ -1,0 +1,17 @@
+// safetensors: a JSON header of names, types, shapes and places, then the tensors' bytes. Everything in it is hostile until
+// checked.
+#pragma once
+#include "model/formats/model_file.h"
+#include <vector>
+
+namespace tq {
+
+// Maps the file into `file` and returns its tensors by the names they have in it, dimensions turned to GGUF's order (fastest
+// first). Throws an Error that names the file, the tensor and the numbers that do not fit: among others where the tensors overlap
+// or leave bytes between them, or are of a type that ggml does not know.
+std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem::path& path);
+
+// All tensors of model.safetensors in `directory`, or else of the files that model.safetensors.index.json names, each once.
+std::vector<FileTensor> read_safetensors_directory(ModelFile& file, const std::filesystem::path& directory);
+
+} // namespace tq

@@ -1,0 +1,10 @@
+# tests/fuzz/NAME_fuzz.cpp is one libFuzzer program each; tests/fuzz/run builds them with sanitizers everywhere, and runs them.
+file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cpp)
+add_custom_target(fuzz)
+foreach(source ${fuzz_sources})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} EXCLUDE_FROM_ALL ${source})
+  target_link_libraries(${name} PRIVATE tq_model)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(fuzz ${name})
+endforeach()

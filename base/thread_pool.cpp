@@ -1,7 +1,22 @@
 #include "base/thread_pool.h"
 #include <algorithm>
+#include <chrono>
 
 namespace tq {
+namespace {
+
+// Waits for `done` for some microseconds, without sleeping: what follows one loop of a pool is most often the next, and waking a
+// thread takes longer than many loops. False when it was in vain.
+template <class Done> bool spin_until(Done done) {
+    using namespace std::chrono;
+    constexpr auto patience = microseconds(50);
+    if (done()) return true;
+    for (const auto start = steady_clock::now(); steady_clock::now() - start < patience;)
+        if (done()) return true;
+    return false;
+}
+
+} // namespace
 
 ThreadPool::ThreadPool(uint32_t threads) {
     if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
@@ -9,11 +24,9 @@ ThreadPool::ThreadPool(uint32_t threads) {
 }
 
 ThreadPool::~ThreadPool() {
-    {
-        const std::lock_guard lock(mutex_);
-        stopping_ = true;
-    }
-    start_.notify_all();
+    stopping_ = true;
+    generation_++;
+    generation_.notify_all();
 }
 
 void ThreadPool::each(uint32_t count, uint32_t grain, const std::function<void(uint32_t, uint32_t)>& body) {
@@ -22,18 +35,15 @@ void ThreadPool::each(uint32_t count, uint32_t grain, const std::function<void(u
         if (count > 0) body(0, count);
         return;
     }
-    {
-        const std::lock_guard lock(mutex_);
-        body_ = &body;
-        count_ = count;
-        parts_ = parts;
-        running_ = uint32_t(workers_.size());
-        generation_++;
-    }
-    start_.notify_all();
+    body_ = &body;
+    count_ = count;
+    parts_ = parts;
+    running_ = uint32_t(workers_.size());
+    generation_++; // publishes what is above
+    generation_.notify_all();
     run_part(0);
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return running_ == 0; });
+    spin_until([&] { return running_ == 0; });
+    for (uint32_t running = running_; running != 0; running = running_) running_.wait(running);
 }
 
 void ThreadPool::run_part(uint32_t worker) const {
@@ -43,17 +53,12 @@ void ThreadPool::run_part(uint32_t worker) const {
 }
 
 void ThreadPool::work(uint32_t worker) {
-    uint64_t seen = 0;
-    while (true) {
-        {
-            std::unique_lock lock(mutex_);
-            start_.wait(lock, [&] { return stopping_ || generation_ != seen; });
-            if (stopping_) return;
-            seen = generation_;
-        }
+    for (uint32_t seen = 0;;) {
+        if (!spin_until([&] { return generation_ != seen; })) generation_.wait(seen);
+        seen = generation_;
+        if (stopping_) return;
         run_part(worker);
-        const std::lock_guard lock(mutex_);
-        if (--running_ == 0) done_.notify_one();
+        if (--running_ == 0) running_.notify_one();
     }
 }
 

@@ -1,9 +1,8 @@
 // A few threads that share the iterations of one loop at a time.
 #pragma once
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -24,14 +23,11 @@ class ThreadPool {
     void work(uint32_t worker);
     void run_part(uint32_t worker) const;
 
-    std::vector<std::jthread> workers_;
-    std::mutex mutex_;
-    std::condition_variable start_, done_;
     const std::function<void(uint32_t, uint32_t)>* body_ = nullptr;
     uint32_t count_ = 0, parts_ = 0;
-    uint32_t running_ = 0;
-    uint64_t generation_ = 0;
-    bool stopping_ = false;
+    std::atomic<uint32_t> generation_ = 0, running_ = 0; // of loops; workers that are not done with this one
+    std::atomic<bool> stopping_ = false;
+    std::vector<std::jthread> workers_; // the last: joined before what they use goes
 };
 
 } // namespace tq

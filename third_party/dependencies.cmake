@@ -51,6 +51,8 @@ if(NOT nlohmann_json_FOUND)
   tq_headers(nlohmann_json::nlohmann_json ${nlohmann_json_SOURCE_DIR}/include)
 endif()
 
+include(third_party/highway.cmake)
+
 if(BUILD_TESTING)
   tq_find_package(doctest 2.4.6)
   if(NOT doctest_FOUND)

@@ -2,7 +2,7 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include "base/system_memory.h"
-#include "model/cpu/reference.h"
+#include "model/cpu/kernels.h"
 #include "model/rope.h"
 #include <algorithm>
 #include <cmath>
@@ -113,7 +113,7 @@ void CpuForward::layers(std::span<const uint32_t> ids) {
     const Config& c = config_;
     const size_t tokens = ids.size();
     const uint32_t heads = c.num_attention_heads, kv_heads = c.num_key_value_heads;
-    const ref::Rope rope{rope_table_, position_};
+    const cpu::Rope rope{rope_table_, position_};
     h_.resize(tokens * c.hidden_size);
     a_.resize(tokens * c.hidden_size);
     q_.resize(tokens * heads * c.head_dim);
@@ -123,7 +123,7 @@ void CpuForward::layers(std::span<const uint32_t> ids) {
     gate_.resize(tokens * c.intermediate_size);
     up_.resize(tokens * c.intermediate_size);
 
-    ref::embed(pool_, h_, weights_.token_embd, ids);
+    cpu::embed(pool_, h_, weights_.token_embd, ids);
     tap("embed", h_);
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
         const LayerWeights& w = weights_.layers[i];
@@ -133,30 +133,25 @@ void CpuForward::layers(std::span<const uint32_t> ids) {
         // attention
         const Rotation* rotation = is_rotated(cache.k.codec.type) ? &cache.k.codec.rotation : nullptr;
         const float q_scale = 1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1);
-        ref::rms_norm(pool_, a_, h_, norm.attn, c.rms_norm_eps);
+        cpu::rms_norm(pool_, a_, h_, norm.attn, c.rms_norm_eps);
         tap(i, "attn_norm", a_);
-        ref::matmul(pool_, q_, w.attn_q, a_);
-        ref::matmul(pool_, k_, w.attn_k, a_);
-        ref::matmul(pool_, v_, w.attn_v, a_);
+        cpu::matmul(pool_, {{q_, w.attn_q}, {k_, w.attn_k}, {v_, w.attn_v}}, a_);
         tap(i, "k", k_);
         tap(i, "v", v_);
-        ref::q_norm_rope(pool_, q_, norm.q, rope, heads, c.rms_norm_eps, q_scale, rotation);
+        cpu::q_norm_rope(pool_, q_, norm.q, rope, heads, c.rms_norm_eps, q_scale, rotation);
         tap(i, "q", q_);
-        ref::kv_append(pool_, cache.k, k_, norm.k, rope, c.rms_norm_eps);
-        ref::kv_append(pool_, cache.v, v_, {}, rope, c.rms_norm_eps);
-        ref::attention(pool_, attn_, q_, cache, heads, position_);
+        cpu::kv_append(pool_, cache, k_, v_, norm.k, rope, c.rms_norm_eps);
+        cpu::attention(pool_, attn_, q_, cache, heads, position_);
         tap(i, "attention", attn_);
-        ref::matmul(pool_, h_, w.attn_output, attn_, true);
+        cpu::matmul(pool_, {{h_, w.attn_output, true}}, attn_);
         tap(i, "attn_output", h_);
 
         // feed-forward
-        ref::rms_norm(pool_, a_, h_, norm.ffn, c.rms_norm_eps);
+        cpu::rms_norm(pool_, a_, h_, norm.ffn, c.rms_norm_eps);
         tap(i, "ffn_norm", a_);
-        ref::matmul(pool_, gate_, w.ffn_gate, a_);
-        ref::matmul(pool_, up_, w.ffn_up, a_);
-        ref::swiglu(pool_, gate_, up_);
+        cpu::gated_matmul(pool_, gate_, up_, w.ffn_gate, w.ffn_up, a_);
         tap(i, "swiglu", gate_);
-        ref::matmul(pool_, h_, w.ffn_down, gate_, true);
+        cpu::matmul(pool_, {{h_, w.ffn_down, true}}, gate_);
         tap(i, "h", h_);
     }
 }
@@ -165,9 +160,9 @@ void CpuForward::layers(std::span<const uint32_t> ids) {
 void CpuForward::head() {
     const std::span last = std::span(h_).last(config_.hidden_size), normed = std::span(a_).first(config_.hidden_size);
     logits_.resize(config_.vocab_size);
-    ref::rms_norm(pool_, normed, last, output_norm_, config_.rms_norm_eps);
+    cpu::rms_norm(pool_, normed, last, output_norm_, config_.rms_norm_eps);
     tap("output_norm", normed);
-    ref::matmul(pool_, logits_, weights_.output, normed);
+    cpu::matmul(pool_, {{logits_, weights_.output}}, normed);
     tap("logits", logits_);
 }
 

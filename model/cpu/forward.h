@@ -1,4 +1,4 @@
-// The forward pass on the CPU: plain fp32 loops on threads, the definition of what the GPU computes.
+// The forward pass on the CPU: the kernels of reference.h in vectors, on threads.
 #pragma once
 #include "model/forward.h"
 #include "model/load.h"

@@ -1,5 +1,5 @@
 // What each kernel means, in plain fp32 loops: same names and order of arguments as model/gpu/kernels.h, outputs first.
-// The CPU path runs on these, and the conformance tests compare every shader with them.
+// The conformance tests compare every shader with them; the CPU path runs on kernels.h, which is compared with them too.
 #pragma once
 #include "base/thread_pool.h"
 #include "model/cpu/cache.h"

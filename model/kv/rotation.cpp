@@ -25,8 +25,8 @@ void flip(std::span<float> x, const Signs& signs) {
 
 void hadamard(std::span<float> x) {
     for (size_t stride = 1; stride < x.size(); stride *= 2)
-        for (size_t i = 0; i < x.size(); i++)
-            if ((i & stride) == 0) {
+        for (size_t begin = 0; begin < x.size(); begin += 2 * stride)
+            for (size_t i = begin; i < begin + stride; i++) {
                 const float u = x[i], w = x[i + stride];
                 x[i] = u + w;
                 x[i + stride] = u - w;

@@ -1,0 +1,302 @@
+// Attention on compressed caches. A tile of keys or values is decoded once for all query heads of its kv head, and for a block of
+// tokens; the softmax is kept up to date tile by tile. Work is cut by kv head, and by ranges of the sequence (one token) or of
+// the queries (several), and each thread takes the next piece when it is done with one.
+#include "model/cpu/attention.h"
+#include "model/cpu/kernels.h"
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "model/cpu/attention.cpp"
+#include <hwy/foreach_target.h>
+
+#include "model/cpu/elementwise-inl.h"
+#include "model/cpu/stored_vectors-inl.h"
+#include "model/cpu/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tq::cpu::HWY_NAMESPACE {
+namespace {
+
+// weights[count] = exp(scores - largest), and their sum.
+float exp_all(float* HWY_RESTRICT weights, size_t count, float largest) {
+    V total = hn::Zero(F());
+    for (size_t i = 0; i < count; i += lanes) {
+        const V weight = exp_of(hn::Sub(hn::LoadU(F(), weights + i), hn::Set(F(), largest)));
+        hn::StoreU(weight, F(), weights + i);
+        total = hn::Add(total, weight);
+    }
+    return sum(total);
+}
+
+void scale_all(float* x, float by, size_t count) {
+    for (size_t i = 0; i < count; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(F(), x + i), hn::Set(F(), by)), F(), x + i);
+}
+
+// scores[head][p] = q[head] . k[p] for the positions of a tile; rows of scores are kv_tile long.
+template <size_t heads>
+void score_tile(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, size_t d) {
+    constexpr size_t step = 4; // positions that share what is loaded of q
+    for (size_t p = 0; p < kv_tile; p += step, k += step * d) {
+        V sums[heads][step];
+        HWY_UNROLL(8)
+        for (size_t i = 0; i < heads * step; i++) sums[i / step][i % step] = hn::Zero(F());
+        for (size_t c = 0; c < d; c += lanes) {
+            V key[step];
+            HWY_UNROLL(4)
+            for (size_t i = 0; i < step; i++) key[i] = hn::LoadU(F(), k + i * d + c);
+            HWY_UNROLL(2)
+            for (size_t h = 0; h < heads; h++) {
+                const V query = hn::LoadU(F(), q + h * d + c);
+                HWY_UNROLL(4)
+                for (size_t i = 0; i < step; i++) sums[h][i] = hn::MulAdd(query, key[i], sums[h][i]);
+            }
+        }
+        HWY_UNROLL(8)
+        for (size_t i = 0; i < heads * step; i++) scores[i / step * kv_tile + p + i % step] = sum(sums[i / step][i % step]);
+    }
+}
+
+// y[head][c] += sum over p of weights[head][p] * v[p][c], for the two heads or the one whose sums are `y`.
+template <size_t heads>
+void add_weighted(float* const* y, const float* HWY_RESTRICT weights, const float* HWY_RESTRICT v, size_t count, size_t d) {
+    constexpr size_t step = 4; // vectors of channels that share what is loaded of the weights
+    for (size_t c = 0; c < d; c += step * lanes) {
+        V sums[heads][step];
+        HWY_UNROLL(8)
+        for (size_t i = 0; i < heads * step; i++) sums[i / step][i % step] = hn::LoadU(F(), y[i / step] + c + i % step * lanes);
+        const float* from = v + c;
+        for (size_t p = 0; p < count; p++, from += d) {
+            V value[step];
+            HWY_UNROLL(4)
+            for (size_t i = 0; i < step; i++) value[i] = hn::LoadU(F(), from + i * lanes);
+            HWY_UNROLL(2)
+            for (size_t h = 0; h < heads; h++) {
+                const V weight = hn::Set(F(), weights[h * kv_tile + p]);
+                HWY_UNROLL(4)
+                for (size_t i = 0; i < step; i++) sums[h][i] = hn::MulAdd(weight, value[i], sums[h][i]);
+            }
+        }
+        HWY_UNROLL(8)
+        for (size_t i = 0; i < heads * step; i++) hn::StoreU(sums[i / step][i % step], F(), y[i / step] + c + i % step * lanes);
+    }
+}
+
+// Scores of `count` positions to weights; the sums so far shrink where there is a larger score.
+void update(Partial& part, float* scores, uint32_t count, size_t d) {
+    float largest = part.largest;
+    for (uint32_t p = 0; p < count; p++) largest = std::max(largest, scores[p]);
+    std::fill(scores + count, scores + kv_tile, -std::numeric_limits<float>::infinity());
+    const float keep = std::exp(part.largest - largest);
+    part.total = part.total * keep + exp_all(scores, kv_tile, largest);
+    part.largest = largest;
+    if (keep != 1) scale_all(part.sums.data(), keep, d);
+}
+
+// Positions begin .. end - 1 for the one token's query heads of a kv head: parts[group] have the softmax of these positions.
+void attend_range(const LayerCache& cache, const float* q, std::span<Partial> parts, uint32_t head, uint32_t begin, uint32_t end,
+                  AttentionScratch& scratch) {
+    const size_t d = cache.k.head_dim();
+    float* vectors = scratch.vectors.first(kv_tile * d).data();
+    const std::span scores = scratch.scores.first(parts.size() * kv_tile);
+    for (Partial& part : parts) part.reset();
+    for (uint32_t first = begin; first < end; first += kv_tile) {
+        const uint32_t count = std::min(kv_tile, end - first);
+        load_vectors(vectors, cache.k, head, first, count);
+        const size_t heads = parts.size();
+        for (size_t g = 0; g < heads; g += 2)
+            (g + 1 < heads ? score_tile<2> : score_tile<1>)(&scores[g * kv_tile], q + g * d, vectors, d);
+        for (size_t g = 0; g < heads; g++) update(parts[g], &scores[g * kv_tile], count, d);
+        load_vectors(vectors, cache.v, head, first, count);
+        for (size_t g = 0; g < heads; g += 2) {
+            float* const sums[] = {parts[g].sums.data(), parts[std::min(g + 1, heads - 1)].sums.data()};
+            (g + 1 < heads ? add_weighted<2> : add_weighted<1>)(sums, &scores[g * kv_tile], vectors, count, d);
+        }
+    }
+}
+
+// The queries of one tile: a lane for each pair of token and query head, token by token.
+struct QueryTile {
+    size_t width;           // of the lanes in memory
+    float* q;               // [d][width]
+    float* sums;            // [d][width]
+    float* scores;          // [kv_tile][width], of a tile of keys; then their weights
+    float *largest, *total; // [width]
+    float* last;            // [width] the last position that a lane sees; ascending
+
+    bool sees(uint32_t position) const { return float(position) <= last[width - 1]; }
+};
+
+// Scores to weights, for positions first + p; the sums so far shrink where there is a larger score.
+void softmax_tile(const QueryTile& t, size_t d, uint32_t first, bool is_masked) {
+    const V never = hn::Set(F(), -std::numeric_limits<float>::infinity());
+    for (size_t at = 0; at < t.width; at += lanes) {
+        const V before = hn::LoadU(F(), t.largest + at), last = hn::LoadU(F(), t.last + at);
+        V largest = before;
+        float* s = t.scores + at;
+        for (uint32_t p = 0; p < kv_tile; p++) {
+            V score = hn::LoadU(F(), s + p * t.width);
+            if (is_masked) {
+                score = hn::IfThenElse(hn::Gt(hn::Set(F(), float(first + p)), last), never, score);
+                hn::StoreU(score, F(), s + p * t.width);
+            }
+            largest = hn::Max(largest, score);
+        }
+        const V keep = exp_of(hn::Sub(before, largest));
+        V total = hn::Mul(hn::LoadU(F(), t.total + at), keep);
+        for (uint32_t p = 0; p < kv_tile; p++) {
+            const V weight = exp_of(hn::Sub(hn::LoadU(F(), s + p * t.width), largest));
+            total = hn::Add(total, weight);
+            hn::StoreU(weight, F(), s + p * t.width);
+        }
+        hn::StoreU(total, F(), t.total + at);
+        hn::StoreU(largest, F(), t.largest + at);
+        for (size_t c = 0; c < d; c++) {
+            float* y = t.sums + c * t.width + at;
+            hn::StoreU(hn::Mul(hn::LoadU(F(), y), keep), F(), y);
+        }
+    }
+}
+
+QueryTile pack_queries(float* storage, float* scores, const Queries& of, uint32_t first) {
+    const size_t d = of.cache.k.head_dim(), count = std::min<size_t>(tile_width, of.end - first);
+    const size_t width = (count + lanes - 1) / lanes * lanes;
+    QueryTile t{width,
+                storage,
+                storage + d * width,
+                scores,
+                storage + 2 * d * width,
+                storage + (2 * d + 1) * width,
+                storage + (2 * d + 2) * width};
+    std::fill_n(storage, 2 * d * width, 0.0f);
+    std::fill_n(t.largest, width, -std::numeric_limits<float>::infinity());
+    std::fill_n(t.total, width, 0.0f);
+    for (size_t i = 0; i < width; i++) {
+        const size_t lane = std::min(i, count - 1); // lanes to spare see what the last one sees
+        t.last[i] = float(of.position + (first + lane) / of.group());
+        for (size_t c = 0; i < count && c < d; c++) t.q[c * width + i] = of.q[of.at(first + i) + c];
+    }
+    return t;
+}
+
+size_t query_tile() { return tile_width; }
+
+// Queries of.begin .. of.end - 1 on all positions they see. y: [tokens][heads][d]
+void attend_block(std::span<float> y, const Queries& of, AttentionScratch& scratch) {
+    const size_t d = of.cache.k.head_dim(), storage = (2 * d + 3) * tile_width;
+    const uint32_t length = of.position + uint32_t((of.end - 1) / of.group()) + 1;
+    const size_t count = (of.end - of.begin + tile_width - 1) / tile_width;
+    float *vectors = scratch.vectors.first(kv_tile * d).data(), *packed = scratch.tiles.first(count * storage).data();
+    float* scores = scratch.scores.first(count * kv_tile * tile_width).data();
+    std::array<QueryTile, query_tiles> tiles;
+    for (size_t i = 0; i < count; i++)
+        tiles[i] = pack_queries(packed + i * storage, scores + i * kv_tile * tile_width, of, of.begin + uint32_t(i * tile_width));
+    for (uint32_t first = 0; first < length; first += kv_tile) {
+        const uint32_t present = std::min(kv_tile, length - first);
+        std::fill(vectors + present * d, vectors + kv_tile * d, 0.0f);
+        load_vectors(vectors, of.cache.k, of.head, first, present);
+        for (size_t i = 0; i < count; i++) {
+            if (!tiles[i].sees(first)) continue;
+            std::fill_n(tiles[i].scores, kv_tile * tiles[i].width, 0.0f);
+            multiply_tiles(tiles[i].scores, {vectors, d, 1}, tiles[i].q, d, kv_tile, tiles[i].width / lanes);
+            softmax_tile(tiles[i], d, first, float(first + kv_tile) > tiles[i].last[0]);
+        }
+        load_vectors(vectors, of.cache.v, of.head, first, present);
+        for (size_t i = 0; i < count; i++)
+            if (tiles[i].sees(first))
+                multiply_tiles(tiles[i].sums, {vectors, 1, d}, tiles[i].scores, kv_tile, d, tiles[i].width / lanes);
+    }
+    for (uint32_t i = of.begin; i < of.end; i++) {
+        const QueryTile& t = tiles[(i - of.begin) / tile_width];
+        const size_t lane = (i - of.begin) % tile_width;
+        for (size_t c = 0; c < d; c++) y[of.at(i) + c] = t.sums[c * t.width + lane] / t.total[lane];
+    }
+}
+
+} // namespace
+} // namespace tq::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tq::cpu {
+namespace {
+
+HWY_EXPORT(attend_range);
+HWY_EXPORT(query_tile);
+HWY_EXPORT(attend_block);
+
+// body(i, scratch) for all i < count, in order of i: a thread that is done takes the next.
+void each_piece(ThreadPool& pool, uint32_t count, const std::function<void(uint32_t, AttentionScratch&)>& body) {
+    std::atomic<uint32_t> next = 0;
+    pool.each(std::min(count, pool.threads()), 1, [&](uint32_t, uint32_t) {
+        static thread_local AttentionScratch scratch;
+        for (uint32_t i = next++; i < count; i = next++) body(i, scratch);
+    });
+}
+
+void finish(std::span<float> y, const KvCodec& values) {
+    if (is_rotated(values.type)) rotate_back(y, values.rotation);
+}
+
+// y[d] from the parts of one query head.
+void merge(std::span<float> y, std::span<const Partial> parts, size_t stride, size_t count) {
+    float largest = parts[0].largest, total = 0;
+    for (size_t s = 1; s < count; s++) largest = std::max(largest, parts[s * stride].largest);
+    std::ranges::fill(y, 0.0f);
+    for (size_t s = 0; s < count; s++) {
+        const Partial& part = parts[s * stride];
+        const float weight = std::exp(part.largest - largest);
+        total += part.total * weight;
+        for (size_t c = 0; c < y.size(); c++) y[c] += part.sums[c] * weight;
+    }
+    for (float& v : y) v /= total;
+}
+
+void attend_token(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
+                  uint32_t length) {
+    constexpr uint32_t shortest = 256; // positions worth a piece
+    const uint32_t kv_heads = cache.k.heads, group = heads / kv_heads;
+    const size_t d = cache.k.head_dim();
+    const uint32_t wanted = (4 * pool.threads() + kv_heads - 1) / kv_heads; // so that a slow thread does few
+    const uint32_t ranges = std::min(wanted, (length + shortest - 1) / shortest);
+    static thread_local std::vector<Partial> storage;
+    storage.resize(std::max<size_t>(storage.size(), size_t(ranges) * heads));
+    const std::span parts(storage); // [range][head]
+    const auto bound = [&](uint32_t range) { return uint32_t(uint64_t(length) * range / ranges); };
+    each_piece(pool, kv_heads * ranges, [&](uint32_t i, AttentionScratch& scratch) {
+        const uint32_t head = i % kv_heads, range = i / kv_heads;
+        HWY_DYNAMIC_DISPATCH(attend_range)
+        (cache, &q[head * group * d], parts.subspan(range * heads + head * group, group), head, bound(range), bound(range + 1),
+         scratch);
+    });
+    pool.each(heads, 4, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t h = begin; h < end; h++) {
+            merge(y.subspan(h * d, d), parts.subspan(h), heads, ranges);
+            finish(y.subspan(h * d, d), cache.v.codec);
+        }
+    });
+}
+
+} // namespace
+
+void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
+               uint32_t position) {
+    const size_t d = cache.k.head_dim();
+    const uint32_t kv_heads = cache.k.heads;
+    const auto tokens = uint32_t(q.size() / d / heads);
+    if (tokens == 1) return attend_token(pool, y, q, cache, heads, position + 1);
+    const uint32_t queries = tokens * (heads / kv_heads), block = query_tiles * uint32_t(HWY_DYNAMIC_DISPATCH(query_tile)());
+    const uint32_t blocks = (queries + block - 1) / block;
+    each_piece(pool, kv_heads * blocks, [&](uint32_t i, AttentionScratch& scratch) {
+        const uint32_t begin = (blocks - 1 - i / kv_heads) * block; // the longest first
+        HWY_DYNAMIC_DISPATCH(attend_block)
+        (y, {cache, q, heads, position, i % kv_heads, begin, std::min(queries, begin + block)}, scratch);
+    });
+    pool.each(tokens * heads, 4, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) finish(y.subspan(i * d, d), cache.v.codec);
+    });
+}
+
+} // namespace tq::cpu
+#endif

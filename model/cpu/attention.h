@@ -1,0 +1,42 @@
+// What the pieces of an attention on the CPU leave behind, and what a thread needs to compute one.
+#pragma once
+#include "model/cpu/aligned_floats.h"
+#include "model/cpu/cache.h"
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace tq::cpu {
+
+inline constexpr uint32_t kv_tile = 64;    // positions that are decoded together
+inline constexpr uint32_t query_tiles = 4; // tiles of queries that share them
+
+// The softmax over some positions for one query: sums = sum of exp(score - largest) * value, total = that of exp alone.
+struct Partial {
+    alignas(64) std::array<float, 256> sums;
+    float largest, total;
+
+    void reset() {
+        largest = -std::numeric_limits<float>::infinity();
+        total = 0;
+        sums.fill(0);
+    }
+};
+
+// The queries begin .. end - 1 of a kv head: query i is head i % group() of the group that shares it, of token i / group().
+struct Queries {
+    const LayerCache& cache;
+    std::span<const float> q; // [tokens][heads][head_dim]
+    uint32_t heads, position, head, begin, end;
+
+    size_t group() const { return heads / cache.k.heads; }
+    size_t at(size_t i) const { return (i / group() * heads + head * group() + i % group()) * cache.k.head_dim(); }
+};
+
+// Of one thread, kept from call to call.
+struct AttentionScratch {
+    AlignedFloats vectors, tiles, scores;
+};
+
+} // namespace tq::cpu

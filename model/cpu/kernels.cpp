@@ -1,0 +1,97 @@
+// Norms, rotary positions, activations and the way into the cache: vector by vector.
+#include "model/cpu/kernels.h"
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "model/cpu/kernels.cpp"
+#include <hwy/foreach_target.h>
+
+#include "model/cpu/elementwise-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tq::cpu::HWY_NAMESPACE {
+namespace {
+
+void norm_rows(float* y, const float* x, std::span<const float> w, float eps, size_t rows) {
+    const size_t cols = w.size();
+    for (size_t row = 0; row < rows * cols; row += cols)
+        scale_by(y + row, x + row, w.data(), inverse_rms(x + row, cols, eps), cols);
+}
+
+void norm_and_rope_vector(std::span<float> x, std::span<const float> w, const float* turns, float eps) {
+    norm_and_rope(x.data(), w.data(), turns, x.size(), eps);
+}
+
+void swiglu_range(float* gate, const float* up, size_t count) { swiglu(gate, up, count); }
+
+} // namespace
+} // namespace tq::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tq::cpu {
+namespace {
+
+HWY_EXPORT(norm_rows);
+HWY_EXPORT(norm_and_rope_vector);
+HWY_EXPORT(swiglu_range);
+
+void append(const CacheSide& side, std::span<const float> x, std::span<const float> w, const Rope& rope, float eps, uint32_t i) {
+    const size_t d = side.head_dim();
+    const uint32_t head = i % side.heads, position = rope.position + i / side.heads;
+    std::array<float, 256> storage;
+    const std::span vector(storage.data(), d);
+    std::ranges::copy(x.subspan(i * d, d), vector.begin());
+    if (!w.empty()) HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(vector, w, &rope.table[position * d], eps);
+    encode(side.codec, side.codes(head, position), side.scales(head, position), vector);
+}
+
+} // namespace
+
+void embed(ThreadPool& pool, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids) {
+    pool.each(uint32_t(ids.size()), 8, [&](uint32_t begin, uint32_t end) {
+        std::vector<std::byte> scratch;
+        for (uint32_t t = begin; t < end; t++)
+            decode_weights(embedding.type, h.subspan(size_t(t) * embedding.cols, embedding.cols),
+                           embedding.read(ids[t], 1, scratch));
+    });
+}
+
+void rms_norm(ThreadPool& pool, std::span<float> y, std::span<const float> x, std::span<const float> w, float eps) {
+    pool.each(uint32_t(x.size() / w.size()), 4, [&](uint32_t begin, uint32_t end) {
+        const size_t at = begin * w.size();
+        HWY_DYNAMIC_DISPATCH(norm_rows)(&y[at], &x[at], w, eps, end - begin);
+    });
+}
+
+void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads, float eps,
+                 float scale, const Rotation* rotation) {
+    const size_t d = w.size();
+    pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) {
+            const std::span x = q.subspan(i * d, d);
+            HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(x, w, &rope.table[(rope.position + i / heads) * d], eps);
+            if (rotation != nullptr) rotate(x, *rotation);
+            for (float& v : x) v *= scale;
+        }
+    });
+}
+
+void kv_append(ThreadPool& pool, const LayerCache& cache, std::span<const float> k, std::span<const float> v,
+               std::span<const float> w, const Rope& rope, float eps) {
+    pool.each(uint32_t(k.size() / cache.k.head_dim()), 4, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) {
+            append(cache.k, k, w, rope, eps, i);
+            append(cache.v, v, {}, rope, eps, i);
+        }
+    });
+}
+
+void swiglu(ThreadPool& pool, std::span<float> gate, std::span<const float> up) {
+    pool.each(uint32_t(gate.size()), 1024, [&](uint32_t begin, uint32_t end) {
+        HWY_DYNAMIC_DISPATCH(swiglu_range)(&gate[begin], &up[begin], end - begin);
+    });
+}
+
+} // namespace tq::cpu
+#endif

@@ -1,0 +1,42 @@
+// The kernels of reference.h, fast: the same names and meaning, in vectors of the best instruction set that the processor has
+// (Highway picks it when the program runs). Sums have another order; the same input gives the same bytes in the cache.
+#pragma once
+#include "model/cpu/reference.h"
+#include <initializer_list>
+
+namespace tq::cpu {
+
+using ref::Rope;
+
+// y[cols] = the row's exact values, as tq::decode_row gives them.
+void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte> row);
+
+void embed(ThreadPool&, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids);
+void rms_norm(ThreadPool&, std::span<float> y, std::span<const float> x, std::span<const float> w, float eps);
+
+struct Product {
+    std::span<float> y; // [tokens][w.rows]
+    const Tensor& w;
+    bool accumulate = false;
+};
+
+// For each product y[t] = w x[t], or y[t] += w x[t]. Their w have the same number of columns. x: [tokens][cols]
+void matmul(ThreadPool&, std::initializer_list<Product> products, std::span<const float> x);
+
+// gate[t] = silu(w_gate x[t]) * (w_up x[t]), and up[t] = w_up x[t]
+void gated_matmul(ThreadPool&, std::span<float> gate, std::span<float> up, const Tensor& w_gate, const Tensor& w_up,
+                  std::span<const float> x);
+
+void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
+                 const Rotation* rotation);
+
+// Keys and values of the same tokens. k, v: [tokens][kv heads][head_dim]
+void kv_append(ThreadPool&, const LayerCache& cache, std::span<const float> k, std::span<const float> v, std::span<const float> w,
+               const Rope&, float eps);
+
+void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
+               uint32_t position);
+
+void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);
+
+} // namespace tq::cpu

@@ -1,0 +1,219 @@
+// Products of weight matrices and activations. One token: each row is decoded in registers as it is multiplied, so that the speed
+// of memory is the limit. Many: a panel of rows is decoded once for a block of tokens and multiplied in register tiles.
+#include "model/cpu/matmul.h"
+#include "base/ensure.h"
+#include "model/cpu/kernels.h"
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "model/cpu/matmul.cpp"
+#include <hwy/foreach_target.h>
+
+#include "model/cpu/elementwise-inl.h"
+#include "model/cpu/tile-inl.h"
+#include "model/cpu/weight_blocks-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tq::cpu::HWY_NAMESPACE {
+namespace {
+
+struct Store {
+    float* HWY_RESTRICT y;
+    HWY_INLINE void operator()(size_t at0, V w0, size_t at1, V w1, size_t) const {
+        hn::StoreU(w0, F(), y + at0);
+        hn::StoreU(w1, F(), y + at1);
+    }
+};
+
+struct Dot {
+    const float* HWY_RESTRICT x;
+    V even0, even1, odd0, odd1;
+    HWY_INLINE explicit Dot(const float* x) : x(x), even0(hn::Zero(F())), even1(even0), odd0(even0), odd1(even0) {}
+    HWY_INLINE void operator()(size_t at0, V w0, size_t at1, V w1, size_t odd) {
+        V &s0 = odd != 0 ? odd0 : even0, &s1 = odd != 0 ? odd1 : even1;
+        s0 = hn::MulAdd(w0, hn::LoadU(F(), x + at0), s0);
+        s1 = hn::MulAdd(w1, hn::LoadU(F(), x + at1), s1);
+    }
+    HWY_INLINE float total() const { return sum(hn::Add(hn::Add(even0, even1), hn::Add(odd0, odd1))); }
+};
+
+void decode_fast(GgmlType type, std::span<float> y, std::span<const std::byte> row) {
+    Store store{y.data()};
+    if (!each_vector(type, reinterpret_cast<const uint8_t*>(row.data()), y.size(), store)) tq::decode_row(type, y, row);
+}
+
+HWY_INLINE void put(const Product& p, size_t token, size_t row, float value) {
+    float& y = p.y[token * p.w.rows + row];
+    y = p.accumulate ? y + value : value;
+}
+
+// Rows begin .. end - 1 for a few tokens.
+void multiply_rows(const Product& p, std::span<const float> x, Scratch& scratch, uint32_t begin, uint32_t end) {
+    const size_t cols = p.w.cols, tokens = x.size() / cols, row_bytes = p.w.row_bytes();
+    constexpr uint32_t chunk = 32; // rows that a RowSource makes at a time
+    const std::span decoded = scratch.panel.first(cols);
+    for (uint32_t first = begin; first < end; first += chunk) {
+        const uint32_t count = std::min(chunk, end - first);
+        const auto bytes = p.w.read(first, count, scratch.bytes);
+        for (uint32_t i = 0; i < count; i++) {
+            const auto row = bytes.subspan(i * row_bytes, row_bytes);
+            Dot total(x.data());
+            if (tokens == 1 && each_vector(p.w.type, reinterpret_cast<const uint8_t*>(row.data()), cols, total)) {
+                put(p, 0, first + i, total.total());
+                continue;
+            }
+            decode_fast(p.w.type, decoded, row);
+            for (size_t t = 0; t < tokens; t++) put(p, t, first + i, dot(decoded.data(), &x[t * cols], cols));
+        }
+    }
+}
+
+// The width in memory of the tile of tokens that begins at `token`: whole vectors.
+HWY_INLINE size_t width_at(size_t token, size_t tokens) {
+    return std::min(tile_width, (tokens - token + lanes - 1) / lanes * lanes);
+}
+
+size_t token_tile() { return tile_width; }
+
+// packed[tile][col][token of the tile], tiles begin .. end - 1; what lies beyond the last token is 0.
+void pack_tokens(std::span<float> packed, std::span<const float> x, size_t cols, uint32_t begin, uint32_t end) {
+    const size_t tokens = x.size() / cols;
+    for (size_t first = begin * tile_width; first < std::min(end * tile_width, tokens); first += tile_width) {
+        const size_t width = width_at(first, tokens), count = std::min(width, tokens - first);
+        float* to = &packed[first * cols];
+        if (count < width) std::fill_n(to, width * cols, 0.0f);
+        for (size_t col = 0; col < cols; col += 16) // 16 columns of a token are a cache line
+            for (size_t t = 0; t < count; t++)
+                for (size_t k = col; k < std::min(col + 16, cols); k++) to[k * width + t] = x[(first + t) * cols + k];
+    }
+}
+
+// Rows first .. first + count - 1, decoded in `panel`, for all tokens.
+void multiply_panel(const Product& p, std::span<const float> packed, size_t tokens, const float* panel, size_t stride,
+                    uint32_t first, uint32_t count) {
+    constexpr size_t depth = std::max<size_t>(128, 4096 / tile_width); // of a block of `packed` that stays in the L1 cache
+    const size_t cols = p.w.cols, rows = (count + tile_rows - 1) / tile_rows * tile_rows;
+    HWY_ALIGN float sums[max_panel_rows * tile_width];
+    for (size_t token = 0; token < tokens; token += tile_width) {
+        const size_t width = width_at(token, tokens);
+        const float* x = &packed[token * cols];
+        std::fill_n(sums, rows * width, 0.0f);
+        for (size_t k = 0; k < cols; k += depth)
+            multiply_tiles(sums, {panel + k, stride, 1}, x + k * width, std::min(depth, cols - k), rows, width / lanes);
+        for (size_t t = 0; t < std::min(width, tokens - token); t++)
+            for (uint32_t r = 0; r < count; r++) put(p, token + t, first + r, sums[r * width + t]);
+    }
+}
+
+// Rows begin .. end - 1 for many tokens.
+void multiply_panels(const Product& p, std::span<const float> packed, size_t tokens, Scratch& scratch, uint32_t begin,
+                     uint32_t end) {
+    const size_t cols = p.w.cols, row_bytes = p.w.row_bytes();
+    const size_t stride = (cols + 15) / 16 * 16 + 16; // not a power of two: its rows would share few lines of the L1 cache
+    const size_t fitting = panel_bytes / (stride * sizeof(float)) / tile_rows * tile_rows;
+    const auto step = uint32_t(std::clamp(fitting, tile_rows, max_panel_rows));
+    const std::span panel = scratch.panel.first(step * stride);
+    for (uint32_t first = begin; first < end; first += step) {
+        const uint32_t count = std::min(step, end - first);
+        const auto bytes = p.w.read(first, count, scratch.bytes);
+        for (size_t r = 0; r < (count + tile_rows - 1) / tile_rows * tile_rows; r++) {
+            const std::span row = panel.subspan(r * stride, cols);
+            if (r < count)
+                decode_fast(p.w.type, row, bytes.subspan(r * row_bytes, row_bytes));
+            else
+                std::ranges::fill(row, 0.0f);
+        }
+        multiply_panel(p, packed, tokens, panel.data(), stride, first, count);
+    }
+}
+
+void swiglu_rows(float* gate, const float* up, size_t count) { swiglu(gate, up, count); }
+
+} // namespace
+} // namespace tq::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tq::cpu {
+namespace {
+
+HWY_EXPORT(decode_fast);
+HWY_EXPORT(multiply_rows);
+HWY_EXPORT(token_tile);
+HWY_EXPORT(pack_tokens);
+HWY_EXPORT(multiply_panels);
+HWY_EXPORT(swiglu_rows);
+
+// Fewer tokens are not worth a tile of vectors of tokens.
+constexpr size_t few_tokens = 8;
+
+// The activations of one product, packed where there are many tokens.
+struct Activations {
+    std::span<const float> x, packed;
+    size_t tokens;
+};
+
+Activations pack(ThreadPool& pool, std::span<const float> x, size_t cols) {
+    const size_t tokens = x.size() / cols;
+    if (tokens < few_tokens) return {x, {}, tokens};
+    static thread_local AlignedFloats packed; // of the calling thread: kept, for fresh memory costs page faults
+    const size_t tile = HWY_DYNAMIC_DISPATCH(token_tile)(), tiles = (tokens + tile - 1) / tile;
+    const std::span to = packed.first(tiles * tile * cols);
+    pool.each(uint32_t(tiles), 1, [&](uint32_t begin, uint32_t end) {
+        HWY_DYNAMIC_DISPATCH(pack_tokens)(to, x, cols, begin, end);
+    });
+    return {x, to, tokens};
+}
+
+void multiply(const Product& p, const Activations& x, uint32_t begin, uint32_t end) {
+    static thread_local Scratch scratch;
+    if (x.tokens < few_tokens)
+        HWY_DYNAMIC_DISPATCH(multiply_rows)(p, x.x, scratch, begin, end);
+    else
+        HWY_DYNAMIC_DISPATCH(multiply_panels)(p, x.packed, x.tokens, scratch, begin, end);
+}
+
+void check(const Product& p, std::span<const float> x) {
+    ENSURE(x.size() % p.w.cols == 0 && p.y.size() == x.size() / p.w.cols * p.w.rows, "{}: {} outputs for {} inputs", p.w.name,
+           p.y.size(), x.size());
+}
+
+} // namespace
+
+void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte> row) {
+    HWY_DYNAMIC_DISPATCH(decode_fast)(type, y, row);
+}
+
+void matmul(ThreadPool& pool, std::initializer_list<Product> products, std::span<const float> x) {
+    uint32_t rows = 0;
+    for (const Product& p : products) {
+        check(p, x);
+        rows += p.w.rows;
+    }
+    const Activations activations = pack(pool, x, products.begin()->w.cols);
+    pool.each(rows, 16, [&](uint32_t begin, uint32_t end) {
+        uint32_t first = 0; // of this product, in rows of all
+        for (const Product& p : products) {
+            const uint32_t from = std::max(begin, first), to = std::min(end, first + p.w.rows);
+            if (from < to) multiply(p, activations, from - first, to - first);
+            first += p.w.rows;
+        }
+    });
+}
+
+void gated_matmul(ThreadPool& pool, std::span<float> gate, std::span<float> up, const Tensor& w_gate, const Tensor& w_up,
+                  std::span<const float> x) {
+    const Product products[] = {{gate, w_gate}, {up, w_up}};
+    for (const Product& p : products) check(p, x);
+    const Activations activations = pack(pool, x, w_gate.cols);
+    pool.each(w_gate.rows, 16, [&](uint32_t begin, uint32_t end) {
+        for (const Product& p : products) multiply(p, activations, begin, end);
+        for (size_t t = 0; t < activations.tokens; t++) {
+            const size_t at = t * w_gate.rows + begin;
+            HWY_DYNAMIC_DISPATCH(swiglu_rows)(&gate[at], &up[at], end - begin);
+        }
+    });
+}
+
+} // namespace tq::cpu
+#endif

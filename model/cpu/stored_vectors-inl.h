@@ -1,0 +1,220 @@
+// Stored keys and values as fp32, as decode_stored gives them bit for bit, for one target: codes to bytes, bytes to levels,
+// levels to floats: channel i of a vector is level[i] * scale + zero, with a scale and a zero for the vector or each of its
+// groups.
+#if defined(TQ_CPU_STORED_VECTORS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TQ_CPU_STORED_VECTORS_INL_H
+#undef TQ_CPU_STORED_VECTORS_INL_H
+#else
+#define TQ_CPU_STORED_VECTORS_INL_H
+#endif
+
+#include "base/half.h"
+#include "model/cpu/cache.h"
+#include "model/cpu/vector-inl.h"
+#include "model/kv/turboquant.h"
+#include <algorithm>
+
+HWY_BEFORE_NAMESPACE();
+namespace tq::cpu::HWY_NAMESPACE {
+
+HWY_INLINE void load_plain(float* HWY_RESTRICT to, KvType type, const uint8_t* from, size_t d) {
+    if (type == KvType::f32)
+        std::memcpy(to, from, d * sizeof(float));
+    else if (type == KvType::f16)
+        for (size_t i = 0; i < d; i += lanes) hn::StoreU(load_halves(from + 2 * i), F(), to + i);
+    else
+        for (size_t i = 0; i < d; i += lanes) hn::StoreU(load_bf16(from + 2 * i), F(), to + i);
+}
+
+#if HWY_TARGET != HWY_SCALAR // which has no vectors of 16 bytes
+
+using B = hn::FixedTag<uint8_t, 16>;
+using Bytes = hn::Vec<B>;
+
+HWY_INLINE Bytes low_bits(Bytes v, uint8_t bits) { return hn::And(v, hn::Set(B(), uint8_t((1u << bits) - 1))); }
+template <int by> HWY_INLINE Bytes shift_right(Bytes v) { // bits of the byte above come along
+    return hn::BitCast(B(), hn::ShiftRight<by>(hn::BitCast(hn::FixedTag<uint16_t, 8>(), v)));
+}
+
+// Codes of a plane of 4, 2 or 1 bits, 16 at a time and in order, to use(at, codes).
+template <class Use> HWY_INLINE void each_nibble(const uint8_t* plane, size_t d, Use&& use) {
+    for (size_t i = 0; i < d; i += 32, plane += 16) {
+        const Bytes v = hn::LoadU(B(), plane), even = low_bits(v, 4), odd = low_bits(shift_right<4>(v), 4);
+        use(i, hn::InterleaveLower(B(), even, odd));
+        use(i + 16, hn::InterleaveUpper(B(), even, odd));
+    }
+}
+
+template <class Use> HWY_INLINE void each_pair(const uint8_t* plane, size_t d, Use&& use) {
+    const hn::FixedTag<uint16_t, 8> words;
+    for (size_t i = 0; i < d; i += 64, plane += 16) {
+        const Bytes v = hn::LoadU(B(), plane), c0 = low_bits(v, 2), c1 = low_bits(shift_right<2>(v), 2),
+                    c2 = low_bits(shift_right<4>(v), 2), c3 = low_bits(shift_right<6>(v), 2);
+        const auto low01 = hn::BitCast(words, hn::InterleaveLower(B(), c0, c1));
+        const auto low23 = hn::BitCast(words, hn::InterleaveLower(B(), c2, c3));
+        const auto high01 = hn::BitCast(words, hn::InterleaveUpper(B(), c0, c1));
+        const auto high23 = hn::BitCast(words, hn::InterleaveUpper(B(), c2, c3));
+        use(i, hn::BitCast(B(), hn::InterleaveLower(words, low01, low23)));
+        use(i + 16, hn::BitCast(B(), hn::InterleaveUpper(words, low01, low23)));
+        use(i + 32, hn::BitCast(B(), hn::InterleaveLower(words, high01, high23)));
+        use(i + 48, hn::BitCast(B(), hn::InterleaveUpper(words, high01, high23)));
+    }
+}
+
+template <class Use> HWY_INLINE void each_bit(const uint8_t* plane, size_t d, Use&& use) {
+    HWY_ALIGN constexpr uint8_t which[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+    HWY_ALIGN constexpr uint8_t bit[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const Bytes mask = hn::Load(B(), bit), from = hn::Load(B(), which), one = hn::Set(B(), 1);
+    for (size_t i = 0; i < d; i += 16, plane += 2) {
+        uint16_t both;
+        std::memcpy(&both, plane, 2);
+        const Bytes v = hn::BitCast(B(), hn::Set(hn::FixedTag<uint16_t, 8>(), both));
+        use(i, hn::IfThenElseZero(hn::TestBit(hn::TableLookupBytes(v, from), mask), one));
+    }
+}
+
+// What a code stands for, in units of its scale.
+struct Levels {
+    enum class Kind { codes, table, table_and_sign, two_tables_and_sign, uniform, nibbles } kind;
+    Bytes low, high; // levels of codes 0 .. 15 and 16 .. 31
+
+    HWY_INLINE explicit Levels(KvType type) : kind(Kind::codes), low(hn::Zero(B())), high(low) {
+        if (family(type) == KV_BLOCKS && code_bits(type) == 4) kind = Kind::nibbles;
+        if (!is_turboquant(type)) return;
+        const uint32_t magnitudes = magnitude_bits(type);
+        kind = magnitudes < 4 ? Kind::table : magnitudes == 4 ? Kind::table_and_sign : Kind::two_tables_and_sign;
+        if (magnitudes == 7) kind = Kind::uniform;
+        HWY_ALIGN int8_t table[32] = {};
+        const std::vector<uint32_t>& levels = codebook(magnitudes).levels;
+        for (size_t i = 0; i < std::min<size_t>(levels.size(), 32); i++) {
+            table[i] = int8_t(levels[i]);
+            if (kind == Kind::table) table[i + levels.size()] = int8_t(-int(levels[i]));
+        }
+        low = hn::Load(B(), reinterpret_cast<const uint8_t*>(table));
+        high = hn::Load(B(), reinterpret_cast<const uint8_t*>(table + 16));
+    }
+
+    HWY_INLINE Bytes of(Bytes code) const {
+        const hn::RebindToSigned<B> s;
+        switch (kind) {
+        case Kind::table: return hn::TableLookupBytes(low, code);
+        case Kind::table_and_sign: return with_sign(hn::TableLookupBytes(low, low_bits(code, 4)), code, 16);
+        case Kind::two_tables_and_sign: {
+            const Bytes index = low_bits(code, 4);
+            const auto is_high = hn::TestBit(code, hn::Set(B(), 16));
+            return with_sign(hn::IfThenElse(is_high, hn::TableLookupBytes(high, index), hn::TableLookupBytes(low, index)), code,
+                             32);
+        }
+        case Kind::uniform: { // level 2 m + 1 or its negative is 2 l + 1, l = m or ~m
+            const auto code_s = hn::BitCast(s, code);
+            return hn::BitCast(B(), hn::IfThenElse(hn::Lt(code_s, hn::Zero(s)), hn::Xor(code_s, hn::Set(s, 127)), code_s));
+        }
+        case Kind::nibbles: return hn::Sub(code, hn::Set(B(), 8));
+        default: return code;
+        }
+    }
+
+    static HWY_INLINE Bytes with_sign(Bytes level, Bytes code, uint8_t sign) {
+        return hn::IfThenElse(hn::TestBit(code, hn::Set(B(), sign)), hn::Sub(hn::Zero(B()), level), level);
+    }
+};
+
+struct StoreCodes {
+    uint8_t* to;
+    HWY_INLINE void operator()(size_t at, Bytes codes) const { hn::Store(codes, B(), to + at); }
+};
+struct StoreLevels { // a copy of the levels: bytes that are stored might change what is referred to
+    uint8_t* to;
+    const Levels levels;
+    HWY_INLINE void operator()(size_t at, Bytes codes) const { hn::Store(levels.of(codes), B(), to + at); }
+};
+template <int low> struct AddHighBits { // of codes whose low bits are stored already
+    uint8_t* to;
+    const Levels levels;
+    HWY_INLINE void operator()(size_t at, Bytes codes) const {
+        const auto high = hn::BitCast(B(), hn::ShiftLeft<low>(hn::BitCast(hn::FixedTag<uint16_t, 8>(), codes)));
+        hn::Store(levels.of(hn::Or(hn::Load(B(), to + at), high)), B(), to + at);
+    }
+};
+
+// levels[d] of the codes of a vector.
+HWY_INLINE void load_levels(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT codes, uint32_t bits, const Levels& levels,
+                            size_t d) {
+    const StoreLevels whole{to, levels};
+    const StoreCodes part{to};
+    switch (bits) {
+    case 2: return each_pair(codes, d, whole);
+    case 3: each_pair(codes, d, part); return each_bit(codes + d / 4, d, AddHighBits<2>{to, levels});
+    case 4: return each_nibble(codes, d, whole);
+    case 5: each_nibble(codes, d, part); return each_bit(codes + d / 2, d, AddHighBits<4>{to, levels});
+    case 6: each_nibble(codes, d, part); return each_pair(codes + d / 2, d, AddHighBits<4>{to, levels});
+    default:
+        for (size_t i = 0; i < d; i += 16) whole(i, hn::LoadU(B(), codes + i));
+    }
+}
+
+// The vectors of one cache, coded as its type says.
+class CodedVectors {
+  public:
+    HWY_INLINE explicit CodedVectors(const KvCodec& codec)
+        : codec_(codec), levels_(codec.type), is_affine_(family(codec.type) == KV_AFFINE),
+          group_(codec.head_dim() * (is_affine_ ? 2 : 1) / std::max(1u, codec.scales())) {}
+
+    // to[head_dim] = a vector.
+    HWY_INLINE void load(float* HWY_RESTRICT to, std::span<const uint32_t> codes, std::span<const uint16_t> scales) const {
+        if (is_qjl(codec_.type)) // its residual is a rotation away
+            return decode_stored(codec_, {to, codec_.head_dim()}, codes, scales);
+        HWY_ALIGN uint8_t bytes[256];
+        const size_t d = codec_.head_dim();
+        load_levels(bytes, reinterpret_cast<const uint8_t*>(codes.data()), code_bits(codec_.type), levels_, d);
+        for (size_t at = 0, i = 0; at < d; at += group_) {
+            const float scale = half_to_float(scales[i++]);
+            if (is_affine_)
+                store_floats(to + at, bytes + at, group_, scale, half_to_float(scales[i++]));
+            else if (levels_.kind == Levels::Kind::uniform)
+                store_floats(to + at, reinterpret_cast<const int8_t*>(bytes) + at, group_, 2 * scale, scale);
+            else
+                store_floats(to + at, reinterpret_cast<const int8_t*>(bytes) + at, group_, scale, 0);
+        }
+    }
+
+  private:
+    // to = levels * scale + zero
+    template <class T>
+    static HWY_INLINE void store_floats(float* HWY_RESTRICT to, const T* levels, size_t count, float scale, float zero) {
+        const V s = hn::Set(F(), scale), z = hn::Set(F(), zero);
+        for (size_t i = 0; i < count; i += lanes) hn::StoreU(hn::MulAdd(load_floats(levels + i), s, z), F(), to + i);
+    }
+
+    const KvCodec& codec_;
+    const Levels levels_;
+    const bool is_affine_;
+    const size_t group_; // channels of a scale
+};
+
+#else
+
+struct CodedVectors {
+    const KvCodec& codec;
+    void load(float* to, std::span<const uint32_t> codes, std::span<const uint16_t> scales) const {
+        decode_stored(codec, {to, codec.head_dim()}, codes, scales);
+    }
+};
+
+#endif
+
+// to[count][head_dim] = the vectors of `head` from position `first` on.
+HWY_INLINE void load_vectors(float* HWY_RESTRICT to, const CacheSide& side, uint32_t head, uint32_t first, uint32_t count) {
+    const CodedVectors coded{side.codec};
+    for (uint32_t p = first; p < first + count; p++, to += side.head_dim()) {
+        if (is_coded(side.codec.type))
+            coded.load(to, side.codes(head, p), side.scales(head, p));
+        else
+            load_plain(to, side.codec.type, reinterpret_cast<const uint8_t*>(side.codes(head, p).data()), side.head_dim());
+    }
+}
+
+} // namespace tq::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -123,7 +123,7 @@ TEST_CASE("a cache that cannot grow says so with the numbers, loses nothing, and
         device.memory_limit_bytes = device.allocated_bytes() + 1000;
         const uint64_t taken = device.allocated_bytes();
         for (int i = 0; i < 3; i++)
-            CHECK_THROWS_WITH_AS(grown->run(random_ids(random, 90)), doctest::Contains("holds 29 tokens, and for 90 more"),
+            CHECK_THROWS_WITH_AS(grown->run(random_ids(random, 60)), doctest::Contains("holds 29 tokens, and for 60 more"),
                                  OutOfMemory);
         CHECK(device.allocated_bytes() == taken);
         CHECK(grown->position() == 29);
@@ -134,7 +134,7 @@ TEST_CASE("a cache that cannot grow says so with the numbers, loses nothing, and
         check_same(*grown, *whole, random_ids(random, 1));
         check_same(*grown, *whole, random_ids(random, 14));
         device.memory_limit_bytes = 0;
-        check_same(*grown, *whole, random_ids(random, 90));
+        check_same(*grown, *whole, random_ids(random, 60));
     }
     CHECK(device.allocated_bytes() == empty);
 }

@@ -24,7 +24,7 @@ template <size_t stride, class T, class F> std::optional<uint64_t> find(const st
     return std::nullopt;
 }
 
-constexpr auto bad_half = [](uint16_t bits) { return (bits & 0x7c00) == 0x7c00; };
+constexpr auto bad_half = [](uint16_t bits) { return int((bits & 0x7c00) == 0x7c00); };
 
 // Blocks of `bytes` bytes with one half at `d`.
 template <size_t bytes> std::optional<uint64_t> find_half(const std::byte* x, uint64_t blocks, size_t d) {
@@ -33,8 +33,7 @@ template <size_t bytes> std::optional<uint64_t> find_half(const std::byte* x, ui
 
 // Likewise two halves, the first at `d`.
 template <size_t bytes> std::optional<uint64_t> find_pair(const std::byte* x, uint64_t blocks, size_t d) {
-    return find<bytes, uint32_t>(x + d, blocks,
-                                 [](uint32_t v) { return bool(bad_half(uint16_t(v)) | bad_half(uint16_t(v >> 16))); });
+    return find<bytes, uint32_t>(x + d, blocks, [](uint32_t v) { return bad_half(uint16_t(v)) | bad_half(uint16_t(v >> 16)); });
 }
 
 // A scale of 2^125 or more makes the greatest levels infinite, if the block has them; the NaN has all bits set.

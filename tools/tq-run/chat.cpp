@@ -73,7 +73,7 @@ void Chat::print_banner() const {
     const Model& model = engine_->model;
     const Forward& forward = *engine_->forward;
     const double cache_mib = double(forward.kv_bytes_per_token()) * forward.context_size() / (1 << 20);
-    write_error(fmt::format("{}\nmodel     {}\ndevice    {}\ncontext   {} tokens, {:.1f} MiB of cache: {}\nsampling  {}\n",
+    write_error(fmt::format("{}\nmodel     {}\ndevice    {}\ncontext   {} tokens, up to {:.1f} MiB of cache: {}\nsampling  {}\n",
                             build_description(), model.name, engine_->device_name, forward.context_size(), cache_mib,
                             kv_description(*engine_), sampling_description(sampler_.options())));
     if (console_.input_is_terminal() && !arguments_.single_turn) write_error("/help lists the commands\n");

@@ -55,6 +55,7 @@ std::optional<uint64_t> find_mxfp4(const std::byte* x, uint64_t blocks) {
 std::optional<uint64_t> find_nonfinite_block(GgmlType type, std::span<const std::byte> data) {
     const BlockFormat* format = block_format(type);
     ENSURE(format && data.size() % format->bytes == 0, "{} bytes of {}", data.size(), type_name(type));
+    if (data.empty()) return std::nullopt;
     const std::byte* x = data.data();
     const uint64_t blocks = data.size() / format->bytes;
     switch (type) {

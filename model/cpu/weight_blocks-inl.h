@@ -151,8 +151,8 @@ template <class Use> HWY_INLINE void each_q6_k(const uint8_t* row, size_t cols, 
     }
 }
 
-// Hands a row to `use`. False where there is no fast way for the format, or cols is not a multiple of 32; and where numbers are read
-// one by one, which have to be aligned then.
+// Hands a row to `use`. False where there is no fast way for the format, or cols is not a multiple of 32; and where numbers are
+// read one by one, which have to be aligned then.
 template <class Use> HWY_INLINE bool each_vector(GgmlType type, const uint8_t* row, size_t cols, Use& use) {
     if (cols % 32 != 0 || (HWY_TARGET == HWY_SCALAR && reinterpret_cast<uintptr_t>(row) % alignof(float) != 0)) return false;
     switch (type) {

@@ -120,14 +120,15 @@ Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> r
     return upload(content);
 }
 
-gpu::Matrix Rig::matrix(const Tensor& tensor, uint32_t most_rows) {
+gpu::Matrix Rig::matrix(const Tensor& tensor, uint32_t most_rows, uint32_t interleave) {
     const uint64_t row = tensor.data.size() / tensor.rows, device_row = gpu::device_row_bytes(tensor.type, tensor.cols);
-    if (most_rows == 0) most_rows = uint32_t(std::min<uint64_t>(least_range_bytes / device_row, most_slice_rows));
-    gpu::Matrix matrix{tensor.type, tensor.rows, tensor.cols, {}};
+    if (most_rows == 0)
+        most_rows = uint32_t(std::min<uint64_t>(least_range_bytes / device_row, most_slice_rows)) / interleave * interleave;
+    gpu::Matrix matrix{tensor.type, tensor.rows, tensor.cols, interleave, {}};
     for (uint32_t first = 0; first < tensor.rows; first += std::min(most_rows, tensor.rows - first)) {
         const uint32_t rows = std::min(most_rows, tensor.rows - first);
-        std::vector<std::byte> packed(device_row * rows);
-        gpu::repack_rows(tensor.type, packed, tensor.data.subspan(first * row, rows * row), rows, tensor.cols);
+        std::vector<std::byte> packed(gpu::device_matrix_bytes(tensor.type, rows, tensor.cols, interleave));
+        gpu::repack_rows(tensor.type, packed, tensor.data.subspan(first * row, rows * row), 0, rows, tensor.cols, interleave);
         matrix.slices.push_back({upload(packed), first, rows});
     }
     return matrix;
@@ -150,7 +151,7 @@ std::vector<Variant> variants(const Capabilities& device) {
         Capabilities other = device;
         other.type = type;
         const gpu::Tuning tuning = gpu::choose_tuning(other);
-        if (std::memcmp(&tuning, &own, sizeof own) != 0) out.push_back({name, tuning});
+        if (tuning != own) out.push_back({name, tuning});
     }
     gpu::Tuning odd = own;
     odd.workgroup = 32;
@@ -160,6 +161,8 @@ std::vector<Variant> variants(const Capabilities& device) {
     odd.matmul_tile = 4;
     odd.attention_rows = 1;
     odd.splits = 3;
+    odd.weight_interleave = 4;
+    odd.simd = false;
     odd.shared_bytes = 16384; // the least that a device has
     out.push_back({"small tiles", odd});
     return out;

@@ -49,7 +49,7 @@ class Rig {
     // shaders/context.glsl
     Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {});
     // In slices of at most `most_rows` rows; 0: as on a device that binds no more than 128 MiB, the least there is.
-    gpu::Matrix matrix(const Tensor& tensor, uint32_t most_rows = 0);
+    gpu::Matrix matrix(const Tensor& tensor, uint32_t most_rows, uint32_t interleave);
     // Records body(pass) for at most `tokens` tokens and runs it.
     void run(const gpu::Tuning& tuning, const Buffer& context, uint32_t tokens, uint32_t head_dim,
              const std::function<void(gpu::Pass&)>& body);

@@ -34,7 +34,7 @@ Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s
     ref::embed(rig.pool, want, w.tensor, ids);
     const Buffer h = rig.output(want.size()), on_device = rig.upload(std::as_bytes(std::span(ids))),
                  context = rig.context(0, shape.tokens);
-    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave);
     rig.run(tuning, context, shape.tokens + 3, 128, [&](gpu::Pass& pass) { gpu::embed(pass, h, matrix, on_device); });
     return rig.check(h, want, decode_limit);
 }
@@ -53,7 +53,7 @@ double expected_norm(const Tensor& w, std::span<const float> x) {
 // y = W x and y += W x; as a forward pass does, one token takes matvec. Rows past the last token may hold anything.
 Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
-    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave);
     const size_t padded =
         shape.tokens == 1 ? 1 : (shape.tokens + tuning.matmul_tile - 1) / tuning.matmul_tile * tuning.matmul_tile;
     std::vector<float> x = rig.random.normals(size_t(shape.tokens) * shape.cols), want(size_t(shape.tokens) * shape.rows),

@@ -30,8 +30,9 @@ DeviceType type_of(VkPhysicalDeviceType type) {
 void read_limits(const VkPhysicalDeviceLimits& limits, Capabilities& out) {
     out.allocation_count = limits.maxMemoryAllocationCount;
     out.storage_range_bytes = limits.maxStorageBufferRange;
-    out.storage_alignment =
-        uint32_t(std::max<VkDeviceSize>(limits.minStorageBufferOffsetAlignment, 16)); // kernels read 16-byte words
+    out.texel_range_bytes = uint64_t(limits.maxTexelBufferElements) * 16;
+    out.storage_alignment = uint32_t(std::max<VkDeviceSize>( // kernels read 16-byte words
+        {limits.minStorageBufferOffsetAlignment, limits.minTexelBufferOffsetAlignment, 16}));
     out.max_workgroup_invocations = limits.maxComputeWorkGroupInvocations;
     std::copy_n(limits.maxComputeWorkGroupSize, 3, out.max_workgroup_size.begin());
     std::copy_n(limits.maxComputeWorkGroupCount, 3, out.max_workgroup_count.begin());
@@ -183,6 +184,7 @@ Capabilities read_capabilities(VkPhysicalDevice device, const DeviceProfile& pro
     profile.clamp(out);
     const uint64_t addressable = (uint64_t(1) << 31) - out.storage_alignment;
     out.storage_range_bytes = std::min({out.storage_range_bytes, out.allocation_bytes, addressable}) / 16 * 16;
+    out.texel_range_bytes = std::min(out.texel_range_bytes, out.storage_range_bytes);
     out.compiles = out.storage_buffers_per_stage >= max_bindings;
     if (!out.compiles)
         out.unusable =

@@ -29,6 +29,7 @@ struct Capabilities {
     uint64_t allocation_bytes = 0;    // largest single buffer
     uint32_t allocation_count = 0;    // allocations that may exist at a time
     uint64_t storage_range_bytes = 0; // largest View that a kernel can be given; at most 2 GiB, so that 32 bits index its bytes
+    uint64_t texel_range_bytes = 0;   // the same for a kernel that reads it as texels of 16 bytes
     uint32_t storage_alignment = 0;   // of a View's offset
 
     uint32_t subgroup_size = 0, min_subgroup_size = 0, max_subgroup_size = 0;

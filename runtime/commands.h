@@ -18,6 +18,7 @@ struct Commands::Impl {
     OwnedCommandPool pool;
     std::vector<VkCommandBuffer> segments;
     std::vector<OwnedDescriptorPool> descriptors;
+    std::vector<OwnedBufferView> texel_views;
     std::vector<OwnedQueryPool> queries; // stamp i is timestamps 2 i and 2 i + 1, counted through all pools
     std::vector<Stamp> stamps;
     OwnedFence fences[2];

@@ -32,6 +32,10 @@ void ensure_fits(const AnyShader& shader, std::span<const uint32_t> constants, c
 
 } // namespace
 
+VkDescriptorType descriptor_type(const Interface& interface, uint32_t binding) {
+    return interface.texels >> binding & 1 ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+}
+
 Pipelines::Pipelines(VkDevice device, const Capabilities& capabilities, const PipelineOptions& options)
     : device_(device), capabilities_(capabilities), options_(options) {
     if (!options.cached) return;
@@ -69,13 +73,13 @@ void Pipelines::save() noexcept {
 }
 
 const Pipelines::Layout& Pipelines::layout(const Interface& interface) {
-    const auto [found, fresh] = layouts_.try_emplace({interface.bindings, interface.push_bytes});
+    const auto [found, fresh] = layouts_.try_emplace({interface.bindings, interface.texels, interface.push_bytes});
     Layout& out = found->second;
     if (!fresh && out.pipeline) return out;
 
     std::vector<VkDescriptorSetLayoutBinding> bindings;
     for (uint32_t binding = 0; binding < interface.bindings; binding++)
-        bindings.push_back({binding, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
+        bindings.push_back({binding, descriptor_type(interface, binding), 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
     const VkDescriptorSetLayoutCreateInfo set_info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO, nullptr, 0,
                                                    uint32_t(bindings.size()), bindings.data()};
     VkDescriptorSetLayout set;

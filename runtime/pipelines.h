@@ -16,6 +16,8 @@ struct Pipeline {
     OwnedPipeline handle;
 };
 
+VkDescriptorType descriptor_type(const Interface& interface, uint32_t binding);
+
 struct PipelineOptions {
     bool named = false; // pipelines carry their kernel's name, for debuggers
     bool cached = true; // what the driver makes is kept on disk between runs
@@ -48,7 +50,7 @@ class Pipelines {
     std::vector<std::byte> saved_; // what is on disk
     bool built_ = false;           // something since the last save
     OwnedPipelineCache cache_;
-    std::map<std::tuple<uint32_t, uint32_t>, Layout> layouts_;                         // by bindings and push-constant bytes
+    std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Layout> layouts_; // by bindings, those with texels, push-constant bytes
     std::map<std::tuple<const uint32_t*, std::vector<uint32_t>>, Pipeline> pipelines_; // by code and constants
 };
 

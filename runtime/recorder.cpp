@@ -51,7 +51,8 @@ struct Recorder::Impl {
     void label(const char* text) const;
     void unlabel() const;
     void stamp();
-    VkDescriptorSet descriptor_set(VkDescriptorSetLayout layout, std::span<const View> views);
+    VkBufferView texel_view(const View& view);
+    VkDescriptorSet descriptor_set(VkDescriptorSetLayout layout, const Interface& interface, std::span<const View> views);
     void add_descriptor_pool();
     template <class Record> void command(const char* name, const Work& work, std::span<const Access> accesses, Record record);
 };
@@ -117,8 +118,10 @@ void Recorder::Impl::command(const char* name, const Work& work, std::span<const
 }
 
 void Recorder::Impl::add_descriptor_pool() {
-    const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, descriptors_per_pool};
-    const VkDescriptorPoolCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, nullptr, 0, sets_per_pool, 1, &size};
+    const VkDescriptorPoolSize sizes[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, descriptors_per_pool},
+                                          {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, descriptors_per_pool}};
+    const VkDescriptorPoolCreateInfo info{
+        VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, nullptr, 0, sets_per_pool, uint32_t(std::size(sizes)), sizes};
     VkDescriptorPool pool;
     check(vkCreateDescriptorPool(device.handle, &info, nullptr, &pool), "creating a descriptor pool");
     out->descriptors.emplace_back(device.handle, pool);
@@ -126,7 +129,18 @@ void Recorder::Impl::add_descriptor_pool() {
     descriptors_left = descriptors_per_pool;
 }
 
-VkDescriptorSet Recorder::Impl::descriptor_set(VkDescriptorSetLayout layout, std::span<const View> views) {
+// 16 bytes a texel: one of the formats that every device has for texel buffers.
+VkBufferView Recorder::Impl::texel_view(const View& view) {
+    const VkBufferViewCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO, nullptr, 0, view.buffer->impl().handle,
+                                      VK_FORMAT_R32G32B32A32_UINT, view.offset, view.bytes};
+    VkBufferView handle;
+    check(vkCreateBufferView(device.handle, &info, nullptr, &handle), "creating a view of a buffer");
+    out->texel_views.emplace_back(device.handle, handle);
+    return handle;
+}
+
+VkDescriptorSet Recorder::Impl::descriptor_set(VkDescriptorSetLayout layout, const Interface& interface,
+                                               std::span<const View> views) {
     const uint32_t count = uint32_t(views.size());
     if (sets_left == 0 || descriptors_left < count) add_descriptor_pool();
     sets_left--;
@@ -137,11 +151,13 @@ VkDescriptorSet Recorder::Impl::descriptor_set(VkDescriptorSetLayout layout, std
     check(vkAllocateDescriptorSets(device.handle, &info, &set), "allocating a descriptor set");
 
     std::array<VkDescriptorBufferInfo, max_bindings> buffers;
+    std::array<VkBufferView, max_bindings> texels;
     std::array<VkWriteDescriptorSet, max_bindings> writes;
     for (uint32_t i = 0; i < count; i++) {
         buffers[i] = {views[i].buffer->impl().handle, views[i].offset, views[i].bytes};
-        writes[i] = {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET, nullptr, set,         i,      0, 1,
-                     VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,      nullptr, &buffers[i], nullptr};
+        if (interface.texels >> i & 1) texels[i] = texel_view(views[i]);
+        writes[i] = {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET, nullptr, set,         i,         0, 1,
+                     descriptor_type(interface, i),          nullptr, &buffers[i], &texels[i]};
     }
     vkUpdateDescriptorSets(device.handle, count, writes.data(), 0, nullptr);
     return set;
@@ -168,10 +184,13 @@ void Recorder::record(const AnyShader& shader, Groups groups, std::span<const ui
                views[i].offset, device.storage_alignment);
         ENSURE(views[i].bytes <= device.storage_range_bytes, "{}: buffer {} of {} bytes, range {}", shader.name, i,
                views[i].bytes, device.storage_range_bytes);
+        if (shader.interface.texels >> i & 1)
+            ENSURE(views[i].bytes % 16 == 0 && views[i].bytes <= device.texel_range_bytes, "{}: buffer {} of {} bytes, texels of {}",
+                   shader.name, i, views[i].bytes, device.texel_range_bytes);
         accesses[i] = access(views[i], shader.interface.reads >> i & 1, shader.interface.writes >> i & 1);
     }
     const Pipeline& pipeline = impl_->device.pipelines->get(shader, constants);
-    const VkDescriptorSet set = impl_->descriptor_set(pipeline.set, views);
+    const VkDescriptorSet set = impl_->descriptor_set(pipeline.set, shader.interface, views);
     impl_->command(shader.name, work, std::span(accesses).first(views.size()), [&] {
         const VkCommandBuffer commands = impl_->commands;
         vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle);

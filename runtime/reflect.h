@@ -10,7 +10,8 @@ namespace tq {
 struct Interface {
     static constexpr uint32_t literal = ~0u;
 
-    uint32_t bindings = 0;                                                 // storage buffers 0 .. bindings - 1 of set 0
+    uint32_t bindings = 0;                                                 // buffers 0 .. bindings - 1 of set 0
+    uint32_t texels = 0;                                                   // bit b: binding b is a texel buffer, only read
     uint32_t reads = 0;                                                    // bit b: binding b is not declared writeonly
     uint32_t writes = 0;                                                   // bit b: binding b is not declared readonly
     uint32_t push_bytes = 0;                                               // push constants
@@ -29,6 +30,8 @@ enum Op : uint32_t {
     type_int = 21,
     type_float = 22,
     type_vector = 23,
+    type_image = 25,
+    type_sampled_image = 27,
     type_array = 28,
     type_struct = 30,
     type_pointer = 32,
@@ -50,7 +53,7 @@ enum Decoration : uint32_t {
     offset = 35
 };
 enum Storage : uint32_t { uniform_constant = 0, uniform = 2, push_constant = 9, storage_buffer = 12 };
-constexpr uint32_t local_size = 17, workgroup_size = 25, header_words = 5;
+constexpr uint32_t local_size = 17, workgroup_size = 25, dim_buffer = 5, header_words = 5;
 
 // Calls visit(op, instruction words) for all declarations: they end at the first function. Reading on would cost compilers
 // dearly.
@@ -100,7 +103,20 @@ constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id) {
     return struct_bytes(code, type);
 }
 
-// Adds the storage buffer `variable` of type `block` to `out`. Two blocks may share a binding, to see one buffer as two types.
+// Whether `type` is what GLSL calls a samplerBuffer.
+constexpr bool is_texel_buffer(std::span<const uint32_t> code, uint32_t type) {
+    uint32_t image = 0;
+    bool found = false;
+    each(code, [&](uint32_t op, auto in) {
+        if (op == type_sampled_image && in[1] == type) image = in[2];
+    });
+    each(code, [&](uint32_t op, auto in) {
+        if (op == type_image && in[1] == image) found = in[3] == dim_buffer;
+    });
+    return found;
+}
+
+// Adds the storage buffer or texel buffer `variable` of type `block` to `out`. Two blocks may share a binding, to see one buffer as two types.
 constexpr void reflect_buffer(std::span<const uint32_t> code, uint32_t variable_id, uint32_t block, Interface& out) {
     uint32_t number = 0, members = 0, readonly_members = 0, writeonly_members = 0;
     bool readonly = false, writeonly = false;
@@ -122,6 +138,11 @@ constexpr void reflect_buffer(std::span<const uint32_t> code, uint32_t variable_
         return;
     }
     if (number >= out.bindings) out.bindings = number + 1;
+    if (is_texel_buffer(code, block)) {
+        out.texels |= 1u << number;
+        out.reads |= 1u << number;
+        return;
+    }
     if (!readonly && readonly_members < members) out.writes |= 1u << number;
     if (!writeonly && writeonly_members < members) out.reads |= 1u << number;
 }
@@ -167,7 +188,9 @@ constexpr Interface reflect(std::span<const uint32_t> code) {
         const uint32_t storage = in[3];
         if (storage == spirv::storage_buffer) spirv::reflect_buffer(code, in[2], block_of(in[1]), out);
         if (storage == spirv::push_constant) out.push_bytes = spirv::type_bytes(code, block_of(in[1]));
-        if (storage == spirv::uniform || storage == spirv::uniform_constant) out.foreign = true;
+        const bool is_texel_buffer = storage == spirv::uniform_constant && spirv::is_texel_buffer(code, block_of(in[1]));
+        if (is_texel_buffer) spirv::reflect_buffer(code, in[2], block_of(in[1]), out);
+        if (storage == spirv::uniform || (storage == spirv::uniform_constant && !is_texel_buffer)) out.foreign = true;
     });
     if (workgroup_composite) spirv::reflect_workgroup(code, workgroup_composite, out);
     while (constant_ids >> out.constants & 1) out.constants++;

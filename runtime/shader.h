@@ -29,7 +29,7 @@ template <const auto& shader> using ParamsOf = typename std::remove_cvref_t<decl
 template <const auto& shader> inline constexpr bool well_formed = [] {
     using Params = ParamsOf<shader>;
     constexpr Interface io = shader.interface;
-    static_assert(!io.foreign, "a kernel has storage buffers of set 0 and push constants, nothing else");
+    static_assert(!io.foreign, "a kernel has storage and texel buffers of set 0 and push constants, nothing else");
     static_assert(!io.gaps, "bindings and specialisation constants count up from 0, and every buffer is used");
     static_assert(io.bindings > 0 && io.bindings <= max_bindings, "a kernel has one to max_bindings buffers");
     static_assert(io.push_bytes <= 128, "every device has 128 bytes of push constants, and no device need have more");

@@ -35,6 +35,7 @@ template <class T, auto& destroy> class Owned {
 };
 
 using OwnedBuffer = Owned<VkBuffer, vkDestroyBuffer>;
+using OwnedBufferView = Owned<VkBufferView, vkDestroyBufferView>;
 using OwnedMemory = Owned<VkDeviceMemory, vkFreeMemory>;
 using OwnedFence = Owned<VkFence, vkDestroyFence>;
 using OwnedCommandPool = Owned<VkCommandPool, vkDestroyCommandPool>;

@@ -8,6 +8,7 @@
 // query rows are those heads for each of `tile` tokens: every key and value is decoded once for all of them.
 // A part: acc[head_dim] = sum of exp(score - m) s_v L_v; for values with QJL's bit the same sum of residual lengths and signs; then
 // m, then l = sum of exp(score - m).
+// once more for SIMD
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint k_type = 2;
@@ -17,9 +18,9 @@ layout(constant_id = 5) const uint heads = 2; // of them in this workgroup; divi
 layout(constant_id = 6) const uint tile = 1;  // tokens
 layout(push_constant) uniform Push { attention_params p; };
 layout(binding = 0) writeonly buffer Partials { float partials[]; };
-layout(binding = 1) readonly buffer Q { vec4 q[]; };
 #define CACHE_BINDING 2
 #include "kv_load.glsl"
+READ_VECTORS(1, q)
 CONTEXT_AT(3);
 
 const uint rows = heads * tile;
@@ -46,7 +47,7 @@ void load_queries() {
     for (uint i = gl_LocalInvocationID.x; i < k_parts * rows * head_dim / 4; i += lanes) {
         const uint part = i / (rows * head_dim / 4), r = i / (head_dim / 4) % rows;
         const uint at = (row_token(r) * p.heads + row_head(r)) * (head_dim / 4) + i % (head_dim / 4);
-        query[i] = row_token(r) < tokens ? q[part * p.projected / 4 + at] : vec4(0.0);
+        query[i] = row_token(r) < tokens ? uintBitsToFloat(q(part * p.projected / 4 + at)) : vec4(0.0);
     }
     for (uint r = gl_LocalInvocationID.x; r < rows; r += lanes) row_max[r] = nothing;
     barrier();

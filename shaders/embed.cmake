@@ -1,11 +1,15 @@
-# Compiles ${DIRECTORY}/${STEM}.comp, validates it, and writes it as a C++ header, as kernel NAME; with FORMAT_<format> defined, if
-# a FORMAT is given. Its push constants are STEM_params, unless the shader has a line "// params: OTHER_TYPE" (no_params when it has
+# Compiles ${DIRECTORY}/${STEM}.comp, validates it, and writes it as a C++ header, as kernel NAME. VARIANT is
+# "", a weight format (FORMAT_<format> is defined then), "simd" (SIMD is), or both: "q8_0_simd". Its push constants are STEM_params, unless the shader has a line "// params: OTHER_TYPE" (no_params when it has
 # no push constants). Run by tq_add_shaders with cmake -P.
 cmake_policy(VERSION 3.25)
 set(source ${SOURCE_DIR}/${DIRECTORY}/${STEM}.comp)
 set(defines)
-if(FORMAT)
-  set(defines -DFORMAT_${FORMAT})
+if(VARIANT MATCHES "(^|_)simd$")
+  list(APPEND defines -DSIMD)
+endif()
+string(REGEX REPLACE "_?simd$" "" format "${VARIANT}")
+if(format)
+  list(APPEND defines -DFORMAT_${format})
 endif()
 
 function(run_or_fail)

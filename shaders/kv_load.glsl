@@ -1,8 +1,9 @@
 // Reads the cache. `at` is a vector's number: kv head of the slice * capacity + position.
 #include "kv_levels.glsl"
-layout(binding = CACHE_BINDING) readonly buffer Cache { uvec4 cache[]; };
+#include "read.glsl"
+READ_VECTORS(CACHE_BINDING, cache)
 
-uint cache_word(uint i) { return cache[i >> 2][i & 3]; }
+uint cache_word(uint i) { return cache(i >> 2)[i & 3]; }
 
 // Number n of the vector's fp16 scales (and zeros).
 float stored_scale(uint type, uint scales, uint at, uint n) {
@@ -61,7 +62,7 @@ CodeBlock load_block(uint type, uint base, uint b) {
     CodeBlock block;
     if (low >= 4 && KV_WORDS(type, head_dim) % 4 == 0) { // vectors begin at 16 bytes
         for (uint i = 0; i < low / 4; i++) {
-            const uvec4 w = cache[base / 4 + b * (low / 4) + i];
+            const uvec4 w = cache(base / 4 + b * (low / 4) + i);
             for (uint j = 0; j < 4; j++) block.low[4 * i + j] = w[j];
         }
     } else {
@@ -81,12 +82,12 @@ uint block_code(uint type, CodeBlock block, uint k) {
 void load32(uint type, uint codes, uint scales, uint at, uint b, out vec4 v[8], out vec4 z[8]) {
     const uint base = codes + at * KV_WORDS(type, head_dim);
     if (KV_FAMILY(type) == KV_F32) {
-        for (uint i = 0; i < 8; i++) v[i] = uintBitsToFloat(cache[base / 4 + b * 8 + i]);
+        for (uint i = 0; i < 8; i++) v[i] = uintBitsToFloat(cache(base / 4 + b * 8 + i));
         return;
     }
     if (!KV_IS_CODED(type)) {
         for (uint i = 0; i < 4; i++) {
-            const uvec4 w = cache[base / 4 + b * 4 + i];
+            const uvec4 w = cache(base / 4 + b * 4 + i);
             for (uint j = 0; j < 8; j++) v[2 * i + j / 4][j & 3] = plain_value(type, w[j / 2], j);
         }
         return;

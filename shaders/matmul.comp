@@ -7,43 +7,44 @@
 // y[t][first_row + r] (+)= W[r] . x[t] for a tile of `tile` tokens. One invocation makes `rows` rows: each weight is decoded once
 // for the whole tile, each x read once for all rows. Rows of x and y past the last token exist and may hold anything.
 // once per weight format
+// once more for SIMD
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint tile = 8;
 layout(constant_id = 2) const uint rows = 2;
 layout(constant_id = 3) const uint accumulate = 0;
+layout(constant_id = 4) const uint interleave = 1; // of the rows of the weights
 layout(push_constant) uniform Push { matmul_params p; };
 layout(binding = 0) buffer Y { float y[]; };
 #define WEIGHTS_BINDING 1
 #include "weights.glsl"
-layout(binding = 2) readonly buffer X { vec4 x[]; };
+READ_VECTORS(2, x)
 CONTEXT_AT(3);
+
 
 void main() {
     prepare_weights();
-    const uint first = gl_GlobalInvocationID.x * rows, first_token = gl_WorkGroupID.y * tile;
-    if (first_token >= tokens || first >= p.rows) return;
+    const uint stride = gl_WorkGroupSize.x; // an invocation has rows first, first + stride, ...
+    const uint first = gl_WorkGroupID.x * stride * rows + gl_LocalInvocationID.x, first_token = gl_WorkGroupID.y * tile;
+    if (first_token >= tokens) return;
 
+    uint starts[rows];
     float sums[rows * tile];
+    [[unroll]] for (uint r = 0; r < rows; r++) starts[r] = row_start(min(first + r * stride, p.rows - 1), p.cols);
     [[unroll]] for (uint i = 0; i < rows * tile; i++) sums[i] = 0.0;
     for (uint b = 0; b < p.cols / 32; b++) {
-        vec4 w[rows][8];
-        [[unroll]] for (uint r = 0; r < rows; r++)
-            load32(min(first + r, p.rows - 1) * row_vectors(p.cols), p.cols, b, w[r]); // past the end: the last row, never stored
+        Weights32 w[rows];
+        [[unroll]] for (uint r = 0; r < rows; r++) w[r] = load32(starts[r], load_header(starts[r], p.cols, b >> 3), b >> 3, b & 7);
         [[unroll]] for (uint t = 0; t < tile; t++) {
-            vec4 products[rows];
-            [[unroll]] for (uint r = 0; r < rows; r++) products[r] = vec4(0.0);
-            [[unroll]] for (uint i = 0; i < 8; i++) {
-                const vec4 inputs = x[(first_token + t) * (p.cols / 4) + b * 8 + i];
-                [[unroll]] for (uint r = 0; r < rows; r++) products[r] += w[r][i] * inputs;
-            }
-            [[unroll]] for (uint r = 0; r < rows; r++)
-                sums[r * tile + t] += (products[r].x + products[r].y) + (products[r].z + products[r].w);
+            vec4 inputs[8];
+            [[unroll]] for (uint i = 0; i < 8; i++) inputs[i] = uintBitsToFloat(x((first_token + t) * (p.cols / 4) + b * 8 + i));
+            const vec2 input_sums = sums_of(inputs);
+            [[unroll]] for (uint r = 0; r < rows; r++) sums[r * tile + t] += dot32(w[r], inputs, input_sums);
         }
     }
     [[unroll]] for (uint r = 0; r < rows; r++)
         [[unroll]] for (uint t = 0; t < tile; t++)
-            if (first + r < p.rows) {
-                const uint at = (first_token + t) * p.y_cols + p.first_row + first + r;
+            if (first + r * stride < p.rows) {
+                const uint at = (first_token + t) * p.y_cols + p.first_row + first + r * stride;
                 y[at] = accumulate != 0 ? y[at] + sums[r * tile + t] : sums[r * tile + t];
             }
 }

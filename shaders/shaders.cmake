@@ -1,7 +1,8 @@
 # tq_add_shaders(TARGET DIRECTORY NAMESPACE): every DIRECTORY/NAME.comp becomes the constant tq::NAMESPACE::NAME, its SPIR-V and
 # its interface, in NAME.gen.h. TARGET is an interface library named tq_SOMETHING that offers all of them as SOMETHING.gen.h, and
 # as the array tq::NAMESPACE::all, in alphabetical order. A kernel that has a line "// once per weight format" becomes NAME_FORMAT
-# for each of these, compiled with FORMAT_<format> defined:
+# for each of these, compiled with FORMAT_<format> defined; one with a line "// once more for SIMD" is compiled a second time, as
+# NAME_simd, with SIMD defined (shaders/read.glsl).
 set(tq_weight_formats f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4)
 
 function(tq_add_shaders target directory namespace)
@@ -23,13 +24,18 @@ function(tq_add_shaders target directory namespace)
     if(per_format)
       list(TRANSFORM tq_weight_formats PREPEND ${stem}_ OUTPUT_VARIABLE names)
     endif()
+    file(STRINGS ${kernel} for_simd REGEX "^// once more for SIMD$")
+    if(for_simd)
+      list(TRANSFORM names APPEND _simd OUTPUT_VARIABLE simd_names)
+      list(APPEND names ${simd_names})
+    endif()
     foreach(name ${names})
-      string(REGEX REPLACE "^${stem}_?" "" format ${name})
+      string(REGEX REPLACE "^${stem}_?" "" variant ${name})
       add_custom_command(OUTPUT ${output_directory}/${name}.gen.h DEPENDS ${kernel} ${includes} ${embed} VERBATIM
-        COMMENT "Shader ${directory}/${stem}.comp ${format}"
+        COMMENT "Shader ${directory}/${stem}.comp ${variant}"
         COMMAND ${CMAKE_COMMAND} -DGLSLANG=${GLSLANG} -DSPIRV_VAL=$<$<BOOL:${SPIRV_VAL}>:${SPIRV_VAL}>
           -DSOURCE_DIR=${CMAKE_SOURCE_DIR} -DDIRECTORY=${directory}
-          -DNAMESPACE=${namespace} -DSTEM=${stem} -DFORMAT=${format} -DNAME=${name}
+          -DNAMESPACE=${namespace} -DSTEM=${stem} -DVARIANT=${variant} -DNAME=${name}
           -DOUTPUT=${output_directory}/${name} -P ${embed})
       list(APPEND headers ${output_directory}/${name}.gen.h)
       string(APPEND text "#include \"${name}.gen.h\"\n")

@@ -11,12 +11,12 @@ namespace tq::gpu {
 template <const auto& shader> using ConstantsOf = Constants<shader.interface.constants>;
 
 // The kernels of every weight format have the same ones.
-inline ConstantsOf<shader::embed_f32> embed_constants(const Tuning& t) { return {t.workgroup}; }
-inline ConstantsOf<shader::matvec_f32> matvec_constants(const Tuning& t, bool accumulate) {
-    return {t.workgroup, t.matvec_lanes, t.matvec_rows, accumulate};
+inline ConstantsOf<shader::embed_f32> embed_constants(const Tuning& t, uint32_t interleave) { return {t.workgroup, interleave}; }
+inline ConstantsOf<shader::matvec_f32> matvec_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
+    return {t.workgroup, t.matvec_lanes, t.matvec_rows, accumulate, interleave};
 }
-inline ConstantsOf<shader::matmul_f32> matmul_constants(const Tuning& t, bool accumulate) {
-    return {t.workgroup, t.matmul_tile, t.matmul_rows, accumulate};
+inline ConstantsOf<shader::matmul_f32> matmul_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
+    return {t.workgroup, t.matmul_tile, t.matmul_rows, accumulate, interleave};
 }
 
 inline ConstantsOf<shader::rms_norm> rms_norm_constants(const Tuning& t) { return {t.workgroup}; }

@@ -2,6 +2,7 @@
 #include "base/ensure.h"
 #include <array>
 #include <cstring>
+#include <vector>
 
 namespace tq::gpu {
 namespace {
@@ -73,24 +74,49 @@ uint64_t device_row_bytes(GgmlType type, uint32_t cols) {
     return bytes;
 }
 
-void repack_rows(GgmlType type, std::span<std::byte> to, std::span<const std::byte> from, uint32_t rows, uint32_t cols) {
+uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32_t interleave) {
+    return device_row_bytes(type, cols) * ((uint64_t(rows) + interleave - 1) / interleave * interleave);
+}
+
+namespace {
+
+// to[device_row_bytes] = a row
+void repack_row(const Layout& l, std::byte* to, const std::byte* from, uint64_t blocks) {
+    for (const Part part : l.parts) {
+        if (part.bytes == 0) break;
+        const uint64_t bytes = blocks * part.bytes;
+        gather(to, from, blocks, l.bytes, part);
+        std::memset(to + bytes, 0, padded(bytes) - bytes);
+        to += padded(bytes);
+    }
+}
+
+} // namespace
+
+void repack_rows(GgmlType type, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first, uint32_t rows,
+                 uint32_t cols, uint32_t interleave) {
     const Layout l = layout(type);
     const uint64_t blocks = cols / l.elements, to_row = device_row_bytes(type, cols), from_row = blocks * l.bytes;
-    ENSURE(to.size() == to_row * rows && from.size() == from_row * rows, "{} and {} bytes for {} rows", to.size(), from.size(),
-           rows);
-    if (l.parts[0].bytes == l.bytes) {
-        std::memcpy(to.data(), from.data(), from.size());
+    ENSURE(to.size() >= device_matrix_bytes(type, first + rows, cols, interleave) && from.size() == from_row * rows,
+           "{} and {} bytes for {} rows from {}", to.size(), from.size(), rows, first);
+    if (interleave == 1 && l.parts[0].bytes == l.bytes) {
+        std::memcpy(to.data() + first * to_row, from.data(), from.size());
         return;
     }
-    std::byte* out = to.data();
+    std::vector<std::byte> packed(interleave == 1 ? 0 : to_row);
     for (uint32_t r = 0; r < rows; r++) {
-        for (const Part part : l.parts) {
-            if (part.bytes == 0) break;
-            const uint64_t bytes = blocks * part.bytes;
-            gather(out, from.data() + r * from_row, blocks, l.bytes, part);
-            std::memset(out + bytes, 0, padded(bytes) - bytes);
-            out += padded(bytes);
+        const uint64_t row = first + r;
+        std::byte* out = to.data() + row / interleave * interleave * to_row + row % interleave * 16;
+        const std::byte* in = from.data() + r * from_row;
+        if (interleave == 1) {
+            repack_row(l, out, in, blocks);
+            continue;
         }
+        if (l.parts[0].bytes != l.bytes) {
+            repack_row(l, packed.data(), in, blocks);
+            in = packed.data();
+        }
+        for (uint64_t word = 0; word < to_row / 16; word++) std::memcpy(out + word * interleave * 16, in + word * 16, 16);
     }
 }
 

@@ -55,9 +55,9 @@ Buffer make_context(Device& device, const Config& config, uint32_t positions) {
     return context;
 }
 
-DeviceWeights load(Device& device, const Weights& weights, uint32_t threads, const LoadProgress& on_load) {
+DeviceWeights load(Device& device, const Tuning& tuning, const Weights& weights, uint32_t threads, const LoadProgress& on_load) {
     ThreadPool pool(threads);
-    return upload_weights(device, pool, weights, on_load);
+    return upload_weights(device, pool, weights, tuning.weight_interleave, on_load);
 }
 
 class GpuForward final : public Forward {
@@ -65,7 +65,7 @@ class GpuForward final : public Forward {
     GpuForward(Device& device, const Config& config, const Weights& weights, const ForwardOptions& options, const Tuning& tuning,
                const LoadProgress& on_load)
         : device_(device), config_(config), options_(options), tuning_(tuning),
-          weights_(load(device, weights, options.threads, on_load)), cache_(device, config, options.kv, options.first_capacity()),
+          weights_(load(device, tuning, weights, options.threads, on_load)), cache_(device, config, options.kv, options.first_capacity()),
           context_(make_context(device, config, options.context_size)),
           scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
           ids_(device.allocate("ids", 4ull * options.batch_size)),

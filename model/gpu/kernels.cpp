@@ -5,26 +5,39 @@
 #include <algorithm>
 #include <cmath>
 
-// Records shader::STEM_<format> for a matrix's weight format.
+// The kernel `stem`_FORMAT for each weight format: one(type, kernel, ...).
+#define EACH_FORMAT(one, stem, suffix, ...)                                                                                      \
+    one(F32, stem##_f32##suffix, __VA_ARGS__)                                                                                    \
+    one(F16, stem##_f16##suffix, __VA_ARGS__)                                                                                    \
+    one(BF16, stem##_bf16##suffix, __VA_ARGS__)                                                                                  \
+    one(Q8_0, stem##_q8_0##suffix, __VA_ARGS__)                                                                                  \
+    one(Q4_0, stem##_q4_0##suffix, __VA_ARGS__)                                                                                  \
+    one(Q4_1, stem##_q4_1##suffix, __VA_ARGS__)                                                                                  \
+    one(Q5_0, stem##_q5_0##suffix, __VA_ARGS__)                                                                                  \
+    one(Q5_1, stem##_q5_1##suffix, __VA_ARGS__)                                                                                  \
+    one(Q2_K, stem##_q2_k##suffix, __VA_ARGS__)                                                                                  \
+    one(Q3_K, stem##_q3_k##suffix, __VA_ARGS__)                                                                                  \
+    one(Q4_K, stem##_q4_k##suffix, __VA_ARGS__)                                                                                  \
+    one(Q5_K, stem##_q5_k##suffix, __VA_ARGS__)                                                                                  \
+    one(Q6_K, stem##_q6_k##suffix, __VA_ARGS__)                                                                                  \
+    one(IQ4_NL, stem##_iq4_nl##suffix, __VA_ARGS__)                                                                              \
+    one(IQ4_XS, stem##_iq4_xs##suffix, __VA_ARGS__)                                                                              \
+    one(MXFP4, stem##_mxfp4##suffix, __VA_ARGS__)
+#define DISPATCH_ONE(format, kernel, ...)                                                                                        \
+    case GgmlType::format: recorder.dispatch<shader::kernel>(__VA_ARGS__); break;
+
+// Records shader::STEM_<format> for a matrix's weight format; DISPATCH_SIMD its SIMD variant where `simd`.
 #define DISPATCH_FORMAT(stem, type, ...)                                                                                         \
     switch (type) {                                                                                                              \
-    case GgmlType::F32: recorder.dispatch<shader::stem##_f32>(__VA_ARGS__); break;                                               \
-    case GgmlType::F16: recorder.dispatch<shader::stem##_f16>(__VA_ARGS__); break;                                               \
-    case GgmlType::BF16: recorder.dispatch<shader::stem##_bf16>(__VA_ARGS__); break;                                             \
-    case GgmlType::Q8_0: recorder.dispatch<shader::stem##_q8_0>(__VA_ARGS__); break;                                             \
-    case GgmlType::Q4_0: recorder.dispatch<shader::stem##_q4_0>(__VA_ARGS__); break;                                             \
-    case GgmlType::Q4_1: recorder.dispatch<shader::stem##_q4_1>(__VA_ARGS__); break;                                             \
-    case GgmlType::Q5_0: recorder.dispatch<shader::stem##_q5_0>(__VA_ARGS__); break;                                             \
-    case GgmlType::Q5_1: recorder.dispatch<shader::stem##_q5_1>(__VA_ARGS__); break;                                             \
-    case GgmlType::Q2_K: recorder.dispatch<shader::stem##_q2_k>(__VA_ARGS__); break;                                             \
-    case GgmlType::Q3_K: recorder.dispatch<shader::stem##_q3_k>(__VA_ARGS__); break;                                             \
-    case GgmlType::Q4_K: recorder.dispatch<shader::stem##_q4_k>(__VA_ARGS__); break;                                             \
-    case GgmlType::Q5_K: recorder.dispatch<shader::stem##_q5_k>(__VA_ARGS__); break;                                             \
-    case GgmlType::Q6_K: recorder.dispatch<shader::stem##_q6_k>(__VA_ARGS__); break;                                             \
-    case GgmlType::IQ4_NL: recorder.dispatch<shader::stem##_iq4_nl>(__VA_ARGS__); break;                                         \
-    case GgmlType::IQ4_XS: recorder.dispatch<shader::stem##_iq4_xs>(__VA_ARGS__); break;                                         \
-    case GgmlType::MXFP4: recorder.dispatch<shader::stem##_mxfp4>(__VA_ARGS__); break;                                           \
+        EACH_FORMAT(DISPATCH_ONE, stem, , __VA_ARGS__)                                                                           \
     }
+#define DISPATCH_SIMD(simd, stem, type, ...)                                                                                     \
+    if (simd) {                                                                                                                  \
+        switch (type) {                                                                                                          \
+            EACH_FORMAT(DISPATCH_ONE, stem, _simd, __VA_ARGS__)                                                                  \
+        }                                                                                                                        \
+    } else                                                                                                                       \
+        DISPATCH_FORMAT(stem, type, __VA_ARGS__)
 
 namespace tq::gpu {
 namespace {
@@ -74,6 +87,12 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool 
     }
 }
 
+// Whether kernels that read these buffers are to be SIMD variants, which have texels for them.
+bool uses_simd(const Pass& pass, std::initializer_list<View> reads) {
+    const auto fits = [&](const View& view) { return view.bytes <= pass.tuning.texel_range_bytes && view.bytes % 16 == 0; };
+    return pass.tuning.simd && std::ranges::all_of(reads, fits);
+}
+
 uint32_t split_count(const Tuning& tuning, uint32_t tokens) { return tokens == 1 ? tuning.splits : 1; }
 
 } // namespace
@@ -84,7 +103,7 @@ void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Buffer& i
         const embed_params params{embedding.cols, slice.first_row, slice.rows};
         const uint64_t cols = embedding.cols, row = device_row_bytes(embedding.type, embedding.cols);
         const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * (row + cols * 4), s.tokens * cols}; });
-        DISPATCH_FORMAT(embed, embedding.type, {pass.tokens}, embed_constants(pass.tuning), params, work, h, slice.buffer, ids,
+        DISPATCH_FORMAT(embed, embedding.type, {pass.tokens}, embed_constants(pass.tuning, embedding.interleave), params, work, h, slice.buffer, ids,
                         pass.context)
     }
 }
@@ -105,7 +124,8 @@ void matvec(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool 
         const matvec_params params{w.cols, slice.rows, slice.first_row};
         const Work work{slice.buffer.bytes() + w.cols * 4 + slice.rows * 4, 2ull * w.cols * slice.rows};
         const Groups grid{groups(slice.rows, pass.tuning.workgroup / pass.tuning.matvec_lanes * pass.tuning.matvec_rows)};
-        DISPATCH_FORMAT(matvec, w.type, grid, matvec_constants(pass.tuning, accumulate), params, work, y, slice.buffer, x)
+        DISPATCH_SIMD(uses_simd(pass, {slice.buffer, x}), matvec, w.type, grid,
+                      matvec_constants(pass.tuning, w.interleave, accumulate), params, work, y, slice.buffer, x)
     }
 }
 
@@ -120,8 +140,8 @@ void matmul(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool 
         });
         const Groups grid{groups(slice.rows, pass.tuning.workgroup * pass.tuning.matmul_rows),
                           groups(pass.tokens, pass.tuning.matmul_tile)};
-        DISPATCH_FORMAT(matmul, w.type, grid, matmul_constants(pass.tuning, accumulate), params, work, y, slice.buffer, x,
-                        pass.context)
+        DISPATCH_SIMD(uses_simd(pass, {slice.buffer, x}), matmul, w.type, grid,
+                      matmul_constants(pass.tuning, w.interleave, accumulate), params, work, y, slice.buffer, x, pass.context)
     }
 }
 
@@ -180,10 +200,12 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
             const uint64_t pairs = s.tokens * (s.position + (s.tokens + 1) / 2);
             return Work{(s.position + s.tokens) * kv_heads_here * token_bytes, 4 * pairs * kv_heads_here * group * d};
         });
-        pass.recorder.dispatch<shader::attention>(
-            {splits, slice.heads * (group / tile.heads), groups(pass.tokens, tile.tokens)},
-            attention_constants(pass.tuning, pass.head_dim, types, group, pass.tokens), params, work,
-            partials, q, slice.buffer, pass.context);
+        const Groups grid{splits, slice.heads * (group / tile.heads), groups(pass.tokens, tile.tokens)};
+        const auto constants = attention_constants(pass.tuning, pass.head_dim, types, group, pass.tokens);
+        if (uses_simd(pass, {q, slice.buffer}))
+            pass.recorder.dispatch<shader::attention_simd>(grid, constants, params, work, partials, q, slice.buffer, pass.context);
+        else
+            pass.recorder.dispatch<shader::attention>(grid, constants, params, work, partials, q, slice.buffer, pass.context);
     }
     const auto params =
         with_signs(attention_merge_params{heads, splits, QJL_FACTOR / float(pass.head_dim), {}, {}}, here.v.rotation);

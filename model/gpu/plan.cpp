@@ -33,7 +33,7 @@ MemoryPlan plan_memory(const Device& device, const Config& config, const Weights
     const ForwardOptions options = with_batch_size(given, tuning);
     const uint64_t context = context_bytes(config, options.context_size);
     MemoryPlan plan;
-    plan.weights = device_bytes(weights);
+    plan.weights = device_bytes(weights, tuning.weight_interleave);
     plan.kv_cache = cache_bytes(config, options.kv, options.last_capacity());
     plan.scratch = ScratchBytes(config, tuning, options).total() + context;
     if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes(); // staging

@@ -5,9 +5,35 @@ namespace tq::gpu {
 
 Tuning choose_tuning(const Capabilities& device) {
     // CPU drivers run a workgroup on one core, subgroup after subgroup between barriers: one subgroup per workgroup and no
-    // sharing of rows keep barriers cheap, and few tokens per block keep a submit short.
-    if (device.type == DeviceType::cpu) return {std::clamp(device.subgroup_size, 4u, 64u), 1, 4, 4, 8, 8, 4, 64, device.shared_memory_bytes};
-    return {64, 16, 2, 2, 8, 8, 16, 512, device.shared_memory_bytes};
+    // sharing of rows keep barriers cheap, and few tokens per block keep a submit short. A workgroup's rows of a matrix lie in
+    // turn, so that each of them reads memory from one place.
+    if (device.type == DeviceType::cpu) {
+        const uint32_t lanes = std::clamp(device.subgroup_size, 4u, 64u);
+        return {.workgroup = lanes,
+                .matvec_lanes = 1,
+                .matvec_rows = 4,
+                .matmul_rows = 4,
+                .matmul_tile = 4,
+                .attention_rows = 8,
+                .splits = 4,
+                .batch_size = 64,
+                .shared_bytes = device.shared_memory_bytes,
+                .weight_interleave = 4 * lanes,
+                .simd = true,
+                .texel_range_bytes = device.texel_range_bytes};
+    }
+    return {.workgroup = 64,
+            .matvec_lanes = 16,
+            .matvec_rows = 2,
+            .matmul_rows = 2,
+            .matmul_tile = 8,
+            .attention_rows = 8,
+            .splits = 16,
+            .batch_size = 512,
+            .shared_bytes = device.shared_memory_bytes,
+            .weight_interleave = 1,
+            .simd = false,
+            .texel_range_bytes = device.texel_range_bytes};
 }
 
 } // namespace tq::gpu

@@ -6,15 +6,18 @@
 namespace tq::gpu {
 
 struct Tuning {
-    uint32_t workgroup;      // invocations of the row, element and head kernels
-    uint32_t matvec_lanes;   // invocations that share a row of a matvec
-    uint32_t matvec_rows;    // rows that they make at a time
-    uint32_t matmul_rows;    // rows that one invocation of a matmul makes
-    uint32_t matmul_tile;    // tokens whose products one invocation makes
-    uint32_t attention_rows; // most query rows that share a decoded key
-    uint32_t splits;         // parts of the sequence in decode
-    uint32_t batch_size;     // tokens of a prefill block, by default
-    uint32_t shared_bytes;   // shared memory that a workgroup may have
+    uint32_t workgroup;         // invocations of the row, element and head kernels
+    uint32_t matvec_lanes;      // invocations that share a row of a matvec; 1 where simd
+    uint32_t matvec_rows;       // rows that they make at a time
+    uint32_t matmul_rows;       // rows that one invocation of a matmul makes
+    uint32_t matmul_tile;       // tokens whose products one invocation makes
+    uint32_t attention_rows;    // most query rows that share a decoded key
+    uint32_t splits;            // parts of the sequence in decode
+    uint32_t batch_size;        // tokens of a prefill block, by default
+    uint32_t shared_bytes;      // shared memory that a workgroup may have
+    uint32_t weight_interleave; // rows of a weight matrix that lie word by word in turn (device_layout.h)
+    bool simd;                  // SIMD variants (shaders/read.glsl) run, where what they read is no longer than:
+    uint64_t texel_range_bytes;
 
     bool operator==(const Tuning&) const = default;
 };

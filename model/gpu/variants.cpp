@@ -72,13 +72,13 @@ void add_head_kernel(List& list, std::string_view name, const Tuning& t, uint32_
 }
 
 void add(List& list, std::string_view name, const Tuning& t) {
-    if (name.starts_with("embed_")) list.add(embed_constants(t));
+    if (name.starts_with("embed_")) list.add(embed_constants(t, t.weight_interleave));
     if (name == "rms_norm") list.add(rms_norm_constants(t));
     if (name == "swiglu") list.add(swiglu_constants(t));
-    if (name == "attention") add_attention(list, t);
+    if (name == "attention" || name == "attention_simd") add_attention(list, t);
     for (const bool accumulate : no_and_yes) {
-        if (name.starts_with("matvec_")) list.add(matvec_constants(t, accumulate));
-        if (name.starts_with("matmul_")) list.add(matmul_constants(t, accumulate));
+        if (name.starts_with("matvec_")) list.add(matvec_constants(t, t.weight_interleave, accumulate));
+        if (name.starts_with("matmul_")) list.add(matmul_constants(t, t.weight_interleave, accumulate));
     }
     for (const uint32_t head_dim : head_dims) add_head_kernel(list, name, t, head_dim);
 }

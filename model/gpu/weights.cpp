@@ -11,8 +11,9 @@ constexpr uint32_t max_slice_rows = 65535; // one workgroup per row fits every d
 
 class WeightUploader {
   public:
-    WeightUploader(Device& device, ThreadPool& pool, uint64_t total_bytes, const LoadProgress& on_progress)
-        : device_(device), pool_(pool), uploader_(device), total_bytes_(total_bytes), on_progress_(on_progress) {}
+    WeightUploader(Device& device, ThreadPool& pool, uint32_t interleave, uint64_t total_bytes, const LoadProgress& on_progress)
+        : device_(device), pool_(pool), uploader_(device), interleave_(interleave), total_bytes_(total_bytes),
+          on_progress_(on_progress) {}
 
     Matrix matrix(const Tensor& tensor);
     Buffer vector(const Tensor& tensor);
@@ -25,6 +26,7 @@ class WeightUploader {
     Device& device_;
     ThreadPool& pool_;
     Uploader uploader_;
+    const uint32_t interleave_;
     uint64_t done_bytes_ = 0, total_bytes_;
     const LoadProgress& on_progress_;
 };
@@ -38,11 +40,11 @@ Matrix WeightUploader::matrix(const Tensor& tensor) {
     const Capabilities& caps = device_.capabilities();
     const uint64_t row = device_row_bytes(tensor.type, tensor.cols),
                    limit = std::min(caps.storage_range_bytes, caps.allocation_bytes);
-    const uint32_t most = uint32_t(std::min<uint64_t>(limit / row, max_slice_rows));
-    Matrix matrix{tensor.type, tensor.rows, tensor.cols, {}};
+    const uint32_t most = uint32_t(std::min<uint64_t>(limit / row, max_slice_rows)) / interleave_ * interleave_;
+    Matrix matrix{tensor.type, tensor.rows, tensor.cols, interleave_, {}};
     for (uint32_t first = 0; first < tensor.rows; first += most) {
         const uint32_t count = std::min(most, tensor.rows - first);
-        matrix.slices.push_back({device_.allocate(tensor.name, row * count), first, count});
+        matrix.slices.push_back({device_.allocate(tensor.name, device_matrix_bytes(tensor.type, count, tensor.cols, interleave_)), first, count});
         rows(tensor, matrix.slices.back());
     }
     return matrix;
@@ -51,13 +53,16 @@ Matrix WeightUploader::matrix(const Tensor& tensor) {
 // Repacks a slice piece by piece straight into the memory that the uploader offers.
 void WeightUploader::rows(const Tensor& tensor, const MatrixSlice& slice) {
     const uint64_t row = device_row_bytes(tensor.type, tensor.cols);
-    const uint32_t most = uint32_t(std::max<uint64_t>(1, uploader_.max_piece_bytes() / row));
+    const uint64_t fitting = uploader_.max_piece_bytes() / row / interleave_;
+    const uint32_t most = uint32_t(std::max<uint64_t>(1, fitting)) * interleave_;
     for (uint32_t r = 0; r < slice.rows; r += most) {
         const uint32_t here = std::min(most, slice.rows - r), first = slice.first_row + r;
-        const std::span to = uploader_.begin(View(slice.buffer, r * row, here * row));
+        const uint64_t bytes = device_matrix_bytes(tensor.type, here, tensor.cols, interleave_);
+        const std::span to = uploader_.begin(View(slice.buffer, r * row, bytes));
+        if (here % interleave_ != 0) std::memset(to.data() + bytes - interleave_ * row, 0, interleave_ * row);
         read_rows(pool_, tensor, first, here, [&](uint32_t at, std::span<const std::byte> rows) {
             const auto n = uint32_t(rows.size() / tensor.row_bytes());
-            repack_rows(tensor.type, to.subspan((at - first) * row, n * row), rows, n, tensor.cols);
+            repack_rows(tensor.type, to, rows, at - first, n, tensor.cols, interleave_);
         });
         uploader_.end();
         count(here * tensor.row_bytes());
@@ -74,23 +79,25 @@ Buffer WeightUploader::vector(const Tensor& tensor) {
     return buffer;
 }
 
-uint64_t matrix_bytes(const Tensor& t) { return device_row_bytes(t.type, t.cols) * t.rows; }
+uint64_t matrix_bytes(const Tensor& t, uint32_t interleave) { return device_matrix_bytes(t.type, t.rows, t.cols, interleave); }
 
 } // namespace
 
-uint64_t device_bytes(const Weights& weights) {
+uint64_t device_bytes(const Weights& weights, uint32_t interleave) {
     uint64_t bytes =
-        matrix_bytes(weights.token_embd) + weights.output_norm.cols * 4 + (weights.tied ? 0 : matrix_bytes(weights.output));
+        matrix_bytes(weights.token_embd, interleave) + weights.output_norm.cols * 4 +
+        (weights.tied ? 0 : matrix_bytes(weights.output, interleave));
     for (const LayerWeights& w : weights.layers) {
         for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_gate, &w.ffn_up, &w.ffn_down})
-            bytes += matrix_bytes(*t);
+            bytes += matrix_bytes(*t, interleave);
         for (const Tensor* t : {&w.attn_norm, &w.attn_q_norm, &w.attn_k_norm, &w.ffn_norm}) bytes += uint64_t(t->cols) * 4;
     }
     return bytes;
 }
 
-DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress) {
-    WeightUploader up(device, pool, weights.bytes(), on_progress);
+DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& weights, uint32_t interleave,
+                             const LoadProgress& on_progress) {
+    WeightUploader up(device, pool, interleave, weights.bytes(), on_progress);
     DeviceWeights result{up.matrix(weights.token_embd), {}, up.vector(weights.output_norm), {}};
     for (const LayerWeights& w : weights.layers)
         result.layers.push_back({up.matrix(w.attn_q), up.matrix(w.attn_k), up.matrix(w.attn_v), up.matrix(w.attn_output),

@@ -12,7 +12,7 @@ struct MatrixSlice {
 
 struct Matrix {
     GgmlType type;
-    uint32_t rows, cols;
+    uint32_t rows, cols, interleave; // device_layout.h
     std::vector<MatrixSlice> slices;
 };
 
@@ -31,10 +31,11 @@ struct DeviceWeights {
 };
 
 // Bytes that upload_weights will allocate.
-uint64_t device_bytes(const Weights& weights);
+uint64_t device_bytes(const Weights& weights, uint32_t interleave);
 
 // Reads, checks and repacks on all threads of `pool`, while the device copies what is done. Throws Error when memory runs out, or
 // naming the tensor and row of a weight that is not finite; and LoadStopped.
-DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress);
+DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& weights, uint32_t interleave,
+                             const LoadProgress& on_progress);
 
 } // namespace tq::gpu

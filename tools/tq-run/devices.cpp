@@ -24,7 +24,8 @@ std::string version(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7
 nlohmann::ordered_json describe(const gpu::Tuning& t) {
     return {{"workgroup", t.workgroup},     {"matvec_lanes", t.matvec_lanes}, {"matvec_rows", t.matvec_rows},
             {"matmul_rows", t.matmul_rows}, {"matmul_tile", t.matmul_tile},   {"attention_rows", t.attention_rows},
-            {"splits", t.splits},           {"batch_size", t.batch_size}};
+            {"splits", t.splits},           {"batch_size", t.batch_size},     {"weight_interleave", t.weight_interleave},
+            {"simd", t.simd}};
 }
 
 } // namespace
@@ -49,6 +50,7 @@ nlohmann::ordered_json describe(const Capabilities& c) {
         {"allocation_bytes", c.allocation_bytes},
         {"allocation_count", c.allocation_count},
         {"storage_range_bytes", c.storage_range_bytes},
+        {"texel_range_bytes", c.texel_range_bytes},
         {"storage_alignment", c.storage_alignment},
         {"subgroup_size", c.subgroup_size},
         {"min_subgroup_size", c.min_subgroup_size},
@@ -98,9 +100,9 @@ void print_table(const std::vector<Capabilities>& devices) {
                                  c.memory_budget_bytes >> 20, c.subgroup_size, features(c)));
         const gpu::Tuning t = gpu::choose_tuning(c);
         write_output(
-            fmt::format("     kernels in workgroups of {}; matvec {} lanes x {} rows, matmul {} rows x {} tokens, attention {} "
+            fmt::format("     kernels in workgroups of {}{}; matvec {} lanes x {} rows, matmul {} rows x {} tokens, attention {} "
                         "splits; prompts in blocks of {}\n",
-                        t.workgroup, t.matvec_lanes, t.matvec_rows, t.matmul_rows, t.matmul_tile, t.splits, t.batch_size));
+                        t.workgroup, t.simd ? ", for a processor" : "", t.matvec_lanes, t.matvec_rows, t.matmul_rows, t.matmul_tile, t.splits, t.batch_size));
     }
     write_output(fmt::format("cpu  the processor, {} threads; needs no Vulkan\n", std::thread::hardware_concurrency()));
 }

@@ -1,0 +1,12 @@
+// Buffers that a kernel only reads, in words of 16 bytes: READ_VECTORS(binding, name) declares uvec4 name(uint i). A storage buffer;
+// in a SIMD variant a texel buffer.
+//
+// A SIMD variant (NAME_simd) is for devices that are processors, whose invocations are the lanes of a vector: Mesa's software driver
+// gathers texels with vectors, but reads storage buffers lane by lane; and loops are kept short, for it inlines nothing it need not.
+#ifdef SIMD
+#define READ_VECTORS(at, name) layout(binding = at) uniform usamplerBuffer name##_texels; \
+    uvec4 name(uint i) { return texelFetch(name##_texels, int(i)); }
+#else
+#define READ_VECTORS(at, name) layout(binding = at) readonly buffer name##_buffer { uvec4 name##_vectors[]; }; \
+    uvec4 name(uint i) { return name##_vectors[i]; }
+#endif

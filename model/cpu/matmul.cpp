@@ -4,6 +4,7 @@
 #include "base/ensure.h"
 #include "model/cpu/kernels.h"
 #include <algorithm>
+#include <hwy/cache_control.h>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/matmul.cpp"
@@ -19,7 +20,7 @@ namespace {
 
 struct Store {
     float* HWY_RESTRICT y;
-    HWY_INLINE void operator()(size_t at0, V w0, size_t at1, V w1, size_t) const {
+    HWY_INLINE void operator()(size_t at0, V w0, size_t at1, V w1) const {
         hn::StoreU(w0, F(), y + at0);
         hn::StoreU(w1, F(), y + at1);
     }
@@ -27,14 +28,16 @@ struct Store {
 
 struct Dot {
     const float* HWY_RESTRICT x;
-    V even0, even1, odd0, odd1;
-    HWY_INLINE explicit Dot(const float* x) : x(x), even0(hn::Zero(F())), even1(even0), odd0(even0), odd1(even0) {}
-    HWY_INLINE void operator()(size_t at0, V w0, size_t at1, V w1, size_t odd) {
-        V &s0 = odd != 0 ? odd0 : even0, &s1 = odd != 0 ? odd1 : even1;
-        s0 = hn::MulAdd(w0, hn::LoadU(F(), x + at0), s0);
-        s1 = hn::MulAdd(w1, hn::LoadU(F(), x + at1), s1);
+    V s0, s1, s2, s3; // the next two to add to, and those after them: no one long chain of sums
+    HWY_INLINE explicit Dot(const float* x) : x(x), s0(hn::Zero(F())), s1(s0), s2(s0), s3(s0) {}
+    HWY_INLINE void operator()(size_t at0, V w0, size_t at1, V w1) {
+        const V sum0 = hn::MulAdd(w0, hn::LoadU(F(), x + at0), s0), sum1 = hn::MulAdd(w1, hn::LoadU(F(), x + at1), s1);
+        s0 = s2;
+        s1 = s3;
+        s2 = sum0;
+        s3 = sum1;
     }
-    HWY_INLINE float total() const { return sum(hn::Add(hn::Add(even0, even1), hn::Add(odd0, odd1))); }
+    HWY_INLINE float total() const { return sum(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))); }
 };
 
 void decode_fast(GgmlType type, std::span<float> y, std::span<const std::byte> row) {
@@ -47,6 +50,16 @@ HWY_INLINE void put(const Product& p, size_t token, size_t row, float value) {
     y = p.accumulate ? y + value : value;
 }
 
+// Bytes that are asked of memory before they are read: what a processor's own prefetcher does not do across pages.
+constexpr size_t prefetch_distance = 4096;
+
+// Asks for the bytes as far behind those of `row` as prefetch_distance; behind the last row lies what is read next, or nothing.
+HWY_INLINE void prefetch_after(std::span<const std::byte> row) {
+    constexpr size_t line = 64;
+    const auto address = reinterpret_cast<uintptr_t>(row.data()) + prefetch_distance; // a pointer there may be out of range
+    for (size_t at = 0; at < row.size(); at += line) hwy::Prefetch(reinterpret_cast<const std::byte*>(address + at));
+}
+
 // Rows begin .. end - 1 for a few tokens.
 void multiply_rows(const Product& p, std::span<const float> x, Scratch& scratch, uint32_t begin, uint32_t end) {
     const size_t cols = p.w.cols, tokens = x.size() / cols, row_bytes = p.w.row_bytes();
@@ -57,6 +70,7 @@ void multiply_rows(const Product& p, std::span<const float> x, Scratch& scratch,
         const auto bytes = p.w.read(first, count, scratch.bytes);
         for (uint32_t i = 0; i < count; i++) {
             const auto row = bytes.subspan(i * row_bytes, row_bytes);
+            prefetch_after(row);
             Dot total(x.data());
             if (tokens == 1 && each_vector(p.w.type, reinterpret_cast<const uint8_t*>(row.data()), cols, total)) {
                 put(p, 0, first + i, total.total());

@@ -31,11 +31,6 @@ HWY_INLINE void load_plain(float* HWY_RESTRICT to, KvType type, const uint8_t* f
 using B = hn::FixedTag<uint8_t, 16>;
 using Bytes = hn::Vec<B>;
 
-HWY_INLINE Bytes low_bits(Bytes v, uint8_t bits) { return hn::And(v, hn::Set(B(), uint8_t((1u << bits) - 1))); }
-template <int by> HWY_INLINE Bytes shift_right(Bytes v) { // bits of the byte above come along
-    return hn::BitCast(B(), hn::ShiftRight<by>(hn::BitCast(hn::FixedTag<uint16_t, 8>(), v)));
-}
-
 // Codes of a plane of 4, 2 or 1 bits, 16 at a time and in order, to use(at, codes).
 template <class Use> HWY_INLINE void each_nibble(const uint8_t* plane, size_t d, Use&& use) {
     for (size_t i = 0; i < d; i += 32, plane += 16) {
@@ -132,8 +127,7 @@ template <int low> struct AddHighBits { // of codes whose low bits are stored al
     uint8_t* to;
     const Levels levels;
     HWY_INLINE void operator()(size_t at, Bytes codes) const {
-        const auto high = hn::BitCast(B(), hn::ShiftLeft<low>(hn::BitCast(hn::FixedTag<uint16_t, 8>(), codes)));
-        hn::Store(levels.of(hn::Or(hn::Load(B(), to + at), high)), B(), to + at);
+        hn::Store(levels.of(hn::Or(hn::Load(B(), to + at), shift_left<low>(codes))), B(), to + at);
     }
 };
 

@@ -55,6 +55,19 @@ HWY_INLINE V load_bf16(const uint8_t* p) {
     return hn::BitCast(F(), hn::ShiftLeft<16>(bits));
 }
 
+// Of vectors of bytes.
+template <class Bytes> HWY_INLINE Bytes low_bits(Bytes v, uint8_t bits) {
+    return hn::And(v, hn::Set(hn::DFromV<Bytes>(), uint8_t((1u << bits) - 1)));
+}
+template <int by, class Bytes> HWY_INLINE Bytes shift_right(Bytes v) { // bits of the byte above come along
+    const hn::DFromV<Bytes> d;
+    return hn::BitCast(d, hn::ShiftRight<by>(hn::BitCast(hn::Repartition<uint16_t, decltype(d)>(), v)));
+}
+template <int by, class Bytes> HWY_INLINE Bytes shift_left(Bytes v) { // bits of the byte below come along
+    const hn::DFromV<Bytes> d;
+    return hn::BitCast(d, hn::ShiftLeft<by>(hn::BitCast(hn::Repartition<uint16_t, decltype(d)>(), v)));
+}
+
 HWY_INLINE float sum(V v) { return hn::GetLane(hn::SumOfLanes(F(), v)); }
 
 // a . b over n elements, in four running vectors.

@@ -3,6 +3,7 @@
 #include "base/half.h"
 #include "shaders/tables.h"
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -28,5 +29,12 @@ constexpr std::array<float, 16> level_table(const std::array<uint32_t, 4>& words
 
 inline constexpr auto iq4_levels = level_table({IQ4_LEVELS_0, IQ4_LEVELS_1, IQ4_LEVELS_2, IQ4_LEVELS_3});
 inline constexpr auto mxfp4_levels = level_table({MXFP4_LEVELS_0, MXFP4_LEVELS_1, MXFP4_LEVELS_2, MXFP4_LEVELS_3});
+
+// 2^(e - 128), the weight of a level that is stored doubled; e = 255 is NaN.
+inline float mxfp4_scale(uint8_t e) {
+    const uint32_t exponent = e;
+    if (exponent == 255) return std::bit_cast<float>(0x7fc00000u);
+    return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+}
 
 } // namespace tq

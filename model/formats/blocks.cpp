@@ -150,16 +150,9 @@ void decode_iq4_nl(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, y += 32, x += 18) decode_levels(y, x + 2, load_half(x), iq4_levels);
 }
 
-// 2^(e - 128), the weight of a level that is stored doubled; e = 255 is NaN.
-float mxfp4_scale(std::byte e) {
-    const auto exponent = uint32_t(e);
-    if (exponent == 255) return std::bit_cast<float>(0x7fc00000u);
-    return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
-}
-
 // a byte of exponent; 16 bytes of nibbles
 void decode_mxfp4(float* y, const std::byte* x, size_t blocks) {
-    for (size_t b = 0; b < blocks; ++b, y += 32, x += 17) decode_levels(y, x + 1, mxfp4_scale(x[0]), mxfp4_levels);
+    for (size_t b = 0; b < blocks; ++b, y += 32, x += 17) decode_levels(y, x + 1, mxfp4_scale(uint8_t(x[0])), mxfp4_levels);
 }
 
 } // namespace

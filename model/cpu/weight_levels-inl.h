@@ -1,0 +1,122 @@
+// What the weight formats are made of, as vectors of fp32 for one target: fp16 scales, and levels of four or more bits.
+#if defined(TQ_CPU_WEIGHT_LEVELS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TQ_CPU_WEIGHT_LEVELS_INL_H
+#undef TQ_CPU_WEIGHT_LEVELS_INL_H
+#else
+#define TQ_CPU_WEIGHT_LEVELS_INL_H
+#endif
+
+#include "model/cpu/vector-inl.h"
+#include "model/formats/block_reader.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tq::cpu::HWY_NAMESPACE {
+
+#if HWY_TARGET != HWY_SCALAR // which has no vectors of 16 bytes
+
+// p, of which the compiler shall not know what it just stored there. A number that each lane gets is an operand in memory, at no
+// cost; out of the lanes of a register, where a compiler would rather keep it, it takes two shuffles.
+template <class T> HWY_INLINE const T* in_memory(const T* p) {
+#ifdef __GNUC__
+    asm volatile("" : "+r"(p) : : "memory");
+#endif
+    return p;
+}
+
+// scales[count] = the fp16 numbers at p, p + stride, ...; up to 16, and the array has as many.
+HWY_INLINE void gather_halves(float* HWY_RESTRICT scales, const uint8_t* HWY_RESTRICT p, size_t stride, size_t count) {
+    HWY_ALIGN uint16_t halves[16] = {};
+    for (size_t i = 0; i < count; i++) std::memcpy(&halves[i], p + i * stride, 2);
+    for (size_t i = 0; i < 16; i += lanes) hn::StoreU(load_halves(reinterpret_cast<const uint8_t*>(halves + i)), F(), scales + i);
+}
+
+// scales[2] = the two fp16 numbers at p, from where on 32 bytes can be read; the array has 16.
+HWY_INLINE void load_two_halves(float* HWY_RESTRICT scales, const uint8_t* HWY_RESTRICT p) {
+    for (size_t i = 0; i < 2; i += lanes) hn::StoreU(load_halves(p + 2 * i), F(), scales + i);
+}
+
+// Levels of four bits, two in a byte, whose values are scale * level - minimum. A vector of 16 lanes holds all of them, and its
+// lookups see no more than four bits of an index; others compute each.
+#if HWY_TARGET <= HWY_AVX3
+
+class Nibbles {
+  public:
+    HWY_INLINE explicit Nibbles(V values) : values_(values) {}
+    HWY_INLINE Nibbles(float scale, float minimum)
+        : values_(hn::MulSub(hn::Set(F(), scale), hn::ConvertTo(F(), hn::Iota(I(), 0)), hn::Set(F(), minimum))) {}
+    HWY_INLINE V low(hn::Vec<U> bytes) const { return V{_mm512_permutexvar_ps(bytes.raw, values_.raw)}; }
+    HWY_INLINE V high(hn::Vec<U> bytes) const { return low(hn::ShiftRight<4>(bytes)); }
+
+  private:
+    V values_;
+};
+
+#else
+
+class Nibbles {
+  public:
+    HWY_INLINE Nibbles(float scale, float minimum) : scale_(hn::Set(F(), scale)), minimum_(hn::Set(F(), minimum)) {}
+    HWY_INLINE V low(hn::Vec<U> bytes) const { return value(hn::And(bytes, hn::Set(U(), 15))); }
+    HWY_INLINE V high(hn::Vec<U> bytes) const { return value(hn::ShiftRight<4>(bytes)); }
+
+  private:
+    HWY_INLINE V value(hn::Vec<U> level) const { return hn::MulSub(scale_, to_floats(level), minimum_); }
+
+    V scale_, minimum_;
+};
+
+#endif
+
+// Levels as bytes, in vectors of up to 32: before they are numbers.
+using L = hn::CappedTag<uint8_t, 32>;
+inline constexpr size_t level_lanes = hn::MaxLanes(L());
+
+// v, with `weight` added where `bit` is set in `from`.
+HWY_INLINE hn::Vec<L> with_bit(hn::Vec<L> v, hn::Vec<L> from, uint32_t bit, uint8_t weight) {
+    return hn::Or(v, hn::IfThenElseZero(hn::TestBit(from, hn::Set(L(), uint8_t(bit))), hn::Set(L(), weight)));
+}
+
+// use() for count levels of the elements from `at` on: level * scales[i] for run i, each of `run` elements.
+template <size_t run, class Use>
+HWY_INLINE void use_levels(Use& use, size_t at, const int8_t* HWY_RESTRICT levels, size_t count, const float* HWY_RESTRICT scales) {
+    const auto value = [&](size_t k) HWY_ATTR { return hn::Mul(hn::Set(F(), scales[k / run]), load_floats(levels + k)); };
+    for (size_t k = 0; k < count; k += 2 * lanes) use(at + k, value(k), at + k + lanes, value(k + lanes));
+}
+
+// The same for level * scales[i] - minimums[i].
+template <size_t run, class Use>
+HWY_INLINE void use_levels(Use& use, size_t at, const uint8_t* HWY_RESTRICT levels, size_t count, const float* HWY_RESTRICT scales,
+                           const float* HWY_RESTRICT minimums) {
+    const auto value = [&](size_t k) HWY_ATTR {
+        return hn::MulSub(hn::Set(F(), scales[k / run]), load_floats(levels + k), hn::Set(F(), minimums[k / run]));
+    };
+    for (size_t k = 0; k < count; k += 2 * lanes) use(at + k, value(k), at + k + lanes, value(k + lanes));
+}
+
+// use() for 32 elements from `at` on: bytes of two levels, the low ones of elements 0 .. 15 and the high ones of 16 .. 31, stand
+// for numbers in a table, times `scale`.
+template <class Use>
+HWY_INLINE void use_table(Use& use, size_t at, const uint8_t* HWY_RESTRICT bytes, const std::array<float, 16>& table, float scale) {
+#if HWY_TARGET <= HWY_AVX3
+    const Nibbles values(hn::Mul(hn::Set(F(), scale), hn::LoadU(F(), table.data())));
+    const auto q = load_bytes(bytes);
+    use(at, values.low(q), at + 16, values.high(q));
+#else
+    HWY_ALIGN int8_t levels[32];
+    const hn::FixedTag<int8_t, 16> d;
+    const auto q = hn::LoadU(hn::FixedTag<uint8_t, 16>(), bytes);
+    HWY_ALIGN int8_t small[16];
+    for (size_t i = 0; i < 16; i++) small[i] = int8_t(table[i]);
+    const auto values = hn::Load(d, small);
+    hn::Store(hn::TableLookupBytes(values, hn::BitCast(d, low_bits(q, 4))), d, levels);
+    hn::Store(hn::TableLookupBytes(values, hn::BitCast(d, hn::ShiftRight<4>(q))), d, levels + 16);
+    use_levels<32>(use, at, levels, 32, &scale);
+#endif
+}
+
+#endif
+
+} // namespace tq::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -35,16 +35,21 @@ HWY_INLINE void load_scales(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT
     const uint64_t high_scales = (c & 0x0f0f0f0f) | (a >> 6 & 0x03030303) << 4;
     const uint64_t high_minimums = (c >> 4 & 0x0f0f0f0f) | (b >> 6 & 0x03030303) << 4;
     const uint64_t packed[2] = {(a & 0x3f3f3f3f) | high_scales << 32, (b & 0x3f3f3f3f) | high_minimums << 32};
-    HWY_ALIGN float d[16];
-    load_two_halves(d, block);
+    HWY_ALIGN float d[lanes];
+    load_halves_near(d, block);
     scale_bytes(out, reinterpret_cast<const uint8_t*>(packed), d);
 }
 
-// out[16] = d times 16 signed bytes; d is the fp16 number at `half`.
-HWY_INLINE void load_signed_scales(float* HWY_RESTRICT out, const int8_t* HWY_RESTRICT bytes, const uint8_t* HWY_RESTRICT half) {
-    HWY_ALIGN float d[16];
-    gather_halves(d, half, 2, 1);
-    for (size_t k = 0; k < 16; k += lanes) hn::Store(hn::Mul(hn::Set(F(), d[0]), load_floats(bytes + k)), F(), out + k);
+// scales[16] = d times 16 signed bytes, where d is the last fp16 number before `end`; minimums = `offset` times that.
+HWY_INLINE void load_signed_scales(float* HWY_RESTRICT scales, float* HWY_RESTRICT minimums, const int8_t* HWY_RESTRICT bytes,
+                                   const uint8_t* HWY_RESTRICT end, float offset) {
+    HWY_ALIGN float d[lanes];
+    load_halves_near(d, end - 2 * lanes);
+    for (size_t k = 0; k < 16; k += lanes) {
+        const V scale = hn::Mul(hn::Set(F(), d[lanes - 1]), load_floats(bytes + k));
+        hn::Store(scale, F(), scales + k);
+        hn::Store(hn::Mul(scale, hn::Set(F(), offset)), F(), minimums + k);
+    }
 }
 
 template <class Use> HWY_INLINE void each_q4_k(const uint8_t* row, size_t cols, Use& use) {
@@ -82,9 +87,7 @@ template <class Use> HWY_INLINE void each_q6_k(const uint8_t* row, size_t cols, 
     HWY_ALIGN float scales[16], minimums[16];
     HWY_ALIGN uint8_t levels[128];
     for (size_t at = 0; at < cols; at += 256, row += 210) {
-        load_signed_scales(scales, reinterpret_cast<const int8_t*>(row + 192), row + 208);
-        for (size_t k = 0; k < 16; k += lanes)
-            hn::Store(hn::Mul(hn::Load(F(), scales + k), hn::Set(F(), 32)), F(), minimums + k);
+        load_signed_scales(scales, minimums, reinterpret_cast<const int8_t*>(row + 192), row + 210, 32);
         for (size_t n = 0; n < 2; n++) {
             for (size_t k = 0; k < 32; k += level_lanes) {
                 const auto q0 = hn::LoadU(L(), row + 64 * n + k), q1 = hn::LoadU(L(), row + 64 * n + 32 + k);
@@ -111,14 +114,14 @@ HWY_INLINE void load_pairs(uint8_t* HWY_RESTRICT levels, const uint8_t* HWY_REST
 }
 
 template <class Use> HWY_INLINE void each_q2_k(const uint8_t* row, size_t cols, Use& use) {
-    HWY_ALIGN float d[16], scales[16], minimums[16];
+    HWY_ALIGN float d[lanes], scales[16], minimums[16];
     HWY_ALIGN uint8_t levels[128];
     for (size_t at = 0; at < cols; at += 256, row += 84) {
-        gather_halves(d, row + 80, 2, 2);
+        load_halves_near(d, row + 84 - 2 * lanes);
         for (size_t k = 0; k < 16; k += lanes) {
             const auto both = load_bytes(row + k);
-            hn::Store(hn::Mul(hn::Set(F(), d[0]), to_floats(hn::And(both, hn::Set(U(), 15)))), F(), scales + k);
-            hn::Store(hn::Mul(hn::Set(F(), d[1]), to_floats(hn::ShiftRight<4>(both))), F(), minimums + k);
+            hn::Store(hn::Mul(hn::Set(F(), d[lanes - 2]), to_floats(hn::And(both, hn::Set(U(), 15)))), F(), scales + k);
+            hn::Store(hn::Mul(hn::Set(F(), d[lanes - 1]), to_floats(hn::ShiftRight<4>(both))), F(), minimums + k);
         }
         for (size_t n = 0; n < 2; n++) {
             load_pairs(levels, row + 16 + 32 * n);
@@ -146,9 +149,7 @@ template <class Use> HWY_INLINE void each_q3_k(const uint8_t* row, size_t cols, 
     HWY_ALIGN int8_t packed[16];
     for (size_t at = 0; at < cols; at += 256, row += 110) {
         load_scales_q3_k(packed, row + 96);
-        load_signed_scales(scales, packed, row + 108);
-        for (size_t k = 0; k < 16; k += lanes)
-            hn::Store(hn::Mul(hn::Load(F(), scales + k), hn::Set(F(), 4)), F(), minimums + k);
+        load_signed_scales(scales, minimums, packed, row + 110, 4);
         for (size_t n = 0; n < 2; n++) {
             load_pairs(levels, row + 32 + 32 * n);
             for (size_t k = 0; k < 128; k += level_lanes)
@@ -160,13 +161,13 @@ template <class Use> HWY_INLINE void each_q3_k(const uint8_t* row, size_t cols, 
 }
 
 template <class Use> HWY_INLINE void each_iq4_xs(const uint8_t* row, size_t cols, Use& use) {
-    HWY_ALIGN float d[16];
+    HWY_ALIGN float d[lanes];
     for (size_t at = 0; at < cols; at += 256, row += 136) {
         uint16_t high;
         uint32_t low;
         std::memcpy(&high, row + 2, 2);
         std::memcpy(&low, row + 4, 4);
-        load_two_halves(d, row); // d, and what is none
+        load_halves_near(d, row); // d, and what is none
         for (size_t j = 0; j < 8; j++) {
             const float scale = d[0] * float(int((low >> 4 * j & 15) | (high >> 2 * j & 3) << 4) - 32);
             use_table(use, at + 32 * j, row + 8 + 16 * j, iq4_levels, scale);

@@ -30,10 +30,9 @@ HWY_INLINE void gather_halves(float* HWY_RESTRICT scales, const uint8_t* HWY_RES
     for (size_t i = 0; i < 16; i += lanes) hn::StoreU(load_halves(reinterpret_cast<const uint8_t*>(halves + i)), F(), scales + i);
 }
 
-// scales[2] = the two fp16 numbers at p, from where on 32 bytes can be read; the array has 16.
-HWY_INLINE void load_two_halves(float* HWY_RESTRICT scales, const uint8_t* HWY_RESTRICT p) {
-    for (size_t i = 0; i < 2; i += lanes) hn::StoreU(load_halves(p + 2 * i), F(), scales + i);
-}
+// out[lanes] = the fp16 numbers from p on: those around one or two that are wanted, for a vector takes as long as a number. All of
+// its bytes belong to the block.
+HWY_INLINE void load_halves_near(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT p) { hn::StoreU(load_halves(p), F(), out); }
 
 // Levels of four bits, two in a byte, whose values are scale * level - minimum. A vector of 16 lanes holds all of them, and its
 // lookups see no more than four bits of an index; others compute each.

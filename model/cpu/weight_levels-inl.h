@@ -23,11 +23,21 @@ template <class T> HWY_INLINE const T* in_memory(const T* p) {
     return p;
 }
 
-// scales[count] = the fp16 numbers at p, p + stride, ...; up to 16, and the array has as many.
+// scales[count] = the fp16 numbers at p, p + stride, ...; up to 16, and the array has as many. Four are put together in a register:
+// a vector that is loaded from where numbers were just stored waits for them.
 HWY_INLINE void gather_halves(float* HWY_RESTRICT scales, const uint8_t* HWY_RESTRICT p, size_t stride, size_t count) {
-    HWY_ALIGN uint16_t halves[16] = {};
-    for (size_t i = 0; i < count; i++) std::memcpy(&halves[i], p + i * stride, 2);
-    for (size_t i = 0; i < 16; i += lanes) hn::StoreU(load_halves(reinterpret_cast<const uint8_t*>(halves + i)), F(), scales + i);
+    uint64_t halves[4] = {};
+    const auto half = [&](size_t i) {
+        uint16_t value;
+        std::memcpy(&value, p + i * stride, 2);
+        return uint64_t(value) << 16 * (i % 4);
+    };
+    if (count == 16)
+        for (size_t i = 0; i < 16; i += 4) halves[i / 4] = half(i) | half(i + 1) | half(i + 2) | half(i + 3);
+    else
+        for (size_t i = 0; i < count; i++) halves[i / 4] |= half(i);
+    for (size_t i = 0; i < 16; i += lanes)
+        hn::StoreU(load_halves(reinterpret_cast<const uint8_t*>(halves) + 2 * i), F(), scales + i);
 }
 
 // out[lanes] = the fp16 numbers from p on: those around one or two that are wanted, for a vector takes as long as a number. All of

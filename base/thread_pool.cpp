@@ -20,7 +20,7 @@ template <class Done> bool spin_until(Done done) {
 
 ThreadPool::ThreadPool(uint32_t threads) {
     if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-    for (uint32_t i = 1; i < threads; i++) workers_.emplace_back([this, i] { work(i); });
+    for (uint32_t i = 1; i < threads; i++) workers_.emplace_back([this] { work(); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -30,35 +30,39 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::each(uint32_t count, uint32_t grain, const std::function<void(uint32_t, uint32_t)>& body) {
-    const uint32_t parts = std::min(threads(), count / std::max(1u, grain));
-    if (parts <= 1) {
+    constexpr uint32_t ranges_per_thread = 8; // a thread that the system interrupts keeps the others waiting for one at most
+    const uint32_t least = std::max(1u, grain);
+    if (workers_.empty() || count / least <= 1) {
         if (count > 0) body(0, count);
         return;
     }
+    const uint32_t ranges = std::min(count / least, ranges_per_thread * threads());
     body_ = &body;
     count_ = count;
-    parts_ = parts;
-    running_ = uint32_t(workers_.size());
+    step_ = (count + ranges - 1) / ranges;
+    next_ = 0;
+    open_ = true;
     generation_++; // publishes what is above
     generation_.notify_all();
-    run_part(0);
-    spin_until([&] { return running_ == 0; });
-    for (uint32_t running = running_; running != 0; running = running_) running_.wait(running);
+    take_ranges();
+    open_ = false; // a worker that has not come yet is not waited for
+    spin_until([&] { return inside_ == 0; });
+    for (uint32_t inside = inside_; inside != 0; inside = inside_) inside_.wait(inside);
 }
 
-void ThreadPool::run_part(uint32_t worker) const {
-    if (worker >= parts_) return;
-    const auto bound = [&](uint32_t part) { return uint32_t(uint64_t(count_) * part / parts_); };
-    (*body_)(bound(worker), bound(worker + 1));
+void ThreadPool::take_ranges() {
+    for (uint64_t begin = next_.fetch_add(step_); begin < count_; begin = next_.fetch_add(step_))
+        (*body_)(uint32_t(begin), uint32_t(std::min<uint64_t>(count_, begin + step_)));
 }
 
-void ThreadPool::work(uint32_t worker) {
+void ThreadPool::work() {
     for (uint32_t seen = 0;;) {
         if (!spin_until([&] { return generation_ != seen; })) generation_.wait(seen);
         seen = generation_;
         if (stopping_) return;
-        run_part(worker);
-        if (--running_ == 0) running_.notify_one();
+        inside_++; // before it looks: each() looks the other way round
+        if (open_) take_ranges();
+        if (--inside_ == 0) inside_.notify_one();
     }
 }
 

@@ -14,18 +14,22 @@ class ThreadPool {
     ~ThreadPool();
 
     // Calls body(begin, end) on disjoint ranges that cover [0, count), on all threads including the caller's, and waits for
-    // them. `grain`: the fewest iterations worth a call. body must not throw and must not call each() itself.
+    // them. A thread that is done with a range takes the next, several per thread. `grain`: the fewest iterations worth a call.
+    // body must not throw and must not call each() itself.
     void each(uint32_t count, uint32_t grain, const std::function<void(uint32_t begin, uint32_t end)>& body);
 
     uint32_t threads() const { return uint32_t(workers_.size()) + 1; }
 
   private:
-    void work(uint32_t worker);
-    void run_part(uint32_t worker) const;
+    void work();
+    void take_ranges();
 
     const std::function<void(uint32_t, uint32_t)>* body_ = nullptr;
-    uint32_t count_ = 0, parts_ = 0;
-    std::atomic<uint32_t> generation_ = 0, running_ = 0; // of loops; workers that are not done with this one
+    uint32_t count_ = 0, step_ = 0;        // of the loop; iterations of a range
+    std::atomic<uint64_t> next_ = 0;       // iteration that nobody has taken; beyond count_ when all are
+    std::atomic<uint32_t> generation_ = 0; // of loops
+    std::atomic<bool> open_ = false;       // this loop may be joined
+    std::atomic<uint32_t> inside_ = 0;     // workers that look whether it is open, or are in it
     std::atomic<bool> stopping_ = false;
     std::vector<std::jthread> workers_; // the last: joined before what they use goes
 };

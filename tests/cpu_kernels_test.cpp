@@ -25,12 +25,26 @@ void on_each_target(const std::function<void()>& body) {
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-constexpr GgmlType weight_types[] = {GgmlType::F32,  GgmlType::F16,  GgmlType::BF16, GgmlType::Q8_0,
-                                     GgmlType::Q4_0, GgmlType::Q4_K, GgmlType::Q5_K, GgmlType::Q6_K};
-
 void put_half(std::byte* p, float value) {
     const uint16_t half = float_to_half(value);
     std::memcpy(p, &half, 2);
+}
+
+// Where the fp16 numbers of a block are.
+std::vector<size_t> halves_of(GgmlType type) {
+    switch (type) {
+    case GgmlType::F32:
+    case GgmlType::BF16:
+    case GgmlType::MXFP4: return {};
+    case GgmlType::Q4_1:
+    case GgmlType::Q5_1:
+    case GgmlType::Q4_K:
+    case GgmlType::Q5_K: return {0, 2};
+    case GgmlType::Q2_K: return {80, 82};
+    case GgmlType::Q3_K: return {108};
+    case GgmlType::Q6_K: return {208};
+    default: return {0};
+    }
 }
 
 // Random levels and scales, all finite.
@@ -45,9 +59,8 @@ struct Matrix {
             const float value = random.normal();
             if (type == GgmlType::F32) std::memcpy(&bytes[at], &value, 4);
             if (type == GgmlType::BF16) std::memcpy(&bytes[at], reinterpret_cast<const char*>(&value) + 2, 2);
-            if (type == GgmlType::F16) put_half(&bytes[at], value);
-            if (format.elements > 1) put_half(&bytes[at + (type == GgmlType::Q6_K ? 208 : 0)], value / 64);
-            if (type == GgmlType::Q4_K || type == GgmlType::Q5_K) put_half(&bytes[at + 2], random.normal() / 64);
+            if (type == GgmlType::MXFP4) bytes[at] = std::byte(112 + random.bits() % 16);
+            for (const size_t half : halves_of(type)) put_half(&bytes[at + half], random.normal() / 64);
         }
         tensor = {"random", type, rows, cols, bytes};
     }
@@ -148,7 +161,7 @@ void check_attention(ThreadPool& pool, const Shape& s, Random& random) {
 
 TEST_CASE("rows of weights decode to the values of their format") {
     Random random{1};
-    for (const GgmlType type : weight_types)
+    for (const GgmlType type : weight_formats)
         for (const uint32_t cols : {32u, 96u, 256u, 256u * 5, 256u * 17}) {
             if (cols % block_format(type)->elements != 0) continue;
             const Matrix m(type, 1, cols, random);
@@ -176,11 +189,22 @@ TEST_CASE("every fp16 number") {
     });
 }
 
+TEST_CASE("every exponent of MXFP4") {
+    std::vector<std::byte> blocks(256 * 17);
+    for (size_t i = 0; i < blocks.size(); i++) blocks[i] = std::byte(i % 17 == 0 ? i / 17 : i % 17 * 17 - 17);
+    std::vector<float> want(256 * 32), got(want.size());
+    decode_row(GgmlType::MXFP4, want, blocks);
+    on_each_target([&] {
+        cpu::decode_weights(GgmlType::MXFP4, got, blocks);
+        CHECK(same_values(got, want));
+    });
+}
+
 TEST_CASE("products of matrices") {
     ThreadPool pool(3);
     on_each_target([&] {
         Random random{2};
-        for (const GgmlType type : weight_types)
+        for (const GgmlType type : weight_formats)
             for (const uint32_t cols : {32u, 96u, 256u, 256u * 3})
                 for (const uint32_t rows : {1u, 3u, 17u, 150u}) {
                     if (cols % block_format(type)->elements != 0) continue;

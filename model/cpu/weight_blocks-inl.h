@@ -66,7 +66,7 @@ template <class Use> HWY_INLINE void use_nibbles(Use& use, size_t at, const uint
 
 template <class Use> HWY_INLINE void each_q4_0(const uint8_t* row, size_t cols, Use& use) {
     each_block<18, 1>(row, cols, [&](size_t at, const uint8_t* block, const float* d) HWY_ATTR {
-        use_nibbles(use, at, block + 2, Nibbles(d[0], 8 * d[0]));
+        use_nibbles(use, at, block + 2, Nibbles::less_eight(d[0]));
     });
 }
 

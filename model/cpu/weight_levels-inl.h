@@ -44,7 +44,7 @@ HWY_INLINE void gather_halves(float* HWY_RESTRICT scales, const uint8_t* HWY_RES
 // its bytes belong to the block.
 HWY_INLINE void load_halves_near(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT p) { hn::StoreU(load_halves(p), F(), out); }
 
-// Levels of four bits, two in a byte, whose values are scale * level - minimum. A vector of 16 lanes holds all of them, and its
+// Levels of four bits, two in a byte, whose values are scale * level - minimum, or scale * (level - 8). A vector of 16 lanes holds all of them, and its
 // lookups see no more than four bits of an index; others compute each.
 #if HWY_TARGET <= HWY_AVX3
 
@@ -53,6 +53,9 @@ class Nibbles {
     HWY_INLINE explicit Nibbles(V values) : values_(values) {}
     HWY_INLINE Nibbles(float scale, float minimum)
         : values_(hn::MulSub(hn::Set(F(), scale), hn::ConvertTo(F(), hn::Iota(I(), 0)), hn::Set(F(), minimum))) {}
+    static HWY_INLINE Nibbles less_eight(float scale) {
+        return Nibbles(hn::Mul(hn::Set(F(), scale), hn::ConvertTo(F(), hn::Iota(I(), -8))));
+    }
     HWY_INLINE V low(hn::Vec<U> bytes) const { return V{_mm512_permutexvar_ps(bytes.raw, values_.raw)}; }
     HWY_INLINE V high(hn::Vec<U> bytes) const { return low(hn::ShiftRight<4>(bytes)); }
 
@@ -65,6 +68,7 @@ class Nibbles {
 class Nibbles {
   public:
     HWY_INLINE Nibbles(float scale, float minimum) : scale_(hn::Set(F(), scale)), minimum_(hn::Set(F(), minimum)) {}
+    static HWY_INLINE Nibbles less_eight(float scale) { return {scale, 8 * scale}; }
     HWY_INLINE V low(hn::Vec<U> bytes) const { return value(hn::And(bytes, hn::Set(U(), 15))); }
     HWY_INLINE V high(hn::Vec<U> bytes) const { return value(hn::ShiftRight<4>(bytes)); }
 

@@ -198,7 +198,8 @@ struct CodedVectors {
 #endif
 
 // to[count][head_dim] = the vectors of `head` from position `first` on.
-HWY_INLINE void load_vectors(float* HWY_RESTRICT to, const CacheSide& side, uint32_t head, uint32_t first, uint32_t count) {
+inline HWY_NOINLINE void load_vectors(float* HWY_RESTRICT to, const CacheSide& side, uint32_t head, uint32_t first,
+                                      uint32_t count) {
     const CodedVectors coded{side.codec};
     for (uint32_t p = first; p < first + count; p++, to += side.head_dim()) {
         if (is_coded(side.codec.type))

@@ -112,13 +112,8 @@ template <class Use> HWY_INLINE void each_mxfp4(const uint8_t* row, size_t cols,
     for (size_t at = 0; at < cols; at += 32, row += 17) use_table(use, at, row + 1, mxfp4_levels, mxfp4_scale(row[0]));
 }
 
-#endif
-
-// Hands a row to `use`. False where there is no fast way: without vectors, and where cols is not a multiple of 32.
+// Hands a row to `use`. False where there is no fast way: cols is not a multiple of 32.
 template <class Use> HWY_INLINE bool each_vector(GgmlType type, const uint8_t* row, size_t cols, Use& use) {
-#if HWY_TARGET == HWY_SCALAR
-    return false;
-#else
     if (cols % 32 != 0) return false;
     switch (type) {
     case GgmlType::F32: each_f32(row, cols, use); break;
@@ -139,8 +134,13 @@ template <class Use> HWY_INLINE bool each_vector(GgmlType type, const uint8_t* r
     case GgmlType::MXFP4: each_mxfp4(row, cols, use); break;
     }
     return true;
-#endif
 }
+
+#else
+
+template <class Use> HWY_INLINE bool each_vector(GgmlType, const uint8_t*, size_t, Use&) { return false; }
+
+#endif
 
 } // namespace tq::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

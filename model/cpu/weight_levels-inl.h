@@ -23,8 +23,8 @@ template <class T> HWY_INLINE const T* in_memory(const T* p) {
     return p;
 }
 
-// scales[count] = the fp16 numbers at p, p + stride, ...; up to 16, and the array has as many. Four are put together in a register:
-// a vector that is loaded from where numbers were just stored waits for them.
+// scales[count] = the fp16 numbers at p, p + stride, ...; up to 16, and the array has as many. Four are put together in a
+// register: a vector that is loaded from where numbers were just stored waits for them.
 HWY_INLINE void gather_halves(float* HWY_RESTRICT scales, const uint8_t* HWY_RESTRICT p, size_t stride, size_t count) {
     uint64_t halves[4] = {};
     const auto half = [&](size_t i) {
@@ -40,12 +40,12 @@ HWY_INLINE void gather_halves(float* HWY_RESTRICT scales, const uint8_t* HWY_RES
         hn::StoreU(load_halves(reinterpret_cast<const uint8_t*>(halves) + 2 * i), F(), scales + i);
 }
 
-// out[lanes] = the fp16 numbers from p on: those around one or two that are wanted, for a vector takes as long as a number. All of
-// its bytes belong to the block.
+// out[lanes] = the fp16 numbers from p on: those around one or two that are wanted, for a vector takes as long as a number. All
+// of its bytes belong to the block.
 HWY_INLINE void load_halves_near(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT p) { hn::StoreU(load_halves(p), F(), out); }
 
-// Levels of four bits, two in a byte, whose values are scale * level - minimum, or scale * (level - 8). A vector of 16 lanes holds all of them, and its
-// lookups see no more than four bits of an index; others compute each.
+// Levels of four bits, two in a byte, whose values are scale * level - minimum, or scale * (level - 8). A vector of 16 lanes
+// holds all of them, and its lookups see no more than four bits of an index; others compute each.
 #if HWY_TARGET <= HWY_AVX3
 
 class Nibbles {
@@ -90,16 +90,16 @@ HWY_INLINE hn::Vec<L> with_bit(hn::Vec<L> v, hn::Vec<L> from, uint32_t bit, uint
 }
 
 // use() for count levels of the elements from `at` on: level * scales[i] for run i, each of `run` elements.
-template <size_t run, class Use>
-HWY_INLINE void use_levels(Use& use, size_t at, const int8_t* HWY_RESTRICT levels, size_t count, const float* HWY_RESTRICT scales) {
+template <size_t run, class Use> HWY_INLINE void use_levels(Use& use, size_t at, const int8_t* HWY_RESTRICT levels, size_t count,
+                                                            const float* HWY_RESTRICT scales) {
     const auto value = [&](size_t k) HWY_ATTR { return hn::Mul(hn::Set(F(), scales[k / run]), load_floats(levels + k)); };
     for (size_t k = 0; k < count; k += 2 * lanes) use(at + k, value(k), at + k + lanes, value(k + lanes));
 }
 
 // The same for level * scales[i] - minimums[i].
-template <size_t run, class Use>
-HWY_INLINE void use_levels(Use& use, size_t at, const uint8_t* HWY_RESTRICT levels, size_t count, const float* HWY_RESTRICT scales,
-                           const float* HWY_RESTRICT minimums) {
+template <size_t run, class Use> HWY_INLINE void use_levels(Use& use, size_t at, const uint8_t* HWY_RESTRICT levels, size_t count,
+                                                            const float* HWY_RESTRICT scales,
+                                                            const float* HWY_RESTRICT minimums) {
     const auto value = [&](size_t k) HWY_ATTR {
         return hn::MulSub(hn::Set(F(), scales[k / run]), load_floats(levels + k), hn::Set(F(), minimums[k / run]));
     };
@@ -108,8 +108,8 @@ HWY_INLINE void use_levels(Use& use, size_t at, const uint8_t* HWY_RESTRICT leve
 
 // use() for 32 elements from `at` on: bytes of two levels, the low ones of elements 0 .. 15 and the high ones of 16 .. 31, stand
 // for numbers in a table, times `scale`.
-template <class Use>
-HWY_INLINE void use_table(Use& use, size_t at, const uint8_t* HWY_RESTRICT bytes, const std::array<float, 16>& table, float scale) {
+template <class Use> HWY_INLINE void use_table(Use& use, size_t at, const uint8_t* HWY_RESTRICT bytes,
+                                               const std::array<float, 16>& table, float scale) {
 #if HWY_TARGET <= HWY_AVX3
     const Nibbles values(hn::Mul(hn::Set(F(), scale), hn::LoadU(F(), table.data())));
     const auto q = load_bytes(bytes);

@@ -80,6 +80,29 @@ TEST_CASE("access is read from the variable and from every member") {
     CHECK(half.writes == 1);
 }
 
+TEST_CASE("a texel buffer is a buffer that is only read, any other image is foreign") {
+    const auto with_image = [](uint32_t dimension) { // a sampled image at binding 1
+        return Module()
+            .buffer(0)
+            .add(spirv::decorate, {11, spirv::binding, 1})
+            .add(spirv::decorate, {11, spirv::set, 0})
+            .add(spirv::type_image, {60, 2, dimension, 0, 0, 0, 1, 0})
+            .add(spirv::type_sampled_image, {61, 60})
+            .add(spirv::type_pointer, {62, spirv::uniform_constant, 61})
+            .add(spirv::variable, {62, 11, spirv::uniform_constant})
+            .interface();
+    };
+    const Interface io = with_image(spirv::dim_buffer);
+    CHECK(io.bindings == 2);
+    CHECK(io.texels == 0b10);
+    CHECK(io.reads == 0b11);
+    CHECK(io.writes == 0b01);
+    CHECK_FALSE(io.gaps);
+    CHECK_FALSE(io.foreign);
+    CHECK(with_image(1).foreign); // of two dimensions
+    CHECK(Module().buffer(0).interface().texels == 0);
+}
+
 TEST_CASE("what a kernel may not have is noticed") {
     CHECK(Module().buffer(0).buffer(2).interface().gaps);
     CHECK(Module().buffer(0).add(spirv::decorate, {90, spirv::spec_id, 1}).interface().gaps);

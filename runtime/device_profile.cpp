@@ -62,6 +62,7 @@ void to_mobile(Capabilities& c) {
     at_most(c.push_constant_bytes, 128u);
     at_most(c.storage_buffers_per_stage, 24u);
     at_most(c.storage_range_bytes, 128 * mib);
+    at_most(c.texel_range_bytes, 1 * mib);
     at_most(c.allocation_bytes, 1024 * mib);
     at_most(c.allocation_count, 4096u);
     c.storage_alignment = std::max(c.storage_alignment, 64u);

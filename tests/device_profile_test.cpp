@@ -14,7 +14,7 @@ namespace {
 Capabilities desktop() {
     Capabilities c;
     c.type = DeviceType::discrete;
-    c.allocation_bytes = c.storage_range_bytes = uint64_t(1) << 32;
+    c.allocation_bytes = c.storage_range_bytes = c.texel_range_bytes = uint64_t(1) << 32;
     c.allocation_count = 1u << 30;
     c.storage_alignment = 16;
     c.subgroup_size = c.max_subgroup_size = 64;
@@ -46,6 +46,7 @@ void check_no_more(const Capabilities& a, const Capabilities& b) {
     CHECK(a.allocation_bytes <= b.allocation_bytes);
     CHECK(a.allocation_count <= b.allocation_count);
     CHECK(a.storage_range_bytes <= b.storage_range_bytes);
+    CHECK(a.texel_range_bytes <= b.texel_range_bytes);
     CHECK(a.storage_alignment >= b.storage_alignment);
     CHECK(a.subgroup_size <= b.subgroup_size);
     CHECK(a.min_subgroup_size <= b.min_subgroup_size);
@@ -132,5 +133,6 @@ TEST_CASE("a device keeps to its profile, and kernels run on what is left") {
     }
     Capabilities phone = desktop();
     phone.shared_memory_bytes = 32768;
+    phone.texel_range_bytes = 1 << 20;
     CHECK(gpu::choose_tuning(Device("", "mobile").capabilities()) == gpu::choose_tuning(phone)); // a GPU's, not a processor's
 }

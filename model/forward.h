@@ -47,6 +47,13 @@ class Forward {
     // Forgets every position from n on (n <= position()). Exact: the next run equals one that never saw them.
     virtual void truncate(uint32_t n) = 0;
 
+    // For measurements at depth, which do not depend on what is stored: as if n tokens had been run, by repeating what is stored of
+    // the first position(), an even number above 0 (n >= position()). Throws OutOfMemory as run() does.
+    virtual void repeat_to(uint32_t n) = 0;
+
+    // Records its passes anew, after a change of Device::profile. Nothing on the CPU.
+    virtual void record_again() {}
+
     virtual uint32_t position() const = 0;     // tokens in the cache
     virtual uint32_t context_size() const = 0; // tokens it can come to hold
     virtual uint32_t capacity() const { return context_size(); } // tokens it has memory for, now

@@ -1,8 +1,10 @@
 // The cache of the CPU path grows as the conversation does, and nobody can tell by the logits.
 #include "base/error.h"
 #include "base/system_memory.h"
+#include "model/cpu/cache.h"
 #include "model/cpu/forward.h"
 #include "tests/growth.h"
+#include <algorithm>
 
 using namespace tq;
 
@@ -25,6 +27,35 @@ TEST_CASE("a cache that grows gives the logits of one that was whole") {
     const GrowthModel model;
     check_growth(growth_types(),
                  [&](const ForwardOptions& options) { return make_cpu_forward(model.config, model.weights, options); });
+}
+
+TEST_CASE("what is stored is repeated word by word") {
+    for (const KvOptions& kv : growth_types()) {
+        const cpu::CacheSide side(kv.codec(0, 2, KvSide::key, 64), 3, 41);
+        std::mt19937 random(1);
+        for (uint32_t head = 0; head < 3; head++)
+            for (uint32_t position = 0; position < 41; position++) {
+                for (uint32_t& word : side.codes(head, position)) word = uint32_t(random());
+                for (uint16_t& scale : side.scales(head, position)) scale = uint16_t(random());
+            }
+        std::vector<cpu::LayerCache> layers;
+        layers.push_back({{side.codec, 3, 41}, {side.codec, 3, 41}});
+        for (const cpu::CacheSide* to : {&layers[0].k, &layers[0].v}) {
+            std::copy_n(side.codes(0, 0).data(), size_t(3) * 41 * side.codec.words(), to->codes(0, 0).data());
+            if (side.codec.scales() > 0)
+                std::copy_n(side.scales(0, 0).data(), size_t(3) * 41 * side.codec.scales(), to->scales(0, 0).data());
+        }
+        cpu::repeat(layers, 6, 40);
+        for (const cpu::CacheSide* to : {&layers[0].k, &layers[0].v})
+            for (uint32_t head = 0; head < 3; head++)
+                for (uint32_t position = 0; position < 41; position++) {
+                    const uint32_t from = position < 40 ? position % 6 : position; // what lies behind stays
+                    REQUIRE(std::ranges::equal(to->codes(head, position), side.codes(head, from)));
+                    REQUIRE(std::ranges::equal(to->scales(head, position), side.scales(head, from)));
+                }
+    }
+    const GrowthModel model;
+    check_repeat([&](const ForwardOptions& options) { return make_cpu_forward(model.config, model.weights, options); });
 }
 
 TEST_CASE("a cache that would outgrow the machine is an error with the numbers, and what it holds stays") {

@@ -1,5 +1,6 @@
 // The cache on a device grows as the conversation does: same logits, memory that comes back, and failures that lose nothing.
 #include "base/error.h"
+#include "model/cpu/forward.h"
 #include "model/gpu/cache.h"
 #include "model/gpu/forward.h"
 #include "runtime/device_impl.h"
@@ -21,8 +22,10 @@ uint32_t mark(size_t layer, KvSide side, uint32_t head, uint32_t position, uint3
 }
 
 // Calls visit(word, expected) for every stored word of codes, visit of halves likewise for the scales (low 16 bits of the mark).
+// Positions are expected to begin again after `period` of them.
 template <class Word, class Half>
-void visit_layer(const gpu::KvCache& cache, size_t layer, const gpu::CacheSlice& slice, uint32_t length, Word word, Half half) {
+void visit_layer(const gpu::KvCache& cache, size_t layer, const gpu::CacheSlice& slice, uint32_t length, uint32_t period, Word word,
+                 Half half) {
     for (const KvSide side : {KvSide::key, KvSide::value}) {
         const gpu::CacheCodec& codec = cache.layers[layer].side(side);
         for (uint32_t head = 0; head < slice.heads; head++)
@@ -30,10 +33,10 @@ void visit_layer(const gpu::KvCache& cache, size_t layer, const gpu::CacheSlice&
                 const size_t vector = size_t(head) * cache.layers[layer].capacity + position;
                 for (uint32_t i = 0; i < codec.words(); i++)
                     word(slice.layout.codes(side) + vector * codec.words() + i,
-                         mark(layer, side, slice.first_head + head, position, i));
+                         mark(layer, side, slice.first_head + head, position % period, i));
                 for (uint32_t i = 0; i < codec.scales(); i++)
                     half(slice.layout.scales(side) * 2 + vector * codec.scales() + i,
-                         uint16_t(mark(layer, side, slice.first_head + head, position, i) % 65521));
+                         uint16_t(mark(layer, side, slice.first_head + head, position % period, i) % 65521));
             }
     }
 }
@@ -45,7 +48,7 @@ void fill(Device& device, const gpu::KvCache& cache, uint32_t length) {
             const std::span<uint32_t> words(reinterpret_cast<uint32_t*>(content.host().data()), slice.layout.words);
             uint16_t* halves = reinterpret_cast<uint16_t*>(words.data());
             visit_layer(
-                cache, layer, slice, length, [&](size_t at, uint32_t value) { words[at] = value; },
+                cache, layer, slice, length, ~0u, [&](size_t at, uint32_t value) { words[at] = value; },
                 [&](size_t at, uint16_t value) { halves[at] = value; });
             Recorder recorder(device);
             recorder.copy(slice.buffer, content);
@@ -53,7 +56,7 @@ void fill(Device& device, const gpu::KvCache& cache, uint32_t length) {
         }
 }
 
-size_t differences(Device& device, const gpu::KvCache& cache, uint32_t length) {
+size_t differences(Device& device, const gpu::KvCache& cache, uint32_t length, uint32_t period = ~0u) {
     size_t count = 0;
     for (size_t layer = 0; layer < cache.layers.size(); layer++)
         for (const gpu::CacheSlice& slice : cache.layers[layer].slices) {
@@ -64,7 +67,7 @@ size_t differences(Device& device, const gpu::KvCache& cache, uint32_t length) {
             const uint32_t* words = reinterpret_cast<const uint32_t*>(content.host().data());
             const uint16_t* halves = reinterpret_cast<const uint16_t*>(words);
             visit_layer(
-                cache, layer, slice, length, [&](size_t at, uint32_t value) { count += words[at] != value; },
+                cache, layer, slice, length, period, [&](size_t at, uint32_t value) { count += words[at] != value; },
                 [&](size_t at, uint16_t value) { count += halves[at] != value; });
         }
     return count;
@@ -107,6 +110,33 @@ TEST_CASE("every stored word moves to its place, across slices too, at any lengt
         CHECK(device.allocated_bytes() - before <= gpu::cache_bytes(model.config, kv, 150) + (64 << 10)); // alignment
     }
     CHECK_THROWS_WITH_AS(gpu::KvCache(device, model.config, {KvType::f32, KvType::f32}, 162), doctest::Contains("-c"), Error);
+}
+
+TEST_CASE("what is stored is repeated word by word, and the logits are those of the CPU") {
+    const GrowthModel model;
+    Device device;
+    for (const KvOptions& kv : growth_types()) {
+        const std::string types = describe(kv);
+        CAPTURE(types);
+        gpu::KvCache cache(device, model.config, kv, 78);
+        for (const auto& [length, to] : {std::pair(2u, 3u), {6u, 77u}, {10u, 40u}, {8u, 8u}}) {
+            fill(device, cache, length);
+            cache.repeat(device, length, to);
+            CHECK(differences(device, cache, to, length) == 0);
+        }
+    }
+    check_repeat([&](const ForwardOptions& options) { return make_gpu_forward(device, model.config, model.weights, options); });
+    const KvOptions f32{KvType::f32, KvType::f32};
+    const auto here = make_gpu_forward(device, model.config, model.weights, growth_options(f32, 2)),
+               there = make_cpu_forward(model.config, model.weights, growth_options(f32, 2));
+    std::mt19937 random(3);
+    const auto ids = random_ids(random, 6);
+    for (Forward* forward : {here.get(), there.get()}) {
+        forward->run(ids);
+        forward->repeat_to(50);
+    }
+    const auto logits = here->run(ids), expected = there->run(ids);
+    for (size_t i = 0; i < expected.size(); i++) REQUIRE(logits[i] == doctest::Approx(expected[i]).epsilon(1e-3));
 }
 
 TEST_CASE("a cache that cannot grow says so with the numbers, loses nothing, and leaks nothing") {

@@ -88,4 +88,24 @@ inline void check_growth(const std::vector<KvOptions>& all_types,
     }
 }
 
+// A cache that grows while it repeats gives the logits of one that was whole; so does what is run behind it, and what is cut off.
+inline void check_repeat(const std::function<std::unique_ptr<Forward>(const ForwardOptions&)>& make) {
+    for (const KvOptions& kv : growth_types()) {
+        const std::string types = describe(kv);
+        CAPTURE(types);
+        std::mt19937 random(11);
+        const auto whole = make(growth_options(kv, 0)), grown = make(growth_options(kv, 2));
+        check_same(*grown, *whole, random_ids(random, 6));
+        for (Forward* forward : {whole.get(), grown.get()}) {
+            forward->repeat_to(61);
+            CHECK(forward->position() == 61);
+            CHECK(forward->capacity() >= 61);
+        }
+        check_same(*grown, *whole, random_ids(random, 1));
+        check_same(*grown, *whole, random_ids(random, 19));
+        for (Forward* forward : {whole.get(), grown.get()}) forward->truncate(30);
+        check_same(*grown, *whole, random_ids(random, 4));
+    }
+}
+
 } // namespace tq

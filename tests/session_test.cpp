@@ -35,6 +35,9 @@ class ToyForward final : public Forward {
         REQUIRE(n <= cache.size());
         cache.resize(n);
     }
+    void repeat_to(uint32_t n) override {
+        while (cache.size() < n) cache.push_back(0);
+    }
     uint32_t position() const override { return uint32_t(cache.size()); }
     uint32_t context_size() const override { return context_; }
     const KvOptions& kv() const override { return kv_; }

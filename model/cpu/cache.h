@@ -40,6 +40,9 @@ uint64_t growth_bytes(const std::vector<LayerCache>& layers, uint32_t capacity);
 // Side by side: where memory runs out on the way, those that have grown stay so, and all hold what they held.
 void grow(std::vector<LayerCache>& layers, uint32_t length, uint32_t capacity);
 
+// Positions length .. to - 1 become repetitions of the first `length`; there is room for them.
+void repeat(const std::vector<LayerCache>& layers, uint32_t length, uint32_t to);
+
 // "the key of layer 3, kv head 1, position 17", the first stored vector below `length` that is not finite.
 std::optional<std::string> find_nonfinite(const std::vector<LayerCache>& layers, uint32_t length);
 

@@ -50,6 +50,13 @@ class CpuForward final : public Forward {
         position_ = n;
     }
 
+    void repeat_to(uint32_t n) override {
+        ENSURE(position_ > 0 && position_ <= n && n <= options_.context_size, "{} to {}", position_, n);
+        make_room(n - position_);
+        cpu::repeat(cache_, position_, n);
+        position_ = n;
+    }
+
     uint32_t position() const override { return position_; }
     uint32_t context_size() const override { return options_.context_size; }
     uint32_t capacity() const override { return cpu::capacity(cache_); }

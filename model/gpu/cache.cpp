@@ -60,12 +60,12 @@ std::vector<CacheSlice> make_slices(Device& device, size_t layer, KvTypes types,
     return slices;
 }
 
-// Where the first `length` tokens of a kv head are: codes and scales of its keys and values, in whole words. Scales are fp16, so
-// the last word may be half another token's; it is this head's own, for capacities are even.
+// Where `length` tokens of a kv head from `begin` on, an even number, are: codes and scales of its keys and values, in whole words.
+// Scales are fp16, so the last word may be half another token's; it is this head's own, for capacities are even.
 std::vector<View> stored_parts(const LayerCache& layer, std::span<const CacheSlice> slices, uint32_t capacity, uint32_t head,
-                               uint32_t length) {
+                               uint32_t length, uint32_t begin = 0) {
     const CacheSlice& slice = *std::ranges::find_if(slices, [&](const CacheSlice& s) { return head < s.first_head + s.heads; });
-    const uint64_t first = uint64_t(head - slice.first_head) * capacity;
+    const uint64_t first = uint64_t(head - slice.first_head) * capacity + begin;
     std::vector<View> parts;
     const auto add = [&](uint64_t begin_words, uint64_t halves) { // of each vector
         if (halves > 0) parts.emplace_back(slice.buffer, begin_words * 4 + first * halves * 2, (length * halves + 1) / 2 * 4);
@@ -145,6 +145,23 @@ void KvCache::grow(Device& device, uint32_t length, uint32_t capacity) {
         }
         layer.slices = std::move(grown);
         layer.capacity = capacity;
+    }
+}
+
+void KvCache::repeat(Device& device, uint32_t length, uint32_t to) {
+    ENSURE(length > 0 && length % 2 == 0 && to <= capacity(), "{} to {} of {}", length, to, capacity());
+    for (const LayerCache& layer : layers) {
+        Recorder recorder(device);
+        for (uint32_t at = length; at < to;) { // twice as many each time
+            const uint32_t count = std::min(at, to - at);
+            for (uint32_t head = 0; head < kv_heads; head++) {
+                const std::vector<View> from = stored_parts(layer, layer.slices, layer.capacity, head, count),
+                                        there = stored_parts(layer, layer.slices, layer.capacity, head, count, at);
+                for (size_t part = 0; part < from.size(); part++) recorder.copy(there[part], from[part]);
+            }
+            at += count;
+        }
+        recorder.finish().run();
     }
 }
 

@@ -60,6 +60,9 @@ struct KvCache {
     // device is lost: layers that have grown by then stay so, the others are as they were, and all hold what they held.
     void grow(Device& device, uint32_t length, uint32_t capacity);
 
+    // Positions length .. to - 1 become repetitions of the first `length`, an even number; there is room for them.
+    void repeat(Device& device, uint32_t length, uint32_t to);
+
     // "the key of layer 3, kv head 1, position 17", the first stored vector below `length` that is not finite. Reads it all back.
     std::optional<std::string> find_nonfinite(Device& device, uint32_t length) const;
 };

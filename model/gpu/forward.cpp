@@ -83,6 +83,20 @@ class GpuForward final : public Forward {
         position_ = n;
     }
 
+    void repeat_to(uint32_t n) override {
+        ENSURE(position_ <= n && n <= options_.context_size, "{} to {}", position_, n);
+        make_room(n - position_);
+        cache_.repeat(device_, position_, n);
+        position_ = n;
+    }
+
+    void record_again() override {
+        token_.reset();
+        block_.reset();
+        head_.emplace(record(options_.batch_size, false, true));
+        record_layers();
+    }
+
     uint32_t position() const override { return position_; }
     uint32_t context_size() const override { return options_.context_size; }
     uint32_t capacity() const override { return cache_.capacity(); }
@@ -115,7 +129,7 @@ class GpuForward final : public Forward {
     Buffer ids_, step_upload_, ids_upload_, logits_readback_;
     Step step_{};
     std::optional<Recording> token_, block_; // none, where the cache has grown since
-    Recording head_;
+    std::optional<Recording> head_;
     uint32_t position_ = 0;
 };
 
@@ -245,8 +259,8 @@ std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Prog
         if (!keep_going()) return {};
     }
     if (!have_logits) {
-        head_.commands.run();
-        head_.taps.deliver(1);
+        head_->commands.run();
+        head_->taps.deliver(1);
     }
 
     const std::span logits(reinterpret_cast<const float*>(logits_readback_.host().data()), config_.vocab_size);

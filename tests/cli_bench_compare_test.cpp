@@ -1,0 +1,267 @@
+// tq-run bench --compare: tables and plots of files that a test writes, and files that are none. And energy, of sensors that a
+// test makes up.
+#include "tests/child_process.h"
+#include "tests/temporary_file.h"
+#include <cctype>
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+using namespace tq::test;
+using nlohmann::json;
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Finished bench(Arguments arguments, std::vector<std::string> environment = {}) {
+    arguments.insert(arguments.begin(), {TQ_RUN, "bench"});
+    return run({std::move(arguments), {}, std::move(environment)});
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::string slurp(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+json result(const std::string& cache, uint32_t prompt, uint32_t depth, double speed, json share = nullptr) {
+    return {{"n_prompt", prompt},
+            {"n_gen", prompt > 0 ? 0 : 128},
+            {"n_depth", depth},
+            {"cache", cache},
+            {"model", {{"name", "Qwen3 <8B>"}, {"weights", "Q4_K"}}},
+            {"device",
+             {{"backend", "Vulkan"},
+              {"name", "Fast & Co"},
+              {"driver_name", "radv"},
+              {"driver_info", "Mesa 23"},
+              {"api_version", "1.3.1"}}},
+            {"avg_ts", speed},
+            {"bandwidth_share", std::move(share)},
+            {"checked", true}};
+}
+
+json document(json results) {
+    return {{"schema", "tq-run-bench"},
+            {"version", 1},
+            {"build", "tq-run 0.1"},
+            {"system", "Linux"},
+            {"results", std::move(results)}};
+}
+
+json on_device(json document, const std::string& name) {
+    for (json& one : document["results"]) one["device"]["name"] = name;
+    return document;
+}
+
+json two_depths() {
+    return document({result("f16/f16", 0, 0, 50, 0.5), result("tq4/tq4", 0, 0, 60, 0.6), result("f16/f16", 0, 8192, 20, 0.8),
+                     result("tq4/tq4", 0, 8192, 50, 0.7), result("tq4/tq4", 512, 0, 1000)});
+}
+
+// Whether it is XML as far as these plots use it: one root, tags that close in order, quoted attributes, escaped text.
+bool well_formed(const std::string& text) {
+    std::vector<std::string> open;
+    size_t roots = 0;
+    for (size_t at = 0; at < text.size();) {
+        if (text[at] == '&') { // an entity
+            const size_t end = text.find(';', at);
+            const std::string name = text.substr(at + 1, end - at - 1);
+            if (name != "amp" && name != "lt" && name != "gt" && name != "quot") return false;
+        }
+        if (text[at] == '>' || static_cast<unsigned char>(text[at]) >= 0x80) return false;
+        if (text[at] != '<') {
+            at++;
+            continue;
+        }
+        size_t end = at + 1;
+        bool quoted = false;
+        for (; end < text.size() && (quoted || text[end] != '>'); end++) {
+            if (text[end] == '<') return false;
+            quoted ^= text[end] == '"';
+        }
+        if (end == text.size()) return false;
+        const std::string tag = text.substr(at + 1, end - at - 1), name = tag.substr(0, tag.find(' '));
+        if (tag.starts_with('/')) {
+            if (open.empty() || open.back() != tag.substr(1)) return false;
+            open.pop_back();
+        } else {
+            roots += open.empty();
+            if (!tag.ends_with('/')) open.push_back(name);
+        }
+        at = end + 1;
+    }
+    return open.empty() && roots == 1;
+}
+
+size_t count(const std::string& text, const std::string& part) {
+    size_t n = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) n++;
+    return n;
+}
+
+} // namespace
+
+TEST_CASE("files are set side by side, each device over the first") {
+    const TemporaryFile a(two_depths().dump(1)),
+        b(on_device(document({result("tq4/tq4", 0, 0, 30), result("tq4/tq4", 512, 0, 250)}), "Slow").dump());
+    const Finished finished = bench({"--compare", a.path().string(), b.path().string()});
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    CHECK(contains(finished.output, "Fast & Co"));
+    CHECK(contains(finished.output, "30.00 (0.50x)"));
+    CHECK(contains(finished.output, "250.00 (0.25x)"));
+    CHECK(contains(finished.output, "tg128 @ d8192"));
+    CHECK(contains(finished.output, "60.0 %"));
+    CHECK(contains(finished.output, "1.20x")); // 60 / 50
+    CHECK(contains(finished.output, "2.50x")); // 50 / 20
+    CHECK(!contains(finished.output, "Joules"));
+    CHECK(contains(finished.output, "Slow: radv Mesa 23, Vulkan 1.3.1, Linux; tq-run 0.1"));
+}
+
+TEST_CASE("JSON lines, energy, and one device in two files") {
+    json line = result("tq4/tq4", 0, 0, 60);
+    line.update({{"schema", "tq-run-bench"}, {"version", 1}, {"build", "x"}, {"system", "Linux"}, {"checked", false}});
+    line["energy"] = {{{"source", "package-0"}, {"joules_per_token", 0.25}}, {{"source", "gpu"}, {"joules_per_token", 0.5}}};
+    const TemporaryFile lines(line.dump() + "\n" + line.dump() + "\n"), a(two_depths().dump());
+    const Finished finished = bench({"--compare", lines.path().string(), a.path().string()});
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    CHECK(contains(finished.output, "0.7500"));
+    CHECK(contains(finished.output, "Fast & Co [" + lines.path().stem().string().substr(0, 40) + "]"));
+    CHECK(count(finished.output, ": unchecked") == 1);
+}
+
+TEST_CASE("what bench writes, bench reads") {
+    for (const char* format : {"json", "jsonl"}) {
+        const Finished measured = bench({"-p", "4", "-n", "2", "-r", "1", "--no-limits", "-o", format, "--device", "cpu"});
+        REQUIRE_MESSAGE(measured.status == 0, measured.error);
+        const TemporaryFile file(measured.output);
+        const Finished compared = bench({"--compare", file.path().string()});
+        REQUIRE_MESSAGE(compared.status == 0, compared.error);
+        CHECK(contains(compared.output, "| pp4"));
+        CHECK(contains(compared.output, "| tg2"));
+    }
+}
+
+TEST_CASE("plots are well-formed SVG with a line for each cache") {
+    CHECK(!well_formed("<svg><g></svg></g>")); // that the check checks
+    CHECK(!well_formed("<svg a=\"<\"/>"));
+    CHECK(!well_formed("<svg>a & b</svg>"));
+    const TemporaryFile a(two_depths().dump());
+    const TemporaryDirectory directory;
+    const auto inner = directory.path() / "new";
+    const Finished finished = bench({"--compare", a.path().string(), "--plots", inner.string()});
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    const std::pair<const char*, size_t> plots[]{{"generation", 2}, {"bandwidth", 2}, {"over-f16", 1}, {"prompt", 1}};
+    for (const auto& [name, lines] : plots) {
+        const auto path = inner / (std::string(name) + "-qwen3--8b--q4_k.svg");
+        CAPTURE(path.string());
+        const std::string svg = slurp(path);
+        CHECK(well_formed(svg));
+        CHECK(contains(svg, "Qwen3 &lt;8B&gt; Q4_K"));
+        CHECK(contains(svg, "prefers-color-scheme:dark"));
+        CHECK(contains(svg, "tokens in the cache before"));
+        CHECK(count(svg, "stroke-dasharray") == lines);
+        CHECK(contains(finished.error, path.string()));
+    }
+    CHECK(contains(slurp(inner / "generation-qwen3--8b--q4_k.svg"), "tokens per second"));
+    CHECK(contains(slurp(inner / "generation-qwen3--8b--q4_k.svg"), ">8192<"));
+}
+
+TEST_CASE("what is no file of results is refused with what is wrong") {
+    json no_speed = two_depths(), negative = two_depths(), fraction = two_depths(), both = two_depths(), other = two_depths(),
+         newer = two_depths(), list = two_depths(), no_energy = two_depths(), deep_name = two_depths();
+    no_speed["results"][1].erase("avg_ts");
+    negative["results"][0]["avg_ts"] = -1;
+    fraction["results"][0]["n_depth"] = 0.5;
+    both["results"][4]["n_gen"] = 3;
+    other["schema"] = "llama-bench";
+    newer["version"] = 2;
+    list["results"] = 7;
+    no_energy["results"][0]["energy"] = {{{"source", "x"}}};
+    deep_name["results"][0]["model"] = "Qwen";
+    std::string huge = two_depths().dump();
+    huge.replace(huge.find("50.0"), 4, "1e999");
+    json many = document(json::array());
+    for (int i = 0; i < 1001; i++) many["results"].push_back(result("tq4/tq4", 0, uint32_t(i), 1));
+    const std::pair<std::string, std::string> cases[]{
+        {"not json", "is not JSON"},
+        {"[]", "is no JSON object"},
+        {"{}", "has no text \"schema\""},
+        {std::string(200, '[') + std::string(200, ']'), "nested deeper"},
+        {document(json::array()).dump(), "has no results"},
+        {no_speed.dump(), "result 2 of "},
+        {no_speed.dump(), "has no number \"avg_ts\""},
+        {negative.dump(), "\"avg_ts\" that is no number from 0 on"},
+        {fraction.dump(), "\"n_depth\" that is no count of tokens"},
+        {both.dump(), "neither of a prompt nor of generated tokens"},
+        {other.dump(), "is of llama-bench, not of tq-run bench"},
+        {newer.dump(), "is of version 2 of its format"},
+        {list.dump(), "no list"},
+        {no_energy.dump(), "joules_per_token"},
+        {deep_name.dump(), "\"model\" of result 1"},
+        {huge, "is not JSON"},
+        {many.dump(), "more than 1000 results"},
+        {two_depths().dump() + "\n{\"half\": ", "line 2"},
+    };
+    for (const auto& [content, text] : cases) {
+        const TemporaryFile file(content);
+        const Finished finished = bench({"--compare", file.path().string()});
+        CAPTURE(text);
+        CAPTURE(finished.error);
+        CHECK(finished.status == 1);
+        CHECK(contains(finished.error, text));
+        CHECK(finished.output.empty());
+    }
+    CHECK(bench({"--compare", "/no/such/file"}).status == 1);
+    CHECK(bench({"--compare"}).status == 2);
+}
+
+TEST_CASE("names that could steer a terminal do not reach it") {
+    const TemporaryFile file(on_device(two_depths(), "evil\x1b[2J|\n").dump());
+    const Finished finished = bench({"--compare", file.path().string()});
+    REQUIRE(finished.status == 0);
+    CHECK(!contains(finished.output, "\x1b"));
+    CHECK(contains(finished.output, "evil\\x1b[2J/"));
+}
+
+TEST_CASE("energy comes from the sensors that there are, and the zones within others are not counted") {
+    const TemporaryDirectory sysfs;
+    const auto put = [&](const std::string& file, const std::string& content) {
+        std::filesystem::create_directories((sysfs.path() / file).parent_path());
+        sysfs.write(file, content + "\n");
+    };
+    const std::vector<std::string> environment{"TQ_SYSFS=" + sysfs.path().string()};
+    const Arguments quick{"-p", "0", "-n", "4", "-r", "2", "--no-limits", "-o", "json"};
+    const auto measure = [&](const Arguments& more) {
+        Arguments arguments = quick;
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const Finished finished = bench(arguments, environment);
+        REQUIRE_MESSAGE(finished.status == 0, finished.error);
+        return json::parse(finished.output)["results"][0];
+    };
+    CHECK(!measure({"--device", "cpu"}).contains("energy"));
+
+    for (const char* zone : {"intel-rapl:0", "intel-rapl:0:0"})
+        put(std::string("class/powercap/") + zone + "/energy_uj", "5000000");
+    put("class/powercap/intel-rapl:0/name", "package-0");
+    put("class/powercap/intel-rapl:1/energy_uj", "broken");
+    json energy = measure({"--device", "cpu"})["energy"];
+    REQUIRE(energy.size() == 1);
+    CHECK(energy[0]["source"] == "package-0");
+    CHECK(energy[0]["joules"] == 0); // it does not count
+
+    const json device = measure({})["device"];
+    put("class/drm/card0/device/vendor", std::to_string(device["vendor_id"].get<uint32_t>()));
+    put("class/drm/card0/device/device", std::to_string(device["device_id"].get<uint32_t>()));
+    put("class/drm/card0/device/hwmon/hwmon3/name", "amdgpu");
+    put("class/drm/card0/device/hwmon/hwmon3/power1_average", "2000000"); // 2 W
+    const json measured = measure({});
+    energy = measured["energy"];
+    REQUIRE(energy.size() == 2);
+    CHECK(energy[1]["source"] == "amdgpu");
+    double seconds = 0;
+    for (const uint64_t ns : measured["samples_ns"]) seconds += double(ns) * 1e-9;
+    CHECK(energy[1]["joules"] >= 1.99 * seconds); // and what lies between the samples
+    CHECK(energy[1]["joules_per_token"].get<double>() == doctest::Approx(energy[1]["joules"].get<double>() / 8));
+}

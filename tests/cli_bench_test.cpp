@@ -1,0 +1,253 @@
+// tq-run bench as its users meet it: what it counts, what it writes, what it refuses. No time is looked at.
+#include "base/system_memory.h"
+#include "tests/child_process.h"
+#include "tests/temporary_file.h"
+#include <algorithm>
+#include <cmath>
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <set>
+
+using namespace tq::test;
+using nlohmann::json;
+using tq::physical_memory_bytes;
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Finished bench(Arguments arguments, std::vector<std::string> environment = {}) {
+    arguments.insert(arguments.begin(), {TQ_RUN, "bench"});
+    return run({std::move(arguments), {}, std::move(environment)});
+}
+
+// Small tests of the demo model.
+Finished quick(Arguments more) {
+    Arguments arguments{"-p", "9", "-n", "3", "-r", "2", "--no-limits"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return bench(arguments);
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+json parse(const Finished& finished) {
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    return json::parse(finished.output);
+}
+
+const std::vector<Arguments>& places() {
+    static const std::vector<Arguments> all{{}, {"--device", "cpu"}};
+    return all;
+}
+
+Arguments operator+(Arguments a, const Arguments& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+void check_result(const json& result, uint32_t samples) {
+    CHECK(result["samples_ns"].size() == samples);
+    const uint32_t tokens = result["n_prompt"].get<uint32_t>() + result["n_gen"].get<uint32_t>();
+    double rate = 0;
+    for (const uint64_t ns : result["samples_ns"]) {
+        CHECK(ns > 0);
+        rate += tokens * 1e9 / double(ns) / samples;
+    }
+    CHECK(result["avg_ts"].get<double>() == doctest::Approx(rate));
+    CHECK(result["checked"] == true);
+    CHECK(result["check"]["error"] <= result["check"]["limit"]);
+    CHECK(result["check"]["limit"] == (result["cache"] == "f32/f32" ? 1e-4 : 0.05));
+    CHECK(result["check"]["layers"] == result["model"]["layers"]); // the demo is small enough for all
+}
+
+} // namespace
+
+TEST_CASE("every combination is measured once, with all of its samples") {
+    for (const Arguments& place : places()) {
+        const json all = parse(quick(place + Arguments{"-o", "json", "-d", "0,300", "-ctk", "tq4,f32", "-ctv", "f32"}));
+        CHECK(all["schema"] == "tq-run-bench");
+        CHECK(all["version"] == 1);
+        CHECK(all["build"].get<std::string>().starts_with("tq-run "));
+        REQUIRE(all["results"].size() == 8);
+        std::set<std::string> seen;
+        for (const json& result : all["results"]) {
+            check_result(result, 2);
+            seen.insert(result["test"].get<std::string>() + " " + result["cache"].get<std::string>());
+            CHECK(result["device"]["backend"] == (place.empty() ? "Vulkan" : "CPU"));
+            CHECK(result["model"]["parameters"] > 4'000'000);
+            CHECK(!result.contains("limits"));
+        }
+        for (const char* cache : {"tq4/f32", "f32/f32"})
+            for (const char* test : {"pp9", "tg3", "pp9 @ d300", "tg3 @ d300"})
+                CHECK(seen.contains(test + std::string(" ") + cache));
+    }
+}
+
+TEST_CASE("the bytes that a token reads are those of the weights and of the cache at that depth") {
+    for (const Arguments& place : places()) {
+        const json all = parse(bench(
+            place + Arguments{"-p", "0", "-n", "5", "-d", "0,1000", "-r", "1", "-o", "json", "--no-limits", "--kv", "f16"}));
+        REQUIRE(all["results"].size() == 2);
+        const json& shallow = all["results"][0];
+        const double stored = shallow["kv_bytes_stored_per_token"];
+        CHECK(stored == shallow["model"]["layers"].get<double>() * shallow["model"]["kv_heads"].get<double>() *
+                            shallow["model"]["head_dim"].get<double>() * 4);
+        CHECK(shallow["kv_bytes_read_per_token"] == 3 * stored); // tokens 1 to 5 see as many
+        CHECK(all["results"][1]["kv_bytes_read_per_token"] == 1003 * stored);
+        for (const json& result : all["results"]) {
+            const double bytes = result["weight_bytes_per_token"].get<double>() + result["kv_bytes_read_per_token"].get<double>();
+            CHECK(result["gb_per_s"].get<double>() == doctest::Approx(bytes * result["avg_ts"].get<double>() * 1e-9));
+            const double weights = result["weight_bytes_per_token"], file = result["model"]["bytes"];
+            CHECK(weights >= file * 0.9); // tied: the embedding is the head, and all is read
+            CHECK(weights <= file * 1.1);
+        }
+    }
+}
+
+TEST_CASE("the other formats say the same") {
+    const Finished table = quick({"-v"}), csv = quick({"-o", "csv"}), lines = quick({"-o", "jsonl"});
+    REQUIRE(table.status == 0);
+    CHECK(contains(table.output, "| model "));
+    CHECK(contains(table.output, "| pp9 "));
+    CHECK(contains(table.output, "| tg3 "));
+    CHECK(contains(table.output, "differ from the reference by"));
+    CHECK(contains(table.output, "build: tq-run "));
+    CHECK(contains(table.error, "tg3: 2 of 2")); // -v
+    REQUIRE(csv.status == 0);
+    CHECK(std::count(csv.output.begin(), csv.output.end(), '\n') == 3);
+    CHECK(contains(csv.output, ",avg_ts,"));
+    CHECK(contains(csv.output, "\"tg3\""));
+    REQUIRE(lines.status == 0);
+    CHECK(std::count(lines.output.begin(), lines.output.end(), '\n') == 2);
+    const json first = json::parse(lines.output.substr(0, lines.output.find('\n')));
+    CHECK(first["schema"] == "tq-run-bench");
+    CHECK(first["test"] == "pp9");
+}
+
+TEST_CASE("what was not checked says so") {
+    const json all = parse(quick({"-o", "json", "--no-check"}));
+    for (const json& result : all["results"]) CHECK(result["checked"] == false);
+    CHECK(contains(quick({"--no-check"}).output, "unchecked"));
+}
+
+TEST_CASE("two models and two devices, in one table") {
+    const Finished finished = bench({"--synthetic", "qwen3-0.6b:q8_0,qwen3-0.6b:q4_0", "--layers", "1", "--device", "cpu,cpu",
+                                     "-p", "2", "-n", "1", "-r", "1", "-o", "json", "--no-limits"});
+    const json all = parse(finished);
+    CHECK(all["results"].size() == 8);
+    CHECK(all["results"][0]["model"]["weights"] == "Q8_0");
+    CHECK(all["results"][7]["model"]["weights"] == "Q4_0");
+    CHECK(all["results"][0]["model"]["layers"] == 1);
+}
+
+TEST_CASE("kernels of the device have calls, bytes and a time each") {
+    const json all = parse(quick({"-o", "json"}));
+    for (const json& result : all["results"]) {
+        REQUIRE(result.contains("kernels"));
+        std::set<std::string> names;
+        for (const json& row : result["kernels"]) {
+            names.insert(row["kernel"]);
+            CHECK(row["calls"] > 0);
+            CHECK(row["bytes"] > 0);
+        }
+        CHECK(names.contains("attention"));
+        CHECK(names.contains("kv_append"));
+        CHECK(names.contains(result["n_gen"] == 0 ? "matmul_q8_0" : "matvec_q8_0"));
+    }
+    CHECK(contains(quick({"--profile"}).output, "| attention "));
+}
+
+TEST_CASE("limits are measured for every device, with what it lacks left out") {
+    const json all = parse(bench({"--limits", "--device", "0,cpu", "-o", "json"}));
+    REQUIRE(all["limits"].size() == 2);
+    for (const json& limits : all["limits"]) {
+        CHECK(limits["read_gb_per_s"] > 0);
+        CHECK(limits["fp32_gflops"] > 0);
+        CHECK(limits["cooperative_matrix_gflops"].is_null());
+    }
+    CHECK(all["limits"][0]["copy_gb_per_s"] > 0);
+    CHECK(all["limits"][1]["int8_dot_gops"].is_null());
+    const Finished table = bench({"--limits", "--device", "cpu"});
+    CHECK(contains(table.output, "reading of memory"));
+    CHECK(contains(table.output, "not measured"));
+}
+
+TEST_CASE("with limits every result has its share of them") {
+    const json all = parse(bench({"-p", "0", "-n", "2", "-r", "1", "-o", "json", "--device", "cpu"}));
+    const json& result = all["results"][0];
+    CHECK(result["bandwidth_share"].get<double>() ==
+          doctest::Approx(result["gb_per_s"].get<double>() / result["limits"]["read_gb_per_s"].get<double>()));
+}
+
+TEST_CASE("the cache's kernels alone, at each depth and in each type") {
+    for (const Arguments& place : places()) {
+        const json all = parse(bench(place + Arguments{"--kernels", "-d", "0,600", "-ctk", "tq4,f32", "-ctv", "tq3q,f32", "-r",
+                                                       "2", "-o", "json", "--no-limits"}));
+        CHECK(all["kernels"].size() == 4 * 4); // kv_append of 1 and of 256 tokens, attention at two depths
+        for (const json& row : all["kernels"]) {
+            CHECK(row["samples_ns"].size() == 2);
+            CHECK(row["avg_ns"] > 0);
+            CHECK(row["checked"] == true);
+            CHECK(row["check"]["error"] <= row["check"]["limit"]);
+            if (row["kernel"] == "attention" && row["cache"] == "f32/f32")
+                CHECK(row["bytes"] == (row["n_depth"].get<uint64_t>() + 1) * row["kv_heads"].get<uint64_t>() *
+                                          row["head_dim"].get<uint64_t>() * 8);
+        }
+    }
+    CHECK(contains(bench({"--kernels", "--device", "cpu", "-r", "1", "--no-limits"}).output, "| attention "));
+}
+
+TEST_CASE("Ctrl-C ends with what has been measured") {
+    Command command{{TQ_RUN, "bench", "-p", "8", "-n", "100000", "-r", "1", "--no-limits", "-o", "csv"}, {}, {}};
+    const std::string until_output =
+        R"("$@" >"$out" & p=$!; while [ ! -s "$out" ] && kill -0 $p; do sleep 0.05; done; sleep 0.3; )";
+    Finished finished = run_in_shell(command, until_output + "kill -INT $p; wait $p");
+    CHECK(finished.status == 130);
+    CHECK(contains(finished.output, "\"pp8\""));
+    CHECK(!contains(finished.output, "\"tg100000\""));
+    command.arguments.back() = "json"; // which comes at the end
+    command.arguments.push_back("-v");
+    const std::string until_second =
+        R"("$@" >"$out" 2>"$out.e" & p=$!; while ! grep -q 'tg100000: w' "$out.e" && kill -0 $p; do sleep 0.05; done; )";
+    finished = run_in_shell(command, until_second + "kill -INT $p; wait $p; s=$?; rm \"$out.e\"; exit $s");
+    CHECK(finished.status == 130);
+    const json all = json::parse(finished.output);
+    REQUIRE(all["results"].size() == 1);
+    CHECK(all["results"][0]["test"] == "pp8");
+}
+
+TEST_CASE("one thing that cannot be measured does not keep the rest from it") {
+    const Finished finished = quick({"-d", "9999999,0", "--memory-limit-mb", "256", "-o", "json"});
+    CHECK(finished.status == 1);
+    CHECK(contains(finished.error, "pp9 @ d9999999: tq-run demo with a cache of tq4/tq4 does not fit the memory"));
+    CHECK(json::parse(finished.output)["results"].size() == 2);
+    if (physical_memory_bytes() > uint64_t(128) << 30) return; // there it would fit
+    const Finished kernels = bench({"--kernels", "-d", "16777216", "-ctk", "f32", "-ctv", "f32", "--device", "cpu"});
+    CHECK(kernels.status == 1);
+    CHECK(contains(kernels.error, "choose a smaller depth with -d"));
+}
+
+TEST_CASE("wrong usage") {
+    const std::pair<Arguments, std::string> cases[]{
+        {{"-p", "many"}, "it must be a list of whole numbers"},
+        {{"-p", "1,,2"}, "it must be a list of whole numbers"},
+        {{"-d", "99999999999"}, "it must be a list of whole numbers"},
+        {{"-p", "0", "-n", "0"}, "nothing to measure"},
+        {{"-r", "0"}, "number from 1"},
+        {{"-o", "sql"}, "it must be md, csv, json or jsonl, not sql"},
+        {{"-ctk", "tq4,tq99"}, "tq99"},
+        {{"--kv", "balanced,none"}, "none"},
+        {{"--kv", "balanced", "-ctk", "f16"}, "exclude each other"},
+        {{"--synthetic", "qwen3-9b"}, "there is no shape 'qwen3-9b'"},
+        {{"--plots", "x"}, "--compare"},
+        {{"--limits", "-o", "csv"}, "not csv"},
+    };
+    for (const auto& [arguments, text] : cases) {
+        const Finished finished = bench(arguments);
+        CAPTURE(text);
+        CAPTURE(finished.error);
+        CHECK(finished.status == 2);
+        CHECK(contains(finished.error, text));
+        CHECK(finished.output.empty());
+    }
+}

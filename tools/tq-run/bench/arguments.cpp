@@ -1,0 +1,199 @@
+#include "tools/tq-run/bench/arguments.h"
+#include "base/printable.h"
+#include "model/synthetic.h"
+#include <algorithm>
+#include <charconv>
+
+namespace tq::bench {
+namespace {
+
+constexpr uint32_t most_tokens = 1u << 24; // as elsewhere: positions are exact in a float
+constexpr size_t most_items = 64;          // of a list
+
+// "a,b" as {"a", "b"}; an empty list as {""}.
+std::vector<std::string> items(std::string_view list) {
+    std::vector<std::string> out;
+    for (size_t at = 0; at <= list.size();) {
+        const size_t comma = std::min(list.find(',', at), list.size());
+        out.emplace_back(list.substr(at, comma - at));
+        at = comma + 1;
+    }
+    if (out.size() > most_items) fail("a list has at most {} items, not {}", most_items, out.size());
+    return out;
+}
+
+std::vector<uint32_t> numbers(std::string_view list, uint32_t most) {
+    std::vector<uint32_t> out;
+    for (const std::string& item : items(list)) {
+        uint32_t value = 0;
+        const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), value);
+        if (error != std::errc() || end != item.data() + item.size() || value > most)
+            fail("it must be a list of whole numbers from 0 to {}, not {}", most, printable(list));
+        if (std::ranges::find(out, value) == out.end()) out.push_back(value);
+    }
+    return out;
+}
+
+CLI::Validator list_of_numbers(uint32_t most) {
+    return parsed_by([most](const std::string& text) { numbers(text, most); });
+}
+
+template <class Parse> CLI::Validator list_of(Parse parse) {
+    return parsed_by([parse](const std::string& text) {
+        for (const std::string& item : items(text)) parse(item);
+    });
+}
+
+Format parse_format(const std::string& text) {
+    constexpr std::array<std::string_view, 4> names{"md", "csv", "json", "jsonl"};
+    const auto found = std::ranges::find(names, text);
+    if (found == names.end()) fail("it must be md, csv, json or jsonl, not {}", printable(text));
+    return Format(found - names.begin());
+}
+
+void add_test_flags(CLI::App& command, Arguments& a) {
+    const auto add = [&](const char* name, std::string& value, const char* help, uint32_t most) {
+        command.add_option(name, value, help)->option_text("LIST")->group("Tests")->check(list_of_numbers(most));
+    };
+    add("-p,--n-prompt", a.prompts, "tokens of a prompt, read at once; default 512; 0: none", most_tokens);
+    add("-n,--n-gen", a.generated, "tokens made one by one; default 128; 0: none", most_tokens);
+    add("-d,--n-depth", a.depths,
+        "tokens in the cache before; default 0. At most 256 of them are run, and what the cache stores of them is repeated: "
+        "time does not depend on it",
+        most_tokens);
+    add("-b,--batch-size", a.batch_sizes, "tokens per block of a prompt; 0: the device's default", 65536);
+    add("-t,--threads", a.threads, "threads of --device cpu; 0: all cores", 4096);
+    command.add_option("-r,--repetitions", a.repetitions, "of each test, after one that is not counted; default 5")
+        ->option_text("N")
+        ->group("Tests")
+        ->check(number(1, 10000));
+    command.add_flag("--no-check", a.unchecked, "time without comparing logits with the reference first")->group("Tests");
+}
+
+void add_cache_flags(CLI::App& command, Arguments& a) {
+    const auto add = [&](const char* name, std::string& value, const char* help, const char* type, const CLI::Validator& check) {
+        return command.add_option(name, value, help)->option_text(type)->group("KV cache")->check(check);
+    };
+    auto* k = add("--cache-type-k", a.types_k, "types of the keys; every pair with -ctv is measured; default tq4", "LIST",
+                  list_of(parse_kv_type));
+    auto* v = add("--cache-type-v", a.types_v, "types of the values; default tq4", "LIST", list_of(parse_kv_type));
+    add("--kv", a.presets, "pairs of types by name: balanced, safe-lowbit, experimental-max, safe, bold, f16", "LIST",
+        list_of(parse_kv_preset))
+        ->excludes(k)
+        ->excludes(v);
+    add("--kv-rotation", a.rotation, "wht (default) or haar", "NAME", parsed_by(parse_rotation));
+    add("--kv-scale", a.scale_rule, "scale of tq types: unbiased (default), least-squares, norm", "RULE",
+        parsed_by(parse_scale_rule));
+}
+
+void add_place_flags(CLI::App& command, Arguments& a) {
+    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        return command.add_option(name, value, help)->option_text(type)->group("Device and memory");
+    };
+    add("--device", a.devices, "Vulkan devices by index or part of the name (see tq-run devices), and cpu; default: the best",
+        "LIST");
+    add("--weights", a.weights, "store F32, F16 and BF16 matrices as q8_0 or q4_0; default: as the file does", "TYPE")
+        ->check(parsed_by([](const std::string& text) {
+            if (text != "q8_0" && text != "q4_0") fail("it must be q8_0 or q4_0, not {}", printable(text));
+        }));
+    add("--memory-limit-mb", a.memory_limit_mib, "device memory that may be used; 0: all that is free", "MIB")
+        ->check(number(0, 1u << 30));
+    auto* synthetic =
+        command.add_option("--synthetic", a.synthetic, "random weights of true shapes instead of a file: qwen3-8b:q4_k_m");
+    synthetic->option_text("LIST")->excludes("--model")->excludes("--hf-repo")->check(list_of([](const std::string& text) {
+        parse_synthetic(text);
+    }));
+    command.add_option("--layers", a.layers, "of a synthetic model, only the first N layers; 0: all")
+        ->option_text("N")
+        ->needs(synthetic)
+        ->check(number(0, 1024));
+}
+
+} // namespace
+
+std::string Test::name() const {
+    std::string text = prompt > 0 ? fmt::format("pp{}", prompt) : fmt::format("tg{}", generated);
+    if (depth > 0) text += fmt::format(" @ d{}", depth);
+    return text;
+}
+
+std::vector<uint32_t> Arguments::depth_list() const { return numbers(depths, most_tokens); }
+std::vector<uint32_t> Arguments::batch_list() const { return numbers(batch_sizes, 65536); }
+std::vector<uint32_t> Arguments::thread_list() const { return numbers(threads, 4096); }
+std::vector<std::string> Arguments::device_list() const { return items(devices); }
+Format Arguments::output() const { return parse_format(format); }
+
+std::vector<Test> Arguments::tests() const {
+    std::vector<Test> out;
+    for (const uint32_t depth : depth_list()) {
+        for (const uint32_t prompt : numbers(prompts, most_tokens))
+            if (prompt > 0) out.push_back({prompt, 0, depth});
+        for (const uint32_t count : numbers(generated, most_tokens))
+            if (count > 0) out.push_back({0, count, depth});
+    }
+    return out;
+}
+
+std::vector<KvOptions> Arguments::caches() const {
+    std::vector<KvOptions> out;
+    const auto add = [&](KvTypes types) {
+        const KvOptions kv{types.k, types.v, parse_rotation(rotation), parse_scale_rule(scale_rule), {}};
+        const auto same = [&](const KvOptions& other) { return other.k == kv.k && other.v == kv.v; };
+        if (std::ranges::none_of(out, same)) out.push_back(kv);
+    };
+    const auto type = [](const std::string& text) { return text.empty() ? KvOptions().k : parse_kv_type(text); };
+    if (!presets.empty())
+        for (const std::string& preset : items(presets)) add(parse_kv_preset(preset));
+    else
+        for (const std::string& k : items(types_k))
+            for (const std::string& v : items(types_v)) add({type(k), type(v)});
+    return out;
+}
+
+std::vector<ModelArguments> Arguments::model_list() const {
+    ModelArguments one;
+    one.model = source;
+    one.layers = layers;
+    one.weights = weights;
+    one.memory_limit_mib = memory_limit_mib;
+    std::vector<ModelArguments> out;
+    for (const std::string& shape : items(synthetic))
+        for (const std::string& device : device_list()) {
+            one.synthetic = shape;
+            one.device = device;
+            out.push_back(one);
+        }
+    return out;
+}
+
+void add_flags(CLI::App& command, Arguments& a) {
+    add_test_flags(command, a);
+    add_model_flags(command, a.source);
+    add_place_flags(command, a);
+    add_cache_flags(command, a);
+    const auto flag = [&](const char* name, bool& value, const char* help) {
+        return command.add_flag(name, value, help)->group("What is measured");
+    };
+    flag("--profile", a.profile, "what each kernel costs, of a run of its own after each test (always in JSON)");
+    auto* limits = flag("--limits", a.limits, "only what the device itself can do: bandwidth, arithmetic");
+    flag("--no-limits", a.no_limits, "do not measure that for --profile and JSON; no shares of it then")->excludes(limits);
+    flag("--kernels", a.kernels, "only the cache's kernels, at the depths of -d: storing, and attention of one token")
+        ->excludes(limits);
+    command.add_option("--compare", a.compare, "measure nothing: a table of these files of -o json or jsonl, side by side")
+        ->option_text("FILE...")
+        ->group("Results")
+        ->take_all()
+        ->excludes("--limits")
+        ->excludes("--kernels");
+    command.add_option("--plots", a.plots, "with --compare: write plots there, as SVG")
+        ->option_text("DIR")
+        ->group("Results")
+        ->needs("--compare");
+    command.add_option("-o,--output", a.format, "md (default), csv, json or jsonl, on standard output")
+        ->option_text("FORMAT")
+        ->group("Results")
+        ->check(parsed_by(parse_format));
+    tq::add_flags(command, a.console);
+}
+
+} // namespace tq::bench

@@ -1,0 +1,41 @@
+// What `tq-run bench` is asked to measure.
+#pragma once
+#include "tools/tq-run/arguments.h"
+
+namespace tq::bench {
+
+// One row of the table: a prompt of `prompt` tokens, or `generated` tokens one by one, behind `depth` tokens in the cache.
+struct Test {
+    uint32_t prompt, generated, depth;
+
+    uint32_t tokens() const { return prompt + generated; }
+    std::string name() const; // "pp512", "tg128 @ d4096"
+};
+
+enum class Format { markdown, csv, json, jsonl };
+
+struct Arguments {
+    ConsoleArguments console;
+    ModelSource source;
+    std::string synthetic, devices, types_k, types_v, presets, batch_sizes = "0", threads = "0"; // lists, separated by commas
+    std::string prompts = "512", generated = "128", depths = "0";
+    uint32_t layers = 0, repetitions = 5;
+    uint64_t memory_limit_mib = 0;
+    std::string weights, rotation = "wht", scale_rule = name(KvOptions().scale_rule), format = "md";
+    bool unchecked = false, profile = false, limits = false, no_limits = false, kernels = false;
+    std::vector<std::string> compare;
+    std::string plots;
+
+    std::vector<Test> tests() const; // in llama-bench's order: depth by depth, prompts first
+    std::vector<uint32_t> depth_list() const;
+    std::vector<uint32_t> batch_list() const;
+    std::vector<uint32_t> thread_list() const;
+    std::vector<std::string> device_list() const;
+    std::vector<KvOptions> caches() const;          // presets, or all pairs of -ctk and -ctv
+    std::vector<ModelArguments> model_list() const; // all models on all devices
+    Format output() const;
+};
+
+void add_flags(CLI::App& command, Arguments& arguments);
+
+} // namespace tq::bench

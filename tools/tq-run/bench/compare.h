@@ -1,0 +1,40 @@
+// tq-run bench --compare: what several machines have measured, side by side.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tq::bench {
+
+// One result of one file, as far as it is compared.
+struct Point {
+    std::string device;       // "NVIDIA H200", with the file's name where several files have one of that name
+    std::string model, cache; // "Qwen3 8B Q4_K", "tq4/tq4"
+    bool prompt;
+    uint32_t tokens, depth;
+    double tokens_per_second;
+    std::optional<double> bandwidth_share, joules_per_token;
+    bool checked;
+
+    std::string kind() const { return (prompt ? "pp" : "tg") + std::to_string(tokens); }
+};
+
+struct Comparison {
+    std::vector<Point> points;          // in the order of the files; of equal ones the last
+    std::vector<std::string> footnotes; // drivers, builds, what was not checked
+};
+
+// Throws Error that names the file, the result and the field where one is not what `tq-run bench -o json` (or jsonl) writes.
+Comparison read_results(const std::vector<std::string>& files);
+
+std::string comparison_table(const Comparison& comparison);
+
+// Speed, share of bandwidth and speed over that of f16, by depth, one SVG file each for every model. Returns their paths. Throws
+// Error when one cannot be written.
+std::vector<std::filesystem::path> write_plots(const Comparison& comparison, const std::filesystem::path& directory);
+
+// The speed of a cache over that of f16/f16: of the same device, model and test. Nothing where that was not measured.
+std::optional<double> over_f16(const Comparison& comparison, const Point& point);
+
+} // namespace tq::bench

@@ -1,0 +1,114 @@
+#include "tools/tq-run/bench/energy.h"
+#include "base/printable.h"
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+namespace tq::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto power_interval = std::chrono::milliseconds(20);
+
+std::optional<std::string> first_line(const fs::path& file) {
+    std::ifstream in(file);
+    std::string line;
+    return std::getline(in, line) ? std::optional(printable(line, 40)) : std::nullopt;
+}
+
+// Base 16 where it begins with 0x.
+std::optional<uint64_t> number_in(const fs::path& file) {
+    const auto line = first_line(file);
+    if (!line || line->empty()) return std::nullopt;
+    char* end = nullptr;
+    const uint64_t value = std::strtoull(line->c_str(), &end, 0);
+    return *end == '\0' ? std::optional(value) : std::nullopt;
+}
+
+std::vector<fs::path> entries(const fs::path& directory, std::string_view begins) {
+    std::vector<fs::path> out;
+    std::error_code error;
+    for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
+        if (at->path().filename().string().starts_with(begins)) out.push_back(at->path());
+    std::ranges::sort(out);
+    return out;
+}
+
+} // namespace
+
+EnergyMeter::EnergyMeter(std::optional<PciId> gpu) {
+    const char* other = std::getenv("TQ_SYSFS");
+    const fs::path sysfs = other != nullptr && *other != '\0' ? other : "/sys";
+    find_packages(sysfs);
+    if (gpu) find_gpu(sysfs, *gpu);
+}
+
+// Zones of the first level only ("intel-rapl:0"): those below are parts of them.
+void EnergyMeter::find_packages(const fs::path& sysfs) {
+    for (const fs::path& zone : entries(sysfs / "class/powercap", "intel-rapl:")) {
+        const std::string file = zone.filename().string();
+        if (std::ranges::count(file, ':') != 1 || !number_in(zone / "energy_uj")) continue;
+        counters_.push_back(
+            {zone / "energy_uj", first_line(zone / "name").value_or(file), number_in(zone / "max_energy_range_uj").value_or(0)});
+    }
+}
+
+void EnergyMeter::find_gpu(const fs::path& sysfs, PciId gpu) {
+    std::vector<fs::path> found;
+    for (const fs::path& card : entries(sysfs / "class/drm", "card")) {
+        if (card.filename().string().find('-') != std::string::npos) continue; // card0-HDMI-A-1: a connector
+        if (number_in(card / "device/vendor") == gpu.vendor && number_in(card / "device/device") == gpu.device)
+            found.push_back(card / "device/hwmon");
+    }
+    if (found.size() != 1) return;
+    for (const fs::path& sensor : entries(found[0], "hwmon")) {
+        const std::string source = first_line(sensor / "name").value_or("gpu");
+        if (number_in(sensor / "energy1_input")) {
+            counters_.push_back({sensor / "energy1_input", source, 0});
+            return;
+        }
+        for (const char* file : {"power1_average", "power1_input"})
+            if (number_in(sensor / file)) {
+                power_ = sensor / file;
+                power_source_ = source;
+                return;
+            }
+    }
+}
+
+void EnergyMeter::watch_power(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+        if (const auto microwatts = number_in(power_)) {
+            watts_sum_ += double(*microwatts) * 1e-6;
+            watts_count_++;
+        }
+        std::this_thread::sleep_for(power_interval);
+    }
+}
+
+void EnergyMeter::start() {
+    for (Counter& counter : counters_) counter.first = number_in(counter.file).value_or(0);
+    started_ = std::chrono::steady_clock::now();
+    watts_sum_ = 0;
+    watts_count_ = 0;
+    if (!power_.empty()) watcher_ = std::jthread([this](const std::stop_token& stop) { watch_power(stop); });
+}
+
+std::vector<Energy> EnergyMeter::stop() {
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+    std::vector<Energy> out;
+    for (const Counter& counter : counters_) {
+        const auto now = number_in(counter.file);
+        if (!now || (*now < counter.first && counter.range == 0)) continue;
+        const uint64_t used = *now >= counter.first ? *now - counter.first : *now + counter.range - counter.first;
+        out.push_back({double(used) * 1e-6, counter.source});
+    }
+    if (power_.empty()) return out;
+    watcher_.request_stop();
+    watcher_.join();
+    if (watts_count_ > 0) out.push_back({watts_sum_ / double(watts_count_) * seconds, power_source_});
+    return out;
+}
+
+} // namespace tq::bench

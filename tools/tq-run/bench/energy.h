@@ -1,0 +1,53 @@
+// Energy, where Linux tells it: RAPL's counters of processor packages, and the hwmon sensor of the GPU that is measured.
+// Elsewhere, and where the files may not be read, there is none.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tq::bench {
+
+struct Energy {
+    double joules;
+    std::string source; // "package-0", "amdgpu"
+};
+
+struct PciId {
+    uint32_t vendor, device;
+};
+
+class EnergyMeter {
+  public:
+    // `gpu`: the one that is measured; of two of the same kind neither is, for they cannot be told apart. The
+    // environment variable TQ_SYSFS names another place than /sys, for tests.
+    explicit EnergyMeter(std::optional<PciId> gpu);
+
+    bool available() const { return !counters_.empty() || !power_.empty(); }
+    void start();
+    std::vector<Energy> stop(); // what was used since start()
+
+  private:
+    struct Counter { // of microjoules
+        std::filesystem::path file;
+        std::string source;
+        uint64_t range; // at which it begins again; 0: never
+        uint64_t first = 0;
+    };
+    void find_packages(const std::filesystem::path& sysfs);
+    void find_gpu(const std::filesystem::path& sysfs, PciId gpu);
+    void watch_power(const std::stop_token& stop);
+
+    std::vector<Counter> counters_;
+    std::filesystem::path power_; // a sensor of microwatts; empty where the GPU has a counter, or none
+    std::string power_source_;
+    double watts_sum_ = 0;
+    uint64_t watts_count_ = 0;
+    std::chrono::steady_clock::time_point started_;
+    std::jthread watcher_; // the last: joined before what it uses goes
+};
+
+} // namespace tq::bench

@@ -1,0 +1,22 @@
+// What a device can do at best, measured: the rates that kernels are compared with.
+#pragma once
+#include "base/thread_pool.h"
+#include "runtime/device.h"
+#include <functional>
+#include <optional>
+
+namespace tq::bench {
+
+// Nothing where the device, or this build, lacks it. Copies count what they read and what they write.
+struct Limits {
+    std::optional<double> read_gb_per_s, copy_gb_per_s;            // 1e9 bytes
+    std::optional<double> fp32_gflops, fp16_gflops, int8_dot_gops; // a multiply-add is two, a dot product of four bytes eight
+};
+
+// A few seconds at most. Throws Error when a result is wrong, or memory is too short.
+Limits measure_limits(Device& device);
+Limits measure_cpu_limits(ThreadPool& pool);
+
+std::string limits_table(const Limits& limits);
+
+} // namespace tq::bench

@@ -1,0 +1,86 @@
+#include "tools/tq-run/bench/measure.h"
+#include "base/interrupt.h"
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+namespace tq::bench {
+namespace {
+
+constexpr uint32_t first_block = 256;   // tokens that are really run to fill the cache; even, as repeat_to wants it
+constexpr uint32_t profiled_tokens = 8; // of those generated: the kernels of all are the same
+
+std::vector<uint32_t> random_ids(uint32_t count, uint32_t vocab_size) {
+    std::mt19937 random(count);
+    std::vector<uint32_t> ids(count);
+    for (uint32_t& id : ids) id = uint32_t(random() % vocab_size);
+    return ids;
+}
+
+bool keep_going(uint32_t, uint32_t) { return !interrupted(); }
+
+// False after Ctrl-C.
+bool fill(Forward& forward, uint32_t vocab_size, uint32_t depth) {
+    forward.truncate(0);
+    if (depth == 0) return !interrupted();
+    if (forward.run(random_ids(std::min(depth, first_block), vocab_size), keep_going).empty()) return false;
+    if (depth > first_block) forward.repeat_to(depth);
+    return !interrupted();
+}
+
+// One repetition, from `depth` on; nothing after Ctrl-C.
+std::optional<uint64_t> run_once(Forward& forward, const Test& test, std::span<const uint32_t> ids) {
+    forward.truncate(test.depth);
+    const auto start = std::chrono::steady_clock::now();
+    if (test.prompt > 0) {
+        if (forward.run(ids, keep_going).empty()) return std::nullopt;
+    } else {
+        for (size_t i = 0; i < ids.size(); i++) {
+            if (interrupted()) return std::nullopt;
+            forward.run(ids.subspan(i, 1));
+        }
+    }
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+    return interrupted() ? std::nullopt : std::optional(uint64_t(ns));
+}
+
+} // namespace
+
+uint32_t context_for(std::span<const Test> tests) {
+    uint64_t most = conformance::check_tokens;
+    for (const Test& test : tests) most = std::max(most, uint64_t(test.depth) + test.tokens());
+    return uint32_t(most); // each part is below 2^24
+}
+
+Timed time_test(Forward& forward, uint32_t vocab_size, const Test& test, uint32_t repetitions, EnergyMeter& meter,
+                const Report& report) {
+    const std::vector<uint32_t> ids = random_ids(test.tokens(), vocab_size);
+    Timed timed;
+    report(fmt::format("{}: warming up", test.name()));
+    if (!fill(forward, vocab_size, test.depth) || !run_once(forward, test, ids)) return timed; // the cache has grown by now
+    meter.start();
+    for (uint32_t i = 0; i < repetitions; i++) {
+        report(fmt::format("{}: {} of {}", test.name(), i + 1, repetitions));
+        const auto ns = run_once(forward, test, ids);
+        if (!ns) break;
+        timed.ns.push_back(*ns);
+    }
+    timed.energy = meter.stop();
+    if (timed.ns.size() < repetitions) timed.energy.clear(); // a part of it went into the run that was stopped
+    return timed;
+}
+
+Profiled profile_test(Device& device, Forward& forward, uint32_t vocab_size, const Test& test) {
+    std::vector<uint32_t> ids = random_ids(test.tokens(), vocab_size);
+    if (test.generated > 0) ids.resize(std::min(test.generated, profiled_tokens));
+    Profiled out{{}, uint32_t(ids.size())};
+    device.profile = true;
+    forward.record_again();
+    device.take_profile();
+    if (run_once(forward, test, ids)) out.kernels = device.take_profile();
+    device.profile = false;
+    forward.record_again();
+    return out;
+}
+
+} // namespace tq::bench

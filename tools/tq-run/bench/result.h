@@ -1,0 +1,55 @@
+// What was measured, as JSON: one object per test, which needs nothing beside it to be understood or compared.
+#pragma once
+#include "conformance/logits.h"
+#include "runtime/profile.h"
+#include "tools/tq-run/bench/arguments.h"
+#include "tools/tq-run/bench/energy.h"
+#include "tools/tq-run/bench/limits.h"
+#include "tools/tq-run/engine.h"
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace tq::bench {
+
+using Json = nlohmann::ordered_json;
+using Check = conformance::LogitsCheck;
+
+inline constexpr const char* schema_name = "tq-run-bench";
+inline constexpr int schema_version = 1;
+
+struct Statistics {
+    double mean = 0, deviation = 0; // deviation: of a sample of these; 0 of one value
+};
+Statistics statistics(std::span<const double> values);
+
+struct Result {
+    Test test;
+    KvOptions kv;
+    uint32_t batch_size = 0, threads = 0; // 0: the device's default; all cores
+    std::vector<uint64_t> samples_ns;     // each of test.tokens() tokens
+    std::optional<Check> check;           // none: unchecked
+    uint64_t weight_bytes = 0;            // that one token reads
+    double kv_bytes = 0;                  // of the cache, that one token of the test reads, on average
+    std::vector<Energy> energy;           // of all samples together
+    std::vector<ProfileRow> kernels;      // of one run of the test's kind, apart from the samples
+    uint32_t profiled_tokens = 0;         // of that run
+
+    Statistics tokens_per_second() const;
+    // 1e9 bytes that a token reads, over the time of one; none for prompts, which read weights once for a whole block.
+    std::optional<double> gigabytes_per_second() const;
+};
+
+// The bytes of weights that one token reads: all but the rows of an embedding that is no head.
+uint64_t weight_bytes_per_token(const Setup& setup);
+// What the weights are mostly stored as: "Q4_K".
+std::string weight_type(const Weights& weights);
+uint64_t parameters(const Weights& weights);
+std::string backend(const Setup& setup); // "Vulkan" or "CPU"
+
+// {"backend": "Vulkan", "name": ...}; without a device the processor.
+Json describe_device(const Device* device);
+Json describe_machine(); // schema, version, build, system, processor
+Json to_json(const Setup& setup, const Result& result, const std::optional<Limits>& limits);
+Json to_json(const Limits& limits);
+
+} // namespace tq::bench

@@ -89,7 +89,7 @@ uint64_t weight_bytes_per_token(const Setup& setup) {
     if (!setup.device) return w.bytes() - (w.tied ? 0 : w.token_embd.bytes() - w.token_embd.row_bytes());
     Weights read = w; // as a device repacks them
     if (!w.tied) read.token_embd.rows = 1;
-    return gpu::device_bytes(read);
+    return gpu::device_bytes(read, 1);
 }
 
 std::string weight_type(const Weights& weights) {

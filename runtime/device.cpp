@@ -43,7 +43,8 @@ Device::Device(std::string_view selector, std::string_view profile) : impl_(std:
     Impl& device = *impl_;
     vkGetDeviceQueue(device.handle, device.family, 0, &device.queue);
     make_arenas(device, memory_limit_bytes);
-    device.pipelines.emplace(device.handle, device.capabilities, PipelineOptions{.named = device.instance->debug_utils()});
+    device.pipelines.emplace(device.handle, device.capabilities, PipelineOptions{.named = device.instance->debug_utils(),
+                                                                                          .feedback = device.feedback});
 }
 
 Device::~Device() = default;
@@ -79,6 +80,8 @@ uint64_t Device::allocated_bytes() const { return impl_->arenas.at(Memory::devic
 uint64_t Device::slack_bytes(uint64_t bytes) { return Arena::block_bytes(bytes) + bytes / 64; }
 
 uint64_t Device::available_bytes() const { return impl_->arenas.at(Memory::device).available_bytes(); }
+
+const BuildCount& Device::kernels_built() const { return impl_->pipelines->count(); }
 
 std::vector<ProfileRow> Device::take_profile() {
     std::vector<ProfileRow> rows;

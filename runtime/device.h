@@ -47,6 +47,7 @@ class Device {
     bool profile = false;
     // What was timed since the last call. Empty where the device has no timestamps (capabilities().timestamp_ns == 0).
     std::vector<ProfileRow> take_profile();
+    const BuildCount& kernels_built() const; // since the device was opened
 
     struct Impl;
     Impl& impl() const { return *impl_; }

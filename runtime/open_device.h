@@ -29,6 +29,7 @@ struct OpenDevice {
     Capabilities capabilities;
     uint32_t family; // of the first queue that computes
     bool statistics; // VK_KHR_pipeline_executable_properties is enabled: for Use::compile, where the driver has it
+    bool feedback;   // VK_EXT_pipeline_creation_feedback is enabled: where the driver has it
     DeviceHandle handle;
 };
 

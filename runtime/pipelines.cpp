@@ -1,8 +1,13 @@
 // Builds pipelines from reflected shaders and keeps the driver's results on disk.
 #include "runtime/pipelines.h"
 #include "base/ensure.h"
+#include "base/thread_pool.h"
 #include "runtime/pipeline_cache.h"
 #include "runtime/specialise.h"
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <set>
 
 namespace tq {
 namespace {
@@ -29,6 +34,17 @@ void ensure_fits(const AnyShader& shader, std::span<const uint32_t> constants, c
     ENSURE(shared <= device.shared_memory_bytes, "{}: {} bytes of shared memory, {} has {}", shader.name, shared, device.name,
            device.shared_memory_bytes);
 }
+
+// Adds the time that it lives to `seconds`.
+class Timer {
+  public:
+    explicit Timer(double& seconds) : seconds_(seconds) {}
+    ~Timer() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+  private:
+    double& seconds_;
+    const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 } // namespace
 
@@ -95,14 +111,17 @@ const Pipelines::Layout& Pipelines::layout(const Interface& interface) {
     return out;
 }
 
-Pipeline Pipelines::build(const AnyShader& shader, std::span<const uint32_t> constants) {
+Pipelines::Built Pipelines::build(const AnyShader& shader, std::span<const uint32_t> constants, const Layout& layouts) const {
     ensure_fits(shader, constants, capabilities_);
-    const Layout& layouts = layout(shader.interface);
     const OwnedModule module = make_module(device_, shader.code);
     std::vector<VkSpecializationMapEntry> entries;
     for (uint32_t id = 0; id < constants.size(); id++) entries.push_back({id, id * 4, 4});
     const VkSpecializationInfo values{uint32_t(entries.size()), entries.data(), constants.size_bytes(), constants.data()};
+    VkPipelineCreationFeedbackEXT whole{}, stage{};
+    const VkPipelineCreationFeedbackCreateInfoEXT feedback{VK_STRUCTURE_TYPE_PIPELINE_CREATION_FEEDBACK_CREATE_INFO_EXT, nullptr,
+                                                           &whole, 1, &stage};
     VkComputePipelineCreateInfo info{VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+    if (options_.feedback) info.pNext = &feedback;
     info.stage = {
         VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO, nullptr, 0, VK_SHADER_STAGE_COMPUTE_BIT, module, "main", &values};
     info.layout = layouts.pipeline;
@@ -110,20 +129,62 @@ Pipeline Pipelines::build(const AnyShader& shader, std::span<const uint32_t> con
     VkPipeline handle;
     check(vkCreateComputePipelines(device_, cache_, 1, &info, nullptr, &handle),
           fmt::format("compiling the kernel {}", shader.name).c_str());
-    built_ = true;
+    Pipeline pipeline{layouts.set, layouts.pipeline, OwnedPipeline(device_, handle)};
     if (options_.named) {
         const VkDebugUtilsObjectNameInfoEXT label{VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT, nullptr,
                                                   VK_OBJECT_TYPE_PIPELINE, (uint64_t)handle, shader.name};
         vkSetDebugUtilsObjectNameEXT(device_, &label);
     }
-    return {layouts.set, layouts.pipeline, OwnedPipeline(device_, handle)};
+    constexpr VkPipelineCreationFeedbackFlagsEXT hit =
+        VK_PIPELINE_CREATION_FEEDBACK_VALID_BIT_EXT | VK_PIPELINE_CREATION_FEEDBACK_APPLICATION_PIPELINE_CACHE_HIT_BIT_EXT;
+    return {std::move(pipeline), (whole.flags & hit) == hit};
+}
+
+Pipeline Pipelines::build(const AnyShader& shader, std::span<const uint32_t> constants) {
+    built_ = true;
+    return build(shader, constants, layout(shader.interface)).pipeline;
+}
+
+const Pipeline& Pipelines::add(const PipelineKey& key, Built built) {
+    built_ = true;
+    count_.built++;
+    if (options_.feedback) count_.from_cache = count_.from_cache.value_or(0) + built.from_cache;
+    return pipelines_.emplace(key, std::move(built.pipeline)).first->second;
 }
 
 const Pipeline& Pipelines::get(const AnyShader& shader, std::span<const uint32_t> constants) {
-    std::tuple key(shader.code.data(), std::vector<uint32_t>(constants.begin(), constants.end()));
+    const PipelineKey key{&shader, {constants.begin(), constants.end()}};
     const auto found = pipelines_.find(key);
     if (found != pipelines_.end()) return found->second;
-    return pipelines_.emplace(std::move(key), build(shader, constants)).first->second;
+    const Timer timer(count_.seconds);
+    return add(key, build(shader, constants, layout(shader.interface)));
+}
+
+void Pipelines::build_missing(std::span<const PipelineKey> wanted) {
+    std::set<PipelineKey> missing;
+    for (const PipelineKey& key : wanted)
+        if (!pipelines_.contains(key)) missing.insert(key);
+    const Timer timer(count_.seconds);
+    struct Job {
+        PipelineKey key;
+        const Layout& layouts;
+        std::optional<Built> built;
+        std::exception_ptr error;
+    };
+    std::vector<Job> jobs;
+    for (const PipelineKey& key : missing) jobs.push_back({key, layout(key.shader->interface), {}, {}});
+    ThreadPool pool;
+    pool.each(uint32_t(jobs.size()), 1, [&](uint32_t begin, uint32_t end) {
+        for (Job& job : std::span(jobs).subspan(begin, end - begin)) try {
+                job.built = build(*job.key.shader, job.key.constants, job.layouts);
+            } catch (...) {
+                job.error = std::current_exception();
+            }
+    });
+    for (Job& job : jobs) {
+        if (job.error) std::rethrow_exception(job.error);
+        add(job.key, std::move(*job.built));
+    }
 }
 
 } // namespace tq

@@ -1,6 +1,7 @@
 // Specialised kernels, built when first recorded. Private to runtime/.
 #pragma once
 #include "runtime/capabilities.h"
+#include "runtime/profile.h"
 #include "runtime/shader.h"
 #include "runtime/vulkan.h"
 #include <filesystem>
@@ -21,7 +22,18 @@ VkDescriptorType descriptor_type(const Interface& interface, uint32_t binding);
 struct PipelineOptions {
     bool named = false; // pipelines carry their kernel's name, for debuggers
     bool cached = true; // what the driver makes is kept on disk between runs
+    bool feedback = false; // the driver tells what it found in the cache
     VkPipelineCreateFlags flags = 0;
+};
+
+// A kernel with the values of its specialisation constants.
+struct PipelineKey {
+    const AnyShader* shader;
+    std::vector<uint32_t> constants;
+
+    bool operator<(const PipelineKey& other) const {
+        return std::tie(shader, constants) < std::tie(other.shader, other.constants);
+    }
 };
 
 class Pipelines {
@@ -32,15 +44,23 @@ class Pipelines {
     Pipelines& operator=(const Pipelines&) = delete;
 
     const Pipeline& get(const AnyShader& shader, std::span<const uint32_t> constants);
+    void build_missing(std::span<const PipelineKey> wanted);                        // on all cores
     Pipeline build(const AnyShader& shader, std::span<const uint32_t> constants); // always anew
+    const BuildCount& count() const { return count_; }
     void save() noexcept;                                                         // to disk, if something new was built
 
   private:
+    struct Built {
+        Pipeline pipeline;
+        bool from_cache;
+    };
     struct Layout {
         OwnedSetLayout set;
         OwnedPipelineLayout pipeline;
     };
     const Layout& layout(const Interface& interface);
+    Built build(const AnyShader& shader, std::span<const uint32_t> constants, const Layout& layouts) const;
+    const Pipeline& add(const PipelineKey& key, Built built);
     std::vector<std::byte> cache_data() const noexcept;
 
     VkDevice device_;
@@ -51,7 +71,8 @@ class Pipelines {
     bool built_ = false;           // something since the last save
     OwnedPipelineCache cache_;
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Layout> layouts_; // by bindings, those with texels, push-constant bytes
-    std::map<std::tuple<const uint32_t*, std::vector<uint32_t>>, Pipeline> pipelines_; // by code and constants
+    std::map<PipelineKey, Pipeline> pipelines_;
+    BuildCount count_;
 };
 
 } // namespace tq

@@ -5,6 +5,11 @@
 
 namespace tq {
 
+std::string BuildCount::text() const {
+    return fmt::format("{} kernels built in {:.2f} s{}", built, seconds,
+                       from_cache ? fmt::format(", {} of them found in the cache", *from_cache) : "");
+}
+
 std::string profile_table(const std::vector<ProfileRow>& rows) {
     if (rows.empty()) return "nothing was timed: no kernel ran, or this device's queue has no timestamps\n";
     double total_ns = 0;

@@ -5,6 +5,7 @@
 #include "runtime/hazards.h"
 #include <algorithm>
 #include <array>
+#include <optional>
 
 namespace tq {
 namespace {
@@ -41,6 +42,7 @@ struct Recorder::Impl {
     uint32_t sets_left = 0, descriptors_left = 0; // in the newest pool
     double segment_prediction = 0;                // seconds
     std::vector<std::string> labels;              // the open ones
+    std::optional<std::vector<PipelineKey>> wanted; // while preparing: the kernels, instead of commands
 
     explicit Impl(Device& on)
         : out(std::make_unique<Commands::Impl>(on.impl())), device(on.impl()),
@@ -169,11 +171,23 @@ Recorder::Recorder(Device& device) : impl_(std::make_unique<Impl>(device)) {
     full_barrier(impl_->commands, work_stages | VK_PIPELINE_STAGE_HOST_BIT, work_stages);
 }
 
+Recorder::Recorder(Device& device, Preparing) : impl_(std::make_unique<Impl>(device)) { impl_->wanted.emplace(); }
+
 Recorder::~Recorder() = default;
+
+void Recorder::prepare(Device& device, const std::function<void(Recorder&)>& body) {
+    Recorder recorder(device, Preparing{});
+    body(recorder);
+    device.impl().pipelines->build_missing(*recorder.impl_->wanted);
+}
 
 void Recorder::record(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants,
                       std::span<const std::byte> push, const Work& work, std::span<const View> views) {
     ENSURE(impl_->out, "{} recorded after finish()", shader.name);
+    if (impl_->wanted) {
+        impl_->wanted->push_back({&shader, {constants.begin(), constants.end()}});
+        return;
+    }
     const Capabilities& device = impl_->device.capabilities;
     const auto& limit = device.max_workgroup_count;
     ENSURE(groups.x <= limit[0] && groups.y <= limit[1] && groups.z <= limit[2], "{}: {} x {} x {} workgroups", shader.name,
@@ -203,6 +217,7 @@ void Recorder::record(const AnyShader& shader, Groups groups, std::span<const ui
 
 void Recorder::copy(View dst, View src) {
     ENSURE(impl_->out, "copy recorded after finish()");
+    if (impl_->wanted) return;
     ENSURE(dst.bytes == src.bytes, "{} bytes into {}", src.bytes, dst.bytes);
     ENSURE(dst.buffer != src.buffer || dst.offset + dst.bytes <= src.offset || src.offset + src.bytes <= dst.offset,
            "{} bytes from {} to {} of one buffer overlap", src.bytes, src.offset, dst.offset);
@@ -214,20 +229,20 @@ void Recorder::copy(View dst, View src) {
 }
 
 void Recorder::begin_label(std::string label) {
-    impl_->label(label.c_str());
+    if (!impl_->wanted) impl_->label(label.c_str());
     impl_->labels.push_back(std::move(label));
 }
 
 void Recorder::end_label() {
     ENSURE(!impl_->labels.empty(), "no label is open");
-    impl_->unlabel();
+    if (!impl_->wanted) impl_->unlabel();
     impl_->labels.pop_back();
 }
 
 uint32_t Recorder::barriers() const { return impl_->barriers; }
 
 Commands Recorder::finish() {
-    ENSURE(impl_->out, "finish() called twice");
+    ENSURE(impl_->out && !impl_->wanted, "finish() called twice");
     full_barrier(impl_->commands, work_stages, VK_PIPELINE_STAGE_HOST_BIT); // the host may read once run() returns
     impl_->close_segment();
     impl_->device.pipelines->save();

@@ -67,10 +67,15 @@ class Recorder {
 
     uint32_t barriers() const; // so far, between commands
 
+    // Builds, on all cores, the kernels that `body` dispatches; nothing is recorded. A later recording finds them built.
+    static void prepare(Device& device, const std::function<void(Recorder&)>& body);
+
     // Ends the recording; the recorder cannot be used again.
     Commands finish();
 
   private:
+    struct Preparing {};
+    Recorder(Device& device, Preparing);
     void record(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants, std::span<const std::byte> push,
                 const Work& work, std::span<const View> views);
     struct Impl;

@@ -261,6 +261,34 @@ TEST_CASE("two devices live side by side, and outlive the first") {
     CHECK(x.host()[0] == std::byte(1));
 }
 
+TEST_CASE("kernels are built once, before they are recorded, and preparing runs nothing") {
+    Device device;
+    Buffer x = device.allocate("x", 256, Memory::readback), y = device.allocate("y", 256, Memory::readback);
+    std::memset(x.host().data(), 0, 256);
+    const auto body = [&](Recorder& recorder) {
+        recorder.begin_label("both");
+        recorder.dispatch<test_shader::count_up>({1}, {}, {}, {}, x);
+        recorder.dispatch<test_shader::count_up>({1}, {}, {}, {}, x);
+        recorder.copy(y, x);
+        recorder.end_label();
+    };
+    CHECK(device.kernels_built().built == 0);
+    Recorder::prepare(device, body);
+    CHECK(device.kernels_built().built == 1);
+    CHECK(device.kernels_built().seconds > 0);
+    CHECK(contains(device.kernels_built().text(), "1 kernels built in "));
+    CHECK(x.host()[0] == std::byte(0));
+    Recorder::prepare(device, body);
+    Recorder recorder(device);
+    body(recorder);
+    recorder.finish().run();
+    CHECK(device.kernels_built().built == 1);
+    CHECK(y.host()[0] == std::byte(2));
+
+    BuildCount count{3, 2, 0.5};
+    CHECK(count.text() == "3 kernels built in 0.50 s, 2 of them found in the cache");
+}
+
 namespace {
 
 struct CacheFile {

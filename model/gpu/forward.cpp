@@ -71,9 +71,9 @@ class GpuForward final : public Forward {
           ids_(device.allocate("ids", 4ull * options.batch_size)),
           step_upload_(device.allocate("step", context_header_bytes, Memory::upload)),
           ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),
-          logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)),
-          head_(record(options.batch_size, false, true)) {
-        record_layers();
+          logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)) {
+        prepare();
+        record_again();
     }
 
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override;
@@ -109,6 +109,7 @@ class GpuForward final : public Forward {
         Taps taps;
         Commands commands;
     };
+    void prepare();
     Recording record(uint32_t tokens, bool with_layers, bool with_head);
     void record_layers();
     void make_room(uint32_t tokens);
@@ -128,8 +129,7 @@ class GpuForward final : public Forward {
     Scratch scratch_;
     Buffer ids_, step_upload_, ids_upload_, logits_readback_;
     Step step_{};
-    std::optional<Recording> token_, block_; // none, where the cache has grown since
-    std::optional<Recording> head_;
+    std::optional<Recording> token_, block_, head_; // none of the first two, where the cache has grown since
     uint32_t position_ = 0;
 };
 
@@ -191,6 +191,19 @@ void GpuForward::head(Pass& pass, Taps& taps) {
     matvec(pass, scratch_.logits, weights_.output(), scratch_.a);
     taps.add(pass, "logits", scratch_.logits, config_.vocab_size, true);
     pass.recorder.copy(logits_readback_, scratch_.logits);
+}
+
+// Builds the kernels of all passes at once, before the first is recorded.
+void GpuForward::prepare() {
+    Recorder::prepare(device_, [&](Recorder& recorder) {
+        const Tap off;
+        Taps none(device_, off);
+        for (const uint32_t tokens : {1u, options_.batch_size}) {
+            Pass pass{recorder, tuning_, context_, tokens, config_.head_dim, step_};
+            layers(pass, none);
+            head(pass, none);
+        }
+    });
 }
 
 GpuForward::Recording GpuForward::record(uint32_t tokens, bool with_layers, bool with_head) {

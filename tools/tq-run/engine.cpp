@@ -189,7 +189,9 @@ std::string timing_line(const Engine& engine, const Timings& timings) {
 }
 
 void report_profile(Engine& engine) {
-    if (engine.device && engine.device->profile) write_error(profile_table(engine.device->take_profile()));
+    if (!engine.device || !engine.device->profile) return;
+    write_error(profile_table(engine.device->take_profile()));
+    write_error(engine.device->kernels_built().text() + "\n");
 }
 
 GenerateOptions interruptible(Console& console) {

@@ -10,8 +10,8 @@ namespace tq::conformance {
 namespace {
 
 constexpr uint32_t prompt_tokens = 10; // then one by one
-// Of 2-bit codes, one that falls the other side of a threshold moves the logits by a tenth. That is rare, and no other prompt shows
-// it; what a kernel does wrong, each shows.
+// Of 2-bit codes, one that falls the other side of a threshold moves the logits by a tenth. That is rare, and no other prompt
+// shows it; what a kernel does wrong, each shows.
 constexpr uint32_t prompts = 3;
 constexpr double most_products = 6e8; // that the reference makes in the layers, for one prompt, about
 constexpr uint32_t least_layers = 2;

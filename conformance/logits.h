@@ -29,13 +29,14 @@ struct CutModel {
 };
 CutModel cut_model(const Config& config, const Weights& weights);
 
-// Of a few prompts of check_tokens, the first tokens in one block and the last one by one: the logits [vocab_size] after each run,
-// by the kernels of model/cpu/reference.h. Empty when `keep_going`, asked now and then, says no.
+// Of a few prompts of check_tokens, the first tokens in one block and the last one by one: the logits [vocab_size] after each
+// run, by the kernels of model/cpu/reference.h. Empty when `keep_going`, asked now and then, says no.
 constexpr uint32_t check_tokens = 12;
 std::vector<std::vector<float>> reference_logits(const CutModel& model, const KvOptions& kv,
                                                  const std::function<bool()>& keep_going);
 
-// The same on `forward`, of the same cut model with room for check_tokens: the error of the first prompt that passes, or the least.
+// The same on `forward`, of the same cut model with room for check_tokens: the error of the first prompt that passes, or the
+// least.
 LogitsCheck compare_logits(Forward& forward, const std::vector<std::vector<float>>& reference, const CutModel& model);
 
 } // namespace tq::conformance

@@ -15,8 +15,8 @@ namespace tq {
 // Called after each block of a long run with the tokens done so far; false stops the run there.
 using Progress = std::function<bool(uint32_t done, uint32_t total)>;
 
-// Called with the intermediate results of each block [tokens][cols], in the order in which they are computed: "embed", "layer 3 q",
-// "output_norm", "logits" and so on. Every implementation has the same names and order.
+// Called with the intermediate results of each block [tokens][cols], in the order in which they are computed: "embed", "layer 3
+// q", "output_norm", "logits" and so on. Every implementation has the same names and order.
 using Tap = std::function<void(std::string_view name, std::span<const float> values)>;
 
 struct ForwardOptions {
@@ -47,15 +47,15 @@ class Forward {
     // Forgets every position from n on (n <= position()). Exact: the next run equals one that never saw them.
     virtual void truncate(uint32_t n) = 0;
 
-    // For measurements at depth, which do not depend on what is stored: as if n tokens had been run, by repeating what is stored of
-    // the first position(), an even number above 0 (n >= position()). Throws OutOfMemory as run() does.
+    // For measurements at depth, which do not depend on what is stored: as if n tokens had been run, by repeating what is stored
+    // of the first position(), an even number above 0 (n >= position()). Throws OutOfMemory as run() does.
     virtual void repeat_to(uint32_t n) = 0;
 
     // Records its passes anew, after a change of Device::profile. Nothing on the CPU.
     virtual void record_again() {}
 
-    virtual uint32_t position() const = 0;     // tokens in the cache
-    virtual uint32_t context_size() const = 0; // tokens it can come to hold
+    virtual uint32_t position() const = 0;                       // tokens in the cache
+    virtual uint32_t context_size() const = 0;                   // tokens it can come to hold
     virtual uint32_t capacity() const { return context_size(); } // tokens it has memory for, now
     virtual const KvOptions& kv() const = 0;
     virtual uint64_t kv_bytes_per_token() const = 0; // all layers, keys and values, scales included

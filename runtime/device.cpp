@@ -11,8 +11,8 @@ namespace {
 OwnedBuffer make_buffer(VkDevice device, uint64_t bytes) {
     VkBufferCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
     info.size = bytes;
-    info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-                 VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+    info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT |
+                 VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
     VkBuffer buffer;
     check(vkCreateBuffer(device, &info, nullptr, &buffer), "creating a buffer");
     return {device, buffer};
@@ -43,8 +43,8 @@ Device::Device(std::string_view selector, std::string_view profile) : impl_(std:
     Impl& device = *impl_;
     vkGetDeviceQueue(device.handle, device.family, 0, &device.queue);
     make_arenas(device, memory_limit_bytes);
-    device.pipelines.emplace(device.handle, device.capabilities, PipelineOptions{.named = device.instance->debug_utils(),
-                                                                                          .feedback = device.feedback});
+    device.pipelines.emplace(device.handle, device.capabilities,
+                             PipelineOptions{.named = device.instance->debug_utils(), .feedback = device.feedback});
 }
 
 Device::~Device() = default;

@@ -69,8 +69,8 @@ VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilit
         vulkan12.pNext = &executables;
         extensions.push_back(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME);
     }
-    for (const char* extension : {"VK_KHR_portability_subset", VK_EXT_MEMORY_BUDGET_EXTENSION_NAME,
-                                  VK_EXT_PIPELINE_CREATION_FEEDBACK_EXTENSION_NAME})
+    for (const char* extension :
+         {"VK_KHR_portability_subset", VK_EXT_MEMORY_BUDGET_EXTENSION_NAME, VK_EXT_PIPELINE_CREATION_FEEDBACK_EXTENSION_NAME})
         if (has_extension(physical, extension)) extensions.push_back(extension);
 
     const float priority = 1;
@@ -116,7 +116,8 @@ OpenDevice open_device(std::string_view selector, std::string_view profile, Use 
     const uint32_t family = compute_family(physical);
     const bool statistics = use == Use::compile && has_statistics(physical);
     const bool feedback = has_extension(physical, VK_EXT_PIPELINE_CREATION_FEEDBACK_EXTENSION_NAME);
-    return {vulkan, physical, device, family, statistics, feedback, DeviceHandle(make_device(physical, family, device, statistics))};
+    return {
+        vulkan, physical, device, family, statistics, feedback, DeviceHandle(make_device(physical, family, device, statistics))};
 }
 
 } // namespace tq

@@ -20,8 +20,8 @@ struct Pipeline {
 VkDescriptorType descriptor_type(const Interface& interface, uint32_t binding);
 
 struct PipelineOptions {
-    bool named = false; // pipelines carry their kernel's name, for debuggers
-    bool cached = true; // what the driver makes is kept on disk between runs
+    bool named = false;    // pipelines carry their kernel's name, for debuggers
+    bool cached = true;    // what the driver makes is kept on disk between runs
     bool feedback = false; // the driver tells what it found in the cache
     VkPipelineCreateFlags flags = 0;
 };
@@ -44,10 +44,10 @@ class Pipelines {
     Pipelines& operator=(const Pipelines&) = delete;
 
     const Pipeline& get(const AnyShader& shader, std::span<const uint32_t> constants);
-    void build_missing(std::span<const PipelineKey> wanted);                        // on all cores
+    void build_missing(std::span<const PipelineKey> wanted);                      // on all cores
     Pipeline build(const AnyShader& shader, std::span<const uint32_t> constants); // always anew
     const BuildCount& count() const { return count_; }
-    void save() noexcept;                                                         // to disk, if something new was built
+    void save() noexcept; // to disk, if something new was built
 
   private:
     struct Built {

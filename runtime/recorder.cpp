@@ -39,9 +39,9 @@ struct Recorder::Impl {
     VkCommandBuffer commands{}; // the open segment
     Hazards hazards;
     uint32_t barriers = 0, stamps_taken = 0;
-    uint32_t sets_left = 0, descriptors_left = 0; // in the newest pool
-    double segment_prediction = 0;                // seconds
-    std::vector<std::string> labels;              // the open ones
+    uint32_t sets_left = 0, descriptors_left = 0;   // in the newest pool
+    double segment_prediction = 0;                  // seconds
+    std::vector<std::string> labels;                // the open ones
     std::optional<std::vector<PipelineKey>> wanted; // while preparing: the kernels, instead of commands
 
     explicit Impl(Device& on)
@@ -133,8 +133,13 @@ void Recorder::Impl::add_descriptor_pool() {
 
 // 16 bytes a texel: one of the formats that every device has for texel buffers.
 VkBufferView Recorder::Impl::texel_view(const View& view) {
-    const VkBufferViewCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO, nullptr, 0, view.buffer->impl().handle,
-                                      VK_FORMAT_R32G32B32A32_UINT, view.offset, view.bytes};
+    const VkBufferViewCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO,
+                                      nullptr,
+                                      0,
+                                      view.buffer->impl().handle,
+                                      VK_FORMAT_R32G32B32A32_UINT,
+                                      view.offset,
+                                      view.bytes};
     VkBufferView handle;
     check(vkCreateBufferView(device.handle, &info, nullptr, &handle), "creating a view of a buffer");
     out->texel_views.emplace_back(device.handle, handle);
@@ -199,8 +204,8 @@ void Recorder::record(const AnyShader& shader, Groups groups, std::span<const ui
         ENSURE(views[i].bytes <= device.storage_range_bytes, "{}: buffer {} of {} bytes, range {}", shader.name, i,
                views[i].bytes, device.storage_range_bytes);
         if (shader.interface.texels >> i & 1)
-            ENSURE(views[i].bytes % 16 == 0 && views[i].bytes <= device.texel_range_bytes, "{}: buffer {} of {} bytes, texels of {}",
-                   shader.name, i, views[i].bytes, device.texel_range_bytes);
+            ENSURE(views[i].bytes % 16 == 0 && views[i].bytes <= device.texel_range_bytes,
+                   "{}: buffer {} of {} bytes, texels of {}", shader.name, i, views[i].bytes, device.texel_range_bytes);
         accesses[i] = access(views[i], shader.interface.reads >> i & 1, shader.interface.writes >> i & 1);
     }
     const Pipeline& pipeline = impl_->device.pipelines->get(shader, constants);

@@ -116,7 +116,8 @@ constexpr bool is_texel_buffer(std::span<const uint32_t> code, uint32_t type) {
     return found;
 }
 
-// Adds the storage buffer or texel buffer `variable` of type `block` to `out`. Two blocks may share a binding, to see one buffer as two types.
+// Adds the storage buffer or texel buffer `variable` of type `block` to `out`. Two blocks may share a binding, to see one buffer
+// as two types.
 constexpr void reflect_buffer(std::span<const uint32_t> code, uint32_t variable_id, uint32_t block, Interface& out) {
     uint32_t number = 0, members = 0, readonly_members = 0, writeonly_members = 0;
     bool readonly = false, writeonly = false;

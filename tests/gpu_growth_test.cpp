@@ -23,9 +23,8 @@ uint32_t mark(size_t layer, KvSide side, uint32_t head, uint32_t position, uint3
 
 // Calls visit(word, expected) for every stored word of codes, visit of halves likewise for the scales (low 16 bits of the mark).
 // Positions are expected to begin again after `period` of them.
-template <class Word, class Half>
-void visit_layer(const gpu::KvCache& cache, size_t layer, const gpu::CacheSlice& slice, uint32_t length, uint32_t period, Word word,
-                 Half half) {
+template <class Word, class Half> void visit_layer(const gpu::KvCache& cache, size_t layer, const gpu::CacheSlice& slice,
+                                                   uint32_t length, uint32_t period, Word word, Half half) {
     for (const KvSide side : {KvSide::key, KvSide::value}) {
         const gpu::CacheCodec& codec = cache.layers[layer].side(side);
         for (uint32_t head = 0; head < slice.heads; head++)

@@ -39,7 +39,8 @@ TEST_CASE("arrays, structs, vectors and lengths that are expressions") {
 
 TEST_CASE("constants have the names of the source") {
     CHECK(constant_names(shader::rms_norm) == std::vector<std::string>{"workgroup"});
-    CHECK(constant_names(shader::matvec_f32) == std::vector<std::string>{"workgroup", "lanes", "rows", "accumulate", "interleave"});
+    CHECK(constant_names(shader::matvec_f32) ==
+          std::vector<std::string>{"workgroup", "lanes", "rows", "accumulate", "interleave"});
     CHECK(constant_names(test_shader::shared) == std::vector<std::string>{"workgroup", "length", "wide", "workgroup_y"});
     CHECK(constant_names(test_shader::count_up).empty());
 }

@@ -54,7 +54,8 @@ void repeat(const std::vector<LayerCache>& layers, uint32_t length, uint32_t to)
                 for (uint32_t at = length; at < to;) { // twice as many each time
                     const uint32_t count = std::min(at, to - at);
                     std::copy_n(side->codes(head, 0).data(), size_t(count) * side->codec.words(), side->codes(head, at).data());
-                    std::copy_n(side->scales(head, 0).data(), size_t(count) * side->codec.scales(), side->scales(head, at).data());
+                    std::copy_n(side->scales(head, 0).data(), size_t(count) * side->codec.scales(),
+                                side->scales(head, at).data());
                     at += count;
                 }
 }

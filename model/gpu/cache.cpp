@@ -60,8 +60,8 @@ std::vector<CacheSlice> make_slices(Device& device, size_t layer, KvTypes types,
     return slices;
 }
 
-// Where `length` tokens of a kv head from `begin` on, an even number, are: codes and scales of its keys and values, in whole words.
-// Scales are fp16, so the last word may be half another token's; it is this head's own, for capacities are even.
+// Where `length` tokens of a kv head from `begin` on, an even number, are: codes and scales of its keys and values, in whole
+// words. Scales are fp16, so the last word may be half another token's; it is this head's own, for capacities are even.
 std::vector<View> stored_parts(const LayerCache& layer, std::span<const CacheSlice> slices, uint32_t capacity, uint32_t head,
                                uint32_t length, uint32_t begin = 0) {
     const CacheSlice& slice = *std::ranges::find_if(slices, [&](const CacheSlice& s) { return head < s.first_head + s.heads; });

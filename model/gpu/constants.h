@@ -22,7 +22,8 @@ inline ConstantsOf<shader::matmul_f32> matmul_constants(const Tuning& t, uint32_
 inline ConstantsOf<shader::rms_norm> rms_norm_constants(const Tuning& t) { return {t.workgroup}; }
 inline ConstantsOf<shader::swiglu> swiglu_constants(const Tuning& t) { return {t.workgroup}; }
 // `rotation`: ROTATION_WHT, _HAAR or _NONE of shaders/kv_types.h. `projected`: the keys, or the values, have QJL's bit.
-inline ConstantsOf<shader::q_norm_rope> q_norm_rope_constants(const Tuning& t, uint32_t head_dim, uint32_t rotation, bool projected) {
+inline ConstantsOf<shader::q_norm_rope> q_norm_rope_constants(const Tuning& t, uint32_t head_dim, uint32_t rotation,
+                                                              bool projected) {
     return {t.workgroup, head_dim, rotation, projected};
 }
 inline ConstantsOf<shader::kv_append> kv_append_constants(const Tuning& t, uint32_t head_dim, KvType type, bool is_key,

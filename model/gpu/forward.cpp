@@ -65,7 +65,8 @@ class GpuForward final : public Forward {
     GpuForward(Device& device, const Config& config, const Weights& weights, const ForwardOptions& options, const Tuning& tuning,
                const LoadProgress& on_load)
         : device_(device), config_(config), options_(options), tuning_(tuning),
-          weights_(load(device, tuning, weights, options.threads, on_load)), cache_(device, config, options.kv, options.first_capacity()),
+          weights_(load(device, tuning, weights, options.threads, on_load)),
+          cache_(device, config, options.kv, options.first_capacity()),
           context_(make_context(device, config, options.context_size)),
           scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
           ids_(device.allocate("ids", 4ull * options.batch_size)),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+// clang-format off
 // The kernel `stem`_FORMAT for each weight format: one(type, kernel, ...).
 #define EACH_FORMAT(one, stem, suffix, ...)                                                                                      \
     one(F32, stem##_f32##suffix, __VA_ARGS__)                                                                                    \
@@ -38,6 +39,7 @@
         }                                                                                                                        \
     } else                                                                                                                       \
         DISPATCH_FORMAT(stem, type, __VA_ARGS__)
+// clang-format on
 
 namespace tq::gpu {
 namespace {
@@ -64,7 +66,8 @@ void norm_rope(Pass& pass, const Buffer& q, const Buffer& w, uint32_t heads, q_n
                const CacheCodec& keys, bool projected) {
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
-    pass.recorder.dispatch<shader::q_norm_rope>({heads, pass.tokens}, q_norm_rope_constants(pass.tuning, pass.head_dim, rotation, projected),
+    pass.recorder.dispatch<shader::q_norm_rope>({heads, pass.tokens},
+                                                q_norm_rope_constants(pass.tuning, pass.head_dim, rotation, projected),
                                                 with_signs(params, keys.rotation), work, q, w, pass.context, matrix_or(w, keys));
 }
 
@@ -103,8 +106,8 @@ void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Buffer& i
         const embed_params params{embedding.cols, slice.first_row, slice.rows};
         const uint64_t cols = embedding.cols, row = device_row_bytes(embedding.type, embedding.cols);
         const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * (row + cols * 4), s.tokens * cols}; });
-        DISPATCH_FORMAT(embed, embedding.type, {pass.tokens}, embed_constants(pass.tuning, embedding.interleave), params, work, h, slice.buffer, ids,
-                        pass.context)
+        DISPATCH_FORMAT(embed, embedding.type, {pass.tokens}, embed_constants(pass.tuning, embedding.interleave), params, work, h,
+                        slice.buffer, ids, pass.context)
     }
 }
 
@@ -203,7 +206,8 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
         const Groups grid{splits, slice.heads * (group / tile.heads), groups(pass.tokens, tile.tokens)};
         const auto constants = attention_constants(pass.tuning, pass.head_dim, types, group, pass.tokens);
         if (uses_simd(pass, {q, slice.buffer}))
-            pass.recorder.dispatch<shader::attention_simd>(grid, constants, params, work, partials, q, slice.buffer, pass.context);
+            pass.recorder.dispatch<shader::attention_simd>(grid, constants, params, work, partials, q, slice.buffer,
+                                                           pass.context);
         else
             pass.recorder.dispatch<shader::attention>(grid, constants, params, work, partials, q, slice.buffer, pass.context);
     }
@@ -214,8 +218,8 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
         return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
     });
     pass.recorder.dispatch<shader::attention_merge>(
-        {heads, pass.tokens}, attention_merge_constants(pass.tuning, pass.head_dim, here.v.rotation_constant(), is_qjl(types.v)), params, work,
-        y, partials, pass.context, matrix_or(partials, here.v));
+        {heads, pass.tokens}, attention_merge_constants(pass.tuning, pass.head_dim, here.v.rotation_constant(), is_qjl(types.v)),
+        params, work, y, partials, pass.context, matrix_or(partials, here.v));
 }
 
 uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected) {

@@ -15,8 +15,8 @@ constexpr bool no_and_yes[] = {false, true};
 constexpr uint32_t rotations[] = {ROTATION_WHT, ROTATION_HAAR};
 
 // Pairs (k, v) whose attention is compiled in every shape.
-constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},   {KvType::f16, KvType::f16}, {KvType::tq4, KvType::tq4},
-                                    {KvType::tq4, KvType::tq3},   {KvType::q8_0, KvType::tq4}, {KvType::tq3q, KvType::tq3q},
+constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},    {KvType::f16, KvType::f16},  {KvType::tq4, KvType::tq4},
+                                    {KvType::tq4, KvType::tq3},    {KvType::q8_0, KvType::tq4}, {KvType::tq3q, KvType::tq3q},
                                     {KvType::tq3q, KvType::a4_128}};
 
 class List {

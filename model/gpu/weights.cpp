@@ -44,7 +44,8 @@ Matrix WeightUploader::matrix(const Tensor& tensor) {
     Matrix matrix{tensor.type, tensor.rows, tensor.cols, interleave_, {}};
     for (uint32_t first = 0; first < tensor.rows; first += most) {
         const uint32_t count = std::min(most, tensor.rows - first);
-        matrix.slices.push_back({device_.allocate(tensor.name, device_matrix_bytes(tensor.type, count, tensor.cols, interleave_)), first, count});
+        matrix.slices.push_back(
+            {device_.allocate(tensor.name, device_matrix_bytes(tensor.type, count, tensor.cols, interleave_)), first, count});
         rows(tensor, matrix.slices.back());
     }
     return matrix;
@@ -84,9 +85,8 @@ uint64_t matrix_bytes(const Tensor& t, uint32_t interleave) { return device_matr
 } // namespace
 
 uint64_t device_bytes(const Weights& weights, uint32_t interleave) {
-    uint64_t bytes =
-        matrix_bytes(weights.token_embd, interleave) + weights.output_norm.cols * 4 +
-        (weights.tied ? 0 : matrix_bytes(weights.output, interleave));
+    uint64_t bytes = matrix_bytes(weights.token_embd, interleave) + weights.output_norm.cols * 4 +
+                     (weights.tied ? 0 : matrix_bytes(weights.output, interleave));
     for (const LayerWeights& w : weights.layers) {
         for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_gate, &w.ffn_up, &w.ffn_down})
             bytes += matrix_bytes(*t, interleave);

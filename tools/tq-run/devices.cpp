@@ -22,9 +22,15 @@ std::string version(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7
 
 // The variants of the kernels that the device will get: their specialisation constants.
 nlohmann::ordered_json describe(const gpu::Tuning& t) {
-    return {{"workgroup", t.workgroup},     {"matvec_lanes", t.matvec_lanes}, {"matvec_rows", t.matvec_rows},
-            {"matmul_rows", t.matmul_rows}, {"matmul_tile", t.matmul_tile},   {"attention_rows", t.attention_rows},
-            {"splits", t.splits},           {"batch_size", t.batch_size},     {"weight_interleave", t.weight_interleave},
+    return {{"workgroup", t.workgroup},
+            {"matvec_lanes", t.matvec_lanes},
+            {"matvec_rows", t.matvec_rows},
+            {"matmul_rows", t.matmul_rows},
+            {"matmul_tile", t.matmul_tile},
+            {"attention_rows", t.attention_rows},
+            {"splits", t.splits},
+            {"batch_size", t.batch_size},
+            {"weight_interleave", t.weight_interleave},
             {"simd", t.simd}};
 }
 
@@ -102,7 +108,8 @@ void print_table(const std::vector<Capabilities>& devices) {
         write_output(
             fmt::format("     kernels in workgroups of {}{}; matvec {} lanes x {} rows, matmul {} rows x {} tokens, attention {} "
                         "splits; prompts in blocks of {}\n",
-                        t.workgroup, t.simd ? ", for a processor" : "", t.matvec_lanes, t.matvec_rows, t.matmul_rows, t.matmul_tile, t.splits, t.batch_size));
+                        t.workgroup, t.simd ? ", for a processor" : "", t.matvec_lanes, t.matvec_rows, t.matmul_rows,
+                        t.matmul_tile, t.splits, t.batch_size));
     }
     write_output(fmt::format("cpu  the processor, {} threads; needs no Vulkan\n", std::thread::hardware_concurrency()));
 }

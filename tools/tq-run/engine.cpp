@@ -79,11 +79,13 @@ std::filesystem::path find_demo_model() {
 // Nobody asked for so many tokens: takes what fits, if that is enough to talk.
 static void shrink_context(Setup& setup) {
     if (setup.plan().fits()) return;
-    const uint32_t most = largest_context(setup.options.context_size, [&](uint32_t n) { return setup.plan(n, setup.options.kv); });
+    const uint32_t most =
+        largest_context(setup.options.context_size, [&](uint32_t n) { return setup.plan(n, setup.options.kv); });
     if (most < least_context) return;
     setup.options.context_size = most;
-    write_error(fmt::format("tq-run: the context is {} tokens, for more do not fit the memory of {}; tq-run plan shows what does\n",
-                            most, setup.device ? setup.device_name : "this machine"));
+    write_error(
+        fmt::format("tq-run: the context is {} tokens, for more do not fit the memory of {}; tq-run plan shows what does\n", most,
+                    setup.device ? setup.device_name : "this machine"));
 }
 
 static void quantise_weights(Model& model, GgmlType format) {

@@ -345,11 +345,18 @@ TEST_CASE("attention on every type of cache") {
 TEST_CASE("attention at every group, length and number of tokens") {
     ThreadPool pool(3);
     Random random{8};
-    constexpr KvType tq4 = KvType::tq4, tq3 = KvType::tq3, f16 = KvType::f16, q8_0 = KvType::q8_0;
-    for (const uint32_t group : {1u, 2u, 4u, 5u, 8u})
+    constexpr KvType tq4 = KvType::tq4, tq3 = KvType::tq3, tq2 = KvType::tq2, f16 = KvType::f16, q8_0 = KvType::q8_0;
+    for (const uint32_t group : {1u, 2u, 3u, 4u, 5u, 7u, 8u}) {
         for (const uint32_t tokens : {1u, 2u, 11u, 50u}) check_attention(pool, {tq4, q8_0, 128, group, 2, 13, tokens}, random);
-    for (const uint32_t position : {0u, 1u, 62u, 63u, 64u, 255u, 256u, 2047u})
-        for (const uint32_t tokens : {1u, 3u}) check_attention(pool, {tq3, tq4, 64, 2, 1, position, tokens}, random);
+        for (const uint32_t d : {64u, 128u, 256u}) {
+            check_attention(pool, {tq4, tq3, d, group, 2, 82, 1}, random);
+            check_attention(pool, {tq3, tq2, d, group, 2, 82, 1}, random);
+            check_attention(pool, {tq2, tq4, d, group, 2, 82, 1}, random);
+        }
+    }
+    for (const uint32_t d : {64u, 128u})
+        for (const uint32_t position : {0u, 1u, 62u, 63u, 64u, 255u, 256u, 2047u})
+            for (const uint32_t tokens : {1u, 3u}) check_attention(pool, {tq3, tq4, d, 2, 1, position, tokens}, random);
     check_attention(pool, {f16, f16, 64, 1, 1, 0, 300}, random); // more queries than a block, and a whole prompt
     check_attention(pool, {tq4, tq4, 128, 2, 3, 100, 130}, random);
     for (const uint32_t tokens : {1u, 9u})
@@ -359,7 +366,7 @@ TEST_CASE("attention at every group, length and number of tokens") {
 TEST_CASE("a stored vector that is not finite reaches the result") {
     ThreadPool pool(2);
     Random random{9};
-    for (const KvType type : {KvType::tq4, KvType::q8_0, KvType::a4_128, KvType::f16, KvType::f32, KvType::tq3q})
+    for (const KvType type : {KvType::tq4, KvType::tq3, KvType::q8_0, KvType::a4_128, KvType::f16, KvType::f32, KvType::tq3q})
         for (const uint32_t tokens : {1u, 9u})
             for (const bool is_key : {true, false}) {
                 const Shape s{type, type, 128, 2, 1, 70, tokens};

@@ -1,6 +1,7 @@
 // Attention on compressed caches. A tile of keys or values is decoded once for all query heads of its kv head, and for a block of
-// tokens; the softmax is kept up to date tile by tile. Work is cut by kv head, and by ranges of the sequence (one token) or of
-// the queries (several), and each thread takes the next piece when it is done with one.
+// tokens; for one token, codes of few bits are multiplied as they are. The softmax is kept up to date tile by tile. Work is cut
+// by kv head, and by ranges of the sequence (one token) or of the queries (several), and each thread takes the next piece when it
+// is done with one.
 #include "model/cpu/attention.h"
 #include "model/cpu/kernels.h"
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <hwy/foreach_target.h>
 
 #include "model/cpu/elementwise-inl.h"
+#include "model/cpu/stored_codes-inl.h"
 #include "model/cpu/stored_vectors-inl.h"
 #include "model/cpu/tile-inl.h"
 
@@ -85,34 +87,79 @@ void add_weighted(float* const* y, const float* HWY_RESTRICT weights, const floa
 
 // Scores of `count` positions to weights; the sums so far shrink where there is a larger score.
 void update(Partial& part, float* scores, uint32_t count, size_t d) {
-    float largest = part.largest;
-    for (uint32_t p = 0; p < count; p++) largest = std::max(largest, scores[p]);
     std::fill(scores + count, scores + kv_tile, -std::numeric_limits<float>::infinity());
+    V tops = hn::Set(F(), part.largest);
+    for (uint32_t p = 0; p < kv_tile; p += lanes) tops = hn::Max(tops, hn::LoadU(F(), scores + p));
+    const float largest = hn::GetLane(hn::MaxOfLanes(F(), tops));
     const float keep = std::exp(part.largest - largest);
     part.total = part.total * keep + exp_all(scores, kv_tile, largest);
     part.largest = largest;
     if (keep != 1) scale_all(part.sums.data(), keep, d);
 }
 
+// use(of, h) for the heads h .. h + of - 1 of a group: in fours, as far as there are, then twos, and one.
+template <class Use> void each_few_heads(size_t heads, const Use& use) {
+    size_t h = 0;
+    for (; h + 4 <= heads; h += 4) use(std::integral_constant<size_t, 4>(), h);
+    if (h + 2 <= heads) use(std::integral_constant<size_t, 2>(), h), h += 2;
+    if (h < heads) use(std::integral_constant<size_t, 1>(), h);
+}
+
+// Scores of positions first .. first + count - 1 for a group of heads, q in the order that score_codes wants.
+void score_group(float* scores, const float* q, const CacheSide& k, uint32_t head, uint32_t first, uint32_t count, size_t heads,
+                 float* vectors) {
+    const size_t d = k.head_dim();
+    if (multiplies_codes(k.codec)) {
+        const CodeTile tile(k, head, first, count);
+        return each_few_heads(heads,
+                              [&](auto of, size_t h) { score_codes<of>(scores + h * kv_tile, q + h * d, tile, count, d); });
+    }
+    load_vectors(vectors, k, head, first, count);
+    for (size_t g = 0; g < heads; g += 2)
+        (g + 1 < heads ? score_tile<2> : score_tile<1>)(&scores[g * kv_tile], q + g * d, vectors, d);
+}
+
+// Adds the values of these positions, times their weights, to parts[group].
+void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, uint32_t head, uint32_t first, uint32_t count,
+               float* vectors) {
+    const size_t d = v.head_dim(), heads = parts.size();
+    const auto sums = [&](size_t g) {
+        std::array<float*, 4> y;
+        for (size_t i = 0; i < y.size(); i++) y[i] = parts[std::min(g + i, heads - 1)].sums.data();
+        return y;
+    };
+    if (multiplies_codes(v.codec)) {
+        const CodeTile tile(v, head, first, count);
+        return each_few_heads(
+            heads, [&](auto of, size_t h) { add_weighted_codes<of>(sums(h).data(), weights + h * kv_tile, tile, count, d); });
+    }
+    load_vectors(vectors, v, head, first, count);
+    for (size_t g = 0; g < heads; g += 2)
+        (g + 1 < heads ? add_weighted<2> : add_weighted<1>)(sums(g).data(), &weights[g * kv_tile], vectors, count, d);
+}
+
 // Positions begin .. end - 1 for the one token's query heads of a kv head: parts[group] have the softmax of these positions.
 void attend_range(const LayerCache& cache, const float* q, std::span<Partial> parts, uint32_t head, uint32_t begin, uint32_t end,
                   AttentionScratch& scratch) {
-    const size_t d = cache.k.head_dim();
+    const size_t d = cache.k.head_dim(), heads = parts.size();
     float* vectors = scratch.vectors.first(kv_tile * d).data();
-    const std::span scores = scratch.scores.first(parts.size() * kv_tile);
+    float* scores = scratch.scores.first(heads * kv_tile).data();
+    if (multiplies_codes(cache.k.codec)) {
+        float* const ordered = scratch.tiles.first(heads * d).data();
+        for (size_t i = 0; i < heads * d; i++) ordered[i / d * d + place_of(cache.k.codec.type, i % d)] = q[i];
+        q = ordered;
+    }
     for (Partial& part : parts) part.reset();
     for (uint32_t first = begin; first < end; first += kv_tile) {
         const uint32_t count = std::min(kv_tile, end - first);
-        load_vectors(vectors, cache.k, head, first, count);
-        const size_t heads = parts.size();
-        for (size_t g = 0; g < heads; g += 2)
-            (g + 1 < heads ? score_tile<2> : score_tile<1>)(&scores[g * kv_tile], q + g * d, vectors, d);
-        for (size_t g = 0; g < heads; g++) update(parts[g], &scores[g * kv_tile], count, d);
-        load_vectors(vectors, cache.v, head, first, count);
-        for (size_t g = 0; g < heads; g += 2) {
-            float* const sums[] = {parts[g].sums.data(), parts[std::min(g + 1, heads - 1)].sums.data()};
-            (g + 1 < heads ? add_weighted<2> : add_weighted<1>)(sums, &scores[g * kv_tile], vectors, count, d);
-        }
+        score_group(scores, q, cache.k, head, first, count, heads, vectors);
+        for (size_t g = 0; g < heads; g++) update(parts[g], scores + g * kv_tile, count, d);
+        add_group(parts, scores, cache.v, head, first, count, vectors);
+    }
+    if (!multiplies_codes(cache.v.codec)) return;
+    for (Partial& part : parts) {
+        const auto ordered = part.sums;
+        for (size_t c = 0; c < d; c++) part.sums[c] = ordered[place_of(cache.v.codec.type, c)];
     }
 }
 

@@ -1,0 +1,233 @@
+// Scores and weighted sums of stored vectors of up to four bits a channel, straight from their codes, for one target: each lane
+// has a word of eight codes, whose levels are looked up in a register, one code of every word after the other. That puts channels
+// into another order; queries and sums are brought into it and back once, not the codes every time.
+#if defined(TQ_CPU_STORED_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TQ_CPU_STORED_CODES_INL_H
+#undef TQ_CPU_STORED_CODES_INL_H
+#else
+#define TQ_CPU_STORED_CODES_INL_H
+#endif
+
+#include "base/half.h"
+#include "model/cpu/attention.h"
+#include "model/cpu/vector-inl.h"
+#include "model/kv/turboquant.h"
+#include <algorithm>
+
+HWY_BEFORE_NAMESPACE();
+namespace tq::cpu::HWY_NAMESPACE {
+
+inline bool multiplies_codes(const KvCodec& codec) {
+    return is_turboquant(codec.type) && !is_qjl(codec.type) && code_bits(codec.type) <= 4 && codec.head_dim() % (8 * lanes) == 0;
+}
+
+// Where channel c is in the order of codes: vector by vector, each of one nibble of `lanes` words.
+HWY_INLINE size_t place_of(KvType type, size_t c) {
+    const size_t nibble = code_bits(type) == 4 ? c % 8 : c % 2 * 4 + c % 8 / 2;
+    return c / (8 * lanes) * (8 * lanes) + nibble * lanes + c / 8 % lanes;
+}
+
+// What nibbles stand for: the index of a magnitude in three bits, and its sign above.
+struct NibbleLevels {
+    HWY_ALIGN float values[16] = {};
+    HWY_ALIGN int8_t bytes[16] = {};
+
+    explicit NibbleLevels(KvType type) {
+        const std::vector<uint32_t>& magnitudes = codebook(magnitude_bits(type)).levels;
+        for (size_t i = 0; i < magnitudes.size(); i++) {
+            bytes[i] = int8_t(magnitudes[i]);
+            bytes[i + 8] = int8_t(-bytes[i]);
+        }
+        for (size_t i = 0; i < 16; i++) values[i] = bytes[i];
+    }
+};
+
+// The levels of words: those of nibble n of each.
+#if HWY_TARGET <= HWY_AVX3
+
+class WordLevels { // lookups see no more than four bits of an index
+  public:
+    HWY_INLINE WordLevels(hn::Vec<U> words, const NibbleLevels& levels) : words_(words), values_(hn::Load(F(), levels.values)) {}
+    HWY_INLINE V of_nibble(size_t n) const {
+        return V{_mm512_permutexvar_ps(hn::ShiftRightSame(words_, int(4 * n)).raw, values_.raw)};
+    }
+
+  private:
+    hn::Vec<U> words_;
+    V values_;
+};
+
+#elif HWY_TARGET != HWY_SCALAR
+
+class WordLevels { // bytes of levels, four of a word at a time
+  public:
+    HWY_INLINE WordLevels(hn::Vec<U> words, const NibbleLevels& levels) {
+        const auto table = hn::LoadDup128(S(), levels.bytes);
+        const auto low = hn::Set(U(), 0x0f0f0f0f);
+        even_ = hn::BitCast(I(), hn::TableLookupBytes(table, hn::BitCast(S(), hn::And(words, low))));
+        odd_ = hn::BitCast(I(), hn::TableLookupBytes(table, hn::BitCast(S(), hn::And(hn::ShiftRight<4>(words), low))));
+    }
+    HWY_INLINE V of_nibble(size_t n) const {
+        return hn::ConvertTo(F(), hn::ShiftRight<24>(hn::ShiftLeftSame(n % 2 == 0 ? even_ : odd_, int(24 - n / 2 * 8))));
+    }
+
+  private:
+    using S = hn::Repartition<int8_t, F>;
+    hn::Vec<I> even_, odd_;
+};
+
+#else
+
+class WordLevels {
+  public:
+    WordLevels(hn::Vec<U> words, const NibbleLevels& levels) : word_(hn::GetLane(words)), values_(levels.values) {}
+    V of_nibble(size_t n) const { return hn::Set(F(), values_[word_ >> 4 * n & 15]); }
+
+  private:
+    uint32_t word_;
+    const float* values_;
+};
+
+#endif
+
+// Words of nibbles of `lanes` runs of eight codes of two bits: those of channels 0, 2, 4, 6, then 1, 3, 5, 7.
+HWY_INLINE hn::Vec<U> spread_pairs(const uint8_t* plane) {
+    const auto pairs = hn::PromoteTo(U(), hn::LoadU(hn::Rebind<uint16_t, F>(), reinterpret_cast<const uint16_t*>(plane)));
+    return hn::And(hn::Or(pairs, hn::ShiftLeft<14>(pairs)), hn::Set(U(), 0x33333333));
+}
+
+// The same for codes of one bit, which becomes bit 3.
+HWY_INLINE hn::Vec<U> spread_bits(const uint8_t* plane) {
+    const auto bits = load_bytes(plane);
+    const auto halves = hn::And(hn::Or(bits, hn::ShiftLeft<15>(bits)), hn::Set(U(), 0x00550055));
+    const auto bytes = hn::And(hn::Or(halves, hn::ShiftLeft<4>(halves)), hn::Set(U(), 0x05050505));
+    return hn::And(hn::Or(hn::ShiftLeft<3>(bytes), hn::ShiftLeft<5>(bytes)), hn::Set(U(), 0x88888888));
+}
+
+// A tile of stored vectors: words of nibbles, and scales.
+class CodeTile {
+  public:
+    // Positions first .. first + count - 1, count <= kv_tile.
+    CodeTile(const CacheSide& side, uint32_t head, uint32_t first, uint32_t count)
+        : levels(side.codec.type), words_(side.codes(head, first).data()), words_per_vector_(side.head_dim() / 8), count_(count) {
+        load_scales(side.scales(head, first).data());
+        if (code_bits(side.codec.type) == 4) return;
+        const auto* codes = reinterpret_cast<const uint8_t*>(words_);
+        for (size_t p = 0; p < count; p++, codes += side.codec.words() * sizeof(uint32_t))
+            spread(spread_ + p * words_per_vector_, codes, code_bits(side.codec.type));
+        words_ = spread_;
+    }
+
+    // Those of a position that is not there are those of the last one.
+    const uint32_t* words(size_t position) const { return words_ + std::min(position, count_ - 1) * words_per_vector_; }
+
+    HWY_ALIGN float scales[kv_tile];
+    const NibbleLevels levels;
+
+  private:
+    void load_scales(const uint16_t* from) {
+        size_t p = 0;
+        for (; p + lanes <= count_; p += lanes)
+            hn::StoreU(load_halves(reinterpret_cast<const uint8_t*>(from + p)), F(), scales + p);
+        for (; p < kv_tile; p++) scales[p] = p < count_ ? half_to_float(from[p]) : 0;
+    }
+
+    void spread(uint32_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT codes, uint32_t bits) const {
+        for (size_t w = 0; w < words_per_vector_; w += lanes) {
+            const auto pairs = spread_pairs(codes + 2 * w);
+            const auto sign = bits == 3 ? spread_bits(codes + 2 * words_per_vector_ + w)
+                                        : hn::ShiftLeft<2>(hn::And(pairs, hn::Set(U(), 0x22222222)));
+            const auto index = bits == 3 ? pairs : hn::And(pairs, hn::Set(U(), 0x11111111));
+            hn::StoreU(hn::Or(index, sign), U(), to + w);
+        }
+    }
+
+    const uint32_t* words_;
+    const size_t words_per_vector_, count_;
+    HWY_ALIGN uint32_t spread_[kv_tile * 256 / 8];
+};
+
+// Lane i of the result is the sum of the lanes of v[i]; v is lost.
+HWY_INLINE V sums_of_lanes(V* v) {
+#if HWY_TARGET != HWY_SCALAR
+    for (size_t count = lanes / 2; count > 0; count /= 2)
+        for (size_t i = 0; i < count; i++)
+            v[i] = hn::Add(hn::ConcatEven(F(), v[2 * i + 1], v[2 * i]), hn::ConcatOdd(F(), v[2 * i + 1], v[2 * i]));
+#endif
+    return v[0];
+}
+
+// sums[head][i] = q[head] . levels of words[i], lane by lane; q is in the order of codes.
+template <size_t heads, size_t count> HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRICT q,
+                                                                     const uint32_t* const (&words)[count],
+                                                                     const NibbleLevels& levels, size_t d) {
+    HWY_UNROLL(16)
+    for (size_t i = 0; i < heads * count; i++) sums[i / count][i % count] = hn::Zero(F());
+    for (size_t c = 0; c < d; c += 8 * lanes) {
+        HWY_UNROLL(8)
+        for (size_t n = 0; n < 8; n++) {
+            V key[count];
+            HWY_UNROLL(4)
+            for (size_t i = 0; i < count; i++) key[i] = WordLevels(hn::LoadU(U(), words[i] + c / 8), levels).of_nibble(n);
+            HWY_UNROLL(4)
+            for (size_t h = 0; h < heads; h++) {
+                const V query = hn::LoadU(F(), q + h * d + c + n * lanes);
+                HWY_UNROLL(4)
+                for (size_t i = 0; i < count; i++) sums[h][i] = hn::MulAdd(query, key[i], sums[h][i]);
+            }
+        }
+    }
+}
+
+// scores[head][p] = q[head] . k[p] for the positions of a tile; rows of scores are kv_tile long, q is in the order of codes.
+template <size_t heads>
+void score_codes(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const CodeTile& k, size_t count, size_t d) {
+    constexpr size_t step = std::min<size_t>(lanes, many_registers ? 4 : 2); // positions that share what is loaded of q
+    for (size_t p = 0; p < count; p += lanes) {
+        V partial[heads][lanes];
+        for (size_t at = 0; at < lanes; at += step) {
+            V sums[heads][step];
+            const uint32_t* words[step];
+            for (size_t i = 0; i < step; i++) words[i] = k.words(p + at + i);
+            multiply_codes(sums, q, words, k.levels, d);
+            HWY_UNROLL(16)
+            for (size_t i = 0; i < heads * step; i++) partial[i / step][at + i % step] = sums[i / step][i % step];
+        }
+        const V scale = hn::LoadU(F(), k.scales + p);
+        for (size_t h = 0; h < heads; h++) hn::StoreU(hn::Mul(sums_of_lanes(partial[h]), scale), F(), scores + h * kv_tile + p);
+    }
+}
+
+// y[head][c] += sum over p of weights[head][p] * v[p][c], in the order of codes. Leaves weights times scales.
+template <size_t heads>
+void add_weighted_codes(float* const* y, float* HWY_RESTRICT weights, const CodeTile& v, size_t count, size_t d) {
+    constexpr size_t step = std::min<size_t>(8, (many_registers ? 16 : 8) / heads); // nibbles whose sums are in registers
+    for (size_t i = 0; i < heads * kv_tile; i += lanes)
+        hn::StoreU(hn::Mul(hn::LoadU(F(), weights + i), hn::LoadU(F(), v.scales + i % kv_tile)), F(), weights + i);
+    for (size_t c = 0; c < d; c += step * lanes) {
+        const size_t first_word = c / (8 * lanes) * lanes, first_nibble = c / lanes % 8;
+        V sums[heads][step];
+        HWY_UNROLL(16)
+        for (size_t i = 0; i < heads * step; i++) sums[i / step][i % step] = hn::LoadU(F(), y[i / step] + c + i % step * lanes);
+        for (size_t p = 0; p < count; p++) {
+            const auto words = hn::ShiftRightSame(hn::LoadU(U(), v.words(p) + first_word), int(4 * first_nibble));
+            const WordLevels levels(words, v.levels);
+            V weight[heads];
+            HWY_UNROLL(4)
+            for (size_t h = 0; h < heads; h++) weight[h] = hn::Set(F(), weights[h * kv_tile + p]);
+            HWY_UNROLL(8)
+            for (size_t n = 0; n < step; n++) {
+                const V value = levels.of_nibble(n);
+                HWY_UNROLL(4)
+                for (size_t h = 0; h < heads; h++) sums[h][n] = hn::MulAdd(weight[h], value, sums[h][n]);
+            }
+        }
+        HWY_UNROLL(16)
+        for (size_t i = 0; i < heads * step; i++) hn::StoreU(sums[i / step][i % step], F(), y[i / step] + c + i % step * lanes);
+    }
+}
+
+} // namespace tq::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -96,13 +96,21 @@ uint32_t unpack_code(std::span<const uint32_t> words, uint32_t bits, size_t head
     return code | (words[(head_dim * low + i * high) / 32] >> (i * high % 32) & ((1u << high) - 1)) << low;
 }
 
+// words = the bits of codes from bit `shift` on, `width` of each.
+static void pack_plane(std::span<uint32_t> words, uint32_t width, std::span<const uint32_t> codes, uint32_t shift) {
+    const uint32_t mask = (1u << width) - 1;
+    const uint32_t* code = codes.data();
+    for (uint32_t& word : words) {
+        word = 0;
+        for (uint32_t bit = 0; bit < 32; bit += width) word |= (*code++ >> shift & mask) << bit;
+    }
+}
+
 void pack_codes(std::span<uint32_t> words, uint32_t bits, std::span<const uint32_t> codes) {
     const uint32_t low = KV_LOW_BITS(bits), high = bits - low;
-    std::ranges::fill(words, 0u);
-    for (size_t i = 0; i < codes.size(); i++) {
-        words[i * low / 32] |= (codes[i] & ((1u << low) - 1)) << (i * low % 32);
-        if (high != 0) words[(codes.size() * low + i * high) / 32] |= codes[i] >> low << (i * high % 32);
-    }
+    const size_t first = codes.size() * low / 32;
+    pack_plane(words.first(first), low, codes, 0);
+    if (high != 0) pack_plane(words.subspan(first), high, codes, low);
 }
 
 void encode(const KvCodec& codec, std::span<uint32_t> words, std::span<uint16_t> scales, std::span<const float> x) {

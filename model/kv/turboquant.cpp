@@ -49,16 +49,14 @@ float tree_sum(std::span<float> terms) {
     return terms[0];
 }
 
-// The number of thresholds B for which y^2 >= B * n2.
-void index_by_codebook(std::span<uint32_t> index, std::span<const float> y, float norm2, const Codebook& book) {
-    const size_t d = y.size();
-    std::array<float, 31> limits;
-    for (size_t i = 0; i < book.thresholds.size(); i++) // B = t^2 / d: a power of two in d only moves the exponent
-        limits[i] = std::bit_cast<float>(book.thresholds[i] + (d == 64 ? 1u << 23 : d == 256 ? -(1u << 23) : 0u)) * norm2;
-    for (size_t i = 0; i < d; i++) {
-        const float square = y[i] * y[i];
-        index[i] = 0;
-        for (size_t j = 0; j < book.thresholds.size(); j++) index[i] += square >= limits[j] ? 1 : 0;
+// The number of thresholds B for which y^2 >= B * n2. (Threshold by threshold: loops over a vector's elements become vector
+// instructions, here and below.)
+void index_by_codebook(std::span<uint32_t> index, std::span<const float> squares, float norm2, const Codebook& book) {
+    const size_t d = squares.size();
+    std::ranges::fill(index, 0u);
+    for (const uint32_t threshold : book.thresholds) { // B = t^2 / d: a power of two in d only moves the exponent
+        const float limit = std::bit_cast<float>(threshold + (d == 64 ? 1u << 23 : d == 256 ? -(1u << 23) : 0u)) * norm2;
+        for (size_t i = 0; i < d; i++) index[i] += squares[i] >= limit ? 1 : 0;
     }
 }
 
@@ -66,12 +64,10 @@ void index_by_codebook(std::span<uint32_t> index, std::span<const float> y, floa
 void index_uniformly(std::span<uint32_t> index, std::span<const float> y) {
     float largest = 0;
     for (const float v : y) largest = std::max(largest, std::fabs(v));
-    for (size_t i = 0; i < y.size(); i++) {
-        const float size = std::fabs(y[i]) * 128;
-        index[i] = 0;
-        for (uint32_t step = 64; step > 0; step /= 2)
-            if (size >= float(index[i] + step) * largest) index[i] += step;
-    }
+    std::ranges::fill(index, 0u);
+    for (uint32_t step = 64; step > 0; step /= 2)
+        for (size_t i = 0; i < y.size(); i++)
+            index[i] += std::fabs(y[i]) * 128 >= float(int32_t(index[i] + step)) * largest ? step : 0;
 }
 
 uint16_t scale_of(ScaleRule rule, float norm2, float projection, uint32_t square_levels, int e) {
@@ -114,20 +110,22 @@ void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std
     const size_t d = y.size();
     const uint32_t magnitudes = magnitude_bits(type), sign_bit = 1u << magnitudes;
     const Codebook& book = codebook(magnitudes);
-    Vector terms_storage{};
-    const std::span terms(terms_storage.data(), d);
-    for (size_t i = 0; i < d; i++) terms[i] = y[i] * y[i];
+    Vector squares_storage{}, terms_storage{};
+    const std::span squares(squares_storage.data(), d), terms(terms_storage.data(), d);
+    for (size_t i = 0; i < d; i++) squares[i] = y[i] * y[i];
+    std::ranges::copy(squares, terms.begin());
     const float norm2 = tree_sum(terms);
 
     if (magnitudes == 7)
         index_uniformly(codes, y);
     else
-        index_by_codebook(codes, y, norm2, book);
+        index_by_codebook(codes, squares, norm2, book);
+    std::array<int32_t, max_head_dim> levels{};
+    for (size_t i = 0; i < d; i++) levels[i] = int32_t(book.levels[codes[i]]);
     uint32_t square_levels = 0;
     for (size_t i = 0; i < d; i++) {
-        const uint32_t level = book.levels[codes[i]];
-        square_levels += level * level;
-        terms[i] = std::fabs(y[i]) * float(level);
+        square_levels += uint32_t(levels[i] * levels[i]);
+        terms[i] = std::fabs(y[i]) * float(levels[i]);
         codes[i] |= y[i] < 0 ? sign_bit : 0;
     }
     const float projected = tree_sum(terms);

@@ -121,10 +121,11 @@ void encode(const KvCodec& codec, std::span<uint32_t> words, std::span<uint16_t>
            scales.size(), name(type));
     if (!is_coded(type)) return encode_plain(type, words, x);
 
-    std::array<float, max_head_dim> y_storage{};
-    std::array<uint32_t, max_head_dim> codes_storage{};
+    std::array<float, max_head_dim> y_storage;
+    std::array<uint32_t, max_head_dim> codes_storage;
     const std::span y(y_storage.data(), d);
     const std::span codes(codes_storage.data(), d);
+    std::ranges::fill(codes, 0u);
     const int e = normalise_exponents(y, x);
     const bool empty = e == zero_vector || e == nonfinite_vector;
     if (is_rotated(type) && !empty) rotate(y, codec.rotation);

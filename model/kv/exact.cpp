@@ -12,51 +12,35 @@ int biased_exponent(float x) { return int(std::bit_cast<uint32_t>(x) >> 23); }
 } // namespace
 
 float divide(float n, float d) {
-    uint32_t remainder = mantissa(n);
+    uint64_t dividend = mantissa(n);
     const uint32_t divisor = mantissa(d);
     int exponent = biased_exponent(n) - biased_exponent(d);
-    if (remainder < divisor) {
-        remainder <<= 1;
+    if (dividend < divisor) {
+        dividend <<= 1;
         exponent--;
     }
-    uint32_t quotient = 1;
-    remainder -= divisor;
-    for (int i = 0; i < 23; i++) {
-        remainder <<= 1;
-        quotient <<= 1;
-        if (remainder >= divisor) {
-            remainder -= divisor;
-            quotient |= 1;
-        }
-    }
-    if (remainder * 2 > divisor) quotient++; // equal to it for no two numbers of 24 bits
+    dividend <<= 23;
+    auto quotient = uint32_t(dividend / divisor);
+    if (dividend % divisor * 2 > divisor) quotient++; // equal to it for no two numbers of 24 bits
     return std::bit_cast<float>((uint32_t(exponent + 126) << 23) + quotient);
 }
 
 uint16_t quotient_half_bits(float n, float d, int e) {
-    uint32_t remainder = mantissa(n);
+    uint64_t dividend = mantissa(n);
     const uint32_t divisor = mantissa(d);
     int exponent = biased_exponent(n) - biased_exponent(d) + e;
-    if (remainder < divisor) {
-        remainder <<= 1;
+    if (dividend < divisor) {
+        dividend <<= 1;
         exponent--;
     }
     if (exponent > 15) return 0x7bff;
     if (exponent < -25) return 0;
-    if (exponent == -25) return remainder > divisor ? 1 : 0;
+    if (exponent == -25) return dividend > divisor ? 1 : 0;
     const int fraction_bits = exponent >= -14 ? 10 : 24 + exponent;
-    uint32_t quotient = 1;
-    remainder -= divisor;
-    for (int i = 0; i < fraction_bits; i++) {
-        remainder <<= 1;
-        quotient <<= 1;
-        if (remainder >= divisor) {
-            remainder -= divisor;
-            quotient |= 1;
-        }
-    }
-    remainder <<= 1;
-    if (remainder > divisor || (remainder == divisor && (quotient & 1) == 1)) quotient++;
+    dividend <<= fraction_bits;
+    auto quotient = uint32_t(dividend / divisor);
+    const uint64_t twice_rest = dividend % divisor * 2;
+    if (twice_rest > divisor || (twice_rest == divisor && (quotient & 1) == 1)) quotient++;
     return uint16_t(std::min(exponent >= -14 ? (uint32_t(exponent + 14) << 10) + quotient : quotient, 0x7bffu));
 }
 

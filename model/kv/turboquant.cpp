@@ -82,7 +82,7 @@ uint16_t scale_of(ScaleRule rule, float norm2, float projection, uint32_t square
 uint16_t encode_residual(std::span<uint32_t> codes, std::span<const float> y, std::span<const uint32_t> levels, uint32_t sign_bit,
                          uint16_t scale, const Signs& projection, int e) {
     const size_t d = y.size();
-    Vector residual_storage{}, terms_storage{};
+    Vector residual_storage, terms_storage{};
     const std::span residual(residual_storage.data(), d), terms(terms_storage.data(), d);
     const float unit = scaled_half(scale, e);
     for (size_t i = 0; i < d; i++) {
@@ -110,7 +110,7 @@ void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std
     const size_t d = y.size();
     const uint32_t magnitudes = magnitude_bits(type), sign_bit = 1u << magnitudes;
     const Codebook& book = codebook(magnitudes);
-    Vector squares_storage{}, terms_storage{};
+    Vector squares_storage, terms_storage{};
     const std::span squares(squares_storage.data(), d), terms(terms_storage.data(), d);
     for (size_t i = 0; i < d; i++) squares[i] = y[i] * y[i];
     std::ranges::copy(squares, terms.begin());
@@ -120,7 +120,7 @@ void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std
         index_uniformly(codes, y);
     else
         index_by_codebook(codes, squares, norm2, book);
-    std::array<int32_t, max_head_dim> levels{};
+    std::array<int32_t, max_head_dim> levels;
     for (size_t i = 0; i < d; i++) levels[i] = int32_t(book.levels[codes[i]]);
     uint32_t square_levels = 0;
     for (size_t i = 0; i < d; i++) {

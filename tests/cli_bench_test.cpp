@@ -146,7 +146,8 @@ TEST_CASE("kernels of the device have calls, bytes and a time each") {
         REQUIRE(result.contains("kernels"));
         std::set<std::string> names;
         for (const json& row : result["kernels"]) {
-            names.insert(row["kernel"]);
+            const std::string name = row["kernel"]; // a processor has its SIMD variant
+            names.insert(name.substr(0, name.find("_simd")));
             CHECK(row["calls"] > 0);
             CHECK(row["bytes"] > 0);
         }
@@ -154,7 +155,7 @@ TEST_CASE("kernels of the device have calls, bytes and a time each") {
         CHECK(names.contains("kv_append"));
         CHECK(names.contains(result["n_gen"] == 0 ? "matmul_q8_0" : "matvec_q8_0"));
     }
-    CHECK(contains(quick({"--profile"}).output, "| attention "));
+    CHECK(contains(quick({"--profile"}).output, "| attention"));
 }
 
 TEST_CASE("limits are measured for every device, with what it lacks left out") {

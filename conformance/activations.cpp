@@ -44,9 +44,15 @@ Outcome swiglu(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t toke
     const auto gate = rig.random.normals(size_t(cols) * tokens, 4), up = rig.random.normals(gate.size());
     auto want = gate;
     ref::swiglu(rig.pool, want, up);
-    const Buffer y = rig.output(gate), up_buffer = rig.upload(up), context = rig.context(0, tokens);
-    rig.run(tuning, context, tokens + 5, 128, [&](gpu::Pass& pass) { gpu::swiglu(pass, y, up_buffer, cols); });
-    return rig.check(y, want, 1e-5);
+    std::vector<float> pairs;
+    for (size_t i = 0; i < gate.size(); i++) pairs.insert(pairs.end(), {gate[i], up[i]});
+    const Buffer y = rig.output(gate.size()), y_of_pairs = rig.output(gate.size()), gate_buffer = rig.upload(gate),
+                 up_buffer = rig.upload(up), pairs_buffer = rig.upload(pairs), context = rig.context(0, tokens);
+    rig.run(tuning, context, tokens + 5, 128, [&](gpu::Pass& pass) {
+        gpu::swiglu(pass, y, gate_buffer, up_buffer, cols);
+        gpu::swiglu_pairs(pass, y_of_pairs, pairs_buffer, cols);
+    });
+    return worse(rig.check(y, want, 1e-5), rig.check(y_of_pairs, want, 1e-5));
 }
 
 struct Heads {

@@ -128,7 +128,7 @@ gpu::Matrix Rig::matrix(const Tensor& tensor, uint32_t most_rows, uint32_t inter
     for (uint32_t first = 0; first < tensor.rows; first += std::min(most_rows, tensor.rows - first)) {
         const uint32_t rows = std::min(most_rows, tensor.rows - first);
         std::vector<std::byte> packed(gpu::device_matrix_bytes(tensor.type, rows, tensor.cols, interleave));
-        gpu::repack_rows(tensor.type, packed, tensor.data.subspan(first * row, rows * row), 0, rows, tensor.cols, interleave);
+        gpu::repack_rows(tensor.type, packed, tensor.data.subspan(first * row, rows * row), 0, tensor.cols, interleave);
         matrix.slices.push_back({upload(packed), first, rows});
     }
     return matrix;
@@ -162,6 +162,8 @@ std::vector<Variant> variants(const Capabilities& device) {
     odd.attention_rows = 1;
     odd.splits = 3;
     odd.weight_interleave = 4;
+    odd.fold_norms = true;
+    odd.subgroup = 0;
     odd.simd = false;
     odd.shared_bytes = 16384; // the least that a device has
     out.push_back({"small tiles", odd});

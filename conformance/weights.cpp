@@ -10,6 +10,7 @@ namespace {
 
 // Sums of some thousand fp32 products in another order than the reference's.
 constexpr double product_limit = 2e-6;
+constexpr double gated_limit = 2e-5;  // as swiglu's, of such sums
 constexpr double decode_limit = 1e-6; // of a product of two or three factors
 
 struct Shape {
@@ -71,6 +72,48 @@ Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& 
         gpu::matmul(pass, y_sum, matrix, x_buffer, true);
     });
     return worse(rig.check(y, want, product_limit, norm), rig.check(y_sum, sum, product_limit, norm));
+} // y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], of one token.
+Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    const RandomTensor w(rig.random, type, shape.rows, shape.cols);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave);
+    const std::vector<float> x = rig.random.normals(shape.cols);
+    std::vector<float> product(shape.rows), gate, up;
+    ref::matmul(rig.pool, product, w.tensor, x);
+    for (size_t i = 0; i < product.size(); i++) (i % 2 == 0 ? gate : up).push_back(product[i]);
+    ref::swiglu(rig.pool, gate, up);
+    const Buffer x_buffer = rig.upload(x), y = rig.output(gate.size()), context = rig.context(0, 1);
+    rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) { gpu::matvec_gated(pass, y, matrix, x_buffer); });
+    return rig.check(y, gate, gated_limit);
+}
+
+// h += W x, then z = W2 norm(h), and the gated z, by kernels that fold the norm, against those that do not.
+Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    constexpr float eps = 1e-6f;
+    const RandomTensor w(rig.random, type, shape.rows, shape.cols), w2(rig.random, type, 50, shape.rows);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave),
+                      matrix2 = rig.matrix(w2.tensor, 0, tuning.weight_interleave);
+    const std::vector<float> x = rig.random.normals(shape.cols), h = rig.random.normals(shape.rows),
+                             norm = rig.random.normals(shape.rows);
+    std::vector<float> product(shape.rows), want_h = h, normed(shape.rows), want(50), gate, up;
+    ref::matmul(rig.pool, product, w.tensor, x);
+    for (size_t i = 0; i < h.size(); i++) want_h[i] += product[i];
+    ref::rms_norm(rig.pool, normed, want_h, norm, eps);
+    ref::matmul(rig.pool, want, w2.tensor, normed);
+    for (size_t i = 0; i < want.size(); i++) (i % 2 == 0 ? gate : up).push_back(want[i]);
+    ref::swiglu(rig.pool, gate, up);
+
+    const uint32_t h_floats = (shape.rows + 63) / 64 * 64;
+    std::vector<float> h_before = h;
+    h_before.resize(h_floats + gpu::normed_floats(shape.rows), NAN); // sums that are not written may not be read
+    const Buffer x_buffer = rig.upload(x), norm_buffer = rig.upload(norm), h_buffer = rig.upload(h_before),
+                 y = rig.output(want.size()), y_gated = rig.output(gate.size()), context = rig.context(0, 1);
+    rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) {
+        const gpu::Normed behind = gpu::matvec_residual(pass, h_buffer, h_floats, matrix, x_buffer, norm_buffer);
+        gpu::matvec_normed(pass, y, matrix2, behind, eps);
+        gpu::matvec_normed(pass, y_gated, matrix2, behind, eps, true);
+    });
+    const double terms = expected_norm(w2.tensor, normed);
+    return worse(rig.check(y, want, 2 * product_limit, terms), rig.check(y_gated, gate, gated_limit));
 }
 
 using Body = Outcome (*)(Rig&, const gpu::Tuning&, GgmlType, const Shape&);
@@ -93,6 +136,11 @@ void add_products(Rows& rows, const Variant& variant, GgmlType type) {
         for (const uint32_t cols : {32u, 96u, 288u}) row({13, cols, 1});
     else
         row({13, 4096, 1});
+    for (const Shape& shape : {Shape{2, 256, 1}, {258, 768, 1, 100}})
+        add(rows, "matvec, gated", matvec_gated, variant, type, shape);
+    if (variant.tuning.fold_norms)
+        for (const Shape& shape : {Shape{256, 512, 1}, {768, 256, 1, 300}})
+            add(rows, "matvec, normed", matvec_normed, variant, type, shape);
     // Other sizes of tiles for some formats only: drivers take long to build these.
     const bool all = variant.name == "own" || type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
     if (!all) return;

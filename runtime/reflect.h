@@ -1,5 +1,5 @@
-// Reads a compute shader's interface out of its SPIR-V, at compile time: the shader's own text is the single source of truth for
-// its bindings, access, push constants and specialisation constants, and a mismatch does not build.
+// Reads a compute shader's interface out of its SPIR-V, while the program is built (shaders/embed.cpp): the shader's own text is the
+// single source of truth for its bindings, access, push constants and specialisation constants, and a mismatch does not build.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -20,23 +20,27 @@ layout(push_constant) uniform Push { attention_params p; };
 layout(binding = 0) writeonly buffer Partials { float partials[]; };
 #define CACHE_BINDING 2
 #include "kv_load.glsl"
+#include "parts.glsl"
 READ_VECTORS(1, q)
 CONTEXT_AT(3);
 
 const uint rows = heads * tile;
 const uint k_parts = 1 + KV_QJL(k_type), v_parts = 1 + KV_QJL(v_type); // 2: levels, and QJL's signs
 const uint lanes = gl_WorkGroupSize.x;
-const uint chunk = head_dim / lanes < 8 ? head_dim / lanes : 8; // channels of a value that are decoded together
-const uint chunks = head_dim / lanes / chunk;                   // per invocation: lane owns channels (c * lanes + lane) * chunk ...
-const float nothing = -1e30;                                    // a finite stand-in for minus infinity
+// Values are decoded 8 channels at a time: `sharers` invocations have the channels of a value among them, `chunks` times 8 each, and
+// take every `turns`-th value.
+const uint sharers = lanes * 8 < head_dim ? lanes : head_dim / 8;
+const uint chunks = head_dim / 8 / sharers;
+const uint turns = lanes / sharers;
+const float nothing = -1e30; // a finite stand-in for minus infinity
 
-shared vec4 query[k_parts * rows * head_dim / 4]; // [part][row][head_dim]
+shared vec4 query[k_parts * rows * head_dim / 4]; // [part][row][head_dim]; in the end the sums of other turns [row][head_dim]
 shared float scores[v_parts * rows * lanes];      // [part][row][lane]; later the weights of the values
 shared float row_max[rows];
 shared float row_scale[rows];
 
 const uint per_kv_head = group / heads; // workgroups
-const uint acc_size = rows * chunks * chunk;
+const uint acc_size = rows * chunks * 2;
 
 uint row_token(uint r) { return gl_WorkGroupID.z * tile + r / heads; }
 uint row_head(uint r) {
@@ -50,6 +54,7 @@ void load_queries() {
         query[i] = row_token(r) < tokens ? uintBitsToFloat(q(part * p.projected / 4 + at)) : vec4(0.0);
     }
     for (uint r = gl_LocalInvocationID.x; r < rows; r += lanes) row_max[r] = nothing;
+    prepare_levels();
     barrier();
 }
 
@@ -88,15 +93,21 @@ void update_maxima() {
     barrier();
 }
 
+// Which turn an invocation takes, and which channels it has; told apart so that drivers see what is the same for all lanes.
+uint turn() { return turns == 1 ? 0 : gl_LocalInvocationID.x / sharers; }
+uint share() { return turns == 1 ? gl_LocalInvocationID.x : gl_LocalInvocationID.x % sharers; }
+
 void main() {
     if (gl_WorkGroupID.z * tile >= tokens) return;
     const uint lane = gl_LocalInvocationID.x, head_base = gl_WorkGroupID.y / per_kv_head * p.capacity;
     const uint length = position + min(tokens, (gl_WorkGroupID.z + 1) * tile); // keys that the tile's last token sees
-    const uint part = ((length + p.splits - 1) / p.splits + lanes - 1) / lanes * lanes;
-    const uint begin = min(length, gl_WorkGroupID.x * part), end = min(length, begin + part);
+    const uint part = part_length(p.splits, length, lanes);
+    const uint begin = gl_WorkGroupID.x * part, end = min(length, begin + part);
+    if (begin >= end) return; // an empty part, which nothing reads
 
-    float acc[v_parts * acc_size], l[rows];
-    for (uint i = 0; i < v_parts * acc_size; i++) acc[i] = 0.0;
+    vec4 acc[v_parts * acc_size]; // [part][row][chunk][2]: sums of values by their weights
+    float l[rows];
+    for (uint i = 0; i < v_parts * acc_size; i++) acc[i] = vec4(0.0);
     for (uint r = 0; r < rows; r++) l[r] = 0.0;
     load_queries();
 
@@ -121,22 +132,33 @@ void main() {
         barrier();
 
         for (uint r = 0; r < rows; r++)
-            for (uint i = 0; i < chunks * chunk; i++)
-                for (uint part = 0; part < v_parts; part++) acc[part * acc_size + r * chunks * chunk + i] *= row_scale[r];
+            for (uint i = 0; i < 2 * chunks; i++)
+                for (uint part = 0; part < v_parts; part++) acc[part * acc_size + r * 2 * chunks + i] *= row_scale[r];
         const uint count = min(lanes, end - first);
-        for (uint t = 0; t < count; t++)
+        for (uint t = turn(); t < count; t += turns)
             for (uint c = 0; c < chunks; c++) {
                 float v[8], z[8];
-                load_channels(v_type, p.v_codes, p.v_scales, head_base + first + t, (c * lanes + lane) * chunk, chunk, v, z);
+                load_channels(v_type, p.v_codes, p.v_scales, head_base + first + t, (c * sharers + share()) * 8, 8, v, z);
                 for (uint r = 0; r < rows; r++)
-                    for (uint i = 0; i < chunk; i++) {
-                        acc[(r * chunks + c) * chunk + i] += scores[r * lanes + t] * v[i];
-                        if (v_parts == 2) acc[acc_size + (r * chunks + c) * chunk + i] += scores[(rows + r) * lanes + t] * z[i];
+                    for (uint i = 0; i < 2; i++) {
+                        const uint at = (r * chunks + c) * 2 + i;
+                        acc[at] += scores[r * lanes + t] * vec4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
+                        if (v_parts == 2)
+                            acc[acc_size + at] += scores[(rows + r) * lanes + t] * vec4(z[4 * i], z[4 * i + 1], z[4 * i + 2], z[4 * i + 3]);
                     }
             }
         barrier();
     }
 
+    // What turn 0 has is joined by what the others have.
+    if (turns > 1)
+        for (uint part = 0; part < v_parts; part++)
+            for (uint other = 1; other < turns; other++) {
+                barrier();
+                for (uint i = 0; i < acc_size && turn() == other; i++) query[i * sharers + share()] = acc[part * acc_size + i];
+                barrier();
+                for (uint i = 0; i < acc_size && turn() == 0; i++) acc[part * acc_size + i] += query[i * sharers + share()];
+            }
     for (uint r = 0; r < rows; r++) scores[r * lanes + lane] = l[r];
     barrier();
     for (uint r = 0; r < rows; r++) {
@@ -144,9 +166,9 @@ void main() {
         const uint part_size = v_parts * head_dim + 2;
         const uint out_base = ((row_token(r) * p.heads + row_head(r)) * p.splits + gl_WorkGroupID.x) * part_size;
         for (uint part = 0; part < v_parts; part++)
-            for (uint c = 0; c < chunks; c++)
-                for (uint i = 0; i < chunk; i++)
-                    partials[out_base + part * head_dim + (c * lanes + lane) * chunk + i] = acc[part * acc_size + (r * chunks + c) * chunk + i];
+            for (uint i = 0; i < 8 * chunks && turn() == 0; i++)
+                partials[out_base + part * head_dim + (i / 8 * sharers + share()) * 8 + i % 8] =
+                    acc[part * acc_size + r * 2 * chunks + i / 4][i % 4];
         if (lane == 0) {
             float sum = 0.0;
             for (uint i = 0; i < lanes; i++) sum += scores[r * lanes + i];

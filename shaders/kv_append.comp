@@ -1,11 +1,16 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #include "params.h"
 #include "context.glsl"
 
 // Stores x[t][head], a key (after k-norm and RoPE) or a value, at position + t of the cache in the cache's type.
 // model/kv/turboquant.md is the definition, bit for bit. One workgroup per kv head of the slice (x) and token (y). Keys for a
-// dense rotation come normed and turned (q_norm_rope), as values do: binding 2 is the matrix then.
+// dense rotation come normed and turned (q_norm_rope), as values do: binding 2 is the matrix then. The subgroup variant is for types
+// whose vectors have one scale, and for rotations that are not dense.
+// once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint type = 0;
@@ -17,18 +22,44 @@ layout(binding = 0) buffer Cache { uint cache[]; };
 layout(binding = 1) readonly buffer X { float x[]; };
 layout(binding = 2) readonly buffer Weight { float weight[]; };
 CONTEXT_AT(3);
+#ifndef SUBGROUP
 #define ROTATION_MATRIX weight
+#endif
 #include "rotate.glsl"
 #include "kv_levels.glsl"
 #include "half.glsl"
 #include "exact.glsl"
 
 shared uint codes[head_dim];
-shared uint largest_bits;
-shared uint square_levels;
 shared uint level_scale;
 
+// Of every invocation's number; integers, so that the order is nobody's business. All invocations call these.
+#ifdef SUBGROUP
+uint workgroup_max(uint own) { return subgroupMax(own); }
+uint workgroup_add(uint own) { return subgroupAdd(own); }
+#else
+shared uint combined;
+uint workgroup_max(uint own) {
+    barrier(); // the last result may still be read
+    if (gl_LocalInvocationID.x == 0) combined = 0;
+    barrier();
+    atomicMax(combined, own);
+    barrier();
+    return combined;
+}
+uint workgroup_add(uint own) {
+    barrier();
+    if (gl_LocalInvocationID.x == 0) combined = 0;
+    barrier();
+    atomicAdd(combined, own);
+    barrier();
+    return combined;
+}
+#endif
+
+#ifndef SUBGROUP
 #include "blocks_codec.glsl"
+#endif
 #include "turboquant.glsl"
 
 const int zero_vector = -128, nonfinite_vector = 128;
@@ -36,18 +67,16 @@ const int zero_vector = -128, nonfinite_vector = 128;
 // Divides channel by 2^e, e the largest exponent in it; integers only. Elements below 2^-39 become 0. Returns e; zero_vector when
 // the whole vector counts as zero, nonfinite_vector when a value is not finite.
 int normalise_exponents() {
-    if (gl_LocalInvocationID.x == 0) largest_bits = 0;
-    barrier();
-    EACH(i, head_dim) atomicMax(largest_bits, (floatBitsToUint(channel[i]) >> 23) & 255u);
-    barrier();
-    const int e = int(largest_bits) - 127;
+    uint own_largest = 0;
+    EACH_CHANNEL(i) own_largest = max(own_largest, (floatBitsToUint(OWN(channel, i)) >> 23) & 255u);
+    const int e = int(workgroup_max(own_largest)) - 127;
     const bool zero = e < -25 || e == 128;
-    EACH(i, head_dim) {
-        const uint bits = floatBitsToUint(channel[i]);
+    EACH_CHANNEL(i) {
+        const uint bits = floatBitsToUint(OWN(channel, i));
         const int exponent = int((bits >> 23) & 255u) - 127 - e;
-        channel[i] = zero || exponent < -39 ? 0.0 : uintBitsToFloat((bits & 0x807fffffu) | uint(exponent + 127) << 23);
+        OWN(channel, i) = zero || exponent < -39 ? 0.0 : uintBitsToFloat((bits & 0x807fffffu) | uint(exponent + 127) << 23);
     }
-    barrier();
+    channel_barrier();
     return e == 128 ? nonfinite_vector : zero ? zero_vector : e;
 }
 
@@ -70,6 +99,7 @@ void store_scale(uint at, uint n, uint half_word) {
     atomicOr(cache[p.scales + (i >> 1)], half_word << shift);
 }
 
+#ifndef SUBGROUP
 void append_blocks(uint at, int e, bool finite) {
     const uint length = KV_FAMILY(type) == KV_BLOCKS ? 32 : min(KV_GROUP(type), head_dim);
     EACH(block, head_dim / length) {
@@ -85,14 +115,16 @@ void append_blocks(uint at, int e, bool finite) {
     }
     barrier();
 }
+#endif
 
 void append_coded(uint at) {
     const int e = normalise_exponents();
     const bool empty = e == zero_vector || e == nonfinite_vector;
     if (KV_ROTATED(type) != 0) rotate(rotation, p.signs);
-    if (KV_FAMILY(type) != KV_TURBOQUANT) {
-        append_blocks(at, empty ? 0 : e, e != nonfinite_vector);
-    } else {
+#ifndef SUBGROUP
+    if (KV_FAMILY(type) != KV_TURBOQUANT) append_blocks(at, empty ? 0 : e, e != nonfinite_vector);
+#endif
+    if (KV_FAMILY(type) == KV_TURBOQUANT) {
         const uvec2 scales = encode_turboquant(empty ? 0 : e);
         if (gl_LocalInvocationID.x == 0) { // a vector that is not finite keeps a NaN scale: it shows in every score
             store_scale(at, 0, e == nonfinite_vector ? 0x7e00u : scales.x);
@@ -102,24 +134,32 @@ void append_coded(uint at) {
     EACH(w, KV_WORDS(type, head_dim)) cache[p.codes + at * KV_WORDS(type, head_dim) + w] = packed_word(w);
 }
 
-uint plain_word(uint w) {
-    if (KV_FAMILY(type) == KV_F32) return floatBitsToUint(channel[w]);
-    if (KV_FAMILY(type) == KV_F16) return half_bits(channel[2 * w]) | half_bits(channel[2 * w + 1]) << 16;
-    return bfloat_bits(channel[2 * w]) | bfloat_bits(channel[2 * w + 1]) << 16;
+void append_plain(uint at) {
+    const uint first = p.codes + at * KV_WORDS(type, head_dim);
+    EACH_CHANNEL(i) {
+        const float y = OWN(channel, i);
+        if (KV_FAMILY(type) == KV_F32)
+            cache[first + i] = floatBitsToUint(y);
+        else
+            codes[i] = KV_FAMILY(type) == KV_F16 ? half_bits(y) : bfloat_bits(y);
+    }
+    if (KV_FAMILY(type) == KV_F32) return;
+    barrier();
+    EACH(w, KV_WORDS(type, head_dim)) cache[first + w] = codes[2 * w] | codes[2 * w + 1] << 16;
 }
 
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
     const uint base = (t * p.heads + p.first_head + gl_WorkGroupID.x) * head_dim;
-    EACH(i, head_dim) channel[i] = x[base + i];
+    EACH_CHANNEL(i) OWN(channel, i) = x[base + i];
     if (is_key != 0) {
         NORM_AND_ROPE(weight, p.eps, position + t);
     }
-    barrier();
+    channel_barrier();
     const uint at = gl_WorkGroupID.x * p.capacity + position + t;
     if (KV_IS_CODED(type))
         append_coded(at);
     else
-        EACH(w, KV_WORDS(type, head_dim)) cache[p.codes + at * KV_WORDS(type, head_dim) + w] = plain_word(w);
+        append_plain(at);
 }

@@ -1,4 +1,5 @@
-// Reads the cache. `at` is a vector's number: kv head of the slice * capacity + position.
+// Reads the cache of `k_type` and `v_type`. `at` is a vector's number: kv head of the slice * capacity + position. All invocations of a
+// workgroup call prepare_levels() first, and then a barrier.
 #include "kv_levels.glsl"
 #include "read.glsl"
 READ_VECTORS(CACHE_BINDING, cache)
@@ -32,6 +33,21 @@ float plain_value(uint type, uint word, uint i) {
     return KV_FAMILY(type) == KV_BF16 ? uintBitsToFloat(half_word << 16) : unpackHalf2x16(half_word).x;
 }
 
+#ifdef SIMD // lanes read shared memory one by one
+void prepare_levels() {}
+float level_of(uint type, uint code) { return code_level(type, code); }
+#else
+shared float level_table[32]; // of keys, then of values: two operations a value instead of nine
+bool has_level_table(uint type) { return KV_FAMILY(type) == KV_TURBOQUANT && KV_BITS(type) - KV_QJL(type) <= 4; }
+void prepare_levels() {
+    for (uint i = gl_LocalInvocationID.x; i < 32; i += gl_WorkGroupSize.x) level_table[i] = code_level(i < 16 ? k_type : v_type, i & 15);
+}
+float level_of(uint type, uint code) {
+    if (!has_level_table(type)) return code_level(type, code);
+    return level_table[(type == k_type ? 0 : 16) + (code & ((1u << (KV_BITS(type) - KV_QJL(type))) - 1u))];
+}
+#endif
+
 // v[0 .. n - 1] = channels [c, c + n) of vector `at`, z = QJL's signs; n <= 8, c a multiple of n.
 void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, out float v[8], out float z[8]) {
     const uint base = codes + at * KV_WORDS(type, head_dim);
@@ -48,7 +64,7 @@ void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, 
     for (uint i = 0; i < n; i++) {
         const uint part = low == 8 && i >= 4 ? next_word >> (8 * (i & 3)) : low_word >> (low * i);
         const uint code = (part & ((1u << low) - 1u)) | ((high_word >> (high * i)) & ((1u << high) - 1u)) << low;
-        v[i] = code_level(type, code);
+        v[i] = level_of(type, code);
         if (KV_FAMILY(type) != KV_TURBOQUANT) v[i] = v[i] * by.x + by.y;
         if (KV_QJL(type) != 0) z[i] = residual_sign(type, code);
     }
@@ -97,7 +113,7 @@ void load32(uint type, uint codes, uint scales, uint at, uint b, out vec4 v[8], 
     for (uint i = 0; i < 8; i++)
         for (uint j = 0; j < 4; j++) {
             const uint code = block_code(type, block, 4 * i + j);
-            v[i][j] = code_level(type, code);
+            v[i][j] = level_of(type, code);
             if (KV_FAMILY(type) != KV_TURBOQUANT) v[i][j] = v[i][j] * by.x + by.y;
             if (KV_QJL(type) != 0) z[i][j] = residual_sign(type, code);
         }

@@ -1,24 +1,53 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #include "params.h"
+#include "matvec_outputs.h"
 
-// y[first_row + r] (+)= W[r] . x. A group of `lanes` invocations shares `rows` rows at a time: many lanes read memory in long runs
-// (GPUs), one lane needs no reduction (processors); several rows reuse each x that was read.
+// What `matvec_output` says of W x. A group of `lanes` invocations shares `rows` rows: many lanes read memory in long runs (GPUs), one
+// lane needs no reduction (processors); several rows reuse each x that was read.
 // once per weight format
 // once more for SIMD
+// once more for subgroups
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint lanes = 16;
-layout(constant_id = 2) const uint rows = 2;
-layout(constant_id = 3) const uint accumulate = 0;
+layout(constant_id = 1) const uint lanes = 16; // in a subgroup variant a part of one subgroup
+layout(constant_id = 2) const uint rows = 2;   // even where the output is MATVEC_GATED
+layout(constant_id = 3) const uint matvec_output = MATVEC_STORE;
 layout(constant_id = 4) const uint interleave = 1; // of the rows of the weights
+layout(constant_id = 5) const uint normed = 0;     // 1: x is still to be divided by its rms, for which sums of squares stand behind it
 layout(push_constant) uniform Push { matvec_params p; };
 layout(binding = 0) buffer Y { float y[]; };
 #define WEIGHTS_BINDING 1
 #include "weights.glsl"
+#include "rms.glsl"
 READ_VECTORS(2, x)
+#ifndef SIMD
+layout(binding = 3) readonly buffer NextNorm { float next_norm[]; };
+#endif
 
-shared float partial_sums[rows * gl_WorkGroupSize.x];
+#ifdef SUBGROUP
+uint invocation() { return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID; }
+// sums of all lanes of a group
+void add_lanes(inout float sums[rows]) {
+    [[unroll]] for (uint r = 0; r < rows; r++)
+        for (uint s = lanes / 2; s > 0; s >>= 1) sums[r] += subgroupShuffleXor(sums[r], s);
+}
+#else
+uint invocation() { return gl_LocalInvocationID.x; }
+shared float lane_sums[rows * gl_WorkGroupSize.x];
+void add_lanes(inout float sums[rows]) {
+    if (lanes == 1) return;
+    const uint self = gl_LocalInvocationID.x, first = self / lanes * lanes;
+    [[unroll]] for (uint r = 0; r < rows; r++) lane_sums[r * gl_WorkGroupSize.x + self] = sums[r];
+    barrier();
+    [[unroll]] for (uint r = 0; r < rows; r++) {
+        sums[r] = 0.0;
+        for (uint i = 0; i < lanes; i++) sums[r] += lane_sums[r * gl_WorkGroupSize.x + first + i];
+    }
+    barrier();
+}
+#endif
 
 // sums += the products of columns 256 s + 32 j ...
 void add_products(uint starts[rows], Header headers[rows], uint s, uint j, inout float sums[rows]) {
@@ -28,18 +57,7 @@ void add_products(uint starts[rows], Header headers[rows], uint s, uint j, inout
     [[unroll]] for (uint r = 0; r < rows; r++) sums[r] += dot32(load32(starts[r], headers[r], s, j), inputs, input_sums);
 }
 
-void main() {
-    prepare_weights();
-    const uint lane = gl_LocalInvocationID.x % lanes;
-    const uint groups = gl_WorkGroupSize.x / lanes; // one has rows first, first + groups, ...
-    const uint first = gl_WorkGroupID.x * groups * rows + gl_LocalInvocationID.x / lanes;
-
-    uint starts[rows];
-    float sums[rows];
-    [[unroll]] for (uint r = 0; r < rows; r++) {
-        starts[r] = row_start(min(first + r * groups, p.rows - 1), p.cols); // past the end: the last row, never stored
-        sums[r] = 0.0;
-    }
+void multiply(uint starts[rows], uint lane, inout float sums[rows]) {
     Header headers[rows];
 #ifdef SIMD // one lane
     for (uint s = 0; s < (p.cols + 255) / 256; s++) {
@@ -52,17 +70,75 @@ void main() {
         add_products(starts, headers, b >> 3, b & 7, sums);
     }
 #endif
+}
 
-    if (lanes > 1) {
-        [[unroll]] for (uint r = 0; r < rows; r++) partial_sums[r * gl_WorkGroupSize.x + gl_LocalInvocationID.x] = sums[r];
-        barrier();
-        if (lane != 0) return;
-        [[unroll]] for (uint r = 0; r < rows; r++)
-            for (uint i = 1; i < lanes; i++) sums[r] += partial_sums[r * gl_WorkGroupSize.x + gl_LocalInvocationID.x + i];
+#ifndef SIMD
+// 1 / rms of the vector whose sums of squares stand in x[squares ...].
+float inverse_rms_of_x(uint lane) {
+    float sums[rows];
+    [[unroll]] for (uint r = 0; r < rows; r++) sums[r] = 0.0;
+    for (uint i = lane; i < (p.square_count + 3) / 4; i += lanes) {
+        const vec4 four = uintBitsToFloat(x(p.squares / 4 + i));
+        for (uint j = 0; j < 4; j++) sums[0] += 4 * i + j < p.square_count ? four[j] : 0.0;
     }
-    [[unroll]] for (uint r = 0; r < rows; r++)
-        if (first + r * groups < p.rows) {
-            const uint at = p.first_row + first + r * groups;
-            y[at] = accumulate != 0 ? y[at] + sums[r] : sums[r];
+    add_lanes(sums);
+    return inverse_rms_of(sums[0] / float(p.cols) + p.eps);
+}
+
+shared float group_squares[gl_WorkGroupSize.x / lanes];
+
+// y[squares + the workgroup's number] = the sum of all groups' `squares`.
+void store_squares(uint lane, uint group, float squares) {
+    if (lane == 0) group_squares[group] = squares;
+    barrier();
+    if (gl_LocalInvocationID.x != 0) return;
+    float sum = 0.0;
+    for (uint i = 0; i < gl_WorkGroupSize.x / lanes; i++) sum += group_squares[i];
+    y[p.squares + gl_WorkGroupID.x] = sum;
+}
+#endif
+
+float silu(float g) { return g / (1.0 + exp(-g)); }
+
+void main() {
+    prepare_weights();
+    const uint lane = invocation() % lanes, group = invocation() / lanes;
+    const uint first = (gl_WorkGroupID.x * (gl_WorkGroupSize.x / lanes) + group) * rows;
+
+    uint starts[rows];
+    float sums[rows];
+    [[unroll]] for (uint r = 0; r < rows; r++) {
+        starts[r] = row_start(min(first + r, p.rows - 1), p.cols); // past the end: the last row, never stored
+        sums[r] = 0.0;
+    }
+    multiply(starts, lane, sums);
+    add_lanes(sums);
+#ifndef SIMD
+    if (normed != 0) {
+        const float by = inverse_rms_of_x(lane);
+        [[unroll]] for (uint r = 0; r < rows; r++) sums[r] *= by;
+    }
+#endif
+
+    float squares = 0.0;
+    if (lane == 0)
+        [[unroll]] for (uint r = 0; r < rows; r++) {
+            const uint at = p.first_row + first + r;
+            if (first + r >= p.rows) break;
+            if (matvec_output == MATVEC_GATED) {
+                if ((r & 1) == 0) y[at / 2] = silu(sums[r]) * sums[min(r + 1, rows - 1)];
+                continue;
+            }
+            const float value = matvec_output == MATVEC_STORE ? sums[r] : y[at] + sums[r];
+            y[at] = value;
+#ifndef SIMD
+            if (matvec_output == MATVEC_RESIDUAL) {
+                y[p.scaled + at] = value * next_norm[at];
+                squares += value * value;
+            }
+#endif
         }
+#ifndef SIMD
+    if (matvec_output == MATVEC_RESIDUAL) store_squares(lane, group, squares);
+#endif
 }

@@ -17,7 +17,15 @@ struct rms_norm_params {
 };
 
 // A slice of the matrix gives elements [first_row, first_row + rows) of each output row.
-struct matvec_params { uint cols; uint rows; uint first_row; };
+struct matvec_params {
+    uint cols;
+    uint rows;
+    uint first_row;
+    uint squares;      // normed: where in x the sums of squares begin, a multiple of 4; MATVEC_RESIDUAL: where in y this slice's go
+    uint square_count; // normed: how many there are
+    float eps;         // normed: of the norm
+    uint scaled;       // MATVEC_RESIDUAL: where in y the scaled values go
+};
 struct matmul_params { uint cols; uint rows; uint first_row; uint y_cols; };
 
 // Signs: bit i % 32 of word i / 32 set means that channel i is negated. `projection`: QJL's.
@@ -69,12 +77,16 @@ struct attention_params {
 struct attention_merge_params {
     uint heads;
     uint splits;
+    uint part_step; // the parts that the splits make are multiples of this long
     float residual_scale; // sqrt(pi / 2) / head_dim
     uint signs[8];
     uint projection[8];
 };
 
-struct swiglu_params { uint cols; };
+struct swiglu_params {
+    uint cols;
+    uint pairs; // 1: gate and up are one buffer of both in turn
+};
 
 #ifdef __cplusplus
 } // namespace tq

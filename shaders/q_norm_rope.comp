@@ -1,10 +1,13 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #include "params.h"
 #include "context.glsl"
 
 // q[t][head] = scale * R(RoPE(w * q / rms(q))), in place; R is the keys' rotation, or nothing when they are not rotated. Where the
 // keys have QJL's bit, q[projected + ...] is the projection of that, times projected_scale. One workgroup per head (x) and token (y).
+// once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
@@ -13,21 +16,23 @@ layout(push_constant) uniform Push { q_norm_rope_params p; };
 layout(binding = 0) buffer Q { float q[]; };
 layout(binding = 1) readonly buffer Weight { float weight[]; };
 CONTEXT_AT(2);
+#ifndef SUBGROUP
 layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 #define ROTATION_MATRIX matrix
+#endif
 #include "rotate.glsl"
 
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
     const uint base = (t * p.heads + gl_WorkGroupID.x) * head_dim;
-    EACH(i, head_dim) channel[i] = q[base + i];
+    EACH_CHANNEL(i) OWN(channel, i) = q[base + i];
     NORM_AND_ROPE(weight, p.eps, position + t);
     rotate(rotation, p.signs);
-    EACH(i, head_dim) q[base + i] = channel[i] * p.scale;
+    EACH_CHANNEL(i) q[base + i] = OWN(channel, i) * p.scale;
     if (has_projection != 0) {
         flip(p.projection);
         hadamard();
-        EACH(i, head_dim) q[p.projected + base + i] = channel[i] * p.projected_scale;
+        EACH_CHANNEL(i) q[p.projected + base + i] = OWN(channel, i) * p.projected_scale;
     }
 }

@@ -1,8 +1,8 @@
-# tq_add_shaders(TARGET DIRECTORY NAMESPACE): every DIRECTORY/NAME.comp becomes the constant tq::NAMESPACE::NAME, its SPIR-V and
-# its interface, in NAME.gen.h. TARGET is an interface library named tq_SOMETHING that offers all of them as SOMETHING.gen.h, and
-# as the array tq::NAMESPACE::all, in alphabetical order. A kernel that has a line "// once per weight format" becomes NAME_FORMAT
-# for each of these, compiled with FORMAT_<format> defined; one with a line "// once more for SIMD" is compiled a second time, as
-# NAME_simd, with SIMD defined (shaders/read.glsl).
+# tq_add_shaders(TARGET DIRECTORY NAMESPACE): every DIRECTORY/NAME.comp becomes the constant tq::NAMESPACE::NAME, its SPIR-V and its
+# interface, in NAME.gen.h. TARGET is a library named tq_SOMETHING that offers all of them as SOMETHING.gen.h, and as the array
+# tq::NAMESPACE::all, in alphabetical order. A kernel that has a line "// once per weight format" becomes NAME_FORMAT for each of these,
+# compiled with FORMAT_<format> defined; one with a line "// once more for SIMD" is compiled a second time, as NAME_simd, with SIMD
+# defined (shaders/read.glsl); one with "// once more for subgroups" likewise as NAME_subgroup, with SUBGROUP.
 set(tq_weight_formats f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4)
 
 function(tq_add_shaders target directory namespace)
@@ -10,10 +10,16 @@ function(tq_add_shaders target directory namespace)
   file(GLOB includes CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/shaders/*.glsl ${CMAKE_SOURCE_DIR}/shaders/*.h
     ${CMAKE_SOURCE_DIR}/${directory}/*.glsl ${CMAKE_SOURCE_DIR}/${directory}/*.h)
   set(embed ${CMAKE_SOURCE_DIR}/shaders/embed.cmake)
+  if(NOT TARGET tq_embed)
+    add_executable(tq_embed ${CMAKE_SOURCE_DIR}/shaders/embed.cpp)
+    target_include_directories(tq_embed PRIVATE ${CMAKE_SOURCE_DIR})
+    target_compile_features(tq_embed PRIVATE cxx_std_20)
+  endif()
   set(output_directory ${CMAKE_BINARY_DIR}/${target})
   string(REGEX REPLACE "^tq_" "" all ${target})
 
   set(text "// Generated from ${directory}/*.comp: every kernel as a constant of namespace tq::${namespace}.\n#pragma once\n")
+  set(words "// Generated from ${directory}/*.comp.\n#include \"${all}.gen.h\"\nnamespace tq::${namespace} {\n")
   set(headers)
   set(pointers)
   foreach(kernel ${kernels})
@@ -24,21 +30,29 @@ function(tq_add_shaders target directory namespace)
     if(per_format)
       list(TRANSFORM tq_weight_formats PREPEND ${stem}_ OUTPUT_VARIABLE names)
     endif()
-    file(STRINGS ${kernel} for_simd REGEX "^// once more for SIMD$")
-    if(for_simd)
-      list(TRANSFORM names APPEND _simd OUTPUT_VARIABLE simd_names)
-      list(APPEND names ${simd_names})
-    endif()
+    set(plain_names ${names})
+    foreach(once_more "SIMD _simd" "subgroups _subgroup")
+      separate_arguments(once_more)
+      list(GET once_more 0 what)
+      list(GET once_more 1 suffix)
+      file(STRINGS ${kernel} wanted REGEX "^// once more for ${what}$")
+      if(wanted)
+        list(TRANSFORM plain_names APPEND ${suffix} OUTPUT_VARIABLE more_names)
+        list(APPEND names ${more_names})
+      endif()
+    endforeach()
     foreach(name ${names})
       string(REGEX REPLACE "^${stem}_?" "" variant ${name})
-      add_custom_command(OUTPUT ${output_directory}/${name}.gen.h DEPENDS ${kernel} ${includes} ${embed} VERBATIM
+      add_custom_command(OUTPUT ${output_directory}/${name}.gen.h ${output_directory}/${name}.words.h
+        DEPENDS ${kernel} ${includes} ${embed} tq_embed VERBATIM
         COMMENT "Shader ${directory}/${stem}.comp ${variant}"
         COMMAND ${CMAKE_COMMAND} -DGLSLANG=${GLSLANG} -DSPIRV_VAL=$<$<BOOL:${SPIRV_VAL}>:${SPIRV_VAL}>
-          -DSOURCE_DIR=${CMAKE_SOURCE_DIR} -DDIRECTORY=${directory}
+          -DEMBED=$<TARGET_FILE:tq_embed> -DSOURCE_DIR=${CMAKE_SOURCE_DIR} -DDIRECTORY=${directory}
           -DNAMESPACE=${namespace} -DSTEM=${stem} -DVARIANT=${variant} -DNAME=${name}
           -DOUTPUT=${output_directory}/${name} -P ${embed})
-      list(APPEND headers ${output_directory}/${name}.gen.h)
+      list(APPEND headers ${output_directory}/${name}.gen.h ${output_directory}/${name}.words.h)
       string(APPEND text "#include \"${name}.gen.h\"\n")
+      string(APPEND words "#include \"${name}.words.h\"\n")
       list(APPEND pointers "&${name}")
     endforeach()
   endforeach()
@@ -48,13 +62,14 @@ function(tq_add_shaders target directory namespace)
     "inline constexpr const AnyShader* all[] = {\n    ${pointers}};\n} // namespace tq::${namespace}\n")
   file(CONFIGURE OUTPUT ${output_directory}/${all}.gen.h CONTENT "${text}")
 
+  string(APPEND words "} // namespace tq::${namespace}\n")
+  file(CONFIGURE OUTPUT ${output_directory}/${all}.gen.cpp CONTENT "${words}")
+
   add_custom_target(${target}_compiled DEPENDS ${headers})
-  add_library(${target} INTERFACE)
+  add_library(${target} STATIC ${output_directory}/${all}.gen.cpp)
   add_dependencies(${target} ${target}_compiled)
-  target_include_directories(${target} INTERFACE ${output_directory})
-  # Interfaces are read from the SPIR-V while compiling: more steps than compilers allow by default.
-  target_compile_options(${target} INTERFACE $<$<CXX_COMPILER_ID:Clang,AppleClang>:-fconstexpr-steps=50000000>
-    $<$<CXX_COMPILER_ID:MSVC>:/constexpr:steps50000000>)
+  target_include_directories(${target} PUBLIC ${output_directory} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_features(${target} PUBLIC cxx_std_20)
 endfunction()
 
 tq_add_shaders(tq_shaders shaders shader)

@@ -1,6 +1,6 @@
 // The TurboQuant quantiser, the twin of model/kv/turboquant.cpp. The includer declares `type`, `scale_rule`, the parameters' QJL
-// signs as p.projection, `shared uint codes[head_dim]`, `largest_bits`, `square_levels` and `level_scale`, and includes rotate.glsl,
-// kv_levels.glsl, half.glsl and exact.glsl. All invocations of a workgroup call these.
+// signs as p.projection, `shared uint codes[head_dim]`, `shared uint level_scale`, workgroup_max and workgroup_add, and includes
+// rotate.glsl, kv_levels.glsl, half.glsl and exact.glsl. All invocations of a workgroup call these.
 
 // Thresholds are powers of two apart for other head_dims.
 bool reaches(float square, uint threshold, float norm2) {
@@ -48,44 +48,45 @@ uint index_uniformly(float size, float largest) {
 
 // terms[0] = |channel|^2. Ends with a barrier.
 void sum_squares() {
-    EACH(i, head_dim) {
-        precise float square = channel[i] * channel[i];
-        terms[i] = square;
+    EACH_CHANNEL(i) {
+        precise float square = OWN(channel, i) * OWN(channel, i);
+        OWN(terms, i) = square;
     }
     sum_terms();
 }
 
-// codes = magnitude index and sign of each channel; terms[0] = sum |y| L, square_levels = sum L^2. Ends with a barrier.
-void choose_codes(float norm2) {
+// codes = magnitude index and sign of each channel; terms[0] = sum |y| L. Returns sum L^2. Ends with a barrier.
+uint choose_codes(float norm2) {
     const uint bits = magnitude_bits(type);
-    if (gl_LocalInvocationID.x == 0) largest_bits = square_levels = 0;
-    barrier();
+    uint largest_bits = 0, square_levels = 0;
+    channel_barrier(); // norm2 was read from terms, which are written below
     if (bits == 7) {
-        EACH(i, head_dim) atomicMax(largest_bits, floatBitsToUint(abs(channel[i])));
-        barrier();
+        EACH_CHANNEL(i) largest_bits = max(largest_bits, floatBitsToUint(abs(OWN(channel, i))));
+        largest_bits = workgroup_max(largest_bits);
     }
-    EACH(i, head_dim) {
-        const float y = channel[i];
+    EACH_CHANNEL(i) {
+        const float y = OWN(channel, i);
         precise float square = y * y;
         const uint index = norm2 == 0.0 ? 0 : bits == 7 ? index_uniformly(abs(y), uintBitsToFloat(largest_bits)) : index_by_codebook(square, norm2);
         codes[i] = index | (y < 0.0 ? 1u << bits : 0u);
         const float level = magnitude_level(bits, index);
         precise float product = abs(y) * level;
-        terms[i] = product;
-        atomicAdd(square_levels, uint(level) * uint(level));
+        OWN(terms, i) = product;
+        square_levels += uint(level) * uint(level);
     }
     sum_terms();
+    return workgroup_add(square_levels);
 }
 
 // channel = what the levels leave of it; what is almost nothing counts as nothing.
 void subtract_levels(uint scale, int e) {
     const float unit = scaled_half(scale, e);
-    EACH(i, head_dim) {
-        const float y = channel[i];
+    EACH_CHANNEL(i) {
+        const float y = OWN(channel, i);
         precise float part = unit * magnitude_level(magnitude_bits(type), codes[i] & ((1u << magnitude_bits(type)) - 1u));
         precise float above = y - part, below = y + part;
         const float rest = y < 0.0 ? below : above;
-        channel[i] = ((floatBitsToUint(rest) >> 23) & 255u) < 127u - 39u ? 0.0 : rest;
+        OWN(channel, i) = ((floatBitsToUint(rest) >> 23) & 255u) < 127u - 39u ? 0.0 : rest;
     }
 }
 
@@ -94,7 +95,7 @@ void subtract_levels(uint scale, int e) {
 uvec2 encode_turboquant(int e) {
     sum_squares();
     const float norm2 = terms[0];
-    choose_codes(norm2);
+    const uint square_levels = choose_codes(norm2);
     const uint rule = KV_QJL(type) != 0 ? SCALE_LEAST_SQUARES : scale_rule;
     if (gl_LocalInvocationID.x == 0)
         level_scale = norm2 == 0.0                  ? 0u
@@ -109,7 +110,7 @@ uvec2 encode_turboquant(int e) {
     const float residual2 = terms[0];
     flip(p.projection);
     hadamard();
-    EACH(i, head_dim) codes[i] |= channel[i] < 0.0 ? 1u << (KV_BITS(type) - 1u) : 0u;
+    EACH_CHANNEL(i) codes[i] |= OWN(channel, i) < 0.0 ? 1u << (KV_BITS(type) - 1u) : 0u;
     barrier();
     return uvec2(level_scale, gl_LocalInvocationID.x != 0 || residual2 == 0.0 ? 0u : sqrt_quotient_half_bits(residual2, 1, e));
 }

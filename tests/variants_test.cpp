@@ -17,7 +17,8 @@ std::vector<gpu::Tuning> tunings() {
         for (const uint32_t subgroup : {4u, 8u, 16u, 64u}) {
             Capabilities device;
             device.type = type;
-            device.subgroup_size = subgroup;
+            device.subgroup_size = device.min_subgroup_size = device.max_subgroup_size = subgroup;
+            device.subgroup_arithmetic = device.subgroup_shuffle = true;
             device.shared_memory_bytes = 65536;
             const auto more = gpu::all_tunings(device);
             all.insert(all.end(), more.begin(), more.end());
@@ -73,6 +74,7 @@ TEST_CASE("every variant's workgroup and shared memory fit the least device") {
         REQUIRE(id < variant.constants.size());
         CHECK(variant.constants[id] <= least.max_workgroup_invocations);
     }
-    // Attention: of 8 tokens' queries with their projections 7 fit, with the scores of 64 keys, a maximum and a factor for each.
-    CHECK(most == 7 * (2 * 256 * 4 + 64 * 4 + 8));
+    // Attention: of 8 tokens' queries with their projections 7 fit, with the scores of 64 keys, a maximum and a factor for each, and
+    // a table of levels.
+    CHECK(most == 7 * (2 * 256 * 4 + 64 * 4 + 8) + 32 * 4);
 }

@@ -1,14 +1,26 @@
 #include "model/gpu/constants.h"
 #include "base/ensure.h"
+#include <bit>
 
 namespace tq::gpu {
 
+uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation) {
+    if (t.subgroup == 0 || rotation == ROTATION_HAAR) return 0;
+    return std::bit_floor(std::min(t.subgroup, head_dim / 2));
+}
+
+uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32_t rotation) {
+    const bool one_scale = is_turboquant(type) || !is_coded(type);
+    return one_scale ? head_subgroup(t, head_dim, rotation) : 0;
+}
+
 AttentionTile attention_tile(const Tuning& t, uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens) {
-    const uint32_t lanes = std::min(t.workgroup, head_dim);
+    const uint32_t lanes = attention_lanes(t, head_dim);
     // Of a row: queries, scores, maximum and factor; shaders/attention.comp.
     const uint32_t row_bytes = (is_qjl(types.k) ? 2 : 1) * head_dim * 4 + (is_qjl(types.v) ? 2 : 1) * lanes * 4 + 8;
     AttentionTile tile{group, tokens == 1 ? 1 : std::max(1u, t.attention_rows / group)};
-    while (tile.heads * tile.tokens * row_bytes > t.shared_bytes) {
+    constexpr uint32_t table_bytes = 32 * 4; // of levels, shaders/kv_load.glsl
+    while (tile.heads * tile.tokens * row_bytes + table_bytes > t.shared_bytes) {
         if (tile.tokens > 1) {
             tile.tokens--;
             continue;

@@ -4,6 +4,7 @@
 #include "model/gpu/tuning.h"
 #include "model/kv/options.h"
 #include "shaders.gen.h"
+#include "shaders/matvec_outputs.h"
 #include <algorithm>
 
 namespace tq::gpu {
@@ -12,8 +13,19 @@ template <const auto& shader> using ConstantsOf = Constants<shader.interface.con
 
 // The kernels of every weight format have the same ones.
 inline ConstantsOf<shader::embed_f32> embed_constants(const Tuning& t, uint32_t interleave) { return {t.workgroup, interleave}; }
-inline ConstantsOf<shader::matvec_f32> matvec_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
-    return {t.workgroup, t.matvec_lanes, t.matvec_rows, accumulate, interleave};
+
+struct MatvecTile {
+    uint32_t workgroup, lanes, rows;
+    uint32_t rows_per_workgroup() const { return workgroup / lanes * rows; }
+};
+// `output`: one of shaders/matvec_outputs.h.
+inline MatvecTile matvec_tile(const Tuning& t, uint32_t output) {
+    return {t.workgroup, t.matvec_lanes, output == MATVEC_GATED ? (t.matvec_rows + 1) / 2 * 2 : t.matvec_rows};
+}
+inline bool matvec_uses_subgroup(const Tuning& t) { return t.matvec_lanes > 1 && t.matvec_lanes <= t.subgroup; }
+inline ConstantsOf<shader::matvec_f32> matvec_constants(const Tuning& t, uint32_t interleave, uint32_t output, bool normed) {
+    const MatvecTile tile = matvec_tile(t, output);
+    return {tile.workgroup, tile.lanes, tile.rows, output, interleave, normed};
 }
 inline ConstantsOf<shader::matmul_f32> matmul_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
     return {t.workgroup, t.matmul_tile, t.matmul_rows, accumulate, interleave};
@@ -21,14 +33,24 @@ inline ConstantsOf<shader::matmul_f32> matmul_constants(const Tuning& t, uint32_
 
 inline ConstantsOf<shader::rms_norm> rms_norm_constants(const Tuning& t) { return {t.workgroup}; }
 inline ConstantsOf<shader::swiglu> swiglu_constants(const Tuning& t) { return {t.workgroup}; }
-// `rotation`: ROTATION_WHT, _HAAR or _NONE of shaders/kv_types.h. `projected`: the keys, or the values, have QJL's bit.
-inline ConstantsOf<shader::q_norm_rope> q_norm_rope_constants(const Tuning& t, uint32_t head_dim, uint32_t rotation,
-                                                              bool projected) {
-    return {t.workgroup, head_dim, rotation, projected};
+
+// Invocations of the subgroup variants of kernels that work on one head vector; 0: there are none for it.
+uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation);
+uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32_t rotation);
+
+// Those kernels, in variants of `subgroup` invocations, or of the device's workgroup where it is 0. `rotation`: ROTATION_WHT,
+// _HAAR or _NONE of shaders/kv_types.h. `projected`: the keys, or the values, have QJL's bit.
+inline ConstantsOf<shader::q_norm_rope> q_norm_rope_constants(const Tuning& t, uint32_t subgroup, uint32_t head_dim,
+                                                              uint32_t rotation, bool projected) {
+    return {subgroup ? subgroup : t.workgroup, head_dim, rotation, projected};
 }
-inline ConstantsOf<shader::kv_append> kv_append_constants(const Tuning& t, uint32_t head_dim, KvType type, bool is_key,
-                                                          uint32_t rotation, ScaleRule rule) {
-    return {t.workgroup, head_dim, uint32_t(type), is_key, rotation, uint32_t(rule)};
+inline ConstantsOf<shader::kv_append> kv_append_constants(const Tuning& t, uint32_t subgroup, uint32_t head_dim, KvType type,
+                                                          bool is_key, uint32_t rotation, ScaleRule rule) {
+    return {subgroup ? subgroup : t.workgroup, head_dim, uint32_t(type), is_key, rotation, uint32_t(rule)};
+}
+inline ConstantsOf<shader::attention_merge> attention_merge_constants(const Tuning& t, uint32_t subgroup, uint32_t head_dim,
+                                                                      uint32_t rotation, bool projected) {
+    return {subgroup ? subgroup : t.workgroup, head_dim, rotation, projected};
 }
 inline ConstantsOf<shader::kv_decode> kv_decode_constants(const Tuning& t, uint32_t head_dim, KvType type, uint32_t rotation) {
     return {t.workgroup, head_dim, uint32_t(type), rotation};
@@ -40,14 +62,11 @@ struct AttentionTile {
 };
 AttentionTile attention_tile(const Tuning& t, uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens);
 
+inline uint32_t attention_lanes(const Tuning& t, uint32_t head_dim) { return std::min(t.workgroup, head_dim); }
 inline ConstantsOf<shader::attention> attention_constants(const Tuning& t, uint32_t head_dim, KvTypes types, uint32_t group,
                                                           uint32_t tokens) {
     const AttentionTile tile = attention_tile(t, head_dim, types, group, tokens);
-    return {std::min(t.workgroup, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens};
-}
-inline ConstantsOf<shader::attention_merge> attention_merge_constants(const Tuning& t, uint32_t head_dim, uint32_t rotation,
-                                                                      bool projected) {
-    return {t.workgroup, head_dim, rotation, projected};
+    return {attention_lanes(t, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens};
 }
 
 } // namespace tq::gpu

@@ -93,26 +93,32 @@ void repack_row(const Layout& l, std::byte* to, const std::byte* from, uint64_t 
 
 } // namespace
 
-void repack_rows(GgmlType type, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first, uint32_t rows,
-                 uint32_t cols, uint32_t interleave) {
+void repack_rows(GgmlType type, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first, uint32_t cols,
+                 uint32_t interleave, uint32_t step) {
     const Layout l = layout(type);
     const uint64_t blocks = cols / l.elements, to_row = device_row_bytes(type, cols), from_row = blocks * l.bytes;
-    ENSURE(to.size() >= device_matrix_bytes(type, first + rows, cols, interleave) && from.size() == from_row * rows,
+    const uint64_t rows = from.size() / from_row, end = rows == 0 ? first : first + (rows - 1) * step + 1;
+    ENSURE(from.size() == from_row * rows && to.size() >= device_matrix_bytes(type, uint32_t(end), cols, interleave),
            "{} and {} bytes for {} rows from {}", to.size(), from.size(), rows, first);
-    if (interleave == 1 && l.parts[0].bytes == l.bytes) {
+    const bool as_is = l.parts[0].bytes == l.bytes; // the device's row is the file's
+    if (interleave == 1 && as_is && step == 1) {
         std::memcpy(to.data() + first * to_row, from.data(), from.size());
         return;
     }
     std::vector<std::byte> packed(interleave == 1 ? 0 : to_row);
-    for (uint32_t r = 0; r < rows; r++) {
-        const uint64_t row = first + r;
+    for (uint64_t r = 0; r < rows; r++) {
+        const uint64_t row = first + r * step;
         std::byte* out = to.data() + row / interleave * interleave * to_row + row % interleave * 16;
         const std::byte* in = from.data() + r * from_row;
+        if (interleave == 1 && as_is) {
+            std::memcpy(out, in, to_row);
+            continue;
+        }
         if (interleave == 1) {
             repack_row(l, out, in, blocks);
             continue;
         }
-        if (l.parts[0].bytes != l.bytes) {
+        if (!as_is) {
             repack_row(l, packed.data(), in, blocks);
             in = packed.data();
         }

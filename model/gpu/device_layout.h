@@ -13,9 +13,9 @@ uint64_t device_row_bytes(GgmlType type, uint32_t cols);
 // Bytes of `rows` rows: the last ones share a group of `interleave` with nothing.
 uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32_t interleave);
 
-// Writes rows first .. first + rows - 1, of `cols` weights as the file stores them, of the matrix [device_matrix_bytes] whose
-// beginning `to` is.
-void repack_rows(GgmlType type, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first, uint32_t rows,
-                 uint32_t cols, uint32_t interleave);
+// Writes whole rows of `cols` weights, as the file stores them, to rows first, first + step, ... of the matrix
+// [device_matrix_bytes] whose beginning `to` is.
+void repack_rows(GgmlType type, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first, uint32_t cols,
+                 uint32_t interleave, uint32_t step = 1);
 
 } // namespace tq::gpu

@@ -17,20 +17,22 @@ using namespace gpu;
 
 // The activations of a block of `tokens` tokens, fp32.
 struct Scratch {
-    Buffer h, a, q, k, v, attn, partials, gate, up, logits;
+    Buffer h, a, q, k, v, attn, partials, gate_up, ffn, logits;
+    uint32_t h_floats; // of h, behind which normed_floats() follow where norms are folded
 };
 
 Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
-    return {device.allocate("h", bytes.hidden),
+    return {device.allocate("h", bytes.hidden + bytes.normed),
             device.allocate("a", bytes.hidden),
             device.allocate("q", bytes.q),
             device.allocate("k", bytes.kv),
             device.allocate("v", bytes.kv),
             device.allocate("attention", bytes.attn),
             device.allocate("partials", bytes.partials),
-            device.allocate("gate", bytes.ffn),
-            device.allocate("up", bytes.ffn),
-            device.allocate("logits", bytes.logits)};
+            device.allocate("gate and up", 2 * bytes.ffn),
+            device.allocate("swiglu", bytes.ffn),
+            device.allocate("logits", bytes.logits),
+            uint32_t(bytes.hidden / 4)};
 }
 
 // The context buffer with its rotary table; position and tokens are written by every step.
@@ -115,8 +117,10 @@ class GpuForward final : public Forward {
     void record_layers();
     void make_room(uint32_t tokens);
     void begin_step(Pass& pass);
-    void layers(Pass& pass, Taps& taps);
-    void head(Pass& pass, Taps& taps);
+    std::optional<Normed> layers(Pass& pass, Taps& taps);
+    void head(Pass& pass, Taps& taps, const std::optional<Normed>& normed);
+    void project(Pass& pass, View y, const Matrix& w, const std::optional<Normed>& normed);
+    void gate_up(Pass& pass, const LayerMatrices& w, const std::optional<Normed>& normed);
     void write_step(std::span<const uint32_t> ids);
     [[noreturn]] void report_nonfinite(uint32_t start);
 
@@ -140,13 +144,25 @@ void GpuForward::begin_step(Pass& pass) {
     pass.recorder.copy(View(ids_, 0, 4ull * pass.tokens), View(ids_upload_, 0, 4ull * pass.tokens));
 }
 
-// The same steps in the same order as model/cpu/forward.cpp.
-void GpuForward::layers(Pass& pass, Taps& taps) {
+// The same steps in the same order as model/cpu/forward.cpp. Where norms are folded, the normed vector exists for taps alone;
+// what stands behind h for the output's norm is returned.
+std::optional<Normed> GpuForward::layers(Pass& pass, Taps& taps) {
     const Config& c = config_;
     const Scratch& s = scratch_;
     const uint32_t heads = c.num_attention_heads, kv_heads = c.num_key_value_heads;
     const auto tap = [&](uint32_t layer, const char* name, const Buffer& x, uint32_t cols) {
         taps.add(pass, fmt::format("layer {} {}", layer, name), x, cols);
+    };
+    std::optional<Normed> normed;
+    const auto norm = [&](uint32_t layer, const char* name, const Buffer& w) {
+        if (!normed || taps.on()) rms_norm(pass, s.a, s.h, w, c.hidden_size, c.rms_norm_eps);
+        tap(layer, name, s.a, c.hidden_size);
+    };
+    const auto residual = [&](const Matrix& w, const Buffer& x, const Buffer& next_norm) {
+        if (pass.tokens == 1 && tuning_.fold_norms)
+            normed = matvec_residual(pass, s.h, s.h_floats, w, x, next_norm);
+        else
+            matmul(pass, s.h, w, x, true);
     };
 
     embed(pass, s.h, weights_.token_embd, ids_);
@@ -154,13 +170,10 @@ void GpuForward::layers(Pass& pass, Taps& taps) {
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
         const LayerMatrices& w = weights_.layers[i];
         pass.recorder.begin_label(fmt::format("layer {}", i));
-
-        // attention
-        rms_norm(pass, s.a, s.h, w.attn_norm, c.hidden_size, c.rms_norm_eps);
-        tap(i, "attn_norm", s.a, c.hidden_size);
-        matmul(pass, s.q, w.attn_q, s.a);
-        matmul(pass, s.k, w.attn_k, s.a);
-        matmul(pass, s.v, w.attn_v, s.a);
+        norm(i, "attn_norm", w.attn_norm);
+        project(pass, s.q, w.attn_q, normed);
+        project(pass, s.k, w.attn_k, normed);
+        project(pass, s.v, w.attn_v, normed);
         tap(i, "k", s.k, kv_heads * c.head_dim);
         tap(i, "v", s.v, kv_heads * c.head_dim);
         q_norm_rope(pass, s.q, w.attn_q_norm, heads, c.rms_norm_eps, cache_.layers[i].k);
@@ -169,27 +182,57 @@ void GpuForward::layers(Pass& pass, Taps& taps) {
         v_append(pass, cache_, i, s.v, kv_heads);
         attention(pass, s.attn, s.partials, s.q, cache_, i, heads, kv_heads);
         tap(i, "attention", s.attn, heads * c.head_dim);
-        matmul(pass, s.h, w.attn_output, s.attn, true);
+        residual(w.attn_output, s.attn, w.ffn_norm);
         tap(i, "attn_output", s.h, c.hidden_size);
 
-        // feed-forward
-        rms_norm(pass, s.a, s.h, w.ffn_norm, c.hidden_size, c.rms_norm_eps);
-        tap(i, "ffn_norm", s.a, c.hidden_size);
-        matmul(pass, s.gate, w.ffn_gate, s.a);
-        matmul(pass, s.up, w.ffn_up, s.a);
-        swiglu(pass, s.gate, s.up, c.intermediate_size);
-        tap(i, "swiglu", s.gate, c.intermediate_size);
-        matmul(pass, s.h, w.ffn_down, s.gate, true);
+        norm(i, "ffn_norm", w.ffn_norm);
+        gate_up(pass, w, normed);
+        tap(i, "swiglu", s.ffn, c.intermediate_size);
+        residual(w.ffn_down, s.ffn, i + 1 < c.num_hidden_layers ? weights_.layers[i + 1].attn_norm : weights_.output_norm);
         tap(i, "h", s.h, c.hidden_size);
         pass.recorder.end_label();
+    }
+    return normed;
+}
+
+// y = w x, x the normed hidden state.
+void GpuForward::project(Pass& pass, View y, const Matrix& w, const std::optional<Normed>& normed) {
+    if (normed)
+        matvec_normed(pass, y, w, *normed, config_.rms_norm_eps);
+    else
+        matmul(pass, y, w, scratch_.a);
+}
+
+// ffn = silu(gate x) * (up x), x the normed hidden state.
+void GpuForward::gate_up(Pass& pass, const LayerMatrices& w, const std::optional<Normed>& normed) {
+    const Scratch& s = scratch_;
+    const uint32_t cols = config_.intermediate_size;
+    const Matrix& first = w.ffn_gate_up[0];
+    if (w.ffn_gate_up.size() == 2) {
+        const uint64_t half = s.gate_up.bytes() / 2;
+        const View gate(s.gate_up, 0, half), up(s.gate_up, half, half);
+        project(pass, gate, first, normed);
+        project(pass, up, w.ffn_gate_up[1], normed);
+        swiglu(pass, s.ffn, gate, up, cols);
+    } else if (normed) {
+        matvec_normed(pass, s.ffn, first, *normed, config_.rms_norm_eps, true);
+    } else if (pass.tokens == 1) {
+        matvec_gated(pass, s.ffn, first, s.a);
+    } else {
+        matmul(pass, s.gate_up, first, s.a);
+        swiglu_pairs(pass, s.ffn, s.gate_up, cols);
     }
 }
 
 // Logits of the block's last token.
-void GpuForward::head(Pass& pass, Taps& taps) {
-    rms_norm(pass, scratch_.a, scratch_.h, weights_.output_norm, config_.hidden_size, config_.rms_norm_eps, true);
+void GpuForward::head(Pass& pass, Taps& taps, const std::optional<Normed>& normed) {
+    if (!normed || taps.on())
+        rms_norm(pass, scratch_.a, scratch_.h, weights_.output_norm, config_.hidden_size, config_.rms_norm_eps, true);
     taps.add(pass, "output_norm", scratch_.a, config_.hidden_size, true);
-    matvec(pass, scratch_.logits, weights_.output(), scratch_.a);
+    if (normed)
+        matvec_normed(pass, scratch_.logits, weights_.output(), *normed, config_.rms_norm_eps);
+    else
+        matvec(pass, scratch_.logits, weights_.output(), scratch_.a);
     taps.add(pass, "logits", scratch_.logits, config_.vocab_size, true);
     pass.recorder.copy(logits_readback_, scratch_.logits);
 }
@@ -201,8 +244,7 @@ void GpuForward::prepare() {
         Taps none(device_, off);
         for (const uint32_t tokens : {1u, options_.batch_size}) {
             Pass pass{recorder, tuning_, context_, tokens, config_.head_dim, step_};
-            layers(pass, none);
-            head(pass, none);
+            head(pass, none, layers(pass, none));
         }
     });
 }
@@ -213,11 +255,12 @@ GpuForward::Recording GpuForward::record(uint32_t tokens, bool with_layers, bool
     const uint32_t most = std::min(cache_.capacity(), options_.context_size);
     step_ = {most - std::min(tokens, most), tokens};
     Pass pass{recorder, tuning_, context_, tokens, config_.head_dim, step_};
+    std::optional<Normed> normed;
     if (with_layers) {
         begin_step(pass);
-        layers(pass, taps);
+        normed = layers(pass, taps);
     }
-    if (with_head) head(pass, taps);
+    if (with_head) head(pass, taps, normed);
     return {std::move(taps), recorder.finish()};
 }
 

@@ -27,23 +27,17 @@
 #define DISPATCH_ONE(format, kernel, ...)                                                                                        \
     case GgmlType::format: recorder.dispatch<shader::kernel>(__VA_ARGS__); break;
 
-// Records shader::STEM_<format> for a matrix's weight format; DISPATCH_SIMD its SIMD variant where `simd`.
-#define DISPATCH_FORMAT(stem, type, ...)                                                                                         \
+// Records shader::STEM_<format>SUFFIX for a matrix's weight format.
+#define DISPATCH_FORMAT(stem, suffix, type, ...)                                                                                 \
     switch (type) {                                                                                                              \
-        EACH_FORMAT(DISPATCH_ONE, stem, , __VA_ARGS__)                                                                           \
+        EACH_FORMAT(DISPATCH_ONE, stem, suffix, __VA_ARGS__)                                                                     \
     }
-#define DISPATCH_SIMD(simd, stem, type, ...)                                                                                     \
-    if (simd) {                                                                                                                  \
-        switch (type) {                                                                                                          \
-            EACH_FORMAT(DISPATCH_ONE, stem, _simd, __VA_ARGS__)                                                                  \
-        }                                                                                                                        \
-    } else                                                                                                                       \
-        DISPATCH_FORMAT(stem, type, __VA_ARGS__)
 // clang-format on
 
 namespace tq::gpu {
 namespace {
 
+constexpr uint64_t round_up(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
 constexpr uint32_t groups(uint64_t count, uint32_t per_group) { return uint32_t((count + per_group - 1) / per_group); }
 
 // The Work of what depends on the step: `work(step)` as recorded, and asked again for each run that is profiled.
@@ -66,9 +60,14 @@ void norm_rope(Pass& pass, const Buffer& q, const Buffer& w, uint32_t heads, q_n
                const CacheCodec& keys, bool projected) {
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
-    pass.recorder.dispatch<shader::q_norm_rope>({heads, pass.tokens},
-                                                q_norm_rope_constants(pass.tuning, pass.head_dim, rotation, projected),
-                                                with_signs(params, keys.rotation), work, q, w, pass.context, matrix_or(w, keys));
+    const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
+    const auto constants = q_norm_rope_constants(pass.tuning, subgroup, pass.head_dim, rotation, projected);
+    params = with_signs(params, keys.rotation);
+    const Groups grid{heads, pass.tokens};
+    if (subgroup)
+        pass.recorder.dispatch<shader::q_norm_rope_subgroup>(grid, constants, params, work, q, w, pass.context);
+    else
+        pass.recorder.dispatch<shader::q_norm_rope>(grid, constants, params, work, q, w, pass.context, matrix_or(w, keys));
 }
 
 // `is_key`: k-norm by w and RoPE come first.
@@ -76,24 +75,95 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool 
             uint32_t kv_heads, float eps) {
     const LayerCache& here = cache.layers[layer];
     const CacheCodec& codec = here.side(side);
+    const uint32_t rotation = codec.rotation_constant();
+    const uint32_t subgroup = append_subgroup(pass.tuning, pass.head_dim, codec.type, rotation);
+    const auto constants =
+        kv_append_constants(pass.tuning, subgroup, pass.head_dim, codec.type, is_key, rotation, codec.scale_rule);
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        const kv_append_params params{kv_heads, slice.first_head, here.capacity, at.codes(side), at.scales(side), eps, {}, {}};
+        const auto params =
+            with_signs(kv_append_params{kv_heads, slice.first_head, here.capacity, at.codes(side), at.scales(side), eps, {}, {}},
+                       codec.rotation);
         const uint64_t heads = slice.heads, d = pass.head_dim, bytes = kv_vector_bytes(codec.type, pass.head_dim);
         const Work work = per_step(pass.step, [=](const Step& s) {
             return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
         });
-        pass.recorder.dispatch<shader::kv_append>(
-            {slice.heads, pass.tokens},
-            kv_append_constants(pass.tuning, pass.head_dim, codec.type, is_key, codec.rotation_constant(), codec.scale_rule),
-            with_signs(params, codec.rotation), work, slice.buffer, x, matrix_or(w, codec), pass.context);
+        const Groups grid{slice.heads, pass.tokens};
+        const Buffer& weight = matrix_or(w, codec);
+        if (subgroup)
+            pass.recorder.dispatch<shader::kv_append_subgroup>(grid, constants, params, work, slice.buffer, x, weight,
+                                                               pass.context);
+        else
+            pass.recorder.dispatch<shader::kv_append>(grid, constants, params, work, slice.buffer, x, weight, pass.context);
     }
+}
+
+// The parts that `splits` workgroups made of each head, put together and turned back.
+void merge(Pass& pass, const Buffer& y, const Buffer& partials, const CacheCodec& values, uint32_t heads, uint32_t splits) {
+    const uint32_t lanes = attention_lanes(pass.tuning, pass.head_dim), rotation = values.rotation_constant();
+    const auto params =
+        with_signs(attention_merge_params{heads, splits, lanes, QJL_FACTOR / float(pass.head_dim), {}, {}}, values.rotation);
+    const uint64_t row = uint64_t(heads) * pass.head_dim;
+    const Work work = per_step(pass.step, [=](const Step& s) {
+        return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
+    });
+    const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
+    const auto constants = attention_merge_constants(pass.tuning, subgroup, pass.head_dim, rotation, is_qjl(values.type));
+    const Groups grid{heads, pass.tokens};
+    if (subgroup)
+        pass.recorder.dispatch<shader::attention_merge_subgroup>(grid, constants, params, work, y, partials, pass.context);
+    else
+        pass.recorder.dispatch<shader::attention_merge>(grid, constants, params, work, y, partials, pass.context,
+                                                        matrix_or(partials, values));
 }
 
 // Whether kernels that read these buffers are to be SIMD variants, which have texels for them.
 bool uses_simd(const Pass& pass, std::initializer_list<View> reads) {
     const auto fits = [&](const View& view) { return view.bytes <= pass.tuning.texel_range_bytes && view.bytes % 16 == 0; };
     return pass.tuning.simd && std::ranges::all_of(reads, fits);
+}
+
+// One vector's way through a matrix.
+struct Matvec {
+    View y, x;
+    std::optional<View> next_norm = {};
+    uint32_t output;
+    bool normed = false;
+    uint32_t squares = 0, square_count = 0; // as in matvec_params
+    float eps = 0;
+    uint32_t scaled = 0;
+};
+
+// Returns how many workgroups that takes.
+uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
+    Recorder& recorder = pass.recorder;
+    const Tuning& t = pass.tuning;
+    const bool folds = v.normed || v.output == MATVEC_RESIDUAL;
+    const View& last = v.next_norm ? *v.next_norm : v.x; // a binding is never empty
+    const auto constants = matvec_constants(t, w.interleave, v.output, v.normed);
+    uint32_t all_groups = 0;
+    for (const MatrixSlice& slice : w.slices) {
+        const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
+        const matvec_params params{w.cols, slice.rows, slice.first_row, squares, v.square_count, v.eps, v.scaled};
+        const Work work{slice.buffer.bytes() + w.cols * 4 + slice.rows * 4, 2ull * w.cols * slice.rows};
+        const Groups grid{groups(slice.rows, matvec_tile(t, v.output).rows_per_workgroup())};
+        if (!folds && uses_simd(pass, {slice.buffer, v.x})) {
+            DISPATCH_FORMAT(matvec, _simd, w.type, grid, constants, params, work, v.y, slice.buffer, v.x)
+        } else if (matvec_uses_subgroup(t)) {
+            DISPATCH_FORMAT(matvec, _subgroup, w.type, grid, constants, params, work, v.y, slice.buffer, v.x, last)
+        } else {
+            DISPATCH_FORMAT(matvec, , w.type, grid, constants, params, work, v.y, slice.buffer, v.x, last)
+        }
+        all_groups += grid.x;
+    }
+    return all_groups;
+}
+
+void record_swiglu(Pass& pass, const Buffer& y, View gate, View up, swiglu_params params) {
+    const uint64_t cols = params.cols;
+    const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * cols * 12, s.tokens * cols * 5}; });
+    pass.recorder.dispatch<shader::swiglu>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, swiglu_constants(pass.tuning),
+                                           params, work, y, gate, up, pass.context);
 }
 
 uint32_t split_count(const Tuning& tuning, uint32_t tokens) { return tokens == 1 ? tuning.splits : 1; }
@@ -106,8 +176,8 @@ void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Buffer& i
         const embed_params params{embedding.cols, slice.first_row, slice.rows};
         const uint64_t cols = embedding.cols, row = device_row_bytes(embedding.type, embedding.cols);
         const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * (row + cols * 4), s.tokens * cols}; });
-        DISPATCH_FORMAT(embed, embedding.type, {pass.tokens}, embed_constants(pass.tuning, embedding.interleave), params, work, h,
-                        slice.buffer, ids, pass.context)
+        DISPATCH_FORMAT(embed, , embedding.type, {pass.tokens}, embed_constants(pass.tuning, embedding.interleave), params, work,
+                        h, slice.buffer, ids, pass.context)
     }
 }
 
@@ -121,18 +191,41 @@ void rms_norm(Pass& pass, const Buffer& y, const Buffer& x, const Buffer& w, uin
                                              pass.context);
 }
 
-void matvec(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool accumulate) {
-    Recorder& recorder = pass.recorder;
-    for (const MatrixSlice& slice : w.slices) {
-        const matvec_params params{w.cols, slice.rows, slice.first_row};
-        const Work work{slice.buffer.bytes() + w.cols * 4 + slice.rows * 4, 2ull * w.cols * slice.rows};
-        const Groups grid{groups(slice.rows, pass.tuning.workgroup / pass.tuning.matvec_lanes * pass.tuning.matvec_rows)};
-        DISPATCH_SIMD(uses_simd(pass, {slice.buffer, x}), matvec, w.type, grid,
-                      matvec_constants(pass.tuning, w.interleave, accumulate), params, work, y, slice.buffer, x)
-    }
+void matvec(Pass& pass, View y, const Matrix& w, View x, bool accumulate) {
+    record_matvec(pass, {.y = y, .x = x, .output = accumulate ? MATVEC_ADD : MATVEC_STORE}, w);
 }
 
-void matmul(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool accumulate) {
+void matvec_gated(Pass& pass, View y, const Matrix& w, View x) {
+    record_matvec(pass, {.y = y, .x = x, .output = MATVEC_GATED}, w);
+}
+
+void matvec_normed(Pass& pass, View y, const Matrix& w, const Normed& x, float eps, bool gated) {
+    record_matvec(pass,
+                  {.y = y,
+                   .x = x.x,
+                   .output = gated ? MATVEC_GATED : MATVEC_STORE,
+                   .normed = true,
+                   .squares = x.squares,
+                   .square_count = x.square_count,
+                   .eps = eps},
+                  w);
+}
+
+// Behind h: the products [rows], then the sums, each from a multiple of 64 floats on.
+uint64_t normed_floats(uint32_t rows) { return 2 * round_up(rows, 64); }
+
+Normed matvec_residual(Pass& pass, const Buffer& h, uint32_t h_floats, const Matrix& w, const Buffer& x,
+                       const Buffer& next_norm) {
+    const auto squares = uint32_t(round_up(w.rows, 64));
+    const uint32_t count = record_matvec(
+        pass,
+        {.y = h, .x = x, .next_norm = next_norm, .output = MATVEC_RESIDUAL, .squares = h_floats + squares, .scaled = h_floats},
+        w);
+    ENSURE(squares + count <= normed_floats(w.rows), "{} sums of {} rows", count, w.rows);
+    return {View(h, uint64_t(h_floats) * 4, normed_floats(w.rows) * 4), squares, count};
+}
+
+void matmul(Pass& pass, View y, const Matrix& w, const Buffer& x, bool accumulate) {
     if (pass.tokens == 1) return matvec(pass, y, w, x, accumulate);
     Recorder& recorder = pass.recorder;
     for (const MatrixSlice& slice : w.slices) {
@@ -143,8 +236,12 @@ void matmul(Pass& pass, const Buffer& y, const Matrix& w, const Buffer& x, bool 
         });
         const Groups grid{groups(slice.rows, pass.tuning.workgroup * pass.tuning.matmul_rows),
                           groups(pass.tokens, pass.tuning.matmul_tile)};
-        DISPATCH_SIMD(uses_simd(pass, {slice.buffer, x}), matmul, w.type, grid,
-                      matmul_constants(pass.tuning, w.interleave, accumulate), params, work, y, slice.buffer, x, pass.context)
+        const auto constants = matmul_constants(pass.tuning, w.interleave, accumulate);
+        if (uses_simd(pass, {slice.buffer, x})) {
+            DISPATCH_FORMAT(matmul, _simd, w.type, grid, constants, params, work, y, slice.buffer, x, pass.context)
+        } else {
+            DISPATCH_FORMAT(matmul, , w.type, grid, constants, params, work, y, slice.buffer, x, pass.context)
+        }
     }
 }
 
@@ -211,27 +308,17 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
         else
             pass.recorder.dispatch<shader::attention>(grid, constants, params, work, partials, q, slice.buffer, pass.context);
     }
-    const auto params =
-        with_signs(attention_merge_params{heads, splits, QJL_FACTOR / float(pass.head_dim), {}, {}}, here.v.rotation);
-    const uint64_t row = uint64_t(heads) * pass.head_dim;
-    const Work work = per_step(pass.step, [=](const Step& s) {
-        return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
-    });
-    pass.recorder.dispatch<shader::attention_merge>(
-        {heads, pass.tokens}, attention_merge_constants(pass.tuning, pass.head_dim, here.v.rotation_constant(), is_qjl(types.v)),
-        params, work, y, partials, pass.context, matrix_or(partials, here.v));
+    merge(pass, y, partials, here.v, heads, splits);
 }
 
 uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected) {
     return uint64_t(std::max(tokens, split_count(tuning, 1))) * heads * ((projected ? 2 : 1) * head_dim + 2) * 4;
 }
 
-void swiglu(Pass& pass, const Buffer& gate, const Buffer& up, uint32_t cols) {
-    const Work work = per_step(pass.step, [=](const Step& s) {
-        return Work{uint64_t(s.tokens) * cols * 12, uint64_t(s.tokens) * cols * 5};
-    });
-    pass.recorder.dispatch<shader::swiglu>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, swiglu_constants(pass.tuning),
-                                           {cols}, work, gate, up, pass.context);
+void swiglu(Pass& pass, const Buffer& y, View gate, View up, uint32_t cols) { record_swiglu(pass, y, gate, up, {cols, false}); }
+
+void swiglu_pairs(Pass& pass, const Buffer& y, const Buffer& gate_up, uint32_t cols) {
+    record_swiglu(pass, y, gate_up, gate_up, {cols, true});
 }
 
 } // namespace tq::gpu

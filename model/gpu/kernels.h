@@ -31,10 +31,24 @@ void rms_norm(Pass&, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t
 
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows], both with rows up to the next
 // multiple of tuning.matmul_tile. One token: matvec.
-void matmul(Pass&, const Buffer& y, const Matrix& w, const Buffer& x, bool accumulate = false);
+void matmul(Pass&, View y, const Matrix& w, const Buffer& x, bool accumulate = false);
 
-// y = w x of one vector, whatever pass.tokens is.
-void matvec(Pass&, const Buffer& y, const Matrix& w, const Buffer& x, bool accumulate = false);
+// y = w x of one vector, whatever pass.tokens is; or y += w x; or, of a matrix whose rows 2 i and 2 i + 1 belong together,
+// y[i] = silu((w x)[2 i]) * (w x)[2 i + 1].
+void matvec(Pass&, View y, const Matrix& w, View x, bool accumulate = false);
+void matvec_gated(Pass&, View y, const Matrix& w, View x);
+
+// RMS norm without a kernel of its own, for one token (tuning.fold_norms). The vector h is followed by itself times the norm's
+// weights, and by sums of its squares: matvec_residual leaves both behind `h`, from float `h_floats` on, and matvec_normed
+// divides what it makes by the rms. Elementwise and in this order what rms_norm and matvec would do, but for rounding.
+struct Normed {
+    View x;                         // the products; at float `squares` and on: the sums
+    uint32_t squares, square_count; // a multiple of 4; how many sums
+};
+// h += w x. next_norm: [w.rows]. h: h_floats floats, then normed_floats(w.rows). h_floats: a multiple of 64.
+Normed matvec_residual(Pass&, const Buffer& h, uint32_t h_floats, const Matrix& w, const Buffer& x, const Buffer& next_norm);
+void matvec_normed(Pass&, View y, const Matrix& w, const Normed& x, float eps, bool gated = false);
+uint64_t normed_floats(uint32_t rows);
 
 // q[t][head] = R(RoPE(w * q / rms(q))) / (sqrt(head_dim) * gain) in place, for keys stored as `keys` says: R is their rotation,
 // if they have one. Where the keys have QJL's bit, the projections of that follow. q: q_floats()
@@ -56,7 +70,8 @@ void attention(Pass&, const Buffer& y, const Buffer& partials, const Buffer& q, 
                uint32_t heads, uint32_t kv_heads);
 uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
 
-// gate = silu(gate) * up. [tokens][cols]
-void swiglu(Pass&, const Buffer& gate, const Buffer& up, uint32_t cols);
+// y = silu(gate) * up. y, gate, up: [tokens][cols]; or gate_up: [tokens][cols][2].
+void swiglu(Pass&, const Buffer& y, View gate, View up, uint32_t cols);
+void swiglu_pairs(Pass&, const Buffer& y, const Buffer& gate_up, uint32_t cols);
 
 } // namespace tq::gpu

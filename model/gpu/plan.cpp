@@ -12,7 +12,8 @@ uint64_t context_bytes(const Config& config, uint32_t positions) {
 ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardOptions& options) {
     const uint64_t batch = options.batch_size, q_cols = uint64_t(c.num_attention_heads) * c.head_dim;
     const bool projected = options.kv.uses_qjl(c.num_hidden_layers);
-    hidden = 4 * batch * c.hidden_size;
+    hidden = (4 * batch * c.hidden_size + 255) / 256 * 256;
+    normed = tuning.fold_norms ? 4 * normed_floats(c.hidden_size) : 0;
     attn = 4 * batch * q_cols;
     q = 4 * q_floats(options.batch_size, c.num_attention_heads, c.head_dim, projected);
     kv = 4 * batch * c.num_key_value_heads * c.head_dim;

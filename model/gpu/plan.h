@@ -15,10 +15,10 @@ uint64_t context_bytes(const Config& config, uint32_t positions);
 
 // Activations of a block of `batch` tokens, fp32.
 struct ScratchBytes {
-    uint64_t hidden, attn, q, kv, partials, ffn, logits;
+    uint64_t hidden, normed, attn, q, kv, partials, ffn, logits;
 
     ScratchBytes(const Config& config, const Tuning& tuning, const ForwardOptions& options);
-    uint64_t total() const { return 2 * hidden + attn + q + 2 * kv + partials + 2 * ffn + logits; }
+    uint64_t total() const { return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + logits; }
 };
 
 // With the batch size that the pass will use: the device's own where none is given, in whole tiles.

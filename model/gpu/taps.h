@@ -14,6 +14,7 @@ class Taps {
 
     // Records a copy of x [tokens][cols], or of x [cols] where `last_only`. Nothing where no tap is set.
     void add(Pass&, std::string name, const Buffer& x, uint32_t cols, bool last_only = false);
+    bool on() const { return bool(tap_); }
     void deliver(uint32_t tokens) const; // after a run of the recording on that many tokens
 
   private:

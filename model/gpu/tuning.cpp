@@ -3,6 +3,16 @@
 
 namespace tq::gpu {
 
+namespace {
+
+// A workgroup of at most the least subgroup size is one subgroup, whichever size the driver takes.
+uint32_t usable_subgroup(const Capabilities& device) {
+    const bool has_all = device.subgroup_arithmetic && device.subgroup_shuffle && device.min_subgroup_size >= 4;
+    return has_all ? device.min_subgroup_size : 0;
+}
+
+} // namespace
+
 Tuning choose_tuning(const Capabilities& device) {
     // CPU drivers run a workgroup on one core, subgroup after subgroup between barriers: one subgroup per workgroup and no
     // sharing of rows keep barriers cheap, and few tokens per block keep a submit short. A workgroup's rows of a matrix lie in
@@ -19,6 +29,8 @@ Tuning choose_tuning(const Capabilities& device) {
                 .batch_size = 64,
                 .shared_bytes = device.shared_memory_bytes,
                 .weight_interleave = 4 * lanes,
+                .fold_norms = false,
+                .subgroup = usable_subgroup(device),
                 .simd = true,
                 .texel_range_bytes = device.texel_range_bytes};
     }
@@ -32,6 +44,8 @@ Tuning choose_tuning(const Capabilities& device) {
             .batch_size = 512,
             .shared_bytes = device.shared_memory_bytes,
             .weight_interleave = 1,
+            .fold_norms = true,
+            .subgroup = usable_subgroup(device),
             .simd = false,
             .texel_range_bytes = device.texel_range_bytes};
 }

@@ -43,14 +43,19 @@ void add_attention(List& list, const Tuning& t) {
     }
 }
 
-void add_append(List& list, const Tuning& t, uint32_t head_dim, KvType type) {
-    const bool normed = !is_rotated(type);
-    for (const bool is_key : no_and_yes)
-        list.add(kv_append_constants(t, head_dim, type, is_key, normed ? ROTATION_NONE : ROTATION_WHT, ScaleRule::unbiased));
-    if (!normed) list.add(kv_append_constants(t, head_dim, type, false, ROTATION_HAAR, ScaleRule::unbiased));
+bool is_simd(std::string_view kernel) { return kernel.ends_with("_simd"); }
+bool is_subgroup(std::string_view kernel) { return kernel.ends_with("_subgroup"); }
+
+void add_append(List& list, bool of_subgroup, const Tuning& t, uint32_t head_dim, KvType type) {
+    const auto add = [&](bool is_key, uint32_t rotation, ScaleRule rule) {
+        const uint32_t subgroup = append_subgroup(t, head_dim, type, rotation);
+        if (of_subgroup == (subgroup != 0)) list.add(kv_append_constants(t, subgroup, head_dim, type, is_key, rotation, rule));
+    };
+    const bool plain = !is_rotated(type);
+    for (const bool is_key : no_and_yes) add(is_key, plain ? ROTATION_NONE : ROTATION_WHT, ScaleRule::unbiased);
+    if (!plain) add(false, ROTATION_HAAR, ScaleRule::unbiased);
     if (!is_turboquant(type) || head_dim != 128) return;
-    for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares})
-        list.add(kv_append_constants(t, head_dim, type, true, ROTATION_WHT, rule));
+    for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares}) add(true, ROTATION_WHT, rule);
 }
 
 void add_decode(List& list, const Tuning& t, uint32_t head_dim, KvType type) {
@@ -61,17 +66,25 @@ void add_decode(List& list, const Tuning& t, uint32_t head_dim, KvType type) {
 void add_head_kernel(List& list, std::string_view name, const Tuning& t, uint32_t head_dim) {
     for (const uint32_t rotation : {ROTATION_WHT, ROTATION_HAAR, ROTATION_NONE})
         for (const bool projected : no_and_yes) {
-            if (rotation == ROTATION_NONE && projected) continue;
-            if (name == "q_norm_rope") list.add(q_norm_rope_constants(t, head_dim, rotation, projected));
-            if (name == "attention_merge") list.add(attention_merge_constants(t, head_dim, rotation, projected));
+            const uint32_t subgroup = head_subgroup(t, head_dim, rotation);
+            if ((rotation == ROTATION_NONE && projected) || is_subgroup(name) != (subgroup != 0)) continue;
+            if (name.starts_with("q_norm_rope")) list.add(q_norm_rope_constants(t, subgroup, head_dim, rotation, projected));
+            if (name.starts_with("attention_merge"))
+                list.add(attention_merge_constants(t, subgroup, head_dim, rotation, projected));
         }
     for (const KvTypeName& type : kv_types) {
-        if (name == "kv_append") add_append(list, t, head_dim, type.type);
+        if (name.starts_with("kv_append")) add_append(list, is_subgroup(name), t, head_dim, type.type);
         if (name == "kv_decode") add_decode(list, t, head_dim, type.type);
     }
 }
 
-bool is_simd(std::string_view kernel) { return kernel.ends_with("_simd"); }
+void add_matvec(List& list, const Tuning& t) {
+    for (const uint32_t output : {MATVEC_STORE, MATVEC_ADD, MATVEC_GATED})
+        list.add(matvec_constants(t, t.weight_interleave, output, false));
+    if (!t.fold_norms) return;
+    for (const uint32_t output : {MATVEC_STORE, MATVEC_GATED}) list.add(matvec_constants(t, t.weight_interleave, output, true));
+    list.add(matvec_constants(t, t.weight_interleave, MATVEC_RESIDUAL, false));
+}
 
 void add(List& list, std::string_view name, const Tuning& t) {
     if (is_simd(name) && !t.simd) return;
@@ -79,10 +92,9 @@ void add(List& list, std::string_view name, const Tuning& t) {
     if (name == "rms_norm") list.add(rms_norm_constants(t));
     if (name == "swiglu") list.add(swiglu_constants(t));
     if (name == "attention" || name == "attention_simd") add_attention(list, t);
-    for (const bool accumulate : no_and_yes) {
-        if (name.starts_with("matvec_")) list.add(matvec_constants(t, t.weight_interleave, accumulate));
-        if (name.starts_with("matmul_")) list.add(matmul_constants(t, t.weight_interleave, accumulate));
-    }
+    if (name.starts_with("matmul_"))
+        for (const bool accumulate : no_and_yes) list.add(matmul_constants(t, t.weight_interleave, accumulate));
+    if (name.starts_with("matvec_") && is_subgroup(name) == (matvec_uses_subgroup(t) && !is_simd(name))) add_matvec(list, t);
     for (const uint32_t head_dim : head_dims) add_head_kernel(list, name, t, head_dim);
 }
 
@@ -104,7 +116,8 @@ std::vector<Variant> all_variants(std::span<const Tuning> tunings) {
     for (const AnyShader* shader : shader::all) {
         List list(*shader);
         for (const Tuning& tuning : tunings) add(list, shader->name, tuning);
-        ENSURE(!list.variants.empty() || is_simd(shader->name), "{} has no variants: add them here", shader->name);
+        ENSURE(!list.variants.empty() || is_simd(shader->name) || is_subgroup(shader->name), "{} has no variants: add them here",
+               shader->name);
         out.insert(out.end(), list.variants.begin(), list.variants.end());
     }
     return out;

@@ -3,11 +3,14 @@
 #include "runtime/uploader.h"
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace tq::gpu {
 namespace {
 
 constexpr uint32_t max_slice_rows = 65535; // one workgroup per row fits every device's grid
+
+bool pairs(const LayerWeights& w) { return w.ffn_gate.type == w.ffn_up.type; }
 
 class WeightUploader {
   public:
@@ -15,12 +18,15 @@ class WeightUploader {
         : device_(device), pool_(pool), uploader_(device), interleave_(interleave), total_bytes_(total_bytes),
           on_progress_(on_progress) {}
 
-    Matrix matrix(const Tensor& tensor);
+    Matrix matrix(const Tensor& tensor) { return matrix({&tensor, 1}); }
+    std::vector<Matrix> gate_up(const LayerWeights& weights);
     Buffer vector(const Tensor& tensor);
     void finish() { uploader_.finish(); }
 
   private:
-    void rows(const Tensor& tensor, const MatrixSlice& slice);
+    // Of the rows of tensors of one type and shape in turn.
+    Matrix matrix(std::span<const Tensor> tensors);
+    void rows(std::span<const Tensor> tensors, const MatrixSlice& slice);
     void count(uint64_t bytes);
 
     Device& device_;
@@ -36,38 +42,55 @@ void WeightUploader::count(uint64_t bytes) {
     if (on_progress_ && !on_progress_(done_bytes_, total_bytes_)) throw LoadStopped();
 }
 
-Matrix WeightUploader::matrix(const Tensor& tensor) {
+Matrix WeightUploader::matrix(std::span<const Tensor> tensors) {
     const Capabilities& caps = device_.capabilities();
+    const Tensor& tensor = tensors[0];
+    const auto step = uint32_t(tensors.size()), all_rows = tensor.rows * step;
     const uint64_t row = device_row_bytes(tensor.type, tensor.cols),
                    limit = std::min(caps.storage_range_bytes, caps.allocation_bytes);
-    const uint32_t most = uint32_t(std::min<uint64_t>(limit / row, max_slice_rows)) / interleave_ * interleave_;
-    Matrix matrix{tensor.type, tensor.rows, tensor.cols, interleave_, {}};
-    for (uint32_t first = 0; first < tensor.rows; first += most) {
-        const uint32_t count = std::min(most, tensor.rows - first);
+    const uint32_t unit = std::lcm(interleave_, step);
+    const uint32_t most = uint32_t(std::min<uint64_t>(limit / row, max_slice_rows)) / unit * unit;
+    Matrix matrix{tensor.type, all_rows, tensor.cols, interleave_, {}};
+    for (uint32_t first = 0; first < all_rows; first += most) {
+        const uint32_t count = std::min(most, all_rows - first);
         matrix.slices.push_back(
             {device_.allocate(tensor.name, device_matrix_bytes(tensor.type, count, tensor.cols, interleave_)), first, count});
-        rows(tensor, matrix.slices.back());
+        rows(tensors, matrix.slices.back());
     }
     return matrix;
 }
 
 // Repacks a slice piece by piece straight into the memory that the uploader offers.
-void WeightUploader::rows(const Tensor& tensor, const MatrixSlice& slice) {
+void WeightUploader::rows(std::span<const Tensor> tensors, const MatrixSlice& slice) {
+    const Tensor& tensor = tensors[0];
     const uint64_t row = device_row_bytes(tensor.type, tensor.cols);
-    const uint64_t fitting = uploader_.max_piece_bytes() / row / interleave_;
-    const uint32_t most = uint32_t(std::max<uint64_t>(1, fitting)) * interleave_;
+    const auto step = uint32_t(tensors.size()), unit = std::lcm(interleave_, step);
+    const uint64_t fitting = uploader_.max_piece_bytes() / row / unit;
+    const uint32_t most = uint32_t(std::max<uint64_t>(1, fitting)) * unit;
     for (uint32_t r = 0; r < slice.rows; r += most) {
         const uint32_t here = std::min(most, slice.rows - r), first = slice.first_row + r;
         const uint64_t bytes = device_matrix_bytes(tensor.type, here, tensor.cols, interleave_);
         const std::span to = uploader_.begin(View(slice.buffer, r * row, bytes));
         if (here % interleave_ != 0) std::memset(to.data() + bytes - interleave_ * row, 0, interleave_ * row);
-        read_rows(pool_, tensor, first, here, [&](uint32_t at, std::span<const std::byte> rows) {
-            const auto n = uint32_t(rows.size() / tensor.row_bytes());
-            repack_rows(tensor.type, to, rows, at - first, n, tensor.cols, interleave_);
-        });
+        for (uint32_t k = 0; k < step; k++)
+            read_rows(pool_, tensors[k], first / step, here / step, [&](uint32_t at, std::span<const std::byte> rows) {
+                repack_rows(tensor.type, to, rows, (at - first / step) * step + k, tensor.cols, interleave_, step);
+            });
         uploader_.end();
         count(here * tensor.row_bytes());
     }
+}
+
+std::vector<Matrix> WeightUploader::gate_up(const LayerWeights& w) {
+    std::vector<Matrix> out;
+    if (pairs(w)) {
+        const Tensor both[] = {w.ffn_gate, w.ffn_up};
+        out.push_back(matrix(both));
+    } else {
+        out.push_back(matrix(w.ffn_gate));
+        out.push_back(matrix(w.ffn_up));
+    }
+    return out;
 }
 
 Buffer WeightUploader::vector(const Tensor& tensor) {
@@ -88,8 +111,10 @@ uint64_t device_bytes(const Weights& weights, uint32_t interleave) {
     uint64_t bytes = matrix_bytes(weights.token_embd, interleave) + weights.output_norm.cols * 4 +
                      (weights.tied ? 0 : matrix_bytes(weights.output, interleave));
     for (const LayerWeights& w : weights.layers) {
-        for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_gate, &w.ffn_up, &w.ffn_down})
+        for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_down})
             bytes += matrix_bytes(*t, interleave);
+        bytes += pairs(w) ? device_matrix_bytes(w.ffn_gate.type, 2 * w.ffn_gate.rows, w.ffn_gate.cols, interleave)
+                          : matrix_bytes(w.ffn_gate, interleave) + matrix_bytes(w.ffn_up, interleave);
         for (const Tensor* t : {&w.attn_norm, &w.attn_q_norm, &w.attn_k_norm, &w.ffn_norm}) bytes += uint64_t(t->cols) * 4;
     }
     return bytes;
@@ -101,8 +126,8 @@ DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& we
     DeviceWeights result{up.matrix(weights.token_embd), {}, up.vector(weights.output_norm), {}};
     for (const LayerWeights& w : weights.layers)
         result.layers.push_back({up.matrix(w.attn_q), up.matrix(w.attn_k), up.matrix(w.attn_v), up.matrix(w.attn_output),
-                                 up.matrix(w.ffn_gate), up.matrix(w.ffn_up), up.matrix(w.ffn_down), up.vector(w.attn_norm),
-                                 up.vector(w.attn_q_norm), up.vector(w.attn_k_norm), up.vector(w.ffn_norm)});
+                                 up.gate_up(w), up.matrix(w.ffn_down), up.vector(w.attn_norm), up.vector(w.attn_q_norm),
+                                 up.vector(w.attn_k_norm), up.vector(w.ffn_norm)});
     if (!weights.tied) result.own_output.push_back(up.matrix(weights.output));
     up.finish();
     return result;

@@ -17,7 +17,10 @@ struct Matrix {
 };
 
 struct LayerMatrices {
-    Matrix attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down;
+    Matrix attn_q, attn_k, attn_v, attn_output;
+    std::vector<Matrix>
+        ffn_gate_up; // one, whose rows 2 i and 2 i + 1 are rows i of ffn_gate and ffn_up; both, where their types differ
+    Matrix ffn_down;
     Buffer attn_norm, attn_q_norm, attn_k_norm, ffn_norm; // fp32
 };
 

@@ -31,6 +31,8 @@ nlohmann::ordered_json describe(const gpu::Tuning& t) {
             {"splits", t.splits},
             {"batch_size", t.batch_size},
             {"weight_interleave", t.weight_interleave},
+            {"fold_norms", t.fold_norms},
+            {"subgroup", t.subgroup},
             {"simd", t.simd}};
 }
 

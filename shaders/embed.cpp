@@ -1,0 +1,70 @@
+// Writes a compiled kernel as C++, while the program is built: NAME.gen.h with its interface, read from the SPIR-V by
+// runtime/reflect.h, and NAME.words.h with its words. Compilers that read the SPIR-V themselves, in every file that names a
+// kernel, take minutes.
+#include "runtime/reflect.h"
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using tq::Interface;
+
+std::vector<uint32_t> read_words(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    std::vector<uint32_t> words(bytes.size() / 4);
+    for (size_t i = 0; i < words.size(); i++)
+        for (size_t b = 0; b < 4; b++) words[i] |= uint32_t(uint8_t(bytes[4 * i + b])) << (8 * b); // glslang writes little-endian
+    return words;
+}
+
+std::string list(const std::array<uint32_t, 3>& a) {
+    return "{" + std::to_string(a[0]) + "u, " + std::to_string(a[1]) + "u, " + std::to_string(a[2]) + "u}";
+}
+
+std::string literal(const Interface& io) {
+    std::ostringstream out;
+    out << "{.bindings = " << io.bindings << ", .texels = " << io.texels << "u, .reads = " << io.reads
+        << "u, .writes = " << io.writes << "u, .push_bytes = " << io.push_bytes << ", .constants = " << io.constants
+        << ",\n     .workgroup = " << list(io.workgroup) << ", .workgroup_constant = " << list(io.workgroup_constant)
+        << ", .gaps = " << (io.gaps ? "true" : "false") << ", .foreign = " << (io.foreign ? "true" : "false") << "}";
+    return out.str();
+}
+
+bool write(const std::string& path, const std::string& text) {
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    return bool(file.flush());
+}
+
+} // namespace
+
+int main(int count, char** arguments) {
+    if (count != 6) {
+        std::fprintf(stderr, "usage: %s NAME NAMESPACE DIRECTORY PARAMS OUTPUT, which reads OUTPUT.spv\n", arguments[0]);
+        return 2;
+    }
+    const std::string name = arguments[1], space = arguments[2], directory = arguments[3], params = arguments[4],
+                      output = arguments[5];
+    const std::vector<uint32_t> words = read_words(output + ".spv");
+    if (words.size() < tq::spirv::header_words || words[0] != 0x07230203) {
+        std::fprintf(stderr, "%s.spv is not SPIR-V\n", output.c_str());
+        return 1;
+    }
+    const std::string size = std::to_string(words.size());
+    const std::string header = "// Generated: the kernel " + name + " of " + directory + ".\n#pragma once\n#include \"" +
+                               directory + "/params.h\"\n#include \"runtime/shader.h\"\nnamespace tq::" + space +
+                               " {\nextern const uint32_t " + name + "_words[" + size + "];\ninline constexpr Shader<" + params +
+                               "> " + name + "{{\"" + name + "\", {" + name + "_words, " + size + "},\n    " +
+                               literal(tq::reflect(words)) + "}};\nstatic_assert(well_formed<" + name +
+                               ">);\n} // namespace tq::" + space + "\n";
+    std::ostringstream body;
+    body << "const uint32_t " << name << "_words[" << size << "] = {";
+    for (size_t i = 0; i < words.size(); i++) body << (i % 12 == 0 ? "\n" : "") << words[i] << "u,";
+    body << "};\n";
+    return write(output + ".gen.h", header) && write(output + ".words.h", body.str()) ? 0 : 1;
+}

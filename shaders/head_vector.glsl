@@ -1,0 +1,89 @@
+// One head vector of `head_dim` channels, and as many terms of a sum, among the invocations of a workgroup; and what moves numbers
+// between invocations, each in a fixed order of operations. `channel` and `terms` lie in shared memory. In a subgroup variant
+// (SUBGROUP) the workgroup is one full subgroup of at most head_dim / 2, and every invocation has its own channels in registers.
+//
+// EACH_CHANNEL(i): an invocation's own channels, as OWN(channel, i); EACH_OF_HALF(i): those below head_dim / 2, where
+// OWN_AT(channel, i, head_dim / 2) is its own too. EACH(i, n): any n things, shared out among the invocations. channel_barrier(): what
+// must stand where channels or terms change hands.
+#define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += gl_WorkGroupSize.x)
+
+#ifdef SUBGROUP
+const uint width = gl_WorkGroupSize.x;
+float channel[head_dim / width];
+float terms[head_dim / width];
+#define EACH_OWN(i, n) [[unroll]] for (uint nr_##i = 0, i = gl_SubgroupInvocationID; nr_##i < (n) / width; nr_##i++, i += width)
+#define EACH_CHANNEL(i) EACH_OWN(i, head_dim)
+#define EACH_OF_HALF(i) EACH_OWN(i, head_dim / 2)
+#define OWN(array, i) array[nr_##i]
+#define OWN_AT(array, i, distance) array[nr_##i + (distance) / width]
+void channel_barrier() {}
+
+// terms[0] of every invocation = the sum of all, by terms i += terms i + s for s = head_dim / 2 ... 1.
+void sum_terms() {
+    [[unroll]] for (uint s = head_dim / 2 / width; s > 0; s >>= 1)
+        [[unroll]] for (uint i = 0; i < s; i++) {
+            precise float sum = terms[i] + terms[i + s];
+            terms[i] = sum;
+        }
+    for (uint s = width / 2; s > 0; s >>= 1) {
+        precise float sum = terms[0] + subgroupShuffleXor(terms[0], s);
+        terms[0] = sum;
+    }
+}
+
+// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride 1, 2, ..., head_dim / 2.
+void hadamard() {
+    for (uint stride = 1; stride < width; stride <<= 1) {
+        const bool upper = (gl_SubgroupInvocationID & stride) != 0;
+        [[unroll]] for (uint i = 0; i < head_dim / width; i++) {
+            const float other = subgroupShuffleXor(channel[i], stride);
+            precise float sum = channel[i] + other, difference = other - channel[i];
+            channel[i] = upper ? difference : sum;
+        }
+    }
+    [[unroll]] for (uint stride = 1; stride < head_dim / width; stride <<= 1)
+        [[unroll]] for (uint pair = 0; pair < head_dim / width / 2; pair++) {
+            const uint i = (pair & ~(stride - 1)) * 2 + (pair & (stride - 1));
+            const float u = channel[i], w = channel[i + stride];
+            precise float sum = u + w, difference = u - w;
+            channel[i] = sum;
+            channel[i + stride] = difference;
+        }
+}
+
+#else
+shared float channel[head_dim];
+shared float terms[head_dim];
+#define EACH_CHANNEL(i) EACH(i, head_dim)
+#define EACH_OF_HALF(i) EACH(i, head_dim / 2)
+#define OWN(array, i) array[i]
+#define OWN_AT(array, i, distance) array[i + (distance)]
+void channel_barrier() { barrier(); }
+
+// terms[0] = the sum of terms[], by terms[i] += terms[i + s] for s = head_dim / 2 ... 1. Ends with a barrier.
+void sum_terms() {
+    for (uint s = head_dim / 2; s > 0; s >>= 1) {
+        barrier();
+        EACH(i, s) {
+            precise float sum = terms[i] + terms[i + s];
+            terms[i] = sum;
+        }
+    }
+    barrier();
+}
+
+// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride 1, 2, ..., head_dim / 2. Ends with a barrier.
+void hadamard() {
+    for (uint stride = 1; stride < head_dim; stride <<= 1) {
+        barrier();
+        EACH(pair, head_dim / 2) {
+            const uint i = (pair & ~(stride - 1)) * 2 + (pair & (stride - 1));
+            const float u = channel[i], w = channel[i + stride];
+            precise float sum = u + w, difference = u - w;
+            channel[i] = sum;
+            channel[i + stride] = difference;
+        }
+    }
+    barrier();
+}
+#endif

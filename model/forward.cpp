@@ -1,4 +1,5 @@
 #include "model/forward.h"
+#include "base/ensure.h"
 #include "base/error.h"
 #include <algorithm>
 
@@ -14,6 +15,11 @@ uint32_t ForwardOptions::first_capacity() const { return whole_steps(4ull * cach
 uint32_t ForwardOptions::last_capacity() const { return whole_steps(context_size, context_size, 0); }
 uint32_t ForwardOptions::next_capacity(uint32_t capacity, uint32_t needed) const {
     return whole_steps(std::max<uint64_t>(needed, uint64_t(capacity) + capacity / 2), context_size, cache_step);
+}
+
+std::vector<uint32_t> Forward::run_sampled(uint32_t, uint32_t n, const DeviceDraw&) {
+    ENSURE(false, "{} tokens: sampling is not offered", n);
+    return {};
 }
 
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv) {

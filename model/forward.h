@@ -1,6 +1,7 @@
 // One model on one device with one KV cache: token ids in, logits out. Implemented twice: model/cpu and model/gpu.
 #pragma once
 #include "model/config.h"
+#include "model/draw.h"
 #include "model/kv/options.h"
 #include <cstdint>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tq {
 
@@ -43,6 +45,15 @@ class Forward {
     // ids must not be empty and must fit the context (ENSURE). Throws OutOfMemory, before anything is run, when the cache cannot
     // grow enough for them: what it held it still holds. Throws Error when the device is lost or a value is not finite.
     virtual std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress = {}) = 0;
+
+    // Most tokens that run_sampled() takes at once; 0 where it is not offered, or no faster than run() and sampling on the host.
+    virtual uint32_t most_sampled() const { return 0; }
+
+    // Runs `id`, draws the token that follows, runs that, and so on, without a word from the host: the n tokens drawn, of which
+    // the last is not run. 1 <= n <= DRAW_STEPS, and as many random words; excluded ids are of the model's vocabulary (ENSURE).
+    // Position advances by n. Fewer, with position() behind the last that is run, where the logits that would follow are not
+    // finite: going on from there throws what run() does.
+    virtual std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw);
 
     // Forgets every position from n on (n <= position()). Exact: the next run equals one that never saw them.
     virtual void truncate(uint32_t n) = 0;

@@ -31,9 +31,12 @@ uint64_t Random::next() {
 }
 
 Sampler::Sampler(const SamplerOptions& options, const std::vector<bool>& excluded)
-    : options_(options), excluded_size_(excluded.size()), random_(options.seed) {
-    for (uint32_t id = 0; id < excluded.size(); ++id)
-        if (excluded[id]) excluded_.push_back(id);
+    : options_(options), excluded_bits_((excluded.size() + 31) / 32), excluded_size_(excluded.size()), random_(options.seed) {
+    for (uint32_t id = 0; id < excluded.size(); ++id) {
+        if (!excluded[id]) continue;
+        excluded_.push_back(id);
+        excluded_bits_[id / 32] |= 1u << id % 32;
+    }
     const auto within = [](const char* name, float value, float low, float high) {
         if (!(value >= low && value <= high)) fail("{} is {}: it must lie between {} and {}", name, value, low, high);
     };
@@ -51,11 +54,11 @@ uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t
     load(logits);
     penalise(ids, answer_begin);
     for (const uint32_t id : excluded_) logits_[id] = -INFINITY;
-    const bool greedy = options_.temperature == 0 || options_.top_k == 1;
-    collect(greedy ? 1 : options_.top_k == 0 ? logits.size() : options_.top_k);
+    collect(greedy() ? 1 : options_.top_k == 0 ? logits.size() : options_.top_k);
     if (candidates_.empty())
         fail("none of the {} tokens may be sampled: the vocabulary holds only unused entries", logits.size());
-    if (greedy) return candidates_[0].id;
+    if (greedy()) return candidates_[0].id;
+    if (options_.top_k != 0 && options_.top_k <= DRAW_CANDIDATES) return draw_of_few();
 
     double mass = 0;
     for (const Candidate& candidate : candidates_) mass += weight(candidate);
@@ -166,6 +169,37 @@ uint32_t Sampler::draw(size_t kept, double mass) {
         sum += w;
     }
     return chosen;
+}
+
+// As a device does it, bit for bit (model/draw.h).
+uint32_t Sampler::draw_of_few() {
+    order(candidates_.size());
+    const draw_settings settings = make_draw_settings(options_.top_k, options_.temperature, options_.top_p, options_.min_p);
+    uint32_t weights[DRAW_CANDIDATES];
+    for (size_t i = 0; i < candidates_.size(); ++i)
+        weights[i] = draw_weight(candidates_[i].logit, candidates_[0].logit, settings.inverse_temperature);
+    return candidates_[draw_index({weights, candidates_.size()}, settings, random_.word())].id;
+}
+
+bool Sampler::fits_device() const {
+    const bool few = greedy() || (options_.top_k != 0 && options_.top_k <= DRAW_CANDIDATES);
+    const bool plain = options_.presence_penalty == 0 && options_.frequency_penalty == 0 && options_.repeat_penalty == 1;
+    return few && plain && (excluded_size_ == 0 || excluded_.size() < excluded_size_);
+}
+
+DeviceDraw Sampler::device_draw(uint32_t n) const {
+    ENSURE(fits_device(), "top-k {}", options_.top_k);
+    DeviceDraw draw{greedy() ? make_draw_settings(1, 1, 1, 0)
+                             : make_draw_settings(options_.top_k, options_.temperature, options_.top_p, options_.min_p),
+                    {},
+                    excluded_bits_};
+    Random random = random_;
+    while (draw.random.size() < n) draw.random.push_back(greedy() ? 0 : random.word());
+    return draw;
+}
+
+void Sampler::drawn(uint32_t n) {
+    for (uint32_t i = 0; i < n && !greedy(); ++i) random_.next(); // greedy draws nothing
 }
 
 } // namespace tq

@@ -1,6 +1,7 @@
 // Logits to a token id. The order is the one Qwen's recommended numbers assume (Hugging Face, vLLM): penalties, temperature,
 // top-k, top-p, min-p; llama.cpp applies the temperature last, so that equal numbers mean another distribution there.
 #pragma once
+#include "model/draw.h"
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -33,6 +34,7 @@ class Random {
     explicit Random(uint64_t seed) : state_(seed) {}
     uint64_t next();
     double uniform() { return double(next() >> 11) * 0x1p-53; } // [0, 1)
+    uint32_t word() { return uint32_t(next() >> 32); }
 
   private:
     uint64_t state_;
@@ -47,6 +49,13 @@ class Sampler {
     // Greedy breaks ties towards the lower id. Throws Error when a logit is not finite or every id is excluded.
     uint32_t sample(std::span<const float> logits, std::span<const uint32_t> ids = {}, size_t answer_begin = 0);
 
+    // Whether a device can draw what sample() would, from the same logits: greedily, or from at most DRAW_CANDIDATES candidates;
+    // without penalties; where an id is left to sample.
+    bool fits_device() const;
+    // What that takes for the next n tokens, valid as long as the sampler; and word that n of them were taken.
+    DeviceDraw device_draw(uint32_t n) const;
+    void drawn(uint32_t n);
+
     const SamplerOptions& options() const { return options_; }
 
   private:
@@ -57,6 +66,7 @@ class Sampler {
 
     static bool precedes(const Candidate& a, const Candidate& b);
 
+    bool greedy() const { return options_.temperature == 0 || options_.top_k == 1; }
     void load(std::span<const float> logits);
     void penalise(std::span<const uint32_t> ids, size_t answer_begin);
     void collect(size_t most);
@@ -64,9 +74,10 @@ class Sampler {
     double weight(const Candidate& candidate) const;
     size_t nucleus(double& mass);
     uint32_t draw(size_t kept, double mass);
+    uint32_t draw_of_few();
 
     SamplerOptions options_;
-    std::vector<uint32_t> excluded_;
+    std::vector<uint32_t> excluded_, excluded_bits_; // ids; bit id % 32 of word id / 32
     size_t excluded_size_;
     Random random_;
     std::vector<float> logits_; // [vocab_size], penalised

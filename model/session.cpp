@@ -2,6 +2,7 @@
 #include "model/session.h"
 #include "base/ensure.h"
 #include "base/error.h"
+#include "model/pace.h"
 #include <algorithm>
 #include <chrono>
 
@@ -43,9 +44,58 @@ std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const 
     return logits;
 }
 
+// The tokens after a prompt: sampled by the host from the last logits, or by the device, ahead of what the caller has been told.
+class Session::Decoder {
+  public:
+    Decoder(Session& session, Sampler& sampler, std::span<const float> logits)
+        : session_(session), sampler_(sampler), logits_(logits),
+          most_(sampler.fits_device() ? session.forward_.most_sampled() : 0) {}
+    ~Decoder() { // of what was run ahead
+        if (most_ > 0) session_.forward_.truncate(uint32_t(std::min<size_t>(session_.ids_.size(), session_.forward_.position())));
+    }
+    Decoder(const Decoder&) = delete;
+    Decoder& operator=(const Decoder&) = delete;
+
+    uint32_t sample(std::span<const uint32_t> all, size_t answer_begin) {
+        if (taken_ == ahead_.size()) return sampler_.sample(logits_, all, answer_begin);
+        sampler_.drawn(1);
+        return ahead_[taken_++];
+    }
+
+    // Puts `id` into the cache; at most `wanted` tokens are to follow it.
+    void run(uint32_t id, uint32_t wanted) {
+        if (most_ == 0) {
+            logits_ = session_.run(std::span(&id, 1), {});
+            return;
+        }
+        if (taken_ == ahead_.size()) run_ahead(id, wanted);
+        session_.ids_.push_back(id);
+    }
+
+  private:
+    void run_ahead(uint32_t id, uint32_t wanted) {
+        Forward& forward = session_.forward_;
+        // The cache grows as if tokens came one by one.
+        const uint32_t room = std::max(std::min(forward.capacity(), forward.context_size()) - forward.position(), 1u);
+        const uint32_t n = pace_.next(std::min({wanted, room, most_}));
+        const uint64_t start = now_ns();
+        ahead_ = forward.run_sampled(id, n, sampler_.device_draw(n));
+        taken_ = 0;
+        pace_.took(n, now_ns() - start);
+    }
+
+    Session& session_;
+    Sampler& sampler_;
+    std::span<const float> logits_;
+    const uint32_t most_;         // tokens that the device samples at once; 0: the host does
+    std::vector<uint32_t> ahead_; // in the cache, less the last
+    size_t taken_ = 0;
+    Pace pace_;
+};
+
 Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options) {
     Generated result;
-    auto logits = prefill(prompt, [&](uint32_t done, uint32_t total) {
+    const auto logits = prefill(prompt, [&](uint32_t done, uint32_t total) {
         if (options.on_prompt) options.on_prompt(done, total);
         return !(options.interrupted && options.interrupted());
     });
@@ -56,10 +106,11 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
         return result;
     };
     if (logits.empty()) return finish(Stop::interrupted);
+    Decoder decoder(*this, sampler, logits);
     while (result.ids.size() < options.max_tokens) {
         if (options.interrupted && options.interrupted()) return finish(Stop::interrupted);
         uint64_t start = now_ns();
-        const uint32_t id = sampler.sample(logits, all, prompt.size());
+        const uint32_t id = decoder.sample(all, prompt.size());
         (timings_.decoded_tokens == 0 ? timings_.prompt_ns : timings_.decode_ns) += now_ns() - start;
         if (options.is_end && options.is_end(id)) return finish(Stop::end_of_generation);
         result.ids.push_back(id);
@@ -69,7 +120,7 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
         if (ids_.size() == forward_.context_size()) return finish(Stop::context_full);
         start = now_ns();
         try {
-            logits = run(std::span(&id, 1), {});
+            decoder.run(id, options.max_tokens - uint32_t(result.ids.size()));
         } catch (const OutOfMemory& error) {
             result.reason = error.what();
             return finish(Stop::memory_full);

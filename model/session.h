@@ -51,6 +51,8 @@ class Session {
 
     // Continues the prompt until it ends, is interrupted, or max_tokens, the context or memory for it are used up. Throws
     // OutOfMemory when there is none for the prompt itself.
+    // Where both the sampler and the forward offer it, the device samples some tokens ahead of what the caller is told; all else,
+    // the answer, the calls, what is cached and the sampler's state, is as if it had not.
     Generated generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options);
 
     const std::vector<uint32_t>& cached_ids() const { return ids_; }
@@ -58,6 +60,7 @@ class Session {
     Forward& forward() { return forward_; }
 
   private:
+    class Decoder;
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress);
 
     Forward& forward_;

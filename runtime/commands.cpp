@@ -1,5 +1,6 @@
 // Running what was recorded: two segments on their way at a time, so that the GPU never waits for the host, and a stop is near.
 #include "runtime/commands.h"
+#include "base/ensure.h"
 #include <algorithm>
 
 namespace tq {
@@ -11,8 +12,14 @@ struct InFlight {
     const OwnedFence (&fences)[2];
     size_t submitted = 0, waited = 0;
 
-    VkFence next_fence() const { return fences[submitted % 2]; }
+    void submit(VkQueue queue, std::span<const VkCommandBuffer> commands) {
+        tq::submit(queue, commands, fences[submitted % 2]);
+        submitted++;
+    }
     void wait_one() { wait(device, fences[waited++ % 2]); }
+    void wait_all() {
+        while (waited < submitted) wait_one();
+    }
     ~InFlight() {
         for (; waited < submitted; waited++) {
             const VkFence fence = fences[waited % 2];
@@ -39,12 +46,28 @@ bool Commands::run(const std::function<bool()>& keep_going) {
         if (flight.submitted - flight.waited == 2) flight.wait_one();
         if (flight.submitted > 0 && keep_going) go_on = keep_going();
         if (!go_on) break;
-        submit(impl_->device.queue, impl_->segments[flight.submitted], flight.next_fence());
-        flight.submitted++;
+        flight.submit(impl_->device.queue, {&impl_->segments[flight.submitted], 1});
     }
-    while (flight.waited < flight.submitted) flight.wait_one();
+    flight.wait_all();
     if (go_on) impl_->add_up_stamps();
     return go_on;
+}
+
+void Commands::run_all(std::span<Commands* const> all) {
+    if (all.empty()) return;
+    std::vector<VkCommandBuffer> segments;
+    for (const Commands* one : all) {
+        ENSURE(one->impl_->stamps.empty(), "{} timed kernels", one->impl_->stamps.size());
+        segments.insert(segments.end(), one->impl_->segments.begin(), one->impl_->segments.end());
+    }
+    Impl& first = *all[0]->impl_;
+    InFlight flight{first.device.handle, first.fences};
+    const size_t at_a_time = segments.size() == all.size() ? segments.size() : 1; // a second segment says that one takes long
+    for (size_t at = 0; at < segments.size(); at += at_a_time) {
+        if (flight.submitted - flight.waited == 2) flight.wait_one();
+        flight.submit(first.device.queue, std::span(segments).subspan(at, at_a_time));
+    }
+    flight.wait_all();
 }
 
 void Commands::Impl::add_up_stamps() {

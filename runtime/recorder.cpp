@@ -36,6 +36,7 @@ struct Recorder::Impl {
     std::unique_ptr<Commands::Impl> out;
     Device::Impl& device;
     const bool timed;
+    const Again again;
     VkCommandBuffer commands{}; // the open segment
     Hazards hazards;
     uint32_t barriers = 0, stamps_taken = 0;
@@ -44,9 +45,9 @@ struct Recorder::Impl {
     std::vector<std::string> labels;                // the open ones
     std::optional<std::vector<PipelineKey>> wanted; // while preparing: the kernels, instead of commands
 
-    explicit Impl(Device& on)
+    explicit Impl(Device& on, Again again = Again::after_it_ran)
         : out(std::make_unique<Commands::Impl>(on.impl())), device(on.impl()),
-          timed(on.profile && on.capabilities().timestamp_ns > 0) {}
+          timed(on.profile && on.capabilities().timestamp_ns > 0), again(again) {}
 
     void open_segment();
     void close_segment();
@@ -62,7 +63,7 @@ struct Recorder::Impl {
 void Recorder::Impl::open_segment() {
     commands = allocate_commands(device.handle, out->pool);
     out->segments.push_back(commands);
-    begin_commands(commands);
+    begin_commands(commands, again == Again::at_any_time ? VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT : 0);
     segment_prediction = 0;
     for (const std::string& text : labels) label(text.c_str());
 }
@@ -170,7 +171,7 @@ VkDescriptorSet Recorder::Impl::descriptor_set(VkDescriptorSetLayout layout, con
     return set;
 }
 
-Recorder::Recorder(Device& device) : impl_(std::make_unique<Impl>(device)) {
+Recorder::Recorder(Device& device, Again again) : impl_(std::make_unique<Impl>(device, again)) {
     impl_->open_segment();
     // After whatever ran before, and what the host wrote.
     full_barrier(impl_->commands, work_stages | VK_PIPELINE_STAGE_HOST_BIT, work_stages);

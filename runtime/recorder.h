@@ -21,6 +21,9 @@ struct Work {
     std::function<Work()> now = nullptr; // of a run that has just ended, where runs of one recording differ; asked when profiling
 };
 
+// When commands may be submitted again: once they have run, or while they still do (Commands::run_all).
+enum class Again { after_it_ran, at_any_time };
+
 // A finished recording. Its buffers and its device must outlive it.
 class Commands {
   public:
@@ -32,6 +35,11 @@ class Commands {
     // a time; before each further one `keep_going` is asked, and when it says no, what was submitted is waited for and false is
     // returned. Throws Error when the device is lost.
     bool run(const std::function<bool()>& keep_going = {});
+
+    // Runs each of `all` as often as it is there, in this order, and waits for the last: the GPU never waits for the host. Where
+    // none is longer than a segment all are submitted at once. What is there twice was recorded with Again::at_any_time; none was
+    // timed. Throws Error when the device is lost.
+    static void run_all(std::span<Commands* const> all);
     size_t segments() const;
 
   private:
@@ -43,7 +51,7 @@ class Commands {
 
 class Recorder {
   public:
-    explicit Recorder(Device& device);
+    explicit Recorder(Device& device, Again again = Again::after_it_ran);
     ~Recorder();
     Recorder(const Recorder&) = delete;
     Recorder& operator=(const Recorder&) = delete;

@@ -68,17 +68,17 @@ VkCommandBuffer allocate_commands(VkDevice device, VkCommandPool pool) {
     return commands;
 }
 
-void begin_commands(VkCommandBuffer commands) {
-    const VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, nullptr, 0, nullptr};
+void begin_commands(VkCommandBuffer commands, VkCommandBufferUsageFlags usage) {
+    const VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, nullptr, usage, nullptr};
     check(vkBeginCommandBuffer(commands, &begin), "beginning a command buffer");
 }
 
 void end_commands(VkCommandBuffer commands) { check(vkEndCommandBuffer(commands), "ending a command buffer"); }
 
-void submit(VkQueue queue, VkCommandBuffer commands, VkFence fence) {
+void submit(VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence) {
     VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO};
-    info.commandBufferCount = 1;
-    info.pCommandBuffers = &commands;
+    info.commandBufferCount = uint32_t(commands.size());
+    info.pCommandBuffers = commands.data();
     check(vkQueueSubmit(queue, 1, &info, fence), "submitting work");
 }
 

@@ -2,6 +2,7 @@
 // Included by runtime/*.cpp and its private headers only.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <volk.h>
 
@@ -50,9 +51,9 @@ using OwnedModule = Owned<VkShaderModule, vkDestroyShaderModule>;
 OwnedFence make_fence(VkDevice device);
 OwnedCommandPool make_command_pool(VkDevice device, uint32_t family);
 VkCommandBuffer allocate_commands(VkDevice device, VkCommandPool pool); // freed with the pool
-void begin_commands(VkCommandBuffer commands);
+void begin_commands(VkCommandBuffer commands, VkCommandBufferUsageFlags usage = 0);
 void end_commands(VkCommandBuffer commands);
-void submit(VkQueue queue, VkCommandBuffer commands, VkFence fence);
+void submit(VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence);
 void wait(VkDevice device, VkFence fence); // and resets it
 
 // A full memory barrier, never a narrow one: some drivers drop those, and on one compute queue narrow ones gain nothing.

@@ -88,6 +88,9 @@ struct swiglu_params {
     uint pairs; // 1: gate and up are one buffer of both in turn
 };
 
+struct sample_candidates_params { uint vocab_size; };
+struct sample_params { uint stretches; };
+
 #ifdef __cplusplus
 } // namespace tq
 #endif

@@ -174,6 +174,30 @@ TEST_CASE("a recording is cut where it would take too long, and can be stopped t
     CHECK(all_are(x, 28));
 }
 
+TEST_CASE("recordings run back to back in the order given, in one segment or several, as often as they are there") {
+    Device device;
+    for (const uint64_t bytes : {uint64_t(n), uint64_t(1) << 40}) { // short; seconds, on any device
+        Buffer x = zeros(device, "x"), y = zeros(device, "y"), z = zeros(device, "z");
+        Recorder first(device), step(device, Again::at_any_time), last(device);
+        up(first, x, {bytes, 0});
+        up(step, x, {bytes, 0});
+        add(step, y, y, x);
+        last.copy(z, y);
+        Commands begin = first.finish(), middle = step.finish(), end = last.finish();
+        CHECK(middle.segments() == (bytes == n ? 1 : 2));
+        std::vector<Commands*> all(22, &middle);
+        all.front() = &begin;
+        all.back() = &end;
+        for (uint32_t run = 0, sum = 0, count = 0; run < 3; run++) {
+            Commands::run_all(all);
+            count++;
+            for (int i = 0; i < 20; i++) sum += ++count;
+            CHECK(all_are(z, sum));
+        }
+        Commands::run_all({});
+    }
+}
+
 TEST_CASE("short work is one segment, and nothing at all runs, too") {
     Device device;
     Buffer x = zeros(device, "x");

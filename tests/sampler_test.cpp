@@ -107,6 +107,125 @@ TEST_CASE("frequencies follow the exact distribution") {
     check([](auto& o) { o.temperature = 3, o.top_k = 12, o.top_p = 0.9f, o.min_p = 0.7f; }, 11);
 }
 
+TEST_CASE("a draw from few candidates follows the exact distribution, whatever the options") {
+    const auto logits = toy_logits(90);
+    const auto check = [&](auto change) {
+        SamplerOptions options = plain();
+        options.top_k = 64;
+        change(options);
+        for (const uint64_t seed : {1u, 2u, 3u}) {
+            options.seed = seed;
+            CAPTURE(seed);
+            CHECK(excess(logits, options, 30000) < 0);
+        }
+    };
+    check([](auto&) {});
+    check([](auto& o) { o.temperature = 100; });
+    check([](auto& o) { o.temperature = 0.2f; });
+    check([](auto& o) { o.top_k = 2; });
+    check([](auto& o) { o.top_p = 0.9f; });
+    check([](auto& o) { o.min_p = 0.3f; });
+    check([](auto& o) { o.top_k = 20, o.top_p = 0.8f, o.temperature = 0.7f; });
+    check([](auto& o) { o.top_k = 33, o.top_p = 0.97f, o.min_p = 0.01f, o.temperature = 1.3f; });
+}
+
+TEST_CASE("weights are exp to the last unit, and never rise as the logit falls") {
+    uint32_t before = draw_weight(0, 0, 1);
+    CHECK(before == 1 << 24);
+    for (int i = 0; i < 2000000; ++i) {
+        const float x = -float(i) * 1e-5f, inverse = i % 2 == 0 ? 1.0f : 4.0f;
+        const uint32_t weight = draw_weight(3 + x / inverse, 3, inverse);
+        const double exact = std::exp((double(3 + x / inverse) - 3) * double(inverse)) * 0x1p24;
+        REQUIRE(std::fabs(weight - exact) <= std::max(1.0, exact * 6e-7));
+        if (inverse != 1) continue;
+        REQUIRE(weight <= before);
+        before = weight;
+    }
+    CHECK(draw_weight(-3.4e38f, 3.4e38f, 1e-2f) == 0); // the difference overflows
+    CHECK(draw_weight(-1e-40f, 0, make_draw_settings(2, 1e-45f, 1, 0).inverse_temperature) == 1 << 24);
+    CHECK(draw_weight(5, 5, make_draw_settings(2, 1e-45f, 1, 0).inverse_temperature) == 1 << 24);
+}
+
+TEST_CASE("a draw from few candidates, by hand") {
+    const std::vector<uint32_t> weights{1 << 24, 1 << 23, 1 << 22, 1 << 22}; // of mass 2^25
+    const auto counts = [&](float top_p, float min_p) {
+        std::vector<int> hits(weights.size());
+        for (uint32_t i = 0; i < 256; ++i) ++hits[draw_index(weights, make_draw_settings(4, 1, top_p, min_p), i << 24)];
+        return hits;
+    };
+    using Hits = std::vector<int>;
+    CHECK(counts(1, 0) == Hits{128, 64, 32, 32});
+    CHECK(counts(0.5f, 0) == Hits{256, 0, 0, 0}); // exactly top_p is enough
+    CHECK(counts(0.500001f, 0) == Hits{171, 85, 0, 0});
+    CHECK(counts(0, 0) == Hits{256, 0, 0, 0});
+    CHECK(counts(1e-30f, 0) == Hits{256, 0, 0, 0});
+    CHECK(counts(1, 0.25f) == Hits{128, 64, 32, 32}); // exactly min_p is kept
+    CHECK(counts(1, 0.2500001f) == Hits{171, 85, 0, 0});
+    CHECK(counts(1, 1) == Hits{256, 0, 0, 0});
+    const draw_settings all = make_draw_settings(4, 1, 1, 0);
+    CHECK(draw_index(weights, all, 0) == 0);
+    CHECK(draw_index(weights, all, UINT32_MAX) == 3);
+    CHECK(draw_index(std::vector<uint32_t>{1 << 24}, all, UINT32_MAX) == 0);
+    CHECK(draw_index(std::vector<uint32_t>{1 << 24, 0, 0}, all, UINT32_MAX) == 0); // too unlikely to be drawn
+    CHECK(draw_index(std::vector<uint32_t>(64, 1 << 24), all, UINT32_MAX) == 63);  // the greatest mass there is
+}
+
+TEST_CASE("of ties at the end of the candidates the lower ids are drawn") {
+    SamplerOptions options = plain();
+    options.top_k = 3;
+    Sampler sampler(options);
+    std::map<uint32_t, int> seen;
+    for (int i = 0; i < 200; ++i) ++seen[sampler.sample(std::vector<float>{0, 1, -1, 1, -0.0f, 1, 1})];
+    CHECK(seen.size() == 3);
+    CHECK((seen.contains(1) && seen.contains(3) && seen.contains(5)));
+    options.min_p = 1; // ties with the best are as probable
+    options.top_k = 20;
+    Sampler strict(options);
+    seen.clear();
+    for (int i = 0; i < 200; ++i) ++seen[strict.sample(std::vector<float>{0, 1, -1, 1, 0.99f, 1})];
+    CHECK(seen.size() == 3);
+}
+
+TEST_CASE("a device can sample with few candidates and without penalties") {
+    const auto fits = [](auto change, const std::vector<bool>& excluded = {}) {
+        SamplerOptions options;
+        change(options);
+        return Sampler(options, excluded).fits_device();
+    };
+    CHECK(fits([](auto&) {}));
+    CHECK(fits([](auto& o) { o.top_k = 64; }));
+    CHECK(fits([](auto& o) { o.top_k = 0, o.temperature = 0; }));
+    CHECK(fits([](auto&) {}, {true, false}));
+    CHECK_FALSE(fits([](auto& o) { o.top_k = 65; }));
+    CHECK_FALSE(fits([](auto& o) { o.top_k = 0; }));
+    CHECK_FALSE(fits([](auto& o) { o.presence_penalty = 1; }));
+    CHECK_FALSE(fits([](auto& o) { o.frequency_penalty = -1; }));
+    CHECK_FALSE(fits([](auto& o) { o.repeat_penalty = 1.1f, o.temperature = 0; }));
+    CHECK_FALSE(fits([](auto&) {}, {true, true}));
+}
+
+TEST_CASE("what a device takes is what sample() would use, and is used up when it says so") {
+    SamplerOptions options = plain();
+    options.top_k = 20;
+    options.seed = 3;
+    std::vector<bool> excluded(70);
+    excluded[1] = excluded[40] = excluded[69] = true;
+    Sampler sampler(options, excluded);
+    const DeviceDraw draw = sampler.device_draw(3);
+    CHECK(std::vector(draw.excluded.begin(), draw.excluded.end()) == std::vector<uint32_t>{2, 1 << 8, 1 << 5});
+    Random random(3);
+    for (const uint32_t word : draw.random) CHECK(word == uint32_t(random.next() >> 32));
+    CHECK(sampler.device_draw(3).random == draw.random); // asking alone changes nothing
+    sampler.drawn(1);
+    CHECK(sampler.device_draw(1).random[0] == draw.random[1]);
+    sampler.sample(toy_logits(70));
+    CHECK(sampler.device_draw(1).random[0] == draw.random[2]);
+    options.temperature = 0; // greedy takes none
+    Sampler greedy(options);
+    greedy.drawn(5);
+    CHECK(greedy.device_draw(1).settings.candidates == 1);
+}
+
 TEST_CASE("temperature comes before top-p") {
     // p = 1/2, 1/4, 1/8, 1/8 at temperature 1; at temperature 1/2: 16/22, 4/22, 1/22, 1/22.
     const std::vector<float> logits{std::log(4.f), std::log(2.f), 0, 0};

@@ -1,8 +1,11 @@
 // The session against a toy model whose next token is known, and which writes down every id it is asked to run.
 #include "base/error.h"
 #include "model/session.h"
+#include <algorithm>
 #include <cmath>
 #include <doctest/doctest.h>
+#include <functional>
+#include <numeric>
 
 using namespace tq;
 
@@ -31,6 +34,22 @@ class ToyForward final : public Forward {
         logits_[sum % vocab_size] = 5;
         return logits_;
     }
+    uint32_t most_sampled() const override { return most; }
+    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) override {
+        REQUIRE((n > 0 && n <= most && draw.random.size() == n));
+        batches.push_back(n);
+        std::vector<uint32_t> drawn, order(vocab_size);
+        for (const uint32_t random : draw.random) {
+            const auto logits = run({&id, 1}, {});
+            std::iota(order.begin(), order.end(), 0);
+            std::ranges::stable_sort(order, std::greater(), [&](uint32_t i) { return logits[i]; });
+            std::vector<uint32_t> weights;
+            for (uint32_t i = 0; i < draw.settings.candidates && i < vocab_size; ++i)
+                weights.push_back(draw_weight(logits[order[i]], logits[order[0]], draw.settings.inverse_temperature));
+            drawn.push_back(id = order[draw_index(weights, draw.settings, random)]);
+        }
+        return drawn;
+    }
     void truncate(uint32_t n) override {
         REQUIRE(n <= cache.size());
         cache.resize(n);
@@ -47,6 +66,8 @@ class ToyForward final : public Forward {
 
     std::vector<uint32_t> cache, ran;
     size_t breaks_at = SIZE_MAX, full_at = SIZE_MAX;
+    uint32_t most = 0;
+    std::vector<uint32_t> batches;
 
   private:
     KvOptions kv_;
@@ -220,4 +241,96 @@ TEST_CASE("after a failure the cache is what it was before") {
     session.prefill(Ids{1, 2, 3, 4, 5, 6});
     CHECK(forward.take_ran() == Ids{4, 5, 6});
     CHECK(forward.cache == Ids{1, 2, 3, 4, 5, 6});
+}
+
+namespace {
+
+// The same conversation with a forward that samples ahead and with one that does not.
+struct Pair {
+    explicit Pair(uint32_t context) : ahead(context), plain(context) { ahead.most = DRAW_STEPS; }
+
+    // Everything that the caller sees, in order.
+    static std::vector<std::string> follow(Session& session, Sampler& sampler, const Ids& prompt, GenerateOptions options,
+                                           size_t interrupted_after) {
+        std::vector<std::string> seen;
+        size_t asked = 0;
+        options.on_token = [&](uint32_t id) { seen.push_back("token " + std::to_string(id)); };
+        options.interrupted = [&] { return asked++ >= interrupted_after; };
+        const Generated result = session.generate(prompt, sampler, options);
+        for (const uint32_t id : result.ids) seen.push_back(std::to_string(id));
+        const Timings& t = result.timings;
+        for (const uint32_t n : {uint32_t(result.stop), t.reused_tokens, t.prompt_tokens, t.decoded_tokens})
+            seen.push_back(std::to_string(n));
+        seen.push_back(result.reason);
+        return seen;
+    }
+    void check(const Ids& prompt, const GenerateOptions& options, size_t interrupted_after = SIZE_MAX) {
+        const auto seen = follow(a, sampler_a, prompt, options, interrupted_after);
+        CHECK(seen == follow(b, sampler_b, prompt, options, interrupted_after));
+        CHECK(a.cached_ids() == b.cached_ids());
+        CHECK(ahead.cache == plain.cache);
+        CHECK(sampler_a.device_draw(1).random == sampler_b.device_draw(1).random);
+    }
+
+    static SamplerOptions lively() {
+        SamplerOptions options;
+        options.temperature = 3;
+        options.top_p = 1;
+        options.seed = 11;
+        return options;
+    }
+    ToyForward ahead, plain;
+    Session a{ahead}, b{plain};
+    Sampler sampler_a{lively()}, sampler_b{lively()};
+};
+
+} // namespace
+
+TEST_CASE("sampling ahead shows in nothing but the calls") {
+    Pair pair(400);
+    Ids prompt{1, 2, 3};
+    for (uint32_t most_tokens = 0; most_tokens < 40; ++most_tokens) pair.check(prompt, {.max_tokens = most_tokens});
+    CHECK(*std::ranges::max_element(pair.ahead.batches) == DRAW_STEPS);
+    CHECK(pair.plain.batches.empty());
+    for (uint32_t end = 0; end < vocab_size; ++end) {
+        pair.check(prompt, {.max_tokens = 200, .is_end = [&](uint32_t id) { return id == end; }});
+        prompt = pair.a.cached_ids(); // goes on from there
+        prompt.resize(std::min<size_t>(prompt.size(), 60));
+        prompt.push_back(end);
+    }
+    for (size_t after = 0; after < 40; ++after) pair.check(prompt, {.max_tokens = 50}, after);
+}
+
+TEST_CASE("sampling ahead stops where the context or memory does") {
+    for (uint32_t context = 4; context < 45; ++context) {
+        Pair pair(context);
+        pair.check({1, 2, 3}, {});
+        pair.check({1, 2}, {});
+    }
+    for (size_t full = 3; full < 9; ++full) {
+        Pair pair(64);
+        pair.ahead.most = 1; // a forward grows its cache before it runs anything
+        pair.ahead.full_at = pair.plain.full_at = full;
+        pair.check({1, 2, 3}, {});
+        pair.check({1, 2}, {.max_tokens = 2});
+    }
+}
+
+TEST_CASE("whatever ends an answer, nothing that was run ahead stays") {
+    ToyForward forward(200);
+    forward.most = DRAW_STEPS;
+    Session session(forward);
+    Sampler sampler = greedy();
+    size_t seen = 0;
+    const GenerateOptions options{.on_token = [&](uint32_t) {
+        if (++seen == 9) fail("the terminal is gone");
+    }};
+    CHECK_THROWS_AS(session.generate(Ids{1, 2, 3}, sampler, options), Error);
+    CHECK(forward.cache == session.cached_ids());
+    CHECK(session.cached_ids().size() == 3 + 8);
+    forward.breaks_at = 30;
+    CHECK_THROWS_AS(session.generate(Ids{1, 2}, sampler, {}), Error);
+    CHECK(forward.cache == session.cached_ids());
+    forward.breaks_at = SIZE_MAX;
+    CHECK(session.generate(Ids{1, 2}, sampler, {.max_tokens = 3}).ids.size() == 3);
 }

@@ -2,6 +2,7 @@
 #include "base/ensure.h"
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace tq::ref {
@@ -131,6 +132,22 @@ void swiglu(ThreadPool& pool, std::span<float> gate, std::span<const float> up) 
     pool.each(uint32_t(gate.size()), 1024, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
     });
+}
+
+std::vector<Candidate> sample_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count) {
+    std::vector<Candidate> out;
+    for (uint32_t id = 0; id < logits.size(); id++)
+        if (excluded.empty() || (excluded[id / 32] >> id % 32 & 1) == 0) out.push_back({logits[id], id});
+    std::ranges::stable_sort(out, std::greater(), &Candidate::logit);
+    out.resize(std::min<size_t>(out.size(), count));
+    return out;
+}
+
+uint32_t sample(std::span<const Candidate> candidates, const draw_settings& settings, uint32_t random) {
+    std::vector<uint32_t> weights;
+    for (const Candidate& c : candidates)
+        weights.push_back(draw_weight(c.logit, candidates[0].logit, settings.inverse_temperature));
+    return candidates[draw_index(weights, settings, random)].id;
 }
 
 } // namespace tq::ref

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/thread_pool.h"
 #include "model/cpu/cache.h"
+#include "model/draw.h"
 #include "model/weights.h"
 
 namespace tq::ref {
@@ -37,5 +38,17 @@ void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const 
 
 // gate = silu(gate) * up
 void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);
+
+struct Candidate {
+    float logit;
+    uint32_t id;
+};
+
+// The `count` greatest of these logits, or as many as there are, in descending order, on a tie the lower id first. `excluded`:
+// bit id % 32 of word id / 32 set means that the id is none of them.
+std::vector<Candidate> sample_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count);
+
+// The id drawn from candidates in that order, of which there is one at least (model/draw.h).
+uint32_t sample(std::span<const Candidate> candidates, const draw_settings& settings, uint32_t random);
 
 } // namespace tq::ref

@@ -33,6 +33,11 @@ inline ConstantsOf<shader::matmul_f32> matmul_constants(const Tuning& t, uint32_
 
 inline ConstantsOf<shader::rms_norm> rms_norm_constants(const Tuning& t) { return {t.workgroup}; }
 inline ConstantsOf<shader::swiglu> swiglu_constants(const Tuning& t) { return {t.workgroup}; }
+// Of 64 invocations at least: llvmpipe leaves its loops after 65535 iterations of all together, of which the least favourable
+// logits take up to 1024 * 1024 / invocations.
+inline uint32_t sampling_workgroup(const Tuning& t) { return std::max(t.workgroup, 64u); }
+inline ConstantsOf<shader::sample_candidates> sample_candidates_constants(const Tuning& t) { return {sampling_workgroup(t)}; }
+inline ConstantsOf<shader::sample> sample_constants(const Tuning& t) { return {sampling_workgroup(t)}; }
 
 // Invocations of the subgroup variants of kernels that work on one head vector; 0: there are none for it.
 uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation);

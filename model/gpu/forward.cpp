@@ -17,7 +17,7 @@ using namespace gpu;
 
 // The activations of a block of `tokens` tokens, fp32.
 struct Scratch {
-    Buffer h, a, q, k, v, attn, partials, gate_up, ffn, logits;
+    Buffer h, a, q, k, v, attn, partials, gate_up, ffn, logits, candidates, draw;
     uint32_t h_floats; // of h, behind which normed_floats() follow where norms are folded
 };
 
@@ -32,6 +32,8 @@ Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
             device.allocate("gate and up", 2 * bytes.ffn),
             device.allocate("swiglu", bytes.ffn),
             device.allocate("logits", bytes.logits),
+            device.allocate("candidates", bytes.candidates),
+            device.allocate("draw", bytes.draw),
             uint32_t(bytes.hidden / 4)};
 }
 
@@ -74,12 +76,19 @@ class GpuForward final : public Forward {
           ids_(device.allocate("ids", 4ull * options.batch_size)),
           step_upload_(device.allocate("step", context_header_bytes, Memory::upload)),
           ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),
-          logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)) {
+          logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)),
+          draw_upload_(device.allocate("draw upload", draw_bytes(config.vocab_size), Memory::upload)),
+          drawn_readback_(device.allocate("drawn ids read back", drawn_bytes, Memory::readback)) {
         prepare();
         record_again();
     }
 
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override;
+
+    uint32_t most_sampled() const override {
+        return tuning_.sampling && !options_.tap && config_.vocab_size <= most_drawn_logits ? DRAW_STEPS : 0;
+    }
+    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) override;
 
     void truncate(uint32_t n) override {
         ENSURE(n <= position_, "{} of {}", n, position_);
@@ -96,6 +105,7 @@ class GpuForward final : public Forward {
     void record_again() override {
         token_.reset();
         block_.reset();
+        sampling_.reset();
         head_.emplace(record(options_.batch_size, false, true));
         record_layers();
     }
@@ -112,15 +122,22 @@ class GpuForward final : public Forward {
         Taps taps;
         Commands commands;
     };
+    // What run_sampled() submits: the first once, then `step` for each token, then the last.
+    struct Sampling {
+        Commands begin, step, end;
+    };
     void prepare();
     Recording record(uint32_t tokens, bool with_layers, bool with_head);
     void record_layers();
+    Sampling record_sampling();
     void make_room(uint32_t tokens);
     void begin_step(Pass& pass);
     std::optional<Normed> layers(Pass& pass, Taps& taps);
     void head(Pass& pass, Taps& taps, const std::optional<Normed>& normed);
     void project(Pass& pass, View y, const Matrix& w, const std::optional<Normed>& normed);
     void gate_up(Pass& pass, const LayerMatrices& w, const std::optional<Normed>& normed);
+    void draw_token(Pass& pass);
+    void write_draw(const DeviceDraw& draw);
     void write_step(std::span<const uint32_t> ids);
     [[noreturn]] void report_nonfinite(uint32_t start);
 
@@ -132,9 +149,10 @@ class GpuForward final : public Forward {
     KvCache cache_;
     Buffer context_;
     Scratch scratch_;
-    Buffer ids_, step_upload_, ids_upload_, logits_readback_;
+    Buffer ids_, step_upload_, ids_upload_, logits_readback_, draw_upload_, drawn_readback_;
     Step step_{};
     std::optional<Recording> token_, block_, head_; // none of the first two, where the cache has grown since
+    std::optional<Sampling> sampling_;              // nor this
     uint32_t position_ = 0;
 };
 
@@ -234,7 +252,12 @@ void GpuForward::head(Pass& pass, Taps& taps, const std::optional<Normed>& norme
     else
         matvec(pass, scratch_.logits, weights_.output(), scratch_.a);
     taps.add(pass, "logits", scratch_.logits, config_.vocab_size, true);
-    pass.recorder.copy(logits_readback_, scratch_.logits);
+}
+
+// What follows those logits is the id that the next step begins with.
+void GpuForward::draw_token(Pass& pass) {
+    sample_candidates(pass, scratch_.candidates, scratch_.logits, scratch_.draw, config_.vocab_size);
+    sample(pass, ids_, scratch_.draw, scratch_.candidates, config_.vocab_size);
 }
 
 // Builds the kernels of all passes at once, before the first is recorded.
@@ -245,6 +268,7 @@ void GpuForward::prepare() {
         for (const uint32_t tokens : {1u, options_.batch_size}) {
             Pass pass{recorder, tuning_, context_, tokens, config_.head_dim, step_};
             head(pass, none, layers(pass, none));
+            if (most_sampled() > 0) draw_token(pass);
         }
     });
 }
@@ -260,13 +284,31 @@ GpuForward::Recording GpuForward::record(uint32_t tokens, bool with_layers, bool
         begin_step(pass);
         normed = layers(pass, taps);
     }
-    if (with_head) head(pass, taps, normed);
+    if (with_head) {
+        head(pass, taps, normed);
+        recorder.copy(logits_readback_, scratch_.logits);
+    }
     return {std::move(taps), recorder.finish()};
+}
+
+GpuForward::Sampling GpuForward::record_sampling() {
+    const Tap off;
+    Taps none(device_, off);
+    Recorder begin(device_), step(device_, Again::at_any_time), end(device_);
+    step_ = {std::min(cache_.capacity(), options_.context_size) - 1, 1};
+    Pass first{begin, tuning_, context_, 1, config_.head_dim, step_}, each{step, tuning_, context_, 1, config_.head_dim, step_};
+    begin_step(first);
+    begin.copy(scratch_.draw, draw_upload_);
+    head(each, none, layers(each, none));
+    draw_token(each);
+    end.copy(drawn_readback_, View(scratch_.draw, drawn_offset, drawn_bytes));
+    return {begin.finish(), step.finish(), end.finish()};
 }
 
 void GpuForward::record_layers() {
     if (!token_) token_.emplace(record(1, true, true));
     if (!block_) block_.emplace(record(options_.batch_size, true, false));
+    if (!sampling_ && most_sampled() > 0) sampling_.emplace(record_sampling());
 }
 
 // Grows the cache, if it must, for `tokens` tokens at position_; only just enough where memory is short. Whatever is thrown, what
@@ -281,6 +323,7 @@ void GpuForward::make_room(uint32_t tokens) {
         if (failure.bytes > left) fail_growth(failure, device_.capabilities().name);
         token_.reset(); // they use the buffers that go
         block_.reset();
+        sampling_.reset();
         try {
             cache_.grow(device_, position_, next);
         } catch (const OutOfMemory&) { // less was left than the driver said
@@ -323,6 +366,43 @@ std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Prog
     const std::span logits(reinterpret_cast<const float*>(logits_readback_.host().data()), config_.vocab_size);
     if (!std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) report_nonfinite(start);
     return logits;
+}
+
+void GpuForward::write_draw(const DeviceDraw& draw) {
+    ENSURE(draw.excluded.empty() || draw.excluded.size() == (config_.vocab_size + 31) / 32, "{} words of ids",
+           draw.excluded.size());
+    std::byte* to = draw_upload_.host().data();
+    std::memset(to, 0, size_t(draw_upload_.bytes()));
+    std::memcpy(to, &draw.settings, sizeof draw.settings);
+    std::memcpy(to + sizeof draw.settings, draw.random.data(), draw.random.size() * 4);
+    std::ranges::copy(std::as_bytes(draw.excluded), to + drawn_offset + drawn_bytes);
+}
+
+std::vector<uint32_t> GpuForward::run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) {
+    ENSURE(n > 0 && n <= DRAW_STEPS && n <= options_.context_size - position_, "{} tokens at {}", n, position_);
+    ENSURE(draw.random.size() >= n && draw.random.size() <= DRAW_STEPS, "{} words for {} tokens", draw.random.size(), n);
+    ENSURE(config_.vocab_size <= most_drawn_logits, "{} logits", config_.vocab_size);
+    const uint32_t start = position_;
+    make_room(n);
+    if (!sampling_) sampling_.emplace(record_sampling());
+    write_step({&id, 1});
+    write_draw(draw);
+    if (device_.profile) { // one at a time: each run is charged for its own position
+        sampling_->begin.run();
+        for (; step_.position < start + n; step_.position++) sampling_->step.run();
+        sampling_->end.run();
+    } else {
+        std::vector<Commands*> all(n + 2, &sampling_->step);
+        all.front() = &sampling_->begin;
+        all.back() = &sampling_->end;
+        Commands::run_all(all);
+    }
+    std::vector<uint32_t> ids(n);
+    std::memcpy(ids.data(), drawn_readback_.host().data(), n * 4);
+    ids.erase(std::ranges::find(ids, NO_TOKEN), ids.end());
+    position_ = start + std::max(uint32_t(ids.size()), 1u);
+    if (ids.empty()) report_nonfinite(start);
+    return ids;
 }
 
 void GpuForward::report_nonfinite(uint32_t start) {

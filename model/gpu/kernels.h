@@ -1,6 +1,7 @@
 // The instruction set: every GPU kernel as one typed function, outputs first. model/cpu/reference.h has the same names and says
 // in plain loops what they mean.
 #pragma once
+#include "model/draw.h"
 #include "model/gpu/cache.h"
 #include "model/gpu/tuning.h"
 #include "model/gpu/weights.h"
@@ -73,5 +74,19 @@ uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t
 // y = silu(gate) * up. y, gate, up: [tokens][cols]; or gate_up: [tokens][cols][2].
 void swiglu(Pass&, const Buffer& y, View gate, View up, uint32_t cols);
 void swiglu_pairs(Pass&, const Buffer& y, const Buffer& gate_up, uint32_t cols);
+
+// The buffer of shaders/draw.glsl for a vocabulary, and where in it the drawn ids are.
+uint64_t draw_bytes(uint32_t vocab_size);
+constexpr uint64_t drawn_offset = sizeof(draw_settings) + DRAW_STEPS * 4, drawn_bytes = DRAW_STEPS * 4;
+
+// candidates = key and id of the greatest logits of each stretch, in order: as many as `draw` says. logits: [vocab_size], at most
+// most_drawn_logits; candidates: candidates_bytes()
+void sample_candidates(Pass&, const Buffer& candidates, const Buffer& logits, const Buffer& draw, uint32_t vocab_size);
+uint64_t candidates_bytes(uint32_t vocab_size);
+constexpr uint32_t most_drawn_logits = DRAW_STRETCH * DRAW_STRETCHES;
+
+// ids[0] = the token drawn of `candidates` as `draw` says (model/draw.h), which is also the next in its list of drawn ids; the
+// context's position moves on, as does its count of tokens drawn.
+void sample(Pass&, const Buffer& ids, const Buffer& draw, const Buffer& candidates, uint32_t vocab_size);
 
 } // namespace tq::gpu

@@ -20,6 +20,8 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
     partials = partials_bytes(tuning, options.batch_size, c.num_attention_heads, c.head_dim, projected);
     ffn = 4 * batch * c.intermediate_size;
     logits = 4ull * c.vocab_size;
+    candidates = candidates_bytes(c.vocab_size);
+    draw = draw_bytes(c.vocab_size);
 }
 
 ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning) {

@@ -8,7 +8,7 @@
 
 namespace tq::gpu {
 
-constexpr uint64_t context_header_bytes = 16; // position, tokens, two unused words: shaders/context.glsl
+constexpr uint64_t context_header_bytes = 16; // position, tokens, drawn, an unused word: shaders/context.glsl
 
 // The header and the rotary table of `positions` positions.
 uint64_t context_bytes(const Config& config, uint32_t positions);
@@ -16,9 +16,12 @@ uint64_t context_bytes(const Config& config, uint32_t positions);
 // Activations of a block of `batch` tokens, fp32.
 struct ScratchBytes {
     uint64_t hidden, normed, attn, q, kv, partials, ffn, logits;
+    uint64_t candidates, draw; // of sampling
 
     ScratchBytes(const Config& config, const Tuning& tuning, const ForwardOptions& options);
-    uint64_t total() const { return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + logits; }
+    uint64_t total() const {
+        return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + logits + candidates + draw;
+    }
 };
 
 // With the batch size that the pass will use: the device's own where none is given, in whole tiles.

@@ -91,6 +91,8 @@ void add(List& list, std::string_view name, const Tuning& t) {
     if (name.starts_with("embed_")) list.add(embed_constants(t, t.weight_interleave));
     if (name == "rms_norm") list.add(rms_norm_constants(t));
     if (name == "swiglu") list.add(swiglu_constants(t));
+    if (name == "sample_candidates") list.add(sample_candidates_constants(t));
+    if (name == "sample") list.add(sample_constants(t));
     if (name == "attention" || name == "attention_simd") add_attention(list, t);
     if (name.starts_with("matmul_"))
         for (const bool accumulate : no_and_yes) list.add(matmul_constants(t, t.weight_interleave, accumulate));

@@ -56,7 +56,9 @@ void add_test_flags(CLI::App& command, Arguments& a) {
         command.add_option(name, value, help)->option_text("LIST")->group("Tests")->check(list_of_numbers(most));
     };
     add("-p,--n-prompt", a.prompts, "tokens of a prompt, read at once; default 512; 0: none", most_tokens);
-    add("-n,--n-gen", a.generated, "tokens made one by one; default 128; 0: none", most_tokens);
+    add("-n,--n-gen", a.generated,
+        "tokens made one by one, and greedily sampled where the device does that itself, as in chat; default 128; 0: none",
+        most_tokens);
     add("-d,--n-depth", a.depths,
         "tokens in the cache before; default 0. At most 256 of them are run, and what the cache stores of them is repeated: "
         "time does not depend on it",

@@ -1,5 +1,7 @@
 #include "tools/tq-run/bench/measure.h"
 #include "base/interrupt.h"
+#include "model/pace.h"
+#include "model/sampler.h"
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -28,20 +30,46 @@ bool fill(Forward& forward, uint32_t vocab_size, uint32_t depth) {
     return !interrupted();
 }
 
+uint64_t since(std::chrono::steady_clock::time_point start) {
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+    return uint64_t(ns);
+}
+
+// Runs ids.size() tokens one by one: these, or where the device samples by itself the first, and what it takes for the most
+// likely ones from there, in the batches of a conversation. False after Ctrl-C.
+bool generate(Forward& forward, std::span<const uint32_t> ids) {
+    const uint32_t most = forward.most_sampled();
+    if (most == 0) {
+        for (size_t i = 0; i < ids.size() && !interrupted(); i++) forward.run(ids.subspan(i, 1));
+        return !interrupted();
+    }
+    SamplerOptions greedy;
+    greedy.temperature = 0;
+    const Sampler sampler(greedy);
+    Pace pace;
+    uint32_t id = ids[0];
+    for (size_t done = 0; done < ids.size() && !interrupted();) {
+        const uint32_t n = pace.next(std::min(most, uint32_t(ids.size() - done)));
+        const auto start = std::chrono::steady_clock::now();
+        const std::vector<uint32_t> sampled = forward.run_sampled(id, n, sampler.device_draw(n));
+        pace.took(n, since(start));
+        done += sampled.size();
+        id = sampled.back();
+    }
+    return !interrupted();
+}
+
 // One repetition, from `depth` on; nothing after Ctrl-C.
 std::optional<uint64_t> run_once(Forward& forward, const Test& test, std::span<const uint32_t> ids) {
     forward.truncate(test.depth);
     const auto start = std::chrono::steady_clock::now();
     if (test.prompt > 0) {
         if (forward.run(ids, keep_going).empty()) return std::nullopt;
-    } else {
-        for (size_t i = 0; i < ids.size(); i++) {
-            if (interrupted()) return std::nullopt;
-            forward.run(ids.subspan(i, 1));
-        }
+    } else if (!generate(forward, ids)) {
+        return std::nullopt;
     }
-    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
-    return interrupted() ? std::nullopt : std::optional(uint64_t(ns));
+    const uint64_t ns = since(start);
+    return interrupted() ? std::nullopt : std::optional(ns);
 }
 
 } // namespace

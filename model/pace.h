@@ -1,0 +1,18 @@
+// How many tokens a device samples before the host reads them.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace tq {
+
+class Pace {
+  public:
+    // About as many as take 50 ms, short enough for an answer to seem to flow; one before anything was measured; at most `most`.
+    uint32_t next(uint32_t most) const { return uint32_t(std::clamp<uint64_t>(ns_ == 0 ? 1 : 50'000'000 / ns_, 1, most)); }
+    void took(uint32_t tokens, uint64_t ns) { ns_ = std::max<uint64_t>(ns / tokens, 1); }
+
+  private:
+    uint64_t ns_ = 0; // of a token, in the last batch
+};
+
+} // namespace tq

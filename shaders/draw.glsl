@@ -1,0 +1,42 @@
+// Logits as keys, and the settings of a draw; the twin of model/draw.cpp.
+#include "draw.h"
+
+// What the host sets for each batch of steps, and the ids it reads back. Step i draws with random[i]; Context counts the steps.
+// Bit id % 32 of excluded[id / 32]: the id is never drawn.
+#define DRAW_AT(n, qualifier)                                                                                                    \
+    layout(binding = n) qualifier buffer Draw {                                                                                  \
+        draw_settings settings;                                                                                                  \
+        uint random[DRAW_STEPS];                                                                                                 \
+        uint sampled[DRAW_STEPS];                                                                                                \
+        uint excluded[];                                                                                                         \
+    }
+
+// A key orders as the finite logit with these bits does; both zeros are one. No finite logit has NO_LOGIT or NONFINITE_LOGIT.
+uint key_of(uint bits) {
+    if ((bits & 0x7f800000u) == 0x7f800000u) return NONFINITE_LOGIT;
+    if ((bits & 0x7fffffffu) == 0u) return 0x80000000u;
+    return (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
+}
+float logit_of(uint key) { return uintBitsToFloat((key & 0x80000000u) != 0u ? key & 0x7fffffffu : ~key); }
+
+// Whether the logit with key a at place i comes before that with key b at place j: the greater, on a tie the earlier.
+bool precedes(uint a, uint i, uint b, uint j) { return a > b || (a == b && i < j); }
+
+// exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded: model/draw.h.
+uint draw_weight(float logit, float greatest, float inverse_temperature) {
+    precise float x = (logit - greatest) * inverse_temperature;
+    if (!(x > -18.0)) return 0u;
+    precise float y = x * EXP_LOG2_E;
+    precise float shifted = y + EXP_ROUND;
+    precise float r = y - (shifted - EXP_ROUND);
+    precise float p = EXP_6 * r + EXP_5;
+    p = p * r + EXP_4;
+    p = p * r + EXP_3;
+    p = p * r + EXP_2;
+    p = p * r + EXP_1;
+    p = p * r + 1.0;
+    const uint bits = floatBitsToUint(p);
+    const int down = 126 - int(bits >> 23) - (int(floatBitsToUint(shifted)) - int(floatBitsToUint(EXP_ROUND)));
+    const uint mantissa = (bits & 0x7fffffu) | 0x800000u;
+    return down <= 0 ? mantissa << -down : (mantissa + (1u << (down - 1))) >> down;
+}

@@ -1,0 +1,103 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "params.h"
+#include "context.glsl"
+#include "draw.glsl"
+
+// ids[0] = sampled[drawn] = the token drawn from the candidates of all stretches as model/draw.h says; position and drawn count on.
+// NO_TOKEN where there is none; ids[0] is 0 then. One workgroup.
+layout(local_size_x_id = 0) in;
+layout(push_constant) uniform Push { sample_params p; };
+layout(binding = 0) writeonly buffer Ids { uint ids[]; };
+DRAW_AT(1, );
+layout(binding = 2) readonly buffer Candidates { uvec2 candidates[]; }; // [stretches][settings.candidates], each in order
+CONTEXT_OF(3, );
+
+// Only the lists with the greatest heads can hold one of the `count` greatest. What the i-th of these lists has at place j comes
+// after the j before it and after i heads: i + j < count, a triangle of keys.
+shared uint heads[DRAW_STRETCHES];
+shared uint lists[DRAW_CANDIDATES];
+shared uint keys[DRAW_CANDIDATES * (DRAW_CANDIDATES + 1) / 2];
+shared uint chosen_key[DRAW_CANDIDATES], chosen_at[DRAW_CANDIDATES], weights[DRAW_CANDIDATES];
+
+#define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += gl_WorkGroupSize.x)
+
+// Where list i's keys begin.
+uint row(uint i, uint count) { return i * count - i * (i - 1) / 2; }
+
+void find_lists(uint count) {
+    EACH(g, p.stretches) heads[g] = candidates[g * count].x;
+    barrier();
+    EACH(g, p.stretches) {
+        uint rank = 0u;
+        for (uint i = 0; i < p.stretches; i++) rank += precedes(heads[i], i, heads[g], g) ? 1u : 0u;
+        if (rank < count) lists[rank] = g;
+    }
+    barrier();
+}
+
+// On a tie the place in `candidates` decides, and it grows with the id.
+void find_greatest(uint count) {
+    const uint used = min(count, p.stretches);
+    EACH(e, used * count) {
+        const uint i = e / count, j = e % count;
+        if (i + j < count) keys[row(i, count) + j] = candidates[lists[i] * count + j].x;
+    }
+    barrier();
+    EACH(e, used * count) {
+        const uint i = e / count, j = e % count;
+        if (i + j >= count) continue;
+        const uint key = keys[row(i, count) + j], at = lists[i] * count + j;
+        uint rank = j;
+        for (uint other = 0; other < used && rank < count; other++) {
+            if (other == i) continue;
+            for (uint k = 0; other + k < count && rank < count; k++, rank++)
+                if (!precedes(keys[row(other, count) + k], lists[other] * count + k, key, at)) break;
+        }
+        if (rank < count) {
+            chosen_key[rank] = key;
+            chosen_at[rank] = at;
+        }
+    }
+    barrier();
+}
+
+// high word of a b, and whether the low one is not 0
+uint product(uint a, uint b, out bool more) {
+    uint high, low;
+    umulExtended(a, b, high, low);
+    more = low != 0u;
+    return high;
+}
+
+// The index of the drawn one of the weights.
+uint draw_index(uint count, uint random_bits) {
+    uint sum = 0u;
+    for (uint i = 0; i < count; i++) sum += weights[i];
+    bool more;
+    uint wanted = product(sum, settings.top_p, more);
+    if (more) wanted++;
+    uint mass = weights[0], kept = 1u;
+    for (; kept < count && mass < wanted && weights[kept] >= settings.min_p; kept++) mass += weights[kept];
+    const uint target = product(mass, random_bits, more);
+    uint chosen = 0u;
+    for (uint reached = weights[0]; chosen + 1 < kept && reached <= target; reached += weights[chosen]) chosen++;
+    return chosen;
+}
+
+void main() {
+    const uint count = settings.candidates;
+    find_lists(count);
+    find_greatest(count);
+    const float greatest = logit_of(chosen_key[0]);
+    EACH(i, count)
+        weights[i] = chosen_key[i] == NO_LOGIT ? 0u : draw_weight(logit_of(chosen_key[i]), greatest, settings.inverse_temperature);
+    barrier();
+    if (gl_LocalInvocationID.x != 0) return;
+    const bool none = chosen_key[0] == NO_LOGIT || chosen_key[0] == NONFINITE_LOGIT;
+    const uint id = none ? NO_TOKEN : candidates[chosen_at[draw_index(count, random[drawn])]].y;
+    ids[0] = none ? 0u : id;
+    sampled[drawn] = id;
+    position++;
+    drawn++;
+}

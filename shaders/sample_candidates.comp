@@ -1,0 +1,67 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "params.h"
+#include "draw.glsl"
+
+// candidates[g] = key and id of the settings.candidates greatest of logits 1024 g, 1024 g + 1, ..., in descending order, without
+// the excluded ones; where there are fewer, NO_LOGIT. One workgroup per stretch g.
+layout(local_size_x_id = 0) in;
+layout(push_constant) uniform Push { sample_candidates_params p; };
+layout(binding = 0) writeonly buffer Candidates { uvec2 candidates[]; };
+layout(binding = 1) readonly buffer Logits { uint logits[]; }; // fp32, as bits: a denormal counts too
+DRAW_AT(2, readonly);
+
+// As many columns as there can be candidates, each of every 64th logit.
+const uint columns = DRAW_CANDIDATES;
+shared uint keys[DRAW_STRETCH];
+shared uint column_key[columns], column_at[columns]; // the greatest of each column, and where it is
+shared uint least_key, least_at;                     // the least of the greatest columns: no candidate comes after it
+shared uint found, found_at[DRAW_STRETCH];
+
+#define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += gl_WorkGroupSize.x)
+
+uint key_at(uint id) {
+    if (id >= p.vocab_size) return NO_LOGIT;
+    const uint key = key_of(logits[id]);
+    const bool left_out = (excluded[id >> 5] >> (id & 31) & 1u) != 0u;
+    return key != NONFINITE_LOGIT && left_out ? NO_LOGIT : key;
+}
+
+void main() {
+    const uint count = settings.candidates, first = gl_WorkGroupID.x * DRAW_STRETCH;
+    if (gl_LocalInvocationID.x == 0) found = 0u;
+    EACH(c, columns) {
+        uint best = NO_LOGIT, at = c;
+        for (uint i = c; i < DRAW_STRETCH; i += columns) {
+            const uint key = key_at(first + i);
+            keys[i] = key;
+            if (key > best) {
+                best = key;
+                at = i;
+            }
+        }
+        column_key[c] = best;
+        column_at[c] = at;
+    }
+    barrier();
+    EACH(c, columns) {
+        uint rank = 0u;
+        for (uint i = 0; i < columns; i++) rank += precedes(column_key[i], column_at[i], column_key[c], column_at[c]) ? 1u : 0u;
+        if (rank == count - 1) {
+            least_key = column_key[c];
+            least_at = column_at[c];
+        }
+    }
+    barrier();
+    EACH(i, DRAW_STRETCH)
+        if (keys[i] != NO_LOGIT && !precedes(least_key, least_at, keys[i], i)) found_at[atomicAdd(found, 1u)] = i;
+    barrier();
+    EACH(f, found) {
+        const uint at = found_at[f], key = keys[at];
+        uint rank = 0u;
+        for (uint i = 0; i < found && rank < count; i++) rank += precedes(keys[found_at[i]], found_at[i], key, at) ? 1u : 0u;
+        if (rank < count) candidates[gl_WorkGroupID.x * count + rank] = uvec2(key, first + at);
+    }
+    EACH(r, count)
+        if (r >= found) candidates[gl_WorkGroupID.x * count + r] = uvec2(NO_LOGIT, NO_TOKEN);
+}

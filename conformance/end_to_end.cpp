@@ -109,7 +109,7 @@ void add_end_to_end(Rows& rows, const Capabilities& device) {
                             return decode(rig, {type, type}, batch, limit);
                         }});
     };
-    const uint32_t tile = gpu::choose_tuning(device).matmul_tile; // blocks are a multiple of it
+    const uint32_t tile = gpu::tuning_for(device).matmul_tile; // blocks are a multiple of it
     for (const uint32_t batch : {tile, 8 * tile}) {
         add(KvType::f32, batch, exact_limit);
         add(KvType::tq4, batch, limit_of_codes);

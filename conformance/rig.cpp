@@ -144,7 +144,7 @@ void Rig::run(const gpu::Tuning& with, const Buffer& context, uint32_t tokens, u
 }
 
 std::vector<Variant> variants(const Capabilities& device) {
-    const gpu::Tuning own = gpu::choose_tuning(device);
+    const gpu::Tuning own = gpu::tuning_for(device);
     std::vector<Variant> out{{"own", own}};
     for (const auto& [name, type] :
          {std::pair("of a GPU", DeviceType::discrete), std::pair("of a CPU driver", DeviceType::cpu)}) {

@@ -4,6 +4,7 @@
 #include "conformance/random.h"
 #include "conformance/row.h"
 #include "model/gpu/kernels.h"
+#include "model/gpu/tuning_file.h"
 #include "model/kv/turboquant.h"
 #include "runtime/device.h"
 #include <filesystem>
@@ -28,7 +29,7 @@ Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> w
 class Rig {
   public:
     Rig(std::string_view device_selector, std::filesystem::path model)
-        : device(device_selector), model(std::move(model)), tuning(gpu::choose_tuning(device.capabilities())) {}
+        : device(device_selector), model(std::move(model)), tuning(gpu::tuning_for(device.capabilities())) {}
 
     Device device;
     const std::filesystem::path model; // the demo; empty where it was not found

@@ -1,6 +1,6 @@
 // File: 8 bytes of magic, size and FNV-1a hash of the driver's data (8 bytes each, this machine's byte order), the data.
 #include "runtime/pipeline_cache.h"
-#include <cstdlib>
+#include "runtime/device_files.h"
 #include <cstring>
 #include <fmt/format.h>
 #include <fstream>
@@ -37,26 +37,9 @@ bool made_by(std::span<const std::byte> data, const Capabilities& device) {
            header.device_id == device.device_id && std::memcmp(header.uuid, device.pipeline_cache_uuid.data(), 16) == 0;
 }
 
-std::filesystem::path cache_directory() {
-    const std::pair<const char*, const char*> places[] = {
-        {"TQ_CACHE_DIR", ""}, {"XDG_CACHE_HOME", "tq-run"}, {"LOCALAPPDATA", "tq-run"}, {"HOME", ".cache/tq-run"}};
-    for (const auto& [variable, below] : places) {
-        const char* value = std::getenv(variable);
-        if (value && *value) return std::filesystem::path(value) / below;
-    }
-    return {};
-}
-
 } // namespace
 
-std::filesystem::path pipeline_cache_path(const Capabilities& device) {
-    const std::filesystem::path directory = cache_directory();
-    if (directory.empty()) return {};
-    std::string uuid;
-    for (const uint8_t byte : device.pipeline_cache_uuid) uuid += fmt::format("{:02x}", byte);
-    return directory /
-           fmt::format("{:04x}-{:04x}-{:08x}-{}.pipelines", device.vendor_id, device.device_id, device.driver_version, uuid);
-}
+std::filesystem::path pipeline_cache_path(const Capabilities& device) { return device_file(device, ".pipelines"); }
 
 std::vector<std::byte> read_pipeline_cache(const std::filesystem::path& path, const Capabilities& device) {
     std::error_code error;

@@ -8,8 +8,7 @@
 
 namespace tq {
 
-// $TQ_CACHE_DIR, else tq-run in $XDG_CACHE_HOME, %LOCALAPPDATA% or ~/.cache; a file for each device and driver version. Empty
-// where the environment names no place.
+// A file for each device and driver version, as device_file() says. Empty where the environment names no place.
 std::filesystem::path pipeline_cache_path(const Capabilities& device);
 
 // What write_pipeline_cache wrote; empty when the file is missing, damaged or of another device, for a driver may trust its

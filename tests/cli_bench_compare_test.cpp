@@ -168,6 +168,44 @@ TEST_CASE("plots are well-formed SVG with a line for each cache") {
     CHECK(contains(slurp(inner / "generation-qwen3--8b--q4_k.svg"), ">8192<"));
 }
 
+TEST_CASE("a token's time by depth is plotted to scale, beside the line that the cache's bytes make") {
+    json all = document({result("tq4/tq4", 0, 0, 500), result("tq4/tq4", 0, 1000, 400), result("tq4/tq4", 0, 4000, 250),
+                         result("f16/f16", 0, 0, 500), result("f16/f16", 0, 4000, 100), result("tq4/tq4", 512, 0, 1000)});
+    for (json& one : all["results"]) one["kv_bytes_stored_per_token"] = 1000;
+    const auto kernels = [](double ns) {
+        return json{{{"kernel", "matvec_q8_0"}, {"bytes", 9e6}, {"ns", 1e3}},
+                    {{"kernel", "attention_simd"}, {"bytes", 4e6}, {"ns", ns}}};
+    };
+    all["results"][0]["kernels"] = kernels(1e9);
+    all["results"][2]["kernels"] = kernels(2e6); // the deepest: 2 bytes per ns
+    const TemporaryFile a(all.dump());
+    const TemporaryDirectory directory;
+    const Finished finished = bench({"--compare", a.path().string(), "--plots", directory.path().string()});
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    const std::string svg = slurp(directory.path() / "time-qwen3--8b--q4_k.svg");
+    CHECK(well_formed(svg));
+    CHECK(contains(svg, "ms per token"));
+    CHECK(contains(svg, ">tokens in the cache before<"));
+    CHECK(count(svg, "expected: 500 ns per token before") == 1); // 1000 bytes, 2 bytes per ns; of f16 no kernel was timed
+    CHECK(count(svg, "stroke-width=\"2\"") == 2);
+    CHECK(count(svg, "stroke-width=\"1\"") == 1);
+    // 560 pixels from 80 on are 4000 tokens, 340 from 388 up are 10 ms: 2, 2.5 and 4 ms; expected 2 and 4 ms.
+    CHECK(contains(svg, "d=\"M80.0 320.0L220.0 303.0L640.0 252.0M"));
+    CHECK(contains(svg, "d=\"M80.0 320.0L640.0 252.0M"));
+    CHECK(contains(svg, ">1000<"));
+    CHECK(contains(finished.output, "ns that a token takes longer for each one before it"));
+    CHECK(contains(finished.output, " 500.0 (500.0) |")); // exactly a line
+    CHECK(contains(finished.output, " 2000.0 |"));
+    CHECK(!contains(finished.output, "pp512 |  500"));
+
+    all["results"][2]["kernels"][1]["ns"] = -1;
+    const TemporaryFile negative(all.dump());
+    CHECK(contains(bench({"--compare", negative.path().string()}).error, "\"ns\" that is no number"));
+    all["results"][2]["kernels"] = 7;
+    const TemporaryFile no_list(all.dump());
+    CHECK(contains(bench({"--compare", no_list.path().string()}).error, "\"kernels\" that are no list"));
+}
+
 TEST_CASE("what is no file of results is refused with what is wrong") {
     json no_speed = two_depths(), negative = two_depths(), fraction = two_depths(), both = two_depths(), other = two_depths(),
          newer = two_depths(), list = two_depths(), no_energy = two_depths(), deep_name = two_depths();

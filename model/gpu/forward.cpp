@@ -4,6 +4,7 @@
 #include "model/gpu/kernels.h"
 #include "model/gpu/plan.h"
 #include "model/gpu/taps.h"
+#include "model/gpu/tuning_file.h"
 #include "model/rope.h"
 #include "runtime/uploader.h"
 #include <algorithm>
@@ -59,17 +60,17 @@ Buffer make_context(Device& device, const Config& config, uint32_t positions) {
     return context;
 }
 
-DeviceWeights load(Device& device, const Tuning& tuning, const Weights& weights, uint32_t threads, const LoadProgress& on_load) {
+std::shared_ptr<const DeviceWeights> load(Device& device, const Tuning& tuning, const Weights& weights, uint32_t threads,
+                                          const LoadProgress& on_load) {
     ThreadPool pool(threads);
-    return upload_weights(device, pool, weights, tuning.weight_interleave, on_load);
+    return std::make_shared<const DeviceWeights>(upload_weights(device, pool, weights, tuning.weight_interleave, on_load));
 }
 
 class GpuForward final : public Forward {
   public:
-    GpuForward(Device& device, const Config& config, const Weights& weights, const ForwardOptions& options, const Tuning& tuning,
-               const LoadProgress& on_load)
-        : device_(device), config_(config), options_(options), tuning_(tuning),
-          weights_(load(device, tuning, weights, options.threads, on_load)),
+    GpuForward(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights, const ForwardOptions& options,
+               const Tuning& tuning)
+        : device_(device), config_(config), options_(options), tuning_(tuning), shared_weights_(std::move(weights)),
           cache_(device, config, options.kv, options.first_capacity()),
           context_(make_context(device, config, options.context_size)),
           scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
@@ -145,7 +146,8 @@ class GpuForward final : public Forward {
     const Config config_;
     const ForwardOptions options_;
     const Tuning tuning_;
-    DeviceWeights weights_;
+    const std::shared_ptr<const DeviceWeights> shared_weights_;
+    const DeviceWeights& weights_ = *shared_weights_;
     KvCache cache_;
     Buffer context_;
     Scratch scratch_;
@@ -415,7 +417,7 @@ void GpuForward::report_nonfinite(uint32_t start) {
 
 std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, const Weights& weights,
                                           const ForwardOptions& options, const LoadProgress& on_load) {
-    const Tuning tuning = choose_tuning(device.capabilities());
+    const Tuning tuning = tuning_for(device.capabilities());
     const ForwardOptions full = with_batch_size(options, tuning);
     require_bindable(device.capabilities(), config, full.kv, full.last_capacity());
     MemoryPlan plan = plan_memory(device, config, weights, full);
@@ -423,7 +425,14 @@ std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, 
     if (!plan.fits())
         fail("{}: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", device.capabilities().name,
              describe(plan), describe(options.kv));
-    return std::make_unique<GpuForward>(device, config, weights, full, tuning, on_load);
+    return std::make_unique<GpuForward>(device, config, load(device, tuning, weights, full.threads, on_load), full, tuning);
+}
+
+std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights,
+                                          const ForwardOptions& options, const Tuning& tuning) {
+    const ForwardOptions full = with_batch_size(options, tuning);
+    require_bindable(device.capabilities(), config, full.kv, full.last_capacity());
+    return std::make_unique<GpuForward>(device, config, std::move(weights), full, tuning);
 }
 
 } // namespace tq

@@ -2,6 +2,7 @@
 // grow, and run for every block and token.
 #pragma once
 #include "model/forward.h"
+#include "model/gpu/tuning.h"
 #include "model/gpu/weights.h"
 
 namespace tq {
@@ -11,5 +12,11 @@ namespace tq {
 // it begins with do not fit the device's memory, or the device cannot bind a cache of options.context_size tokens; and LoadStopped.
 std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, const Weights& weights,
                                           const ForwardOptions& options, const LoadProgress& on_load = {});
+
+// With a tuning that the device can run (tuning_fields.h), on weights that were uploaded for it: so can several be compared.
+// Throws Error when memory runs out.
+std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config,
+                                          std::shared_ptr<const gpu::DeviceWeights> weights, const ForwardOptions& options,
+                                          const gpu::Tuning& tuning);
 
 } // namespace tq

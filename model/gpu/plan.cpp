@@ -1,5 +1,6 @@
 #include "model/gpu/plan.h"
 #include "model/gpu/kernels.h"
+#include "model/gpu/tuning_file.h"
 #include "runtime/uploader.h"
 #include <algorithm>
 
@@ -32,7 +33,7 @@ ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning) {
 
 MemoryPlan plan_memory(const Device& device, const Config& config, const Weights& weights, const ForwardOptions& given) {
     const Capabilities& caps = device.capabilities();
-    const Tuning tuning = choose_tuning(caps);
+    const Tuning tuning = tuning_for(caps);
     const ForwardOptions options = with_batch_size(given, tuning);
     const uint64_t context = context_bytes(config, options.context_size);
     MemoryPlan plan;

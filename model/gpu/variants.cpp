@@ -1,6 +1,7 @@
 #include "model/gpu/variants.h"
 #include "base/ensure.h"
 #include "model/gpu/constants.h"
+#include "model/gpu/tuning_file.h"
 #include "runtime/device_profile.h"
 #include <string_view>
 
@@ -107,8 +108,9 @@ std::vector<Tuning> all_tunings(const Capabilities& device) {
     for (const DeviceProfile& profile : device_profiles()) {
         Capabilities clamped = device;
         profile.clamp(clamped);
-        const Tuning tuning = choose_tuning(clamped);
-        if (std::ranges::find(out, tuning) == out.end()) out.push_back(tuning);
+        if (&profile != &device_profiles()[0]) clamped.profile = profile.name;
+        for (const Tuning& tuning : {choose_tuning(clamped), tuning_for(clamped)})
+            if (std::ranges::find(out, tuning) == out.end()) out.push_back(tuning);
     }
     return out;
 }

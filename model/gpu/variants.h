@@ -14,7 +14,7 @@ struct Variant {
     bool operator==(const Variant&) const = default;
 };
 
-// What choose_tuning gives `device` under each device profile, without repetitions.
+// What choose_tuning and tuning_for give `device` under each device profile, without repetitions.
 std::vector<Tuning> all_tunings(const Capabilities& device);
 
 // For models of every head dimension and ratio of heads, and every type of the cache: attention with every type at one shape, and

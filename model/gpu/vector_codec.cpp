@@ -1,5 +1,6 @@
 #include "model/gpu/vector_codec.h"
 #include "base/ensure.h"
+#include "model/gpu/tuning_file.h"
 #include <algorithm>
 #include <cstring>
 
@@ -30,7 +31,7 @@ template <class T> T* host(const Buffer& buffer) { return reinterpret_cast<T*>(b
 } // namespace
 
 VectorCodec::VectorCodec(Device& device, KvCodec codec, uint32_t batch)
-    : device_(device), tuning_(choose_tuning(device.capabilities())), cache_(one_layer(device, std::move(codec), batch)),
+    : device_(device), tuning_(tuning_for(device.capabilities())), cache_(one_layer(device, std::move(codec), batch)),
       context_(device.allocate("vectors, context", 32, Memory::upload)),
       x_in_(device.allocate("vectors, in", 4ull * this->batch() * cache_.head_dim, Memory::upload)),
       x_device_(device.allocate("vectors", x_in_.bytes())),

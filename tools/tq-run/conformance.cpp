@@ -21,7 +21,7 @@ struct ConformanceArguments {
     std::string device, filter, profile, json, junit;
     uint64_t seed = 1, first = 0;
     int timeout = 60; // seconds
-    bool list = false, full = false, verbose = false, worker = false, list_devices = false;
+    bool list = false, full = false, tuned = false, verbose = false, worker = false, list_devices = false;
 };
 
 void write_line(const Json& message) { // on a line of its own whatever a driver printed before
@@ -61,6 +61,7 @@ RunnerOptions runner_options(const ConformanceArguments& a) {
     if (!a.filter.empty()) options.worker.insert(options.worker.end(), {"--filter", a.filter});
     if (a.full) options.worker.push_back("--full");
     if (!a.profile.empty()) options.environment.push_back("TQ_DEVICE_PROFILE=" + a.profile);
+    options.environment.push_back(a.tuned ? "TQ_TUNING=stored" : "TQ_TUNING=default");
     options.timeout = std::chrono::seconds(a.timeout);
     options.interrupted = interrupted;
     return options;
@@ -73,6 +74,7 @@ std::vector<std::string> command_line(const ConformanceArguments& a) {
     for (const auto& [flag, value] : {std::pair("--device", a.device), {"--filter", a.filter}, {"--profile", a.profile}})
         if (!value.empty()) out.insert(out.end(), {flag, value});
     if (a.full) out.push_back("--full");
+    if (a.tuned) out.push_back("--tuned");
     return out;
 }
 
@@ -142,6 +144,7 @@ void add_conformance(CLI::App& app, Action& action) {
         add("--junit", a.junit, "write a JUnit report to this file", "FILE");
         command.add_flag("--list", a.list, "name the rows, run none");
         command.add_flag("--full", a.full, "the largest sizes too");
+        command.add_flag("--tuned", a.tuned, "with the tuning that tq-run bench --tune has stored, not the default one");
         command.add_flag("-v,--verbose", a.verbose, "a line for every row");
         command.add_flag("--worker", a.worker)->group(""); // hidden, with what it takes
         command.add_flag("--list-devices", a.list_devices)->group("");

@@ -1,7 +1,8 @@
 #include "tools/tq-run/devices.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "model/gpu/tuning.h"
+#include "model/gpu/tuning_fields.h"
+#include "model/gpu/tuning_file.h"
 #include "runtime/device.h"
 #include "runtime/device_profile.h"
 #include "tools/tq-run/commands.h"
@@ -22,18 +23,11 @@ std::string version(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7
 
 // The variants of the kernels that the device will get: their specialisation constants.
 nlohmann::ordered_json describe(const gpu::Tuning& t) {
-    return {{"workgroup", t.workgroup},
-            {"matvec_lanes", t.matvec_lanes},
-            {"matvec_rows", t.matvec_rows},
-            {"matmul_rows", t.matmul_rows},
-            {"matmul_tile", t.matmul_tile},
-            {"attention_rows", t.attention_rows},
-            {"splits", t.splits},
-            {"batch_size", t.batch_size},
-            {"weight_interleave", t.weight_interleave},
-            {"fold_norms", t.fold_norms},
-            {"subgroup", t.subgroup},
-            {"simd", t.simd}};
+    nlohmann::ordered_json all;
+    for (const gpu::TuningField& field : gpu::tuning_fields()) all[field.name] = field.get(t);
+    all["subgroup"] = t.subgroup;
+    all["simd"] = t.simd;
+    return all;
 }
 
 } // namespace
@@ -79,7 +73,8 @@ nlohmann::ordered_json describe(const Capabilities& c) {
         {"storage_8bit", c.storage_8bit},
         {"storage_16bit", c.storage_16bit},
         {"cooperative_matrix", c.cooperative_matrix},
-        {"kernels", describe(gpu::choose_tuning(c))},
+        {"tuned", gpu::stored_tuning(c).tuning.has_value()},
+        {"kernels", describe(gpu::tuning_for(c))},
     };
 }
 
@@ -106,12 +101,15 @@ void print_table(const std::vector<Capabilities>& devices) {
         if (!c.unusable.empty()) write_output(fmt::format("     cannot be used: {}\n", text(c.unusable)));
         write_output(fmt::format("     memory {} MiB, {} MiB free; subgroups of {}; {}\n", c.memory_bytes >> 20,
                                  c.memory_budget_bytes >> 20, c.subgroup_size, features(c)));
-        const gpu::Tuning t = gpu::choose_tuning(c);
+        const gpu::StoredTuning stored = gpu::stored_tuning(c);
+        const gpu::Tuning t = stored.tuning.value_or(gpu::choose_tuning(c));
         write_output(
             fmt::format("     kernels in workgroups of {}{}; matvec {} lanes x {} rows, matmul {} rows x {} tokens, attention {} "
                         "splits; prompts in blocks of {}\n",
                         t.workgroup, t.simd ? ", for a processor" : "", t.matvec_lanes, t.matvec_rows, t.matmul_rows,
                         t.matmul_tile, t.splits, t.batch_size));
+        if (stored.tuning) write_output("     as tq-run bench --tune has found; --tune --reset forgets it\n");
+        if (!stored.problem.empty()) write_error(fmt::format("tq-run: {}\n", stored.problem));
     }
     write_output(fmt::format("cpu  the processor, {} threads; needs no Vulkan\n", std::thread::hardware_concurrency()));
 }

@@ -6,6 +6,7 @@
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/plan.h"
+#include "model/gpu/tuning_file.h"
 #include "model/synthetic.h"
 #include "tools/tq-run/download.h"
 #include "tools/tq-run/plan.h"
@@ -114,6 +115,8 @@ Setup set_up(const ModelArguments& arguments, Console& console) {
         const Capabilities& c = device->capabilities();
         device_name = printable(fmt::format("{}, {} {}", c.name, c.driver_name, c.driver_info), 160);
         device->profile = arguments.profile;
+        const std::string problem = gpu::stored_tuning(c).problem;
+        if (!problem.empty()) write_error(fmt::format("tq-run: {}\n", problem));
     }
     Model model = arguments.synthetic.empty() ? load_model(find_model(arguments.model, console))
                                               : make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers));

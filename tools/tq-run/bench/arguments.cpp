@@ -181,12 +181,24 @@ void add_flags(CLI::App& command, Arguments& a) {
     flag("--no-limits", a.no_limits, "do not measure that for --profile and JSON; no shares of it then")->excludes(limits);
     flag("--kernels", a.kernels, "only the cache's kernels, at the depths of -d: storing, and attention of one token")
         ->excludes(limits);
+    auto* tune = flag("--tune", a.tune,
+                      "the fastest variants of the kernels on this device, of the shapes of -m or --synthetic, or of a small and a "
+                      "large model; stored, and used from then on")
+                     ->excludes(limits)
+                     ->excludes("--kernels");
+    flag("--reset", a.reset, "with --tune: measure nothing, remove what is stored")->needs(tune);
+    command.add_option("--tune-seconds", a.tune_seconds, "what --tune may take; default 50")
+        ->option_text("SECONDS")
+        ->group("What is measured")
+        ->needs(tune)
+        ->check(number(1, 3600));
     command.add_option("--compare", a.compare, "measure nothing: a table of these files of -o json or jsonl, side by side")
         ->option_text("FILE...")
         ->group("Results")
         ->take_all()
         ->excludes("--limits")
-        ->excludes("--kernels");
+        ->excludes("--kernels")
+        ->excludes(tune);
     command.add_option("--plots", a.plots, "with --compare: write plots there, as SVG")
         ->option_text("DIR")
         ->group("Results")

@@ -6,6 +6,7 @@
 #include "tools/tq-run/bench/kernels.h"
 #include "tools/tq-run/bench/measure.h"
 #include "tools/tq-run/bench/report.h"
+#include "tools/tq-run/bench/tune.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/progress.h"
 #include <new>
@@ -211,12 +212,13 @@ int compare(const Arguments& arguments) {
 }
 
 int run(const Arguments& arguments) {
-    if ((arguments.limits || arguments.kernels) && arguments.output() == Format::csv)
-        throw UsageError("--limits and --kernels print md, json or jsonl, not csv");
+    if ((arguments.limits || arguments.kernels || arguments.tune) && arguments.output() == Format::csv)
+        throw UsageError("--limits, --kernels and --tune print md, json or jsonl, not csv");
     if (!arguments.compare.empty()) return compare(arguments);
     Console console = arguments.console.console();
     if (arguments.limits) return run_limits(arguments);
     if (arguments.kernels) return run_kernels(arguments, console);
+    if (arguments.tune) return run_tune(arguments, console);
     return run_tests(arguments, console);
 }
 

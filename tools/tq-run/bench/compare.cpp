@@ -97,6 +97,22 @@ std::optional<double> joules(const Json& json, const std::string& what) {
     return sum;
 }
 
+// 1e9 bytes per second of the attention kernel, which has another name on processors.
+std::optional<double> attention_gb_per_s(const Json& json, const std::string& what) {
+    const auto found = json.find("kernels");
+    if (found == json.end()) return std::nullopt;
+    if (!found->is_array()) fail("{} has \"kernels\" that are no list", what);
+    double bytes = 0, ns = 0;
+    for (const Json& one : *found) {
+        const Fields fields(one, "\"kernels\" of " + what);
+        const std::string kernel = fields.text("kernel");
+        if (kernel != "attention" && kernel != "attention_simd") continue;
+        bytes += fields.number("bytes");
+        ns += fields.number("ns");
+    }
+    return bytes > 0 && ns > 0 ? std::optional(bytes / ns) : std::nullopt;
+}
+
 Point read_point(const Json& json, const std::string& what) {
     const Fields fields(json, what), model = fields.object("model"), device = fields.object("device");
     const uint32_t prompt = fields.count("n_prompt"), generated = fields.count("n_gen");
@@ -112,12 +128,17 @@ Point read_point(const Json& json, const std::string& what) {
             speed,
             fields.maybe_number("bandwidth_share"),
             joules(json, what),
-            fields.yes("checked")};
+            fields.yes("checked"),
+            fields.maybe_number("kv_bytes_stored_per_token"),
+            attention_gb_per_s(json, what)};
 }
 
-bool same_cell(const Point& a, const Point& b) {
-    return a.device == b.device && a.model == b.model && a.cache == b.cache && a.kind() == b.kind() && a.depth == b.depth;
+// Whether they are of one line of a plot by depth.
+bool same_line(const Point& a, const Point& b) {
+    return a.device == b.device && a.model == b.model && a.cache == b.cache && a.kind() == b.kind();
 }
+
+bool same_cell(const Point& a, const Point& b) { return same_line(a, b) && a.depth == b.depth; }
 
 std::string footnote(const Point& point, const Json& result, const Fields& machine) {
     const Fields device(result.at("device"), "\"device\"");
@@ -190,6 +211,29 @@ template <class Cell> std::string table(const Comparison& all, const char* title
     return rows.size() == 1 ? "" : fmt::format("{}\n\n{}\n", title, markdown(rows, 3));
 }
 
+// ns that a token takes longer for each token before it: least squares, over all depths. Nothing of a single depth.
+std::optional<double> measured_ns_per_depth(const Comparison& all, const Point& point) {
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (const Point& p : all.points) {
+        if (!same_line(p, point)) continue;
+        const double depth = p.depth, ns = 1e9 / p.tokens_per_second;
+        n += 1, x += depth, y += ns, xx += depth * depth, xy += depth * ns;
+    }
+    const double spread = n * xx - x * x;
+    return spread > 0 ? std::optional((n * xy - x * y) / spread) : std::nullopt;
+}
+
+// The first point of each line of generated tokens, with its depth left out.
+Comparison lines_of_generation(const Comparison& all) {
+    Comparison out;
+    for (Point p : all.points) {
+        p.depth = 0;
+        if (!p.prompt && std::ranges::none_of(out.points, [&](const Point& other) { return same_line(other, p); }))
+            out.points.push_back(std::move(p));
+    }
+    return out;
+}
+
 } // namespace
 
 Comparison read_results(const std::vector<std::string>& files) {
@@ -228,6 +272,16 @@ std::optional<double> over_f16(const Comparison& comparison, const Point& point)
     return point.tokens_per_second / found->tokens_per_second;
 }
 
+std::optional<double> expected_ns_per_depth(const Comparison& comparison, const Point& point) {
+    const Point* deepest = nullptr;
+    for (const Point& other : comparison.points) {
+        if (!same_line(other, point) || !other.attention_gb_per_s || !other.cache_bytes) continue;
+        if (deepest == nullptr || other.depth > deepest->depth) deepest = &other;
+    }
+    if (deepest == nullptr) return std::nullopt;
+    return *deepest->cache_bytes / *deepest->attention_gb_per_s; // bytes over bytes per ns
+}
+
 std::string comparison_table(const Comparison& all) {
     std::string text =
         table(all, "Tokens per second (and over those of the first device)", [](const Point& p, const Point& first) {
@@ -244,6 +298,14 @@ std::string comparison_table(const Comparison& all) {
     text += table(all, "Joules per token", [](const Point& p, const Point&) {
         return p.joules_per_token ? fmt::format("{:.4f}", *p.joules_per_token) : std::string();
     });
+    text += table(lines_of_generation(all),
+                  "ns that a token takes longer for each one before it (and as the cache's bytes over the "
+                  "attention kernel's bandwidth)",
+                  [&](const Point& p, const Point&) {
+                      const auto measured = measured_ns_per_depth(all, p), expected = expected_ns_per_depth(all, p);
+                      if (!measured) return std::string();
+                      return fmt::format("{:.1f}{}", *measured, expected ? fmt::format(" ({:.1f})", *expected) : "");
+                  });
     for (const std::string& line : all.footnotes) text += line + "\n";
     return text;
 }

@@ -16,6 +16,8 @@ struct Point {
     double tokens_per_second;
     std::optional<double> bandwidth_share, joules_per_token;
     bool checked;
+    std::optional<double> cache_bytes;        // of one token, in all layers
+    std::optional<double> attention_gb_per_s; // of the attention kernel, profiled in this test
 
     std::string kind() const { return (prompt ? "pp" : "tg") + std::to_string(tokens); }
 };
@@ -30,8 +32,12 @@ Comparison read_results(const std::vector<std::string>& files);
 
 std::string comparison_table(const Comparison& comparison);
 
-// Speed, share of bandwidth and speed over that of f16, by depth, one SVG file each for every model. Returns their paths. Throws
-// Error when one cannot be written.
+// What a token takes longer for each token before it, in ns: the cache's bytes of a token over the attention kernel's bandwidth
+// at the greatest depth of the same device, model, cache and test. Nothing where that was not measured.
+std::optional<double> expected_ns_per_depth(const Comparison& comparison, const Point& point);
+
+// Speed, share of bandwidth, speed over that of f16 and a token's time with what is expected of it, by depth, one SVG file each
+// for every model. Returns their paths. Throws Error when one cannot be written.
 std::vector<std::filesystem::path> write_plots(const Comparison& comparison, const std::filesystem::path& directory);
 
 // The speed of a cache over that of f16/f16: of the same device, model and test. Nothing where that was not measured.

@@ -1,5 +1,6 @@
 #include "model/gpu/kernels.h"
 #include "model/gpu/plan.h"
+#include "model/gpu/tuning_file.h"
 #include "model/rope.h"
 #include "runtime/uploader.h"
 #include "tools/tq-run/bench/kernels.h"
@@ -39,7 +40,7 @@ bool projected(const CacheShape& shape) { return is_qjl(shape.kv.k) || is_qjl(sh
 class GpuKernels final : public CacheKernels {
   public:
     GpuKernels(Device& device, const CacheShape& shape, uint32_t length)
-        : device_(device), shape_(shape), input_(shape), tuning_(gpu::choose_tuning(device.capabilities())),
+        : device_(device), shape_(shape), input_(shape), tuning_(gpu::tuning_for(device.capabilities())),
           cache_(device, shape.config(), shape.kv, (std::max(length, first_block) + 1) / 2 * 2),
           context_(make_context(device, shape, std::max(length, first_block))), k_(upload(device, "kernels, k", input_.k)),
           v_(upload(device, "kernels, v", input_.v)),

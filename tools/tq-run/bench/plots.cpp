@@ -29,30 +29,66 @@ std::string file_part(const std::string& text) {
     return out;
 }
 
-Plot plot_of(const std::vector<Point>& points, const std::string& title, const std::string& y_label, const Value& value) {
-    Plot plot{title, "tokens in the cache before (not to scale)", y_label, {}, {}};
-    std::set<uint32_t> depths;
+// What tells the lines of a plot of these points apart, and what all of them have in common.
+struct Naming {
     std::set<std::string> devices, kinds;
-    for (const Point& p : points)
-        if (value(p)) {
-            depths.insert(p.depth);
+
+    explicit Naming(const std::vector<Point>& points) {
+        for (const Point& p : points) {
             devices.insert(p.device);
             kinds.insert(p.kind());
         }
-    for (const uint32_t depth : depths) plot.ticks.push_back(std::to_string(depth));
-    for (const Point& p : points) {
-        const auto y = value(p);
-        if (!y) continue;
+    }
+    std::string line(const Point& p) const {
         std::string name = p.cache;
         if (kinds.size() > 1) name = p.kind() + ", " + name;
         if (devices.size() > 1) name = p.device + ", " + name;
+        return name;
+    }
+    std::string title(std::string text) const {
+        if (devices.size() == 1) text += ", " + *devices.begin();
+        if (kinds.size() == 1) text += ", " + *kinds.begin();
+        return text;
+    }
+};
+
+Plot plot_of(std::vector<Point> points, const std::string& title, const std::string& y_label, const Value& value) {
+    std::erase_if(points, [&](const Point& p) { return !value(p); });
+    const Naming naming(points);
+    Plot plot{naming.title(title), "tokens in the cache before (not to scale)", y_label, {}, {}};
+    std::set<uint32_t> depths;
+    for (const Point& p : points) depths.insert(p.depth);
+    for (const uint32_t depth : depths) plot.ticks.push_back(std::to_string(depth));
+    for (const Point& p : points) {
+        const std::string name = naming.line(p);
         auto line = std::ranges::find(plot.lines, name, &Line::name);
         if (line == plot.lines.end()) line = plot.lines.insert(line, Line{name, {}});
-        line->points.emplace_back(size_t(std::distance(depths.begin(), depths.find(p.depth))), *y);
+        line->points.emplace_back(size_t(std::distance(depths.begin(), depths.find(p.depth))), *value(p));
     }
     for (Line& line : plot.lines) std::ranges::sort(line.points);
-    if (devices.size() == 1) plot.title += ", " + *devices.begin();
-    if (kinds.size() == 1) plot.title += ", " + *kinds.begin();
+    return plot;
+}
+
+// A token's time by depth, to scale. Behind each line the one that is expected: from its first point on, as steep as
+// expected_ns_per_depth() says.
+Plot plot_of_times(const Comparison& all, const std::vector<Point>& points, const std::string& title) {
+    Plot plot = plot_of(points, title, "ms per token", [](const Point& p) { return std::optional(1e3 / p.tokens_per_second); });
+    plot.x_label = "tokens in the cache before";
+    for (const std::string& tick : plot.ticks) plot.tick_positions.push_back(std::stod(tick));
+    const Naming naming(points);
+    std::vector<Line> lines;
+    for (Line& measured : plot.lines) {
+        const auto point = std::ranges::find_if(points, [&](const Point& p) { return naming.line(p) == measured.name; });
+        const auto slope = expected_ns_per_depth(all, *point);
+        const auto [first_tick, first_ms] = measured.points.front();
+        const size_t last_tick = measured.points.back().first;
+        lines.push_back(std::move(measured));
+        if (!slope || first_tick == last_tick) continue;
+        const double last_ms = first_ms + *slope * 1e-6 * (plot.tick_positions[last_tick] - plot.tick_positions[first_tick]);
+        lines.push_back(
+            {fmt::format("expected: {:.0f} ns per token before", *slope), {{first_tick, first_ms}, {last_tick, last_ms}}, true});
+    }
+    plot.lines = std::move(lines);
     return plot;
 }
 
@@ -63,24 +99,34 @@ void write(const fs::path& path, const std::string& content) {
     if (!file) fail("cannot write {}: choose another directory with --plots", printable(path.string(), 200));
 }
 
+// Writes plots into a directory, each under a name of its own.
+class Writer {
+  public:
+    explicit Writer(const fs::path& directory) : directory_(directory) {
+        std::error_code error;
+        fs::create_directories(directory, error);
+        if (error) fail("cannot make the directory {}: {}", printable(directory.string(), 200), error.message());
+    }
+
+    void add(const Plot& plot, const char* name, const std::string& model) {
+        if (plot.lines.empty()) return;
+        const std::string stem = std::string(name) + "-" + file_part(model);
+        fs::path path = directory_ / (stem + ".svg");
+        for (int i = 2; std::ranges::find(written, path) != written.end(); i++) // of a model of nearly the same name
+            path = directory_ / fmt::format("{}-{}.svg", stem, i);
+        write(path, to_svg(plot));
+        written.push_back(path);
+    }
+    std::vector<fs::path> written;
+
+  private:
+    const fs::path directory_;
+};
+
 } // namespace
 
 std::vector<fs::path> write_plots(const Comparison& comparison, const fs::path& directory) {
-    std::error_code error;
-    fs::create_directories(directory, error);
-    if (error) fail("cannot make the directory {}: {}", printable(directory.string(), 200), error.message());
-    std::vector<fs::path> out;
-    const auto add = [&](const std::vector<Point>& points, const std::string& model, const char* name, const char* title,
-                         const char* y_label, const Value& value) {
-        const Plot plot = plot_of(points, model + ": " + title, y_label, value);
-        if (plot.lines.empty()) return;
-        const std::string stem = std::string(name) + "-" + file_part(model);
-        fs::path path = directory / (stem + ".svg");
-        for (int i = 2; std::ranges::find(out, path) != out.end(); i++) // of a model of nearly the same name
-            path = directory / fmt::format("{}-{}.svg", stem, i);
-        write(path, to_svg(plot));
-        out.push_back(path);
-    };
+    Writer out(directory);
     std::vector<std::string> models;
     for (const Point& point : comparison.points)
         if (std::ranges::find(models, point.model) == models.end()) models.push_back(point.model);
@@ -90,13 +136,18 @@ std::vector<fs::path> write_plots(const Comparison& comparison, const fs::path& 
             if (point.model == model) (point.prompt ? prompts : generated).push_back(point);
         const Value speed = [](const Point& p) { return std::optional(p.tokens_per_second); };
         const Value ratio = [&](const Point& p) { return over_f16(comparison, p); };
-        add(prompts, model, "prompt", "reading of prompts", "tokens per second", speed);
-        add(generated, model, "generation", "generation", "tokens per second", speed);
-        add(generated, model, "bandwidth", "share of the measured bandwidth", "% of what the device reads at best",
-            [](const Point& p) { return p.bandwidth_share ? std::optional(100 * *p.bandwidth_share) : std::nullopt; });
-        add(generated, model, "over-f16", "speed over that with a cache of f16", "times as fast as f16/f16", ratio);
+        const Value share = [](const Point& p) {
+            return p.bandwidth_share ? std::optional(100 * *p.bandwidth_share) : std::nullopt;
+        };
+        out.add(plot_of(prompts, model + ": reading of prompts", "tokens per second", speed), "prompt", model);
+        out.add(plot_of(generated, model + ": generation", "tokens per second", speed), "generation", model);
+        out.add(plot_of_times(comparison, generated, model + ": time of a token"), "time", model);
+        out.add(plot_of(generated, model + ": share of the measured bandwidth", "% of what the device reads at best", share),
+                "bandwidth", model);
+        out.add(plot_of(generated, model + ": speed over that with a cache of f16", "times as fast as f16/f16", ratio),
+                "over-f16", model);
     }
-    return out;
+    return out.written;
 }
 
 } // namespace tq::bench

@@ -105,7 +105,8 @@ void Reporter::add_footer(const Setup& setup, const Result& r, const std::option
         if (std::ranges::find(footer_, line) == footer_.end()) footer_.push_back(std::move(line));
     };
     const std::string where = setup.device ? setup.device_name : describe_device(nullptr).at("name").get<std::string>();
-    add(fmt::format("{}: {}", backend(setup), where));
+    const bool tuned = setup.device && describe_device(setup.device.get()).at("tuned").get<bool>();
+    add(fmt::format("{}: {}{}", backend(setup), where, tuned ? ", with the kernels that --tune has chosen" : ""));
     const std::string what = fmt::format("{} {}/{} on {}", setup.model.name, name(r.kv.k), name(r.kv.v), where);
     add(r.check ? fmt::format("{}: logits of {} layers differ from the reference by {:.1e} (limit {:.0e})", what, r.check->layers,
                               r.check->error, r.check->limit)

@@ -111,7 +111,7 @@ Json describe_device(const Device* device) {
     const Json all = describe(device->capabilities());
     Json out{{"backend", "Vulkan"}};
     for (const char* key : {"name", "type", "driver_name", "driver_info", "driver_version", "api_version", "vendor_id",
-                            "device_id", "memory_bytes", "subgroup_size", "profile"})
+                            "device_id", "memory_bytes", "subgroup_size", "profile", "tuned"})
         out[key] = all.at(key);
     return out;
 }

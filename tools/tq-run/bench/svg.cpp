@@ -14,6 +14,8 @@ constexpr double width = 560, height = 340, left = 80, top = 48, legend = 400, b
 // pale on white, and black.
 constexpr std::array colours{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"};
 constexpr std::array dashes{"none", "7 4", "2 3"};
+constexpr const char* expected_dash = "4 3";
+constexpr double label_width = 9; // of a digit, with what keeps labels apart
 
 std::string escaped(std::string_view text) {
     std::string out;
@@ -74,7 +76,10 @@ class Drawing {
             left + width + legend, all_height, escaped(plot_.title), style);
         text(left, 26, "start", plot_.title, "title");
         axes();
-        for (size_t i = 0; i < plot_.lines.size(); i++) line(i);
+        for (size_t i = 0, measured = 0; i < plot_.lines.size(); i++) {
+            measured += plot_.lines[i].expected ? 0 : 1;
+            line(i, std::max<size_t>(measured, 1) - 1);
+        }
         return out_ + "</svg>\n";
     }
 
@@ -86,6 +91,8 @@ class Drawing {
         "</style>\n";
 
     double x_at(size_t tick) const {
+        if (!plot_.tick_positions.empty())
+            return left + width * plot_.tick_positions[tick] / std::max(plot_.tick_positions.back(), 1.0);
         const auto count = double(plot_.ticks.size());
         return left + width * (double(tick) + 0.5) / count;
     }
@@ -107,28 +114,34 @@ class Drawing {
             text(left - 8, y_at(i * step_) + 4, "end", fmt::format("{:g}", i * step_));
         }
         rule(left, top, left, top + height, "axis");
+        double free_from = 0; // of the labels, which may be denser than they are wide
         for (size_t i = 0; i < plot_.ticks.size(); i++) {
             rule(x_at(i), top + height, x_at(i), top + height + 5, "axis");
+            const double half = label_width / 2 * double(plot_.ticks[i].size());
+            if (x_at(i) - half < free_from) continue;
             text(x_at(i), top + height + 20, "middle", plot_.ticks[i]);
+            if (!plot_.tick_positions.empty()) free_from = x_at(i) + half;
         }
         text(left + width / 2, top + height + 46, "middle", plot_.x_label);
         const double middle = top + height / 2;
         text(20, middle, "middle", plot_.y_label, "", fmt::format(" transform=\"rotate(-90 20 {:.1f})\"", middle));
     }
 
-    void line(size_t i) {
+    // `style`: the measured line whose colour, dash and markers it has.
+    void line(size_t i, size_t style) {
         const Line& line = plot_.lines[i];
-        const char* colour = colours[i % colours.size()];
-        const char* dash = dashes[i / colours.size() % dashes.size()];
+        const char* colour = colours[style % colours.size()];
+        const char* dash = line.expected ? expected_dash : dashes[style / colours.size() % dashes.size()];
         std::string path, markers;
         for (const auto& [tick, value] : line.points) {
             path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L', x_at(tick), y_at(value));
-            markers += marker(i, x_at(tick), y_at(value));
+            if (!line.expected) markers += marker(style, x_at(tick), y_at(value));
         }
         const double x = left + width + 24, y = top + 12 + legend_step * double(i);
-        out_ += fmt::format("<g fill=\"{0}\"><path fill=\"none\" stroke=\"{0}\" stroke-width=\"2\" stroke-dasharray=\"{1}\" "
-                            "d=\"{2}M{3:.1f} {4:.1f}h28\"/>{5}{6}</g>\n",
-                            colour, dash, path, x, y, markers, marker(i, x + 14, y));
+        out_ += fmt::format("<g fill=\"{0}\"><path fill=\"none\" stroke=\"{0}\" stroke-width=\"{1}\" stroke-dasharray=\"{2}\" "
+                            "d=\"{3}M{4:.1f} {5:.1f}h28\"/>{6}{7}</g>\n",
+                            colour, line.expected ? 1 : 2, dash, path, x, y, markers,
+                            line.expected ? "" : marker(style, x + 14, y));
         text(x + 36, y + 4, "start", elided(line.name));
     }
 

@@ -1,0 +1,146 @@
+#include "model/gpu/tuning_fields.h"
+#include "model/gpu/variants.h"
+#include "runtime/specialise.h"
+#include <algorithm>
+#include <fmt/format.h>
+#include <mutex>
+#include <string_view>
+
+namespace tq::gpu {
+namespace {
+
+// So many rows are uploaded in one piece (Uploader::max_piece_bytes()), and pad a matrix at its end.
+constexpr uint32_t most_interleave = 128;
+
+const std::vector<TuningGroup> groups{
+    {"matvec",
+     Workload::token,
+     10,
+     {{"matvec_lanes", &Tuning::matvec_lanes, {1, 4, 8, 16, 32, 64}},
+      {"matvec_rows", &Tuning::matvec_rows, {1, 2, 4, 8}},
+      {"workgroup", &Tuning::workgroup, {32, 64, 128, 256}},
+      {"weight_interleave", &Tuning::weight_interleave, {1, 2, 4, 8, 16, 32, 64, 128}}}},
+    {"attention of a token", Workload::deep_token, 4, {{"splits", &Tuning::splits, {1, 2, 4, 8, 16, 32, 64}}}},
+    {"matmul",
+     Workload::prompt,
+     6,
+     {{"matmul_tile", &Tuning::matmul_tile, {2, 4, 8, 16}}, {"matmul_rows", &Tuning::matmul_rows, {1, 2, 4}}}},
+    {"attention of a prompt", Workload::deep_prompt, 3, {{"attention_rows", &Tuning::attention_rows, {1, 2, 4, 8, 16}}}},
+    {"batch", Workload::long_prompt, 3, {{"batch_size", &Tuning::batch_size, {64, 128, 256, 512, 1024}}}},
+};
+
+// What of a tuning is the device's own, and no choice.
+bool same_device(const Tuning& a, const Tuning& b) {
+    return a.shared_bytes == b.shared_bytes && a.simd == b.simd && a.texel_range_bytes == b.texel_range_bytes;
+}
+
+std::string refusal_of_matvec(const Tuning& t) {
+    if (t.workgroup == 0 || t.matvec_lanes == 0 || t.workgroup % t.matvec_lanes != 0)
+        return fmt::format("{} lanes do not divide a workgroup of {}", t.matvec_lanes, t.workgroup);
+    if (t.simd && t.matvec_lanes != 1) return fmt::format("{} lanes, and SIMD kernels have one", t.matvec_lanes);
+    if (t.weight_interleave != 1 && t.weight_interleave != rows_in_turn(t))
+        return fmt::format("{} rows in turn, where {} go with a workgroup", t.weight_interleave, rows_in_turn(t));
+    return "";
+}
+
+// The largest workgroup and the most shared memory of all kernels, and whose they are.
+struct Needs {
+    uint32_t workgroup = 0;
+    uint64_t shared_bytes = 0;
+    const char *workgroup_of = "", *shared_bytes_of = "";
+};
+
+Needs needs_of(const Tuning& t) {
+    Needs most;
+    for (const Variant& variant : all_variants({&t, 1})) {
+        const uint32_t workgroup = variant.constants.at(variant.shader->interface.workgroup_constant[0]);
+        const uint64_t bytes = shared_memory_bytes(*variant.shader, variant.constants);
+        if (workgroup > most.workgroup) most.workgroup = workgroup, most.workgroup_of = variant.shader->name;
+        if (bytes > most.shared_bytes) most.shared_bytes = bytes, most.shared_bytes_of = variant.shader->name;
+    }
+    return most;
+}
+
+// Looking at every variant takes some milliseconds, and a plan asks for the same tuning again and again.
+Needs known_needs_of(const Tuning& t) {
+    static std::mutex mutex;
+    static std::vector<std::pair<Tuning, Needs>> known;
+    const std::lock_guard lock(mutex);
+    const auto found = std::ranges::find(known, t, &std::pair<Tuning, Needs>::first);
+    return found != known.end() ? found->second : known.emplace_back(t, needs_of(t)).second;
+}
+
+std::string refusal_of_kernels(const Capabilities& device, const Tuning& t) {
+    const Needs needs = known_needs_of(t);
+    const uint32_t most = std::min(device.max_workgroup_invocations, device.max_workgroup_size[0]);
+    if (needs.workgroup > most)
+        return fmt::format("{} has a workgroup of {}, and the device allows {}", needs.workgroup_of, needs.workgroup, most);
+    if (needs.shared_bytes > device.shared_memory_bytes)
+        return fmt::format("{} takes {} bytes of shared memory, and the device has {}", needs.shared_bytes_of, needs.shared_bytes,
+                           device.shared_memory_bytes);
+    return "";
+}
+
+} // namespace
+
+uint32_t TuningField::get(const Tuning& tuning) const {
+    return std::visit([&](auto at) { return uint32_t(tuning.*at); }, member);
+}
+
+void TuningField::set(Tuning& tuning, uint32_t value) const {
+    std::visit([&](auto at) { tuning.*at = std::remove_reference_t<decltype(tuning.*at)>(value); }, member);
+}
+
+std::span<const TuningGroup> tuning_groups() { return groups; }
+
+std::vector<TuningField> tuning_fields() {
+    std::vector<TuningField> all;
+    for (const TuningGroup& group : groups) all.insert(all.end(), group.fields.begin(), group.fields.end());
+    return all;
+}
+
+uint32_t rows_in_turn(const Tuning& t) { return std::min(t.workgroup / t.matvec_lanes * t.matvec_rows, most_interleave); }
+
+std::string refusal(const Capabilities& device, const Tuning& t) {
+    const Tuning by_default = choose_tuning(device);
+    if (t == by_default) return "";
+    if (!same_device(t, by_default)) return "it is another device's";
+    for (const TuningField& field : tuning_fields()) {
+        const uint32_t value = field.get(t);
+        if (value != field.get(by_default) && std::ranges::find(field.values, value) == field.values.end())
+            return fmt::format("{} cannot be {}", field.name, value);
+    }
+    const std::string matvec = refusal_of_matvec(t);
+    return matvec.empty() ? refusal_of_kernels(device, t) : matvec;
+}
+
+std::vector<Tuning> candidates(const Capabilities& device, const Tuning& from, const TuningField& field) {
+    std::vector<Tuning> out;
+    const auto add = [&](const Tuning& t) {
+        if (t != from && std::ranges::find(out, t) == out.end() && refusal(device, t).empty()) out.push_back(t);
+    };
+    const bool is_interleave = std::string_view(field.name) == "weight_interleave",
+               is_lanes = std::string_view(field.name) == "matvec_lanes";
+    for (const uint32_t value : field.values) {
+        Tuning t = from;
+        field.set(t, value);
+        if (is_interleave || t.workgroup == 0 || t.matvec_lanes == 0 || t.workgroup % t.matvec_lanes != 0) {
+            add(t);
+            continue;
+        }
+        if (from.weight_interleave != 1) t.weight_interleave = rows_in_turn(t);
+        add(t);
+        t.weight_interleave = t.weight_interleave == 1 ? rows_in_turn(t) : 1;
+        if (is_lanes) add(t);
+    }
+    return out;
+}
+
+std::string describe(const Tuning& tuning, std::span<const TuningField> fields) {
+    std::string text;
+    for (const TuningField& field : fields)
+        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", field.name, field.get(tuning));
+    return text;
+}
+
+} // namespace tq::gpu

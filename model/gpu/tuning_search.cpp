@@ -1,0 +1,165 @@
+#include "model/gpu/tuning_search.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include <algorithm>
+#include <cmath>
+
+namespace tq::gpu {
+namespace {
+
+constexpr size_t least_pairs = 3, enough_pairs = 5, most_pairs = 9;
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
+    std::ranges::nth_element(values, middle);
+    if (values.size() % 2 == 1) return *middle;
+    return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+// Of two contestants on all models: the geometric mean of what the second makes of the first's times.
+double ratio(std::span<const double> first, std::span<const double> second) {
+    ENSURE(first.size() == second.size() && !first.empty(), "{} and {} models", first.size(), second.size());
+    double sum = 0;
+    for (size_t i = 0; i < first.size(); i++) sum += std::log(std::max(first[i], 1e-12) / std::max(second[i], 1e-12));
+    return std::exp(sum / double(first.size()));
+}
+
+// It was the candidate that failed, and not the one that it is compared with.
+struct CandidateFailed : Error {
+    using Error::Error;
+};
+
+template <class Work> auto of_candidate(Work work) {
+    try {
+        return work();
+    } catch (const Error& error) {
+        throw CandidateFailed(error.what());
+    }
+}
+
+struct Race {
+    Gain gain;
+    double first_seconds, second_seconds; // medians, on the first model
+};
+
+// `distances`: of ratios to their medians in the races before, and then in this one too.
+Race race(Contestant& first, Contestant& second, std::vector<double>& distances) {
+    const double usual = distances.empty() ? 0 : median(distances);
+    std::vector<double> ratios, firsts, seconds;
+    Gain gain;
+    while (ratios.size() < most_pairs) {
+        const std::vector<double> a = first.seconds(), b = of_candidate([&] { return second.seconds(); });
+        ratios.push_back(ratio(a, b));
+        firsts.push_back(a[0]);
+        seconds.push_back(b[0]);
+        gain = gain_of(ratios, usual);
+        if (ratios.size() >= least_pairs && gain.hopeless()) break;
+        if (ratios.size() >= enough_pairs && gain.certain()) break;
+    }
+    for (const double value : ratios) distances.push_back(std::fabs(value - gain.ratio));
+    return {gain, median(firsts), median(seconds)};
+}
+
+class Search {
+  public:
+    Search(const Capabilities& device, const SearchOptions& options)
+        : device_(device), options_(options), best_(choose_tuning(device)) {}
+
+    Found run() {
+        Found found;
+        double shares = 0;
+        for (const TuningGroup& group : tuning_groups()) shares += group.share;
+        for (const TuningGroup& group : tuning_groups()) {
+            const double left = std::max(options_.seconds_left(), 0.0);
+            found.groups.push_back(choose(group, left * (1 - group.share / shares)));
+            shares -= group.share;
+        }
+        found.tuning = best_;
+        return found;
+    }
+
+  private:
+    std::unique_ptr<Contestant> make(const Tuning& tuning, Workload workload) const {
+        auto made = options_.make(tuning, workload);
+        made->seconds(); // the first is slower than the others
+        return made;
+    }
+    GroupChoice choose(const TuningGroup& group, double until_left);
+    void try_field(const TuningField& field, GroupChoice& choice, double until_left);
+    void confirm(GroupChoice& choice);
+
+    const Capabilities& device_;
+    const SearchOptions& options_;
+    Tuning best_;
+    std::unique_ptr<Contestant> incumbent_; // of best_ and the group's workload
+    std::vector<double> distances_;         // in all races of the group
+};
+
+GroupChoice Search::choose(const TuningGroup& group, double until_left) {
+    GroupChoice choice{&group, best_, best_, {}};
+    if (options_.seconds_left() <= until_left) {
+        for (const TuningField& field : group.fields) choice.left_out += uint32_t(candidates(device_, best_, field).size());
+        return choice;
+    }
+    distances_.clear();
+    incumbent_ = make(best_, group.workload);
+    for (const TuningField& field : group.fields) try_field(field, choice, until_left);
+    if (best_ != choice.before) confirm(choice);
+    choice.after = best_;
+    if (choice.seconds_before == 0) choice.seconds_before = choice.seconds_after = incumbent_->seconds()[0];
+    incumbent_.reset();
+    return choice;
+}
+
+void Search::try_field(const TuningField& field, GroupChoice& choice, double until_left) {
+    for (const Tuning& candidate : candidates(device_, best_, field)) {
+        if (candidate == best_) continue;
+        if (options_.seconds_left() <= until_left) {
+            choice.left_out++;
+            continue;
+        }
+        choice.tried++;
+        if (options_.on_try) options_.on_try(*choice.group, describe(candidate, choice.group->fields));
+        try {
+            auto challenger = of_candidate([&] { return make(candidate, choice.group->workload); });
+            if (!race(*incumbent_, *challenger, distances_).gain.certain()) continue;
+            incumbent_ = std::move(challenger);
+            best_ = candidate;
+        } catch (const CandidateFailed& error) {
+            choice.refused++;
+            if (options_.on_refused) options_.on_refused(candidate, error.what());
+        }
+    }
+}
+
+// The best of many is in part the luckiest: what it gains is measured once more, and it is let go where that is not enough.
+void Search::confirm(GroupChoice& choice) {
+    const auto before = make(choice.before, choice.group->workload);
+    const Race last = race(*before, *incumbent_, distances_);
+    choice.gain = last.gain;
+    choice.seconds_before = last.first_seconds;
+    choice.seconds_after = last.second_seconds;
+    if (last.gain.certain()) return;
+    choice.gain = {};
+    choice.seconds_after = choice.seconds_before;
+    best_ = choice.before;
+}
+
+} // namespace
+
+bool Gain::certain() const { return ratio - noise >= least_gain; }
+bool Gain::hopeless() const { return ratio + noise < least_gain; }
+
+// 1.4826 times the median distance estimates a standard deviation, and 1.2533 of that over sqrt(n) is the standard error of a
+// median, both of normal numbers.
+Gain gain_of(std::span<const double> ratios, double distance) {
+    ENSURE(!ratios.empty(), "no ratios");
+    const double middle = median({ratios.begin(), ratios.end()});
+    std::vector<double> distances;
+    for (const double value : ratios) distances.push_back(std::fabs(value - middle));
+    return {middle, 2 * 1.2533 * 1.4826 * std::max(median(distances), distance) / std::sqrt(double(ratios.size()))};
+}
+
+Found search_tuning(const Capabilities& device, const SearchOptions& options) { return Search(device, options).run(); }
+
+} // namespace tq::gpu

@@ -1,0 +1,245 @@
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "model/gpu/forward.h"
+#include "tools/tq-run/bench/tune.h"
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+namespace tq::bench {
+namespace {
+
+using conformance::CutModel;
+using gpu::Tuning, gpu::Workload;
+
+constexpr uint32_t first_tokens = 16; // that are run before each workload; even, as repeat_to wants it
+constexpr uint32_t least_depth = 64;
+constexpr uint32_t most_vocabulary = 16384;                // rows of the embedding and the head
+constexpr double enough_seconds = 0.01, most_repeats = 64; // of one timing
+
+// Weights that are read: more than the caches of such devices hold.
+uint64_t wanted_bytes(DeviceType type) { return uint64_t(type == DeviceType::cpu ? 48 : 256) << 20; }
+
+TrialSizes largest_sizes(DeviceType type) {
+    return type == DeviceType::cpu ? TrialSizes{1024, 256, 64, 64, 512} : TrialSizes{8192, 2048, 512, 512, 2048};
+}
+
+double weight_count(const LayerWeights& w) {
+    double count = 0;
+    for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_gate, &w.ffn_up, &w.ffn_down})
+        count += double(t->rows) * t->cols;
+    return count;
+}
+
+CutModel cut(const Config& config, const Weights& weights, uint32_t layers) {
+    CutModel out{config, weights};
+    out.config.vocab_size = std::min(config.vocab_size, most_vocabulary);
+    for (Tensor* tensor : {&out.weights.token_embd, &out.weights.output}) {
+        tensor->rows = out.config.vocab_size;
+        if (!tensor->source) tensor->data = tensor->data.first(tensor->bytes());
+    }
+    out.config.num_hidden_layers = std::clamp(layers, 1u, config.num_hidden_layers);
+    out.weights.layers.resize(out.config.num_hidden_layers);
+    return out;
+}
+
+std::vector<uint32_t> random_ids(uint32_t count, uint32_t vocab_size) {
+    std::mt19937 random(count);
+    std::vector<uint32_t> ids(count);
+    for (uint32_t& id : ids) id = uint32_t(random() % vocab_size);
+    return ids;
+}
+
+bool keep_going(uint32_t = 0, uint32_t = 0) { return !interrupted(); }
+
+// Where a workload begins, and how much it runs.
+struct Extent {
+    uint32_t depth, tokens;
+};
+
+Extent extent(Workload workload, const TrialSizes& sizes) {
+    switch (workload) {
+    case Workload::token: return {first_tokens, 1};
+    case Workload::deep_token: return {sizes.deep, 1};
+    case Workload::prompt: return {first_tokens, sizes.prompt};
+    case Workload::deep_prompt: return {sizes.deep_prompt_at, sizes.deep_prompt};
+    case Workload::long_prompt: return {first_tokens, sizes.long_prompt};
+    }
+    return {};
+}
+
+} // namespace
+
+struct Trials::Subject {
+    std::string name;
+    CutModel model;
+    std::map<uint32_t, std::weak_ptr<const gpu::DeviceWeights>> uploaded; // by interleave
+    std::map<Workload, Logits> expected;                                  // of the default tuning
+    std::map<Workload, uint32_t> repeats;                                 // of one timing
+
+    std::shared_ptr<const gpu::DeviceWeights> weights(Device& device, uint32_t interleave) {
+        if (auto there = uploaded[interleave].lock()) return there;
+        ThreadPool pool;
+        auto made = std::make_shared<const gpu::DeviceWeights>(
+            gpu::upload_weights(device, pool, model.weights, interleave, [](uint64_t, uint64_t) { return keep_going(); }));
+        uploaded[interleave] = made;
+        return made;
+    }
+};
+
+// One tuning on one model.
+class Trials::Trial {
+  public:
+    Trial(Device& device, Subject& subject, const KvOptions& kv, const Tuning& tuning)
+        : device_(device), vocab_size_(subject.model.config.vocab_size) {
+        const TrialSizes most = largest_sizes(device.capabilities().type);
+        const ForwardOptions options{.kv = kv, .context_size = first_tokens + most.deep + most.long_prompt};
+        forward_ =
+            make_gpu_forward(device, subject.model.config, subject.weights(device, tuning.weight_interleave), options, tuning);
+    }
+
+    // Logits of what comes first, of the workload, and of a token behind it.
+    Logits answer(const Extent& extent) {
+        forward_->truncate(0);
+        Logits out;
+        for (const uint32_t tokens : {first_tokens, extent.tokens, 1u}) {
+            if (tokens == extent.tokens && out.size() == 1) go_to(extent.depth);
+            const auto logits = run(tokens);
+            out.emplace_back(logits.begin(), logits.end());
+        }
+        return out;
+    }
+
+    double seconds(const Extent& extent, uint32_t repeats) {
+        go_to(extent.depth);
+        device_.take_profile();
+        const auto start = std::chrono::steady_clock::now();
+        for (uint32_t i = 0; i < repeats; i++) {
+            forward_->truncate(extent.depth);
+            run(extent.tokens);
+        }
+        const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        double ns = 0;
+        for (const ProfileRow& row : device_.take_profile()) ns += row.ns;
+        return (ns > 0 ? ns * 1e-9 : wall) / repeats;
+    }
+
+  private:
+    std::span<const float> run(uint32_t tokens) {
+        const auto logits = forward_->run(random_ids(tokens, vocab_size_), keep_going);
+        if (logits.empty() || interrupted()) throw LoadStopped();
+        return logits;
+    }
+
+    void go_to(uint32_t depth) {
+        if (forward_->position() < depth) {
+            forward_->truncate(0);
+            run(first_tokens);
+            if (depth > first_tokens) forward_->repeat_to(depth);
+        }
+        forward_->truncate(depth);
+    }
+
+    Device& device_;
+    const uint32_t vocab_size_;
+    std::unique_ptr<Forward> forward_;
+};
+
+class Trials::Contest final : public gpu::Contestant {
+  public:
+    Contest(Trials& trials, Workload workload) : workload_(workload), extent_(extent(workload, trials.sizes_)) {}
+
+    void add(std::shared_ptr<Subject> subject, std::unique_ptr<Trial> trial) {
+        entries_.emplace_back(std::move(subject), std::move(trial));
+    }
+
+    std::vector<double> seconds() override {
+        std::vector<double> out;
+        for (const auto& [subject, trial] : entries_) {
+            uint32_t& repeats = subject->repeats[workload_];
+            if (repeats == 0)
+                repeats = uint32_t(std::clamp(enough_seconds / std::max(trial->seconds(extent_, 1), 1e-9), 1.0, most_repeats));
+            out.push_back(trial->seconds(extent_, repeats));
+        }
+        return out;
+    }
+
+  private:
+    const Workload workload_;
+    const Extent extent_;
+    std::vector<std::pair<std::shared_ptr<Subject>, std::unique_ptr<Trial>>> entries_;
+};
+
+Trials::Trials(Device& device, const KvOptions& kv, double run_seconds)
+    : device_(device), kv_(kv), run_seconds_(run_seconds), sizes_(largest_sizes(device.capabilities().type)) {}
+
+bool Trials::by_timestamps() const { return device_.capabilities().timestamp_ns > 0; }
+
+std::vector<std::string> Trials::names() const {
+    std::vector<std::string> out;
+    for (const auto& subject : subjects_)
+        out.push_back(fmt::format("{} ({} layers)", subject->name, subject->model.config.num_hidden_layers));
+    return out;
+}
+
+// As long as the time for a run allows; beginning with what is short.
+void Trials::measure_sizes(Trial& first) {
+    const TrialSizes most = sizes_;
+    const auto seconds = [&](const Extent& extent) {
+        first.seconds(extent, 1);
+        return first.seconds(extent, 1);
+    };
+    const auto affordable = [&](uint32_t depth) {
+        return uint32_t(std::min(run_seconds_ / seconds({depth, first_tokens}), 1e6)) * first_tokens;
+    };
+    const uint32_t tokens = affordable(first_tokens);
+    sizes_.prompt = std::clamp(tokens, first_tokens, most.prompt);
+    sizes_.long_prompt = std::clamp(4 * tokens, sizes_.prompt, most.long_prompt);
+    for (sizes_.deep = least_depth; sizes_.deep < most.deep && 2 * seconds({sizes_.deep, 1}) <= run_seconds_;) sizes_.deep *= 2;
+    sizes_.deep_prompt_at = std::max(sizes_.deep / 4, least_depth);
+    sizes_.deep_prompt = std::clamp(affordable(sizes_.deep_prompt_at), first_tokens, most.deep_prompt);
+}
+
+void Trials::add(const std::string& name, const Config& config, const Weights& weights) {
+    const Tuning by_default = gpu::choose_tuning(device_.capabilities());
+    const double layer_weights = weight_count(weights.layers.at(0));
+    device_.profile = false;
+    if (subjects_.empty()) {
+        Subject one{name, cut(config, weights, 1), {}, {}, {}};
+        Trial trial(device_, one, kv_, by_default);
+        trial.seconds({first_tokens, first_tokens}, 1); // the first is slower
+        seconds_per_weight_ = trial.seconds({first_tokens, first_tokens}, 1) / layer_weights;
+    }
+    const double affordable = run_seconds_ / (seconds_per_weight_ * layer_weights);
+    if (!subjects_.empty() && affordable < 1) return;
+    const LayerWeights& layer = weights.layers[0];
+    const uint64_t bytes = std::min(wanted_bytes(device_.capabilities().type), device_.available_bytes() / 8);
+    const double fitting = double(bytes) / double(layer.ffn_gate.bytes() * 2 + layer.ffn_down.bytes()); // most of a layer
+    const auto layers = uint32_t(std::min({affordable, fitting, 1e6}));
+    const auto subject = std::make_shared<Subject>(Subject{name, cut(config, weights, layers), {}, {}, {}});
+    Trial trial(device_, *subject, kv_, by_default);
+    if (subjects_.empty()) measure_sizes(trial);
+    for (const gpu::TuningGroup& group : gpu::tuning_groups())
+        subject->expected[group.workload] = trial.answer(extent(group.workload, sizes_));
+    subjects_.push_back(subject);
+}
+
+std::unique_ptr<gpu::Contestant> Trials::make(const Tuning& tuning, Workload workload) {
+    device_.profile = by_timestamps() && workload != Workload::long_prompt;
+    auto contest = std::make_unique<Contest>(*this, workload);
+    for (const auto& subject : subjects_) {
+        auto trial = std::make_unique<Trial>(device_, *subject, kv_, tuning);
+        const Logits got = trial->answer(extent(workload, sizes_)), &want = subject->expected.at(workload);
+        for (size_t i = 0; i < want.size(); i++) {
+            const double error = conformance::relative_error(got[i], want[i]), limit = conformance::error_limit(kv_);
+            if (!(error <= limit))
+                fail("the logits of {} differ from those of the default kernels by {:.3g} of their length, and at most {:.0e} is "
+                     "right",
+                     subject->name, error, limit);
+        }
+        contest->add(subject, std::move(trial));
+    }
+    return contest;
+}
+
+} // namespace tq::bench

@@ -1,0 +1,205 @@
+#include "tools/tq-run/bench/tune.h"
+#include "base/file_system.h"
+#include "base/interrupt.h"
+#include "base/printable.h"
+#include "model/gpu/tuning_file.h"
+#include "model/load.h"
+#include "model/synthetic.h"
+#include "tools/tq-run/bench/report.h"
+#include <chrono>
+#include <fmt/ranges.h>
+
+namespace tq::bench {
+namespace {
+
+using gpu::Tuning, gpu::GroupChoice;
+
+constexpr const char* default_shapes[] = {"qwen3-0.6b:q8_0", "qwen3-8b:q4_k_s"};
+constexpr double runs_in_budget = 300; // of the longest workload
+
+class Clock {
+  public:
+    double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+  private:
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+std::string one_device(const Arguments& arguments) {
+    const std::vector<std::string> all = arguments.device_list();
+    if (all.size() > 1) throw UsageError("--tune is for one device at a time");
+    if (all[0] == "cpu") throw UsageError("--tune is for Vulkan devices: the CPU path has nothing to choose");
+    return all[0];
+}
+
+KvOptions one_cache(const Arguments& arguments) {
+    const std::vector<KvOptions> all = arguments.caches();
+    if (all.size() > 1) throw UsageError("--tune takes one type of keys and one of values");
+    return all[0];
+}
+
+Model open(const ModelArguments& arguments, Console& console) {
+    Model model = arguments.synthetic.empty() ? load_model(find_model(arguments.model, console))
+                                              : make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers));
+    if (const auto format = weight_format(arguments)) quantise(model.weights, *format);
+    return model;
+}
+
+// What was asked for, or layers as small and large models have them.
+std::vector<Model> models(const Arguments& arguments, Console& console) {
+    std::vector<Model> out;
+    if (arguments.synthetic.empty() && arguments.source.is_demo())
+        for (const char* shape : default_shapes) out.push_back(make_synthetic(parse_synthetic(shape)));
+    else
+        for (const ModelArguments& one : arguments.model_list()) out.push_back(open(one, console));
+    return out;
+}
+
+class Progress {
+  public:
+    Progress(Console& console, bool verbose) : console_(console), verbose_(verbose) {}
+    void show(const std::string& what) {
+        if (verbose_)
+            write_error(what + "\n");
+        else
+            console_.status(what);
+    }
+    void complain(const std::string& what) {
+        console_.clear_status();
+        write_error(fmt::format("tq-run: {}\n", what));
+    }
+
+  private:
+    Console& console_;
+    const bool verbose_;
+};
+
+gpu::Found search(Trials& trials, Device& device, const Clock& clock, double budget, Progress& progress) {
+    return gpu::search_tuning(
+        device.capabilities(),
+        {.make = [&](const Tuning& tuning, gpu::Workload workload) { return trials.make(tuning, workload); },
+         .seconds_left = [&] { return budget - clock.seconds(); },
+         .on_try =
+             [&](const gpu::TuningGroup& group, const std::string& what) {
+                 progress.show(fmt::format("tuning, {:.0f} s of {:.0f}: {}: {}", clock.seconds(), budget, group.name, what));
+             },
+         .on_refused =
+             [&](const Tuning& tuning, const std::string& why) {
+                 progress.complain(fmt::format("not chosen: {}: {}", gpu::describe(tuning, gpu::tuning_fields()), why));
+             }});
+}
+
+Json to_json(const GroupChoice& choice) {
+    Json out{{"group", choice.group->name}};
+    for (const gpu::TuningField& field : choice.group->fields) {
+        out["default"][field.name] = field.get(choice.before);
+        out["best"][field.name] = field.get(choice.after);
+    }
+    out.update({{"default_ms", choice.seconds_before * 1e3},
+                {"best_ms", choice.seconds_after * 1e3},
+                {"ratio", choice.gain.ratio},
+                {"noise", choice.gain.noise},
+                {"tried", choice.tried},
+                {"refused", choice.refused},
+                {"left_out", choice.left_out}});
+    return out;
+}
+
+Json measured(const Trials& trials, const gpu::Found& found, const KvOptions& kv, double seconds) {
+    const TrialSizes& sizes = trials.sizes();
+    Json out{{"seconds", seconds},
+             {"clock", trials.by_timestamps() ? "device" : "wall"},
+             {"cache", describe(kv)},
+             {"models", trials.names()},
+             {"deep_tokens", sizes.deep},
+             {"prompt_tokens", sizes.prompt},
+             {"deep_prompt_tokens", sizes.deep_prompt},
+             {"deep_prompt_after", sizes.deep_prompt_at},
+             {"long_prompt_tokens", sizes.long_prompt},
+             {"groups", Json::array()}};
+    for (const GroupChoice& choice : found.groups) out["groups"].push_back(to_json(choice));
+    return out;
+}
+
+std::string values(const Json& fields) {
+    std::string text;
+    for (const auto& [name, value] : fields.items())
+        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value.get<uint32_t>());
+    return text;
+}
+
+std::string ms(const Json& value) { return value == 0 ? "-" : fmt::format("{:.3f}", value.get<double>()); }
+
+std::string table(const Json& found) {
+    std::vector<std::vector<std::string>> rows{{"kernels", "default", "best", "default ms", "best ms", "ratio", "tried"}};
+    for (const Json& group : found.at("groups")) {
+        const Json &before = group.at("default"), &after = group.at("best");
+        const auto tried = group.at("tried").get<uint32_t>(), left_out = group.at("left_out").get<uint32_t>();
+        rows.push_back({group.at("group"), values(before), before == after ? "the same" : values(after),
+                        ms(group.at("default_ms")), ms(group.at("best_ms")),
+                        fmt::format("{:.2f}x", group.at("ratio").get<double>()),
+                        fmt::format("{} of {}", tried, tried + left_out)});
+    }
+    std::vector<std::string> on;
+    for (const Json& name : found.at("models")) on.push_back(name.get<std::string>());
+    const auto tokens = [&](const char* key) { return found.at(key).get<uint32_t>(); };
+    return fmt::format(
+        "{}\nOn {} with a cache of {}; a token after {} others; prompts of {} tokens, {} after {} others, {} in blocks; "
+        "timed by {} clock, in {:.1f} s.\n",
+        markdown(rows, 3), fmt::join(on, " and "), found.at("cache").get<std::string>(), tokens("deep_tokens"),
+        tokens("prompt_tokens"), tokens("deep_prompt_tokens"), tokens("deep_prompt_after"), tokens("long_prompt_tokens"),
+        found.at("clock") == "device" ? "the device's own" : "the wall", found.at("seconds").get<double>());
+}
+
+void print(const Device& device, const Json& found, Format format) {
+    const std::string where = printable(utf8_text(gpu::tuning_path(device.capabilities())), 300);
+    if (format != Format::markdown) {
+        Json all = describe_machine();
+        all["device"] = describe_device(&device);
+        all["tuning"] = found;
+        all["tuning"]["file"] = where;
+        return write_output(all.dump(format == Format::json ? 1 : -1) + "\n");
+    }
+    write_output(printable(device.capabilities().name, 160) + "\n" + table(found));
+    write_output(fmt::format("Stored in {}, and used from now on; tq-run bench --tune --reset removes it.\n", where));
+}
+
+int reset(const Device& device) {
+    const std::string where = printable(utf8_text(gpu::tuning_path(device.capabilities())), 300);
+    write_output(gpu::forget_tuning(device.capabilities()) ? fmt::format("removed {}\n", where)
+                                                           : fmt::format("no tuning is stored in {}\n", where));
+    return 0;
+}
+
+} // namespace
+
+int run_tune(const Arguments& arguments, Console& console) {
+    const Clock clock;
+    const std::string selector = one_device(arguments);
+    const KvOptions kv = one_cache(arguments);
+    Device device(selector);
+    if (arguments.reset) return reset(device);
+    gpu::check_storable(device.capabilities());
+    device.memory_limit_bytes = arguments.memory_limit_mib << 20;
+    Progress progress(console, arguments.console.verbose);
+    const std::vector<Model> all = models(arguments, console);
+    catch_interrupts();
+    try {
+        Trials trials(device, kv, arguments.tune_seconds / runs_in_budget);
+        for (const Model& model : all) {
+            progress.show(fmt::format("tuning: preparing {}", model.name));
+            trials.add(model.name, model.config, model.weights);
+        }
+        const gpu::Found found = search(trials, device, clock, arguments.tune_seconds, progress);
+        const Json what = measured(trials, found, kv, clock.seconds());
+        gpu::store_tuning(device.capabilities(), found.tuning, what);
+        console.clear_status();
+        print(device, what, arguments.output());
+    } catch (const LoadStopped&) {
+        progress.complain("stopped: nothing is stored");
+        return 130;
+    }
+    return 0;
+}
+
+} // namespace tq::bench

@@ -1,0 +1,54 @@
+// tq-run bench --tune: the fastest variants of the kernels on the device at hand, measured and stored.
+#pragma once
+#include "conformance/logits.h"
+#include "model/gpu/tuning_search.h"
+#include "model/model.h"
+#include "runtime/device.h"
+#include "tools/tq-run/bench/arguments.h"
+#include <map>
+#include <memory>
+
+namespace tq::bench {
+
+// How long the workloads are, in tokens.
+struct TrialSizes {
+    uint32_t deep = 0, deep_prompt_at = 0, prompt = 0, deep_prompt = 0, long_prompt = 0;
+};
+
+// What tunings are timed on: the first layers of some models and a part of their vocabulary, as much as a device cannot keep in
+// its caches and its memory has room for.
+class Trials {
+  public:
+    // `run_seconds`: about the most that one run of a workload may take.
+    Trials(Device& device, const KvOptions& kv, double run_seconds);
+
+    // Takes the model into the trials where it is the first, which sizes follow, or one that can be run in time. What `model`
+    // points into outlives this. Throws Error, and LoadStopped on Ctrl-C.
+    void add(const std::string& name, const Config& config, const Weights& weights);
+
+    // A tuning that gives the default one's logits, to within what conformance allows; throws Error with the reason for others,
+    // and LoadStopped on Ctrl-C.
+    std::unique_ptr<gpu::Contestant> make(const gpu::Tuning& tuning, gpu::Workload workload);
+
+    const TrialSizes& sizes() const { return sizes_; }
+    std::vector<std::string> names() const;
+    bool by_timestamps() const; // or else by the wall clock
+
+  private:
+    using Logits = std::vector<std::vector<float>>;
+    struct Subject; // a model
+    class Trial;
+    class Contest;
+    void measure_sizes(Trial& first);
+
+    Device& device_;
+    const KvOptions kv_;
+    const double run_seconds_;
+    TrialSizes sizes_;
+    double seconds_per_weight_ = 0; // of a layer, of the first tokens of a prompt
+    std::vector<std::shared_ptr<Subject>> subjects_;
+};
+
+int run_tune(const Arguments& arguments, Console& console);
+
+} // namespace tq::bench

@@ -180,6 +180,7 @@ double away(uint32_t value, uint32_t best) { return std::fabs(std::log2(double(v
 double made_up(const Tuning& t, gpu::Workload w) {
     switch (w) {
     case gpu::Workload::token: return 1 + away(t.matvec_lanes, 4) + 0.3 * away(t.matvec_rows, 1) + 0.1 * away(t.workgroup, 256);
+    case gpu::Workload::whole_token: return t.fold_norms ? 1.5 : 1.0;
     case gpu::Workload::deep_token: return 1 + away(t.splits, 64);
     case gpu::Workload::prompt: return 1 + 0.2 * away(t.matmul_rows, 4) + 0.2 * away(t.matmul_tile, 4);
     case gpu::Workload::deep_prompt: return 1 + 0.2 * away(t.attention_rows, 2);
@@ -198,6 +199,7 @@ TEST_CASE("the search finds the best of every field, in spite of noise") {
     CHECK(t.matvec_rows == 1);
     CHECK(t.workgroup == 256);
     CHECK(t.splits == 64);
+    CHECK(!t.fold_norms);
     CHECK(t.matmul_rows == 4);
     CHECK(t.matmul_tile == 4);
     CHECK(t.attention_rows == 2);

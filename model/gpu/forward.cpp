@@ -1,9 +1,8 @@
 #include "model/gpu/forward.h"
 #include "base/ensure.h"
 #include "base/error.h"
-#include "model/gpu/kernels.h"
+#include "model/gpu/layers.h"
 #include "model/gpu/plan.h"
-#include "model/gpu/taps.h"
 #include "model/gpu/tuning_file.h"
 #include "model/rope.h"
 #include "runtime/uploader.h"
@@ -15,28 +14,6 @@ namespace tq {
 namespace {
 
 using namespace gpu;
-
-// The activations of a block of `tokens` tokens, fp32.
-struct Scratch {
-    Buffer h, a, q, k, v, attn, partials, gate_up, ffn, logits, candidates, draw;
-    uint32_t h_floats; // of h, behind which normed_floats() follow where norms are folded
-};
-
-Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
-    return {device.allocate("h", bytes.hidden + bytes.normed),
-            device.allocate("a", bytes.hidden),
-            device.allocate("q", bytes.q),
-            device.allocate("k", bytes.kv),
-            device.allocate("v", bytes.kv),
-            device.allocate("attention", bytes.attn),
-            device.allocate("partials", bytes.partials),
-            device.allocate("gate and up", 2 * bytes.ffn),
-            device.allocate("swiglu", bytes.ffn),
-            device.allocate("logits", bytes.logits),
-            device.allocate("candidates", bytes.candidates),
-            device.allocate("draw", bytes.draw),
-            uint32_t(bytes.hidden / 4)};
-}
 
 // The context buffer with its rotary table; position and tokens are written by every step.
 Buffer make_context(Device& device, const Config& config, uint32_t positions) {
@@ -70,7 +47,7 @@ class GpuForward final : public Forward {
   public:
     GpuForward(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights, const ForwardOptions& options,
                const Tuning& tuning)
-        : device_(device), config_(config), options_(options), tuning_(tuning), shared_weights_(std::move(weights)),
+        : device_(device), config_(config), options_(options), tuning_(tuning), weights_(std::move(weights)),
           cache_(device, config, options.kv, options.first_capacity()),
           context_(make_context(device, config, options.context_size)),
           scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
@@ -133,10 +110,7 @@ class GpuForward final : public Forward {
     Sampling record_sampling();
     void make_room(uint32_t tokens);
     void begin_step(Pass& pass);
-    std::optional<Normed> layers(Pass& pass, Taps& taps);
-    void head(Pass& pass, Taps& taps, const std::optional<Normed>& normed);
-    void project(Pass& pass, View y, const Matrix& w, const std::optional<Normed>& normed);
-    void gate_up(Pass& pass, const LayerMatrices& w, const std::optional<Normed>& normed);
+    Network network() const { return {config_, *weights_, cache_, scratch_, ids_}; }
     void draw_token(Pass& pass);
     void write_draw(const DeviceDraw& draw);
     void write_step(std::span<const uint32_t> ids);
@@ -146,8 +120,7 @@ class GpuForward final : public Forward {
     const Config config_;
     const ForwardOptions options_;
     const Tuning tuning_;
-    const std::shared_ptr<const DeviceWeights> shared_weights_;
-    const DeviceWeights& weights_ = *shared_weights_;
+    const std::shared_ptr<const DeviceWeights> weights_;
     KvCache cache_;
     Buffer context_;
     Scratch scratch_;
@@ -164,98 +137,6 @@ void GpuForward::begin_step(Pass& pass) {
     pass.recorder.copy(View(ids_, 0, 4ull * pass.tokens), View(ids_upload_, 0, 4ull * pass.tokens));
 }
 
-// The same steps in the same order as model/cpu/forward.cpp. Where norms are folded, the normed vector exists for taps alone;
-// what stands behind h for the output's norm is returned.
-std::optional<Normed> GpuForward::layers(Pass& pass, Taps& taps) {
-    const Config& c = config_;
-    const Scratch& s = scratch_;
-    const uint32_t heads = c.num_attention_heads, kv_heads = c.num_key_value_heads;
-    const auto tap = [&](uint32_t layer, const char* name, const Buffer& x, uint32_t cols) {
-        taps.add(pass, fmt::format("layer {} {}", layer, name), x, cols);
-    };
-    std::optional<Normed> normed;
-    const auto norm = [&](uint32_t layer, const char* name, const Buffer& w) {
-        if (!normed || taps.on()) rms_norm(pass, s.a, s.h, w, c.hidden_size, c.rms_norm_eps);
-        tap(layer, name, s.a, c.hidden_size);
-    };
-    const auto residual = [&](const Matrix& w, const Buffer& x, const Buffer& next_norm) {
-        if (pass.tokens == 1 && tuning_.fold_norms)
-            normed = matvec_residual(pass, s.h, s.h_floats, w, x, next_norm);
-        else
-            matmul(pass, s.h, w, x, true);
-    };
-
-    embed(pass, s.h, weights_.token_embd, ids_);
-    taps.add(pass, "embed", s.h, c.hidden_size);
-    for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
-        const LayerMatrices& w = weights_.layers[i];
-        pass.recorder.begin_label(fmt::format("layer {}", i));
-        norm(i, "attn_norm", w.attn_norm);
-        project(pass, s.q, w.attn_q, normed);
-        project(pass, s.k, w.attn_k, normed);
-        project(pass, s.v, w.attn_v, normed);
-        tap(i, "k", s.k, kv_heads * c.head_dim);
-        tap(i, "v", s.v, kv_heads * c.head_dim);
-        q_norm_rope(pass, s.q, w.attn_q_norm, heads, c.rms_norm_eps, cache_.layers[i].k);
-        tap(i, "q", s.q, heads * c.head_dim);
-        k_append(pass, cache_, i, s.k, w.attn_k_norm, kv_heads, c.rms_norm_eps);
-        v_append(pass, cache_, i, s.v, kv_heads);
-        attention(pass, s.attn, s.partials, s.q, cache_, i, heads, kv_heads);
-        tap(i, "attention", s.attn, heads * c.head_dim);
-        residual(w.attn_output, s.attn, w.ffn_norm);
-        tap(i, "attn_output", s.h, c.hidden_size);
-
-        norm(i, "ffn_norm", w.ffn_norm);
-        gate_up(pass, w, normed);
-        tap(i, "swiglu", s.ffn, c.intermediate_size);
-        residual(w.ffn_down, s.ffn, i + 1 < c.num_hidden_layers ? weights_.layers[i + 1].attn_norm : weights_.output_norm);
-        tap(i, "h", s.h, c.hidden_size);
-        pass.recorder.end_label();
-    }
-    return normed;
-}
-
-// y = w x, x the normed hidden state.
-void GpuForward::project(Pass& pass, View y, const Matrix& w, const std::optional<Normed>& normed) {
-    if (normed)
-        matvec_normed(pass, y, w, *normed, config_.rms_norm_eps);
-    else
-        matmul(pass, y, w, scratch_.a);
-}
-
-// ffn = silu(gate x) * (up x), x the normed hidden state.
-void GpuForward::gate_up(Pass& pass, const LayerMatrices& w, const std::optional<Normed>& normed) {
-    const Scratch& s = scratch_;
-    const uint32_t cols = config_.intermediate_size;
-    const Matrix& first = w.ffn_gate_up[0];
-    if (w.ffn_gate_up.size() == 2) {
-        const uint64_t half = s.gate_up.bytes() / 2;
-        const View gate(s.gate_up, 0, half), up(s.gate_up, half, half);
-        project(pass, gate, first, normed);
-        project(pass, up, w.ffn_gate_up[1], normed);
-        swiglu(pass, s.ffn, gate, up, cols);
-    } else if (normed) {
-        matvec_normed(pass, s.ffn, first, *normed, config_.rms_norm_eps, true);
-    } else if (pass.tokens == 1) {
-        matvec_gated(pass, s.ffn, first, s.a);
-    } else {
-        matmul(pass, s.gate_up, first, s.a);
-        swiglu_pairs(pass, s.ffn, s.gate_up, cols);
-    }
-}
-
-// Logits of the block's last token.
-void GpuForward::head(Pass& pass, Taps& taps, const std::optional<Normed>& normed) {
-    if (!normed || taps.on())
-        rms_norm(pass, scratch_.a, scratch_.h, weights_.output_norm, config_.hidden_size, config_.rms_norm_eps, true);
-    taps.add(pass, "output_norm", scratch_.a, config_.hidden_size, true);
-    if (normed)
-        matvec_normed(pass, scratch_.logits, weights_.output(), *normed, config_.rms_norm_eps);
-    else
-        matvec(pass, scratch_.logits, weights_.output(), scratch_.a);
-    taps.add(pass, "logits", scratch_.logits, config_.vocab_size, true);
-}
-
 // What follows those logits is the id that the next step begins with.
 void GpuForward::draw_token(Pass& pass) {
     sample_candidates(pass, scratch_.candidates, scratch_.logits, scratch_.draw, config_.vocab_size);
@@ -269,7 +150,7 @@ void GpuForward::prepare() {
         Taps none(device_, off);
         for (const uint32_t tokens : {1u, options_.batch_size}) {
             Pass pass{recorder, tuning_, context_, tokens, config_.head_dim, step_};
-            head(pass, none, layers(pass, none));
+            head(pass, none, network(), layers(pass, none, network()));
             if (most_sampled() > 0) draw_token(pass);
         }
     });
@@ -284,10 +165,10 @@ GpuForward::Recording GpuForward::record(uint32_t tokens, bool with_layers, bool
     std::optional<Normed> normed;
     if (with_layers) {
         begin_step(pass);
-        normed = layers(pass, taps);
+        normed = layers(pass, taps, network());
     }
     if (with_head) {
-        head(pass, taps, normed);
+        head(pass, taps, network(), normed);
         recorder.copy(logits_readback_, scratch_.logits);
     }
     return {std::move(taps), recorder.finish()};
@@ -301,7 +182,7 @@ GpuForward::Sampling GpuForward::record_sampling() {
     Pass first{begin, tuning_, context_, 1, config_.head_dim, step_}, each{step, tuning_, context_, 1, config_.head_dim, step_};
     begin_step(first);
     begin.copy(scratch_.draw, draw_upload_);
-    head(each, none, layers(each, none));
+    head(each, none, network(), layers(each, none, network()));
     draw_token(each);
     end.copy(drawn_readback_, View(scratch_.draw, drawn_offset, drawn_bytes));
     return {begin.finish(), step.finish(), end.finish()};

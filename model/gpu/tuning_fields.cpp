@@ -20,7 +20,8 @@ const std::vector<TuningGroup> groups{
       {"matvec_rows", &Tuning::matvec_rows, {1, 2, 4, 8}},
       {"workgroup", &Tuning::workgroup, {32, 64, 128, 256}},
       {"weight_interleave", &Tuning::weight_interleave, {1, 2, 4, 8, 16, 32, 64, 128}}}},
-    {"attention of a token", Workload::deep_token, 4, {{"splits", &Tuning::splits, {1, 2, 4, 8, 16, 32, 64}}}},
+    {"attention of a token", Workload::deep_token, 4, {{"splits", &Tuning::splits, {1, 2, 4, 8, 16, 32, 64, 128, 256}}}},
+    {"norms of a token", Workload::whole_token, 1, {{"fold_norms", &Tuning::fold_norms, {0, 1}}}},
     {"matmul",
      Workload::prompt,
      6,
@@ -31,7 +32,8 @@ const std::vector<TuningGroup> groups{
 
 // What of a tuning is the device's own, and no choice.
 bool same_device(const Tuning& a, const Tuning& b) {
-    return a.shared_bytes == b.shared_bytes && a.simd == b.simd && a.texel_range_bytes == b.texel_range_bytes;
+    return a.shared_bytes == b.shared_bytes && a.subgroup == b.subgroup && a.simd == b.simd &&
+           a.texel_range_bytes == b.texel_range_bytes;
 }
 
 std::string refusal_of_matvec(const Tuning& t) {

@@ -21,6 +21,7 @@ struct TuningField {
 // What shows whether a choice is a good one.
 enum class Workload {
     token,       // one token with little before it
+    whole_token, // the same by the wall clock, for what lies between kernels counts
     deep_token,  // one with much before it
     prompt,      // a block of a prompt
     deep_prompt, // one with much before it

@@ -59,7 +59,8 @@ struct Extent {
 
 Extent extent(Workload workload, const TrialSizes& sizes) {
     switch (workload) {
-    case Workload::token: return {first_tokens, 1};
+    case Workload::token:
+    case Workload::whole_token: return {first_tokens, 1};
     case Workload::deep_token: return {sizes.deep, 1};
     case Workload::prompt: return {first_tokens, sizes.prompt};
     case Workload::deep_prompt: return {sizes.deep_prompt_at, sizes.deep_prompt};
@@ -225,7 +226,7 @@ void Trials::add(const std::string& name, const Config& config, const Weights& w
 }
 
 std::unique_ptr<gpu::Contestant> Trials::make(const Tuning& tuning, Workload workload) {
-    device_.profile = by_timestamps() && workload != Workload::long_prompt;
+    device_.profile = by_timestamps() && workload != Workload::long_prompt && workload != Workload::whole_token;
     auto contest = std::make_unique<Contest>(*this, workload);
     for (const auto& subject : subjects_) {
         auto trial = std::make_unique<Trial>(device_, *subject, kv_, tuning);

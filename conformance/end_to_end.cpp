@@ -24,6 +24,10 @@ using Limit = double (*)(std::string_view tap);
 // fp32 caches: nothing but the order of sums and the rounding of functions differs, through all layers.
 double exact_limit(std::string_view) { return 2e-5; }
 
+// Where matmul_coopmat rounds weights and activations to fp16: the worst tap was 6.7e-4 off on a driver that rounds to nearest,
+// and one that cuts off errs twice as much.
+double limit_of_halves(std::string_view) { return 3e-3; }
+
 // A key within rounding of a threshold may get another code than on the CPU, and all that follows sees it. With k_norm weights
 // that differ by 1e-5, which changes far more codes than rounding does, no tap of this very run came out more than 0.048 apart
 // (30 seeds, CPU against CPU). A wrong scale, sign or rotation is off by 1. Before the first cache is read, nothing is coded.
@@ -32,6 +36,9 @@ double limit_of_codes(std::string_view tap) {
         if (tap == name) return exact_limit(tap);
     return 0.1;
 }
+
+// There more codes change, and the worst tap was 0.08 off.
+double limit_of_rounded_codes(std::string_view) { return 0.2; }
 
 // Compares each tap of one pass with the kept ones of the other, in order.
 class Follower {
@@ -110,9 +117,11 @@ void add_end_to_end(Rows& rows, const Capabilities& device) {
                         }});
     };
     const uint32_t tile = gpu::tuning_for(device).matmul_tile; // blocks are a multiple of it
+    const bool halves = gpu::tuning_for(device).matmul_subgroup != 0;
     for (const uint32_t batch : {tile, 8 * tile}) {
-        add(KvType::f32, batch, exact_limit);
-        add(KvType::tq4, batch, limit_of_codes);
+        const bool exact = !halves || batch == tile; // which is too few for matmul_coopmat
+        add(KvType::f32, batch, exact ? exact_limit : limit_of_halves);
+        add(KvType::tq4, batch, exact ? limit_of_codes : limit_of_rounded_codes);
     }
 }
 

@@ -90,7 +90,10 @@ std::vector<float> Reference::run(std::span<const uint32_t> ids) {
 
 } // namespace
 
-double error_limit(const KvOptions& kv) { return kv.k == KvType::f32 && kv.v == KvType::f32 ? 1e-4 : 0.05; }
+double error_limit(const KvOptions& kv, bool halves) {
+    if (kv.k != KvType::f32 || kv.v != KvType::f32) return 0.05;
+    return halves ? 0.01 : 1e-4;
+}
 
 double relative_error(std::span<const float> a, std::span<const float> b) {
     double error = 0, norm = 0;
@@ -129,8 +132,10 @@ std::vector<std::vector<float>> reference_logits(const CutModel& model, const Kv
     return out;
 }
 
-LogitsCheck compare_logits(Forward& forward, const std::vector<std::vector<float>>& reference, const CutModel& model) {
-    LogitsCheck check{std::numeric_limits<double>::quiet_NaN(), error_limit(forward.kv()), model.config.num_hidden_layers};
+LogitsCheck compare_logits(Forward& forward, const std::vector<std::vector<float>>& reference, const CutModel& model,
+                           bool halves) {
+    LogitsCheck check{std::numeric_limits<double>::quiet_NaN(), error_limit(forward.kv(), halves),
+                      model.config.num_hidden_layers};
     size_t next = 0;
     for (uint32_t number = 0; number < prompts; number++) {
         const std::vector<uint32_t> ids = make_prompt(number, model.config.vocab_size);

@@ -17,7 +17,8 @@ struct LogitsCheck {
 };
 
 // What tests allow: caches of fp32 differ by the order of sums. In others a value next to a threshold gets its neighbour's code.
-double error_limit(const KvOptions& kv);
+// `halves`: products of fp16 (matmul_coopmat).
+double error_limit(const KvOptions& kv, bool halves = false);
 
 // ||a - b|| / ||b||
 double relative_error(std::span<const float> a, std::span<const float> b);
@@ -37,6 +38,7 @@ std::vector<std::vector<float>> reference_logits(const CutModel& model, const Kv
 
 // The same on `forward`, of the same cut model with room for check_tokens: the error of the first prompt that passes, or the
 // least.
-LogitsCheck compare_logits(Forward& forward, const std::vector<std::vector<float>>& reference, const CutModel& model);
+LogitsCheck compare_logits(Forward& forward, const std::vector<std::vector<float>>& reference, const CutModel& model,
+                           bool halves = false);
 
 } // namespace tq::conformance

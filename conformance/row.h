@@ -25,6 +25,7 @@ struct Row {
     std::function<Outcome(Rig&)> run;
     uint64_t device_bytes = 0; // the memory it needs; the row is left out where the device has less
     bool full_only = false;    // long: only with --full
+    std::string lacks{};       // what of the device or the build is missing for it: the row is left out, and this says why
 
     std::string name() const { return kernel + " | " + variant + " | " + shape; }
 };

@@ -87,6 +87,7 @@ class Worker {
     }
 
     Json run_now(const Row& row) {
+        if (!row.lacks.empty()) return {{"skipped", true}, {"reason", row.lacks}};
         if (!rig_) open();
         const uint64_t available = free_bytes(rig_->device.capabilities());
         if (row.device_bytes > available)

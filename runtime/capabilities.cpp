@@ -1,5 +1,6 @@
 // Reads a physical device's properties and features into Capabilities.
 #include "runtime/capabilities.h"
+#include "runtime/cooperative_matrix.h"
 #include "runtime/instance.h"
 #include "runtime/memory.h"
 #include "runtime/shader.h"
@@ -88,7 +89,8 @@ void read_features(VkPhysicalDevice device, Capabilities& out) {
     out.int8_dot_product = dot.shaderIntegerDotProduct;
     out.storage_8bit = vulkan12.storageBuffer8BitAccess;
     out.storage_16bit = vulkan11.storageBuffer16BitAccess;
-    out.cooperative_matrix = has_extension(device, "VK_KHR_cooperative_matrix"); // newer than the oldest headers we build with
+    if (vulkan12.shaderFloat16 && vulkan12.vulkanMemoryModel) out.matrix_side = cooperative_matrix_side(device);
+    out.cooperative_matrix = out.matrix_side != 0;
 }
 
 void read_memory(VkPhysicalDevice device, Capabilities& out) {

@@ -42,8 +42,9 @@ struct Capabilities {
 
     // Enabled wherever the device has them, so a kernel variant may be chosen by any of these.
     bool float16 = false, int8 = false, int16 = false, int8_dot_product = false, storage_8bit = false, storage_16bit = false;
-    // The driver offers VK_KHR_cooperative_matrix. Not enabled: no kernel uses it.
+    // A subgroup of subgroup_size multiplies square matrices of fp16, with sums in fp32 (VK_KHR_cooperative_matrix).
     bool cooperative_matrix = false;
+    uint32_t matrix_side = 0; // of these: 16, or 8
 };
 
 } // namespace tq

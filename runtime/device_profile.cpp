@@ -14,7 +14,7 @@ void without_fp16(Capabilities& c) { c.float16 = c.cooperative_matrix = false; }
 
 void without_int8_dot(Capabilities& c) { c.int8_dot_product = false; }
 
-void without_subgroups(Capabilities& c) { c.subgroup_arithmetic = c.subgroup_shuffle = false; }
+void without_subgroups(Capabilities& c) { c.subgroup_arithmetic = c.subgroup_shuffle = c.cooperative_matrix = false; }
 
 void limit_workgroup(Capabilities& c, uint32_t invocations, std::array<uint32_t, 3> size) {
     at_most(c.max_workgroup_invocations, invocations);
@@ -73,6 +73,7 @@ constexpr DeviceProfile profiles[] = {
     {"spec-minimum", "the least that Vulkan 1.2 promises: 16 KiB shared memory, 128 invocations, 128 MiB bindings, no features",
      to_spec_minimum},
     {"mobile", "a phone of 2021: 128 MiB bindings, 32 KiB shared memory, subgroups of 16, no 8/16-bit storage", to_mobile},
+    {"gpu", "a processor that gets the kernels and sizes of a GPU", [](Capabilities& c) { c.type = DeviceType::discrete; }},
     {"no-fp16", "without fp16 arithmetic", without_fp16},
     {"no-int8-dot", "without int8 dot products", without_int8_dot},
     {"no-subgroup", "without subgroup operations", without_subgroups},

@@ -110,6 +110,17 @@ std::vector<VkPhysicalDevice> Instance::devices() const {
     return found;
 }
 
+bool validated_by_older(uint32_t version) {
+    uint32_t count = 0;
+    if (!validation_wanted() || vkEnumerateInstanceLayerProperties(&count, nullptr) != VK_SUCCESS) return false;
+    std::vector<VkLayerProperties> found(count);
+    if (vkEnumerateInstanceLayerProperties(&count, found.data()) < 0) return false;
+    found.resize(count);
+    for (const VkLayerProperties& layer : found)
+        if (std::strcmp(layer.layerName, validation_layer) == 0) return layer.specVersion < version;
+    return false;
+}
+
 std::shared_ptr<Instance> instance() {
     static std::mutex mutex;
     static std::weak_ptr<Instance> current;

@@ -30,6 +30,9 @@ class Instance {
 // Shared by everything alive that needs it: volk's entry points belong to one instance at a time.
 std::shared_ptr<Instance> instance();
 
+// Whether validation is on and its layer is older than `version`: it takes for an error what came with that.
+bool validated_by_older(uint32_t version);
+
 bool has_extension(VkPhysicalDevice device, const char* name);
 uint32_t compute_family(VkPhysicalDevice device); // the first queue family that computes; UINT32_MAX without one
 Capabilities read_capabilities(VkPhysicalDevice device, const DeviceProfile& profile); // as the profile clamps them

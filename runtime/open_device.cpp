@@ -1,6 +1,7 @@
 // Choosing a device and opening it.
 #include "runtime/open_device.h"
 #include "base/error.h"
+#include "runtime/cooperative_matrix.h"
 #include "runtime/device.h"
 #include <algorithm>
 #include <cctype>
@@ -68,6 +69,15 @@ VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilit
     if (statistics) {
         vulkan12.pNext = &executables;
         extensions.push_back(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME);
+    }
+    CooperativeMatrixFeatures matrices{.matrices = VK_TRUE};
+    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT sizes{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT,
+                                                         &matrices, VK_TRUE, VK_TRUE};
+    if (has.cooperative_matrix) {
+        matrices.pNext = vulkan12.pNext;
+        vulkan12.pNext = &sizes;
+        vulkan12.vulkanMemoryModel = VK_TRUE;
+        extensions.insert(extensions.end(), {cooperative_matrix_extension, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME});
     }
     for (const char* extension :
          {"VK_KHR_portability_subset", VK_EXT_MEMORY_BUDGET_EXTENSION_NAME, VK_EXT_PIPELINE_CREATION_FEEDBACK_EXTENSION_NAME})

@@ -30,6 +30,8 @@ void ensure_fits(const AnyShader& shader, std::span<const uint32_t> constants, c
     }
     ENSURE(invocations <= device.max_workgroup_invocations, "{}: {} invocations in a workgroup, {} has at most {}", shader.name,
            invocations, device.name, device.max_workgroup_invocations);
+    ENSURE(!shader.interface.cooperative || device.cooperative_matrix, "{}: {} has no cooperative matrices", shader.name,
+           device.name);
     const uint64_t shared = shared_memory_bytes(shader, constants);
     ENSURE(shared <= device.shared_memory_bytes, "{}: {} bytes of shared memory, {} has {}", shader.name, shared, device.name,
            device.shared_memory_bytes);
@@ -124,6 +126,12 @@ Pipelines::Built Pipelines::build(const AnyShader& shader, std::span<const uint3
     if (options_.feedback) info.pNext = &feedback;
     info.stage = {
         VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO, nullptr, 0, VK_SHADER_STAGE_COMPUTE_BIT, module, "main", &values};
+    const VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT subgroup{
+        VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT, nullptr, capabilities_.subgroup_size};
+    if (shader.interface.cooperative) {
+        info.stage.pNext = &subgroup;
+        info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT;
+    }
     info.layout = layouts.pipeline;
     info.flags = options_.flags;
     VkPipeline handle;

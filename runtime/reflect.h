@@ -19,6 +19,7 @@ struct Interface {
     std::array<uint32_t, 3> workgroup{1, 1, 1};                            // its literal or default size
     std::array<uint32_t, 3> workgroup_constant{literal, literal, literal}; // the constant that sets it instead
     bool gaps = false; // in the numbers of the bindings or of the specialisation constants, or a buffer that nothing may access
+    bool cooperative = false; // it has cooperative matrices
     bool foreign = false; // other resources (images, uniform blocks) or other sets
 };
 
@@ -27,6 +28,7 @@ namespace spirv {
 // The few words of the SPIR-V 1.5 specification (chapter 3) that a storage-buffer kernel can contain and that matter here.
 enum Op : uint32_t {
     execution_mode = 16,
+    capability = 17,
     type_int = 21,
     type_float = 22,
     type_vector = 23,
@@ -53,6 +55,7 @@ enum Decoration : uint32_t {
     offset = 35
 };
 enum Storage : uint32_t { uniform_constant = 0, uniform = 2, push_constant = 9, storage_buffer = 12 };
+constexpr uint32_t cooperative_matrix_capability = 6022; // of SPV_KHR_cooperative_matrix
 constexpr uint32_t local_size = 17, workgroup_size = 25, dim_buffer = 5, header_words = 5;
 
 // Calls visit(op, instruction words) for all declarations: they end at the first function. Reading on would cost compilers
@@ -178,6 +181,7 @@ constexpr Interface reflect(std::span<const uint32_t> code) {
     };
     spirv::each(code, [&](uint32_t op, auto in) {
         if (op == spirv::execution_mode && in[2] == spirv::local_size) out.workgroup = {in[3], in[4], in[5]};
+        if (op == spirv::capability && in[1] == spirv::cooperative_matrix_capability) out.cooperative = true;
         if (op == spirv::decorate && in[2] == spirv::spec_id) {
             if (in[3] < 31)
                 constant_ids |= 1u << in[3];

@@ -2,7 +2,9 @@
 # interface, in NAME.gen.h. TARGET is a library named tq_SOMETHING that offers all of them as SOMETHING.gen.h, and as the array
 # tq::NAMESPACE::all, in alphabetical order. A kernel that has a line "// once per weight format" becomes NAME_FORMAT for each of these,
 # compiled with FORMAT_<format> defined; one with a line "// once more for SIMD" is compiled a second time, as NAME_simd, with SIMD
-# defined (shaders/read.glsl); one with "// once more for subgroups" likewise as NAME_subgroup, with SUBGROUP.
+# defined (shaders/read.glsl); one with "// once more for subgroups" likewise as NAME_subgroup, with SUBGROUP. "// once per weight
+# format but f32" leaves that one out; a kernel with the line "// needs cooperative matrices" is left out where the compiler does not
+# know them (TQ_COOPERATIVE_MATRIX is 0 then).
 set(tq_weight_formats f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4)
 
 function(tq_add_shaders target directory namespace)
@@ -25,10 +27,21 @@ function(tq_add_shaders target directory namespace)
   foreach(kernel ${kernels})
     get_filename_component(stem ${kernel} NAME_WE)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel})
-    file(STRINGS ${kernel} per_format REGEX "^// once per weight format$")
+    file(STRINGS ${kernel} cooperative REGEX "^// needs cooperative matrices$")
+    set(spirv_val ${SPIRV_VAL})
+    if(cooperative)
+      if(NOT TQ_COOPERATIVE_MATRIX)
+        continue()
+      endif()
+      set(spirv_val ${COOPERATIVE_SPIRV_VAL})
+    endif()
+    file(STRINGS ${kernel} per_format REGEX "^// once per weight format( but [a-z0-9_]+)?$")
     set(names ${stem})
     if(per_format)
-      list(TRANSFORM tq_weight_formats PREPEND ${stem}_ OUTPUT_VARIABLE names)
+      set(formats ${tq_weight_formats})
+      string(REGEX REPLACE "^// once per weight format( but )?" "" left_out "${per_format}")
+      list(REMOVE_ITEM formats "${left_out}")
+      list(TRANSFORM formats PREPEND ${stem}_ OUTPUT_VARIABLE names)
     endif()
     set(plain_names ${names})
     foreach(once_more "SIMD _simd" "subgroups _subgroup")
@@ -46,7 +59,7 @@ function(tq_add_shaders target directory namespace)
       add_custom_command(OUTPUT ${output_directory}/${name}.gen.h ${output_directory}/${name}.words.h
         DEPENDS ${kernel} ${includes} ${embed} tq_embed VERBATIM
         COMMENT "Shader ${directory}/${stem}.comp ${variant}"
-        COMMAND ${CMAKE_COMMAND} -DGLSLANG=${GLSLANG} -DSPIRV_VAL=$<$<BOOL:${SPIRV_VAL}>:${SPIRV_VAL}>
+        COMMAND ${CMAKE_COMMAND} -DGLSLANG=${GLSLANG} -DSPIRV_VAL=$<$<BOOL:${spirv_val}>:${spirv_val}>
           -DEMBED=$<TARGET_FILE:tq_embed> -DSOURCE_DIR=${CMAKE_SOURCE_DIR} -DDIRECTORY=${directory}
           -DNAMESPACE=${namespace} -DSTEM=${stem} -DVARIANT=${variant} -DNAME=${name}
           -DOUTPUT=${output_directory}/${name} -P ${embed})
@@ -70,6 +83,7 @@ function(tq_add_shaders target directory namespace)
   add_dependencies(${target} ${target}_compiled)
   target_include_directories(${target} PUBLIC ${output_directory} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_features(${target} PUBLIC cxx_std_20)
+  target_compile_definitions(${target} PUBLIC TQ_COOPERATIVE_MATRIX=$<BOOL:${TQ_COOPERATIVE_MATRIX}>)
 endfunction()
 
 tq_add_shaders(tq_shaders shaders shader)

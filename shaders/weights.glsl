@@ -352,6 +352,15 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 }
 #endif
 
+// Weights 4 i ... of w.
+vec4 weights4(Weights32 w, uint i) {
+#ifdef HAVE_OFFSETS
+    return w.scale[i / 4] * w.level[i] - w.offset[i / 4];
+#else
+    return w.scale[i / 4] * w.level[i];
+#endif
+}
+
 float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
 // The sums of x's halves, where dot32 needs them.

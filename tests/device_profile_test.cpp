@@ -134,5 +134,6 @@ TEST_CASE("a device keeps to its profile, and kernels run on what is left") {
     Capabilities phone = desktop();
     phone.shared_memory_bytes = 32768;
     phone.texel_range_bytes = 1 << 20;
+    phone.cooperative_matrix = false;
     CHECK(gpu::choose_tuning(Device("", "mobile").capabilities()) == gpu::choose_tuning(phone)); // a GPU's, not a processor's
 }

@@ -133,6 +133,11 @@ TEST_CASE("push constants end where the last member ends, in whatever order they
     CHECK(io.push_bytes == 32);
 }
 
+TEST_CASE("cooperative matrices are noticed by their capability") {
+    CHECK(Module().add(spirv::capability, {1}).add(spirv::capability, {6022}).buffer(0).interface().cooperative);
+    CHECK_FALSE(Module().add(spirv::capability, {1}).buffer(0).interface().cooperative);
+}
+
 TEST_CASE("reading ends at the first function and at a broken instruction") {
     CHECK(Module().buffer(0).add(spirv::function, {1, 2, 0, 3}).buffer(1).interface().bindings == 1);
     Module broken = Module().buffer(0);

@@ -19,6 +19,7 @@ TEST_CASE("kernels take the shared memory that their sources say") {
     CHECK(bytes(shader::matvec_q4_0, {8, 1, 4, 1}) == 4 * 8 * 4 + 8 * 4);
     CHECK(bytes(shader::matvec_q4_0_subgroup, {64, 16, 2, 0}) == 64 / 16 * 4);
     CHECK(bytes(shader::matmul_q4_0, {64, 8, 2, 0}) == 0);
+    CHECK(bytes(shader::matmul_tiled_q4_0, {128, 64, 32, 4, 4, 0, 1}) == (64 + 32) * 36 * 4);
 }
 
 TEST_CASE("arrays, structs, vectors and lengths that are expressions") {

@@ -128,6 +128,9 @@ function(tq_test name driver)
     set(environment ${environment_${driver}})
     set(name ${name}@${driver})
   endif()
+  if(driver IN_LIST gpu_drivers AND NOT name MATCHES "^conformance") # they compare at fp32's precision: no products of fp16
+    list(APPEND environment TQ_DEVICE_PROFILE=no-fp16)
+  endif()
   add_test(NAME ${name} COMMAND ${ARGN})
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 900)
   if(driver STREQUAL "swiftshader") # the slowest driver starts first
@@ -173,6 +176,9 @@ endforeach()
 # No kernel spills registers or uses scratch memory on any of AMD's families.
 foreach(driver ${compile_drivers})
   tq_test(shaders_check ${driver} tq-run shaders --check)
+  if(driver MATCHES "-new$") # with cooperative matrices, which an old validation layer does not know
+    set_property(TEST shaders_check@${driver} APPEND PROPERTY ENVIRONMENT TQ_VALIDATE=0)
+  endif()
 endforeach()
 
 # Every kernel against its reference, on each driver, and on lavapipe once more for each profile of a lesser device; on the newer

@@ -182,7 +182,8 @@ double made_up(const Tuning& t, gpu::Workload w) {
     case gpu::Workload::token: return 1 + away(t.matvec_lanes, 4) + 0.3 * away(t.matvec_rows, 1) + 0.1 * away(t.workgroup, 256);
     case gpu::Workload::whole_token: return t.fold_norms ? 1.5 : 1.0;
     case gpu::Workload::deep_token: return 1 + away(t.splits, 64);
-    case gpu::Workload::prompt: return 1 + 0.2 * away(t.matmul_rows, 4) + 0.2 * away(t.matmul_tile, 4);
+    case gpu::Workload::prompt:
+        return 1 + (t.matmul_tiled ? 0.5 : 0) + 0.2 * away(t.matmul_rows, 4) + 0.2 * away(t.matmul_tile, 4);
     case gpu::Workload::deep_prompt: return 1 + 0.2 * away(t.attention_rows, 2);
     case gpu::Workload::long_prompt: return 1 + 0.2 * away(t.batch_size, 256);
     }

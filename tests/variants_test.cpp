@@ -1,4 +1,6 @@
 // The list of kernels' variants is complete, and all of it fits the least device that Vulkan allows.
+#include "model/gpu/constants.h"
+#include "model/gpu/kernels.h"
 #include "model/gpu/variants.h"
 #include "model/kv/types.h"
 #include "runtime/device_profile.h"
@@ -20,6 +22,9 @@ std::vector<gpu::Tuning> tunings() {
             device.subgroup_size = device.min_subgroup_size = device.max_subgroup_size = subgroup;
             device.subgroup_arithmetic = device.subgroup_shuffle = true;
             device.shared_memory_bytes = 65536;
+            device.max_workgroup_invocations = 1024;
+            device.cooperative_matrix = true;
+            device.matrix_side = 16;
             const auto more = gpu::all_tunings(device);
             all.insert(all.end(), more.begin(), more.end());
         }
@@ -77,4 +82,69 @@ TEST_CASE("every variant's workgroup and shared memory fit the least device") {
     // Attention: of 8 tokens' queries with their projections 7 fit, with the scores of 64 keys, a maximum and a factor for each, and
     // a table of levels.
     CHECK(most == 7 * (2 * 256 * 4 + 64 * 4 + 8) + 32 * 4);
+}
+
+TEST_CASE("tiles of products fill the shared memory that there is, and no more") {
+    gpu::Tuning tuning = gpu::choose_tuning({.type = DeviceType::discrete, .shared_memory_bytes = 16384});
+    uint32_t last = 0;
+    for (const uint32_t bytes : {16384u, 18432u, 20480u, 27648u, 28672u, 32768u, 65536u, 1u << 30}) {
+        CAPTURE(bytes);
+        tuning.shared_bytes = bytes;
+        const gpu::MatmulTile tile = gpu::matmul_tile(tuning);
+        CHECK(tile.workgroup() == 128); // what every device can have
+        CHECK(tile.rows % tile.invocation_rows == 0);
+        CHECK(tile.tokens % tile.invocation_tokens == 0);
+        CHECK(tile.rows * tile.tokens >= last);
+        last = tile.rows * tile.tokens;
+        const auto constants = gpu::matmul_tiled_constants(tuning, 1, false);
+        CHECK(shared_memory_bytes(shader::matmul_tiled_f16, constants) == (tile.rows + tile.tokens) * 36 * 4);
+        CHECK(shared_memory_bytes(shader::matmul_tiled_iq4_nl, constants) <= bytes); // with its table of levels
+    }
+    CHECK(last == 128 * 64);
+}
+
+#if TQ_COOPERATIVE_MATRIX
+TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for each of four subgroups") {
+    Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 16384};
+    device.max_workgroup_invocations = 128;
+    device.subgroup_size = 32;
+    CHECK(gpu::choose_tuning(device).matmul_subgroup == 0);
+    device.cooperative_matrix = true;
+    device.matrix_side = 16;
+    gpu::Tuning tuning = gpu::choose_tuning(device);
+    CHECK(tuning.matmul_subgroup == 32);
+    device.subgroup_size = 64; // four are more than a workgroup has
+    CHECK(gpu::choose_tuning(device).matmul_subgroup == 0);
+    CHECK(shader::matmul_coopmat_q8_0.interface.cooperative);
+    CHECK_FALSE(shader::matmul_tiled_q8_0.interface.cooperative);
+
+    uint32_t last = 0;
+    for (const uint32_t bytes : {16384u, 19456u, 20480u, 32768u, 1u << 30}) {
+        CAPTURE(bytes);
+        tuning.shared_bytes = bytes;
+        const gpu::CoopmatTile tile = gpu::coopmat_tile(tuning);
+        CHECK(tile.rows % 32 == 0);
+        CHECK(tile.tokens % 32 == 0);
+        CHECK(tile.rows * tile.tokens >= last);
+        last = tile.rows * tile.tokens;
+        const auto constants = gpu::matmul_coopmat_constants(tuning, 1, false);
+        CHECK(constants[0] == 128);
+        CHECK(shared_memory_bytes(shader::matmul_coopmat_q8_0, constants) ==
+              (tile.rows + tile.tokens) * 80 + tile.tokens * 4 + 4096);
+        CHECK(shared_memory_bytes(shader::matmul_coopmat_mxfp4, constants) <= bytes);
+    }
+    CHECK(last == 128 * 64);
+}
+#endif
+
+TEST_CASE("which kernel makes a block") {
+    gpu::Tuning tuning = gpu::choose_tuning({.type = DeviceType::discrete, .shared_memory_bytes = 16384});
+    using enum gpu::MatmulKernel;
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile) == plain);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile + 1) == tiled);
+    tuning.matmul_subgroup = 32;
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile) == plain);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, 512) == coopmat);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::F32, 512) == tiled); // whoever has fp32 weights wants no fp16
+    CHECK(gpu::matmul_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, 512) == plain);
 }

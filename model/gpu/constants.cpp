@@ -32,4 +32,27 @@ AttentionTile attention_tile(const Tuning& t, uint32_t head_dim, KvTypes types, 
     return tile;
 }
 
+MatmulTile matmul_tile(const Tuning& t) {
+    // In workgroups of 128, the most that every device has.
+    constexpr MatmulTile tiles[] = {{128, 64, 8, 8}, {64, 64, 8, 4}, {64, 32, 4, 4}};
+    for (const MatmulTile& tile : tiles) {
+        static_assert(std::ranges::all_of(tiles, [](const MatmulTile& each) { return each.workgroup() == 128; }));
+        const uint32_t levels = 64; // of a format with a table of them
+        if ((tile.rows + tile.tokens) * 9 * 16 + levels <= t.shared_bytes)
+            return tile; // 36 floats a row: shaders/matmul_tiled.comp
+    }
+    ENSURE(false, "{} bytes of shared memory", t.shared_bytes);
+}
+
+#if TQ_COOPERATIVE_MATRIX
+CoopmatTile coopmat_tile(const Tuning& t) {
+    for (const CoopmatTile tile : {CoopmatTile{128, 64}, {64, 64}, {32, 32}}) {
+        // 40 halves a row or token, four matrices of sums, a maximum per token, a format's levels: shaders/matmul_coopmat.comp
+        const uint32_t sums = 4 * t.matmul_side * t.matmul_side * 4, levels = 64;
+        if ((tile.rows + tile.tokens) * 80 + sums + tile.tokens * 4 + levels <= t.shared_bytes) return tile;
+    }
+    ENSURE(false, "{} bytes of shared memory", t.shared_bytes);
+}
+#endif
+
 } // namespace tq::gpu

@@ -31,6 +31,32 @@ inline ConstantsOf<shader::matmul_f32> matmul_constants(const Tuning& t, uint32_
     return {t.workgroup, t.matmul_tile, t.matmul_rows, accumulate, interleave};
 }
 
+// What a workgroup of matmul_tiled makes, and each of its invocations: the largest tile that the shared memory holds.
+struct MatmulTile {
+    uint32_t rows, tokens, invocation_rows, invocation_tokens;
+
+    constexpr uint32_t workgroup() const { return rows / invocation_rows * (tokens / invocation_tokens); }
+};
+MatmulTile matmul_tile(const Tuning& t);
+
+inline ConstantsOf<shader::matmul_tiled_f32> matmul_tiled_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
+    const MatmulTile tile = matmul_tile(t);
+    return {tile.workgroup(), tile.rows, tile.tokens, tile.invocation_rows, tile.invocation_tokens, accumulate, interleave};
+}
+
+#if TQ_COOPERATIVE_MATRIX
+// The largest tile of matmul_coopmat, in workgroups of four subgroups.
+struct CoopmatTile {
+    uint32_t rows, tokens;
+};
+CoopmatTile coopmat_tile(const Tuning& t);
+
+inline ConstantsOf<shader::matmul_coopmat_f16> matmul_coopmat_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
+    const CoopmatTile tile = coopmat_tile(t);
+    return {4 * t.matmul_subgroup, tile.rows, tile.tokens, t.matmul_side, accumulate, interleave};
+}
+#endif
+
 inline ConstantsOf<shader::rms_norm> rms_norm_constants(const Tuning& t) { return {t.workgroup}; }
 inline ConstantsOf<shader::swiglu> swiglu_constants(const Tuning& t) { return {t.workgroup}; }
 // Of 64 invocations at least: llvmpipe leaves its loops after 65535 iterations of all together, of which the least favourable

@@ -9,6 +9,8 @@
 // The kernel `stem`_FORMAT for each weight format: one(type, kernel, ...).
 #define EACH_FORMAT(one, stem, suffix, ...)                                                                                      \
     one(F32, stem##_f32##suffix, __VA_ARGS__)                                                                                    \
+    EACH_SHORT_FORMAT(one, stem, suffix, __VA_ARGS__)
+#define EACH_SHORT_FORMAT(one, stem, suffix, ...)                                                                                \
     one(F16, stem##_f16##suffix, __VA_ARGS__)                                                                                    \
     one(BF16, stem##_bf16##suffix, __VA_ARGS__)                                                                                  \
     one(Q8_0, stem##_q8_0##suffix, __VA_ARGS__)                                                                                  \
@@ -27,10 +29,15 @@
 #define DISPATCH_ONE(format, kernel, ...)                                                                                        \
     case GgmlType::format: recorder.dispatch<shader::kernel>(__VA_ARGS__); break;
 
-// Records shader::STEM_<format>SUFFIX for a matrix's weight format.
+// Records shader::STEM_<format>SUFFIX for a matrix's weight format; DISPATCH_SHORT_FORMAT where there is none for F32.
 #define DISPATCH_FORMAT(stem, suffix, type, ...)                                                                                 \
     switch (type) {                                                                                                              \
         EACH_FORMAT(DISPATCH_ONE, stem, suffix, __VA_ARGS__)                                                                     \
+    }
+#define DISPATCH_SHORT_FORMAT(stem, type, ...)                                                                                   \
+    switch (type) {                                                                                                              \
+        EACH_SHORT_FORMAT(DISPATCH_ONE, stem, , __VA_ARGS__)                                                                     \
+    default: ENSURE(false, "{}", uint32_t(type));                                                                                \
     }
 // clang-format on
 
@@ -225,15 +232,38 @@ Normed matvec_residual(Pass& pass, const Buffer& h, uint32_t h_floats, const Mat
     return {View(h, uint64_t(h_floats) * 4, normed_floats(w.rows) * 4), squares, count};
 }
 
+MatmulKernel matmul_kernel(const Tuning& tuning, GgmlType type, uint32_t tokens) {
+    if (tokens <= tuning.matmul_tile) return MatmulKernel::plain;
+    if (tuning.matmul_subgroup != 0 && type != GgmlType::F32) return MatmulKernel::coopmat;
+    return tuning.matmul_tiled ? MatmulKernel::tiled : MatmulKernel::plain;
+}
+
 void matmul(Pass& pass, View y, const Matrix& w, const Buffer& x, bool accumulate) {
     if (pass.tokens == 1) return matvec(pass, y, w, x, accumulate);
     Recorder& recorder = pass.recorder;
+    const MatmulKernel kernel = matmul_kernel(pass.tuning, w.type, pass.tokens);
     for (const MatrixSlice& slice : w.slices) {
         const matmul_params params{w.cols, slice.rows, slice.first_row, w.rows};
         const uint64_t weight_bytes = slice.buffer.bytes(), cols = w.cols, rows = slice.rows;
         const Work work = per_step(pass.step, [=](const Step& s) {
             return Work{weight_bytes + s.tokens * (cols + rows) * 4, 2 * s.tokens * cols * rows};
         });
+#if TQ_COOPERATIVE_MATRIX
+        if (kernel == MatmulKernel::coopmat) {
+            const CoopmatTile tile = coopmat_tile(pass.tuning);
+            const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};
+            DISPATCH_SHORT_FORMAT(matmul_coopmat, w.type, grid, matmul_coopmat_constants(pass.tuning, w.interleave, accumulate),
+                                  params, work, y, slice.buffer, x, pass.context)
+            continue;
+        }
+#endif
+        if (kernel == MatmulKernel::tiled) {
+            const MatmulTile tile = matmul_tile(pass.tuning);
+            const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};
+            DISPATCH_FORMAT(matmul_tiled, , w.type, grid, matmul_tiled_constants(pass.tuning, w.interleave, accumulate), params,
+                            work, y, slice.buffer, x, pass.context)
+            continue;
+        }
         const Groups grid{groups(slice.rows, pass.tuning.workgroup * pass.tuning.matmul_rows),
                           groups(pass.tokens, pass.tuning.matmul_tile)};
         const auto constants = matmul_constants(pass.tuning, w.interleave, accumulate);

@@ -30,6 +30,10 @@ void embed(Pass&, const Buffer& h, const Matrix& embedding, const Buffer& ids);
 // y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][cols]. `last_only`: of the last token only, into y[0].
 void rms_norm(Pass&, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t cols, float eps, bool last_only = false);
 
+// What makes a block of more than one token: matmul, matmul_tiled or matmul_coopmat.
+enum class MatmulKernel { plain, tiled, coopmat };
+MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens);
+
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows], both with rows up to the next
 // multiple of tuning.matmul_tile. One token: matvec.
 void matmul(Pass&, View y, const Matrix& w, const Buffer& x, bool accumulate = false);

@@ -24,6 +24,9 @@ Tuning choose_tuning(const Capabilities& device) {
                 .matvec_rows = 4,
                 .matmul_rows = 4,
                 .matmul_tile = 4,
+                .matmul_tiled = false,
+                .matmul_subgroup = 0,
+                .matmul_side = 0,
                 .attention_rows = 8,
                 .splits = 4,
                 .batch_size = 64,
@@ -35,11 +38,16 @@ Tuning choose_tuning(const Capabilities& device) {
                 .simd = true,
                 .texel_range_bytes = device.texel_range_bytes};
     }
+    const bool cooperative =
+        TQ_COOPERATIVE_MATRIX && device.cooperative_matrix && 4 * device.subgroup_size <= device.max_workgroup_invocations;
     return {.workgroup = 64,
             .matvec_lanes = 16,
             .matvec_rows = 2,
             .matmul_rows = 2,
             .matmul_tile = 8,
+            .matmul_tiled = true,
+            .matmul_subgroup = cooperative ? device.subgroup_size : 0,
+            .matmul_side = cooperative ? device.matrix_side : 0,
             .attention_rows = 8,
             .splits = 16,
             .batch_size = 512,

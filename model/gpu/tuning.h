@@ -11,6 +11,9 @@ struct Tuning {
     uint32_t matvec_rows;       // rows that they make at a time
     uint32_t matmul_rows;       // rows that one invocation of a matmul makes
     uint32_t matmul_tile;       // tokens whose products one invocation makes
+    bool matmul_tiled;          // more tokens are made by matmul_tiled, whose tile shared_bytes gives (constants.h)
+    uint32_t matmul_subgroup;   // invocations of a subgroup in matmul_coopmat, which makes them instead; 0: it does not
+    uint32_t matmul_side;       // of its matrices
     uint32_t attention_rows;    // most query rows that share a decoded key
     uint32_t splits;            // parts of the sequence in decode
     uint32_t batch_size;        // tokens of a prefill block, by default

@@ -25,14 +25,17 @@ const std::vector<TuningGroup> groups{
     {"matmul",
      Workload::prompt,
      6,
-     {{"matmul_tile", &Tuning::matmul_tile, {2, 4, 8, 16}}, {"matmul_rows", &Tuning::matmul_rows, {1, 2, 4}}}},
+     {{"matmul_subgroup", &Tuning::matmul_subgroup, {0}},
+      {"matmul_tiled", &Tuning::matmul_tiled, {0, 1}},
+      {"matmul_tile", &Tuning::matmul_tile, {2, 4, 8, 16}},
+      {"matmul_rows", &Tuning::matmul_rows, {1, 2, 4}}}},
     {"attention of a prompt", Workload::deep_prompt, 3, {{"attention_rows", &Tuning::attention_rows, {1, 2, 4, 8, 16}}}},
     {"batch", Workload::long_prompt, 3, {{"batch_size", &Tuning::batch_size, {64, 128, 256, 512, 1024}}}},
 };
 
 // What of a tuning is the device's own, and no choice.
 bool same_device(const Tuning& a, const Tuning& b) {
-    return a.shared_bytes == b.shared_bytes && a.subgroup == b.subgroup && a.simd == b.simd &&
+    return a.shared_bytes == b.shared_bytes && a.subgroup == b.subgroup && a.matmul_side == b.matmul_side && a.simd == b.simd &&
            a.texel_range_bytes == b.texel_range_bytes;
 }
 

@@ -79,6 +79,18 @@ void add_head_kernel(List& list, std::string_view name, const Tuning& t, uint32_
     }
 }
 
+bool is_tiled(std::string_view kernel) { return kernel.starts_with("matmul_tiled_"); }
+bool is_coopmat(std::string_view kernel) { return kernel.starts_with("matmul_coopmat_"); }
+
+// Whether devices tuned like this run the kernel.
+bool is_used(std::string_view kernel, const Tuning& t) {
+    if (is_simd(kernel)) return t.simd;
+    if (is_tiled(kernel)) return t.matmul_tiled;
+    if (is_coopmat(kernel)) return t.matmul_subgroup != 0;
+    if (kernel.starts_with("matvec_")) return is_subgroup(kernel) == matvec_uses_subgroup(t);
+    return !is_subgroup(kernel) || t.subgroup != 0;
+}
+
 void add_matvec(List& list, const Tuning& t) {
     for (const uint32_t output : {MATVEC_STORE, MATVEC_ADD, MATVEC_GATED})
         list.add(matvec_constants(t, t.weight_interleave, output, false));
@@ -87,8 +99,16 @@ void add_matvec(List& list, const Tuning& t) {
     list.add(matvec_constants(t, t.weight_interleave, MATVEC_RESIDUAL, false));
 }
 
+void add_products(List& list, std::string_view name, const Tuning& t, bool accumulate) {
+#if TQ_COOPERATIVE_MATRIX
+    if (is_coopmat(name)) return list.add(matmul_coopmat_constants(t, t.weight_interleave, accumulate));
+#endif
+    if (is_tiled(name)) return list.add(matmul_tiled_constants(t, t.weight_interleave, accumulate));
+    list.add(matmul_constants(t, t.weight_interleave, accumulate));
+}
+
 void add(List& list, std::string_view name, const Tuning& t) {
-    if (is_simd(name) && !t.simd) return;
+    if (!is_used(name, t)) return;
     if (name.starts_with("embed_")) list.add(embed_constants(t, t.weight_interleave));
     if (name == "rms_norm") list.add(rms_norm_constants(t));
     if (name == "swiglu") list.add(swiglu_constants(t));
@@ -96,8 +116,8 @@ void add(List& list, std::string_view name, const Tuning& t) {
     if (name == "sample") list.add(sample_constants(t));
     if (name == "attention" || name == "attention_simd") add_attention(list, t);
     if (name.starts_with("matmul_"))
-        for (const bool accumulate : no_and_yes) list.add(matmul_constants(t, t.weight_interleave, accumulate));
-    if (name.starts_with("matvec_") && is_subgroup(name) == (matvec_uses_subgroup(t) && !is_simd(name))) add_matvec(list, t);
+        for (const bool accumulate : no_and_yes) add_products(list, name, t, accumulate);
+    if (name.starts_with("matvec_")) add_matvec(list, t);
     for (const uint32_t head_dim : head_dims) add_head_kernel(list, name, t, head_dim);
 }
 
@@ -120,8 +140,8 @@ std::vector<Variant> all_variants(std::span<const Tuning> tunings) {
     for (const AnyShader* shader : shader::all) {
         List list(*shader);
         for (const Tuning& tuning : tunings) add(list, shader->name, tuning);
-        ENSURE(!list.variants.empty() || is_simd(shader->name) || is_subgroup(shader->name), "{} has no variants: add them here",
-               shader->name);
+        const bool used = std::ranges::any_of(tunings, [&](const Tuning& tuning) { return is_used(shader->name, tuning); });
+        ENSURE(!list.variants.empty() || !used, "{} has no variants: add them here", shader->name);
         out.insert(out.end(), list.variants.begin(), list.variants.end());
     }
     return out;

@@ -1,4 +1,5 @@
 #include "model/gpu/layers.h"
+#include <fmt/format.h>
 
 namespace tq::gpu {
 namespace {

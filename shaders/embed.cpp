@@ -27,11 +27,14 @@ std::string list(const std::array<uint32_t, 3>& a) {
 }
 
 std::string literal(const Interface& io) {
+    // A field that is added does not build without a place here.
+    const auto& [bindings, texels, reads, writes, push_bytes, constants, workgroup, workgroup_constant, gaps, cooperative,
+                 foreign] = io;
     std::ostringstream out;
-    out << "{.bindings = " << io.bindings << ", .texels = " << io.texels << "u, .reads = " << io.reads
-        << "u, .writes = " << io.writes << "u, .push_bytes = " << io.push_bytes << ", .constants = " << io.constants
-        << ",\n     .workgroup = " << list(io.workgroup) << ", .workgroup_constant = " << list(io.workgroup_constant)
-        << ", .gaps = " << (io.gaps ? "true" : "false") << ", .foreign = " << (io.foreign ? "true" : "false") << "}";
+    out << std::boolalpha << "{.bindings = " << bindings << ", .texels = " << texels << "u, .reads = " << reads
+        << "u, .writes = " << writes << "u, .push_bytes = " << push_bytes << ", .constants = " << constants
+        << ",\n     .workgroup = " << list(workgroup) << ", .workgroup_constant = " << list(workgroup_constant)
+        << ",\n     .gaps = " << gaps << ", .cooperative = " << cooperative << ", .foreign = " << foreign << "}";
     return out.str();
 }
 

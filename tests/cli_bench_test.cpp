@@ -164,7 +164,7 @@ TEST_CASE("limits are measured for every device, with what it lacks left out") {
     for (const json& limits : all["limits"]) {
         CHECK(limits["read_gb_per_s"] > 0);
         CHECK(limits["fp32_gflops"] > 0);
-        CHECK(limits["cooperative_matrix_gflops"].is_null());
+        CHECK((limits["cooperative_matrix_gflops"].is_null() || limits["cooperative_matrix_gflops"].get<double>() > 0));
     }
     CHECK(all["limits"][0]["copy_gb_per_s"] > 0);
     CHECK(all["limits"][1]["int8_dot_gops"].is_null());

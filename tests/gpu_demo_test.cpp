@@ -4,6 +4,9 @@
 #include "model/model.h"
 #include "model/session.h"
 #include "tests/golden.h"
+#include <algorithm>
+#include <cmath>
+#include <numeric>
 
 using namespace tq;
 
@@ -81,4 +84,42 @@ TEST_CASE("it answers questions about what it was told 500 tokens earlier, with 
             CHECK(text.find(answer) != std::string::npos);
         }
     }
+}
+
+namespace {
+
+// Both take the tokens that the CPU finds most probable. The device finds the same ones, or one so near that the error allowed at
+// every step, ||logits - the CPU's|| / ||the CPU's||, explains it.
+void check_continuation(Device& device, const Model& model, KvType type, double limit) {
+    constexpr uint32_t tokens = 200;
+    const std::string cache = name(type);
+    CAPTURE(cache);
+    const ForwardOptions options{{type, type}, 512, 0, 0};
+    const auto on_cpu = make_cpu_forward(model.config, model.weights, options),
+               on_device = make_gpu_forward(device, model.config, model.weights, options);
+    std::vector<uint32_t> ids = model.tokenizer.encode("Once upon a time there was a fox who");
+    const auto best = [](std::span<const float> logits) { return uint32_t(std::ranges::max_element(logits) - logits.begin()); };
+    uint32_t equal = 0;
+    for (uint32_t i = 0; i < tokens; i++) {
+        CAPTURE(i);
+        const auto want = on_cpu->run(ids), got = on_device->run(ids);
+        CHECK(relative_error(got, want) <= limit);
+        const uint32_t id = best(want), other = best(got);
+        equal += id == other;
+        const double norm = std::sqrt(std::transform_reduce(want.begin(), want.end(), want.begin(), 0.0));
+        CHECK(want[id] - want[other] <= 2 * limit * norm);
+        ids = {id};
+    }
+    MESSAGE(cache << ": " << equal << " of " << tokens << " tokens are the CPU's");
+    CHECK(equal >= tokens - 2);
+}
+
+} // namespace
+
+TEST_CASE("a greedy continuation of 200 tokens is the CPU's") {
+    const Model model = load_model(folder / "demo-q8_0.gguf");
+    Device device;
+    check_continuation(device, model, KvType::f32, 1e-4);
+    check_continuation(device, model, KvType::f16, 2e-3);
+    check_continuation(device, model, KvType::tq4, 0.05);
 }

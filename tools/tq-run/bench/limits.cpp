@@ -27,6 +27,7 @@ class LimitBench {
     void check_read(const Buffer& from, const char* what);
     double read_gb_per_s();
     double copy_gb_per_s();
+    double matrices();
     template <const auto& shader>
     double arithmetic(const ParamsOf<shader>& params, uint32_t flops, const std::array<uint32_t, 4>& want);
     template <class Record> double best_seconds(Record record);
@@ -158,6 +159,27 @@ std::array<uint32_t, 4> dotted() {
     return want;
 }
 
+#if TQ_COOPERATIVE_MATRIX
+// 1e9 operations per second of subgroups that multiply matrices. Every product of a chain adds 1.
+double LimitBench::matrices() {
+    constexpr uint32_t matrix_chains = 4;
+    const Capabilities& device = device_.capabilities();
+    const uint32_t side = device.matrix_side, elements = side * side;
+    const auto groups = uint32_t(std::min<uint64_t>(out_.bytes() / 4 / elements, device.max_workgroup_count[0]));
+    const uint64_t all = uint64_t(groups) * matrix_chains * iterations * 2 * elements * side;
+    const double seconds = best_seconds([&](Recorder& recorder) {
+        recorder.dispatch<bench_shader::limits_coopmat>({groups}, {device.subgroup_size, side}, {iterations, 1, 1 / float(side)},
+                                                        {uint64_t(groups) * elements * 4, all}, out_);
+    });
+    download(out_);
+    const std::span got(reinterpret_cast<const float*>(readback_.host().data()), size_t(groups) * elements);
+    const auto want = float(matrix_chains * iterations + 6); // 0 + 1 + 2 + 3
+    if (std::ranges::any_of(got, [&](float v) { return v != want; }))
+        fail("{} multiplies matrices wrongly: its limits say nothing, and nothing else would", device.name);
+    return double(all) * 1e-9 / seconds;
+}
+#endif
+
 Limits LimitBench::measure() {
     Limits limits;
     fill();
@@ -169,6 +191,9 @@ Limits LimitBench::measure() {
     if (device.float16) limits.fp16_gflops = arithmetic<bench_shader::limits_fma_fp16>(count, 2, counted());
     if (device.int8_dot_product)
         limits.int8_dot_gops = arithmetic<bench_shader::limits_dot_int8>({iterations, 0x01010101}, 8, dotted());
+#if TQ_COOPERATIVE_MATRIX
+    if (device.cooperative_matrix) limits.cooperative_matrix_gflops = matrices();
+#endif
     return limits;
 }
 
@@ -186,7 +211,7 @@ std::string limits_table(const Limits& limits) {
     add("fp32 multiply-add", limits.fp32_gflops, "GFLOP/s");
     add("fp16 multiply-add", limits.fp16_gflops, "GFLOP/s");
     add("int8 dot product", limits.int8_dot_gops, "GOP/s");
-    add("cooperative matrix", std::nullopt, "");
+    add("cooperative matrix", limits.cooperative_matrix_gflops, "GFLOP/s");
     return text;
 }
 

@@ -11,6 +11,7 @@ namespace tq::bench {
 struct Limits {
     std::optional<double> read_gb_per_s, copy_gb_per_s;            // 1e9 bytes
     std::optional<double> fp32_gflops, fp16_gflops, int8_dot_gops; // a multiply-add is two, a dot product of four bytes eight
+    std::optional<double> cooperative_matrix_gflops;               // fp16, sums in fp32
 };
 
 // A few seconds at most. Throws Error when a result is wrong, or memory is too short.

@@ -128,9 +128,12 @@ Json describe_machine() {
 }
 
 Json to_json(const Limits& limits) {
-    return {{"read_gb_per_s", or_null(limits.read_gb_per_s)}, {"copy_gb_per_s", or_null(limits.copy_gb_per_s)},
-            {"fp32_gflops", or_null(limits.fp32_gflops)},     {"fp16_gflops", or_null(limits.fp16_gflops)},
-            {"int8_dot_gops", or_null(limits.int8_dot_gops)}, {"cooperative_matrix_gflops", nullptr}}; // no kernel uses it yet
+    return {{"read_gb_per_s", or_null(limits.read_gb_per_s)},
+            {"copy_gb_per_s", or_null(limits.copy_gb_per_s)},
+            {"fp32_gflops", or_null(limits.fp32_gflops)},
+            {"fp16_gflops", or_null(limits.fp16_gflops)},
+            {"int8_dot_gops", or_null(limits.int8_dot_gops)},
+            {"cooperative_matrix_gflops", or_null(limits.cooperative_matrix_gflops)}};
 }
 
 Json to_json(const Setup& setup, const Result& r, const std::optional<Limits>& limits) {

@@ -161,6 +161,7 @@ std::vector<Variant> variants(const Capabilities& device) {
     odd.matmul_rows = 1;
     odd.matmul_tile = 4;
     odd.attention_rows = 1;
+    odd.attention_keys = 2;
     odd.splits = 3;
     odd.weight_interleave = 4;
     odd.fold_norms = true;

@@ -1,5 +1,6 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
 #include "params.h"
 #include "context.glsl"
 
@@ -9,6 +10,7 @@
 // A part: acc[head_dim] = sum of exp(score - m) s_v L_v; for values with QJL's bit the same sum of residual lengths and signs; then
 // m, then l = sum of exp(score - m).
 // once more for SIMD
+// once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint k_type = 2;
@@ -16,6 +18,7 @@ layout(constant_id = 3) const uint v_type = 2;
 layout(constant_id = 4) const uint group = 2; // query heads per kv head
 layout(constant_id = 5) const uint heads = 2; // of them in this workgroup; divides group
 layout(constant_id = 6) const uint tile = 1;  // tokens
+layout(constant_id = 7) const uint keys = 1;  // that an invocation scores at a time: each query that it reads is used as often
 layout(push_constant) uniform Push { attention_params p; };
 layout(binding = 0) writeonly buffer Partials { float partials[]; };
 #define CACHE_BINDING 2
@@ -24,9 +27,9 @@ layout(binding = 0) writeonly buffer Partials { float partials[]; };
 READ_VECTORS(1, q)
 CONTEXT_AT(3);
 
-const uint rows = heads * tile;
+const uint rows = heads * tile, scored = keys * rows;
 const uint k_parts = 1 + KV_QJL(k_type), v_parts = 1 + KV_QJL(v_type); // 2: levels, and QJL's signs
-const uint lanes = gl_WorkGroupSize.x;
+const uint lanes = gl_WorkGroupSize.x, batch = lanes * keys;
 // Values are decoded 8 channels at a time: `sharers` invocations have the channels of a value among them, `chunks` times 8 each, and
 // take every `turns`-th value.
 const uint sharers = lanes * 8 < head_dim ? lanes : head_dim / 8;
@@ -35,9 +38,7 @@ const uint turns = lanes / sharers;
 const float nothing = -1e30; // a finite stand-in for minus infinity
 
 shared vec4 query[k_parts * rows * head_dim / 4]; // [part][row][head_dim]; in the end the sums of other turns [row][head_dim]
-shared float scores[v_parts * rows * lanes];      // [part][row][lane]; later the weights of the values
-shared float row_max[rows];
-shared float row_scale[rows];
+shared float scores[v_parts * rows * batch];      // [part][row][key]; later the weights of the values
 
 const uint per_kv_head = group / heads; // workgroups
 const uint acc_size = rows * chunks * 2;
@@ -53,45 +54,91 @@ void load_queries() {
         const uint at = (row_token(r) * p.heads + row_head(r)) * (head_dim / 4) + i % (head_dim / 4);
         query[i] = row_token(r) < tokens ? uintBitsToFloat(q(part * p.projected / 4 + at)) : vec4(0.0);
     }
-    for (uint r = gl_LocalInvocationID.x; r < rows; r += lanes) row_max[r] = nothing;
     prepare_levels();
     barrier();
 }
 
 float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// s[r] = query[r] . key `at`
-void score(uint at, out float s[rows]) {
-    vec4 sums[rows], residuals[rows];
-    for (uint r = 0; r < rows; r++) sums[r] = residuals[r] = vec4(0.0);
+// Number i of an invocation's keys of a batch.
+uint key_of(uint first, uint i) { return first + i * lanes + gl_LocalInvocationID.x; }
+
+// s[i * rows + r] = query[r] . key i, where the row sees it
+void score(uint head_base, uint first, uint end, inout float s[scored]) {
+    vec4 sums[scored], residuals[scored];
+    for (uint i = 0; i < keys * rows; i++) sums[i] = residuals[i] = vec4(0.0);
     for (uint b = 0; b < head_dim / 32; b++) {
-        vec4 k[8], z[8];
-        load32(k_type, p.k_codes, p.k_scales, at, b, k, z);
+        vec4 k[keys * 8], z[keys * 8];
+        for (uint i = 0; i < keys; i++) {
+            vec4 k_of[8], z_of[8];
+            load32(k_type, p.k_codes, p.k_scales, head_base + min(key_of(first, i), end - 1), b, k_of, z_of);
+            for (uint j = 0; j < 8; j++) {
+                k[i * 8 + j] = k_of[j];
+                if (k_parts == 2) z[i * 8 + j] = z_of[j];
+            }
+        }
         for (uint r = 0; r < rows; r++)
-            for (uint i = 0; i < 8; i++) {
-                const uint from = r * (head_dim / 4) + b * 8 + i;
-                sums[r] += query[from] * k[i];
-                if (k_parts == 2) residuals[r] += query[rows * head_dim / 4 + from] * z[i];
+            for (uint j = 0; j < 8; j++) {
+                const uint from = r * (head_dim / 4) + b * 8 + j;
+                const vec4 of_row = query[from];
+                for (uint i = 0; i < keys; i++) {
+                    sums[i * rows + r] += of_row * k[i * 8 + j];
+                    if (k_parts == 2) residuals[i * rows + r] += query[rows * head_dim / 4 + from] * z[i * 8 + j];
+                }
             }
     }
-    const vec2 by = vector_scales(k_type, p.k_scales, at);
-    for (uint r = 0; r < rows; r++) {
-        s[r] = sum_of(sums[r]) * by.x;
-        if (k_parts == 2) s[r] += sum_of(residuals[r]) * by.y;
+    for (uint i = 0; i < keys; i++) {
+        const uint key = key_of(first, i);
+        const vec2 by = vector_scales(k_type, p.k_scales, head_base + min(key, end - 1));
+        for (uint r = 0; r < rows; r++) {
+            float sum = sum_of(sums[i * rows + r]) * by.x;
+            if (k_parts == 2) sum += sum_of(residuals[i * rows + r]) * by.y;
+            if (key < end && key <= position + row_token(r)) s[i * rows + r] = sum; // causal
+        }
     }
 }
 
-// New maxima of the rows after a tile of scores, and the factor by which what was summed before shrinks.
-void update_maxima() {
+// row_max[r] = the greatest score of row r so far, row_scale[r] = the factor by which what was summed before shrinks.
+#ifdef SUBGROUP
+float row_max[rows], row_scale[rows];
+shared float subgroup_max[rows * (lanes / 4)]; // no subgroup is smaller
+void begin_maxima() {
+    for (uint r = 0; r < rows; r++) row_max[r] = nothing;
+}
+void update_maxima(float s[scored]) {
+    for (uint r = 0; r < rows; r++) {
+        float m = s[r];
+        for (uint i = 1; i < keys; i++) m = max(m, s[i * rows + r]);
+        m = subgroupMax(m);
+        if (subgroupElect()) subgroup_max[r * (lanes / 4) + gl_SubgroupID] = m;
+    }
+    barrier();
+    for (uint r = 0; r < rows; r++) {
+        float m = row_max[r];
+        for (uint i = 0; i < gl_NumSubgroups; i++) m = max(m, subgroup_max[r * (lanes / 4) + i]);
+        row_scale[r] = exp(row_max[r] - m);
+        row_max[r] = m;
+    }
+}
+#else
+shared float row_max[rows];
+shared float row_scale[rows];
+void begin_maxima() {
+    for (uint r = gl_LocalInvocationID.x; r < rows; r += lanes) row_max[r] = nothing;
+}
+void update_maxima(float s[scored]) {
+    for (uint i = 0; i < keys; i++)
+        for (uint r = 0; r < rows; r++) scores[r * batch + key_of(0, i)] = s[i * rows + r];
     barrier();
     for (uint r = gl_LocalInvocationID.x; r < rows; r += lanes) {
         float m = row_max[r];
-        for (uint i = 0; i < lanes; i++) m = max(m, scores[r * lanes + i]);
+        for (uint i = 0; i < batch; i++) m = max(m, scores[r * batch + i]);
         row_scale[r] = exp(row_max[r] - m);
         row_max[r] = m;
     }
     barrier();
 }
+#endif
 
 // Which turn an invocation takes, and which channels it has; told apart so that drivers see what is the same for all lanes.
 uint turn() { return turns == 1 ? 0 : gl_LocalInvocationID.x / sharers; }
@@ -109,32 +156,30 @@ void main() {
     float l[rows];
     for (uint i = 0; i < v_parts * acc_size; i++) acc[i] = vec4(0.0);
     for (uint r = 0; r < rows; r++) l[r] = 0.0;
+    begin_maxima();
     load_queries();
 
-    for (uint first = begin; first < end; first += lanes) {
-        const uint key = first + lane;
-        float s[rows];
-        for (uint r = 0; r < rows; r++) s[r] = nothing;
-        if (key < end) score(head_base + key, s);
-        for (uint r = 0; r < rows; r++) {
-            if (key > position + row_token(r)) s[r] = nothing; // causal
-            scores[r * lanes + lane] = s[r];
-        }
-        update_maxima();
-
-        const vec2 by = key < end ? vector_scales(v_type, p.v_scales, head_base + key) : vec2(0.0);
-        for (uint r = 0; r < rows; r++) {
-            const float weight = s[r] == nothing ? 0.0 : exp(s[r] - row_max[r]);
-            l[r] = l[r] * row_scale[r] + weight;
-            scores[r * lanes + lane] = weight == 0.0 ? 0.0 : weight * by.x;
-            if (v_parts == 2) scores[(rows + r) * lanes + lane] = weight == 0.0 ? 0.0 : weight * by.y;
+    for (uint first = begin; first < end; first += batch) {
+        float s[scored];
+        for (uint i = 0; i < scored; i++) s[i] = nothing;
+        if (key_of(first, 0) < end) score(head_base, first, end, s);
+        update_maxima(s);
+        for (uint i = 0; i < keys; i++) {
+            const uint key = key_of(first, i);
+            const vec2 by = vector_scales(v_type, p.v_scales, head_base + min(key, end - 1));
+            for (uint r = 0; r < rows; r++) {
+                const float weight = s[i * rows + r] == nothing ? 0.0 : exp(s[i * rows + r] - row_max[r]);
+                l[r] = (i == 0 ? l[r] * row_scale[r] : l[r]) + weight;
+                scores[r * batch + key - first] = weight == 0.0 ? 0.0 : weight * by.x;
+                if (v_parts == 2) scores[(rows + r) * batch + key - first] = weight == 0.0 ? 0.0 : weight * by.y;
+            }
         }
         barrier();
 
         for (uint r = 0; r < rows; r++)
             for (uint i = 0; i < 2 * chunks; i++)
                 for (uint part = 0; part < v_parts; part++) acc[part * acc_size + r * 2 * chunks + i] *= row_scale[r];
-        const uint count = min(lanes, end - first);
+        const uint count = min(batch, end - first);
         for (uint t = turn(); t < count; t += turns)
             for (uint c = 0; c < chunks; c++) {
                 float v[8], z[8];
@@ -142,9 +187,9 @@ void main() {
                 for (uint r = 0; r < rows; r++)
                     for (uint i = 0; i < 2; i++) {
                         const uint at = (r * chunks + c) * 2 + i;
-                        acc[at] += scores[r * lanes + t] * vec4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
+                        acc[at] += scores[r * batch + t] * vec4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
                         if (v_parts == 2)
-                            acc[acc_size + at] += scores[(rows + r) * lanes + t] * vec4(z[4 * i], z[4 * i + 1], z[4 * i + 2], z[4 * i + 3]);
+                            acc[acc_size + at] += scores[(rows + r) * batch + t] * vec4(z[4 * i], z[4 * i + 1], z[4 * i + 2], z[4 * i + 3]);
                     }
             }
         barrier();

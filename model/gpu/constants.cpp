@@ -16,11 +16,18 @@ uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32
 
 AttentionTile attention_tile(const Tuning& t, uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens) {
     const uint32_t lanes = attention_lanes(t, head_dim);
-    // Of a row: queries, scores, maximum and factor; shaders/attention.comp.
-    const uint32_t row_bytes = (is_qjl(types.k) ? 2 : 1) * head_dim * 4 + (is_qjl(types.v) ? 2 : 1) * lanes * 4 + 8;
-    AttentionTile tile{group, tokens == 1 ? 1 : std::max(1u, t.attention_rows / group)};
+    // Of a row: queries, scores, and maximum and factor or the subgroups' maxima; shaders/attention.comp.
+    const uint32_t row_bytes = (is_qjl(types.k) ? 2 : 1) * head_dim * 4 +
+                               (is_qjl(types.v) ? 2 : 1) * lanes * attention_keys(t, types) * 4 + (t.subgroup ? lanes : 8);
+    // With QJL's bit a row has two sums of values: more than four such rows do not stay in registers.
+    const uint32_t most_rows = is_qjl(types.v) ? 4 : ~0u;
+    AttentionTile tile{group, tokens == 1 ? 1 : std::max(1u, std::min(t.attention_rows, most_rows) / group)};
     constexpr uint32_t table_bytes = 32 * 4; // of levels, shaders/kv_load.glsl
-    while (tile.heads * tile.tokens * row_bytes + table_bytes > t.shared_bytes) {
+    const auto fits = [&] {
+        const uint32_t rows = tile.heads * tile.tokens;
+        return rows <= most_rows && rows * row_bytes + table_bytes <= t.shared_bytes;
+    };
+    while (!fits()) {
         if (tile.tokens > 1) {
             tile.tokens--;
             continue;

@@ -93,11 +93,16 @@ struct AttentionTile {
 };
 AttentionTile attention_tile(const Tuning& t, uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens);
 
+// Two vectors of a key with QJL's bit, and two of the next, are more than registers hold.
+inline uint32_t attention_keys(const Tuning& t, KvTypes types) {
+    return is_qjl(types.k) || is_qjl(types.v) ? 1 : t.attention_keys;
+}
 inline uint32_t attention_lanes(const Tuning& t, uint32_t head_dim) { return std::min(t.workgroup, head_dim); }
 inline ConstantsOf<shader::attention> attention_constants(const Tuning& t, uint32_t head_dim, KvTypes types, uint32_t group,
                                                           uint32_t tokens) {
     const AttentionTile tile = attention_tile(t, head_dim, types, group, tokens);
-    return {attention_lanes(t, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens};
+    return {attention_lanes(t, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens,
+            attention_keys(t, types)};
 }
 
 } // namespace tq::gpu

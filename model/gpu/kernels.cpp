@@ -335,6 +335,9 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
         if (uses_simd(pass, {q, slice.buffer}))
             pass.recorder.dispatch<shader::attention_simd>(grid, constants, params, work, partials, q, slice.buffer,
                                                            pass.context);
+        else if (pass.tuning.subgroup)
+            pass.recorder.dispatch<shader::attention_subgroup>(grid, constants, params, work, partials, q, slice.buffer,
+                                                               pass.context);
         else
             pass.recorder.dispatch<shader::attention>(grid, constants, params, work, partials, q, slice.buffer, pass.context);
     }

@@ -29,6 +29,7 @@ Tuning choose_tuning(const Capabilities& device) {
                 .matmul_subgroup = 0,
                 .matmul_side = 0,
                 .attention_rows = 8,
+                .attention_keys = 1,
                 .splits = 4,
                 .batch_size = 64,
                 .shared_bytes = device.shared_memory_bytes,
@@ -41,8 +42,9 @@ Tuning choose_tuning(const Capabilities& device) {
     }
     const bool cooperative =
         TQ_COOPERATIVE_MATRIX && device.cooperative_matrix && 4 * device.subgroup_size <= device.max_workgroup_invocations;
+    const uint32_t subgroup = usable_subgroup(device);
     return {.workgroup = 64,
-            .matvec_lanes = 16,
+            .matvec_lanes = subgroup == 0 ? 16 : std::min(subgroup, 16u), // lanes of a subgroup need no barrier
             .matvec_rows = 2,
             .matmul_rows = 2,
             .matmul_tile = 8,
@@ -50,12 +52,13 @@ Tuning choose_tuning(const Capabilities& device) {
             .matmul_subgroup = cooperative ? device.subgroup_size : 0,
             .matmul_side = cooperative ? device.matrix_side : 0,
             .attention_rows = 8,
+            .attention_keys = 1,
             .splits = 16,
             .batch_size = 512,
             .shared_bytes = device.shared_memory_bytes,
             .weight_interleave = 1,
             .fold_norms = true,
-            .subgroup = usable_subgroup(device),
+            .subgroup = subgroup,
             .sampling = true,
             .simd = false,
             .texel_range_bytes = device.texel_range_bytes};

@@ -15,6 +15,7 @@ struct Tuning {
     uint32_t matmul_subgroup;   // invocations of a subgroup in matmul_coopmat, which makes them instead; 0: it does not
     uint32_t matmul_side;       // of its matrices
     uint32_t attention_rows;    // most query rows that share a decoded key
+    uint32_t attention_keys;    // keys that an invocation scores at a time
     uint32_t splits;            // parts of the sequence in decode
     uint32_t batch_size;        // tokens of a prefill block, by default
     uint32_t shared_bytes;      // shared memory that a workgroup may have

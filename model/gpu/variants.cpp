@@ -87,6 +87,7 @@ bool is_used(std::string_view kernel, const Tuning& t) {
     if (is_simd(kernel)) return t.simd;
     if (is_tiled(kernel)) return t.matmul_tiled;
     if (is_coopmat(kernel)) return t.matmul_subgroup != 0;
+    if (kernel == "attention") return t.subgroup == 0;
     if (kernel.starts_with("matvec_")) return is_subgroup(kernel) == matvec_uses_subgroup(t);
     return !is_subgroup(kernel) || t.subgroup != 0;
 }
@@ -114,7 +115,7 @@ void add(List& list, std::string_view name, const Tuning& t) {
     if (name == "swiglu") list.add(swiglu_constants(t));
     if (name == "sample_candidates") list.add(sample_candidates_constants(t));
     if (name == "sample") list.add(sample_constants(t));
-    if (name == "attention" || name == "attention_simd") add_attention(list, t);
+    if (name.starts_with("attention") && !name.starts_with("attention_merge")) add_attention(list, t);
     if (name.starts_with("matmul_"))
         for (const bool accumulate : no_and_yes) add_products(list, name, t, accumulate);
     if (name.starts_with("matvec_")) add_matvec(list, t);

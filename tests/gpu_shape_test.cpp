@@ -2,6 +2,7 @@
 #include "model/cpu/forward.h"
 #include "model/formats/gguf.h"
 #include "model/gpu/forward.h"
+#include "model/gpu/layers.h"
 #include "tests/golden.h"
 #include "tests/random_model.h"
 #include "tests/temporary_file.h"
@@ -70,4 +71,44 @@ TEST_CASE("stretched positions run on the device as on the CPU, and are others t
         for (const auto& other : seen) CHECK(relative_error(expected, other) > 1e-2);
         seen.emplace_back(expected.begin(), expected.end());
     }
+}
+
+namespace {
+
+// Barriers of a recorded token in a model of that many layers.
+uint32_t waits(Device& device, DeviceType type, uint32_t layers) {
+    Capabilities like = device.capabilities();
+    like.type = type;
+    const gpu::Tuning tuning = gpu::choose_tuning(like);
+    Config config = test::small_config();
+    config.num_hidden_layers = layers;
+    const test::TemporaryFile path;
+    test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 1, {}});
+    const ModelFile file = read_gguf(path.path());
+    ThreadPool pool;
+    const gpu::DeviceWeights weights =
+        gpu::upload_weights(device, pool, read_weights(file, config), tuning.weight_interleave, {});
+    const ForwardOptions options{{KvType::tq4, KvType::tq4}, 512, 0, 16};
+    const gpu::KvCache cache(device, config, options.kv, options.context_size);
+    const gpu::Scratch scratch = make_scratch(device, gpu::ScratchBytes(config, tuning, options));
+    const Buffer context = device.allocate("context", gpu::context_bytes(config, options.context_size)),
+                 ids = device.allocate("ids", 4 * options.batch_size);
+    const gpu::Network network{config, weights, cache, scratch, ids};
+    const gpu::Step step{0, 1};
+    const Tap off;
+    gpu::Taps taps(device, off);
+    Recorder recorder(device);
+    gpu::Pass pass{recorder, tuning, context, 1, config.head_dim, step};
+    gpu::head(pass, taps, network, gpu::layers(pass, taps, network));
+    const uint32_t barriers = recorder.barriers();
+    recorder.finish();
+    return barriers;
+}
+
+} // namespace
+
+TEST_CASE("in a layer a token waits seven times on a GPU, and nine times on a processor") {
+    Device device;
+    CHECK(waits(device, DeviceType::discrete, 3) - waits(device, DeviceType::discrete, 2) == 7);
+    CHECK(waits(device, DeviceType::cpu, 3) - waits(device, DeviceType::cpu, 2) == 9);
 }

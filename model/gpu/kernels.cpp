@@ -77,6 +77,21 @@ void norm_rope(Pass& pass, const Buffer& q, const Buffer& w, uint32_t heads, q_n
         pass.recorder.dispatch<shader::q_norm_rope>(grid, constants, params, work, q, w, pass.context, matrix_or(w, keys));
 }
 
+// One side of a slice, and the word at which it begins: keys and values need not wait for each other. The whole slice where
+// values do not begin at what every device can bind.
+struct SideOfSlice {
+    View view;
+    uint32_t begin = 0;
+
+    SideOfSlice(const CacheSlice& slice, KvSide side) : view(slice.buffer) {
+        constexpr uint32_t most_alignment = 256; // that Vulkan lets a device ask for
+        const uint64_t keys = uint64_t(slice.layout.v_codes) * 4;
+        if (keys % most_alignment != 0) return;
+        if (side == KvSide::value) begin = slice.layout.v_codes;
+        view = side == KvSide::key ? View(slice.buffer, 0, keys) : View(slice.buffer, keys, slice.buffer.bytes() - keys);
+    }
+};
+
 // `is_key`: k-norm by w and RoPE come first.
 void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool is_key, const Buffer& x, const Buffer& w,
             uint32_t kv_heads, float eps) {
@@ -87,10 +102,10 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool 
     const auto constants =
         kv_append_constants(pass.tuning, subgroup, pass.head_dim, codec.type, is_key, rotation, codec.scale_rule);
     for (const CacheSlice& slice : here.slices) {
-        const CacheLayout& at = slice.layout;
+        const SideOfSlice to(slice, side);
+        const uint32_t codes = slice.layout.codes(side) - to.begin, scales = slice.layout.scales(side) - to.begin;
         const auto params =
-            with_signs(kv_append_params{kv_heads, slice.first_head, here.capacity, at.codes(side), at.scales(side), eps, {}, {}},
-                       codec.rotation);
+            with_signs(kv_append_params{kv_heads, slice.first_head, here.capacity, codes, scales, eps, {}, {}}, codec.rotation);
         const uint64_t heads = slice.heads, d = pass.head_dim, bytes = kv_vector_bytes(codec.type, pass.head_dim);
         const Work work = per_step(pass.step, [=](const Step& s) {
             return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
@@ -98,10 +113,9 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool 
         const Groups grid{slice.heads, pass.tokens};
         const Buffer& weight = matrix_or(w, codec);
         if (subgroup)
-            pass.recorder.dispatch<shader::kv_append_subgroup>(grid, constants, params, work, slice.buffer, x, weight,
-                                                               pass.context);
+            pass.recorder.dispatch<shader::kv_append_subgroup>(grid, constants, params, work, to.view, x, weight, pass.context);
         else
-            pass.recorder.dispatch<shader::kv_append>(grid, constants, params, work, slice.buffer, x, weight, pass.context);
+            pass.recorder.dispatch<shader::kv_append>(grid, constants, params, work, to.view, x, weight, pass.context);
     }
 }
 

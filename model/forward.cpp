@@ -17,6 +17,14 @@ uint32_t ForwardOptions::next_capacity(uint32_t capacity, uint32_t needed) const
     return whole_steps(std::max<uint64_t>(needed, uint64_t(capacity) + capacity / 2), context_size, cache_step);
 }
 
+bool Forward::run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) {
+    for (uint32_t i = 0; i < ids.size(); i++) {
+        each(i, run(ids.subspan(i, 1)));
+        if (progress && !progress(i + 1, uint32_t(ids.size()))) return false;
+    }
+    return true;
+}
+
 std::vector<uint32_t> Forward::run_sampled(uint32_t, uint32_t n, const DeviceDraw&) {
     ENSURE(false, "{} tokens: sampling is not offered", n);
     return {};

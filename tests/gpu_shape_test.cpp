@@ -112,3 +112,47 @@ TEST_CASE("in a layer a token waits seven times on a GPU, and nine times on a pr
     CHECK(waits(device, DeviceType::discrete, 3) - waits(device, DeviceType::discrete, 2) == 7);
     CHECK(waits(device, DeviceType::cpu, 3) - waits(device, DeviceType::cpu, 2) == 9);
 }
+
+namespace {
+
+// run_all() against what run() gives after each of the ids, by itself.
+void check_all_logits(Forward& forward, std::span<const uint32_t> ids, double limit) {
+    std::vector<std::vector<float>> one_by_one;
+    forward.truncate(0);
+    for (const uint32_t id : ids) {
+        const auto logits = forward.run({&id, 1});
+        one_by_one.emplace_back(logits.begin(), logits.end());
+    }
+    forward.truncate(0);
+    uint32_t next = 0;
+    CHECK(forward.run_all(ids, [&](uint32_t i, std::span<const float> logits) {
+        CHECK(i == next++);
+        CHECK(relative_error(logits, one_by_one.at(i)) <= limit);
+    }));
+    CHECK(next == ids.size());
+    CHECK(forward.position() == ids.size());
+    const std::vector<uint32_t> last{ids.back()};
+    forward.truncate(uint32_t(ids.size()) - 1); // the cache holds the same
+    CHECK(relative_error(forward.run(last), one_by_one.back()) <= limit);
+    forward.truncate(0);
+    uint32_t seen = 0;
+    CHECK_FALSE(forward.run_all(
+        ids, [&](uint32_t, std::span<const float>) { seen++; }, [](uint32_t, uint32_t) { return false; }));
+    CHECK(seen < ids.size());
+}
+
+} // namespace
+
+TEST_CASE("the logits of all tokens of a prompt are those of one token after the other") {
+    Device device;
+    const test::TemporaryFile path;
+    test::write_random_model(path.path(), {test::small_config(), GgmlType::Q8_0, false, 9, {}});
+    const ModelFile file = read_gguf(path.path());
+    const Weights weights = read_weights(file, test::small_config());
+    std::vector<uint32_t> ids(301); // many blocks, the last one of part of its tokens; the cache grows on the way
+    for (uint32_t i = 0; i < ids.size(); i++) ids[i] = i * 11 % 300;
+    ForwardOptions options{{KvType::f32, KvType::f32}, 512, 0, 48};
+    options.cache_step = 16;
+    check_all_logits(*make_cpu_forward(test::small_config(), weights, options), ids, 1e-5);
+    check_all_logits(*make_gpu_forward(device, test::small_config(), weights, options), ids, 1e-4);
+}

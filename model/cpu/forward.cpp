@@ -45,6 +45,8 @@ class CpuForward final : public Forward {
         return logits_;
     }
 
+    bool run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) override;
+
     void truncate(uint32_t n) override {
         ENSURE(n <= position_, "{} of {}", n, position_);
         position_ = n;
@@ -171,6 +173,31 @@ void CpuForward::head() {
     tap("output_norm", normed);
     cpu::matmul(pool_, {{logits_, weights_.output}}, normed);
     tap("logits", logits_);
+}
+
+bool CpuForward::run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) {
+    constexpr uint32_t rows = 16; // whose logits are made at a time
+    ENSURE(!ids.empty() && ids.size() <= options_.context_size - position_, "{} tokens at {}", ids.size(), position_);
+    const uint32_t start = position_, hidden = config_.hidden_size;
+    make_room(uint32_t(ids.size()));
+    for (uint32_t done = 0; done < ids.size();) {
+        const std::span block = ids.subspan(done, std::min<size_t>(options_.batch_size, ids.size() - done));
+        layers(block);
+        position_ += uint32_t(block.size());
+        cpu::rms_norm(pool_, a_, h_, output_norm_, config_.rms_norm_eps);
+        for (uint32_t first = 0; first < block.size(); first += rows) {
+            const uint32_t count = std::min(rows, uint32_t(block.size()) - first);
+            logits_.resize(size_t(count) * config_.vocab_size);
+            cpu::matmul(pool_, {{logits_, weights_.output}},
+                        std::span(a_).subspan(size_t(first) * hidden, size_t(count) * hidden));
+            if (!std::ranges::all_of(logits_, [](float v) { return std::isfinite(v); })) report_nonfinite(start);
+            for (uint32_t i = 0; i < count; i++)
+                each(done + first + i, std::span(logits_).subspan(size_t(i) * config_.vocab_size, config_.vocab_size));
+        }
+        done += uint32_t(block.size());
+        if (progress && !progress(done, uint32_t(ids.size()))) return false;
+    }
+    return true;
 }
 
 void CpuForward::report_nonfinite(uint32_t start) {

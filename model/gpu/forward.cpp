@@ -43,6 +43,8 @@ std::shared_ptr<const DeviceWeights> load(Device& device, const Tuning& tuning, 
     return std::make_shared<const DeviceWeights>(upload_weights(device, pool, weights, tuning.weight_interleave, on_load));
 }
 
+constexpr uint32_t most_rows_of_logits = 32; // that run_all() makes at a time
+
 class GpuForward final : public Forward {
   public:
     GpuForward(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights, const ForwardOptions& options,
@@ -62,6 +64,8 @@ class GpuForward final : public Forward {
     }
 
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override;
+
+    bool run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) override;
 
     uint32_t most_sampled() const override {
         return tuning_.sampling && !options_.tap && config_.vocab_size <= most_drawn_logits ? DRAW_STEPS : 0;
@@ -84,6 +88,7 @@ class GpuForward final : public Forward {
         token_.reset();
         block_.reset();
         sampling_.reset();
+        if (all_) all_->commands.reset();
         head_.emplace(record(options_.batch_size, false, true));
         record_layers();
     }
@@ -104,7 +109,14 @@ class GpuForward final : public Forward {
     struct Sampling {
         Commands begin, step, end;
     };
+    // What run_all() runs, for blocks of `tokens` tokens: made when it is first asked for.
+    struct AllLogits {
+        uint32_t tokens;
+        Buffer logits, readback;
+        std::optional<Commands> commands; // none where the cache has grown since
+    };
     void prepare();
+    void record_all();
     Recording record(uint32_t tokens, bool with_layers, bool with_head);
     void record_layers();
     Sampling record_sampling();
@@ -128,6 +140,7 @@ class GpuForward final : public Forward {
     Step step_{};
     std::optional<Recording> token_, block_, head_; // none of the first two, where the cache has grown since
     std::optional<Sampling> sampling_;              // nor this
+    std::optional<AllLogits> all_;
     uint32_t position_ = 0;
 };
 
@@ -207,6 +220,7 @@ void GpuForward::make_room(uint32_t tokens) {
         token_.reset(); // they use the buffers that go
         block_.reset();
         sampling_.reset();
+        if (all_) all_->commands.reset();
         try {
             cache_.grow(device_, position_, next);
         } catch (const OutOfMemory&) { // less was left than the driver said
@@ -249,6 +263,49 @@ std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Prog
     const std::span logits(reinterpret_cast<const float*>(logits_readback_.host().data()), config_.vocab_size);
     if (!std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) report_nonfinite(start);
     return logits;
+}
+
+void GpuForward::record_all() {
+    if (!all_) {
+        const uint32_t tokens = std::min(options_.batch_size, most_rows_of_logits / tuning_.matmul_tile * tuning_.matmul_tile);
+        const uint64_t bytes = 4ull * tokens * config_.vocab_size;
+        all_.emplace(AllLogits{tokens, device_.allocate("logits of all", bytes),
+                               device_.allocate("logits of all, read back", bytes, Memory::readback), std::nullopt});
+    }
+    if (all_->commands) return;
+    const Tap off;
+    Taps none(device_, off);
+    Recorder recorder(device_);
+    const uint32_t most = std::min(cache_.capacity(), options_.context_size);
+    step_ = {most - std::min(all_->tokens, most), all_->tokens};
+    Pass pass{recorder, tuning_, context_, all_->tokens, config_.head_dim, step_};
+    begin_step(pass);
+    layers(pass, none, network());
+    rms_norm(pass, scratch_.a, scratch_.h, weights_->output_norm, config_.hidden_size, config_.rms_norm_eps);
+    matmul(pass, all_->logits, weights_->output(), scratch_.a);
+    recorder.copy(all_->readback, all_->logits);
+    all_->commands.emplace(recorder.finish());
+}
+
+bool GpuForward::run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) {
+    ENSURE(!ids.empty() && ids.size() <= options_.context_size - position_, "{} tokens at {}", ids.size(), position_);
+    const uint32_t start = position_, total = uint32_t(ids.size());
+    make_room(total);
+    record_all();
+    const std::span all(reinterpret_cast<const float*>(all_->readback.host().data()), all_->readback.bytes() / 4);
+    const auto keep_going = [&](uint32_t done) { return !progress || progress(done, total); };
+    for (uint32_t done = 0; done < total;) {
+        const uint32_t count = std::min(all_->tokens, total - done);
+        write_step(ids.subspan(done, count));
+        if (!all_->commands->run([&] { return keep_going(done); })) return false;
+        position_ += count;
+        const std::span rows = all.first(size_t(count) * config_.vocab_size);
+        if (!std::ranges::all_of(rows, [](float v) { return std::isfinite(v); })) report_nonfinite(start);
+        for (uint32_t i = 0; i < count; i++) each(done + i, rows.subspan(size_t(i) * config_.vocab_size, config_.vocab_size));
+        done += count;
+        if (!keep_going(done)) return false;
+    }
+    return true;
 }
 
 void GpuForward::write_draw(const DeviceDraw& draw) {

@@ -1,0 +1,35 @@
+// What another cache does to what a model says: logits against those of a reference, token by token.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tq::quality {
+
+// Of one token: `next` is what the text goes on with. Natural logarithms; computed in double.
+struct Divergence {
+    double loss = 0, reference_loss = 0; // -log p(next)
+    double kl = 0;                       // KL(reference || p), at least 0
+    bool same_top = false;               // the most probable token is the same one
+};
+
+// logits, reference: [vocab_size], finite. An infinite KL divergence is impossible: softmax gives every token a probability.
+Divergence divergence(std::span<const float> logits, std::span<const float> reference, uint32_t next);
+
+// A mean over tokens and its standard error, which takes tokens to be independent (neighbours are not quite).
+struct Estimate {
+    double value = 0, error = 0;
+};
+
+struct Summary {
+    uint64_t tokens = 0;
+    Estimate perplexity, reference_perplexity; // exp of the mean loss; the error by the derivative of exp
+    Estimate loss_change;                      // mean of loss - reference_loss: the log of the ratio of the perplexities
+    Estimate kl, same_top;                     // same_top: a share
+    double kl_median = 0, kl_99 = 0, kl_max = 0;
+};
+
+// Of no tokens: all zeros.
+Summary summarise(std::span<const Divergence> tokens);
+
+} // namespace tq::quality

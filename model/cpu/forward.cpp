@@ -18,12 +18,12 @@ struct LayerNorms {
 
 class CpuForward final : public Forward {
   public:
-    CpuForward(const Config& config, const Weights& weights, const ForwardOptions& options, const LoadProgress& on_load)
-        : config_(config), options_(options), pool_(options.threads), loaded_(load_weights(pool_, weights, on_load)),
-          rope_table_(rope_table(config, options.context_size)), output_norm_(to_floats(weights.output_norm)) {
+    CpuForward(const Config& config, std::shared_ptr<const LoadedWeights> weights, const ForwardOptions& options)
+        : config_(config), options_(options), pool_(options.threads), loaded_(std::move(weights)),
+          rope_table_(rope_table(config, options.context_size)), output_norm_(to_floats(weights_.output_norm)) {
         if (options_.batch_size == 0) options_.batch_size = default_batch_size;
         for (uint32_t i = 0; i < config.num_hidden_layers; i++) {
-            const LayerWeights& w = weights.layers[i];
+            const LayerWeights& w = weights_.layers[i];
             norms_.push_back({to_floats(w.attn_norm), to_floats(w.attn_q_norm), to_floats(w.attn_k_norm), to_floats(w.ffn_norm)});
             cache_.push_back({make_cache(KvSide::key, i), make_cache(KvSide::value, i)});
         }
@@ -90,8 +90,8 @@ class CpuForward final : public Forward {
     const Config config_;
     ForwardOptions options_;
     ThreadPool pool_;
-    LoadedWeights loaded_;
-    const Weights& weights_ = loaded_.weights;
+    std::shared_ptr<const LoadedWeights> loaded_;
+    const Weights& weights_ = loaded_->weights;
     std::vector<float> rope_table_;
     std::vector<LayerNorms> norms_;
     std::vector<float> output_norm_;
@@ -206,16 +206,28 @@ void CpuForward::report_nonfinite(uint32_t start) {
     fail_nonfinite(where);
 }
 
-} // namespace
-
-std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
-                                          const LoadProgress& on_load) {
+void check_memory(const Config& config, const Weights& weights, const ForwardOptions& options) {
     MemoryPlan plan = plan_cpu_memory(config, weights, options);
     plan.kv_cache = kv_bytes_per_token(config, options.kv) * options.first_capacity();
     if (!plan.fits())
         fail("this machine: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", describe(plan),
              describe(options.kv));
-    return std::make_unique<CpuForward>(config, weights, options, on_load);
+}
+
+} // namespace
+
+std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
+                                          const LoadProgress& on_load) {
+    check_memory(config, weights, options);
+    ThreadPool pool(options.threads);
+    const auto loaded = std::make_shared<const LoadedWeights>(load_weights(pool, weights, on_load));
+    return std::make_unique<CpuForward>(config, loaded, options);
+}
+
+std::unique_ptr<Forward> make_cpu_forward(const Config& config, std::shared_ptr<const LoadedWeights> weights,
+                                          const ForwardOptions& options) {
+    check_memory(config, weights->weights, options);
+    return std::make_unique<CpuForward>(config, std::move(weights), options);
 }
 
 MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const ForwardOptions& options) {

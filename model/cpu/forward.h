@@ -12,6 +12,10 @@ namespace tq {
 std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
                                           const LoadProgress& on_load = {});
 
+// On weights that were loaded before, so that several can share them. Throws Error when the cache exceeds the machine's memory.
+std::unique_ptr<Forward> make_cpu_forward(const Config& config, std::shared_ptr<const LoadedWeights> weights,
+                                          const ForwardOptions& options);
+
 // What that takes of the machine's physical memory once the cache has grown to its full size; the weights of a mapped file count
 // too, for they are read again for every token.
 MemoryPlan plan_cpu_memory(const Config& config, const Weights& weights, const ForwardOptions& options);

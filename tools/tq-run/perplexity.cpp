@@ -2,15 +2,11 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
-#include "model/cpu/forward.h"
 #include "model/formats/json.h"
-#include "model/gpu/forward.h"
-#include "model/gpu/tuning_file.h"
-#include "quality/divergence.h"
+#include "quality/compare.h"
 #include "quality/run_log.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/engine.h"
-#include "tools/tq-run/progress.h"
+#include "tools/tq-run/shared_model.h"
 #include <algorithm>
 #include <functional>
 
@@ -30,77 +26,15 @@ struct PerplexityArguments {
     uint32_t chunks = 0; // 0: all
 };
 
-// The model with the cache that is measured, and with the one that it is compared with, on one copy of the weights.
-struct Pair {
-    std::unique_ptr<Forward> measured, reference;
-};
-
-Pair start(Setup& setup, const KvOptions& reference, Console& console) {
-    MemoryPlan plan = setup.plan();
-    plan.kv_cache += setup.plan(setup.options.context_size, reference).kv_cache;
-    plan.scratch *= 2;
-    if (!plan.fits()) fail("{}: {}. Choose a smaller context with -c", setup.device_name, describe(plan));
-    const Model& model = setup.model;
-    ForwardOptions measured = setup.options, compared = setup.options;
-    compared.kv = reference;
-    TransferStatus status(console);
-    const auto on_load = [&](uint64_t done, uint64_t total) {
-        status.update(fmt::format("loading {}", model.name), done, total, done);
-        return !interrupted();
-    };
-    if (!setup.device)
-        return {make_cpu_forward(model.config, model.weights, measured, on_load),
-                make_cpu_forward(model.config, model.weights, compared, on_load)};
-    const gpu::Tuning tuning = gpu::tuning_for(setup.device->capabilities());
-    ThreadPool pool(measured.threads);
-    const auto weights = std::make_shared<const gpu::DeviceWeights>(
-        gpu::upload_weights(*setup.device, pool, model.weights, tuning.weight_interleave, on_load));
-    return {make_gpu_forward(*setup.device, model.config, weights, measured, tuning),
-            make_gpu_forward(*setup.device, model.config, weights, compared, tuning)};
-}
-
-// Every token of a chunk but the first, predicted from those before it. Empty on Ctrl-C.
-std::vector<Divergence> compare(Pair& pair, std::span<const uint32_t> ids, const std::function<bool(uint32_t)>& keep_going) {
-    constexpr uint32_t step = 64; // tokens whose logits are kept at a time
-    std::vector<Divergence> out;
-    std::vector<std::vector<float>> reference;
-    pair.measured->truncate(0);
-    pair.reference->truncate(0);
-    for (uint32_t first = 0; first + 1 < ids.size(); first += step) {
-        const std::span part = ids.subspan(first, std::min<size_t>(step, ids.size() - 1 - first));
-        reference.clear();
-        const auto keep = [&](uint32_t, std::span<const float> logits) { reference.emplace_back(logits.begin(), logits.end()); };
-        const auto add = [&](uint32_t i, std::span<const float> logits) {
-            out.push_back(quality::divergence(logits, reference[i], ids[first + i + 1]));
-        };
-        if (!pair.reference->run_all(part, keep) || !pair.measured->run_all(part, add)) return {};
-        if (!keep_going(uint32_t(out.size()))) return {};
-    }
-    return out;
-}
-
 json to_json(uint32_t chunk, std::span<const Divergence> tokens) {
-    json loss = json::array(), reference_loss = json::array(), kl = json::array(), same_top = json::array();
-    for (const Divergence& d : tokens) {
-        loss.push_back(d.loss);
-        reference_loss.push_back(d.reference_loss);
-        kl.push_back(d.kl);
-        same_top.push_back(d.same_top ? 1 : 0);
-    }
-    return {{"chunk", chunk}, {"loss", loss}, {"reference_loss", reference_loss}, {"kl", kl}, {"same_top", same_top}};
+    json part = quality::to_json(tokens);
+    part["chunk"] = chunk;
+    return part;
 }
 
 std::vector<Divergence> from_json(const json& part, size_t chunk, size_t tokens) {
-    std::vector<Divergence> out;
-    try {
-        for (size_t i = 0; part.at("chunk") == chunk && i < part.at("kl").size(); i++)
-            out.push_back(
-                {part.at("loss").at(i), part.at("reference_loss").at(i), part.at("kl").at(i), part.at("same_top").at(i) == 1});
-    } catch (const json::exception&) {
-        out.clear();
-    }
-    if (out.size() != tokens) fail("the log has no chunk {} of {} tokens: it is broken; remove it", chunk, tokens);
-    return out;
+    if (!part.contains("chunk") || part["chunk"] != chunk) fail("the log has no chunk {}: it is broken; remove it", chunk);
+    return quality::divergences(part, tokens);
 }
 
 std::string line(const char* what, const Estimate& e, double factor = 1, const char* unit = "") {
@@ -171,17 +105,20 @@ int run(const PerplexityArguments& given) {
     if (chunks.size() > count) chunks.resize(count);
     catch_interrupts();
     if (chunks.size() < count) {
-        Pair pair = start(setup, reference, console);
+        check_memory(setup, std::array{setup.options.kv, reference});
+        const SharedModel model(setup, console);
+        const auto measured = model.forward(setup.options.kv), compared = model.forward(reference);
         while (chunks.size() < count) {
             const auto chunk = uint32_t(chunks.size());
             const auto keep_going = [&](uint32_t tokens) {
                 console.status(fmt::format("chunk {} of {}, {} of {} tokens", chunk + 1, count, tokens, context));
                 return !interrupted();
             };
-            std::vector<Divergence> tokens = compare(pair, std::span(ids).subspan(size_t(chunk) * context, context), keep_going);
+            auto tokens = quality::compare(std::array{measured.get()}, *compared,
+                                           std::span(ids).subspan(size_t(chunk) * context, context), keep_going);
             if (tokens.empty()) break;
-            log.add(to_json(chunk, tokens));
-            chunks.push_back(std::move(tokens));
+            log.add(to_json(chunk, tokens[0]));
+            chunks.push_back(std::move(tokens[0]));
         }
         console.clear_status();
     }

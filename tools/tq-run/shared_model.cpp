@@ -1,0 +1,45 @@
+#include "tools/tq-run/shared_model.h"
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "model/cpu/forward.h"
+#include "model/gpu/tuning_file.h"
+#include "tools/tq-run/progress.h"
+
+namespace tq {
+
+SharedModel::SharedModel(Setup& setup, Console& console) : setup_(setup) {
+    const Model& model = setup.model;
+    TransferStatus status(console);
+    const auto on_load = [&](uint64_t done, uint64_t total) {
+        status.update(fmt::format("loading {}", model.name), done, total, done);
+        return !interrupted();
+    };
+    ThreadPool pool(setup.options.threads);
+    if (setup.device) {
+        tuning_ = gpu::tuning_for(setup.device->capabilities());
+        uploaded_ = std::make_shared<const gpu::DeviceWeights>(
+            gpu::upload_weights(*setup.device, pool, model.weights, tuning_.weight_interleave, on_load));
+    } else {
+        loaded_ = std::make_shared<const LoadedWeights>(load_weights(pool, model.weights, on_load));
+    }
+}
+
+std::unique_ptr<Forward> SharedModel::forward(const KvOptions& kv) const {
+    ForwardOptions options = setup_.options;
+    options.kv = kv;
+    return setup_.device ? make_gpu_forward(*setup_.device, setup_.model.config, uploaded_, options, tuning_)
+                         : make_cpu_forward(setup_.model.config, loaded_, options);
+}
+
+void check_memory(const Setup& setup, std::span<const KvOptions> caches) {
+    MemoryPlan all = setup.plan();
+    all.kv_cache = all.scratch = 0;
+    for (const KvOptions& kv : caches) {
+        const MemoryPlan one = setup.plan(setup.options.context_size, kv);
+        all.kv_cache += one.kv_cache;
+        all.scratch += one.scratch;
+    }
+    if (!all.fits()) fail("{}: {}. Choose a smaller context with -c", setup.device_name, describe(all));
+}
+
+} // namespace tq

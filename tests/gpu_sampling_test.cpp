@@ -44,7 +44,7 @@ class DeviceSampler {
         std::memset(to, 0, draw_upload_.host().size());
         std::memcpy(to, &draw.settings, sizeof draw.settings);
         std::memcpy(to + sizeof draw.settings, draw.random.data(), draw.random.size() * 4);
-        std::memcpy(to + gpu::drawn_offset + gpu::drawn_bytes, draw.excluded.data(), draw.excluded.size_bytes());
+        std::ranges::copy(std::as_bytes(draw.excluded), to + gpu::drawn_offset + gpu::drawn_bytes); // maybe none
         commands_->run();
         uint32_t id;
         std::memcpy(&id, drawn_.host().data(), 4);

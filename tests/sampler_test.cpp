@@ -1,6 +1,7 @@
 // The sampler against exact probabilities, hand-computed penalties and hostile logits.
 #include "base/error.h"
 #include "model/sampler.h"
+#include <algorithm>
 #include <cmath>
 #include <doctest/doctest.h>
 #include <limits>

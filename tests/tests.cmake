@@ -1,6 +1,6 @@
-# Every tests/NAME_test.cpp is one doctest program. One that can reach a device (it includes runtime/ or model/gpu/, or runs TQ_RUN)
-# is run once per Vulkan driver on this machine, as NAME@DRIVER, under the validation layer where that is installed; any other one
-# is run once, as NAME.
+# Every tests/NAME_test.cpp is one doctest program. One that includes runtime/ or model/gpu/ is run once per Vulkan driver on this
+# machine, as NAME@DRIVER, under the validation layer where that is installed; one that does not, but runs TQ_RUN, on the first
+# driver and the GPUs' (those in everywhere_tests on all), for a command does the same on any; any other one is run once, as NAME.
 
 # Prefixes under which the Vulkan loader looks for drivers and layers.
 set(vulkan_prefixes /usr/share/vulkan /usr/local/share/vulkan /etc/vulkan /opt/homebrew/share/vulkan /opt/homebrew/etc/vulkan)
@@ -141,6 +141,7 @@ function(tq_test name driver)
   endif()
 endfunction()
 
+set(everywhere_tests cli_chat_test)
 set(profile_tests gpu_golden_test gpu_growth_test recorder_test)
 set(compile_tests statistics_test)
 set(new_lavapipe_tests runtime_test recorder_test device_profile_test statistics_test cli_shaders_test gpu_codec_test gpu_million_test)
@@ -152,10 +153,16 @@ foreach(source ${test_sources})
   target_link_libraries(${name} PRIVATE tq_test_support tq_doctest_main)
   target_compile_definitions(${name} PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
     TQ_RUN="${CMAKE_BINARY_DIR}/tq-run${CMAKE_EXECUTABLE_SUFFIX}")
-  file(STRINGS ${source} reaches_device REGEX "#include \"(runtime|model/gpu)/|TQ_RUN")
+  file(STRINGS ${source} reaches_device REGEX "#include \"(runtime|model/gpu)/")
+  file(STRINGS ${source} runs_commands REGEX "TQ_RUN")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
-  if(reaches_device)
+  if(reaches_device OR (runs_commands AND drivers))
     set(name_drivers ${drivers})
+    if(NOT reaches_device AND NOT name IN_LIST everywhere_tests)
+      list(GET drivers 0 first_driver)
+      set(name_drivers ${first_driver} ${gpu_drivers})
+      list(REMOVE_DUPLICATES name_drivers)
+    endif()
     if(name IN_LIST profile_tests)
       list(APPEND name_drivers ${profile_drivers})
     endif()

@@ -28,13 +28,15 @@ endfunction()
 
 find_package(Threads REQUIRED)
 
+# The library, not its headers alone: these cost every source file four seconds of compiling.
 tq_find_package(fmt 9)
 if(NOT fmt_FOUND)
   tq_fetch(fmt 11.1.4 https://github.com/fmtlib/fmt/releases/download/11.1.4/fmt-11.1.4.zip
     49b039601196e1a765e81c5c9a05a61ed3d33f23b3961323d7322e4fe213d3e6)
-  tq_headers(fmt::fmt-header-only ${fmt_SOURCE_DIR}/include)
-  target_compile_definitions(fmt::fmt-header-only INTERFACE FMT_HEADER_ONLY=1)
-  target_compile_options(fmt::fmt-header-only INTERFACE $<$<CXX_COMPILER_ID:MSVC>:/utf-8>)
+  add_library(tq_fmt STATIC ${fmt_SOURCE_DIR}/src/format.cc ${fmt_SOURCE_DIR}/src/os.cc)
+  target_include_directories(tq_fmt SYSTEM PUBLIC ${fmt_SOURCE_DIR}/include)
+  target_compile_options(tq_fmt PUBLIC $<$<CXX_COMPILER_ID:MSVC>:/utf-8>)
+  add_library(fmt::fmt ALIAS tq_fmt)
 endif()
 
 tq_find_package(CLI11 2.1)

@@ -57,6 +57,7 @@ Outcome swiglu(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t toke
 
 struct Heads {
     uint32_t head_dim, heads, tokens, position;
+    uint32_t conditioned_kv_heads = 0; // 0: not conditioned
 };
 
 Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType keys, RotationKind rotation) {
@@ -65,15 +66,20 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     const auto q = rig.random.normals(size_t(at.tokens) * at.heads * d), w = rig.random.normals(d);
     const gpu::CacheCodec codec(rig.device, {keys, {}, make_rotation(rotation, 3, KvSide::key, d)});
     const float scale = 1 / std::sqrt(float(d)) / (is_rotated(keys) ? codec.rotation.gain() : 1);
+    const HeadConditions conditions = random_conditions(rig.random, at.conditioned_kv_heads, d);
     auto want = q;
-    ref::q_norm_rope(rig.pool, want, w, {rope, at.position}, at.heads, eps, scale, is_rotated(keys) ? &codec.rotation : nullptr);
+    ref::q_norm_rope(rig.pool, want, w, {rope, at.position}, at.heads, eps, scale, is_rotated(keys) ? &codec.rotation : nullptr,
+                     conditions);
 
     const uint32_t most = at.tokens + 2; // of the recording; the projections lie behind its queries
     const size_t queries = gpu::q_floats(most, at.heads, d, false);
     std::vector<float> content = q;
     content.resize(gpu::q_floats(most, at.heads, d, is_qjl(keys)), std::bit_cast<float>(poison));
-    const Buffer y = rig.output(content), w_buffer = rig.upload(w), context = rig.context(at.position, at.tokens, rope);
-    rig.run(tuning, context, most, d, [&](gpu::Pass& pass) { gpu::q_norm_rope(pass, y, w_buffer, at.heads, eps, codec); });
+    const Buffer y = rig.output(content), w_buffer = rig.upload(gpu::head_norm_floats(w, conditions)),
+                 context = rig.context(at.position, at.tokens, rope);
+    rig.run(tuning, context, most, d, [&](gpu::Pass& pass) {
+        gpu::q_norm_rope(pass, y, {w_buffer, at.conditioned_kv_heads}, at.heads, eps, codec);
+    });
     if (!is_qjl(keys)) return rig.check(y, want, 2e-6);
 
     std::vector<float> projected = want;
@@ -100,14 +106,17 @@ void add_activations(Rows& rows, const Capabilities& device) {
             rows.push_back({"swiglu", variant.name, fmt::format("{} columns, {} tokens", cols, tokens),
                             [=, cols = cols, tokens = tokens](Rig& rig) { return swiglu(rig, tuning, cols, tokens); }});
         for (const uint32_t d : {64u, 128u, 256u})
-            for (const Heads& at : {Heads{d, 1, 1, 0}, {d, 5, 3, 1000}, {d, 16, 2, 31}})
+            for (const Heads& at : {Heads{d, 1, 1, 0}, {d, 5, 3, 1000}, {d, 16, 2, 31}, {d, 16, 2, 31, 4}, {d, 5, 2, 7, 5}})
                 for (const auto& [keys, rotation] : {std::pair(KvType::f16, RotationKind::wht),
                                                      {KvType::tq4, RotationKind::wht},
                                                      {KvType::tq4, RotationKind::haar},
                                                      {KvType::tq3q, RotationKind::wht},
                                                      {KvType::tq3q, RotationKind::haar}})
                     rows.push_back({"q_norm_rope", fmt::format("{}, for keys {} {}", variant.name, name(keys), name(rotation)),
-                                    fmt::format("head_dim {}, {} heads, {} tokens at {}", d, at.heads, at.tokens, at.position),
+                                    fmt::format("head_dim {}, {} heads, {} tokens at {}{}", d, at.heads, at.tokens, at.position,
+                                                at.conditioned_kv_heads == 0
+                                                    ? ""
+                                                    : fmt::format(", conditions of {} kv heads", at.conditioned_kv_heads)),
                                     [=, keys = keys, rotation = rotation](Rig& rig) {
                                         return q_norm_rope(rig, tuning, at, keys, rotation);
                                     }});

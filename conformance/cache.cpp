@@ -57,13 +57,16 @@ struct TwinCache {
 
     const KvCodec& codec(KvSide side) const { return cache.layers[layer].side(side); }
 
-    void append(const gpu::Tuning& tuning, KvSide side, std::span<const float> x, std::span<const float> w, uint32_t position) {
+    void append(const gpu::Tuning& tuning, KvSide side, std::span<const float> x, std::span<const float> w, uint32_t position,
+                const HeadConditions& conditions = {}) {
         const uint32_t tokens = uint32_t(x.size() / kv_heads / cache.head_dim);
-        const Buffer x_buffer = rig.upload(x), w_buffer = rig.upload(w.empty() ? x.first(cache.head_dim) : w),
+        const Buffer x_buffer = rig.upload(x),
+                     w_buffer = rig.upload(gpu::head_norm_floats(w.empty() ? x.first(cache.head_dim) : w, conditions)),
                      context = rig.context(position, tokens, rope);
+        const gpu::HeadNorm norm{w_buffer, conditions.empty() ? 0 : kv_heads};
         rig.run(tuning, context, tokens + 2, cache.head_dim, [&](gpu::Pass& pass) {
             if (side == KvSide::key)
-                gpu::k_append(pass, cache, layer, x_buffer, w_buffer, kv_heads, eps);
+                gpu::k_append(pass, cache, layer, x_buffer, norm, kv_heads, eps);
             else
                 gpu::v_append(pass, cache, layer, x_buffer, kv_heads);
         });
@@ -215,13 +218,22 @@ Outcome cancelled(Rig& rig, const gpu::Tuning& tuning, const Format& format, uin
     return twin.check();
 }
 
+// Tokens of keys before their norm, and its weights.
+struct Keys {
+    static constexpr uint32_t tokens = 43, position = 5, capacity = 51;
+    std::vector<float> x, w;
+
+    Keys(Random& random, uint32_t d) : x(random.normals(size_t(tokens) * kv_heads * d)), w(random.normals(d, 0.125f)) {
+        for (size_t i = 0; i < x.size(); i++) x[i] *= std::ldexp(1.0f, int(i / d % 20) - 10);
+        for (float& v : w) v += 1;
+    }
+};
+
 // Norm and RoPE of keys may round otherwise than on the CPU: so the fp32 keys are compared, and in the other types the bytes that
 // encode() makes of those; the shader is the same one, and nothing in it may be contracted.
 Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
-    constexpr uint32_t tokens = 43, position = 5, capacity = 51;
-    std::vector<float> x = rig.random.normals(size_t(tokens) * kv_heads * d), w = rig.random.normals(d, 0.125f);
-    for (size_t i = 0; i < x.size(); i++) x[i] *= std::ldexp(1.0f, int(i / d % 20) - 10);
-    for (float& v : w) v += 1;
+    constexpr uint32_t tokens = Keys::tokens, position = Keys::position, capacity = Keys::capacity;
+    const auto [x, w] = Keys(rig.random, d);
     TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, capacity);
     plain.append(tuning, KvSide::key, x, w, position);
     const std::vector<float> stored = plain.stored_keys(position, tokens);
@@ -238,6 +250,21 @@ Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t
     TwinCache twin(rig, d, format.as_keys(KvType::tq2), capacity);
     twin.append(tuning, KvSide::key, x, w, position);
     twin.expect(KvSide::key, stored, position);
+    return twin.check();
+}
+
+// The bytes of conditioned keys are those that condition() and encode() make of the keys as they are.
+Outcome conditioned_keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    const auto [x, w] = Keys(rig.random, d);
+    const HeadConditions conditions = random_conditions(rig.random, kv_heads, d);
+    TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, Keys::capacity),
+        twin(rig, d, format.as_keys(KvType::tq2), Keys::capacity);
+    plain.append(tuning, KvSide::key, x, w, Keys::position);
+    std::vector<float> stored = plain.stored_keys(Keys::position, Keys::tokens);
+    for (uint32_t i = 0; i < Keys::tokens * kv_heads; i++)
+        condition(std::span(stored).subspan(size_t(i) * d, d), conditions, i % kv_heads);
+    twin.append(tuning, KvSide::key, x, w, Keys::position, conditions);
+    twin.expect(KvSide::key, stored, Keys::position);
     return twin.check();
 }
 
@@ -274,6 +301,7 @@ void add_format(Rows& rows, const Variant& variant, const Format& format, uint32
     const bool usual = format.rule == KvOptions().scale_rule; // rules differ in the scale alone
     add("kv_append", "values of every kind", values);
     if (usual) add("kv_append", "keys", keys);
+    if (usual) add("kv_append", "conditioned keys", conditioned_keys);
     if (usual) add("kv_decode", "values of every kind", decoded);
     if (is_turboquant(format.type) && !codebook(magnitude_bits(format.type)).thresholds.empty() && usual &&
         format.rotation == RotationKind::wht)

@@ -28,8 +28,11 @@ class Reference {
   public:
     Reference(const CutModel& model, const KvOptions& kv)
         : config_(model.config), loaded_(load_weights(pool_, model.weights)), rope_(rope_table(config_, check_tokens)) {
-        for (uint32_t i = 0; i < config_.num_hidden_layers; i++)
+        for (uint32_t i = 0; i < config_.num_hidden_layers; i++) {
+            const LayerWeights& w = loaded_.weights.layers[i];
             cache_.push_back({side(kv, i, KvSide::key), side(kv, i, KvSide::value)});
+            norms_.push_back(head_norms(kv.conditioning, i, to_floats(w.attn_q_norm), to_floats(w.attn_k_norm)));
+        }
     }
 
     std::vector<float> run(std::span<const uint32_t> ids);
@@ -46,6 +49,7 @@ class Reference {
     LoadedWeights loaded_;
     std::vector<float> rope_;
     std::vector<cpu::LayerCache> cache_;
+    std::vector<HeadNorms> norms_;
     uint32_t position_ = 0;
 };
 
@@ -53,6 +57,7 @@ void Reference::layer(std::vector<float>& h, uint32_t i, size_t tokens) {
     const Config& c = config_;
     const LayerWeights& w = loaded_.weights.layers[i];
     const cpu::LayerCache& cache = cache_[i];
+    const HeadNorms& norms = norms_[i];
     const ref::Rope rope{rope_, position_};
     const size_t q_cols = size_t(c.num_attention_heads) * c.head_dim, kv_cols = size_t(c.num_key_value_heads) * c.head_dim;
     std::vector<float> a(h.size()), q(tokens * q_cols), k(tokens * kv_cols), v(k.size()), attn(q.size()),
@@ -64,8 +69,8 @@ void Reference::layer(std::vector<float>& h, uint32_t i, size_t tokens) {
     ref::matmul(pool_, q, w.attn_q, a);
     ref::matmul(pool_, k, w.attn_k, a);
     ref::matmul(pool_, v, w.attn_v, a);
-    ref::q_norm_rope(pool_, q, to_floats(w.attn_q_norm), rope, c.num_attention_heads, c.rms_norm_eps, q_scale, rotation);
-    ref::kv_append(pool_, cache.k, k, to_floats(w.attn_k_norm), rope, c.rms_norm_eps);
+    ref::q_norm_rope(pool_, q, norms.q, rope, c.num_attention_heads, c.rms_norm_eps, q_scale, rotation, norms.q_conditions);
+    ref::kv_append(pool_, cache.k, k, norms.k, rope, c.rms_norm_eps, norms.k_conditions);
     ref::kv_append(pool_, cache.v, v, {}, rope, 0);
     ref::attention(pool_, attn, q, cache, c.num_attention_heads, position_);
     ref::matmul(pool_, h, w.attn_output, attn, true);

@@ -1,4 +1,5 @@
 #include "conformance/random.h"
+#include <cmath>
 
 namespace tq::conformance {
 
@@ -19,6 +20,15 @@ float Random::normal() {
 std::vector<float> Random::normals(size_t n, float deviation) {
     std::vector<float> out(n);
     for (float& v : out) v = normal() * deviation;
+    return out;
+}
+
+HeadConditions random_conditions(Random& random, uint32_t kv_heads, uint32_t head_dim) {
+    HeadConditions out;
+    for (uint32_t i = 0; i < kv_heads * head_dim; i++) {
+        out.factors.push_back(std::exp2(random.normal()));
+        out.means.push_back(random.normal() / 2);
+    }
     return out;
 }
 

@@ -1,5 +1,6 @@
 // The random numbers of conformance rows and codec vectors.
 #pragma once
+#include "model/kv/conditioning.h"
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -15,5 +16,8 @@ struct Random {
     float normal(); // a sum of eight uniform numbers: of variance 1 and bounded by 5
     std::vector<float> normals(size_t n, float deviation = 1);
 };
+
+// Factors about 1, some of them 30 times as large or small, and means about 0. Of no heads: none.
+HeadConditions random_conditions(Random& random, uint32_t kv_heads, uint32_t head_dim);
 
 } // namespace tq::conformance

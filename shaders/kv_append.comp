@@ -6,7 +6,7 @@
 #include "params.h"
 #include "context.glsl"
 
-// Stores x[t][head], a key (after k-norm and RoPE) or a value, at position + t of the cache in the cache's type.
+// Stores x[t][head], a key (after k-norm, RoPE and its conditions) or a value, at position + t of the cache in the cache's type.
 // model/kv/turboquant.md is the definition, bit for bit. One workgroup per kv head of the slice (x) and token (y). Keys for a
 // dense rotation come normed and turned (q_norm_rope), as values do: binding 2 is the matrix then. The subgroup variant is for types
 // whose vectors have one scale, and for rotations that are not dense.
@@ -17,6 +17,7 @@ layout(constant_id = 2) const uint type = 0;
 layout(constant_id = 3) const uint is_key = 1; // 1: k-norm and RoPE first
 layout(constant_id = 4) const uint rotation = 0;
 layout(constant_id = 5) const uint scale_rule = 0;
+layout(constant_id = 6) const uint conditioned = 0; // of keys
 layout(push_constant) uniform Push { kv_append_params p; };
 layout(binding = 0) buffer Cache { uint cache[]; };
 layout(binding = 1) readonly buffer X { float x[]; };
@@ -155,6 +156,9 @@ void main() {
     EACH_CHANNEL(i) OWN(channel, i) = x[base + i];
     if (is_key != 0) {
         NORM_AND_ROPE(weight, p.eps, position + t);
+        if (conditioned != 0) {
+            CONDITION(weight, p.first_head + gl_WorkGroupID.x)
+        }
     }
     channel_barrier();
     const uint at = gl_WorkGroupID.x * p.capacity + position + t;

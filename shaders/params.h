@@ -35,6 +35,7 @@ struct q_norm_rope_params {
     float scale;           // 1 / sqrt(head_dim), over the rotation's gain where the keys are rotated
     uint projected;        // where in q the projected queries begin, in floats
     float projected_scale; // scale * sqrt(pi / 2) / head_dim
+    uint group;            // conditioned: heads that share a kv head's conditions
     uint signs[8];
     uint projection[8];
 };

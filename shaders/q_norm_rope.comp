@@ -5,13 +5,15 @@
 #include "params.h"
 #include "context.glsl"
 
-// q[t][head] = scale * R(RoPE(w * q / rms(q))), in place; R is the keys' rotation, or nothing when they are not rotated. Where the
-// keys have QJL's bit, q[projected + ...] is the projection of that, times projected_scale. One workgroup per head (x) and token (y).
+// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))), in place; C are the head's conditions, where there are some, and R is the keys'
+// rotation, or nothing when they are not rotated. Where the keys have QJL's bit, q[projected + ...] is the projection of that, times
+// projected_scale. One workgroup per head (x) and token (y).
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
 layout(constant_id = 3) const uint has_projection = 0;
+layout(constant_id = 4) const uint conditioned = 0;
 layout(push_constant) uniform Push { q_norm_rope_params p; };
 layout(binding = 0) buffer Q { float q[]; };
 layout(binding = 1) readonly buffer Weight { float weight[]; };
@@ -28,6 +30,9 @@ void main() {
     const uint base = (t * p.heads + gl_WorkGroupID.x) * head_dim;
     EACH_CHANNEL(i) OWN(channel, i) = q[base + i];
     NORM_AND_ROPE(weight, p.eps, position + t);
+    if (conditioned != 0) {
+        CONDITION(weight, gl_WorkGroupID.x / p.group)
+    }
     rotate(rotation, p.signs);
     EACH_CHANNEL(i) q[base + i] = OWN(channel, i) * p.scale;
     if (has_projection != 0) {

@@ -67,6 +67,15 @@ void rotate_back(uint rotation, uint signs[8]) {
     }
 }
 
+// channel = (channel - mean) * factor: behind the norm's weights lie factors and means of each kv head in turn.
+#define CONDITION(weight, kv_head)                                                                                              \
+    EACH_CHANNEL(i) {                                                                                                           \
+        const uint factor = ((kv_head) * 2 + 1) * head_dim + i;                                                                 \
+        precise float centred = OWN(channel, i) - weight[factor + head_dim];                                                    \
+        precise float scaled = centred * weight[factor];                                                                        \
+        OWN(channel, i) = scaled;                                                                                               \
+    }
+
 // channel = RoPE(w * channel / rms(channel)) at rotary position `at`, pairs (i, i + head_dim / 2). Starts and ends with a barrier.
 #define NORM_AND_ROPE(weight, eps, at)                                                                                          \
     channel_barrier();                                                                                                          \

@@ -93,7 +93,8 @@ uint32_t waits(Device& device, DeviceType type, uint32_t layers) {
     const gpu::Scratch scratch = make_scratch(device, gpu::ScratchBytes(config, tuning, options));
     const Buffer context = device.allocate("context", gpu::context_bytes(config, options.context_size)),
                  ids = device.allocate("ids", 4 * options.batch_size);
-    const gpu::Network network{config, weights, cache, scratch, ids};
+    const auto head_norms = gpu::upload_head_norms(device, weights, {}, config.num_key_value_heads);
+    const gpu::Network network{config, weights, head_norms, cache, scratch, ids};
     const gpu::Step step{0, 1};
     const Tap off;
     gpu::Taps taps(device, off);

@@ -13,7 +13,8 @@ namespace {
 constexpr uint32_t default_batch_size = 128; // tokens of a prefill block
 
 struct LayerNorms {
-    std::vector<float> attn, q, k, ffn;
+    std::vector<float> attn, ffn;
+    HeadNorms heads;
 };
 
 class CpuForward final : public Forward {
@@ -24,7 +25,8 @@ class CpuForward final : public Forward {
         if (options_.batch_size == 0) options_.batch_size = default_batch_size;
         for (uint32_t i = 0; i < config.num_hidden_layers; i++) {
             const LayerWeights& w = weights_.layers[i];
-            norms_.push_back({to_floats(w.attn_norm), to_floats(w.attn_q_norm), to_floats(w.attn_k_norm), to_floats(w.ffn_norm)});
+            norms_.push_back({to_floats(w.attn_norm), to_floats(w.ffn_norm),
+                              head_norms(options.kv.conditioning, i, to_floats(w.attn_q_norm), to_floats(w.attn_k_norm))});
             cache_.push_back({make_cache(KvSide::key, i), make_cache(KvSide::value, i)});
         }
     }
@@ -147,9 +149,9 @@ void CpuForward::layers(std::span<const uint32_t> ids) {
         cpu::matmul(pool_, {{q_, w.attn_q}, {k_, w.attn_k}, {v_, w.attn_v}}, a_);
         tap(i, "k", k_);
         tap(i, "v", v_);
-        cpu::q_norm_rope(pool_, q_, norm.q, rope, heads, c.rms_norm_eps, q_scale, rotation);
+        cpu::q_norm_rope(pool_, q_, norm.heads.q, rope, heads, c.rms_norm_eps, q_scale, rotation, norm.heads.q_conditions);
         tap(i, "q", q_);
-        cpu::kv_append(pool_, cache, k_, v_, norm.k, rope, c.rms_norm_eps);
+        cpu::kv_append(pool_, cache, k_, v_, norm.heads.k, rope, c.rms_norm_eps, norm.heads.k_conditions);
         cpu::attention(pool_, attn_, q_, cache, heads, position_);
         tap(i, "attention", attn_);
         cpu::matmul(pool_, {{h_, w.attn_output, true}}, attn_);

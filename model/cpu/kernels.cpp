@@ -36,13 +36,15 @@ HWY_EXPORT(norm_rows);
 HWY_EXPORT(norm_and_rope_vector);
 HWY_EXPORT(swiglu_range);
 
-void append(const CacheSide& side, std::span<const float> x, std::span<const float> w, const Rope& rope, float eps, uint32_t i) {
+void append(const CacheSide& side, std::span<const float> x, std::span<const float> w, const Rope& rope, float eps,
+            const HeadConditions& conditions, uint32_t i) {
     const size_t d = side.head_dim();
     const uint32_t head = i % side.heads, position = rope.position + i / side.heads;
     std::array<float, 256> storage;
     const std::span vector(storage.data(), d);
     std::ranges::copy(x.subspan(i * d, d), vector.begin());
     if (!w.empty()) HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(vector, w, &rope.table[position * d], eps);
+    if (!conditions.empty()) condition(vector, conditions, head);
     encode(side.codec, side.codes(head, position), side.scales(head, position), vector);
 }
 
@@ -65,12 +67,14 @@ void rms_norm(ThreadPool& pool, std::span<float> y, std::span<const float> x, st
 }
 
 void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads, float eps,
-                 float scale, const Rotation* rotation) {
+                 float scale, const Rotation* rotation, const HeadConditions& conditions) {
     const size_t d = w.size();
+    const uint32_t group = conditions.empty() ? 1 : uint32_t(heads * d / conditions.factors.size());
     pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
             const std::span x = q.subspan(i * d, d);
             HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(x, w, &rope.table[(rope.position + i / heads) * d], eps);
+            if (!conditions.empty()) condition(x, conditions, i % heads / group);
             if (rotation != nullptr) rotate(x, *rotation);
             for (float& v : x) v *= scale;
         }
@@ -78,11 +82,11 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
 }
 
 void kv_append(ThreadPool& pool, const LayerCache& cache, std::span<const float> k, std::span<const float> v,
-               std::span<const float> w, const Rope& rope, float eps) {
+               std::span<const float> w, const Rope& rope, float eps, const HeadConditions& k_conditions) {
     pool.each(uint32_t(k.size() / cache.k.head_dim()), 4, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
-            append(cache.k, k, w, rope, eps, i);
-            append(cache.v, v, {}, rope, eps, i);
+            append(cache.k, k, w, rope, eps, k_conditions, i);
+            append(cache.v, v, {}, rope, eps, {}, i);
         }
     });
 }

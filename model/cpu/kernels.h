@@ -28,11 +28,11 @@ void gated_matmul(ThreadPool&, std::span<float> gate, std::span<float> up, const
                   std::span<const float> x);
 
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
-                 const Rotation* rotation);
+                 const Rotation* rotation, const HeadConditions& conditions = {});
 
 // Keys and values of the same tokens. k, v: [tokens][kv heads][head_dim]
 void kv_append(ThreadPool&, const LayerCache& cache, std::span<const float> k, std::span<const float> v, std::span<const float> w,
-               const Rope&, float eps);
+               const Rope&, float eps, const HeadConditions& k_conditions = {});
 
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
                uint32_t position);

@@ -73,12 +73,14 @@ void matmul(ThreadPool& pool, std::span<float> y, const Tensor& w, std::span<con
 }
 
 void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads, float eps,
-                 float scale, const Rotation* rotation) {
+                 float scale, const Rotation* rotation, const HeadConditions& conditions) {
     const size_t d = w.size();
+    const uint32_t group = conditions.empty() ? 1 : uint32_t(heads * d / conditions.factors.size());
     pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
             const std::span x = q.subspan(i * d, d);
             norm_and_rope(x, w, rope.table.subspan((rope.position + i / heads) * d, d), eps);
+            if (!conditions.empty()) condition(x, conditions, i % heads / group);
             if (rotation != nullptr) rotate(x, *rotation);
             for (float& v : x) v *= scale;
         }
@@ -86,7 +88,7 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
 }
 
 void kv_append(ThreadPool& pool, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w,
-               const Rope& rope, float eps) {
+               const Rope& rope, float eps, const HeadConditions& conditions) {
     const size_t d = cache.head_dim();
     pool.each(uint32_t(x.size() / d), 4, [&](uint32_t begin, uint32_t end) {
         std::vector<float> vector(d);
@@ -94,6 +96,7 @@ void kv_append(ThreadPool& pool, const cpu::CacheSide& cache, std::span<const fl
             const uint32_t head = i % cache.heads, position = rope.position + i / cache.heads;
             std::ranges::copy(x.subspan(i * d, d), vector.begin());
             if (!w.empty()) norm_and_rope(vector, w, rope.table.subspan(position * d, d), eps);
+            if (!conditions.empty()) condition(vector, conditions, head);
             encode(cache.codec, cache.codes(head, position), cache.scales(head, position), vector);
         }
     });

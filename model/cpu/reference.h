@@ -4,6 +4,7 @@
 #include "base/thread_pool.h"
 #include "model/cpu/cache.h"
 #include "model/draw.h"
+#include "model/kv/conditioning.h"
 #include "model/weights.h"
 
 namespace tq::ref {
@@ -22,14 +23,15 @@ struct Rope {
     uint32_t position;            // of the first token
 };
 
-// q[t][head] = scale * R(RoPE(w * q / rms(q))) in place; R: the keys' rotation where one is given.
-// q: [tokens][heads][head_dim]
+// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))) in place; R: the keys' rotation where one is given; C: the conditions of the
+// head's kv head, where there are some. q: [tokens][heads][head_dim]
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
-                 const Rotation* rotation);
+                 const Rotation* rotation, const HeadConditions& conditions = {});
 
-// Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm and RoPE first. x: [tokens][heads][head_dim]
+// Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm, RoPE and conditions first.
+// x: [tokens][heads][head_dim]
 void kv_append(ThreadPool&, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope&,
-               float eps);
+               float eps, const HeadConditions& conditions = {});
 
 // y[t][head] = softmax(q . K) V over the positions up to position + t, computed on the stored codes and rotated back at the end.
 // q, y: [tokens][heads][head_dim]

@@ -232,7 +232,7 @@ std::vector<FileTensor> read_sharded(ModelFile& file, const std::filesystem::pat
 
 } // namespace
 
-std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem::path& path) {
+std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem::path& path, SafetensorsMetadata* metadata) {
     const std::string name = path.string();
     const std::span bytes = file.add_mapping(MappedFile(path)).bytes();
     const uint64_t length = header_bytes(name, bytes);
@@ -242,10 +242,12 @@ std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem:
     if (header.size() > max_tensors) fail("{}: {} tensors, more than the {} we read", name, header.size(), max_tensors);
     std::vector<EntryReader::Placed> placed;
     for (const auto& [key, entry] : header.items()) {
-        if (key == "__metadata__")
+        if (key == "__metadata__") {
             check_metadata(name, entry);
-        else
+            if (metadata) *metadata = entry.get<SafetensorsMetadata>();
+        } else {
             placed.push_back(EntryReader(name, key, entry).read(data.size()));
+        }
     }
     check_covering(name, placed, data.size());
     std::vector<FileTensor> tensors;
@@ -270,6 +272,20 @@ std::vector<FileTensor> read_safetensors_directory(ModelFile& file, const std::f
         }
     }
     fail("{}: neither model.safetensors nor model.safetensors.index.json is there: the weights are missing", directory.string());
+}
+
+std::string safetensors_bytes(std::span<const FloatTensor> tensors, const SafetensorsMetadata& metadata) {
+    json header{{"__metadata__", metadata}};
+    std::string data;
+    for (const FloatTensor& t : tensors) {
+        const size_t begin = data.size();
+        data.append(reinterpret_cast<const char*>(t.values.data()), t.values.size_bytes());
+        header[t.name] = {{"dtype", "F32"}, {"shape", t.shape}, {"data_offsets", {begin, data.size()}}};
+    }
+    std::string text = header.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' '); // so that the data is aligned, as other writers have it
+    const uint64_t length = text.size();
+    return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data;
 }
 
 } // namespace tq

@@ -2,16 +2,28 @@
 // checked.
 #pragma once
 #include "model/formats/model_file.h"
+#include <map>
+#include <string>
 #include <vector>
 
 namespace tq {
 
 // Maps the file into `file` and returns its tensors by the names they have in it, dimensions turned to GGUF's order (fastest
 // first). Throws an Error that names the file, the tensor and the numbers that do not fit: among others where the tensors overlap
-// or leave bytes between them, or are of a type that ggml does not know.
-std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem::path& path);
+// or leave bytes between them, or are of a type that ggml does not know. `metadata`: the texts that the file says of itself.
+using SafetensorsMetadata = std::map<std::string, std::string>;
+std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem::path& path,
+                                         SafetensorsMetadata* metadata = nullptr);
 
 // All tensors of model.safetensors in `directory`, or else of the files that model.safetensors.index.json names, each once.
 std::vector<FileTensor> read_safetensors_directory(ModelFile& file, const std::filesystem::path& directory);
+
+// A file of F32 tensors, byte by byte. shape: slowest dimension first.
+struct FloatTensor {
+    std::string name;
+    std::vector<uint64_t> shape;
+    std::span<const float> values;
+};
+std::string safetensors_bytes(std::span<const FloatTensor> tensors, const SafetensorsMetadata& metadata);
 
 } // namespace tq

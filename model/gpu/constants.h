@@ -70,14 +70,15 @@ uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation);
 uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32_t rotation);
 
 // Those kernels, in variants of `subgroup` invocations, or of the device's workgroup where it is 0. `rotation`: ROTATION_WHT,
-// _HAAR or _NONE of shaders/kv_types.h. `projected`: the keys, or the values, have QJL's bit.
+// _HAAR or _NONE of shaders/kv_types.h. `projected`: the keys, or the values, have QJL's bit. `conditioned`: conditions follow
+// RoPE.
 inline ConstantsOf<shader::q_norm_rope> q_norm_rope_constants(const Tuning& t, uint32_t subgroup, uint32_t head_dim,
-                                                              uint32_t rotation, bool projected) {
-    return {subgroup ? subgroup : t.workgroup, head_dim, rotation, projected};
+                                                              uint32_t rotation, bool projected, bool conditioned) {
+    return {subgroup ? subgroup : t.workgroup, head_dim, rotation, projected, conditioned};
 }
 inline ConstantsOf<shader::kv_append> kv_append_constants(const Tuning& t, uint32_t subgroup, uint32_t head_dim, KvType type,
-                                                          bool is_key, uint32_t rotation, ScaleRule rule) {
-    return {subgroup ? subgroup : t.workgroup, head_dim, uint32_t(type), is_key, rotation, uint32_t(rule)};
+                                                          bool is_key, uint32_t rotation, ScaleRule rule, bool conditioned) {
+    return {subgroup ? subgroup : t.workgroup, head_dim, uint32_t(type), is_key, rotation, uint32_t(rule), conditioned};
 }
 inline ConstantsOf<shader::attention_merge> attention_merge_constants(const Tuning& t, uint32_t subgroup, uint32_t head_dim,
                                                                       uint32_t rotation, bool projected) {

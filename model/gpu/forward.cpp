@@ -50,6 +50,7 @@ class GpuForward final : public Forward {
     GpuForward(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights, const ForwardOptions& options,
                const Tuning& tuning)
         : device_(device), config_(config), options_(options), tuning_(tuning), weights_(std::move(weights)),
+          head_norms_(upload_head_norms(device, *weights_, options.kv.conditioning, config.num_key_value_heads)),
           cache_(device, config, options.kv, options.first_capacity()),
           context_(make_context(device, config, options.context_size)),
           scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
@@ -122,7 +123,7 @@ class GpuForward final : public Forward {
     Sampling record_sampling();
     void make_room(uint32_t tokens);
     void begin_step(Pass& pass);
-    Network network() const { return {config_, *weights_, cache_, scratch_, ids_}; }
+    Network network() const { return {config_, *weights_, head_norms_, cache_, scratch_, ids_}; }
     void draw_token(Pass& pass);
     void write_draw(const DeviceDraw& draw);
     void write_step(std::span<const uint32_t> ids);
@@ -133,6 +134,7 @@ class GpuForward final : public Forward {
     const ForwardOptions options_;
     const Tuning tuning_;
     const std::shared_ptr<const DeviceWeights> weights_;
+    const std::vector<HeadNormBuffers> head_norms_;
     KvCache cache_;
     Buffer context_;
     Scratch scratch_;

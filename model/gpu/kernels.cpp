@@ -63,13 +63,16 @@ template <class Params> Params with_signs(Params params, const Rotation& rotatio
 // The matrix of a dense rotation; otherwise `unused`, for a binding is never empty.
 const Buffer& matrix_or(const Buffer& unused, const CacheCodec& codec) { return codec.matrix ? *codec.matrix : unused; }
 
-void norm_rope(Pass& pass, const Buffer& q, const Buffer& w, uint32_t heads, q_norm_rope_params params, uint32_t rotation,
+void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads, q_norm_rope_params params, uint32_t rotation,
                const CacheCodec& keys, bool projected) {
+    const Buffer& w = norm.weights;
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
-    const auto constants = q_norm_rope_constants(pass.tuning, subgroup, pass.head_dim, rotation, projected);
+    const bool conditioned = norm.kv_heads != 0;
+    const auto constants = q_norm_rope_constants(pass.tuning, subgroup, pass.head_dim, rotation, projected, conditioned);
     params = with_signs(params, keys.rotation);
+    params.group = conditioned ? heads / norm.kv_heads : 1;
     const Groups grid{heads, pass.tokens};
     if (subgroup)
         pass.recorder.dispatch<shader::q_norm_rope_subgroup>(grid, constants, params, work, q, w, pass.context);
@@ -92,15 +95,15 @@ struct SideOfSlice {
     }
 };
 
-// `is_key`: k-norm by w and RoPE come first.
-void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool is_key, const Buffer& x, const Buffer& w,
+// `is_key`: k-norm by w, RoPE and conditions come first.
+void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool is_key, const Buffer& x, const HeadNorm& w,
             uint32_t kv_heads, float eps) {
     const LayerCache& here = cache.layers[layer];
     const CacheCodec& codec = here.side(side);
     const uint32_t rotation = codec.rotation_constant();
     const uint32_t subgroup = append_subgroup(pass.tuning, pass.head_dim, codec.type, rotation);
-    const auto constants =
-        kv_append_constants(pass.tuning, subgroup, pass.head_dim, codec.type, is_key, rotation, codec.scale_rule);
+    const auto constants = kv_append_constants(pass.tuning, subgroup, pass.head_dim, codec.type, is_key, rotation,
+                                               codec.scale_rule, is_key && w.kv_heads != 0);
     for (const CacheSlice& slice : here.slices) {
         const SideOfSlice to(slice, side);
         const uint32_t codes = slice.layout.codes(side) - to.begin, scales = slice.layout.scales(side) - to.begin;
@@ -111,7 +114,7 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool 
             return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
         });
         const Groups grid{slice.heads, pass.tokens};
-        const Buffer& weight = matrix_or(w, codec);
+        const Buffer& weight = matrix_or(w.weights, codec);
         if (subgroup)
             pass.recorder.dispatch<shader::kv_append_subgroup>(grid, constants, params, work, to.view, x, weight, pass.context);
         else
@@ -289,10 +292,21 @@ void matmul(Pass& pass, View y, const Matrix& w, const Buffer& x, bool accumulat
     }
 }
 
-void q_norm_rope(Pass& pass, const Buffer& q, const Buffer& w, uint32_t heads, float eps, const CacheCodec& keys) {
+std::vector<float> head_norm_floats(std::span<const float> weights, const HeadConditions& conditions) {
+    const std::ptrdiff_t d = std::ssize(weights);
+    std::vector<float> out(weights.begin(), weights.end());
+    for (auto at = conditions.factors.begin(), mean = conditions.means.begin(); at != conditions.factors.end();
+         at += d, mean += d) {
+        out.insert(out.end(), at, at + d);
+        out.insert(out.end(), mean, mean + d);
+    }
+    return out;
+}
+
+void q_norm_rope(Pass& pass, const Buffer& q, const HeadNorm& w, uint32_t heads, float eps, const CacheCodec& keys) {
     const uint32_t d = pass.head_dim, rotation = keys.rotation_constant();
     const float scale = 1 / std::sqrt(float(d)) / (rotation == ROTATION_NONE ? 1 : keys.rotation.gain());
-    norm_rope(pass, q, w, heads, {heads, eps, scale, pass.tokens * heads * d, scale * QJL_FACTOR / float(d), {}, {}}, rotation,
+    norm_rope(pass, q, w, heads, {heads, eps, scale, pass.tokens * heads * d, scale * QJL_FACTOR / float(d), 1, {}, {}}, rotation,
               keys, is_qjl(keys.type));
 }
 
@@ -300,15 +314,16 @@ uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool proje
     return uint64_t(tokens) * heads * head_dim * (projected ? 2 : 1);
 }
 
-void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const Buffer& w, uint32_t kv_heads, float eps) {
+void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
+              float eps) {
     const CacheCodec& codec = cache.layers[layer].k;
     const bool dense = codec.matrix.has_value(); // its binding is taken: the norm comes by itself
-    if (dense) norm_rope(pass, k, w, kv_heads, {kv_heads, eps, 1, 0, 0, {}, {}}, ROTATION_NONE, codec, false);
+    if (dense) norm_rope(pass, k, w, kv_heads, {kv_heads, eps, 1, 0, 0, 1, {}, {}}, ROTATION_NONE, codec, false);
     append(pass, cache, layer, KvSide::key, !dense, k, w, kv_heads, eps);
 }
 
 void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads) {
-    append(pass, cache, layer, KvSide::value, false, v, v, kv_heads, 0);
+    append(pass, cache, layer, KvSide::value, false, v, {v}, kv_heads, 0);
 }
 
 void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads,

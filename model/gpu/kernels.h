@@ -55,15 +55,25 @@ Normed matvec_residual(Pass&, const Buffer& h, uint32_t h_floats, const Matrix& 
 void matvec_normed(Pass&, View y, const Matrix& w, const Normed& x, float eps, bool gated = false);
 uint64_t normed_floats(uint32_t rows);
 
-// q[t][head] = R(RoPE(w * q / rms(q))) / (sqrt(head_dim) * gain) in place, for keys stored as `keys` says: R is their rotation,
-// if they have one. Where the keys have QJL's bit, the projections of that follow. q: q_floats()
-void q_norm_rope(Pass&, const Buffer& q, const Buffer& w, uint32_t heads, float eps, const CacheCodec& keys);
+// The weights of a layer's norm of heads, fp32 [head_dim], and behind them, where kv_heads is not 0, the conditions of each kv
+// head: factors and means [2][head_dim] (model/kv/conditioning.h).
+struct HeadNorm {
+    const Buffer& weights;
+    uint32_t kv_heads = 0;
+};
+// In that order; none are copied of no conditions.
+std::vector<float> head_norm_floats(std::span<const float> weights, const HeadConditions& conditions);
+
+// q[t][head] = R(C(RoPE(w * q / rms(q)))) / (sqrt(head_dim) * gain) in place, for keys stored as `keys` says: R is their
+// rotation, if they have one, C are the conditions of w. Where the keys have QJL's bit, the projections of that follow. q:
+// q_floats()
+void q_norm_rope(Pass&, const Buffer& q, const HeadNorm& w, uint32_t heads, float eps, const CacheCodec& keys);
 // [tokens][heads][head_dim], and once more where some layer's types have QJL's bit (`projected`).
 uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
 
-// Stores keys (after k-norm and RoPE) and values of the block at its positions; k may be overwritten. k, v:
+// Stores keys (after k-norm, RoPE and the conditions of w) and values of the block at its positions; k may be overwritten. k, v:
 // [tokens][kv_heads][head_dim]
-void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const Buffer& w, uint32_t kv_heads, float eps);
+void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, float eps);
 void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads);
 
 // x[t][head] = what is stored of keys or values at position + t, decoded. x: [tokens][kv_heads][head_dim]

@@ -1,4 +1,6 @@
 #include "model/gpu/layers.h"
+#include "runtime/uploader.h"
+#include <cstring>
 #include <fmt/format.h>
 
 namespace tq::gpu {
@@ -33,7 +35,28 @@ void gate_up(Pass& pass, const Network& net, const LayerMatrices& w, const std::
     }
 }
 
+Buffer upload(Uploader& uploader, Device& device, std::span<const float> values) {
+    Buffer buffer = device.allocate("head norm", values.size_bytes());
+    std::memcpy(uploader.begin(buffer).data(), values.data(), values.size_bytes());
+    uploader.end();
+    return buffer;
+}
+
 } // namespace
+
+std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeights& weights, const KeyConditioning& conditioning,
+                                               uint32_t kv_heads) {
+    std::vector<HeadNormBuffers> out;
+    Uploader uploader(device);
+    for (uint32_t i = 0; i < weights.layers.size(); i++) {
+        const HeadNorms norms = head_norms(conditioning, i, weights.layers[i].attn_q_norm, weights.layers[i].attn_k_norm);
+        out.push_back({upload(uploader, device, head_norm_floats(norms.q, norms.q_conditions)),
+                       upload(uploader, device, head_norm_floats(norms.k, norms.k_conditions)),
+                       norms.k_conditions.empty() ? 0 : kv_heads});
+    }
+    uploader.finish();
+    return out;
+}
 
 Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
     return {device.allocate("h", bytes.hidden + bytes.normed),
@@ -75,6 +98,7 @@ std::optional<Normed> layers(Pass& pass, Taps& taps, const Network& net) {
     taps.add(pass, "embed", s.h, c.hidden_size);
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
         const LayerMatrices& w = net.weights.layers[i];
+        const HeadNormBuffers& head = net.head_norms[i];
         pass.recorder.begin_label(fmt::format("layer {}", i));
         norm(i, "attn_norm", w.attn_norm);
         project(pass, net, s.q, w.attn_q, normed);
@@ -82,9 +106,9 @@ std::optional<Normed> layers(Pass& pass, Taps& taps, const Network& net) {
         project(pass, net, s.v, w.attn_v, normed);
         tap(i, "k", s.k, kv_heads * c.head_dim);
         tap(i, "v", s.v, kv_heads * c.head_dim);
-        q_norm_rope(pass, s.q, w.attn_q_norm, heads, c.rms_norm_eps, net.cache.layers[i].k);
+        q_norm_rope(pass, s.q, {head.q, head.kv_heads}, heads, c.rms_norm_eps, net.cache.layers[i].k);
         tap(i, "q", s.q, heads * c.head_dim);
-        k_append(pass, net.cache, i, s.k, w.attn_k_norm, kv_heads, c.rms_norm_eps);
+        k_append(pass, net.cache, i, s.k, {head.k, head.kv_heads}, kv_heads, c.rms_norm_eps);
         v_append(pass, net.cache, i, s.v, kv_heads);
         attention(pass, s.attn, s.partials, s.q, net.cache, i, heads, kv_heads);
         tap(i, "attention", s.attn, heads * c.head_dim);

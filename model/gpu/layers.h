@@ -13,10 +13,20 @@ struct Scratch {
 
 Scratch make_scratch(Device& device, const ScratchBytes& bytes);
 
+// The weights and conditions of each layer's norms of queries and keys, as kernels take them (HeadNorm). They are those of a cache,
+// not of the weights, so that caches that are conditioned otherwise can share these.
+struct HeadNormBuffers {
+    Buffer q, k;
+    uint32_t kv_heads; // 0: not conditioned
+};
+std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeights& weights, const KeyConditioning& conditioning,
+                                               uint32_t kv_heads);
+
 // What a pass runs on.
 struct Network {
     const Config& config;
     const DeviceWeights& weights;
+    const std::vector<HeadNormBuffers>& head_norms;
     const KvCache& cache;
     const Scratch& scratch;
     const Buffer& ids; // uint32 [tokens]

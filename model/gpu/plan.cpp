@@ -6,6 +6,11 @@
 
 namespace tq::gpu {
 
+uint64_t head_norm_bytes(const Config& c, const KvOptions& kv) {
+    const uint64_t conditions = kv.conditioning.kind == KeyConditioning::Kind::measured ? 2 * c.num_key_value_heads : 0;
+    return 2 * uint64_t(c.num_hidden_layers) * (1 + conditions) * c.head_dim * 4;
+}
+
 uint64_t context_bytes(const Config& config, uint32_t positions) {
     return context_header_bytes + uint64_t(positions) * config.head_dim * 4;
 }
@@ -39,7 +44,7 @@ MemoryPlan plan_memory(const Device& device, const Config& config, const Weights
     MemoryPlan plan;
     plan.weights = device_bytes(weights, tuning.weight_interleave);
     plan.kv_cache = cache_bytes(config, options.kv, options.last_capacity());
-    plan.scratch = ScratchBytes(config, tuning, options).total() + context;
+    plan.scratch = ScratchBytes(config, tuning, options).total() + context + head_norm_bytes(config, options.kv);
     if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes(); // staging
     if (options.last_capacity() > options.first_capacity())                    // while it grows, one layer is there twice
         plan.scratch += plan.kv_cache / config.num_hidden_layers;

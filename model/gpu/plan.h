@@ -10,6 +10,9 @@ namespace tq::gpu {
 
 constexpr uint64_t context_header_bytes = 16; // position, tokens, drawn, an unused word: shaders/context.glsl
 
+// The norms of queries and keys, with their conditions: HeadNormBuffers.
+uint64_t head_norm_bytes(const Config& config, const KvOptions& kv);
+
 // The header and the rotary table of `positions` positions.
 uint64_t context_bytes(const Config& config, uint32_t positions);
 

@@ -48,12 +48,14 @@ bool is_simd(std::string_view kernel) { return kernel.ends_with("_simd"); }
 bool is_subgroup(std::string_view kernel) { return kernel.ends_with("_subgroup"); }
 
 void add_append(List& list, bool of_subgroup, const Tuning& t, uint32_t head_dim, KvType type) {
-    const auto add = [&](bool is_key, uint32_t rotation, ScaleRule rule) {
+    const auto add = [&](bool is_key, uint32_t rotation, ScaleRule rule, bool conditioned = false) {
         const uint32_t subgroup = append_subgroup(t, head_dim, type, rotation);
-        if (of_subgroup == (subgroup != 0)) list.add(kv_append_constants(t, subgroup, head_dim, type, is_key, rotation, rule));
+        if (of_subgroup == (subgroup != 0))
+            list.add(kv_append_constants(t, subgroup, head_dim, type, is_key, rotation, rule, conditioned));
     };
     const bool plain = !is_rotated(type);
     for (const bool is_key : no_and_yes) add(is_key, plain ? ROTATION_NONE : ROTATION_WHT, ScaleRule::unbiased);
+    add(true, plain ? ROTATION_NONE : ROTATION_WHT, ScaleRule::unbiased, true);
     if (!plain) add(false, ROTATION_HAAR, ScaleRule::unbiased);
     if (!is_turboquant(type) || head_dim != 128) return;
     for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares}) add(true, ROTATION_WHT, rule);
@@ -69,7 +71,9 @@ void add_head_kernel(List& list, std::string_view name, const Tuning& t, uint32_
         for (const bool projected : no_and_yes) {
             const uint32_t subgroup = head_subgroup(t, head_dim, rotation);
             if ((rotation == ROTATION_NONE && projected) || is_subgroup(name) != (subgroup != 0)) continue;
-            if (name.starts_with("q_norm_rope")) list.add(q_norm_rope_constants(t, subgroup, head_dim, rotation, projected));
+            for (const bool conditioned : no_and_yes)
+                if (name.starts_with("q_norm_rope"))
+                    list.add(q_norm_rope_constants(t, subgroup, head_dim, rotation, projected, conditioned));
             if (name.starts_with("attention_merge"))
                 list.add(attention_merge_constants(t, subgroup, head_dim, rotation, projected));
         }

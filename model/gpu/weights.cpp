@@ -20,6 +20,7 @@ class WeightUploader {
 
     Matrix matrix(const Tensor& tensor) { return matrix({&tensor, 1}); }
     std::vector<Matrix> gate_up(const LayerWeights& weights);
+    std::vector<float> floats(const Tensor& tensor);
     Buffer vector(const Tensor& tensor);
     void finish() { uploader_.finish(); }
 
@@ -93,13 +94,17 @@ std::vector<Matrix> WeightUploader::gate_up(const LayerWeights& w) {
     return out;
 }
 
-Buffer WeightUploader::vector(const Tensor& tensor) {
+std::vector<float> WeightUploader::floats(const Tensor& tensor) {
     read_rows(pool_, tensor, 0, 1, [](uint32_t, std::span<const std::byte>) {}); // that it is finite
-    const std::vector<float> values = to_floats(tensor);
+    count(tensor.bytes());
+    return to_floats(tensor);
+}
+
+Buffer WeightUploader::vector(const Tensor& tensor) {
+    const std::vector<float> values = floats(tensor);
     Buffer buffer = device_.allocate(tensor.name, values.size() * 4);
     std::memcpy(uploader_.begin(buffer).data(), values.data(), values.size() * 4);
     uploader_.end();
-    count(tensor.bytes());
     return buffer;
 }
 
@@ -115,7 +120,7 @@ uint64_t device_bytes(const Weights& weights, uint32_t interleave) {
             bytes += matrix_bytes(*t, interleave);
         bytes += pairs(w) ? device_matrix_bytes(w.ffn_gate.type, 2 * w.ffn_gate.rows, w.ffn_gate.cols, interleave)
                           : matrix_bytes(w.ffn_gate, interleave) + matrix_bytes(w.ffn_up, interleave);
-        for (const Tensor* t : {&w.attn_norm, &w.attn_q_norm, &w.attn_k_norm, &w.ffn_norm}) bytes += uint64_t(t->cols) * 4;
+        for (const Tensor* t : {&w.attn_norm, &w.ffn_norm}) bytes += uint64_t(t->cols) * 4;
     }
     return bytes;
 }
@@ -126,8 +131,8 @@ DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& we
     DeviceWeights result{up.matrix(weights.token_embd), {}, up.vector(weights.output_norm), {}};
     for (const LayerWeights& w : weights.layers)
         result.layers.push_back({up.matrix(w.attn_q), up.matrix(w.attn_k), up.matrix(w.attn_v), up.matrix(w.attn_output),
-                                 up.gate_up(w), up.matrix(w.ffn_down), up.vector(w.attn_norm), up.vector(w.attn_q_norm),
-                                 up.vector(w.attn_k_norm), up.vector(w.ffn_norm)});
+                                 up.gate_up(w), up.matrix(w.ffn_down), up.vector(w.attn_norm), up.vector(w.ffn_norm),
+                                 up.floats(w.attn_q_norm), up.floats(w.attn_k_norm)});
     if (!weights.tied) result.own_output.push_back(up.matrix(weights.output));
     up.finish();
     return result;

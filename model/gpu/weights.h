@@ -21,7 +21,8 @@ struct LayerMatrices {
     std::vector<Matrix>
         ffn_gate_up; // one, whose rows 2 i and 2 i + 1 are rows i of ffn_gate and ffn_up; both, where their types differ
     Matrix ffn_down;
-    Buffer attn_norm, attn_q_norm, attn_k_norm, ffn_norm; // fp32
+    Buffer attn_norm, ffn_norm;                  // fp32
+    std::vector<float> attn_q_norm, attn_k_norm; // which each cache conditions and uploads for itself: HeadNormBuffers
 };
 
 struct DeviceWeights {

@@ -119,6 +119,7 @@ std::string describe(const KvOptions& kv) {
         const std::string range = e.first == e.last ? std::to_string(e.first) : fmt::format("{}:{}", e.first, e.last);
         text += fmt::format(", {} {}", range, describe(e.types));
     }
+    if (const std::string by = describe(kv.conditioning); !by.empty()) text += fmt::format(", conditioned by {}", by);
     return text;
 }
 

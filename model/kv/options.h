@@ -1,6 +1,7 @@
-// Which cache a person asks for: types of keys and values, exceptions for some layers, rotation and scale rule.
+// Which cache a person asks for: types of keys and values, exceptions for some layers, rotation, scale rule and conditioning.
 #pragma once
 #include "model/kv/codec.h"
+#include "model/kv/conditioning.h"
 
 namespace tq {
 
@@ -20,6 +21,7 @@ struct KvOptions {
     RotationKind rotation = RotationKind::wht;
     ScaleRule scale_rule = ScaleRule::unbiased;
     std::vector<KvLayers> layers; // later ones win
+    KeyConditioning conditioning;
 
     // The types of layer `layer` of `count`.
     KvTypes at(uint32_t layer, uint32_t count) const;
@@ -52,7 +54,8 @@ std::vector<KvLayers> parse_kv_layers(std::string_view text);
 // Throws Error when a range names a layer that a model of `count` layers does not have.
 void check_kv_layers(const KvOptions& kv, uint32_t count);
 
-// "tq4/tq4", with "haar", the scale rule and the exceptions where they are not the default: "tq4/tq4 haar, 0-1,-2--1 q8_0/q8_0".
+// "tq4/tq4", with "haar", the scale rule, the exceptions and the conditioning where they are not the default: "tq4/tq4 haar,
+// 0:1 q8_0/q8_0, conditioned by norms".
 std::string describe(const KvOptions& kv);
 
 } // namespace tq

@@ -61,7 +61,7 @@ KvOptions KvArguments::options() const {
     const KvTypes types = preset.empty() ? KvTypes() : parse_kv_preset(preset);
     return {type_k.empty() ? types.k : parse_kv_type(type_k), type_v.empty() ? types.v : parse_kv_type(type_v),
             parse_rotation(rotation), parse_scale_rule(scale_rule),
-            layers.empty() ? std::vector<KvLayers>() : parse_kv_layers(layers)};
+            layers.empty() ? std::vector<KvLayers>() : parse_kv_layers(layers), parse_key_conditioning(conditioning)};
 }
 
 RopeOverrides RopeArguments::overrides() const {
@@ -146,6 +146,11 @@ void add_flags(CLI::App& command, KvArguments& a) {
     add("--kv-rotation", a.rotation, "wht (default) or haar", "NAME", parsed_by(parse_rotation));
     add("--kv-scale", a.scale_rule, "scale of tq types: unbiased (default), least-squares, norm", "RULE",
         parsed_by(parse_scale_rule));
+    command
+        .add_option("--kv-condition", a.conditioning,
+                    "how keys are made easier to store: none (default), norms, or a file from tq-run calibrate")
+        ->option_text("HOW")
+        ->group("KV cache");
 }
 
 void add_flags(CLI::App& command, RopeArguments& a) {

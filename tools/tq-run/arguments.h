@@ -31,7 +31,7 @@ struct ConsoleArguments {
 
 // How the cache is stored; -ctk and -ctv win over --kv.
 struct KvArguments {
-    std::string preset, type_k, type_v, rotation = "wht", scale_rule = name(KvOptions().scale_rule), layers;
+    std::string preset, type_k, type_v, rotation = "wht", scale_rule = name(KvOptions().scale_rule), layers, conditioning = "none";
 
     KvOptions options() const;
 };

@@ -3,6 +3,7 @@
 #include "base/executable.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
+#include "model/calibration.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/plan.h"
@@ -122,9 +123,9 @@ Setup set_up(const ModelArguments& arguments, Console& console) {
                                               : make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers));
     if (const auto format = weight_format(arguments)) quantise_weights(model, *format);
     model.config = with_rope(model.config, arguments.rope.overrides());
-    const ForwardOptions options{arguments.kv.options(), choose_context(arguments, model), arguments.threads,
-                                 arguments.batch_size};
+    ForwardOptions options{arguments.kv.options(), choose_context(arguments, model), arguments.threads, arguments.batch_size};
     check_kv_layers(options.kv, model.config.num_hidden_layers);
+    load_conditioning(options.kv.conditioning, model.config, model.weights);
     const uint64_t limit = arguments.memory_limit_mib << 20;
     if (device) device->memory_limit_bytes = limit;
     Setup setup{std::move(model), std::move(device), std::move(device_name), options, limit};

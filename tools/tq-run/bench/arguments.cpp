@@ -139,7 +139,8 @@ std::vector<Test> Arguments::tests() const {
 std::vector<KvOptions> Arguments::caches() const {
     std::vector<KvOptions> out;
     const auto add = [&](KvTypes types) {
-        const KvOptions kv{types.k, types.v, parse_rotation(rotation), parse_scale_rule(scale_rule), {}};
+        const KvOptions kv{types.k, types.v, parse_rotation(rotation), parse_scale_rule(scale_rule), {},
+                           parse_key_conditioning(conditioning)};
         const auto same = [&](const KvOptions& other) { return other.k == kv.k && other.v == kv.v; };
         if (std::ranges::none_of(out, same)) out.push_back(kv);
     };
@@ -186,6 +187,11 @@ void add_flags(CLI::App& command, Arguments& a) {
                       "large model; stored, and used from then on")
                      ->excludes(limits)
                      ->excludes("--kernels");
+    command.add_option("--kv-condition", a.conditioning, "none (default), norms, or a file from tq-run calibrate")
+        ->option_text("HOW")
+        ->group("KV cache")
+        ->excludes("--kernels") // which time no norms
+        ->excludes(tune);
     flag("--reset", a.reset, "with --tune: measure nothing, remove what is stored")->needs(tune);
     command.add_option("--tune-seconds", a.tune_seconds, "what --tune may take; default 50")
         ->option_text("SECONDS")

@@ -1,5 +1,6 @@
 // tq-run bench: tokens per second, in llama-bench's terms, of results that were checked first.
 #include "base/interrupt.h"
+#include "model/calibration.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning.h"
@@ -146,7 +147,9 @@ void Run::measure(ForwardOptions options, std::span<const Test> tests, const std
 }
 
 bool Run::all() {
-    for (const KvOptions& kv : arguments_.caches()) try {
+    std::vector<KvOptions> caches = arguments_.caches();
+    for (KvOptions& kv : caches) try {
+            load_conditioning(kv.conditioning, setup_.model.config, setup_.model.weights);
             const std::vector<Test> tests = fitting(kv);
             if (tests.empty()) continue;
             const std::optional<Check> checked = check(kv);

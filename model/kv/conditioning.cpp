@@ -1,0 +1,72 @@
+#include "model/kv/conditioning.h"
+#include "base/ensure.h"
+#include "base/printable.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace tq {
+namespace {
+
+double rms(float a, float b) { return std::sqrt((double(a) * a + double(b) * b) / 2); }
+
+bool is_normal(double v) {
+    return v == 0 || (std::fabs(v) >= std::numeric_limits<float>::min() && std::fabs(v) <= std::numeric_limits<float>::max());
+}
+
+// Those of `values` [layers][kv_heads][head_dim] that are the layer's.
+std::span<const float> of_layer(const KeyCalibration& c, const std::vector<float>& values, uint32_t layer) {
+    const size_t count = size_t(c.kv_heads) * c.head_dim;
+    return std::span(values).subspan(layer * count, count);
+}
+
+} // namespace
+
+KeyConditioning parse_key_conditioning(std::string_view text) {
+    if (text == "none") return {};
+    if (text == "norms") return {KeyConditioning::Kind::norms, {}, nullptr};
+    return {KeyConditioning::Kind::measured, std::string(text), nullptr};
+}
+
+std::string describe(const KeyConditioning& conditioning) {
+    if (conditioning.kind == KeyConditioning::Kind::none) return {};
+    if (conditioning.kind == KeyConditioning::Kind::norms) return "norms";
+    return printable(conditioning.file);
+}
+
+void balance_norms(std::span<float> q, std::span<float> k) {
+    const size_t half = q.size() / 2;
+    for (size_t i = 0; i < half; i++) {
+        const double squared = rms(k[i], k[i + half]) / rms(q[i], q[i + half]), g = std::sqrt(squared);
+        const std::array balanced{q[i] * g, q[i + half] * g, k[i] / g, k[i + half] / g};
+        if (!(g > 0) || !std::ranges::all_of(balanced, is_normal)) continue;
+        q[i] = float(balanced[0]);
+        q[i + half] = float(balanced[1]);
+        k[i] = float(balanced[2]);
+        k[i + half] = float(balanced[3]);
+    }
+}
+
+HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k) {
+    HeadNorms norms{std::move(q), std::move(k), {}, {}};
+    if (conditioning.kind == KeyConditioning::Kind::norms) balance_norms(norms.q, norms.k);
+    if (conditioning.kind != KeyConditioning::Kind::measured) return norms;
+    ENSURE(conditioning.calibration != nullptr, "{} was not read", conditioning.file);
+    const KeyCalibration& c = *conditioning.calibration;
+    ENSURE(layer < c.layers && norms.q.size() == c.head_dim, "layer {} of {}, head_dim {} for {}", layer, c.layers,
+           norms.q.size(), c.head_dim);
+    const auto scales = of_layer(c, c.scales, layer), means = of_layer(c, c.means, layer);
+    norms.q_conditions.factors.assign(scales.begin(), scales.end());
+    norms.q_conditions.means.resize(scales.size());
+    for (const float scale : scales) norms.k_conditions.factors.push_back(1 / scale);
+    norms.k_conditions.means.assign(means.begin(), means.end());
+    return norms;
+}
+
+void condition(std::span<float> x, const HeadConditions& conditions, uint32_t head) {
+    const float *mean = &conditions.means[head * x.size()], *factor = &conditions.factors[head * x.size()];
+    for (size_t i = 0; i < x.size(); i++) x[i] = (x[i] - mean[i]) * factor[i];
+}
+
+} // namespace tq

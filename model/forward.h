@@ -1,5 +1,6 @@
 // One model on one device with one KV cache: token ids in, logits out. Implemented twice: model/cpu and model/gpu.
 #pragma once
+#include "base/error.h"
 #include "model/config.h"
 #include "model/draw.h"
 #include "model/kv/options.h"
@@ -89,7 +90,12 @@ struct GrowthFailure {
 };
 [[noreturn]] void fail_growth(const GrowthFailure& failure, std::string_view where);
 
-// The Error for logits that are not finite; `where` names the stored vector that shows it first, if one does.
+// What was computed is not finite.
+struct NonFinite : Error {
+    using Error::Error;
+};
+
+// Throws that for logits; `where` names the stored vector that shows it first, if one does.
 [[noreturn]] void fail_nonfinite(const std::optional<std::string>& where);
 
 } // namespace tq

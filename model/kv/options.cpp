@@ -39,7 +39,29 @@ int from_start(int layer, uint32_t count) { return layer < 0 ? layer + int(count
 
 std::string describe(const KvTypes& types) { return fmt::format("{}/{}", name(types.k), name(types.v)); }
 
+// Of types that a file names layer by layer.
+std::string describe_mix(const KvOptions& kv) {
+    uint32_t hash = 0x811c9dc5; // FNV-1a
+    uint64_t bytes = 0;
+    bool uniform = true;
+    for (uint32_t layer = 0; layer < kv.layer_count; layer++) {
+        const KvTypes types = kv.at(layer, kv.layer_count);
+        uniform = uniform && types == kv.at(0, kv.layer_count);
+        for (const KvType type : {types.k, types.v}) {
+            hash = (hash ^ uint32_t(type)) * 0x01000193;
+            bytes += kv_vector_bytes(type, 128);
+        }
+    }
+    if (uniform) return describe(kv.at(0, kv.layer_count));
+    return fmt::format("mix {:06x}, {:.2f} bits", (hash ^ hash >> 24) & 0xffffff, double(bytes) * 8 / (2.0 * 128 * kv.layer_count));
+}
+
 } // namespace
+
+void KvOptions::set(KvSide side, KvType type) {
+    (side == KvSide::key ? k : v) = type;
+    for (KvLayers& exception : layers) (side == KvSide::key ? exception.types.k : exception.types.v) = type;
+}
 
 KvTypes KvOptions::at(uint32_t layer, uint32_t count) const {
     KvTypes types{k, v};
@@ -104,6 +126,9 @@ std::vector<KvLayers> parse_kv_layers(std::string_view text) {
 }
 
 void check_kv_layers(const KvOptions& kv, uint32_t count) {
+    if (kv.layer_count != 0 && kv.layer_count != count)
+        fail("the cache's file is for a model of {} layers, and this one has {}: take the one that was made for it", kv.layer_count,
+             count);
     for (const KvLayers& e : kv.layers) {
         const int first = from_start(e.first, count), last = from_start(e.last, count);
         if (first < 0 || last >= int(count) || first > last)
@@ -112,9 +137,10 @@ void check_kv_layers(const KvOptions& kv, uint32_t count) {
 }
 
 std::string describe(const KvOptions& kv) {
-    std::string text = describe(KvTypes{kv.k, kv.v});
+    std::string text = kv.layer_count != 0 ? describe_mix(kv) : describe(KvTypes{kv.k, kv.v});
     if (kv.rotation != RotationKind::wht) text += fmt::format(" {}", name(kv.rotation));
     if (kv.scale_rule != KvOptions().scale_rule) text += fmt::format(" {}", name(kv.scale_rule));
+    if (kv.layer_count != 0) return text;
     for (const KvLayers& e : kv.layers) {
         const std::string range = e.first == e.last ? std::to_string(e.first) : fmt::format("{}:{}", e.first, e.last);
         text += fmt::format(", {} {}", range, describe(e.types));

@@ -22,7 +22,11 @@ struct KvOptions {
     ScaleRule scale_rule = ScaleRule::unbiased;
     std::vector<KvLayers> layers; // later ones win
     KeyConditioning conditioning;
+    uint32_t layer_count = 0; // that a model must have, for its layers are named one by one (model/kv_file.h); 0: any
 
+    // Other types for all layers; for one side, also where it has exceptions.
+    void set(KvTypes types) { k = types.k, v = types.v, layers.clear(); }
+    void set(KvSide side, KvType type);
     // The types of layer `layer` of `count`.
     KvTypes at(uint32_t layer, uint32_t count) const;
     bool uses_qjl(uint32_t count) const; // in any layer
@@ -51,11 +55,13 @@ KvTypes parse_kv_preset(std::string_view text); // throws an Error that lists th
 
 // "0-1,-2:-1=q8_0" or "3=q8_0/tq4;5-7=f16": layers (ranges by - or :), then a type for both or K/V. Throws Error.
 std::vector<KvLayers> parse_kv_layers(std::string_view text);
-// Throws Error when a range names a layer that a model of `count` layers does not have.
+// Throws Error when a range names a layer that a model of `count` layers does not have, or they are those of another model.
 void check_kv_layers(const KvOptions& kv, uint32_t count);
 
 // "tq4/tq4", with "haar", the scale rule, the exceptions and the conditioning where they are not the default: "tq4/tq4 haar,
 // 0:1 q8_0/q8_0, conditioned by norms".
+// Where a file names the layers one by one: "mix 3fa92c, 3.42 bits", a number for the types of all layers (two mixes differ in
+// it) and the mean bits of a channel in vectors of 128, scales included.
 std::string describe(const KvOptions& kv);
 
 } // namespace tq

@@ -77,6 +77,7 @@ constexpr bool is_coded(KvType t) { return KV_IS_CODED(uint32_t(t)); }       // 
 constexpr bool is_rotated(KvType t) { return KV_ROTATED(uint32_t(t)) != 0; } // stored after the rotation
 constexpr bool is_qjl(KvType t) { return KV_QJL(uint32_t(t)) != 0; }         // the highest bit of a code is the residual's
 constexpr uint32_t code_bits(KvType t) { return KV_BITS(uint32_t(t)); }      // of a coded type
+constexpr uint32_t group_size(KvType t) { return KV_GROUP(uint32_t(t)); }    // channels of a scale; 0: all of the vector
 constexpr uint32_t magnitude_bits(KvType t) { return code_bits(t) - 1 - (is_qjl(t) ? 1 : 0); } // of a TurboQuant type
 
 // 32-bit words that the codes (or the plain values) of one vector take; fp16 scales (and zeros) beside them; bytes of both.

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
+#include "model/kv_file.h"
 #include "model/synthetic.h"
 #include <algorithm>
 #include <array>
@@ -58,10 +59,19 @@ CLI::Validator number(double least, double most) {
 }
 
 KvOptions KvArguments::options() const {
-    const KvTypes types = preset.empty() ? KvTypes() : parse_kv_preset(preset);
-    return {type_k.empty() ? types.k : parse_kv_type(type_k), type_v.empty() ? types.v : parse_kv_type(type_v),
-            parse_rotation(rotation), parse_scale_rule(scale_rule),
-            layers.empty() ? std::vector<KvLayers>() : parse_kv_layers(layers), parse_key_conditioning(conditioning)};
+    KvOptions kv;
+    if (is_kv_file(preset))
+        kv = read_kv_file(std::filesystem::path(preset));
+    else if (!preset.empty())
+        kv.set(parse_kv_preset(preset));
+    if (!type_k.empty()) kv.set(KvSide::key, parse_kv_type(type_k));
+    if (!type_v.empty()) kv.set(KvSide::value, parse_kv_type(type_v));
+    if (!rotation.empty()) kv.rotation = parse_rotation(rotation);
+    if (!scale_rule.empty()) kv.scale_rule = parse_scale_rule(scale_rule);
+    if (!layers.empty())
+        for (const KvLayers& exception : parse_kv_layers(layers)) kv.layers.push_back(exception);
+    if (!conditioning.empty()) kv.conditioning = parse_key_conditioning(conditioning);
+    return kv;
 }
 
 RopeOverrides RopeArguments::overrides() const {
@@ -116,7 +126,8 @@ void add_flags(CLI::App& command, ConsoleArguments& arguments) {
 }
 
 void add_model_flags(CLI::App& command, ModelSource& source) {
-    auto* path = command.add_option("-m,--model", source.path, "GGUF file, or directory with config.json and safetensors; default: the demo model");
+    auto* path = command.add_option("-m,--model", source.path,
+                                    "GGUF file, or directory with config.json and safetensors; default: the demo model");
     path->option_text("PATH");
     const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
         return command.add_option(name, value, help)->option_text(type)->group("Models from Hugging Face");
@@ -136,8 +147,12 @@ void add_flags(CLI::App& command, KvArguments& a) {
     const auto add = [&](const char* name, std::string& value, const char* help, const char* type, const CLI::Validator& check) {
         command.add_option(name, value, help)->option_text(type)->group("KV cache")->check(check);
     };
-    add("--kv", a.preset, "types by name: balanced (tq4/tq4, default), safe-lowbit, experimental-max, safe, bold, f16", "PRESET",
-        parsed_by(parse_kv_preset));
+    add("--kv", a.preset,
+        "types by name: balanced (tq4/tq4, default), safe-lowbit, experimental-max, safe, bold, f16; or a file of types for each "
+        "layer, as tq-run tune writes it: FILE.kv.json",
+        "PRESET", parsed_by([](const std::string& text) {
+            if (!is_kv_file(text)) parse_kv_preset(text);
+        }));
     add("--cache-type-k", a.type_k,
         "type of the keys: tq2 to tq6, tq8, tq2q to tq4q, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, f16, ...", "TYPE",
         parsed_by(parse_kv_type));

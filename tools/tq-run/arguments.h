@@ -29,11 +29,12 @@ struct ConsoleArguments {
     Console console() const { return Console(color, simple); }
 };
 
-// How the cache is stored; -ctk and -ctv win over --kv.
+// How the cache is stored; -ctk and -ctv win over --kv, for all layers of a file too. Empty: not given.
 struct KvArguments {
-    std::string preset, type_k, type_v, rotation = "wht", scale_rule = name(KvOptions().scale_rule), layers, conditioning = "none";
+    std::string preset, type_k, type_v, rotation, scale_rule, layers, conditioning; // preset: or a .json file
 
-    KvOptions options() const;
+    KvOptions options() const; // throws Error where a file cannot be read
+    bool names_types() const { return !(preset + type_k + type_v + layers).empty(); }
 };
 
 // Where the model comes from: a file, the hub, or neither: the demo.

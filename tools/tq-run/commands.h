@@ -17,6 +17,8 @@ void add_plan(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_perplexity(CLI::App& app, Action& action);
 void add_calibrate(CLI::App& app, Action& action);
+void add_ablate(CLI::App& app, Action& action);
+void add_tune(CLI::App& app, Action& action);
 
 // A command whose flags fill in an Arguments; `run(arguments)` is its action.
 template <class Arguments, class AddFlags, class Run>

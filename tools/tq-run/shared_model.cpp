@@ -31,7 +31,7 @@ std::unique_ptr<Forward> SharedModel::forward(const KvOptions& kv) const {
                          : make_cpu_forward(setup_.model.config, loaded_, options);
 }
 
-void check_memory(const Setup& setup, std::span<const KvOptions> caches) {
+MemoryPlan plan_together(const Setup& setup, std::span<const KvOptions> caches) {
     MemoryPlan all = setup.plan();
     all.kv_cache = all.scratch = 0;
     for (const KvOptions& kv : caches) {
@@ -39,6 +39,11 @@ void check_memory(const Setup& setup, std::span<const KvOptions> caches) {
         all.kv_cache += one.kv_cache;
         all.scratch += one.scratch;
     }
+    return all;
+}
+
+void check_memory(const Setup& setup, std::span<const KvOptions> caches) {
+    const MemoryPlan all = plan_together(setup, caches);
     if (!all.fits()) fail("{}: {}. Choose a smaller context with -c", setup.device_name, describe(all));
 }
 

@@ -21,7 +21,10 @@ class SharedModel {
     std::shared_ptr<const LoadedWeights> loaded_;
 };
 
-// Throws Error when the weights and caches of all these types, `setup`'s context each, do not fit together.
+// What the weights and caches of all these types, `setup`'s context each, take together.
+MemoryPlan plan_together(const Setup& setup, std::span<const KvOptions> caches);
+
+// Throws Error when that does not fit.
 void check_memory(const Setup& setup, std::span<const KvOptions> caches);
 
 } // namespace tq

@@ -1,5 +1,6 @@
 #include "tools/tq-run/bench/arguments.h"
 #include "base/printable.h"
+#include "model/kv_file.h"
 #include "model/synthetic.h"
 #include <algorithm>
 #include <charconv>
@@ -79,8 +80,11 @@ void add_cache_flags(CLI::App& command, Arguments& a) {
     auto* k = add("--cache-type-k", a.types_k, "types of the keys; every pair with -ctv is measured; default tq4", "LIST",
                   list_of(parse_kv_type));
     auto* v = add("--cache-type-v", a.types_v, "types of the values; default tq4", "LIST", list_of(parse_kv_type));
-    add("--kv", a.presets, "pairs of types by name: balanced, safe-lowbit, experimental-max, safe, bold, f16", "LIST",
-        list_of(parse_kv_preset))
+    add("--kv", a.presets,
+        "pairs of types by name: balanced, safe-lowbit, experimental-max, safe, bold, f16; or files of types for each layer",
+        "LIST", list_of([](const std::string& text) {
+            if (!is_kv_file(text)) parse_kv_preset(text);
+        }))
         ->excludes(k)
         ->excludes(v);
     add("--kv-rotation", a.rotation, "wht (default) or haar", "NAME", parsed_by(parse_rotation));
@@ -138,15 +142,21 @@ std::vector<Test> Arguments::tests() const {
 
 std::vector<KvOptions> Arguments::caches() const {
     std::vector<KvOptions> out;
-    const auto add = [&](KvTypes types) {
-        const KvOptions kv{types.k, types.v, parse_rotation(rotation), parse_scale_rule(scale_rule), {},
-                           parse_key_conditioning(conditioning)};
-        const auto same = [&](const KvOptions& other) { return other.k == kv.k && other.v == kv.v; };
+    const auto add_options = [&](const KvOptions& kv) {
+        const auto same = [&](const KvOptions& other) { return describe(other) == describe(kv); };
         if (std::ranges::none_of(out, same)) out.push_back(kv);
+    };
+    const auto add = [&](KvTypes types) {
+        add_options(
+            {types.k, types.v, parse_rotation(rotation), parse_scale_rule(scale_rule), {}, parse_key_conditioning(conditioning)});
     };
     const auto type = [](const std::string& text) { return text.empty() ? KvOptions().k : parse_kv_type(text); };
     if (!presets.empty())
-        for (const std::string& preset : items(presets)) add(parse_kv_preset(preset));
+        for (const std::string& preset : items(presets))
+            if (is_kv_file(preset))
+                add_options(read_kv_file(preset));
+            else
+                add(parse_kv_preset(preset));
     else
         for (const std::string& k : items(types_k))
             for (const std::string& v : items(types_v)) add({type(k), type(v)});
@@ -182,11 +192,12 @@ void add_flags(CLI::App& command, Arguments& a) {
     flag("--no-limits", a.no_limits, "do not measure that for --profile and JSON; no shares of it then")->excludes(limits);
     flag("--kernels", a.kernels, "only the cache's kernels, at the depths of -d: storing, and attention of one token")
         ->excludes(limits);
-    auto* tune = flag("--tune", a.tune,
-                      "the fastest variants of the kernels on this device, of the shapes of -m or --synthetic, or of a small and a "
-                      "large model; stored, and used from then on")
-                     ->excludes(limits)
-                     ->excludes("--kernels");
+    auto* tune =
+        flag("--tune", a.tune,
+             "the fastest variants of the kernels on this device, of the shapes of -m or --synthetic, or of a small and a "
+             "large model; stored, and used from then on")
+            ->excludes(limits)
+            ->excludes("--kernels");
     command.add_option("--kv-condition", a.conditioning, "none (default), norms, or a file from tq-run calibrate")
         ->option_text("HOW")
         ->group("KV cache")

@@ -163,6 +163,7 @@ bool run_on(const Arguments& arguments, Setup& setup, Console& console, Json& ou
     if (!arguments.no_limits) limits = setup.device ? measure_limits(*setup.device) : measure_cpu_limits(pool);
     for (const KvOptions& kv : arguments.caches()) try {
             if (interrupted()) return good;
+            if (kv.layer_count != 0) fail("--kernels times types, not files of them: give -ctk and -ctv");
             console.status(fmt::format("{}: kernels of {}", setup.device_name, describe(kv)));
             const Measured measured = measure(arguments, setup, kv);
             for (const Row& row : measured.rows) out.push_back(to_json(measured, row, limits, setup));

@@ -95,8 +95,8 @@ void Reporter::add_row(const Setup& setup, const Result& r) {
     write_output(row(std::vector<std::string>{
         without_bars(fmt::format("{} {}", setup.model.name, weight_type(setup.model.weights))),
         size_text(setup.model.weights.bytes()), count_text(parameters(setup.model.weights)), backend(setup),
-        setup.device ? "" : number_or_default(r.threads, "all"), number_or_default(r.batch_size, "default"), name(r.kv.k),
-        name(r.kv.v), r.test.name(), fmt::format("{:.2f} ± {:.2f}", rate.mean, rate.deviation),
+        setup.device ? "" : number_or_default(r.threads, "all"), number_or_default(r.batch_size, "default"), type_of(r.kv, KvSide::key),
+        type_of(r.kv, KvSide::value), r.test.name(), fmt::format("{:.2f} ± {:.2f}", rate.mean, rate.deviation),
         gb_per_s ? fmt::format("{:.2f}", *gb_per_s) : ""}));
 }
 
@@ -107,7 +107,7 @@ void Reporter::add_footer(const Setup& setup, const Result& r, const std::option
     const std::string where = setup.device ? setup.device_name : describe_device(nullptr).at("name").get<std::string>();
     const bool tuned = setup.device && describe_device(setup.device.get()).at("tuned").get<bool>();
     add(fmt::format("{}: {}{}", backend(setup), where, tuned ? ", with the kernels that --tune has chosen" : ""));
-    const std::string what = fmt::format("{} {}/{} on {}", setup.model.name, name(r.kv.k), name(r.kv.v), where);
+    const std::string what = fmt::format("{} {} on {}", setup.model.name, describe(r.kv), where);
     add(r.check ? fmt::format("{}: logits of {} layers differ from the reference by {:.1e} (limit {:.0e})", what, r.check->layers,
                               r.check->error, r.check->limit)
                 : fmt::format("{}: unchecked", what));

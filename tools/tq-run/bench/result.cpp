@@ -136,6 +136,10 @@ Json to_json(const Limits& limits) {
             {"cooperative_matrix_gflops", or_null(limits.cooperative_matrix_gflops)}};
 }
 
+std::string type_of(const KvOptions& kv, KvSide side) {
+    return kv.layer_count != 0 ? "mix" : name(side == KvSide::key ? kv.k : kv.v);
+}
+
 Json to_json(const Setup& setup, const Result& r, const std::optional<Limits>& limits) {
     const Statistics rate = r.tokens_per_second();
     std::vector<double> times(r.samples_ns.begin(), r.samples_ns.end());
@@ -147,8 +151,8 @@ Json to_json(const Setup& setup, const Result& r, const std::optional<Limits>& l
              {"n_depth", r.test.depth},
              {"n_batch", r.batch_size},
              {"n_threads", r.threads},
-             {"type_k", name(r.kv.k)},
-             {"type_v", name(r.kv.v)},
+             {"type_k", type_of(r.kv, KvSide::key)},
+             {"type_v", type_of(r.kv, KvSide::value)},
              {"cache", describe(r.kv)},
              {"model", model_json(setup)},
              {"device", describe_device(setup.device.get())},

@@ -34,7 +34,7 @@ std::string one_device(const Arguments& arguments) {
 
 KvOptions one_cache(const Arguments& arguments) {
     const std::vector<KvOptions> all = arguments.caches();
-    if (all.size() > 1) throw UsageError("--tune takes one type of keys and one of values");
+    if (all.size() > 1 || all[0].layer_count != 0) throw UsageError("--tune takes one type of keys and one of values");
     return all[0];
 }
 

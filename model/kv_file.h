@@ -1,0 +1,23 @@
+// Files of the types of a model's cache, layer by layer, as `tq-run tune` writes them and --kv reads them:
+//   {"schema": "tq-run-kv", "version": 1, "about": "what it was made for", "rotation": "wht", "scale_rule": "unbiased",
+//    "layers": [{"k": "tq4", "v": "tq3"}, ...]}
+// All but "layers" and the first two can be left out, and "conditioning" be there; no other key is known. Names are those of -ctk,
+// --kv-rotation, --kv-scale and --kv-condition.
+#pragma once
+#include "model/kv/options.h"
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+namespace tq {
+
+// Whether --kv means such a file rather than a preset.
+inline bool is_kv_file(std::string_view text) { return text.ends_with(".json"); }
+
+// Throws an Error that names the file and the place in it.
+KvOptions read_kv_file(const std::filesystem::path& path);
+
+// What such a file holds, for a model of `layers` layers; as text, a line for each layer.
+nlohmann::ordered_json kv_json(const KvOptions& kv, uint32_t layers, const std::string& about);
+std::string kv_file_text(const KvOptions& kv, uint32_t layers, const std::string& about);
+
+} // namespace tq

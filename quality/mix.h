@@ -1,0 +1,60 @@
+// Which type each layer's keys and values should have, so that a cache of so many bytes changes what the model says least.
+//
+// What a change of one side of one layer costs is measured alone, on top of a cache that changes nothing; what a mix costs is
+// taken to be the sum. For small errors that is so: KL(p || p') = sum p_i (l_i - l'_i) + log Z'/Z is zero to first order in the
+// change of the logits and quadratic in the next, one half of their variance under p; and the errors of different sides and
+// layers are roundings of different vectors under different rotations, nearly independent and of mean zero, so that variances
+// add. It fails where errors are large enough to change what later layers do: so the mix is measured for real in the end.
+#pragma once
+#include "model/kv/options.h"
+#include <optional>
+
+namespace tq::quality {
+
+// A type that one part (a side of a layer) could have.
+struct Choice {
+    uint64_t bytes;
+    double cost;
+};
+
+// The choice for each part with the least sum of costs of all whose bytes sum to at most `budget`, and among equals the fewest
+// bytes: exact, by dynamic programming over bytes in units of the greatest common divisor. Nothing when even the smallest exceed
+// it. Costs: finite, at least 0. Throws Error when the table would exceed 1 GiB.
+std::optional<std::vector<size_t>> best_choices(std::span<const std::vector<Choice>> parts, uint64_t budget);
+
+struct Probe {
+    uint32_t layer;
+    KvSide side;
+    KvType type;
+    bool operator==(const Probe&) const = default;
+};
+
+// KL divergences of all probes of a model: of each type on each side of each layer, all else as in `base`.
+class Sensitivities {
+  public:
+    // base: both sides of all layers are of one type, whose own probes cost nothing.
+    Sensitivities(const KvOptions& base, uint32_t layers, std::vector<KvType> types);
+
+    std::vector<Probe> missing() const;      // those not set yet, layer by layer
+    void set(const Probe& probe, double kl); // no effect where it is none of these
+    KvOptions options(const Probe& probe) const;
+
+    // The mix of least predicted cost within `budget` bytes per token; nothing when there is none.
+    std::optional<KvOptions> best_mix(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const;
+    // The same where all layers have the same types of keys and values.
+    std::optional<KvOptions> best_pair(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const;
+    double predicted(const KvOptions& kv) const; // of types that are all among these
+    double predicted(uint32_t layer, KvSide side, KvType type) const;
+
+    const std::vector<KvType>& types() const { return types_; }
+
+  private:
+    size_t index(const Probe& probe) const;
+
+    KvOptions base_;
+    uint32_t layers_;
+    std::vector<KvType> types_;
+    std::vector<std::optional<double>> kl_; // [layers][2][types]
+};
+
+} // namespace tq::quality

@@ -29,6 +29,11 @@ std::vector<uint32_t> Forward::run_sampled(uint32_t, uint32_t n, const DeviceDra
     return {};
 }
 
+StoredSide Forward::stored(uint32_t layer, KvSide) {
+    ENSURE(false, "layer {}: what is stored is not offered", layer);
+    return {{}, 0, 0};
+}
+
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv) {
     return kv_bytes_per_token(kv, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
 }

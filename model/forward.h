@@ -4,6 +4,7 @@
 #include "model/config.h"
 #include "model/draw.h"
 #include "model/kv/options.h"
+#include "model/kv/stored.h"
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -69,6 +70,10 @@ class Forward {
     // For measurements at depth, which do not depend on what is stored: as if n tokens had been run, by repeating what is stored
     // of the first position(), an even number above 0 (n >= position()). Throws OutOfMemory as run() does.
     virtual void repeat_to(uint32_t n) = 0;
+
+    // What the cache holds of one side of a layer, at the first position() tokens: to compare implementations. Slow. Throws Error
+    // when the device is lost.
+    virtual StoredSide stored(uint32_t layer, KvSide side);
 
     // Records its passes anew, after a change of Device::profile. Nothing on the CPU.
     virtual void record_again() {}

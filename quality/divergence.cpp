@@ -16,14 +16,11 @@ double log_sum(std::span<const float> logits) {
     return most + std::log(sum);
 }
 
-// Mean and standard error of what `value` takes from each token.
+// Of what `value` takes from each token.
 template <class Value> Estimate mean(std::span<const Divergence> tokens, Value value) {
-    double sum = 0, squares = 0;
-    for (const Divergence& d : tokens) sum += value(d);
-    const auto n = double(tokens.size());
-    const double mean = sum / n;
-    for (const Divergence& d : tokens) squares += (value(d) - mean) * (value(d) - mean);
-    return {mean, tokens.size() < 2 ? 0 : std::sqrt(squares / (n - 1) / n)};
+    std::vector<double> values;
+    for (const Divergence& d : tokens) values.push_back(value(d));
+    return quality::mean(values);
 }
 
 Estimate exponential(const Estimate& e) { return {std::exp(e.value), std::exp(e.value) * e.error}; }
@@ -35,6 +32,21 @@ double quantile(std::span<const double> sorted, double share) {
 }
 
 } // namespace
+
+double loss(std::span<const float> logits, uint32_t next) {
+    ENSURE(next < logits.size(), "token {} of {}", next, logits.size());
+    return log_sum(logits) - logits[next];
+}
+
+Estimate mean(std::span<const double> values) {
+    if (values.empty()) return {};
+    double sum = 0, squares = 0;
+    for (const double v : values) sum += v;
+    const auto n = double(values.size());
+    const double mean = sum / n;
+    for (const double v : values) squares += (v - mean) * (v - mean);
+    return {mean, values.size() < 2 ? 0 : std::sqrt(squares / (n - 1) / n)};
+}
 
 Divergence divergence(std::span<const float> logits, std::span<const float> reference, uint32_t next) {
     ENSURE(logits.size() == reference.size() && next < logits.size(), "{} and {} logits, token {}", logits.size(),

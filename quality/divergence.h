@@ -13,6 +13,9 @@ struct Divergence {
     bool same_top = false;               // the most probable token is the same one
 };
 
+// -log p(next), of logits [vocab_size].
+double loss(std::span<const float> logits, uint32_t next);
+
 // logits, reference: [vocab_size], finite. An infinite KL divergence is impossible: softmax gives every token a probability.
 Divergence divergence(std::span<const float> logits, std::span<const float> reference, uint32_t next);
 
@@ -20,6 +23,7 @@ Divergence divergence(std::span<const float> logits, std::span<const float> refe
 struct Estimate {
     double value = 0, error = 0;
 };
+Estimate mean(std::span<const double> values); // of none: 0
 
 struct Summary {
     uint64_t tokens = 0;

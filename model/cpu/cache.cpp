@@ -24,6 +24,15 @@ uint64_t CacheSide::bytes(uint32_t capacity) const {
     return uint64_t(heads) * capacity * (codec.words() * sizeof words_[0] + codec.scales() * sizeof scales_[0]);
 }
 
+StoredSide CacheSide::stored(uint32_t length) const {
+    StoredSide out(codec, heads, length);
+    for (uint32_t head = 0; head < heads && length > 0; head++) {
+        std::copy_n(codes(head, 0).data(), size_t(length) * codec.words(), out.codes_of(head, 0).data());
+        std::copy_n(scales(head, 0).data(), size_t(length) * codec.scales(), out.scales_of(head, 0).data());
+    }
+    return out;
+}
+
 uint32_t capacity(const std::vector<LayerCache>& layers) {
     uint32_t least = UINT32_MAX;
     for (const LayerCache& layer : layers) least = std::min({least, layer.k.capacity, layer.v.capacity});

@@ -1,6 +1,6 @@
 // The KV cache in host memory: for each layer and side, the codes of one kv head token after token, and the scales beside them.
 #pragma once
-#include "model/kv/codec.h"
+#include "model/kv/stored.h"
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +19,7 @@ struct CacheSide {
     // Keeps the first `length` tokens. Throws std::bad_alloc, and changes nothing, when memory runs out.
     void grow(uint32_t length, uint32_t capacity);
     uint64_t bytes(uint32_t capacity) const; // of a side like this
+    StoredSide stored(uint32_t length) const;
 
     uint32_t head_dim() const { return codec.head_dim(); }
     std::span<uint32_t> codes(uint32_t head, uint32_t position) const {

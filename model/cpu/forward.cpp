@@ -61,6 +61,11 @@ class CpuForward final : public Forward {
         position_ = n;
     }
 
+    StoredSide stored(uint32_t layer, KvSide side) override {
+        ENSURE(layer < cache_.size(), "layer {} of {}", layer, cache_.size());
+        return (side == KvSide::key ? cache_[layer].k : cache_[layer].v).stored(position_);
+    }
+
     uint32_t position() const override { return position_; }
     uint32_t context_size() const override { return options_.context_size; }
     uint32_t capacity() const override { return cpu::capacity(cache_); }

@@ -87,6 +87,14 @@ bool is_finite(const KvCodec& codec, KvSide side, const CacheLayout& layout, std
     return tq::is_finite(codec, words.subspan(layout.codes(side) + at * codec.words(), codec.words()), scales);
 }
 
+Buffer read_back(Device& device, const CacheSlice& slice) {
+    Buffer copy = device.allocate("KV cache read back", slice.buffer.bytes(), Memory::readback);
+    Recorder recorder(device);
+    recorder.copy(copy, slice.buffer);
+    recorder.finish().run();
+    return copy;
+}
+
 } // namespace
 
 CacheLayout::CacheLayout(KvTypes types, uint32_t head_dim, uint32_t heads, uint32_t capacity) {
@@ -165,13 +173,28 @@ void KvCache::repeat(Device& device, uint32_t length, uint32_t to) {
     }
 }
 
+StoredSide KvCache::stored(Device& device, uint32_t layer, KvSide side, uint32_t length) const {
+    const LayerCache& cache = layers[layer];
+    const KvCodec& codec = cache.side(side);
+    StoredSide out(codec, kv_heads, length);
+    for (const CacheSlice& slice : cache.slices) {
+        const Buffer copy = read_back(device, slice);
+        const auto part = [&](uint32_t head, uint64_t begin_words, uint64_t vector_bytes, void* to) {
+            const std::byte* from = copy.host().data() + begin_words * 4 + uint64_t(head) * cache.capacity * vector_bytes;
+            std::copy_n(from, length * vector_bytes, static_cast<std::byte*>(to));
+        };
+        for (uint32_t head = 0; head < slice.heads; head++) {
+            part(head, slice.layout.codes(side), codec.words() * 4, out.codes_of(slice.first_head + head, 0).data());
+            part(head, slice.layout.scales(side), codec.scales() * 2, out.scales_of(slice.first_head + head, 0).data());
+        }
+    }
+    return out;
+}
+
 std::optional<std::string> KvCache::find_nonfinite(Device& device, uint32_t length) const {
     for (size_t layer = 0; layer < layers.size(); layer++)
         for (const CacheSlice& slice : layers[layer].slices) {
-            const Buffer copy = device.allocate("KV cache read back", slice.buffer.bytes(), Memory::readback);
-            Recorder recorder(device);
-            recorder.copy(copy, slice.buffer);
-            recorder.finish().run();
+            const Buffer copy = read_back(device, slice);
             const std::span words(reinterpret_cast<const uint32_t*>(copy.host().data()), slice.layout.words);
             for (uint32_t position = 0; position < length; position++)
                 for (uint32_t head = 0; head < slice.heads; head++)

@@ -4,6 +4,7 @@
 #pragma once
 #include "model/config.h"
 #include "model/kv/options.h"
+#include "model/kv/stored.h"
 #include "runtime/device.h"
 #include <optional>
 #include <string>
@@ -62,6 +63,9 @@ struct KvCache {
 
     // Positions length .. to - 1 become repetitions of the first `length`, an even number; there is room for them.
     void repeat(Device& device, uint32_t length, uint32_t to);
+
+    // What one side of a layer holds of the first `length` tokens, read back. Throws Error when the device is lost.
+    StoredSide stored(Device& device, uint32_t layer, KvSide side, uint32_t length) const;
 
     // "the key of layer 3, kv head 1, position 17", the first stored vector below `length` that is not finite. Reads it all back.
     std::optional<std::string> find_nonfinite(Device& device, uint32_t length) const;

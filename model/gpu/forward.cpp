@@ -85,6 +85,11 @@ class GpuForward final : public Forward {
         position_ = n;
     }
 
+    StoredSide stored(uint32_t layer, KvSide side) override {
+        ENSURE(layer < config_.num_hidden_layers, "layer {} of {}", layer, config_.num_hidden_layers);
+        return cache_.stored(device_, layer, side, position_);
+    }
+
     void record_again() override {
         token_.reset();
         block_.reset();

@@ -19,6 +19,8 @@ void add_perplexity(CLI::App& app, Action& action);
 void add_calibrate(CLI::App& app, Action& action);
 void add_ablate(CLI::App& app, Action& action);
 void add_tune(CLI::App& app, Action& action);
+void add_needle(CLI::App& app, Action& action);
+void add_validate(CLI::App& app, Action& action);
 
 // A command whose flags fill in an Arguments; `run(arguments)` is its action.
 template <class Arguments, class AddFlags, class Run>

@@ -51,8 +51,9 @@ int run(const std::vector<std::string>& arguments) {
     app.formatter(formatter);
     app.option_defaults()->take_last(); // of a flag that is given twice
     Action action;
-    for (auto* add : {add_chat, add_generate, add_bench, add_perplexity, add_ablate, add_tune, add_calibrate, add_plan,
-                      add_devices, add_conformance, add_codec, add_shaders, add_tokenize, add_template, add_logits})
+    for (auto* add : {add_chat, add_generate, add_bench, add_perplexity, add_needle, add_validate, add_ablate, add_tune,
+                      add_calibrate, add_plan, add_devices, add_conformance, add_codec, add_shaders, add_tokenize, add_template,
+                      add_logits})
         add(app, action);
     try {
         auto expanded = expand_short_names(arguments);

@@ -1,0 +1,26 @@
+// The bytes that a cache holds, where a person or a test wants to see them.
+#pragma once
+#include "model/kv/codec.h"
+
+namespace tq {
+
+// One side of a layer: of each kv head the vectors of positions 0 .. tokens - 1, as turboquant.md lays out one vector.
+struct StoredSide {
+    KvCodec codec;
+    uint32_t heads, tokens;
+    std::vector<uint32_t> codes;  // [heads][tokens][codec.words()]
+    std::vector<uint16_t> scales; // [heads][tokens][codec.scales()]
+
+    StoredSide(KvCodec codec, uint32_t heads, uint32_t tokens)
+        : codec(std::move(codec)), heads(heads), tokens(tokens), codes(size_t(heads) * tokens * this->codec.words()),
+          scales(size_t(heads) * tokens * this->codec.scales()) {}
+
+    std::span<uint32_t> codes_of(uint32_t head, uint32_t position) {
+        return {codes.data() + (size_t(head) * tokens + position) * codec.words(), codec.words()};
+    }
+    std::span<uint16_t> scales_of(uint32_t head, uint32_t position) {
+        return {scales.data() + (size_t(head) * tokens + position) * codec.scales(), codec.scales()};
+    }
+};
+
+} // namespace tq

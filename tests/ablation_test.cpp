@@ -127,6 +127,9 @@ TEST_CASE("verdicts are those of the budgets") {
     CHECK_FALSE(judge(limited, CacheCost{summary(10, 10, 0.04)}).bug);
     CHECK(judge(limited, CacheCost{summary(10, 10, 0.06)}).bug);
     CHECK(judge(limited, CacheCost{summary(12, 10, 0.04)}).bug);
+    CHECK_FALSE(judge(limited, CacheCost{summary(233, 230)}).bug);        // 1.3 %
+    CHECK_FALSE(judge(limited, CacheCost{summary(12, 10, 0, 0.06)}).bug); // 2 +- 0.7
+    CHECK(judge(limited, CacheCost{summary(233, 230)}).verdict == Verdict::fail);
     limited.few_bits = true; // the model minds them
     CHECK(judge(limited, CacheCost{summary(12, 10, 0.04)}).verdict == Verdict::fail);
     CHECK_FALSE(judge(limited, CacheCost{summary(12, 10, 0.04)}).bug);

@@ -38,10 +38,20 @@ std::vector<json> lines(const std::filesystem::path& path) {
 // A new path that ends in .json.
 std::string json_path(const TemporaryDirectory& directory) { return (directory.path() / "mix.kv.json").string(); }
 
-const std::string story =
-    "Once upon a time there was a small fox. The fox lived in a garden near the river. One day it rained, and "
-    "the fox ran home. Then Mira came and gave it an apple. The fox was happy. They walked to the old house "
-    "and looked at the garden. It was a good day, and in the evening they ate soup and bread at the table.";
+// Of the kind that the demo model was trained on.
+const std::string story = R"(<|im_start|>user
+Remember this: The code of the polished carpet is 5586. The code of the broken garden is 6431.<|im_end|>
+<|im_start|>assistant
+Thank you, I will remember it.<|im_end|>
+<|im_start|>user
+What is the code of the broken garden?<|im_end|>
+<|im_start|>assistant
+The code of the broken garden is 6431.<|im_end|>
+<|im_start|>user
+My birthday is in February.<|im_end|>
+<|im_start|>assistant
+Okay, your birthday is in February.<|im_end|>
+)";
 
 } // namespace
 
@@ -56,7 +66,7 @@ TEST_CASE("the ablation of this build finds no bug, and its lines say what was r
         const Finished finished = tq_run(arguments);
         REQUIRE_MESSAGE(finished.status == 0, finished.output << finished.error);
         CHECK(contains(finished.output, "| A0 | identity | f32/f32 |"));
-        CHECK(contains(finished.output, "The winner is "));
+        CHECK(contains(finished.output, "winner"));
         const std::vector<json> rows = lines(log.path());
         REQUIRE(rows.size() > 13);
         CHECK(rows[0]["schema"] == "tq-run-ablation");
@@ -70,7 +80,7 @@ TEST_CASE("the ablation of this build finds no bug, and its lines say what was r
         const auto a1 = std::ranges::find_if(rows, [](const json& row) { return row.value("run", "") == "A1"; });
         REQUIRE(a1 != rows.end());
         CHECK((*a1)["config"]["k"] == "tq8");
-        CHECK((*a1)["verdict"] == "pass");
+        CHECK((*a1)["kl"] < 0.01);
         CHECK((*a1)["kv_bytes_per_token"] == 2080);
     }
 }

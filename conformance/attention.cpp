@@ -100,7 +100,7 @@ void add(Rows& rows, const Variant& variant, const Shape& shape, bool full = fal
 
 void add_attention(Rows& rows, const Capabilities& device) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, residual{KvType::tq3q, KvType::tq2q},
-        affine{KvType::q8_0, KvType::a4_64};
+        affine{KvType::q8_0, KvType::a4_64}, trellis{KvType::tq3t, KvType::tq2t};
     const std::vector<Variant> all = variants(device);
     for (size_t i = 0; i < kv_types.size(); i++) { // keys and values are read apart: not every pair need be
         const KvType k = kv_types[i].type, v = kv_types[(i + 7) % kv_types.size()].type;
@@ -128,7 +128,8 @@ void add_attention(Rows& rows, const Capabilities& device) {
         for (const Shape& shape : {Shape{tq4, 128, 4, 2, 77, 1},
                                    {mixed, 128, 10, 2, 40, 11},
                                    {residual, 128, 4, 2, 40, 11},
-                                   {residual, 256, 16, 2, 50, 1}})
+                                   {residual, 256, 16, 2, 50, 1},
+                                   {trellis, 128, 4, 2, 77, 9}})
             add(rows, all[i], shape);
 }
 

@@ -303,9 +303,9 @@ void add_format(Rows& rows, const Variant& variant, const Format& format, uint32
     if (usual) add("kv_append", "keys", keys);
     if (usual) add("kv_append", "conditioned keys", conditioned_keys);
     if (usual) add("kv_decode", "values of every kind", decoded);
-    if (is_turboquant(format.type) && !codebook(magnitude_bits(format.type)).thresholds.empty() && usual &&
-        format.rotation == RotationKind::wht)
-        add("kv_append", "values on thresholds", ties);
+    const bool has_thresholds =
+        is_turboquant(format.type) && !is_trellis(format.type) && !codebook(magnitude_bits(format.type)).thresholds.empty();
+    if (has_thresholds && usual && format.rotation == RotationKind::wht) add("kv_append", "values on thresholds", ties);
     const bool few_levels = format.type == KvType::tq2 || format.type == KvType::tq3 || format.type == KvType::tq4;
     if (few_levels && format.rotation == RotationKind::wht && d == 128) add("kv_append", "halfway scales", halfway_scales);
     if (format.type == KvType::tq4 && format.rotation == RotationKind::haar) add("kv_append", "values that cancel", cancelled);
@@ -325,6 +325,8 @@ void add_cache(Rows& rows, const Capabilities& device) {
         for (const Format& format : {Format{KvType::tq4},
                                      {KvType::tq3, RotationKind::haar},
                                      {KvType::tq2q},
+                                     {KvType::tq2t},
+                                     {KvType::tq3t},
                                      {KvType::tq6},
                                      {KvType::q4_0r},
                                      {KvType::a3_64},

@@ -19,9 +19,7 @@ layout(binding = 2) readonly buffer Matrix { float matrix[]; };
 
 uint code_at(uint base, uint i) {
     const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
-    const uint code = (cache[base + i * low / 32] >> (i * low & 31)) & ((1u << low) - 1u);
-    if (high == 0) return code;
-    return code | ((cache[base + (head_dim * low + i * high) / 32] >> (i * high & 31)) & ((1u << high) - 1u)) << low;
+    return code_of_words(type, cache[base + i * low / 32], high == 0 ? 0 : cache[base + (head_dim * low + i * high) / 32], i);
 }
 
 // Number n of the vector's fp16 scales; not by unpackHalf2x16, which may flush denormals.

@@ -23,8 +23,38 @@ float magnitude_level(uint bits, uint index) {
 // Of a TurboQuant type.
 uint magnitude_bits(uint type) { return KV_BITS(type) - 1 - KV_QJL(type); }
 
+// Signed levels of a trellis by index: that of 15 - index is the negative.
+int trellis_level(uint bits, uint index) {
+    const uint i = index < 8 ? index : 15 - index;
+    const uint low = bits == 2 ? TQ2T_LEVELS_LOW : TQ3T_LEVELS_LOW, high = bits == 2 ? TQ2T_LEVELS_HIGH : TQ3T_LEVELS_HIGH;
+    const int level = int(byte_of(i < 4 ? low : high, i) << 24) >> 24;
+    return index < 8 ? level : -level;
+}
+
+// The index of four consecutive levels, by the third bits of a channel (bit 2) and the two before it.
+uint trellis_base(uint third_bits) {
+    return ((third_bits ^ (third_bits >> 1) ^ (third_bits >> 2)) & 1u) << 2 | (third_bits & 2u) << 2;
+}
+
+// `count` bits of a word from bit `at` on; bit 0 comes after bit 31.
+uint bits_around(uint word, uint at, uint count) {
+    return (at + count <= 32 ? word >> at : word >> at | word << (32 - at)) & ((1u << count) - 1u);
+}
+
+// The code of channel i, whose planes' bits lie in these words; of a trellis with the bits before it that its level depends on.
+uint code_of_words(uint type, uint low_word, uint high_word, uint i) {
+    const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
+    if (KV_TRELLIS(type) != 0 && high == 0) return bits_around(low_word, (2 * i - 2) & 31, 4);
+    const uint code = (low_word >> (i * low & 31)) & ((1u << low) - 1u);
+    if (high == 0) return code;
+    if (KV_TRELLIS(type) != 0) return code | bits_around(high_word, (i - 2) & 31, 3) << low;
+    return code | ((high_word >> (i * high & 31)) & ((1u << high) - 1u)) << low;
+}
+
 // What a code stands for before its vector's or group's scale; without QJL's bit.
 float code_level(uint type, uint code) {
+    if (KV_TRELLIS(type) != 0)
+        return float(trellis_level(KV_BITS(type), KV_BITS(type) == 2 ? code : (code & 3u) | trellis_base(code >> 2)));
     if (KV_FAMILY(type) == KV_AFFINE) return float(code);
     if (KV_FAMILY(type) == KV_BLOCKS) return KV_BITS(type) == 8 ? float(int(code << 24) >> 24) : float(int(code) - 8);
     const uint bits = magnitude_bits(type);

@@ -37,16 +37,22 @@ float plain_value(uint type, uint word, uint i) {
 void prepare_levels() {}
 float level_of(uint type, uint code) { return code_level(type, code); }
 #else
-shared float level_table[32]; // of keys, then of values: two operations a value instead of nine
+const uint table_levels = KV_TRELLIS(k_type) + KV_TRELLIS(v_type) != 0 ? 32 : 16;
+shared float level_table[2 * table_levels]; // of keys, then of values: two operations a value instead of nine
 bool has_level_table(uint type) { return KV_FAMILY(type) == KV_TURBOQUANT && KV_BITS(type) - KV_QJL(type) <= 4; }
 void prepare_levels() {
-    for (uint i = gl_LocalInvocationID.x; i < 32; i += gl_WorkGroupSize.x) level_table[i] = code_level(i < 16 ? k_type : v_type, i & 15);
+    for (uint i = gl_LocalInvocationID.x; i < 2 * table_levels; i += gl_WorkGroupSize.x)
+        level_table[i] = code_level(i < table_levels ? k_type : v_type, i & (table_levels - 1));
 }
 float level_of(uint type, uint code) {
     if (!has_level_table(type)) return code_level(type, code);
-    return level_table[(type == k_type ? 0 : 16) + (code & ((1u << (KV_BITS(type) - KV_QJL(type))) - 1u))];
+    const uint bits = KV_TRELLIS(type) != 0 ? KV_BITS(type) + 2 : KV_BITS(type) - KV_QJL(type);
+    return level_table[(type == k_type ? 0 : table_levels) + (code & ((1u << bits) - 1u))];
 }
 #endif
+
+// A word's bits from bit `at` on, those below it after them.
+uint turned(uint word, uint at) { return word >> at | (word << 1) << (31 - at); }
 
 // v[0 .. n - 1] = channels [c, c + n) of vector `at`, z = QJL's signs; n <= 8, c a multiple of n.
 void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, out float v[8], out float z[8]) {
@@ -57,13 +63,17 @@ void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, 
         return;
     }
     const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
-    const uint low_word = cache_word(base + c * low / 32) >> (c * low & 31);
+    const uint before = KV_TRELLIS(type) != 0 ? 2 : 0; // bits of the trellis' plane before a channel's own
+    const uint before_low = high == 0 ? before : 0;
+    const uint low_word = turned(cache_word(base + c * low / 32), (c * low - before_low) & 31);
     const uint next_word = low == 8 && n > 4 ? cache_word(base + c / 4 + 1) : 0;
-    const uint high_word = high == 0 ? 0 : cache_word(base + (head_dim * low + c * high) / 32) >> (c * high & 31);
+    const uint high_word =
+        high == 0 ? 0 : turned(cache_word(base + (head_dim * low + c * high) / 32), (c * high - before) & 31);
     const vec2 by = group_scale(type, scales, at, c);
     for (uint i = 0; i < n; i++) {
         const uint part = low == 8 && i >= 4 ? next_word >> (8 * (i & 3)) : low_word >> (low * i);
-        const uint code = (part & ((1u << low) - 1u)) | ((high_word >> (high * i)) & ((1u << high) - 1u)) << low;
+        const uint high_code = high == 0 ? 0 : (high_word >> (high * i)) & ((1u << (high + before)) - 1u);
+        const uint code = (part & ((1u << (low + before_low)) - 1u)) | high_code << low;
         v[i] = level_of(type, code);
         if (KV_FAMILY(type) != KV_TURBOQUANT) v[i] = v[i] * by.x + by.y;
         if (KV_QJL(type) != 0) z[i] = residual_sign(type, code);
@@ -90,8 +100,7 @@ CodeBlock load_block(uint type, uint base, uint b) {
 
 uint block_code(uint type, CodeBlock block, uint k) {
     const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
-    const uint code = (block.low[k * low / 32] >> (k * low & 31)) & ((1u << low) - 1u);
-    return high == 0 ? code : code | ((block.high[k * high / 32] >> (k * high & 31)) & ((1u << high) - 1u)) << low;
+    return code_of_words(type, block.low[k * low / 32], high == 0 ? 0 : block.high[k * high / 32], k);
 }
 
 // v = channels [32 b, 32 b + 32) of vector `at`, z = QJL's signs

@@ -1,5 +1,6 @@
 // The number of a KV cache type, one text for GLSL and C++: what it is made of can be read off, in constant expressions too.
-//   bits 0-3 family, 4-7 bits of a code, 8-11 channels of a group / 32, 12 stored rotated, 13 highest bit of a code is QJL's
+//   bits 0-3 family, 4-7 bits of a code, 8-11 channels of a group / 32, 12 stored rotated, 13 highest bit of a code is QJL's,
+//   14 a code's level depends on the codes before it (a trellis)
 #define KV_F32 0u
 #define KV_F16 1u
 #define KV_BF16 2u
@@ -8,11 +9,13 @@
 #define KV_AFFINE 5u     // scale and zero per group
 
 #define KV_TYPE(family, bits, group, rotated, qjl) ((family) | (bits) << 4 | (group) / 32u << 8 | (rotated) << 12 | (qjl) << 13)
+#define KV_TRELLIS_TYPE(bits) (KV_TYPE(KV_TURBOQUANT, bits, 0u, 1u, 0u) | 1u << 14)
 #define KV_FAMILY(type) ((type) & 15u)
 #define KV_BITS(type) ((type) >> 4 & 15u)
 #define KV_GROUP(type) (((type) >> 8 & 15u) * 32u)
 #define KV_ROTATED(type) ((type) >> 12 & 1u)
 #define KV_QJL(type) ((type) >> 13 & 1u)
+#define KV_TRELLIS(type) ((type) >> 14 & 1u)
 #define KV_IS_CODED(type) (KV_FAMILY(type) >= KV_TURBOQUANT) // codes and scales, not plain values
 
 // Codes of b bits lie in one or two planes, one after the other: the low LOW_BITS(b) bits of every code, then the rest.

@@ -14,6 +14,15 @@
 #define TQ6_LEVELS_6 0x47423e3au // 58 62 66 71
 #define TQ6_LEVELS_7 0x6c5d544du // 77 84 93 108
 
+// Trellis-coded types (model/kv/turboquant.md): 8 signed levels, those of the indices 0 .. 7; index 15 - i has the negative. And the
+// square of the level units in a standard deviation, times 64.
+#define TQ2T_LEVELS_LOW 0xd54118ffu  // -1 24 65 -43
+#define TQ2T_LEVELS_HIGH 0x23bcf169u // 105 -15 -68 35
+#define TQ2T_SQUARE_UNIT 156816u
+#define TQ3T_LEVELS_LOW 0xe70e743eu  // 62 116 14 -25
+#define TQ3T_LEVELS_HIGH 0xfb23d0adu // -83 -48 35 -5
+#define TQ3T_SQUARE_UNIT 142884u
+
 #define TQ2_THRESHOLDS 0x3bf6badau
 #define TQ3_THRESHOLDS 0x3b0046d5u, 0x3c0ca9e7u, 0x3cc35dc1u
 #define TQ4_THRESHOLDS 0x3a0cc453u, 0x3b0cc453u, 0x3ba3af7du, 0x3c1b320cu, 0x3c851196u, 0x3cdaa3bbu, 0x3d38256cu

@@ -1,6 +1,7 @@
 // The TurboQuant quantiser, the twin of model/kv/turboquant.cpp. The includer declares `type`, `scale_rule`, the parameters' QJL
 // signs as p.projection, `shared uint codes[head_dim]`, `shared uint level_scale`, workgroup_max and workgroup_add, and includes
 // rotate.glsl, kv_levels.glsl, half.glsl and exact.glsl. All invocations of a workgroup call these.
+#include "trellis.glsl"
 
 // Thresholds are powers of two apart for other head_dims.
 bool reaches(float square, uint threshold, float norm2) {
@@ -46,6 +47,21 @@ uint index_uniformly(float size, float largest) {
     return index;
 }
 
+// The code of channel i, y; `level` is what |y| is multiplied by.
+uint choose_code(uint i, float y, float norm2, uint largest_bits, out float level) {
+    if (KV_TRELLIS(type) != 0) { // the only levels that may have another sign than y
+        int own_level;
+        const uint code = trellis_code(i, own_level);
+        level = float(y < 0.0 ? -own_level : own_level);
+        return norm2 == 0.0 ? 0u : code;
+    }
+    const uint bits = magnitude_bits(type);
+    precise float square = y * y;
+    const uint index = norm2 == 0.0 ? 0 : bits == 7 ? index_uniformly(abs(y), uintBitsToFloat(largest_bits)) : index_by_codebook(square, norm2);
+    level = magnitude_level(bits, index);
+    return index | (y < 0.0 ? 1u << bits : 0u);
+}
+
 // terms[0] = |channel|^2. Ends with a barrier.
 void sum_squares() {
     EACH_CHANNEL(i) {
@@ -55,24 +71,25 @@ void sum_squares() {
     sum_terms();
 }
 
-// codes = magnitude index and sign of each channel; terms[0] = sum |y| L. Returns sum L^2. Ends with a barrier.
+// codes = those of each channel; terms[0] = sum |y| L. Returns sum L^2. Ends with a barrier.
 uint choose_codes(float norm2) {
     const uint bits = magnitude_bits(type);
     uint largest_bits = 0, square_levels = 0;
     channel_barrier(); // norm2 was read from terms, which are written below
-    if (bits == 7) {
+    if (KV_TRELLIS(type) != 0) {
+        round_to_grid(norm2);
+        find_paths();
+    } else if (bits == 7) {
         EACH_CHANNEL(i) largest_bits = max(largest_bits, floatBitsToUint(abs(OWN(channel, i))));
         largest_bits = workgroup_max(largest_bits);
     }
     EACH_CHANNEL(i) {
         const float y = OWN(channel, i);
-        precise float square = y * y;
-        const uint index = norm2 == 0.0 ? 0 : bits == 7 ? index_uniformly(abs(y), uintBitsToFloat(largest_bits)) : index_by_codebook(square, norm2);
-        codes[i] = index | (y < 0.0 ? 1u << bits : 0u);
-        const float level = magnitude_level(bits, index);
+        float level;
+        codes[i] = choose_code(i, y, norm2, largest_bits, level);
         precise float product = abs(y) * level;
         OWN(terms, i) = product;
-        square_levels += uint(level) * uint(level);
+        square_levels += uint(abs(level)) * uint(abs(level));
     }
     sum_terms();
     return workgroup_add(square_levels);

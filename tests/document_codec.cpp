@@ -1,4 +1,5 @@
 #include "tests/document_codec.h"
+#include "tests/document_trellis.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -146,11 +147,22 @@ uint16_t document_residual(const KvCodec& codec, const Floats& y, std::vector<ui
     return document_root(document_sum(squares), 1, e);
 }
 
+// The codes of a trellis; levels[i] is what |y[i]| is multiplied by.
+std::vector<uint32_t> document_trellis(KvType type, const Floats& y, float norm2, std::vector<int>& levels) {
+    const double square_unit = (type == KvType::tq2t ? 156816.0 : 142884.0) * double(y.size()) / 64;
+    const auto codes = document_trellis_codes(type, y, float(half_value(document_root(norm2, square_unit, 0))));
+    levels = document_trellis_levels(type, codes);
+    for (size_t i = 0; i < y.size(); i++)
+        if (y[i] < 0) levels[i] = -levels[i];
+    return codes;
+}
+
 Codes document_turboquant(const KvCodec& codec, const Floats& y, int e) {
     const size_t d = y.size();
     const bool qjl = is_qjl(codec.type);
     const uint32_t sign_bit = 1u << (code_bits(codec.type) - (qjl ? 2 : 1));
     Codes out{std::vector<uint32_t>(d), {}};
+    std::vector<int> levels(d);
     Floats squares(d), products(d);
     float largest = 0;
     for (size_t i = 0; i < d; i++) {
@@ -159,11 +171,15 @@ Codes document_turboquant(const KvCodec& codec, const Floats& y, int e) {
     }
     const float norm2 = document_sum(squares);
     double square_levels = 0;
+    if (is_trellis(codec.type)) out.codes = document_trellis(codec.type, y, norm2, levels);
     for (size_t i = 0; i < d; i++) {
-        const uint32_t index = magnitude_of(codec.type, y[i], norm2, largest, d), level = level_of(codec.type, index);
-        out.codes[i] = index + (y[i] < 0 ? sign_bit : 0);
-        products[i] = std::fabs(y[i]) * float(level);
-        square_levels += double(level) * level;
+        if (!is_trellis(codec.type)) {
+            const uint32_t index = magnitude_of(codec.type, y[i], norm2, largest, d);
+            levels[i] = int(level_of(codec.type, index));
+            out.codes[i] = index + (y[i] < 0 ? sign_bit : 0);
+        }
+        products[i] = std::fabs(y[i]) * float(levels[i]);
+        square_levels += double(levels[i]) * levels[i];
     }
     const float product = document_sum(products);
     if (qjl || codec.scale_rule == ScaleRule::least_squares)
@@ -340,8 +356,9 @@ std::vector<double> document_decode(const KvCodec& codec, const DocumentStored& 
         below += width;
     }
     std::vector<double> y(d), residual(d);
+    const std::vector<int> trellis = is_trellis(codec.type) ? document_trellis_levels(codec.type, codes) : std::vector<int>();
     for (size_t i = 0; i < d; i++) {
-        const double level = document_level(codec.type, codes[i]);
+        const double level = is_trellis(codec.type) ? trellis[i] : document_level(codec.type, codes[i]);
         if (family(codec.type) == KV_AFFINE)
             y[i] =
                 level * signed_half_value(stored.scales[i / length * 2]) + signed_half_value(stored.scales[i / length * 2 + 1]);

@@ -13,7 +13,7 @@ enum : uint32_t { ext_inst = 12, decorate = 71, no_contraction = 42 };
 enum : uint32_t { f_add = 129, f_sub = 131, f_mul = 133, f_div = 136, f_rem = 140, dot = 148 };
 enum : uint32_t { group_all = 261, group_last = 271, group_non_uniform = 333, group_non_uniform_last = 366 };
 enum : uint32_t { shuffle_xor = 346, group_i_add = 349, group_u_max = 357 }; // these have no order that could matter
-enum : uint32_t { f_abs = 4, inverse_sqrt = 32, u_min = 38, u_max = 41, find_u_msb = 75 }; // of GLSL.std.450
+enum : uint32_t { f_abs = 4, inverse_sqrt = 32, u_min = 38, s_min = 39, u_max = 41, find_u_msb = 75 }; // of GLSL.std.450
 
 struct Arithmetic {
     std::set<uint32_t> never_contracted;     // results
@@ -53,7 +53,7 @@ void check_exact(const AnyShader& shader, int norms) {
     CHECK(arithmetic.between(group_all, group_last) + arithmetic.between(group_non_uniform, group_non_uniform_last) == exact);
     CHECK((exact == 0) == !kernel.ends_with("_subgroup"));
     for (const auto& [instruction, count] : arithmetic.extended)
-        if (instruction != inverse_sqrt) CHECK(std::set<uint32_t>{f_abs, u_min, u_max, find_u_msb}.contains(instruction));
+        if (instruction != inverse_sqrt) CHECK(std::set<uint32_t>{f_abs, u_min, s_min, u_max, find_u_msb}.contains(instruction));
     CHECK((arithmetic.count[f_add] >= 3 && arithmetic.count[f_sub] >= 1 && arithmetic.count[f_mul] >= 5));
     CHECK((arithmetic.count[f_div] == norms && arithmetic.extended[inverse_sqrt] <= 1));
 }

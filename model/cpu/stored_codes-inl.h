@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "model/cpu/attention.h"
 #include "model/cpu/vector-inl.h"
+#include "model/kv/trellis.h"
 #include "model/kv/turboquant.h"
 #include <algorithm>
 
@@ -27,18 +28,25 @@ HWY_INLINE size_t place_of(KvType type, size_t c) {
     return c / (8 * lanes) * (8 * lanes) + nibble * lanes + c / 8 % lanes;
 }
 
-// What nibbles stand for: the index of a magnitude in three bits, and its sign above.
+// What nibbles stand for: the index of a magnitude in three bits, and its sign above; or the index of a trellis.
 struct NibbleLevels {
     HWY_ALIGN float values[16] = {};
     HWY_ALIGN int8_t bytes[16] = {};
 
     explicit NibbleLevels(KvType type) {
-        const std::vector<uint32_t>& magnitudes = codebook(magnitude_bits(type)).levels;
+        if (is_trellis(type))
+            std::ranges::copy(trellis_levels(code_bits(type)), bytes);
+        else
+            set_magnitudes(codebook(magnitude_bits(type)).levels);
+        for (size_t i = 0; i < 16; i++) values[i] = bytes[i];
+    }
+
+  private:
+    void set_magnitudes(const std::vector<uint32_t>& magnitudes) {
         for (size_t i = 0; i < magnitudes.size(); i++) {
             bytes[i] = int8_t(magnitudes[i]);
             bytes[i + 8] = int8_t(-bytes[i]);
         }
-        for (size_t i = 0; i < 16; i++) values[i] = bytes[i];
     }
 };
 
@@ -90,9 +98,14 @@ class WordLevels {
 
 #endif
 
-// Words of nibbles of `lanes` runs of eight codes of two bits: those of channels 0, 2, 4, 6, then 1, 3, 5, 7.
+// `lanes` runs of eight codes of two bits.
+HWY_INLINE hn::Vec<U> load_pairs(const uint8_t* plane) {
+    return hn::PromoteTo(U(), hn::LoadU(hn::Rebind<uint16_t, F>(), reinterpret_cast<const uint16_t*>(plane)));
+}
+
+// Their words of nibbles: those of channels 0, 2, 4, 6, then 1, 3, 5, 7.
 HWY_INLINE hn::Vec<U> spread_pairs(const uint8_t* plane) {
-    const auto pairs = hn::PromoteTo(U(), hn::LoadU(hn::Rebind<uint16_t, F>(), reinterpret_cast<const uint16_t*>(plane)));
+    const auto pairs = load_pairs(plane);
     return hn::And(hn::Or(pairs, hn::ShiftLeft<14>(pairs)), hn::Set(U(), 0x33333333));
 }
 
@@ -114,7 +127,11 @@ class CodeTile {
         if (code_bits(side.codec.type) == 4) return;
         const auto* codes = reinterpret_cast<const uint8_t*>(words_);
         for (size_t p = 0; p < count; p++, codes += side.codec.words() * sizeof(uint32_t))
-            spread(spread_ + p * words_per_vector_, codes, code_bits(side.codec.type));
+            if (is_trellis(side.codec.type))
+                spread_trellis(spread_ + p * words_per_vector_, side.codes(head, uint32_t(first + p)),
+                               code_bits(side.codec.type));
+            else
+                spread(spread_ + p * words_per_vector_, codes, code_bits(side.codec.type));
         words_ = spread_;
     }
 
@@ -139,6 +156,19 @@ class CodeTile {
                                         : hn::ShiftLeft<2>(hn::And(pairs, hn::Set(U(), 0x22222222)));
             const auto index = bits == 3 ? pairs : hn::And(pairs, hn::Set(U(), 0x11111111));
             hn::StoreU(hn::Or(index, sign), U(), to + w);
+        }
+    }
+
+    void spread_trellis(uint32_t* HWY_RESTRICT to, std::span<const uint32_t> words, uint32_t bits) const {
+        const auto* codes = reinterpret_cast<const uint8_t*>(words.data());
+        const TrellisPlanes planes(bits, words);
+        const auto* turned = reinterpret_cast<const uint8_t*>(planes.turned);
+        const auto* last = reinterpret_cast<const uint8_t*>(planes.last);
+        for (size_t w = 0; w < words_per_vector_; w += lanes) {
+            const auto index = bits == 2 ? hn::Or(load_pairs(turned + 2 * w), hn::ShiftLeft<16>(load_pairs(codes + 2 * w)))
+                                         : hn::Or(spread_pairs(codes + 2 * w),
+                                                  hn::Or(hn::ShiftRight<1>(spread_bits(turned + w)), spread_bits(last + w)));
+            hn::StoreU(index, U(), to + w);
         }
     }
 

@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "model/cpu/cache.h"
 #include "model/cpu/vector-inl.h"
+#include "model/kv/trellis.h"
 #include "model/kv/turboquant.h"
 #include <algorithm>
 
@@ -40,19 +41,32 @@ template <class Use> HWY_INLINE void each_nibble(const uint8_t* plane, size_t d,
     }
 }
 
-template <class Use> HWY_INLINE void each_pair(const uint8_t* plane, size_t d, Use&& use) {
+// Bytes 4 j + n of 64 in order, those of byte n at n, to use(at, codes).
+template <class Use> HWY_INLINE void use_fours(size_t i, Bytes c0, Bytes c1, Bytes c2, Bytes c3, Use&& use) {
     const hn::FixedTag<uint16_t, 8> words;
+    const auto low01 = hn::BitCast(words, hn::InterleaveLower(B(), c0, c1));
+    const auto low23 = hn::BitCast(words, hn::InterleaveLower(B(), c2, c3));
+    const auto high01 = hn::BitCast(words, hn::InterleaveUpper(B(), c0, c1));
+    const auto high23 = hn::BitCast(words, hn::InterleaveUpper(B(), c2, c3));
+    use(i, hn::BitCast(B(), hn::InterleaveLower(words, low01, low23)));
+    use(i + 16, hn::BitCast(B(), hn::InterleaveUpper(words, low01, low23)));
+    use(i + 32, hn::BitCast(B(), hn::InterleaveLower(words, high01, high23)));
+    use(i + 48, hn::BitCast(B(), hn::InterleaveUpper(words, high01, high23)));
+}
+
+template <class Use> HWY_INLINE void each_pair(const uint8_t* plane, size_t d, Use&& use) {
     for (size_t i = 0; i < d; i += 64, plane += 16) {
-        const Bytes v = hn::LoadU(B(), plane), c0 = low_bits(v, 2), c1 = low_bits(shift_right<2>(v), 2),
-                    c2 = low_bits(shift_right<4>(v), 2), c3 = low_bits(shift_right<6>(v), 2);
-        const auto low01 = hn::BitCast(words, hn::InterleaveLower(B(), c0, c1));
-        const auto low23 = hn::BitCast(words, hn::InterleaveLower(B(), c2, c3));
-        const auto high01 = hn::BitCast(words, hn::InterleaveUpper(B(), c0, c1));
-        const auto high23 = hn::BitCast(words, hn::InterleaveUpper(B(), c2, c3));
-        use(i, hn::BitCast(B(), hn::InterleaveLower(words, low01, low23)));
-        use(i + 16, hn::BitCast(B(), hn::InterleaveUpper(words, low01, low23)));
-        use(i + 32, hn::BitCast(B(), hn::InterleaveLower(words, high01, high23)));
-        use(i + 48, hn::BitCast(B(), hn::InterleaveUpper(words, high01, high23)));
+        const Bytes v = hn::LoadU(B(), plane);
+        use_fours(i, low_bits(v, 2), low_bits(shift_right<2>(v), 2), low_bits(shift_right<4>(v), 2),
+                  low_bits(shift_right<6>(v), 2), use);
+    }
+}
+
+// Nibbles of two planes in turn.
+template <class Use> HWY_INLINE void each_nibble_of_two(const uint8_t* even, const uint8_t* odd, size_t d, Use&& use) {
+    for (size_t i = 0; i < d; i += 64, even += 16, odd += 16) {
+        const Bytes e = hn::LoadU(B(), even), o = hn::LoadU(B(), odd);
+        use_fours(i, low_bits(e, 4), low_bits(o, 4), low_bits(shift_right<4>(e), 4), low_bits(shift_right<4>(o), 4), use);
     }
 }
 
@@ -76,6 +90,11 @@ struct Levels {
     HWY_INLINE explicit Levels(KvType type) : kind(Kind::codes), low(hn::Zero(B())), high(low) {
         if (family(type) == KV_BLOCKS && code_bits(type) == 4) kind = Kind::nibbles;
         if (!is_turboquant(type)) return;
+        if (is_trellis(type)) {
+            kind = Kind::table;
+            low = hn::LoadU(B(), reinterpret_cast<const uint8_t*>(trellis_levels(code_bits(type)).data()));
+            return;
+        }
         const uint32_t magnitudes = magnitude_bits(type);
         kind = magnitudes < 4 ? Kind::table : magnitudes == 4 ? Kind::table_and_sign : Kind::two_tables_and_sign;
         if (magnitudes == 7) kind = Kind::uniform;
@@ -131,6 +150,17 @@ template <int low> struct AddHighBits { // of codes whose low bits are stored al
     }
 };
 
+HWY_INLINE void load_trellis(uint8_t* HWY_RESTRICT to, std::span<const uint32_t> words, uint32_t bits, const Levels& levels,
+                             size_t d) {
+    const auto* codes = reinterpret_cast<const uint8_t*>(words.data());
+    const TrellisPlanes planes(bits, words);
+    const auto* turned = reinterpret_cast<const uint8_t*>(planes.turned);
+    if (bits == 2) return each_nibble_of_two(turned, codes, d, StoreLevels{to, levels});
+    each_pair(codes, d, StoreCodes{to});
+    each_bit(turned, d, AddHighBits<2>{to, Levels(KvType::q8_0)}); // still codes
+    each_bit(reinterpret_cast<const uint8_t*>(planes.last), d, AddHighBits<3>{to, levels});
+}
+
 // levels[d] of the codes of a vector.
 HWY_INLINE void load_levels(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT codes, uint32_t bits, const Levels& levels,
                             size_t d) {
@@ -160,7 +190,10 @@ class CodedVectors {
             return decode_stored(codec_, {to, codec_.head_dim()}, codes, scales);
         HWY_ALIGN uint8_t bytes[256];
         const size_t d = codec_.head_dim();
-        load_levels(bytes, reinterpret_cast<const uint8_t*>(codes.data()), code_bits(codec_.type), levels_, d);
+        if (is_trellis(codec_.type))
+            load_trellis(bytes, codes, code_bits(codec_.type), levels_, d);
+        else
+            load_levels(bytes, reinterpret_cast<const uint8_t*>(codes.data()), code_bits(codec_.type), levels_, d);
         for (size_t at = 0, i = 0; at < d; at += group_) {
             const float scale = half_to_float(scales[i++]);
             if (is_affine_)

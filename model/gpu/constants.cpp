@@ -22,7 +22,7 @@ AttentionTile attention_tile(const Tuning& t, uint32_t head_dim, KvTypes types, 
     // With QJL's bit a row has two sums of values: more than four such rows do not stay in registers.
     const uint32_t most_rows = is_qjl(types.v) ? 4 : ~0u;
     AttentionTile tile{group, tokens == 1 ? 1 : std::max(1u, std::min(t.attention_rows, most_rows) / group)};
-    constexpr uint32_t table_bytes = 32 * 4; // of levels, shaders/kv_load.glsl
+    const uint32_t table_bytes = (is_trellis(types.k) || is_trellis(types.v) ? 64 : 32) * 4; // of levels, shaders/kv_load.glsl
     const auto fits = [&] {
         const uint32_t rows = tile.heads * tile.tokens;
         return rows <= most_rows && rows * row_bytes + table_bytes <= t.shared_bytes;

@@ -2,6 +2,7 @@
 #include "model/kv/turboquant.h"
 #include "base/half.h"
 #include "model/kv/exact.h"
+#include "model/kv/trellis.h"
 #include "shaders/tables.h"
 #include <algorithm>
 #include <bit>
@@ -97,6 +98,28 @@ uint16_t encode_residual(std::span<uint32_t> codes, std::span<const float> y, st
     return norm2 == 0 ? uint16_t(0) : sqrt_quotient_half_bits(norm2, 1, e);
 }
 
+// codes of y and the levels that are multiplied by |y|.
+void choose_codes(KvType type, std::span<uint32_t> codes, std::span<int32_t> levels, std::span<const float> y,
+                  std::span<const float> squares, float norm2) {
+    const uint32_t bits = code_bits(type);
+    if (is_trellis(type)) { // the only levels that may have another sign than y
+        choose_trellis_codes(bits, codes, y, norm2);
+        for (size_t i = 0; i < y.size(); i++) {
+            const int32_t level = trellis_levels(bits)[trellis_index(bits, codes, i)];
+            levels[i] = y[i] < 0 ? -level : level;
+        }
+        return;
+    }
+    const uint32_t magnitudes = magnitude_bits(type), sign_bit = 1u << magnitudes;
+    const Codebook& book = codebook(magnitudes);
+    if (magnitudes == 7)
+        index_uniformly(codes, y);
+    else
+        index_by_codebook(codes, squares, norm2, book);
+    for (size_t i = 0; i < y.size(); i++) levels[i] = int32_t(book.levels[codes[i]]);
+    for (size_t i = 0; i < y.size(); i++) codes[i] |= y[i] < 0 ? sign_bit : 0;
+}
+
 } // namespace
 
 const Codebook& codebook(uint32_t magnitude_bits) {
@@ -108,37 +131,36 @@ const Codebook& codebook(uint32_t magnitude_bits) {
 void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std::span<uint32_t> codes,
                        std::span<uint16_t> scales, std::span<const float> y, int e) {
     const size_t d = y.size();
-    const uint32_t magnitudes = magnitude_bits(type), sign_bit = 1u << magnitudes;
-    const Codebook& book = codebook(magnitudes);
     Vector squares_storage, terms_storage{};
     const std::span squares(squares_storage.data(), d), terms(terms_storage.data(), d);
     for (size_t i = 0; i < d; i++) squares[i] = y[i] * y[i];
     std::ranges::copy(squares, terms.begin());
     const float norm2 = tree_sum(terms);
 
-    if (magnitudes == 7)
-        index_uniformly(codes, y);
-    else
-        index_by_codebook(codes, squares, norm2, book);
-    std::array<int32_t, max_head_dim> levels;
-    for (size_t i = 0; i < d; i++) levels[i] = int32_t(book.levels[codes[i]]);
+    std::array<int32_t, max_head_dim> levels_storage;
+    const std::span levels(levels_storage.data(), d);
+    choose_codes(type, codes, levels, y, squares, norm2);
     uint32_t square_levels = 0;
     for (size_t i = 0; i < d; i++) {
         square_levels += uint32_t(levels[i] * levels[i]);
         terms[i] = std::fabs(y[i]) * float(levels[i]);
-        codes[i] |= y[i] < 0 ? sign_bit : 0;
     }
     const float projected = tree_sum(terms);
     scales[0] = scale_of(is_qjl(type) ? ScaleRule::least_squares : rule, norm2, projected, square_levels, e);
-    if (is_qjl(type)) scales[1] = encode_residual(codes, y, book.levels, sign_bit, scales[0], projection, e);
+    if (!is_qjl(type)) return;
+    const uint32_t magnitudes = magnitude_bits(type);
+    scales[1] = encode_residual(codes, y, codebook(magnitudes).levels, 1u << magnitudes, scales[0], projection, e);
 }
 
 void decode_turboquant(KvType type, const Signs& projection, std::span<float> y, std::span<const uint32_t> codes,
                        std::span<const uint16_t> scales) {
     const size_t d = y.size();
+    const float scale = half_to_float(scales[0]);
+    const uint32_t bits = code_bits(type);
+    for (size_t i = 0; is_trellis(type) && i < d; i++) y[i] = float(trellis_levels(bits)[trellis_index(bits, codes, i)]) * scale;
+    if (is_trellis(type)) return;
     const uint32_t sign_bit = 1u << magnitude_bits(type);
     const Codebook& book = codebook(magnitude_bits(type));
-    const float scale = half_to_float(scales[0]);
     for (size_t i = 0; i < d; i++) {
         const float level = float(book.levels[codes[i] & (sign_bit - 1)]);
         y[i] = ((codes[i] & sign_bit) != 0 ? -level : level) * scale;

@@ -25,6 +25,8 @@ enum class KvType : uint32_t {
     tq2q = KV_TYPE(KV_TURBOQUANT, 2u, 0u, 1u, 1u), // one of the bits is QJL's
     tq3q = KV_TYPE(KV_TURBOQUANT, 3u, 0u, 1u, 1u),
     tq4q = KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 1u),
+    tq2t = KV_TRELLIS_TYPE(2u), // trellis-coded levels
+    tq3t = KV_TRELLIS_TYPE(3u),
     q8_0 = KV_TYPE(KV_BLOCKS, 8u, 32u, 0u, 0u), // ggml's blocks of 32
     q4_0 = KV_TYPE(KV_BLOCKS, 4u, 32u, 0u, 0u),
     q8_0r = KV_TYPE(KV_BLOCKS, 8u, 32u, 1u, 0u), // the same after the rotation
@@ -53,17 +55,17 @@ struct KvTypeName {
 
 // Every type, plain ones first.
 inline constexpr std::array kv_types{
-    KvTypeName{KvType::f32, "f32"},       KvTypeName{KvType::f16, "f16"},     KvTypeName{KvType::bf16, "bf16"},
-    KvTypeName{KvType::tq8, "tq8"},       KvTypeName{KvType::tq6, "tq6"},     KvTypeName{KvType::tq5, "tq5"},
-    KvTypeName{KvType::tq4, "tq4"},       KvTypeName{KvType::tq3, "tq3"},     KvTypeName{KvType::tq2, "tq2"},
-    KvTypeName{KvType::tq4q, "tq4q"},     KvTypeName{KvType::tq3q, "tq3q"},   KvTypeName{KvType::tq2q, "tq2q"},
-    KvTypeName{KvType::q8_0, "q8_0"},     KvTypeName{KvType::q4_0, "q4_0"},   KvTypeName{KvType::q8_0r, "q8_0r"},
-    KvTypeName{KvType::q4_0r, "q4_0r"},   KvTypeName{KvType::a8_32, "a8_32"}, KvTypeName{KvType::a8_64, "a8_64"},
-    KvTypeName{KvType::a8_128, "a8_128"}, KvTypeName{KvType::a6_32, "a6_32"}, KvTypeName{KvType::a6_64, "a6_64"},
-    KvTypeName{KvType::a6_128, "a6_128"}, KvTypeName{KvType::a4_32, "a4_32"}, KvTypeName{KvType::a4_64, "a4_64"},
-    KvTypeName{KvType::a4_128, "a4_128"}, KvTypeName{KvType::a3_32, "a3_32"}, KvTypeName{KvType::a3_64, "a3_64"},
-    KvTypeName{KvType::a3_128, "a3_128"}, KvTypeName{KvType::a2_32, "a2_32"}, KvTypeName{KvType::a2_64, "a2_64"},
-    KvTypeName{KvType::a2_128, "a2_128"},
+    KvTypeName{KvType::f32, "f32"},     KvTypeName{KvType::f16, "f16"},     KvTypeName{KvType::bf16, "bf16"},
+    KvTypeName{KvType::tq8, "tq8"},     KvTypeName{KvType::tq6, "tq6"},     KvTypeName{KvType::tq5, "tq5"},
+    KvTypeName{KvType::tq4, "tq4"},     KvTypeName{KvType::tq3, "tq3"},     KvTypeName{KvType::tq2, "tq2"},
+    KvTypeName{KvType::tq3t, "tq3t"},   KvTypeName{KvType::tq2t, "tq2t"},   KvTypeName{KvType::tq4q, "tq4q"},
+    KvTypeName{KvType::tq3q, "tq3q"},   KvTypeName{KvType::tq2q, "tq2q"},   KvTypeName{KvType::q8_0, "q8_0"},
+    KvTypeName{KvType::q4_0, "q4_0"},   KvTypeName{KvType::q8_0r, "q8_0r"}, KvTypeName{KvType::q4_0r, "q4_0r"},
+    KvTypeName{KvType::a8_32, "a8_32"}, KvTypeName{KvType::a8_64, "a8_64"}, KvTypeName{KvType::a8_128, "a8_128"},
+    KvTypeName{KvType::a6_32, "a6_32"}, KvTypeName{KvType::a6_64, "a6_64"}, KvTypeName{KvType::a6_128, "a6_128"},
+    KvTypeName{KvType::a4_32, "a4_32"}, KvTypeName{KvType::a4_64, "a4_64"}, KvTypeName{KvType::a4_128, "a4_128"},
+    KvTypeName{KvType::a3_32, "a3_32"}, KvTypeName{KvType::a3_64, "a3_64"}, KvTypeName{KvType::a3_128, "a3_128"},
+    KvTypeName{KvType::a2_32, "a2_32"}, KvTypeName{KvType::a2_64, "a2_64"}, KvTypeName{KvType::a2_128, "a2_128"},
 };
 
 const char* name(KvType type);
@@ -76,9 +78,11 @@ constexpr bool is_turboquant(KvType t) { return family(t) == KV_TURBOQUANT; }
 constexpr bool is_coded(KvType t) { return KV_IS_CODED(uint32_t(t)); }       // codes and scales rather than plain values
 constexpr bool is_rotated(KvType t) { return KV_ROTATED(uint32_t(t)) != 0; } // stored after the rotation
 constexpr bool is_qjl(KvType t) { return KV_QJL(uint32_t(t)) != 0; }         // the highest bit of a code is the residual's
+constexpr bool is_trellis(KvType t) { return KV_TRELLIS(uint32_t(t)) != 0; } // a level depends on the codes before its own
 constexpr uint32_t code_bits(KvType t) { return KV_BITS(uint32_t(t)); }      // of a coded type
 constexpr uint32_t group_size(KvType t) { return KV_GROUP(uint32_t(t)); }    // channels of a scale; 0: all of the vector
-constexpr uint32_t magnitude_bits(KvType t) { return code_bits(t) - 1 - (is_qjl(t) ? 1 : 0); } // of a TurboQuant type
+// Of a TurboQuant type without a trellis.
+constexpr uint32_t magnitude_bits(KvType t) { return code_bits(t) - 1 - (is_qjl(t) ? 1 : 0); }
 
 // 32-bit words that the codes (or the plain values) of one vector take; fp16 scales (and zeros) beside them; bytes of both.
 constexpr uint32_t code_words(KvType t, uint32_t head_dim) { return KV_WORDS(uint32_t(t), head_dim); }

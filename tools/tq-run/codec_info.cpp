@@ -1,7 +1,9 @@
 // tq-run codec info: what the types are made of, and how large their errors are.
 #include "model/kv/layouts.h"
+#include "model/kv/trellis.h"
 #include "model/kv/turboquant.h"
 #include "tools/tq-run/codec.h"
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <fmt/ranges.h>
@@ -16,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 const char* family_name(KvType type) {
     switch (family(type)) {
-    case KV_TURBOQUANT: return is_qjl(type) ? "TurboQuant with QJL" : "TurboQuant";
+    case KV_TURBOQUANT: return is_qjl(type) ? "TurboQuant with QJL" : is_trellis(type) ? "TurboQuant, trellis" : "TurboQuant";
     case KV_BLOCKS: return is_rotated(type) ? "ggml blocks, rotated" : "ggml blocks";
     case KV_AFFINE: return "group-affine";
     default: return "plain";
@@ -85,7 +87,18 @@ Normalised normalised(KvType type) {
     return out;
 }
 
-bool has_codebook(KvType type) { return is_turboquant(type) && magnitude_bits(type) >= 1 && magnitude_bits(type) <= 5; }
+bool has_codebook(KvType type) {
+    return is_turboquant(type) && !is_trellis(type) && magnitude_bits(type) >= 1 && magnitude_bits(type) <= 5;
+}
+
+std::vector<uint32_t> magnitudes(KvType type) {
+    if (!is_trellis(type)) return codebook(magnitude_bits(type)).levels;
+    std::vector<uint32_t> out;
+    for (const int level : trellis_levels(code_bits(type)))
+        if (level > 0) out.push_back(uint32_t(level));
+    std::ranges::sort(out);
+    return out;
+}
 
 std::vector<ScaleRule> rules_of(KvType type) {
     if (!is_turboquant(type)) return {ScaleRule::norm};
@@ -111,7 +124,7 @@ Json describe(const CodecInfoArguments& a, KvType type) {
              {"bits_per_value", kv_vector_bytes(type, a.head_dim) * 8.0 / a.head_dim},
              {"times_smaller_than_f16", ratio_to_f16(type, a.head_dim)},
              {"layouts", layouts}};
-    if (is_turboquant(type)) out["levels"] = codebook(magnitude_bits(type)).levels;
+    if (is_turboquant(type)) out["levels"] = magnitudes(type);
     if (has_codebook(type)) {
         const Normalised book = normalised(type);
         out["centroids"] = book.centroids;

@@ -1,0 +1,110 @@
+// Trellis-coded levels, the twin of model/kv/trellis.cpp: Viterbi's algorithm on integers, ended where it began. One invocation for
+// each run of channels that share a word and each of the four states that its path may begin in. The includer declares `type` and
+// `codes[head_dim]`, and includes kv_levels.glsl, half.glsl and exact.glsl.
+const uint trellis_run = KV_BITS(type) == 2 ? 16 : 32; // channels
+const uint trellis_paths = KV_TRELLIS(type) != 0 ? head_dim / 4 : 1;
+const int never = 1 << 29; // above every cost
+shared int path_cost[trellis_paths]; // [run][first state]
+shared uint path_bits[trellis_paths];
+
+// The squared error of a level, less z^2.
+int trellis_cost(uint index, int z) {
+    const int level = trellis_level(KV_BITS(type), index);
+    return level * (level - 2 * z);
+}
+
+// Which of the four levels from `base` on is nearest to z; the first of equals.
+uint nearest(uint base, int z) {
+    uint best = 0;
+    [[unroll]] for (uint i = 1; i < 4; i++) best = trellis_cost(base + i, z) < trellis_cost(base + best, z) ? i : best;
+    return best;
+}
+
+// Steps of a path by one channel: to state `to` comes the best of those that can precede it. Of equals the first.
+struct Paths { int cost[4]; uint bits[4]; };
+
+Paths step_of_two(Paths before, int z, uint i) {
+    Paths after;
+    [[unroll]] for (uint code = 0; code < 4; code++) {
+        int cost = before.cost[0] + trellis_cost(code << 2, z);
+        uint bits = before.bits[0];
+        [[unroll]] for (uint last = 1; last < 4; last++) {
+            const int sum = before.cost[last] + trellis_cost(last | code << 2, z);
+            bits = sum < cost ? before.bits[last] : bits;
+            cost = min(cost, sum);
+        }
+        after.cost[code] = cost;
+        after.bits[code] = bits | code << (2 * i);
+    }
+    return after;
+}
+
+Paths step_of_three(Paths before, int z, uint i) {
+    int cost[4]; // of the nearest level of each base
+    [[unroll]] for (uint base = 0; base < 4; base++) {
+        cost[base] = trellis_cost(4 * base, z);
+        [[unroll]] for (uint raw = 1; raw < 4; raw++) cost[base] = min(cost[base], trellis_cost(4 * base + raw, z));
+    }
+    Paths after;
+    [[unroll]] for (uint state = 0; state < 4; state++) {
+        const uint last = state & 1, third_bits = state << 1;
+        const int first = before.cost[last << 1] + cost[trellis_base(third_bits) / 4];
+        const int second = before.cost[last << 1 | 1] + cost[trellis_base(third_bits | 1) / 4];
+        after.cost[state] = min(first, second);
+        after.bits[state] = (second < first ? before.bits[last << 1 | 1] : before.bits[last << 1]) | (state >> 1) << i;
+    }
+    return after;
+}
+
+// path_cost and path_bits, of the numbers in codes. Starts and ends with a barrier.
+void find_paths() {
+    barrier();
+    EACH(path, KV_BITS(type) == 2 ? head_dim / 4 : head_dim / 8) {
+        const uint first = path / 4 * trellis_run, begun = path & 3;
+        Paths paths;
+        [[unroll]] for (uint s = 0; s < 4; s++) {
+            paths.cost[s] = s == begun ? 0 : never;
+            paths.bits[s] = 0;
+        }
+        for (uint i = 0; i < trellis_run; i++) {
+            const int z = int(codes[first + i]);
+            if (KV_BITS(type) == 2)
+                paths = step_of_two(paths, z, i);
+            else
+                paths = step_of_three(paths, z, i);
+        }
+        [[unroll]] for (uint s = 0; s < 4; s++)
+            if (s == begun) {
+                path_cost[path] = paths.cost[s];
+                path_bits[path] = paths.bits[s];
+            }
+    }
+    barrier();
+}
+
+// codes = channel in the levels' units, rounded.
+void round_to_grid(float norm2) {
+    const uint square_unit = (KV_BITS(type) == 2 ? TQ2T_SQUARE_UNIT : TQ3T_SQUARE_UNIT) * (head_dim / 64);
+    const float inverse = divide(1.0, half_value(sqrt_quotient_half_bits(norm2, square_unit, 0)));
+    EACH_CHANNEL(i) {
+        precise float size = abs(OWN(channel, i)) * inverse;
+        precise float half_more = size + 0.5;
+        const int rounded = int(half_more);
+        codes[i] = uint(OWN(channel, i) < 0.0 ? -rounded : rounded);
+    }
+}
+
+// The code of channel i, and its level in `level`.
+uint trellis_code(uint i, out int level) {
+    const uint run = i / trellis_run * 4;
+    uint best = run;
+    for (uint path = run + 1; path < run + 4; path++) best = path_cost[path] < path_cost[best] ? path : best;
+    const uint word = path_bits[best];
+    if (KV_BITS(type) == 2) {
+        level = trellis_level(2, bits_around(word, (2 * i - 2) & 31, 4));
+        return (word >> (2 * i & 31)) & 3u;
+    }
+    const uint base = trellis_base(bits_around(word, (i - 2) & 31, 3)), raw = nearest(base, int(codes[i]));
+    level = trellis_level(3, base | raw);
+    return raw | ((word >> (i & 31)) & 1u) << 2;
+}

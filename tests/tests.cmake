@@ -132,7 +132,7 @@ function(tq_test name driver)
     list(APPEND environment TQ_DEVICE_PROFILE=no-fp16)
   endif()
   add_test(NAME ${name} COMMAND ${ARGN})
-  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 900)
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 1500)
   if(driver STREQUAL "swiftshader") # the slowest driver starts first
     set_tests_properties(${name} PROPERTIES COST 100)
   endif()
@@ -189,18 +189,20 @@ foreach(driver ${compile_drivers})
 endforeach()
 
 # Every kernel against its reference, on each driver, and on lavapipe once more for profiles of lesser devices; on the newer
-# lavapipe, which compiles slowly, the codec, whose bytes must be the same.
+# lavapipe, which compiles slowly, the codec, whose bytes must be the same. A software driver may take minutes for a kernel while
+# other tests run.
+set(patient --timeout 300)
 foreach(driver ${drivers})
-  tq_test(conformance "${driver}" tq-run conformance)
+  tq_test(conformance "${driver}" tq-run conformance ${patient})
 endforeach()
 foreach(kernel kv_append kv_decode)
   foreach(driver ${new_lavapipe})
-    tq_test(conformance-${kernel} ${driver} tq-run conformance --filter ${kernel})
+    tq_test(conformance-${kernel} ${driver} tq-run conformance --filter ${kernel} ${patient})
   endforeach()
 endforeach()
 if(lavapipe_file)
   foreach(profile spec-minimum mobile)
-    tq_test(conformance-${profile} lavapipe tq-run conformance --profile ${profile})
+    tq_test(conformance-${profile} lavapipe tq-run conformance --profile ${profile} ${patient})
   endforeach()
 endif()
 

@@ -112,14 +112,14 @@ void add_activations(Rows& rows, const Capabilities& device) {
                                                      {KvType::tq4, RotationKind::haar},
                                                      {KvType::tq3q, RotationKind::wht},
                                                      {KvType::tq3q, RotationKind::haar}})
-                    rows.push_back({"q_norm_rope", fmt::format("{}, for keys {} {}", variant.name, name(keys), name(rotation)),
-                                    fmt::format("head_dim {}, {} heads, {} tokens at {}{}", d, at.heads, at.tokens, at.position,
-                                                at.conditioned_kv_heads == 0
-                                                    ? ""
-                                                    : fmt::format(", conditions of {} kv heads", at.conditioned_kv_heads)),
-                                    [=, keys = keys, rotation = rotation](Rig& rig) {
-                                        return q_norm_rope(rig, tuning, at, keys, rotation);
-                                    }});
+                    rows.push_back(
+                        {"q_norm_rope", fmt::format("{}, for keys {} {}", variant.name, name(keys), name(rotation)),
+                         fmt::format("head_dim {}, {} heads, {} tokens at {}{}", d, at.heads, at.tokens, at.position,
+                                     at.conditioned_kv_heads == 0
+                                         ? ""
+                                         : fmt::format(", conditions of {} kv heads", at.conditioned_kv_heads)),
+                         [=, keys = keys, rotation = rotation](Rig& rig) { return q_norm_rope(rig, tuning, at, keys, rotation); },
+                         0, at.conditioned_kv_heads != 0 && rotation == RotationKind::haar});
     }
 }
 

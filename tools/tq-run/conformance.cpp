@@ -143,7 +143,7 @@ void add_conformance(CLI::App& app, Action& action) {
         add("--json", a.json, "write everything found to this file, to be attached to a bug report", "FILE");
         add("--junit", a.junit, "write a JUnit report to this file", "FILE");
         command.add_flag("--list", a.list, "name the rows, run none");
-        command.add_flag("--full", a.full, "the largest sizes too");
+        command.add_flag("--full", a.full, "every type at every size, and the largest sizes");
         command.add_flag("--tuned", a.tuned, "with the tuning that tq-run bench --tune has stored, not the default one");
         command.add_flag("-v,--verbose", a.verbose, "a line for every row");
         command.add_flag("--worker", a.worker)->group(""); // hidden, with what it takes

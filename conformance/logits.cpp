@@ -31,7 +31,8 @@ class Reference {
         for (uint32_t i = 0; i < config_.num_hidden_layers; i++) {
             const LayerWeights& w = loaded_.weights.layers[i];
             cache_.push_back({side(kv, i, KvSide::key), side(kv, i, KvSide::value)});
-            norms_.push_back(head_norms(kv.conditioning, i, to_floats(w.attn_q_norm), to_floats(w.attn_k_norm)));
+            norms_.push_back(head_norms(kv.conditioning_of(i, config_.num_hidden_layers), i, to_floats(w.attn_q_norm),
+                                        to_floats(w.attn_k_norm)));
         }
     }
 

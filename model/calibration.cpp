@@ -117,7 +117,7 @@ void load_conditioning(KeyConditioning& conditioning, const Config& config, cons
     if (conditioning.kind != KeyConditioning::Kind::measured || conditioning.calibration) return;
     const std::filesystem::path path = utf8_path(conditioning.file);
     if (!is_there(path))
-        fail("keys are conditioned by none, norms, or a file that is there, not {}", printable(conditioning.file));
+        fail("keys are conditioned by auto, none, norms, or a file that is there, not {}", printable(conditioning.file));
     conditioning.calibration = std::make_shared<const KeyCalibration>(read_calibration(path, config, weights));
 }
 

@@ -95,7 +95,7 @@ nlohmann::ordered_json kv_json(const KvOptions& kv, uint32_t layers, const std::
     if (!about.empty()) file["about"] = about;
     file["rotation"] = name(kv.rotation);
     file["scale_rule"] = name(kv.scale_rule);
-    if (const std::string by = describe(kv.conditioning); !by.empty()) file["conditioning"] = by;
+    file["conditioning"] = describe(kv.conditioning);
     for (uint32_t layer = 0; layer < layers; layer++) {
         const KvTypes types = kv.at(layer, layers);
         file["layers"].push_back({{"k", name(types.k)}, {"v", name(types.v)}});

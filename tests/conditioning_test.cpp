@@ -188,11 +188,31 @@ TEST_CASE("codes of few bits need conditioned keys where channels differ") {
         return mean_kl(stressed.model, conditioned(type, std::move(by)), ids);
     };
     const KeyConditioning keys = measured(calibrate(stressed.model.config, stressed.model.weights, ids));
-    const double tq4_plain = kl(KvType::tq4, {});
-    CHECK(kl(KvType::tq3, {}) > 0.05);
+    const KeyConditioning none = parse_key_conditioning("none");
+    const double tq4_plain = kl(KvType::tq4, none);
+    CHECK(kl(KvType::tq3, none) > 0.05);
     CHECK(tq4_plain > 0.01);
     for (const KvType type : {KvType::tq3, KvType::tq4})
         for (const KeyConditioning& by : {norms(), keys}) CHECK(kl(type, by) < tq4_plain / 5);
+}
+
+TEST_CASE("by default coded keys are conditioned by norms, layer by layer, and plain ones are not") {
+    const Stressed stressed(1);
+    const auto ids = stressed.model.tokenizer.encode(story);
+    KvOptions mixed{KvType::tq3, KvType::f16};
+    mixed.layers = {{1, 2, {KvType::f16, KvType::tq3}}};
+    for (const uint32_t layer : {0u, 1u, 2u, 3u})
+        CHECK(mixed.conditioning_of(layer, 4).kind ==
+              (layer % 3 == 0 ? KeyConditioning::Kind::norms : KeyConditioning::Kind::none));
+    const auto with = [](KvOptions kv, const char* how) {
+        kv.conditioning = parse_key_conditioning(how);
+        return kv;
+    };
+    const KvOptions coded{KvType::tq3, KvType::f16}, plain{KvType::f16, KvType::tq3};
+    CHECK(logits(stressed.model, coded, ids) == logits(stressed.model, with(coded, "norms"), ids));
+    CHECK(logits(stressed.model, coded, ids) != logits(stressed.model, with(coded, "none"), ids));
+    CHECK(logits(stressed.model, plain, ids) == logits(stressed.model, with(plain, "none"), ids));
+    CHECK(logits(stressed.model, plain, ids) != logits(stressed.model, with(plain, "norms"), ids));
 }
 
 TEST_CASE("measured are the means and the scales that their formulas say") {
@@ -368,7 +388,9 @@ TEST_CASE("files that are cut, of other shapes, or not of this kind are refused"
 
 TEST_CASE("names and descriptions") {
     CHECK(parse_key_conditioning("none").kind == KeyConditioning::Kind::none);
+    CHECK(parse_key_conditioning("auto").kind == KeyConditioning::Kind::automatic);
     CHECK(describe(conditioned(KvType::tq3, {})) == "tq3/tq3");
+    CHECK(describe(conditioned(KvType::tq3, parse_key_conditioning("none"))) == "tq3/tq3, not conditioned");
     CHECK(describe(conditioned(KvType::tq3, norms())) == "tq3/tq3, conditioned by norms");
     CHECK(describe(conditioned(KvType::tq4, parse_key_conditioning("a/keys.file"))) == "tq4/tq4, conditioned by a/keys.file");
 }

@@ -10,7 +10,8 @@ namespace tq::test {
 namespace {
 
 struct LayerNorms {
-    std::vector<float> attn, q, k, ffn;
+    std::vector<float> attn, ffn;
+    HeadNorms heads;
 };
 
 class FaultyForward final : public Forward {
@@ -21,7 +22,9 @@ class FaultyForward final : public Forward {
         const Config& c = model.config;
         for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
             const LayerWeights& w = model.weights.layers[i];
-            norms_.push_back({to_floats(w.attn_norm), to_floats(w.attn_q_norm), to_floats(w.attn_k_norm), to_floats(w.ffn_norm)});
+            norms_.push_back(
+                {to_floats(w.attn_norm), to_floats(w.ffn_norm),
+                 head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, to_floats(w.attn_q_norm), to_floats(w.attn_k_norm))});
             cache_.push_back({side(KvSide::key, i), side(KvSide::value, i)});
         }
     }
@@ -109,10 +112,11 @@ void FaultyForward::layer(uint32_t i, uint32_t tokens) {
     const float q_scale = 1 / std::sqrt(float(c.head_dim)) / (rotation ? rotation->gain() : 1);
     cpu::rms_norm(pool_, a_, h_, norm.attn, c.rms_norm_eps);
     cpu::matmul(pool_, {{q_, w.attn_q}, {k_, w.attn_k}, {v_, w.attn_v}}, a_);
-    cpu::q_norm_rope(pool_, q_, norm.q, rope, c.num_attention_heads, c.rms_norm_eps, q_scale, rotation ? &*rotation : nullptr);
+    cpu::q_norm_rope(pool_, q_, norm.heads.q, rope, c.num_attention_heads, c.rms_norm_eps, q_scale,
+                     rotation ? &*rotation : nullptr);
     swap(k_, cache.k.codec.type);
     swap(v_, cache.v.codec.type);
-    cpu::kv_append(pool_, cache, k_, v_, norm.k, rope, c.rms_norm_eps);
+    cpu::kv_append(pool_, cache, k_, v_, norm.heads.k, rope, c.rms_norm_eps);
     spoil(cache.k, tokens);
     spoil(cache.v, tokens);
     cpu::attention(pool_, attn_, q_, cache, c.num_attention_heads, position_);

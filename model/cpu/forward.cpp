@@ -26,7 +26,8 @@ class CpuForward final : public Forward {
         for (uint32_t i = 0; i < config.num_hidden_layers; i++) {
             const LayerWeights& w = weights_.layers[i];
             norms_.push_back({to_floats(w.attn_norm), to_floats(w.ffn_norm),
-                              head_norms(options.kv.conditioning, i, to_floats(w.attn_q_norm), to_floats(w.attn_k_norm))});
+                              head_norms(options.kv.conditioning_of(i, config.num_hidden_layers), i, to_floats(w.attn_q_norm),
+                                         to_floats(w.attn_k_norm))});
             cache_.push_back({make_cache(KvSide::key, i), make_cache(KvSide::value, i)});
         }
     }

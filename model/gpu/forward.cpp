@@ -50,7 +50,7 @@ class GpuForward final : public Forward {
     GpuForward(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights, const ForwardOptions& options,
                const Tuning& tuning)
         : device_(device), config_(config), options_(options), tuning_(tuning), weights_(std::move(weights)),
-          head_norms_(upload_head_norms(device, *weights_, options.kv.conditioning, config.num_key_value_heads)),
+          head_norms_(upload_head_norms(device, *weights_, options.kv, config.num_key_value_heads)),
           cache_(device, config, options.kv, options.first_capacity()),
           context_(make_context(device, config, options.context_size)),
           scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),

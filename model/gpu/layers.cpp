@@ -44,12 +44,14 @@ Buffer upload(Uploader& uploader, Device& device, std::span<const float> values)
 
 } // namespace
 
-std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeights& weights, const KeyConditioning& conditioning,
+std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeights& weights, const KvOptions& kv,
                                                uint32_t kv_heads) {
     std::vector<HeadNormBuffers> out;
     Uploader uploader(device);
-    for (uint32_t i = 0; i < weights.layers.size(); i++) {
-        const HeadNorms norms = head_norms(conditioning, i, weights.layers[i].attn_q_norm, weights.layers[i].attn_k_norm);
+    const uint32_t layers = uint32_t(weights.layers.size());
+    for (uint32_t i = 0; i < layers; i++) {
+        const HeadNorms norms =
+            head_norms(kv.conditioning_of(i, layers), i, weights.layers[i].attn_q_norm, weights.layers[i].attn_k_norm);
         out.push_back({upload(uploader, device, head_norm_floats(norms.q, norms.q_conditions)),
                        upload(uploader, device, head_norm_floats(norms.k, norms.k_conditions)),
                        norms.k_conditions.empty() ? 0 : kv_heads});

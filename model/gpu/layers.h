@@ -13,13 +13,13 @@ struct Scratch {
 
 Scratch make_scratch(Device& device, const ScratchBytes& bytes);
 
-// The weights and conditions of each layer's norms of queries and keys, as kernels take them (HeadNorm). They are those of a cache,
-// not of the weights, so that caches that are conditioned otherwise can share these.
+// The weights and conditions of each layer's norms of queries and keys, as kernels take them (HeadNorm). They are those of a
+// cache, not of the weights, so that caches that are conditioned otherwise can share these.
 struct HeadNormBuffers {
     Buffer q, k;
     uint32_t kv_heads; // 0: not conditioned
 };
-std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeights& weights, const KeyConditioning& conditioning,
+std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeights& weights, const KvOptions& kv,
                                                uint32_t kv_heads);
 
 // What a pass runs on.

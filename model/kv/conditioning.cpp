@@ -9,6 +9,10 @@
 namespace tq {
 namespace {
 
+using Kind = KeyConditioning::Kind;
+constexpr std::array named_kinds{std::pair(Kind::automatic, "auto"), std::pair(Kind::none, "none"),
+                                 std::pair(Kind::norms, "norms")};
+
 double rms(float a, float b) { return std::sqrt((double(a) * a + double(b) * b) / 2); }
 
 bool is_normal(double v) {
@@ -24,14 +28,14 @@ std::span<const float> of_layer(const KeyCalibration& c, const std::vector<float
 } // namespace
 
 KeyConditioning parse_key_conditioning(std::string_view text) {
-    if (text == "none") return {};
-    if (text == "norms") return {KeyConditioning::Kind::norms, {}, nullptr};
-    return {KeyConditioning::Kind::measured, std::string(text), nullptr};
+    for (const auto& [kind, name] : named_kinds)
+        if (text == name) return {kind, {}, nullptr};
+    return {Kind::measured, std::string(text), nullptr};
 }
 
 std::string describe(const KeyConditioning& conditioning) {
-    if (conditioning.kind == KeyConditioning::Kind::none) return {};
-    if (conditioning.kind == KeyConditioning::Kind::norms) return "norms";
+    for (const auto& [kind, name] : named_kinds)
+        if (conditioning.kind == kind) return name;
     return printable(conditioning.file);
 }
 
@@ -49,9 +53,10 @@ void balance_norms(std::span<float> q, std::span<float> k) {
 }
 
 HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k) {
+    ENSURE(conditioning.kind != Kind::automatic, "layer {}: not decided", layer);
     HeadNorms norms{std::move(q), std::move(k), {}, {}};
-    if (conditioning.kind == KeyConditioning::Kind::norms) balance_norms(norms.q, norms.k);
-    if (conditioning.kind != KeyConditioning::Kind::measured) return norms;
+    if (conditioning.kind == Kind::norms) balance_norms(norms.q, norms.k);
+    if (conditioning.kind != Kind::measured) return norms;
     ENSURE(conditioning.calibration != nullptr, "{} was not read", conditioning.file);
     const KeyCalibration& c = *conditioning.calibration;
     ENSURE(layer < c.layers && norms.q.size() == c.head_dim, "layer {} of {}, head_dim {} for {}", layer, c.layers,

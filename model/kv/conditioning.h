@@ -17,15 +17,16 @@ struct KeyCalibration {
 };
 
 struct KeyConditioning {
-    enum class Kind { none, norms, measured };
-    Kind kind = Kind::none;
+    // automatic: norms where a layer's keys are stored as codes, none where as plain values.
+    enum class Kind { automatic, none, norms, measured };
+    Kind kind = Kind::automatic;
     std::string file;                                  // of `measured`
     std::shared_ptr<const KeyCalibration> calibration; // what is in it, once the model is known
 };
 
-// none, norms, or else a file.
+// auto, none, norms, or else a file.
 KeyConditioning parse_key_conditioning(std::string_view text);
-// "norms", the name of the file; empty for none.
+// As parse_key_conditioning reads it.
 std::string describe(const KeyConditioning& conditioning);
 
 // What follows the RoPE of a layer's heads: x' = (x - mean) * factor. [kv_heads][head_dim] each; empty: x' = x.
@@ -35,7 +36,8 @@ struct HeadConditions {
     bool empty() const { return factors.empty(); }
 };
 
-// The weights of a layer's norms of queries and keys, [head_dim], and what follows their RoPE.
+// The weights of a layer's norms of queries and keys, [head_dim], and what follows their RoPE. Not of `automatic`: that is
+// KvOptions::conditioning_of's to decide.
 struct HeadNorms {
     std::vector<float> q, k;
     HeadConditions q_conditions, k_conditions;

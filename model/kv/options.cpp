@@ -53,7 +53,8 @@ std::string describe_mix(const KvOptions& kv) {
         }
     }
     if (uniform) return describe(kv.at(0, kv.layer_count));
-    return fmt::format("mix {:06x}, {:.2f} bits", (hash ^ hash >> 24) & 0xffffff, double(bytes) * 8 / (2.0 * 128 * kv.layer_count));
+    return fmt::format("mix {:06x}, {:.2f} bits", (hash ^ hash >> 24) & 0xffffff,
+                       double(bytes) * 8 / (2.0 * 128 * kv.layer_count));
 }
 
 } // namespace
@@ -75,6 +76,13 @@ bool KvOptions::uses_qjl(uint32_t count) const {
     for (uint32_t layer = 0; layer < count; layer++)
         if (const KvTypes types = at(layer, count); is_qjl(types.k) || is_qjl(types.v)) return true;
     return false;
+}
+
+KeyConditioning KvOptions::conditioning_of(uint32_t layer, uint32_t count) const {
+    KeyConditioning out = conditioning;
+    if (out.kind == KeyConditioning::Kind::automatic)
+        out.kind = is_coded(at(layer, count).k) ? KeyConditioning::Kind::norms : KeyConditioning::Kind::none;
+    return out;
 }
 
 KvCodec KvOptions::codec(uint32_t layer, uint32_t count, KvSide side, uint32_t head_dim) const {
@@ -127,8 +135,8 @@ std::vector<KvLayers> parse_kv_layers(std::string_view text) {
 
 void check_kv_layers(const KvOptions& kv, uint32_t count) {
     if (kv.layer_count != 0 && kv.layer_count != count)
-        fail("the cache's file is for a model of {} layers, and this one has {}: take the one that was made for it", kv.layer_count,
-             count);
+        fail("the cache's file is for a model of {} layers, and this one has {}: take the one that was made for it",
+             kv.layer_count, count);
     for (const KvLayers& e : kv.layers) {
         const int first = from_start(e.first, count), last = from_start(e.last, count);
         if (first < 0 || last >= int(count) || first > last)
@@ -145,8 +153,11 @@ std::string describe(const KvOptions& kv) {
         const std::string range = e.first == e.last ? std::to_string(e.first) : fmt::format("{}:{}", e.first, e.last);
         text += fmt::format(", {} {}", range, describe(e.types));
     }
-    if (const std::string by = describe(kv.conditioning); !by.empty()) text += fmt::format(", conditioned by {}", by);
-    return text;
+    switch (kv.conditioning.kind) {
+    case KeyConditioning::Kind::automatic: return text;
+    case KeyConditioning::Kind::none: return text + ", not conditioned";
+    default: return text + fmt::format(", conditioned by {}", describe(kv.conditioning));
+    }
 }
 
 } // namespace tq

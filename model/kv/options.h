@@ -30,6 +30,8 @@ struct KvOptions {
     // The types of layer `layer` of `count`.
     KvTypes at(uint32_t layer, uint32_t count) const;
     bool uses_qjl(uint32_t count) const; // in any layer
+    // How the keys of layer `layer` of `count` are conditioned; never `automatic`.
+    KeyConditioning conditioning_of(uint32_t layer, uint32_t count) const;
     // The codec of one side of a layer.
     KvCodec codec(uint32_t layer, uint32_t count, KvSide side, uint32_t head_dim) const;
 };

@@ -163,7 +163,8 @@ void add_flags(CLI::App& command, KvArguments& a) {
         parsed_by(parse_scale_rule));
     command
         .add_option("--kv-condition", a.conditioning,
-                    "how keys are made easier to store: none (default), norms, or a file from tq-run calibrate")
+                    "how keys are made easier to store: none, norms, a file from tq-run calibrate, or auto (default): norms for "
+                    "coded keys")
         ->option_text("HOW")
         ->group("KV cache");
 }

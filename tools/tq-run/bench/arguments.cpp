@@ -198,7 +198,7 @@ void add_flags(CLI::App& command, Arguments& a) {
              "large model; stored, and used from then on")
             ->excludes(limits)
             ->excludes("--kernels");
-    command.add_option("--kv-condition", a.conditioning, "none (default), norms, or a file from tq-run calibrate")
+    command.add_option("--kv-condition", a.conditioning, "auto (default), none, norms, or a file from tq-run calibrate")
         ->option_text("HOW")
         ->group("KV cache")
         ->excludes("--kernels") // which time no norms

@@ -100,7 +100,7 @@ void add(Rows& rows, const Variant& variant, const Shape& shape, bool full = fal
 
 void add_attention(Rows& rows, const Capabilities& device) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, residual{KvType::tq3q, KvType::tq2q},
-        affine{KvType::q8_0, KvType::a4_64}, trellis{KvType::tq3t, KvType::tq2t};
+        affine{KvType::q8_0, KvType::a4_64}, trellis{KvType::tq3t, KvType::tq2t}, nibble_trellis{KvType::tq4t, KvType::tq4t};
     const std::vector<Variant> all = variants(device);
     // Keys and values are read apart, and drivers take a second to build one of these: not every pair need be, nor every size of
     // every type but in full.
@@ -132,7 +132,8 @@ void add_attention(Rows& rows, const Capabilities& device) {
                                    {mixed, 128, 10, 2, 40, 11},
                                    {residual, 128, 4, 2, 40, 11},
                                    {residual, 256, 16, 2, 50, 1},
-                                   {trellis, 128, 4, 2, 77, 9}})
+                                   {trellis, 128, 4, 2, 77, 9},
+                                   {nibble_trellis, 128, 4, 2, 77, 9}})
             add(rows, all[i], shape);
 }
 

@@ -294,13 +294,15 @@ std::vector<Format> all_formats() {
 
 void add_format(Rows& rows, const Variant& variant, const Format& format, uint32_t d) {
     using Body = Outcome (*)(Rig&, const gpu::Tuning&, const Format&, uint32_t);
-    const auto add = [&](const char* kernel, const char* what, Body body, bool full = false) {
-        rows.push_back({kernel, fmt::format("{}, {}", format.text(), variant.name), fmt::format("{}, head_dim {}", what, d),
-                        [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, format, d); }, 0, full});
-    };
     const bool usual = format.rule == KvOptions().scale_rule; // rules differ in the scale alone
+    // What scales, rotations and lengths could do to a trellis, tq3t shows.
+    const bool shown = format.type == KvType::tq4t && (!usual || format.rotation != RotationKind::wht || d == 256);
     // What precedes the encoder does not depend on the type; only sizes and, with fp32, values that are not encoded do.
     const bool some = format.type == KvType::tq4 || format.type == KvType::f32;
+    const auto add = [&](const char* kernel, const char* what, Body body, bool full = false) {
+        rows.push_back({kernel, fmt::format("{}, {}", format.text(), variant.name), fmt::format("{}, head_dim {}", what, d),
+                        [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, format, d); }, 0, full || shown});
+    };
     add("kv_append", "values of every kind", values);
     if (usual) add("kv_append", "keys", keys, d != 128 && !some);
     if (usual) add("kv_append", "conditioned keys", conditioned_keys, !some);

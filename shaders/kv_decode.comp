@@ -19,7 +19,8 @@ layout(binding = 2) readonly buffer Matrix { float matrix[]; };
 
 uint code_at(uint base, uint i) {
     const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
-    return code_of_words(type, cache[base + i * low / 32], high == 0 ? 0 : cache[base + (head_dim * low + i * high) / 32], i);
+    const uint second = is_nibble_trellis(type) ? (i / 32 * 4) | ((i / 8 + 3) & 3) : (head_dim * low + i * high) / 32;
+    return code_of_words(type, cache[base + i * low / 32], is_nibble_trellis(type) || high != 0 ? cache[base + second] : 0, i);
 }
 
 // Number n of the vector's fp16 scales; not by unpackHalf2x16, which may flush denormals.

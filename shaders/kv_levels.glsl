@@ -23,17 +23,36 @@ float magnitude_level(uint bits, uint index) {
 // Of a TurboQuant type.
 uint magnitude_bits(uint type) { return KV_BITS(type) - 1 - KV_QJL(type); }
 
-// Signed levels of a trellis by index: that of 15 - index is the negative.
+// Signed levels of a trellis by index: that of 15 - index is the negative, for tq4t that of index ^ 16.
 int trellis_level(uint bits, uint index) {
-    const uint i = index < 8 ? index : 15 - index;
-    const uint low = bits == 2 ? TQ2T_LEVELS_LOW : TQ3T_LEVELS_LOW, high = bits == 2 ? TQ2T_LEVELS_HIGH : TQ3T_LEVELS_HIGH;
-    const int level = int(byte_of(i < 4 ? low : high, i) << 24) >> 24;
-    return index < 8 ? level : -level;
+    uint i, low, high;
+    if (bits == 4) {
+        i = index & 15u;
+        low = i < 8 ? TQ4T_LEVELS_0 : TQ4T_LEVELS_2;
+        high = i < 8 ? TQ4T_LEVELS_1 : TQ4T_LEVELS_3;
+    } else {
+        i = index < 8 ? index : 15 - index;
+        low = bits == 2 ? TQ2T_LEVELS_LOW : TQ3T_LEVELS_LOW;
+        high = bits == 2 ? TQ2T_LEVELS_HIGH : TQ3T_LEVELS_HIGH;
+    }
+    const int level = int(byte_of((i & 4u) == 0 ? low : high, i) << 24) >> 24;
+    return i == index ? level : -level;
 }
 
-// The index of four consecutive levels, by the third bits of a channel (bit 2) and the two before it.
-uint trellis_base(uint third_bits) {
-    return ((third_bits ^ (third_bits >> 1) ^ (third_bits >> 2)) & 1u) << 2 | (third_bits & 2u) << 2;
+// Which four levels of tq3t, or eight of tq4t, the highest bits of a channel (bit 2) and of the two before it choose.
+uint trellis_branch(uint bits, uint highest_bits) {
+    const uint last = (highest_bits >> 1) & 1u;
+    return ((highest_bits ^ (highest_bits >> 2) ^ (bits == 3 ? last : 0)) & 1u) | last << 1;
+}
+
+// tq4t, whose trellis goes around four words of eight codes: the indices' low bits as nibbles (x), and their bit 4 as bit 3 of
+// nibbles (y), by a word and the one before it.
+bool is_nibble_trellis(uint type) { return KV_TRELLIS(type) != 0 && KV_BITS(type) == 4; }
+uvec2 trellis_nibbles(uint word, uint before) {
+    return uvec2(word ^ ((word << 8 | before >> 24) & 0x88888888u), (word << 4 | before >> 28) & 0x88888888u);
+}
+uint nibble_index(uvec2 nibbles, uint i) {
+    return ((nibbles.x >> (4 * i & 31)) & 15u) | ((nibbles.y >> ((4 * i + 3) & 31)) & 1u) << 4;
 }
 
 // `count` bits of a word from bit `at` on; bit 0 comes after bit 31.
@@ -41,9 +60,11 @@ uint bits_around(uint word, uint at, uint count) {
     return (at + count <= 32 ? word >> at : word >> at | word << (32 - at)) & ((1u << count) - 1u);
 }
 
-// The code of channel i, whose planes' bits lie in these words; of a trellis with the bits before it that its level depends on.
+// The code of channel i, whose planes' bits lie in these words; of a trellis with the bits before it that its level depends on,
+// and of tq4t, with the word before for a high word, the level's index.
 uint code_of_words(uint type, uint low_word, uint high_word, uint i) {
     const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
+    if (is_nibble_trellis(type)) return nibble_index(trellis_nibbles(low_word, high_word), i);
     if (KV_TRELLIS(type) != 0 && high == 0) return bits_around(low_word, (2 * i - 2) & 31, 4);
     const uint code = (low_word >> (i * low & 31)) & ((1u << low) - 1u);
     if (high == 0) return code;
@@ -54,7 +75,7 @@ uint code_of_words(uint type, uint low_word, uint high_word, uint i) {
 // What a code stands for before its vector's or group's scale; without QJL's bit.
 float code_level(uint type, uint code) {
     if (KV_TRELLIS(type) != 0)
-        return float(trellis_level(KV_BITS(type), KV_BITS(type) == 2 ? code : (code & 3u) | trellis_base(code >> 2)));
+        return float(trellis_level(KV_BITS(type), KV_BITS(type) == 3 ? (code & 3u) | trellis_branch(3, code >> 2) << 2 : code));
     if (KV_FAMILY(type) == KV_AFFINE) return float(code);
     if (KV_FAMILY(type) == KV_BLOCKS) return KV_BITS(type) == 8 ? float(int(code << 24) >> 24) : float(int(code) - 8);
     const uint bits = magnitude_bits(type);

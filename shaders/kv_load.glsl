@@ -46,7 +46,7 @@ void prepare_levels() {
 }
 float level_of(uint type, uint code) {
     if (!has_level_table(type)) return code_level(type, code);
-    const uint bits = KV_TRELLIS(type) != 0 ? KV_BITS(type) + 2 : KV_BITS(type) - KV_QJL(type);
+    const uint bits = KV_TRELLIS(type) != 0 ? 5 : KV_BITS(type) - KV_QJL(type);
     return level_table[(type == k_type ? 0 : table_levels) + (code & ((1u << bits) - 1u))];
 }
 #endif
@@ -60,6 +60,12 @@ void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, 
     if (!KV_IS_CODED(type)) {
         for (uint i = 0; i < n; i++)
             v[i] = plain_value(type, cache_word(base + (KV_FAMILY(type) == KV_F32 ? c + i : (c + i) / 2)), c + i);
+        return;
+    }
+    if (is_nibble_trellis(type)) {
+        const uvec4 run = cache(base / 4 + c / 32);
+        const uvec2 nibbles = trellis_nibbles(run[c / 8 & 3], run[(c / 8 + 3) & 3]);
+        for (uint i = 0; i < n; i++) v[i] = level_of(type, nibble_index(nibbles, c + i));
         return;
     }
     const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
@@ -80,8 +86,8 @@ void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, 
     }
 }
 
-// The codes of 32 channels, by planes.
-struct CodeBlock { uint low[8]; uint high[2]; };
+// The codes of 32 channels, by planes; of tq4t the words of trellis_nibbles().
+struct CodeBlock { uint low[8]; uint high[4]; };
 
 CodeBlock load_block(uint type, uint base, uint b) {
     const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
@@ -95,11 +101,22 @@ CodeBlock load_block(uint type, uint base, uint b) {
         for (uint i = 0; i < low; i++) block.low[i] = cache_word(base + b * low + i);
     }
     for (uint i = 0; i < high; i++) block.high[i] = cache_word(base + head_dim * low / 32 + b * high + i);
+    if (is_nibble_trellis(type)) {
+        uint before = block.low[3];
+        for (uint i = 0; i < 4; i++) {
+            const uint word = block.low[i];
+            const uvec2 nibbles = trellis_nibbles(word, before);
+            block.low[i] = nibbles.x;
+            block.high[i] = nibbles.y;
+            before = word;
+        }
+    }
     return block;
 }
 
 uint block_code(uint type, CodeBlock block, uint k) {
     const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
+    if (is_nibble_trellis(type)) return nibble_index(uvec2(block.low[k / 8], block.high[k / 8]), k);
     return code_of_words(type, block.low[k * low / 32], high == 0 ? 0 : block.high[k * high / 32], k);
 }
 

@@ -15,13 +15,18 @@
 #define TQ6_LEVELS_7 0x6c5d544du // 77 84 93 108
 
 // Trellis-coded types (model/kv/turboquant.md): 8 signed levels, those of the indices 0 .. 7; index 15 - i has the negative. And the
-// square of the level units in a standard deviation, times 64.
+// square of the level units in a standard deviation, times 64. tq4t has 16, index i + 16 has the negative; and half units.
 #define TQ2T_LEVELS_LOW 0xd54118ffu  // -1 24 65 -43
 #define TQ2T_LEVELS_HIGH 0x23bcf169u // 105 -15 -68 35
 #define TQ2T_SQUARE_UNIT 156816u
 #define TQ3T_LEVELS_LOW 0xe70e743eu  // 62 116 14 -25
 #define TQ3T_LEVELS_HIGH 0xfb23d0adu // -83 -48 35 -5
 #define TQ3T_SQUARE_UNIT 142884u
+#define TQ4T_LEVELS_0 0xf0dbc083u // -125 -64 -37 -16
+#define TQ4T_LEVELS_1 0x492b1603u // 3 22 43 73
+#define TQ4T_LEVELS_2 0xf9e6cfabu // -85 -49 -26 -7
+#define TQ4T_LEVELS_3 0x6538200cu // 12 32 56 101
+#define TQ4T_SQUARE_UNIT 440896u
 
 #define TQ2_THRESHOLDS 0x3bf6badau
 #define TQ3_THRESHOLDS 0x3b0046d5u, 0x3c0ca9e7u, 0x3cc35dc1u

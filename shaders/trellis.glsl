@@ -1,22 +1,23 @@
 // Trellis-coded levels, the twin of model/kv/trellis.cpp: Viterbi's algorithm on integers, ended where it began. One invocation for
-// each run of channels that share a word and each of the four states that its path may begin in. The includer declares `type` and
+// each run of 16 or 32 channels and each of the four states that its path may begin in. The includer declares `type` and
 // `codes[head_dim]`, and includes kv_levels.glsl, half.glsl and exact.glsl.
 const uint trellis_run = KV_BITS(type) == 2 ? 16 : 32; // channels
+const uint branch_levels = 1 << (KV_BITS(type) - 1); // of tq3t and tq4t
 const uint trellis_paths = KV_TRELLIS(type) != 0 ? head_dim / 4 : 1;
 const int never = 1 << 29; // above every cost
 shared int path_cost[trellis_paths]; // [run][first state]
 shared uint path_bits[trellis_paths];
 
-// The squared error of a level, less z^2.
+// The squared error of a level, less that of 0, at z halves of a unit.
 int trellis_cost(uint index, int z) {
     const int level = trellis_level(KV_BITS(type), index);
-    return level * (level - 2 * z);
+    return level * (level - z);
 }
 
-// Which of the four levels from `base` on is nearest to z; the first of equals.
+// Which of a branch's levels, from `base` on, is nearest to z; the first of equals.
 uint nearest(uint base, int z) {
     uint best = 0;
-    [[unroll]] for (uint i = 1; i < 4; i++) best = trellis_cost(base + i, z) < trellis_cost(base + best, z) ? i : best;
+    for (uint i = 1; i < branch_levels; i++) best = trellis_cost(base + i, z) < trellis_cost(base + best, z) ? i : best;
     return best;
 }
 
@@ -39,17 +40,18 @@ Paths step_of_two(Paths before, int z, uint i) {
     return after;
 }
 
-Paths step_of_three(Paths before, int z, uint i) {
-    int cost[4]; // of the nearest level of each base
-    [[unroll]] for (uint base = 0; base < 4; base++) {
-        cost[base] = trellis_cost(4 * base, z);
-        [[unroll]] for (uint raw = 1; raw < 4; raw++) cost[base] = min(cost[base], trellis_cost(4 * base + raw, z));
+Paths step_by_branch(Paths before, int z, uint i) {
+    int cost[4]; // of the nearest level of each branch
+    [[unroll]] for (uint branch = 0; branch < 4; branch++) {
+        cost[branch] = trellis_cost(branch_levels * branch, z);
+        [[unroll]] for (uint level = 1; level < branch_levels; level++)
+            cost[branch] = min(cost[branch], trellis_cost(branch_levels * branch + level, z));
     }
     Paths after;
     [[unroll]] for (uint state = 0; state < 4; state++) {
-        const uint last = state & 1, third_bits = state << 1;
-        const int first = before.cost[last << 1] + cost[trellis_base(third_bits) / 4];
-        const int second = before.cost[last << 1 | 1] + cost[trellis_base(third_bits | 1) / 4];
+        const uint last = state & 1, highest_bits = state << 1;
+        const int first = before.cost[last << 1] + cost[trellis_branch(KV_BITS(type), highest_bits)];
+        const int second = before.cost[last << 1 | 1] + cost[trellis_branch(KV_BITS(type), highest_bits | 1)];
         after.cost[state] = min(first, second);
         after.bits[state] = (second < first ? before.bits[last << 1 | 1] : before.bits[last << 1]) | (state >> 1) << i;
     }
@@ -71,7 +73,7 @@ void find_paths() {
             if (KV_BITS(type) == 2)
                 paths = step_of_two(paths, z, i);
             else
-                paths = step_of_three(paths, z, i);
+                paths = step_by_branch(paths, z, i);
         }
         [[unroll]] for (uint s = 0; s < 4; s++)
             if (s == begun) {
@@ -82,14 +84,15 @@ void find_paths() {
     barrier();
 }
 
-// codes = channel in the levels' units, rounded.
+// codes = channel in halves of the levels' unit, rounded; to whole ones but for tq4t.
 void round_to_grid(float norm2) {
-    const uint square_unit = (KV_BITS(type) == 2 ? TQ2T_SQUARE_UNIT : TQ3T_SQUARE_UNIT) * (head_dim / 64);
+    const uint square_unit =
+        (KV_BITS(type) == 2 ? TQ2T_SQUARE_UNIT : KV_BITS(type) == 3 ? TQ3T_SQUARE_UNIT : TQ4T_SQUARE_UNIT) * (head_dim / 64);
     const float inverse = divide(1.0, half_value(sqrt_quotient_half_bits(norm2, square_unit, 0)));
     EACH_CHANNEL(i) {
         precise float size = abs(OWN(channel, i)) * inverse;
         precise float half_more = size + 0.5;
-        const int rounded = int(half_more);
+        const int rounded = int(half_more) * (KV_BITS(type) == 4 ? 1 : 2);
         codes[i] = uint(OWN(channel, i) < 0.0 ? -rounded : rounded);
     }
 }
@@ -104,7 +107,8 @@ uint trellis_code(uint i, out int level) {
         level = trellis_level(2, bits_around(word, (2 * i - 2) & 31, 4));
         return (word >> (2 * i & 31)) & 3u;
     }
-    const uint base = trellis_base(bits_around(word, (i - 2) & 31, 3)), raw = nearest(base, int(codes[i]));
-    level = trellis_level(3, base | raw);
-    return raw | ((word >> (i & 31)) & 1u) << 2;
+    const uint base = trellis_branch(KV_BITS(type), bits_around(word, (i - 2) & 31, 3)) * branch_levels;
+    const uint own = nearest(base, int(codes[i]));
+    level = trellis_level(KV_BITS(type), base + own);
+    return own | ((word >> (i & 31)) & 1u) << (KV_BITS(type) - 1);
 }

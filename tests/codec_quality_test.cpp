@@ -244,7 +244,8 @@ TEST_CASE("the error of unit vectors by scale rule, beside the published ones, a
     const Error errors[] = {{KvType::tq2, 0.118665, 0.115080, 0.130387},  {KvType::tq3, 0.033787, 0.033493, 0.034693},
                             {KvType::tq4, 0.009172, 0.009150, 0.009239},  {KvType::tq5, 0.002427, 0.002425, 0.002431},
                             {KvType::tq6, 0.000631, 0.000631, 0.000631},  {KvType::tq8, 4.18e-5, 4.18e-5, 4.18e-5},
-                            {KvType::tq2t, 0.089714, 0.087683, 0.096200}, {KvType::tq3t, 0.023625, 0.023483, 0.024060}};
+                            {KvType::tq2t, 0.089714, 0.087683, 0.096200}, {KvType::tq3t, 0.023625, 0.023483, 0.024060},
+                            {KvType::tq4t, 0.006198, 0.006188, 0.006228}};
     for (const Error& right : errors)
         for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares, ScaleRule::unbiased}) {
             const Measured m = measure(wht_codec(right.type, 128, rule), 1500);
@@ -276,8 +277,9 @@ TEST_CASE("the error of unit vectors by scale rule, beside the published ones, a
 
 TEST_CASE("the other head_dims and the haar rotation have about the same errors") {
     for (const uint32_t d : head_dims)
-        for (const auto& [type, error] : {std::pair(KvType::tq4, 0.0092), std::pair(KvType::tq3, 0.0345),
-                                          std::pair(KvType::tq3t, 0.0240), std::pair(KvType::tq2t, 0.0960)})
+        for (const auto& [type, error] :
+             {std::pair(KvType::tq4, 0.0092), std::pair(KvType::tq3, 0.0345), std::pair(KvType::tq4t, 0.0062),
+              std::pair(KvType::tq3t, 0.0240), std::pair(KvType::tq2t, 0.0960)})
             for (const RotationKind kind : {RotationKind::wht, RotationKind::haar}) {
                 const Measured m = measure({type, ScaleRule::unbiased, make_rotation(kind, 1, KvSide::key, d)}, 400);
                 CHECK(std::fabs(m.error / error - 1) < 0.04);

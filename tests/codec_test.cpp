@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <doctest/doctest.h>
+#include <hwy/targets.h>
 #include <limits>
 #include <set>
 #ifdef __SSE__
@@ -75,7 +76,8 @@ TEST_CASE("bytes per vector") {
         {KvType::a6_128, {52, 100, 200}, 2}, {KvType::a4_32, {40, 80, 160}, 8},  {KvType::a4_64, {36, 72, 144}, 4},
         {KvType::a4_128, {36, 68, 136}, 2},  {KvType::a3_32, {32, 64, 128}, 8},  {KvType::a3_64, {28, 56, 112}, 4},
         {KvType::a3_128, {28, 52, 104}, 2},  {KvType::a2_32, {24, 48, 96}, 8},   {KvType::a2_64, {20, 40, 80}, 4},
-        {KvType::a2_128, {20, 36, 72}, 2},   {KvType::tq3t, {26, 50, 98}, 1},    {KvType::tq2t, {18, 34, 66}, 1}};
+        {KvType::a2_128, {20, 36, 72}, 2},   {KvType::tq3t, {26, 50, 98}, 1},    {KvType::tq2t, {18, 34, 66}, 1},
+        {KvType::tq4t, {34, 66, 130}, 1}};
     CHECK(std::size(rows) == kv_types.size());
     for (const Row& row : rows) {
         CAPTURE(std::string(name(row.type)));
@@ -152,7 +154,26 @@ TEST_CASE("decoding is what turboquant.md says") {
 }
 
 TEST_CASE("the bytes never change: no compiler, option or machine makes others") {
-    CHECK(hash_of_codes(8) == 9347760149967323246u);
+    CHECK(hash_of_codes(8) == 11294837619314259337u);
+}
+
+TEST_CASE("every instruction set finds the same paths of a trellis") {
+    const auto stored = [](KvType type, uint32_t d) {
+        return encoded(wht_codec(type, d), codec_vectors(20 * codec_vector_kinds, d, rotation_signs(0, KvSide::key), d));
+    };
+    int compared = 0;
+    for (const KvType type : {KvType::tq2t, KvType::tq3t, KvType::tq4t})
+        for (const uint32_t d : head_dims) {
+            const Stored right = stored(type, d);
+            for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+                hwy::GetChosenTarget().Update(target);
+                CAPTURE(hwy::TargetName(target));
+                CHECK(stored(type, d) == right);
+                compared++;
+            }
+            hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+        }
+    CHECK(compared > 0);
 }
 
 TEST_CASE("the golden vectors") {
@@ -193,6 +214,8 @@ TEST_CASE("the examples of turboquant.md") {
            {0x430c}});
     check(wht_codec(KvType::tq2t, 64), {{0x43c73c88, 0xc8de10e0, 0xd7daf34f, 0x6840af30}, {0x4674}});
     check(wht_codec(KvType::tq3t, 64), {{0xf508fb44, 0xa7ed395d, 0x39f72578, 0x74fa0aec, 0x94ecdf58, 0x9c449fda}, {0x46ad}});
+    check(wht_codec(KvType::tq4t, 64),
+          {{0x932f59a3, 0x7324d519, 0xb8c6a14a, 0xe2b5ed35, 0x3d5a093d, 0x94d36949, 0x3842ed33, 0x6b229cb5}, {0x473e}});
     check(wht_codec(KvType::tq2q, 64), {{0x3da0586c, 0x25ef09d9, 0x51d7a712, 0x5eb492cc}, {0x5ba1, 0x6566}});
     check(wht_codec(KvType::tq3q, 64),
           {{0x6a05e19c, 0x4aca13b2, 0xe2fb0a70, 0xe86830c8, 0x4a2c72a7, 0x9f1a89d7}, {0x446b, 0x627f}});

@@ -149,7 +149,8 @@ uint16_t document_residual(const KvCodec& codec, const Floats& y, std::vector<ui
 
 // The codes of a trellis; levels[i] is what |y[i]| is multiplied by.
 std::vector<uint32_t> document_trellis(KvType type, const Floats& y, float norm2, std::vector<int>& levels) {
-    const double square_unit = (type == KvType::tq2t ? 156816.0 : 142884.0) * double(y.size()) / 64;
+    const double per_64 = type == KvType::tq2t ? 156816 : type == KvType::tq3t ? 142884 : 440896;
+    const double square_unit = per_64 * double(y.size()) / 64;
     const auto codes = document_trellis_codes(type, y, float(half_value(document_root(norm2, square_unit, 0))));
     levels = document_trellis_levels(type, codes);
     for (size_t i = 0; i < y.size(); i++)

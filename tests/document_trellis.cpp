@@ -10,17 +10,26 @@ namespace {
 constexpr int levels_of_two[] = {-1, 24, 65, -43, 105, -15, -68, 35, -35, 68, 15, -105, 43, -65, -24, 1};
 constexpr int levels_of_three[] = {62, 116, 14, -25, -83, -48, 35, -5, 5, -35, 48, 83, 25, -14, -116, -62};
 
+constexpr int levels_of_four[] = {-125, -64, -37, -16, 3, 22, 43, 73, -85, -49, -26, -7, 12, 32, 56, 101};
+
 using Path = std::pair<int64_t, uint64_t>; // its cost, then its word
 
 int64_t cost(int level, int64_t z) { return (z - level) * (z - level); }
 
-// Of one channel whose third bit, and those of the two before it, are these.
-std::pair<int64_t, uint32_t> best_low_bits(uint32_t bit, uint32_t last, uint32_t second_last, int64_t z) {
+// Of tq3t and tq4t: the level of a code after those whose highest bits are these.
+int level_after(KvType type, uint32_t code, uint32_t last, uint32_t second_last) {
+    if (type == KvType::tq3t) return levels_of_three[code % 4 + 4 * ((code / 4 + last + second_last) % 2) + 8 * last];
+    const int level = levels_of_four[second_last == 0 ? code : (code + 8) % 16];
+    return last == 0 ? level : -level;
+}
+
+// Of one channel whose highest bit, and those of the two before it, are these.
+std::pair<int64_t, uint32_t> best_low_bits(KvType type, uint32_t bit, uint32_t last, uint32_t second_last, int64_t z) {
+    const uint32_t count = type == KvType::tq3t ? 4 : 8;
     std::pair<int64_t, uint32_t> best{std::numeric_limits<int64_t>::max(), 0};
-    for (uint32_t low = 0; low < 4; low++) {
-        const uint32_t index = low + 4 * ((bit + last + second_last) % 2) + 8 * last;
-        best = std::min(best, {cost(levels_of_three[index], z), low});
-    }
+    for (uint32_t low = 0; low < count; low++)
+        best = std::min(best,
+                        {cost(level_after(type, low + count * bit, last, second_last) * (type == KvType::tq4t ? 2 : 1), z), low});
     return best;
 }
 
@@ -69,11 +78,13 @@ std::vector<uint32_t> document_trellis_codes(KvType type, std::span<const float>
             for (size_t i = 0; i < run; i++) codes.push_back(uint32_t(word >> (2 * i)) % 4);
             continue;
         }
-        const uint64_t word = best_word(
-            z, 1, [](int64_t v, uint32_t state, uint32_t bit) { return best_low_bits(bit, state >> 1, state & 1, v).first; });
+        const uint64_t word = best_word(z, 1, [&](int64_t v, uint32_t state, uint32_t bit) {
+            return best_low_bits(type, bit, state >> 1, state & 1, v).first;
+        });
         const auto bit = [&](size_t i, size_t before) { return uint32_t(word >> place(i, before, run)) & 1; };
         for (size_t i = 0; i < run; i++)
-            codes.push_back(best_low_bits(bit(i, 0), bit(i, 1), bit(i, 2), z[i]).second + 4 * bit(i, 0));
+            codes.push_back(best_low_bits(type, bit(i, 0), bit(i, 1), bit(i, 2), z[i]).second +
+                            (type == KvType::tq3t ? 4 : 8) * bit(i, 0));
     }
     return codes;
 }
@@ -82,9 +93,9 @@ std::vector<int> document_trellis_levels(KvType type, const std::vector<uint32_t
     std::vector<int> levels;
     for (size_t i = 0; i < codes.size(); i++) {
         const auto code = [&](size_t before) { return codes[place(i, before, run_of(type))]; };
-        const uint32_t last = code(1) / 4, parity = (code(0) / 4 + last + code(2) / 4) % 2;
+        const uint32_t below = type == KvType::tq3t ? 4 : 8;
         levels.push_back(type == KvType::tq2t ? levels_of_two[code(1) + 4 * code(0)]
-                                              : levels_of_three[code(0) % 4 + 4 * parity + 8 * last]);
+                                              : level_after(type, code(0), code(1) / below, code(2) / below));
     }
     return levels;
 }

@@ -19,7 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
 
 inline bool multiplies_codes(const KvCodec& codec) {
-    return is_turboquant(codec.type) && !is_qjl(codec.type) && code_bits(codec.type) <= 4 && codec.head_dim() % (8 * lanes) == 0;
+    return is_turboquant(codec.type) && !is_qjl(codec.type) && code_bits(codec.type) <= (is_trellis(codec.type) ? 3 : 4) &&
+           codec.head_dim() % (8 * lanes) == 0;
 }
 
 // Where channel c is in the order of codes: vector by vector, each of one nibble of `lanes` words.

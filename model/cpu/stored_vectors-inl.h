@@ -91,7 +91,7 @@ struct Levels {
         if (family(type) == KV_BLOCKS && code_bits(type) == 4) kind = Kind::nibbles;
         if (!is_turboquant(type)) return;
         if (is_trellis(type)) {
-            kind = Kind::table;
+            kind = code_bits(type) == 4 ? Kind::table_and_sign : Kind::table;
             low = hn::LoadU(B(), reinterpret_cast<const uint8_t*>(trellis_levels(code_bits(type)).data()));
             return;
         }
@@ -156,9 +156,14 @@ HWY_INLINE void load_trellis(uint8_t* HWY_RESTRICT to, std::span<const uint32_t>
     const TrellisPlanes planes(bits, words);
     const auto* turned = reinterpret_cast<const uint8_t*>(planes.turned);
     if (bits == 2) return each_nibble_of_two(turned, codes, d, StoreLevels{to, levels});
+    const auto* last = reinterpret_cast<const uint8_t*>(planes.last);
+    if (bits == 4) {
+        each_nibble(turned, d, StoreCodes{to});
+        return each_nibble(last, d, AddHighBits<1>{to, levels});
+    }
     each_pair(codes, d, StoreCodes{to});
     each_bit(turned, d, AddHighBits<2>{to, Levels(KvType::q8_0)}); // still codes
-    each_bit(reinterpret_cast<const uint8_t*>(planes.last), d, AddHighBits<3>{to, levels});
+    each_bit(last, d, AddHighBits<3>{to, levels});
 }
 
 // levels[d] of the codes of a vector.

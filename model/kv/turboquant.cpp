@@ -101,13 +101,9 @@ uint16_t encode_residual(std::span<uint32_t> codes, std::span<const float> y, st
 // codes of y and the levels that are multiplied by |y|.
 void choose_codes(KvType type, std::span<uint32_t> codes, std::span<int32_t> levels, std::span<const float> y,
                   std::span<const float> squares, float norm2) {
-    const uint32_t bits = code_bits(type);
     if (is_trellis(type)) { // the only levels that may have another sign than y
-        choose_trellis_codes(bits, codes, y, norm2);
-        for (size_t i = 0; i < y.size(); i++) {
-            const int32_t level = trellis_levels(bits)[trellis_index(bits, codes, i)];
-            levels[i] = y[i] < 0 ? -level : level;
-        }
+        choose_trellis_codes(code_bits(type), codes, levels, y, norm2);
+        for (size_t i = 0; i < y.size(); i++) levels[i] = y[i] < 0 ? -levels[i] : levels[i];
         return;
     }
     const uint32_t magnitudes = magnitude_bits(type), sign_bit = 1u << magnitudes;

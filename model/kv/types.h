@@ -27,6 +27,7 @@ enum class KvType : uint32_t {
     tq4q = KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 1u),
     tq2t = KV_TRELLIS_TYPE(2u), // trellis-coded levels
     tq3t = KV_TRELLIS_TYPE(3u),
+    tq4t = KV_TRELLIS_TYPE(4u),
     q8_0 = KV_TYPE(KV_BLOCKS, 8u, 32u, 0u, 0u), // ggml's blocks of 32
     q4_0 = KV_TYPE(KV_BLOCKS, 4u, 32u, 0u, 0u),
     q8_0r = KV_TYPE(KV_BLOCKS, 8u, 32u, 1u, 0u), // the same after the rotation
@@ -55,17 +56,18 @@ struct KvTypeName {
 
 // Every type, plain ones first.
 inline constexpr std::array kv_types{
-    KvTypeName{KvType::f32, "f32"},     KvTypeName{KvType::f16, "f16"},     KvTypeName{KvType::bf16, "bf16"},
-    KvTypeName{KvType::tq8, "tq8"},     KvTypeName{KvType::tq6, "tq6"},     KvTypeName{KvType::tq5, "tq5"},
-    KvTypeName{KvType::tq4, "tq4"},     KvTypeName{KvType::tq3, "tq3"},     KvTypeName{KvType::tq2, "tq2"},
-    KvTypeName{KvType::tq3t, "tq3t"},   KvTypeName{KvType::tq2t, "tq2t"},   KvTypeName{KvType::tq4q, "tq4q"},
-    KvTypeName{KvType::tq3q, "tq3q"},   KvTypeName{KvType::tq2q, "tq2q"},   KvTypeName{KvType::q8_0, "q8_0"},
-    KvTypeName{KvType::q4_0, "q4_0"},   KvTypeName{KvType::q8_0r, "q8_0r"}, KvTypeName{KvType::q4_0r, "q4_0r"},
-    KvTypeName{KvType::a8_32, "a8_32"}, KvTypeName{KvType::a8_64, "a8_64"}, KvTypeName{KvType::a8_128, "a8_128"},
-    KvTypeName{KvType::a6_32, "a6_32"}, KvTypeName{KvType::a6_64, "a6_64"}, KvTypeName{KvType::a6_128, "a6_128"},
-    KvTypeName{KvType::a4_32, "a4_32"}, KvTypeName{KvType::a4_64, "a4_64"}, KvTypeName{KvType::a4_128, "a4_128"},
-    KvTypeName{KvType::a3_32, "a3_32"}, KvTypeName{KvType::a3_64, "a3_64"}, KvTypeName{KvType::a3_128, "a3_128"},
-    KvTypeName{KvType::a2_32, "a2_32"}, KvTypeName{KvType::a2_64, "a2_64"}, KvTypeName{KvType::a2_128, "a2_128"},
+    KvTypeName{KvType::f32, "f32"},       KvTypeName{KvType::f16, "f16"},     KvTypeName{KvType::bf16, "bf16"},
+    KvTypeName{KvType::tq8, "tq8"},       KvTypeName{KvType::tq6, "tq6"},     KvTypeName{KvType::tq5, "tq5"},
+    KvTypeName{KvType::tq4, "tq4"},       KvTypeName{KvType::tq3, "tq3"},     KvTypeName{KvType::tq2, "tq2"},
+    KvTypeName{KvType::tq4t, "tq4t"},     KvTypeName{KvType::tq3t, "tq3t"},   KvTypeName{KvType::tq2t, "tq2t"},
+    KvTypeName{KvType::tq4q, "tq4q"},     KvTypeName{KvType::tq3q, "tq3q"},   KvTypeName{KvType::tq2q, "tq2q"},
+    KvTypeName{KvType::q8_0, "q8_0"},     KvTypeName{KvType::q4_0, "q4_0"},   KvTypeName{KvType::q8_0r, "q8_0r"},
+    KvTypeName{KvType::q4_0r, "q4_0r"},   KvTypeName{KvType::a8_32, "a8_32"}, KvTypeName{KvType::a8_64, "a8_64"},
+    KvTypeName{KvType::a8_128, "a8_128"}, KvTypeName{KvType::a6_32, "a6_32"}, KvTypeName{KvType::a6_64, "a6_64"},
+    KvTypeName{KvType::a6_128, "a6_128"}, KvTypeName{KvType::a4_32, "a4_32"}, KvTypeName{KvType::a4_64, "a4_64"},
+    KvTypeName{KvType::a4_128, "a4_128"}, KvTypeName{KvType::a3_32, "a3_32"}, KvTypeName{KvType::a3_64, "a3_64"},
+    KvTypeName{KvType::a3_128, "a3_128"}, KvTypeName{KvType::a2_32, "a2_32"}, KvTypeName{KvType::a2_64, "a2_64"},
+    KvTypeName{KvType::a2_128, "a2_128"},
 };
 
 const char* name(KvType type);

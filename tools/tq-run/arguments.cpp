@@ -154,7 +154,7 @@ void add_flags(CLI::App& command, KvArguments& a) {
             if (!is_kv_file(text)) parse_kv_preset(text);
         }));
     add("--cache-type-k", a.type_k,
-        "type of the keys: tq2 to tq6, tq8, tq2q to tq4q, tq2t, tq3t, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, f16, ...", "TYPE",
+        "type of the keys: tq2 to tq6, tq8, tq2q to tq4q, tq2t to tq4t, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, f16, ...", "TYPE",
         parsed_by(parse_kv_type));
     add("--cache-type-v", a.type_v, "type of the values: likewise", "TYPE", parsed_by(parse_kv_type));
     add("--kv-layers", a.layers, "other types for some layers: 0-1,-2:-1=q8_0 or 3=q8_0/tq4", "LIST", parsed_by(parse_kv_layers));

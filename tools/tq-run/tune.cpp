@@ -21,11 +21,12 @@ using quality::CacheCost, quality::CacheCosts, quality::Probe, quality::Sensitiv
 
 constexpr size_t most_at_once = 8; // caches in one pass over the reference: more save little
 constexpr KvType base_type = KvType::f16;
+constexpr const char* default_types = "tq2,tq2t,tq3,tq3t,tq4,tq4t,tq5,tq6,tq8,q8_0,f16";
 
 struct TuneArguments {
     ConsoleArguments console;
     ModelArguments model;
-    std::string file, types = "tq2,tq3,tq4,tq5,tq6,tq8,q8_0,f16", output, log;
+    std::string file, types = default_types, output, log;
     uint64_t budget = 0; // bytes per token; 0: what the memory has room for
     uint32_t chunks = 2, chunk_tokens = 512;
 };
@@ -358,7 +359,7 @@ int run(const TuneArguments& arguments) {
 
 void add_tune(CLI::App& app, Action& action) {
     const auto flags = [](CLI::App& command, TuneArguments& a) {
-        const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
             return command.add_option(name, value, help)->option_text(type);
         };
         add("-f,--file", a.file, "the text to measure on", "FILE")->required();
@@ -370,7 +371,7 @@ void add_tune(CLI::App& app, Action& action) {
         add("--budget", a.budget, "bytes per token that the cache may take; or else -c, with --memory-limit-mb or without",
             "BYTES")
             ->check(number(1, 1e12));
-        add("--types", a.types, "types to choose from; default: tq2,tq3,tq4,tq5,tq6,tq8,q8_0,f16", "LIST")
+        add("--types", a.types, fmt::format("types to choose from; default: {}", default_types), "LIST")
             ->check(parsed_by(parse_types));
         add("--chunks", a.chunks, "parts of the text to measure on, and as many others to check on; default 2", "N")
             ->check(number(1, 1 << 20));

@@ -71,9 +71,15 @@ class Forward {
     // of the first position(), an even number above 0 (n >= position()). Throws OutOfMemory as run() does.
     virtual void repeat_to(uint32_t n) = 0;
 
-    // What the cache holds of one side of a layer, at the first position() tokens: to compare implementations. Slow. Throws Error
-    // when the device is lost.
+    // What the cache holds of one side of a layer, at the first position() tokens: the same bytes in every implementation. Throws
+    // Error when the device is lost.
     virtual StoredSide stored(uint32_t layer, KvSide side);
+
+    // Puts `tokens` tokens (at most context_size()) in the place of all that the cache holds, as stored() gave them of a cache of
+    // the same types and model, in this implementation or the other: the next run equals one behind those. `source` is asked for
+    // each layer's keys and then its values, in order. Throws OutOfMemory as run() does, and what `source` throws: nothing is in
+    // the cache then.
+    virtual void restore(uint32_t tokens, const StoredSource& source);
 
     // Records its passes anew, after a change of Device::profile. Nothing on the CPU.
     virtual void record_again() {}

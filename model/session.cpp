@@ -44,6 +44,17 @@ std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const 
     return logits;
 }
 
+StoredSide Session::stored(uint32_t layer, KvSide side) {
+    forward_.truncate(uint32_t(ids_.size()));
+    return forward_.stored(layer, side);
+}
+
+void Session::restore(std::vector<uint32_t> ids, const StoredSource& source) {
+    ids_.clear();
+    forward_.restore(uint32_t(ids.size()), source);
+    ids_ = std::move(ids);
+}
+
 // The tokens after a prompt: sampled by the host from the last logits, or by the device, ahead of what the caller has been told.
 class Session::Decoder {
   public:
@@ -106,6 +117,7 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
         return result;
     };
     if (logits.empty()) return finish(Stop::interrupted);
+    if (options.after_prompt) options.after_prompt();
     Decoder decoder(*this, sampler, logits);
     while (result.ids.size() < options.max_tokens) {
         if (options.interrupted && options.interrupted()) return finish(Stop::interrupted);

@@ -29,6 +29,7 @@ struct GenerateOptions {
     std::function<void(uint32_t id)> on_token;                    // each token of the answer, as soon as it is known
     std::function<bool()> interrupted;                            // asked between tokens and between blocks of the prompt
     std::function<void(uint32_t done, uint32_t total)> on_prompt; // after each block of the prompt
+    std::function<void()> after_prompt;                           // once all of it is in the cache, before the first new token
 };
 
 struct Generated {
@@ -54,6 +55,12 @@ class Session {
     // Where both the sampler and the forward offer it, the device samples some tokens ahead of what the caller is told; all else,
     // the answer, the calls, what is cached and the sampler's state, is as if it had not.
     Generated generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options);
+
+    // What the cache holds of the tokens cached_ids(): see Forward::stored().
+    StoredSide stored(uint32_t layer, KvSide side);
+    // Puts tokens and what stored() gave of them in the place of whatever is in the cache. Throws as Forward::restore() does;
+    // nothing is in the cache then.
+    void restore(std::vector<uint32_t> ids, const StoredSource& source);
 
     const std::vector<uint32_t>& cached_ids() const { return ids_; }
     const Timings& timings() const { return timings_; } // of the latest prefill or generate

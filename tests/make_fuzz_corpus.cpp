@@ -1,4 +1,5 @@
 // Writes the inputs that the fuzz targets begin with, below tests/fuzz/corpus: make_fuzz_corpus DIRECTORY
+#include "tests/fuzz/prompt_cache_owner.h"
 #include "tests/gguf_writer.h"
 #include "tests/huggingface_files.h"
 #include "tests/vocabulary_file.h"
@@ -54,6 +55,19 @@ std::string gguf_values() {
     return w.zeros();
 }
 
+std::string prompt_cache() {
+    const tq::PromptCacheOwner owner = tq::fuzz::prompt_cache_owner();
+    const std::vector<uint32_t> ids{3, 1, 4};
+    std::string bytes;
+    tq::write_prompt_cache(
+        owner, ids,
+        [&](uint32_t layer, tq::KvSide side) {
+            return tq::StoredSide(owner.kv.codec(layer, 1, side, owner.config.head_dim), 2, uint32_t(ids.size()));
+        },
+        [&](std::span<const std::byte> piece) { bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size()); });
+    return bytes;
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -61,6 +75,8 @@ int main(int argc, char** argv) {
     const std::filesystem::path to = argv[1];
     write(to / "gguf/q4_0.gguf", gguf_model(GgmlType::Q4_0));
     write(to / "gguf/values.gguf", gguf_values());
+
+    write(to / "prompt_cache/three.kv", prompt_cache());
 
     SafetensorsWriter weights;
     weights.add("model.norm.weight", "F32", {2, 3}, std::string(24, 'a'));

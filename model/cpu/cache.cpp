@@ -1,4 +1,5 @@
 #include "model/cpu/cache.h"
+#include "base/ensure.h"
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -27,10 +28,19 @@ uint64_t CacheSide::bytes(uint32_t capacity) const {
 StoredSide CacheSide::stored(uint32_t length) const {
     StoredSide out(codec, heads, length);
     for (uint32_t head = 0; head < heads && length > 0; head++) {
-        std::copy_n(codes(head, 0).data(), size_t(length) * codec.words(), out.codes_of(head, 0).data());
-        std::copy_n(scales(head, 0).data(), size_t(length) * codec.scales(), out.scales_of(head, 0).data());
+        std::copy_n(codes(head, 0).data(), out.codes_of(head).size(), out.codes_of(head).data());
+        std::copy_n(scales(head, 0).data(), out.scales_of(head).size(), out.scales_of(head).data());
     }
     return out;
+}
+
+void CacheSide::restore(StoredSide from) {
+    ENSURE(from.codec.type == codec.type && from.codec.head_dim() == head_dim() && from.heads == heads && from.tokens <= capacity,
+           "{} tokens of {} heads of {} for {}", from.tokens, from.heads, name(from.codec.type), name(codec.type));
+    for (uint32_t head = 0; head < heads && from.tokens > 0; head++) {
+        std::ranges::copy(from.codes_of(head), codes(head, 0).data());
+        std::ranges::copy(from.scales_of(head), scales(head, 0).data());
+    }
 }
 
 uint32_t capacity(const std::vector<LayerCache>& layers) {

@@ -20,6 +20,7 @@ struct CacheSide {
     void grow(uint32_t length, uint32_t capacity);
     uint64_t bytes(uint32_t capacity) const; // of a side like this
     StoredSide stored(uint32_t length) const;
+    void restore(StoredSide from); // there is room for it
 
     uint32_t head_dim() const { return codec.head_dim(); }
     std::span<uint32_t> codes(uint32_t head, uint32_t position) const {

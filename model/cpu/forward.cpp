@@ -67,6 +67,17 @@ class CpuForward final : public Forward {
         return (side == KvSide::key ? cache_[layer].k : cache_[layer].v).stored(position_);
     }
 
+    void restore(uint32_t tokens, const StoredSource& source) override {
+        ENSURE(tokens <= options_.context_size, "{} of {}", tokens, options_.context_size);
+        position_ = 0;
+        make_room(tokens);
+        for (uint32_t i = 0; i < cache_.size(); i++) {
+            cache_[i].k.restore(source(i, KvSide::key));
+            cache_[i].v.restore(source(i, KvSide::value));
+        }
+        position_ = tokens;
+    }
+
     uint32_t position() const override { return position_; }
     uint32_t context_size() const override { return options_.context_size; }
     uint32_t capacity() const override { return cpu::capacity(cache_); }

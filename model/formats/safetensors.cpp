@@ -36,7 +36,7 @@ constexpr std::array<DType, 23> dtypes{{
     {"I64", 64, {}},
     {"U64", 64, {}},
     {"C64", 64, {}},
-    {"I32", 32, {}},
+    {"I32", 32, safetensors_i32},
     {"U32", 32, {}},
     {"I16", 16, {}},
     {"U16", 16, {}},
@@ -57,8 +57,8 @@ constexpr std::array<DType, 23> dtypes{{
 // One entry of the header; its errors begin with the file and the tensor.
 class EntryReader {
   public:
-    EntryReader(const std::string& path, const std::string& name, const json& entry)
-        : subject_(fmt::format("{}: tensor '{}'", path, printable(name))), name_(name), entry_(entry) {}
+    EntryReader(const std::string& path, const std::string& name, const json& entry, bool integers)
+        : subject_(fmt::format("{}: tensor '{}'", path, printable(name))), name_(name), entry_(entry), integers_(integers) {}
 
     struct Placed {
         FileTensor tensor; // without its data
@@ -78,7 +78,7 @@ class EntryReader {
             error("{} elements of {} need {} bits, but its data_offsets span {} bytes", elements, dtype.name,
                   elements * dtype.bits, placed.end - placed.begin);
         }
-        if (!dtype.ggml) refuse_dtype(dtype);
+        if (!dtype.ggml || (dtype.ggml == safetensors_i32 && !integers_)) refuse_dtype(dtype);
         return placed;
     }
 
@@ -143,6 +143,7 @@ class EntryReader {
     const std::string subject_;
     const std::string& name_;
     const json& entry_;
+    const bool integers_;
 };
 
 void check_metadata(const std::string& path, const json& metadata) {
@@ -232,7 +233,8 @@ std::vector<FileTensor> read_sharded(ModelFile& file, const std::filesystem::pat
 
 } // namespace
 
-std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem::path& path, SafetensorsMetadata* metadata) {
+std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem::path& path, SafetensorsMetadata* metadata,
+                                         bool integers) {
     const std::string name = path.string();
     const std::span bytes = file.add_mapping(MappedFile(path)).bytes();
     const uint64_t length = header_bytes(name, bytes);
@@ -246,7 +248,7 @@ std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem:
             check_metadata(name, entry);
             if (metadata) *metadata = entry.get<SafetensorsMetadata>();
         } else {
-            placed.push_back(EntryReader(name, key, entry).read(data.size()));
+            placed.push_back(EntryReader(name, key, entry, integers).read(data.size()));
         }
     }
     check_covering(name, placed, data.size());
@@ -274,18 +276,31 @@ std::vector<FileTensor> read_safetensors_directory(ModelFile& file, const std::f
     fail("{}: neither model.safetensors nor model.safetensors.index.json is there: the weights are missing", directory.string());
 }
 
-std::string safetensors_bytes(std::span<const FloatTensor> tensors, const SafetensorsMetadata& metadata) {
+uint64_t TensorShape::bytes() const {
+    uint64_t elements = 1;
+    for (const uint64_t n : shape) elements *= n;
+    return elements * stored_format(type)->bytes;
+}
+
+std::string safetensors_header(std::span<const TensorShape> tensors, const SafetensorsMetadata& metadata) {
     json header{{"__metadata__", metadata}};
-    std::string data;
-    for (const FloatTensor& t : tensors) {
-        const size_t begin = data.size();
-        data.append(reinterpret_cast<const char*>(t.values.data()), t.values.size_bytes());
-        header[t.name] = {{"dtype", "F32"}, {"shape", t.shape}, {"data_offsets", {begin, data.size()}}};
+    uint64_t at = 0;
+    for (const TensorShape& t : tensors) {
+        header[t.name] = {{"dtype", type_name(t.type)}, {"shape", t.shape}, {"data_offsets", {at, at + t.bytes()}}};
+        at += t.bytes();
     }
     std::string text = header.dump();
     text.resize((text.size() + 7) / 8 * 8, ' '); // so that the data is aligned, as other writers have it
     const uint64_t length = text.size();
-    return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data;
+    return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+}
+
+std::string safetensors_bytes(std::span<const FloatTensor> tensors, const SafetensorsMetadata& metadata) {
+    std::vector<TensorShape> shapes;
+    for (const FloatTensor& t : tensors) shapes.push_back({t.name, GgmlType::F32, t.shape});
+    std::string bytes = safetensors_header(shapes, metadata);
+    for (const FloatTensor& t : tensors) bytes.append(reinterpret_cast<const char*>(t.values.data()), t.values.size_bytes());
+    return bytes;
 }
 
 } // namespace tq

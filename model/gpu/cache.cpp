@@ -5,6 +5,7 @@
 #include "runtime/uploader.h"
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace tq::gpu {
 namespace {
@@ -60,21 +61,31 @@ std::vector<CacheSlice> make_slices(Device& device, size_t layer, KvTypes types,
     return slices;
 }
 
-// Where `length` tokens of a kv head from `begin` on, an even number, are: codes and scales of its keys and values, in whole
-// words. Scales are fp16, so the last word may be half another token's; it is this head's own, for capacities are even.
-std::vector<View> stored_parts(const LayerCache& layer, std::span<const CacheSlice> slices, uint32_t capacity, uint32_t head,
-                               uint32_t length, uint32_t begin = 0) {
+// Where `length` tokens of one side of a kv head from `begin` on, an even number, are: codes, and scales if there are any, in
+// whole words. Scales are fp16, so the last word may be half another token's; it is this head's own, for capacities are even.
+std::vector<View> stored_parts(const LayerCache& layer, std::span<const CacheSlice> slices, uint32_t capacity, KvSide side,
+                               uint32_t head, uint32_t length, uint32_t begin = 0) {
     const CacheSlice& slice = *std::ranges::find_if(slices, [&](const CacheSlice& s) { return head < s.first_head + s.heads; });
     const uint64_t first = uint64_t(head - slice.first_head) * capacity + begin;
     std::vector<View> parts;
     const auto add = [&](uint64_t begin_words, uint64_t halves) { // of each vector
         if (halves > 0) parts.emplace_back(slice.buffer, begin_words * 4 + first * halves * 2, (length * halves + 1) / 2 * 4);
     };
-    for (const KvSide side : {KvSide::key, KvSide::value}) {
-        add(slice.layout.codes(side), layer.side(side).words() * 2);
-        add(slice.layout.scales(side), layer.side(side).scales());
-    }
+    add(slice.layout.codes(side), layer.side(side).words() * 2);
+    add(slice.layout.scales(side), layer.side(side).scales());
     return parts;
+}
+
+constexpr std::array both_sides{KvSide::key, KvSide::value};
+
+void write(Uploader& uploader, const View& to, std::span<const std::byte> content) {
+    for (uint64_t at = 0; at < to.bytes; at += Uploader::max_piece_bytes()) {
+        const View piece(*to.buffer, to.offset + at, std::min<uint64_t>(Uploader::max_piece_bytes(), to.bytes - at));
+        const std::span<std::byte> there = uploader.begin(piece);
+        const std::span from = content.subspan(at, std::min<uint64_t>(there.size(), content.size() - at));
+        std::ranges::fill(std::ranges::copy(from, there.begin()).out, there.end(), std::byte(0)); // half a word at most
+        uploader.end();
+    }
 }
 
 bool is_finite(const KvCodec& codec, KvSide side, const CacheLayout& layout, std::span<const uint32_t> words, size_t at) {
@@ -144,11 +155,12 @@ void KvCache::grow(Device& device, uint32_t length, uint32_t capacity) {
         std::vector<CacheSlice> grown = make_slices(device, i, layer.types(), head_dim, kv_heads, capacity);
         if (length > 0) {
             Recorder recorder(device);
-            for (uint32_t head = 0; head < kv_heads; head++) {
-                const std::vector<View> from = stored_parts(layer, layer.slices, layer.capacity, head, length),
-                                        to = stored_parts(layer, grown, capacity, head, length);
-                for (size_t part = 0; part < from.size(); part++) recorder.copy(to[part], from[part]);
-            }
+            for (uint32_t head = 0; head < kv_heads; head++)
+                for (const KvSide side : both_sides) {
+                    const std::vector<View> from = stored_parts(layer, layer.slices, layer.capacity, side, head, length),
+                                            to = stored_parts(layer, grown, capacity, side, head, length);
+                    for (size_t part = 0; part < from.size(); part++) recorder.copy(to[part], from[part]);
+                }
             recorder.finish().run();
         }
         layer.slices = std::move(grown);
@@ -162,11 +174,12 @@ void KvCache::repeat(Device& device, uint32_t length, uint32_t to) {
         Recorder recorder(device);
         for (uint32_t at = length; at < to;) { // twice as many each time
             const uint32_t count = std::min(at, to - at);
-            for (uint32_t head = 0; head < kv_heads; head++) {
-                const std::vector<View> from = stored_parts(layer, layer.slices, layer.capacity, head, count),
-                                        there = stored_parts(layer, layer.slices, layer.capacity, head, count, at);
-                for (size_t part = 0; part < from.size(); part++) recorder.copy(there[part], from[part]);
-            }
+            for (uint32_t head = 0; head < kv_heads; head++)
+                for (const KvSide side : both_sides) {
+                    const std::vector<View> from = stored_parts(layer, layer.slices, layer.capacity, side, head, count),
+                                            there = stored_parts(layer, layer.slices, layer.capacity, side, head, count, at);
+                    for (size_t part = 0; part < from.size(); part++) recorder.copy(there[part], from[part]);
+                }
             at += count;
         }
         recorder.finish().run();
@@ -175,20 +188,44 @@ void KvCache::repeat(Device& device, uint32_t length, uint32_t to) {
 
 StoredSide KvCache::stored(Device& device, uint32_t layer, KvSide side, uint32_t length) const {
     const LayerCache& cache = layers[layer];
-    const KvCodec& codec = cache.side(side);
-    StoredSide out(codec, kv_heads, length);
-    for (const CacheSlice& slice : cache.slices) {
-        const Buffer copy = read_back(device, slice);
-        const auto part = [&](uint32_t head, uint64_t begin_words, uint64_t vector_bytes, void* to) {
-            const std::byte* from = copy.host().data() + begin_words * 4 + uint64_t(head) * cache.capacity * vector_bytes;
-            std::copy_n(from, length * vector_bytes, static_cast<std::byte*>(to));
-        };
-        for (uint32_t head = 0; head < slice.heads; head++) {
-            part(head, slice.layout.codes(side), codec.words() * 4, out.codes_of(slice.first_head + head, 0).data());
-            part(head, slice.layout.scales(side), codec.scales() * 2, out.scales_of(slice.first_head + head, 0).data());
-        }
+    StoredSide out(cache.side(side), kv_heads, length);
+    if (length == 0) return out;
+    std::vector<View> parts; // one or two of each head
+    for (uint32_t head = 0; head < kv_heads; head++)
+        std::ranges::copy(stored_parts(cache, cache.slices, cache.capacity, side, head, length), std::back_inserter(parts));
+    std::vector<Buffer> copies;
+    for (const View& part : parts) copies.push_back(device.allocate("KV cache read back", part.bytes, Memory::readback));
+    Recorder recorder(device);
+    for (size_t i = 0; i < parts.size(); i++) recorder.copy(copies[i], parts[i]);
+    recorder.finish().run();
+    const size_t per_head = parts.size() / kv_heads;
+    const auto take = [&](size_t part, std::span<std::byte> to) {
+        std::ranges::copy(copies[part].host().first(to.size()), to.begin());
+    };
+    for (uint32_t head = 0; head < kv_heads; head++) {
+        take(head * per_head, std::as_writable_bytes(out.codes_of(head)));
+        if (per_head > 1) take(head * per_head + 1, std::as_writable_bytes(out.scales_of(head)));
     }
     return out;
+}
+
+void KvCache::restore(Device& device, uint32_t length, const StoredSource& source) {
+    Uploader uploader(device);
+    for (uint32_t i = 0; i < layers.size(); i++)
+        for (const KvSide side : both_sides) {
+            StoredSide from = source(i, side);
+            const KvCodec& codec = layers[i].side(side);
+            ENSURE(from.codec.type == codec.type && from.codec.head_dim() == head_dim && from.heads == kv_heads &&
+                       from.tokens == length && length <= layers[i].capacity,
+                   "{} tokens of {} heads of {} for {} of {}", from.tokens, from.heads, name(from.codec.type), length,
+                   name(codec.type));
+            for (uint32_t head = 0; head < kv_heads && length > 0; head++) {
+                const auto parts = stored_parts(layers[i], layers[i].slices, layers[i].capacity, side, head, length);
+                write(uploader, parts[0], std::as_bytes(from.codes_of(head)));
+                if (parts.size() > 1) write(uploader, parts[1], std::as_bytes(from.scales_of(head)));
+            }
+        }
+    uploader.finish();
 }
 
 std::optional<std::string> KvCache::find_nonfinite(Device& device, uint32_t length) const {

@@ -66,6 +66,8 @@ struct KvCache {
 
     // What one side of a layer holds of the first `length` tokens, read back. Throws Error when the device is lost.
     StoredSide stored(Device& device, uint32_t layer, KvSide side, uint32_t length) const;
+    // Writes that for every side, as `source` gives it; there is room for `length` tokens. Throws that and what `source` throws.
+    void restore(Device& device, uint32_t length, const StoredSource& source);
 
     // "the key of layer 3, kv head 1, position 17", the first stored vector below `length` that is not finite. Reads it all back.
     std::optional<std::string> find_nonfinite(Device& device, uint32_t length) const;

@@ -90,6 +90,14 @@ class GpuForward final : public Forward {
         return cache_.stored(device_, layer, side, position_);
     }
 
+    void restore(uint32_t tokens, const StoredSource& source) override {
+        ENSURE(tokens <= options_.context_size, "{} of {}", tokens, options_.context_size);
+        position_ = 0;
+        make_room(tokens);
+        cache_.restore(device_, tokens, source);
+        position_ = tokens;
+    }
+
     void record_again() override {
         token_.reset();
         block_.reset();

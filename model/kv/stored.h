@@ -1,6 +1,7 @@
-// The bytes that a cache holds, where a person or a test wants to see them.
+// The bytes that a cache holds, on their way out of it or into one.
 #pragma once
 #include "model/kv/codec.h"
+#include <functional>
 
 namespace tq {
 
@@ -21,6 +22,18 @@ struct StoredSide {
     std::span<uint16_t> scales_of(uint32_t head, uint32_t position) {
         return {scales.data() + (size_t(head) * tokens + position) * codec.scales(), codec.scales()};
     }
+    // Of all tokens of a head.
+    std::span<uint32_t> codes_of(uint32_t head) { return std::span(codes).subspan(head * codes_per_head(), codes_per_head()); }
+    std::span<uint16_t> scales_of(uint32_t head) {
+        return std::span(scales).subspan(head * scales_per_head(), scales_per_head());
+    }
+
+  private:
+    size_t codes_per_head() const { return size_t(tokens) * codec.words(); }
+    size_t scales_per_head() const { return size_t(tokens) * codec.scales(); }
 };
+
+// Gives what is stored, or is to be.
+using StoredSource = std::function<StoredSide(uint32_t layer, KvSide side)>;
 
 } // namespace tq

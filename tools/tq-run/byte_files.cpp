@@ -1,5 +1,6 @@
 #include "tools/tq-run/byte_files.h"
 #include "base/error.h"
+#include "base/file_system.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
 #include "tools/tq-run/console.h"
@@ -82,6 +83,7 @@ void ByteOutput::commit() {
     file_.close();
     if (!file_) fail("cannot write {}: {}", printable(path_), reason());
     if (temporary_.empty()) return;
+    flush_to_disk(temporary_);
     std::error_code error, ignored;
     if (fs::exists(target_, ignored)) fs::permissions(temporary_, fs::status(target_).permissions(), ignored);
     fs::rename(temporary_, target_, error);

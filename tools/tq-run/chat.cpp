@@ -5,6 +5,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/conversation.h"
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/prompt_cache.h"
 
 namespace tq {
 namespace {
@@ -14,6 +15,7 @@ struct ChatArguments {
     ModelArguments model;
     SamplingArguments sampling;
     PromptArguments prompt;
+    PromptCacheArguments prompt_cache;
     std::string system;
     bool single_turn = false, think = false, no_think = false;
 };
@@ -44,11 +46,13 @@ class Chat {
           options_(chat_options(arguments, engine_->model)),
           sampler_(arguments.sampling.options(recommended_sampling(engine_->model.file, thinks(options_))),
                    engine_->unsampled(arguments.sampling.ignore_end)),
-          conversation_(engine_->model.tokenizer, options_, arguments.system) {}
+          conversation_(engine_->model.tokenizer, options_, arguments.system),
+          prompt_cache_(arguments.prompt_cache, *engine_, session_, console) {}
 
     int run();
 
   private:
+    int converse();
     void print_banner() const;
     std::optional<std::string> read_turn() const;
     bool obey(const std::string& line); // false when it is a question
@@ -65,6 +69,7 @@ class Chat {
     const ChatOptions options_;
     Sampler sampler_;
     Conversation conversation_;
+    PromptCache prompt_cache_;
     bool leaving_ = false;
     Stop last_stop_ = Stop::end_of_generation;
 };
@@ -156,6 +161,7 @@ void Chat::reply() {
     generate.max_tokens = arguments_.sampling.max_tokens();
     generate.is_end = [&](uint32_t id) { return tokenizer.is_end_of_generation(id); };
     generate.on_token = [&](uint32_t id) { answer.push(id); };
+    generate.after_prompt = [&] { prompt_cache_.after_prompt(); };
     clear_interrupt();
     Generated result;
     try {
@@ -191,6 +197,12 @@ void Chat::explain(const Generated& result) const {
 int Chat::run() {
     print_banner();
     catch_interrupts();
+    const int status = converse();
+    const bool saved = prompt_cache_.finish();
+    return status != 0 || saved ? status : 1;
+}
+
+int Chat::converse() {
     if (arguments_.prompt.given)
         ask(arguments_.prompt.read());
     else if (arguments_.single_turn && !console_.input_is_terminal())
@@ -210,6 +222,7 @@ int Chat::run() {
 
 int run(const ChatArguments& arguments) {
     Console console = arguments.console.console();
+    arguments.prompt_cache.check();
     return Chat(arguments, console).run();
 }
 
@@ -218,6 +231,7 @@ int run(const ChatArguments& arguments) {
 void add_chat(CLI::App& app, Action& action) {
     const auto flags = [](CLI::App& command, ChatArguments& a) {
         add_flags(command, a.prompt);
+        add_flags(command, a.prompt_cache);
         command.add_option("--system-prompt", a.system, "what the model is told before the conversation")->option_text("TEXT");
         command.add_flag("--single-turn", a.single_turn, "one question, one answer");
         auto* think = command.add_flag("--think", a.think, "let a model that can think do so (the default)");

@@ -3,6 +3,7 @@
 #include "base/interrupt.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/prompt_cache.h"
 
 namespace tq {
 namespace {
@@ -12,6 +13,7 @@ struct GenerateArguments {
     ModelArguments model;
     SamplingArguments sampling;
     PromptArguments prompt;
+    PromptCacheArguments prompt_cache;
 };
 
 int run(const GenerateArguments& arguments) {
@@ -19,6 +21,7 @@ int run(const GenerateArguments& arguments) {
     if (!arguments.prompt.given && console.input_is_terminal())
         throw UsageError("generate needs a text to continue: -p TEXT, -f FILE, or a pipe into standard input");
     const std::string text = arguments.prompt.given ? arguments.prompt.read() : read_input();
+    arguments.prompt_cache.check();
     const auto engine = start_engine(arguments.model, console);
     const Tokenizer& tokenizer = engine->model.tokenizer;
     const SamplerOptions options =
@@ -39,13 +42,16 @@ int run(const GenerateArguments& arguments) {
     };
     catch_interrupts();
     Session session(*engine->forward);
+    PromptCache prompt_cache(arguments.prompt_cache, *engine, session, console);
+    generate.after_prompt = [&] { prompt_cache.after_prompt(); };
     const Generated result = session.generate(tokenizer.encode(text), sampler, generate);
     console.clear_status();
     show(stream.flush() + "\n");
     write_error(console.dim(timing_line(*engine, result.timings)) + "\n");
     report_profile(*engine);
+    const bool saved = prompt_cache.finish();
     if (result.stop == Stop::memory_full) throw OutOfMemory(result.reason);
-    return result.stop == Stop::interrupted ? 130 : 0;
+    return result.stop == Stop::interrupted ? 130 : saved ? 0 : 1;
 }
 
 } // namespace
@@ -53,6 +59,7 @@ int run(const GenerateArguments& arguments) {
 void add_generate(CLI::App& app, Action& action) {
     const auto flags = [](CLI::App& command, GenerateArguments& a) {
         add_flags(command, a.prompt);
+        add_flags(command, a.prompt_cache);
         add_flags(command, a.sampling);
         add_flags(command, a.model);
         add_flags(command, a.console);

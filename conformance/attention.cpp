@@ -129,8 +129,12 @@ void add_attention(Rows& rows, const Capabilities& device) {
         add(rows, variant, {tq4, 128, 4, 2, 77, 1, 2, 100});
     for (size_t i = 1; i < all.size(); i++)
         for (const Shape& shape : {Shape{tq4, 128, 4, 2, 77, 1},
+                                   {tq4, 128, 6, 3, 33, 33},
+                                   {tq4, 128, 2, 1, 513, 1, 1},
+                                   {affine, 128, 10, 2, 40, 11},
                                    {mixed, 128, 10, 2, 40, 11},
                                    {residual, 128, 4, 2, 40, 11},
+                                   {residual, 64, 2, 2, 50, 1},
                                    {residual, 256, 16, 2, 50, 1},
                                    {trellis, 128, 4, 2, 77, 9},
                                    {nibble_trellis, 128, 4, 2, 77, 9}})

@@ -1,64 +1,30 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
-#include "params.h"
-#include "context.glsl"
+#include "attention.glsl"
 
 // partials of softmax(q K^T) V over one part of the sequence, in the cache's own (rotated) space, with an online softmax.
-// One workgroup per split (x), `heads` of the `group` query heads of a kv head of the slice (y), and tile of tokens (z). Its `rows`
-// query rows are those heads for each of `tile` tokens: every key and value is decoded once for all of them.
-// A part: acc[head_dim] = sum of exp(score - m) s_v L_v; for values with QJL's bit the same sum of residual lengths and signs; then
-// m, then l = sum of exp(score - m).
-// once more for SIMD
 // once more for subgroups
-layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint head_dim = 128;
-layout(constant_id = 2) const uint k_type = 2;
-layout(constant_id = 3) const uint v_type = 2;
-layout(constant_id = 4) const uint group = 2; // query heads per kv head
-layout(constant_id = 5) const uint heads = 2; // of them in this workgroup; divides group
-layout(constant_id = 6) const uint tile = 1;  // tokens
-layout(constant_id = 7) const uint keys = 1;  // that an invocation scores at a time: each query that it reads is used as often
-layout(push_constant) uniform Push { attention_params p; };
-layout(binding = 0) writeonly buffer Partials { float partials[]; };
-#define CACHE_BINDING 2
-#include "kv_load.glsl"
-#include "parts.glsl"
-READ_VECTORS(1, q)
-CONTEXT_AT(3);
+layout(constant_id = 7) const uint keys = 1; // that an invocation scores at a time: each query that it reads is used as often
 
-const uint rows = heads * tile, scored = keys * rows;
-const uint k_parts = 1 + KV_QJL(k_type), v_parts = 1 + KV_QJL(v_type); // 2: levels, and QJL's signs
-const uint lanes = gl_WorkGroupSize.x, batch = lanes * keys;
+const uint scored = keys * rows, batch = lanes * keys;
 // Values are decoded 8 channels at a time: `sharers` invocations have the channels of a value among them, `chunks` times 8 each, and
 // take every `turns`-th value.
 const uint sharers = lanes * 8 < head_dim ? lanes : head_dim / 8;
 const uint chunks = head_dim / 8 / sharers;
 const uint turns = lanes / sharers;
-const float nothing = -1e30; // a finite stand-in for minus infinity
 
 shared vec4 query[k_parts * rows * head_dim / 4]; // [part][row][head_dim]; in the end the sums of other turns [row][head_dim]
 shared float scores[v_parts * rows * batch];      // [part][row][key]; later the weights of the values
 
-const uint per_kv_head = group / heads; // workgroups
 const uint acc_size = rows * chunks * 2;
 
-uint row_token(uint r) { return gl_WorkGroupID.z * tile + r / heads; }
-uint row_head(uint r) {
-    return (p.first_head + gl_WorkGroupID.y / per_kv_head) * group + gl_WorkGroupID.y % per_kv_head * heads + r % heads;
-}
-
 void load_queries() {
-    for (uint i = gl_LocalInvocationID.x; i < k_parts * rows * head_dim / 4; i += lanes) {
-        const uint part = i / (rows * head_dim / 4), r = i / (head_dim / 4) % rows;
-        const uint at = (row_token(r) * p.heads + row_head(r)) * (head_dim / 4) + i % (head_dim / 4);
-        query[i] = row_token(r) < tokens ? uintBitsToFloat(q(part * p.projected / 4 + at)) : vec4(0.0);
-    }
+    for (uint i = gl_LocalInvocationID.x; i < k_parts * rows * head_dim / 4; i += lanes)
+        query[i] = query_of(i / (rows * head_dim / 4), i / (head_dim / 4) % rows, i % (head_dim / 4));
     prepare_levels();
     barrier();
 }
-
-float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
 // Number i of an invocation's keys of a batch.
 uint key_of(uint first, uint i) { return first + i * lanes + gl_LocalInvocationID.x; }
@@ -208,8 +174,7 @@ void main() {
     barrier();
     for (uint r = 0; r < rows; r++) {
         if (row_token(r) >= tokens) break;
-        const uint part_size = v_parts * head_dim + 2;
-        const uint out_base = ((row_token(r) * p.heads + row_head(r)) * p.splits + gl_WorkGroupID.x) * part_size;
+        const uint out_base = part_of(r);
         for (uint part = 0; part < v_parts; part++)
             for (uint i = 0; i < 8 * chunks && turn() == 0; i++)
                 partials[out_base + part * head_dim + (i / 8 * sharers + share()) * 8 + i % 8] =

@@ -80,7 +80,7 @@ float code_level(uint type, uint code) {
     if (KV_FAMILY(type) == KV_BLOCKS) return KV_BITS(type) == 8 ? float(int(code << 24) >> 24) : float(int(code) - 8);
     const uint bits = magnitude_bits(type);
     const float level = magnitude_level(bits, code & ((1u << bits) - 1u));
-    return ((code >> bits) & 1u) != 0 ? -level : level;
+    return uintBitsToFloat(floatBitsToUint(level) ^ ((code << (31u - bits)) & 0x80000000u));
 }
 
 // +-1: the sign that QJL keeps of the projected residual.

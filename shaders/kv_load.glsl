@@ -33,10 +33,13 @@ float plain_value(uint type, uint word, uint i) {
     return KV_FAMILY(type) == KV_BF16 ? uintBitsToFloat(half_word << 16) : unpackHalf2x16(half_word).x;
 }
 
-#ifdef SIMD // lanes read shared memory one by one
+#ifdef SIMD // lanes read shared memory one by one, and arrays where loops are not unrolled
+#extension GL_EXT_control_flow_attributes : require
+#define UNROLL [[unroll]]
 void prepare_levels() {}
 float level_of(uint type, uint code) { return code_level(type, code); }
 #else
+#define UNROLL
 const uint table_levels = KV_TRELLIS(k_type) + KV_TRELLIS(v_type) != 0 ? 32 : 16;
 shared float level_table[2 * table_levels]; // of keys, then of values: two operations a value instead of nine
 bool has_level_table(uint type) { return KV_FAMILY(type) == KV_TURBOQUANT && KV_BITS(type) - KV_QJL(type) <= 4; }
@@ -136,8 +139,8 @@ void load32(uint type, uint codes, uint scales, uint at, uint b, out vec4 v[8], 
     }
     const CodeBlock block = load_block(type, base, b);
     const vec2 by = group_scale(type, scales, at, 32 * b);
-    for (uint i = 0; i < 8; i++)
-        for (uint j = 0; j < 4; j++) {
+    UNROLL for (uint i = 0; i < 8; i++)
+        UNROLL for (uint j = 0; j < 4; j++) {
             const uint code = block_code(type, block, 4 * i + j);
             v[i][j] = level_of(type, code);
             if (KV_FAMILY(type) != KV_TURBOQUANT) v[i][j] = v[i][j] * by.x + by.y;

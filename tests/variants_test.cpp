@@ -19,6 +19,7 @@ std::vector<gpu::Tuning> tunings() {
         for (const uint32_t subgroup : {4u, 8u, 16u, 64u}) {
             Capabilities device;
             device.type = type;
+            device.driver_name = "llvmpipe";
             device.subgroup_size = device.min_subgroup_size = device.max_subgroup_size = subgroup;
             device.subgroup_arithmetic = device.subgroup_shuffle = true;
             device.shared_memory_bytes = 65536;
@@ -45,6 +46,27 @@ TEST_CASE("every kernel has variants, each once, with all of its constants") {
     CHECK(kernels.size() == std::size(shader::all));
     CHECK(kernels.contains("attention"));
     CHECK(kernels.contains("embed_q6_k"));
+}
+
+TEST_CASE("attention_simd is llvmpipe's alone, with so few query rows that it is built in seconds") {
+    Capabilities device;
+    device.type = DeviceType::cpu;
+    device.subgroup_size = 8;
+    device.shared_memory_bytes = 32768;
+    device.driver_name = "SwiftShader driver";
+    CHECK(!gpu::choose_tuning(device).simd_attention);
+    device.driver_name = "llvmpipe";
+    const gpu::Tuning tuning = gpu::choose_tuning(device);
+    CHECK(tuning.simd_attention);
+    uint32_t most_rows = 0;
+    for (const gpu::Variant& variant : gpu::all_variants({&tuning, 1})) {
+        CHECK(variant.shader != &shader::attention_subgroup);
+        if (variant.shader != &shader::attention_simd) continue;
+        const uint32_t rows = variant.constants[5] * variant.constants[6];
+        CHECK(rows <= (is_qjl(KvType(variant.constants[3])) ? 2 : 5));
+        most_rows = std::max(most_rows, rows);
+    }
+    CHECK(most_rows == 5);
 }
 
 TEST_CASE("types of the cache: every type, and every shape") {

@@ -361,9 +361,10 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
         });
         const Groups grid{splits, slice.heads * (group / tile.heads), groups(pass.tokens, tile.tokens)};
         const auto constants = attention_constants(pass.tuning, pass.head_dim, types, group, pass.tokens);
-        if (uses_simd(pass, {q, slice.buffer}))
-            pass.recorder.dispatch<shader::attention_simd>(grid, constants, params, work, partials, q, slice.buffer,
-                                                           pass.context);
+        if (pass.tuning.simd_attention && uses_simd(pass, {q, slice.buffer}))
+            pass.recorder.dispatch<shader::attention_simd>(
+                grid, attention_simd_constants(pass.tuning, pass.head_dim, types, group, pass.tokens), params, work, partials, q,
+                slice.buffer, pass.context);
         else if (pass.tuning.subgroup)
             pass.recorder.dispatch<shader::attention_subgroup>(grid, constants, params, work, partials, q, slice.buffer,
                                                                pass.context);

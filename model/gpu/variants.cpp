@@ -35,17 +35,21 @@ class List {
     const AnyShader& shader_;
 };
 
-void add_attention(List& list, const Tuning& t) {
-    for (const uint32_t tokens : token_counts) {
-        for (const KvTypeName& type : kv_types) list.add(attention_constants(t, 128, {type.type, type.type}, 2, tokens));
-        for (const uint32_t head_dim : head_dims)
-            for (const uint32_t group : groups)
-                for (const KvTypes pair : common_pairs) list.add(attention_constants(t, head_dim, pair, group, tokens));
-    }
-}
-
 bool is_simd(std::string_view kernel) { return kernel.ends_with("_simd"); }
 bool is_subgroup(std::string_view kernel) { return kernel.ends_with("_subgroup"); }
+
+void add_attention(List& list, std::string_view name, const Tuning& t) {
+    const auto add = [&](uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens) {
+        if (is_simd(name)) return list.add(attention_simd_constants(t, head_dim, types, group, tokens));
+        list.add(attention_constants(t, head_dim, types, group, tokens));
+    };
+    for (const uint32_t tokens : token_counts) {
+        for (const KvTypeName& type : kv_types) add(128, {type.type, type.type}, 2, tokens);
+        for (const uint32_t head_dim : head_dims)
+            for (const uint32_t group : groups)
+                for (const KvTypes pair : common_pairs) add(head_dim, pair, group, tokens);
+    }
+}
 
 void add_append(List& list, bool of_subgroup, const Tuning& t, uint32_t head_dim, KvType type) {
     const auto add = [&](bool is_key, uint32_t rotation, ScaleRule rule, bool conditioned = false) {
@@ -88,6 +92,7 @@ bool is_coopmat(std::string_view kernel) { return kernel.starts_with("matmul_coo
 
 // Whether devices tuned like this run the kernel.
 bool is_used(std::string_view kernel, const Tuning& t) {
+    if (kernel == "attention_simd") return t.simd_attention;
     if (is_simd(kernel)) return t.simd;
     if (is_tiled(kernel)) return t.matmul_tiled;
     if (is_coopmat(kernel)) return t.matmul_subgroup != 0;
@@ -119,7 +124,7 @@ void add(List& list, std::string_view name, const Tuning& t) {
     if (name == "swiglu") list.add(swiglu_constants(t));
     if (name == "sample_candidates") list.add(sample_candidates_constants(t));
     if (name == "sample") list.add(sample_constants(t));
-    if (name.starts_with("attention") && !name.starts_with("attention_merge")) add_attention(list, t);
+    if (name.starts_with("attention") && !name.starts_with("attention_merge")) add_attention(list, name, t);
     if (name.starts_with("matmul_"))
         for (const bool accumulate : no_and_yes) add_products(list, name, t, accumulate);
     if (name.starts_with("matvec_")) add_matvec(list, t);

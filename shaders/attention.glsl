@@ -1,0 +1,45 @@
+// What attention.comp and attention_simd.comp have in common: one workgroup per split (x), `heads` of the `group` query heads of a kv
+// head of the slice (y), and tile of tokens (z). Its `rows` query rows are those heads for each of `tile` tokens: every key and value
+// is decoded once for all of them.
+// A part: acc[head_dim] = sum of exp(score - m) s_v L_v; for values with QJL's bit the same sum of residual lengths and signs; then
+// m, then l = sum of exp(score - m).
+#include "params.h"
+#include "context.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint head_dim = 128;
+layout(constant_id = 2) const uint k_type = 2;
+layout(constant_id = 3) const uint v_type = 2;
+layout(constant_id = 4) const uint group = 2; // query heads per kv head
+layout(constant_id = 5) const uint heads = 2; // of them in this workgroup; divides group
+layout(constant_id = 6) const uint tile = 1;  // tokens
+layout(push_constant) uniform Push { attention_params p; };
+layout(binding = 0) writeonly buffer Partials { float partials[]; };
+#define CACHE_BINDING 2
+#include "kv_load.glsl"
+#include "parts.glsl"
+READ_VECTORS(1, q)
+CONTEXT_AT(3);
+
+const uint rows = heads * tile;
+const uint k_parts = 1 + KV_QJL(k_type), v_parts = 1 + KV_QJL(v_type); // 2: levels, and QJL's signs
+const uint lanes = gl_WorkGroupSize.x;
+const float nothing = -1e30; // a finite stand-in for minus infinity
+const uint per_kv_head = group / heads; // workgroups
+const uint part_size = v_parts * head_dim + 2;
+
+uint row_token(uint r) { return gl_WorkGroupID.z * tile + r / heads; }
+uint row_head(uint r) {
+    return (p.first_head + gl_WorkGroupID.y / per_kv_head) * group + gl_WorkGroupID.y % per_kv_head * heads + r % heads;
+}
+
+// Channels [4 i, 4 i + 4) of a row's query, or of its projection.
+vec4 query_of(uint part, uint r, uint i) {
+    const uint at = (row_token(r) * p.heads + row_head(r)) * (head_dim / 4) + i;
+    return row_token(r) < tokens ? uintBitsToFloat(q(part * p.projected / 4 + at)) : vec4(0.0);
+}
+
+// Where a row's part begins in `partials`.
+uint part_of(uint r) { return ((row_token(r) * p.heads + row_head(r)) * p.splits + gl_WorkGroupID.x) * part_size; }
+
+float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }

@@ -136,7 +136,7 @@ TEST_CASE("files that do not fit are refused and stay") {
     };
     refused({"-ctk", "tq3"}, "it holds layer 0 in tq4/tq4, and this cache stores it in tq3/tq4");
     refused({"--kv-rotation", "haar"}, "give the same --kv-rotation");
-    refused({"--kv-condition", "norms"}, "give the same --kv-condition");
+    refused({"--kv-condition", "none"}, "give the same --kv-condition");
     refused({"--rope-scaling", "linear", "--rope-scale", "2"}, "give the same --rope flags");
     std::string flipped = bytes;
     flipped[flipped.size() / 2] = char(flipped[flipped.size() / 2] ^ 4);

@@ -111,8 +111,10 @@ void score_group(float* scores, const float* q, const CacheSide& k, uint32_t hea
     const size_t d = k.head_dim();
     if (multiplies_codes(k.codec)) {
         const CodeTile tile(k, head, first, count);
-        return each_few_heads(heads,
-                              [&](auto of, size_t h) { score_codes<of>(scores + h * kv_tile, q + h * d, tile, count, d); });
+        return each_few_heads(heads, [&](auto of, size_t h) {
+            const auto score = is_nibble_trellis(k.codec.type) ? score_codes<of, true> : score_codes<of, false>;
+            score(scores + h * kv_tile, q + h * d, tile, count, d);
+        });
     }
     load_vectors(vectors, k, head, first, count);
     for (size_t g = 0; g < heads; g += 2)
@@ -130,8 +132,10 @@ void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, uin
     };
     if (multiplies_codes(v.codec)) {
         const CodeTile tile(v, head, first, count);
-        return each_few_heads(
-            heads, [&](auto of, size_t h) { add_weighted_codes<of>(sums(h).data(), weights + h * kv_tile, tile, count, d); });
+        return each_few_heads(heads, [&](auto of, size_t h) {
+            const auto add = is_nibble_trellis(v.codec.type) ? add_weighted_codes<of, true> : add_weighted_codes<of, false>;
+            add(sums(h).data(), weights + h * kv_tile, tile, count, d);
+        });
     }
     load_vectors(vectors, v, head, first, count);
     for (size_t g = 0; g < heads; g += 2)

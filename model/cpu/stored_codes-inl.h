@@ -18,9 +18,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
 
+// Whether a word's levels depend on the word before it.
+inline bool is_nibble_trellis(KvType type) { return is_trellis(type) && code_bits(type) == 4; }
+
 inline bool multiplies_codes(const KvCodec& codec) {
-    return is_turboquant(codec.type) && !is_qjl(codec.type) && code_bits(codec.type) <= (is_trellis(codec.type) ? 3 : 4) &&
-           codec.head_dim() % (8 * lanes) == 0;
+    if (is_nibble_trellis(codec.type) && lanes < 4) return false;
+    return is_turboquant(codec.type) && !is_qjl(codec.type) && code_bits(codec.type) <= 4 && codec.head_dim() % (8 * lanes) == 0;
 }
 
 // Where channel c is in the order of codes: vector by vector, each of one nibble of `lanes` words.
@@ -36,7 +39,7 @@ struct NibbleLevels {
 
     explicit NibbleLevels(KvType type) {
         if (is_trellis(type))
-            std::ranges::copy(trellis_levels(code_bits(type)), bytes);
+            std::ranges::copy(trellis_levels(code_bits(type)).first(16), bytes);
         else
             set_magnitudes(codebook(magnitude_bits(type)).levels);
         for (size_t i = 0; i < 16; i++) values[i] = bytes[i];
@@ -97,6 +100,37 @@ class WordLevels {
     const float* values_;
 };
 
+#endif
+
+// The levels of `words` as they are stored, from nibble `first` on.
+template <bool nibble_trellis> class StoredLevels : public WordLevels {
+  public:
+    HWY_INLINE StoredLevels(const uint32_t* words, size_t first, const NibbleLevels& levels)
+        : WordLevels(hn::ShiftRightSame(hn::LoadU(U(), words), int(4 * first)), levels) {}
+};
+
+#if HWY_TARGET != HWY_SCALAR
+template <> class StoredLevels<true> { // TrellisPlanes, for words of four that go around
+  public:
+    HWY_INLINE StoredLevels(const uint32_t* words, size_t first, const NibbleLevels& levels)
+        : StoredLevels(hn::LoadU(U(), words), int(4 * first), levels) {}
+    HWY_INLINE V of_nibble(size_t n) const {
+        const auto sign = hn::And(hn::ShiftLeftSame(negative_, int(28 - 4 * n)), hn::Set(U(), 0x80000000));
+        return hn::BitCast(F(), hn::Xor(hn::BitCast(U(), levels_.of_nibble(n)), sign));
+    }
+
+  private:
+    HWY_INLINE StoredLevels(hn::Vec<U> words, int shift, const NibbleLevels& levels)
+        : levels_(hn::ShiftRightSame(hn::Xor(words, hn::And(turned<8>(words), hn::Set(U(), 0x88888888))), shift), levels),
+          negative_(hn::ShiftRightSame(turned<4>(words), shift)) {}
+    // Four words' bits, `by` places up.
+    template <int by> static HWY_INLINE hn::Vec<U> turned(hn::Vec<U> words) {
+        return hn::Or(hn::ShiftLeft<by>(words), hn::ShiftRight<32 - by>(hn::Shuffle2103(words)));
+    }
+
+    WordLevels levels_;
+    hn::Vec<U> negative_; // where bit 3 of a nibble is set
+};
 #endif
 
 // `lanes` runs of eight codes of two bits.
@@ -189,9 +223,9 @@ HWY_INLINE V sums_of_lanes(V* v) {
 }
 
 // sums[head][i] = q[head] . levels of words[i], lane by lane; q is in the order of codes.
-template <size_t heads, size_t count> HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRICT q,
-                                                                     const uint32_t* const (&words)[count],
-                                                                     const NibbleLevels& levels, size_t d) {
+template <bool nibble_trellis, size_t heads, size_t count>
+HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRICT q, const uint32_t* const (&words)[count],
+                               const NibbleLevels& levels, size_t d) {
     HWY_UNROLL(16)
     for (size_t i = 0; i < heads * count; i++) sums[i / count][i % count] = hn::Zero(F());
     for (size_t c = 0; c < d; c += 8 * lanes) {
@@ -199,7 +233,7 @@ template <size_t heads, size_t count> HWY_INLINE void multiply_codes(V (&sums)[h
         for (size_t n = 0; n < 8; n++) {
             V key[count];
             HWY_UNROLL(4)
-            for (size_t i = 0; i < count; i++) key[i] = WordLevels(hn::LoadU(U(), words[i] + c / 8), levels).of_nibble(n);
+            for (size_t i = 0; i < count; i++) key[i] = StoredLevels<nibble_trellis>(words[i] + c / 8, 0, levels).of_nibble(n);
             HWY_UNROLL(4)
             for (size_t h = 0; h < heads; h++) {
                 const V query = hn::LoadU(F(), q + h * d + c + n * lanes);
@@ -211,7 +245,7 @@ template <size_t heads, size_t count> HWY_INLINE void multiply_codes(V (&sums)[h
 }
 
 // scores[head][p] = q[head] . k[p] for the positions of a tile; rows of scores are kv_tile long, q is in the order of codes.
-template <size_t heads>
+template <size_t heads, bool nibble_trellis>
 void score_codes(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const CodeTile& k, size_t count, size_t d) {
     constexpr size_t step = std::min<size_t>(lanes, many_registers ? 4 : 2); // positions that share what is loaded of q
     for (size_t p = 0; p < count; p += lanes) {
@@ -220,7 +254,7 @@ void score_codes(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const 
             V sums[heads][step];
             const uint32_t* words[step];
             for (size_t i = 0; i < step; i++) words[i] = k.words(p + at + i);
-            multiply_codes(sums, q, words, k.levels, d);
+            multiply_codes<nibble_trellis>(sums, q, words, k.levels, d);
             HWY_UNROLL(16)
             for (size_t i = 0; i < heads * step; i++) partial[i / step][at + i % step] = sums[i / step][i % step];
         }
@@ -230,7 +264,7 @@ void score_codes(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const 
 }
 
 // y[head][c] += sum over p of weights[head][p] * v[p][c], in the order of codes. Leaves weights times scales.
-template <size_t heads>
+template <size_t heads, bool nibble_trellis>
 void add_weighted_codes(float* const* y, float* HWY_RESTRICT weights, const CodeTile& v, size_t count, size_t d) {
     constexpr size_t step = std::min<size_t>(8, (many_registers ? 16 : 8) / heads); // nibbles whose sums are in registers
     for (size_t i = 0; i < heads * kv_tile; i += lanes)
@@ -241,8 +275,7 @@ void add_weighted_codes(float* const* y, float* HWY_RESTRICT weights, const Code
         HWY_UNROLL(16)
         for (size_t i = 0; i < heads * step; i++) sums[i / step][i % step] = hn::LoadU(F(), y[i / step] + c + i % step * lanes);
         for (size_t p = 0; p < count; p++) {
-            const auto words = hn::ShiftRightSame(hn::LoadU(U(), v.words(p) + first_word), int(4 * first_nibble));
-            const WordLevels levels(words, v.levels);
+            const StoredLevels<nibble_trellis> levels(v.words(p) + first_word, first_nibble, v.levels);
             V weight[heads];
             HWY_UNROLL(4)
             for (size_t h = 0; h < heads; h++) weight[h] = hn::Set(F(), weights[h * kv_tile + p]);

@@ -166,7 +166,7 @@ std::vector<Variant> variants(const Capabilities& device) {
     odd.weight_interleave = 4;
     odd.fold_norms = true;
     odd.subgroup = 0;
-    odd.simd = odd.simd_attention = false;
+    odd.simd = odd.attention_per_lane = false;
     odd.shared_bytes = 16384; // the least that a device has
     out.push_back({"small tiles", odd});
     return out;

@@ -1,4 +1,4 @@
-// What attention.comp and attention_simd.comp have in common: one workgroup per split (x), `heads` of the `group` query heads of a kv
+// What attention.comp and attention_per_lane.comp have in common: one workgroup per split (x), `heads` of the `group` query heads of a kv
 // head of the slice (y), and tile of tokens (z). Its `rows` query rows are those heads for each of `tile` tokens: every key and value
 // is decoded once for all of them.
 // A part: acc[head_dim] = sum of exp(score - m) s_v L_v; for values with QJL's bit the same sum of residual lengths and signs; then

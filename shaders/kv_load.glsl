@@ -33,13 +33,10 @@ float plain_value(uint type, uint word, uint i) {
     return KV_FAMILY(type) == KV_BF16 ? uintBitsToFloat(half_word << 16) : unpackHalf2x16(half_word).x;
 }
 
-#ifdef SIMD // lanes read shared memory one by one, and arrays where loops are not unrolled
-#extension GL_EXT_control_flow_attributes : require
-#define UNROLL [[unroll]]
+#ifdef SIMD // lanes read shared memory one by one
 void prepare_levels() {}
 float level_of(uint type, uint code) { return code_level(type, code); }
 #else
-#define UNROLL
 const uint table_levels = KV_TRELLIS(k_type) + KV_TRELLIS(v_type) != 0 ? 32 : 16;
 shared float level_table[2 * table_levels]; // of keys, then of values: two operations a value instead of nine
 bool has_level_table(uint type) { return KV_FAMILY(type) == KV_TURBOQUANT && KV_BITS(type) - KV_QJL(type) <= 4; }
@@ -122,6 +119,10 @@ uint block_code(uint type, CodeBlock block, uint k) {
     if (is_nibble_trellis(type)) return nibble_index(uvec2(block.low[k / 8], block.high[k / 8]), k);
     return code_of_words(type, block.low[k * low / 32], high == 0 ? 0 : block.high[k * high / 32], k);
 }
+
+#ifndef UNROLL // where loops must be
+#define UNROLL
+#endif
 
 // v = channels [32 b, 32 b + 32) of vector `at`, z = QJL's signs
 void load32(uint type, uint codes, uint scales, uint at, uint b, out vec4 v[8], out vec4 z[8]) {

@@ -48,22 +48,24 @@ TEST_CASE("every kernel has variants, each once, with all of its constants") {
     CHECK(kernels.contains("embed_q6_k"));
 }
 
-TEST_CASE("attention_simd is llvmpipe's alone, with so few query rows that it is built in seconds") {
+TEST_CASE("attention_per_lane is llvmpipe's alone, with so few query rows that it is built in seconds") {
     Capabilities device;
     device.type = DeviceType::cpu;
     device.subgroup_size = 8;
     device.shared_memory_bytes = 32768;
     device.driver_name = "SwiftShader driver";
-    CHECK(!gpu::choose_tuning(device).simd_attention);
+    CHECK(!gpu::choose_tuning(device).attention_per_lane);
     device.driver_name = "llvmpipe";
     const gpu::Tuning tuning = gpu::choose_tuning(device);
-    CHECK(tuning.simd_attention);
+    CHECK(tuning.attention_per_lane);
     uint32_t most_rows = 0;
     for (const gpu::Variant& variant : gpu::all_variants({&tuning, 1})) {
         CHECK(variant.shader != &shader::attention_subgroup);
-        if (variant.shader != &shader::attention_simd) continue;
+        if (variant.shader != &shader::attention_per_lane) continue;
         const uint32_t rows = variant.constants[5] * variant.constants[6];
-        CHECK(rows <= (is_qjl(KvType(variant.constants[3])) ? 2 : 5));
+        CHECK(!is_qjl(KvType(variant.constants[2])));
+        CHECK(!is_qjl(KvType(variant.constants[3])));
+        CHECK(rows <= 5);
         most_rows = std::max(most_rows, rows);
     }
     CHECK(most_rows == 5);
@@ -101,8 +103,8 @@ TEST_CASE("every variant's workgroup and shared memory fit the least device") {
         REQUIRE(id < variant.constants.size());
         CHECK(variant.constants[id] <= least.max_workgroup_invocations);
     }
-    // Attention: of 8 tokens' queries with their projections 7 fit, with the scores of 64 keys, a maximum and a factor for each, and
-    // a table of levels.
+    // Attention: of 8 tokens' queries with their projections 7 fit, with the scores of 64 keys, a maximum and a factor for each,
+    // and a table of levels.
     CHECK(most == 7 * (2 * 256 * 4 + 64 * 4 + 8) + 32 * 4);
 }
 

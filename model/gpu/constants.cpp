@@ -19,9 +19,9 @@ AttentionTile attention_tile(const Tuning& t, uint32_t head_dim, KvTypes types, 
     // Of a row: queries, scores, and maximum and factor or the subgroups' maxima; shaders/attention.comp.
     const uint32_t row_bytes = (is_qjl(types.k) ? 2 : 1) * head_dim * 4 +
                                (is_qjl(types.v) ? 2 : 1) * lanes * attention_keys(t, types) * 4 + (t.subgroup ? lanes : 8);
-    // With QJL's bit a row has two sums of values: more than four such rows do not stay in registers. attention_simd takes
+    // With QJL's bit a row has two sums of values: more than four such rows do not stay in registers. attention_per_lane takes
     // seconds to build with more than Qwen3-14B's five.
-    const uint32_t most_rows = t.simd_attention ? (is_qjl(types.v) ? 2 : 5) : is_qjl(types.v) ? 4 : ~0u;
+    const uint32_t most_rows = is_per_lane(t, types) ? 5 : is_qjl(types.v) ? 4 : ~0u;
     AttentionTile tile{group, tokens == 1 ? 1 : std::max(1u, std::min(t.attention_rows, most_rows) / group)};
     const uint32_t table_bytes = (is_trellis(types.k) || is_trellis(types.v) ? 64 : 32) * 4; // of levels, shaders/kv_load.glsl
     const auto fits = [&] {

@@ -105,8 +105,10 @@ inline ConstantsOf<shader::attention> attention_constants(const Tuning& t, uint3
     return {attention_lanes(t, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens,
             attention_keys(t, types)};
 }
-inline ConstantsOf<shader::attention_simd> attention_simd_constants(const Tuning& t, uint32_t head_dim, KvTypes types,
-                                                                    uint32_t group, uint32_t tokens) {
+// Whether attention_per_lane is the kernel for these types.
+inline bool is_per_lane(const Tuning& t, KvTypes types) { return t.attention_per_lane && !is_qjl(types.k) && !is_qjl(types.v); }
+inline ConstantsOf<shader::attention_per_lane> attention_per_lane_constants(const Tuning& t, uint32_t head_dim, KvTypes types,
+                                                                            uint32_t group, uint32_t tokens) {
     const AttentionTile tile = attention_tile(t, head_dim, types, group, tokens);
     return {attention_lanes(t, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens};
 }

@@ -361,10 +361,14 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
         });
         const Groups grid{splits, slice.heads * (group / tile.heads), groups(pass.tokens, tile.tokens)};
         const auto constants = attention_constants(pass.tuning, pass.head_dim, types, group, pass.tokens);
-        if (pass.tuning.simd_attention && uses_simd(pass, {q, slice.buffer}))
-            pass.recorder.dispatch<shader::attention_simd>(
-                grid, attention_simd_constants(pass.tuning, pass.head_dim, types, group, pass.tokens), params, work, partials, q,
-                slice.buffer, pass.context);
+        const bool simd = uses_simd(pass, {q, slice.buffer});
+        if (simd && is_per_lane(pass.tuning, types))
+            pass.recorder.dispatch<shader::attention_per_lane>(
+                grid, attention_per_lane_constants(pass.tuning, pass.head_dim, types, group, pass.tokens), params, work, partials,
+                q, slice.buffer, pass.context);
+        else if (simd)
+            pass.recorder.dispatch<shader::attention_simd>(grid, constants, params, work, partials, q, slice.buffer,
+                                                           pass.context);
         else if (pass.tuning.subgroup)
             pass.recorder.dispatch<shader::attention_subgroup>(grid, constants, params, work, partials, q, slice.buffer,
                                                                pass.context);

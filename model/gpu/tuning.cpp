@@ -20,7 +20,7 @@ Tuning choose_tuning(const Capabilities& device) {
     // llvmpipe seconds to build. The host has the logits at hand: sampling there is as fast.
     if (device.type == DeviceType::cpu) {
         const uint32_t lanes = std::clamp(device.subgroup_size, 4u, 64u);
-        const bool simd_attention = device.driver_name == "llvmpipe";
+        const bool attention_per_lane = device.driver_name == "llvmpipe";
         return {.workgroup = lanes,
                 .matvec_lanes = 1,
                 .matvec_rows = 4,
@@ -29,7 +29,7 @@ Tuning choose_tuning(const Capabilities& device) {
                 .matmul_tiled = false,
                 .matmul_subgroup = 0,
                 .matmul_side = 0,
-                .attention_rows = simd_attention ? 2u : 8u, // then a prompt's kernel is a token's, where two heads share a key
+                .attention_rows = attention_per_lane ? 2u : 8u, // a prompt's kernel is then that of a token
                 .attention_keys = 1,
                 .splits = 4,
                 .batch_size = 64,
@@ -40,7 +40,7 @@ Tuning choose_tuning(const Capabilities& device) {
                 .sampling = false,
                 .simd = true,
                 .texel_range_bytes = device.texel_range_bytes,
-                .simd_attention = simd_attention};
+                .attention_per_lane = attention_per_lane};
     }
     const bool cooperative =
         TQ_COOPERATIVE_MATRIX && device.cooperative_matrix && 4 * device.subgroup_size <= device.max_workgroup_invocations;
@@ -64,7 +64,7 @@ Tuning choose_tuning(const Capabilities& device) {
             .sampling = true,
             .simd = false,
             .texel_range_bytes = device.texel_range_bytes,
-            .simd_attention = false};
+            .attention_per_lane = false};
 }
 
 } // namespace tq::gpu

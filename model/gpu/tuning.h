@@ -1,4 +1,5 @@
-// Sizes of workgroups and tiles, chosen from what the device says of itself; no vendor is named, and one driver (simd_attention).
+// Sizes of workgroups and tiles, chosen from what the device says of itself; no vendor is named, and one driver
+// (attention_per_lane).
 #pragma once
 #include "runtime/capabilities.h"
 #include <cstdint>
@@ -25,8 +26,8 @@ struct Tuning {
     bool sampling;              // tokens are sampled on the device, not from logits that the host reads
     bool simd;                  // SIMD variants (shaders/read.glsl) run, where what they read is no longer than:
     uint64_t texel_range_bytes;
-    bool simd_attention; // attention_simd is one of them: Mesa's LLVM builds its unrolled loops in a second, SwiftShader in
-                         // minutes
+    bool attention_per_lane; // that kernel runs, too: Mesa's LLVM builds its unrolled loops in a second, SwiftShader in minutes
+                             // minutes
 
     bool operator==(const Tuning&) const = default;
 };

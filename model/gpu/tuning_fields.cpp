@@ -39,7 +39,7 @@ const std::vector<TuningGroup> groups{
 // What of a tuning is the device's own, and no choice.
 bool same_device(const Tuning& a, const Tuning& b) {
     return a.shared_bytes == b.shared_bytes && a.subgroup == b.subgroup && a.matmul_side == b.matmul_side && a.simd == b.simd &&
-           a.texel_range_bytes == b.texel_range_bytes && a.simd_attention == b.simd_attention;
+           a.texel_range_bytes == b.texel_range_bytes && a.attention_per_lane == b.attention_per_lane;
 }
 
 std::string refusal_of_matvec(const Tuning& t) {

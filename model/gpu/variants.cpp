@@ -40,8 +40,8 @@ bool is_subgroup(std::string_view kernel) { return kernel.ends_with("_subgroup")
 
 void add_attention(List& list, std::string_view name, const Tuning& t) {
     const auto add = [&](uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens) {
-        if (is_simd(name)) return list.add(attention_simd_constants(t, head_dim, types, group, tokens));
-        list.add(attention_constants(t, head_dim, types, group, tokens));
+        if (name != "attention_per_lane") return list.add(attention_constants(t, head_dim, types, group, tokens));
+        if (is_per_lane(t, types)) list.add(attention_per_lane_constants(t, head_dim, types, group, tokens));
     };
     for (const uint32_t tokens : token_counts) {
         for (const KvTypeName& type : kv_types) add(128, {type.type, type.type}, 2, tokens);
@@ -92,7 +92,7 @@ bool is_coopmat(std::string_view kernel) { return kernel.starts_with("matmul_coo
 
 // Whether devices tuned like this run the kernel.
 bool is_used(std::string_view kernel, const Tuning& t) {
-    if (kernel == "attention_simd") return t.simd_attention;
+    if (kernel == "attention_per_lane") return t.attention_per_lane;
     if (is_simd(kernel)) return t.simd;
     if (is_tiled(kernel)) return t.matmul_tiled;
     if (is_coopmat(kernel)) return t.matmul_subgroup != 0;

@@ -106,7 +106,7 @@ std::optional<double> attention_gb_per_s(const Json& json, const std::string& wh
     for (const Json& one : *found) {
         const Fields fields(one, "\"kernels\" of " + what);
         const std::string kernel = fields.text("kernel");
-        if (kernel != "attention" && kernel != "attention_simd") continue;
+        if (kernel != "attention" && kernel != "attention_simd" && kernel != "attention_per_lane") continue;
         bytes += fields.number("bytes");
         ns += fields.number("ns");
     }

@@ -1,0 +1,136 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// params: attention_params
+#define SIMD
+#define UNROLL [[unroll]]
+#include "attention.glsl"
+
+// attention.comp, of types without QJL's bit, for Mesa's software driver (read.glsl). An invocation is a lane of a vector there; shared
+// memory, and arrays by an index that is not known when the kernel is built, are read lane by lane, and barriers are dear. So a lane
+// has keys of its own, with a maximum of its own: it scores `run` of them, `width` channels at a time, whose queries stay in
+// registers; then it sums their values, likewise. Only in the end are the lanes' sums put together.
+const uint run = 64;
+const uint width = 32;
+const uint blocks = head_dim / width;
+
+shared float lane_max[rows * lanes], lane_sum[rows * lanes];
+shared float sums[lanes * width];
+
+float scores[run * rows];       // [key][row]; later the weights of the values
+vec4 acc[rows * head_dim / 4]; // [row][head_dim]
+float row_max[rows], row_scale[rows], l[rows];
+
+uint key_of(uint first, uint i) { return first + i * lanes + gl_LocalInvocationID.x; }
+bool sees(uint r, uint key, uint end) { return key < end && key <= position + row_token(r); } // causal
+
+void score(uint head_base, uint first, uint end, uint count) {
+    for (uint b = 0; b < blocks; b++) {
+        vec4 query[rows * width / 4];
+        UNROLL for (uint r = 0; r < rows; r++)
+            UNROLL for (uint j = 0; j < width / 4; j++) query[r * width / 4 + j] = query_of(0, r, b * width / 4 + j);
+        for (uint i = 0; i < count; i++) {
+            const uint at = head_base + min(key_of(first, i), end - 1);
+            vec4 terms[rows], k[8], unused[8];
+            UNROLL for (uint r = 0; r < rows; r++) terms[r] = vec4(0.0);
+            load32(k_type, p.k_codes, p.k_scales, at, b, k, unused);
+            UNROLL for (uint r = 0; r < rows; r++)
+                UNROLL for (uint j = 0; j < 8; j++) terms[r] += query[r * width / 4 + j] * k[j];
+            const float by = vector_scales(k_type, p.k_scales, at).x;
+            UNROLL for (uint r = 0; r < rows; r++) {
+                const float sum = sum_of(terms[r]) * by;
+                scores[i * rows + r] = b == 0 ? sum : scores[i * rows + r] + sum;
+            }
+        }
+    }
+}
+
+// scores = the weights of the values, those of the keys before rescaled.
+void weigh(uint head_base, uint first, uint end, uint count) {
+    for (uint r = 0; r < rows; r++) {
+        float m = row_max[r];
+        for (uint i = 0; i < count; i++) m = sees(r, key_of(first, i), end) ? max(m, scores[i * rows + r]) : m;
+        row_scale[r] = exp(row_max[r] - m);
+        row_max[r] = m;
+        l[r] *= row_scale[r];
+    }
+    for (uint i = 0; i < count; i++) {
+        const uint key = key_of(first, i);
+        const float by = vector_scales(v_type, p.v_scales, head_base + min(key, end - 1)).x;
+        for (uint r = 0; r < rows; r++) {
+            const float weight = sees(r, key, end) ? exp(scores[i * rows + r] - row_max[r]) : 0.0;
+            l[r] += weight;
+            scores[i * rows + r] = weight == 0.0 ? 0.0 : weight * by;
+        }
+    }
+}
+
+void add_values(uint head_base, uint first, uint end, uint count) {
+    for (uint b = 0; b < blocks; b++) {
+        vec4 a[rows * width / 4];
+        UNROLL for (uint r = 0; r < rows; r++)
+            UNROLL for (uint j = 0; j < width / 4; j++)
+                a[r * width / 4 + j] = acc[(r * blocks + b) * width / 4 + j] * row_scale[r];
+        for (uint i = 0; i < count; i++) {
+            vec4 v[8], unused[8];
+            load32(v_type, p.v_codes, p.v_scales, head_base + min(key_of(first, i), end - 1), b, v, unused);
+            UNROLL for (uint r = 0; r < rows; r++)
+                UNROLL for (uint j = 0; j < 8; j++) a[r * width / 4 + j] += scores[i * rows + r] * v[j];
+        }
+        UNROLL for (uint r = 0; r < rows; r++)
+            UNROLL for (uint j = 0; j < width / 4; j++) acc[(r * blocks + b) * width / 4 + j] = a[r * width / 4 + j];
+    }
+}
+
+// The lanes' sums, put together.
+void write_parts() {
+    const uint lane = gl_LocalInvocationID.x;
+    for (uint r = 0; r < rows; r++) {
+        lane_max[r * lanes + lane] = row_max[r];
+        lane_sum[r * lanes + lane] = l[r];
+    }
+    barrier();
+    for (uint r = 0; r < rows; r++) {
+        if (row_token(r) >= tokens) break;
+        float m = nothing, sum = 0.0;
+        for (uint i = 0; i < lanes; i++) m = max(m, lane_max[r * lanes + i]);
+        for (uint i = 0; i < lanes; i++) sum += lane_sum[r * lanes + i] * exp(lane_max[r * lanes + i] - m);
+        const float by = exp(row_max[r] - m);
+        for (uint b = 0; b < blocks; b++) {
+            for (uint j = 0; j < width; j++) sums[lane * width + j] = acc[(r * blocks + b) * width / 4 + j / 4][j % 4] * by;
+            barrier();
+            for (uint j = lane; j < width; j += lanes) {
+                float all = 0.0;
+                for (uint i = 0; i < lanes; i++) all += sums[i * width + j];
+                partials[part_of(r) + b * width + j] = all;
+            }
+            barrier();
+        }
+        if (lane == 0) {
+            partials[part_of(r) + part_size - 2] = m;
+            partials[part_of(r) + part_size - 1] = sum;
+        }
+    }
+}
+
+void main() {
+    if (gl_WorkGroupID.z * tile >= tokens) return;
+    const uint head_base = gl_WorkGroupID.y / per_kv_head * p.capacity;
+    const uint length = position + min(tokens, (gl_WorkGroupID.z + 1) * tile); // keys that the tile's last token sees
+    const uint part = part_length(p.splits, length, lanes);
+    const uint begin = gl_WorkGroupID.x * part, end = min(length, begin + part);
+    if (begin >= end) return; // an empty part, which nothing reads
+
+    for (uint i = 0; i < rows * head_dim / 4; i++) acc[i] = vec4(0.0);
+    for (uint r = 0; r < rows; r++) {
+        row_max[r] = nothing;
+        l[r] = 0.0;
+    }
+    for (uint first = begin; first < end; first += lanes * run) {
+        const uint count = min(run, (end - first + lanes - 1) / lanes);
+        score(head_base, first, end, count);
+        weigh(head_base, first, end, count);
+        add_values(head_base, first, end, count);
+    }
+    write_parts();
+}

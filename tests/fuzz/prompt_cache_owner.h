@@ -12,6 +12,7 @@ inline PromptCacheOwner prompt_cache_owner() {
         "0123456789abcdef",
         "fuzz"};
     owner.config.rope_theta = 1e6;
+    owner.kv.conditioning = parse_key_conditioning("none");
     return owner;
 }
 

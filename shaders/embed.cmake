@@ -1,15 +1,18 @@
 # Compiles ${DIRECTORY}/${STEM}.comp, validates it, and writes it as C++ (shaders/embed.cpp), as kernel NAME. VARIANT is "", a weight format
-# (FORMAT_<format> is defined then), "simd" or "subgroup" (SIMD or SUBGROUP is), or both: "q8_0_simd". Its push constants are
+# (FORMAT_<format> is defined then), "simd", "subgroup" or "trellis" (SIMD, SUBGROUP or TRELLIS is), or several: "q8_0_simd". Its push constants are
 # STEM_params, unless the shader has a line "// params: OTHER_TYPE" (no_params when it has no push constants). Run by tq_add_shaders
 # with cmake -P.
 cmake_policy(VERSION 3.25)
 set(source ${SOURCE_DIR}/${DIRECTORY}/${STEM}.comp)
 set(defines)
-if(VARIANT MATCHES "(^|_)(simd|subgroup)$")
-  string(TOUPPER ${CMAKE_MATCH_2} once_more)
-  list(APPEND defines -D${once_more})
-endif()
-string(REGEX REPLACE "_?(simd|subgroup)$" "" format "${VARIANT}")
+set(format "${VARIANT}")
+foreach(once_more trellis subgroup simd)
+  if(format MATCHES "(^|_)${once_more}$")
+    string(TOUPPER ${once_more} define)
+    list(APPEND defines -D${define})
+    string(REGEX REPLACE "_?${once_more}$" "" format "${format}")
+  endif()
+endforeach()
 if(format)
   list(APPEND defines -DFORMAT_${format})
 endif()

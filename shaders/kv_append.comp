@@ -9,8 +9,10 @@
 // Stores x[t][head], a key (after k-norm, RoPE and its conditions) or a value, at position + t of the cache in the cache's type.
 // model/kv/turboquant.md is the definition, bit for bit. One workgroup per kv head of the slice (x) and token (y). Keys for a
 // dense rotation come normed and turned (q_norm_rope), as values do: binding 2 is the matrix then. The subgroup variant is for types
-// whose vectors have one scale, and for rotations that are not dense.
+// whose vectors have one scale, and for rotations that are not dense; the trellis variant is for their types alone, whose search is
+// more than drivers should compile for the others.
 // once more for subgroups
+// once more for trellises
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint type = 0;
@@ -58,7 +60,8 @@ uint workgroup_add(uint own) {
 }
 #endif
 
-#ifndef SUBGROUP
+#if !defined(SUBGROUP) && !defined(TRELLIS)
+#define SEVERAL_SCALES
 #include "blocks_codec.glsl"
 #endif
 #include "turboquant.glsl"
@@ -100,7 +103,7 @@ void store_scale(uint at, uint n, uint half_word) {
     atomicOr(cache[p.scales + (i >> 1)], half_word << shift);
 }
 
-#ifndef SUBGROUP
+#ifdef SEVERAL_SCALES
 void append_blocks(uint at, int e, bool finite) {
     const uint length = KV_FAMILY(type) == KV_BLOCKS ? 32 : min(KV_GROUP(type), head_dim);
     EACH(block, head_dim / length) {
@@ -122,7 +125,7 @@ void append_coded(uint at) {
     const int e = normalise_exponents();
     const bool empty = e == zero_vector || e == nonfinite_vector;
     if (KV_ROTATED(type) != 0) rotate(rotation, p.signs);
-#ifndef SUBGROUP
+#ifdef SEVERAL_SCALES
     if (KV_FAMILY(type) != KV_TURBOQUANT) append_blocks(at, empty ? 0 : e, e != nonfinite_vector);
 #endif
     if (KV_FAMILY(type) == KV_TURBOQUANT) {
@@ -135,6 +138,7 @@ void append_coded(uint at) {
     EACH(w, KV_WORDS(type, head_dim)) cache[p.codes + at * KV_WORDS(type, head_dim) + w] = packed_word(w);
 }
 
+#ifndef TRELLIS
 void append_plain(uint at) {
     const uint first = p.codes + at * KV_WORDS(type, head_dim);
     EACH_CHANNEL(i) {
@@ -148,6 +152,7 @@ void append_plain(uint at) {
     barrier();
     EACH(w, KV_WORDS(type, head_dim)) cache[first + w] = codes[2 * w] | codes[2 * w + 1] << 16;
 }
+#endif
 
 void main() {
     const uint t = gl_WorkGroupID.y;
@@ -162,8 +167,11 @@ void main() {
     }
     channel_barrier();
     const uint at = gl_WorkGroupID.x * p.capacity + position + t;
-    if (KV_IS_CODED(type))
-        append_coded(at);
-    else
+#ifndef TRELLIS
+    if (!KV_IS_CODED(type)) {
         append_plain(at);
+        return;
+    }
+#endif
+    append_coded(at);
 }

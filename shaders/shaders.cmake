@@ -2,9 +2,10 @@
 # interface, in NAME.gen.h. TARGET is a library named tq_SOMETHING that offers all of them as SOMETHING.gen.h, and as the array
 # tq::NAMESPACE::all, in alphabetical order. A kernel that has a line "// once per weight format" becomes NAME_FORMAT for each of these,
 # compiled with FORMAT_<format> defined; one with a line "// once more for SIMD" is compiled a second time, as NAME_simd, with SIMD
-# defined (shaders/read.glsl); one with "// once more for subgroups" likewise as NAME_subgroup, with SUBGROUP. "// once per weight
-# format but f32" leaves that one out; a kernel with the line "// needs cooperative matrices" is left out where the compiler does not
-# know them (TQ_COOPERATIVE_MATRIX is 0 then).
+# defined (shaders/read.glsl); one with "// once more for subgroups" likewise as NAME_subgroup, with SUBGROUP; with "// once more for
+# trellises" it and its subgroup variant are, as NAME_trellis, with TRELLIS. "// once per weight format but f32" leaves that one out;
+# a kernel with the line "// needs cooperative matrices" is left out where the compiler does not know them (TQ_COOPERATIVE_MATRIX is
+# 0 then).
 set(tq_weight_formats f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4)
 
 function(tq_add_shaders target directory namespace)
@@ -44,10 +45,13 @@ function(tq_add_shaders target directory namespace)
       list(TRANSFORM formats PREPEND ${stem}_ OUTPUT_VARIABLE names)
     endif()
     set(plain_names ${names})
-    foreach(once_more "SIMD _simd" "subgroups _subgroup")
+    foreach(once_more "SIMD _simd" "subgroups _subgroup" "trellises _trellis")
       separate_arguments(once_more)
       list(GET once_more 0 what)
       list(GET once_more 1 suffix)
+      if(suffix STREQUAL "_trellis")
+        set(plain_names ${names})
+      endif()
       file(STRINGS ${kernel} wanted REGEX "^// once more for ${what}$")
       if(wanted)
         list(TRANSFORM plain_names APPEND ${suffix} OUTPUT_VARIABLE more_names)

@@ -1,9 +1,10 @@
 // Trellis-coded levels, the twin of model/kv/trellis.cpp: Viterbi's algorithm on integers, ended where it began. One invocation for
 // each run of 16 or 32 channels and each of the four states that its path may begin in. The includer declares `type` and
-// `codes[head_dim]`, and includes kv_levels.glsl, half.glsl and exact.glsl.
+// `codes[head_dim]`, and includes kv_levels.glsl, half.glsl and exact.glsl. No loop is marked to be unrolled: drivers with registers
+// for arrays do it anyway, and SwiftShader took seven times as long to compile what the marks made it unroll.
 const uint trellis_run = KV_BITS(type) == 2 ? 16 : 32; // channels
 const uint branch_levels = 1 << (KV_BITS(type) - 1); // of tq3t and tq4t
-const uint trellis_paths = KV_TRELLIS(type) != 0 ? head_dim / 4 : 1;
+const uint trellis_paths = head_dim / (trellis_run / 4); // four for each run
 const int never = 1 << 29; // above every cost
 shared int path_cost[trellis_paths]; // [run][first state]
 shared uint path_bits[trellis_paths];
@@ -26,10 +27,10 @@ struct Paths { int cost[4]; uint bits[4]; };
 
 Paths step_of_two(Paths before, int z, uint i) {
     Paths after;
-    [[unroll]] for (uint code = 0; code < 4; code++) {
+    for (uint code = 0; code < 4; code++) {
         int cost = before.cost[0] + trellis_cost(code << 2, z);
         uint bits = before.bits[0];
-        [[unroll]] for (uint last = 1; last < 4; last++) {
+        for (uint last = 1; last < 4; last++) {
             const int sum = before.cost[last] + trellis_cost(last | code << 2, z);
             bits = sum < cost ? before.bits[last] : bits;
             cost = min(cost, sum);
@@ -42,13 +43,13 @@ Paths step_of_two(Paths before, int z, uint i) {
 
 Paths step_by_branch(Paths before, int z, uint i) {
     int cost[4]; // of the nearest level of each branch
-    [[unroll]] for (uint branch = 0; branch < 4; branch++) {
+    for (uint branch = 0; branch < 4; branch++) {
         cost[branch] = trellis_cost(branch_levels * branch, z);
-        [[unroll]] for (uint level = 1; level < branch_levels; level++)
+        for (uint level = 1; level < branch_levels; level++)
             cost[branch] = min(cost[branch], trellis_cost(branch_levels * branch + level, z));
     }
     Paths after;
-    [[unroll]] for (uint state = 0; state < 4; state++) {
+    for (uint state = 0; state < 4; state++) {
         const uint last = state & 1, highest_bits = state << 1;
         const int first = before.cost[last << 1] + cost[trellis_branch(KV_BITS(type), highest_bits)];
         const int second = before.cost[last << 1 | 1] + cost[trellis_branch(KV_BITS(type), highest_bits | 1)];
@@ -61,10 +62,10 @@ Paths step_by_branch(Paths before, int z, uint i) {
 // path_cost and path_bits, of the numbers in codes. Starts and ends with a barrier.
 void find_paths() {
     barrier();
-    EACH(path, KV_BITS(type) == 2 ? head_dim / 4 : head_dim / 8) {
+    EACH(path, trellis_paths) {
         const uint first = path / 4 * trellis_run, begun = path & 3;
         Paths paths;
-        [[unroll]] for (uint s = 0; s < 4; s++) {
+        for (uint s = 0; s < 4; s++) {
             paths.cost[s] = s == begun ? 0 : never;
             paths.bits[s] = 0;
         }
@@ -75,7 +76,7 @@ void find_paths() {
             else
                 paths = step_by_branch(paths, z, i);
         }
-        [[unroll]] for (uint s = 0; s < 4; s++)
+        for (uint s = 0; s < 4; s++)
             if (s == begun) {
                 path_cost[path] = paths.cost[s];
                 path_bits[path] = paths.bits[s];
@@ -97,6 +98,12 @@ void round_to_grid(float norm2) {
     }
 }
 
+// What choose_code() needs to know of the whole vector. All invocations call it.
+void prepare_codes(float norm2) {
+    round_to_grid(norm2);
+    find_paths();
+}
+
 // The code of channel i, and its level in `level`.
 uint trellis_code(uint i, out int level) {
     const uint run = i / trellis_run * 4;
@@ -111,4 +118,12 @@ uint trellis_code(uint i, out int level) {
     const uint own = nearest(base, int(codes[i]));
     level = trellis_level(KV_BITS(type), base + own);
     return own | ((word >> (i & 31)) & 1u) << (KV_BITS(type) - 1);
+}
+
+// The code of channel i, y; `level` is what |y| is multiplied by, which may have another sign than y.
+uint choose_code(uint i, float y, float norm2, out float level) {
+    int own_level;
+    const uint code = trellis_code(i, own_level);
+    level = float(y < 0.0 ? -own_level : own_level);
+    return norm2 == 0.0 ? 0u : code;
 }

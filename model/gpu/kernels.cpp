@@ -115,10 +115,17 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool 
         });
         const Groups grid{slice.heads, pass.tokens};
         const Buffer& weight = matrix_or(w.weights, codec);
-        if (subgroup)
-            pass.recorder.dispatch<shader::kv_append_subgroup>(grid, constants, params, work, to.view, x, weight, pass.context);
+        const auto dispatch = [&]<const auto & kernel>() {
+            pass.recorder.dispatch<kernel>(grid, constants, params, work, to.view, x, weight, pass.context);
+        };
+        if (is_trellis(codec.type) && subgroup)
+            dispatch.operator()<shader::kv_append_subgroup_trellis>();
+        else if (is_trellis(codec.type))
+            dispatch.operator()<shader::kv_append_trellis>();
+        else if (subgroup)
+            dispatch.operator()<shader::kv_append_subgroup>();
         else
-            pass.recorder.dispatch<shader::kv_append>(grid, constants, params, work, to.view, x, weight, pass.context);
+            dispatch.operator()<shader::kv_append>();
     }
 }
 

@@ -26,7 +26,7 @@ struct Tuning {
     bool sampling;              // tokens are sampled on the device, not from logits that the host reads
     bool simd;                  // SIMD variants (shaders/read.glsl) run, where what they read is no longer than:
     uint64_t texel_range_bytes;
-    bool attention_per_lane; // that kernel runs, too: Mesa's LLVM builds its unrolled loops in a second, SwiftShader in minutes
+    bool attention_per_lane; // that kernel runs, too: Mesa's LLVM builds its unrolled loops in a second, SwiftShader in
                              // minutes
 
     bool operator==(const Tuning&) const = default;

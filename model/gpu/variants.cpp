@@ -36,7 +36,8 @@ class List {
 };
 
 bool is_simd(std::string_view kernel) { return kernel.ends_with("_simd"); }
-bool is_subgroup(std::string_view kernel) { return kernel.ends_with("_subgroup"); }
+bool is_of_trellis(std::string_view kernel) { return kernel.ends_with("_trellis"); }
+bool is_subgroup(std::string_view kernel) { return kernel.find("_subgroup") != kernel.npos; }
 
 void add_attention(List& list, std::string_view name, const Tuning& t) {
     const auto add = [&](uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens) {
@@ -82,7 +83,8 @@ void add_head_kernel(List& list, std::string_view name, const Tuning& t, uint32_
                 list.add(attention_merge_constants(t, subgroup, head_dim, rotation, projected));
         }
     for (const KvTypeName& type : kv_types) {
-        if (name.starts_with("kv_append")) add_append(list, is_subgroup(name), t, head_dim, type.type);
+        if (name.starts_with("kv_append") && is_of_trellis(name) == is_trellis(type.type))
+            add_append(list, is_subgroup(name), t, head_dim, type.type);
         if (name == "kv_decode") add_decode(list, t, head_dim, type.type);
     }
 }

@@ -1,0 +1,64 @@
+// The levels of a codebook, or uniform ones, each chosen for its channel alone; the twin of code_of() in model/kv/turboquant.cpp.
+// What turboquant.glsl wants of its includer is declared here too.
+// Thresholds are powers of two apart for other head_dims.
+bool reaches(float square, uint threshold, float norm2) {
+    const uint scaled = head_dim == 64 ? threshold + (1u << 23) : head_dim == 256 ? threshold - (1u << 23) : threshold;
+    precise float limit = uintBitsToFloat(scaled) * norm2;
+    return square >= limit;
+}
+
+// glslang has no variadic macros.
+#define COUNT_THRESHOLDS(n)                                                                                                      \
+    for (uint i = 0; i < n; i++) index += reaches(square, thresholds[i], norm2) ? 1u : 0u
+
+// The number of thresholds B for which y^2 >= B * n2.
+uint index_by_codebook(float square, float norm2) {
+    uint index = 0;
+    const uint bits = magnitude_bits(type);
+    if (bits == 1) {
+        index = reaches(square, TQ2_THRESHOLDS, norm2) ? 1u : 0u;
+    } else if (bits == 2) {
+        const uint thresholds[3] = uint[3](TQ3_THRESHOLDS);
+        COUNT_THRESHOLDS(3);
+    } else if (bits == 3) {
+        const uint thresholds[7] = uint[7](TQ4_THRESHOLDS);
+        COUNT_THRESHOLDS(7);
+    } else if (bits == 4) {
+        const uint thresholds[15] = uint[15](TQ5_THRESHOLDS);
+        COUNT_THRESHOLDS(15);
+    } else if (bits == 5) {
+        const uint thresholds[31] = uint[31](TQ6_THRESHOLDS);
+        COUNT_THRESHOLDS(31);
+    }
+    return index;
+}
+
+// The largest i <= 127 with |y| * 128 >= i * m, m the largest |y|.
+uint index_uniformly(float size, float largest) {
+    precise float scaled = size * 128.0;
+    uint index = 0;
+    for (uint step = 64; step > 0; step >>= 1) {
+        precise float limit = float(index + step) * largest;
+        if (scaled >= limit) index += step;
+    }
+    return index;
+}
+
+uint largest_bits = 0; // of |channel|, where levels are uniform
+
+// What choose_code() needs to know of the whole vector. All invocations call it.
+void prepare_codes(float norm2) {
+    if (magnitude_bits(type) != 7) return;
+    uint own_largest = 0;
+    EACH_CHANNEL(i) own_largest = max(own_largest, floatBitsToUint(abs(OWN(channel, i))));
+    largest_bits = workgroup_max(own_largest);
+}
+
+// The code of channel i, y; `level` is what |y| is multiplied by.
+uint choose_code(uint i, float y, float norm2, out float level) {
+    const uint bits = magnitude_bits(type);
+    precise float square = y * y;
+    const uint index = norm2 == 0.0 ? 0 : bits == 7 ? index_uniformly(abs(y), uintBitsToFloat(largest_bits)) : index_by_codebook(square, norm2);
+    level = magnitude_level(bits, index);
+    return index | (y < 0.0 ? 1u << bits : 0u);
+}

@@ -16,10 +16,12 @@ struct Shape {
     uint32_t head_dim, heads, kv_heads, length, tokens; // the last `tokens` of `length` positions attend
     uint32_t heads_per_slice = 2;
     float deviation = 1; // of the scores
+    uint32_t recent_begin = 0;
 
     std::string text() const {
-        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}", head_dim, heads, kv_heads, tokens, length,
-                           heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation));
+        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}", head_dim, heads, kv_heads, tokens, length,
+                           heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation),
+                           recent_begin == 0 ? "" : fmt::format(", those before {} forgotten", recent_begin));
     }
 };
 
@@ -57,6 +59,26 @@ gpu::KvCache on_device(Rig& rig, const Shape& shape, const cpu::LayerCache& cach
     return out;
 }
 
+// The recent tokens on the device, as a pass of shape.tokens tokens finds them: its own in the block, or the only one in the
+// ring; and NaNs where nothing is.
+void put_recent(Rig& rig, const Shape& shape, const cpu::RecentVectors& host, gpu::KvCache& cache) {
+    const uint32_t words = code_words(KvType::f16, shape.head_dim), block = shape.tokens + 3,
+                   position = shape.length - shape.tokens;
+    cache.keep_recent(rig.device, shape.kv.recent, block);
+    gpu::RecentVectors& recent = *cache.recent;
+    std::vector<uint32_t> content(recent.buffer.bytes() / 4, 0xfe00fe00);
+    for (const KvSide side : {KvSide::key, KvSide::value})
+        for (uint32_t head = 0; head < shape.kv_heads; head++)
+            for (uint32_t p = host.positions.first(position); p < shape.length; p++) {
+                const cpu::CacheSide& from = side == KvSide::key ? host.k : host.v;
+                const uint32_t slot = *cache.layers[0].ring + head * recent.ring_tokens() + p % recent.ring_tokens(),
+                               vector = shape.tokens > 1 && p >= position ? head * block + p - position : slot;
+                std::ranges::copy(from.codes(head, p % from.capacity),
+                                  content.begin() + std::ptrdiff_t(uint32_t(side) * recent.side_bytes() / 4 + vector * words));
+            }
+    recent.buffer = rig.upload(std::as_bytes(std::span(content)));
+}
+
 // q as q_norm_rope leaves it: where the keys have QJL's bit, with the projected queries behind.
 std::vector<float> with_projections(std::vector<float> q, const KvCodec& keys) {
     if (!is_qjl(keys.type)) return q;
@@ -71,21 +93,31 @@ std::vector<float> with_projections(std::vector<float> q, const KvCodec& keys) {
 
 Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
     const uint32_t d = shape.head_dim, capacity = shape.length + 3, position = shape.length - shape.tokens;
-    const cpu::LayerCache host{{shape.kv.codec(5, 6, KvSide::key, d), shape.kv_heads, capacity},
-                               {shape.kv.codec(5, 6, KvSide::value, d), shape.kv_heads, capacity}};
-    for (const cpu::CacheSide* side : {&host.k, &host.v}) // past the length too: what must not be read as if it were there
-        ref::kv_append(rig.pool, *side, rig.random.normals(size_t(capacity) * shape.kv_heads * d), {}, {{}, 0}, 0);
+    cpu::LayerCache host{{shape.kv.codec(5, 6, KvSide::key, d), shape.kv_heads, capacity},
+                         {shape.kv.codec(5, 6, KvSide::value, d), shape.kv_heads, capacity}};
+    if (shape.kv.recent != 0) {
+        host.keep_recent(shape.kv.recent, capacity);
+        host.recent->positions.begin = shape.recent_begin;
+    }
+    const auto append = [&](const cpu::CacheSide& side, const cpu::CacheSide* recent) { // past the length too: not to be read
+        const std::vector<float> x = rig.random.normals(size_t(capacity) * shape.kv_heads * d);
+        ref::kv_append(rig.pool, side, x, {}, {{}, 0}, 0, {}, recent);
+    };
+    append(host.k, host.recent ? &host.recent->k : nullptr);
+    append(host.v, host.recent ? &host.recent->v : nullptr);
     const KvCodec& keys = host.k.codec;
     const float deviation = shape.deviation / std::sqrt(float(d)) / (is_rotated(keys.type) ? std::sqrt(keys.rotation.gain()) : 1);
     const auto q = rig.random.normals(size_t(shape.tokens) * shape.heads * d, deviation);
     std::vector<float> want(q.size());
     ref::attention(rig.pool, want, q, host, shape.heads, position);
 
-    const gpu::KvCache cache = on_device(rig, shape, host);
-    const size_t partials_words =
-        gpu::partials_bytes(tuning, shape.tokens, shape.heads, d, is_qjl(shape.kv.k) || is_qjl(shape.kv.v)) / 4;
+    gpu::KvCache cache = on_device(rig, shape, host);
+    if (host.recent) put_recent(rig, shape, *host.recent, cache);
+    const size_t partials_words = gpu::partials_bytes(tuning, shape.tokens, shape.heads, d,
+                                                      is_qjl(shape.kv.k) || is_qjl(shape.kv.v), host.recent.has_value()) /
+                                  4;
     const Buffer y = rig.output(want.size()), q_buffer = rig.upload(with_projections(q, keys)),
-                 context = rig.context(position, shape.tokens), partials = rig.output(partials_words);
+                 context = rig.context(position, shape.tokens, {}, shape.recent_begin), partials = rig.output(partials_words);
     rig.run(tuning, context, shape.tokens, d,
             [&](gpu::Pass& pass) { gpu::attention(pass, y, partials, q_buffer, cache, 0, shape.heads, shape.kv_heads); });
     return worse(rig.check(y, want, limit(shape.deviation)), rig.check(partials, {}, 0));
@@ -94,6 +126,31 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
 void add(Rows& rows, const Variant& variant, const Shape& shape, bool full = false) {
     rows.push_back({"attention", fmt::format("{}, {}", describe(shape.kv), variant.name), shape.text(),
                     [=, tuning = variant.tuning](Rig& rig) { return attention(rig, tuning, shape); }, 0, full});
+}
+
+KvOptions with_recent(KvOptions kv, uint32_t tokens) {
+    kv.recent = tokens;
+    return kv;
+}
+
+// Recent tokens beside codes: one token and blocks, shorter and longer than they are, before and after the ring comes around, and
+// where some were taken back.
+void add_recent(Rows& rows, const std::vector<Variant>& all) {
+    const KvOptions few = with_recent({KvType::tq4, KvType::tq4}, 5), many = with_recent({KvType::tq3t, KvType::tq4t}, 33),
+                    mixed = with_recent({KvType::q8_0, KvType::f16}, 5);
+    for (const Variant& variant : all)
+        for (const Shape& shape : {Shape{few, 128, 4, 2, 77, 1}, {few, 128, 4, 2, 77, 13}, {many, 128, 4, 2, 77, 9, 1}})
+            add(rows, variant, shape);
+    for (const Shape& shape : {Shape{few, 128, 4, 2, 3, 1},
+                               {few, 128, 4, 2, 3, 3},
+                               {few, 128, 10, 2, 513, 1, 1},
+                               {many, 64, 4, 2, 77, 1},
+                               {many, 256, 4, 2, 40, 35},
+                               {mixed, 128, 4, 2, 77, 7},
+                               {with_recent({KvType::tq3q, KvType::tq4}, 5), 128, 4, 2, 77, 7},
+                               {many, 128, 4, 2, 77, 1, 2, 1, 70},
+                               {many, 128, 4, 2, 77, 7, 2, 1, 70}})
+        add(rows, all[0], shape);
 }
 
 } // namespace
@@ -125,6 +182,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
     add(rows, all[0], {tq4, 128, 6, 3, 33, 33}); // a whole prompt, and slices of 2 and 1 heads
     add(rows, all[0], {tq4, 128, 16, 8, 4099, 1, 3});
     add(rows, all[0], {tq4, 128, 40, 8, 32771, 1, 3}, true);
+    add_recent(rows, all);
     for (const Variant& variant : all) // without the right maximum exp overflows
         add(rows, variant, {tq4, 128, 4, 2, 77, 1, 2, 100});
     for (size_t i = 1; i < all.size(); i++)

@@ -112,9 +112,9 @@ Outcome Rig::check(const Buffer& output, std::span<const float> want, double lim
     return outcome;
 }
 
-Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> rope) {
+Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> rope, uint32_t recent_begin) {
     std::vector<float> content(4 + rope.size());
-    const uint32_t header[] = {position, tokens, 0, 0};
+    const uint32_t header[] = {position, tokens, 0, recent_begin};
     std::memcpy(content.data(), header, sizeof header);
     std::ranges::copy(rope, content.begin() + 4);
     return upload(content);

@@ -18,11 +18,14 @@ std::string lower(std::string text) {
     return text;
 }
 
-Rows selected_rows(const Capabilities& device, const std::string& filter, bool full) {
+Rows selected_rows(const Capabilities& device, const Selection& selection) {
     Rows rows = all_rows(device);
     std::erase_if(rows, [&](const Row& row) {
-        return (row.full_only && !full) || lower(row.name()).find(lower(filter)) == std::string::npos;
+        return (row.full_only && !selection.full) || lower(row.name()).find(lower(selection.filter)) == std::string::npos;
     });
+    constexpr size_t stretch = 16; // neighbours share kernels
+    size_t number = 0;
+    std::erase_if(rows, [&](const Row&) { return number++ / stretch % selection.shards != selection.shard - 1; });
     return rows;
 }
 
@@ -45,7 +48,7 @@ class Worker {
 
     void run() {
         open();
-        const Rows rows = selected_rows(rig_->device.capabilities(), options_.filter, options_.full);
+        const Rows rows = selected_rows(rig_->device.capabilities(), options_.selection);
         Json names = Json::array();
         for (const Row& row : rows) names.push_back({row.kernel, row.variant, row.shape});
         options_.write({{"device", options_.describe(rig_->device.capabilities())}, {"rows", names}});
@@ -114,9 +117,9 @@ void run_worker(const WorkerOptions& options) {
     }
 }
 
-std::vector<std::string> row_names(const Capabilities& device, const std::string& filter, bool full) {
+std::vector<std::string> row_names(const Capabilities& device, const Selection& selection) {
     std::vector<std::string> names;
-    for (const Row& row : selected_rows(device, filter, full)) names.push_back(row.name());
+    for (const Row& row : selected_rows(device, selection)) names.push_back(row.name());
     return names;
 }
 

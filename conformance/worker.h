@@ -17,13 +17,19 @@ namespace tq::conformance {
 
 using Json = nlohmann::ordered_json;
 
+// Which rows are run.
+struct Selection {
+    std::string filter; // only rows with this text in their name, in any case
+    bool full = false;
+    uint32_t shard = 1, shards = 1; // of the rows that those leave, in stretches of 16: every shards-th from the shard-th on
+};
+
 struct WorkerOptions {
     std::string device; // as Device takes it
-    std::string filter; // only rows with this text in their name, in any case
+    Selection selection;
     std::filesystem::path model;
     uint64_t seed = 1;
-    size_t first = 0; // of the rows that `filter` leaves
-    bool full = false;
+    size_t first = 0;                                  // of the rows that are selected
     std::function<Json(const Capabilities&)> describe; // of a device
     std::function<void(const Json&)> write;
 };
@@ -33,7 +39,7 @@ struct WorkerOptions {
 void run_worker(const WorkerOptions& options);
 
 // The names of the rows that such a worker runs.
-std::vector<std::string> row_names(const Capabilities& device, const std::string& filter, bool full);
+std::vector<std::string> row_names(const Capabilities& device, const Selection& selection);
 
 // Writes {"devices": ["0", "2"]}: the indices of the usable ones; or {"failed": ...}.
 void list_usable_devices(const std::function<void(const Json&)>& write);

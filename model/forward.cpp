@@ -36,6 +36,10 @@ StoredSide Forward::stored(uint32_t layer, KvSide) {
 
 void Forward::restore(uint32_t tokens, const StoredSource&) { ENSURE(false, "{} tokens: restoring is not offered", tokens); }
 
+uint64_t kv_recent_bytes(const Config& config, const KvOptions& kv) {
+    return kv_recent_bytes(kv, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
+}
+
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv) {
     return kv_bytes_per_token(kv, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
 }

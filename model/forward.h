@@ -93,6 +93,8 @@ class Forward {
 
 // Bytes that one token takes in a cache of these types: all layers, keys and values, scales included.
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv);
+// Of its recent tokens, beside that.
+uint64_t kv_recent_bytes(const Config& config, const KvOptions& kv);
 
 // The numbers of a cache that must grow and cannot.
 struct GrowthFailure {

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
+#include "model/kv/recent.h"
 #include <algorithm>
 #include <fmt/ranges.h>
 
@@ -31,6 +32,12 @@ class Reader {
         const json& value = object[key];
         if (!value.is_string()) fail("{}: '{}' of {} must be a text, not {}", name_, key, where, kind_of(value));
         return value.get<std::string>();
+    }
+
+    uint32_t number(const json& object, const char* key, uint32_t most) const {
+        const json& value = object[key];
+        if (!value.is_number_unsigned() || value > most) fail("{}: '{}' must be a number from 0 to {}", name_, key, most);
+        return value.get<uint32_t>();
     }
 
     // What `parse` makes of that text.
@@ -77,12 +84,14 @@ KvOptions read_kv_file(const std::filesystem::path& path) {
     const json file = read_json_file(path, most_bytes);
     const Reader reader(path);
     reader.require_schema(file);
-    reader.require_keys(file, "it", std::array{"schema", "version", "about", "rotation", "scale_rule", "conditioning", "layers"});
+    reader.require_keys(file, "it",
+                        std::array{"schema", "version", "about", "rotation", "scale_rule", "conditioning", "recent", "layers"});
     KvOptions kv;
     if (file.contains("about")) reader.text(file, "about", "it");
     if (file.contains("rotation")) kv.rotation = reader.parsed(file, "rotation", "it", parse_rotation);
     if (file.contains("scale_rule")) kv.scale_rule = reader.parsed(file, "scale_rule", "it", parse_scale_rule);
     if (file.contains("conditioning")) kv.conditioning = reader.parsed(file, "conditioning", "it", parse_key_conditioning);
+    if (file.contains("recent")) kv.recent = reader.number(file, "recent", most_recent_tokens);
     kv.layers = reader.layers(file);
     kv.layer_count = uint32_t(kv.layers.size());
     kv.k = kv.layers[0].types.k;
@@ -96,6 +105,7 @@ nlohmann::ordered_json kv_json(const KvOptions& kv, uint32_t layers, const std::
     file["rotation"] = name(kv.rotation);
     file["scale_rule"] = name(kv.scale_rule);
     file["conditioning"] = describe(kv.conditioning);
+    if (kv.recent != 0) file["recent"] = kv.recent;
     for (uint32_t layer = 0; layer < layers; layer++) {
         const KvTypes types = kv.at(layer, layers);
         file["layers"].push_back({{"k", name(types.k)}, {"v", name(types.v)}});

@@ -6,7 +6,7 @@
 // partials of softmax(q K^T) V over one part of the sequence, in the cache's own (rotated) space, with an online softmax.
 // once more for SIMD
 // once more for subgroups
-layout(constant_id = 7) const uint keys = 1; // that an invocation scores at a time: each query that it reads is used as often
+layout(constant_id = 8) const uint keys = 1; // that an invocation scores at a time: each query that it reads is used as often
 
 const uint scored = keys * rows, batch = lanes * keys;
 // Values are decoded 8 channels at a time: `sharers` invocations have the channels of a value among them, `chunks` times 8 each, and
@@ -31,14 +31,14 @@ void load_queries() {
 uint key_of(uint first, uint i) { return first + i * lanes + gl_LocalInvocationID.x; }
 
 // s[i * rows + r] = query[r] . key i, where the row sees it
-void score(uint head_base, uint first, uint end, inout float s[scored]) {
+void score(uint first, uint end, inout float s[scored]) {
     vec4 sums[scored], residuals[scored];
     for (uint i = 0; i < keys * rows; i++) sums[i] = residuals[i] = vec4(0.0);
     for (uint b = 0; b < head_dim / 32; b++) {
         vec4 k[keys * 8], z[keys * 8];
         for (uint i = 0; i < keys; i++) {
             vec4 k_of[8], z_of[8];
-            load32(k_type, p.k_codes, p.k_scales, head_base + min(key_of(first, i), end - 1), b, k_of, z_of);
+            load32(k_type, p.k_codes, p.k_scales, vector_of(min(key_of(first, i), end - 1)), b, k_of, z_of);
             for (uint j = 0; j < 8; j++) {
                 k[i * 8 + j] = k_of[j];
                 if (k_parts == 2) z[i * 8 + j] = z_of[j];
@@ -56,11 +56,11 @@ void score(uint head_base, uint first, uint end, inout float s[scored]) {
     }
     for (uint i = 0; i < keys; i++) {
         const uint key = key_of(first, i);
-        const vec2 by = vector_scales(k_type, p.k_scales, head_base + min(key, end - 1));
+        const vec2 by = scales_of(k_type, p.k_scales, vector_of(min(key, end - 1)));
         for (uint r = 0; r < rows; r++) {
             float sum = sum_of(sums[i * rows + r]) * by.x;
             if (k_parts == 2) sum += sum_of(residuals[i * rows + r]) * by.y;
-            if (key < end && key <= position + row_token(r)) s[i * rows + r] = sum; // causal
+            if (sees(r, key, end)) s[i * rows + r] = sum;
         }
     }
 }
@@ -113,10 +113,7 @@ uint share() { return turns == 1 ? gl_LocalInvocationID.x : gl_LocalInvocationID
 
 void main() {
     if (gl_WorkGroupID.z * tile >= tokens) return;
-    const uint lane = gl_LocalInvocationID.x, head_base = gl_WorkGroupID.y / per_kv_head * p.capacity;
-    const uint length = position + min(tokens, (gl_WorkGroupID.z + 1) * tile); // keys that the tile's last token sees
-    const uint part = part_length(p.splits, length, lanes);
-    const uint begin = gl_WorkGroupID.x * part, end = min(length, begin + part);
+    const uint lane = gl_LocalInvocationID.x, begin = key_range().x, end = key_range().y;
     if (begin >= end) return; // an empty part, which nothing reads
 
     vec4 acc[v_parts * acc_size]; // [part][row][chunk][2]: sums of values by their weights
@@ -129,11 +126,11 @@ void main() {
     for (uint first = begin; first < end; first += batch) {
         float s[scored];
         for (uint i = 0; i < scored; i++) s[i] = nothing;
-        if (key_of(first, 0) < end) score(head_base, first, end, s);
+        if (key_of(first, 0) < end) score(first, end, s);
         update_maxima(s);
         for (uint i = 0; i < keys; i++) {
             const uint key = key_of(first, i);
-            const vec2 by = vector_scales(v_type, p.v_scales, head_base + min(key, end - 1));
+            const vec2 by = scales_of(v_type, p.v_scales, vector_of(min(key, end - 1)));
             for (uint r = 0; r < rows; r++) {
                 const float weight = s[i * rows + r] == nothing ? 0.0 : exp(s[i * rows + r] - row_max[r]);
                 l[r] = (i == 0 ? l[r] * row_scale[r] : l[r]) + weight;
@@ -150,7 +147,7 @@ void main() {
         for (uint t = turn(); t < count; t += turns)
             for (uint c = 0; c < chunks; c++) {
                 float v[8], z[8];
-                load_channels(v_type, p.v_codes, p.v_scales, head_base + first + t, (c * sharers + share()) * 8, 8, v, z);
+                load_channels(v_type, p.v_codes, p.v_scales, vector_of(first + t), (c * sharers + share()) * 8, 8, v, z);
                 for (uint r = 0; r < rows; r++)
                     for (uint i = 0; i < 2; i++) {
                         const uint at = (r * chunks + c) * 2 + i;

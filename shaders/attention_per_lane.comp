@@ -22,21 +22,20 @@ vec4 acc[rows * head_dim / 4]; // [row][head_dim]
 float row_max[rows], row_scale[rows], l[rows];
 
 uint key_of(uint first, uint i) { return first + i * lanes + gl_LocalInvocationID.x; }
-bool sees(uint r, uint key, uint end) { return key < end && key <= position + row_token(r); } // causal
 
-void score(uint head_base, uint first, uint end, uint count) {
+void score(uint first, uint end, uint count) {
     for (uint b = 0; b < blocks; b++) {
         vec4 query[rows * width / 4];
         UNROLL for (uint r = 0; r < rows; r++)
             UNROLL for (uint j = 0; j < width / 4; j++) query[r * width / 4 + j] = query_of(0, r, b * width / 4 + j);
         for (uint i = 0; i < count; i++) {
-            const uint at = head_base + min(key_of(first, i), end - 1);
+            const uint at = vector_of(min(key_of(first, i), end - 1));
             vec4 terms[rows], k[8], unused[8];
             UNROLL for (uint r = 0; r < rows; r++) terms[r] = vec4(0.0);
             load32(k_type, p.k_codes, p.k_scales, at, b, k, unused);
             UNROLL for (uint r = 0; r < rows; r++)
                 UNROLL for (uint j = 0; j < 8; j++) terms[r] += query[r * width / 4 + j] * k[j];
-            const float by = vector_scales(k_type, p.k_scales, at).x;
+            const float by = scales_of(k_type, p.k_scales, at).x;
             UNROLL for (uint r = 0; r < rows; r++) {
                 const float sum = sum_of(terms[r]) * by;
                 scores[i * rows + r] = b == 0 ? sum : scores[i * rows + r] + sum;
@@ -46,7 +45,7 @@ void score(uint head_base, uint first, uint end, uint count) {
 }
 
 // scores = the weights of the values, those of the keys before rescaled.
-void weigh(uint head_base, uint first, uint end, uint count) {
+void weigh(uint first, uint end, uint count) {
     for (uint r = 0; r < rows; r++) {
         float m = row_max[r];
         for (uint i = 0; i < count; i++) m = sees(r, key_of(first, i), end) ? max(m, scores[i * rows + r]) : m;
@@ -56,7 +55,7 @@ void weigh(uint head_base, uint first, uint end, uint count) {
     }
     for (uint i = 0; i < count; i++) {
         const uint key = key_of(first, i);
-        const float by = vector_scales(v_type, p.v_scales, head_base + min(key, end - 1)).x;
+        const float by = scales_of(v_type, p.v_scales, vector_of(min(key, end - 1))).x;
         for (uint r = 0; r < rows; r++) {
             const float weight = sees(r, key, end) ? exp(scores[i * rows + r] - row_max[r]) : 0.0;
             l[r] += weight;
@@ -65,7 +64,7 @@ void weigh(uint head_base, uint first, uint end, uint count) {
     }
 }
 
-void add_values(uint head_base, uint first, uint end, uint count) {
+void add_values(uint first, uint end, uint count) {
     for (uint b = 0; b < blocks; b++) {
         vec4 a[rows * width / 4];
         UNROLL for (uint r = 0; r < rows; r++)
@@ -73,7 +72,7 @@ void add_values(uint head_base, uint first, uint end, uint count) {
                 a[r * width / 4 + j] = acc[(r * blocks + b) * width / 4 + j] * row_scale[r];
         for (uint i = 0; i < count; i++) {
             vec4 v[8], unused[8];
-            load32(v_type, p.v_codes, p.v_scales, head_base + min(key_of(first, i), end - 1), b, v, unused);
+            load32(v_type, p.v_codes, p.v_scales, vector_of(min(key_of(first, i), end - 1)), b, v, unused);
             UNROLL for (uint r = 0; r < rows; r++)
                 UNROLL for (uint j = 0; j < 8; j++) a[r * width / 4 + j] += scores[i * rows + r] * v[j];
         }
@@ -115,10 +114,7 @@ void write_parts() {
 
 void main() {
     if (gl_WorkGroupID.z * tile >= tokens) return;
-    const uint head_base = gl_WorkGroupID.y / per_kv_head * p.capacity;
-    const uint length = position + min(tokens, (gl_WorkGroupID.z + 1) * tile); // keys that the tile's last token sees
-    const uint part = part_length(p.splits, length, lanes);
-    const uint begin = gl_WorkGroupID.x * part, end = min(length, begin + part);
+    const uint begin = key_range().x, end = key_range().y;
     if (begin >= end) return; // an empty part, which nothing reads
 
     for (uint i = 0; i < rows * head_dim / 4; i++) acc[i] = vec4(0.0);
@@ -128,9 +124,9 @@ void main() {
     }
     for (uint first = begin; first < end; first += lanes * run) {
         const uint count = min(run, (end - first + lanes - 1) / lanes);
-        score(head_base, first, end, count);
-        weigh(head_base, first, end, count);
-        add_values(head_base, first, end, count);
+        score(first, end, count);
+        weigh(first, end, count);
+        add_values(first, end, count);
     }
     write_parts();
 }

@@ -20,6 +20,7 @@ layout(constant_id = 3) const uint is_key = 1; // 1: k-norm and RoPE first
 layout(constant_id = 4) const uint rotation = 0;
 layout(constant_id = 5) const uint scale_rule = 0;
 layout(constant_id = 6) const uint conditioned = 0; // of keys
+layout(constant_id = 7) const uint recent = 0; // RECENT_NONE, _BLOCK or _RING: these hold fp16 numbers in the space of the codes
 layout(push_constant) uniform Push { kv_append_params p; };
 layout(binding = 0) buffer Cache { uint cache[]; };
 layout(binding = 1) readonly buffer X { float x[]; };
@@ -140,6 +141,14 @@ void append_coded(uint at) {
 
 #ifndef TRELLIS
 void append_plain(uint at) {
+    if (recent != RECENT_NONE) {
+        if (rotation != ROTATION_NONE) rotate(rotation, p.signs);
+        EACH_CHANNEL(i) {
+            precise float scaled = OWN(channel, i) * (1.0 / RECENT_INVERSE_UNIT);
+            OWN(channel, i) = scaled;
+        }
+        channel_barrier();
+    }
     const uint first = p.codes + at * KV_WORDS(type, head_dim);
     EACH_CHANNEL(i) {
         const float y = OWN(channel, i);
@@ -157,6 +166,7 @@ void append_plain(uint at) {
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
+    if (recent == RECENT_RING && t + p.capacity < tokens) return; // later ones of this pass take its place
     const uint base = (t * p.heads + p.first_head + gl_WorkGroupID.x) * head_dim;
     EACH_CHANNEL(i) OWN(channel, i) = x[base + i];
     if (is_key != 0) {
@@ -166,7 +176,8 @@ void main() {
         }
     }
     channel_barrier();
-    const uint at = gl_WorkGroupID.x * p.capacity + position + t;
+    const uint place = recent == RECENT_NONE ? position + t : recent == RECENT_BLOCK ? t : (position + t) % p.capacity;
+    const uint at = gl_WorkGroupID.x * p.capacity + place;
 #ifndef TRELLIS
     if (!KV_IS_CODED(type)) {
         append_plain(at);

@@ -41,3 +41,13 @@
 #define ROTATION_WHT 0u
 #define ROTATION_HAAR 1u
 #define ROTATION_NONE 2u
+
+// Recent tokens, which are kept as fp16 beside their codes. What kv_append stores: codes or plain values in the cache; or fp16 in
+// the block of the pass' own tokens, or in a layer's ring. What attention reads: all tokens; or codes of those that are not
+// recent; or the recent ones. Their fp16 is the vector divided by RECENT_INVERSE_UNIT.
+#define RECENT_NONE 0u
+#define RECENT_BLOCK 1u
+#define RECENT_RING 2u
+#define RECENT_LEFT_OUT 1u
+#define RECENT_ALONE 2u
+#define RECENT_INVERSE_UNIT 16.0f

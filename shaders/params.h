@@ -44,7 +44,7 @@ struct q_norm_rope_params {
 struct kv_append_params {
     uint heads;      // kv heads in a row of x
     uint first_head; // the slice holds kv heads [first_head, ...)
-    uint capacity;   // tokens per head
+    uint capacity;   // tokens per head; recent: of the block or the ring
     uint codes;      // where this side's codes begin
     uint scales;     // where this side's scales begin
     float eps;
@@ -73,6 +73,9 @@ struct attention_params {
     uint v_codes;
     uint v_scales;
     uint projected; // as in q_norm_rope_params
+    uint window;    // recent: how many tokens a row attends to as recent ones
+    uint ring;      // RECENT_ALONE: the number of the ring's first vector; `capacity` is that of the pass' block, 0: there is none
+    uint ring_tokens; // per head
 };
 
 struct attention_merge_params {

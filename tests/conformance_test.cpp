@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 using namespace tq::test;
 
@@ -110,6 +112,29 @@ TEST_CASE("what cannot be run is said") {
     const Finished no_file = conformance({"--json", "/no/such/folder/report.json"});
     CHECK(no_file.status == 1);
     CHECK(contains(no_file.error, "cannot write the report to /no/such/folder/report.json"));
+}
+
+TEST_CASE("shards have every row among them, once") {
+    std::string all;
+    for (const char* shard : {"1/3", "2/3", "3/3"}) {
+        const Finished part = conformance({"--list", "--shard", shard}, "");
+        CHECK(part.status == 0);
+        CHECK(!part.output.empty());
+        all += part.output;
+    }
+    const auto lines = [](const std::string& text) {
+        std::multiset<std::string> out;
+        std::istringstream stream(text);
+        for (std::string line; std::getline(stream, line);) out.insert(line);
+        return out;
+    };
+    CHECK(lines(all) == lines(conformance({"--list"}, "").output));
+    CHECK(report("integers", "", 0, {"--shard", "1/1"}).at("devices")[0].at("rows").size() > 5);
+    for (const char* wrong : {"0/3", "4/3", "1", "1/3x", "/"}) {
+        const Finished refused = conformance({"--shard", wrong});
+        CHECK(refused.status == 2);
+        CHECK(contains(refused.error, "2/3"));
+    }
 }
 
 TEST_CASE("--list names the rows, --device all tests every device") {

@@ -47,9 +47,9 @@ TEST_CASE("a mix is for models of its number of layers, and is described in few 
     CHECK(kv.at(1, 2) == KvTypes{KvType::tq3, KvType::a4_128});
     CHECK(kv.rotation == RotationKind::wht);
     CHECK(kv.scale_rule == KvOptions().scale_rule);
-    CHECK_NOTHROW(check_kv_layers(kv, 2));
+    CHECK_NOTHROW(check_kv(kv, 2));
     for (const uint32_t other : {1u, 3u, 36u})
-        CHECK_THROWS_WITH_AS(check_kv_layers(kv, other), doctest::Contains("for a model of 2 layers"), Error);
+        CHECK_THROWS_WITH_AS(check_kv(kv, other), doctest::Contains("for a model of 2 layers"), Error);
     CHECK(describe(kv).starts_with("mix "));
     CHECK(describe(kv).ends_with(", 5.00 bits")); // (136 + 66 + 50 + 68) * 8 / (4 * 128)
     json other = good();
@@ -70,7 +70,7 @@ TEST_CASE("one side can be set for all layers, and later exceptions win") {
     CHECK(kv.at(1, 2) == KvTypes{KvType::tq3, KvType::tq2});
     kv.layers.push_back({-1, -1, {KvType::f16, KvType::f16}});
     CHECK(kv.at(1, 2) == KvTypes{KvType::f16, KvType::f16});
-    CHECK_NOTHROW(check_kv_layers(kv, 2));
+    CHECK_NOTHROW(check_kv(kv, 2));
 }
 
 TEST_CASE("what is wrong with a file is said") {

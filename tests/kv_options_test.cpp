@@ -49,7 +49,7 @@ TEST_CASE("exceptions for layers") {
     CHECK(kv.at(3, count) == KvTypes{KvType::f16, KvType::tq2});
     CHECK(kv.at(7, count) == both(KvType::tq3));
     CHECK(kv.at(8, count) == both(KvType::tq5)); // the later one wins
-    CHECK_NOTHROW(check_kv_layers(kv, count));
+    CHECK_NOTHROW(check_kv(kv, count));
     CHECK(kv.codec(3, count, KvSide::value, 64).type == KvType::tq2);
     CHECK(kv.codec(3, count, KvSide::key, 64).head_dim() == 64);
 
@@ -62,7 +62,7 @@ TEST_CASE("exceptions for layers") {
     }
     CHECK_THROWS_WITH_AS(parse_kv_layers("3=tq9"), doctest::Contains("unknown KV cache type 'tq9'"), Error);
     for (const char* outside : {"12=q8_0", "-13=q8_0", "5-3=q8_0", "-1:0=q8_0"})
-        CHECK_THROWS_WITH_AS(check_kv_layers(with_layers(outside), count),
+        CHECK_THROWS_WITH_AS(check_kv(with_layers(outside), count),
                              doctest::Contains("it has layers 0 to 11, or -12 to -1"), Error);
 }
 

@@ -1,6 +1,7 @@
 # Every tests/NAME_test.cpp is one doctest program. One that includes runtime/ or model/gpu/ is run once per Vulkan driver on this
-# machine, as NAME@DRIVER, under the validation layer where that is installed; one that does not, but runs TQ_RUN, on the first
-# driver and the GPUs' (those in everywhere_tests on all), for a command does the same on any; any other one is run once, as NAME.
+# machine, as NAME@DRIVER, under the validation layer where that is installed; one that does not, but runs TQ_RUN, or that is in
+# host_tests, on the first driver and the GPUs' (those in everywhere_tests on all), for that host code does the same on any; any other
+# one is run once, as NAME.
 
 # Prefixes under which the Vulkan loader looks for drivers and layers.
 set(vulkan_prefixes /usr/share/vulkan /usr/local/share/vulkan /etc/vulkan /opt/homebrew/share/vulkan /opt/homebrew/etc/vulkan)
@@ -141,7 +142,15 @@ function(tq_test name driver)
   endif()
 endfunction()
 
+# lavapipe's other widths and the profiles run a part of conformance's rows each, another one; a million vectors only these drivers.
+set(full_drivers lavapipe swiftshader ${gpu_drivers})
+set(shard_lavapipe-128 --shard 1/3)
+set(shard_lavapipe-512 --shard 2/3)
+set(shard_spec-minimum --shard 3/3)
+set(shard_mobile --shard 1/3)
+
 set(everywhere_tests cli_chat_test)
+set(host_tests gpu_growth_test gpu_prompt_cache_test gpu_shape_test gpu_sizes_test agreement_test)
 set(profile_tests gpu_golden_test gpu_growth_test recorder_test)
 set(compile_tests statistics_test)
 set(new_lavapipe_tests runtime_test recorder_test device_profile_test statistics_test cli_shaders_test gpu_codec_test gpu_million_test)
@@ -158,7 +167,7 @@ foreach(source ${test_sources})
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   if(reaches_device OR (runs_commands AND drivers))
     set(name_drivers ${drivers})
-    if(NOT reaches_device AND NOT name IN_LIST everywhere_tests)
+    if(name IN_LIST host_tests OR (NOT reaches_device AND NOT name IN_LIST everywhere_tests))
       list(GET drivers 0 first_driver)
       set(name_drivers ${first_driver} ${gpu_drivers})
       list(REMOVE_DUPLICATES name_drivers)
@@ -173,7 +182,11 @@ foreach(source ${test_sources})
       list(APPEND name_drivers ${compile_drivers})
     endif()
     foreach(driver ${name_drivers})
-      tq_test(${name} ${driver} ${name})
+      set(arguments)
+      if(name STREQUAL "gpu_million_test" AND NOT driver IN_LIST full_drivers)
+        set(arguments "--test-case-exclude=*million*")
+      endif()
+      tq_test(${name} ${driver} ${name} ${arguments})
     endforeach()
   else()
     tq_test(${name} "" ${name})
@@ -193,7 +206,11 @@ endforeach()
 # other tests run.
 set(patient --timeout 300)
 foreach(driver ${drivers})
-  tq_test(conformance "${driver}" tq-run conformance ${patient})
+  set(rows)
+  if(NOT driver IN_LIST full_drivers)
+    set(rows ${shard_${driver}})
+  endif()
+  tq_test(conformance "${driver}" tq-run conformance ${rows} ${patient})
 endforeach()
 foreach(kernel kv_append kv_decode)
   foreach(driver ${new_lavapipe})
@@ -202,7 +219,7 @@ foreach(kernel kv_append kv_decode)
 endforeach()
 if(lavapipe_file)
   foreach(profile spec-minimum mobile)
-    tq_test(conformance-${profile} lavapipe tq-run conformance --profile ${profile} ${patient})
+    tq_test(conformance-${profile} lavapipe tq-run conformance --profile ${profile} ${shard_${profile}} ${patient})
   endforeach()
 endif()
 

@@ -142,29 +142,43 @@ void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, uin
         (g + 1 < heads ? add_weighted<2> : add_weighted<1>)(sums(g).data(), &weights[g * kv_tile], vectors, count, d);
 }
 
-// Positions begin .. end - 1 for the one token's query heads of a kv head: parts[group] have the softmax of these positions.
-void attend_range(const LayerCache& cache, const float* q, std::span<Partial> parts, uint32_t head, uint32_t begin, uint32_t end,
-                  AttentionScratch& scratch) {
-    const size_t d = cache.k.head_dim(), heads = parts.size();
+// Vectors begin .. end - 1 for the one token's query heads of a kv head: parts[group] have the softmax of these.
+void attend_range(const CacheSide& k, const CacheSide& v, const float* q, std::span<Partial> parts, uint32_t head, uint32_t begin,
+                  uint32_t end, AttentionScratch& scratch) {
+    const size_t d = k.head_dim(), heads = parts.size();
     float* vectors = scratch.vectors.first(kv_tile * d).data();
     float* scores = scratch.scores.first(heads * kv_tile).data();
-    if (multiplies_codes(cache.k.codec)) {
+    if (multiplies_codes(k.codec)) {
         float* const ordered = scratch.tiles.first(heads * d).data();
-        for (size_t i = 0; i < heads * d; i++) ordered[i / d * d + place_of(cache.k.codec.type, i % d)] = q[i];
+        for (size_t i = 0; i < heads * d; i++) ordered[i / d * d + place_of(k.codec.type, i % d)] = q[i];
         q = ordered;
     }
     for (Partial& part : parts) part.reset();
     for (uint32_t first = begin; first < end; first += kv_tile) {
         const uint32_t count = std::min(kv_tile, end - first);
-        score_group(scores, q, cache.k, head, first, count, heads, vectors);
+        score_group(scores, q, k, head, first, count, heads, vectors);
         for (size_t g = 0; g < heads; g++) update(parts[g], scores + g * kv_tile, count, d);
-        add_group(parts, scores, cache.v, head, first, count, vectors);
+        add_group(parts, scores, v, head, first, count, vectors);
     }
-    if (!multiplies_codes(cache.v.codec)) return;
+    if (!multiplies_codes(v.codec)) return;
     for (Partial& part : parts) {
         const auto ordered = part.sums;
-        for (size_t c = 0; c < d; c++) part.sums[c] = ordered[place_of(cache.v.codec.type, c)];
+        for (size_t c = 0; c < d; c++) part.sums[c] = ordered[place_of(v.codec.type, c)];
     }
+}
+
+// The recent tokens up to position `last`, likewise: into two rows of parts, before and behind the end of the ring.
+void attend_recent(const RecentVectors& recent, const float* q, std::span<Partial> before, std::span<Partial> behind,
+                   uint32_t head, uint32_t last, AttentionScratch& scratch) {
+    const size_t d = recent.k.head_dim();
+    std::vector<float> scaled(q, q + before.size() * d);
+    for (float& v : scaled) v /= recent_unit;
+    const uint32_t capacity = recent.k.capacity, first = recent.positions.first(last), begin = first % capacity,
+                   count = last + 1 - first, end = std::min(begin + count, capacity);
+    attend_range(recent.k, recent.v, scaled.data(), before, head, begin, end, scratch);
+    attend_range(recent.k, recent.v, scaled.data(), behind, head, 0, count - (end - begin), scratch);
+    for (const auto parts : {before, behind})
+        for (Partial& part : parts) part.scale(1 / recent_unit);
 }
 
 // The queries of one tile: a lane for each pair of token and query head, token by token.
@@ -174,22 +188,25 @@ struct QueryTile {
     float* sums;            // [d][width]
     float* scores;          // [kv_tile][width], of a tile of keys; then their weights
     float *largest, *total; // [width]
-    float* last;            // [width] the last position that a lane sees; ascending
+    float *before, *last;   // [width] the last position that a lane does not see, and the last that it does; both ascending
 
     bool sees(uint32_t position) const { return float(position) <= last[width - 1]; }
 };
 
-// Scores to weights, for positions first + p; the sums so far shrink where there is a larger score.
-void softmax_tile(const QueryTile& t, size_t d, uint32_t first, bool is_masked) {
+// Scores to weights, for `count` positions first + p; the sums so far shrink where there is a larger score.
+void softmax_tile(const QueryTile& t, size_t d, uint32_t first, uint32_t count, bool is_masked) {
     const V never = hn::Set(F(), -std::numeric_limits<float>::infinity());
+    std::fill(t.scores + count * t.width, t.scores + kv_tile * t.width, -std::numeric_limits<float>::infinity());
     for (size_t at = 0; at < t.width; at += lanes) {
-        const V before = hn::LoadU(F(), t.largest + at), last = hn::LoadU(F(), t.last + at);
+        const V before = hn::LoadU(F(), t.largest + at), last = hn::LoadU(F(), t.last + at),
+                unseen = hn::LoadU(F(), t.before + at);
         V largest = before;
         float* s = t.scores + at;
         for (uint32_t p = 0; p < kv_tile; p++) {
             V score = hn::LoadU(F(), s + p * t.width);
             if (is_masked) {
-                score = hn::IfThenElse(hn::Gt(hn::Set(F(), float(first + p)), last), never, score);
+                const V position = hn::Set(F(), float(first + p));
+                score = hn::IfThenElse(hn::Or(hn::Gt(position, last), hn::Le(position, unseen)), never, score);
                 hn::StoreU(score, F(), s + p * t.width);
             }
             largest = hn::Max(largest, score);
@@ -219,44 +236,73 @@ QueryTile pack_queries(float* storage, float* scores, const Queries& of, uint32_
                 scores,
                 storage + 2 * d * width,
                 storage + (2 * d + 1) * width,
-                storage + (2 * d + 2) * width};
+                storage + (2 * d + 2) * width,
+                storage + (2 * d + 3) * width};
     std::fill_n(storage, 2 * d * width, 0.0f);
-    std::fill_n(t.largest, width, -std::numeric_limits<float>::infinity());
+    std::fill_n(t.largest, width, -1e30f); // finite: a lane may see nothing in a tile
     std::fill_n(t.total, width, 0.0f);
-    for (size_t i = 0; i < width; i++) {
-        const size_t lane = std::min(i, count - 1); // lanes to spare see what the last one sees
-        t.last[i] = float(of.position + (first + lane) / of.group());
-        for (size_t c = 0; i < count && c < d; c++) t.q[c * width + i] = of.q[of.at(first + i) + c];
-    }
+    for (size_t i = 0; i < count; i++)
+        for (size_t c = 0; c < d; c++) t.q[c * width + i] = of.q[of.at(first + i) + c];
     return t;
+}
+
+// Which positions the lanes of a tile see: the recent tokens, or those before them.
+void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bool recent) {
+    for (size_t i = 0; i < t.width; i++) {
+        const size_t query = std::min<size_t>(first + i, of.end - 1); // lanes to spare see what the last one sees
+        const float own = float(of.position + query / of.group()), before = float(of.first_recent(query)) - 1;
+        t.before[i] = recent ? before : -1;
+        t.last[i] = recent ? own : std::min(before, own);
+    }
 }
 
 size_t query_tile() { return tile_width; }
 
+// Adds `count` vectors of a kv head from number `at` on, positions `first` and on, which are to be multiplied by `scale`.
+void attend_tiles(std::span<const QueryTile> tiles, const CacheSide& k, const CacheSide& v, uint32_t head, uint32_t at,
+                  uint32_t first, uint32_t count, float scale, float* vectors) {
+    const size_t d = k.head_dim();
+    const auto load = [&](const CacheSide& side) {
+        load_vectors(vectors, side, head, at, count);
+        if (scale != 1) scale_all(vectors, scale, count * d);
+    };
+    std::fill(vectors + count * d, vectors + kv_tile * d, 0.0f);
+    load(k);
+    for (const QueryTile& t : tiles) {
+        if (!t.sees(first)) continue;
+        std::fill_n(t.scores, kv_tile * t.width, 0.0f);
+        multiply_tiles(t.scores, {vectors, d, 1}, t.q, d, kv_tile, t.width / lanes);
+        softmax_tile(t, d, first, count, float(first + count) > t.last[0] || float(first) <= t.before[t.width - 1]);
+    }
+    load(v);
+    for (const QueryTile& t : tiles)
+        if (t.sees(first)) multiply_tiles(t.sums, {vectors, 1, d}, t.scores, kv_tile, d, t.width / lanes);
+}
+
 // Queries of.begin .. of.end - 1 on all positions they see. y: [tokens][heads][d]
 void attend_block(std::span<float> y, const Queries& of, AttentionScratch& scratch) {
-    const size_t d = of.cache.k.head_dim(), storage = (2 * d + 3) * tile_width;
-    const uint32_t length = of.position + uint32_t((of.end - 1) / of.group()) + 1;
+    const size_t d = of.cache.k.head_dim(), storage = (2 * d + 4) * tile_width;
+    const uint32_t length = of.position + uint32_t((of.end - 1) / of.group()) + 1, coded = of.first_recent(of.end - 1);
     const size_t count = (of.end - of.begin + tile_width - 1) / tile_width;
     float *vectors = scratch.vectors.first(kv_tile * d).data(), *packed = scratch.tiles.first(count * storage).data();
     float* scores = scratch.scores.first(count * kv_tile * tile_width).data();
-    std::array<QueryTile, query_tiles> tiles;
-    for (size_t i = 0; i < count; i++)
-        tiles[i] = pack_queries(packed + i * storage, scores + i * kv_tile * tile_width, of, of.begin + uint32_t(i * tile_width));
-    for (uint32_t first = 0; first < length; first += kv_tile) {
-        const uint32_t present = std::min(kv_tile, length - first);
-        std::fill(vectors + present * d, vectors + kv_tile * d, 0.0f);
-        load_vectors(vectors, of.cache.k, of.head, first, present);
-        for (size_t i = 0; i < count; i++) {
-            if (!tiles[i].sees(first)) continue;
-            std::fill_n(tiles[i].scores, kv_tile * tiles[i].width, 0.0f);
-            multiply_tiles(tiles[i].scores, {vectors, d, 1}, tiles[i].q, d, kv_tile, tiles[i].width / lanes);
-            softmax_tile(tiles[i], d, first, float(first + kv_tile) > tiles[i].last[0]);
+    std::array<QueryTile, query_tiles> storage_of_tiles;
+    const std::span tiles = std::span(storage_of_tiles).first(count);
+    const auto first_query = [&](size_t tile) { return of.begin + uint32_t(tile * tile_width); };
+    for (size_t i = 0; i < count; i++) {
+        tiles[i] = pack_queries(packed + i * storage, scores + i * kv_tile * tile_width, of, first_query(i));
+        set_bounds(tiles[i], of, first_query(i), false);
+    }
+    for (uint32_t first = 0; first < coded; first += kv_tile)
+        attend_tiles(tiles, of.cache.k, of.cache.v, of.head, first, first, std::min(kv_tile, coded - first), 1, vectors);
+    if (of.cache.recent) {
+        const RecentVectors& recent = *of.cache.recent;
+        for (size_t i = 0; i < count; i++) set_bounds(tiles[i], of, first_query(i), true);
+        for (uint32_t first = of.first_recent(of.begin), n; first < length; first += n) {
+            const uint32_t at = first % recent.k.capacity;
+            n = std::min({kv_tile, length - first, recent.k.capacity - at});
+            attend_tiles(tiles, recent.k, recent.v, of.head, at, first, n, 1 / recent_unit, vectors);
         }
-        load_vectors(vectors, of.cache.v, of.head, first, present);
-        for (size_t i = 0; i < count; i++)
-            if (tiles[i].sees(first))
-                multiply_tiles(tiles[i].sums, {vectors, 1, d}, tiles[i].scores, kv_tile, d, tiles[i].width / lanes);
     }
     for (uint32_t i = of.begin; i < of.end; i++) {
         const QueryTile& t = tiles[(i - of.begin) / tile_width];
@@ -274,6 +320,7 @@ namespace tq::cpu {
 namespace {
 
 HWY_EXPORT(attend_range);
+HWY_EXPORT(attend_recent);
 HWY_EXPORT(query_tile);
 HWY_EXPORT(attend_block);
 
@@ -309,21 +356,25 @@ void attend_token(ThreadPool& pool, std::span<float> y, std::span<const float> q
     constexpr uint32_t shortest = 256; // positions worth a piece
     const uint32_t kv_heads = cache.k.heads, group = heads / kv_heads;
     const size_t d = cache.k.head_dim();
-    const uint32_t wanted = (4 * pool.threads() + kv_heads - 1) / kv_heads; // so that a slow thread does few
-    const uint32_t ranges = std::min(wanted, (length + shortest - 1) / shortest);
+    const uint32_t wanted = (4 * pool.threads() + kv_heads - 1) / kv_heads;                   // so that a slow thread does few
+    const uint32_t coded = cache.recent ? cache.recent->positions.first(length - 1) : length; // positions that are read as codes
+    const uint32_t ranges = std::min(wanted, (coded + shortest - 1) / shortest), rows = ranges + (cache.recent ? 2 : 0);
     static thread_local std::vector<Partial> storage;
-    storage.resize(std::max<size_t>(storage.size(), size_t(ranges) * heads));
-    const std::span parts(storage); // [range][head]
-    const auto bound = [&](uint32_t range) { return uint32_t(uint64_t(length) * range / ranges); };
-    each_piece(pool, kv_heads * ranges, [&](uint32_t i, AttentionScratch& scratch) {
+    storage.resize(std::max<size_t>(storage.size(), size_t(rows) * heads));
+    const std::span parts(storage); // [range, then two rows of recent tokens][head]
+    const auto bound = [&](uint32_t range) { return uint32_t(uint64_t(coded) * range / ranges); };
+    each_piece(pool, kv_heads * (ranges + (cache.recent ? 1 : 0)), [&](uint32_t i, AttentionScratch& scratch) {
         const uint32_t head = i % kv_heads, range = i / kv_heads;
-        HWY_DYNAMIC_DISPATCH(attend_range)
-        (cache, &q[head * group * d], parts.subspan(range * heads + head * group, group), head, bound(range), bound(range + 1),
-         scratch);
+        const float* queries = &q[head * group * d];
+        const auto of_head = [&](uint32_t row) { return parts.subspan(row * heads + head * group, group); };
+        if (range < ranges) HWY_DYNAMIC_DISPATCH(attend_range)
+        (cache.k, cache.v, queries, of_head(range), head, bound(range), bound(range + 1), scratch);
+        else HWY_DYNAMIC_DISPATCH(attend_recent)(*cache.recent, queries, of_head(ranges), of_head(ranges + 1), head, length - 1,
+                                                 scratch);
     });
     pool.each(heads, 4, [&](uint32_t begin, uint32_t end) {
         for (uint32_t h = begin; h < end; h++) {
-            merge(y.subspan(h * d, d), parts.subspan(h), heads, ranges);
+            merge(y.subspan(h * d, d), parts.subspan(h), heads, rows);
             finish(y.subspan(h * d, d), cache.v.codec);
         }
     });

@@ -17,6 +17,9 @@ struct Partial {
     alignas(64) std::array<float, 256> sums;
     float largest, total;
 
+    void scale(float by) {
+        for (float& sum : sums) sum *= by;
+    }
     void reset() {
         largest = -std::numeric_limits<float>::infinity();
         total = 0;
@@ -30,6 +33,11 @@ struct Queries {
     std::span<const float> q; // [tokens][heads][head_dim]
     uint32_t heads, position, head, begin, end;
 
+    // Where the recent tokens begin that query i attends to; behind the last it sees where there are none.
+    uint32_t first_recent(size_t i) const {
+        const uint32_t own = position + uint32_t(i / group());
+        return cache.recent ? cache.recent->positions.first(own) : own + 1;
+    }
     size_t group() const { return heads / cache.k.heads; }
     size_t at(size_t i) const { return (i / group() * heads + head * group() + i % group()) * cache.k.head_dim(); }
 };

@@ -43,6 +43,14 @@ void CacheSide::restore(StoredSide from) {
     }
 }
 
+void LayerCache::keep_recent(uint32_t tokens, uint32_t block_tokens) {
+    const auto side = [&](const CacheSide& of) {
+        return CacheSide({KvType::f16, of.codec.scale_rule, of.codec.rotation}, of.heads,
+                         kept_recent_tokens(tokens) + block_tokens);
+    };
+    recent.emplace(RecentVectors{side(k), side(v), {tokens}});
+}
+
 uint32_t capacity(const std::vector<LayerCache>& layers) {
     uint32_t least = UINT32_MAX;
     for (const LayerCache& layer : layers) least = std::min({least, layer.k.capacity, layer.v.capacity});

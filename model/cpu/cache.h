@@ -1,5 +1,6 @@
 // The KV cache in host memory: for each layer and side, the codes of one kv head token after token, and the scales beside them.
 #pragma once
+#include "model/kv/recent.h"
 #include "model/kv/stored.h"
 #include <memory>
 #include <optional>
@@ -31,8 +32,18 @@ struct CacheSide {
     }
 };
 
+// Recent tokens in fp16 (model/kv/recent.h): position p is at p % capacity, which is what is kept and a block of tokens.
+struct RecentVectors {
+    CacheSide k, v; // of f16
+    RecentPositions positions;
+};
+
 struct LayerCache {
     CacheSide k, v;
+    std::optional<RecentVectors> recent = {};
+
+    // Gives it room for `tokens` recent tokens, in passes of at most `block_tokens`. Throws std::bad_alloc.
+    void keep_recent(uint32_t tokens, uint32_t block_tokens);
 };
 
 // What all sides have room for.

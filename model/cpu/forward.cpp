@@ -12,6 +12,13 @@ namespace {
 
 constexpr uint32_t default_batch_size = 128; // tokens of a prefill block
 
+// Of recent tokens, and a block of them.
+uint64_t recent_bytes(const Config& c, const ForwardOptions& options) {
+    KvOptions kv = options.kv;
+    kv.recent += kv.recent == 0 ? 0 : options.batch_size == 0 ? default_batch_size : options.batch_size;
+    return kv_recent_bytes(kv, c.num_hidden_layers, c.num_key_value_heads, c.head_dim);
+}
+
 struct LayerNorms {
     std::vector<float> attn, ffn;
     HeadNorms heads;
@@ -28,7 +35,9 @@ class CpuForward final : public Forward {
             norms_.push_back({to_floats(w.attn_norm), to_floats(w.ffn_norm),
                               head_norms(options.kv.conditioning_of(i, config.num_hidden_layers), i, to_floats(w.attn_q_norm),
                                          to_floats(w.attn_k_norm))});
-            cache_.push_back({make_cache(KvSide::key, i), make_cache(KvSide::value, i)});
+            cpu::LayerCache& cache = cache_.emplace_back(make_cache(KvSide::key, i), make_cache(KvSide::value, i));
+            if (options.kv.recent != 0 && (is_coded(cache.k.codec.type) || is_coded(cache.v.codec.type)))
+                cache.keep_recent(options.kv.recent, options_.batch_size);
         }
     }
 
@@ -52,13 +61,16 @@ class CpuForward final : public Forward {
 
     void truncate(uint32_t n) override {
         ENSURE(n <= position_, "{} of {}", n, position_);
-        position_ = n;
+        go_back(n);
     }
 
     void repeat_to(uint32_t n) override {
         ENSURE(position_ > 0 && position_ <= n && n <= options_.context_size, "{} to {}", position_, n);
         make_room(n - position_);
         cpu::repeat(cache_, position_, n);
+        each_recent([&](RecentPositions& recent) {
+            if (position_ < recent.tokens) recent.begin = n; // there is not enough of them
+        });
         position_ = n;
     }
 
@@ -75,6 +87,7 @@ class CpuForward final : public Forward {
             cache_[i].k.restore(source(i, KvSide::key));
             cache_[i].v.restore(source(i, KvSide::value));
         }
+        each_recent([&](RecentPositions& recent) { recent.begin = tokens; });
         position_ = tokens;
     }
 
@@ -95,6 +108,15 @@ class CpuForward final : public Forward {
                 options_.first_capacity()};
     }
     void make_room(uint32_t tokens);
+
+    template <class Use> void each_recent(const Use& use) {
+        for (cpu::LayerCache& layer : cache_)
+            if (layer.recent) use(layer.recent->positions);
+    }
+    void go_back(uint32_t to) {
+        each_recent([&](RecentPositions& recent) { recent.forget(position_, to); });
+        position_ = to;
+    }
 
     void tap(std::string_view name, std::span<const float> values) const {
         if (options_.tap) options_.tap(name, values);
@@ -221,13 +243,13 @@ bool CpuForward::run_all(std::span<const uint32_t> ids, const EachLogits& each, 
 
 void CpuForward::report_nonfinite(uint32_t start) {
     const auto where = cpu::find_nonfinite(cache_, position_);
-    position_ = start;
+    go_back(start);
     fail_nonfinite(where);
 }
 
 void check_memory(const Config& config, const Weights& weights, const ForwardOptions& options) {
     MemoryPlan plan = plan_cpu_memory(config, weights, options);
-    plan.kv_cache = kv_bytes_per_token(config, options.kv) * options.first_capacity();
+    plan.kv_cache = kv_bytes_per_token(config, options.kv) * options.first_capacity() + recent_bytes(config, options);
     if (!plan.fits())
         fail("this machine: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", describe(plan),
              describe(options.kv));
@@ -254,7 +276,7 @@ MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const Forwar
     const uint64_t q_cols = uint64_t(c.num_attention_heads) * c.head_dim, kv_cols = uint64_t(c.num_key_value_heads) * c.head_dim;
     MemoryPlan plan;
     plan.weights = weights.bytes();
-    plan.kv_cache = kv_bytes_per_token(c, options.kv) * options.last_capacity();
+    plan.kv_cache = kv_bytes_per_token(c, options.kv) * options.last_capacity() + recent_bytes(c, options);
     plan.scratch = 4 * (batch * (2 * c.hidden_size + 2 * q_cols + 2 * kv_cols + 2 * c.intermediate_size) + c.vocab_size +
                         uint64_t(options.context_size) * c.head_dim); // activations, logits, rotary table
     plan.available = physical_memory_bytes();

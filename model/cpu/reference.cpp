@@ -88,7 +88,7 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
 }
 
 void kv_append(ThreadPool& pool, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w,
-               const Rope& rope, float eps, const HeadConditions& conditions) {
+               const Rope& rope, float eps, const HeadConditions& conditions, const cpu::CacheSide* recent) {
     const size_t d = cache.head_dim();
     pool.each(uint32_t(x.size() / d), 4, [&](uint32_t begin, uint32_t end) {
         std::vector<float> vector(d);
@@ -98,8 +98,16 @@ void kv_append(ThreadPool& pool, const cpu::CacheSide& cache, std::span<const fl
             if (!w.empty()) norm_and_rope(vector, w, rope.table.subspan(position * d, d), eps);
             if (!conditions.empty()) condition(vector, conditions, head);
             encode(cache.codec, cache.codes(head, position), cache.scales(head, position), vector);
+            if (recent) encode_recent(cache.codec, recent->codes(head, position % recent->capacity), vector);
         }
     });
+}
+
+// The vector that a query attends to.
+static void load(std::span<float> x, const cpu::CacheSide& side, const cpu::CacheSide* recent, uint32_t head, uint32_t position) {
+    if (!recent) return decode_stored(side.codec, x, side.codes(head, position), side.scales(head, position));
+    decode_stored(recent->codec, x, recent->codes(head, position % recent->capacity), {});
+    for (float& v : x) v /= recent_unit;
 }
 
 void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const cpu::LayerCache& cache, uint32_t heads,
@@ -110,9 +118,12 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
         std::vector<float> stored(d), scores;
         for (uint32_t i = begin; i < end; i++) {
             const uint32_t head = i % heads / group, length = position + i / heads + 1;
+            const auto load_all = [&](const cpu::CacheSide& side, const cpu::CacheSide* recent, uint32_t p) {
+                load(stored, side, cache.recent && p >= cache.recent->positions.first(length - 1) ? recent : nullptr, head, p);
+            };
             scores.resize(length);
             for (uint32_t p = 0; p < length; p++) {
-                decode_stored(cache.k.codec, stored, cache.k.codes(head, p), cache.k.scales(head, p));
+                load_all(cache.k, cache.recent ? &cache.recent->k : nullptr, p);
                 scores[p] = dot(&q[i * d], stored.data(), d);
             }
             const float largest = *std::ranges::max_element(scores);
@@ -122,7 +133,7 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
             for (uint32_t p = 0; p < length; p++) {
                 const float weight = std::exp(scores[p] - largest);
                 total += weight;
-                decode_stored(cache.v.codec, stored, cache.v.codes(head, p), cache.v.scales(head, p));
+                load_all(cache.v, cache.recent ? &cache.recent->v : nullptr, p);
                 for (size_t c = 0; c < d; c++) out[c] += weight * stored[c];
             }
             for (float& v : out) v /= total;

@@ -28,13 +28,14 @@ struct Rope {
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
                  const Rotation* rotation, const HeadConditions& conditions = {});
 
-// Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm, RoPE and conditions first.
+// Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm, RoPE and conditions first. `recent`: as a
+// recent token, too.
 // x: [tokens][heads][head_dim]
 void kv_append(ThreadPool&, const cpu::CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope&,
-               float eps, const HeadConditions& conditions = {});
+               float eps, const HeadConditions& conditions = {}, const cpu::CacheSide* recent = nullptr);
 
-// y[t][head] = softmax(q . K) V over the positions up to position + t, computed on the stored codes and rotated back at the end.
-// q, y: [tokens][heads][head_dim]
+// y[t][head] = softmax(q . K) V over the positions up to position + t, computed on the stored codes, but for recent tokens where
+// the cache has them, and rotated back at the end. q, y: [tokens][heads][head_dim]
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const cpu::LayerCache& cache, uint32_t heads,
                uint32_t position);
 

@@ -98,6 +98,9 @@ bool is_finite(const KvCodec& codec, KvSide side, const CacheLayout& layout, std
     return tq::is_finite(codec, words.subspan(layout.codes(side) + at * codec.words(), codec.words()), scales);
 }
 
+// Of `vectors` fp16 vectors, in whole units of the most alignment that Vulkan lets a device ask of a binding.
+uint64_t recent_side_bytes(uint64_t vectors, uint32_t head_dim) { return (vectors * head_dim * 2 + 255) / 256 * 256; }
+
 Buffer read_back(Device& device, const CacheSlice& slice) {
     Buffer copy = device.allocate("KV cache read back", slice.buffer.bytes(), Memory::readback);
     Recorder recorder(device);
@@ -131,6 +134,21 @@ KvCache::KvCache(Device& device, const Config& config, const KvOptions& kv, uint
                                                            {}});
         cache.slices = make_slices(device, layer, cache.types(), head_dim, kv_heads, capacity);
     }
+}
+
+void KvCache::keep_recent(Device& device, uint32_t tokens, uint32_t block_tokens) {
+    uint32_t vectors = kv_heads * block_tokens;
+    for (LayerCache& layer : layers) {
+        if (!is_coded(layer.k.type) && !is_coded(layer.v.type)) continue;
+        layer.ring = vectors;
+        vectors += kv_heads * kept_recent_tokens(tokens);
+    }
+    const uint64_t bytes = 2 * recent_side_bytes(vectors, head_dim);
+    const Capabilities& caps = device.capabilities();
+    if (bytes > std::min(caps.storage_range_bytes, caps.allocation_bytes))
+        fail("{} recent tokens take {:.1f} MiB, and {} binds at most {:.1f} MiB at once: choose fewer with --kv-recent", tokens,
+             double(bytes) / (1 << 20), caps.name, double(std::min(caps.storage_range_bytes, caps.allocation_bytes)) / (1 << 20));
+    recent.emplace(RecentVectors{device.allocate("recent tokens", bytes, Memory::device, Placement::own), tokens, block_tokens});
 }
 
 uint32_t KvCache::capacity() const { return std::ranges::min_element(layers, {}, &LayerCache::capacity)->capacity; }
@@ -242,6 +260,13 @@ std::optional<std::string> KvCache::find_nonfinite(Device& device, uint32_t leng
                                                side == KvSide::key ? "key" : "value", layer, slice.first_head + head, position);
         }
     return std::nullopt;
+}
+
+uint64_t recent_bytes(const Config& config, const KvOptions& kv, uint32_t block_tokens) {
+    const uint32_t rings = kv.layers_with_recent(config.num_hidden_layers);
+    const uint64_t heads = config.num_key_value_heads,
+                   vectors = heads * (block_tokens + uint64_t(rings) * kept_recent_tokens(kv.recent));
+    return rings == 0 ? 0 : 2 * recent_side_bytes(vectors, config.head_dim);
 }
 
 uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t capacity) {

@@ -71,18 +71,19 @@ uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32
 
 // Those kernels, in variants of `subgroup` invocations, or of the device's workgroup where it is 0. `rotation`: ROTATION_WHT,
 // _HAAR or _NONE of shaders/kv_types.h. `projected`: the keys, or the values, have QJL's bit. `conditioned`: conditions follow
-// RoPE.
+// RoPE. `recent`: one of RECENT_* there, or whether recent tokens have a part of their own.
 inline ConstantsOf<shader::q_norm_rope> q_norm_rope_constants(const Tuning& t, uint32_t subgroup, uint32_t head_dim,
                                                               uint32_t rotation, bool projected, bool conditioned) {
     return {subgroup ? subgroup : t.workgroup, head_dim, rotation, projected, conditioned};
 }
 inline ConstantsOf<shader::kv_append> kv_append_constants(const Tuning& t, uint32_t subgroup, uint32_t head_dim, KvType type,
-                                                          bool is_key, uint32_t rotation, ScaleRule rule, bool conditioned) {
-    return {subgroup ? subgroup : t.workgroup, head_dim, uint32_t(type), is_key, rotation, uint32_t(rule), conditioned};
+                                                          bool is_key, uint32_t rotation, ScaleRule rule, bool conditioned,
+                                                          uint32_t recent) {
+    return {subgroup ? subgroup : t.workgroup, head_dim, uint32_t(type), is_key, rotation, uint32_t(rule), conditioned, recent};
 }
 inline ConstantsOf<shader::attention_merge> attention_merge_constants(const Tuning& t, uint32_t subgroup, uint32_t head_dim,
-                                                                      uint32_t rotation, bool projected) {
-    return {subgroup ? subgroup : t.workgroup, head_dim, rotation, projected};
+                                                                      uint32_t rotation, bool projected, bool recent) {
+    return {subgroup ? subgroup : t.workgroup, head_dim, rotation, projected, recent};
 }
 inline ConstantsOf<shader::kv_decode> kv_decode_constants(const Tuning& t, uint32_t head_dim, KvType type, uint32_t rotation) {
     return {t.workgroup, head_dim, uint32_t(type), rotation};
@@ -100,17 +101,17 @@ inline uint32_t attention_keys(const Tuning& t, KvTypes types) {
 }
 inline uint32_t attention_lanes(const Tuning& t, uint32_t head_dim) { return std::min(t.workgroup, head_dim); }
 inline ConstantsOf<shader::attention> attention_constants(const Tuning& t, uint32_t head_dim, KvTypes types, uint32_t group,
-                                                          uint32_t tokens) {
+                                                          uint32_t tokens, uint32_t recent) {
     const AttentionTile tile = attention_tile(t, head_dim, types, group, tokens);
-    return {attention_lanes(t, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens,
+    return {attention_lanes(t, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens, recent,
             attention_keys(t, types)};
 }
 // Whether attention_per_lane is the kernel for these types.
 inline bool is_per_lane(const Tuning& t, KvTypes types) { return t.attention_per_lane && !is_qjl(types.k) && !is_qjl(types.v); }
 inline ConstantsOf<shader::attention_per_lane> attention_per_lane_constants(const Tuning& t, uint32_t head_dim, KvTypes types,
-                                                                            uint32_t group, uint32_t tokens) {
+                                                                            uint32_t group, uint32_t tokens, uint32_t recent) {
     const AttentionTile tile = attention_tile(t, head_dim, types, group, tokens);
-    return {attention_lanes(t, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens};
+    return {attention_lanes(t, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens, recent};
 }
 
 } // namespace tq::gpu

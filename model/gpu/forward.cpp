@@ -4,6 +4,7 @@
 #include "model/gpu/layers.h"
 #include "model/gpu/plan.h"
 #include "model/gpu/tuning_file.h"
+#include "model/kv/recent.h"
 #include "model/rope.h"
 #include "runtime/uploader.h"
 #include <algorithm>
@@ -60,6 +61,10 @@ class GpuForward final : public Forward {
           logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)),
           draw_upload_(device.allocate("draw upload", draw_bytes(config.vocab_size), Memory::upload)),
           drawn_readback_(device.allocate("drawn ids read back", drawn_bytes, Memory::readback)) {
+        if (options_.kv.layers_with_recent(config.num_hidden_layers) != 0) {
+            recent_.tokens = options_.kv.recent;
+            cache_.keep_recent(device, recent_.tokens, options_.batch_size);
+        }
         prepare();
         record_again();
     }
@@ -75,13 +80,14 @@ class GpuForward final : public Forward {
 
     void truncate(uint32_t n) override {
         ENSURE(n <= position_, "{} of {}", n, position_);
-        position_ = n;
+        go_back(position_, n);
     }
 
     void repeat_to(uint32_t n) override {
         ENSURE(position_ <= n && n <= options_.context_size, "{} to {}", position_, n);
         make_room(n - position_);
         cache_.repeat(device_, position_, n);
+        if (position_ < recent_.tokens) recent_.begin = n; // there is not enough in the rings
         position_ = n;
     }
 
@@ -95,7 +101,7 @@ class GpuForward final : public Forward {
         position_ = 0;
         make_room(tokens);
         cache_.restore(device_, tokens, source);
-        position_ = tokens;
+        position_ = recent_.begin = tokens;
     }
 
     void record_again() override {
@@ -140,6 +146,11 @@ class GpuForward final : public Forward {
     void draw_token(Pass& pass);
     void write_draw(const DeviceDraw& draw);
     void write_step(std::span<const uint32_t> ids);
+    // Back to position `to`, when tokens up to position `end` may have been stored.
+    void go_back(uint32_t end, uint32_t to) {
+        recent_.forget(end, to);
+        position_ = to;
+    }
     [[noreturn]] void report_nonfinite(uint32_t start);
 
     Device& device_;
@@ -157,6 +168,7 @@ class GpuForward final : public Forward {
     std::optional<Sampling> sampling_;              // nor this
     std::optional<AllLogits> all_;
     uint32_t position_ = 0;
+    RecentPositions recent_;
 };
 
 // What a run takes from the host: position and number of tokens, and their ids.
@@ -247,7 +259,7 @@ void GpuForward::make_room(uint32_t tokens) {
 
 void GpuForward::write_step(std::span<const uint32_t> ids) {
     step_ = {position_, uint32_t(ids.size())};
-    const uint32_t header[4] = {step_.position, step_.tokens, 0, 0};
+    const uint32_t header[4] = {step_.position, step_.tokens, 0, recent_.begin};
     std::memcpy(step_upload_.host().data(), header, sizeof header);
     std::memcpy(ids_upload_.host().data(), ids.data(), ids.size_bytes());
 }
@@ -264,7 +276,10 @@ std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Prog
         write_step(block);
         have_logits = block.size() == 1;
         Recording& pass = have_logits ? *token_ : *block_;
-        if (!pass.commands.run(keep_going)) return {};
+        if (!pass.commands.run(keep_going)) {
+            go_back(position_ + uint32_t(block.size()), position_);
+            return {};
+        }
         pass.taps.deliver(uint32_t(block.size()));
         position_ += uint32_t(block.size());
         done += uint32_t(block.size());
@@ -312,7 +327,10 @@ bool GpuForward::run_all(std::span<const uint32_t> ids, const EachLogits& each, 
     for (uint32_t done = 0; done < total;) {
         const uint32_t count = std::min(all_->tokens, total - done);
         write_step(ids.subspan(done, count));
-        if (!all_->commands->run([&] { return keep_going(done); })) return false;
+        if (!all_->commands->run([&] { return keep_going(done); })) {
+            go_back(position_ + count, position_);
+            return false;
+        }
         position_ += count;
         const std::span rows = all.first(size_t(count) * config_.vocab_size);
         if (!std::ranges::all_of(rows, [](float v) { return std::isfinite(v); })) report_nonfinite(start);
@@ -355,14 +373,14 @@ std::vector<uint32_t> GpuForward::run_sampled(uint32_t id, uint32_t n, const Dev
     std::vector<uint32_t> ids(n);
     std::memcpy(ids.data(), drawn_readback_.host().data(), n * 4);
     ids.erase(std::ranges::find(ids, NO_TOKEN), ids.end());
-    position_ = start + std::max(uint32_t(ids.size()), 1u);
+    go_back(start + n, start + std::max(uint32_t(ids.size()), 1u));
     if (ids.empty()) report_nonfinite(start);
     return ids;
 }
 
 void GpuForward::report_nonfinite(uint32_t start) {
     const auto where = cache_.find_nonfinite(device_, position_);
-    position_ = start;
+    go_back(position_, start);
     fail_nonfinite(where);
 }
 
@@ -374,7 +392,7 @@ std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, 
     const ForwardOptions full = with_batch_size(options, tuning);
     require_bindable(device.capabilities(), config, full.kv, full.last_capacity());
     MemoryPlan plan = plan_memory(device, config, weights, full);
-    plan.kv_cache = cache_bytes(config, full.kv, full.first_capacity());
+    plan.kv_cache = cache_bytes(config, full.kv, full.first_capacity()) + recent_bytes(config, full.kv, full.batch_size);
     if (!plan.fits())
         fail("{}: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", device.capabilities().name,
              describe(plan), describe(options.kv));

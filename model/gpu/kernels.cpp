@@ -2,8 +2,8 @@
 #include "base/ensure.h"
 #include "model/gpu/constants.h"
 #include "model/gpu/device_layout.h"
+#include "model/gpu/recording.h"
 #include <algorithm>
-#include <cmath>
 
 // clang-format off
 // The kernel `stem`_FORMAT for each weight format: one(type, kernel, ...).
@@ -43,116 +43,6 @@
 
 namespace tq::gpu {
 namespace {
-
-constexpr uint64_t round_up(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
-constexpr uint32_t groups(uint64_t count, uint32_t per_group) { return uint32_t((count + per_group - 1) / per_group); }
-
-// The Work of what depends on the step: `work(step)` as recorded, and asked again for each run that is profiled.
-template <class F> Work per_step(const Step& step, F work) {
-    Work most = work(step);
-    most.now = [&step, work] { return work(step); };
-    return most;
-}
-
-template <class Params> Params with_signs(Params params, const Rotation& rotation) {
-    std::ranges::copy(rotation.signs, params.signs);
-    std::ranges::copy(rotation.projection, params.projection);
-    return params;
-}
-
-// The matrix of a dense rotation; otherwise `unused`, for a binding is never empty.
-const Buffer& matrix_or(const Buffer& unused, const CacheCodec& codec) { return codec.matrix ? *codec.matrix : unused; }
-
-void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads, q_norm_rope_params params, uint32_t rotation,
-               const CacheCodec& keys, bool projected) {
-    const Buffer& w = norm.weights;
-    const uint64_t row = uint64_t(heads) * pass.head_dim;
-    const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
-    const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
-    const bool conditioned = norm.kv_heads != 0;
-    const auto constants = q_norm_rope_constants(pass.tuning, subgroup, pass.head_dim, rotation, projected, conditioned);
-    params = with_signs(params, keys.rotation);
-    params.group = conditioned ? heads / norm.kv_heads : 1;
-    const Groups grid{heads, pass.tokens};
-    if (subgroup)
-        pass.recorder.dispatch<shader::q_norm_rope_subgroup>(grid, constants, params, work, q, w, pass.context);
-    else
-        pass.recorder.dispatch<shader::q_norm_rope>(grid, constants, params, work, q, w, pass.context, matrix_or(w, keys));
-}
-
-// One side of a slice, and the word at which it begins: keys and values need not wait for each other. The whole slice where
-// values do not begin at what every device can bind.
-struct SideOfSlice {
-    View view;
-    uint32_t begin = 0;
-
-    SideOfSlice(const CacheSlice& slice, KvSide side) : view(slice.buffer) {
-        constexpr uint32_t most_alignment = 256; // that Vulkan lets a device ask for
-        const uint64_t keys = uint64_t(slice.layout.v_codes) * 4;
-        if (keys % most_alignment != 0) return;
-        if (side == KvSide::value) begin = slice.layout.v_codes;
-        view = side == KvSide::key ? View(slice.buffer, 0, keys) : View(slice.buffer, keys, slice.buffer.bytes() - keys);
-    }
-};
-
-// `is_key`: k-norm by w, RoPE and conditions come first.
-void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, bool is_key, const Buffer& x, const HeadNorm& w,
-            uint32_t kv_heads, float eps) {
-    const LayerCache& here = cache.layers[layer];
-    const CacheCodec& codec = here.side(side);
-    const uint32_t rotation = codec.rotation_constant();
-    const uint32_t subgroup = append_subgroup(pass.tuning, pass.head_dim, codec.type, rotation);
-    const auto constants = kv_append_constants(pass.tuning, subgroup, pass.head_dim, codec.type, is_key, rotation,
-                                               codec.scale_rule, is_key && w.kv_heads != 0);
-    for (const CacheSlice& slice : here.slices) {
-        const SideOfSlice to(slice, side);
-        const uint32_t codes = slice.layout.codes(side) - to.begin, scales = slice.layout.scales(side) - to.begin;
-        const auto params =
-            with_signs(kv_append_params{kv_heads, slice.first_head, here.capacity, codes, scales, eps, {}, {}}, codec.rotation);
-        const uint64_t heads = slice.heads, d = pass.head_dim, bytes = kv_vector_bytes(codec.type, pass.head_dim);
-        const Work work = per_step(pass.step, [=](const Step& s) {
-            return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
-        });
-        const Groups grid{slice.heads, pass.tokens};
-        const Buffer& weight = matrix_or(w.weights, codec);
-        const auto dispatch = [&]<const auto & kernel>() {
-            pass.recorder.dispatch<kernel>(grid, constants, params, work, to.view, x, weight, pass.context);
-        };
-        if (is_trellis(codec.type) && subgroup)
-            dispatch.operator()<shader::kv_append_subgroup_trellis>();
-        else if (is_trellis(codec.type))
-            dispatch.operator()<shader::kv_append_trellis>();
-        else if (subgroup)
-            dispatch.operator()<shader::kv_append_subgroup>();
-        else
-            dispatch.operator()<shader::kv_append>();
-    }
-}
-
-// The parts that `splits` workgroups made of each head, put together and turned back.
-void merge(Pass& pass, const Buffer& y, const Buffer& partials, const CacheCodec& values, uint32_t heads, uint32_t splits) {
-    const uint32_t lanes = attention_lanes(pass.tuning, pass.head_dim), rotation = values.rotation_constant();
-    const auto params =
-        with_signs(attention_merge_params{heads, splits, lanes, QJL_FACTOR / float(pass.head_dim), {}, {}}, values.rotation);
-    const uint64_t row = uint64_t(heads) * pass.head_dim;
-    const Work work = per_step(pass.step, [=](const Step& s) {
-        return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
-    });
-    const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
-    const auto constants = attention_merge_constants(pass.tuning, subgroup, pass.head_dim, rotation, is_qjl(values.type));
-    const Groups grid{heads, pass.tokens};
-    if (subgroup)
-        pass.recorder.dispatch<shader::attention_merge_subgroup>(grid, constants, params, work, y, partials, pass.context);
-    else
-        pass.recorder.dispatch<shader::attention_merge>(grid, constants, params, work, y, partials, pass.context,
-                                                        matrix_or(partials, values));
-}
-
-// Whether kernels that read these buffers are to be SIMD variants, which have texels for them.
-bool uses_simd(const Pass& pass, std::initializer_list<View> reads) {
-    const auto fits = [&](const View& view) { return view.bytes <= pass.tuning.texel_range_bytes && view.bytes % 16 == 0; };
-    return pass.tuning.simd && std::ranges::all_of(reads, fits);
-}
 
 // One vector's way through a matrix.
 struct Matvec {
@@ -197,9 +87,12 @@ void record_swiglu(Pass& pass, const Buffer& y, View gate, View up, swiglu_param
                                            params, work, y, gate, up, pass.context);
 }
 
-uint32_t split_count(const Tuning& tuning, uint32_t tokens) { return tokens == 1 ? tuning.splits : 1; }
-
 } // namespace
+
+bool uses_simd(const Pass& pass, std::initializer_list<View> reads) {
+    const auto fits = [&](const View& view) { return view.bytes <= pass.tuning.texel_range_bytes && view.bytes % 16 == 0; };
+    return pass.tuning.simd && std::ranges::all_of(reads, fits);
+}
 
 void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Buffer& ids) {
     Recorder& recorder = pass.recorder;
@@ -297,96 +190,6 @@ void matmul(Pass& pass, View y, const Matrix& w, const Buffer& x, bool accumulat
             DISPATCH_FORMAT(matmul, , w.type, grid, constants, params, work, y, slice.buffer, x, pass.context)
         }
     }
-}
-
-std::vector<float> head_norm_floats(std::span<const float> weights, const HeadConditions& conditions) {
-    const std::ptrdiff_t d = std::ssize(weights);
-    std::vector<float> out(weights.begin(), weights.end());
-    for (auto at = conditions.factors.begin(), mean = conditions.means.begin(); at != conditions.factors.end();
-         at += d, mean += d) {
-        out.insert(out.end(), at, at + d);
-        out.insert(out.end(), mean, mean + d);
-    }
-    return out;
-}
-
-void q_norm_rope(Pass& pass, const Buffer& q, const HeadNorm& w, uint32_t heads, float eps, const CacheCodec& keys) {
-    const uint32_t d = pass.head_dim, rotation = keys.rotation_constant();
-    const float scale = 1 / std::sqrt(float(d)) / (rotation == ROTATION_NONE ? 1 : keys.rotation.gain());
-    norm_rope(pass, q, w, heads, {heads, eps, scale, pass.tokens * heads * d, scale * QJL_FACTOR / float(d), 1, {}, {}}, rotation,
-              keys, is_qjl(keys.type));
-}
-
-uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected) {
-    return uint64_t(tokens) * heads * head_dim * (projected ? 2 : 1);
-}
-
-void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
-              float eps) {
-    const CacheCodec& codec = cache.layers[layer].k;
-    const bool dense = codec.matrix.has_value(); // its binding is taken: the norm comes by itself
-    if (dense) norm_rope(pass, k, w, kv_heads, {kv_heads, eps, 1, 0, 0, 1, {}, {}}, ROTATION_NONE, codec, false);
-    append(pass, cache, layer, KvSide::key, !dense, k, w, kv_heads, eps);
-}
-
-void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads) {
-    append(pass, cache, layer, KvSide::value, false, v, {v}, kv_heads, 0);
-}
-
-void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads,
-               uint32_t position) {
-    const LayerCache& here = cache.layers[layer];
-    const CacheCodec& codec = here.side(side);
-    for (const CacheSlice& slice : here.slices) {
-        const CacheLayout& at = slice.layout;
-        const kv_decode_params params{kv_heads, slice.first_head, here.capacity, at.codes(side), at.scales(side), position, {},
-                                      {}};
-        const uint64_t vectors = uint64_t(slice.heads) * pass.tokens, d = pass.head_dim;
-        const Work work{vectors * (d * 4 + kv_vector_bytes(codec.type, pass.head_dim)), vectors * d * 16};
-        pass.recorder.dispatch<shader::kv_decode>(
-            {slice.heads, pass.tokens}, kv_decode_constants(pass.tuning, pass.head_dim, codec.type, codec.rotation_constant()),
-            with_signs(params, codec.rotation), work, x, slice.buffer, matrix_or(pass.context, codec));
-    }
-}
-
-void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer,
-               uint32_t heads, uint32_t kv_heads) {
-    const LayerCache& here = cache.layers[layer];
-    const KvTypes types = here.types();
-    const uint32_t group = heads / kv_heads, splits = split_count(pass.tuning, pass.tokens);
-    const AttentionTile tile = attention_tile(pass.tuning, pass.head_dim, types, group, pass.tokens);
-    for (const CacheSlice& slice : here.slices) {
-        const CacheLayout& at = slice.layout;
-        const attention_params params{heads,      slice.first_head, here.capacity,
-                                      splits,     at.k_codes,       at.k_scales,
-                                      at.v_codes, at.v_scales,      pass.tokens * heads * pass.head_dim};
-        const uint64_t kv_heads_here = slice.heads, d = pass.head_dim;
-        const uint64_t token_bytes = kv_vector_bytes(types.k, pass.head_dim) + kv_vector_bytes(types.v, pass.head_dim);
-        const Work work = per_step(pass.step, [=](const Step& s) { // each token sees half of its own block, on average
-            const uint64_t pairs = s.tokens * (s.position + (s.tokens + 1) / 2);
-            return Work{(s.position + s.tokens) * kv_heads_here * token_bytes, 4 * pairs * kv_heads_here * group * d};
-        });
-        const Groups grid{splits, slice.heads * (group / tile.heads), groups(pass.tokens, tile.tokens)};
-        const auto constants = attention_constants(pass.tuning, pass.head_dim, types, group, pass.tokens);
-        const bool simd = uses_simd(pass, {q, slice.buffer});
-        if (simd && is_per_lane(pass.tuning, types))
-            pass.recorder.dispatch<shader::attention_per_lane>(
-                grid, attention_per_lane_constants(pass.tuning, pass.head_dim, types, group, pass.tokens), params, work, partials,
-                q, slice.buffer, pass.context);
-        else if (simd)
-            pass.recorder.dispatch<shader::attention_simd>(grid, constants, params, work, partials, q, slice.buffer,
-                                                           pass.context);
-        else if (pass.tuning.subgroup)
-            pass.recorder.dispatch<shader::attention_subgroup>(grid, constants, params, work, partials, q, slice.buffer,
-                                                               pass.context);
-        else
-            pass.recorder.dispatch<shader::attention>(grid, constants, params, work, partials, q, slice.buffer, pass.context);
-    }
-    merge(pass, y, partials, here.v, heads, splits);
-}
-
-uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected) {
-    return uint64_t(std::max(tokens, split_count(tuning, 1))) * heads * ((projected ? 2 : 1) * head_dim + 2) * 4;
 }
 
 void swiglu(Pass& pass, const Buffer& y, View gate, View up, uint32_t cols) { record_swiglu(pass, y, gate, up, {cols, false}); }

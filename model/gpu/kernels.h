@@ -75,6 +75,10 @@ uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool proje
 // [tokens][kv_heads][head_dim]
 void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, float eps);
 void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads);
+// Where the cache keeps recent tokens, and the pass has several: puts the last of its own into the layer's ring, when attention has
+// read what was there. k and v as k_append and v_append left them.
+void keep_recent(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
+                 uint32_t kv_heads, float eps);
 
 // x[t][head] = what is stored of keys or values at position + t, decoded. x: [tokens][kv_heads][head_dim]
 void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads, uint32_t position);
@@ -83,7 +87,7 @@ void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvS
 // y: [tokens][heads][head_dim], partials: partials_bytes()
 void attention(Pass&, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer,
                uint32_t heads, uint32_t kv_heads);
-uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
+uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool recent);
 
 // y = silu(gate) * up. y, gate, up: [tokens][cols]; or gate_up: [tokens][cols][2].
 void swiglu(Pass&, const Buffer& y, View gate, View up, uint32_t cols);

@@ -113,6 +113,7 @@ std::optional<Normed> layers(Pass& pass, Taps& taps, const Network& net) {
         k_append(pass, net.cache, i, s.k, {head.k, head.kv_heads}, kv_heads, c.rms_norm_eps);
         v_append(pass, net.cache, i, s.v, kv_heads);
         attention(pass, s.attn, s.partials, s.q, net.cache, i, heads, kv_heads);
+        keep_recent(pass, net.cache, i, s.k, {head.k, head.kv_heads}, s.v, kv_heads, c.rms_norm_eps);
         tap(i, "attention", s.attn, heads * c.head_dim);
         residual(w.attn_output, s.attn, w.ffn_norm);
         tap(i, "attn_output", s.h, c.hidden_size);

@@ -8,7 +8,7 @@
 
 namespace tq::gpu {
 
-constexpr uint64_t context_header_bytes = 16; // position, tokens, drawn, an unused word: shaders/context.glsl
+constexpr uint64_t context_header_bytes = 16; // position, tokens, drawn, recent_begin: shaders/context.glsl
 
 // The norms of queries and keys, with their conditions: HeadNormBuffers.
 uint64_t head_norm_bytes(const Config& config, const KvOptions& kv);

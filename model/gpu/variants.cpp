@@ -40,12 +40,14 @@ bool is_of_trellis(std::string_view kernel) { return kernel.ends_with("_trellis"
 bool is_subgroup(std::string_view kernel) { return kernel.find("_subgroup") != kernel.npos; }
 
 void add_attention(List& list, std::string_view name, const Tuning& t) {
-    const auto add = [&](uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens) {
-        if (name != "attention_per_lane") return list.add(attention_constants(t, head_dim, types, group, tokens));
-        if (is_per_lane(t, types)) list.add(attention_per_lane_constants(t, head_dim, types, group, tokens));
+    const auto add = [&](uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens, uint32_t recent = RECENT_NONE) {
+        if (name != "attention_per_lane") return list.add(attention_constants(t, head_dim, types, group, tokens, recent));
+        if (is_per_lane(t, types)) list.add(attention_per_lane_constants(t, head_dim, types, group, tokens, recent));
     };
     for (const uint32_t tokens : token_counts) {
         for (const KvTypeName& type : kv_types) add(128, {type.type, type.type}, 2, tokens);
+        add(128, {KvType::tq4, KvType::tq4}, 2, tokens, RECENT_LEFT_OUT);
+        add(128, {KvType::f16, KvType::f16}, 2, tokens, RECENT_ALONE);
         for (const uint32_t head_dim : head_dims)
             for (const uint32_t group : groups)
                 for (const KvTypes pair : common_pairs) add(head_dim, pair, group, tokens);
@@ -53,11 +55,16 @@ void add_attention(List& list, std::string_view name, const Tuning& t) {
 }
 
 void add_append(List& list, bool of_subgroup, const Tuning& t, uint32_t head_dim, KvType type) {
-    const auto add = [&](bool is_key, uint32_t rotation, ScaleRule rule, bool conditioned = false) {
+    const auto add = [&](bool is_key, uint32_t rotation, ScaleRule rule, bool conditioned = false,
+                         uint32_t recent = RECENT_NONE) {
         const uint32_t subgroup = append_subgroup(t, head_dim, type, rotation);
         if (of_subgroup == (subgroup != 0))
-            list.add(kv_append_constants(t, subgroup, head_dim, type, is_key, rotation, rule, conditioned));
+            list.add(kv_append_constants(t, subgroup, head_dim, type, is_key, rotation, rule, conditioned, recent));
     };
+    if (type == KvType::f16)
+        for (const bool is_key : no_and_yes)
+            for (const uint32_t recent : {RECENT_BLOCK, RECENT_RING})
+                add(is_key, ROTATION_WHT, ScaleRule::unbiased, is_key, recent);
     const bool plain = !is_rotated(type);
     for (const bool is_key : no_and_yes) add(is_key, plain ? ROTATION_NONE : ROTATION_WHT, ScaleRule::unbiased);
     add(true, plain ? ROTATION_NONE : ROTATION_WHT, ScaleRule::unbiased, true);
@@ -80,7 +87,9 @@ void add_head_kernel(List& list, std::string_view name, const Tuning& t, uint32_
                 if (name.starts_with("q_norm_rope"))
                     list.add(q_norm_rope_constants(t, subgroup, head_dim, rotation, projected, conditioned));
             if (name.starts_with("attention_merge"))
-                list.add(attention_merge_constants(t, subgroup, head_dim, rotation, projected));
+                for (const bool recent : no_and_yes)
+                    if (!(recent && projected))
+                        list.add(attention_merge_constants(t, subgroup, head_dim, rotation, projected, recent));
         }
     for (const KvTypeName& type : kv_types) {
         if (name.starts_with("kv_append") && is_of_trellis(name) == is_trellis(type.type))

@@ -22,6 +22,7 @@ struct KvOptions {
     ScaleRule scale_rule = ScaleRule::unbiased;
     std::vector<KvLayers> layers; // later ones win
     KeyConditioning conditioning;
+    uint32_t recent = 0;      // tokens that layers with codes keep as fp16, too (model/kv/recent.h)
     uint32_t layer_count = 0; // that a model must have, for its layers are named one by one (model/kv_file.h); 0: any
 
     // Other types for all layers; for one side, also where it has exceptions.
@@ -30,6 +31,7 @@ struct KvOptions {
     // The types of layer `layer` of `count`.
     KvTypes at(uint32_t layer, uint32_t count) const;
     bool uses_qjl(uint32_t count) const; // in any layer
+    uint32_t layers_with_recent(uint32_t count) const;
     // How the keys of layer `layer` of `count` are conditioned; never `automatic`.
     KeyConditioning conditioning_of(uint32_t layer, uint32_t count) const;
     // The codec of one side of a layer.
@@ -39,6 +41,8 @@ struct KvOptions {
 // Bytes of one token: all layers, keys and values, scales included.
 uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 
+// Beside those, of all recent tokens: what does not grow with the context.
+uint64_t kv_recent_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 // The named combinations of the published implementations.
 struct KvPreset {
     const char* name;
@@ -57,8 +61,9 @@ KvTypes parse_kv_preset(std::string_view text); // throws an Error that lists th
 
 // "0-1,-2:-1=q8_0" or "3=q8_0/tq4;5-7=f16": layers (ranges by - or :), then a type for both or K/V. Throws Error.
 std::vector<KvLayers> parse_kv_layers(std::string_view text);
-// Throws Error when a range names a layer that a model of `count` layers does not have, or they are those of another model.
-void check_kv_layers(const KvOptions& kv, uint32_t count);
+// Throws Error when a range names a layer that a model of `count` layers does not have, or they are those of another model; or
+// for more recent tokens than there may be, or with values that have QJL's bit.
+void check_kv(const KvOptions& kv, uint32_t count);
 
 // "tq4/tq4", with "haar", the scale rule, the exceptions and the conditioning where they are not the default: "tq4/tq4 haar,
 // 0:1 q8_0/q8_0, conditioned by norms".

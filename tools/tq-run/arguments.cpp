@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
+#include "model/kv/recent.h"
 #include "model/kv_file.h"
 #include "model/synthetic.h"
 #include <algorithm>
@@ -71,6 +72,7 @@ KvOptions KvArguments::options() const {
     if (!layers.empty())
         for (const KvLayers& exception : parse_kv_layers(layers)) kv.layers.push_back(exception);
     if (!conditioning.empty()) kv.conditioning = parse_key_conditioning(conditioning);
+    kv.recent = recent.value_or(kv.recent);
     return kv;
 }
 
@@ -167,6 +169,10 @@ void add_flags(CLI::App& command, KvArguments& a) {
                     "coded keys")
         ->option_text("HOW")
         ->group("KV cache");
+    command.add_option("--kv-recent", a.recent, "the last N tokens are kept as f16, too, and attended to as that; default 0")
+        ->option_text("N")
+        ->group("KV cache")
+        ->check(number(0, most_recent_tokens));
 }
 
 void add_flags(CLI::App& command, RopeArguments& a) {

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/executable.h"
 #include "base/interrupt.h"
+#include "base/printable.h"
 #include "conformance/report.h"
 #include "runtime/device.h"
 #include "runtime/device_profile.h"
@@ -9,19 +10,39 @@
 #include "tools/tq-run/devices.h"
 #include "tools/tq-run/engine.h"
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
+#include <tuple>
 
 namespace tq {
 namespace {
 
 using namespace conformance;
 
+// "2/3". Throws Error.
+std::pair<uint32_t, uint32_t> parse_shard(std::string_view text) {
+    uint32_t shard = 0, shards = 0;
+    const char* const end = text.data() + text.size();
+    const auto first = std::from_chars(text.data(), end, shard);
+    if (first.ec == std::errc() && first.ptr != end && *first.ptr == '/') {
+        const auto second = std::from_chars(first.ptr + 1, end, shards);
+        if (second.ec == std::errc() && second.ptr == end && shard >= 1 && shard <= shards) return {shard, shards};
+    }
+    fail("it must be like 2/3, the second of three parts, not {}", printable(text));
+}
+
 struct ConformanceArguments {
-    std::string device, filter, profile, json, junit;
+    std::string device, filter, profile, json, junit, shard;
     uint64_t seed = 1, first = 0;
     int timeout = 60; // seconds
     bool list = false, full = false, tuned = false, verbose = false, worker = false, list_devices = false;
+
+    Selection selection() const {
+        Selection out{filter, full};
+        if (!shard.empty()) std::tie(out.shard, out.shards) = parse_shard(shard);
+        return out;
+    }
 };
 
 void write_line(const Json& message) { // on a line of its own whatever a driver printed before
@@ -33,7 +54,7 @@ int work(const ConformanceArguments& a) {
         list_usable_devices(write_line);
         return 0;
     }
-    WorkerOptions options{a.device,  a.filter, {}, a.seed, a.first, a.full, [](const Capabilities& c) { return describe(c); },
+    WorkerOptions options{a.device,  a.selection(), {}, a.seed, a.first, [](const Capabilities& c) { return describe(c); },
                           write_line};
     try {
         options.model = find_demo_model();
@@ -59,6 +80,7 @@ RunnerOptions runner_options(const ConformanceArguments& a) {
     if (program.empty()) fail("this system does not say where the running program is, so that no worker can be started");
     options.worker = {program.string(), "conformance", "--worker", "--seed", std::to_string(a.seed)};
     if (!a.filter.empty()) options.worker.insert(options.worker.end(), {"--filter", a.filter});
+    if (!a.shard.empty()) options.worker.insert(options.worker.end(), {"--shard", a.shard});
     if (a.full) options.worker.push_back("--full");
     if (!a.profile.empty()) options.environment.push_back("TQ_DEVICE_PROFILE=" + a.profile);
     options.environment.push_back(a.tuned ? "TQ_TUNING=stored" : "TQ_TUNING=default");
@@ -71,7 +93,8 @@ RunnerOptions runner_options(const ConformanceArguments& a) {
 std::vector<std::string> command_line(const ConformanceArguments& a) {
     std::vector<std::string> out{
         "tq-run", "conformance", "--seed", std::to_string(a.seed), "--timeout", std::to_string(a.timeout)};
-    for (const auto& [flag, value] : {std::pair("--device", a.device), {"--filter", a.filter}, {"--profile", a.profile}})
+    for (const auto& [flag, value] :
+         {std::pair("--device", a.device), {"--filter", a.filter}, {"--profile", a.profile}, {"--shard", a.shard}})
         if (!value.empty()) out.insert(out.end(), {flag, value});
     if (a.full) out.push_back("--full");
     if (a.tuned) out.push_back("--tuned");
@@ -80,7 +103,7 @@ std::vector<std::string> command_line(const ConformanceArguments& a) {
 
 void list_rows(const ConformanceArguments& a) {
     const Device device(a.device == "all" ? "" : a.device);
-    for (const std::string& name : row_names(device.capabilities(), a.filter, a.full)) write_output(name + '\n');
+    for (const std::string& name : row_names(device.capabilities(), a.selection())) write_output(name + '\n');
 }
 
 DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const std::string& selector, Console& console) {
@@ -135,6 +158,8 @@ void add_conformance(CLI::App& app, Action& action) {
         add("--device", a.device, "index or part of the name of a Vulkan device (see tq-run devices), or all; default: the best",
             "NAME");
         add("--filter", a.filter, "only rows with this in their kernel, variant or shape", "TEXT");
+        add("--shard", a.shard, "only a part of the rows, the second of three: 2/3", "K/N")
+            ->check(parsed_by([](const std::string& text) { parse_shard(text); }));
         add("--profile", a.profile,
             "make the device pass for a lesser one: spec-minimum, mobile, no-fp16, no-int8-dot, no-subgroup", "NAME")
             ->check(parsed_by([](const std::string& name) { find_device_profile(name); }));

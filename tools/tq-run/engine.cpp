@@ -124,7 +124,7 @@ Setup set_up(const ModelArguments& arguments, Console& console) {
     if (const auto format = weight_format(arguments)) quantise_weights(model, *format);
     model.config = with_rope(model.config, arguments.rope.overrides());
     ForwardOptions options{arguments.kv.options(), choose_context(arguments, model), arguments.threads, arguments.batch_size};
-    check_kv_layers(options.kv, model.config.num_hidden_layers);
+    check_kv(options.kv, model.config.num_hidden_layers);
     load_conditioning(options.kv.conditioning, model.config, model.weights);
     const uint64_t limit = arguments.memory_limit_mib << 20;
     if (device) device->memory_limit_bytes = limit;
@@ -171,7 +171,9 @@ std::string kv_description(const Engine& engine) {
     const std::string against = ratio > 1   ? fmt::format(" ({:.2f}x smaller than f16)", ratio)
                                 : ratio < 1 ? fmt::format(" ({:.2f}x larger than f16)", 1 / ratio)
                                             : "";
-    return fmt::format("{} B/token {}{}", bytes, describe(engine.forward->kv()), against);
+    const uint64_t recent = kv_recent_bytes(engine.model.config, engine.forward->kv());
+    const std::string beside = recent == 0 ? "" : fmt::format(" and {:.1f} MiB", double(recent) / (1 << 20));
+    return fmt::format("{} B/token{} {}{}", bytes, beside, describe(engine.forward->kv()), against);
 }
 
 std::string sampling_description(const SamplerOptions& o) {

@@ -98,6 +98,7 @@ int run(const PerplexityArguments& given) {
                                         {"kv", kv_name},
                                         {"reference", reference_name},
                                         {"kv_bytes_per_token", kv_bytes_per_token(setup.model.config, setup.options.kv)},
+                                        {"kv_recent_bytes", kv_recent_bytes(setup.model.config, setup.options.kv)},
                                         {"device", setup.device_name},
                                         {"build", build_description()}});
     std::vector<std::vector<Divergence>> chunks;

@@ -1,5 +1,6 @@
 #include "tools/tq-run/bench/arguments.h"
 #include "base/printable.h"
+#include "model/kv/recent.h"
 #include "model/kv_file.h"
 #include "model/synthetic.h"
 #include <algorithm>
@@ -147,8 +148,13 @@ std::vector<KvOptions> Arguments::caches() const {
         if (std::ranges::none_of(out, same)) out.push_back(kv);
     };
     const auto add = [&](KvTypes types) {
-        add_options(
-            {types.k, types.v, parse_rotation(rotation), parse_scale_rule(scale_rule), {}, parse_key_conditioning(conditioning)});
+        add_options({types.k,
+                     types.v,
+                     parse_rotation(rotation),
+                     parse_scale_rule(scale_rule),
+                     {},
+                     parse_key_conditioning(conditioning),
+                     recent});
     };
     const auto type = [](const std::string& text) { return text.empty() ? KvOptions().k : parse_kv_type(text); };
     if (!presets.empty())
@@ -203,6 +209,12 @@ void add_flags(CLI::App& command, Arguments& a) {
         ->group("KV cache")
         ->excludes("--kernels") // which time no norms
         ->excludes(tune);
+    command.add_option("--kv-recent", a.recent, "the last N tokens are kept as f16, too, and attended to as that; default 0")
+        ->option_text("N")
+        ->group("KV cache")
+        ->excludes("--kernels")
+        ->excludes(tune)
+        ->check(number(0, most_recent_tokens));
     flag("--reset", a.reset, "with --tune: measure nothing, remove what is stored")->needs(tune);
     command.add_option("--tune-seconds", a.tune_seconds, "what --tune may take; default 50")
         ->option_text("SECONDS")

@@ -150,7 +150,7 @@ bool Run::all() {
     std::vector<KvOptions> caches = arguments_.caches();
     for (KvOptions& kv : caches) try {
             load_conditioning(kv.conditioning, setup_.model.config, setup_.model.weights);
-            check_kv_layers(kv, setup_.model.config.num_hidden_layers);
+            check_kv(kv, setup_.model.config.num_hidden_layers);
             const std::vector<Test> tests = fitting(kv);
             if (tests.empty()) continue;
             const std::optional<Check> checked = check(kv);

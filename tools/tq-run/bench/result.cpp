@@ -165,6 +165,7 @@ Json to_json(const Setup& setup, const Result& r, const std::optional<Limits>& l
     if (r.check) out["check"] = {{"error", r.check->error}, {"limit", r.check->limit}, {"layers", r.check->layers}};
     out["weight_bytes_per_token"] = r.weight_bytes;
     out["kv_bytes_stored_per_token"] = kv_bytes_per_token(setup.model.config, r.kv);
+    if (r.kv.recent != 0) out["kv_recent_bytes"] = kv_recent_bytes(setup.model.config, r.kv);
     out["kv_bytes_read_per_token"] = r.kv_bytes;
     out["gb_per_s"] = or_null(gb_per_s);
     out["bandwidth_share"] = gb_per_s && limits ? ratio(*gb_per_s, limits->read_gb_per_s) : Json(nullptr);

@@ -1,7 +1,7 @@
 // What attention.comp and attention_per_lane.comp have in common: one workgroup per split (x), `heads` of the `group` query heads of a kv
 // head of the slice (y), and tile of tokens (z). Its `rows` query rows are those heads for each of `tile` tokens: every key and value
 // is decoded once for all of them.
-// Where recent tokens are kept as fp16, one dispatch leaves them out and another reads them alone, into a part behind the others.
+// Where recent tokens are kept as fp16, one dispatch leaves them out and another reads them alone, into parts of its own.
 // A part: acc[head_dim] = sum of exp(score - m) s_v L_v; for values with QJL's bit the same sum of residual lengths and signs; then
 // m, then l = sum of exp(score - m).
 #include "params.h"
@@ -43,8 +43,7 @@ vec4 query_of(uint part, uint r, uint i) {
 
 // Where a row's part begins in `partials`.
 uint part_of(uint r) {
-    const uint parts = p.splits + (recent == RECENT_NONE ? 0 : 1), part = recent == RECENT_ALONE ? p.splits : gl_WorkGroupID.x;
-    return ((row_token(r) * p.heads + row_head(r)) * parts + part) * part_size;
+    return ((row_token(r) * p.heads + row_head(r)) * (recent == RECENT_ALONE ? 1 : p.splits) + gl_WorkGroupID.x) * part_size;
 }
 
 // The keys [x, y) of this workgroup; there may be none.

@@ -83,6 +83,7 @@ struct attention_merge_params {
     uint splits;
     uint part_step; // the parts that the splits make are multiples of this long
     float residual_scale; // sqrt(pi / 2) / head_dim
+    uint recent_parts;    // where in partials those of the recent tokens begin, in floats
     uint signs[8];
     uint projection[8];
 };

@@ -33,6 +33,8 @@ void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads
         pass.recorder.dispatch<shader::q_norm_rope>(grid, constants, params, work, q, w, pass.context, matrix_or(w, keys));
 }
 
+constexpr uint32_t most_alignment = 256; // that Vulkan lets a device ask of a binding
+
 // One side of a slice, and the word at which it begins: keys and values need not wait for each other. The whole slice where
 // values do not begin at what every device can bind.
 struct SideOfSlice {
@@ -40,7 +42,6 @@ struct SideOfSlice {
     uint32_t begin = 0;
 
     SideOfSlice(const CacheSlice& slice, KvSide side) : view(slice.buffer) {
-        constexpr uint32_t most_alignment = 256; // that Vulkan lets a device ask for
         const uint64_t keys = uint64_t(slice.layout.v_codes) * 4;
         if (keys % most_alignment != 0) return;
         if (side == KvSide::value) begin = slice.layout.v_codes;
@@ -116,12 +117,21 @@ Appended keys_of(const CacheCodec& codec, const Buffer& k, const HeadNorm& w, ui
     return {codec, k, w, !codec.matrix.has_value(), kv_heads, eps};
 }
 
+uint32_t split_count(const Tuning& tuning, uint32_t tokens) { return tokens == 1 ? tuning.splits : 1; }
+
+// Of the parts that these make, of types without QJL's bit: behind them are those of the recent tokens, which need not wait for
+// them.
+uint64_t split_parts_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim) {
+    return round_up(uint64_t(tokens) * heads * split_count(tuning, tokens) * (head_dim + 2) * 4, most_alignment);
+}
+
 // The parts that `splits` workgroups made of each head, put together and turned back.
-void merge(Pass& pass, const Buffer& y, const Buffer& partials, const CacheCodec& values, uint32_t heads, uint32_t splits,
-           bool recent) {
+void merge(Pass& pass, const Buffer& y, const Buffer& partials, const CacheCodec& values, uint32_t heads, bool recent) {
+    const uint32_t splits = split_count(pass.tuning, pass.tokens);
+    const auto recent_parts = uint32_t(split_parts_bytes(pass.tuning, pass.tokens, heads, pass.head_dim) / 4);
     const uint32_t lanes = attention_lanes(pass.tuning, pass.head_dim), rotation = values.rotation_constant();
-    const auto params =
-        with_signs(attention_merge_params{heads, splits, lanes, QJL_FACTOR / float(pass.head_dim), {}, {}}, values.rotation);
+    const auto params = with_signs(
+        attention_merge_params{heads, splits, lanes, QJL_FACTOR / float(pass.head_dim), recent_parts, {}, {}}, values.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
@@ -136,15 +146,13 @@ void merge(Pass& pass, const Buffer& y, const Buffer& partials, const CacheCodec
                                                         matrix_or(partials, values));
 }
 
-uint32_t split_count(const Tuning& tuning, uint32_t tokens) { return tokens == 1 ? tuning.splits : 1; }
-
 // What a dispatch of attention reads, and how: one of RECENT_*.
 struct Attended {
     KvTypes types;
     uint32_t heads, group, recent;
 };
 
-void attend(Pass& pass, const Buffer& partials, const Buffer& q, const Buffer& cache, uint32_t kv_heads, const Attended& what,
+void attend(Pass& pass, const View& partials, const Buffer& q, const Buffer& cache, uint32_t kv_heads, const Attended& what,
             const attention_params& params) {
     const AttentionTile tile = attention_tile(pass.tuning, pass.head_dim, what.types, what.group, pass.tokens);
     const uint64_t d = pass.head_dim, all_heads = uint64_t(kv_heads) * what.group, window = params.window,
@@ -241,7 +249,9 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
     const Attended all{here.types(), heads, heads / kv_heads, here.ring ? RECENT_LEFT_OUT : RECENT_NONE};
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        attend(pass, partials, q, slice.buffer, slice.heads, all,
+        attend(pass,
+               here.ring ? View(partials, 0, split_parts_bytes(pass.tuning, pass.tokens, heads, pass.head_dim)) : View(partials),
+               q, slice.buffer, slice.heads, all,
                {heads, slice.first_head, here.capacity, splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
                 window, 0, 1});
     }
@@ -249,15 +259,21 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
         const RecentVectors& recent = *cache.recent;
         const auto values = uint32_t(recent.side_bytes() / 4);
         const uint32_t block = pass.tokens == 1 ? 0 : recent.block_tokens;
-        attend(pass, partials, q, recent.buffer, kv_heads, {{KvType::f16, KvType::f16}, heads, heads / kv_heads, RECENT_ALONE},
+        const uint64_t behind = split_parts_bytes(pass.tuning, pass.tokens, heads, pass.head_dim);
+        attend(pass, View(partials, behind, partials.bytes() - behind), q, recent.buffer, kv_heads,
+               {{KvType::f16, KvType::f16}, heads, heads / kv_heads, RECENT_ALONE},
                {heads, 0, block, splits, 0, 0, values, 0, projected, window, *here.ring, recent.ring_tokens()});
     }
-    merge(pass, y, partials, here.v, heads, splits, here.ring.has_value());
+    merge(pass, y, partials, here.v, heads, here.ring.has_value());
 }
 
 uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool recent) {
-    const uint64_t parts = std::max(tokens * (recent ? 2ull : 1ull), split_count(tuning, 1) + (recent ? 1ull : 0ull));
-    return parts * heads * ((projected ? 2 : 1) * head_dim + 2) * 4;
+    const auto of = [&](uint32_t count) {
+        const uint64_t row = ((projected ? 2 : 1) * head_dim + 2) * 4ull * heads;
+        return recent ? split_parts_bytes(tuning, count, heads, head_dim) + count * row
+                      : count * split_count(tuning, count) * row;
+    };
+    return std::max(of(1), of(tokens));
 }
 
 } // namespace tq::gpu

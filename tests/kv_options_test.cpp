@@ -31,13 +31,18 @@ TEST_CASE("every name is read back as its type") {
 }
 
 TEST_CASE("presets") {
-    CHECK(parse_kv_preset("balanced") == KvTypes{KvType::tq4, KvType::tq4});
-    CHECK(parse_kv_preset("safe-lowbit") == KvTypes{KvType::q8_0, KvType::tq4});
-    CHECK(parse_kv_preset("experimental-max") == KvTypes{KvType::tq3q, KvType::tq3q});
-    CHECK(parse_kv_preset("safe") == KvTypes{KvType::tq4, KvType::a4_128});
-    CHECK(parse_kv_preset("bold") == KvTypes{KvType::tq3q, KvType::a4_128});
-    CHECK(parse_kv_preset("f16") == KvTypes{KvType::f16, KvType::f16});
-    CHECK_THROWS_WITH_AS(parse_kv_preset("best"), doctest::Contains("use one of balanced, safe-lowbit"), Error);
+    CHECK(parse_kv_preset("balanced").types == KvTypes{KvType::tq4, KvType::tq4});
+    CHECK(parse_kv_preset("safe-lowbit").types == KvTypes{KvType::q8_0, KvType::tq4});
+    CHECK(parse_kv_preset("experimental-max").types == KvTypes{KvType::tq3q, KvType::tq3q});
+    CHECK(parse_kv_preset("safe").types == KvTypes{KvType::tq4, KvType::a4_128});
+    CHECK(parse_kv_preset("bold").types == KvTypes{KvType::tq3q, KvType::a4_128});
+    KvOptions kv;
+    kv.set(parse_kv_preset("compact"));
+    CHECK(describe(kv) == "tq3t/tq3t, 16 recent");
+    kv.set(parse_kv_preset("balanced"));
+    CHECK(describe(kv) == "tq4/tq4");
+    CHECK(parse_kv_preset("f16").types == KvTypes{KvType::f16, KvType::f16});
+    CHECK_THROWS_WITH_AS(parse_kv_preset("best"), doctest::Contains("use one of balanced, compact, safe-lowbit"), Error);
 }
 
 TEST_CASE("exceptions for layers") {
@@ -62,8 +67,8 @@ TEST_CASE("exceptions for layers") {
     }
     CHECK_THROWS_WITH_AS(parse_kv_layers("3=tq9"), doctest::Contains("unknown KV cache type 'tq9'"), Error);
     for (const char* outside : {"12=q8_0", "-13=q8_0", "5-3=q8_0", "-1:0=q8_0"})
-        CHECK_THROWS_WITH_AS(check_kv(with_layers(outside), count),
-                             doctest::Contains("it has layers 0 to 11, or -12 to -1"), Error);
+        CHECK_THROWS_WITH_AS(check_kv(with_layers(outside), count), doctest::Contains("it has layers 0 to 11, or -12 to -1"),
+                             Error);
 }
 
 TEST_CASE("rotations are those of the layer and side, and only rotated types have a dense one") {

@@ -171,8 +171,8 @@ void attend_range(const CacheSide& k, const CacheSide& v, const float* q, std::s
 void attend_recent(const RecentVectors& recent, const float* q, std::span<Partial> before, std::span<Partial> behind,
                    uint32_t head, uint32_t last, AttentionScratch& scratch) {
     const size_t d = recent.k.head_dim();
-    std::vector<float> scaled(q, q + before.size() * d);
-    for (float& v : scaled) v /= recent_unit;
+    const std::span<float> scaled = scratch.tiles.first(before.size() * d);
+    for (size_t i = 0; i < scaled.size(); i++) scaled[i] = q[i] / recent_unit;
     const uint32_t capacity = recent.k.capacity, first = recent.positions.first(last), begin = first % capacity,
                    count = last + 1 - first, end = std::min(begin + count, capacity);
     attend_range(recent.k, recent.v, scaled.data(), before, head, begin, end, scratch);

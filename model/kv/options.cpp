@@ -60,6 +60,11 @@ std::string describe_mix(const KvOptions& kv) {
 
 } // namespace
 
+void KvOptions::set(const KvPreset& preset) {
+    set(preset.types);
+    recent = preset.recent;
+}
+
 void KvOptions::set(KvSide side, KvType type) {
     (side == KvSide::key ? k : v) = type;
     for (KvLayers& exception : layers) (side == KvSide::key ? exception.types.k : exception.types.v) = type;
@@ -114,10 +119,10 @@ uint64_t kv_recent_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads
            kv_vector_bytes(KvType::f16, head_dim);
 }
 
-KvTypes parse_kv_preset(std::string_view text) {
+const KvPreset& parse_kv_preset(std::string_view text) {
     std::vector<std::string_view> names;
     for (const KvPreset& preset : kv_presets) {
-        if (text == preset.name) return preset.types;
+        if (text == preset.name) return preset;
         names.push_back(preset.name);
     }
     fail("unknown preset '{}': use one of {}", printable(text), fmt::join(names, ", "));

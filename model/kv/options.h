@@ -27,6 +27,7 @@ struct KvOptions {
 
     // Other types for all layers; for one side, also where it has exceptions.
     void set(KvTypes types) { k = types.k, v = types.v, layers.clear(); }
+    void set(const struct KvPreset& preset);
     void set(KvSide side, KvType type);
     // The types of layer `layer` of `count`.
     KvTypes at(uint32_t layer, uint32_t count) const;
@@ -43,21 +44,23 @@ uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_he
 
 // Beside those, of all recent tokens: what does not grow with the context.
 uint64_t kv_recent_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
-// The named combinations of the published implementations.
+// Named combinations: our own, and those of the published implementations.
 struct KvPreset {
     const char* name;
     KvTypes types;
-    const char* source;
+    const char* what;
+    uint32_t recent = 0;
 };
 inline constexpr std::array kv_presets{
     KvPreset{"balanced", {KvType::tq4, KvType::tq4}, "4-bit keys and values"},
+    KvPreset{"compact", {KvType::tq3t, KvType::tq3t}, "3-bit trellises, and 16 recent tokens as fp16", 16},
     KvPreset{"safe-lowbit", {KvType::q8_0, KvType::tq4}, "8-bit keys without rotation, 4-bit values"},
     KvPreset{"experimental-max", {KvType::tq3q, KvType::tq3q}, "3 bits with QJL for both"},
     KvPreset{"safe", {KvType::tq4, KvType::a4_128}, "4-bit keys, group-affine 4-bit values"},
     KvPreset{"bold", {KvType::tq3q, KvType::a4_128}, "3-bit keys with QJL, group-affine 4-bit values"},
     KvPreset{"f16", {KvType::f16, KvType::f16}, "not compressed"},
 };
-KvTypes parse_kv_preset(std::string_view text); // throws an Error that lists the presets
+const KvPreset& parse_kv_preset(std::string_view text); // throws an Error that lists the presets
 
 // "0-1,-2:-1=q8_0" or "3=q8_0/tq4;5-7=f16": layers (ranges by - or :), then a type for both or K/V. Throws Error.
 std::vector<KvLayers> parse_kv_layers(std::string_view text);

@@ -150,7 +150,8 @@ void add_flags(CLI::App& command, KvArguments& a) {
         command.add_option(name, value, help)->option_text(type)->group("KV cache")->check(check);
     };
     add("--kv", a.preset,
-        "types by name: balanced (tq4/tq4, default), safe-lowbit, experimental-max, safe, bold, f16; or a file of types for each "
+        "types by name: balanced (tq4/tq4, default), compact, safe-lowbit, experimental-max, safe, bold, f16; or a file of types "
+        "for each "
         "layer, as tq-run tune writes it: FILE.kv.json",
         "PRESET", parsed_by([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);

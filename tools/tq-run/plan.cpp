@@ -29,7 +29,8 @@ std::vector<Choice> choices(const KvOptions& asked) {
     add("as asked for", asked);
     for (const KvType type : {KvType::f16, KvType::q8_0, KvType::tq4, KvType::tq3}) add("", KvOptions{type, type});
     for (const KvPreset& preset : kv_presets) {
-        const KvOptions kv{preset.types.k, preset.types.v};
+        KvOptions kv;
+        kv.set(preset);
         const auto same = std::ranges::find_if(all, [&](const Choice& c) { return describe(c.kv) == describe(kv); });
         if (same != all.end() && same->name.empty())
             same->name = fmt::format("--kv {}", preset.name);

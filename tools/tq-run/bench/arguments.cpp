@@ -82,7 +82,8 @@ void add_cache_flags(CLI::App& command, Arguments& a) {
                   list_of(parse_kv_type));
     auto* v = add("--cache-type-v", a.types_v, "types of the values; default tq4", "LIST", list_of(parse_kv_type));
     add("--kv", a.presets,
-        "pairs of types by name: balanced, safe-lowbit, experimental-max, safe, bold, f16; or files of types for each layer",
+        "pairs of types by name: balanced, compact, safe-lowbit, experimental-max, safe, bold, f16; or files of types for each "
+        "layer",
         "LIST", list_of([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);
         }))
@@ -147,14 +148,11 @@ std::vector<KvOptions> Arguments::caches() const {
         const auto same = [&](const KvOptions& other) { return describe(other) == describe(kv); };
         if (std::ranges::none_of(out, same)) out.push_back(kv);
     };
-    const auto add = [&](KvTypes types) {
-        add_options({types.k,
-                     types.v,
-                     parse_rotation(rotation),
-                     parse_scale_rule(scale_rule),
-                     {},
-                     parse_key_conditioning(conditioning),
-                     recent});
+    const auto add = [&](KvTypes types, uint32_t of_preset = 0) {
+        KvOptions kv{types.k, types.v, parse_rotation(rotation), parse_scale_rule(scale_rule)};
+        kv.conditioning = parse_key_conditioning(conditioning);
+        kv.recent = recent.value_or(of_preset);
+        add_options(kv);
     };
     const auto type = [](const std::string& text) { return text.empty() ? KvOptions().k : parse_kv_type(text); };
     if (!presets.empty())
@@ -162,7 +160,7 @@ std::vector<KvOptions> Arguments::caches() const {
             if (is_kv_file(preset))
                 add_options(read_kv_file(preset));
             else
-                add(parse_kv_preset(preset));
+                add(parse_kv_preset(preset).types, parse_kv_preset(preset).recent);
     else
         for (const std::string& k : items(types_k))
             for (const std::string& v : items(types_v)) add({type(k), type(v)});

@@ -22,7 +22,7 @@ struct Arguments {
     uint32_t layers = 0, repetitions = 5;
     uint64_t memory_limit_mib = 0;
     std::string weights, rotation = "wht", scale_rule = name(KvOptions().scale_rule), conditioning = "auto", format = "md";
-    uint32_t recent = 0;
+    std::optional<uint32_t> recent;
     bool unchecked = false, profile = false, limits = false, no_limits = false, kernels = false, tune = false, reset = false;
     uint32_t tune_seconds = 50;
     std::vector<std::string> compare;

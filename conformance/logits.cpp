@@ -31,6 +31,7 @@ class Reference {
         for (uint32_t i = 0; i < config_.num_hidden_layers; i++) {
             const LayerWeights& w = loaded_.weights.layers[i];
             cache_.push_back({side(kv, i, KvSide::key), side(kv, i, KvSide::value)});
+            cache_.back().keep_recent(kv.recent, check_tokens);
             norms_.push_back(head_norms(kv.conditioning_of(i, config_.num_hidden_layers), i, to_floats(w.attn_q_norm),
                                         to_floats(w.attn_k_norm)));
         }
@@ -71,8 +72,9 @@ void Reference::layer(std::vector<float>& h, uint32_t i, size_t tokens) {
     ref::matmul(pool_, k, w.attn_k, a);
     ref::matmul(pool_, v, w.attn_v, a);
     ref::q_norm_rope(pool_, q, norms.q, rope, c.num_attention_heads, c.rms_norm_eps, q_scale, rotation, norms.q_conditions);
-    ref::kv_append(pool_, cache.k, k, norms.k, rope, c.rms_norm_eps, norms.k_conditions);
-    ref::kv_append(pool_, cache.v, v, {}, rope, 0);
+    ref::kv_append(pool_, cache.k, k, norms.k, rope, c.rms_norm_eps, norms.k_conditions,
+                   cache.recent ? &cache.recent->k : nullptr);
+    ref::kv_append(pool_, cache.v, v, {}, rope, 0, {}, cache.recent ? &cache.recent->v : nullptr);
     ref::attention(pool_, attn, q, cache, c.num_attention_heads, position_);
     ref::matmul(pool_, h, w.attn_output, attn, true);
 

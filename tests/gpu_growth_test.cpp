@@ -77,7 +77,7 @@ size_t differences(Device& device, const gpu::KvCache& cache, uint32_t length, u
 TEST_CASE("a cache that grows gives the logits of one that was whole") {
     const GrowthModel model;
     Device device;
-    check_growth(growth_types(),
+    check_growth(growth_types_and_recent(),
                  [&](const ForwardOptions& options) { return make_gpu_forward(device, model.config, model.weights, options); });
 }
 

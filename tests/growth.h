@@ -39,6 +39,14 @@ inline std::vector<KvOptions> growth_types() {
     return all;
 }
 
+// And recent tokens beside codes, which are no part of what is stored and repeated.
+inline std::vector<KvOptions> growth_types_and_recent() {
+    std::vector<KvOptions> all = growth_types();
+    all.push_back({KvType::tq8, KvType::tq8});
+    all.back().recent = 5;
+    return all;
+}
+
 inline ForwardOptions growth_options(const KvOptions& kv, uint32_t step) {
     return {.kv = kv, .context_size = growth_context, .threads = 1, .batch_size = 8, .cache_step = step};
 }

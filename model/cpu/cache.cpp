@@ -44,6 +44,7 @@ void CacheSide::restore(StoredSide from) {
 }
 
 void LayerCache::keep_recent(uint32_t tokens, uint32_t block_tokens) {
+    if (tokens == 0 || (!is_coded(k.codec.type) && !is_coded(v.codec.type))) return;
     const auto side = [&](const CacheSide& of) {
         return CacheSide({KvType::f16, of.codec.scale_rule, of.codec.rotation}, of.heads,
                          kept_recent_tokens(tokens) + block_tokens);

@@ -42,7 +42,7 @@ struct LayerCache {
     CacheSide k, v;
     std::optional<RecentVectors> recent = {};
 
-    // Gives it room for `tokens` recent tokens, in passes of at most `block_tokens`. Throws std::bad_alloc.
+    // Gives it room for `tokens` recent tokens, in passes of at most `block_tokens`, where it stores codes. Throws std::bad_alloc.
     void keep_recent(uint32_t tokens, uint32_t block_tokens);
 };
 

@@ -35,9 +35,8 @@ class CpuForward final : public Forward {
             norms_.push_back({to_floats(w.attn_norm), to_floats(w.ffn_norm),
                               head_norms(options.kv.conditioning_of(i, config.num_hidden_layers), i, to_floats(w.attn_q_norm),
                                          to_floats(w.attn_k_norm))});
-            cpu::LayerCache& cache = cache_.emplace_back(make_cache(KvSide::key, i), make_cache(KvSide::value, i));
-            if (options.kv.recent != 0 && (is_coded(cache.k.codec.type) || is_coded(cache.v.codec.type)))
-                cache.keep_recent(options.kv.recent, options_.batch_size);
+            cache_.push_back({make_cache(KvSide::key, i), make_cache(KvSide::value, i)});
+            cache_.back().keep_recent(options.kv.recent, options_.batch_size);
         }
     }
 

@@ -1,5 +1,6 @@
 #include "model/cpu/cache.h"
 #include "base/ensure.h"
+#include "model/kv/options.h"
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -44,7 +45,7 @@ void CacheSide::restore(StoredSide from) {
 }
 
 void LayerCache::keep_recent(uint32_t tokens, uint32_t block_tokens) {
-    if (tokens == 0 || (!is_coded(k.codec.type) && !is_coded(v.codec.type))) return;
+    if (tokens == 0 || !KvTypes{k.codec.type, v.codec.type}.coded()) return;
     const auto side = [&](const CacheSide& of) {
         return CacheSide({KvType::f16, of.codec.scale_rule, of.codec.rotation}, of.heads,
                          kept_recent_tokens(tokens) + block_tokens);

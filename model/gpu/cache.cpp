@@ -139,7 +139,7 @@ KvCache::KvCache(Device& device, const Config& config, const KvOptions& kv, uint
 void KvCache::keep_recent(Device& device, uint32_t tokens, uint32_t block_tokens) {
     uint32_t vectors = kv_heads * block_tokens;
     for (LayerCache& layer : layers) {
-        if (!is_coded(layer.k.type) && !is_coded(layer.v.type)) continue;
+        if (!layer.types().coded()) continue;
         layer.ring = vectors;
         vectors += kv_heads * kept_recent_tokens(tokens);
     }

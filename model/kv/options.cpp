@@ -87,7 +87,7 @@ bool KvOptions::uses_qjl(uint32_t count) const {
 uint32_t KvOptions::layers_with_recent(uint32_t count) const {
     uint32_t out = 0;
     for (uint32_t layer = 0; recent != 0 && layer < count; layer++)
-        if (const KvTypes types = at(layer, count); is_coded(types.k) || is_coded(types.v)) out++;
+        if (at(layer, count).coded()) out++;
     return out;
 }
 

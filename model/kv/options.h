@@ -8,6 +8,8 @@ namespace tq {
 struct KvTypes {
     KvType k = KvType::tq4, v = KvType::tq4;
     bool operator==(const KvTypes&) const = default;
+    // Whether either side is stored as codes, so that recent tokens are kept beside them.
+    constexpr bool coded() const { return is_coded(k) || is_coded(v); }
 };
 
 // Other types for layers first .. last; negative numbers count from the end, -1 being the last layer.

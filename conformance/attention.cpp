@@ -2,6 +2,7 @@
 #include "conformance/rig.h"
 #include "conformance/rows.h"
 #include "model/cpu/reference.h"
+#include "model/gpu/constants.h"
 #include <cmath>
 
 namespace tq::conformance {
@@ -10,6 +11,8 @@ namespace {
 // Weights of a softmax, whose exp Vulkan lets err by some units in the last place, and sums in another order. A score's own
 // rounding errors grow with it.
 double limit(float deviation) { return 5e-6 * double(deviation); }
+// Queries and weights rounded to fp16: 2.5e-4 where to nearest, and a driver that cuts off errs twice as much.
+double limit_of_matrices(float deviation) { return 1e-3 * double(deviation); }
 
 struct Shape {
     KvOptions kv;
@@ -120,11 +123,13 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
                  context = rig.context(position, shape.tokens, {}, shape.recent_begin), partials = rig.output(partials_words);
     rig.run(tuning, context, shape.tokens, d,
             [&](gpu::Pass& pass) { gpu::attention(pass, y, partials, q_buffer, cache, 0, shape.heads, shape.kv_heads); });
-    return worse(rig.check(y, want, limit(shape.deviation)), rig.check(partials, {}, 0));
+    const bool matrices =
+        gpu::coopmat_attention(tuning, d, {shape.kv.k, shape.kv.v}, shape.heads / shape.kv_heads, shape.tokens).has_value();
+    return worse(rig.check(y, want, (matrices ? limit_of_matrices : limit)(shape.deviation)), rig.check(partials, {}, 0));
 }
 
-void add(Rows& rows, const Variant& variant, const Shape& shape, bool full = false) {
-    rows.push_back({"attention", fmt::format("{}, {}", describe(shape.kv), variant.name), shape.text(),
+void add(Rows& rows, const Variant& variant, const Shape& shape, bool full = false, const char* kernel = "attention") {
+    rows.push_back({kernel, fmt::format("{}, {}", describe(shape.kv), variant.name), shape.text(),
                     [=, tuning = variant.tuning](Rig& rig) { return attention(rig, tuning, shape); }, 0, full});
 }
 
@@ -153,12 +158,62 @@ void add_recent(Rows& rows, const std::vector<Variant>& all) {
         add(rows, all[0], shape);
 }
 
+// attention_coopmat in workgroups of the device's own size, and in smaller ones.
+std::vector<Variant> matrices(const Capabilities& device) {
+    Capabilities gpu = device;
+    gpu.type = DeviceType::discrete;
+    gpu::Tuning own = gpu::choose_tuning(gpu);
+    if (own.attention_coopmat_rows == 0) return {};
+    own.attention_coopmat_keys = 2 * own.matrix_side;
+    gpu::Tuning few = own;
+    few.attention_coopmat_rows = 2 * own.matrix_side;
+    few.attention_coopmat_keys = own.matrix_side;
+    few.shared_bytes = 16384;
+    few.splits = 3;
+    return {{"matrices", own}, {"few matrices", few}};
+}
+
+void add_matrices(Rows& rows, const Capabilities& device) {
+    const std::vector<Variant> all = matrices(device);
+    const auto row = [&](const Variant& variant, const Shape& shape) { add(rows, variant, shape, false, "attention_coopmat"); };
+    const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3};
+    for (const Variant& variant : all) {
+        row(variant, {tq4, 128, 4, 2, 77, 33});
+        if (device.type == DeviceType::cpu && &variant == &all[0]) continue; // whose driver takes seconds for each
+        for (const KvTypeName& type : kv_types)
+            if ((is_turboquant(type.type) && !is_qjl(type.type)) || type.type == KvType::f16)
+                for (const uint32_t tokens : {1u, 9u}) row(variant, {{type.type, type.type}, 64, 4, 2, 77, tokens});
+        for (const Shape& shape : {Shape{tq4, 128, 4, 2, 77, 9},
+                                   {tq4, 128, 10, 2, 513, 1, 1},
+                                   {mixed, 64, 10, 2, 40, 11},
+                                   {mixed, 64, 16, 2, 70, 33, 1},
+                                   {tq4, 64, 6, 3, 33, 33},
+                                   {tq4, 64, 2, 2, 1, 1},
+                                   {tq4, 64, 4, 2, 77, 9, 2, 100},
+                                   {{KvType::tq4, KvType::tq4, RotationKind::haar}, 64, 4, 2, 77, 5},
+                                   {with_recent(tq4, 5), 64, 4, 2, 77, 9},
+                                   {with_recent(tq4, 5), 64, 4, 2, 77, 1, 2, 1, 75},
+                                   {tq4, 64, 8, 4, 4099, 1, 3}})
+            row(variant, shape);
+    }
+    if (all.empty())
+        rows.push_back({"attention_coopmat",
+                        "every type",
+                        "every tile",
+                        {},
+                        0,
+                        false,
+                        TQ_COOPERATIVE_MATRIX ? "the device does not multiply matrices of fp16 in a subgroup"
+                                              : "the shader compiler of this build knows no cooperative matrices"});
+}
+
 } // namespace
 
 void add_attention(Rows& rows, const Capabilities& device) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, residual{KvType::tq3q, KvType::tq2q},
         affine{KvType::q8_0, KvType::a4_64}, trellis{KvType::tq3t, KvType::tq2t}, nibble_trellis{KvType::tq4t, KvType::tq4t};
-    const std::vector<Variant> all = variants(device);
+    std::vector<Variant> all = variants(device);
+    for (Variant& variant : all) variant.tuning = without_matrices(variant.tuning);
     // Keys and values are read apart, and drivers take a second to build one of these: not every pair need be, nor every size of
     // every type but in full.
     for (size_t i = 0; i < kv_types.size(); i++) {
@@ -197,6 +252,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
                                    {trellis, 128, 4, 2, 77, 9},
                                    {nibble_trellis, 128, 4, 2, 77, 9}})
             add(rows, all[i], shape);
+    add_matrices(rows, device);
 }
 
 } // namespace tq::conformance

@@ -117,7 +117,7 @@ void add_end_to_end(Rows& rows, const Capabilities& device) {
                         }});
     };
     const uint32_t tile = gpu::tuning_for(device).matmul_tile; // blocks are a multiple of it
-    const bool halves = gpu::tuning_for(device).matmul_subgroup != 0;
+    const bool halves = gpu::tuning_for(device).matmul_coopmat;
     for (const uint32_t batch : {tile, 8 * tile}) {
         const bool exact = !halves || batch == tile; // which is too few for matmul_coopmat
         add(KvType::f32, batch, exact ? exact_limit : limit_of_halves);

@@ -70,5 +70,7 @@ struct Variant {
     gpu::Tuning tuning;
 };
 std::vector<Variant> variants(const Capabilities& device);
+// The same without kernels of cooperative matrices.
+gpu::Tuning without_matrices(gpu::Tuning tuning);
 
 } // namespace tq::conformance

@@ -213,7 +213,7 @@ std::vector<Variant> tiles(const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;
     gpu::Tuning tuning = gpu::choose_tuning(gpu);
-    const bool coopmat = tuning.matmul_subgroup != 0;
+    const bool coopmat = tuning.matmul_coopmat;
     std::vector<Variant> out;
     for (const uint32_t bytes : {least_tile_bytes, 16384u, 20480u}) {
         tuning.shared_bytes = bytes;
@@ -221,7 +221,7 @@ std::vector<Variant> tiles(const Capabilities& device) {
         if (coopmat && built && bytes <= device.shared_memory_bytes)
             out.push_back({fmt::format("matrices, {} KiB", bytes >> 10), tuning});
     }
-    tuning.matmul_subgroup = 0;
+    tuning.matmul_coopmat = false;
     for (const uint32_t bytes : {16384u, 20480u, 32768u}) {
         tuning.shared_bytes = bytes;
         if (bytes <= device.shared_memory_bytes) out.push_back({fmt::format("tile of {} KiB", bytes >> 10), tuning});
@@ -232,7 +232,7 @@ std::vector<Variant> tiles(const Capabilities& device) {
 // Tails of tiles, and more workgroups than tokens. Formats of one kind decode alike: some with every tile, every one with the
 // least.
 void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
-    const bool coopmat = variant.tuning.matmul_subgroup != 0;
+    const bool coopmat = variant.tuning.matmul_coopmat;
     const bool some = type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
     if ((coopmat && type == GgmlType::F32) || (!some && variant.tuning.shared_bytes > 16384)) return;
     const auto row = [&](const Shape& shape, Body body = matmul) {
@@ -278,7 +278,7 @@ void add_weights(Rows& rows, const Capabilities& device) {
     const std::vector<Variant> tiled = tiles(device);
     for (const Variant& variant : tiled)
         for (const GgmlType type : weight_formats) add_tiles(rows, variant, type);
-    if (std::ranges::none_of(tiled, [](const Variant& variant) { return variant.tuning.matmul_subgroup != 0; }))
+    if (std::ranges::none_of(tiled, [](const Variant& variant) { return variant.tuning.matmul_coopmat; }))
         rows.push_back({"matmul_coopmat",
                         "every format",
                         "every tile",

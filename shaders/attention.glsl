@@ -53,7 +53,7 @@ uvec2 key_range() {
         const uint first = position + gl_WorkGroupID.z * tile + 1;
         return uvec2(max(first - min(first, p.window), recent_begin), length);
     }
-    const uint part = part_length(p.splits, length, lanes), begin = gl_WorkGroupID.x * part;
+    const uint part = part_length(p.splits, length, p.part_step), begin = gl_WorkGroupID.x * part;
     return uvec2(begin, min(length, begin + part));
 }
 

@@ -10,8 +10,7 @@
 
 // matmul.comp's product by cooperative matrices: weights and inputs are rounded to fp16, sums are fp32. One workgroup of
 // 2 x 2 subgroups makes `tile_rows` rows of `tile_tokens` tokens, 32 columns at a time out of shared memory, as matmul_tiled.comp
-// does. The inputs of a token are multiplied by a power of two first, so that the largest fits fp16 whatever it is and those 2^28
-// times smaller keep all their bits; its sums are divided by it. A token with an infinity or NaN gets NaNs.
+// does. Each token's inputs have a power of two of their own (fp16_range.glsl): one with an infinity or NaN gets NaNs.
 // once per weight format but f32
 // needs cooperative matrices
 // params: matmul_params
@@ -25,6 +24,7 @@ layout(push_constant) uniform Push { matmul_params p; };
 layout(binding = 0) buffer Y { float y[]; };
 #define WEIGHTS_BINDING 1
 #include "weights.glsl"
+#include "fp16_range.glsl"
 READ_VECTORS(2, x)
 CONTEXT_AT(3);
 
@@ -34,13 +34,6 @@ shared f16vec4 w_tile[tile_rows * stride];
 shared f16vec4 x_tile[tile_tokens * stride];
 shared float results[4 * side * side];
 shared uint largest[tile_tokens]; // fp32 bits of a token's largest magnitude
-
-// Rounds the power of two 2^(exponent - 127) times `largest` to [2^14, 2^15), as far as it and its inverse are fp32 numbers.
-uint scale_exponent(uint bits) { return min(268 - (bits >> 23), 253); }
-float scale_of(uint t) { return uintBitsToFloat(scale_exponent(largest[t]) << 23); }
-float factor_of(uint t) {
-    return uintBitsToFloat(largest[t] >= 0x7f800000u ? 0x7fc00000u : (254 - scale_exponent(largest[t])) << 23);
-}
 
 void find_largest(uint first_token) {
     const uint vectors = p.cols / 4, lanes = max(gl_WorkGroupSize.x / tile_tokens, 1); // that share a token
@@ -69,7 +62,7 @@ void load_inputs(uint first_token, uint b) {
     for (uint i = gl_LocalInvocationID.x; i < tile_tokens * 8; i += gl_WorkGroupSize.x) {
         const uint t = min(first_token + i / 8, tokens - 1);
         const vec4 v = uintBitsToFloat(x(t * (p.cols / 4) + b * 8 + i % 8));
-        x_tile[i / 8 * stride + i % 8] = f16vec4(v * scale_of(i / 8));
+        x_tile[i / 8 * stride + i % 8] = f16vec4(v * to_fp16_range(largest[i / 8]));
     }
 }
 
@@ -78,7 +71,7 @@ void store(uint first_row, uint first_token, uint tile_token) {
     for (uint i = gl_SubgroupInvocationID; i < side * side; i += gl_SubgroupSize) {
         const uint row = first_row + i % side, token = first_token + tile_token + i / side;
         if (row >= p.rows || token >= tokens) continue;
-        const float sum = results[gl_SubgroupID * side * side + i] * factor_of(tile_token + i / side);
+        const float sum = results[gl_SubgroupID * side * side + i] * from_fp16_range(largest[tile_token + i / side]);
         const uint at = token * p.y_cols + p.first_row + row;
         y[at] = accumulate != 0 ? y[at] + sum : sum;
     }

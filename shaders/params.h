@@ -76,6 +76,7 @@ struct attention_params {
     uint window;    // recent: how many tokens a row attends to as recent ones
     uint ring;      // RECENT_ALONE: the number of the ring's first vector; `capacity` is that of the pass' block, 0: there is none
     uint ring_tokens; // per head
+    uint part_step;   // the splits' parts are multiples of this long
 };
 
 struct attention_merge_params {

@@ -132,13 +132,14 @@ TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for e
     Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 16384};
     device.max_workgroup_invocations = 128;
     device.subgroup_size = 32;
-    CHECK(gpu::choose_tuning(device).matmul_subgroup == 0);
+    CHECK_FALSE(gpu::choose_tuning(device).matmul_coopmat);
     device.cooperative_matrix = true;
     device.matrix_side = 16;
     gpu::Tuning tuning = gpu::choose_tuning(device);
-    CHECK(tuning.matmul_subgroup == 32);
+    CHECK(tuning.matmul_coopmat);
+    CHECK(tuning.matrix_subgroup == 32);
     device.subgroup_size = 64; // four are more than a workgroup has
-    CHECK(gpu::choose_tuning(device).matmul_subgroup == 0);
+    CHECK_FALSE(gpu::choose_tuning(device).matmul_coopmat);
     CHECK(shader::matmul_coopmat_q8_0.interface.cooperative);
     CHECK_FALSE(shader::matmul_tiled_q8_0.interface.cooperative);
 
@@ -159,6 +160,57 @@ TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for e
     }
     CHECK(last == 128 * 64);
 }
+
+TEST_CASE("attention by cooperative matrices: which types and how many rows") {
+    Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 49152};
+    device.max_workgroup_invocations = 1024;
+    device.subgroup_size = device.min_subgroup_size = 32;
+    device.subgroup_arithmetic = device.subgroup_shuffle = device.cooperative_matrix = true;
+    device.matrix_side = 16;
+    gpu::Tuning tuning = gpu::choose_tuning(device);
+    CHECK(tuning.attention_coopmat_keys == 0);
+    tuning.attention_coopmat_keys = 32;
+    const KvTypes tq4{KvType::tq4, KvType::tq4};
+    const auto tile = [&](uint32_t group, uint32_t tokens, KvTypes types = {}) {
+        return gpu::coopmat_attention(tuning, 128, types, group, tokens);
+    };
+    const auto prompt = tile(4, 512), uneven = tile(5, 512), token = tile(8, 1);
+    REQUIRE((prompt && uneven && token));
+    CHECK(prompt->heads * prompt->tokens == 64);
+    CHECK(prompt->keys == 32);
+    CHECK(uneven->heads == 5);
+    CHECK(uneven->tokens == 12);
+    CHECK(uneven->strips(tuning) == 4);
+    CHECK(token->heads == 8);
+    CHECK(token->tokens == 1);
+    CHECK(token->strips(tuning) == 1);
+    CHECK(tile(4, 512, {KvType::f16, KvType::tq3t}));
+    for (const KvType other : {KvType::f32, KvType::bf16, KvType::q8_0, KvType::a4_128, KvType::tq3q}) {
+        CHECK_FALSE(tile(4, 512, {other, KvType::tq4}));
+        CHECK_FALSE(tile(4, 512, {KvType::tq4, other}));
+    }
+    CHECK_FALSE(gpu::coopmat_attention(tuning, 256, tq4, 4, 512));
+    CHECK(gpu::attention_part_step(tuning, 128, tq4, 4, 1) == 32);
+    CHECK(gpu::attention_part_step(tuning, 256, tq4, 4, 1) == 64);
+
+    for (const uint32_t bytes : {49152u, 32768u, 24576u, 16384u})
+        for (const uint32_t tokens : {1u, 512u}) {
+            CAPTURE(bytes);
+            tuning.shared_bytes = bytes;
+            const auto of = tile(2, tokens);
+            REQUIRE(of);
+            CHECK(of->strips(tuning) * 16 <= 2 * of->keys); // queries lie where keys and values do later
+            CHECK(shared_memory_bytes(shader::attention_coopmat, gpu::attention_coopmat_constants(tuning, *of, 128, tq4, 2, 0)) <=
+                  bytes);
+        }
+    tuning.shared_bytes = 8192;
+    CHECK_FALSE(tile(2, 1));
+    tuning = gpu::choose_tuning(device);
+    CHECK(tile(2, 512));
+    CHECK_FALSE(tile(2, 1));
+    device.subgroup_shuffle = false;
+    CHECK(gpu::choose_tuning(device).attention_coopmat_rows == 0);
+}
 #endif
 
 TEST_CASE("which kernel makes a block") {
@@ -166,7 +218,7 @@ TEST_CASE("which kernel makes a block") {
     using enum gpu::MatmulKernel;
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile) == plain);
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile + 1) == tiled);
-    tuning.matmul_subgroup = 32;
+    tuning.matmul_coopmat = true;
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile) == plain);
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, 512) == coopmat);
     CHECK(gpu::matmul_kernel(tuning, GgmlType::F32, 512) == tiled); // whoever has fp32 weights wants no fp16

@@ -125,13 +125,14 @@ uint64_t split_parts_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads
     return round_up(uint64_t(tokens) * heads * split_count(tuning, tokens) * (head_dim + 2) * 4, most_alignment);
 }
 
-// The parts that `splits` workgroups made of each head, put together and turned back.
-void merge(Pass& pass, const Buffer& y, const Buffer& partials, const CacheCodec& values, uint32_t heads, bool recent) {
+// The parts that `splits` workgroups made of each head, multiples of `step` tokens, put together and turned back.
+void merge(Pass& pass, const Buffer& y, const Buffer& partials, const CacheCodec& values, uint32_t heads, uint32_t step,
+           bool recent) {
     const uint32_t splits = split_count(pass.tuning, pass.tokens);
     const auto recent_parts = uint32_t(split_parts_bytes(pass.tuning, pass.tokens, heads, pass.head_dim) / 4);
-    const uint32_t lanes = attention_lanes(pass.tuning, pass.head_dim), rotation = values.rotation_constant();
+    const uint32_t rotation = values.rotation_constant();
     const auto params = with_signs(
-        attention_merge_params{heads, splits, lanes, QJL_FACTOR / float(pass.head_dim), recent_parts, {}, {}}, values.rotation);
+        attention_merge_params{heads, splits, step, QJL_FACTOR / float(pass.head_dim), recent_parts, {}, {}}, values.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
@@ -154,7 +155,6 @@ struct Attended {
 
 void attend(Pass& pass, const View& partials, const Buffer& q, const Buffer& cache, uint32_t kv_heads, const Attended& what,
             const attention_params& params) {
-    const AttentionTile tile = attention_tile(pass.tuning, pass.head_dim, what.types, what.group, pass.tokens);
     const uint64_t d = pass.head_dim, all_heads = uint64_t(kv_heads) * what.group, window = params.window,
                    token_bytes =
                        kv_heads * (kv_vector_bytes(what.types.k, pass.head_dim) + kv_vector_bytes(what.types.v, pass.head_dim));
@@ -164,7 +164,20 @@ void attend(Pass& pass, const View& partials, const Buffer& q, const Buffer& cac
         if (!is_recent) return Work{length * token_bytes, 4 * s.tokens * seen * all_heads * d};
         return Work{std::min(length, window + s.tokens - 1) * token_bytes, 4 * s.tokens * std::min(seen, window) * all_heads * d};
     });
-    const Groups grid{is_recent ? 1 : params.splits, kv_heads * (what.group / tile.heads), groups(pass.tokens, tile.tokens)};
+    const auto grid_of = [&](uint32_t tile_heads, uint32_t tile_tokens) {
+        return Groups{is_recent ? 1 : params.splits, kv_heads * (what.group / tile_heads), groups(pass.tokens, tile_tokens)};
+    };
+#if TQ_COOPERATIVE_MATRIX
+    if (const auto matrices = coopmat_attention(pass.tuning, pass.head_dim, what.types, what.group, pass.tokens)) {
+        pass.recorder.dispatch<shader::attention_coopmat>(
+            grid_of(matrices->heads, matrices->tokens),
+            attention_coopmat_constants(pass.tuning, *matrices, pass.head_dim, what.types, what.group, what.recent), params, work,
+            partials, q, cache, pass.context);
+        return;
+    }
+#endif
+    const AttentionTile tile = attention_tile(pass.tuning, pass.head_dim, what.types, what.group, pass.tokens);
+    const Groups grid = grid_of(tile.heads, tile.tokens);
     const auto constants = attention_constants(pass.tuning, pass.head_dim, what.types, what.group, pass.tokens, what.recent);
     const bool simd = uses_simd(pass, {q, cache});
     if (simd && is_per_lane(pass.tuning, what.types))
@@ -246,6 +259,7 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
     const LayerCache& here = cache.layers[layer];
     const uint32_t splits = split_count(pass.tuning, pass.tokens), window = here.ring ? cache.recent->tokens : 0;
     const auto projected = uint32_t(pass.tokens * heads * pass.head_dim);
+    const uint32_t step = attention_part_step(pass.tuning, pass.head_dim, here.types(), heads / kv_heads, pass.tokens);
     const Attended all{here.types(), heads, heads / kv_heads, here.ring ? RECENT_LEFT_OUT : RECENT_NONE};
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
@@ -253,7 +267,7 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
                here.ring ? View(partials, 0, split_parts_bytes(pass.tuning, pass.tokens, heads, pass.head_dim)) : View(partials),
                q, slice.buffer, slice.heads, all,
                {heads, slice.first_head, here.capacity, splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
-                window, 0, 1});
+                window, 0, 1, step});
     }
     if (here.ring) {
         const RecentVectors& recent = *cache.recent;
@@ -262,9 +276,9 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
         const uint64_t behind = split_parts_bytes(pass.tuning, pass.tokens, heads, pass.head_dim);
         attend(pass, View(partials, behind, partials.bytes() - behind), q, recent.buffer, kv_heads,
                {{KvType::f16, KvType::f16}, heads, heads / kv_heads, RECENT_ALONE},
-               {heads, 0, block, splits, 0, 0, values, 0, projected, window, *here.ring, recent.ring_tokens()});
+               {heads, 0, block, splits, 0, 0, values, 0, projected, window, *here.ring, recent.ring_tokens(), step});
     }
-    merge(pass, y, partials, here.v, heads, here.ring.has_value());
+    merge(pass, y, partials, here.v, heads, step, here.ring.has_value());
 }
 
 uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool recent) {

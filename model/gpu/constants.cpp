@@ -56,11 +56,45 @@ MatmulTile matmul_tile(const Tuning& t) {
 CoopmatTile coopmat_tile(const Tuning& t) {
     for (const CoopmatTile tile : {CoopmatTile{128, 64}, {64, 64}, {32, 32}}) {
         // 40 halves a row or token, four matrices of sums, a maximum per token, a format's levels: shaders/matmul_coopmat.comp
-        const uint32_t sums = 4 * t.matmul_side * t.matmul_side * 4, levels = 64;
+        const uint32_t sums = 4 * t.matrix_side * t.matrix_side * 4, levels = 64;
         if ((tile.rows + tile.tokens) * 80 + sums + tile.tokens * 4 + levels <= t.shared_bytes) return tile;
     }
     ENSURE(false, "{} bytes of shared memory", t.shared_bytes);
 }
 #endif
+
+namespace {
+
+bool one_scale_fp16(KvType type) { return type == KvType::f16 || (is_turboquant(type) && !is_qjl(type)); }
+
+// shaders/attention_coopmat.comp
+uint32_t shared_bytes(const Tuning& t, const CoopmatAttention& tile, uint32_t head_dim) {
+    const uint32_t vectors = 2 * tile.keys * (head_dim / 4 + 2) * 8, row = (tile.keys + 4) * 4 + (tile.keys + 8) * 2 + 4,
+                   scales = 2 * tile.keys * 4, levels = 64 * 4;
+    return vectors + tile.strips(t) * t.matrix_side * row + scales + levels;
+}
+
+} // namespace
+
+std::optional<CoopmatAttention> coopmat_attention(const Tuning& t, uint32_t head_dim, KvTypes types, uint32_t group,
+                                                  uint32_t tokens) {
+    uint32_t rows = tokens == 1 ? group : t.attention_coopmat_rows,
+             keys = tokens == 1 ? t.attention_coopmat_keys : 2 * t.matrix_side;
+    if (rows == 0 || keys == 0 || !one_scale_fp16(types.k) || !one_scale_fp16(types.v)) return std::nullopt;
+    if (head_dim > 128) return std::nullopt; // a row's query and sums are more than registers hold
+    while (true) {
+        uint32_t heads = std::min(group, rows);
+        while (group % heads != 0) heads--;
+        const CoopmatAttention tile{heads, tokens == 1 ? 1 : rows / heads, keys};
+        const bool fits = tile.strips(t) * t.matrix_side <= 2 * keys && shared_bytes(t, tile, head_dim) <= t.shared_bytes;
+        if (fits) return tile;
+        if (rows > t.matrix_side)
+            rows /= 2;
+        else if (keys > t.matrix_side)
+            keys /= 2;
+        else
+            return std::nullopt;
+    }
+}
 
 } // namespace tq::gpu

@@ -6,6 +6,7 @@
 #include "shaders.gen.h"
 #include "shaders/matvec_outputs.h"
 #include <algorithm>
+#include <optional>
 
 namespace tq::gpu {
 
@@ -53,7 +54,7 @@ CoopmatTile coopmat_tile(const Tuning& t);
 
 inline ConstantsOf<shader::matmul_coopmat_f16> matmul_coopmat_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
     const CoopmatTile tile = coopmat_tile(t);
-    return {4 * t.matmul_subgroup, tile.rows, tile.tokens, t.matmul_side, accumulate, interleave};
+    return {4 * t.matrix_subgroup, tile.rows, tile.tokens, t.matrix_side, accumulate, interleave};
 }
 #endif
 
@@ -112,6 +113,39 @@ inline ConstantsOf<shader::attention_per_lane> attention_per_lane_constants(cons
                                                                             uint32_t group, uint32_t tokens, uint32_t recent) {
     const AttentionTile tile = attention_tile(t, head_dim, types, group, tokens);
     return {attention_lanes(t, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens, recent};
+}
+
+// attention_coopmat: a workgroup has `heads` of a kv head's query heads for `tokens` tokens, in strips of one subgroup each.
+struct CoopmatAttention {
+    uint32_t heads, tokens, keys; // keys: at a time
+
+    uint32_t strips(const Tuning& t) const { return (heads * tokens + t.matrix_side - 1) / t.matrix_side; }
+};
+// Nothing where attention is the kernel: by the tuning, for types whose values are no fp16 numbers times one scale a vector, for
+// head_dim 256, or for want of shared memory.
+std::optional<CoopmatAttention> coopmat_attention(const Tuning& t, uint32_t head_dim, KvTypes types, uint32_t group,
+                                                  uint32_t tokens);
+#if TQ_COOPERATIVE_MATRIX
+inline ConstantsOf<shader::attention_coopmat> attention_coopmat_constants(const Tuning& t, const CoopmatAttention& tile,
+                                                                          uint32_t head_dim, KvTypes types, uint32_t group,
+                                                                          uint32_t recent) {
+    return {tile.strips(t) * t.matrix_subgroup,
+            head_dim,
+            uint32_t(types.k),
+            uint32_t(types.v),
+            group,
+            tile.heads,
+            tile.tokens,
+            recent,
+            t.matrix_side,
+            tile.keys};
+}
+#endif
+
+// The parts that a sequence is cut into are multiples of so many tokens.
+inline uint32_t attention_part_step(const Tuning& t, uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens) {
+    const auto matrices = coopmat_attention(t, head_dim, types, group, tokens);
+    return matrices ? matrices->keys : attention_lanes(t, head_dim);
 }
 
 } // namespace tq::gpu

@@ -151,7 +151,7 @@ Normed matvec_residual(Pass& pass, const Buffer& h, uint32_t h_floats, const Mat
 
 MatmulKernel matmul_kernel(const Tuning& tuning, GgmlType type, uint32_t tokens) {
     if (tokens <= tuning.matmul_tile) return MatmulKernel::plain;
-    if (tuning.matmul_subgroup != 0 && type != GgmlType::F32) return MatmulKernel::coopmat;
+    if (tuning.matmul_coopmat && type != GgmlType::F32) return MatmulKernel::coopmat;
     return tuning.matmul_tiled ? MatmulKernel::tiled : MatmulKernel::plain;
 }
 

@@ -7,24 +7,27 @@
 namespace tq::gpu {
 
 struct Tuning {
-    uint32_t workgroup;         // invocations of the row, element and head kernels
-    uint32_t matvec_lanes;      // invocations that share a row of a matvec; 1 where simd
-    uint32_t matvec_rows;       // rows that they make at a time
-    uint32_t matmul_rows;       // rows that one invocation of a matmul makes
-    uint32_t matmul_tile;       // tokens whose products one invocation makes
-    bool matmul_tiled;          // more tokens are made by matmul_tiled, whose tile shared_bytes gives (constants.h)
-    uint32_t matmul_subgroup;   // invocations of a subgroup in matmul_coopmat, which makes them instead; 0: it does not
-    uint32_t matmul_side;       // of its matrices
-    uint32_t attention_rows;    // most query rows that share a decoded key
-    uint32_t attention_keys;    // keys that an invocation scores at a time
-    uint32_t splits;            // parts of the sequence in decode
-    uint32_t batch_size;        // tokens of a prefill block, by default
-    uint32_t shared_bytes;      // shared memory that a workgroup may have
-    uint32_t weight_interleave; // rows of a weight matrix that lie word by word in turn (device_layout.h)
-    bool fold_norms;            // in decode rms_norm is part of the matvec before it and of the one behind
-    uint32_t subgroup;          // invocations that surely are one subgroup where a workgroup has no more; 0: no subgroup variants
-    bool sampling;              // tokens are sampled on the device, not from logits that the host reads
-    bool simd;                  // SIMD variants (shaders/read.glsl) run, where what they read is no longer than:
+    uint32_t workgroup;              // invocations of the row, element and head kernels
+    uint32_t matvec_lanes;           // invocations that share a row of a matvec; 1 where simd
+    uint32_t matvec_rows;            // rows that they make at a time
+    uint32_t matmul_rows;            // rows that one invocation of a matmul makes
+    uint32_t matmul_tile;            // tokens whose products one invocation makes
+    bool matmul_tiled;               // more tokens are made by matmul_tiled, whose tile shared_bytes gives (constants.h)
+    bool matmul_coopmat;             // matmul_coopmat makes them instead
+    uint32_t attention_rows;         // most query rows that share a decoded key
+    uint32_t attention_keys;         // keys that an invocation scores at a time
+    uint32_t attention_coopmat_rows; // query rows of a prompt that share a workgroup of attention_coopmat; 0: attention has them
+    uint32_t attention_coopmat_keys; // keys that it reads at a time for a token; 0: attention has them
+    uint32_t splits;                 // parts of the sequence in decode
+    uint32_t batch_size;             // tokens of a prefill block, by default
+    uint32_t shared_bytes;           // shared memory that a workgroup may have
+    uint32_t matrix_subgroup;        // invocations of a subgroup that multiplies matrices of fp16; 0: there are none
+    uint32_t matrix_side;            // of these
+    uint32_t weight_interleave;      // rows of a weight matrix that lie word by word in turn (device_layout.h)
+    bool fold_norms;                 // in decode rms_norm is part of the matvec before it and of the one behind
+    uint32_t subgroup; // invocations that surely are one subgroup where a workgroup has no more; 0: no subgroup variants
+    bool sampling;     // tokens are sampled on the device, not from logits that the host reads
+    bool simd;         // SIMD variants (shaders/read.glsl) run, where what they read is no longer than:
     uint64_t texel_range_bytes;
     bool attention_per_lane; // that kernel runs, too: Mesa's LLVM builds its unrolled loops in a second, SwiftShader in
                              // minutes

@@ -23,23 +23,30 @@ const std::vector<TuningGroup> groups{
     {"attention of a token",
      Workload::deep_token,
      4,
-     {{"splits", &Tuning::splits, {1, 2, 4, 8, 16, 32, 64, 128, 256}}, {"attention_keys", &Tuning::attention_keys, {1, 2, 4}}}},
+     {{"splits", &Tuning::splits, {1, 2, 4, 8, 16, 32, 64, 128, 256}},
+      {"attention_keys", &Tuning::attention_keys, {1, 2, 4}},
+      {"attention_coopmat_keys", &Tuning::attention_coopmat_keys, {0, 16, 32, 64}}}},
     {"norms of a token", Workload::whole_token, 2, {{"fold_norms", &Tuning::fold_norms, {0, 1}}}},
     {"matmul",
      Workload::prompt,
      6,
-     {{"matmul_subgroup", &Tuning::matmul_subgroup, {0}},
+     {{"matmul_coopmat", &Tuning::matmul_coopmat, {0, 1}},
       {"matmul_tiled", &Tuning::matmul_tiled, {0, 1}},
       {"matmul_tile", &Tuning::matmul_tile, {2, 4, 8, 16}},
       {"matmul_rows", &Tuning::matmul_rows, {1, 2, 4}}}},
-    {"attention of a prompt", Workload::deep_prompt, 3, {{"attention_rows", &Tuning::attention_rows, {1, 2, 4, 8, 16}}}},
+    {"attention of a prompt",
+     Workload::deep_prompt,
+     3,
+     {{"attention_coopmat_rows", &Tuning::attention_coopmat_rows, {0, 16, 32, 64}},
+      {"attention_rows", &Tuning::attention_rows, {1, 2, 4, 8, 16}}}},
     {"batch", Workload::long_prompt, 3, {{"batch_size", &Tuning::batch_size, {64, 128, 256, 512, 1024}}}},
 };
 
 // What of a tuning is the device's own, and no choice.
 bool same_device(const Tuning& a, const Tuning& b) {
-    return a.shared_bytes == b.shared_bytes && a.subgroup == b.subgroup && a.matmul_side == b.matmul_side && a.simd == b.simd &&
-           a.texel_range_bytes == b.texel_range_bytes && a.attention_per_lane == b.attention_per_lane;
+    return a.shared_bytes == b.shared_bytes && a.subgroup == b.subgroup && a.matrix_subgroup == b.matrix_subgroup &&
+           a.matrix_side == b.matrix_side && a.simd == b.simd && a.texel_range_bytes == b.texel_range_bytes &&
+           a.attention_per_lane == b.attention_per_lane;
 }
 
 std::string refusal_of_matvec(const Tuning& t) {
@@ -48,6 +55,15 @@ std::string refusal_of_matvec(const Tuning& t) {
     if (t.simd && t.matvec_lanes != 1) return fmt::format("{} lanes, and SIMD kernels have one", t.matvec_lanes);
     if (t.weight_interleave != 1 && t.weight_interleave != rows_in_turn(t))
         return fmt::format("{} rows in turn, where {} go with a workgroup", t.weight_interleave, rows_in_turn(t));
+    return "";
+}
+
+// Of cooperative matrices the device's own choice tells whether it has them.
+std::string refusal_of_matrices(const Tuning& t, const Tuning& by_default) {
+    if (t.matmul_coopmat && !by_default.matmul_coopmat) return "matmul_coopmat needs cooperative matrices";
+    for (const uint32_t value : {t.attention_coopmat_rows, t.attention_coopmat_keys})
+        if (value != 0 && (by_default.attention_coopmat_rows == 0 || value % t.matrix_side != 0))
+            return fmt::format("attention_coopmat cannot have {} rows or keys", value);
     return "";
 }
 
@@ -118,8 +134,9 @@ std::string refusal(const Capabilities& device, const Tuning& t) {
         if (value != field.get(by_default) && std::ranges::find(field.values, value) == field.values.end())
             return fmt::format("{} cannot be {}", field.name, value);
     }
-    const std::string matvec = refusal_of_matvec(t);
-    return matvec.empty() ? refusal_of_kernels(device, t) : matvec;
+    for (const std::string& why : {refusal_of_matvec(t), refusal_of_matrices(t, by_default)})
+        if (!why.empty()) return why;
+    return refusal_of_kernels(device, t);
 }
 
 std::vector<Tuning> candidates(const Capabilities& device, const Tuning& from, const TuningField& field) {

@@ -39,8 +39,18 @@ bool is_simd(std::string_view kernel) { return kernel.ends_with("_simd"); }
 bool is_of_trellis(std::string_view kernel) { return kernel.ends_with("_trellis"); }
 bool is_subgroup(std::string_view kernel) { return kernel.find("_subgroup") != kernel.npos; }
 
+bool is_tiled(std::string_view kernel) { return kernel.starts_with("matmul_tiled_"); }
+bool is_coopmat(std::string_view kernel) { return kernel.find("_coopmat") != kernel.npos; }
+
 void add_attention(List& list, std::string_view name, const Tuning& t) {
     const auto add = [&](uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens, uint32_t recent = RECENT_NONE) {
+#if TQ_COOPERATIVE_MATRIX
+        if (is_coopmat(name)) {
+            const auto tile = coopmat_attention(t, head_dim, types, group, tokens);
+            if (tile) list.add(attention_coopmat_constants(t, *tile, head_dim, types, group, recent));
+            return;
+        }
+#endif
         if (name != "attention_per_lane") return list.add(attention_constants(t, head_dim, types, group, tokens, recent));
         if (is_per_lane(t, types)) list.add(attention_per_lane_constants(t, head_dim, types, group, tokens, recent));
     };
@@ -98,15 +108,13 @@ void add_head_kernel(List& list, std::string_view name, const Tuning& t, uint32_
     }
 }
 
-bool is_tiled(std::string_view kernel) { return kernel.starts_with("matmul_tiled_"); }
-bool is_coopmat(std::string_view kernel) { return kernel.starts_with("matmul_coopmat_"); }
-
 // Whether devices tuned like this run the kernel.
 bool is_used(std::string_view kernel, const Tuning& t) {
     if (kernel == "attention_per_lane") return t.attention_per_lane;
     if (is_simd(kernel)) return t.simd;
     if (is_tiled(kernel)) return t.matmul_tiled;
-    if (is_coopmat(kernel)) return t.matmul_subgroup != 0;
+    if (kernel == "attention_coopmat") return t.attention_coopmat_rows + t.attention_coopmat_keys != 0;
+    if (is_coopmat(kernel)) return t.matmul_coopmat;
     if (kernel == "attention") return t.subgroup == 0;
     if (kernel.starts_with("matvec_")) return is_subgroup(kernel) == matvec_uses_subgroup(t);
     return !is_subgroup(kernel) || t.subgroup != 0;

@@ -25,7 +25,8 @@ std::string version(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7
 nlohmann::ordered_json describe(const gpu::Tuning& t) {
     nlohmann::ordered_json all;
     for (const gpu::TuningField& field : gpu::tuning_fields()) all[field.name] = field.get(t);
-    all["matmul_side"] = t.matmul_side;
+    all["matrix_subgroup"] = t.matrix_subgroup;
+    all["matrix_side"] = t.matrix_side;
     all["subgroup"] = t.subgroup;
     all["simd"] = t.simd;
     return all;

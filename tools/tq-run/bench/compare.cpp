@@ -97,7 +97,7 @@ std::optional<double> joules(const Json& json, const std::string& what) {
     return sum;
 }
 
-// 1e9 bytes per second of the attention kernel, which has another name on processors.
+// 1e9 bytes per second of the attention kernel, whose variants have other names.
 std::optional<double> attention_gb_per_s(const Json& json, const std::string& what) {
     const auto found = json.find("kernels");
     if (found == json.end()) return std::nullopt;
@@ -106,7 +106,7 @@ std::optional<double> attention_gb_per_s(const Json& json, const std::string& wh
     for (const Json& one : *found) {
         const Fields fields(one, "\"kernels\" of " + what);
         const std::string kernel = fields.text("kernel");
-        if (kernel != "attention" && kernel != "attention_simd" && kernel != "attention_per_lane") continue;
+        if (!kernel.starts_with("attention") || kernel.starts_with("attention_merge")) continue;
         bytes += fields.number("bytes");
         ns += fields.number("ns");
     }

@@ -1,0 +1,198 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#include "attention.glsl"
+#include "fp16_range.glsl"
+
+// attention.comp's parts by cooperative matrices: every key and value is decoded once, into shared memory, for all rows of the
+// workgroup, whose subgroups have a strip of `side` rows each. Levels of codes and fp16 values are fp16 numbers as they are; queries
+// and the weights of values are rounded to fp16, sums are fp32. Types with one scale a vector, and f16.
+// needs cooperative matrices
+// params: attention_params
+layout(constant_id = 8) const uint side = 16;  // of a matrix: rows, keys and channels
+layout(constant_id = 9) const uint batch = 32; // keys at a time
+
+const uint strips = (rows + side - 1) / side;
+const uint subgroup = lanes / strips, sharers = subgroup / side; // an invocation has some of the keys of a row
+const uint stride = head_dim / 4 + 2;    // a vector is so many of four channels, and two that keep neighbours in different banks
+const uint scores_stride = batch + 4, weights_stride = batch + 8;
+const uint blocks = head_dim / 32, deep = head_dim / side; // matrices along a vector
+shared f16vec4 vectors[2 * batch * stride];                // keys, then values; at first the queries: at most 2 * batch
+shared float scores[strips * side * scores_stride];
+shared float16_t weights[strips * side * weights_stride];
+shared float key_scales[batch], value_scales[batch];
+shared uint largest[strips * side]; // fp32 bits of a query's largest magnitude
+
+#define MATRIX(type, use) coopmat<type, gl_ScopeSubgroup, side, side, gl_MatrixUse##use>
+MATRIX(float16_t, A) queries[deep];
+MATRIX(float, Accumulator) sums[deep]; // of values by their weights, which are 2^14 / unit times too large
+
+uint own_row() { return gl_SubgroupID * side + gl_SubgroupInvocationID / sharers; }
+uint own_key() { return gl_SubgroupInvocationID % sharers; }
+float row_factor, row_max = nothing, row_sum = 0.0;
+float unit = exp2(-24.0); // the least power of two above all values' scales so far
+
+vec4 query_of_row(uint r, uint i) { return r < rows ? query_of(0, r, i) : vec4(0.0); }
+
+void load_queries() {
+    for (uint r = gl_LocalInvocationID.x; r < strips * side; r += lanes) largest[r] = 0;
+    prepare_levels();
+    barrier();
+    for (uint i = gl_LocalInvocationID.x; i < strips * side * blocks; i += lanes) {
+        uvec4 most = uvec4(0);
+        for (uint j = 0; j < 8; j++) most = max(most, floatBitsToUint(query_of_row(i / blocks, i % blocks * 8 + j)) & 0x7fffffffu);
+        atomicMax(largest[i / blocks], max(max(most.x, most.y), max(most.z, most.w)));
+    }
+    barrier();
+    row_factor = from_fp16_range(largest[own_row()]);
+    for (uint i = gl_LocalInvocationID.x; i < strips * side * head_dim / 4; i += lanes) {
+        const uint r = i / (head_dim / 4), at = i % (head_dim / 4);
+        vectors[r * stride + at] = f16vec4(query_of_row(r, at) * to_fp16_range(largest[r]));
+    }
+    barrier();
+    [[unroll]] for (uint k = 0; k < deep; k++)
+        coopMatLoad(queries[k], vectors, gl_SubgroupID * side * stride + k * (side / 4), stride, gl_CooperativeMatrixLayoutRowMajor);
+    barrier();
+}
+
+void store32(uint at, uint b, vec4 v[8]) {
+    for (uint j = 0; j < 8; j++) vectors[at * stride + b * 8 + j] = f16vec4(v[j]);
+}
+
+// Channels [32 b, 32 b + 32) of key, or value, number i of the batch; and its scale.
+void load_key(uint at, uint i, uint b) {
+    vec4 v[8], z[8];
+    load32(k_type, p.k_codes, p.k_scales, at, b, v, z);
+    store32(i, b, v);
+    if (b == 0) key_scales[i] = scales_of(k_type, p.k_scales, at).x;
+}
+void load_value(uint at, uint i, uint b) {
+    vec4 v[8], z[8];
+    load32(v_type, p.v_codes, p.v_scales, at, b, v, z);
+    float scale = scales_of(v_type, p.v_scales, at).x;
+    if (!KV_IS_CODED(v_type)) { // an infinity or NaN is the scale's, for a weight of 0 would not take it away
+        vec4 most = vec4(0.0);
+        for (uint j = 0; j < 8; j++) most = max(most, mix(abs(v[j]), vec4(1e30), isnan(v[j])));
+        float largest_of_all = max(max(most.x, most.y), max(most.z, most.w));
+        for (uint x = 1; x < blocks; x <<= 1) largest_of_all = max(largest_of_all, subgroupShuffleXor(largest_of_all, x));
+        if (largest_of_all > 65504.0) {
+            scale = uintBitsToFloat(0x7fc00000u);
+            for (uint j = 0; j < 8; j++) v[j] = vec4(0.0);
+        }
+    }
+    store32(batch + i, b, v);
+    if (b == 0) value_scales[i] = scale;
+}
+
+// scores[row][i] = query . key i, of the strip
+void multiply_keys() {
+    [[dont_unroll]] for (uint n = 0; n < batch / side; n++) {
+        MATRIX(float, Accumulator) products = MATRIX(float, Accumulator)(0.0);
+        [[unroll]] for (uint k = 0; k < deep; k++) {
+            MATRIX(float16_t, B) keys;
+            coopMatLoad(keys, vectors, n * side * stride + k * (side / 4), stride, gl_CooperativeMatrixLayoutColumnMajor);
+            products = coopMatMulAdd(queries[k], keys, products);
+        }
+        coopMatStore(products, scores, gl_SubgroupID * side * scores_stride + n * side, scores_stride,
+                     gl_CooperativeMatrixLayoutRowMajor);
+    }
+}
+
+// The online softmax of a row, by the invocations that share it. Gives the factor by which sums shrink.
+float weigh(uint first, uint end) {
+    const uint r = own_row(), from = r * scores_stride, to = r * weights_stride;
+    float m = row_max, most = 0.0;
+    [[dont_unroll]] for (uint i = own_key(); i < batch; i += sharers) {
+        const bool seen = r < rows && sees(r, first + i, end);
+        const float score = seen ? scores[from + i] * (row_factor * key_scales[i]) : nothing;
+        scores[from + i] = score;
+        m = max(m, score);
+    }
+    for (uint x = 1; x < sharers; x <<= 1) m = max(m, subgroupShuffleXor(m, x));
+    for (uint i = gl_SubgroupInvocationID; i < batch; i += subgroup)
+        most = max(most, value_scales[i] <= 65504.0 ? value_scales[i] : 0.0);
+    most = subgroupMax(most);
+    const float next_unit = max(unit, most > 0.0 ? uintBitsToFloat((floatBitsToUint(most) & 0x7f800000u) + 0x800000u) : 0.0);
+    const float shrink = exp(row_max - m), by = 16384.0 / next_unit;
+    row_sum *= shrink;
+    [[dont_unroll]] for (uint i = own_key(); i < batch; i += sharers) {
+        const float weight = scores[from + i] == nothing ? 0.0 : exp(scores[from + i] - m);
+        row_sum += weight;
+        weights[to + i] = float16_t(weight == 0.0 ? 0.0 : weight * (value_scales[i] * by));
+    }
+    const float factor = shrink * (unit / next_unit);
+    row_max = m;
+    unit = next_unit;
+    return factor;
+}
+
+// Every subgroup meets as many barriers: Mesa's software driver takes a subgroup's for the workgroup's.
+void shrink_sums(float factor) {
+    const bool shrunk = subgroupMin(factor) < 1.0;
+    subgroupBarrier(); // all have read their scores
+    for (uint i = own_key(); i < side && shrunk; i += sharers) scores[own_row() * scores_stride + i] = factor;
+    subgroupBarrier();
+    if (!shrunk) return;
+    MATRIX(float, Accumulator) by;
+    coopMatLoad(by, scores, gl_SubgroupID * side * scores_stride, scores_stride, gl_CooperativeMatrixLayoutRowMajor);
+    [[unroll]] for (uint c = 0; c < deep; c++) sums[c] *= by;
+}
+
+void add_values() {
+    [[dont_unroll]] for (uint k = 0; k < batch / side; k++) {
+        MATRIX(float16_t, A) by;
+        coopMatLoad(by, weights, gl_SubgroupID * side * weights_stride + k * side, weights_stride, gl_CooperativeMatrixLayoutRowMajor);
+        [[unroll]] for (uint c = 0; c < deep; c++) {
+            MATRIX(float16_t, B) values;
+            coopMatLoad(values, vectors, (batch + k * side) * stride + c * (side / 4), stride, gl_CooperativeMatrixLayoutRowMajor);
+            sums[c] = coopMatMulAdd(by, values, sums[c]);
+        }
+    }
+}
+
+// The strip's parts, `side` channels at a time by way of shared memory.
+void store_parts() {
+    const uint strip = gl_SubgroupID * side;
+    [[unroll]] for (uint c = 0; c < deep; c++) {
+        subgroupBarrier();
+        coopMatStore(sums[c], scores, strip * scores_stride, scores_stride, gl_CooperativeMatrixLayoutRowMajor);
+        subgroupBarrier();
+        for (uint i = gl_SubgroupInvocationID; i < side * side; i += subgroup) {
+            const uint r = strip + i / side;
+            if (r < rows && row_token(r) < tokens)
+                partials[part_of(r) + c * side + i % side] = scores[r * scores_stride + i % side] * (unit / 16384.0);
+        }
+    }
+    for (uint x = 1; x < sharers; x <<= 1) row_sum += subgroupShuffleXor(row_sum, x);
+    const uint r = own_row();
+    if (own_key() == 0 && r < rows && row_token(r) < tokens) {
+        partials[part_of(r) + part_size - 2] = row_max;
+        partials[part_of(r) + part_size - 1] = row_sum;
+    }
+}
+
+void main() {
+    if (gl_WorkGroupID.z * tile >= tokens) return;
+    const uint begin = key_range().x, end = key_range().y;
+    if (begin >= end) return; // an empty part, which nothing reads
+    load_queries();
+    [[unroll]] for (uint c = 0; c < deep; c++) sums[c] = MATRIX(float, Accumulator)(0.0);
+    for (uint first = begin; first < end; first += batch) {
+        for (uint i = gl_LocalInvocationID.x; i < batch * blocks; i += lanes)
+            load_key(vector_of(min(first + i / blocks, end - 1)), i / blocks, i % blocks);
+        for (uint i = gl_LocalInvocationID.x; i < batch * blocks; i += lanes)
+            load_value(vector_of(min(first + i / blocks, end - 1)), i / blocks, i % blocks);
+        barrier();
+        multiply_keys();
+        subgroupBarrier();
+        shrink_sums(weigh(first, end));
+        add_values();
+        barrier();
+    }
+    store_parts();
+}

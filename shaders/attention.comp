@@ -114,7 +114,7 @@ uint share() { return turns == 1 ? gl_LocalInvocationID.x : gl_LocalInvocationID
 void main() {
     if (gl_WorkGroupID.z * tile >= tokens) return;
     const uint lane = gl_LocalInvocationID.x, begin = key_range().x, end = key_range().y;
-    if (begin >= end) return; // an empty part, which nothing reads
+    if (begin >= position + tokens) return;
 
     vec4 acc[v_parts * acc_size]; // [part][row][chunk][2]: sums of values by their weights
     float l[rows];

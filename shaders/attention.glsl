@@ -46,14 +46,15 @@ uint part_of(uint r) {
     return ((row_token(r) * p.heads + row_head(r)) * (recent == RECENT_ALONE ? 1 : p.splits) + gl_WorkGroupID.x) * part_size;
 }
 
-// The keys [x, y) of this workgroup; there may be none.
+// The keys [x, y) of this workgroup. There are none where y <= x, whose part is one of nothing; nor from x = position + tokens on,
+// where the merge reads no part.
 uvec2 key_range() {
     const uint length = position + min(tokens, (gl_WorkGroupID.z + 1) * tile); // keys that the tile's last token sees
     if (recent == RECENT_ALONE) {
         const uint first = position + gl_WorkGroupID.z * tile + 1;
         return uvec2(max(first - min(first, p.window), recent_begin), length);
     }
-    const uint part = part_length(p.splits, length, p.part_step), begin = gl_WorkGroupID.x * part;
+    const uint part = part_length(p.splits, position + tokens, p.part_step), begin = gl_WorkGroupID.x * part;
     return uvec2(begin, min(length, begin + part));
 }
 

@@ -179,7 +179,7 @@ void store_parts() {
 void main() {
     if (gl_WorkGroupID.z * tile >= tokens) return;
     const uint begin = key_range().x, end = key_range().y;
-    if (begin >= end) return; // an empty part, which nothing reads
+    if (begin >= position + tokens) return;
     load_queries();
     [[unroll]] for (uint c = 0; c < deep; c++) sums[c] = MATRIX(float, Accumulator)(0.0);
     for (uint first = begin; first < end; first += batch) {

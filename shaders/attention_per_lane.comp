@@ -115,7 +115,7 @@ void write_parts() {
 void main() {
     if (gl_WorkGroupID.z * tile >= tokens) return;
     const uint begin = key_range().x, end = key_range().y;
-    if (begin >= end) return; // an empty part, which nothing reads
+    if (begin >= position + tokens) return;
 
     for (uint i = 0; i < rows * head_dim / 4; i++) acc[i] = vec4(0.0);
     for (uint r = 0; r < rows; r++) {

@@ -33,6 +33,8 @@ void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads
         pass.recorder.dispatch<shader::q_norm_rope>(grid, constants, params, work, q, w, pass.context, matrix_or(w, keys));
 }
 
+constexpr uint32_t short_block_parts = 512; // of a head, of all its tokens
+
 constexpr uint32_t most_alignment = 256; // that Vulkan lets a device ask of a binding
 
 // One side of a slice, and the word at which it begins: keys and values need not wait for each other. The whole slice where
@@ -117,7 +119,11 @@ Appended keys_of(const CacheCodec& codec, const Buffer& k, const HeadNorm& w, ui
     return {codec, k, w, !codec.matrix.has_value(), kv_heads, eps};
 }
 
-uint32_t split_count(const Tuning& tuning, uint32_t tokens) { return tokens == 1 ? tuning.splits : 1; }
+// A block of many tokens has workgroups enough.
+uint32_t split_count(const Tuning& tuning, uint32_t tokens) {
+    if (tokens == 1) return tuning.splits;
+    return tokens <= tuning.short_block ? std::min(tuning.splits, short_block_parts / tuning.short_block) : 1;
+}
 
 // Of the parts that these make, of types without QJL's bit: behind them are those of the recent tokens, which need not wait for
 // them.
@@ -287,7 +293,7 @@ uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, u
         return recent ? split_parts_bytes(tuning, count, heads, head_dim) + count * row
                       : count * split_count(tuning, count) * row;
     };
-    return std::max(of(1), of(tokens));
+    return std::max({of(1), of(std::clamp(tuning.short_block, 1u, tokens)), of(tokens)});
 }
 
 } // namespace tq::gpu

@@ -105,10 +105,7 @@ class GpuForward final : public Forward {
     }
 
     void record_again() override {
-        token_.reset();
-        block_.reset();
-        sampling_.reset();
-        if (all_) all_->commands.reset();
+        forget_recordings();
         head_.emplace(record(options_.batch_size, false, true));
         record_layers();
     }
@@ -137,9 +134,17 @@ class GpuForward final : public Forward {
     };
     void prepare();
     void record_all();
+    void forget_recordings() {
+        token_.reset();
+        block_.reset();
+        short_block_.reset();
+        sampling_.reset();
+        if (all_) all_->commands.reset();
+    }
     Recording record(uint32_t tokens, bool with_layers, bool with_head);
     void record_layers();
     Sampling record_sampling();
+    Recording& recorded_block(uint32_t tokens);
     void make_room(uint32_t tokens);
     void begin_step(Pass& pass);
     Network network() const { return {config_, *weights_, head_norms_, cache_, scratch_, ids_}; }
@@ -164,8 +169,8 @@ class GpuForward final : public Forward {
     Scratch scratch_;
     Buffer ids_, step_upload_, ids_upload_, logits_readback_, draw_upload_, drawn_readback_;
     Step step_{};
-    std::optional<Recording> token_, block_, head_; // none of the first two, where the cache has grown since
-    std::optional<Sampling> sampling_;              // nor this
+    std::optional<Recording> token_, block_, short_block_, head_; // none of the first three, where the cache has grown since
+    std::optional<Sampling> sampling_;                            // nor this
     std::optional<AllLogits> all_;
     uint32_t position_ = 0;
     RecentPositions recent_;
@@ -234,6 +239,13 @@ void GpuForward::record_layers() {
     if (!sampling_ && most_sampled() > 0) sampling_.emplace(record_sampling());
 }
 
+// What runs a block of `tokens` tokens. A short one, of a chat's next turn, has a recording of its own: its attention is split.
+GpuForward::Recording& GpuForward::recorded_block(uint32_t tokens) {
+    if (tokens > tuning_.short_block || options_.batch_size <= tuning_.short_block) return *block_;
+    if (!short_block_) short_block_.emplace(record(tuning_.short_block, true, false));
+    return *short_block_;
+}
+
 // Grows the cache, if it must, for `tokens` tokens at position_; only just enough where memory is short. Whatever is thrown, what
 // the cache holds stays, and the passes are recorded anew when they are needed next.
 void GpuForward::make_room(uint32_t tokens) {
@@ -244,10 +256,7 @@ void GpuForward::make_room(uint32_t tokens) {
         if (cache_.growth_bytes(next) > left) next = options_.next_capacity(0, needed);
         const GrowthFailure failure{position_, tokens, cache_.growth_bytes(next), left};
         if (failure.bytes > left) fail_growth(failure, device_.capabilities().name);
-        token_.reset(); // they use the buffers that go
-        block_.reset();
-        sampling_.reset();
-        if (all_) all_->commands.reset();
+        forget_recordings(); // they use the buffers that go
         try {
             cache_.grow(device_, position_, next);
         } catch (const OutOfMemory&) { // less was left than the driver said
@@ -273,9 +282,9 @@ std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Prog
     bool have_logits = false;
     while (done < total) {
         const std::span block = ids.subspan(done, std::min(options_.batch_size, total - done));
-        write_step(block);
         have_logits = block.size() == 1;
-        Recording& pass = have_logits ? *token_ : *block_;
+        Recording& pass = have_logits ? *token_ : recorded_block(uint32_t(block.size()));
+        write_step(block);
         if (!pass.commands.run(keep_going)) {
             go_back(position_ + uint32_t(block.size()), position_);
             return {};

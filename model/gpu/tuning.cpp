@@ -33,6 +33,7 @@ Tuning choose_tuning(const Capabilities& device) {
                 .attention_coopmat_rows = 0,
                 .attention_coopmat_keys = 0,
                 .splits = 4,
+                .short_block = 16,
                 .batch_size = 64,
                 .shared_bytes = device.shared_memory_bytes,
                 .matrix_subgroup = 0,
@@ -61,6 +62,7 @@ Tuning choose_tuning(const Capabilities& device) {
             .attention_coopmat_rows = attends ? 4 * device.matrix_side : 0,
             .attention_coopmat_keys = 0, // a token's few rows are not worth the way of each value through shared memory
             .splits = 16,
+            .short_block = 64,
             .batch_size = 512,
             .shared_bytes = device.shared_memory_bytes,
             .matrix_subgroup = cooperative ? device.subgroup_size : 0,

@@ -24,8 +24,8 @@ using Limit = double (*)(std::string_view tap);
 // fp32 caches: nothing but the order of sums and the rounding of functions differs, through all layers.
 double exact_limit(std::string_view) { return 2e-5; }
 
-// Where matmul_coopmat rounds weights and activations to fp16: the worst tap was 6.7e-4 off on a driver that rounds to nearest,
-// and one that cuts off errs twice as much.
+// Where cooperative matrices round weights and activations to fp16: the worst tap was 6.7e-4 off on a driver that rounds to
+// nearest, and one that cuts off errs twice as much.
 double limit_of_halves(std::string_view) { return 3e-3; }
 
 // A key within rounding of a threshold may get another code than on the CPU, and all that follows sees it. With k_norm weights
@@ -117,11 +117,11 @@ void add_end_to_end(Rows& rows, const Capabilities& device) {
                         }});
     };
     const uint32_t tile = gpu::tuning_for(device).matmul_tile; // blocks are a multiple of it
-    const bool halves = gpu::tuning_for(device).matmul_coopmat;
+    const bool halves = gpu::tuning_for(device).rounds_to_halves();
     for (const uint32_t batch : {tile, 8 * tile}) {
-        const bool exact = !halves || batch == tile; // which is too few for matmul_coopmat
-        add(KvType::f32, batch, exact ? exact_limit : limit_of_halves);
-        add(KvType::tq4, batch, exact ? limit_of_codes : limit_of_rounded_codes);
+        const bool few = batch == tile; // too few for matmul_coopmat; and attention_coopmat knows no f32
+        add(KvType::f32, batch, !halves || few ? exact_limit : limit_of_halves);
+        add(KvType::tq4, batch, halves ? limit_of_rounded_codes : limit_of_codes);
     }
 }
 

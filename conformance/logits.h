@@ -17,7 +17,7 @@ struct LogitsCheck {
 };
 
 // What tests allow: caches of fp32 differ by the order of sums. In others a value next to a threshold gets its neighbour's code.
-// `halves`: products of fp16 (matmul_coopmat).
+// `halves`: products of fp16 (Tuning::rounds_to_halves()).
 double error_limit(const KvOptions& kv, bool halves = false);
 
 // ||a - b|| / ||b||

@@ -34,6 +34,8 @@ struct Tuning {
                              // minutes
 
     bool operator==(const Tuning&) const = default;
+    // Whether matrices of fp16 make a block's products or attention.
+    bool rounds_to_halves() const { return matmul_coopmat || attention_coopmat_rows != 0 || attention_coopmat_keys != 0; }
 };
 
 Tuning choose_tuning(const Capabilities& device);

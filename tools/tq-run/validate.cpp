@@ -146,7 +146,7 @@ std::string describe_device(const Device* device) {
 }
 
 bool rounds_to_halves(const Device* device) {
-    return device != nullptr && gpu::tuning_for(device->capabilities()).matmul_coopmat;
+    return device != nullptr && gpu::tuning_for(device->capabilities()).rounds_to_halves();
 }
 
 int run(const ValidateArguments& arguments) {

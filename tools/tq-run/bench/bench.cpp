@@ -93,7 +93,7 @@ std::optional<Check> Run::check(const KvOptions& kv) {
     const auto reference = conformance::reference_logits(cut, kv, [] { return !interrupted(); });
     if (reference.empty()) throw LoadStopped();
     const auto forward = make_forward(cut.config, cut.weights, {.kv = kv, .context_size = check_tokens});
-    const bool halves = setup_.device && gpu::choose_tuning(setup_.device->capabilities()).matmul_coopmat;
+    const bool halves = setup_.device && gpu::choose_tuning(setup_.device->capabilities()).rounds_to_halves();
     const Check check = conformance::compare_logits(*forward, reference, cut, halves);
     if (!check.passed())
         fail("{} with a cache of {} on {}: logits differ from the reference by {:.3g} of their length, and at most {:.0e} is "

@@ -174,7 +174,8 @@ TEST_CASE("a token's time by depth is plotted to scale, beside the line that the
     for (json& one : all["results"]) one["kv_bytes_stored_per_token"] = 1000;
     const auto kernels = [](double ns) {
         return json{{{"kernel", "matvec_q8_0"}, {"bytes", 9e6}, {"ns", 1e3}},
-                    {{"kernel", "attention_simd"}, {"bytes", 4e6}, {"ns", ns}}};
+                    {{"kernel", "attention_subgroup"}, {"bytes", 4e6}, {"ns", ns}},
+                    {{"kernel", "attention_merge_subgroup"}, {"bytes", 1}, {"ns", 1e9}}};
     };
     all["results"][0]["kernels"] = kernels(1e9);
     all["results"][2]["kernels"] = kernels(2e6); // the deepest: 2 bytes per ns

@@ -33,8 +33,6 @@ void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads
         pass.recorder.dispatch<shader::q_norm_rope>(grid, constants, params, work, q, w, pass.context, matrix_or(w, keys));
 }
 
-constexpr uint32_t short_block_parts = 512; // of a head, of all its tokens
-
 constexpr uint32_t most_alignment = 256; // that Vulkan lets a device ask of a binding
 
 // One side of a slice, and the word at which it begins: keys and values need not wait for each other. The whole slice where
@@ -119,32 +117,43 @@ Appended keys_of(const CacheCodec& codec, const Buffer& k, const HeadNorm& w, ui
     return {codec, k, w, !codec.matrix.has_value(), kv_heads, eps};
 }
 
-// A block of many tokens has workgroups enough.
-uint32_t split_count(const Tuning& tuning, uint32_t tokens) {
-    if (tokens == 1) return tuning.splits;
-    return tokens <= tuning.short_block ? std::min(tuning.splits, short_block_parts / tuning.short_block) : 1;
+// A part of every head, of one token.
+uint64_t parts_bytes(uint32_t heads, uint32_t head_dim, bool projected) {
+    return ((projected ? 2 : 1) * head_dim + 2) * 4ull * heads;
 }
 
-// Of the parts that these make, of types without QJL's bit: behind them are those of the recent tokens, which need not wait for
-// them.
-uint64_t split_parts_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim) {
-    return round_up(uint64_t(tokens) * heads * split_count(tuning, tokens) * (head_dim + 2) * 4, most_alignment);
+// The parts in `partials` of a pass over a layer.
+struct Parts {
+    uint32_t splits, step;  // that the keys are cut into, multiples of `step` tokens
+    bool recent;            // one more of each token, of the recent ones, which needs not wait for the others;
+    uint64_t recent_at = 0; // where in `partials` these begin
+};
+
+// A block of many tokens has workgroups enough, and no splits; a short one has as many as `bytes` of partials hold.
+Parts cut_into_parts(const Pass& pass, uint64_t bytes, KvTypes types, uint32_t heads, uint32_t group, bool recent) {
+    const uint64_t all = pass.tokens * parts_bytes(heads, pass.head_dim, is_qjl(types.v)),
+                   left = bytes - (recent ? all + most_alignment : 0);
+    Parts out{pass.tuning.splits, attention_part_step(pass.tuning, pass.head_dim, types, group, pass.tokens), recent};
+    if (pass.tokens > 1)
+        out.splits = pass.tokens > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.splits));
+    if (recent) out.recent_at = round_up(out.splits * all, most_alignment);
+    return out;
 }
 
-// The parts that `splits` workgroups made of each head, multiples of `step` tokens, put together and turned back.
-void merge(Pass& pass, const Buffer& y, const Buffer& partials, const CacheCodec& values, uint32_t heads, uint32_t step,
-           bool recent) {
-    const uint32_t splits = split_count(pass.tuning, pass.tokens);
-    const auto recent_parts = uint32_t(split_parts_bytes(pass.tuning, pass.tokens, heads, pass.head_dim) / 4);
-    const uint32_t rotation = values.rotation_constant();
+// The parts of each head, put together and turned back.
+void merge(Pass& pass, const Buffer& y, const Buffer& partials, const CacheCodec& values, uint32_t heads, const Parts& parts) {
+    const uint32_t splits = parts.splits, rotation = values.rotation_constant();
     const auto params = with_signs(
-        attention_merge_params{heads, splits, step, QJL_FACTOR / float(pass.head_dim), recent_parts, {}, {}}, values.rotation);
+        attention_merge_params{
+            heads, splits, parts.step, QJL_FACTOR / float(pass.head_dim), uint32_t(parts.recent_at / 4), {}, {}},
+        values.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
     });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
-    const auto constants = attention_merge_constants(pass.tuning, subgroup, pass.head_dim, rotation, is_qjl(values.type), recent);
+    const auto constants =
+        attention_merge_constants(pass.tuning, subgroup, pass.head_dim, rotation, is_qjl(values.type), parts.recent);
     const Groups grid{heads, pass.tokens};
     if (subgroup)
         pass.recorder.dispatch<shader::attention_merge_subgroup>(grid, constants, params, work, y, partials, pass.context);
@@ -263,37 +272,33 @@ void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer
 void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer,
                uint32_t heads, uint32_t kv_heads) {
     const LayerCache& here = cache.layers[layer];
-    const uint32_t splits = split_count(pass.tuning, pass.tokens), window = here.ring ? cache.recent->tokens : 0;
+    const uint32_t group = heads / kv_heads, window = here.ring ? cache.recent->tokens : 0;
+    const Parts parts = cut_into_parts(pass, partials.bytes(), here.types(), heads, group, here.ring.has_value());
     const auto projected = uint32_t(pass.tokens * heads * pass.head_dim);
-    const uint32_t step = attention_part_step(pass.tuning, pass.head_dim, here.types(), heads / kv_heads, pass.tokens);
-    const Attended all{here.types(), heads, heads / kv_heads, here.ring ? RECENT_LEFT_OUT : RECENT_NONE};
+    const Attended all{here.types(), heads, group, here.ring ? RECENT_LEFT_OUT : RECENT_NONE};
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        attend(pass,
-               here.ring ? View(partials, 0, split_parts_bytes(pass.tuning, pass.tokens, heads, pass.head_dim)) : View(partials),
-               q, slice.buffer, slice.heads, all,
-               {heads, slice.first_head, here.capacity, splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
-                window, 0, 1, step});
+        attend(pass, here.ring ? View(partials, 0, parts.recent_at) : View(partials), q, slice.buffer, slice.heads, all,
+               {heads, slice.first_head, here.capacity, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
+                window, 0, 1, parts.step});
     }
     if (here.ring) {
         const RecentVectors& recent = *cache.recent;
         const auto values = uint32_t(recent.side_bytes() / 4);
         const uint32_t block = pass.tokens == 1 ? 0 : recent.block_tokens;
-        const uint64_t behind = split_parts_bytes(pass.tuning, pass.tokens, heads, pass.head_dim);
-        attend(pass, View(partials, behind, partials.bytes() - behind), q, recent.buffer, kv_heads,
-               {{KvType::f16, KvType::f16}, heads, heads / kv_heads, RECENT_ALONE},
-               {heads, 0, block, splits, 0, 0, values, 0, projected, window, *here.ring, recent.ring_tokens(), step});
+        attend(pass, View(partials, parts.recent_at, partials.bytes() - parts.recent_at), q, recent.buffer, kv_heads,
+               {{KvType::f16, KvType::f16}, heads, group, RECENT_ALONE},
+               {heads, 0, block, parts.splits, 0, 0, values, 0, projected, window, *here.ring, recent.ring_tokens(), parts.step});
     }
-    merge(pass, y, partials, here.v, heads, step, here.ring.has_value());
+    merge(pass, y, partials, here.v, heads, parts);
 }
 
 uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool recent) {
-    const auto of = [&](uint32_t count) {
-        const uint64_t row = ((projected ? 2 : 1) * head_dim + 2) * 4ull * heads;
-        return recent ? split_parts_bytes(tuning, count, heads, head_dim) + count * row
-                      : count * split_count(tuning, count) * row;
+    const auto of = [&](uint32_t count, uint32_t splits) {
+        const uint64_t all = count * parts_bytes(heads, head_dim, projected);
+        return splits * all + (recent ? all + most_alignment : 0);
     };
-    return std::max({of(1), of(std::clamp(tuning.short_block, 1u, tokens)), of(tokens)});
+    return std::max(of(1, tuning.splits), of(tokens, 1));
 }
 
 } // namespace tq::gpu

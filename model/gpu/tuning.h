@@ -19,7 +19,7 @@ struct Tuning {
     uint32_t attention_coopmat_rows; // query rows of a prompt that share a workgroup of attention_coopmat; 0: attention has them
     uint32_t attention_coopmat_keys; // keys that it reads at a time for a token; 0: attention has them
     uint32_t splits;                 // parts of the sequence that a token attends to
-    uint32_t short_block;            // a block of at most so many tokens attends in splits, too; 0: none does
+    uint32_t short_block;            // a block of at most so many tokens attends in splits, too
     uint32_t batch_size;             // tokens of a prefill block, by default
     uint32_t shared_bytes;           // shared memory that a workgroup may have
     uint32_t matrix_subgroup;        // invocations of a subgroup that multiplies matrices of fp16; 0: there are none

@@ -121,8 +121,9 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
                                   4;
     const Buffer y = rig.output(want.size()), q_buffer = rig.upload(with_projections(q, keys)),
                  context = rig.context(position, shape.tokens, {}, shape.recent_begin), partials = rig.output(partials_words);
-    rig.run(tuning, context, shape.tokens, d,
-            [&](gpu::Pass& pass) { gpu::attention(pass, y, partials, q_buffer, cache, 0, shape.heads, shape.kv_heads); });
+    rig.run(tuning, context, shape.tokens, d, [&](gpu::Pass& pass) {
+        gpu::attention(pass, y, {partials, 0, partials_words * 4}, q_buffer, cache, 0, shape.heads, shape.kv_heads);
+    });
     const bool matrices =
         gpu::coopmat_attention(tuning, d, {shape.kv.k, shape.kv.v}, shape.heads / shape.kv_heads, shape.tokens).has_value();
     return worse(rig.check(y, want, (matrices ? limit_of_matrices : limit)(shape.deviation)), rig.check(partials, {}, 0));

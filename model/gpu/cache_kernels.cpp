@@ -141,7 +141,7 @@ Parts cut_into_parts(const Pass& pass, uint64_t bytes, KvTypes types, uint32_t h
 }
 
 // The parts of each head, put together and turned back.
-void merge(Pass& pass, const Buffer& y, const Buffer& partials, const CacheCodec& values, uint32_t heads, const Parts& parts) {
+void merge(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Parts& parts) {
     const uint32_t splits = parts.splits, rotation = values.rotation_constant();
     const auto params = with_signs(
         attention_merge_params{
@@ -159,7 +159,7 @@ void merge(Pass& pass, const Buffer& y, const Buffer& partials, const CacheCodec
         pass.recorder.dispatch<shader::attention_merge_subgroup>(grid, constants, params, work, y, partials, pass.context);
     else
         pass.recorder.dispatch<shader::attention_merge>(grid, constants, params, work, y, partials, pass.context,
-                                                        matrix_or(partials, values));
+                                                        matrix_or(*partials.buffer, values));
 }
 
 // What a dispatch of attention reads, and how: one of RECENT_*.
@@ -269,16 +269,17 @@ void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer
     }
 }
 
-void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer,
-               uint32_t heads, uint32_t kv_heads) {
+void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
+               uint32_t kv_heads) {
     const LayerCache& here = cache.layers[layer];
     const uint32_t group = heads / kv_heads, window = here.ring ? cache.recent->tokens : 0;
-    const Parts parts = cut_into_parts(pass, partials.bytes(), here.types(), heads, group, here.ring.has_value());
+    const Parts parts = cut_into_parts(pass, partials.bytes, here.types(), heads, group, here.ring.has_value());
     const auto projected = uint32_t(pass.tokens * heads * pass.head_dim);
     const Attended all{here.types(), heads, group, here.ring ? RECENT_LEFT_OUT : RECENT_NONE};
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        attend(pass, here.ring ? View(partials, 0, parts.recent_at) : View(partials), q, slice.buffer, slice.heads, all,
+        attend(pass, here.ring ? View(*partials.buffer, partials.offset, parts.recent_at) : partials, q, slice.buffer,
+               slice.heads, all,
                {heads, slice.first_head, here.capacity, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
                 window, 0, 1, parts.step});
     }
@@ -286,8 +287,8 @@ void attention(Pass& pass, const Buffer& y, const Buffer& partials, const Buffer
         const RecentVectors& recent = *cache.recent;
         const auto values = uint32_t(recent.side_bytes() / 4);
         const uint32_t block = pass.tokens == 1 ? 0 : recent.block_tokens;
-        attend(pass, View(partials, parts.recent_at, partials.bytes() - parts.recent_at), q, recent.buffer, kv_heads,
-               {{KvType::f16, KvType::f16}, heads, group, RECENT_ALONE},
+        attend(pass, View(*partials.buffer, partials.offset + parts.recent_at, partials.bytes - parts.recent_at), q,
+               recent.buffer, kv_heads, {{KvType::f16, KvType::f16}, heads, group, RECENT_ALONE},
                {heads, 0, block, parts.splits, 0, 0, values, 0, projected, window, *here.ring, recent.ring_tokens(), parts.step});
     }
     merge(pass, y, partials, here.v, heads, parts);

@@ -84,8 +84,8 @@ void keep_recent(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, c
 void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads, uint32_t position);
 
 // y[t][head] = softmax(q . K) V over the positions up to the token's own, on the stored codes. q: as q_norm_rope leaves it,
-// y: [tokens][heads][head_dim], partials: partials_bytes()
-void attention(Pass&, const Buffer& y, const Buffer& partials, const Buffer& q, const KvCache& cache, uint32_t layer,
+// y: [tokens][heads][head_dim], partials: of partials_bytes() for as many tokens or more, which give a short block more splits
+void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer,
                uint32_t heads, uint32_t kv_heads);
 uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool recent);
 

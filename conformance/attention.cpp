@@ -116,7 +116,7 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
 
     gpu::KvCache cache = on_device(rig, shape, host);
     if (host.recent) put_recent(rig, shape, *host.recent, cache);
-    const size_t partials_words = gpu::partials_bytes(tuning, std::max(shape.tokens, 64u), shape.heads, d,
+    const size_t partials_words = gpu::partials_bytes(tuning, 8 * shape.tokens, shape.heads, d,
                                                       is_qjl(shape.kv.k) || is_qjl(shape.kv.v), host.recent.has_value()) /
                                   4;
     const Buffer y = rig.output(want.size()), q_buffer = rig.upload(with_projections(q, keys)),

@@ -9,8 +9,11 @@ namespace tq {
 // Holds off every other process that takes the same file; gone with the object, however the process ends.
 class FileLock {
   public:
+    // A file of its own for the lock, as other programs know it; or one with content, which is read and written meanwhile.
+    enum class Of { lock_file, content };
+
     // Makes the file where there is none. An empty pointer when another holder has it. Throws Error when it cannot be opened.
-    static std::unique_ptr<FileLock> try_take(const std::filesystem::path& path);
+    static std::unique_ptr<FileLock> try_take(const std::filesystem::path& path, Of of = Of::lock_file);
     ~FileLock();
     FileLock(const FileLock&) = delete;
     FileLock& operator=(const FileLock&) = delete;

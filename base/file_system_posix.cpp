@@ -17,9 +17,9 @@ struct FileLock::Impl {
 FileLock::FileLock(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 FileLock::~FileLock() = default;
 
-std::unique_ptr<FileLock> FileLock::try_take(const std::filesystem::path& path) {
+std::unique_ptr<FileLock> FileLock::try_take(const std::filesystem::path& path, Of of) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) fail("cannot open the lock file {}: {}", path.string(), std::strerror(errno));
+    if (fd < 0) fail("cannot open {}{}: {}", of == Of::content ? "" : "the lock file ", path.string(), std::strerror(errno));
     auto impl = std::make_unique<Impl>(fd);
     while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) return nullptr;

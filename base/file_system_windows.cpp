@@ -15,13 +15,18 @@ struct FileLock::Impl {
 FileLock::FileLock(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 FileLock::~FileLock() = default;
 
-std::unique_ptr<FileLock> FileLock::try_take(const std::filesystem::path& path) {
-    const HANDLE file = ::CreateFileW(path.c_str(), GENERIC_READ | GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE, nullptr,
-                                      OPEN_ALWAYS, FILE_ATTRIBUTE_NORMAL, nullptr);
-    if (file == INVALID_HANDLE_VALUE) fail("cannot open the lock file {}: error {}", utf8_text(path), ::GetLastError());
+std::unique_ptr<FileLock> FileLock::try_take(const std::filesystem::path& path, Of of) {
+    // FILE_SHARE_DELETE: it may be renamed meanwhile.
+    const HANDLE file =
+        ::CreateFileW(path.c_str(), GENERIC_READ | GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr,
+                      OPEN_ALWAYS, FILE_ATTRIBUTE_NORMAL, nullptr);
+    if (file == INVALID_HANDLE_VALUE)
+        fail("cannot open {}{}: error {}", of == Of::content ? "" : "the lock file ", utf8_text(path), ::GetLastError());
     auto impl = std::make_unique<Impl>(file);
-    OVERLAPPED first_byte = {}; // the byte that Python's filelock takes too
-    if (!::LockFileEx(file, LOCKFILE_EXCLUSIVE_LOCK | LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &first_byte)) {
+    // The first byte, which Python's filelock takes too; of content, which nobody else could read then, one far behind its end.
+    OVERLAPPED byte = {};
+    if (of == Of::content) byte.OffsetHigh = 1u << 30;
+    if (!::LockFileEx(file, LOCKFILE_EXCLUSIVE_LOCK | LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &byte)) {
         if (::GetLastError() == ERROR_LOCK_VIOLATION || ::GetLastError() == ERROR_IO_PENDING) return nullptr;
         fail("cannot lock {}: error {}", utf8_text(path), ::GetLastError());
     }

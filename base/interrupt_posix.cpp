@@ -1,5 +1,6 @@
 // SIGINT. The handler uses only what may be called from a signal handler.
 #include "base/interrupt.h"
+#include "base/terminal.h"
 #include <atomic>
 #include <csignal>
 #include <string_view>
@@ -13,6 +14,7 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void handle(int) {
     if (!flag.exchange(true)) return;
+    restore_terminal();
     constexpr std::string_view reset = "\x1b[0m\n";
     if (on_terminal && ::write(STDERR_FILENO, reset.data(), reset.size()) < 0) ::_exit(1);
     ::_exit(130);

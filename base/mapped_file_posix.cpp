@@ -1,16 +1,108 @@
-// mmap for Linux, Android, macOS and the BSDs.
+// mmap for Linux, Android, macOS and the BSDs, and SIGBUS, which comes where a mapped page has no file behind it any more.
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/printable.h"
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <mutex>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 namespace tq {
+
+// Of a mapping. They form a list that a signal handler walks at any time: a region is never freed, only used again.
+struct MappedFile::Region {
+    std::atomic<uintptr_t> begin = 0;
+    std::atomic<size_t> size = 0; // 0: of no mapping
+    std::string path;             // not the handler's
+    Region* next = nullptr;
+    bool taken = false;
+
+    static Region* add(std::span<const std::byte> bytes, std::string path);
+    static void remove(Region* region);
+    static void on_lost_page(int signal, siginfo_t* info, void*);
+    static void install_handler();
+
+    static inline std::mutex changing;
+    static inline std::atomic<Region*> first = nullptr;
+    static inline std::atomic<const Region*> lost = nullptr; // the first that lost a page; it stays as it is from then on
+    static inline uintptr_t page_bytes = 0;
+    static inline struct sigaction previous = {};
+};
+static_assert(std::atomic<uintptr_t>::is_always_lock_free && std::atomic<size_t>::is_always_lock_free &&
+              std::atomic<void*>::is_always_lock_free);
+
+// On the thread that read the page, which goes on with zeros. Only what may be called in a signal handler; mmap is a system call.
+void MappedFile::Region::on_lost_page(int signal, siginfo_t* info, void*) {
+    const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+    for (Region* r = first; r && info->si_code > 0; r = r->next) {
+        const uintptr_t begin = r->begin, size = r->size;
+        if (address - begin >= size) continue;
+        const Region* none = nullptr;
+        lost.compare_exchange_strong(none, r);
+        const int error = errno;
+        const uintptr_t page = address / page_bytes * page_bytes; // what lies behind a lost page is lost, too
+        void* const zeros =
+            ::mmap(reinterpret_cast<void*>(page), begin + size - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        errno = error;
+        if (zeros != MAP_FAILED) return;
+        break;
+    }
+    ::sigaction(SIGBUS, &previous, nullptr); // not ours: it comes again, to whom it would have come
+    if (info->si_code <= 0) ::raise(signal);
+}
+
+void MappedFile::Region::install_handler() {
+    page_bytes = uintptr_t(::sysconf(_SC_PAGESIZE));
+    struct sigaction action = {};
+    action.sa_sigaction = on_lost_page;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    ::sigaction(SIGBUS, &action, &previous);
+}
+
+MappedFile::Region* MappedFile::Region::add(std::span<const std::byte> bytes, std::string path) {
+    const std::lock_guard lock(changing);
+    static const bool installed = (install_handler(), true);
+    (void)installed;
+    Region* region = first;
+    while (region && region->taken) region = region->next;
+    if (!region) {
+        region = new Region;
+        region->next = first;
+        first = region;
+    }
+    region->taken = true;
+    region->path = std::move(path);
+    region->begin = reinterpret_cast<uintptr_t>(bytes.data());
+    region->size = bytes.size();
+    return region;
+}
+
+void MappedFile::Region::remove(Region* region) {
+    const std::lock_guard lock(changing);
+    region->begin = 0;          // where nothing is mapped
+    if (region == lost) return; // for its path and size
+    region->size = 0;
+    region->taken = false;
+}
+
 namespace {
+
+FileIdentity identity_of(const struct stat& status) {
+#ifdef __APPLE__
+    const timespec& modified = status.st_mtimespec;
+#else
+    const timespec& modified = status.st_mtim;
+#endif
+    return {uint64_t(status.st_dev), uint64_t(status.st_ino), uint64_t(status.st_size),
+            int64_t(modified.tv_sec) * 1'000'000'000 + modified.tv_nsec};
+}
 
 struct Descriptor {
     int fd;
@@ -40,17 +132,44 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
     void* const address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
     if (address == MAP_FAILED) fail("cannot map the {} bytes of {}: {}", size, path.string(), std::strerror(errno));
     bytes_ = {static_cast<const std::byte*>(address), size};
+    identity_ = identity_of(status);
+    region_ = Region::add(bytes_, path.string());
 }
 
 MappedFile::~MappedFile() {
-    if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+    if (bytes_.empty()) return;
+    Region::remove(region_);
+    ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : bytes_(std::exchange(other.bytes_, {})), identity_(other.identity_), region_(std::exchange(other.region_, nullptr)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     std::swap(bytes_, other.bytes_);
+    std::swap(identity_, other.identity_);
+    std::swap(region_, other.region_);
     return *this;
+}
+
+std::optional<std::string> MappedFile::lost_file() {
+    const Region* const region = Region::lost;
+    if (!region) return std::nullopt;
+    struct stat status {};
+    if (::stat(region->path.c_str(), &status) == 0 && uint64_t(status.st_size) < region->size)
+        return fmt::format(
+            "{} was cut off while it was in use: {} of its {} bytes are left. Get it again; to put another file in "
+            "the place of one in use, rename it over that",
+            printable(region->path, 300), status.st_size, region->size.load());
+    return fmt::format("{} could no longer be read while it was in use: was it written over, or its disk or network taken away? "
+                       "Get it again, or start again",
+                       printable(region->path, 300));
+}
+
+std::optional<std::string> lost_mapped_file() { return MappedFile::lost_file(); }
+
+void check_mapped_files() {
+    if (const auto lost = lost_mapped_file()) throw Error(*lost);
 }
 
 } // namespace tq

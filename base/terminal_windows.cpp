@@ -12,6 +12,12 @@ bool is_terminal(Stream stream) {
     return ::_isatty(::_fileno(stream == Stream::input ? stdin : stream == Stream::output ? stdout : stderr)) != 0;
 }
 
+uint32_t terminal_columns(Stream stream) {
+    CONSOLE_SCREEN_BUFFER_INFO info{};
+    const HANDLE handle = ::GetStdHandle(stream == Stream::error ? STD_ERROR_HANDLE : STD_OUTPUT_HANDLE);
+    return ::GetConsoleScreenBufferInfo(handle, &info) ? uint32_t(info.srWindow.Right - info.srWindow.Left + 1) : 0;
+}
+
 void prepare_terminal() {
     ::SetConsoleCP(CP_UTF8);
     ::SetConsoleOutputCP(CP_UTF8);
@@ -22,5 +28,9 @@ void prepare_terminal() {
     }
     for (std::FILE* file : {stdin, stdout, stderr}) ::_setmode(::_fileno(file), _O_BINARY);
 }
+
+QuietTerminal::QuietTerminal(Keeps) {}
+QuietTerminal::~QuietTerminal() {}
+void restore_terminal() {}
 
 } // namespace tq

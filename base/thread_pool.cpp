@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 #include <algorithm>
 #include <chrono>
+#include <fmt/format.h>
 
 namespace tq {
 namespace {
@@ -16,11 +17,26 @@ template <class Done> bool spin_until(Done done) {
     return false;
 }
 
+// Once: a program makes several pools, and each meets the same limit.
+void note_missing_threads(uint32_t started, uint32_t wanted, const char* why) {
+    static std::atomic<bool> noted = false;
+    if (noted.exchange(true)) return;
+    fmt::print(stderr,
+               "tq-run: only {} of {} threads could be started ({}): it goes on with those; fewer are asked for with -t, and "
+               "more need a higher limit of threads (ulimit -u, or a container's limit of pids)\n",
+               started, wanted, why);
+}
+
 } // namespace
 
 ThreadPool::ThreadPool(uint32_t threads) {
     if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-    for (uint32_t i = 1; i < threads; i++) workers_.emplace_back([this] { work(); });
+    workers_.reserve(threads - 1);
+    try {
+        while (workers_.size() < threads - 1) workers_.emplace_back([this] { work(); });
+    } catch (const std::exception& error) { // not out of here: the destructor, which stops those that run, would not be called
+        note_missing_threads(this->threads(), threads, error.what());
+    }
 }
 
 ThreadPool::~ThreadPool() {

@@ -10,7 +10,9 @@ namespace tq {
 
 class ThreadPool {
   public:
-    explicit ThreadPool(uint32_t threads = 0); // 0: one per core
+    // 0: one per core. Where the system starts no more, it works with those there are, says so once on standard error, and
+    // threads() tells how many.
+    explicit ThreadPool(uint32_t threads = 0);
     ~ThreadPool();
 
     // Calls body(begin, end) on disjoint ranges that cover [0, count), on all threads including the caller's, and waits for

@@ -7,21 +7,30 @@
 
 namespace tq {
 
+// "0:05", "2:10", "1:02:10"; at most 99:59:59.
+std::string clock_text(double seconds);
+
 class TransferMeter {
   public:
     using Time = std::chrono::steady_clock::time_point;
 
-    // "43 % of 373.1 MiB, 21.3 MB/s, 0:12 left": the rate of the last seconds, once there is one. `moved`: those of the bytes
-    // done that were moved since the first call, not found done.
+    // `unit`: what is counted, such as "tokens"; empty: bytes.
+    explicit TransferMeter(std::string unit = {}) : unit_(std::move(unit)) {}
+
+    // "43 % of 373.1 MiB, 21.3 MB/s, 0:12 left" or "43 % of 2339 tokens, 210 tokens/s, 0:06 left": the rate of the last seconds,
+    // once there is one. `moved`: those of the bytes (or units) done that were moved since the first call, not found done.
     std::string update(Time now, uint64_t done, uint64_t total, uint64_t moved);
 
   private:
-    double bytes_per_second(Time now, uint64_t moved); // 0: unknown
+    std::string amount(uint64_t total) const;
+    std::string speed(double rate) const;
+    double per_second(Time now, uint64_t moved); // 0: unknown
 
     struct Sample {
         Time time;
         uint64_t moved;
     };
+    std::string unit_;
     std::deque<Sample> samples_;
 };
 

@@ -1,7 +1,7 @@
 // Rows of the kernels on activations: rms_norm, swiglu and q_norm_rope.
 #include "conformance/rig.h"
 #include "conformance/rows.h"
-#include "model/cpu/reference.h"
+#include "model/reference/kernels.h"
 #include "model/rope.h"
 #include <bit>
 #include <cmath>

@@ -32,8 +32,10 @@ struct LayerAgreement {
     Equal encoded;         // values: vectors that are stored as the CPU stores what the device gave its codec
     double cosine = 1;     // of the residual stream behind the layer: the least of all tokens
     double error = 0;      // ||h - the reference's|| / ||the reference's||: the greatest of all runs
-    double code_limit = 0; // the most that `error` and the shares of different codes may be
+    double typical = 0;    // the same of single tokens: the median, which a rare code of a neighbour does not move
+    double code_limit = 0; // the most that the shares of different codes may be, `error` and `typical`
     double error_limit = 0;
+    double typical_limit = 0;
 
     Equal& codes(KvSide side) { return side == KvSide::key ? k_codes : v_codes; }
     const Equal& codes(KvSide side) const { return side == KvSide::key ? k_codes : v_codes; }
@@ -48,9 +50,10 @@ struct FirstDifference {
 };
 
 struct GreedyDifference {
-    uint32_t after; // tokens of the continuation that are the same
+    uint32_t after; // tokens of the continuation before it
     uint32_t id, reference_id;
     double margin, logit_error; // by how much the reference prefers its own; the greatest error of any logit there
+    double limit = 0;           // the greatest margin that rounding may turn round
 };
 
 struct Agreement {
@@ -60,7 +63,8 @@ struct Agreement {
     double logit_error = 0, logit_limit = 0;     // ||logits - the reference's|| / ||the reference's||, the worst run
     double logit_difference = 0;                 // the greatest of any logit
     std::vector<uint32_t> greedy;                // the reference's continuation, which both were given
-    std::optional<GreedyDifference> different;   // the first token that the other would have said
+    uint32_t same = 0;                           // of `greedy`, that the other would have said, too
+    std::optional<GreedyDifference> different;   // the clearest of the tokens that the other would have said otherwise
     std::string verdict;                         // the first thing, in that order, that is beyond its limit; empty: none is
 
     bool passed() const { return verdict.empty(); }
@@ -73,7 +77,7 @@ struct AgreementOptions {
 };
 
 // Runs `ids` and a greedy continuation on all three; `noisy` is the reference with weights of with_noise(). A limit is four times
-// what the noise does in that place, or what conformance allows the demo model, where that is more. Nothing where `keep_going`
+// what the noise does in that place, or what right devices have shown, where that is more. Nothing where `keep_going`
 // said no. ids: at least one; with `decode` within the context of all (ENSURE). Throws what Forward::run does.
 std::optional<Agreement> compare(const Config& config, const MakeForward& measured, const MakeForward& reference,
                                  const MakeForward& noisy, std::span<const uint32_t> ids, const AgreementOptions& options);

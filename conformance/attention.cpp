@@ -1,8 +1,8 @@
 // Rows of attention on compressed caches, against the reference on the same bytes.
 #include "conformance/rig.h"
 #include "conformance/rows.h"
-#include "model/cpu/reference.h"
 #include "model/gpu/constants.h"
+#include "model/reference/kernels.h"
 #include <cmath>
 
 namespace tq::conformance {
@@ -20,19 +20,22 @@ struct Shape {
     uint32_t heads_per_slice = 2;
     float deviation = 1; // of the scores
     uint32_t recent_begin = 0;
+    float stored = 1; // deviation of keys and values
 
     std::string text() const {
-        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}", head_dim, heads, kv_heads, tokens, length,
-                           heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation),
-                           recent_begin == 0 ? "" : fmt::format(", those before {} forgotten", recent_begin));
+        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}", head_dim, heads, kv_heads, tokens,
+                           length, heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation),
+                           recent_begin == 0 ? "" : fmt::format(", those before {} forgotten", recent_begin),
+                           stored == 1 ? "" : fmt::format(", keys and values of +-{}", stored));
     }
 };
 
 // The bytes of a host cache in the device's layout.
-std::vector<uint32_t> slice_words(const cpu::LayerCache& cache, const gpu::CacheLayout& at, uint32_t first_head, uint32_t heads) {
+std::vector<uint32_t> slice_words(const host::LayerCache& cache, const gpu::CacheLayout& at, uint32_t first_head,
+                                  uint32_t heads) {
     std::vector<uint32_t> words(at.words);
     for (const KvSide kind : {KvSide::key, KvSide::value}) {
-        const cpu::CacheSide& side = kind == KvSide::key ? cache.k : cache.v;
+        const host::CacheSide& side = kind == KvSide::key ? cache.k : cache.v;
         const uint32_t per_vector = side.codec.words(), scales = side.codec.scales();
         for (uint32_t i = 0; i < heads * side.capacity; i++) {
             const uint32_t head = first_head + i / side.capacity, position = i % side.capacity;
@@ -47,7 +50,7 @@ std::vector<uint32_t> slice_words(const cpu::LayerCache& cache, const gpu::Cache
 }
 
 // `cache` on the device, in slices of shape.heads_per_slice kv heads.
-gpu::KvCache on_device(Rig& rig, const Shape& shape, const cpu::LayerCache& cache) {
+gpu::KvCache on_device(Rig& rig, const Shape& shape, const host::LayerCache& cache) {
     const uint32_t capacity = cache.k.capacity;
     gpu::KvCache out(rig.device, {1, 64, 64, 0, shape.heads, shape.kv_heads, shape.head_dim, capacity, 1e6f, 1e-6f}, shape.kv,
                      capacity);
@@ -64,7 +67,7 @@ gpu::KvCache on_device(Rig& rig, const Shape& shape, const cpu::LayerCache& cach
 
 // The recent tokens on the device, as a pass of shape.tokens tokens finds them: its own in the block, or the only one in the
 // ring; and NaNs where nothing is.
-void put_recent(Rig& rig, const Shape& shape, const cpu::RecentVectors& host, gpu::KvCache& cache) {
+void put_recent(Rig& rig, const Shape& shape, const host::RecentVectors& host, gpu::KvCache& cache) {
     const uint32_t words = code_words(KvType::f16, shape.head_dim), block = shape.tokens + 3,
                    position = shape.length - shape.tokens;
     cache.keep_recent(rig.device, shape.kv.recent, block);
@@ -73,7 +76,7 @@ void put_recent(Rig& rig, const Shape& shape, const cpu::RecentVectors& host, gp
     for (const KvSide side : {KvSide::key, KvSide::value})
         for (uint32_t head = 0; head < shape.kv_heads; head++)
             for (uint32_t p = host.positions.first(position); p < shape.length; p++) {
-                const cpu::CacheSide& from = side == KvSide::key ? host.k : host.v;
+                const host::CacheSide& from = side == KvSide::key ? host.k : host.v;
                 const uint32_t slot = *cache.layers[0].ring + head * recent.ring_tokens() + p % recent.ring_tokens(),
                                vector = shape.tokens > 1 && p >= position ? head * block + p - position : slot;
                 std::ranges::copy(from.codes(head, p % from.capacity),
@@ -96,20 +99,21 @@ std::vector<float> with_projections(std::vector<float> q, const KvCodec& keys) {
 
 Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
     const uint32_t d = shape.head_dim, capacity = shape.length + 3, position = shape.length - shape.tokens;
-    cpu::LayerCache host{{shape.kv.codec(5, 6, KvSide::key, d), shape.kv_heads, capacity},
-                         {shape.kv.codec(5, 6, KvSide::value, d), shape.kv_heads, capacity}};
+    host::LayerCache host{{shape.kv.codec(5, 6, KvSide::key, d), shape.kv_heads, capacity},
+                          {shape.kv.codec(5, 6, KvSide::value, d), shape.kv_heads, capacity}};
     if (shape.kv.recent != 0) {
         host.keep_recent(shape.kv.recent, capacity);
         host.recent->positions.begin = shape.recent_begin;
     }
-    const auto append = [&](const cpu::CacheSide& side, const cpu::CacheSide* recent) { // past the length too: not to be read
-        const std::vector<float> x = rig.random.normals(size_t(capacity) * shape.kv_heads * d);
+    const auto append = [&](const host::CacheSide& side, const host::CacheSide* recent) { // past the length too: not to be read
+        const std::vector<float> x = rig.random.normals(size_t(capacity) * shape.kv_heads * d, shape.stored);
         ref::kv_append(rig.pool, side, x, {}, {{}, 0}, 0, {}, recent);
     };
     append(host.k, host.recent ? &host.recent->k : nullptr);
     append(host.v, host.recent ? &host.recent->v : nullptr);
     const KvCodec& keys = host.k.codec;
-    const float deviation = shape.deviation / std::sqrt(float(d)) / (is_rotated(keys.type) ? std::sqrt(keys.rotation.gain()) : 1);
+    const float deviation =
+        shape.deviation / shape.stored / std::sqrt(float(d)) / (is_rotated(keys.type) ? std::sqrt(keys.rotation.gain()) : 1);
     const auto q = rig.random.normals(size_t(shape.tokens) * shape.heads * d, deviation);
     std::vector<float> want(q.size());
     ref::attention(rig.pool, want, q, host, shape.heads, position);
@@ -157,6 +161,19 @@ void add_recent(Rows& rows, const std::vector<Variant>& all) {
                                {many, 128, 4, 2, 77, 1, 2, 1, 70},
                                {many, 128, 4, 2, 77, 7, 2, 1, 70}})
         add(rows, all[0], shape);
+}
+
+// Numbers of parts below, at and above those that the merge adds at a time, and more than a workgroup has invocations.
+void add_splits(Rows& rows, const std::vector<Variant>& all) {
+    const KvOptions tq4{KvType::tq4, KvType::tq4}, residual{KvType::tq3q, KvType::tq2q};
+    for (const Variant& variant : all)
+        for (const uint32_t splits : {7u, 8u, 9u, 64u, 65u, 256u}) {
+            Variant parts{fmt::format("{}, {} splits", variant.name, splits), variant.tuning};
+            parts.tuning.splits = splits;
+            add(rows, parts, {tq4, 128, 4, 2, 2051, 1, 3});
+            if (splits == 9 || splits == 65) add(rows, parts, {residual, 64, 2, 2, 2051, 1});
+            if (splits == 8 || splits == 256) add(rows, parts, {with_recent(tq4, 5), 128, 4, 2, 2051, 1});
+        }
 }
 
 // attention_coopmat in workgroups of the device's own size, and in smaller ones.
@@ -235,10 +252,13 @@ void add_attention(Rows& rows, const Capabilities& device) {
     for (const uint32_t d : {64u, 128u, 256u}) // 256: not all of a kv head's queries fit into 16 KiB of shared memory
         for (const auto& [group, tokens] : {std::pair(1u, 1u), {5u, 7u}, {8u, 1u}})
             add(rows, all[0], {residual, d, 2 * group, 2, 50, tokens});
+    for (const KvOptions& kv : {tq4, affine, residual}) // scales are denormal fp16 numbers
+        add(rows, all[0], {kv, 128, 4, 2, 77, 9, 2, 1, 0, 1e-4f});
     add(rows, all[0], {tq4, 128, 6, 3, 33, 33}); // a whole prompt, and slices of 2 and 1 heads
     add(rows, all[0], {tq4, 128, 16, 8, 4099, 1, 3});
     add(rows, all[0], {tq4, 128, 40, 8, 32771, 1, 3}, true);
     add_recent(rows, all);
+    add_splits(rows, all);
     for (const Variant& variant : all) // without the right maximum exp overflows
         add(rows, variant, {tq4, 128, 4, 2, 77, 1, 2, 100});
     for (size_t i = 1; i < all.size(); i++)

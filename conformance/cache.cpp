@@ -2,7 +2,7 @@
 #include "conformance/codec_vectors.h"
 #include "conformance/rig.h"
 #include "conformance/rows.h"
-#include "model/cpu/reference.h"
+#include "model/reference/kernels.h"
 #include "model/kv/turboquant.h"
 #include "model/rope.h"
 #include <array>
@@ -239,7 +239,7 @@ Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t
     const std::vector<float> stored = plain.stored_keys(position, tokens);
     if (format.type == KvType::f32) {
         plain.expect(KvSide::key, stored, position); // what lies around them
-        const cpu::CacheSide reference(plain.codec(KvSide::key), kv_heads, capacity);
+        const host::CacheSide reference(plain.codec(KvSide::key), kv_heads, capacity);
         ref::kv_append(rig.pool, reference, x, w, {plain.rope, position}, eps);
         std::vector<float> want;
         for (uint32_t i = 0; i < tokens * kv_heads; i++)

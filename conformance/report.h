@@ -9,6 +9,7 @@ struct Report {
     std::vector<std::string> command_line;
     std::string profile;
     uint64_t seed = 1;
+    bool every_row = true; // was to be run: no filter, no shard
     std::vector<DeviceReport> devices;
 
     bool passed() const;
@@ -17,13 +18,17 @@ struct Report {
 // The table, line by line as rows come in: one for each kernel and variant, and one for each row that failed.
 class Table {
   public:
-    explicit Table(bool every_row) : every_row_(every_row) {}
+    // `again`: the command that runs a row once more, without its name.
+    Table(bool every_row, std::string again) : every_row_(every_row), again_(std::move(again)) {}
+
+    static std::string header(); // of the columns, and what the words in them mean
 
     std::string add(size_t index, const std::vector<RowResult>& rows); // now that row `index` is done
     std::string finish(const std::vector<RowResult>& rows);            // of a run that ended early
 
   private:
     bool every_row_;
+    std::string again_;
     size_t group_ = 0; // where the open group begins
 };
 

@@ -1,4 +1,5 @@
 #include "conformance/rig.h"
+#include "conformance/evidence.h"
 #include "model/gpu/device_layout.h"
 #include "runtime/uploader.h"
 #include <algorithm>
@@ -32,23 +33,54 @@ uint64_t row_seed(uint64_t seed, std::string_view name) {
     return seed * 0x9e3779b97f4a7c15 ^ hash;
 }
 
+namespace {
+
+// Which elements of a result are wrong, where the result as a whole is: those that are off by more than `allowed`, or no number.
+struct WrongElements {
+    size_t count = 0, first = 0, worst = 0;
+
+    WrongElements(std::span<const float> got, std::span<const float> want, double allowed) {
+        double furthest = -1;
+        for (size_t i = 0; i < want.size(); i++) {
+            const double difference = std::fabs(double(got[i]) - want[i]);
+            if (difference <= allowed) continue;
+            if (count++ == 0) first = i;
+            if (std::isnan(difference) || difference > furthest) worst = i;
+            furthest = std::isnan(difference) ? INFINITY : std::max(furthest, difference);
+        }
+    }
+    std::string text(std::span<const float> got, std::span<const float> want, double allowed) const {
+        const auto element = [&](size_t i) {
+            return fmt::format("element {} is {:.9g} and should be {:.9g}", i, got[i], want[i]);
+        };
+        std::string out = fmt::format("{} of {} elements are off by more than {:.2g}, the first: {}", count, want.size(), allowed,
+                                      element(first));
+        return worst == first ? out : out + ", the worst: " + element(worst);
+    }
+};
+
+std::span<const uint32_t> words(std::span<const float> values) {
+    return {reinterpret_cast<const uint32_t*>(values.data()), values.size()};
+}
+
+} // namespace
+
 Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double least_norm) {
-    double error = 0, squares = 0, furthest = -1;
-    size_t worst = 0, forgotten = 0;
+    double error = 0, squares = 0;
+    size_t forgotten = 0;
     for (size_t i = 0; i < want.size(); i++) {
         const double difference = std::fabs(double(got[i]) - want[i]);
         forgotten += std::bit_cast<uint32_t>(got[i]) == poison ? 1 : 0;
-        if (difference > furthest || std::isnan(difference)) worst = i;
-        furthest = std::isnan(difference) ? INFINITY : std::max(furthest, difference);
         error += difference * difference;
         squares += double(want[i]) * want[i];
     }
-    const double relative = error == 0 ? 0 : std::sqrt(error) / std::max(std::sqrt(squares), least_norm);
+    const double norm = std::max(std::sqrt(squares), least_norm), relative = error == 0 ? 0 : std::sqrt(error) / norm;
     Outcome outcome{relative <= limit, relative, limit, {}};
+    Evidence::compared("float32", words(got), words(want), outcome.passed);
     if (forgotten != 0) outcome.reason = fmt::format("{} of {} elements were never written, ", forgotten, want.size());
-    if (!outcome.passed)
-        outcome.reason +=
-            fmt::format("element {} of {} is {:.9g} and should be {:.9g}", worst, want.size(), got[worst], want[worst]);
+    if (outcome.passed) return outcome;
+    const double allowed = limit * norm / std::sqrt(double(want.size())); // one of them, were all of them off as much
+    outcome.reason += WrongElements(got, want, allowed).text(got, want, allowed);
     return outcome;
 }
 
@@ -60,6 +92,7 @@ Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> w
         first = i;
     }
     Outcome outcome{differing == 0, double(differing), 0, {}};
+    Evidence::compared("uint32", got, want, outcome.passed);
     if (differing != 0)
         outcome.reason = fmt::format("{} of {} words differ, the first is word {}: {:08x}, and should be {:08x}", differing,
                                      want.size(), first, got[first], want[first]);

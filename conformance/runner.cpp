@@ -113,7 +113,8 @@ class Run {
                 break;
             }
         }
-        if (report_.rows.empty() && report_.failure.empty()) report_.failure = "no row has the filter's text in its name";
+        if (report_.rows.empty() && report_.failure.empty())
+            report_.failure = "no row has the filter's text in its name: --list prints all names";
         report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
         return std::move(report_);
     }
@@ -149,6 +150,8 @@ class Run {
         row.limit = number("limit");
         row.ms = number("ms");
         row.reason = message.value("reason", "");
+        row.dispatches = message.value("dispatches", Json::array());
+        row.dump = message.value("dump", "");
         passed_rows_ += row.verdict == Verdict::passed ? 1 : 0;
         next_ = index + 1;
         current_.reset();

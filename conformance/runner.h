@@ -2,6 +2,7 @@
 #pragma once
 #include "conformance/worker.h"
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct RowResult {
     Verdict verdict = Verdict::not_run;
     double error = 0, limit = 0, ms = 0;
     std::string reason;
+    Json dispatches;  // what it ran (worker.h)
+    std::string dump; // where what it worked on is, after a failure with --dump
 };
 
 struct DeviceReport {

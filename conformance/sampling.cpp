@@ -1,7 +1,7 @@
 // Rows of the kernels that sample: which logits are the greatest, and the draw, bit for bit.
 #include "conformance/rig.h"
 #include "conformance/rows.h"
-#include "model/cpu/reference.h"
+#include "model/reference/kernels.h"
 #include <algorithm>
 #include <bit>
 

@@ -1,7 +1,7 @@
 // Rows of the kernels that read weight matrices: embed, matvec and matmul, in every weight format.
 #include "conformance/rig.h"
 #include "conformance/rows.h"
-#include "model/cpu/reference.h"
+#include "model/reference/kernels.h"
 #include "model/gpu/device_layout.h"
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,6 @@
 #include "conformance/worker.h"
 #include "base/error.h"
+#include "conformance/evidence.h"
 #include "conformance/rig.h"
 #include "conformance/rows.h"
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
@@ -20,6 +22,8 @@ std::string lower(std::string text) {
 
 Rows selected_rows(const Capabilities& device, const Selection& selection) {
     Rows rows = all_rows(device);
+    const auto named = std::ranges::find(rows, selection.filter, &Row::name);
+    if (named != rows.end()) return {*named};
     std::erase_if(rows, [&](const Row& row) {
         return (row.full_only && !selection.full) || lower(row.name()).find(lower(selection.filter)) == std::string::npos;
     });
@@ -79,7 +83,9 @@ class Worker {
     Json guarded(const Row& row) {
         std::string reason;
         try {
-            return run_now(row);
+            Json result = run_now(row);
+            if (!options_.dump.empty() && !result.value("passed", true)) result["dump"] = dump(row);
+            return result;
         } catch (const Error& error) {
             reason = error.what();
         } catch (const std::bad_alloc&) {
@@ -99,8 +105,25 @@ class Worker {
                      fmt::format("it needs {} MiB, and the device has {} MiB free", row.device_bytes >> 20, available >> 20)}};
         inject_fault(row);
         rig_->random = {row_seed(options_.seed, row.name())};
+        const Evidence evidence(*rig_, false);
         const Outcome outcome = row.run(*rig_);
-        return {{"passed", outcome.passed}, {"error", outcome.error}, {"limit", outcome.limit}, {"reason", outcome.reason}};
+        Json result{{"passed", outcome.passed}, {"error", outcome.error}, {"limit", outcome.limit}, {"reason", outcome.reason}};
+        result["dispatches"] = evidence.dispatches();
+        return result;
+    }
+
+    // Runs a row that has failed once more, and keeps what it worked on. Returns where.
+    std::string dump(const Row& row) {
+        std::string name = row.name();
+        for (char& c : name)
+            if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+        const std::filesystem::path folder = options_.dump / name;
+        rig_->random = {row_seed(options_.seed, row.name())};
+        const Evidence evidence(*rig_, true);
+        const Outcome outcome = row.run(*rig_);
+        evidence.write(folder,
+                       {{"row", row.name()}, {"seed", options_.seed}, {"passed", outcome.passed}, {"reason", outcome.reason}});
+        return folder.string();
     }
 
     const WorkerOptions& options_;

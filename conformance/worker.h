@@ -2,14 +2,15 @@
 // line:
 //   {"device": {...}, "rows": [[kernel, variant, shape], ...]}   once the device is open
 //   {"begin": 7}                                                 before row 7, then
-//   {"row": 7, "passed": true, "error": ..., "limit": ..., "reason": "", "ms": 12.5}, or with "skipped": true
+//   {"row": 7, "passed": true, "error": ..., "limit": ..., "reason": "", "ms": 12.5, "dispatches": [...]}, or with "skipped":
+//   true; "dispatches" as Evidence has them
 //   {"end": true}, or {"failed": "why the device cannot be used"}
 // Whatever else arrives comes from a driver or a layer.
 #pragma once
 #include "runtime/capabilities.h"
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ using Json = nlohmann::ordered_json;
 
 // Which rows are run.
 struct Selection {
-    std::string filter; // only rows with this text in their name, in any case
+    std::string filter; // only rows with this text in their name, in any case; the one row where it is a whole name
     bool full = false;
     uint32_t shard = 1, shards = 1; // of the rows that those leave, in stretches of 16: every shards-th from the shard-th on
 };
@@ -30,6 +31,7 @@ struct WorkerOptions {
     std::filesystem::path model;
     uint64_t seed = 1;
     size_t first = 0;                                  // of the rows that are selected
+    std::filesystem::path dump;                        // where a row that fails leaves what it worked on; empty: nowhere
     std::function<Json(const Capabilities&)> describe; // of a device
     std::function<void(const Json&)> write;
 };

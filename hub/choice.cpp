@@ -71,7 +71,7 @@ std::string list_quants(const std::vector<HubFile>& files) {
 
 void require_safe(const HubFile& file, const std::string& repository) {
     if (!is_safe_file_name(file.path))
-        fail("{} has a file named '{}', which could lie outside its directory: it is not downloaded", repository,
+        fail("{} has a file named '{}', which could lie outside its directory, or deceive: it is not downloaded", repository,
              printable(file.path));
 }
 

@@ -3,11 +3,11 @@
 #include "base/printable.h"
 #include "hub/digest.h"
 #include "hub/names.h"
+#include "hub/plain_file.h"
 #include "hub/retry.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -31,61 +31,56 @@ class PartialFile {
 
   private:
     void read_existing(const std::function<void()>& check);
-    void open(std::ios::openmode mode);
+    [[noreturn]] void complain() const;
 
     fs::path path_;
     Digest digest_;
-    std::ofstream stream_;
+    PlainFile file_;
     uint64_t bytes_ = 0, size_;
 };
 
 PartialFile::PartialFile(const fs::path& path, const HubFile& file, const std::function<void()>& check)
-    : path_(path), digest_(file.oid, file.size), size_(file.size) {
+    : path_(path), digest_(file.oid, file.size), file_(open_plain_file(path)), size_(file.size) {
     read_existing(check);
-    open(bytes_ > 0 ? std::ios::app : std::ios::trunc);
 }
 
 void PartialFile::read_existing(const std::function<void()>& check) {
-    std::error_code error;
-    const uint64_t existing = fs::file_size(path_, error);
-    if (error || existing > size_) return;
-    std::ifstream stream(path_, std::ios::binary);
-    std::vector<char> block(block_bytes);
-    while (stream.read(block.data(), std::streamsize(block.size())) || stream.gcount() > 0) {
+    std::vector<std::byte> block(block_bytes);
+    while (const size_t count = std::fread(block.data(), 1, block.size(), file_.get())) {
         check();
-        digest_.update(std::as_bytes(std::span(block).first(size_t(stream.gcount()))));
-        bytes_ += uint64_t(stream.gcount());
+        digest_.update(std::span(block).first(count));
+        bytes_ += count;
+        if (bytes_ > size_) break;
     }
-    if (bytes_ == existing) return;
-    digest_.restart(); // it cannot be read to its end
-    bytes_ = 0;
+    if (bytes_ > size_ || std::ferror(file_.get())) return restart(); // it is too long, or cannot be read to its end
+    std::fseek(file_.get(), 0, SEEK_END);                             // between reading and writing C wants this
 }
 
-void PartialFile::open(std::ios::openmode mode) {
-    errno = 0;
-    stream_.open(path_, std::ios::binary | mode);
-    if (!stream_) fail("cannot write {}: {}", utf8_text(path_), std::strerror(errno));
+void PartialFile::complain() const {
+    fail("cannot write {}: {}; what has arrived is kept", utf8_text(path_), std::strerror(errno));
 }
 
+// As another file: the old one may have other names.
 void PartialFile::restart() {
-    stream_.close();
-    open(std::ios::trunc);
+    file_.reset();
+    std::error_code error;
+    fs::remove(path_, error);
+    if (error) fail("cannot remove {}: {}", utf8_text(path_), error.message());
+    file_ = open_plain_file(path_);
     digest_.restart();
     bytes_ = 0;
 }
 
 void PartialFile::append(std::span<const std::byte> bytes) {
     errno = 0;
-    stream_.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
-    if (!stream_) fail("cannot write {}: {}; what has arrived is kept", utf8_text(path_), std::strerror(errno));
+    if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) complain();
     digest_.update(bytes);
     bytes_ += bytes.size();
 }
 
 std::string PartialFile::close() {
     errno = 0;
-    stream_.close();
-    if (!stream_) fail("cannot write {}: {}; what has arrived is kept", utf8_text(path_), std::strerror(errno));
+    if (std::fclose(file_.release()) != 0) complain();
     flush_to_disk(path_);
     return digest_.finish();
 }
@@ -111,6 +106,7 @@ class FileDownload {
     Download& all_;
     const HubFile& file_;
     bool misplaced_ = false; // the server sends another part than was asked for
+    uint64_t most_ = 0;      // bytes that were here at a time
 };
 
 bool FileDownload::keep_going() const {
@@ -141,6 +137,9 @@ void FileDownload::forget(PartialFile& partial) {
 
 bool FileDownload::begin(PartialFile& partial, const HttpHead& head) {
     if (head.status != 206 && partial.bytes() > 0) forget(partial); // it does not know ranges, and sends the whole
+    if (!head.range_problem.empty())
+        fail("the server does not say which part of {} it sends (Content-Range: {}): try again later", printable(file_.path),
+             printable(head.range_problem));
     misplaced_ = head.first_byte != partial.bytes();
     return !misplaced_;
 }
@@ -167,6 +166,7 @@ std::string FileDownload::receive() {
                         },
                         asked};
     Retry retry(all_.options, all_.http.sends_token(), all_.repository, printable(file_.path));
+    most_ = partial.bytes();
     while (partial.bytes() < file_.size) {
         const uint64_t before = partial.bytes();
         misplaced_ = false;
@@ -175,7 +175,9 @@ std::string FileDownload::receive() {
         if (misplaced_ || result.head.status == 416) forget(partial);
         if (result.end == HttpEnd::complete && partial.bytes() < file_.size && result.head.status / 100 == 2)
             result = {result.head, HttpEnd::cut, fmt::format("it ends after {} of {} bytes", partial.bytes(), file_.size)};
-        retry.succeeded(result, partial.bytes() >= before + worthwhile_bytes, asked);
+        // What had to be thrown away was no progress, or a server that forgets ranges would be asked for ever.
+        retry.succeeded(result, partial.bytes() >= most_ + worthwhile_bytes, asked);
+        most_ = std::max(most_, partial.bytes());
     }
     return partial.close();
 }

@@ -13,6 +13,7 @@ namespace tq {
 struct HttpHead {
     int status = 0;
     uint64_t first_byte = 0;       // where the body begins in the file (Content-Range); 0 without one
+    std::string range_problem;     // a Content-Range that is none; may hold any bytes
     std::string link, explanation; // the headers Link and X-Error-Message; they may hold any bytes
     std::chrono::seconds retry_after{0};
 };

@@ -12,7 +12,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::chrono::seconds patience_with_copy{5};
 constexpr uint64_t spare_bytes = 16 << 20; // that a download leaves free on the disk
+
+// What a browser shows in its address line, as user/repository and a file: https://huggingface.co/user/repository and
+// .../blob/main/FILE or .../resolve/main/FILE.
+HubRequest without_address(const HubRequest& request, const std::string& endpoint) {
+    std::string_view rest = request.repository;
+    for (const std::string_view place :
+         {std::string_view(endpoint), std::string_view("https://huggingface.co"), std::string_view("https://hf.co"),
+          std::string_view("huggingface.co"), std::string_view("hf.co")})
+        if (rest.starts_with(place) && rest.substr(place.size()).starts_with('/')) {
+            rest.remove_prefix(place.size() + 1);
+            rest = rest.substr(0, rest.find_first_of("?#"));
+            if (rest.ends_with('/')) rest.remove_suffix(1);
+            const size_t end = std::min(rest.find('/', std::min(rest.find('/'), rest.size() - 1) + 1), rest.size());
+            HubRequest found{std::string(rest.substr(0, end)), request.file};
+            for (const std::string_view folder : {"/blob/main/", "/resolve/main/"})
+                if (rest.substr(end).starts_with(folder)) found.file = rest.substr(end + folder.size());
+            return found;
+        }
+    return request;
+}
 
 HubTarget parse(const HubRequest& request) {
     const size_t colon = request.repository.find(':');
@@ -69,12 +90,16 @@ uint64_t total_bytes(const std::vector<HubFile>& files) {
     return total;
 }
 
-fs::path download(const HubCache& cache, const HubTarget& target, const HubOptions& options) {
-    HttpClient http(options.endpoint, options.token, options.connect_timeout, options.stall_timeout);
+// `has_copy`: in the cache, so that nobody should wait for a hub that does not answer.
+fs::path download(const HubCache& cache, const HubTarget& target, const HubOptions& options, bool has_copy) {
+    HubOptions asking = options;
+    if (has_copy) asking.retries = 0;
+    const auto connect_timeout = has_copy ? std::min(options.connect_timeout, patience_with_copy) : options.connect_timeout;
+    HttpClient http(options.endpoint, options.token, connect_timeout, options.stall_timeout);
     if (!options.token.empty() && !http.sends_token() && options.note)
         options.note(fmt::format("{} is not encrypted: the access token is not sent", options.endpoint));
-    const std::string commit = find_commit(http, target.repository, options);
-    const HubChoice choice = choose_files(list_files(http, target.repository, commit, options), target);
+    const std::string commit = find_commit(http, target.repository, asking);
+    const HubChoice choice = choose_files(list_files(http, target.repository, commit, asking), target);
     std::vector<HubFile> missing;
     std::copy_if(choice.files.begin(), choice.files.end(), std::back_inserter(missing),
                  [&](const HubFile& file) { return !cache.has(commit, file); });
@@ -96,21 +121,22 @@ fs::path download(const HubCache& cache, const HubTarget& target, const HubOptio
 } // namespace
 
 fs::path fetch_model(const HubRequest& request, const HubOptions& given) {
-    const HubTarget target = parse(request);
     HubOptions options = given;
     while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
+    const HubTarget target = parse(without_address(request, options.endpoint));
     const HubCache cache(options.cache, target.repository);
     if (options.offline) return find_cached(cache, target);
+    fs::path cached;
     try {
-        return download(cache, target, options);
+        cached = find_cached(cache, target);
+    } catch (const Error&) { // there is none yet
+    }
+    try {
+        return download(cache, target, options, !cached.empty());
     } catch (const Unreachable& unreachable) {
-        fs::path cached;
-        try {
-            cached = find_cached(cache, target);
-        } catch (const Error&) {
-            throw Error(unreachable.what());
-        }
-        if (options.note) options.note(fmt::format("{}; taking the copy in the cache", unreachable.what()));
+        if (cached.empty()) throw Error(fmt::format("{}; {}", unreachable.what(), unreachable.remedy));
+        if (options.note)
+            options.note(fmt::format("{}: taking the copy in the cache (--offline does so without asking)", unreachable.what()));
         return cached;
     }
 }

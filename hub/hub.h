@@ -11,7 +11,7 @@
 namespace tq {
 
 struct HubRequest {
-    std::string repository; // user/repository[:quant], such as Qwen/Qwen3-4B-GGUF:Q8_0
+    std::string repository; // user/repository[:quant], such as Qwen/Qwen3-4B-GGUF:Q8_0, or the address of its page, or a file's
     std::string file;       // a GGUF file in it, in place of a quant; empty: the one that fits best
 };
 
@@ -28,6 +28,7 @@ struct HubOptions {
     bool offline = false;                             // only what the cache has; no network
     std::function<bool(const HubProgress&)> progress; // asked often; false stops the download and keeps what is there
     std::function<void(const std::string&)> note;     // what a person should know; one line without its end
+    std::function<void(const std::string&)> status;   // what goes on now, such as another attempt; likewise
     int retries = 5;                                  // in a row, without progress
     std::chrono::milliseconds retry_delay{1000};      // doubled each time
     std::chrono::seconds connect_timeout{30}, stall_timeout{30};

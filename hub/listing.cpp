@@ -1,8 +1,8 @@
 #include "hub/listing.h"
+#include "base/json.h"
 #include "base/printable.h"
 #include "hub/names.h"
 #include "hub/retry.h"
-#include <nlohmann/json.hpp>
 
 namespace tq {
 namespace {
@@ -10,7 +10,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t max_reply_bytes = 16 << 20;
-constexpr int max_depth = 32, max_pages = 200;
+constexpr JsonLimits limits{.max_depth = 32};
+constexpr int max_pages = 200;
 constexpr size_t max_files = 200'000;
 constexpr uint64_t max_file_bytes = uint64_t(1) << 50;
 
@@ -18,19 +19,6 @@ struct Page {
     Json json;
     std::string link;
 };
-
-Json parse(const std::string& text, const std::string& what) {
-    const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
-        if (depth > max_depth) fail("the hub's answer about {} is nested deeper than {} levels", what, max_depth);
-        return true;
-    };
-    try {
-        return Json::parse(text, bounded);
-    } catch (const Json::parse_error& error) {
-        const std::string_view message = error.what(); // "[json.exception.parse_error.101] parse error at ..."
-        fail("the hub's answer about {} is not JSON: {}", what, printable(message.substr(message.find(']') + 2), 160));
-    }
-}
 
 Page get_json(HttpClient& http, const std::string& url, const std::string& repository, const HubOptions& options) {
     std::string text;
@@ -50,7 +38,8 @@ Page get_json(HttpClient& http, const std::string& url, const std::string& repos
     while (true) {
         const HttpResult result = http.get(url, 0, sink);
         if (result.end == HttpEnd::stopped) throw DownloadStopped("stopped while asking the hub about " + repository);
-        if (retry.succeeded(result, false, keep_going)) return {parse(text, repository), result.head.link};
+        if (retry.succeeded(result, false, keep_going))
+            return {build_json<Json>(text, "the hub's answer about " + repository, limits), result.head.link};
     }
 }
 

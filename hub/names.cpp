@@ -11,9 +11,23 @@ bool is_hexadecimal(std::string_view text) {
     return std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
+// The UTF-8 of what steers a terminal or turns the direction of text: U+0080 to U+009F, U+061C, U+200E and U+200F, U+2028 to
+// U+202E, U+2066 to U+2069.
+bool has_hidden_controls(std::string_view text) {
+    for (size_t i = 0; i + 1 < text.size(); i++) {
+        const auto a = static_cast<unsigned char>(text[i]), b = static_cast<unsigned char>(text[i + 1]);
+        const auto c = static_cast<unsigned char>(i + 2 < text.size() ? text[i + 2] : 0);
+        if ((a == 0xc2 && b < 0xa0) || (a == 0xd8 && b == 0x9c)) return true;
+        if (a == 0xe2 && b == 0x80 && (c == 0x8e || c == 0x8f || (c >= 0xa8 && c <= 0xae))) return true;
+        if (a == 0xe2 && b == 0x81 && c >= 0xa6 && c <= 0xa9) return true;
+    }
+    return false;
+}
+
 bool is_safe_part(std::string_view part) {
     const auto unsafe = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\' || c == ':'; };
-    return !part.empty() && part.size() <= 255 && part != "." && part != ".." && std::none_of(part.begin(), part.end(), unsafe);
+    return !part.empty() && part.size() <= 255 && part != "." && part != ".." && std::none_of(part.begin(), part.end(), unsafe) &&
+           !has_hidden_controls(part);
 }
 
 } // namespace

@@ -30,14 +30,19 @@ bool Retry::succeeded(const HttpResult& result, bool progressed, const std::func
     if (result.end == HttpEnd::complete && is_success) return true;
     if (result.end != HttpEnd::stopped && result.end != HttpEnd::cut && !is_passing(status)) refuse(result);
     failures_ = progressed ? 1 : failures_ + 1;
-    if (status == 429 && (result.head.retry_after > longest_wait || failures_ > options_.retries))
-        throw Unreachable(fmt::format("{} has had too many requests from here: wait {} and try again{}", options_.endpoint,
+    const int attempts = options_.retries + 1;
+    if (status == 429 && (result.head.retry_after > longest_wait || failures_ >= attempts))
+        throw Unreachable(fmt::format("{} has had too many requests from here", options_.endpoint),
+                          fmt::format("wait {} and try again{}",
                                       result.head.retry_after > 0s ? fmt::format("{} s", result.head.retry_after.count())
                                                                    : std::string("some minutes"),
                                       has_token_ ? "" : "; with a token (HF_TOKEN) it allows more"));
-    if (failures_ > options_.retries)
-        throw Unreachable(fmt::format("cannot fetch {} from {} after {} attempts: {}; the same command goes on where it stopped",
-                                      what_, options_.endpoint, failures_, describe(result)));
+    if (failures_ >= attempts)
+        throw Unreachable(fmt::format("cannot fetch {} from {}{}: {}", what_, options_.endpoint,
+                                      attempts == 1 ? "" : fmt::format(" after {} attempts", failures_), describe(result)),
+                          "the same command goes on where it stopped");
+    if (options_.status)
+        options_.status(fmt::format("{}: {}; attempt {} of {}", options_.endpoint, describe(result), failures_ + 1, attempts));
     const milliseconds doubled = options_.retry_delay * (1 << std::min(failures_ - 1, 10));
     wait(std::clamp<milliseconds>(result.head.retry_after, std::min(doubled, longest_wait), longest_wait), keep_going);
     return false;

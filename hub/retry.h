@@ -7,7 +7,8 @@ namespace tq {
 
 // The hub cannot be reached, or does not work, now: what is in the cache may do instead.
 struct Unreachable : Error {
-    using Error::Error;
+    Unreachable(const std::string& what, std::string to_do) : Error(what), remedy(std::move(to_do)) {}
+    std::string remedy; // what helps where nothing is in the cache
 };
 
 class Retry {

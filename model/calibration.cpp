@@ -12,16 +12,7 @@
 namespace tq {
 namespace {
 
-constexpr const char *format_name = "tq-run-calibration", *format_version = "1";
-
-struct Fnv1a {
-    uint64_t hash = 0xcbf29ce484222325;
-
-    void add(std::span<const std::byte> bytes) {
-        for (const std::byte b : bytes) hash = (hash ^ uint8_t(b)) * 0x100000001b3;
-    }
-    void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
-};
+constexpr const char *format_name = "tq-run-calibration", *format_version = "2";
 
 std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
     const auto found = metadata.find(key);
@@ -68,21 +59,6 @@ void check_values(const std::string& path, const KeyCalibration& k, const Config
 
 } // namespace
 
-std::string model_fingerprint(const Config& c, const Weights& weights) {
-    Fnv1a hash;
-    const RopeScaling& r = c.rope_scaling;
-    hash.add(fmt::format("{} {} {} {} {} {} {} {} {}\n", c.vocab_size, c.hidden_size, c.intermediate_size, c.num_hidden_layers,
-                         c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.rope_theta, c.rms_norm_eps));
-    hash.add(fmt::format("{} {} {} {} {} {}\n", name(r.type), r.factor, r.original_context_length, r.attn_factor, r.beta_fast,
-                         r.beta_slow));
-    std::vector<std::byte> scratch;
-    for_each_tensor(weights, [&](const Tensor& t) {
-        hash.add(fmt::format("{} {} {} {}\n", t.name, type_name(t.type), t.rows, t.cols));
-        for (const uint32_t row : {0u, t.rows / 2, t.rows - 1}) hash.add(t.read(row, 1, scratch));
-    });
-    return fmt::format("{:016x}", hash.hash);
-}
-
 std::string calibration_bytes(const KeyCalibration& k, const std::string& fingerprint, const CalibrationNote& note) {
     const std::vector<uint64_t> shape{k.layers, k.kv_heads, k.head_dim};
     const FloatTensor tensors[] = {{"scales", shape, k.scales}, {"means", shape, k.means}};
@@ -93,15 +69,19 @@ std::string calibration_bytes(const KeyCalibration& k, const std::string& finger
                                        {"text_tokens", std::to_string(note.tokens)}});
 }
 
-KeyCalibration read_calibration(const std::filesystem::path& path, const Config& config, const Weights& weights) {
+KeyCalibration read_calibration(const std::filesystem::path& path, const Config& config, const Weights& weights,
+                                const LoadProgress& on_hash) {
     const std::string shown = printable(utf8_text(path), 200);
     ModelFile file(path);
     SafetensorsMetadata metadata;
     file.mutable_tensors() = read_safetensors(file, path, &metadata);
-    if (text_of(metadata, "format") != format_name || text_of(metadata, "version") != format_version)
-        fail("{}: this is no file of {} {}: make one with tq-run calibrate, or write none or norms for the file's name", shown,
-             format_name, format_version);
-    const std::string made_for = text_of(metadata, "fingerprint"), here = model_fingerprint(config, weights);
+    if (text_of(metadata, "format") != format_name)
+        fail("{}: this is no file of {}: make one with tq-run calibrate, or write none or norms for the file's name", shown,
+             format_name);
+    if (text_of(metadata, "version") != format_version)
+        fail("{}: it was made by another version of tq-run, as {} {}, and this one reads {}: make it again with tq-run calibrate",
+             shown, format_name, printable(text_of(metadata, "version")), format_version);
+    const std::string made_for = text_of(metadata, "fingerprint"), here = model_fingerprint(config, weights, on_hash);
     if (made_for != here)
         fail(
             "{}: it was made for another model, or with other --weights or --rope flags: \"{}\", fingerprint {}, and this one is "
@@ -113,12 +93,12 @@ KeyCalibration read_calibration(const std::filesystem::path& path, const Config&
     return k;
 }
 
-void load_conditioning(KeyConditioning& conditioning, const Config& config, const Weights& weights) {
+void load_conditioning(KeyConditioning& conditioning, const Config& config, const Weights& weights, const LoadProgress& on_hash) {
     if (conditioning.kind != KeyConditioning::Kind::measured || conditioning.calibration) return;
     const std::filesystem::path path = utf8_path(conditioning.file);
     if (!is_there(path))
         fail("keys are conditioned by auto, none, norms, or a file that is there, not {}", printable(conditioning.file));
-    conditioning.calibration = std::make_shared<const KeyCalibration>(read_calibration(path, config, weights));
+    conditioning.calibration = std::make_shared<const KeyCalibration>(read_calibration(path, config, weights, on_hash));
 }
 
 } // namespace tq

@@ -2,16 +2,13 @@
 // [layers][kv_heads][head_dim], whose metadata says of which model they are. Hostile until checked.
 #pragma once
 #include "model/config.h"
+#include "model/fingerprint.h"
 #include "model/kv/options.h"
 #include "model/weights.h"
 #include <filesystem>
 #include <string>
 
 namespace tq {
-
-// Sixteen hex digits, FNV-1a of the shape and RoPE of the model, of name, type and size of every tensor, and of the bytes of its
-// first, middle and last row: of a file of 10 GB some megabytes are read. Models that differ in other rows alone look the same.
-std::string model_fingerprint(const Config& config, const Weights& weights);
 
 // Limits of what is written and read; a scale of 1 is none.
 constexpr float least_key_scale = 0x1p-16f, most_key_scale = 0x1p16f;
@@ -24,10 +21,13 @@ struct CalibrationNote {
 std::string calibration_bytes(const KeyCalibration& calibration, const std::string& fingerprint, const CalibrationNote& note);
 
 // Throws an Error that names the file when it is not of this model, is not whole, or has values that keys cannot have: a scale
-// that is not a number within the limits, a mean beyond the greatest key that the layer's norm can make.
-KeyCalibration read_calibration(const std::filesystem::path& path, const Config& config, const Weights& weights);
+// that is not a number within the limits, a mean beyond the greatest key that the layer's norm can make. `on_hash`: see
+// fingerprint.h.
+KeyCalibration read_calibration(const std::filesystem::path& path, const Config& config, const Weights& weights,
+                                const LoadProgress& on_hash = {});
 
 // Reads the file that the conditioning names, if it names one. Throws as read_calibration does.
-void load_conditioning(KeyConditioning& conditioning, const Config& config, const Weights& weights);
+void load_conditioning(KeyConditioning& conditioning, const Config& config, const Weights& weights,
+                       const LoadProgress& on_hash = {});
 
 } // namespace tq

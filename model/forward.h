@@ -1,4 +1,5 @@
-// One model on one device with one KV cache: token ids in, logits out. Implemented twice: model/cpu and model/gpu.
+// One model on one device with one KV cache: token ids in, logits out. Implemented three times: in plain loops in
+// model/reference, where to begin to read, in model/cpu and in model/gpu.
 #pragma once
 #include "base/error.h"
 #include "model/config.h"
@@ -22,7 +23,7 @@ using Progress = std::function<bool(uint32_t done, uint32_t total)>;
 // Called with the number of an id and the logits [vocab_size] that follow it, valid during the call.
 using EachLogits = std::function<void(uint32_t i, std::span<const float> logits)>;
 
-// Called with the intermediate results of each block [tokens][cols], in the order in which they are computed: "embed", "layer 3
+// Called by run() with the intermediate results of each block [tokens][cols], in the order in which they are computed: "embed", "layer 3
 // q", "output_norm", "logits" and so on. Every implementation has the same names and order.
 using Tap = std::function<void(std::string_view name, std::span<const float> values)>;
 
@@ -48,7 +49,8 @@ class Forward {
     // Appends ids at positions position(), position() + 1, ... and returns the logits [vocab_size] that follow the last one;
     // they stay valid until the next call. Stopped by `progress`: returns an empty span, position() tells how far it came.
     // ids must not be empty and must fit the context (ENSURE). Throws OutOfMemory, before anything is run, when the cache cannot
-    // grow enough for them: what it held it still holds. Throws Error when the device is lost or a value is not finite.
+    // grow enough for them: what it held it still holds. Throws Error when the device is lost, the model's file is cut off
+    // (base/mapped_file.h) or, with position() where the run began, a value is not finite.
     virtual std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress = {}) = 0;
 
     // Most tokens that run_sampled() takes at once; 0 where it is not offered, or no faster than run() and sampling on the host.

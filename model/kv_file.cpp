@@ -5,6 +5,7 @@
 #include "model/kv/recent.h"
 #include <algorithm>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 namespace tq {
 namespace {

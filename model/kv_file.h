@@ -7,7 +7,7 @@
 #pragma once
 #include "model/kv/options.h"
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace tq {
 

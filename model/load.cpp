@@ -1,7 +1,9 @@
 #include "model/load.h"
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 
 namespace tq {
@@ -15,6 +17,15 @@ void keep_least(std::atomic<uint64_t>& least, uint64_t row) {
     uint64_t seen = least.load();
     while (row < seen && !least.compare_exchange_weak(seen, row)) {
     }
+}
+
+// The products of a norm overflow where a device multiplies in fp16, and nowhere else: so the norm itself is refused, everywhere.
+void check_norm(const Tensor& tensor) {
+    const std::vector<float> values = to_floats(tensor);
+    const auto great = std::ranges::find_if(values, [](float v) { return std::fabs(v) > most_norm_weight; });
+    if (great == values.end()) return;
+    fail("tensor '{}' has {:.3g} as weight {}, and no norm of a working model is beyond {}: the file is damaged, get it again",
+         tensor.name, *great, great - values.begin(), most_norm_weight);
 }
 
 class Loader {
@@ -73,7 +84,11 @@ void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t 
             body(r, rows);
         }
     });
-    if (bad_row == UINT64_MAX) return;
+    check_mapped_files();
+    if (bad_row == UINT64_MAX) {
+        if (tensor.rows == 1) check_norm(tensor);
+        return;
+    }
     fail("tensor '{}' has a weight in row {} that is NaN or infinite: the file is damaged, get it again", tensor.name,
          bad_row.load());
 }

@@ -12,12 +12,17 @@ namespace tq {
 // Called now and then with the bytes read so far, of all there are (in the formats of `Weights`); false stops the loading.
 using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;
 
+// One rule for all devices, so that a damaged model fails on each: no weight is NaN or infinite, and none of a norm is beyond
+// this, fp16's greatest number. What overflows in spite of that is found in what is computed (Forward::run()), which may be later
+// where numbers have more range.
+constexpr float most_norm_weight = 65504;
+
 // The loading was stopped by its LoadProgress.
 struct LoadStopped {};
 
 // Calls body(r, rows) for all rows first .. first + count - 1 of a tensor, a few hundred KiB of them at a time, so that they are
 // still in the cache when they are used, on all threads. body must not throw. Throws an Error naming the tensor and row when a
-// weight is NaN or infinite.
+// weight is not what that rule says, or the file when it is no longer whole.
 void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t count,
                const std::function<void(uint32_t r, std::span<const std::byte> rows)>& body);
 
@@ -27,7 +32,7 @@ struct LoadedWeights {
     std::vector<std::unique_ptr<std::byte[]>> made;
 };
 
-// Reads every byte once. Throws an Error naming a tensor and row with a weight that is NaN or infinite, and LoadStopped.
+// Reads every byte once. Throws as read_rows() does, and LoadStopped.
 LoadedWeights load_weights(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress = {});
 
 } // namespace tq

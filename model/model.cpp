@@ -12,6 +12,7 @@ Model load_model(const std::filesystem::path& path) {
     Tokenizer tokenizer(file);
     const ChatVariant chat = chat_variant(file);
     std::string name = printable(file.text("general.name", path.stem().string()));
+    check_mapped_files();
     return {std::move(file), config, std::move(weights), std::move(tokenizer), chat, std::move(name)};
 }
 

@@ -11,7 +11,7 @@
 namespace tq {
 namespace {
 
-constexpr const char *format_name = "tq-run-prompt-cache", *format_version = "1";
+constexpr const char *format_name = "tq-run-prompt-cache", *format_version = "2";
 constexpr const char* another_file = "name another file with --prompt-cache, or remove this one to have it made anew";
 
 std::string part_name(uint32_t layer, KvSide side, const char* part) {
@@ -100,8 +100,10 @@ void check_types(const std::string& shown, const std::string& theirs, const std:
 // Throws Error that says what differs.
 void check_owner(const std::string& shown, SafetensorsMetadata saved, const PromptCacheOwner& owner) {
     SafetensorsMetadata here = metadata_of(owner);
-    if (saved["format"] != format_name || saved["version"] != format_version)
-        fail("{}: this is no file of {} {}: {}", shown, format_name, format_version, another_file);
+    if (saved["format"] != format_name) fail("{}: this is no file of {}: {}", shown, format_name, another_file);
+    if (saved["version"] != format_version)
+        fail("{}: it was saved by another version of tq-run, as {} {}, and this one reads {}: {}", shown, format_name,
+             printable(saved["version"]), format_version, another_file);
     const auto compare = [&](const char* key, const char* what, const char* flags) {
         if (saved[key] != here[key])
             fail("{}: it was saved with {} {}, and this is {}: give the same {}, or {}", shown, what, printable(saved[key]),
@@ -138,17 +140,6 @@ template <class T> void gather(std::span<T> values, std::span<const std::byte> f
 }
 
 } // namespace
-
-uint64_t checksum(std::span<const std::byte> bytes) {
-    uint64_t h = 0x9e3779b97f4a7c15;
-    for (size_t at = 0; at < bytes.size(); at += 8) {
-        uint64_t word = 0;
-        std::memcpy(&word, bytes.data() + at, std::min<size_t>(8, bytes.size() - at));
-        h = (h ^ word) * 0xff51afd7ed558ccd;
-        h ^= h >> 32;
-    }
-    return h;
-}
 
 uint64_t prompt_cache_bytes(const PromptCacheOwner& owner, uint32_t tokens) {
     const auto shapes = tensor_shapes(owner.config, owner.kv, tokens);
@@ -203,7 +194,9 @@ std::span<const std::byte> PromptCacheFile::checked(const std::string& name) con
     const std::span data = file_.find_tensor(name)->data;
     uint64_t written;
     std::memcpy(&written, file_.find_tensor("check")->data.data() + index * sizeof written, sizeof written);
-    if (checksum(data) != written)
+    const bool as_written = checksum(data) == written;
+    check_mapped_files();
+    if (!as_written)
         fail("{}: its tensor {} is not what was written: the file is damaged; {}", shown_, name, another_file);
     return data;
 }

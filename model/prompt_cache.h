@@ -5,11 +5,11 @@
 //   layers.N.k.codes    I32 [kv_heads][tokens][words]    the 32-bit words of each key (kv/turboquant.md)
 //   layers.N.k.scales   F16 [kv_heads][tokens][scales]   its scales, and zeros, where the type has any
 //   layers.N.v.codes, layers.N.v.scales                  of the values
-//   check               I32 [number of those][2]         checksum() of the bytes of each, the lower half first
+//   check               I32 [number of those][2]         checksum() of the bytes of each (base/checksum.h), the lower half first
 // They are the cache's own bytes, which are the same on every device: no vector is decoded on the way. The texts under
 // __metadata__ say whose they are, and a reader must compare them:
-//   format, version     tq-run-prompt-cache, 1
-//   fingerprint         of the model (calibration.h)
+//   format, version     tq-run-prompt-cache, 2
+//   fingerprint         of the model (fingerprint.h)
 //   rope                how positions are stretched: "none x1 of 40960, attn 1, beta 32 1, theta 1000000"
 //   types               of each layer, keys/values: "tq4/tq4 tq4/tq4 q8_0/f16"
 //   rotation, scale_rule   by their names, for the types that have them
@@ -17,6 +17,7 @@
 //                       calibration's scales and means, one behind the other
 //   model               its name, for people
 #pragma once
+#include "base/checksum.h"
 #include "model/config.h"
 #include "model/formats/safetensors.h"
 #include "model/kv/options.h"
@@ -36,10 +37,6 @@ struct PromptCacheOwner {
     std::string fingerprint; // model_fingerprint()
     std::string model;       // its name, for people
 };
-
-// Of the bytes' 64-bit words w, the last one filled up with zeros: h = (h ^ w) * 0xff51afd7ed558ccd, then h ^= h >> 32; h begins
-// with 0x9e3779b97f4a7c15. Each step can be undone, so no change of one word alone goes unseen.
-uint64_t checksum(std::span<const std::byte> bytes);
 
 uint64_t prompt_cache_bytes(const PromptCacheOwner& owner, uint32_t tokens); // of the whole file
 

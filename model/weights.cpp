@@ -115,6 +115,7 @@ Weights read_weights(const ModelFile& file, const Config& c) {
     FileSource in(file);
     Weights w = collect_weights(in, c);
     in.expect_empty();
+    w.files = file.identities();
     return w;
 }
 

@@ -1,5 +1,6 @@
 // The tensors of a dense Qwen3 model by name, checked against its Config; they point into the mapped files.
 #pragma once
+#include "base/mapped_file.h"
 #include "model/config.h"
 #include "model/tensor.h"
 #include <span>
@@ -18,6 +19,8 @@ struct Weights {
     Tensor output_norm;
     Tensor output; // the file's output.weight, or token_embd when tied
     bool tied;
+    // What the tensors are made from, which stands for their values: empty where there is no file, or one says nothing of them.
+    std::vector<FileIdentity> files = {};
 
     uint64_t bytes() const; // of all tensors in the file's formats, a tied head counted once
 };

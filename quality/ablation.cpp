@@ -172,7 +172,7 @@ const Outcome* Protocol::variant(const std::string& run_name, const char* isolat
     return run(step_trial(run_name, isolates, {k, v}));
 }
 
-// Keys, values, group of the values, QJL, and, which sanctum left open, rotated values.
+// At most 14 steps. Keys, values, group of the values, QJL, and, which sanctum left open, rotated values.
 void Protocol::climb() {
     constexpr std::array<uint32_t, 5> key_bits{3, 4, 5, 6, 8}, value_bits{2, 3, 4, 6, 8};
     if (!first_that_passes("keys", "bits of the keys, values of 8", key_bits, [](uint32_t b) {

@@ -23,6 +23,8 @@ struct Trial {
     bool few_bits = false;         // the perplexity says how well the model bears them; only most_kl tells of a bug
 };
 
+inline constexpr size_t most_runs = 27; // of the protocol: 13 stages, and at most 14 steps
+
 // The reference of all: nothing is rounded.
 inline const KvOptions ablation_reference{KvType::f32, KvType::f32};
 

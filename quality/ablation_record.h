@@ -2,6 +2,7 @@
 // "reference" names.
 #pragma once
 #include "quality/ablation.h"
+#include <nlohmann/json.hpp>
 
 namespace tq::quality {
 

@@ -47,7 +47,7 @@ Tap KeyStatistics::tap() {
     };
 }
 
-// The k-norm and RoPE of model/cpu/reference.cpp, in double.
+// The k-norm and RoPE of model/reference/kernels.cpp, in double.
 void KeyStatistics::add_keys(uint32_t layer, std::span<const float> k) {
     const size_t d = config_.head_dim, half = d / 2, heads = config_.num_key_value_heads;
     const std::vector<float>& w = k_norms_[layer];

@@ -2,6 +2,7 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 namespace tq::quality {
 

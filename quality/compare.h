@@ -2,7 +2,7 @@
 #pragma once
 #include "model/forward.h"
 #include "quality/divergence.h"
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace tq::quality {
 

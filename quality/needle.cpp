@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 namespace tq::quality {
 namespace {

@@ -4,7 +4,7 @@
 #include "model/session.h"
 #include "quality/divergence.h"
 #include "quality/haystack.h"
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 namespace tq::quality {

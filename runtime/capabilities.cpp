@@ -4,6 +4,8 @@
 #include "runtime/instance.h"
 #include "runtime/memory.h"
 #include "runtime/shader.h"
+#include "runtime/shader_cores.h"
+#include "runtime/subgroup_size.h"
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
@@ -45,17 +47,33 @@ void read_limits(const VkPhysicalDeviceLimits& limits, Capabilities& out) {
     out.timestamp_ns = double(limits.timestampPeriod);
 }
 
+void read_subgroup_sizes(VkPhysicalDevice device, Capabilities& out) {
+    out.min_subgroup_size = out.max_subgroup_size = out.subgroup_size;
+    if (!has_extension(device, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)) return;
+    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT control{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT};
+    VkPhysicalDeviceFeatures2 features{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &control};
+    vkGetPhysicalDeviceFeatures2(device, &features);
+    VkPhysicalDeviceSubgroupSizeControlPropertiesEXT sizes{
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES_EXT};
+    VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &sizes};
+    vkGetPhysicalDeviceProperties2(device, &properties);
+    out.min_subgroup_size = sizes.minSubgroupSize;
+    out.max_subgroup_size = sizes.maxSubgroupSize;
+    out.full_subgroups = control.computeFullSubgroups;
+    out.subgroup_size_choice =
+        control.subgroupSizeControl && (sizes.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
+    if (out.subgroup_size_choice || out.min_subgroup_size == out.max_subgroup_size)
+        out.kernel_subgroup_size = preferred_subgroup_size(out);
+}
+
 void read_properties(VkPhysicalDevice device, Capabilities& out) {
     VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
     VkPhysicalDeviceVulkan11Properties vulkan11{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES};
     VkPhysicalDeviceVulkan12Properties vulkan12{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES};
     VkPhysicalDeviceMaintenance4PropertiesKHR sizes{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES_KHR};
-    VkPhysicalDeviceSubgroupSizeControlPropertiesEXT subgroups{
-        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES_EXT};
     chain(properties, vulkan11);
     chain(properties, vulkan12);
     if (has_extension(device, VK_KHR_MAINTENANCE_4_EXTENSION_NAME)) chain(properties, sizes);
-    if (has_extension(device, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)) chain(properties, subgroups);
     vkGetPhysicalDeviceProperties2(device, &properties);
 
     out.driver_name = vulkan12.driverName;
@@ -65,8 +83,8 @@ void read_properties(VkPhysicalDevice device, Capabilities& out) {
     if (sizes.maxBufferSize) out.allocation_bytes = std::min(out.allocation_bytes, sizes.maxBufferSize);
 
     out.subgroup_size = vulkan11.subgroupSize;
-    out.min_subgroup_size = subgroups.minSubgroupSize ? subgroups.minSubgroupSize : out.subgroup_size;
-    out.max_subgroup_size = subgroups.maxSubgroupSize ? subgroups.maxSubgroupSize : out.subgroup_size;
+    read_subgroup_sizes(device, out);
+    out.shader_cores = read_shader_cores(device);
     if (vulkan11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) {
         out.subgroup_arithmetic = vulkan11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
         out.subgroup_shuffle = vulkan11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
@@ -89,7 +107,9 @@ void read_features(VkPhysicalDevice device, Capabilities& out) {
     out.int8_dot_product = dot.shaderIntegerDotProduct;
     out.storage_8bit = vulkan12.storageBuffer8BitAccess;
     out.storage_16bit = vulkan11.storageBuffer16BitAccess;
-    if (vulkan12.shaderFloat16 && vulkan12.vulkanMemoryModel) out.matrix_side = cooperative_matrix_side(device);
+    const bool subgroups = out.full_subgroups && (out.subgroup_size_choice || out.min_subgroup_size == out.max_subgroup_size);
+    const bool memory_model = vulkan12.vulkanMemoryModel && vulkan12.vulkanMemoryModelDeviceScope;
+    if (vulkan12.shaderFloat16 && memory_model && subgroups) out.matrix_side = cooperative_matrix_side(device);
     out.cooperative_matrix = out.matrix_side != 0;
 }
 

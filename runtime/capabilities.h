@@ -33,7 +33,12 @@ struct Capabilities {
     uint32_t storage_alignment = 0;   // of a View's offset
 
     uint32_t subgroup_size = 0, min_subgroup_size = 0, max_subgroup_size = 0;
+    // Subgroups of the kernels that have operations of them; 0: they cannot be known, and kernels without these operations run.
+    uint32_t kernel_subgroup_size = 0;
+    bool subgroup_size_choice = false; // a pipeline can require it; else all subgroups have one size
+    bool full_subgroups = false;       // a pipeline can require that all invocations of a subgroup be there
     bool subgroup_arithmetic = false, subgroup_shuffle = false;
+    uint32_t shader_cores = 0; // that run workgroups by themselves; 0: not known
     uint32_t max_workgroup_invocations = 0;
     std::array<uint32_t, 3> max_workgroup_size{}, max_workgroup_count{};
     uint32_t shared_memory_bytes = 0, push_constant_bytes = 0, storage_buffers_per_stage = 0;

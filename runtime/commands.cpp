@@ -13,7 +13,7 @@ struct InFlight {
     size_t submitted = 0, waited = 0;
 
     void submit(VkQueue queue, std::span<const VkCommandBuffer> commands) {
-        tq::submit(queue, commands, fences[submitted % 2]);
+        tq::submit(device, queue, commands, fences[submitted % 2]);
         submitted++;
     }
     void wait_one() { wait(device, fences[waited++ % 2]); }
@@ -24,7 +24,6 @@ struct InFlight {
         for (; waited < submitted; waited++) {
             const VkFence fence = fences[waited % 2];
             vkWaitForFences(device, 1, &fence, VK_TRUE, UINT64_MAX);
-            vkResetFences(device, 1, &fence);
         }
     }
 };

@@ -12,7 +12,8 @@ namespace tq {
 class Compiler {
   public:
     // As Device's, but a device without memory will do.
-    explicit Compiler(std::string_view selector = {}, std::string_view profile = {});
+    // `representations`: of each program, too.
+    explicit Compiler(std::string_view selector = {}, std::string_view profile = {}, bool representations = false);
     ~Compiler();
     Compiler(const Compiler&) = delete;
     Compiler& operator=(const Compiler&) = delete;

@@ -40,19 +40,10 @@ uint32_t offered_side(VkPhysicalDevice device) {
 uint32_t cooperative_matrix_side(VkPhysicalDevice device) {
     if (validated_by_older(VK_MAKE_API_VERSION(0, 1, 3, 255))) return 0;
     if (!has_extension(device, cooperative_matrix_extension)) return 0;
-    if (!has_extension(device, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)) return 0;
     CooperativeMatrixFeatures offered;
-    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT sizes{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT,
-                                                         &offered};
-    VkPhysicalDeviceFeatures2 features{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &sizes};
+    VkPhysicalDeviceFeatures2 features{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &offered};
     vkGetPhysicalDeviceFeatures2(device, &features);
-    VkPhysicalDeviceSubgroupSizeControlPropertiesEXT limits{
-        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES_EXT};
-    VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &limits};
-    vkGetPhysicalDeviceProperties2(device, &properties);
-    const bool usable = offered.matrices && sizes.subgroupSizeControl && sizes.computeFullSubgroups &&
-                        (limits.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
-    return usable ? offered_side(device) : 0;
+    return offered.matrices ? offered_side(device) : 0;
 }
 
 } // namespace tq

@@ -15,8 +15,8 @@ struct CooperativeMatrixFeatures {
 };
 
 // The side of square matrices of fp16 that the device multiplies in a subgroup, with sums in fp32: 16 as GPUs have it, else 8 as
-// Mesa's software driver does; 0 for neither. Also 0 where a kernel cannot choose the size of its subgroups, or that they be full:
-// nothing says then which invocations share a matrix.
+// Mesa's software driver does; 0 for neither. Only for devices whose subgroups have a known size and can be required to be full:
+// else nothing says which invocations share a matrix.
 uint32_t cooperative_matrix_side(VkPhysicalDevice device);
 
 } // namespace tq

@@ -6,8 +6,7 @@
 
 namespace tq {
 
-// A path for each device and driver version, which ends in `suffix`, in $TQ_CACHE_DIR, else in tq-run in $XDG_CACHE_HOME,
-// %LOCALAPPDATA% or ~/.cache. Empty where the environment names no place.
+// A path for each device and driver version, which ends in `suffix`, in base/cache_directory.h's. Empty where there is none.
 std::filesystem::path device_file(const Capabilities& device, std::string_view suffix);
 
 } // namespace tq

@@ -14,7 +14,10 @@ void without_fp16(Capabilities& c) { c.float16 = c.cooperative_matrix = false; }
 
 void without_int8_dot(Capabilities& c) { c.int8_dot_product = false; }
 
-void without_subgroups(Capabilities& c) { c.subgroup_arithmetic = c.subgroup_shuffle = c.cooperative_matrix = false; }
+void without_subgroups(Capabilities& c) {
+    c.subgroup_arithmetic = c.subgroup_shuffle = c.cooperative_matrix = false;
+    c.kernel_subgroup_size = 0;
+}
 
 void limit_workgroup(Capabilities& c, uint32_t invocations, std::array<uint32_t, 3> size) {
     at_most(c.max_workgroup_invocations, invocations);
@@ -24,7 +27,9 @@ void limit_workgroup(Capabilities& c, uint32_t invocations, std::array<uint32_t,
     }
 }
 
+// Kernels cannot run in smaller subgroups than the device has: above the limit in none.
 void limit_subgroup(Capabilities& c, uint32_t most) {
+    if (c.kernel_subgroup_size > most) c.kernel_subgroup_size = 0;
     for (uint32_t* size : {&c.subgroup_size, &c.min_subgroup_size, &c.max_subgroup_size}) at_most(*size, most);
 }
 

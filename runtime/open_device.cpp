@@ -1,8 +1,10 @@
 // Choosing a device and opening it.
 #include "runtime/open_device.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "runtime/cooperative_matrix.h"
 #include "runtime/device.h"
+#include "runtime/wrong_device.h"
 #include <algorithm>
 #include <cctype>
 
@@ -22,10 +24,11 @@ std::string lower(std::string_view text) {
 }
 
 std::string listing(const std::vector<Capabilities>& devices) {
-    std::string out;
+    std::string out = "the devices here: ";
     for (size_t i = 0; i < devices.size(); i++)
-        out += fmt::format("{}{}: {} ({})", i ? ", " : "", i, devices[i].name, name(devices[i].type));
-    return out;
+        out += fmt::format("{} = {}{}; ", i, printable(devices[i].name, 120),
+                           devices[i].type == DeviceType::cpu ? ", software" : "");
+    return out + "cpu";
 }
 
 // A device that computes by itself before the processor's imitation of one, then the one with the most memory.
@@ -38,13 +41,16 @@ bool better(const Capabilities& a, const Capabilities& b) {
 size_t select(const std::vector<Capabilities>& devices, std::string_view selector) {
     const auto best = std::min_element(devices.begin(), devices.end(), better);
     if (selector.empty()) return size_t(best - devices.begin());
-    if (selector.find_first_not_of("0123456789") == std::string_view::npos && selector.size() < 4) {
-        const size_t index = std::stoul(std::string(selector));
+    const std::string_view prefix = "vulkan"; // llama.cpp calls its devices Vulkan0, Vulkan1, ...
+    const std::string wanted = lower(selector), number = wanted.substr(wanted.starts_with(prefix) ? prefix.size() : 0);
+    if (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos && number.size() < 4) {
+        const size_t index = std::stoul(number);
         if (index < devices.size()) return index;
     }
     for (size_t i = 0; i < devices.size(); i++)
-        if (lower(devices[i].name).find(lower(selector)) != std::string::npos) return i;
-    fail("no device matches \"{}\"; there are {}", selector, listing(devices));
+        if (lower(devices[i].name).find(wanted) != std::string::npos) return i;
+    if (wanted == "cpu") throw WrongDevice("this is about Vulkan devices, and cpu is none; " + listing(devices));
+    throw WrongDevice(fmt::format("no device matches \"{}\"; {}", printable(selector), listing(devices)));
 }
 
 // Everything that read_capabilities reports is switched on, and nothing else.
@@ -72,12 +78,18 @@ VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilit
     }
     CooperativeMatrixFeatures matrices{.matrices = VK_TRUE};
     VkPhysicalDeviceSubgroupSizeControlFeaturesEXT sizes{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT,
-                                                         &matrices, VK_TRUE, VK_TRUE};
+                                                         nullptr, has.subgroup_size_choice, has.full_subgroups};
+    if (has.subgroup_size_choice || has.full_subgroups) {
+        sizes.pNext = vulkan12.pNext;
+        vulkan12.pNext = &sizes;
+        extensions.push_back(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+    }
     if (has.cooperative_matrix) {
         matrices.pNext = vulkan12.pNext;
-        vulkan12.pNext = &sizes;
+        vulkan12.pNext = &matrices;
         vulkan12.vulkanMemoryModel = VK_TRUE;
-        extensions.insert(extensions.end(), {cooperative_matrix_extension, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME});
+        vulkan12.vulkanMemoryModelDeviceScope = VK_TRUE; // with the former, other kernels' atomic operations need it
+        extensions.push_back(cooperative_matrix_extension);
     }
     for (const char* extension :
          {"VK_KHR_portability_subset", VK_EXT_MEMORY_BUDGET_EXTENSION_NAME, VK_EXT_PIPELINE_CREATION_FEEDBACK_EXTENSION_NAME})
@@ -121,7 +133,7 @@ OpenDevice open_device(std::string_view selector, std::string_view profile, Use 
     const size_t chosen = select(all, selector);
     const Capabilities& device = all[chosen];
     if (use == Use::compile ? !device.compiles : !device.unusable.empty())
-        fail("device {} ({}) cannot be used: {}; there are {}", chosen, device.name, device.unusable, listing(all));
+        fail("device {} ({}) cannot be used: {}; {}", chosen, printable(device.name, 120), device.unusable, listing(all));
     const VkPhysicalDevice physical = found[chosen];
     const uint32_t family = compute_family(physical);
     const bool statistics = use == Use::compile && has_statistics(physical);

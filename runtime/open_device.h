@@ -33,7 +33,8 @@ struct OpenDevice {
     DeviceHandle handle;
 };
 
-// selector and profile as in Device. Throws Error with a list of the devices when none matches, or the match cannot be used.
+// selector and profile as in Device. Throws WrongDevice (runtime/wrong_device.h) with a list of the devices when none matches,
+// Error when the match cannot be used.
 OpenDevice open_device(std::string_view selector, std::string_view profile, Use use);
 
 } // namespace tq

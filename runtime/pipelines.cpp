@@ -4,6 +4,7 @@
 #include "base/thread_pool.h"
 #include "runtime/pipeline_cache.h"
 #include "runtime/specialise.h"
+#include "runtime/subgroup_size.h"
 #include <chrono>
 #include <exception>
 #include <optional>
@@ -19,12 +20,17 @@ OwnedModule make_module(VkDevice device, std::span<const uint32_t> code) {
     return {device, module};
 }
 
+uint32_t workgroup_size(const AnyShader& shader, std::span<const uint32_t> constants, size_t axis) {
+    const uint32_t id = shader.interface.workgroup_constant[axis];
+    return id == Interface::literal ? shader.interface.workgroup[axis] : constants[id];
+}
+
 // The device must be able to run a workgroup of this size; kernels are chosen by capabilities, so it can.
-void ensure_fits(const AnyShader& shader, std::span<const uint32_t> constants, const Capabilities& device) {
+void ensure_fits(const PipelineKey& key, const Capabilities& device) {
+    const AnyShader& shader = *key.shader;
     uint64_t invocations = 1;
     for (size_t axis = 0; axis < 3; axis++) {
-        const uint32_t id = shader.interface.workgroup_constant[axis];
-        const uint32_t size = id == Interface::literal ? shader.interface.workgroup[axis] : constants[id];
+        const uint32_t size = workgroup_size(shader, key.constants, axis);
         ENSURE(size > 0 && size <= device.max_workgroup_size[axis], "{}: workgroup of {} on axis {}", shader.name, size, axis);
         invocations *= size;
     }
@@ -32,7 +38,9 @@ void ensure_fits(const AnyShader& shader, std::span<const uint32_t> constants, c
            invocations, device.name, device.max_workgroup_invocations);
     ENSURE(!shader.interface.cooperative || device.cooperative_matrix, "{}: {} has no cooperative matrices", shader.name,
            device.name);
-    const uint64_t shared = shared_memory_bytes(shader, constants);
+    ENSURE(!shader.interface.subgroups || key.subgroup_size != 0, "{}: the size of {}'s subgroups is not known", shader.name,
+           device.name);
+    const uint64_t shared = shared_memory_bytes(shader, key.constants);
     ENSURE(shared <= device.shared_memory_bytes, "{}: {} bytes of shared memory, {} has {}", shader.name, shared, device.name,
            device.shared_memory_bytes);
 }
@@ -113,12 +121,14 @@ const Pipelines::Layout& Pipelines::layout(const Interface& interface) {
     return out;
 }
 
-Pipelines::Built Pipelines::build(const AnyShader& shader, std::span<const uint32_t> constants, const Layout& layouts) const {
-    ensure_fits(shader, constants, capabilities_);
+Pipelines::Built Pipelines::build(const PipelineKey& key, const Layout& layouts) const {
+    ensure_fits(key, capabilities_);
+    const AnyShader& shader = *key.shader;
+    const std::vector<uint32_t>& constants = key.constants;
     const OwnedModule module = make_module(device_, shader.code);
     std::vector<VkSpecializationMapEntry> entries;
     for (uint32_t id = 0; id < constants.size(); id++) entries.push_back({id, id * 4, 4});
-    const VkSpecializationInfo values{uint32_t(entries.size()), entries.data(), constants.size_bytes(), constants.data()};
+    const VkSpecializationInfo values{uint32_t(entries.size()), entries.data(), constants.size() * 4, constants.data()};
     VkPipelineCreationFeedbackEXT whole{}, stage{};
     const VkPipelineCreationFeedbackCreateInfoEXT feedback{VK_STRUCTURE_TYPE_PIPELINE_CREATION_FEEDBACK_CREATE_INFO_EXT, nullptr,
                                                            &whole, 1, &stage};
@@ -127,10 +137,12 @@ Pipelines::Built Pipelines::build(const AnyShader& shader, std::span<const uint3
     info.stage = {
         VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO, nullptr, 0, VK_SHADER_STAGE_COMPUTE_BIT, module, "main", &values};
     const VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT subgroup{
-        VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT, nullptr, capabilities_.subgroup_size};
-    if (shader.interface.cooperative) {
-        info.stage.pNext = &subgroup;
-        info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT;
+        VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT, nullptr, key.subgroup_size};
+    if (key.subgroup_size != 0) {
+        if (capabilities_.min_subgroup_size != capabilities_.max_subgroup_size) info.stage.pNext = &subgroup;
+        // A workgroup of fewer invocations is one subgroup, which is not full.
+        if (capabilities_.full_subgroups && workgroup_size(shader, constants, 0) % key.subgroup_size == 0)
+            info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT;
     }
     info.layout = layouts.pipeline;
     info.flags = options_.flags;
@@ -150,7 +162,7 @@ Pipelines::Built Pipelines::build(const AnyShader& shader, std::span<const uint3
 
 Pipeline Pipelines::build(const AnyShader& shader, std::span<const uint32_t> constants) {
     built_ = true;
-    return build(shader, constants, layout(shader.interface)).pipeline;
+    return build(key(shader, constants), layout(shader.interface)).pipeline;
 }
 
 const Pipeline& Pipelines::add(const PipelineKey& key, Built built) {
@@ -160,12 +172,16 @@ const Pipeline& Pipelines::add(const PipelineKey& key, Built built) {
     return pipelines_.emplace(key, std::move(built.pipeline)).first->second;
 }
 
+PipelineKey Pipelines::key(const AnyShader& shader, std::span<const uint32_t> constants) const {
+    return {&shader, {constants.begin(), constants.end()}, subgroup_size_of(shader, capabilities_)};
+}
+
 const Pipeline& Pipelines::get(const AnyShader& shader, std::span<const uint32_t> constants) {
-    const PipelineKey key{&shader, {constants.begin(), constants.end()}};
-    const auto found = pipelines_.find(key);
+    const PipelineKey wanted = key(shader, constants);
+    const auto found = pipelines_.find(wanted);
     if (found != pipelines_.end()) return found->second;
     const Timer timer(count_.seconds);
-    return add(key, build(shader, constants, layout(shader.interface)));
+    return add(wanted, build(wanted, layout(shader.interface)));
 }
 
 void Pipelines::build_missing(std::span<const PipelineKey> wanted) {
@@ -184,7 +200,7 @@ void Pipelines::build_missing(std::span<const PipelineKey> wanted) {
     ThreadPool pool;
     pool.each(uint32_t(jobs.size()), 1, [&](uint32_t begin, uint32_t end) {
         for (Job& job : std::span(jobs).subspan(begin, end - begin)) try {
-                job.built = build(*job.key.shader, job.key.constants, job.layouts);
+                job.built = build(job.key, job.layouts);
             } catch (...) {
                 job.error = std::current_exception();
             }

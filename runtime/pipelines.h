@@ -26,13 +26,14 @@ struct PipelineOptions {
     VkPipelineCreateFlags flags = 0;
 };
 
-// A kernel with the values of its specialisation constants.
+// A kernel with the values of its specialisation constants, and with the size of its subgroups (subgroup_size.h).
 struct PipelineKey {
     const AnyShader* shader;
     std::vector<uint32_t> constants;
+    uint32_t subgroup_size = 0;
 
     bool operator<(const PipelineKey& other) const {
-        return std::tie(shader, constants) < std::tie(other.shader, other.constants);
+        return std::tie(shader, constants, subgroup_size) < std::tie(other.shader, other.constants, other.subgroup_size);
     }
 };
 
@@ -43,6 +44,7 @@ class Pipelines {
     Pipelines(const Pipelines&) = delete;
     Pipelines& operator=(const Pipelines&) = delete;
 
+    PipelineKey key(const AnyShader& shader, std::span<const uint32_t> constants) const;
     const Pipeline& get(const AnyShader& shader, std::span<const uint32_t> constants);
     void build_missing(std::span<const PipelineKey> wanted);                      // on all cores
     Pipeline build(const AnyShader& shader, std::span<const uint32_t> constants); // always anew
@@ -59,7 +61,7 @@ class Pipelines {
         OwnedPipelineLayout pipeline;
     };
     const Layout& layout(const Interface& interface);
-    Built build(const AnyShader& shader, std::span<const uint32_t> constants, const Layout& layouts) const;
+    Built build(const PipelineKey& key, const Layout& layouts) const;
     const Pipeline& add(const PipelineKey& key, Built built);
     std::vector<std::byte> cache_data() const noexcept;
 

@@ -2,6 +2,7 @@
 #include "runtime/recorder.h"
 #include "base/ensure.h"
 #include "runtime/commands.h"
+#include "runtime/dispatch_watch.h"
 #include "runtime/hazards.h"
 #include <algorithm>
 #include <array>
@@ -191,9 +192,10 @@ void Recorder::record(const AnyShader& shader, Groups groups, std::span<const ui
                       std::span<const std::byte> push, const Work& work, std::span<const View> views) {
     ENSURE(impl_->out, "{} recorded after finish()", shader.name);
     if (impl_->wanted) {
-        impl_->wanted->push_back({&shader, {constants.begin(), constants.end()}});
+        impl_->wanted->push_back(impl_->device.pipelines->key(shader, constants));
         return;
     }
+    tell_watch({shader, groups, constants, push, views});
     const Capabilities& device = impl_->device.capabilities;
     const auto& limit = device.max_workgroup_count;
     ENSURE(groups.x <= limit[0] && groups.y <= limit[1] && groups.z <= limit[2], "{}: {} x {} x {} workgroups", shader.name,

@@ -1,5 +1,6 @@
-// Reads a compute shader's interface out of its SPIR-V, while the program is built (shaders/embed.cpp): the shader's own text is the
-// single source of truth for its bindings, access, push constants and specialisation constants, and a mismatch does not build.
+// Reads a compute shader's interface out of its SPIR-V, while the program is built (shaders/embed.cpp): the shader's own text is
+// the single source of truth for its bindings, access, push constants and specialisation constants, and a mismatch does not
+// build.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,8 +20,9 @@ struct Interface {
     std::array<uint32_t, 3> workgroup{1, 1, 1};                            // its literal or default size
     std::array<uint32_t, 3> workgroup_constant{literal, literal, literal}; // the constant that sets it instead
     bool gaps = false; // in the numbers of the bindings or of the specialisation constants, or a buffer that nothing may access
+    bool subgroups = false;   // it has operations of subgroups
     bool cooperative = false; // it has cooperative matrices
-    bool foreign = false; // other resources (images, uniform blocks) or other sets
+    bool foreign = false;     // other resources (images, uniform blocks) or other sets
 };
 
 namespace spirv {
@@ -55,16 +57,25 @@ enum Decoration : uint32_t {
     offset = 35
 };
 enum Storage : uint32_t { uniform_constant = 0, uniform = 2, push_constant = 9, storage_buffer = 12 };
-constexpr uint32_t cooperative_matrix_capability = 6022; // of SPV_KHR_cooperative_matrix
+constexpr uint32_t cooperative_matrix_capability = 6022;                          // of SPV_KHR_cooperative_matrix
+constexpr uint32_t first_subgroup_capability = 61, last_subgroup_capability = 68; // GroupNonUniform ... GroupNonUniformQuad
 constexpr uint32_t local_size = 17, workgroup_size = 25, dim_buffer = 5, header_words = 5;
+
+// The words of an instruction; 0 behind its last, where a module is not valid.
+struct Words {
+    std::span<const uint32_t> words{};
+    constexpr uint32_t operator[](size_t i) const { return i < words.size() ? words[i] : 0; }
+    constexpr size_t size() const { return words.size(); }
+    constexpr operator std::span<const uint32_t>() const { return words; }
+};
 
 // Calls visit(op, instruction words) for all declarations: they end at the first function. Reading on would cost compilers
 // dearly.
 template <class Visit> constexpr void each(std::span<const uint32_t> code, Visit visit) {
     size_t at = header_words;
     while (at < code.size() && (code[at] & 0xffff) != function) {
-        const size_t length = code[at] >> 16;
-        visit(code[at] & 0xffff, code.subspan(at, length));
+        const size_t length = code[at] >> 16, rest = code.size() - at;
+        visit(code[at] & 0xffff, Words{code.subspan(at, length < rest ? length : rest)});
         at += length == 0 ? code.size() : length;
     }
 }
@@ -78,21 +89,24 @@ constexpr uint32_t constant_value(std::span<const uint32_t> code, uint32_t id) {
     return value;
 }
 
-constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id);
+// Types are in each other at most so often; in a module that is not valid, a type may be in itself.
+constexpr int deepest_type = 16;
+
+constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id, int depth = 0);
 
 // A struct ends where its last member does.
-constexpr uint32_t struct_bytes(std::span<const uint32_t> code, std::span<const uint32_t> type) {
+constexpr uint32_t struct_bytes(std::span<const uint32_t> code, Words type, int depth) {
     uint32_t last = 0, last_offset = 0;
     each(code, [&](uint32_t op, auto in) {
         if (op != member_decorate || in[1] != type[1] || in[3] != offset || in[4] < last_offset) return;
         last = in[2];
         last_offset = in[4];
     });
-    return last_offset + type_bytes(code, type[2 + last]);
+    return last_offset + type_bytes(code, type[2 + size_t(last)], depth + 1);
 }
 
-constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id) {
-    std::span<const uint32_t> type;
+constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id, int depth) {
+    Words type;
     uint32_t kind = 0;
     each(code, [&](uint32_t op, auto in) {
         const bool is_type = op == type_int || op == type_float || op == type_vector || op == type_array || op == type_struct;
@@ -101,9 +115,10 @@ constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id) {
         type = in;
     });
     if (kind == type_int || kind == type_float) return type[2] / 8;
-    if (kind == type_vector) return type[3] * type_bytes(code, type[2]);
-    if (kind == type_array) return constant_value(code, type[3]) * type_bytes(code, type[2]);
-    return struct_bytes(code, type);
+    if (kind == 0 || depth > deepest_type) return 0;
+    if (kind == type_vector) return type[3] * type_bytes(code, type[2], depth + 1);
+    if (kind == type_array) return constant_value(code, type[3]) * type_bytes(code, type[2], depth + 1);
+    return struct_bytes(code, type, depth);
 }
 
 // Whether `type` is what GLSL calls a samplerBuffer.
@@ -181,7 +196,10 @@ constexpr Interface reflect(std::span<const uint32_t> code) {
     };
     spirv::each(code, [&](uint32_t op, auto in) {
         if (op == spirv::execution_mode && in[2] == spirv::local_size) out.workgroup = {in[3], in[4], in[5]};
-        if (op == spirv::capability && in[1] == spirv::cooperative_matrix_capability) out.cooperative = true;
+        if (op == spirv::capability) {
+            out.subgroups |= in[1] >= spirv::first_subgroup_capability && in[1] <= spirv::last_subgroup_capability;
+            out.cooperative |= in[1] == spirv::cooperative_matrix_capability;
+        }
         if (op == spirv::decorate && in[2] == spirv::spec_id) {
             if (in[3] < 31)
                 constant_ids |= 1u << in[3];

@@ -193,6 +193,19 @@ uint64_t shared_memory_bytes(const AnyShader& shader, std::span<const uint32_t> 
     return Declarations(shader, constants).shared_bytes();
 }
 
+std::vector<uint32_t> specialised(const AnyShader& shader, std::span<const uint32_t> constants) {
+    std::map<uint32_t, uint32_t> values; // by result
+    spirv::each(shader.code, [&](uint32_t op, Words in) {
+        if (op == spirv::decorate && in[2] == spirv::spec_id) values[in[1]] = constants[in[3]];
+    });
+    std::vector<uint32_t> out(shader.code.begin(), shader.code.end());
+    spirv::each(shader.code, [&](uint32_t op, Words in) {
+        const auto value = values.find(op == spirv::spec_constant ? in[2] : 0);
+        if (value != values.end()) out[size_t(&in[3] - shader.code.data())] = value->second;
+    });
+    return out;
+}
+
 std::vector<std::string> constant_names(const AnyShader& shader) {
     std::vector<std::string> out(shader.interface.constants);
     std::map<uint32_t, std::string> names; // by id; they come before the decorations

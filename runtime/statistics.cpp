@@ -34,6 +34,17 @@ Value sum(std::span<const Statistic> statistics, std::initializer_list<std::stri
     return total;
 }
 
+// The first that is not zero, which some drivers report where they do not know; zero where all are.
+Value first_known(std::span<const Statistic> statistics, std::initializer_list<std::string_view> names) {
+    Value zero;
+    for (const std::string_view name : names) {
+        const Value value = find(statistics, name);
+        if (value.value_or(0) != 0) return value;
+        if (value) zero = value;
+    }
+    return zero;
+}
+
 // In bytes; Turnip counts words of 4.
 Value code_bytes(std::span<const Statistic> statistics) {
     for (const Statistic& one : statistics)
@@ -44,16 +55,19 @@ Value code_bytes(std::span<const Statistic> statistics) {
 
 } // namespace
 
-// Mesa: RADV; ANV (before and after 25.2); Turnip; PanVK; NVK; V3DV; and NVIDIA's own driver.
+// Mesa: RADV; ANV (before and after 25.2); Turnip; PanVK; NVK; V3DV; Honeykrisp; and NVIDIA's own driver. NVK keeps what it
+// spills and arrays in what it calls SLM, but says beside it what it spills; ANV 26 says 0 GRF registers before Xe3.
 StatisticsSummary summarise(std::span<const Statistic> statistics) {
+    const bool tells_spills_from_arrays = find(statistics, "Spills to memory").has_value();
     return {
-        .vgprs = first(statistics, {"VGPRs", "GRF registers", "Registers used", "Register Count", "Number of GPRs", "GPRs",
-                                    "Temp count", "Max live registers"}),
+        .vgprs = first_known(statistics, {"VGPRs", "GRF registers", "Registers used", "Register Count", "Number of GPRs", "GPRs",
+                                          "Temp count", "Max live registers"}),
         .sgprs = first(statistics, {"SGPRs"}),
         .spilled = sum(statistics, {"Spilled SGPRs", "Spilled VGPRs", "Spill Count", "Spills", "STP Count", "TMU Spills",
                                     "Spills to memory"}),
-        .scratch_bytes = first(statistics, {"Scratch size", "Scratch Memory Size", "Scratch", "Stack Size", "Spill Size",
-                                            "SLM size", "Local Memory Size"}),
+        .scratch_bytes = first(
+            statistics, {"Scratch size", "Scratch Memory Size", "Scratch", "Stack Size", "Spill Size", "Local Memory Size"}),
+        .array_bytes = tells_spills_from_arrays ? find(statistics, "SLM size") : std::nullopt,
         .lds_bytes = first(statistics, {"LDS size", "Workgroup Memory Size", "Shared Memory Size"}),
         .code_bytes = code_bytes(statistics),
         .occupancy = first(statistics, {"Subgroups per SIMD", "Max Waves Per Core", "Threads", "Thread Count", "Max warps/SM"}),
@@ -71,6 +85,7 @@ StatisticsSummary worst(std::span<const KernelStatistics> programs) {
         raise(out.sgprs, one.sgprs);
         raise(out.spilled, one.spilled);
         raise(out.scratch_bytes, one.scratch_bytes);
+        raise(out.array_bytes, one.array_bytes);
         raise(out.lds_bytes, one.lds_bytes);
         raise(out.code_bytes, one.code_bytes);
         if (one.occupancy) out.occupancy = std::min(out.occupancy.value_or(UINT64_MAX), *one.occupancy);

@@ -20,7 +20,8 @@ struct StatisticsSummary {
         vgprs; // registers per invocation, in the driver's unit (4-byte registers of a lane on AMD and NVIDIA)
     std::optional<uint64_t> sgprs;         // registers per subgroup (AMD)
     std::optional<uint64_t> spilled;       // registers, or instructions that store one, whichever the driver counts
-    std::optional<uint64_t> scratch_bytes; // memory for what is in no register
+    std::optional<uint64_t> scratch_bytes; // memory for what is in no register: what was spilled, and arrays
+    std::optional<uint64_t> array_bytes;   // the same for arrays alone, where the driver tells them apart: no sign of a spill
     std::optional<uint64_t> lds_bytes;     // shared memory of a workgroup
     std::optional<uint64_t> code_bytes;
     std::optional<uint64_t> occupancy; // subgroups (AMD: per SIMD, Adreno: per core) or threads that can be in flight
@@ -28,12 +29,18 @@ struct StatisticsSummary {
 
 StatisticsSummary summarise(std::span<const Statistic> statistics);
 
+// What a driver shows of the work of its compiler, such as a disassembly.
+struct Representation {
+    std::string name, text; // text: of what the driver says is text
+};
+
 // One compiled program of a pipeline; a driver may make several of one kernel, such as one for each subgroup size.
 struct KernelStatistics {
     std::string name; // the driver's own
     uint32_t subgroup_size = 0;
     std::vector<Statistic> all;
     StatisticsSummary summary;
+    std::vector<Representation> representations; // where they were asked for
 };
 
 // The largest of each value, for occupancy the smallest.

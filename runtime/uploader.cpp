@@ -78,7 +78,7 @@ void Uploader::end() {
     const VkBufferCopy region{0, dst.offset, dst.bytes};
     vkCmdCopyBuffer(half.commands, half.staging.impl().handle, dst.buffer->impl().handle, 1, &region);
     end_commands(half.commands);
-    submit(device.queue, {&half.commands, 1}, half.fence);
+    submit(device.handle, device.queue, {&half.commands, 1}, half.fence);
     half.busy = true;
     half.destination = dst.buffer->keep();
     impl_->turn = 1 - impl_->turn;

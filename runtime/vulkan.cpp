@@ -7,8 +7,7 @@ namespace tq {
 const char* name(VkResult result) {
     switch (result) {
 #define TQ_RESULT(result)                                                                                                        \
-    case result:                                                                                                                 \
-        return #result
+    case result: return #result
         TQ_RESULT(VK_SUCCESS);
         TQ_RESULT(VK_NOT_READY);
         TQ_RESULT(VK_TIMEOUT);
@@ -27,8 +26,7 @@ const char* name(VkResult result) {
         TQ_RESULT(VK_ERROR_UNKNOWN);
         TQ_RESULT(VK_ERROR_OUT_OF_POOL_MEMORY);
 #undef TQ_RESULT
-    default:
-        return "an unknown result";
+    default: return "an unknown result";
     }
 }
 
@@ -75,7 +73,8 @@ void begin_commands(VkCommandBuffer commands, VkCommandBufferUsageFlags usage) {
 
 void end_commands(VkCommandBuffer commands) { check(vkEndCommandBuffer(commands), "ending a command buffer"); }
 
-void submit(VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence) {
+void submit(VkDevice device, VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence) {
+    check(vkResetFences(device, 1, &fence), "resetting a fence");
     VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO};
     info.commandBufferCount = uint32_t(commands.size());
     info.pCommandBuffers = commands.data();
@@ -84,7 +83,6 @@ void submit(VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fe
 
 void wait(VkDevice device, VkFence fence) {
     check(vkWaitForFences(device, 1, &fence, VK_TRUE, UINT64_MAX), "waiting for the GPU");
-    check(vkResetFences(device, 1, &fence), "resetting a fence");
 }
 
 void full_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to) {

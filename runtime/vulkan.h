@@ -53,8 +53,10 @@ OwnedCommandPool make_command_pool(VkDevice device, uint32_t family);
 VkCommandBuffer allocate_commands(VkDevice device, VkCommandPool pool); // freed with the pool
 void begin_commands(VkCommandBuffer commands, VkCommandBufferUsageFlags usage = 0);
 void end_commands(VkCommandBuffer commands);
-void submit(VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence);
-void wait(VkDevice device, VkFence fence); // and resets it
+// The fence is reset first, so that whatever an earlier run threw, none is submitted that is signalled already. OutOfMemory:
+// nothing was submitted.
+void submit(VkDevice device, VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence);
+void wait(VkDevice device, VkFence fence);
 
 // A full memory barrier, never a narrow one: some drivers drop those, and on one compute queue narrow ones gain nothing.
 void full_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to);

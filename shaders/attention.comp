@@ -1,5 +1,6 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #include "attention.glsl"
 
@@ -7,6 +8,7 @@
 // once more for SIMD
 // once more for subgroups
 layout(constant_id = 8) const uint keys = 1; // that an invocation scores at a time: each query that it reads is used as often
+layout(constant_id = 9) const uint subgroup = 4; // invocations of one, in the variant for subgroups
 
 const uint scored = keys * rows, batch = lanes * keys;
 // Values are decoded 8 channels at a time: `sharers` invocations have the channels of a value among them, `chunks` times 8 each, and
@@ -68,7 +70,8 @@ void score(uint first, uint end, inout float s[scored]) {
 // row_max[r] = the greatest score of row r so far, row_scale[r] = the factor by which what was summed before shrinks.
 #ifdef SUBGROUP
 float row_max[rows], row_scale[rows];
-shared float subgroup_max[rows * (lanes / 4)]; // no subgroup is smaller
+const uint subgroups = lanes < subgroup ? 1 : lanes / subgroup;
+shared float subgroup_max[rows * subgroups];
 void begin_maxima() {
     for (uint r = 0; r < rows; r++) row_max[r] = nothing;
 }
@@ -77,12 +80,12 @@ void update_maxima(float s[scored]) {
         float m = s[r];
         for (uint i = 1; i < keys; i++) m = max(m, s[i * rows + r]);
         m = subgroupMax(m);
-        if (subgroupElect()) subgroup_max[r * (lanes / 4) + gl_SubgroupID] = m;
+        if (subgroupElect()) subgroup_max[r * subgroups + gl_LocalInvocationID.x / subgroup] = m;
     }
     barrier();
     for (uint r = 0; r < rows; r++) {
         float m = row_max[r];
-        for (uint i = 0; i < gl_NumSubgroups; i++) m = max(m, subgroup_max[r * (lanes / 4) + i]);
+        for (uint i = 0; i < subgroups; i++) m = max(m, subgroup_max[r * subgroups + i]);
         row_scale[r] = exp(row_max[r] - m);
         row_max[r] = m;
     }
@@ -111,6 +114,8 @@ void update_maxima(float s[scored]) {
 uint turn() { return turns == 1 ? 0 : gl_LocalInvocationID.x / sharers; }
 uint share() { return turns == 1 ? gl_LocalInvocationID.x : gl_LocalInvocationID.x % sharers; }
 
+// Loops over an invocation's arrays have one exit, and no long loop within: drivers unroll those, and keep an array that is read by an
+// index unknown to them in slow memory.
 void main() {
     if (gl_WorkGroupID.z * tile >= tokens) return;
     const uint lane = gl_LocalInvocationID.x, begin = key_range().x, end = key_range().y;
@@ -159,29 +164,33 @@ void main() {
         barrier();
     }
 
-    // What turn 0 has is joined by what the others have.
+    // What turn 0 has is joined by what the others have. Drivers are to make the code once, for it is long.
     if (turns > 1)
         for (uint part = 0; part < v_parts; part++)
-            for (uint other = 1; other < turns; other++) {
+            [[dont_unroll]] for (uint other = 1; other < turns; other++) {
                 barrier();
-                for (uint i = 0; i < acc_size && turn() == other; i++) query[i * sharers + share()] = acc[part * acc_size + i];
+                if (turn() == other)
+                    for (uint i = 0; i < acc_size; i++) query[i * sharers + share()] = acc[part * acc_size + i];
                 barrier();
-                for (uint i = 0; i < acc_size && turn() == 0; i++) acc[part * acc_size + i] += query[i * sharers + share()];
+                if (turn() == 0)
+                    for (uint i = 0; i < acc_size; i++) acc[part * acc_size + i] += query[i * sharers + share()];
             }
     for (uint r = 0; r < rows; r++) scores[r * lanes + lane] = l[r];
     barrier();
     for (uint r = 0; r < rows; r++) {
+        if (row_token(r) >= tokens) continue;
+        if (turn() == 0)
+            for (uint part = 0; part < v_parts; part++)
+                for (uint i = 0; i < 2 * chunks; i++)
+                    for (uint c = 0; c < 4; c++)
+                        partials[part_of(r) + part * head_dim + (i / 2 * sharers + share()) * 8 + i % 2 * 4 + c] =
+                            acc[part * acc_size + r * 2 * chunks + i][c];
+        if (lane == 0) partials[part_of(r) + part_size - 2] = row_max[r];
+    }
+    for (uint r = lane; r < rows; r += lanes) {
         if (row_token(r) >= tokens) break;
-        const uint out_base = part_of(r);
-        for (uint part = 0; part < v_parts; part++)
-            for (uint i = 0; i < 8 * chunks && turn() == 0; i++)
-                partials[out_base + part * head_dim + (i / 8 * sharers + share()) * 8 + i % 8] =
-                    acc[part * acc_size + r * 2 * chunks + i / 4][i % 4];
-        if (lane == 0) {
-            float sum = 0.0;
-            for (uint i = 0; i < lanes; i++) sum += scores[r * lanes + i];
-            partials[out_base + part_size - 2] = row_max[r];
-            partials[out_base + part_size - 1] = sum;
-        }
+        float sum = 0.0;
+        for (uint i = 0; i < lanes; i++) sum += scores[r * lanes + i];
+        partials[part_of(r) + part_size - 1] = sum;
     }
 }

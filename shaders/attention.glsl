@@ -8,6 +8,7 @@
 #include "context.glsl"
 
 layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint lanes = 1;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint k_type = 2;
 layout(constant_id = 3) const uint v_type = 2;
@@ -25,7 +26,6 @@ CONTEXT_AT(3);
 
 const uint rows = heads * tile;
 const uint k_parts = 1 + KV_QJL(k_type), v_parts = 1 + KV_QJL(v_type); // 2: levels, and QJL's signs
-const uint lanes = gl_WorkGroupSize.x;
 const float nothing = -1e30; // a finite stand-in for minus infinity
 const uint per_kv_head = group / heads; // workgroups
 const uint part_size = v_parts * head_dim + 2;

@@ -76,11 +76,11 @@ void load_value(uint at, uint i, uint b) {
     load32(v_type, p.v_codes, p.v_scales, at, b, v, z);
     float scale = scales_of(v_type, p.v_scales, at).x;
     if (!KV_IS_CODED(v_type)) { // an infinity or NaN is the scale's, for a weight of 0 would not take it away
-        vec4 most = vec4(0.0);
-        for (uint j = 0; j < 8; j++) most = max(most, mix(abs(v[j]), vec4(1e30), isnan(v[j])));
-        float largest_of_all = max(max(most.x, most.y), max(most.z, most.w));
+        uvec4 most = uvec4(0); // as bits: a NaN's are the greatest
+        for (uint j = 0; j < 8; j++) most = max(most, floatBitsToUint(v[j]) & 0x7fffffffu);
+        uint largest_of_all = max(max(most.x, most.y), max(most.z, most.w));
         for (uint x = 1; x < blocks; x <<= 1) largest_of_all = max(largest_of_all, subgroupShuffleXor(largest_of_all, x));
-        if (largest_of_all > 65504.0) {
+        if (largest_of_all > floatBitsToUint(65504.0)) {
             scale = uintBitsToFloat(0x7fc00000u);
             for (uint j = 0; j < 8; j++) v[j] = vec4(0.0);
         }
@@ -115,7 +115,7 @@ float weigh(uint first, uint end) {
     }
     for (uint x = 1; x < sharers; x <<= 1) m = max(m, subgroupShuffleXor(m, x));
     for (uint i = gl_SubgroupInvocationID; i < batch; i += subgroup)
-        most = max(most, value_scales[i] <= 65504.0 ? value_scales[i] : 0.0);
+        most = max(most, floatBitsToUint(value_scales[i]) <= floatBitsToUint(65504.0) ? value_scales[i] : 0.0);
     most = subgroupMax(most);
     const float next_unit = max(unit, most > 0.0 ? uintBitsToFloat((floatBitsToUint(most) & 0x7f800000u) + 0x800000u) : 0.0);
     const float shrink = exp(row_max - m), by = 16384.0 / next_unit;

@@ -9,6 +9,7 @@
 // projected back first. One workgroup per query head (x) and token (y).
 // once more for subgroups
 layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
 layout(constant_id = 3) const uint has_projection = 0; // parts hold a second accumulator, of the residuals' signs
@@ -31,31 +32,90 @@ uint part_at(uint head, uint s, uint parts) {
     return s < parts ? (head * p.splits + s) * part_size : p.recent_parts + head * part_size;
 }
 
+// What every invocation has, for all of them: the greatest, the sum, and invocation i's.
+#ifdef SUBGROUP
+uint self() { return gl_SubgroupInvocationID; }
+float greatest(float own) {
+    for (uint s = width / 2; s > 0; s >>= 1) own = max(own, subgroupShuffleXor(own, s));
+    return own;
+}
+float sum_of_all(float own) {
+    for (uint s = width / 2; s > 0; s >>= 1) own += subgroupShuffleXor(own, s);
+    return own;
+}
+float shared_by_all(float own) { return own; }
+float of_invocation(uint i, float own) { return subgroupShuffle(own, i); }
+#else
+const uint width = workgroup;
+shared float own_of[width];
+uint self() { return gl_LocalInvocationID.x; }
+float shared_by_all(float own) {
+    barrier(); // the last ones may still be read
+    own_of[self()] = own;
+    barrier();
+    return own;
+}
+float of_invocation(uint i, float own) { return own_of[i]; }
+float greatest(float own) {
+    shared_by_all(own);
+    for (uint i = 0; i < width; i++) own = max(own, own_of[i]);
+    return own;
+}
+float sum_of_all(float own) {
+    shared_by_all(own);
+    float sum = 0.0;
+    for (uint i = 0; i < width; i++) sum += own_of[i];
+    return sum;
+}
+#endif
+
+// Adds n parts from number `first` on, whose weights invocations i ... have. So many loads are on their way at a time.
+#define ADD_PARTS(n, first, i, own)                                                                                             \
+    {                                                                                                                           \
+        float factor[n];                                                                                                        \
+        uint at[n];                                                                                                             \
+        [[unroll]] for (uint j = 0; j < n; j++) {                                                                               \
+            factor[j] = of_invocation(i + j, own);                                                                              \
+            at[j] = part_at(head, first + i + j, parts);                                                                        \
+        }                                                                                                                       \
+        EACH_CHANNEL(c) {                                                                                                       \
+            [[unroll]] for (uint j = 0; j < n; j++) OWN(terms, c) += factor[j] * partials[at[j] + c];                           \
+            if (has_projection != 0)                                                                                            \
+                [[unroll]] for (uint j = 0; j < n; j++) OWN(channel, c) += factor[j] * partials[at[j] + head_dim + c];          \
+        }                                                                                                                       \
+    }
+
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
     const uint head = t * p.heads + gl_WorkGroupID.x;
     const uint parts = part_count(p.splits, position + tokens, part_length(p.splits, position + tokens, p.part_step));
+    const uint count = parts + recent;
 
-    float m = -1e30;
-    for (uint s = 0; s < parts + recent; s++) m = max(m, partials[part_at(head, s, parts) + part_size - 2]);
+    float m = -1e30, l = 0.0;
+    for (uint s = self(); s < count; s += width) m = max(m, partials[part_at(head, s, parts) + part_size - 2]);
+    m = greatest(m);
     EACH_CHANNEL(i) OWN(terms, i) = OWN(channel, i) = 0.0;
-    float l = 0.0;
-    for (uint s = 0; s < parts + recent; s++) {
-        const uint at = part_at(head, s, parts);
-        const float by = exp(partials[at + part_size - 2] - m);
-        l += by * partials[at + part_size - 1];
-        EACH_CHANNEL(i) {
-            OWN(terms, i) += by * partials[at + i];
-            if (has_projection != 0) OWN(channel, i) += by * partials[at + head_dim + i];
+    for (uint first = 0; first < count; first += width) {
+        const uint n = min(width, count - first);
+        float by = 0.0;
+        if (self() < n) {
+            const uint at = part_at(head, first + self(), parts) + part_size - 2;
+            by = exp(partials[at] - m);
+            l += by * partials[at + 1];
         }
+        by = shared_by_all(by);
+        uint i = 0;
+        for (; i + 8 <= n; i += 8) ADD_PARTS(8, first, i, by)
+        for (; i < n; i++) ADD_PARTS(1, first, i, by)
     }
+    l = sum_of_all(l);
     if (has_projection != 0) {
         EACH_CHANNEL(i) OWN(channel, i) *= p.residual_scale / l;
         hadamard();
-        flip(p.projection);
+        FLIP(p.projection);
     }
     EACH_CHANNEL(i) OWN(channel, i) = OWN(terms, i) / l + (has_projection != 0 ? OWN(channel, i) : 0.0);
-    rotate_back(rotation, p.signs);
+    rotate_back(rotation);
     EACH_CHANNEL(i) y[head * head_dim + i] = OWN(channel, i);
 }

@@ -28,13 +28,14 @@ std::string list(const std::array<uint32_t, 3>& a) {
 
 std::string literal(const Interface& io) {
     // A field that is added does not build without a place here.
-    const auto& [bindings, texels, reads, writes, push_bytes, constants, workgroup, workgroup_constant, gaps, cooperative,
-                 foreign] = io;
+    const auto& [bindings, texels, reads, writes, push_bytes, constants, workgroup, workgroup_constant, gaps, subgroups,
+                 cooperative, foreign] = io;
     std::ostringstream out;
     out << std::boolalpha << "{.bindings = " << bindings << ", .texels = " << texels << "u, .reads = " << reads
         << "u, .writes = " << writes << "u, .push_bytes = " << push_bytes << ", .constants = " << constants
         << ",\n     .workgroup = " << list(workgroup) << ", .workgroup_constant = " << list(workgroup_constant)
-        << ",\n     .gaps = " << gaps << ", .cooperative = " << cooperative << ", .foreign = " << foreign << "}";
+        << ",\n     .gaps = " << gaps << ", .subgroups = " << subgroups << ", .cooperative = " << cooperative
+        << ", .foreign = " << foreign << "}";
     return out.str();
 }
 

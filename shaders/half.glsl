@@ -41,15 +41,7 @@ uint quotient_half_bits(float n, float d, int e) {
     return min(exponent >= -14 ? (uint(exponent + 14) << 10) + quotient : quotient, 0x7bffu);
 }
 
-// The value of fp16 bits, denormals too.
-float half_value(uint bits) {
-    const uint sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
-    if (magnitude < 0x400u) {
-        precise float value = float(magnitude) * 5.9604644775390625e-8; // 2^-24
-        return sign != 0u ? -value : value;
-    }
-    return uintBitsToFloat(sign | ((magnitude << 13) + (magnitude >= 0x7c00u ? 224u << 23 : 112u << 23)));
-}
+#include "half_value.glsl"
 
 // bfloat16 bits of x, to nearest, ties to even; NaN stays NaN.
 uint bfloat_bits(float x) {

@@ -3,18 +3,19 @@
 // (SUBGROUP) the workgroup is one full subgroup of at most head_dim / 2, and every invocation has its own channels in registers.
 //
 // EACH_CHANNEL(i): an invocation's own channels, as OWN(channel, i); EACH_OF_HALF(i): those below head_dim / 2, where
-// OWN_AT(channel, i, head_dim / 2) is its own too. EACH(i, n): any n things, shared out among the invocations. channel_barrier(): what
-// must stand where channels or terms change hands.
-#define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += gl_WorkGroupSize.x)
+// OWN_AT(channel, i, head_dim / 2) is its own too. WORD_OF(i): i / 32, in a subgroup variant such that drivers see a constant. EACH(i, n):
+// any n things, shared out among the invocations. channel_barrier(): what must stand where channels or terms change hands.
+#define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += workgroup)
 
 #ifdef SUBGROUP
-const uint width = gl_WorkGroupSize.x;
+const uint width = workgroup;
 float channel[head_dim / width];
 float terms[head_dim / width];
 #define EACH_OWN(i, n) [[unroll]] for (uint nr_##i = 0, i = gl_SubgroupInvocationID; nr_##i < (n) / width; nr_##i++, i += width)
 #define EACH_CHANNEL(i) EACH_OWN(i, head_dim)
 #define EACH_OF_HALF(i) EACH_OWN(i, head_dim / 2)
 #define OWN(array, i) array[nr_##i]
+#define WORD_OF(i) ((nr_##i * width + (width > 32 ? gl_SubgroupInvocationID & ~31u : 0)) / 32)
 #define OWN_AT(array, i, distance) array[nr_##i + (distance) / width]
 void channel_barrier() {}
 
@@ -57,6 +58,7 @@ shared float terms[head_dim];
 #define EACH_CHANNEL(i) EACH(i, head_dim)
 #define EACH_OF_HALF(i) EACH(i, head_dim / 2)
 #define OWN(array, i) array[i]
+#define WORD_OF(i) (i / 32)
 #define OWN_AT(array, i, distance) array[i + (distance)]
 void channel_barrier() { barrier(); }
 

@@ -14,6 +14,7 @@
 // once more for subgroups
 // once more for trellises
 layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint type = 0;
 layout(constant_id = 3) const uint is_key = 1; // 1: k-norm and RoPE first
@@ -125,7 +126,7 @@ void append_blocks(uint at, int e, bool finite) {
 void append_coded(uint at) {
     const int e = normalise_exponents();
     const bool empty = e == zero_vector || e == nonfinite_vector;
-    if (KV_ROTATED(type) != 0) rotate(rotation, p.signs);
+    if (KV_ROTATED(type) != 0) rotate(rotation);
 #ifdef SEVERAL_SCALES
     if (KV_FAMILY(type) != KV_TURBOQUANT) append_blocks(at, empty ? 0 : e, e != nonfinite_vector);
 #endif
@@ -142,7 +143,7 @@ void append_coded(uint at) {
 #ifndef TRELLIS
 void append_plain(uint at) {
     if (recent != RECENT_NONE) {
-        if (rotation != ROTATION_NONE) rotate(rotation, p.signs);
+        if (rotation != ROTATION_NONE) rotate(rotation);
         EACH_CHANNEL(i) {
             precise float scaled = OWN(channel, i) * (1.0 / RECENT_INVERSE_UNIT);
             OWN(channel, i) = scaled;

@@ -5,6 +5,7 @@
 // x[t][head] = the vector that is stored at position + t: what decode() of model/kv/codec.h gives, bit for bit.
 // One workgroup per kv head of the slice (x) and token (y).
 layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint type = 0;
 layout(constant_id = 3) const uint rotation = 0;
@@ -51,7 +52,7 @@ float plain_value(uint base, uint i) {
 void add_residual(uint base, uint at) {
     EACH(i, head_dim) channel[i] = residual_sign(type, code_at(base, i));
     hadamard();
-    flip(p.projection);
+    FLIP(p.projection);
     precise float unit = scale_at(at, 1) * QJL_FACTOR;
     precise float per_channel = unit * inverse_head_dim();
     EACH(i, head_dim) {
@@ -70,6 +71,6 @@ void main() {
         add_residual(base, at);
     else
         EACH(i, head_dim) channel[i] = coded_value(base, at, i);
-    if (KV_ROTATED(type) != 0) rotate_back(rotation, p.signs);
+    if (KV_ROTATED(type) != 0) rotate_back(rotation);
     EACH(i, head_dim) x[(t * p.heads + p.first_head + gl_WorkGroupID.x) * head_dim + i] = channel[i];
 }

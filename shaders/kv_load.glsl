@@ -2,6 +2,7 @@
 // workgroup call prepare_levels() first, and then a barrier.
 #include "kv_levels.glsl"
 #include "read.glsl"
+#include "half_value.glsl"
 READ_VECTORS(CACHE_BINDING, cache)
 
 uint cache_word(uint i) { return cache(i >> 2)[i & 3]; }
@@ -9,8 +10,7 @@ uint cache_word(uint i) { return cache(i >> 2)[i & 3]; }
 // Number n of the vector's fp16 scales (and zeros).
 float stored_scale(uint type, uint scales, uint at, uint n) {
     const uint i = at * KV_SCALES(type, head_dim) + n;
-    const vec2 pair = unpackHalf2x16(cache_word(scales + (i >> 1)));
-    return (i & 1) == 0 ? pair.x : pair.y;
+    return half_value(cache_word(scales + (i >> 1)) >> (16 * (i & 1)));
 }
 
 // What the loaded values, and QJL's signs, of a vector are to be multiplied by.
@@ -27,6 +27,7 @@ vec2 group_scale(uint type, uint scales, uint at, uint c) {
     return vec2(stored_scale(type, scales, at, 2 * group), stored_scale(type, scales, at, 2 * group + 1));
 }
 
+// A driver may flush an fp16 value that is denormal: no more than rounding does to one of 0.125.
 float plain_value(uint type, uint word, uint i) {
     if (KV_FAMILY(type) == KV_F32) return uintBitsToFloat(word);
     const uint half_word = (i & 1) == 0 ? word & 0xffffu : word >> 16;
@@ -41,7 +42,7 @@ const uint table_levels = KV_TRELLIS(k_type) + KV_TRELLIS(v_type) != 0 ? 32 : 16
 shared float level_table[2 * table_levels]; // of keys, then of values: two operations a value instead of nine
 bool has_level_table(uint type) { return KV_FAMILY(type) == KV_TURBOQUANT && KV_BITS(type) - KV_QJL(type) <= 4; }
 void prepare_levels() {
-    for (uint i = gl_LocalInvocationID.x; i < 2 * table_levels; i += gl_WorkGroupSize.x)
+    for (uint i = gl_LocalInvocationID.x; i < 2 * table_levels; i += lanes)
         level_table[i] = code_level(i < table_levels ? k_type : v_type, i & (table_levels - 1));
 }
 float level_of(uint type, uint code) {

@@ -9,6 +9,7 @@
 // once per weight format
 // once more for SIMD
 layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint tile = 8;
 layout(constant_id = 2) const uint rows = 2;
 layout(constant_id = 3) const uint accumulate = 0;
@@ -23,7 +24,7 @@ CONTEXT_AT(3);
 
 void main() {
     prepare_weights();
-    const uint stride = gl_WorkGroupSize.x; // an invocation has rows first, first + stride, ...
+    const uint stride = workgroup; // an invocation has rows first, first + stride, ...
     const uint first = gl_WorkGroupID.x * stride * rows + gl_LocalInvocationID.x, first_token = gl_WorkGroupID.y * tile;
     if (first_token >= tokens) return;
 

@@ -15,6 +15,7 @@
 // needs cooperative matrices
 // params: matmul_params
 layout(local_size_x_id = 0) in; // 4 subgroups
+layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint tile_rows = 128;
 layout(constant_id = 2) const uint tile_tokens = 64;
 layout(constant_id = 3) const uint side = 16; // of a matrix: rows, columns and tokens
@@ -29,6 +30,7 @@ READ_VECTORS(2, x)
 CONTEXT_AT(3);
 
 const uint stride = 10; // a row or token is 8 vectors of four columns and two that keep neighbours in different banks
+const uint subgroup = workgroup / 4;
 const uint down = tile_rows / 2 / side, across = tile_tokens / 2 / side; // matrices of a subgroup
 shared f16vec4 w_tile[tile_rows * stride];
 shared f16vec4 x_tile[tile_tokens * stride];
@@ -36,10 +38,10 @@ shared float results[4 * side * side];
 shared uint largest[tile_tokens]; // fp32 bits of a token's largest magnitude
 
 void find_largest(uint first_token) {
-    const uint vectors = p.cols / 4, lanes = max(gl_WorkGroupSize.x / tile_tokens, 1); // that share a token
-    for (uint t = gl_LocalInvocationID.x; t < tile_tokens; t += gl_WorkGroupSize.x) largest[t] = 0;
+    const uint vectors = p.cols / 4, lanes = max(workgroup / tile_tokens, 1); // that share a token
+    for (uint t = gl_LocalInvocationID.x; t < tile_tokens; t += workgroup) largest[t] = 0;
     barrier();
-    for (uint i = gl_LocalInvocationID.x; i < tile_tokens * lanes; i += gl_WorkGroupSize.x) {
+    for (uint i = gl_LocalInvocationID.x; i < tile_tokens * lanes; i += workgroup) {
         const uint t = i / lanes, start = min(first_token + t, tokens - 1) * vectors;
         uvec4 most = uvec4(0);
         for (uint v = i % lanes; v < vectors; v += lanes) most = max(most, x(start + v) & 0x7fffffffu);
@@ -50,7 +52,7 @@ void find_largest(uint first_token) {
 
 // Columns 32 b ... of the weights of rows first_row ...; past the end: the last row, never stored.
 void load_weights(uint first_row, uint b) {
-    for (uint r = gl_LocalInvocationID.x; r < tile_rows; r += gl_WorkGroupSize.x) {
+    for (uint r = gl_LocalInvocationID.x; r < tile_rows; r += workgroup) {
         const uint start = row_start(min(first_row + r, p.rows - 1), p.cols);
         const Weights32 w = load32(start, load_header(start, p.cols, b >> 3), b >> 3, b & 7);
         [[unroll]] for (uint i = 0; i < 8; i++) w_tile[r * stride + i] = f16vec4(weights4(w, i));
@@ -59,7 +61,7 @@ void load_weights(uint first_row, uint b) {
 
 // Columns 32 b ... of x; past the end: the last token, never stored.
 void load_inputs(uint first_token, uint b) {
-    for (uint i = gl_LocalInvocationID.x; i < tile_tokens * 8; i += gl_WorkGroupSize.x) {
+    for (uint i = gl_LocalInvocationID.x; i < tile_tokens * 8; i += workgroup) {
         const uint t = min(first_token + i / 8, tokens - 1);
         const vec4 v = uintBitsToFloat(x(t * (p.cols / 4) + b * 8 + i % 8));
         x_tile[i / 8 * stride + i % 8] = f16vec4(v * to_fp16_range(largest[i / 8]));
@@ -68,7 +70,7 @@ void load_inputs(uint first_token, uint b) {
 
 // Adds to y the matrix that this subgroup has in `results`, row by row within a token.
 void store(uint first_row, uint first_token, uint tile_token) {
-    for (uint i = gl_SubgroupInvocationID; i < side * side; i += gl_SubgroupSize) {
+    for (uint i = gl_SubgroupInvocationID; i < side * side; i += subgroup) {
         const uint row = first_row + i % side, token = first_token + tile_token + i / side;
         if (row >= p.rows || token >= tokens) continue;
         const float sum = results[gl_SubgroupID * side * side + i] * from_fp16_range(largest[tile_token + i / side]);

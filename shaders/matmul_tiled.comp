@@ -11,6 +11,7 @@
 // once per weight format
 // params: matmul_params
 layout(local_size_x_id = 0) in; // tile_rows / rows * tile_tokens / columns
+layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint tile_rows = 128;
 layout(constant_id = 2) const uint tile_tokens = 64;
 layout(constant_id = 3) const uint rows = 8;
@@ -32,7 +33,7 @@ shared vec4 x_tile[tile_tokens * stride];
 
 // Columns 32 b ... of the weights of rows first_row ...; past the end: the last row, never stored.
 void load_weights(uint first_row, uint b) {
-    for (uint r = gl_LocalInvocationID.x; r < tile_rows; r += gl_WorkGroupSize.x) {
+    for (uint r = gl_LocalInvocationID.x; r < tile_rows; r += workgroup) {
         const uint start = row_start(min(first_row + r, p.rows - 1), p.cols);
         const Weights32 w = load32(start, load_header(start, p.cols, b >> 3), b >> 3, b & 7);
         [[unroll]] for (uint i = 0; i < 8; i++) w_tile[r * stride + i] = weights4(w, i);
@@ -41,7 +42,7 @@ void load_weights(uint first_row, uint b) {
 
 // Columns 32 b ... of x; past the end: the last token, never stored.
 void load_inputs(uint first_token, uint b) {
-    for (uint i = gl_LocalInvocationID.x; i < tile_tokens * 8; i += gl_WorkGroupSize.x) {
+    for (uint i = gl_LocalInvocationID.x; i < tile_tokens * 8; i += workgroup) {
         const uint t = min(first_token + i / 8, tokens - 1);
         x_tile[i / 8 * stride + i % 8] = uintBitsToFloat(x(t * (p.cols / 4) + b * 8 + i % 8));
     }

@@ -11,6 +11,7 @@
 // once more for SIMD
 // once more for subgroups
 layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint lanes = 16; // in a subgroup variant a part of one subgroup
 layout(constant_id = 2) const uint rows = 2;   // even where the output is MATVEC_GATED
 layout(constant_id = 3) const uint matvec_output = MATVEC_STORE;
@@ -27,23 +28,21 @@ layout(binding = 3) readonly buffer NextNorm { float next_norm[]; };
 #endif
 
 #ifdef SUBGROUP
-uint invocation() { return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID; }
 // sums of all lanes of a group
 void add_lanes(inout float sums[rows]) {
     [[unroll]] for (uint r = 0; r < rows; r++)
         for (uint s = lanes / 2; s > 0; s >>= 1) sums[r] += subgroupShuffleXor(sums[r], s);
 }
 #else
-uint invocation() { return gl_LocalInvocationID.x; }
-shared float lane_sums[rows * gl_WorkGroupSize.x];
+shared float lane_sums[rows * workgroup];
 void add_lanes(inout float sums[rows]) {
     if (lanes == 1) return;
     const uint self = gl_LocalInvocationID.x, first = self / lanes * lanes;
-    [[unroll]] for (uint r = 0; r < rows; r++) lane_sums[r * gl_WorkGroupSize.x + self] = sums[r];
+    [[unroll]] for (uint r = 0; r < rows; r++) lane_sums[r * workgroup + self] = sums[r];
     barrier();
     [[unroll]] for (uint r = 0; r < rows; r++) {
         sums[r] = 0.0;
-        for (uint i = 0; i < lanes; i++) sums[r] += lane_sums[r * gl_WorkGroupSize.x + first + i];
+        for (uint i = 0; i < lanes; i++) sums[r] += lane_sums[r * workgroup + first + i];
     }
     barrier();
 }
@@ -85,7 +84,7 @@ float inverse_rms_of_x(uint lane) {
     return inverse_rms_of(sums[0] / float(p.cols) + p.eps);
 }
 
-shared float group_squares[gl_WorkGroupSize.x / lanes];
+shared float group_squares[workgroup / lanes];
 
 // y[squares + the workgroup's number] = the sum of all groups' `squares`.
 void store_squares(uint lane, uint group, float squares) {
@@ -93,7 +92,7 @@ void store_squares(uint lane, uint group, float squares) {
     barrier();
     if (gl_LocalInvocationID.x != 0) return;
     float sum = 0.0;
-    for (uint i = 0; i < gl_WorkGroupSize.x / lanes; i++) sum += group_squares[i];
+    for (uint i = 0; i < workgroup / lanes; i++) sum += group_squares[i];
     y[p.squares + gl_WorkGroupID.x] = sum;
 }
 #endif
@@ -102,8 +101,8 @@ float silu(float g) { return g / (1.0 + exp(-g)); }
 
 void main() {
     prepare_weights();
-    const uint lane = invocation() % lanes, group = invocation() / lanes;
-    const uint first = (gl_WorkGroupID.x * (gl_WorkGroupSize.x / lanes) + group) * rows;
+    const uint lane = gl_LocalInvocationID.x % lanes, group = gl_LocalInvocationID.x / lanes;
+    const uint first = (gl_WorkGroupID.x * (workgroup / lanes) + group) * rows;
 
     uint starts[rows];
     float sums[rows];

@@ -10,6 +10,7 @@
 // projected_scale. One workgroup per head (x) and token (y).
 // once more for subgroups
 layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
 layout(constant_id = 3) const uint has_projection = 0;
@@ -33,10 +34,10 @@ void main() {
     if (conditioned != 0) {
         CONDITION(weight, gl_WorkGroupID.x / p.group)
     }
-    rotate(rotation, p.signs);
+    rotate(rotation);
     EACH_CHANNEL(i) q[base + i] = OWN(channel, i) * p.scale;
     if (has_projection != 0) {
-        flip(p.projection);
+        FLIP(p.projection);
         hadamard();
         EACH_CHANNEL(i) q[p.projected + base + i] = OWN(channel, i) * p.projected_scale;
     }

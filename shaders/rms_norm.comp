@@ -5,6 +5,7 @@
 
 // y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). One workgroup per token, or one for the last token.
 layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { rms_norm_params p; };
 layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(binding = 1) readonly buffer X { float x[]; };
@@ -19,9 +20,9 @@ void main() {
     const uint row = (p.last_only != 0 ? tokens - 1 : out_row) * p.cols;
 
     float ss = 0.0;
-    for (uint i = gl_LocalInvocationID.x; i < p.cols; i += gl_WorkGroupSize.x) ss += x[row + i] * x[row + i];
+    for (uint i = gl_LocalInvocationID.x; i < p.cols; i += workgroup) ss += x[row + i] * x[row + i];
 
     const float scale = inverse_rms_of(workgroup_sum(ss) / float(p.cols) + p.eps);
-    for (uint i = gl_LocalInvocationID.x; i < p.cols; i += gl_WorkGroupSize.x)
+    for (uint i = gl_LocalInvocationID.x; i < p.cols; i += workgroup)
         y[out_row * p.cols + i] = x[row + i] * scale * w[i];
 }

@@ -1,19 +1,16 @@
 // The fixed-order operations on one head vector that the codec's bytes depend on (model/kv/turboquant.md): every addition and
 // multiplication is `precise`, every order is written out. A kernel that rotates by a dense matrix defines ROTATION_MATRIX, its buffer
-// of floats, before it includes this; a subgroup variant does not.
+// of floats, before it includes this; a subgroup variant does not. The push constants are `p`, with the rotation's signs.
 #include "rms.glsl"
 #include "kv_types.h"
 #include "head_vector.glsl"
 
-bool sign_of(uint signs[8], uint i) { return ((signs[i >> 5] >> (i & 31)) & 1) != 0; }
-
 // Exactly 1 / head_dim, which a division need not be.
 float inverse_head_dim() { return head_dim == 64 ? 0.015625 : head_dim == 128 ? 0.0078125 : 0.00390625; }
 
-// channel = signs * channel. Each invocation touches its own channels.
-void flip(uint signs[8]) {
-    EACH_CHANNEL(i) if (sign_of(signs, i)) OWN(channel, i) = -OWN(channel, i);
-}
+// channel = signs * channel, signs one of the push constants' arrays. Each invocation touches its own channels. No function: drivers
+// copy an array that is passed to one into slow memory.
+#define FLIP(signs) EACH_CHANNEL(i) if (((signs[WORD_OF(i)] >> (i & 31)) & 1) != 0) OWN(channel, i) = -OWN(channel, i)
 
 #ifdef ROTATION_MATRIX
 // channel = M^T channel, or M channel when `back`, M the buffer's [head_dim][head_dim]. Starts and ends with a barrier.
@@ -35,9 +32,9 @@ void multiply_by_matrix(bool back) {
 #endif
 
 // channel = R channel. Starts and ends with a barrier where it does anything.
-void rotate(uint rotation, uint signs[8]) {
+void rotate(uint rotation) {
     if (rotation == ROTATION_WHT) {
-        flip(signs);
+        FLIP(p.signs);
         hadamard();
     }
 #ifdef ROTATION_MATRIX
@@ -51,11 +48,11 @@ void rotate(uint rotation, uint signs[8]) {
 }
 
 // channel = R^T channel / gain; an invocation may then read the channels that EACH_CHANNEL gives it.
-void rotate_back(uint rotation, uint signs[8]) {
+void rotate_back(uint rotation) {
     if (rotation == ROTATION_NONE) return;
     if (rotation == ROTATION_WHT) {
         hadamard();
-        flip(signs);
+        FLIP(p.signs);
     }
 #ifdef ROTATION_MATRIX
     if (rotation == ROTATION_HAAR) multiply_by_matrix(true);

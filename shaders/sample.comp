@@ -7,6 +7,7 @@
 // ids[0] = sampled[drawn] = the token drawn from the candidates of all stretches as model/draw.h says; position and drawn count on.
 // NO_TOKEN where there is none; ids[0] is 0 then. One workgroup.
 layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { sample_params p; };
 layout(binding = 0) writeonly buffer Ids { uint ids[]; };
 DRAW_AT(1, );
@@ -20,7 +21,7 @@ shared uint lists[DRAW_CANDIDATES];
 shared uint keys[DRAW_CANDIDATES * (DRAW_CANDIDATES + 1) / 2];
 shared uint chosen_key[DRAW_CANDIDATES], chosen_at[DRAW_CANDIDATES], weights[DRAW_CANDIDATES];
 
-#define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += gl_WorkGroupSize.x)
+#define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += workgroup)
 
 // Where list i's keys begin.
 uint row(uint i, uint count) { return i * count - i * (i - 1) / 2; }

@@ -6,6 +6,7 @@
 // candidates[g] = key and id of the settings.candidates greatest of logits 1024 g, 1024 g + 1, ..., in descending order, without
 // the excluded ones; where there are fewer, NO_LOGIT. One workgroup per stretch g.
 layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { sample_candidates_params p; };
 layout(binding = 0) writeonly buffer Candidates { uvec2 candidates[]; };
 layout(binding = 1) readonly buffer Logits { uint logits[]; }; // fp32, as bits: a denormal counts too
@@ -18,7 +19,7 @@ shared uint column_key[columns], column_at[columns]; // the greatest of each col
 shared uint least_key, least_at;                     // the least of the greatest columns: no candidate comes after it
 shared uint found, found_at[DRAW_STRETCH];
 
-#define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += gl_WorkGroupSize.x)
+#define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += workgroup)
 
 uint key_at(uint id) {
     if (id >= p.vocab_size) return NO_LOGIT;

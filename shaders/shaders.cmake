@@ -5,7 +5,8 @@
 # defined (shaders/read.glsl); one with "// once more for subgroups" likewise as NAME_subgroup, with SUBGROUP; with "// once more for
 # trellises" it and its subgroup variant are, as NAME_trellis, with TRELLIS. "// once per weight format but f32" leaves that one out;
 # a kernel with the line "// needs cooperative matrices" is left out where the compiler does not know them (TQ_COOPERATIVE_MATRIX is
-# 0 then).
+# 0 then). A workgroup's size is specialisation constant 0, which a kernel declares once more, as a number, for the lengths of arrays: a
+# part of gl_WorkGroupSize is no length to some compilers (tests/kernels_spirv_test.cpp).
 set(tq_weight_formats f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4)
 
 function(tq_add_shaders target directory namespace)

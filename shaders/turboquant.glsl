@@ -51,7 +51,7 @@ uint add_residual_signs(int e) {
     subtract_levels(level_scale, e);
     sum_squares();
     const float residual2 = terms[0];
-    flip(p.projection);
+    FLIP(p.projection);
     hadamard();
     EACH_CHANNEL(i) codes[i] |= OWN(channel, i) < 0.0 ? 1u << (KV_BITS(type) - 1u) : 0u;
     barrier();

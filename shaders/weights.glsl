@@ -61,7 +61,7 @@ void load_5_bits(uvec4 v, uint high, float zero, out vec4 w[8]) {
 #if defined(FORMAT_iq4_nl) || defined(FORMAT_iq4_xs) || defined(FORMAT_mxfp4)
 shared float levels[16]; // drivers put constant arrays into slow memory
 void prepare_weights() {
-    for (uint i = gl_LocalInvocationID.x; i < 16; i += gl_WorkGroupSize.x) {
+    for (uint i = gl_LocalInvocationID.x; i < 16; i += workgroup) {
 #ifdef FORMAT_mxfp4
         const uint low = i < 4 ? MXFP4_LEVELS_0 : MXFP4_LEVELS_1, high = i < 12 ? MXFP4_LEVELS_2 : MXFP4_LEVELS_3;
 #else

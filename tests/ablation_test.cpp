@@ -71,9 +71,14 @@ TEST_CASE("no false alarm, on the CPU path and on the one that can have faults, 
     const Findings same = ablate(with(Fault::none));
     CHECK(!same.bug);
     REQUIRE(same.outcomes.size() == right.outcomes.size());
-    for (size_t i = 0; i < same.outcomes.size(); i++)
+    for (size_t i = 0; i < same.outcomes.size(); i++) {
+        const KvOptions& kv = same.outcomes[i].trial.kv;
+        const double epsilon =
+            is_coded(kv.k) || is_coded(kv.v) ? 1e-2 : 1e-4; // rounding gives some values the code beside theirs
+        CAPTURE(same.outcomes[i].trial.run);
         CHECK(same.outcomes[i].cost->summary.perplexity.value ==
-              doctest::Approx(right.outcomes[i].cost->summary.perplexity.value).epsilon(1e-3));
+              doctest::Approx(right.outcomes[i].cost->summary.perplexity.value).epsilon(epsilon));
+    }
 }
 
 TEST_CASE("a planted fault is found, and named by its stage") {

@@ -5,6 +5,7 @@
 #include "model/text/python_json.h"
 #include "tests/golden.h"
 #include "tests/vocabulary_file.h"
+#include "tests/text.h"
 #include <algorithm>
 #include <doctest/doctest.h>
 #include <fstream>
@@ -32,8 +33,6 @@ std::string error_of(const char* messages, const char* tools = "null") {
     }
     return "no error";
 }
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 
 ChatVariant variant_of(std::string_view chat_template) {
     return chat_variant(open_keys({{"tokenizer.chat_template", chat_template}}));

@@ -1,23 +1,20 @@
 #include "tests/child_process.h"
 #include "base/child_process.h"
 #include "tests/temporary_file.h"
-#include <iterator>
+#include "tests/text.h"
 
 namespace tq::test {
-namespace {
-
-std::string slurp(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
-} // namespace
 
 Finished run(const Command& command) {
     const TemporaryFile input(command.input), output, error;
     ChildProcess child(command.arguments, command.environment, {input.path(), output.path(), error.path()});
     const auto status = child.wait(std::chrono::hours(1));
     return {status.value_or(-1), slurp(output.path()), slurp(error.path())};
+}
+
+Finished tq_run(std::vector<std::string> arguments, std::string input, std::vector<std::string> environment) {
+    arguments.insert(arguments.begin(), TQ_RUN);
+    return run({std::move(arguments), std::move(input), std::move(environment)});
 }
 
 Finished run_in_shell(const Command& command, const std::string& shell) {

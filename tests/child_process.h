@@ -18,6 +18,9 @@ struct Command {
 
 Finished run(const Command& command);
 
+// tq-run itself.
+Finished tq_run(std::vector<std::string> arguments, std::string input = {}, std::vector<std::string> environment = {});
+
 // `shell` is a command line for sh in which $out stands for a file (its output) and "$@" for the command. POSIX only.
 Finished run_in_shell(const Command& command, const std::string& shell);
 

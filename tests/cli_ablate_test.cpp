@@ -2,6 +2,7 @@
 #include "model/kv_file.h"
 #include "tests/child_process.h"
 #include "tests/temporary_file.h"
+#include "tests/text.h"
 #include <algorithm>
 #include <doctest/doctest.h>
 #include <fstream>
@@ -15,18 +16,10 @@ namespace {
 
 constexpr uint32_t tq4_bytes = 1056; // per token, of the demo model
 
-Finished tq_run(const std::vector<std::string>& arguments) {
-    std::vector<std::string> all{TQ_RUN};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    return run({std::move(all), {}, {}});
-}
-
 std::vector<std::string> operator+(std::vector<std::string> a, const std::vector<std::string>& b) {
     a.insert(a.end(), b.begin(), b.end());
     return a;
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::vector<json> lines(const std::filesystem::path& path) {
     std::ifstream file(path);
@@ -57,7 +50,7 @@ Okay, your birthday is in February.<|im_end|>
 
 TEST_CASE("the ablation of this build finds no bug, and its lines say what was run") {
     const TemporaryFile text(story);
-    for (const char* device : {"cpu", ""}) {
+    for (const char* device : {"cpu", "0"}) {
         CAPTURE(device);
         const TemporaryFile log;
         std::vector<std::string> arguments{"ablate", "-f", text.path().string(), "-c", "32", "--chunks",
@@ -65,7 +58,8 @@ TEST_CASE("the ablation of this build finds no bug, and its lines say what was r
         if (*device) arguments = arguments + std::vector<std::string>{"--device", device};
         const Finished finished = tq_run(arguments);
         REQUIRE_MESSAGE(finished.status == 0, finished.output << finished.error);
-        CHECK(contains(finished.output, "| A0 | identity | f32/f32 |"));
+        CHECK(contains(finished.output, "| A0             | identity "));
+        CHECK(contains(finished.output, "model   tq-run demo, 4 layers"));
         CHECK(contains(finished.output, "winner"));
         const std::vector<json> rows = lines(log.path());
         REQUIRE(rows.size() > 13);
@@ -118,7 +112,9 @@ TEST_CASE("tune writes the better of a mix and one pair of types, within the bud
     const std::vector<std::string> logged{"--device", "cpu", "--log", log.path().string()};
     const Finished tuned = tq_run(base + logged + std::vector<std::string>{"--budget", std::to_string(tq4_bytes)});
     REQUIRE_MESSAGE(tuned.status == 0, tuned.error);
-    CHECK(contains(tuned.output, "| tq4/tq4 | 1056 | 3.88 |"));
+    CHECK(contains(tuned.output, "KL from keys"));
+    CHECK(contains(tuned.output, "| x smaller than f16 |"));
+    CHECK(contains(tuned.output, " 1056 |               3.88 |"));
     const KvOptions kv = read_kv_file(out);
     CHECK(kv_bytes_per_token(kv, kv.layer_count, tq4_bytes / 132 / kv.layer_count, 128) <= tq4_bytes);
 
@@ -131,12 +127,13 @@ TEST_CASE("tune writes the better of a mix and one pair of types, within the bud
     const KvOptions small = read_kv_file(out);
     CHECK(kv_bytes_per_token(small, small.layer_count, tq4_bytes / 132 / small.layer_count, 128) <= 800);
 
-    for (const char* device : {"cpu", ""}) {
+    for (const char* device : {"cpu", "0"}) {
         std::vector<std::string> where{"--kv", out};
         if (*device) where = where + std::vector<std::string>{"--device", device};
         const Finished plan = tq_run(std::vector<std::string>{"plan", "-c", "64"} + where);
         CHECK_MESSAGE(contains(plan.output, describe(small)), plan.error);
-        const Finished said = tq_run(std::vector<std::string>{"generate", "-p", "Once upon", "-n", "4", "--temp", "0"} + where);
+        const Finished said =
+            tq_run(std::vector<std::string>{"generate", "-v", "-p", "Once upon", "-n", "4", "--temp", "0"} + where);
         CHECK_MESSAGE(said.status == 0, said.error);
         CHECK(contains(said.error, describe(small)));
     }
@@ -159,6 +156,8 @@ TEST_CASE("Ctrl-C ends both with status 130, and what was measured is not measur
     const auto stopped = [&](const std::vector<std::string>& arguments, int count) {
         const Finished finished = run_in_shell({std::vector<std::string>{TQ_RUN} + arguments, {}, {}}, until(count));
         CHECK_MESSAGE(finished.status == 130, finished.error);
+        CHECK(contains(finished.error, "stopped"));
+        CHECK(contains(finished.error, "the same command goes on there"));
         const std::vector<json> before = lines(log), after = [&] {
             const Finished whole = tq_run(arguments);
             CHECK_MESSAGE(whole.status == 0, whole.error);
@@ -214,7 +213,7 @@ TEST_CASE("what cannot be ablated or tuned is said") {
     const TemporaryDirectory directory;
     const std::string out = json_path(directory), file = text.path().string();
     const std::vector<std::string> cpu{"--device", "cpu"};
-    CHECK(tq_run({"ablate"}).status == 2);
+    CHECK(contains(tq_run({"ablate", "--help"}).output, "A5off, A5          4-bit values"));
     CHECK(contains(tq_run(std::vector<std::string>{"ablate", "-f", few.path().string()} + cpu).error, "give a longer text"));
     CHECK(contains(tq_run(std::vector<std::string>{"ablate", "-f", file, "-c", "8"} + cpu).error, "must have at least 16"));
     CHECK(tq_run(std::vector<std::string>{"ablate", "-f", file, "-ctk", "tq3"} + cpu).status == 2);

@@ -2,6 +2,7 @@
 #include "base/system_memory.h"
 #include "tests/child_process.h"
 #include "tests/temporary_file.h"
+#include "tests/text.h"
 #include <algorithm>
 #include <cmath>
 #include <doctest/doctest.h>
@@ -28,15 +29,13 @@ Finished quick(Arguments more) {
     return bench(arguments);
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 json parse(const Finished& finished) {
     REQUIRE_MESSAGE(finished.status == 0, finished.error);
     return json::parse(finished.output);
 }
 
 const std::vector<Arguments>& places() {
-    static const std::vector<Arguments> all{{}, {"--device", "cpu"}};
+    static const std::vector<Arguments> all{{"--device", "0"}, {"--device", "cpu"}};
     return all;
 }
 
@@ -56,7 +55,10 @@ void check_result(const json& result, uint32_t samples) {
     CHECK(result["avg_ts"].get<double>() == doctest::Approx(rate));
     CHECK(result["checked"] == true);
     CHECK(result["check"]["error"] <= result["check"]["limit"]);
-    CHECK(result["check"]["limit"] == (result["cache"] == "f32/f32" ? 1e-4 : 0.05));
+    if (result["cache"] == "f32/f32") CHECK(result["check"]["limit"] == 1e-4);
+    CHECK(result["check"]["limit"] <= 0.05);
+    CHECK(result["check"]["exact"]["error"] <= result["check"]["exact"]["limit"]);
+    CHECK(result["check"]["exact"]["limit"] == 1e-4);
     CHECK(result["check"]["layers"] == result["model"]["layers"]); // the demo is small enough for all
 }
 
@@ -65,15 +67,15 @@ void check_result(const json& result, uint32_t samples) {
 TEST_CASE("every combination is measured once, with all of its samples") {
     for (const Arguments& place : places()) {
         const json all = parse(quick(place + Arguments{"-o", "json", "-d", "0,300", "-ctk", "tq4,f32", "-ctv", "f32"}));
-        CHECK(all["schema"] == "tq-run-bench");
-        CHECK(all["version"] == 1);
-        CHECK(all["build"].get<std::string>().starts_with("tq-run "));
-        REQUIRE(all["results"].size() == 8);
+        REQUIRE(all.size() == 8);
         std::set<std::string> seen;
-        for (const json& result : all["results"]) {
+        for (const json& result : all) {
             check_result(result, 2);
+            CHECK(result["schema"] == "tq-run-bench");
+            CHECK(result["version"] == 2);
+            CHECK(result["build"].get<std::string>().starts_with("tq-run "));
             seen.insert(result["test"].get<std::string>() + " " + result["cache"].get<std::string>());
-            CHECK(result["device"]["backend"] == (place.empty() ? "Vulkan" : "CPU"));
+            CHECK(result["device"]["backend"] == (place[1] == "0" ? "Vulkan" : "CPU"));
             CHECK(result["model"]["parameters"] > 4'000'000);
             CHECK(!result.contains("limits"));
         }
@@ -87,14 +89,14 @@ TEST_CASE("the bytes that a token reads are those of the weights and of the cach
     for (const Arguments& place : places()) {
         const json all = parse(bench(
             place + Arguments{"-p", "0", "-n", "5", "-d", "0,1000", "-r", "1", "-o", "json", "--no-limits", "--kv", "f16"}));
-        REQUIRE(all["results"].size() == 2);
-        const json& shallow = all["results"][0];
+        REQUIRE(all.size() == 2);
+        const json& shallow = all[0];
         const double stored = shallow["kv_bytes_stored_per_token"];
         CHECK(stored == shallow["model"]["layers"].get<double>() * shallow["model"]["kv_heads"].get<double>() *
                             shallow["model"]["head_dim"].get<double>() * 4);
         CHECK(shallow["kv_bytes_read_per_token"] == 3 * stored); // tokens 1 to 5 see as many
-        CHECK(all["results"][1]["kv_bytes_read_per_token"] == 1003 * stored);
-        for (const json& result : all["results"]) {
+        CHECK(all[1]["kv_bytes_read_per_token"] == 1003 * stored);
+        for (const json& result : all) {
             const double bytes = result["weight_bytes_per_token"].get<double>() + result["kv_bytes_read_per_token"].get<double>();
             CHECK(result["gb_per_s"].get<double>() == doctest::Approx(bytes * result["avg_ts"].get<double>() * 1e-9));
             const double weights = result["weight_bytes_per_token"], file = result["model"]["bytes"];
@@ -105,14 +107,22 @@ TEST_CASE("the bytes that a token reads are those of the weights and of the cach
 }
 
 TEST_CASE("the other formats say the same") {
-    const Finished table = quick({"-v"}), csv = quick({"-o", "csv"}), lines = quick({"-o", "jsonl"});
+    const Finished table = quick({"-v", "-oe", "csv"}), csv = quick({"-o", "csv"}), lines = quick({"-o", "jsonl"}),
+                   sql = quick({"-o", "sql"});
     REQUIRE(table.status == 0);
     CHECK(contains(table.output, "| model "));
-    CHECK(contains(table.output, "| pp9 "));
-    CHECK(contains(table.output, "| tg3 "));
+    CHECK(contains(table.output, "  pp9 |"));
+    CHECK(contains(table.output, "  tg3 |"));
     CHECK(contains(table.output, "differ from the reference by"));
     CHECK(contains(table.output, "build: tq-run "));
-    CHECK(contains(table.error, "tg3: 2 of 2")); // -v
+    CHECK(contains(table.error, "test 2 of 2"));
+    CHECK(contains(table.error, "tg3: 2 of 2"));                         // -v
+    CHECK(contains(table.error, "build_commit,build_number,cpu_info,")); // -oe
+    CHECK(contains(table.error, "\"tg3\""));
+    REQUIRE(sql.status == 0);
+    CHECK(sql.output.starts_with("CREATE TABLE IF NOT EXISTS llama_bench (\n  build_commit TEXT,\n"));
+    CHECK(contains(sql.output, "  stddev_ts REAL\n);"));
+    CHECK(contains(sql.output, "INSERT INTO llama_bench (build_commit, build_number, cpu_info, "));
     REQUIRE(csv.status == 0);
     CHECK(std::count(csv.output.begin(), csv.output.end(), '\n') == 3);
     CHECK(contains(csv.output, ",avg_ts,"));
@@ -124,9 +134,98 @@ TEST_CASE("the other formats say the same") {
     CHECK(first["test"] == "pp9");
 }
 
+TEST_CASE("what reads llama-bench's JSON reads ours") {
+    const json all = parse(quick({"-o", "json", "--device", "cpu", "-t", "2", "-b", "64"}));
+    REQUIRE(all.is_array());
+    for (const json& result : all) {
+        for (const char* text :
+             {"build_commit", "cpu_info", "gpu_info", "backends", "model_filename", "model_type", "cpu_mask", "type_k", "type_v",
+              "split_mode", "devices", "tensor_split", "tensor_buft_overrides", "test_time"})
+            CHECK_MESSAGE(result.at(text).is_string(), text);
+        for (const char* number :
+             {"build_number", "model_size", "model_n_params", "n_batch", "n_ubatch", "n_threads", "poll", "n_gpu_layers",
+              "main_gpu", "flash_attn", "n_prompt", "n_gen", "n_depth", "avg_ns", "stddev_ns"})
+            CHECK_MESSAGE(result.at(number).is_number_integer(), number);
+        for (const char* yes : {"cpu_strict", "no_kv_offload", "use_mmap", "embeddings"})
+            CHECK_MESSAGE(result.at(yes).is_boolean(), yes);
+        CHECK(result["backends"] == "CPU");
+        CHECK(result["n_gpu_layers"] == 0);
+        CHECK(result["n_threads"] == 2);
+        CHECK(result["n_batch"] == 64);
+        CHECK(result["type_k"] == "tq4");
+        CHECK(result["model_filename"].get<std::string>().ends_with("demo-q8_0.gguf"));
+        CHECK(result["model_type"] == "tq-run demo Q8_0");
+        CHECK(result["model_n_params"] == result["model"]["parameters"]);
+        const std::string time = result["test_time"]; // 2026-04-18T11:40:00Z
+        CHECK(time.size() == 20);
+        CHECK(time[10] == 'T');
+        REQUIRE(result["samples_ts"].size() == 2);
+        double rate = 0;
+        for (const double one : result["samples_ts"]) rate += one / 2;
+        CHECK(result["avg_ts"].get<double>() == doctest::Approx(rate));
+    }
+}
+
+TEST_CASE("ranges, flags given twice, and prompts with what follows them") {
+    const json all = parse(quick({"-o", "json", "--device", "cpu", "-p", "2-4", "-p", "6-10+4,8-16*2", "-n", "0", "-pg", "5,2",
+                                  "-pg", "3,1", "--no-check"}));
+    std::vector<std::string> tests;
+    for (const json& result : all) tests.push_back(result["test"]);
+    CHECK(tests ==
+          std::vector<std::string>{"pp9", "pp2", "pp3", "pp4", "pp6", "pp10", "pp8", "pp16", "tg3", "pp5+tg2", "pp3+tg1"});
+    CHECK(all.back()["n_prompt"] == 3);
+    CHECK(all.back()["n_gen"] == 1);
+    CHECK(all.back()["gb_per_s"].is_null());
+}
+
+TEST_CASE("a baseline is one: -ctk alone is for keys and values") {
+    const auto caches = [](const Arguments& flags) {
+        std::vector<std::string> out;
+        for (const json& result : parse(bench(flags + Arguments{"-p", "0", "-n", "2", "-r", "1", "-o", "json", "--no-limits",
+                                                                "--device", "cpu", "--no-check"})))
+            out.push_back(result["cache"]);
+        return out;
+    };
+    CHECK(caches({"-ctk", "tq4,f16"}) == std::vector<std::string>{"tq4/tq4", "f16/f16"});
+    CHECK(caches({"-ctv", "f16"}) == std::vector<std::string>{"f16/f16"});
+    CHECK(caches({"-ctk", "f16", "-ctk", "q8_0", "-ctv", "tq4"}) == std::vector<std::string>{"f16/tq4", "q8_0/tq4"});
+}
+
+TEST_CASE("several files are several rows that can be told apart") {
+    const std::filesystem::path demo = std::filesystem::path(TQ_SOURCE_DIR) / "tools/demo-model/demo-q8_0.gguf";
+    const TemporaryDirectory directory;
+    for (const char* name : {"first.gguf", "second.gguf"}) std::filesystem::copy_file(demo, directory.path() / name);
+    const std::string first = (directory.path() / "first.gguf").string(), second = (directory.path() / "second.gguf").string();
+    const Arguments quickest{"--device", "cpu", "-p", "0", "--no-check"};
+    for (const Arguments& models : {Arguments{"-m", first, "-m", second}, Arguments{"-m", first + "," + second}}) {
+        const Finished table = quick(models + quickest);
+        CHECK(contains(table.output, "| first "));
+        CHECK(contains(table.output, "| second "));
+    }
+    const Finished both = quick(Arguments{"-m", first + "," + second, "-o", "json"} + quickest);
+    const TemporaryFile file(both.output);
+    const Finished compared = bench({"--compare", file.path().string()});
+    CHECK(contains(compared.output, "| tq-run demo Q8_0 (first.gguf) "));
+    CHECK(contains(compared.output, "| tq-run demo Q8_0 (second.gguf) "));
+}
+
+TEST_CASE("a table of one model on one device fits 100 columns") {
+    for (const Arguments& place : places()) {
+        const Finished table = quick(place + Arguments{"-d", "0,300"});
+        CHECK(table.output.find('\n') <= 100);
+        CHECK(!contains(table.output, "default"));
+        CHECK(!contains(table.output, "n_batch"));
+    }
+    const Finished two = quick({"--device", "0,cpu", "-ctk", "tq4,f16"});
+    CHECK(contains(two.output, "| Vulkan0 "));
+    CHECK(contains(two.output, "Vulkan0: "));
+    CHECK(contains(two.output, "| CPU "));
+    CHECK(contains(two.output, "| f16/f16 "));
+}
+
 TEST_CASE("what was not checked says so") {
     const json all = parse(quick({"-o", "json", "--no-check"}));
-    for (const json& result : all["results"]) CHECK(result["checked"] == false);
+    for (const json& result : all) CHECK(result["checked"] == false);
     CHECK(contains(quick({"--no-check"}).output, "unchecked"));
 }
 
@@ -134,15 +233,16 @@ TEST_CASE("two models and two devices, in one table") {
     const Finished finished = bench({"--synthetic", "qwen3-0.6b:q8_0,qwen3-0.6b:q4_0", "--layers", "1", "--device", "cpu,cpu",
                                      "-p", "2", "-n", "1", "-r", "1", "-o", "json", "--no-limits"});
     const json all = parse(finished);
-    CHECK(all["results"].size() == 8);
-    CHECK(all["results"][0]["model"]["weights"] == "Q8_0");
-    CHECK(all["results"][7]["model"]["weights"] == "Q4_0");
-    CHECK(all["results"][0]["model"]["layers"] == 1);
+    CHECK(all.size() == 8);
+    CHECK(all[0]["model"]["weights"] == "Q8_0");
+    CHECK(all[7]["model"]["weights"] == "Q4_0");
+    CHECK(all[0]["model"]["layers"] == 1);
+    CHECK(all[0]["model_type"] == "qwen3-0.6b:q8_0, 1 layers"); // neither the type twice, nor the same as the whole model
 }
 
 TEST_CASE("kernels of the device have calls, bytes and a time each") {
-    const json all = parse(quick({"-o", "json"}));
-    for (const json& result : all["results"]) {
+    const json all = parse(quick({"--device", "0", "-o", "json"}));
+    for (const json& result : all) {
         REQUIRE(result.contains("kernels"));
         std::set<std::string> names;
         for (const json& row : result["kernels"]) {
@@ -155,7 +255,7 @@ TEST_CASE("kernels of the device have calls, bytes and a time each") {
         CHECK(names.contains("kv_append"));
         CHECK(names.contains(result["n_gen"] == 0 ? "matmul_q8_0" : "matvec_q8_0"));
     }
-    CHECK(contains(quick({"--profile"}).output, "| attention"));
+    CHECK(contains(quick({"--device", "0", "--profile"}).output, "| attention"));
 }
 
 TEST_CASE("limits are measured for every device, with what it lacks left out") {
@@ -175,7 +275,7 @@ TEST_CASE("limits are measured for every device, with what it lacks left out") {
 
 TEST_CASE("with limits every result has its share of them") {
     const json all = parse(bench({"-p", "0", "-n", "2", "-r", "1", "-o", "json", "--device", "cpu"}));
-    const json& result = all["results"][0];
+    const json& result = all[0];
     CHECK(result["bandwidth_share"].get<double>() ==
           doctest::Approx(result["gb_per_s"].get<double>() / result["limits"]["read_gb_per_s"].get<double>()));
 }
@@ -213,15 +313,15 @@ TEST_CASE("Ctrl-C ends with what has been measured") {
     finished = run_in_shell(command, until_second + "kill -INT $p; wait $p; s=$?; rm \"$out.e\"; exit $s");
     CHECK(finished.status == 130);
     const json all = json::parse(finished.output);
-    REQUIRE(all["results"].size() == 1);
-    CHECK(all["results"][0]["test"] == "pp8");
+    REQUIRE(all.size() == 1);
+    CHECK(all[0]["test"] == "pp8");
 }
 
 TEST_CASE("one thing that cannot be measured does not keep the rest from it") {
     const Finished finished = quick({"-d", "9999999,0", "--memory-limit-mb", "256", "-o", "json"});
     CHECK(finished.status == 1);
     CHECK(contains(finished.error, "pp9 @ d9999999: tq-run demo with a cache of tq4/tq4 does not fit the memory"));
-    CHECK(json::parse(finished.output)["results"].size() == 2);
+    CHECK(json::parse(finished.output).size() == 2);
     if (physical_memory_bytes() > uint64_t(128) << 30) return; // there it would fit
     const Finished kernels = bench({"--kernels", "-d", "16777216", "-ctk", "f32", "-ctv", "f32", "--device", "cpu"});
     CHECK(kernels.status == 1);
@@ -235,7 +335,14 @@ TEST_CASE("wrong usage") {
         {{"-d", "99999999999"}, "it must be a list of whole numbers"},
         {{"-p", "0", "-n", "0"}, "nothing to measure"},
         {{"-r", "0"}, "number from 1"},
-        {{"-o", "sql"}, "it must be md, csv, json or jsonl, not sql"},
+        {{"-p", "8-4"}, "it must be a list of whole numbers"},
+        {{"-p", "8-16*1"}, "it must be a list of whole numbers"},
+        {{"-p", "8-16+"}, "it must be a list of whole numbers"},
+        {{"-p", "0-4000"}, "at most 1024 numbers"},
+        {{"-pg", "8"}, "two numbers of tokens, as in 512,128"},
+        {{"-o", "xml"}, "it must be md, csv, json, jsonl or sql, not xml"},
+        {{"-oe", "xml"}, "it must be md, csv, json, jsonl or sql, not xml"},
+        {{"-hf", "a/b,c/d,e/f", "-hff", "x,y"}, "2 files for 3 repositories"},
         {{"-ctk", "tq4,tq99"}, "tq99"},
         {{"--kv", "balanced,none"}, "none"},
         {{"--kv", "balanced", "-ctk", "f16"}, "exclude each other"},

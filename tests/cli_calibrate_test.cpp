@@ -2,6 +2,7 @@
 #include "tests/child_process.h"
 #include "tests/outlier_model.h"
 #include "tests/temporary_file.h"
+#include "tests/text.h"
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
@@ -10,13 +11,6 @@ using namespace tq::test;
 namespace {
 
 const std::filesystem::path demo = std::filesystem::path(TQ_SOURCE_DIR) / "tools/demo-model/demo-q8_0.gguf";
-
-Finished tq_run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), TQ_RUN);
-    return run({std::move(arguments), {}, {}});
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::vector<double> logits(std::vector<std::string> more) {
     std::vector<std::string> arguments{"logits", "--json", "-p", "Once upon a time there was", "-c", "64"};
@@ -39,7 +33,7 @@ TEST_CASE("keys are measured and conditioned, on the CPU and the device") {
     const std::string model = (directory.path() / "model.gguf").string();
     write_outlier_model(demo, model, 1.0, 1);
     const auto right = logits({"--device", "cpu", "-ctk", "f32", "-ctv", "f32"});
-    for (const char* device : {"cpu", ""}) {
+    for (const char* device : {"cpu", "0"}) {
         CAPTURE(device);
         const std::string keys = (directory.path() / (std::string("keys") + device)).string();
         std::vector<std::string> where{"-m", model};
@@ -75,7 +69,7 @@ TEST_CASE("a cache's conditioning is said") {
 
 TEST_CASE("recent tokens are kept on the CPU and the device, said, and refused where they cannot be") {
     const auto right = logits({"--device", "cpu", "--kv", "f16"});
-    for (const char* device : {"cpu", ""}) {
+    for (const char* device : {"cpu", "0"}) {
         std::vector<std::string> all{"--kv-recent", "64", "-ctk", "tq2", "-ctv", "tq2"}, none{"-ctk", "tq2", "-ctv", "tq2"};
         for (auto* arguments : {&all, &none})
             if (*device) arguments->insert(arguments->end(), {"--device", device});

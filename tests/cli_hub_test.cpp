@@ -7,15 +7,6 @@
 using namespace tq;
 using namespace tq::test;
 
-namespace {
-
-Finished tq_run(std::vector<std::string> arguments, const std::vector<std::string>& environment, std::string input = {}) {
-    arguments.insert(arguments.begin(), TQ_RUN);
-    return run({std::move(arguments), std::move(input), environment});
-}
-
-} // namespace
-
 TEST_CASE("-hf downloads a model and runs it, then runs it offline") {
     HubServer* server = HubServer::find();
     if (!server) return;
@@ -26,7 +17,7 @@ TEST_CASE("-hf downloads a model and runs it, then runs it offline") {
     const auto generate = [&](std::vector<std::string> model) {
         model.insert(model.begin(), "generate");
         model.insert(model.end(), prompt.begin(), prompt.end());
-        return tq_run(model, environment);
+        return tq_run(model, {}, environment);
     };
     const Finished expected = generate({"-m", TQ_SOURCE_DIR "/tools/demo-model/demo-q8_0.gguf"});
     REQUIRE(expected.status == 0);
@@ -47,11 +38,12 @@ TEST_CASE("-hf downloads a model and runs it, then runs it offline") {
         CHECK(finished.output == expected.output);
     }
     CHECK(server->take_log().empty());
-    CHECK(tq_run({"tokenize", "-hf", "test/demo", "--offline", "--text", "Tom"}, environment).status == 0);
-    CHECK(tq_run({"template", "-hf", "test/demo", "--offline"}, environment,
-                 "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}")
+    CHECK(tq_run({"tokenize", "-hf", "test/demo", "--offline", "--text", "Tom"}, {}, environment).status == 0);
+    CHECK(tq_run({"template", "-hf", "test/demo", "--offline"}, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}",
+                 environment)
               .status == 0);
-    CHECK(tq_run({"logits", "-hf", "test/demo", "--device", "cpu", "--ids", "1", "-hft", "hf_other"}, environment).status == 0);
+    CHECK(tq_run({"logits", "-hf", "test/demo", "--device", "cpu", "--ids", "1", "-hft", "hf_other"}, {}, environment).status ==
+          0);
     CHECK(server->take_log().at(0)["authorization"] == "Bearer hf_other");
 }
 
@@ -76,7 +68,7 @@ TEST_CASE("what cannot be downloaded is one line, and a wrong use another") {
                                            {{"-hff", "x.gguf"}, 2, "--hf-repo"}}) {
         std::vector<std::string> arguments{"generate", "--device", "cpu", "-p", "x"};
         arguments.insert(arguments.end(), c.arguments.begin(), c.arguments.end());
-        const Finished finished = tq_run(arguments, environment);
+        const Finished finished = tq_run(arguments, {}, environment);
         INFO(finished.error);
         CHECK(finished.status == c.status);
         CHECK(finished.output == "");

@@ -4,6 +4,7 @@
 #include "model/model.h"
 #include "tests/child_process.h"
 #include "tests/temporary_file.h"
+#include "tests/text.h"
 #include <cmath>
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -21,8 +22,6 @@ Finished perplexity(std::vector<std::string> more) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run({std::move(arguments), {}, {}});
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::vector<json> lines(const std::filesystem::path& path) {
     std::ifstream file(path);
@@ -43,7 +42,7 @@ TEST_CASE("losses are those of the tokens run one by one, with f32 caches") {
     const std::vector<uint32_t> ids = model.tokenizer.encode(story);
     const auto forward = make_cpu_forward(model.config, model.weights, {{KvType::f32, KvType::f32}, context, 0, 0});
     const TemporaryFile text(story);
-    for (const char* device : {"cpu", ""}) {
+    for (const char* device : {"cpu", "0"}) {
         CAPTURE(device);
         const TemporaryFile log;
         std::vector<std::string> arguments{"-f",    text.path().string(), "-ctk", "f32", "-ctv", "f32",
@@ -75,6 +74,11 @@ TEST_CASE("a measurement is gone on with, and says the same as at once") {
     const Finished whole = perplexity(at_once);
     REQUIRE_MESSAGE(whole.status == 0, whole.error);
     CHECK(contains(whole.output, "perplexity, tq3/tq4"));
+    CHECK(contains(whole.output, "cache   tq3/tq4, 928 bytes per token, 4.41x smaller than f16"));
+    CHECK(contains(whole.output, "model   tq-run demo, 4 layers"));
+    CHECK(contains(whole.output, "their ratio"));
+    CHECK(contains(whole.output, " nats"));
+    CHECK(!contains(whole.output, "+-"));
     CHECK(contains(whole.output, "perplexity, f16/f16"));
     auto in_parts = at_once;
     in_parts.insert(in_parts.end(), {"--log", log.path().string(), "--chunks", "1"});
@@ -88,11 +92,24 @@ TEST_CASE("a measurement is gone on with, and says the same as at once") {
     CHECK(contains(other.error, "is of another measurement"));
 }
 
+TEST_CASE("without a text a built-in one is measured, and that is said") {
+    const Finished finished = perplexity({"--device", "cpu", "--chunks", "2", "--json"});
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    CHECK(contains(finished.error, "built-in text"));
+    const json summary = json::parse(finished.output);
+    CHECK(summary["text"] == "built-in");
+    CHECK(summary["kv"] == "tq4/tq4");
+    CHECK(summary["tokens"] == 2 * (context / 2 - 1));
+    CHECK(summary["perplexity"] > 1.0);
+    CHECK(summary["kl"] > 0.0);
+    CHECK(summary["perplexity_ratio"].get<double>() ==
+          doctest::Approx(summary["perplexity"].get<double>() / summary["reference_perplexity"].get<double>()));
+}
+
 TEST_CASE("what cannot be measured is said") {
     const TemporaryFile text("too short");
     CHECK(contains(perplexity({"-f", text.path().string(), "--device", "cpu"}).error, "give a longer text"));
     CHECK(contains(perplexity({"-f", "/no/such/file", "--device", "cpu"}).error, "/no/such/file"));
-    CHECK(perplexity({"--device", "cpu"}).status == 2);
     CHECK(perplexity({"-f", text.path().string(), "--reference", "tq9"}).status != 0);
     const TemporaryFile longer(story), broken("{}\n");
     CHECK(perplexity({"-f", longer.path().string(), "--device", "cpu", "--log", broken.path().string()}).status == 1);

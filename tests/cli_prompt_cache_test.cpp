@@ -1,6 +1,7 @@
 // --prompt-cache of tq-run generate and tq-run chat: what is saved when, and what is said where it cannot be.
 #include "tests/child_process.h"
 #include "tests/temporary_file.h"
+#include "tests/text.h"
 #include <doctest/doctest.h>
 #include <fstream>
 #include <iterator>
@@ -33,8 +34,6 @@ Finished generate(const std::string& prompt, const std::string& cache, std::vect
     more.insert(more.begin(), {"generate", "-p", prompt, "--prompt-cache", cache});
     return run(command(more));
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // N of "N of M tokens of the prompt were in it"; -1 where that is not said.
 int found(const Finished& finished) {
@@ -88,10 +87,28 @@ TEST_CASE("with --prompt-cache-all the answer is saved as well") {
     CHECK(found(more) >= saved(first) + 10); // the answer's last token was not run
 }
 
+TEST_CASE("a long conversation is not replaced by a short one") {
+    const Files files;
+    std::string longer;
+    for (int i = 0; i < 5; ++i) longer += story + ' ';
+    const int tokens = saved(generate(longer, files.cache));
+    REQUIRE(tokens > 80);
+    const std::string bytes = files.bytes();
+    for (const char* all : {"", "--prompt-cache-all"}) {
+        std::vector<std::string> more{"--device", "cpu"};
+        if (*all) more.push_back(all);
+        const Finished other = generate("My name is Tom.", files.cache, more);
+        CHECK(other.status == 0);
+        CHECK(saved(other) == -1);
+        CHECK(contains(other.error, "of its " + std::to_string(tokens) + " tokens would be lost"));
+        CHECK(files.bytes() == bytes);
+    }
+}
+
 TEST_CASE("the CPU's file serves the device, and a chat") {
     const Files files;
     const Finished first = generate(story, files.cache);
-    const Finished device = generate(story, files.cache, {});
+    const Finished device = generate(story, files.cache, {"--device", "0"});
     CHECK(device.status == 0);
     CHECK(found(device) == saved(first) - 1);
 

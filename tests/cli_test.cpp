@@ -28,10 +28,6 @@ Command command(std::vector<std::string> arguments, std::string input = {}) {
     return {std::move(arguments), std::move(input), {}};
 }
 
-Finished tq_run(std::vector<std::string> arguments, std::string input = {}) {
-    return run(command(std::move(arguments), std::move(input)));
-}
-
 // The arguments on the CPU, with the random model.
 std::vector<std::string> on_cpu(std::vector<std::string> arguments) {
     for (const std::string& more : {std::string("--device"), std::string("cpu"), std::string("-m"), random_model()})
@@ -79,10 +75,11 @@ TEST_CASE("help and version are answers") {
 TEST_CASE("wrong usage: status 2 and one line that names what is wrong") {
     const std::pair<std::vector<std::string>, std::string> cases[]{
         {{"chat", "--frobnicate"}, "unknown flag --frobnicate"},
-        {{"frobnicate"}, "unknown command frobnicate"},
+        {{"frobnicate"}, "unknown command frobnicate (tq-run --help"},
+        {{"chatt"}, "unknown command chatt: did you mean chat?"},
         {{"chat", "extra"}, "unexpected argument extra"},
         {{"chat", "-n"}, "--predict needs a value"},
-        {{"chat", "-ctk", "q5_1"}, "--cache-type-k: unknown KV cache type 'q5_1': use one of f32, f16, bf16, tq8, tq6, tq5, tq4"},
+        {{"chat", "-ctk", "q5_1"}, "--cache-type-k: unknown KV cache type 'q5_1': there are tq2 to tq6 and tq8"},
         {{"chat", "-ctv=q5_1"}, "--cache-type-v: unknown KV cache type 'q5_1'"},
         {{"chat", "--kv", "small"}, "--kv: unknown preset 'small': use one of balanced, compact, safe-lowbit"},
         {{"chat", "--kv-layers", "0-1"}, "--kv-layers: '0-1' names no layers"},
@@ -93,14 +90,23 @@ TEST_CASE("wrong usage: status 2 and one line that names what is wrong") {
         {{"chat", "--temp", "nan"}, "--temp: it must be a number from 0 to 100, not nan"},
         {{"chat", "--temp", "-1"}, "--temp: it must be a number from 0 to 100, not -1"},
         {{"chat", "--top-k", "1.5"}, "--top-k: 1.5 is not a value it can have"},
-        {{"chat", "-c", "99999999999999999999"}, "--ctx-size: it must be a number from 0 to 16777216"},
-        {{"chat", "--color", "maybe"}, "--color: it must be auto, on or off, not maybe"},
-        {{"chat", "-ngl", "99"}, "there is no flag -ngl"},
+        {{"chat", "-c", "99999999999999999999"},
+         "--ctx-size: it must be a number of tokens from 0 to 16777216, such as 8192 or 32k"},
+        {{"chat", "--color=maybe"}, "--color: it must be auto, on or off, not maybe"},
         {{"chat", "--think", "--no-think"}, "--think and --no-think exclude each other"},
         {{"generate", "-p", "x", "-f", "y"}, "--prompt and --file exclude each other"},
         {{"tokenize", "--json", "--jsonl"}, "--json and --jsonl exclude each other"},
         {{"logits"}, "needs token ids"},
-        {{"logits", "--ids", "1,x"}, "--ids: 1,x is not a value it can have"},
+        {{"logits", "--ids", "1,x"}, "--ids: it must be token ids such as 1,2,3, not 1,x"},
+        {{"logits", "--ids", ""}, "--ids: it must be token ids"},
+        {{"logits", "--ids", "1,2,,3"}, "--ids: it must be token ids such as 1,2,3, not 1,2,,3"},
+        {{"logits", "--ids", "1,2,"}, "--ids: it must be token ids"},
+        {{"logits", "--ids", "4294967296"}, "--ids: it must be token ids"},
+        {{"generate", "-p", "x", "-m", ""}, "--model: it is empty"},
+        {{"codec"}, "tq-run: a command is missing (tq-run codec --help"},
+        {{"generate", "--device", "no such device", "-p", "x"}, "no device matches \"no such device\"; the devices here: 0 = "},
+        {{"generate", "--device", "evil\x1b[2J", "-p", "x"}, "no device matches \"evil\\x1b[2J\""},
+        {{"shaders", "--device", "cpu"}, "this is about Vulkan devices, and cpu is none; the devices here: 0 = "},
         {{"logits", "--device", "cpu", "--profile", "--ids", "1"}, "--profile"},
         {{"chat", "--bad\x1b[31m"}, "unknown flag --bad\\x1b"},
     };
@@ -115,19 +121,25 @@ TEST_CASE("failures: status 1 and one line that says what to do") {
     std::ifstream whole(random_model(), std::ios::binary);
     std::string half(std::filesystem::file_size(random_model()) / 2, '\0');
     whole.read(half.data(), std::streamsize(half.size()));
-    const TemporaryFile truncated(half);
+    const TemporaryFile truncated(half), head(half.substr(0, 100));
     const std::pair<std::vector<std::string>, std::string> cases[]{
         {{"generate", "--device", "cpu", "-p", "x", "-m", "/nonexistent.gguf"}, "cannot open /nonexistent.gguf"},
+        {{"generate", "--device", "cpu", "-p", "x", "-m", "Qwen/Qwen3-4B-GGUF:Q8_0"}, "is named by -hf Qwen/Qwen3-4B-GGUF:Q8_0"},
+        {{"generate", "--device", "cpu", "-p", "x", "-m", "models/none.gguf"}, "cannot open models/none.gguf: No such file"},
         {{"generate", "--device", "cpu", "-p", "x", "-m", TQ_SOURCE_DIR}, "is a directory"},
         {{"generate", "--device", "cpu", "-p", "x", "-m", text_file.path().string()}, "not a GGUF file"},
-        {{"generate", "--device", "cpu", "-p", "x", "-m", truncated.path().string()}, truncated.path().string()},
+        {{"generate", "--device", "cpu", "-p", "x", "-m", truncated.path().string()},
+         truncated.path().string() + ": the file is cut off: "},
+        {{"generate", "--device", "cpu", "-p", "x", "-m", head.path().string()},
+         head.path().string() + ": the file is cut off, or damaged: download it again (header: "},
         {on_cpu({"generate", "-f", "/nonexistent.txt"}), "cannot open /nonexistent.txt"},
+        {on_cpu({"generate", "-f", "/none\x1b[2J\xc2\x9b\xe2\x80\xae\xff\xc3\xa4"}),
+         "cannot open /none\\x1b[2J\\xc2\\x9b\\xe2\\x80\\xae\\xff\xc3\xa4: "},
         {on_cpu({"generate", "-p", ""}), "the prompt is empty"},
         {on_cpu({"generate", "-p", "twelve bytes", "-c", "8"}), "the prompt has 12 tokens but the context holds 8"},
         {on_cpu({"generate", "-p", "bad \xff"}), "not valid UTF-8 at byte 4"},
         {on_cpu({"logits", "--ids", "1,2,320"}), "token id 320 is out of range: the model has 320 tokens"},
         {{"tokenize", "-m", random_model(), "--text", "\xc3"}, "not valid UTF-8 at byte 0"},
-        {{"generate", "--device", "no such device", "-p", "x", "-m", random_model()}, "no device matches \"no such device\""},
     };
     for (const auto& [arguments, text] : cases) {
         CAPTURE(join(arguments));
@@ -148,9 +160,43 @@ TEST_CASE("without Vulkan the processor remains") {
     CHECK(listed.status == 0);
     CHECK(listed.output.starts_with("cpu "));
     CHECK(listed.error.find("--device cpu") != std::string::npos);
+    generate.arguments.insert(generate.arguments.end(), {"-n", "1"});
+    const Finished generated = run(generate);
+    CHECK(generated.status == 0);
+    CHECK(generated.error.starts_with("tq-run: no GPU was found: running on the CPU\n"));
+    generate.arguments.insert(generate.arguments.end(), {"--device", "0"}); // but it was asked for
     check_complaint(run(generate), 1, "--device cpu");
-    generate.arguments.insert(generate.arguments.end(), {"--device", "cpu", "-n", "1"});
-    CHECK(run(generate).status == 0);
+}
+
+TEST_CASE("without a GPU the processor is the default, and a driver that imitates one never is") {
+    const auto devices = nlohmann::json::parse(tq_run({"devices", "--json"}).output);
+    const auto is_gpu = [](const nlohmann::json& device) { return device["type"] != "cpu" && device["usable"] == true; };
+    const std::vector<std::string> flags{"-m", random_model(), "-n", "1", "-p", "x", "-v"};
+    const auto generate = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), "generate");
+        more.insert(more.end(), flags.begin(), flags.end());
+        const Finished finished = tq_run(more);
+        CHECK(finished.status == 0);
+        return finished.error;
+    };
+    const std::string software = devices[0]["name"];
+    const std::string by_default = generate({}), named = generate({"--device", "0"});
+    if (std::any_of(devices.begin(), devices.end(), is_gpu)) {
+        CHECK(by_default.find("no GPU") == std::string::npos);
+        return;
+    }
+    CHECK(by_default.starts_with("tq-run: no GPU was found: running on the CPU; --device "));
+    CHECK(by_default.find(", CPU, ") != std::string::npos);
+    CHECK(named.find(software) != std::string::npos);
+    CHECK(named.find("no GPU") == std::string::npos);
+    CHECK(generate({"-dev", "Vulkan0"}).find(software) != std::string::npos);
+    CHECK(generate({"-dev", "none"}).find(", CPU, ") != std::string::npos);
+    CHECK(tq_run({"chat", "--list-devices"}).output == tq_run({"devices"}).output);
+    // What is about Vulkan devices takes what there is; a memory that is only such a driver's limits nothing.
+    CHECK(tq_run({"validate", "-m", random_model(), "-p", "ab", "-n", "1"}).output.find("measured   " + software) !=
+          std::string::npos);
+    CHECK(tq_run({"generate", "-p", "x", "--profile"}).status == 2);
+    CHECK(tq_run({"plan"}).output.find("device    CPU\n") != std::string::npos);
 }
 
 TEST_CASE("devices are described for people and for programs") {
@@ -237,7 +283,7 @@ TEST_CASE("logits come with every digit, and the same from every device") {
         const std::vector<std::string> flags{"logits", "--ids", "5,7,11,13", "--json", "-ctk", type, "-ctv", type};
         CHECK(logits_of(tq_run(on_cpu(flags))) == std::vector<float>(expected.begin(), expected.end()));
         auto on_device = flags;
-        on_device.insert(on_device.end(), {"-m", random_model()});
+        on_device.insert(on_device.end(), {"-m", random_model(), "--device", "0"});
         CHECK(relative_error(logits_of(tq_run(on_device)), expected) < 1e-4);
     }
     const Finished plain = tq_run(on_cpu({"logits", "--ids", "5"}));
@@ -280,8 +326,8 @@ TEST_CASE("generate prints the continuation, and timings elsewhere") {
         more.insert(more.begin(), {"generate", "-n", "12", "--ignore-eos", "-s", "5"});
         const Finished finished = tq_run(on_cpu(more), input);
         CHECK(finished.status == 0);
-        CHECK(finished.error.find("[ Prompt: ") != std::string::npos);
-        CHECK(finished.error.find("B/token tq4/tq4 (3.88x smaller than f16) ]") != std::string::npos);
+        CHECK(finished.error.find("[ 12 tokens in ") != std::string::npos);
+        CHECK(finished.error.find(" | context ") != std::string::npos);
         return finished.output;
     };
     const std::string first = generate({"-p", "Hello"});

@@ -1,8 +1,9 @@
 // tq-run codec as its users meet it: files in and out, on the CPU and on a device, and what happens to wrong ones.
+#include "conformance/codec_vectors.h"
 #include "tests/child_process.h"
 #include "tests/codec_golden.h"
-#include "conformance/codec_vectors.h"
 #include "tests/temporary_file.h"
+#include "tests/text.h"
 #include <algorithm>
 #include <bit>
 #include <doctest/doctest.h>
@@ -17,11 +18,6 @@ using namespace tq::conformance;
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string slurp(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::string bytes_of(std::span<const float> x) {
     std::string out;
@@ -163,7 +159,7 @@ TEST_CASE("wrong files and flags") {
                     "tq3 has no layout ggml: that is for q8_0, q4_0, q8_0r, q4_0r");
     check_complaint(codec({"encode", "--type", "tq7", "--in", file, "--out", out.file("y")}), 2, "unknown KV cache type 'tq7'");
     check_complaint(codec({"encode", "--type", "tq4", "--head-dim", "96", "--in", file, "--out", out.file("y")}), 2,
-                    "--head-dim");
+                    "--head-dim: it must be 64, 128 or 256, not 96");
     check_complaint(codec({"encode", "--in", file, "--out", out.file("y")}), 2, "--type is required (tq-run codec encode --help");
     check_complaint(codec({}), 2, "tq-run codec --help");
     CHECK(out.files() == 0);

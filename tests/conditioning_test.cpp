@@ -6,6 +6,7 @@
 #include "model/cpu/forward.h"
 #include "model/cpu/kernels.h"
 #include "model/model.h"
+#include "model/reference/kernels.h"
 #include "model/rope.h"
 #include "quality/calibrate.h"
 #include "quality/compare.h"
@@ -13,10 +14,12 @@
 #include "tests/growth.h"
 #include "tests/huggingface_files.h"
 #include "tests/outlier_model.h"
+#include "tests/text.h"
 #include <cmath>
 #include <limits>
 
 using namespace tq;
+using tq::test::contains;
 using quality::CalibrationParts, quality::KeyStatistics;
 
 namespace {
@@ -148,7 +151,7 @@ TEST_CASE("conditions are applied after RoPE, to each query head those of its kv
     std::vector<float> keys = k;
     ref::q_norm_rope(pool, keys, w, {table, 3}, kv_heads, 1e-6f, 1, nullptr, conditions); // the same, on as many heads
     const KvCodec codec{KvType::f32, {}, make_rotation(RotationKind::wht, 0, KvSide::key, d)};
-    const cpu::LayerCache cache{{codec, kv_heads, 8}, {codec, kv_heads, 8}}, other{{codec, kv_heads, 8}, {codec, kv_heads, 8}};
+    const host::LayerCache cache{{codec, kv_heads, 8}, {codec, kv_heads, 8}}, other{{codec, kv_heads, 8}, {codec, kv_heads, 8}};
     ref::kv_append(pool, cache.k, k, w, {table, 3}, 1e-6f, conditions);
     cpu::kv_append(pool, other, k, k, w, {table, 3}, 1e-6f, conditions);
     std::vector<float> stored(d);
@@ -293,8 +296,6 @@ std::string refusal(const GrowthModel& model, const std::string& bytes) {
     return "none";
 }
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
 } // namespace
 
 TEST_CASE("a file of measured keys is read back as it was") {
@@ -369,7 +370,7 @@ TEST_CASE("files that are cut, of other shapes, or not of this kind are refused"
 
     test::SafetensorsWriter writer;
     const std::string zeros(2 * 4 * 128 * 4, '\0');
-    const test::json about{{"format", "tq-run-calibration"}, {"version", "1"}, {"fingerprint", file.fingerprint}};
+    const test::json about{{"format", "tq-run-calibration"}, {"version", "2"}, {"fingerprint", file.fingerprint}};
     const auto with = [&](test::json metadata) {
         writer.header["__metadata__"] = std::move(metadata);
         return refusal(model, writer.bytes());
@@ -377,8 +378,8 @@ TEST_CASE("files that are cut, of other shapes, or not of this kind are refused"
     writer.add("scales", "F32", {2, 4, 128}, zeros);
     CHECK(contains(with({{"format", "pt"}}), "no file of tq-run-calibration"));
     test::json later = about;
-    later["version"] = "2";
-    CHECK(contains(with(later), "no file of tq-run-calibration 1"));
+    later["version"] = "3";
+    CHECK(contains(with(later), "made by another version of tq-run, as tq-run-calibration 3, and this one reads 2"));
     CHECK(contains(with(about), "\"scales\" and \"means\", and no others"));
     writer.add("means", "F32", {2, 4, 128}, zeros);
     CHECK(contains(with(about), "the scale of layer 0, kv head 0, channel 0 is 0"));

@@ -2,6 +2,7 @@
 // tested by running them: conformance@DRIVER.
 #include "tests/child_process.h"
 #include "tests/temporary_file.h"
+#include "tests/text.h"
 #include <doctest/doctest.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -45,8 +46,6 @@ std::string only_failure(const nlohmann::json& json) {
     return reason;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 } // namespace
 
 TEST_CASE("rows that pass: a table, a verdict, status 0") {
@@ -54,7 +53,9 @@ TEST_CASE("rows that pass: a table, a verdict, status 0") {
     INFO(finished.output, finished.error);
     CHECK(finished.status == 0);
     CHECK(contains(finished.output, "umulExtended, high"));
-    CHECK(contains(finished.output, "CONFORMANT: it computes what the reference computes."));
+    CHECK(contains(finished.output, "rows that were run agree with the reference."));
+    CHECK_FALSE(contains(finished.output, "CONFORMANT")); // a few rows are no proof of that
+    CHECK(contains(finished.output, "kernel "));
 }
 
 TEST_CASE("the report for a bug: device, rows, environment; inputs follow the seed") {
@@ -68,6 +69,26 @@ TEST_CASE("the report for a bug: device, rows, environment; inputs follow the se
     CHECK(device.at("rows")[0].at("error") < device.at("rows")[0].at("limit"));
     CHECK(report("rms_norm", "", 0, {"--seed", "7"}).at("devices")[0].at("rows")[0].at("error") ==
           device.at("rows")[0].at("error"));
+}
+
+TEST_CASE("a row tells what it ran") {
+    const auto json = report("rms_norm", "", 0);
+    const auto& row = json.at("devices")[0].at("rows")[0];
+    REQUIRE(!row.at("dispatches").empty());
+    const auto& dispatch = row.at("dispatches")[0];
+    CHECK(dispatch.at("kernel") == "rms_norm");
+    CHECK(dispatch.at("spirv") == "rms_norm.spv");
+    CHECK(dispatch.at("constants").at("workgroup") == dispatch.at("workgroup")[0]);
+    CHECK(dispatch.at("push_constants")[0] == 32); // columns
+}
+
+TEST_CASE("a row of that very name is run alone, and a failed one says how") {
+    const std::string list = conformance({"--list"}, "integers").output, name = list.substr(0, list.find('\n'));
+    const Finished one = conformance({}, name);
+    CHECK(contains(one.output, "the one row that was run agrees with the reference."));
+    const Finished lost = conformance({}, "integers", "lost:" + name);
+    CHECK(contains(lost.output, "run it again: tq-run conformance --filter '" + name + "'"));
+    CHECK_FALSE(contains(lost.output, "exact                FAILED"));
 }
 
 TEST_CASE("a row that crashes fails, and the others run") {
@@ -87,7 +108,7 @@ TEST_CASE("a row that loses the device fails, and the others run on a new one") 
 
 TEST_CASE("where every row crashes it gives up") {
     const auto device = report("integers", "crash:integers", 1).at("devices")[0];
-    CHECK(contains(device.at("failure"), "5 workers in a row ended"));
+    CHECK(contains(device.at("failure").get<std::string>(), "5 workers in a row ended"));
     CHECK(device.at("counts").at("FAILED") == 5);
     CHECK(device.at("counts").at("not run") == device.at("rows").size() - 5);
 }
@@ -106,6 +127,13 @@ TEST_CASE("what cannot be run is said") {
     const Finished no_rows = conformance({}, "no such row");
     CHECK(no_rows.status == 1);
     CHECK(contains(no_rows.output, "no row has the filter's text in its name"));
+    const Finished processor = conformance({"--device", "cpu"});
+    CHECK(processor.status == 2);
+    CHECK(contains(processor.error, "conformance is for Vulkan devices"));
+    const Finished no_driver = run({{TQ_RUN, "conformance"}, "", {"VK_ICD_FILENAMES=/none.json", "VK_DRIVER_FILES=/none.json"}});
+    CHECK(no_driver.status == 1);
+    CHECK(contains(no_driver.output, "NOT TESTED"));
+    CHECK_FALSE(contains(no_driver.output, "--device cpu"));
     const Finished no_device = conformance({"--device", "no such device"});
     CHECK(no_device.status == 1);
     CHECK(contains(no_device.output, "no such device"));

@@ -1,7 +1,7 @@
 // The cache of the CPU path grows as the conversation does, and nobody can tell by the logits.
 #include "base/error.h"
 #include "base/system_memory.h"
-#include "model/cpu/cache.h"
+#include "model/host/cache.h"
 #include "model/cpu/forward.h"
 #include "tests/growth.h"
 #include <algorithm>
@@ -31,22 +31,22 @@ TEST_CASE("a cache that grows gives the logits of one that was whole") {
 
 TEST_CASE("what is stored is repeated word by word") {
     for (const KvOptions& kv : growth_types()) {
-        const cpu::CacheSide side(kv.codec(0, 2, KvSide::key, 64), 3, 41);
+        const host::CacheSide side(kv.codec(0, 2, KvSide::key, 64), 3, 41);
         std::mt19937 random(1);
         for (uint32_t head = 0; head < 3; head++)
             for (uint32_t position = 0; position < 41; position++) {
                 for (uint32_t& word : side.codes(head, position)) word = uint32_t(random());
                 for (uint16_t& scale : side.scales(head, position)) scale = uint16_t(random());
             }
-        std::vector<cpu::LayerCache> layers;
+        std::vector<host::LayerCache> layers;
         layers.push_back({{side.codec, 3, 41}, {side.codec, 3, 41}});
-        for (const cpu::CacheSide* to : {&layers[0].k, &layers[0].v}) {
+        for (const host::CacheSide* to : {&layers[0].k, &layers[0].v}) {
             std::copy_n(side.codes(0, 0).data(), size_t(3) * 41 * side.codec.words(), to->codes(0, 0).data());
             if (side.codec.scales() > 0)
                 std::copy_n(side.scales(0, 0).data(), size_t(3) * 41 * side.codec.scales(), to->scales(0, 0).data());
         }
-        cpu::repeat(layers, 6, 40);
-        for (const cpu::CacheSide* to : {&layers[0].k, &layers[0].v})
+        host::repeat(layers, 6, 40);
+        for (const host::CacheSide* to : {&layers[0].k, &layers[0].v})
             for (uint32_t head = 0; head < 3; head++)
                 for (uint32_t position = 0; position < 41; position++) {
                     const uint32_t from = position < 40 ? position % 6 : position; // what lies behind stays

@@ -1,7 +1,9 @@
 // The kernels of the CPU path against the reference, at the shapes that break things, on every instruction set of this machine.
 #include "base/half.h"
 #include "conformance/random.h"
+#include "model/cpu/fixed_point.h"
 #include "model/cpu/kernels.h"
+#include "model/reference/kernels.h"
 #include "model/rope.h"
 #include "tests/golden.h"
 #include <cstring>
@@ -12,8 +14,9 @@ using conformance::Random;
 
 namespace {
 
-// Runs `body` once for each instruction set, with Highway's choice fixed to it.
+// Runs `body` once for each instruction set, with Highway's choice fixed to it, and once as the processor would have it.
 void on_each_target(const std::function<void()>& body) {
+    cpu::use_fixed_point(false);
     for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
         hwy::SetSupportedTargetsForTest(target);
         hwy::GetChosenTarget().Update(target);
@@ -23,6 +26,8 @@ void on_each_target(const std::function<void()>& body) {
     }
     hwy::SetSupportedTargetsForTest(0);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    CAPTURE("fixed point");
+    if (cpu::use_fixed_point(true)) body();
 }
 
 void put_half(std::byte* p, float value) {
@@ -125,27 +130,27 @@ struct Shape {
     RecentPositions recent = {};
 };
 
-cpu::LayerCache random_cache(ThreadPool& pool, const Shape& s, uint32_t capacity, Random& random) {
+host::LayerCache random_cache(ThreadPool& pool, const Shape& s, uint32_t capacity, Random& random) {
     KvOptions kv;
     kv.k = s.k;
     kv.v = s.v;
-    cpu::LayerCache cache{{kv.codec(5, 6, KvSide::key, s.head_dim), s.kv_heads, capacity},
+    host::LayerCache cache{{kv.codec(5, 6, KvSide::key, s.head_dim), s.kv_heads, capacity},
                           {kv.codec(5, 6, KvSide::value, s.head_dim), s.kv_heads, capacity}};
     if (s.recent.tokens != 0) {
         cache.keep_recent(s.recent.tokens, s.tokens);
         cache.recent->positions = s.recent;
     }
-    const auto append = [&](const cpu::CacheSide& side, const cpu::CacheSide* recent, uint32_t tokens, uint32_t position) {
+    const auto append = [&](const host::CacheSide& side, const host::CacheSide* recent, uint32_t tokens, uint32_t position) {
         const std::vector<float> x = random.normals(size_t(tokens) * s.kv_heads * s.head_dim);
         ref::kv_append(pool, side, x, {}, {{}, position}, 0, {}, recent);
     };
-    for (const cpu::CacheSide* side : {&cache.k, &cache.v}) // past the length too: what must not be read as if it were there
+    for (const host::CacheSide* side : {&cache.k, &cache.v}) // past the length too: what must not be read as if it were there
         append(*side, nullptr, capacity, 0);
     if (!cache.recent) return cache;
     const uint32_t end = s.position + s.tokens, first = std::max(s.recent.begin, end - std::min(end, cache.recent->k.capacity));
     append(cache.k, &cache.recent->k, end - first, first);
     append(cache.v, &cache.recent->v, end - first, first);
-    for (const cpu::CacheSide* side : {&cache.k, &cache.v}) // other codes than the recent tokens': what is read is seen
+    for (const host::CacheSide* side : {&cache.k, &cache.v}) // other codes than the recent tokens': what is read is seen
         append(*side, nullptr, end, 0);
     return cache;
 }
@@ -159,7 +164,7 @@ void check_attention(ThreadPool& pool, const Shape& s, Random& random) {
     CAPTURE(s.position);
     CAPTURE(s.tokens);
     const uint32_t heads = s.group * s.kv_heads;
-    const cpu::LayerCache cache = random_cache(pool, s, s.position + s.tokens + 3, random);
+    const host::LayerCache cache = random_cache(pool, s, s.position + s.tokens + 3, random);
     const Rotation& rotation = cache.k.codec.rotation;
     const float scale = s.deviation / std::sqrt(float(s.head_dim)) / (is_rotated(s.k) ? std::sqrt(rotation.gain()) : 1);
     const auto q = random.normals(size_t(s.tokens) * heads * s.head_dim, scale);
@@ -234,6 +239,38 @@ TEST_CASE("products of matrices") {
         for (uint32_t tokens = 1; tokens <= 160; tokens += tokens < 17 ? 1 : 13) check_matmul(pool, m.tensor, tokens, random);
         check_matmul(pool, Matrix(GgmlType::Q4_0, 131, 8192, random).tensor, 50, random); // panels of few rows
     });
+}
+
+TEST_CASE("products with activations of very different sizes, or that are none") {
+    ThreadPool pool(1);
+    Random random{11};
+    for (const GgmlType type : weight_formats) {
+        CAPTURE(type_name(type));
+        const Matrix m(type, 5, 512, random);
+        const auto x = random.normals(512);
+        const auto check = [&](const std::vector<float>& changed) {
+            std::vector<float> want(5), got(5);
+            ref::matmul(pool, want, m.tensor, changed);
+            on_each_target([&] {
+                cpu::matmul(pool, {{got, m.tensor}}, changed);
+                if (std::ranges::all_of(want, [](float f) { return std::isfinite(f); }))
+                    CHECK(is_close(got, want, magnitudes(pool, m.tensor, changed, std::vector<float>(5)), 1e-6f));
+                else
+                    CHECK(std::ranges::none_of(got, [](float f) { return std::isfinite(f); }));
+            });
+        };
+        for (const float factor : {0.0f, 1e-35f, 1e-20f, 1e3f, 1e20f}) { // one run of 32, and all but one
+            std::vector<float> one = x, others = x;
+            for (size_t i = 0; i < x.size(); i++) (i / 32 == 7 ? one : others)[i] *= factor;
+            check(one);
+            check(others);
+        }
+        for (const float hard : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+            std::vector<float> one = x;
+            one[300] = hard;
+            check(one);
+        }
+    }
 }
 
 TEST_CASE("several matrices at once, and with a gate") {
@@ -328,7 +365,7 @@ TEST_CASE("queries, and keys and values on their way into the cache") {
             }
             const Shape s{KvType::f32, KvType::tq4, d, 1, 2, 0, 0};
             Random same{6};
-            const cpu::LayerCache want = random_cache(pool, s, 40, same), got = random_cache(pool, s, 40, same = Random{6});
+            const host::LayerCache want = random_cache(pool, s, 40, same), got = random_cache(pool, s, 40, same = Random{6});
             ref::kv_append(pool, want.k, k, w, {table, 29}, 1e-6f);
             ref::kv_append(pool, want.v, v, {}, {table, 29}, 1e-6f);
             cpu::kv_append(pool, got, k, v, w, {table, 29}, 1e-6f);
@@ -398,7 +435,7 @@ TEST_CASE("a stored vector that is not finite reaches the result") {
         for (const uint32_t tokens : {1u, 9u})
             for (const bool is_key : {true, false}) {
                 const Shape s{type, type, 128, 2, 1, 70, tokens};
-                const cpu::LayerCache cache = random_cache(pool, s, 80, random);
+                const host::LayerCache cache = random_cache(pool, s, 80, random);
                 std::vector<float> bad(128, 1.0f);
                 bad[77] = std::numeric_limits<float>::quiet_NaN();
                 ref::kv_append(pool, is_key ? cache.k : cache.v, bad, {}, {{}, 33}, 0);

@@ -18,7 +18,8 @@ Capabilities desktop() {
     c.allocation_count = 1u << 30;
     c.storage_alignment = 16;
     c.subgroup_size = c.max_subgroup_size = 64;
-    c.min_subgroup_size = 32;
+    c.min_subgroup_size = c.kernel_subgroup_size = 32;
+    c.subgroup_size_choice = c.full_subgroups = true;
     c.subgroup_arithmetic = c.subgroup_shuffle = true;
     c.max_workgroup_invocations = 1024;
     c.max_workgroup_size = {1024, 1024, 1024};
@@ -50,6 +51,8 @@ void check_no_more(const Capabilities& a, const Capabilities& b) {
     CHECK(a.storage_alignment >= b.storage_alignment);
     CHECK(a.subgroup_size <= b.subgroup_size);
     CHECK(a.min_subgroup_size <= b.min_subgroup_size);
+    CHECK((a.kernel_subgroup_size == b.kernel_subgroup_size || a.kernel_subgroup_size == 0)); // no device has another one
+    CHECK(a.kernel_subgroup_size <= a.max_subgroup_size);
     CHECK(a.max_subgroup_size <= b.max_subgroup_size);
     CHECK(a.max_workgroup_invocations <= b.max_workgroup_invocations);
     for (size_t axis = 0; axis < 3; axis++) {
@@ -137,7 +140,7 @@ TEST_CASE("a device keeps to its profile, and kernels run on what is left") {
     phone.cooperative_matrix = false;
     const Device device("", "mobile");
     const Capabilities& mobile = device.capabilities();
-    phone.min_subgroup_size = mobile.min_subgroup_size;
+    phone.kernel_subgroup_size = mobile.kernel_subgroup_size;
     phone.subgroup_arithmetic = mobile.subgroup_arithmetic;
     phone.subgroup_shuffle = mobile.subgroup_shuffle;
     CHECK(gpu::choose_tuning(mobile) == gpu::choose_tuning(phone)); // a GPU's, not a processor's

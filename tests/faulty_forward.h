@@ -1,5 +1,6 @@
-// A forward pass with a fault planted where keys and values are stored or attended to, on the kernels of the CPU path: what the
-// ablation of quality/ablation.h has to find. Without a fault it computes what make_cpu_forward() does.
+// The reference's forward pass with a fault planted between its steps, where keys and values are stored or attended to: what the
+// ablation of quality/ablation.h has to find. Without a fault it computes what make_cpu_forward() does,
+// but for rounding.
 #pragma once
 #include "model/forward.h"
 #include "model/model.h"

@@ -3,11 +3,13 @@
 #include "model/cpu/forward.h"
 #include "model/gpu/cache.h"
 #include "model/gpu/forward.h"
+#include "model/gpu/tuning_file.h"
 #include "runtime/device_impl.h"
 #include "runtime/recorder.h"
 #include "tests/growth.h"
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 using namespace tq;
 
@@ -15,6 +17,15 @@ namespace {
 
 // A binding that holds 40 tokens of all four kv heads of an fp32 cache: one of GrowthModel's comes to be in four slices.
 constexpr uint64_t short_binding = 160 << 10;
+
+// Whose blocks are not cut by the time that those before took: how a short block is cut shows in the rounding.
+std::unique_ptr<Forward> make_forward(Device& device, const GrowthModel& model, const ForwardOptions& options) {
+    const gpu::Tuning tuning = gpu::tuning_for(device.capabilities());
+    ThreadPool pool(1);
+    const auto weights = std::make_shared<const gpu::DeviceWeights>(
+        gpu::upload_weights(device, pool, model.weights, tuning.weight_interleave, {}));
+    return make_gpu_forward(device, model.config, weights, options, tuning, std::numeric_limits<double>::infinity());
+}
 
 // A word of the cache that tells where it belongs.
 uint32_t mark(size_t layer, KvSide side, uint32_t head, uint32_t position, uint32_t at) {
@@ -77,16 +88,16 @@ size_t differences(Device& device, const gpu::KvCache& cache, uint32_t length, u
 TEST_CASE("a cache that grows gives the logits of one that was whole") {
     const GrowthModel model;
     Device device;
-    check_growth(growth_types_and_recent(),
-                 [&](const ForwardOptions& options) { return make_gpu_forward(device, model.config, model.weights, options); });
+    check_growth(growth_types_and_recent(), [&](const ForwardOptions& options) { return make_forward(device, model, options); });
 }
 
 TEST_CASE("and where bindings are so short that it comes apart into slices as it grows") {
     const GrowthModel model;
     Device device;
     device.impl().capabilities.storage_range_bytes = short_binding;
+    device.impl().capabilities.shader_cores = 32;                          // splits so few that their partials are as short
     check_growth({{KvType::f32, KvType::f32}, {KvType::f16, KvType::f32}}, // those that are long enough
-                 [&](const ForwardOptions& options) { return make_gpu_forward(device, model.config, model.weights, options); });
+                 [&](const ForwardOptions& options) { return make_forward(device, model, options); });
 }
 
 TEST_CASE("every stored word moves to its place, across slices too, at any length") {
@@ -124,9 +135,9 @@ TEST_CASE("what is stored is repeated word by word, and the logits are those of 
             CHECK(differences(device, cache, to, length) == 0);
         }
     }
-    check_repeat([&](const ForwardOptions& options) { return make_gpu_forward(device, model.config, model.weights, options); });
+    check_repeat([&](const ForwardOptions& options) { return make_forward(device, model, options); });
     const KvOptions f32{KvType::f32, KvType::f32};
-    const auto here = make_gpu_forward(device, model.config, model.weights, growth_options(f32, 2)),
+    const auto here = make_forward(device, model, growth_options(f32, 2)),
                there = make_cpu_forward(model.config, model.weights, growth_options(f32, 2));
     std::mt19937 random(3);
     const auto ids = random_ids(random, 6);
@@ -144,8 +155,8 @@ TEST_CASE("a cache that cannot grow says so with the numbers, loses nothing, and
     const uint64_t empty = device.allocated_bytes();
     {
         const KvOptions kv{KvType::tq4, KvType::tq4};
-        const auto whole = make_gpu_forward(device, model.config, model.weights, growth_options(kv, 0)),
-                   grown = make_gpu_forward(device, model.config, model.weights, growth_options(kv, 2));
+        const auto whole = make_forward(device, model, growth_options(kv, 0)),
+                   grown = make_forward(device, model, growth_options(kv, 2));
         std::mt19937 random(5);
         check_same(*grown, *whole, random_ids(random, 29));
         const uint32_t capacity = grown->capacity();
@@ -172,8 +183,8 @@ TEST_CASE("where half as much again does not fit, what is needed does") {
     const GrowthModel model;
     Device device;
     const KvOptions kv{KvType::f32, KvType::f32};
-    const auto whole = make_gpu_forward(device, model.config, model.weights, growth_options(kv, 0)),
-               grown = make_gpu_forward(device, model.config, model.weights, growth_options(kv, 2));
+    const auto whole = make_forward(device, model, growth_options(kv, 0)),
+               grown = make_forward(device, model, growth_options(kv, 2));
     std::mt19937 random(5);
     check_same(*grown, *whole, random_ids(random, 60));
     REQUIRE(grown->capacity() == 60);

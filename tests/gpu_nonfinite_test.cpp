@@ -7,6 +7,8 @@
 #include "tests/temporary_file.h"
 #include <cstring>
 #include <doctest/doctest.h>
+#include <functional>
+#include <limits>
 
 using namespace tq;
 
@@ -69,6 +71,45 @@ TEST_CASE("hidden values whose squares overflow do not become silent zeros") {
     const ForwardOptions options{{KvType::f32, KvType::f32}, 16, 0, 0};
     CHECK(error_of(*make_cpu_forward(model.config, model.weights, options)).find("not finite") != std::string::npos);
     CHECK(error_of(*make_gpu_forward(device, model.config, model.weights, options)).find("not finite") != std::string::npos);
+}
+
+TEST_CASE("one weight that is damaged is refused on the CPU and on the device alike") {
+    Device device;
+    const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+    struct Damage {
+        const char* what;
+        std::function<Tensor&(Weights&)> tensor;
+        float value;
+        const char* said;
+    };
+    const auto output_norm = [](Weights& w) -> Tensor& { return w.output_norm; };
+    const auto ffn_down = [](Weights& w) -> Tensor& { return w.layers[0].ffn_down; };
+    for (const Damage& d : {Damage{"3e38 in a norm", output_norm, 3e38f, "'output_norm.weight' has 3e+38 as weight 5"},
+                            Damage{"-1e5 in a norm", output_norm, -1e5f, "'output_norm.weight' has -1e+05 as weight 5"},
+                            Damage{"infinity in a norm", output_norm, infinity, "in row 0 that is NaN or infinite"},
+                            Damage{"NaN in a norm", output_norm, nan, "in row 0 that is NaN or infinite"},
+                            Damage{"3e38 in a matrix", ffn_down, 3e38f, "not finite"},
+                            Damage{"infinity in a matrix", ffn_down, infinity, "in row 0 that is NaN or infinite"},
+                            Damage{"NaN in a matrix", ffn_down, nan, "in row 0 that is NaN or infinite"}}) {
+        CAPTURE(d.what);
+        LoudModel model(1);
+        Tensor& tensor = d.tensor(model.weights);
+        std::vector<std::byte> bytes(tensor.data.begin(), tensor.data.end());
+        std::memcpy(&bytes[5 * 4], &d.value, 4);
+        tensor.data = bytes;
+        const ForwardOptions options{{KvType::tq4, KvType::tq4}, 16, 0, 0};
+        const auto refusal = [&](auto make) -> std::string {
+            try {
+                return error_of(*make());
+            } catch (const Error& error) {
+                return error.what();
+            }
+        };
+        const std::string on_cpu = refusal([&] { return make_cpu_forward(model.config, model.weights, options); });
+        const std::string on_device = refusal([&] { return make_gpu_forward(device, model.config, model.weights, options); });
+        CHECK_MESSAGE(on_cpu.find(d.said) != std::string::npos, on_cpu);
+        CHECK_MESSAGE(on_device.find(d.said) != std::string::npos, on_device);
+    }
 }
 
 TEST_CASE("the same model with ordinary weights runs") {

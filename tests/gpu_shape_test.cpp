@@ -2,7 +2,7 @@
 #include "model/cpu/forward.h"
 #include "model/formats/gguf.h"
 #include "model/gpu/forward.h"
-#include "model/gpu/layers.h"
+#include "model/gpu/steps.h"
 #include "tests/golden.h"
 #include "tests/random_model.h"
 #include "tests/temporary_file.h"
@@ -94,13 +94,17 @@ uint32_t waits(Device& device, DeviceType type, uint32_t layers) {
     const Buffer context = device.allocate("context", gpu::context_bytes(config, options.context_size)),
                  ids = device.allocate("ids", 4 * options.batch_size);
     const auto head_norms = gpu::upload_head_norms(device, weights, {}, config.num_key_value_heads);
-    const gpu::Network network{config, weights, head_norms, cache, scratch, ids};
+    const gpu::Network net(config, weights, head_norms, cache);
+    const gpu::Activations x{ids,       scratch.h,    scratch.a,   scratch.q,     scratch.k,
+                             scratch.v, scratch.attn, scratch.ffn, scratch.logits};
     const gpu::Step step{0, 1};
     const Tap off;
     gpu::Taps taps(device, off);
     Recorder recorder(device);
-    gpu::Pass pass{recorder, tuning, context, 1, config.head_dim, step};
-    gpu::head(pass, taps, network, gpu::layers(pass, taps, network));
+    gpu::ForwardPass pass{{recorder, tuning, context, 1, config.head_dim, step}, config, scratch, taps};
+    gpu::layers(pass, net, x);
+    pass.begin_head(true);
+    gpu::head(pass, net, x);
     const uint32_t barriers = recorder.barriers();
     recorder.finish();
     return barriers;

@@ -7,6 +7,9 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#ifndef _WIN32
+#include <sys/stat.h>
+#endif
 
 using namespace tq;
 using namespace tq::test;
@@ -204,6 +207,57 @@ TEST_CASE("a server that sends another part than asked for is asked for the whol
     CHECK(requests[0]["range"] == "bytes=500000-");
     CHECK(requests[1]["range"] == "");
 }
+
+TEST_CASE("a server that forgets ranges is asked no more than a few times, and one that talks nonsense of them once") {
+    HubServer* server = HubServer::find();
+    if (!server) return;
+    for (const char* repository : {"norest", "rangeless"}) { // each whole answer is cut, after more than a worthwhile part
+        CAPTURE(repository);
+        const TemporaryCache cache;
+        HubOptions options = options_for(*server, cache);
+        int asked = 0;
+        options.progress = [&](const HubProgress& progress) { // an end, should there be none
+            return progress.received < 40'000'000 && ++asked < 100'000;
+        };
+        server->take_log();
+        CHECK(error_of({std::string("test/") + repository, ""}, options).find("after 6 attempts") != std::string::npos);
+        CHECK(transfers(server->take_log()).size() < 20);
+    }
+    const TemporaryCache cache;
+    server->take_log();
+    CHECK(error_of({"test/badrange", ""}, options_for(*server, cache)) ==
+          "the server does not say which part of m-Q8_0.gguf it sends (Content-Range: bytes 99999999999999999999999-): try again "
+          "later");
+    CHECK(transfers(server->take_log()).size() == 2);
+}
+
+#ifndef _WIN32
+TEST_CASE("what lies in a file's place and is none is left alone: links, and pipes that would wait") {
+    HubServer* server = HubServer::find();
+    if (!server) return;
+    for (const bool pipe : {false, true}) {
+        CAPTURE(pipe);
+        const TemporaryCache whole, cache;
+        const HubOptions options = options_for(*server, cache);
+        check_fetched("plain", options_for(*server, whole), whole);
+        const fs::path folder = cache.folder("plain") / "blobs";
+        const fs::path partial = folder / (TemporaryCache::names(whole.folder("plain") / "blobs")[0] + ".incomplete");
+        const fs::path victim = cache.path() / "victim";
+        fs::create_directories(folder);
+        std::ofstream(victim) << "mine";
+        if (pipe)
+            REQUIRE(::mkfifo(partial.c_str(), 0600) == 0);
+        else
+            fs::create_symlink(victim, partial);
+        const std::string error = error_of({"test/plain", ""}, options);
+        CHECK(error.find(pipe ? "is no regular file: somebody else has put it there; remove it"
+                              : "is a link: somebody else has put it there; remove it") != std::string::npos);
+        CHECK(slurp(victim) == "mine");
+        fs::remove(partial);
+        check_fetched("plain", options, cache);
+    }
+}
+#endif
 
 TEST_CASE("bytes with another checksum or size are refused and not kept") {
     HubServer* server = HubServer::find();

@@ -2,9 +2,8 @@
 #pragma once
 #include "base/child_process.h"
 #include "hub/hub.h"
+#include "tests/text.h"
 #include <doctest/doctest.h>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -52,11 +51,6 @@ class TemporaryCache {
   private:
     std::filesystem::path path_;
 };
-
-inline std::string slurp(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // As from an environment that names the server and the cache; retries without delay.
 HubOptions options_for(const HubServer& server, const TemporaryCache& cache);

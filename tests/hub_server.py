@@ -45,9 +45,11 @@ def make_repositories(demo):
         "test/absolute": {"/tmp/evil-Q8_0.gguf": b"evil"},
         "test/backslash": {"..\\..\\evil-Q8_0.gguf": b"evil"},
         "test/control": {"evil\x1b[31m\0-Q8_0.gguf": b"evil"},
+        "test/c1": {"evil\u009b31m-Q8_0.gguf": b"evil"},
+        "test/bidi": {"evil\u202efugg-Q8_0.gguf": b"evil"},
     }
     for name in ("plain cut norange corrupt shifted cdn loop file paged gated private limited busy down slow longer shorter huge "
-                 "badjson hugejson deepjson nocommit badoid listless stall").split():
+                 "badjson hugejson deepjson nocommit badoid listless stall norest rangeless badrange").split():
         repositories.setdefault("test/" + name, one_model())
     return repositories
 
@@ -162,7 +164,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.send(302, Location="file:///etc/passwd")
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         first = int(asked[1]) if asked and fault != "norange" else 0
-        if first >= len(content) and first > 0:
+        if first > 0 and (first >= len(content) or fault == "norest"):
             return self.send(416)
         body = content[first:]
         if fault == "corrupt":
@@ -170,11 +172,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(206 if first else 200)
         if first:
             begin = first - 7 if fault == "shifted" else first
-            self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
+            ranges = {"rangeless": None, "badrange": "bytes 99999999999999999999999-"}
+            value = ranges.get(fault, f"bytes {begin}-{len(content) - 1}/{len(content)}")
+            if value:
+                self.send_header("Content-Range", value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if fault == "shorter" or fault == "cut" or (fault == "norange" and number == 1):
             body, self.close_connection = body[:0 if fault == "shorter" else 400_000], True
+        if fault in ("norest", "rangeless", "badrange"):  # each time more than an attempt must bring
+            body, self.close_connection = body[:1_200_000], True
         self.dribble(fault, body)
 
     def dribble(self, fault, body):

@@ -222,9 +222,20 @@ TEST_CASE("what huggingface_hub has downloaded is found offline") {
     std::string note;
     options.note = [&](const std::string& text) { note = text; };
     CHECK(fetch_model({"test/copied", ""}, options) == copied);
-    CHECK(note.find("cannot fetch test/copied from http://127.0.0.1:1 after 2 attempts") != std::string::npos);
-    CHECK(note.find("taking the copy in the cache") != std::string::npos);
-    check_error([&] { fetch_model({"test/absent", ""}, options); }, "cannot fetch test/absent");
+    CHECK(note.starts_with("cannot fetch test/copied from http://127.0.0.1:1: "));
+    CHECK(note.ends_with(": taking the copy in the cache (--offline does so without asking)"));
+    // Once, for there is a copy; without one, again and again, and each time that is said.
+    std::vector<std::string> attempts;
+    options.status = [&](const std::string& text) { attempts.push_back(text.substr(text.rfind(';'))); };
+    options.retries = 2;
+    CHECK(fetch_model({"test/copied", ""}, options) == copied);
+    CHECK(attempts.empty());
+    check_error(
+        [&] {
+            fetch_model({"test/absent", ""}, options);
+        },
+        "cannot fetch test/absent from http://127.0.0.1:1 after 3 attempts");
+    CHECK(attempts == std::vector<std::string>{"; attempt 2 of 3", "; attempt 3 of 3"});
 }
 
 TEST_CASE("requests that name nothing") {
@@ -232,10 +243,28 @@ TEST_CASE("requests that name nothing") {
     HubOptions options;
     options.cache = cache.path();
     options.offline = true;
-    for (const char* bad : {"demo", "a/b/c", "https://huggingface.co/a/b", "../..", "a/b\x1b[31m"})
+    for (const char* bad : {"demo", "a/b/c", "https://example.com/a/b", "https://huggingface.co/a", "https://huggingface.co/",
+                            "https://huggingface.co/a/b\x1b[31m", "../..", "a/b\x1b[31m"})
         check_error([&] { fetch_model({bad, ""}, options); }, "names no repository");
     for (const char* bad : {"a/b:", "a/b:Q4/..", "a/b:.*:", "a/b:\n"})
         check_error([&] { fetch_model({bad, ""}, options); }, "is no quant");
+}
+
+TEST_CASE("a repository by the address of its page") {
+    const TemporaryCache cache;
+    HubOptions options;
+    options.cache = cache.path();
+    options.offline = true;
+    const fs::path snapshot = cache.folder("demo") / "snapshots" / hub_commit;
+    for (const char* name : {"M-Q8_0.gguf", "q/M-F16.gguf"}) write(snapshot / name, "GGUF");
+    for (const char* page : {"https://huggingface.co/test/demo", "https://huggingface.co/test/demo/", "hf.co/test/demo:Q8_0",
+                             "https://huggingface.co/test/demo/tree/main", "https://hf.co/test/demo?library=gguf"})
+        CHECK(fetch_model({page, ""}, options) == snapshot / "M-Q8_0.gguf");
+    for (const char* file : {"https://huggingface.co/test/demo/blob/main/q/M-F16.gguf",
+                             "https://huggingface.co/test/demo/resolve/main/q/M-F16.gguf?download=true"})
+        CHECK(fetch_model({file, ""}, options) == snapshot / "q" / "M-F16.gguf");
+    options.endpoint = "https://mirror.example/"; // another hub's pages
+    CHECK(fetch_model({"https://mirror.example/test/demo", ""}, options) == snapshot / "M-Q8_0.gguf");
 }
 
 TEST_CASE("what a hub may say") {
@@ -254,10 +283,12 @@ TEST_CASE("what a hub may say") {
         {"traversal", "a file named '../../../evil-Q8_0.gguf', which could lie outside"},
         {"absolute", "could lie outside"},
         {"backslash", "could lie outside"},
+        {"c1", "a file named 'evil\\xc2\\x9b31m-Q8_0.gguf', which could lie outside its directory, or deceive"},
+        {"bidi", "a file named 'evil\\xe2\\x80\\xaefugg-Q8_0.gguf'"},
         {"control", "a file named 'evil\\x1b[31m\\x00-Q8_0.gguf'"},
         {"halfsplit", "lacks m-Q8_0-00002-of-00002.gguf"},
         {"huge", "the download needs 5368709"},
-        {"limited", "too many requests from here: wait 3600 s and try again; with a token (HF_TOKEN) it allows more"},
+        {"limited", "too many requests from here; wait 3600 s and try again; with a token (HF_TOKEN) it allows more"},
         {"down", "after 6 attempts: it answers with status 503"},
         {"private", "make an access token at http://127.0.0.1"},
         {"gated", "Access to model test/gated is restricted\\x1b[31m"},

@@ -354,7 +354,7 @@ TEST_CASE("paths that lead to no model say what is there") {
     check("", "a.gguf");
     check("none.gguf", "No such file");
     check("model.safetensors", "model.safetensors does not exist");
-    check("a.gguf", "the file ends at byte 1");
+    check("a.gguf", "the file is cut off");
     directory.write("pytorch_model.bin", std::string("PK\x03\x04", 4) + "x");
     check("pytorch_model.bin", "a PyTorch file, which can run code when it is read");
     directory.write("old.pt", "\x80\x02x");
@@ -364,5 +364,5 @@ TEST_CASE("paths that lead to no model say what is there") {
     directory.write("model.safetensors", "x");
     check("model.safetensors", "is a directory without config.json");
     directory.write("config.json", "{\"model_type\": \"qwen3\"}");
-    check("", "model.safetensors: 1 bytes are no safetensors file");
+    check("", "model.safetensors: the file is cut off: 1 bytes are no safetensors file");
 }

@@ -3,6 +3,7 @@
 #include "model/kv_file.h"
 #include "tests/temporary_file.h"
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 #include <random>
 
 using namespace tq;

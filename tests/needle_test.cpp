@@ -3,9 +3,11 @@
 #include "model/cpu/forward.h"
 #include "quality/needle.h"
 #include "tests/golden.h"
+#include "tests/text.h"
 #include <set>
 
 using namespace tq;
+using tq::test::contains;
 using namespace tq::quality;
 
 namespace {
@@ -22,8 +24,6 @@ Haystack words_of(uint64_t seed, HaystackOptions options, std::span<const std::s
     Random random(seed);
     return make_haystack(options, sentences, random, words);
 }
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 template <class F> std::string error_of(F f) {
     try {

@@ -5,10 +5,12 @@
 #include "tests/golden.h"
 #include "tests/huggingface_files.h"
 #include "tests/prompt_cache_files.h"
+#include "tests/text.h"
 #include <bit>
 #include <cmath>
 
 using namespace tq;
+using tq::test::contains;
 
 namespace {
 
@@ -49,8 +51,6 @@ struct Saved {
     std::string refusal(const std::string& changed) { return refusal(changed, owner); }
 };
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 } // namespace
 
 TEST_CASE("the checksum is the documented one") {
@@ -74,7 +74,7 @@ TEST_CASE("a file is what its description says") {
     const auto header = nlohmann::json::parse(saved.bytes.substr(8, length));
     const std::string data = saved.bytes.substr(8 + length);
     CHECK(header["__metadata__"] == nlohmann::json{{"format", "tq-run-prompt-cache"},
-                                                   {"version", "1"},
+                                                   {"version", "2"},
                                                    {"fingerprint", saved.owner.fingerprint},
                                                    {"rope", "none x1 of 0, attn 1, beta 32 1, theta 1000000"},
                                                    {"types", "tq3/f16 tq4/q8_0"},
@@ -208,8 +208,11 @@ TEST_CASE("files whose tensors are others than the header of their kind says are
         return saved.refusal(std::string(reinterpret_cast<const char*>(&now), 8) + text + saved.bytes.substr(8 + length) + more);
     };
     CHECK(with([](auto&) {}) == "none");
-    CHECK(contains(with([](auto& h) { h["__metadata__"].erase("format"); }), "this is no file of tq-run-prompt-cache 1"));
-    CHECK(contains(with([](auto& h) { h["__metadata__"]["version"] = "2"; }), "this is no file of tq-run-prompt-cache 1"));
+    CHECK(contains(with([](auto& h) { h["__metadata__"].erase("format"); }), "this is no file of tq-run-prompt-cache"));
+    CHECK(contains(with([](auto& h) { h["__metadata__"]["format"] = "x"; }), "this is no file of tq-run-prompt-cache"));
+    CHECK(
+        contains(with([](auto& h) { h["__metadata__"]["version"] = "1"; }),
+                 "it was saved by another version of tq-run, as tq-run-prompt-cache 1, and this one reads 2: name another file"));
     CHECK(contains(with([](auto& h) { h["__metadata__"]["types"] = "tq3/f16"; }), "it holds layer 1 in nothing"));
     CHECK(contains(with([](auto& h) {
                        h["layers.0.k.codes"]["shape"] = {7, 4, 12};

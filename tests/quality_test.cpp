@@ -109,3 +109,42 @@ TEST_CASE("a log is gone on with, and only with that of the same measurement") {
     nowhere.add({{"chunk", 0}});
     CHECK(nowhere.parts().size() == 1);
 }
+
+TEST_CASE("a log has one writer at a time, and goes on when that has gone, however it went") {
+    const test::TemporaryFile file;
+    const json what{{"schema", "test"}};
+    {
+        RunLog first(file.path(), what);
+        first.add({{"chunk", 0}});
+        try {
+            RunLog second(file.path(), what);
+            FAIL("a second writer");
+        } catch (const Error& error) {
+            CHECK(std::string(error.what()).find("another tq-run is writing to") != std::string::npos);
+        }
+        first.add({{"chunk", 1}});
+    }
+    CHECK(RunLog(file.path(), what).parts().size() == 2);
+}
+
+TEST_CASE("a changed digit in a log is noticed, and lines without a checksum are taken as they are") {
+    const test::TemporaryFile file;
+    const json what{{"schema", "test"}};
+    {
+        RunLog log(file.path(), what);
+        log.add({{"chunk", 0}, {"kl", 0.125}, {"invalid", std::nan("")}});
+        log.add({{"chunk", 1}, {"kl", 1e-300}});
+    }
+    CHECK(RunLog(file.path(), what).parts()[0] == json{{"chunk", 0}, {"kl", 0.125}, {"invalid", nullptr}});
+    std::string text = text_of(file.path());
+    text.replace(text.find("0.125"), 5, "0.225");
+    std::ofstream(file.path(), std::ios::binary) << text;
+    try {
+        RunLog log(file.path(), what);
+        FAIL("nothing was noticed");
+    } catch (const Error& error) {
+        CHECK(std::string(error.what()).find("line 2: it is not what was written there") != std::string::npos);
+    }
+    std::ofstream(file.path(), std::ios::binary) << what.dump() << "\n{\"chunk\":0}\n";
+    CHECK(RunLog(file.path(), what).parts() == std::vector<json>{{{"chunk", 0}}});
+}

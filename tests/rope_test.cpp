@@ -5,10 +5,12 @@
 #include "tests/gguf_writer.h"
 #include "tests/random_model.h"
 #include "tests/temporary_file.h"
+#include "tests/text.h"
 #include <cmath>
 #include <doctest/doctest.h>
 
 using namespace tq;
+using tq::test::contains;
 
 namespace {
 
@@ -41,8 +43,6 @@ std::string error_of(auto&& action) {
     }
     return "";
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // transformers' _compute_yarn_parameters, term by term in double.
 struct Yarn {

@@ -6,11 +6,13 @@
 #include "runtime/recorder.h"
 #include "runtime/uploader.h"
 #include "test_shaders.gen.h"
+#include "tests/text.h"
 #include <cstring>
 #include <doctest/doctest.h>
 #include <fstream>
 #include <random>
 using namespace tq;
+using tq::test::contains;
 
 namespace {
 
@@ -24,8 +26,6 @@ std::string error_of(auto&& action) {
     }
     return "";
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 uint64_t mapped_sum(const Buffer& buffer) {
     uint64_t sum = 0;

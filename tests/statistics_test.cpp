@@ -48,6 +48,69 @@ TEST_CASE("ANV's, Turnip's and NVIDIA's, and what is not said stays empty") {
     CHECK_FALSE(summarise({}).vgprs);
 }
 
+TEST_CASE("ANV 26 says no registers but those that are live, before Xe3") {
+    std::vector<Statistic> anv{count("Instructions", 1320),
+                               count("Code size", 26736),
+                               count("SENDs", 9),
+                               count("Spills", 0),
+                               count("Fills", 0),
+                               count("Scratch Memory Size", 0),
+                               count("GRF registers", 0),
+                               count("Push constant ranges", 1),
+                               count("Max dispatch width", 16),
+                               count("Max live registers", 113),
+                               count("Workgroup Memory Size", 512)};
+    CHECK(summarise(anv).vgprs == 113u);
+    CHECK(summarise(anv).spilled == 0u);
+    CHECK(summarise(anv).scratch_bytes == 0u);
+    CHECK(summarise(anv).code_bytes == 26736u);
+    anv[6] = count("GRF registers", 128); // from Xe3 on
+    CHECK(summarise(anv).vgprs == 128u);
+}
+
+TEST_CASE("NVK's arrays in local memory are no spills, and what it spills is") {
+    std::vector<Statistic> nvk{count("Instruction count", 900), count("Static cycle count", 61108), count("Max warps/SM", 28),
+                               count("Spills to memory", 0),    count("Fills from memory", 0),      count("Spills to reg", 12),
+                               count("Fills from reg", 12),     count("Code size", 14400),          count("Number of GPRs", 72),
+                               count("SLM size", 256)};
+    CHECK(summarise(nvk).spilled == 0u);
+    CHECK_FALSE(summarise(nvk).scratch_bytes);
+    CHECK(summarise(nvk).array_bytes == 256u);
+    CHECK(summarise(nvk).vgprs == 72u);
+    CHECK(summarise(nvk).occupancy == 28u);
+    CHECK(summarise(nvk).code_bytes == 14400u);
+    nvk[3] = count("Spills to memory", 7);
+    CHECK(summarise(nvk).spilled == 7u);
+}
+
+TEST_CASE("Honeykrisp, PanVK, V3DV and Turnip say what they spill each in their words") {
+    const std::vector<Statistic> honeykrisp{count("Instructions", 400), count("Code size", 3000), count("GPRs", 252),
+                                            count("Uniforms", 20),      count("Scratch", 968),    count("Threads", 384),
+                                            count("Spills", 30),        count("Fills", 41)};
+    CHECK(summarise(honeykrisp).vgprs == 252u);
+    CHECK(summarise(honeykrisp).scratch_bytes == 968u);
+    CHECK(summarise(honeykrisp).spilled == 30u);
+    CHECK(summarise(honeykrisp).occupancy == 384u);
+    const std::vector<Statistic> panvk{count("Code size", 2048), count("Threads", 1),    count("Spills", 14),
+                                       count("Fills", 20),       count("Spill cost", 3), count("Registers used", 64)};
+    CHECK(summarise(panvk).vgprs == 64u);
+    CHECK(summarise(panvk).spilled == 14u);
+    const std::vector<Statistic> v3dv{{"Compile Strategy", "", uint64_t(2)},
+                                      count("Instruction Count", 800),
+                                      count("Thread Count", 2),
+                                      count("Spill Size", 5632),
+                                      count("TMU Spills", 0),
+                                      count("TMU Fills", 0),
+                                      count("QPU Read Stalls", 40)};
+    CHECK(summarise(v3dv).scratch_bytes == 5632u);
+    CHECK(summarise(v3dv).spilled == 0u);
+    CHECK(summarise(v3dv).occupancy == 2u);
+    CHECK_FALSE(summarise(v3dv).vgprs);
+    const std::vector<Statistic> turnip{count("Registers used", 48), count("Half-registers used", 20), count("STP Count", 66),
+                                        count("LDP Count", 80)};
+    CHECK(summarise(turnip).spilled == 66u);
+}
+
 TEST_CASE("of several programs the worst counts") {
     std::vector<KernelStatistics> programs(3);
     programs[0].summary = {.vgprs = 10, .occupancy = 16};

@@ -1,5 +1,5 @@
 # Every tests/NAME_test.cpp is one doctest program. One that includes runtime/ or model/gpu/ is run once per Vulkan driver on this
-# machine, as NAME@DRIVER, under the validation layer where that is installed; one that does not, but runs TQ_RUN, or that is in
+# machine, as NAME@DRIVER, under the validation layer where that is installed; one that does not, but runs tq-run, or that is in
 # host_tests, on the first driver and the GPUs' (those in everywhere_tests on all), for that host code does the same on any; any other
 # one is run once, as NAME.
 
@@ -106,6 +106,8 @@ if(new_mesa_files)
   tq_compile_drivers("-new" ${new_mesa}/radeon_icd.json "navi31" LD_LIBRARY_PATH=${new_mesa})
 endif()
 
+include(tests/fault_layer/fault_layer.cmake)
+
 # What several tests share; and make_*.cpp: programs that write test data when a person asks.
 file(GLOB test_support CONFIGURE_DEPENDS tests/*.cpp)
 set(test_sources ${test_support})
@@ -115,14 +117,23 @@ list(FILTER test_tools INCLUDE REGEX "/make_[a-z_]+\\.cpp$")
 list(REMOVE_ITEM test_support ${test_sources} ${test_tools} ${CMAKE_SOURCE_DIR}/tests/doctest_main.cpp)
 add_library(tq_test_support STATIC EXCLUDE_FROM_ALL ${test_support})
 target_link_libraries(tq_test_support PUBLIC tq_quality tq_conformance tq_gpu tq_cpu tq_model tq_hub tq_test_shaders doctest::doctest)
-target_compile_definitions(tq_test_support PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+target_compile_definitions(tq_test_support PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TQ_FAULT_LAYER="${TQ_FAULT_LAYER}"
+  TQ_SHADERS="${CMAKE_BINARY_DIR}/tq_shaders" TQ_RUN="${CMAKE_BINARY_DIR}/tq-run${CMAKE_EXECUTABLE_SUFFIX}")
+if(TQ_FAULT_LAYER)
+  add_dependencies(tq_test_support tq_fault_layer)
+else() # the fault layer is their subject
+  list(FILTER test_sources EXCLUDE REGEX "/(broken_kernels|fault_[a-z_]+)_test\\.cpp$")
+endif()
 foreach(source ${test_tools})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} EXCLUDE_FROM_ALL ${source})
   target_link_libraries(${name} PRIVATE tq_test_support CLI11::CLI11)
 endforeach()
 
-# tq_test(NAME DRIVER COMMAND...): DRIVER is one of ${drivers}, ${new_lavapipe}, ${profile_drivers} and ${compile_drivers}, or none.
+# Those that take a quarter of a minute or more of the machine.
+set(slow_tests "^(ablation|fault_sweep|broken_kernels|cli_bench_tune|cli_bench|cli_ablate|cli_calibrate|cli_needle|hub_download)_test")
+
+# tq_test(NAME DRIVER COMMAND...), with one of the labels quick (needs no device), device, cli and slow: DRIVER is one of ${drivers}, ${new_lavapipe}, ${profile_drivers} and ${compile_drivers}, or none.
 function(tq_test name driver)
   set(environment)
   if(driver)
@@ -133,7 +144,16 @@ function(tq_test name driver)
     list(APPEND environment TQ_DEVICE_PROFILE=no-fp16)
   endif()
   add_test(NAME ${name} COMMAND ${ARGN})
-  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 1500)
+  if(name MATCHES "^(conformance|shaders_check)|million|${slow_tests}")
+    set(label slow)
+  elseif(name MATCHES "^cli_")
+    set(label cli)
+  elseif(driver)
+    set(label device)
+  else()
+    set(label quick)
+  endif()
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 1500 LABELS ${label})
   if(driver STREQUAL "swiftshader") # the slowest driver starts first
     set_tests_properties(${name} PROPERTIES COST 100)
   endif()
@@ -150,7 +170,7 @@ set(shard_spec-minimum --shard 3/3)
 set(shard_mobile --shard 1/3)
 
 set(everywhere_tests cli_chat_test)
-set(host_tests gpu_growth_test gpu_prompt_cache_test gpu_shape_test gpu_sizes_test agreement_test)
+set(host_tests fault_layer_test gpu_growth_test gpu_prompt_cache_test gpu_shape_test gpu_sizes_test agreement_test)
 set(profile_tests gpu_golden_test gpu_growth_test recorder_test)
 set(compile_tests statistics_test)
 set(new_lavapipe_tests runtime_test recorder_test device_profile_test statistics_test cli_shaders_test gpu_codec_test gpu_million_test)
@@ -163,10 +183,13 @@ foreach(source ${test_sources})
   if(NOT MSVC)
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>) # a quarter less to wait for; what is tested is built as ever
   endif()
-  target_compile_definitions(${name} PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-    TQ_RUN="${CMAKE_BINARY_DIR}/tq-run${CMAKE_EXECUTABLE_SUFFIX}")
+  file(STRINGS ${source} names_paths REGEX "TQ_(SOURCE_DIR|RUN)|tests/(golden|hub_server)\\.h")
+  if(names_paths) # the others are the same in every checkout, for a compiler cache
+    target_compile_definitions(${name} PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+      TQ_RUN="${CMAKE_BINARY_DIR}/tq-run${CMAKE_EXECUTABLE_SUFFIX}" $<$<BOOL:${LIBEDIT_FOUND}>:TQ_HAS_LINE_EDITOR>)
+  endif()
   file(STRINGS ${source} reaches_device REGEX "#include \"(runtime|model/gpu)/")
-  file(STRINGS ${source} runs_commands REGEX "TQ_RUN")
+  file(STRINGS ${source} runs_commands REGEX "TQ_RUN|tq_run\\(")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   if(reaches_device OR (runs_commands AND drivers))
     set(name_drivers ${drivers})
@@ -195,6 +218,10 @@ foreach(source ${test_sources})
     tq_test(${name} "" ${name})
   endif()
 endforeach()
+
+if(TARGET broken_kernels_test)
+  target_compile_definitions(broken_kernels_test PRIVATE TQ_GLSLANG="${GLSLANG}" TQ_SHADERS="${CMAKE_BINARY_DIR}/tq_shaders")
+endif()
 
 # No kernel spills registers or uses scratch memory on any of AMD's families.
 foreach(driver ${compile_drivers})
@@ -226,6 +253,9 @@ if(lavapipe_file)
   endforeach()
 endif()
 
+include(tests/compiler-lab/lab.cmake)
+
 if(UNIX)
-  add_test(NAME check_layers COMMAND ${CMAKE_SOURCE_DIR}/tests/check_layers)
+  tq_test(check_layers "" ${CMAKE_SOURCE_DIR}/tests/check_layers)
+  tq_test(check_scripts "" ${CMAKE_SOURCE_DIR}/tests/check_scripts)
 endif()

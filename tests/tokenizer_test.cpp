@@ -6,6 +6,7 @@
 #include "tests/golden.h"
 #include "tests/random_text.h"
 #include "tests/vocabulary_file.h"
+#include "tests/text.h"
 #include <chrono>
 #include <doctest/doctest.h>
 #include <fstream>
@@ -34,8 +35,6 @@ template <class Action> std::string error_of(Action action) {
     }
     return "no error";
 }
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 
 double seconds_for(auto action) {
     const auto begin = std::chrono::steady_clock::now();

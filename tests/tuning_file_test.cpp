@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <algorithm>
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 using namespace tq;
 using gpu::Tuning;
 using nlohmann::json;

@@ -23,6 +23,7 @@ Capabilities device_of(DeviceType type, uint32_t subgroup = 8) {
     device.type = type;
     device.profile = "none";
     device.subgroup_size = subgroup;
+    device.shader_cores = 20;
     device.max_workgroup_invocations = 1024;
     device.max_workgroup_size = device.max_workgroup_count = {1024, 1024, 1024};
     device.shared_memory_bytes = 49152;
@@ -65,6 +66,24 @@ uint32_t most_workgroup(const Capabilities& device, const Tuning& tuning, uint64
 }
 
 } // namespace
+
+TEST_CASE("parts of a sequence: by the number of cores, 64 where it is not known, on processors what was measured there") {
+    Capabilities device = device_of(DeviceType::discrete);
+    for (const auto& [cores, splits] : {std::pair(0u, 64u),
+                                        {1u, 16u},
+                                        {12u, 16u},
+                                        {40u, 32u},
+                                        {96u, 64u},
+                                        {128u, 64u},
+                                        {132u, 128u},
+                                        {170u, 128u},
+                                        {10000u, 256u}}) {
+        CAPTURE(cores);
+        device.shader_cores = cores;
+        CHECK(gpu::choose_tuning(device).splits == splits);
+    }
+    CHECK(gpu::choose_tuning(device_of(DeviceType::cpu)).splits == 4);
+}
 
 TEST_CASE("the default can run, and each candidate differs in its field and fits the device") {
     for (const Capabilities& device : devices()) {

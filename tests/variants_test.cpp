@@ -20,7 +20,7 @@ std::vector<gpu::Tuning> tunings() {
             Capabilities device;
             device.type = type;
             device.driver_name = "llvmpipe";
-            device.subgroup_size = device.min_subgroup_size = device.max_subgroup_size = subgroup;
+            device.subgroup_size = device.min_subgroup_size = device.max_subgroup_size = device.kernel_subgroup_size = subgroup;
             device.subgroup_arithmetic = device.subgroup_shuffle = true;
             device.shared_memory_bytes = 65536;
             device.max_workgroup_invocations = 1024;
@@ -46,6 +46,31 @@ TEST_CASE("every kernel has variants, each once, with all of its constants") {
     CHECK(kernels.size() == std::size(shader::all));
     CHECK(kernels.contains("attention"));
     CHECK(kernels.contains("embed_q6_k"));
+}
+
+TEST_CASE("a kernel for subgroups has whole ones, or a workgroup that is part of one") {
+    for (const uint32_t subgroup : {4u, 8u, 16u, 32u, 64u}) {
+        Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 32768};
+        device.subgroup_size = device.kernel_subgroup_size = subgroup;
+        device.subgroup_arithmetic = device.subgroup_shuffle = true;
+        const gpu::Tuning tuning = gpu::choose_tuning(device);
+        CHECK(tuning.subgroup == subgroup);
+        size_t count = 0;
+        for (const gpu::Variant& variant : gpu::all_variants({&tuning, 1})) {
+            if (!variant.shader->interface.subgroups) continue;
+            CAPTURE(variant.shader->name);
+            const uint32_t workgroup = variant.constants.at(variant.shader->interface.workgroup_constant[0]);
+            CHECK((workgroup % subgroup == 0 || workgroup < subgroup));
+            if (variant.shader == &shader::attention_subgroup) CHECK(variant.constants.at(9) == subgroup);
+            count++;
+        }
+        CHECK(count > 0);
+    }
+    Capabilities unknown{.type = DeviceType::discrete, .shared_memory_bytes = 32768};
+    unknown.subgroup_size = 32;
+    unknown.subgroup_arithmetic = unknown.subgroup_shuffle = true; // but no size is promised
+    const gpu::Tuning tuning = gpu::choose_tuning(unknown);
+    for (const gpu::Variant& variant : gpu::all_variants({&tuning, 1})) CHECK(!variant.shader->interface.subgroups);
 }
 
 TEST_CASE("attention_per_lane is llvmpipe's alone, with so few query rows that it is built in seconds") {
@@ -164,7 +189,7 @@ TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for e
 TEST_CASE("attention by cooperative matrices: which types and how many rows") {
     Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 49152};
     device.max_workgroup_invocations = 1024;
-    device.subgroup_size = device.min_subgroup_size = 32;
+    device.subgroup_size = device.min_subgroup_size = device.kernel_subgroup_size = 32;
     device.subgroup_arithmetic = device.subgroup_shuffle = device.cooperative_matrix = true;
     device.matrix_side = 16;
     gpu::Tuning tuning = gpu::choose_tuning(device);

@@ -78,5 +78,6 @@ if(TQ_DOWNLOADS)
 endif()
 
 include(third_party/utf8proc.cmake)
+include(third_party/libedit.cmake)
 include(third_party/vulkan.cmake)
 include(third_party/glslang.cmake)

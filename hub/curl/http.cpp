@@ -1,8 +1,8 @@
 #include "hub/http.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "hub/http_head.h"
 #include "hub/names.h"
-#include <charconv>
 #include <curl/curl.h>
 #include <exception>
 
@@ -11,7 +11,6 @@ namespace {
 
 constexpr int max_redirections = 10;
 constexpr size_t max_dropped_bytes = 64 << 10; // of the body of an error page
-constexpr size_t max_header_bytes = 8 << 10;   // of one header that is kept
 
 struct Origin {
     std::string scheme, host, port;
@@ -48,12 +47,6 @@ void start_curl() {
     if (started != CURLE_OK) fail("libcurl does not start: {}", curl_easy_strerror(started));
 }
 
-template <class T> T to_number(std::string_view text) {
-    T value = 0;
-    std::from_chars(text.data(), text.data() + text.size(), value);
-    return value;
-}
-
 // One reply while it arrives: libcurl calls in here.
 struct Reply {
     const HttpSink& sink;
@@ -78,31 +71,10 @@ struct Reply {
         begun = true;
         return ask([&] { return sink.begin(head); });
     }
-    void read_header(std::string_view line);
 };
 
-void Reply::read_header(std::string_view line) {
-    while (line.ends_with('\n') || line.ends_with('\r')) line.remove_suffix(1);
-    if (line.starts_with("HTTP/")) { // of this reply, or after an interim one
-        const size_t space = line.find(' ');
-        head = {};
-        head.status = space == std::string_view::npos ? 0 : to_number<int>(line.substr(space + 1));
-        return;
-    }
-    const size_t colon = line.find(':');
-    if (colon == std::string_view::npos || line.size() > max_header_bytes) return;
-    const std::string name = lower_case(line.substr(0, colon));
-    std::string_view value = line.substr(colon + 1);
-    while (value.starts_with(' ')) value.remove_prefix(1);
-    if (name == "link") head.link = value;
-    if (name == "x-error-message") head.explanation = value;
-    if (name == "retry-after") head.retry_after = std::chrono::seconds(to_number<uint32_t>(value)); // a date reads as 0
-    if (name == "content-range" && lower_case(value).starts_with("bytes "))
-        head.first_byte = to_number<uint64_t>(value.substr(6));
-}
-
 size_t on_header(char* data, size_t size, size_t count, void* reply) {
-    static_cast<Reply*>(reply)->read_header({data, size * count});
+    read_header(static_cast<Reply*>(reply)->head, {data, size * count});
     return size * count;
 }
 

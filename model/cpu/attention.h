@@ -1,13 +1,15 @@
 // What the pieces of an attention on the CPU leave behind, and what a thread needs to compute one.
 #pragma once
 #include "model/cpu/aligned_floats.h"
-#include "model/cpu/cache.h"
+#include "model/host/cache.h"
 #include <array>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
 namespace tq::cpu {
+
+using host::CacheSide, host::LayerCache, host::RecentVectors;
 
 inline constexpr uint32_t kv_tile = 64;    // positions that are decoded together
 inline constexpr uint32_t query_tiles = 4; // tiles of queries that share them

@@ -1,10 +1,12 @@
-// The forward pass on the CPU: the kernels of reference.h in vectors, on threads.
+// The forward pass on the CPU: the kernels of model/reference/kernels.h in vectors, on threads.
 #pragma once
 #include "model/forward.h"
 #include "model/load.h"
 #include "model/memory_plan.h"
 
 namespace tq {
+
+inline constexpr uint32_t cpu_batch_size = 128; // tokens of a prefill block, by default
 
 // Reads and checks the weights (on_load is called as they go); those in a mapped file are used where they lie, and the file must
 // outlive the result. Throws Error, before anything is allocated, when the weights and the cache that it begins with exceed the

@@ -1,12 +1,13 @@
-// The kernels of reference.h, fast: the same names and meaning, in vectors of the best instruction set that the processor has
-// (Highway picks it when the program runs). Sums have another order; the same input gives the same bytes in the cache.
+// The kernels of model/reference/kernels.h, fast: the same names and meaning, in vectors of the best instruction set that the
+// processor has (Highway picks it when the program runs). Sums have another order; the same input gives the same bytes in the
+// cache.
 #pragma once
-#include "model/cpu/reference.h"
+#include "model/host/network.h"
 #include <initializer_list>
 
 namespace tq::cpu {
 
-using ref::Rope;
+using host::CacheSide, host::LayerCache, host::RecentVectors, host::Rope;
 
 // y[cols] = the row's exact values, as tq::decode_row gives them.
 void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte> row);
@@ -21,7 +22,10 @@ struct Product {
 };
 
 // For each product y[t] = w x[t], or y[t] += w x[t]. Their w have the same number of columns. x: [tokens][cols]
-void matmul(ThreadPool&, std::initializer_list<Product> products, std::span<const float> x);
+void matmul(ThreadPool&, std::span<const Product> products, std::span<const float> x);
+inline void matmul(ThreadPool& pool, std::initializer_list<Product> products, std::span<const float> x) {
+    matmul(pool, std::span(products.begin(), products.size()), x);
+}
 
 // gate[t] = silu(w_gate x[t]) * (w_up x[t]), and up[t] = w_up x[t]
 void gated_matmul(ThreadPool&, std::span<float> gate, std::span<float> up, const Tensor& w_gate, const Tensor& w_up,

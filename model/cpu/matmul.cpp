@@ -2,9 +2,9 @@
 // of memory is the limit. Many: a panel of rows is decoded once for a block of tokens and multiplied in register tiles.
 #include "model/cpu/matmul.h"
 #include "base/ensure.h"
-#include "model/cpu/kernels.h"
+#include "model/cpu/fixed_point.h"
 #include <algorithm>
-#include <hwy/cache_control.h>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/matmul.cpp"
@@ -45,41 +45,17 @@ void decode_fast(GgmlType type, std::span<float> y, std::span<const std::byte> r
     if (!each_vector(type, reinterpret_cast<const uint8_t*>(row.data()), y.size(), store)) tq::decode_row(type, y, row);
 }
 
-HWY_INLINE void put(const Product& p, size_t token, size_t row, float value) {
-    float& y = p.y[token * p.w.rows + row];
-    y = p.accumulate ? y + value : value;
-}
-
-// Bytes that are asked of memory before they are read: what a processor's own prefetcher does not do across pages.
-constexpr size_t prefetch_distance = 4096;
-
-// Asks for the bytes as far behind those of `row` as prefetch_distance; behind the last row lies what is read next, or nothing.
-HWY_INLINE void prefetch_after(std::span<const std::byte> row) {
-    constexpr size_t line = 64;
-    const auto address = reinterpret_cast<uintptr_t>(row.data()) + prefetch_distance; // a pointer there may be out of range
-    for (size_t at = 0; at < row.size(); at += line) hwy::Prefetch(reinterpret_cast<const std::byte*>(address + at));
-}
-
 // Rows begin .. end - 1 for a few tokens.
 void multiply_rows(const Product& p, std::span<const float> x, Scratch& scratch, uint32_t begin, uint32_t end) {
-    const size_t cols = p.w.cols, tokens = x.size() / cols, row_bytes = p.w.row_bytes();
-    constexpr uint32_t chunk = 32; // rows that a RowSource makes at a time
+    const size_t cols = p.w.cols, tokens = x.size() / cols;
     const std::span decoded = scratch.panel.first(cols);
-    for (uint32_t first = begin; first < end; first += chunk) {
-        const uint32_t count = std::min(chunk, end - first);
-        const auto bytes = p.w.read(first, count, scratch.bytes);
-        for (uint32_t i = 0; i < count; i++) {
-            const auto row = bytes.subspan(i * row_bytes, row_bytes);
-            prefetch_after(row);
-            Dot total(x.data());
-            if (tokens == 1 && each_vector(p.w.type, reinterpret_cast<const uint8_t*>(row.data()), cols, total)) {
-                put(p, 0, first + i, total.total());
-                continue;
-            }
-            decode_fast(p.w.type, decoded, row);
-            for (size_t t = 0; t < tokens; t++) put(p, t, first + i, dot(decoded.data(), &x[t * cols], cols));
-        }
-    }
+    each_row(p, scratch, begin, end, [&](uint32_t row, std::span<const std::byte> bytes) HWY_ATTR {
+        Dot total(x.data());
+        if (tokens == 1 && each_vector(p.w.type, reinterpret_cast<const uint8_t*>(bytes.data()), cols, total))
+            return put(p, 0, row, total.total());
+        decode_fast(p.w.type, decoded, bytes);
+        for (size_t t = 0; t < tokens; t++) put(p, t, row, dot(decoded.data(), &x[t * cols], cols));
+    });
 }
 
 // The width in memory of the tile of tokens that begins at `token`: whole vectors.
@@ -161,27 +137,49 @@ HWY_EXPORT(swiglu_rows);
 // Fewer tokens are not worth a tile of vectors of tokens.
 constexpr size_t few_tokens = 8;
 
-// The activations of one product, packed where there are many tokens.
+// The activations of one product, packed where there are many tokens, in fixed point where integers are multiplied.
 struct Activations {
     std::span<const float> x, packed;
     size_t tokens;
+    FixedPoint fixed;
 };
 
-Activations pack(ThreadPool& pool, std::span<const float> x, size_t cols) {
-    const size_t tokens = x.size() / cols;
-    if (tokens < few_tokens) return {x, {}, tokens};
-    static thread_local AlignedFloats packed; // of the calling thread: kept, for fresh memory costs page faults
+// Where one of the products takes it.
+FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const Product> products, std::span<const float> x) {
+    float limit = std::numeric_limits<float>::infinity();
+    for (const Product& p : products)
+        if (has_fixed_point(p.w.type, p.w.cols)) limit = std::min(limit, fixed_point_limit(p.w.type));
+    return std::isfinite(limit) ? to_fixed_point(storage, x, limit) : FixedPoint{};
+}
+
+Activations pack(ThreadPool& pool, std::span<const Product> products, std::span<const float> x) {
+    const size_t cols = products[0].w.cols, tokens = x.size() / cols;
+    static thread_local AlignedFloats storage, fixed; // of the calling thread: kept, for fresh memory costs page faults
+    if (tokens < few_tokens) {
+        const std::span aligned = storage.first(x.size()); // loads across two cache lines take twice as long
+        std::ranges::copy(x, aligned.begin());
+        return {aligned, {}, tokens, tokens == 1 ? to_fixed_point(fixed, products, aligned) : FixedPoint{}};
+    }
     const size_t tile = HWY_DYNAMIC_DISPATCH(token_tile)(), tiles = (tokens + tile - 1) / tile;
-    const std::span to = packed.first(tiles * tile * cols);
+    const std::span to = storage.first(tiles * tile * cols);
     pool.each(uint32_t(tiles), 1, [&](uint32_t begin, uint32_t end) {
         HWY_DYNAMIC_DISPATCH(pack_tokens)(to, x, cols, begin, end);
     });
-    return {x, to, tokens};
+    return {x, to, tokens, {}};
+}
+
+// Rows begin .. end - 1 for one token.
+void multiply_fixed(const Product& p, const FixedPoint& x, Scratch& scratch, uint32_t begin, uint32_t end) {
+    each_row(p, scratch, begin, end, [&](uint32_t row, std::span<const std::byte> bytes) {
+        put(p, 0, row, dot(p.w.type, reinterpret_cast<const uint8_t*>(bytes.data()), x));
+    });
 }
 
 void multiply(const Product& p, const Activations& x, uint32_t begin, uint32_t end) {
     static thread_local Scratch scratch;
-    if (x.tokens < few_tokens)
+    if (x.tokens == 1 && has_fixed_point(p.w.type, p.w.cols))
+        multiply_fixed(p, x.fixed, scratch, begin, end);
+    else if (x.tokens < few_tokens)
         HWY_DYNAMIC_DISPATCH(multiply_rows)(p, x.x, scratch, begin, end);
     else
         HWY_DYNAMIC_DISPATCH(multiply_panels)(p, x.packed, x.tokens, scratch, begin, end);
@@ -198,13 +196,13 @@ void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte
     HWY_DYNAMIC_DISPATCH(decode_fast)(type, y, row);
 }
 
-void matmul(ThreadPool& pool, std::initializer_list<Product> products, std::span<const float> x) {
+void matmul(ThreadPool& pool, std::span<const Product> products, std::span<const float> x) {
     uint32_t rows = 0;
     for (const Product& p : products) {
         check(p, x);
         rows += p.w.rows;
     }
-    const Activations activations = pack(pool, x, products.begin()->w.cols);
+    const Activations activations = pack(pool, products, x);
     pool.each(rows, 16, [&](uint32_t begin, uint32_t end) {
         uint32_t first = 0; // of this product, in rows of all
         for (const Product& p : products) {
@@ -219,7 +217,7 @@ void gated_matmul(ThreadPool& pool, std::span<float> gate, std::span<float> up, 
                   std::span<const float> x) {
     const Product products[] = {{gate, w_gate}, {up, w_up}};
     for (const Product& p : products) check(p, x);
-    const Activations activations = pack(pool, x, w_gate.cols);
+    const Activations activations = pack(pool, products, x);
     pool.each(w_gate.rows, 16, [&](uint32_t begin, uint32_t end) {
         for (const Product& p : products) multiply(p, activations, begin, end);
         for (size_t t = 0; t < activations.tokens; t++) {

@@ -156,7 +156,7 @@ HWY_INLINE hn::Vec<U> spread_bits(const uint8_t* plane) {
 class CodeTile {
   public:
     // Positions first .. first + count - 1, count <= kv_tile.
-    CodeTile(const CacheSide& side, uint32_t head, uint32_t first, uint32_t count)
+    CodeTile(const host::CacheSide& side, uint32_t head, uint32_t first, uint32_t count)
         : levels(side.codec.type), words_(side.codes(head, first).data()), words_per_vector_(side.head_dim() / 8), count_(count) {
         load_scales(side.scales(head, first).data());
         if (code_bits(side.codec.type) == 4) return;

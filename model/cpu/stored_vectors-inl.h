@@ -9,7 +9,7 @@
 #endif
 
 #include "base/half.h"
-#include "model/cpu/cache.h"
+#include "model/host/cache.h"
 #include "model/cpu/vector-inl.h"
 #include "model/kv/trellis.h"
 #include "model/kv/turboquant.h"
@@ -236,7 +236,7 @@ struct CodedVectors {
 #endif
 
 // to[count][head_dim] = the vectors of `head` from position `first` on.
-inline HWY_NOINLINE void load_vectors(float* HWY_RESTRICT to, const CacheSide& side, uint32_t head, uint32_t first,
+inline HWY_NOINLINE void load_vectors(float* HWY_RESTRICT to, const host::CacheSide& side, uint32_t head, uint32_t first,
                                       uint32_t count) {
     const CodedVectors coded{side.codec};
     for (uint32_t p = first; p < first + count; p++, to += side.head_dim()) {

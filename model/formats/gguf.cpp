@@ -16,6 +16,7 @@ constexpr uint64_t max_entries = 65536;           // keys, and tensors, of one f
 constexpr uint64_t max_array_elements = 1u << 24; // all arrays of one file together; a large vocabulary is some 2^19
 constexpr uint64_t max_parts = 9999;              // of a split model
 constexpr uint64_t max_name_bytes = 65535;
+constexpr uint64_t max_file_bytes = uint64_t(1) << 50; // of a model that may once have been whole
 constexpr uint64_t max_elements = uint64_t(1) << 62; // of one tensor, so that sizes in bytes need only one more check
 
 enum class ValueType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
@@ -37,9 +38,20 @@ class Reader {
         fail("{}: {}: {}", file_, subject_, fmt::format(format, std::forward<Args>(args)...));
     }
 
+    // The file ends where there should be more.
+    template <class... Args> [[noreturn]] void cut_off(fmt::format_string<Args...> format, Args&&... args) const {
+        fail("{}: the file is cut off, or damaged: download it again ({}: {})", file_, subject_,
+             fmt::format(format, std::forward<Args>(args)...));
+    }
+    // `whole`: the bytes that it should have.
+    [[noreturn]] void cut_off_at(uint64_t whole, const std::string& detail) const {
+        fail("{}: the file is cut off: {:.1f} of {:.1f} MB are there; download it again ({}: {})", file_,
+             double(bytes_.size()) * 1e-6, double(whole) * 1e-6, subject_, detail);
+    }
+
     template <class T> T scalar() {
         if (remaining() < sizeof(T)) {
-            error("the file ends at byte {}, inside a field of {} bytes at {}", bytes_.size(), sizeof(T), position_);
+            cut_off("the file ends at byte {}, inside a field of {} bytes at {}", bytes_.size(), sizeof(T), position_);
         }
         T value;
         std::memcpy(&value, bytes_.data() + position_, sizeof(T));
@@ -49,7 +61,7 @@ class Reader {
 
     std::string_view text() {
         const auto length = scalar<uint64_t>();
-        if (length > remaining()) error("a text of {} bytes at byte {}, but {} are left", length, position_, remaining());
+        if (length > remaining()) cut_off("a text of {} bytes at byte {}, but {} are left", length, position_, remaining());
         const std::string_view text(reinterpret_cast<const char*>(bytes_.data() + position_), length);
         position_ += length;
         return text;
@@ -65,7 +77,7 @@ class Reader {
     // A count of things that take at least `least_bytes` each.
     uint64_t count(const char* things, uint64_t most, uint64_t least_bytes) {
         const auto count = scalar<uint64_t>();
-        if (count > remaining() / least_bytes) error("{} {}, but {} bytes are left", count, things, remaining());
+        if (count > remaining() / least_bytes) cut_off("{} {}, but {} bytes are left", count, things, remaining());
         if (count > most) error("{} {}, more than the {} we read", count, things, most);
         return count;
     }
@@ -183,7 +195,8 @@ struct Counts {
 Counts read_header(Reader& in) {
     const auto magic = in.scalar<std::array<char, 4>>();
     if (std::string_view(magic.data(), 4) != "GGUF") {
-        in.error("not a GGUF file: it begins with \"{}\"", printable({magic.data(), 4}));
+        in.error("not a GGUF file: it begins with \"{}\"; a model is a GGUF file, or a directory with config.json and safetensors",
+                 printable({magic.data(), 4}));
     }
     const auto version = in.scalar<uint32_t>();
     if (version != 0 && (version & 0xffff) == 0) in.error("a big-endian GGUF file, which we do not read");
@@ -238,14 +251,24 @@ Declared read_tensor_info(Reader& in) {
     return t;
 }
 
-// Sets tensor.data; the data section begins where the reader stands, aligned.
-void place(const Reader& in, Declared& t, uint64_t alignment) {
+// Where the last tensor ends, in the file; more than max_file_bytes where that is beyond any file.
+uint64_t end_of_data(const Reader& in, const std::vector<Declared>& tensors, uint64_t alignment) {
+    uint64_t end = 0;
+    for (const Declared& t : tensors) end = std::max(end, t.offset > max_file_bytes ? UINT64_MAX / 2 : t.offset + t.bytes);
+    return (in.position() + alignment - 1) / alignment * alignment + end;
+}
+
+// Sets tensor.data; the data section begins where the reader stands, aligned. `whole`: end_of_data.
+void place(const Reader& in, Declared& t, uint64_t alignment, uint64_t whole) {
     if (t.offset % alignment != 0) in.error("its offset {} is not a multiple of the alignment {}", t.offset, alignment);
     const uint64_t begin = (in.position() + alignment - 1) / alignment * alignment;
     const uint64_t size = in.bytes().size();
     if (begin > size || t.offset > size - begin || t.bytes > size - begin - t.offset) {
-        in.error("its {} bytes at offset {} of the data at byte {} lie beyond the end of the file at {}", t.bytes, t.offset,
-                 begin, size);
+        const std::string detail = fmt::format("its {} bytes at offset {} of the data at byte {} lie beyond the end of the file at "
+                                               "{}",
+                                               t.bytes, t.offset, begin, size);
+        if (whole <= max_file_bytes) in.cut_off_at(whole, detail);
+        in.error("{}", detail);
     }
     t.tensor.data = in.bytes().subspan(begin + t.offset, t.bytes);
 }
@@ -283,9 +306,10 @@ std::vector<FileTensor> read_tensors(Reader& in, uint64_t count, uint64_t alignm
     }
     std::vector<FileTensor> tensors;
     tensors.reserve(count);
+    const uint64_t whole = end_of_data(in, declared, alignment);
     for (Declared& t : declared) {
         in.enter(fmt::format("tensor '{}'", printable(t.tensor.name)));
-        place(in, t, alignment);
+        place(in, t, alignment, whole);
         tensors.push_back(std::move(t.tensor));
     }
     check_disjoint(in, tensors);

@@ -5,6 +5,7 @@
 #include "model/formats/json.h"
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace tq {
 namespace {

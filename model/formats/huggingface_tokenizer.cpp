@@ -5,6 +5,7 @@
 #include "model/formats/huggingface.h"
 #include "model/formats/json.h"
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 namespace tq {

@@ -1,52 +1,15 @@
 #include "model/formats/json.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/mapped_file.h"
-#include "base/printable.h"
-#include <unordered_set>
-#include <vector>
+#include <nlohmann/json.hpp>
 
 namespace tq {
-namespace {
 
 using nlohmann::json;
 
-constexpr uint32_t max_values = 1u << 22; // a value takes much more memory than text; tokenizer.json of Qwen3 has some 760,000
-
-// Sees every event of the parser, before the parser builds anything from it.
-class Guard {
-  public:
-    Guard(const std::string& subject, int max_depth) : subject_(subject), max_depth_(max_depth) {}
-
-    bool operator()(int depth, json::parse_event_t event, json& parsed) {
-        using Event = json::parse_event_t;
-        if (depth >= max_depth_ && (event == Event::object_start || event == Event::array_start))
-            fail("{}: it is nested deeper than {} levels", subject_, max_depth_);
-        const bool is_value = event == Event::value || event == Event::object_start || event == Event::array_start;
-        if (is_value && ++values_ > max_values) fail("{}: it has more than {} values", subject_, max_values);
-        if (event == Event::object_start) keys_.emplace_back();
-        if (event == Event::object_end) keys_.pop_back();
-        if (event == Event::key && !keys_.back().insert(parsed.get<std::string>()).second)
-            fail("{}: the key '{}' is there twice", subject_, printable(parsed.get_ref<const std::string&>()));
-        return true;
-    }
-
-  private:
-    const std::string& subject_;
-    const int max_depth_;
-    uint32_t values_ = 0;
-    std::vector<std::unordered_set<std::string>> keys_; // of the objects that are open
-};
-
-} // namespace
-
-json read_json(std::string_view text, const std::string& subject, int max_depth) {
-    Guard guard(subject, max_depth);
-    try {
-        return json::parse(text, std::ref(guard));
-    } catch (const json::exception& error) {           // a number out of range is no parse_error
-        const std::string_view message = error.what(); // "[json.exception.parse_error.101] parse error at ..."
-        fail("{}: it is not JSON: {}", subject, printable(message.substr(message.find(']') + 2), 200));
-    }
+json read_json(std::string_view text, const std::string& subject, uint32_t max_depth) {
+    return build_json<json>(text, subject, {.max_depth = max_depth});
 }
 
 json read_json_file(const std::filesystem::path& path, uint64_t max_bytes) {
@@ -60,7 +23,9 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes
     }
     std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
     if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-    return std::string(text);
+    std::string copy(text);
+    check_mapped_files();
+    return copy;
 }
 
 bool is_there(const std::filesystem::path& path) {

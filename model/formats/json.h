@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -10,7 +10,7 @@ namespace tq {
 
 // Throws an Error that begins with `subject`, such as a path, when `text` is not JSON, has over 4 million values, is nested
 // deeper than `max_depth` levels or has a key twice in one object.
-nlohmann::json read_json(std::string_view text, const std::string& subject, int max_depth = 64);
+nlohmann::json read_json(std::string_view text, const std::string& subject, uint32_t max_depth = 64);
 
 // The same for a whole file of at most `max_bytes`.
 nlohmann::json read_json_file(const std::filesystem::path& path, uint64_t max_bytes);

@@ -34,6 +34,12 @@ std::string ModelFile::label(std::string_view key) const {
     return found == labels_.end() ? fmt::format("{}: key '{}'", path_.string(), printable(key)) : found->second;
 }
 
+std::vector<FileIdentity> ModelFile::identities() const {
+    std::vector<FileIdentity> out;
+    for (const MappedFile& mapping : mappings_) out.push_back(mapping.identity());
+    return out;
+}
+
 void ModelFile::absorb_tensors(ModelFile other) {
     for (MappedFile& mapping : other.mappings_) mappings_.push_back(std::move(mapping));
     for (FileTensor& tensor : other.tensors_) tensors_.push_back(std::move(tensor));

@@ -35,6 +35,7 @@ class ModelFile {
     const std::filesystem::path& path() const { return path_; } // the file, the first of several, or their directory
     const Metadata& metadata() const { return metadata_; }
     const std::vector<FileTensor>& tensors() const { return tensors_; }
+    std::vector<FileIdentity> identities() const; // of the files that are mapped
 
     // nullptr when absent
     const Value* find(std::string_view key) const;

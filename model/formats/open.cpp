@@ -36,6 +36,8 @@ ModelFile open_directory(const fs::path& directory) {
 
 // PyTorch writes ZIP archives, or Python pickles in its older format.
 bool is_pytorch(const fs::path& path) {
+    std::error_code unknown;
+    if (!fs::is_regular_file(path, unknown)) return false; // a pipe would wait for a writer
     std::string begin(4, '\0');
     std::ifstream(path, std::ios::binary).read(begin.data(), 4);
     const std::string extension = path.extension().string();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -170,11 +171,14 @@ void check_covering(const std::string& path, std::vector<EntryReader::Placed>& p
 
 uint64_t header_bytes(const std::string& path, std::span<const std::byte> bytes) {
     uint64_t length = 0;
-    if (bytes.size() < sizeof length) fail("{}: {} bytes are no safetensors file: it is not whole", path, bytes.size());
+    if (bytes.size() < sizeof length)
+        fail("{}: the file is cut off: {} bytes are no safetensors file; get it again", path, bytes.size());
     std::memcpy(&length, bytes.data(), sizeof length);
-    if (length > max_header_bytes) fail("{}: a header of {} bytes; we read at most {}", path, length, max_header_bytes);
+    if (length > max_header_bytes)
+        fail("{}: no safetensors file: its first bytes say a header of {} bytes; we read at most {}", path, length,
+             max_header_bytes);
     if (length > bytes.size() - sizeof length) {
-        fail("{}: a header of {} bytes, but {} are left: the file is damaged or not whole", path, length,
+        fail("{}: the file is cut off, or damaged: get it again (a header of {} bytes, but {} are left)", path, length,
              bytes.size() - sizeof length);
     }
     if (length == 0 || char(bytes[sizeof length]) != '{') fail("{}: its header does not begin with '{{'", path);

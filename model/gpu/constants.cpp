@@ -6,7 +6,9 @@ namespace tq::gpu {
 
 uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation) {
     if (t.subgroup == 0 || rotation == ROTATION_HAAR) return 0;
-    return std::bit_floor(std::min(t.subgroup, head_dim / 2));
+    // 64 channels an invocation do not stay in registers, and llvmpipe, with vectors of four, takes minutes to build that.
+    const uint32_t subgroup = std::bit_floor(std::min(t.subgroup, head_dim / 2));
+    return head_dim / subgroup <= 32 ? subgroup : 0;
 }
 
 uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32_t rotation) {
@@ -18,7 +20,8 @@ AttentionTile attention_tile(const Tuning& t, uint32_t head_dim, KvTypes types, 
     const uint32_t lanes = attention_lanes(t, head_dim);
     // Of a row: queries, scores, and maximum and factor or the subgroups' maxima; shaders/attention.comp.
     const uint32_t row_bytes = (is_qjl(types.k) ? 2 : 1) * head_dim * 4 +
-                               (is_qjl(types.v) ? 2 : 1) * lanes * attention_keys(t, types) * 4 + (t.subgroup ? lanes : 8);
+                               (is_qjl(types.v) ? 2 : 1) * lanes * attention_keys(t, types) * 4 +
+                               (t.subgroup ? std::max(lanes / t.subgroup, 1u) * 4 : 8);
     // With QJL's bit a row has two sums of values: more than four such rows do not stay in registers. attention_per_lane takes
     // seconds to build with more than Qwen3-14B's five.
     const uint32_t most_rows = is_per_lane(t, types) ? 5 : is_qjl(types.v) ? 4 : ~0u;

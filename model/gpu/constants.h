@@ -104,8 +104,8 @@ inline uint32_t attention_lanes(const Tuning& t, uint32_t head_dim) { return std
 inline ConstantsOf<shader::attention> attention_constants(const Tuning& t, uint32_t head_dim, KvTypes types, uint32_t group,
                                                           uint32_t tokens, uint32_t recent) {
     const AttentionTile tile = attention_tile(t, head_dim, types, group, tokens);
-    return {attention_lanes(t, head_dim), head_dim, uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens, recent,
-            attention_keys(t, types)};
+    return {attention_lanes(t, head_dim), head_dim,  uint32_t(types.k), uint32_t(types.v), group, tile.heads, tile.tokens, recent,
+            attention_keys(t, types),     t.subgroup};
 }
 // Whether attention_per_lane is the kernel for these types.
 inline bool is_per_lane(const Tuning& t, KvTypes types) { return t.attention_per_lane && !is_qjl(types.k) && !is_qjl(types.v); }

@@ -1,5 +1,5 @@
-// The instruction set: every GPU kernel as one typed function, outputs first. model/cpu/reference.h has the same names and says
-// in plain loops what they mean.
+// The instruction set: every GPU kernel as one typed function, outputs first. model/reference/kernels.h has the same names and
+// says in plain loops what they mean.
 #pragma once
 #include "model/draw.h"
 #include "model/gpu/cache.h"
@@ -75,8 +75,8 @@ uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool proje
 // [tokens][kv_heads][head_dim]
 void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, float eps);
 void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads);
-// Where the cache keeps recent tokens, and the pass has several: puts the last of its own into the layer's ring, when attention has
-// read what was there. k and v as k_append and v_append left them.
+// Where the cache keeps recent tokens, and the pass has several: puts the last of its own into the layer's ring, when attention
+// has read what was there. k and v as k_append and v_append left them.
 void keep_recent(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
                  uint32_t kv_heads, float eps);
 
@@ -85,8 +85,8 @@ void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvS
 
 // y[t][head] = softmax(q . K) V over the positions up to the token's own, on the stored codes. q: as q_norm_rope leaves it,
 // y: [tokens][heads][head_dim], partials: of partials_bytes() for as many tokens or more, which give a short block more splits
-void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer,
-               uint32_t heads, uint32_t kv_heads);
+void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
+               uint32_t kv_heads);
 uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool recent);
 
 // y = silu(gate) * up. y, gate, up: [tokens][cols]; or gate_up: [tokens][cols][2].

@@ -36,8 +36,13 @@ ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning) {
     return options;
 }
 
-MemoryPlan plan_memory(const Device& device, const Config& config, const Weights& weights, const ForwardOptions& given) {
-    const Capabilities& caps = device.capabilities();
+MemoryPlan plan_memory(const Device& device, const Config& config, const Weights& weights, const ForwardOptions& options) {
+    MemoryPlan plan = plan_memory(device.capabilities(), config, weights, options);
+    plan.available = device.available_bytes();
+    return plan;
+}
+
+MemoryPlan plan_memory(const Capabilities& caps, const Config& config, const Weights& weights, const ForwardOptions& given) {
     const Tuning tuning = tuning_for(caps);
     const ForwardOptions options = with_batch_size(given, tuning);
     const uint64_t context = context_bytes(config, options.context_size);
@@ -51,7 +56,7 @@ MemoryPlan plan_memory(const Device& device, const Config& config, const Weights
         plan.scratch += plan.kv_cache / config.num_hidden_layers;
     plan.kv_cache += recent;
     plan.scratch += Device::slack_bytes(plan.total());
-    plan.available = device.available_bytes();
+    plan.available = caps.memory_bytes;
     plan.largest_part = context; // everything else that is too long for a binding comes in slices
     plan.allocation_limit = caps.storage_range_bytes;
     return plan;

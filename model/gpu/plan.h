@@ -1,4 +1,4 @@
-// The device memory that a forward pass takes: the sizes that model/gpu/forward.cpp allocates, and their sum.
+// The device memory that a forward pass takes: the sizes that model/gpu/passes.cpp allocates, and their sum.
 #pragma once
 #include "model/forward.h"
 #include "model/gpu/tuning.h"
@@ -22,9 +22,7 @@ struct ScratchBytes {
     uint64_t candidates, draw; // of sampling
 
     ScratchBytes(const Config& config, const Tuning& tuning, const ForwardOptions& options);
-    uint64_t total() const {
-        return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + logits + candidates + draw;
-    }
+    uint64_t total() const { return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + logits + candidates + draw; }
 };
 
 // With the batch size that the pass will use: the device's own where none is given, in whole tiles.
@@ -32,5 +30,7 @@ ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning);
 
 // What make_gpu_forward takes of the device, whose available memory is its budget less what is in use.
 MemoryPlan plan_memory(const Device& device, const Config& config, const Weights& weights, const ForwardOptions& options);
+// The same of a device that is not here. MemoryPlan::available is all of caps.memory_bytes.
+MemoryPlan plan_memory(const Capabilities& caps, const Config& config, const Weights& weights, const ForwardOptions& options);
 
 } // namespace tq::gpu

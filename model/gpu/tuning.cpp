@@ -1,14 +1,21 @@
 #include "model/gpu/tuning.h"
 #include <algorithm>
+#include <bit>
 
 namespace tq::gpu {
 
 namespace {
 
-// A workgroup of at most the least subgroup size is one subgroup, whichever size the driver takes.
 uint32_t usable_subgroup(const Capabilities& device) {
-    const bool has_all = device.subgroup_arithmetic && device.subgroup_shuffle && device.min_subgroup_size >= 4;
-    return has_all ? device.min_subgroup_size : 0;
+    const bool has_all = device.subgroup_arithmetic && device.subgroup_shuffle && device.kernel_subgroup_size >= 4;
+    return has_all ? device.kernel_subgroup_size : 0;
+}
+
+// Parts of a sequence: Qwen3's eight kv heads then give every core four workgroups at least, of which one computes while another
+// waits for memory.
+uint32_t default_splits(const Capabilities& device) {
+    if (device.shader_cores == 0) return 64;
+    return std::clamp(std::bit_ceil((device.shader_cores + 1) / 2), 16u, 256u);
 }
 
 } // namespace
@@ -61,7 +68,7 @@ Tuning choose_tuning(const Capabilities& device) {
             .attention_keys = 1,
             .attention_coopmat_rows = attends ? 4 * device.matrix_side : 0,
             .attention_coopmat_keys = 0, // a token's few rows are not worth the way of each value through shared memory
-            .splits = 16,
+            .splits = default_splits(device),
             .short_block = 64,
             .batch_size = 512,
             .shared_bytes = device.shared_memory_bytes,

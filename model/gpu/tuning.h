@@ -26,9 +26,9 @@ struct Tuning {
     uint32_t matrix_side;            // of these
     uint32_t weight_interleave;      // rows of a weight matrix that lie word by word in turn (device_layout.h)
     bool fold_norms;                 // in decode rms_norm is part of the matvec before it and of the one behind
-    uint32_t subgroup; // invocations that surely are one subgroup where a workgroup has no more; 0: no subgroup variants
-    bool sampling;     // tokens are sampled on the device, not from logits that the host reads
-    bool simd;         // SIMD variants (shaders/read.glsl) run, where what they read is no longer than:
+    uint32_t subgroup;               // invocations of a subgroup of the variants for subgroups; 0: they do not run
+    bool sampling;                   // tokens are sampled on the device, not from logits that the host reads
+    bool simd;                       // SIMD variants (shaders/read.glsl) run, where what they read is no longer than:
     uint64_t texel_range_bytes;
     bool attention_per_lane; // that kernel runs, too: Mesa's LLVM builds its unrolled loops in a second, SwiftShader in
                              // minutes

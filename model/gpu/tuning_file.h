@@ -3,7 +3,7 @@
 #pragma once
 #include "model/gpu/tuning.h"
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 

@@ -1,6 +1,7 @@
 #include "model/kv/types.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include <cctype>
 #include <fmt/ranges.h>
 
 namespace tq {
@@ -21,13 +22,15 @@ const char* name(KvType type) {
     return "?";
 }
 
-KvType parse_kv_type(std::string_view text) {
+KvType parse_kv_type(std::string_view given) {
+    std::string text(given);
+    for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
     for (const KvTypeName& known : kv_types)
-        if (text == known.name || (family(known.type) == KV_AFFINE && std::string(text) + "_128" == known.name))
-            return known.type;
-    std::vector<std::string_view> names;
-    for (const KvTypeName& known : kv_types) names.push_back(known.name);
-    fail("unknown KV cache type '{}': use one of {}", printable(text), fmt::join(names, ", "));
+        if (text == known.name || (family(known.type) == KV_AFFINE && text + "_128" == known.name)) return known.type;
+    fail("unknown KV cache type '{}': there are tq2 to tq6 and tq8 (tq3q: with QJL, tq3t: a trellis), q8_0 and q4_0 (q8_0r: "
+         "rotated), "
+         "a2, a3, a4, a6 and a8 (a4_32: of 32), f16, bf16 and f32; tq-run codec info lists them",
+         printable(given));
 }
 
 ScaleRule parse_scale_rule(std::string_view text) { return ScaleRule(parse("scale rule", scale_rule_names, text)); }

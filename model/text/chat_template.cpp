@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/text/python_json.h"
+#include <nlohmann/json.hpp>
 
 namespace tq {
 namespace {

@@ -1,7 +1,7 @@
 // Qwen3's chat template, hand-written: messages to the prompt text. The variants differ in how they treat thinking.
 #pragma once
 #include "model/text/tokenizer.h"
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace tq {
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 namespace tq {

@@ -1,6 +1,6 @@
 // JSON as Python writes it, which is what the model saw in training: json.dumps(value, ensure_ascii=False).
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace tq {

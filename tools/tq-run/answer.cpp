@@ -1,4 +1,5 @@
 #include "tools/tq-run/answer.h"
+#include "base/terminal.h"
 
 namespace tq {
 
@@ -13,7 +14,7 @@ void Answer::push(uint32_t id) {
         show(stream_.flush());
         thinking_ = opens;
         thought_ = true;
-        write_error(console_.dim(opens ? "<think>" : "</think>\n"));
+        show_thought(opens ? "<think>" : "</think>\n", !opens);
     } else if (!tokenizer_.is_control(id)) {
         show(stream_.push(tokenizer_.bytes(id)));
     }
@@ -22,18 +23,26 @@ void Answer::push(uint32_t id) {
 void Answer::show(std::string text) {
     if (thinking_) {
         thought_ |= !text.empty();
-        return write_error(console_.dim(harmless(text)));
+        return show_thought(text, false);
     }
     if (thought_ && text_.empty()) text.erase(0, text.find_first_not_of('\n')); // the template's gap after the thinking
     text_ += text;
-    write_output(console_.output_is_terminal() ? harmless(text) : text);
+    if (!console_.output_is_terminal()) return write_output(text);
+    write_output(wrap_.push(harmless(text), console_.wraps() ? terminal_columns(Stream::output) : 0));
+}
+
+void Answer::show_thought(std::string_view text, bool ends) {
+    const uint32_t columns = console_.edits() ? terminal_columns(Stream::error) : 0;
+    std::string shown = thought_wrap_.push(harmless(text), columns);
+    if (ends) shown += thought_wrap_.flush();
+    write_error(console_.dim(shown));
 }
 
 void Answer::finish() {
     console_.clear_status();
     show(stream_.flush());
-    if (thinking_) write_error("\n");
-    write_output("\n");
+    if (thinking_) show_thought("\n", true);
+    write_output(wrap_.flush() + "\n");
 }
 
 } // namespace tq

@@ -1,7 +1,9 @@
-// Shows an answer token by token: the answer on standard output, the thinking before it, dimmed, on standard error.
+// Shows an answer token by token: the answer on standard output, the thinking before it, dimmed, on standard error. On a
+// terminal lines end between words.
 #pragma once
 #include "model/text/tokenizer.h"
 #include "tools/tq-run/console.h"
+#include "tools/tq-run/word_wrap.h"
 
 namespace tq {
 
@@ -18,6 +20,7 @@ class Answer {
 
   private:
     void show(std::string text);
+    void show_thought(std::string_view text, bool ends);
 
     const Tokenizer& tokenizer_;
     Console& console_;
@@ -25,6 +28,7 @@ class Answer {
     bool thinking_;
     bool thought_ = false;
     Utf8Stream stream_;
+    WordWrap wrap_, thought_wrap_;
     std::string text_;
 };
 

@@ -7,6 +7,8 @@
 #include "model/synthetic.h"
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <random>
 
@@ -16,48 +18,74 @@ namespace {
 // Positions are exact in a float up to here, and no Qwen3 comes near.
 constexpr uint32_t max_context = 1u << 24;
 
-template <class T> void add_number(CLI::App& command, const char* name, T& value, double least, double most, const char* help) {
-    command.add_option(name, value, help)->check(number(least, most))->option_text("N")->group("Sampling");
+template <class T>
+void add_number(ArgumentParser& command, const char* name, T& value, double least, double most, const char* help) {
+    command.add_option(name, value, help).check(number(least, most)).option_text("N").group("Sampling");
 }
 
-struct ShortName {
-    std::string_view name, meaning; // the long flag, or why there is none
+constexpr std::array names_elsewhere{
+    OtherName{"-ctk", "--cache-type-k"},
+    OtherName{"-ctv", "--cache-type-v"},
+    OtherName{"-sys", "--system-prompt"},
+    OtherName{"-st", "--single-turn"},
+    OtherName{"-dev", "--device"},
+    OtherName{"-ub", "--batch-size"},
+    OtherName{"--ubatch-size", "--batch-size"},
+    OtherName{"-co", "--color"},
+    OtherName{"-pg", "--n-prompt-gen"},
+    OtherName{"-oe", "--output-err"},
+    OtherName{"-temp", "--temp"},
+    OtherName{"--temperature", "--temp"},
+    OtherName{"--log-verbose", "--verbose"},
+    OtherName{"-hf", "--hf-repo"},
+    OtherName{"-hfr", "--hf-repo"},
+    OtherName{"-hff", "--hf-file"},
+    OtherName{"-hft", "--hf-token"},
 };
 
-constexpr std::array short_names{
-    ShortName{"-ctk", "--cache-type-k"},
-    ShortName{"-ctv", "--cache-type-v"},
-    ShortName{"-sys", "--system-prompt"},
-    ShortName{"-st", "--single-turn"},
-    ShortName{"-dev", "--device"},
-    ShortName{"-ub", "--batch-size"},
-    ShortName{"-co", "--color"},
-    ShortName{"-temp", "--temp"},
-    ShortName{"-ngl", "all layers always run on the chosen device (--device)"},
-    ShortName{"-fa", "attention is always fused"},
-    ShortName{"-hf", "--hf-repo"},
-    ShortName{"-hfr", "--hf-repo"},
-    ShortName{"-hff", "--hf-file"},
-    ShortName{"-hft", "--hf-token"},
-    ShortName{"-cnv", "tq-run chat is the conversation, tq-run generate continues a text"},
-    ShortName{"-no-cnv", "tq-run generate continues a text"},
-};
+// A number with a unit, in units of 1; `bare` is what a number without one counts. Nothing where it is none.
+std::optional<double> with_unit(std::string text, double bare) {
+    const size_t end = text.find_first_not_of("0123456789.");
+    const auto value = end == 0 ? std::nullopt : parse_number(text.substr(0, end));
+    if (!value) return std::nullopt;
+    if (end == std::string::npos) return *value * bare;
+    const size_t power = std::string_view("kmgt").find(char(std::tolower(static_cast<unsigned char>(text[end]))));
+    std::string rest = text.substr(end + 1);
+    if (rest.starts_with('i')) rest.erase(0, 1);
+    if (rest == "B" || rest == "b") rest.clear();
+    if (power == std::string::npos || !rest.empty()) return std::nullopt;
+    return *value * std::pow(1024.0, double(power + 1));
+}
 
-// Their value is free text, which may begin with a dash.
-constexpr std::array<std::string_view, 9> text_flags{"-p",   "--prompt",        "-f",     "--file", "-m",
-                                                     "-sys", "--system-prompt", "--text", "--model"};
+// The number without its unit, as CLI11 reads it.
+ValueCheck in_units(double bare, double most, std::string what) {
+    return [=](std::string& text) {
+        const auto value = with_unit(text, bare);
+        if (!value || !(*value <= most)) return fmt::format("it must be {}, not {}", what, printable(text));
+        if (*value != std::floor(*value) && bare == 1) return fmt::format("it must be a whole number, not {}", printable(text));
+        text = fmt::format("{:.0f}", *value);
+        return std::string();
+    };
+}
+
+// llama.cpp's -1 means all cores, which is 0 here.
+ValueCheck thread_count() {
+    return [check = number(-1, 4096)](std::string& text) {
+        const std::string problem = check(text);
+        if (problem.empty() && text == "-1") text = "0";
+        return problem;
+    };
+}
 
 } // namespace
 
-CLI::Validator number(double least, double most) {
-    return CLI::Validator(
-        [least, most](std::string& text) {
-            double value = 0;
-            if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return std::string();
-            return fmt::format("it must be a number from {} to {}, not {}", least, most, printable(text));
-        },
-        "");
+ValueCheck tokens(double most) {
+    return in_units(1, most, fmt::format("a number of tokens from 0 to {}, such as 8192 or 32k", most));
 }
+
+ValueCheck memory_size() { return in_units(1 << 20, std::pow(2.0, 50), "a size such as 24G, 8192M or, in MiB, 8192"); }
+
+std::span<const OtherName> other_names() { return names_elsewhere; }
 
 KvOptions KvArguments::options() const {
     KvOptions kv;
@@ -112,7 +140,7 @@ std::string PromptArguments::read() const {
     return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
 }
 
-void add_flags(CLI::App& command, ConsoleArguments& arguments) {
+void add_flags(ArgumentParser& command, ConsoleArguments& arguments) {
     const auto to_mode = [](std::string& text) { // to the number of a ColorMode
         constexpr std::array<std::string_view, 3> names{"auto", "on", "off"};
         const auto found = std::find(names.begin(), names.end(), text);
@@ -121,33 +149,35 @@ void add_flags(CLI::App& command, ConsoleArguments& arguments) {
         return std::string();
     };
     command.add_option("--color", arguments.color, "auto (on a terminal, unless NO_COLOR is set), on, off")
-        ->transform(CLI::Validator(to_mode, ""))
-        ->option_text("WHEN");
+        .transform(to_mode)
+        .option_text("WHEN");
     command.add_flag("--simple-io", arguments.simple, "no colours, no progress that is overwritten");
     command.add_flag("-v,--verbose", arguments.verbose, "say more on standard error");
 }
 
-void add_model_flags(CLI::App& command, ModelSource& source) {
-    auto* path = command.add_option("-m,--model", source.path,
-                                    "GGUF file, or directory with config.json and safetensors; default: the demo model");
-    path->option_text("PATH");
+void add_model_flags(ArgumentParser& command, ModelSource& source) {
+    auto path = command.add_option("-m,--model", source.path,
+                                   "GGUF file, or directory with config.json and safetensors; default: the demo model");
+    path.option_text("PATH").check([](std::string& text) {
+        return std::string(text.empty() ? "it is empty: name a file, or leave -m out for the demo model" : "");
+    });
     const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
-        return command.add_option(name, value, help)->option_text(type)->group("Models from Hugging Face");
+        return command.add_option(name, value, help).option_text(type).group("Models from Hugging Face");
     };
     const auto named = [](std::string& text) { return text.empty() ? std::string("it must be user/repository") : std::string(); };
-    auto* repository =
+    auto repository =
         add("--hf-repo", source.repository,
             "download a model, once: user/repository, or user/repository:Q8_0 for a quant; default: Q4_K_M, then Q8_0", "REPO");
-    repository->excludes(path)->check(CLI::Validator(named, ""));
-    add("--hf-file", source.repository_file, "the GGUF file in it, by its name", "FILE")->needs(repository);
+    repository.excludes(path).check(named);
+    add("--hf-file", source.repository_file, "the GGUF file in it, by its name", "FILE").needs(repository);
     add("--hf-token", source.token, "access token; default: the environment variable HF_TOKEN", "TOKEN");
     command.add_flag("--offline", source.offline, "use what is downloaded already (or HF_HUB_OFFLINE=1)")
-        ->group("Models from Hugging Face");
+        .group("Models from Hugging Face");
 }
 
-void add_flags(CLI::App& command, KvArguments& a) {
-    const auto add = [&](const char* name, std::string& value, const char* help, const char* type, const CLI::Validator& check) {
-        command.add_option(name, value, help)->option_text(type)->group("KV cache")->check(check);
+void add_flags(ArgumentParser& command, KvArguments& a) {
+    const auto add = [&](const char* name, std::string& value, const char* help, const char* type, const ValueCheck& check) {
+        command.add_option(name, value, help).option_text(type).group("KV cache").check(check);
     };
     add("--kv", a.preset,
         "types by name: balanced (tq4/tq4, default), compact, safe-lowbit, experimental-max, safe, bold, f16; or a file of types "
@@ -168,22 +198,22 @@ void add_flags(CLI::App& command, KvArguments& a) {
         .add_option("--kv-condition", a.conditioning,
                     "how keys are made easier to store: none, norms, a file from tq-run calibrate, or auto (default): norms for "
                     "coded keys")
-        ->option_text("HOW")
-        ->group("KV cache");
+        .option_text("HOW")
+        .group("KV cache");
     command.add_option("--kv-recent", a.recent, "the last N tokens are kept as f16, too, and attended to as that; default 0")
-        ->option_text("N")
-        ->group("KV cache")
-        ->check(number(0, most_recent_tokens));
+        .option_text("N")
+        .group("KV cache")
+        .check(number(0, most_recent_tokens));
 }
 
-void add_flags(CLI::App& command, RopeArguments& a) {
+void add_flags(ArgumentParser& command, RopeArguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, double least, double most) {
-        command.add_option(name, value, help)->option_text("N")->group("Long contexts")->check(number(least, most));
+        command.add_option(name, value, help).option_text("N").group("Long contexts").check(number(least, most));
     };
     command.add_option("--rope-scaling", a.scaling, "how RoPE is stretched: none, linear, yarn; default: as the file says")
-        ->option_text("TYPE")
-        ->group("Long contexts")
-        ->check(parsed_by(parse_rope_scaling));
+        .option_text("TYPE")
+        .group("Long contexts")
+        .check(parsed_by(parse_rope_scaling));
     add("--rope-scale", a.scale, "how many times as long the context becomes", 1, 1024);
     add("--rope-freq-base", a.freq_base, "RoPE's theta; default: the file's", 1, 1e12);
     add("--yarn-orig-ctx", a.original_context, "tokens that the model was trained for; 0: as the file says", 0, 1 << 30);
@@ -193,44 +223,48 @@ void add_flags(CLI::App& command, RopeArguments& a) {
     add("--yarn-beta-slow", a.beta_slow, "turns below which it is stretched in full; default 1", 1e-3, 1e6);
 }
 
-void add_flags(CLI::App& command, ModelArguments& a) {
+void add_flags(ArgumentParser& command, ModelArguments& a) {
     add_model_flags(command, a.model);
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-        return command.add_option(name, value, help)->option_text(type)->group("Device and memory");
+        return command.add_option(name, value, help).option_text(type).group("Device and memory");
     };
-    add("--device", a.device, "index or part of the name of a Vulkan device (see tq-run devices), or cpu; default: the best",
-        "NAME");
+    add("--device", a.device,
+        "index or part of the name of a Vulkan device (see tq-run devices), or cpu; default: a GPU, else cpu", "NAME");
     add("--weights", a.weights, "store F32, F16 and BF16 matrices as q8_0 or q4_0; default: as the file does", "TYPE")
-        ->check(CLI::Validator(
-            [](std::string& text) {
-                return text == "q8_0" || text == "q4_0" ? std::string()
-                                                        : fmt::format("it must be q8_0 or q4_0, not {}", printable(text));
-            },
-            ""));
-    add("-c,--ctx-size", a.context_size, "tokens the context holds; 0: all the model allows; default: that, at most 8192", "N")
-        ->check(number(0, max_context));
-    auto* synthetic =
+        .check([](std::string& text) {
+            return text == "q8_0" || text == "q4_0" ? std::string()
+                                                    : fmt::format("it must be q8_0 or q4_0, not {}", printable(text));
+        });
+    add("-c,--ctx-size", a.context_size,
+        "tokens the context holds, such as 8192 or 32k; 0: all the model allows; default: that, at most 8192", "N")
+        .transform(tokens(max_context));
+    auto synthetic =
         command.add_option("--synthetic", a.synthetic, "random weights of a true shape instead of a file: qwen3-8b:q4_k_m");
-    synthetic->option_text("SHAPE")->excludes("--model")->excludes("--hf-repo")->check(parsed_by([](const std::string& text) {
+    synthetic.option_text("SHAPE").excludes("--model").excludes("--hf-repo").check(parsed_by([](const std::string& text) {
         parse_synthetic(text);
     }));
     command.add_option("--layers", a.layers, "of a synthetic model, only the first N layers; 0: all")
-        ->option_text("N")
-        ->needs(synthetic)
-        ->check(number(0, 1024));
-    add("--memory-limit-mb", a.memory_limit_mib, "device memory that may be used; 0: all that is free", "MIB")
-        ->check(number(0, 1u << 30));
-    add("-t,--threads", a.threads, "threads of --device cpu; 0: all cores", "N")->check(number(0, 4096));
-    add("-b,--batch-size", a.batch_size, "tokens per block of the prompt; 0: the device's default", "N")->check(number(0, 65536));
-    command.add_flag("--profile", a.profile, "time every kernel (slower)")->group("Device and memory");
+        .option_text("N")
+        .needs(synthetic)
+        .check(number(0, 1024));
+    add("--memory,--memory-limit-mb", a.memory_limit_bytes,
+        "memory that may be used: 24G, 8192M; MiB without a unit; default: all that is free", "SIZE")
+        .transform(memory_size());
+    add("-t,--threads", a.threads, "threads of --device cpu; default: all cores", "N").transform(thread_count());
+    add("-b,--batch-size", a.batch_size, "tokens per block of the prompt; 0: the device's default", "N").check(number(0, 65536));
+    command.add_flag("--profile", a.profile, "time every kernel (slower)").group("Device and memory");
     add_flags(command, a.kv);
     add_flags(command, a.rope);
 }
 
-void add_flags(CLI::App& command, SamplingArguments& a) {
-    add_number(command, "-n,--predict,--n-predict", a.predict, -1, 1'000'000'000, "most tokens of an answer; -1: until it ends");
-    add_number(command, "-s,--seed", a.seed, -1, 9'000'000'000'000'000'000.0, "of the random numbers; -1: another each time");
-    add_number(command, "--temp", a.temperature, 0, 100, "temperature; 0: always the most probable token");
+void add_flags(ArgumentParser& command, SamplingArguments& a) {
+    add_number(command, "-n,--predict,--n-predict", a.predict, -2, 1'000'000'000,
+               "most tokens of an answer; default -1: until it ends");
+    add_number(command, "-s,--seed", a.seed, -1, 9'000'000'000'000'000'000.0,
+               "of the random numbers; default -1: another each time");
+    add_number(
+        command, "--temp", a.temperature, 0, 100,
+        "temperature; 0: always the most probable token; default: the model's own, else 0.6 (0.7 where it does not think)");
     add_number(command, "--top-k", a.top_k, -1, 1'000'000'000, "only the k most probable tokens; 0: all");
     add_number(command, "--top-p", a.top_p, 0, 1, "only the fewest tokens that sum to this probability; 1: all");
     add_number(command, "--min-p", a.min_p, 0, 1, "only tokens this probable relative to the best; 0: all");
@@ -238,45 +272,14 @@ void add_flags(CLI::App& command, SamplingArguments& a) {
     add_number(command, "--repeat-last-n", a.repeat_last_n, -1, 1'000'000'000, "how many tokens are recent; default 64; -1: all");
     add_number(command, "--presence-penalty", a.presence_penalty, -100, 100, "against tokens that are in the answer already");
     add_number(command, "--frequency-penalty", a.frequency_penalty, -100, 100, "likewise, for each time");
-    command.add_flag("--ignore-eos", a.ignore_end, "never sample the tokens that end an answer")->group("Sampling");
+    command.add_flag("--ignore-eos", a.ignore_end, "never sample the tokens that end an answer").group("Sampling");
 }
 
-void add_flags(CLI::App& command, PromptArguments& a) {
-    auto* prompt = command.add_option("-p,--prompt", a.prompt, "the prompt; -: from standard input")->option_text("TEXT");
-    auto* file = command.add_option("-f,--file", a.file, "the prompt from a file")->option_text("FILE")->excludes(prompt);
-    prompt->each([&a](const std::string&) { a.given = true; });
-    file->each([&a](const std::string&) { a.given = true; });
-}
-
-std::string HelpFormatter::make_option_name(const CLI::Option* option, bool is_positional) const {
-    std::string names = Formatter::make_option_name(option, is_positional);
-    for (const ShortName& s : short_names)
-        if (option->check_lname(std::string(s.meaning.substr(std::min<size_t>(2, s.meaning.size())))))
-            return fmt::format("{},{}", s.name, names);
-    return names;
-}
-
-std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
-    return option->get_option_text().empty() ? "" : " " + option->get_option_text();
-}
-
-std::vector<std::string> expand_short_names(const std::vector<std::string>& arguments) {
-    std::vector<std::string> result;
-    for (const std::string& argument : arguments) {
-        const bool is_text =
-            !result.empty() && std::find(text_flags.begin(), text_flags.end(), result.back()) != text_flags.end();
-        const std::string_view name = std::string_view(argument).substr(0, argument.find('='));
-        const auto* known =
-            std::find_if(short_names.begin(), short_names.end(), [&](const ShortName& s) { return s.name == name; });
-        if (is_text || known == short_names.end()) {
-            result.push_back(argument);
-            continue;
-        }
-        if (!known->meaning.starts_with("--"))
-            throw UsageError(fmt::format("there is no flag {}: {}", known->name, known->meaning));
-        result.push_back(std::string(known->meaning) + argument.substr(name.size()));
-    }
-    return result;
+void add_flags(ArgumentParser& command, PromptArguments& a) {
+    auto prompt = command.add_option("-p,--prompt", a.prompt, "the prompt; -: from standard input").option_text("TEXT");
+    auto file = command.add_option("-f,--file", a.file, "the prompt from a file").option_text("FILE").excludes(prompt);
+    prompt.each([&a](const std::string&) { a.given = true; });
+    file.each([&a](const std::string&) { a.given = true; });
 }
 
 } // namespace tq

@@ -1,23 +1,19 @@
 // The flags that commands share, by llama.cpp's names.
 #pragma once
-#include "base/error.h"
 #include "model/config.h"
 #include "model/formats/blocks.h"
 #include "model/kv/options.h"
 #include "model/sampler.h"
+#include "tools/tq-run/argument_parser.h"
 #include "tools/tq-run/console.h"
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tq {
-
-// The command line was wrong: exit status 2.
-struct UsageError : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
 
 // What the chosen command does once the command line has been read; returns the exit status.
 using Action = std::function<int()>;
@@ -63,8 +59,8 @@ struct ModelArguments {
     std::string device;
     std::optional<uint32_t> context_size; // 0: all the model was trained for
     uint32_t threads = 0, batch_size = 0;
-    std::string weights; // a weight format; empty: as the file has them
-    uint64_t memory_limit_mib = 0; // 0: none
+    std::string weights;             // a weight format; empty: as the file has them
+    uint64_t memory_limit_bytes = 0; // 0: none
     KvArguments kv;
     RopeArguments rope;
     bool profile = false;
@@ -94,39 +90,22 @@ struct PromptArguments {
     std::string read() const;
 };
 
-// Accepts what `parse` does not throw at.
-template <class Parse> CLI::Validator parsed_by(Parse parse) {
-    return CLI::Validator(
-        [parse](std::string& text) {
-            try {
-                parse(text);
-            } catch (const Error& error) {
-                return std::string(error.what());
-            }
-            return std::string();
-        },
-        "");
-}
+// Transforms: "32k" into 32768 tokens; "24G", "8192M" or "1.5GiB" into bytes, of MiB where there is no unit.
+ValueCheck tokens(double most);
+ValueCheck memory_size();
 
-// CLI::Range would let NaN pass.
-CLI::Validator number(double least, double most);
+void add_flags(ArgumentParser& command, ConsoleArguments& arguments);
+void add_model_flags(ArgumentParser& command, ModelSource& source);
+void add_flags(ArgumentParser& command, KvArguments& arguments);
+void add_flags(ArgumentParser& command, RopeArguments& arguments);
+void add_flags(ArgumentParser& command, ModelArguments& arguments); // with those of the model, the cache and RoPE
+void add_flags(ArgumentParser& command, SamplingArguments& arguments);
+void add_flags(ArgumentParser& command, PromptArguments& arguments);
 
-void add_flags(CLI::App& command, ConsoleArguments& arguments);
-void add_model_flags(CLI::App& command, ModelSource& source);
-void add_flags(CLI::App& command, KvArguments& arguments);
-void add_flags(CLI::App& command, RopeArguments& arguments);
-void add_flags(CLI::App& command, ModelArguments& arguments); // with those of the model, the cache and RoPE
-void add_flags(CLI::App& command, SamplingArguments& arguments);
-void add_flags(CLI::App& command, PromptArguments& arguments);
-
-// Shows the short names below among the names of an option, and of its value only what option_text says.
-class HelpFormatter : public CLI::Formatter {
-    std::string make_option_name(const CLI::Option* option, bool is_positional) const override;
-    std::string make_option_opts(const CLI::Option* option) const override;
+// llama.cpp's short names of several letters, and its other spellings, of our flags. CLI11 would read -ctk as "-c tk".
+struct OtherName {
+    std::string_view name, flag;
 };
-
-// -ctk, -sys and their like as the long names they stand for: CLI11 would read "-c tk". Throws UsageError for those of
-// llama.cpp's flags that have no meaning here, with the reason.
-std::vector<std::string> expand_short_names(const std::vector<std::string>& arguments);
+std::span<const OtherName> other_names();
 
 } // namespace tq

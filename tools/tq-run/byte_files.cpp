@@ -17,6 +17,35 @@ namespace fs = std::filesystem;
 // Why the last operation of a stream failed; the standard promises no errno.
 const char* reason() { return errno != 0 ? std::strerror(errno) : "unknown error"; }
 
+constexpr std::string_view draft_end = ".part";
+
+fs::path draft_of(const fs::path& target) {
+    fs::path draft = target;
+    return draft += fmt::format(".{:08x}{}", std::random_device{}(), draft_end);
+}
+
+bool is_draft_of(const std::string& target, std::string_view name) {
+    if (!name.starts_with(target + '.') || !name.ends_with(draft_end)) return false;
+    const std::string_view number = name.substr(target.size() + 1, name.size() - target.size() - 1 - draft_end.size());
+    return number.size() == 8 && number.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Removes the drafts whose writers did not come to their end: nobody holds their locks.
+void sweep_drafts(const fs::path& target) {
+    const fs::path directory = target.has_parent_path() ? target.parent_path() : fs::path(".");
+    const std::string name = utf8_text(target.filename());
+    std::error_code error;
+    for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+        if (!is_draft_of(name, utf8_text(at->path().filename()))) continue;
+        try {
+            std::error_code ignored;
+            if (at->symlink_status(ignored).type() != fs::file_type::regular) continue;
+            if (const auto lock = FileLock::try_take(at->path(), FileLock::Of::content)) fs::remove(at->path(), ignored);
+        } catch (const Error&) { // another user's
+        }
+    }
+}
+
 } // namespace
 
 ByteInput::ByteInput(std::string path) : path_(std::move(path)) {
@@ -51,23 +80,44 @@ ByteOutput::ByteOutput(std::string path, const ByteInput& input) : path_(std::mo
     if (input.path() != "-" && fs::equivalent(target_, input.path(), error))
         fail("{} is the input itself: name another file with --out", printable(path_));
     const bool exists = fs::exists(target_, error);
+    if (!exists && fs::is_symlink(target_, error))
+        fail("{} is a link to {}, which is not there: make that first, or remove the link", printable(path_),
+             printable(utf8_text(fs::read_symlink(target_, error)), 200));
     if (exists) target_ = fs::canonical(target_); // a link stays a link
     if (!exists || fs::is_regular_file(target_)) {
-        temporary_ = target_;
-        temporary_ += fmt::format(".{:08x}.part", std::random_device{}());
+        sweep_drafts(target_);
+        take_draft();
     }
     errno = 0;
     file_.open(temporary_.empty() ? target_ : temporary_, std::ios::binary | std::ios::trunc);
     if (file_) return;
+    const std::string why = reason();
+    remove_draft();
+    fail("cannot write {}: {}", printable(path_), why);
+}
+
+void ByteOutput::take_draft() {
+    while (!lock_) { // another process, which sweeps up, may hold it for a moment
+        temporary_ = draft_of(target_);
+        try {
+            lock_ = FileLock::try_take(temporary_, FileLock::Of::content);
+        } catch (const Error&) {
+            temporary_.clear();
+            fail("cannot write {}: {}", printable(path_), reason());
+        }
+    }
+}
+
+void ByteOutput::remove_draft() {
+    std::error_code ignored;
+    if (!temporary_.empty()) fs::remove(temporary_, ignored);
     temporary_.clear();
-    fail("cannot write {}: {}", printable(path_), reason());
+    lock_.reset();
 }
 
 ByteOutput::~ByteOutput() {
-    if (temporary_.empty()) return;
     file_.close();
-    std::error_code ignored;
-    fs::remove(temporary_, ignored);
+    remove_draft();
 }
 
 void ByteOutput::write(std::span<const uint8_t> bytes) {
@@ -89,6 +139,7 @@ void ByteOutput::commit() {
     fs::rename(temporary_, target_, error);
     if (error) fail("cannot write {}: {}", printable(path_), error.message());
     temporary_.clear();
+    lock_.reset();
 }
 
 } // namespace tq

@@ -1,5 +1,6 @@
 // Binary input and output of commands: files of any length in pieces, or the standard streams.
 #pragma once
+#include "base/file_system.h"
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -27,10 +28,11 @@ class ByteInput {
 };
 
 // What is written to a file is there, whole, after commit(), and not at all without it: until then it is in a temporary file
-// beside it. "-" (standard output) and what is no regular file, such as a pipe, get it at once.
+// beside it, which the next output to the same file removes where this process did not come to do so. "-" (standard output) and
+// what is no regular file, such as a pipe, get it at once.
 class ByteOutput {
   public:
-    // Throws Error when it cannot be opened or is the file that `input` reads.
+    // Throws Error when it cannot be opened, is the file that `input` reads, or a link to nothing.
     ByteOutput(std::string path, const ByteInput& input);
     ~ByteOutput();
     ByteOutput(const ByteOutput&) = delete;
@@ -41,9 +43,12 @@ class ByteOutput {
 
   private:
     bool to_stream() const { return path_ == "-"; }
+    void take_draft();
+    void remove_draft();
 
     std::string path_;
     std::filesystem::path target_, temporary_; // `temporary_` is empty where there is none
+    std::unique_ptr<FileLock> lock_;           // of `temporary_`: its writer lives
     std::ofstream file_;
 };
 

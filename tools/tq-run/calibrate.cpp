@@ -89,8 +89,7 @@ int run(const CalibrateArguments& given) {
     const SharedModel shared(setup, console);
     if (!measure(keys, *shared.forward(plain), ids, console)) return 130;
     const KeyCalibration result = keys.calibration(arguments.only.empty() ? CalibrationParts::both : parse_parts(arguments.only));
-    const std::string bytes =
-        calibration_bytes(result, model_fingerprint(model.config, model.weights), {model.name, keys.tokens()});
+    const std::string bytes = calibration_bytes(result, fingerprint(model, console), {model.name, keys.tokens()});
     file.write({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
     file.commit();
     write_error(fmt::format("{}: {} tokens, {}", printable(arguments.out), keys.tokens(), summary(result)));
@@ -99,14 +98,12 @@ int run(const CalibrateArguments& given) {
 
 } // namespace
 
-void add_calibrate(CLI::App& app, Action& action) {
-    const auto flags = [](CLI::App& command, CalibrateArguments& a) {
-        command.add_option("-o,--out", a.out, "the file to write")->required()->option_text("FILE");
+void add_calibrate(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, CalibrateArguments& a) {
+        command.add_option("-o,--out", a.out, "the file to write").required().option_text("FILE");
         command.add_option("-f,--file", a.file, "a text as the model will see them; default: a built-in one of some 1000 tokens")
-            ->option_text("FILE");
-        command.add_option("--only", a.only, "scales or means; default: both")
-            ->option_text("PART")
-            ->check(parsed_by(parse_parts));
+            .option_text("FILE");
+        command.add_option("--only", a.only, "scales or means; default: both").option_text("PART").check(parsed_by(parse_parts));
         add_flags(command, a.model);
         add_flags(command, a.console);
     };

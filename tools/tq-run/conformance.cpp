@@ -9,10 +9,13 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/devices.h"
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/time_left.h"
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 namespace tq {
@@ -33,9 +36,9 @@ std::pair<uint32_t, uint32_t> parse_shard(std::string_view text) {
 }
 
 struct ConformanceArguments {
-    std::string device, filter, profile, json, junit, shard;
+    std::string device, filter, profile, json, junit, shard, dump;
     uint64_t seed = 1, first = 0;
-    int timeout = 60; // seconds
+    uint32_t timeout = 60; // seconds
     bool list = false, full = false, tuned = false, verbose = false, worker = false, list_devices = false;
 
     Selection selection() const {
@@ -54,8 +57,8 @@ int work(const ConformanceArguments& a) {
         list_usable_devices(write_line);
         return 0;
     }
-    WorkerOptions options{a.device,  a.selection(), {}, a.seed, a.first, [](const Capabilities& c) { return describe(c); },
-                          write_line};
+    WorkerOptions options{
+        a.device, a.selection(), {}, a.seed, a.first, a.dump, [](const Capabilities& c) { return describe(c); }, write_line};
     try {
         options.model = find_demo_model();
     } catch (const Error&) { // the rows that need it say so
@@ -82,6 +85,7 @@ RunnerOptions runner_options(const ConformanceArguments& a) {
     if (!a.filter.empty()) options.worker.insert(options.worker.end(), {"--filter", a.filter});
     if (!a.shard.empty()) options.worker.insert(options.worker.end(), {"--shard", a.shard});
     if (a.full) options.worker.push_back("--full");
+    if (!a.dump.empty()) options.worker.insert(options.worker.end(), {"--dump", a.dump});
     if (!a.profile.empty()) options.environment.push_back("TQ_DEVICE_PROFILE=" + a.profile);
     options.environment.push_back(a.tuned ? "TQ_TUNING=stored" : "TQ_TUNING=default");
     options.timeout = std::chrono::seconds(a.timeout);
@@ -101,13 +105,34 @@ std::vector<std::string> command_line(const ConformanceArguments& a) {
     return out;
 }
 
+// That runs one row of `device` again, once the row's name stands behind its --filter.
+std::string again(const ConformanceArguments& a, const std::string& device) {
+    std::string out = "tq-run conformance";
+    const auto add = [&](const char* flag, const std::string& value) {
+        if (!value.empty()) out += fmt::format(" {} {}", flag, value.find(' ') == std::string::npos ? value : "'" + value + "'");
+    };
+    add("--device", device);
+    add("--profile", a.profile);
+    if (a.seed != 1) add("--seed", std::to_string(a.seed));
+    if (a.tuned) out += " --tuned";
+    if (a.full) out += " --full";
+    return out;
+}
+
+std::string profile_names() {
+    std::string out;
+    for (const DeviceProfile& profile : device_profiles()) out += fmt::format("{}{}", out.empty() ? "" : ", ", profile.name);
+    return out;
+}
+
 void list_rows(const ConformanceArguments& a) {
     const Device device(a.device == "all" ? "" : a.device);
     for (const std::string& name : row_names(device.capabilities(), a.selection())) write_output(name + '\n');
 }
 
 DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const std::string& selector, Console& console) {
-    Table table(a.verbose);
+    Table table(a.verbose, again(a, selector));
+    const TimeLeft left;
     const auto print = [&](const std::string& text) {
         if (text.empty()) return;
         console.clear_status();
@@ -115,11 +140,13 @@ DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const st
     };
     options.on_begin = [&](size_t index, const std::vector<RowResult>& rows) {
         const RowResult& row = rows[index];
-        console.status(
-            fmt::format("{} of {}: {}, {}, {}", index + 1, rows.size(), row.kernel, row.variant, row.shape).substr(0, 100));
+        const std::string rest = left.after(double(index), double(rows.size()));
+        console.status(fmt::format("{} of {}{}: {}, {}, {}", index + 1, rows.size(), rest, row.kernel, row.variant, row.shape));
     };
     options.on_result = [&](size_t index, const std::vector<RowResult>& rows) { print(table.add(index, rows)); };
     DeviceReport report = test_device(options, selector);
+    const size_t advice = report.failure.find(", or use --device cpu"); // which is of no use here
+    if (advice != std::string::npos) report.failure.resize(advice);
     print(table.finish(report.rows));
     console.clear_status();
     return report;
@@ -127,6 +154,8 @@ DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const st
 
 int run(const ConformanceArguments& a) {
     if (a.worker) return work(a);
+    if (a.device == "cpu" || a.device == "none")
+        throw UsageError("conformance is for Vulkan devices, which it compares with the CPU path: tq-run devices lists them");
     if (a.list) {
         list_rows(a);
         return 0;
@@ -136,7 +165,8 @@ int run(const ConformanceArguments& a) {
     catch_interrupts();
     Console console(ColorMode::automatic, false);
     const RunnerOptions options = runner_options(a);
-    Report report{build_description(), command_line(a), a.profile, a.seed, {}};
+    Report report{build_description(), command_line(a), a.profile, a.seed, a.filter.empty() && a.shard.empty(), {}};
+    write_output(Table::header());
     const auto selectors = a.device == "all" ? usable_devices(options) : std::vector{a.device};
     for (const std::string& selector : selectors) {
         if (interrupted()) break;
@@ -150,30 +180,35 @@ int run(const ConformanceArguments& a) {
 
 } // namespace
 
-void add_conformance(CLI::App& app, Action& action) {
-    const auto flags = [](CLI::App& command, ConformanceArguments& a) {
-        const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-            return command.add_option(name, value, help)->option_text(type);
+void add_conformance(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, ConformanceArguments& a) {
+        const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
+            return command.add_option(name, value, help).option_text(type);
         };
         add("--device", a.device, "index or part of the name of a Vulkan device (see tq-run devices), or all; default: the best",
             "NAME");
-        add("--filter", a.filter, "only rows with this in their kernel, variant or shape", "TEXT");
+        add("--filter", a.filter,
+            "only rows with this in their name 'kernel | variant | shape', or the one row of that name (see --list)", "TEXT");
+        add("--dump", a.dump,
+            "of each row that fails, a folder in this one with inputs, results, what they should be, SPIR-V and a row.json that "
+            "says what "
+            "is what",
+            "DIR");
         add("--shard", a.shard, "only a part of the rows, the second of three: 2/3", "K/N")
-            ->check(parsed_by([](const std::string& text) { parse_shard(text); }));
-        add("--profile", a.profile,
-            "make the device pass for a lesser one: spec-minimum, mobile, no-fp16, no-int8-dot, no-subgroup", "NAME")
-            ->check(parsed_by([](const std::string& name) { find_device_profile(name); }));
+            .check(parsed_by([](const std::string& text) { parse_shard(text); }));
+        add("--profile", a.profile, "make the device pass for another: " + profile_names(), "NAME")
+            .check(parsed_by([](const std::string& name) { find_device_profile(name); }));
         add("--seed", a.seed, "of the inputs; default: 1", "N");
-        add("--timeout", a.timeout, "seconds a row may take; default: 60", "SECONDS")->check(CLI::Range(1, 86400));
+        add("--timeout", a.timeout, "seconds a row may take; default: 60", "SECONDS").check(number(1, 86400));
         add("--json", a.json, "write everything found to this file, to be attached to a bug report", "FILE");
         add("--junit", a.junit, "write a JUnit report to this file", "FILE");
         command.add_flag("--list", a.list, "name the rows, run none");
         command.add_flag("--full", a.full, "every type at every size, and the largest sizes");
         command.add_flag("--tuned", a.tuned, "with the tuning that tq-run bench --tune has stored, not the default one");
         command.add_flag("-v,--verbose", a.verbose, "a line for every row");
-        command.add_flag("--worker", a.worker)->group(""); // hidden, with what it takes
-        command.add_flag("--list-devices", a.list_devices)->group("");
-        command.add_option("--first", a.first)->group("");
+        command.add_flag("--worker", a.worker).group(""); // hidden, with what it takes
+        command.add_flag("--list-devices", a.list_devices).group("");
+        command.add_option("--first", a.first).group("");
     };
     add_command<ConformanceArguments>(app, action, "conformance", "Whether a device computes what the reference computes", flags,
                                       run);

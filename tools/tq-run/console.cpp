@@ -2,6 +2,8 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/terminal.h"
+#include "tools/tq-run/columns.h"
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +12,7 @@
 namespace tq {
 
 constexpr size_t max_input_bytes = 64u << 20;
+constexpr uint32_t usual_columns = 80; // of a terminal that does not tell
 
 void write_output(std::string_view text) {
     errno = 0;
@@ -68,12 +71,16 @@ std::string harmless(std::string_view text) {
     return result;
 }
 
+static bool variable_is(const char* name, std::string_view value) {
+    const char* found = std::getenv(name);
+    return found && value == found;
+}
+
 Console::Console(ColorMode color, bool simple)
-    : input_is_terminal_(is_terminal(Stream::input)), output_is_terminal_(is_terminal(Stream::output)),
-      live_(is_terminal(Stream::error) && !simple) {
+    : simple_(simple), dumb_(variable_is("TERM", "dumb")), input_is_terminal_(is_terminal(Stream::input)),
+      output_is_terminal_(is_terminal(Stream::output)), live_(is_terminal(Stream::error) && !simple) {
     const char* no_color = std::getenv("NO_COLOR"); // https://no-color.org
-    const char* term = std::getenv("TERM");
-    const bool refused = (no_color && *no_color) || (term && std::string_view(term) == "dumb");
+    const bool refused = (no_color && *no_color) || dumb_;
     color_ = color == ColorMode::on || (color == ColorMode::automatic && live_ && !refused);
 }
 
@@ -85,10 +92,22 @@ std::string Console::bold(std::string_view text) const {
     return color_ && !text.empty() ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
 }
 
+// The last column stays empty: some terminals go to the next line once it is written.
+static uint32_t status_columns() {
+    const uint32_t columns = terminal_columns(Stream::error);
+    return columns == 0 ? usual_columns - 1 : columns - 1;
+}
+
 void Console::status(std::string_view text) {
     if (!live_) return;
-    write_error(fmt::format("\r\x1b[K{}", text));
+    write_error(fmt::format("\r\x1b[K{}", cut_end(text, status_columns())));
     status_shown_ = true;
+}
+
+void Console::status(std::string_view label, std::string_view state) {
+    if (!live_) return;
+    const size_t all = status_columns(), rest = display_columns(state) + 2;
+    status(fmt::format("{}: {}", cut_middle(label, std::max(all - std::min(all, rest), all / 3)), state));
 }
 
 void Console::clear_status() {

@@ -30,17 +30,24 @@ class Console {
 
     bool input_is_terminal() const { return input_is_terminal_; }
     bool output_is_terminal() const { return output_is_terminal_; }
+    // Whether lines may be edited in place on the terminal that both standard input and standard error are; whether an answer's
+    // lines may be broken at the terminal's width.
+    bool edits() const { return input_is_terminal_ && live_ && !dumb_; }
+    bool wraps() const { return output_is_terminal_ && !simple_ && !dumb_; }
     bool color() const { return color_; } // of standard error; standard output is never coloured
 
     std::string dim(std::string_view text) const;
     std::string bold(std::string_view text) const;
 
-    // A line that the next status, clear_status() or answer overwrites; nothing where standard error is no terminal.
+    // A line that the next status, clear_status() or answer overwrites; nothing where standard error is no terminal. It is cut to
+    // the terminal's width. With a label, "LABEL: STATE", it is the label that is shortened. Both are UTF-8 without control
+    // characters. For long work with a rate and the time left: tools/tq-run/progress.h.
     void status(std::string_view text);
+    void status(std::string_view label, std::string_view state);
     void clear_status();
 
   private:
-    bool input_is_terminal_, output_is_terminal_, color_, live_;
+    bool simple_, dumb_, input_is_terminal_, output_is_terminal_, live_, color_;
     bool status_shown_ = false;
 };
 

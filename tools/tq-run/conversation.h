@@ -1,6 +1,7 @@
 // The turns of a chat, and the prompt they make.
 #pragma once
 #include "model/model.h"
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -15,13 +16,27 @@ class Conversation {
     void answer(std::string text); // without its thinking, which the template drops from the history anyway
     void take_back_question();     // the last one, still without an answer
     bool take_back_answer();       // false when there is none
-    void clear();
+    void clear();                  // the turns, not the system prompt
+
+    // The oldest question and its answer; false when there is none but the last question.
+    bool drop_oldest_turn();
+    size_t turns() const; // questions
+
+    const std::string& system() const { return system_; }
+    void set_system(std::string text); // throws Error when it is not valid UTF-8; empty: none
+
+    // A list of {role, content}: the system prompt, if there is one, then user and assistant in turn.
+    const nlohmann::ordered_json& messages() const { return messages_; }
+    // Throws Error where they are not such a list, or do not end with an answer; nothing is changed then.
+    void replace(const nlohmann::json& messages);
 
     // The whole history by the model's template. Rendered and encoded anew each time: the ids are always those of the template,
     // and the session finds the longest part that is in the cache already.
     std::vector<uint32_t> prompt() const;
 
   private:
+    size_t first_turn() const { return system_.empty() ? 0 : 1; }
+
     const Tokenizer& tokenizer_;
     ChatOptions options_;
     std::string system_;

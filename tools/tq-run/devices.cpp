@@ -5,8 +5,10 @@
 #include "model/gpu/tuning_file.h"
 #include "runtime/device.h"
 #include "runtime/device_profile.h"
+#include "tools/tq-run/build.h"
 #include "tools/tq-run/commands.h"
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 namespace tq {
@@ -59,6 +61,10 @@ nlohmann::ordered_json describe(const Capabilities& c) {
         {"subgroup_size", c.subgroup_size},
         {"min_subgroup_size", c.min_subgroup_size},
         {"max_subgroup_size", c.max_subgroup_size},
+        {"shader_cores", c.shader_cores},
+        {"kernel_subgroup_size", c.kernel_subgroup_size},
+        {"subgroup_size_choice", c.subgroup_size_choice},
+        {"full_subgroups", c.full_subgroups},
         {"subgroup_arithmetic", c.subgroup_arithmetic},
         {"subgroup_shuffle", c.subgroup_shuffle},
         {"max_workgroup_invocations", c.max_workgroup_invocations},
@@ -94,6 +100,13 @@ std::string features(const Capabilities& c) {
     return fmt::format("{}", fmt::join(words, ", "));
 }
 
+// "subgroups of 16, out of 8 to 32"
+std::string subgroups(const Capabilities& c) {
+    if (c.kernel_subgroup_size == 0) return fmt::format("subgroups of {}, which kernels cannot count on", c.subgroup_size);
+    if (c.min_subgroup_size == c.max_subgroup_size) return fmt::format("subgroups of {}", c.kernel_subgroup_size);
+    return fmt::format("subgroups of {}, out of {} to {}", c.kernel_subgroup_size, c.min_subgroup_size, c.max_subgroup_size);
+}
+
 void print_table(const std::vector<Capabilities>& devices) {
     for (size_t i = 0; i < devices.size(); ++i) {
         const Capabilities& c = devices[i];
@@ -101,8 +114,8 @@ void print_table(const std::vector<Capabilities>& devices) {
         write_output(fmt::format("     {} {}, Vulkan {}\n", text(c.driver_name), text(c.driver_info), version(c.api_version)));
         if (c.profile != "none") write_output(fmt::format("     clamped by the device profile {}\n", c.profile));
         if (!c.unusable.empty()) write_output(fmt::format("     cannot be used: {}\n", text(c.unusable)));
-        write_output(fmt::format("     memory {} MiB, {} MiB free; subgroups of {}; {}\n", c.memory_bytes >> 20,
-                                 c.memory_budget_bytes >> 20, c.subgroup_size, features(c)));
+        write_output(fmt::format("     memory {} MiB, {} MiB free; {}; {}\n", c.memory_bytes >> 20, c.memory_budget_bytes >> 20,
+                                 subgroups(c), features(c)));
         const gpu::StoredTuning stored = gpu::stored_tuning(c);
         const gpu::Tuning t = stored.tuning.value_or(gpu::choose_tuning(c));
         write_output(
@@ -130,11 +143,12 @@ int run(const DevicesArguments& arguments) {
     }
     auto list = nlohmann::ordered_json::array();
     for (size_t i = 0; i < devices.size(); ++i) {
-        nlohmann::ordered_json entry{{"device", std::to_string(i)}};
+        nlohmann::ordered_json entry{{"device", std::to_string(i)}, {"build", build_description()}};
         entry.update(describe(devices[i]));
         list.push_back(std::move(entry));
     }
     list.push_back({{"device", "cpu"},
+                    {"build", build_description()},
                     {"name", "CPU"},
                     {"type", "cpu"},
                     {"usable", true},
@@ -145,8 +159,8 @@ int run(const DevicesArguments& arguments) {
 
 } // namespace
 
-void add_devices(CLI::App& app, Action& action) {
-    const auto flags = [](CLI::App& command, DevicesArguments& a) { command.add_flag("--json", a.json, "as a JSON list"); };
+void add_devices(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, DevicesArguments& a) { command.add_flag("--json", a.json, "as a JSON list"); };
     add_command<DevicesArguments>(app, action, "devices", "What can run a model here", flags, run);
 }
 

@@ -1,7 +1,7 @@
 // tq-run devices: what can run a model here.
 #pragma once
 #include "runtime/capabilities.h"
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace tq {
 

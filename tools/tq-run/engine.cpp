@@ -3,6 +3,7 @@
 #include "base/executable.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
+#include "hub/names.h"
 #include "model/calibration.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
@@ -26,19 +27,6 @@ namespace fs = std::filesystem;
 constexpr uint32_t default_context = 8192;
 constexpr uint32_t least_context = 512; // below it a conversation makes no sense
 
-#if defined(__clang__)
-constexpr const char* compiler = "clang " __clang_version__;
-#elif defined(__GNUC__)
-constexpr const char* compiler = "gcc " __VERSION__;
-#else
-constexpr const char* compiler = "another compiler";
-#endif
-#ifdef NDEBUG
-constexpr const char* build_type = "release";
-#else
-constexpr const char* build_type = "debug";
-#endif
-
 uint32_t choose_context(const ModelArguments& arguments, const Model& model) {
     const uint32_t most = model.config.max_position_embeddings, trained = model.config.rope_scaling.original_context_length;
     const uint32_t chosen = arguments.context_size.value_or(std::min(most, default_context));
@@ -60,8 +48,18 @@ std::vector<bool> Engine::unsampled(bool ignore_end) const {
     return excluded;
 }
 
+// Somebody who names a repository as a file is told of -hf.
+static void require_file(const std::string& path) {
+    std::error_code ignored;
+    const std::string repository = path.substr(0, path.find(':'));
+    if (fs::exists(path, ignored) || !is_repository_name(repository) || fs::path(repository).extension() == ".gguf") return;
+    fail("cannot open {}: there is no such file or directory; a repository on Hugging Face is named by -hf {}", printable(path),
+         printable(path));
+}
+
 std::filesystem::path find_model(const ModelSource& source, Console& console) {
     if (!source.repository.empty()) return download_model(source, console);
+    require_file(source.path);
     return source.path.empty() ? find_demo_model() : fs::path(source.path);
 }
 
@@ -85,9 +83,8 @@ static void shrink_context(Setup& setup) {
         largest_context(setup.options.context_size, [&](uint32_t n) { return setup.plan(n, setup.options.kv); });
     if (most < least_context) return;
     setup.options.context_size = most;
-    write_error(
-        fmt::format("tq-run: the context is {} tokens, for more do not fit the memory of {}; tq-run plan shows what does\n", most,
-                    setup.device ? setup.device_name : "this machine"));
+    write_error(fmt::format("tq-run: the context is {} tokens, for more do not fit {}; tq-run plan shows what does\n", most,
+                            memory_name(setup)));
 }
 
 static void quantise_weights(Model& model, GgmlType format) {
@@ -100,35 +97,104 @@ MemoryPlan Setup::plan(uint32_t context_size, const KvOptions& kv) const {
     ForwardOptions changed = options;
     changed.context_size = context_size;
     changed.kv = kv;
-    MemoryPlan plan = device ? gpu::plan_memory(*device, model.config, model.weights, changed)
-                             : plan_cpu_memory(model.config, model.weights, changed);
-    if (memory_limit_bytes != 0) plan.available = std::min(plan.available, memory_limit_bytes);
+    MemoryPlan plan = imagined_device ? gpu::plan_memory(*imagined_device, model.config, model.weights, changed)
+                      : device        ? gpu::plan_memory(*device, model.config, model.weights, changed)
+                                      : plan_cpu_memory(model.config, model.weights, changed);
+    if (imagined)
+        plan.available = memory_limit_bytes;
+    else if (memory_limit_bytes != 0)
+        plan.available = std::min(plan.available, memory_limit_bytes);
     return plan;
 }
 
-Setup set_up(const ModelArguments& arguments, Console& console) {
-    const bool on_cpu = arguments.device == "cpu";
-    if (on_cpu && arguments.profile)
-        throw UsageError("--profile times the kernels of a Vulkan device: it says nothing of --device cpu");
-    auto device = on_cpu ? nullptr : std::make_unique<Device>(arguments.device); // before a download that it would make useless
-    std::string device_name = "CPU";
-    if (device) {
-        const Capabilities& c = device->capabilities();
-        device_name = printable(fmt::format("{}, {} {}", c.name, c.driver_name, c.driver_info), 160);
-        device->profile = arguments.profile;
-        const std::string problem = gpu::stored_tuning(c).problem;
-        if (!problem.empty()) write_error(fmt::format("tq-run: {}\n", problem));
-    }
-    Model model = arguments.synthetic.empty() ? load_model(find_model(arguments.model, console))
-                                              : make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers));
+static LoadProgress hash_progress(const Model& model, TransferStatus& status) {
+    return [&status, what = fmt::format("reading {} for its fingerprint", model.name)](uint64_t done, uint64_t total) {
+        status.update(what, done, total, done);
+        return !interrupted();
+    };
+}
+
+std::string fingerprint(const Model& model, Console& console) {
+    TransferStatus status(console);
+    return model_fingerprint(model.config, model.weights, hash_progress(model, status));
+}
+
+void load_conditioning(KeyConditioning& conditioning, const Model& model, Console& console) {
+    TransferStatus status(console);
+    load_conditioning(conditioning, model.config, model.weights, hash_progress(model, status));
+}
+
+// Everything but the device.
+static Setup set_up_model(const ModelArguments& arguments, Console& console) {
+    const fs::path file = arguments.synthetic.empty() ? find_model(arguments.model, console) : fs::path();
+    Model model = file.empty() ? make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers)) : load_model(file);
     if (const auto format = weight_format(arguments)) quantise_weights(model, *format);
     model.config = with_rope(model.config, arguments.rope.overrides());
     ForwardOptions options{arguments.kv.options(), choose_context(arguments, model), arguments.threads, arguments.batch_size};
     check_kv(options.kv, model.config.num_hidden_layers);
-    load_conditioning(options.kv.conditioning, model.config, model.weights);
-    const uint64_t limit = arguments.memory_limit_mib << 20;
-    if (device) device->memory_limit_bytes = limit;
-    Setup setup{std::move(model), std::move(device), std::move(device_name), options, limit};
+    load_conditioning(options.kv.conditioning, model, console);
+    return {file, std::move(model), nullptr, "CPU", options, arguments.memory_limit_bytes};
+}
+
+static std::string describe_device(Device& device) {
+    const Capabilities& c = device.capabilities();
+    const std::string problem = gpu::stored_tuning(c).problem;
+    if (!problem.empty()) write_error(fmt::format("tq-run: {}\n", problem));
+    return printable(fmt::format("{}, {} {}", c.name, c.driver_name, c.driver_info), 160);
+}
+
+Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise) {
+    auto device = choose_device(arguments.device, otherwise); // before a download that it would make useless
+    if (!device && arguments.profile)
+        throw UsageError("--profile times the kernels of a Vulkan device, and this runs on the CPU: name a device with --device "
+                         "(tq-run devices lists them)");
+    const std::string name = device ? describe_device(*device) : "CPU";
+    Setup setup = set_up_model(arguments, console);
+    setup.device = std::move(device);
+    setup.device_name = name;
+    if (setup.device) {
+        setup.device->profile = arguments.profile;
+        setup.device->memory_limit_bytes = setup.memory_limit_bytes;
+    }
+    if (!arguments.context_size) shrink_context(setup);
+    return setup;
+}
+
+// What every desktop GPU has, with this much memory.
+static Capabilities imagine_gpu(uint64_t memory_bytes) {
+    Capabilities c;
+    c.name = "GPU";
+    c.type = DeviceType::discrete;
+    c.memory_bytes = c.memory_budget_bytes = memory_bytes;
+    c.allocation_bytes = c.storage_range_bytes = c.texel_range_bytes = uint64_t(2) << 30;
+    c.allocation_count = 4096;
+    c.storage_alignment = 16;
+    c.subgroup_size = c.min_subgroup_size = c.max_subgroup_size = c.kernel_subgroup_size = 32;
+    c.full_subgroups = true;
+    c.subgroup_arithmetic = c.subgroup_shuffle = true;
+    c.max_workgroup_invocations = 1024;
+    c.max_workgroup_size = {1024, 1024, 64};
+    c.max_workgroup_count = {65535, 65535, 65535};
+    c.shared_memory_bytes = 32 << 10;
+    c.push_constant_bytes = 128;
+    c.storage_buffers_per_stage = 16;
+    c.float16 = c.int8 = c.int16 = c.int8_dot_product = c.storage_8bit = c.storage_16bit = true;
+    return c;
+}
+
+Setup set_up_plan(const ModelArguments& arguments, Console& console) {
+    if (arguments.memory_limit_bytes == 0) return set_up(arguments, console);
+    auto device = arguments.device.empty() ? nullptr : choose_device(arguments.device);
+    Setup setup = set_up_model(arguments, console);
+    setup.imagined = true;
+    if (device) {
+        setup.device_name = describe_device(*device);
+        setup.device = std::move(device);
+    } else if (arguments.device.empty()) {
+        setup.imagined_device = imagine_gpu(arguments.memory_limit_bytes);
+        setup.device_name =
+            fmt::format("a GPU with {} (--device cpu plans for a processor)", size_text(arguments.memory_limit_bytes));
+    }
     if (!arguments.context_size) shrink_context(setup);
     return setup;
 }
@@ -137,7 +203,7 @@ std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& c
     Setup setup = set_up(arguments, console);
     if (!setup.plan().fits()) {
         write_error(memory_table(setup));
-        fail("{} does not fit the memory of {}", setup.model.name, setup.device ? setup.device_name : "this machine");
+        fail("{} does not fit {}", setup.model.name, memory_name(setup));
     }
     const ForwardOptions options = setup.options;
     auto engine = std::unique_ptr<Engine>(
@@ -155,8 +221,6 @@ std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& c
                                      : make_cpu_forward(model.config, model.weights, options, on_load);
     return engine;
 }
-
-std::string build_description() { return fmt::format("tq-run {} ({}, {})", TQ_VERSION, compiler, build_type); }
 
 std::string load_description(const Engine& engine) {
     const auto bytes = double(engine.model.weights.bytes());
@@ -191,24 +255,10 @@ std::string sampling_description(const SamplerOptions& o) {
     return text;
 }
 
-std::string timing_line(const Engine& engine, const Timings& timings) {
-    return fmt::format("[ Prompt: {:.1f} t/s | Generation: {:.1f} t/s | KV: {} ]", timings.prompt_per_second(),
-                       timings.decoded_per_second(), kv_description(engine));
-}
-
 void report_profile(Engine& engine) {
     if (!engine.device || !engine.device->profile) return;
     write_error(profile_table(engine.device->take_profile()));
     write_error(engine.device->kernels_built().text() + "\n");
-}
-
-GenerateOptions interruptible(Console& console) {
-    GenerateOptions options;
-    options.interrupted = interrupted;
-    options.on_prompt = [&console](uint32_t done, uint32_t total) {
-        if (done < total) console.status(fmt::format("reading the prompt: {} of {} tokens", done, total));
-    };
-    return options;
 }
 
 } // namespace tq

@@ -5,7 +5,10 @@
 #include "model/session.h"
 #include "runtime/device.h"
 #include "tools/tq-run/arguments.h"
+#include "tools/tq-run/build.h"
+#include "tools/tq-run/choose_device.h"
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace tq {
@@ -23,11 +26,14 @@ struct Engine {
 
 // What is to run where, before anything is loaded.
 struct Setup {
+    std::filesystem::path file; // of the model; empty: random weights
     Model model;
     std::unique_ptr<Device> device; // none on the CPU
     std::string device_name;        // with its driver
     ForwardOptions options;
-    uint64_t memory_limit_bytes; // 0: none
+    uint64_t memory_limit_bytes;                      // 0: none
+    bool imagined = false;                            // the limit is all the memory there is, of a machine that need not be here
+    std::optional<Capabilities> imagined_device = {}; // of it, in place of `device`
 
     // The same with another cache. What it takes does not depend on what `model.weights` hold.
     MemoryPlan plan(uint32_t context_size, const KvOptions& kv) const;
@@ -35,10 +41,14 @@ struct Setup {
 };
 
 // Opens the device and the model, after its download. Throws Error, or UsageError where flags contradict each other.
-Setup set_up(const ModelArguments& arguments, Console& console);
+Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise = WithoutGpu::cpu);
 
-// Loads the model onto the device, showing progress; from here on Ctrl-C is a flag (base/interrupt.h). Throws Error, after a table
-// of the memory where that is too small; UsageError where flags contradict each other; LoadStopped on Ctrl-C.
+// To plan with only: where arguments.memory_limit_bytes says what memory there is, that of this machine does not count, and no
+// device is opened but one that is named; without a name it is some GPU with so much memory.
+Setup set_up_plan(const ModelArguments& arguments, Console& console);
+
+// Loads the model onto the device, showing progress; from here on Ctrl-C is a flag (base/interrupt.h). Throws Error, after a
+// table of the memory where that is too small; UsageError where flags contradict each other; LoadStopped on Ctrl-C.
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console);
 
 // The file to run: the one that `source` names, after its download where it is in a repository; else the demo model.
@@ -47,16 +57,17 @@ std::filesystem::path find_model(const ModelSource& source, Console& console);
 // From $TQ_DEMO_MODEL, beside the installed program, or in the source tree.
 std::filesystem::path find_demo_model();
 
-std::string build_description();                  // "tq-run 0.1.0 (gcc 12.2.0, release)"
+// Of a loaded model (model/fingerprint.h), with progress where all of it must be read. Throws LoadStopped on Ctrl-C.
+std::string fingerprint(const Model& model, Console& console);
+
+// Reads the file that --kv-condition names, with the same progress (model/calibration.h). Throws Error, LoadStopped.
+void load_conditioning(KeyConditioning& conditioning, const Model& model, Console& console);
+
 std::string load_description(const Engine& engine); // "604.2 MiB of weights loaded in 0.41 s, 1.5 GB/s"
-std::string kv_description(const Engine& engine); // "264 B/token tq4/tq4 (3.88x smaller than f16)"
+std::string kv_description(const Engine& engine);   // "264 B/token tq4/tq4 (3.88x smaller than f16)"
 std::string sampling_description(const SamplerOptions& options);
-std::string timing_line(const Engine& engine, const Timings& timings); // without a line end
 
 // What --profile measured since the last call, on standard error; nothing on the CPU.
 void report_profile(Engine& engine);
-
-// Reuse of the status line while a prompt is run.
-GenerateOptions interruptible(Console& console);
 
 } // namespace tq

@@ -3,6 +3,7 @@
 #include "base/interrupt.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/generation.h"
 #include "tools/tq-run/prompt_cache.h"
 
 namespace tq {
@@ -28,11 +29,14 @@ int run(const GenerateArguments& arguments) {
         arguments.sampling.options(recommended_sampling(engine->model.file, engine->model.chat != ChatVariant::instruct));
     Sampler sampler(options, engine->unsampled(arguments.sampling.ignore_end));
     if (arguments.console.verbose)
-        write_error(fmt::format("{}, {}, {}\n{}\n", engine->model.name, engine->device_name, sampling_description(options),
-                                load_description(*engine)));
+        write_error(fmt::format("{}, {}, {}\nKV: {}\n{}\n", engine->model.name, engine->device_name,
+                                sampling_description(options), kv_description(*engine), load_description(*engine)));
 
     Utf8Stream stream;
     const auto show = [&](const std::string& piece) { write_output(console.output_is_terminal() ? harmless(piece) : piece); };
+    catch_interrupts();
+    Session session(*engine->forward);
+    PromptCache prompt_cache(arguments.prompt_cache, *engine, session, console);
     GenerateOptions generate = interruptible(console);
     generate.max_tokens = arguments.sampling.max_tokens();
     generate.is_end = [&](uint32_t id) { return tokenizer.is_end_of_generation(id); };
@@ -40,14 +44,17 @@ int run(const GenerateArguments& arguments) {
         console.clear_status();
         show(stream.push(tokenizer.bytes(id)));
     };
-    catch_interrupts();
-    Session session(*engine->forward);
-    PromptCache prompt_cache(arguments.prompt_cache, *engine, session, console);
     generate.after_prompt = [&] { prompt_cache.after_prompt(); };
-    const Generated result = session.generate(tokenizer.encode(text), sampler, generate);
+    Generated result;
+    try {
+        result = session.generate(tokenizer.encode(text), sampler, generate);
+    } catch (const Error&) { // what was run is good
+        prompt_cache.finish();
+        throw;
+    }
     console.clear_status();
     show(stream.flush() + "\n");
-    write_error(console.dim(timing_line(*engine, result.timings)) + "\n");
+    write_error(console.dim(generation_line(result, session.cached_ids().size(), engine->forward->context_size())) + "\n");
     report_profile(*engine);
     const bool saved = prompt_cache.finish();
     if (result.stop == Stop::memory_full) throw OutOfMemory(result.reason);
@@ -56,8 +63,8 @@ int run(const GenerateArguments& arguments) {
 
 } // namespace
 
-void add_generate(CLI::App& app, Action& action) {
-    const auto flags = [](CLI::App& command, GenerateArguments& a) {
+void add_generate(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, GenerateArguments& a) {
         add_flags(command, a.prompt);
         add_flags(command, a.prompt_cache);
         add_flags(command, a.sampling);

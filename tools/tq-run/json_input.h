@@ -1,11 +1,12 @@
 // JSON from standard input.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 namespace tq {
 
-// Throws Error that names `what` and the place when the text is not JSON, or is nested deeper than 128 levels.
+// Throws Error that names `what` and the place when the text is not JSON, is nested deeper than 128 levels, has a key twice in one
+// object, or over 4 million values.
 nlohmann::ordered_json parse_json(std::string_view text, std::string_view what);
 
 } // namespace tq

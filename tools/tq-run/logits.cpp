@@ -1,8 +1,11 @@
 // tq-run logits: what the model says after the last token, in full precision.
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/printable.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/generation.h"
+#include <charconv>
 #include <fmt/ranges.h>
 
 namespace tq {
@@ -11,10 +14,22 @@ namespace {
 struct LogitsArguments {
     ConsoleArguments console;
     ModelArguments model;
-    std::string prompt;
-    std::vector<uint32_t> ids;
+    std::string prompt, ids; // ids: 1,2,3
     bool json = false;
 };
+
+// Of "1,2,3". Throws Error where it is no such list.
+std::vector<uint32_t> parse_ids(std::string_view text) {
+    std::vector<uint32_t> ids;
+    const char *at = text.data(), *const end = at + text.size();
+    while (true) {
+        const auto [after, error] = std::from_chars(at, end, ids.emplace_back());
+        if (error != std::errc() || (after != end && *after != ','))
+            fail("it must be token ids such as 1,2,3, not {}", printable(text));
+        if (after == end) return ids;
+        at = after + 1;
+    }
+}
 
 int run(const LogitsArguments& arguments) {
     if (arguments.ids.empty() && arguments.prompt.empty())
@@ -22,7 +37,7 @@ int run(const LogitsArguments& arguments) {
     Console console = arguments.console.console();
     const auto engine = start_engine(arguments.model, console);
     const uint32_t vocab_size = engine->model.config.vocab_size;
-    const auto ids = arguments.ids.empty() ? engine->model.tokenizer.encode(arguments.prompt) : arguments.ids;
+    const auto ids = arguments.ids.empty() ? engine->model.tokenizer.encode(arguments.prompt) : parse_ids(arguments.ids);
     for (const uint32_t id : ids)
         if (id >= vocab_size)
             fail("token id {} is out of range: the model has {} tokens, 0 to {}", id, vocab_size, vocab_size - 1);
@@ -34,17 +49,18 @@ int run(const LogitsArguments& arguments) {
         write_output(fmt::format("{{\"logits\": [{:.9g}]}}\n", fmt::join(logits, ", ")));
     else
         write_output(fmt::format("{:.9g}\n", fmt::join(logits, "\n")));
-    if (arguments.console.verbose) write_error(timing_line(*engine, session.timings()) + "\n");
+    if (arguments.console.verbose) write_error(fmt::format("prompt: {}\n", describe_rate(session.timings().prompt_per_second())));
     report_profile(*engine);
     return 0;
 }
 
 } // namespace
 
-void add_logits(CLI::App& app, Action& action) {
-    const auto flags = [](CLI::App& command, LogitsArguments& a) {
-        auto* ids = command.add_option("--ids", a.ids, "token ids, separated by commas")->delimiter(',')->option_text("IDS");
-        command.add_option("-p,--prompt", a.prompt, "text instead of ids")->excludes(ids)->option_text("TEXT");
+void add_logits(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, LogitsArguments& a) {
+        auto ids =
+            command.add_option("--ids", a.ids, "token ids, separated by commas").check(parsed_by(parse_ids)).option_text("IDS");
+        command.add_option("-p,--prompt", a.prompt, "text instead of ids").excludes(ids).option_text("TEXT");
         command.add_flag("--json", a.json, "print {\"logits\": [...]}; default: one per line");
         add_flags(command, a.model);
         add_flags(command, a.console);

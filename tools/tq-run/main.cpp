@@ -1,24 +1,70 @@
 // tq-run: reads the command line, runs one command, and turns what went wrong into one line and an exit status.
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/printable.h"
+#include "base/standard_streams.h"
 #include "base/terminal.h"
 #include "hub/hub.h"
 #include "model/load.h"
+#include "model/text/unicode.h"
+#include "runtime/wrong_device.h"
+#include "tools/tq-run/command_line.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <new>
+#include <sstream>
 
 namespace tq {
 namespace {
 
 constexpr int failed = 1, wrong_usage = 2, interrupted_by_user = 130;
 
+constexpr const char* examples = R"(Examples:
+  tq-run chat                                    talk with the small demo model
+  tq-run chat -hf Qwen/Qwen3-4B-GGUF:Q4_K_M      with a model from Hugging Face
+  tq-run generate -m FILE.gguf -p "Once" -n 64   continue a text
+  tq-run plan -m FILE.gguf -c 32k --memory 8G    whether that fits
+  tq-run help chat                               the flags of a command)";
+
+// What would steer a terminal, or turn the direction of text: a message may quote paths and drivers.
+bool is_hidden(char32_t c) {
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2066 && c <= 0x2069);
+}
+
+std::string one_line(std::string_view message) {
+    std::string line;
+    for (size_t at = 0; at < message.size();) {
+        const Utf8Step step = step_utf8(message, at);
+        const std::string_view bytes = message.substr(at, step.length);
+        const bool is_plain = step.kind == Utf8Step::Kind::character && !is_hidden(step.code_point);
+        line += is_plain ? std::string(bytes) : printable(bytes);
+        at += step.length;
+    }
+    return line;
+}
+
 int complain(std::string_view message, int status) {
-    write_error(fmt::format("tq-run: {}\n", message));
+    write_error(fmt::format("tq-run: {}\n", one_line(message)));
     return status;
 }
+
+// Shows llama.cpp's short names among the names of an option, and of its value only what option_text says.
+class HelpFormatter : public CLI::Formatter {
+    std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+        std::string names = Formatter::make_option_name(option, is_positional);
+        for (const OtherName& other : other_names())
+            if (!other.name.starts_with("--") && option->check_lname(std::string(other.flag.substr(2))))
+                return fmt::format("{},{}", other.name, names);
+        return names;
+    }
+    std::string make_option_opts(const CLI::Option* option) const override {
+        return option->get_option_text().empty() ? "" : " " + option->get_option_text();
+    }
+};
 
 // CLI11's messages, in our words where its own say little.
 std::string describe(const CLI::ParseError& error, const CLI::App& app) {
@@ -27,8 +73,9 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
     const auto begins = [&](std::string_view text) { return what.starts_with(text) ? text.size() : 0; };
     if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
         const auto rest = app.remaining(true);
-        const std::string first = rest.empty() ? "" : printable(rest[0]);
-        what = (first.starts_with('-') ? "unknown flag " : has_command ? "unexpected argument " : "unknown command ") + first;
+        what = "unexpected argument " + (rest.empty() ? "" : printable(rest[0]));
+    } else if (has_command && what.starts_with("A subcommand is required")) {
+        what = "a command is missing";
     } else if (const size_t prefix = begins("Could not convert: ")) {
         const size_t equals = what.find(" = ");
         what = fmt::format("{}: {} is not a value it can have", what.substr(prefix, equals - prefix), what.substr(equals + 3));
@@ -44,23 +91,28 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
 
 int run(const std::vector<std::string>& arguments) {
     CLI::App app("Runs Qwen3 language models on any Vulkan GPU, with a compressed KV cache.", "tq-run");
-    app.set_version_flag("--version", build_description());
+    app.set_version_flag("-V,--version", build_description());
+    app.footer(examples);
     app.require_subcommand(0, 1);
     const auto formatter = std::make_shared<HelpFormatter>();
     formatter->column_width(34);
     app.formatter(formatter);
     app.option_defaults()->take_last(); // of a flag that is given twice
+    ArgumentParser parser(app);
     Action action;
-    for (auto* add : {add_chat, add_generate, add_bench, add_perplexity, add_needle, add_validate, add_ablate, add_tune,
-                      add_calibrate, add_plan, add_devices, add_conformance, add_codec, add_shaders, add_tokenize, add_template,
-                      add_logits})
-        add(app, action);
+    for (auto* add :
+         {add_chat, add_generate, add_bench, add_perplexity, add_needle, add_validate, add_ablate, add_tune, add_calibrate,
+          add_plan, add_devices, add_conformance, add_codec, add_shaders, add_tokenize, add_template, add_logits})
+        add(parser, action);
+    const CommandLine line = read_command_line(app, arguments);
     try {
-        auto expanded = expand_short_names(arguments);
-        std::reverse(expanded.begin(), expanded.end()); // as CLI11 wants them
-        app.parse(expanded);
+        std::vector<std::string> backwards(line.arguments.rbegin(), line.arguments.rend()); // as CLI11 wants them
+        app.parse(backwards);
     } catch (const CLI::Success& request) {
-        return app.exit(request);
+        std::ostringstream answer;
+        app.exit(request, answer, answer);
+        write_output(answer.str());
+        return 0;
     } catch (const CLI::ParseError& error) {
         return complain(describe(error, app), wrong_usage);
     }
@@ -68,7 +120,10 @@ int run(const std::vector<std::string>& arguments) {
         write_error(app.help());
         return wrong_usage;
     }
-    return action();
+    write_error(describe_without_effect(line));
+    const int status = action();
+    check_mapped_files();
+    return status;
 }
 
 } // namespace
@@ -76,10 +131,13 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int count, char** values) {
     using namespace tq;
+    occupy_closed_streams();
     prepare_terminal();
     try {
         return run(std::vector<std::string>(values + std::min(count, 1), values + count));
     } catch (const UsageError& error) {
+        return complain(error.what(), wrong_usage);
+    } catch (const WrongDevice& error) {
         return complain(error.what(), wrong_usage);
     } catch (const LoadStopped&) {
         return interrupted_by_user;
@@ -90,6 +148,6 @@ int main(int count, char** values) {
     } catch (const std::bad_alloc&) {
         return complain("out of memory: use a smaller model or a smaller context (-c)", failed);
     } catch (const std::exception& error) {
-        return complain(error.what(), failed);
+        return complain(lost_mapped_file().value_or(error.what()), failed); // what else is wrong comes from that
     }
 }

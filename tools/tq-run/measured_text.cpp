@@ -2,6 +2,7 @@
 #include "base/printable.h"
 #include "hub/digest.h"
 #include "model/formats/json.h"
+#include "tools/tq-run/calibration_text.h"
 
 namespace tq {
 namespace {
@@ -23,12 +24,30 @@ std::string hash_of(std::string_view text) {
 MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokenizer, uint32_t chunk_tokens) {
     if (chunk_tokens < least_tokens)
         fail("chunks of {} tokens say nothing: they must have at least {}", chunk_tokens, least_tokens);
-    const std::string text = read_text_file(path, most_bytes);
-    MeasuredText out{hash_of(text), tokenizer.encode(text)};
+    const std::string text = path.empty() ? calibration_text : read_text_file(path, most_bytes);
+    MeasuredText out{path.empty() ? "the built-in text" : printable(path), hash_of(text), tokenizer.encode(text)};
+    if (path.empty())
+        write_error(fmt::format("tq-run: no -f: this measures on a built-in text of {} tokens. It shows large faults; for small "
+                                "differences give a longer text, of the kind that the model is for\n",
+                                out.ids.size()));
     if (out.ids.size() < chunk_tokens)
-        fail("{} has {} tokens, and one chunk has {}: give a longer text, or shorter chunks", printable(path), out.ids.size(),
+        fail("{} has {} tokens, and one chunk has {}: give a longer text with -f, or shorter chunks", out.name, out.ids.size(),
              chunk_tokens);
     return out;
+}
+
+std::string measurement_heading(const Setup& setup, const MeasuredText& text) {
+    return fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\ntext    {}, {} tokens\n", printable(setup.model.name),
+                       setup.model.config.num_hidden_layers, setup.device_name, build_description(), text.name, text.ids.size());
+}
+
+std::string cache_text(const Config& config, const KvOptions& kv) {
+    const uint64_t bytes = kv_bytes_per_token(config, kv), f16 = kv_bytes_per_token(config, KvOptions{KvType::f16, KvType::f16});
+    const double ratio = double(f16) / double(bytes);
+    return fmt::format("{}, {} bytes per token{}", describe(kv), bytes,
+                       ratio == 1  ? std::string()
+                       : ratio > 1 ? fmt::format(", {:.2f}x smaller than f16", ratio)
+                                   : fmt::format(", {:.2f}x larger than f16", 1 / ratio));
 }
 
 } // namespace tq

@@ -7,9 +7,13 @@
 #include "model/formats/json.h"
 #include "quality/run_log.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/measured_text.h"
 #include "tools/tq-run/shared_model.h"
+#include "tools/tq-run/table.h"
+#include "tools/tq-run/time_left.h"
 #include <algorithm>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 namespace tq {
 namespace {
@@ -56,8 +60,8 @@ Part from_json(const json& part, uint32_t sample, uint32_t length, const NeedleA
     return out;
 }
 
-std::string line(const std::string& what, const Estimate& e, const char* unit = "", double factor = 1) {
-    return fmt::format("{:<26} {:.6g} +- {:.2g}{}", what, e.value * factor, e.error * factor, unit);
+std::string line(const std::string& what, const Estimate& e, const char* unit) {
+    return fmt::format("{:<30} {}", what, with_error(e, unit));
 }
 
 // How dark a share of 1 is on a terminal.
@@ -68,24 +72,20 @@ const char* shade(double share) {
 
 // A table of lengths by depths, and of all depths together; `cell` says what stands in one.
 template <class CellText> std::string table(const NeedleArguments& arguments, const std::vector<Part>& parts, CellText cell) {
-    std::string text = "| tokens |", rule = "|---|";
-    for (const double depth : arguments.depths) {
-        text += fmt::format(" {} |", depth);
-        rule += "---|";
-    }
-    text += fmt::format(" all |\n{}---|\n", rule);
+    std::vector<std::vector<std::string>> rows{{"tokens"}};
+    for (const double depth : arguments.depths) rows[0].push_back(fmt::format("{}", depth));
+    rows[0].emplace_back("all");
     for (const uint32_t length : arguments.lengths) {
-        text += fmt::format("| {} |", length);
+        auto& row = rows.emplace_back(std::vector{std::to_string(length)});
         for (size_t depth = 0; depth <= arguments.depths.size(); depth++) {
             std::vector<Found> found;
             for (const Part& part : parts)
                 for (const Found& f : part.found)
                     if (part.length == length && (depth == arguments.depths.size() || f.depth == depth)) found.push_back(f);
-            text += found.empty() ? " |" : fmt::format(" {} |", cell(quality::summarise(found)));
+            row.push_back(found.empty() ? "" : cell(quality::summarise(found)));
         }
-        text += "\n";
     }
-    return text;
+    return markdown(rows, 0);
 }
 
 std::string report(const NeedleArguments& arguments, const std::vector<Part>& parts, const std::string& kv,
@@ -94,29 +94,30 @@ std::string report(const NeedleArguments& arguments, const std::vector<Part>& pa
     for (const Part& part : parts) all.insert(all.end(), part.found.begin(), part.found.end());
     const NeedleSummary s = quality::summarise(all);
     const bool compared = !reference.empty();
-    std::string text = fmt::format("{} texts of {} tokens, {} facts of {} digits at each of {} depths\n", parts.size(),
+    std::string text = fmt::format("{} texts of {} tokens, {} facts of {} digits at each of {} depths\n\n", parts.size(),
                                    fmt::join(arguments.lengths, ", "), arguments.keys, arguments.digits, arguments.depths.size());
     const auto exact = [&](const std::string& name, const Estimate& share, uint64_t count) {
-        return line("exact, " + name, share, " %", 100) + fmt::format("   ({} of {})\n", count, s.facts);
+        return line("found exactly, " + name, {share.value * 100, share.error * 100}, "%") +
+               fmt::format("   ({} of {})\n", count, s.facts);
     };
     text += exact(kv, s.exact_share, s.exact);
     if (compared) text += exact(reference, s.reference_exact_share, s.reference_exact);
-    text += line("log p of a value, " + kv, s.log_p) + "\n";
+    text += line("log p of a value, " + kv, s.log_p, "nats") + "\n";
     if (compared) {
-        text += line("log p of a value, " + reference, s.reference_log_p) + "\n";
-        text += line("change of log p", s.log_p_change) + "\n";
+        text += line("log p of a value, " + reference, s.reference_log_p, "nats") + "\n";
+        text += line("change of log p", s.log_p_change, "nats") + "\n";
     }
-    text += fmt::format("\nexact, %, by the share of the text before the fact{}\n\n",
+    text += fmt::format("\nfound exactly, %, by the share of the text before the fact{}\n\n",
                         compared ? fmt::format("; in brackets {}", reference) : "");
     text += table(arguments, parts, [&](const NeedleSummary& cell) {
         const double share = cell.exact_share.value;
         return compared ? fmt::format("{} {:.0f} ({:.0f})", shade(share), share * 100, cell.reference_exact_share.value * 100)
                         : fmt::format("{} {:.0f}", shade(share), share * 100);
     });
-    text += fmt::format("\n{}\n\n", compared ? "change of log p of a value" : "log p of a value");
+    text += fmt::format("\n{} of a value, nats, by the same\n\n", compared ? "change of log p" : "log p");
     text += table(arguments, parts, [&](const NeedleSummary& cell) {
         const Estimate& e = compared ? cell.log_p_change : cell.log_p;
-        return fmt::format("{:+.2g} +- {:.1g}", e.value, e.error);
+        return with_error(e);
     });
     return text;
 }
@@ -129,8 +130,11 @@ class Measurement {
 
     void add(std::unique_ptr<Forward> forward) { forwards_.push_back(std::move(forward)); }
     Haystack haystack(uint32_t sample, uint32_t length) const;
-    // Nothing where Ctrl-C stopped it.
-    std::optional<Part> measure(uint32_t sample, uint32_t length, const Haystack& haystack);
+    // Nothing where Ctrl-C stopped it. `left`: of all texts, which is told the tokens read of each cache; `before`: those of the
+    // texts before, `total`: of all.
+    std::optional<Part> measure(uint32_t sample, uint32_t length, const Haystack& haystack, const TimeLeft& left, double before,
+                                double total);
+    double caches() const { return double(forwards_.size()); }
 
   private:
     const NeedleArguments& arguments_;
@@ -151,7 +155,8 @@ Haystack Measurement::haystack(uint32_t sample, uint32_t length) const {
     return quality::make_haystack(setup_.model, options, length, sentences_, Random(seed));
 }
 
-std::optional<Part> Measurement::measure(uint32_t sample, uint32_t length, const Haystack& haystack) {
+std::optional<Part> Measurement::measure(uint32_t sample, uint32_t length, const Haystack& haystack, const TimeLeft& left,
+                                         double before, double total) {
     Part part{sample, length, std::vector<Found>(haystack.needles.size())};
     for (size_t i = 0; i < part.found.size(); i++) part.found[i].depth = haystack.needles[i].depth;
     for (size_t cache = 0; cache < forwards_.size(); cache++) {
@@ -160,9 +165,11 @@ std::optional<Part> Measurement::measure(uint32_t sample, uint32_t length, const
         for (size_t i = 0; i < part.found.size(); i++) {
             const auto where = fmt::format("text {} of {}, {} tokens, {}", sample + 1, arguments_.samples, length,
                                            describe(forwards_[cache]->kv()));
-            const Progress progress = [&](uint32_t done, uint32_t total) {
-                console_.status(done < total ? fmt::format("{}: {} of {} read", where, done, total)
-                                             : fmt::format("{}: fact {} of {}", where, i + 1, part.found.size()));
+            const Progress progress = [&](uint32_t done, uint32_t all) {
+                const double read = i > 0 ? length : std::min(done, length); // later facts share the text
+                const std::string rest = left.after(before + double(cache) * length + read, total);
+                console_.status(done < all ? fmt::format("{}: {} of {} tokens read{}", where, done, all, rest)
+                                           : fmt::format("{}: fact {} of {}{}", where, i + 1, part.found.size(), rest));
                 return !interrupted();
             };
             const Needle& needle = haystack.needles[i];
@@ -209,7 +216,7 @@ json log_header(const NeedleArguments& arguments, const Setup& setup, const std:
             {"kv_bytes_per_token", kv_bytes_per_token(setup.model.config, setup.options.kv)},
             {"kv_recent_bytes", kv_recent_bytes(setup.model.config, setup.options.kv)},
             {"device", setup.device_name},
-            {"build", build_description()}};
+            {"build", release_description()}};
 }
 
 int run(const NeedleArguments& given) {
@@ -247,48 +254,61 @@ int run(const NeedleArguments& given) {
         check_memory(setup, caches);
         const SharedModel model(setup, console);
         for (const KvOptions& kv : caches) measurement.add(model.forward(kv));
+        double before = 0, total = 0;
+        for (size_t i = 0; i < plan.size(); i++) (i < parts.size() ? before : total) += measurement.caches() * plan[i].second;
+        total += before;
+        const TimeLeft left(before);
         while (parts.size() < plan.size()) {
             const auto [sample, length] = plan[parts.size()];
             const Haystack haystack = measurement.haystack(sample, length);
-            auto part = measurement.measure(sample, length, haystack);
+            auto part = measurement.measure(sample, length, haystack, left, before, total);
             if (!part) break;
+            before += measurement.caches() * length;
             log.add(to_json(*part, haystack));
             parts.push_back(std::move(*part));
         }
         console.clear_status();
     }
-    if (!parts.empty()) write_output(report(arguments, parts, kv_name, reference_name));
-    return parts.size() < plan.size() ? 130 : 0;
+    if (!parts.empty())
+        write_output(fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\ncache   {}\n\n", printable(setup.model.name),
+                                 setup.model.config.num_hidden_layers, setup.device_name, build_description(),
+                                 cache_text(setup.model.config, setup.options.kv)) +
+                     report(arguments, parts, kv_name, reference_name));
+    if (parts.size() == plan.size()) return 0;
+    write_error(fmt::format("tq-run: stopped after {} of {} texts; {}\n", parts.size(), plan.size(),
+                            arguments.log.empty() ? "--log FILE would keep them, and the same command go on"
+                                                  : "the same command goes on there"));
+    return 130;
 }
 
-void add_needle_flags(CLI::App& command, NeedleArguments& a) {
+void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, double least, double most, const char* type) {
-        return command.add_option(name, value, help)->check(number(least, most))->option_text(type);
+        return command.add_option(name, value, help).check(number(least, most)).option_text(type);
     };
-    add("--lengths", a.lengths, "tokens of a text with its question; default: 512,1024,2048", 64, 1 << 24, "LIST")
-        ->delimiter(',');
-    add("--depths", a.depths, "shares of the text before the facts; default: 0,0.25,0.5,0.75,1", 0, 1, "LIST")->delimiter(',');
+    add("--lengths", a.lengths, "tokens of a text with its question; default: 512,1024,2048", 64, 1 << 24, "LIST").delimiter(',');
+    add("--depths", a.depths, "shares of the text before the facts; default: 0,0.25,0.5,0.75,1", 0, 1, "LIST").delimiter(',');
     add("--keys", a.keys, "facts at each depth, that are asked for one by one; default: 2", 1, quality::most_facts, "N");
     add("--digits", a.digits, "of a value; default: 4", 1, quality::most_digits, "N");
-    add("--distractors", a.distractors, "facts that are nearly those, with half the key; default: one for 64 tokens, at most 400",
-        0, quality::most_facts, "N");
+    add("--distractors", a.distractors,
+        "facts that nobody asks for, each with half of a key that is asked for; default: one for 64 tokens, at most 400", 0,
+        quality::most_facts, "N");
     add("--samples", a.samples, "texts of each length; default: 4", 1, 1'000'000, "N");
     add("-s,--seed", a.seed, "of the texts; default: 1", 0, 9'000'000'000'000'000'000.0, "N");
     command.add_option("-f,--file", a.file, "a text whose sentences are the filler; default: made of simple words")
-        ->option_text("FILE");
+        .option_text("FILE");
     command.add_option("--reference", a.reference, "the cache type that answers the same questions, or none; default: f16")
-        ->option_text("TYPE")
-        ->check(parsed_by([](const std::string& text) {
+        .option_text("TYPE")
+        .check(parsed_by([](const std::string& text) {
             if (text != "none") parse_kv_type(text);
         }));
-    command.add_option("--log", a.log, "keep what was measured here, as JSON lines; a file that is there is gone on with")
-        ->option_text("FILE");
+    command.add_option("--log", a.log, "keep what was measured in this file of JSON lines, and go on with it where it is there")
+        .option_text("FILE");
 }
 
 } // namespace
 
-void add_needle(CLI::App& app, Action& action) {
-    const auto flags = [](CLI::App& command, NeedleArguments& a) {
+void add_needle(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, NeedleArguments& a) {
         add_needle_flags(command, a);
         add_flags(command, a.model);
         add_flags(command, a.console);

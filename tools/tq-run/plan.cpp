@@ -3,6 +3,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace tq {
@@ -40,13 +41,10 @@ std::vector<Choice> choices(const KvOptions& asked) {
     return all;
 }
 
-double mib(uint64_t bytes) { return double(bytes) / (1 << 20); }
-
-// Beyond any context, so that the table shows what the memory would hold.
-constexpr uint32_t most_tokens = 1u << 24;
-
+// At most what the model allows, or what was asked for beyond that.
 uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
-    return largest_context(most_tokens, [&](uint32_t tokens) { return setup.plan(tokens, kv); });
+    const uint32_t most = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
+    return largest_context(most, [&](uint32_t tokens) { return setup.plan(tokens, kv); });
 }
 
 std::string context_row(const Setup& setup, const Choice& choice) {
@@ -55,14 +53,35 @@ std::string context_row(const Setup& setup, const Choice& choice) {
     const auto in_gib = [&](uint64_t gib) { return ((gib << 30) - std::min(gib << 30, recent)) / token_bytes; };
     const uint32_t here = tokens_that_fit(setup, choice.kv);
     return fmt::format("{:<22} {:<20} {:>8} {:>10} {:>10} {:>10} {:>10}{}\n", describe(choice.kv), choice.name, token_bytes, here,
-                       in_gib(1), in_gib(4), in_gib(16), here > config.max_position_embeddings ? "  (all the model allows)" : "");
+                       in_gib(1), in_gib(4), in_gib(16),
+                       here >= config.max_position_embeddings ? "  (all the model allows)" : "");
 }
 
 std::string context_table(const Setup& setup) {
-    std::string text = fmt::format("{:<22} {:<20} {:>8} {:>10} {:>10} {:>10} {:>10}\n", "cache (keys/values)", "", "B/token",
-                                   "fits here", "in 1 GiB", "in 4 GiB", "in 16 GiB");
+    std::string text =
+        fmt::format("tokens that fit beside the weights, and in a cache of so many GiB:\n"
+                    "{:<22} {:<20} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
+                    "cache (keys/values)", "", "B/token", setup.imagined ? "fit there" : "fit here", "1 GiB", "4 GiB", "16 GiB");
     for (const Choice& choice : choices(setup.options.kv)) text += context_row(setup, choice);
     return text;
+}
+
+// For --memory: the next tenth of a GiB, or MiB.
+std::string size_flag(uint64_t bytes) {
+    const double mib = std::ceil(double(bytes) / (1 << 20));
+    return mib < 1024 ? fmt::format("{}M", mib) : fmt::format("{:.1f}G", std::ceil(mib / 102.4) / 10);
+}
+
+// "fits" or "does not fit", and what that says.
+std::string conclusion(const Setup& setup, const MemoryPlan& plan) {
+    const std::string what = fmt::format("{} with {} tokens", setup.model.name, setup.options.context_size);
+    const std::string numbers = fmt::format("{} of {}", size_text(plan.total()), size_text(plan.available));
+    if (plan.fits()) return fmt::format("{} fits: it takes {}\n", what, numbers);
+    if (plan.total() > plan.available)
+        return fmt::format("{} does not fit: it takes {}, {} too many\n", what, numbers,
+                           size_text(plan.total() - plan.available));
+    return fmt::format("{} does not fit: its rotary table takes {}, but the device binds {} at once\n", what,
+                       size_text(plan.largest_part), size_text(plan.allocation_limit));
 }
 
 // What would make it fit, the least change first.
@@ -79,13 +98,17 @@ std::string advice(const Setup& setup) {
         if (!best || bytes(choice) > bytes(*best)) best = &choice;
     }
     if (best) text += fmt::format("  -ctk {} -ctv {}: {} tokens fit\n", name(best->kv.k), name(best->kv.v), asked);
-    const MemoryPlan least = setup.plan(1, KvOptions{KvType::tq2, KvType::tq2});
+    const MemoryPlan least = setup.plan(1, KvOptions{KvType::tq2, KvType::tq2}), whole = setup.plan();
     if (!least.fits())
-        text += fmt::format("  a smaller model, or weights in fewer bits: these take {:.1f} MiB without any context\n",
-                            mib(least.total()));
-    if (setup.memory_limit_bytes != 0) text += "  a higher --memory-limit-mb\n";
-    if (setup.device) text += "  another device: tq-run devices lists them; --device cpu runs in the machine's own memory\n";
-    return "it does not fit; what would help:\n" + text;
+        text += fmt::format("  a smaller model, or weights in fewer bits: these take {} without any context\n",
+                            size_text(least.total()));
+    if (setup.imagined)
+        text += fmt::format("  --memory {}: a device with that much holds it\n", size_flag(whole.total()));
+    else if (setup.memory_limit_bytes != 0)
+        text += fmt::format("  a higher limit: --memory {}\n", size_flag(whole.total()));
+    if (setup.device && !setup.imagined)
+        text += "  another device: tq-run devices lists them; --device cpu runs in the machine's own memory\n";
+    return "what would help:\n" + text;
 }
 
 nlohmann::ordered_json to_json(const Setup& setup) {
@@ -110,37 +133,46 @@ nlohmann::ordered_json to_json(const Setup& setup) {
 
 int run(const PlanArguments& arguments) {
     Console console = arguments.console.console();
-    const Setup setup = set_up(arguments.model, console);
+    const Setup setup = set_up_plan(arguments.model, console);
     write_output(arguments.json ? to_json(setup).dump(2) + "\n" : memory_table(setup));
     return setup.plan().fits() ? 0 : 1;
 }
 
 } // namespace
 
+std::string size_text(uint64_t bytes) {
+    const double mib = double(bytes) / (1 << 20);
+    return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.2f} GiB", mib / 1024);
+}
+
+std::string memory_name(const Setup& setup) {
+    if (setup.memory_limit_bytes != 0 && setup.plan().available == setup.memory_limit_bytes)
+        return fmt::format("the {} of --memory", size_text(setup.memory_limit_bytes));
+    return fmt::format("the memory of {}", setup.device ? setup.device_name : "this machine");
+}
+
 std::string memory_table(const Setup& setup) {
     const MemoryPlan plan = setup.plan();
-    std::string text = fmt::format("model     {}, {} layers\ndevice    {}\n\n", setup.model.name,
-                                   setup.model.config.num_hidden_layers, setup.device_name);
+    std::string text = conclusion(setup, plan);
+    text += fmt::format("\nmodel     {}, {} layers\ndevice    {}\n\n", setup.model.name, setup.model.config.num_hidden_layers,
+                        setup.device_name);
     const auto row = [&](const char* what, uint64_t bytes, const std::string& note) {
-        text += fmt::format("{:<10}{:>10.1f} MiB{}\n", what, mib(bytes), note.empty() ? "" : "   " + note);
+        text += fmt::format("{:<10}{:>12}{}\n", what, size_text(bytes), note.empty() ? "" : "   " + note);
     };
     row("weights", plan.weights, "");
     row("KV cache", plan.kv_cache,
         fmt::format("{} tokens of {} B in {}", setup.options.context_size,
                     kv_bytes_per_token(setup.model.config, setup.options.kv), describe(setup.options.kv)));
     row("scratch", plan.scratch, "activations, rotary table, staging");
-    row("total", plan.total(), plan.fits() ? "fits" : "");
+    row("total", plan.total(), "");
     row("available", plan.available, "");
-    if (plan.largest_part > plan.allocation_limit)
-        text += fmt::format("the rotary table takes {:.1f} MiB, but the device binds {:.1f} MiB at once\n",
-                            mib(plan.largest_part), mib(plan.allocation_limit));
     text += "\n" + context_table(setup);
     if (!plan.fits()) text += "\n" + advice(setup);
     return text;
 }
 
-void add_plan(CLI::App& app, Action& action) {
-    const auto flags = [](CLI::App& command, PlanArguments& a) {
+void add_plan(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, PlanArguments& a) {
         command.add_flag("--json", a.json, "as JSON, in bytes");
         add_flags(command, a.model);
         add_flags(command, a.console);

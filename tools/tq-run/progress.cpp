@@ -1,5 +1,4 @@
 #include "tools/tq-run/progress.h"
-#include <fmt/format.h>
 
 namespace tq {
 
@@ -7,7 +6,11 @@ void TransferStatus::update(std::string_view what, uint64_t done, uint64_t total
     const auto now = std::chrono::steady_clock::now();
     if (now - shown_ < std::chrono::milliseconds(100) && done < total) return;
     shown_ = now;
-    console_.status(fmt::format("{}: {}", what, meter_.update(now, done, total, moved)));
+    console_.status(what, meter_.update(now, done, total, moved));
+}
+
+WorkStatus::WorkStatus(Console& console, std::string unit) : TransferStatus(console, std::move(unit)) {
+    meter().update(std::chrono::steady_clock::now(), 0, 1, 0);
 }
 
 } // namespace tq

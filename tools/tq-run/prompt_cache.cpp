@@ -3,7 +3,6 @@
 #include "base/file_system.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
-#include "model/calibration.h"
 #include "model/formats/json.h"
 #include "model/load.h"
 #include "tools/tq-run/byte_files.h"
@@ -13,16 +12,18 @@
 namespace tq {
 namespace {
 
+constexpr size_t much_longer = 64; // tokens
+
 // An empty file, as mktemp makes them, is none.
 bool holds_something(const std::filesystem::path& path) {
     std::error_code error;
     return is_there(path) && !(std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path, error) == 0);
 }
 
-PromptCacheOwner owner_of(const PromptCacheArguments& arguments, const Engine& engine) {
+PromptCacheOwner owner_of(const PromptCacheArguments& arguments, const Engine& engine, Console& console) {
     if (arguments.path.empty()) return {};
     const Model& model = engine.model;
-    return {model.config, engine.forward->kv(), model_fingerprint(model.config, model.weights), model.name};
+    return {model.config, engine.forward->kv(), fingerprint(model, console), model.name};
 }
 
 bool begins_with(const std::vector<uint32_t>& ids, const std::vector<uint32_t>& first) {
@@ -33,30 +34,34 @@ bool begins_with(const std::vector<uint32_t>& ids, const std::vector<uint32_t>& 
 
 void PromptCacheArguments::check() const {
     if (path.empty()) return;
+    std::error_code error;
+    const auto status = std::filesystem::status(utf8_path(path), error);
+    if (exists(status) && !is_regular_file(status) && !is_directory(status))
+        fail("{} is no regular file, and --prompt-cache must be able to read what it wrote: name another", printable(path));
     if (!read_only)
         ByteOutput(path, ByteInput("-")); // can be opened
     else if (!holds_something(utf8_path(path)))
         fail("{} is not there, and --prompt-cache-ro only reads: save it first, without that flag", printable(path));
 }
 
-void add_flags(CLI::App& command, PromptCacheArguments& a) {
+void add_flags(ArgumentParser& command, PromptCacheArguments& a) {
     const auto is_file = [](std::string& text) {
         return text.empty() || text == "-" ? std::string("it must be a file, not a standard stream") : std::string();
     };
-    auto* path =
+    auto path =
         command.add_option("--prompt-cache", a.path,
                            "file that keeps the KV cache of the prompt: what it has in common with the next is not run again");
-    path->option_text("FILE")->group("KV cache")->check(CLI::Validator(is_file, ""));
-    auto* all = command.add_flag("--prompt-cache-all", a.all, "save what was generated as well");
-    all->needs(path)->group("KV cache");
+    path.option_text("FILE").group("KV cache").check(is_file);
+    auto all = command.add_flag("--prompt-cache-all", a.all, "save what was generated as well");
+    all.needs(path).group("KV cache");
     command.add_flag("--prompt-cache-ro", a.read_only, "use the file, and never write it")
-        ->needs(path)
-        ->excludes(all)
-        ->group("KV cache");
+        .needs(path)
+        .excludes(all)
+        .group("KV cache");
 }
 
 PromptCache::PromptCache(const PromptCacheArguments& arguments, const Engine& engine, Session& session, Console& console)
-    : arguments_(arguments), session_(session), console_(console), owner_(owner_of(arguments, engine)),
+    : arguments_(arguments), session_(session), console_(console), owner_(owner_of(arguments, engine, console)),
       shown_(printable(arguments.path, 200)) {
     if (!arguments.path.empty() && holds_something(utf8_path(arguments.path))) load();
 }
@@ -99,6 +104,7 @@ void PromptCache::save() {
             });
         file.commit();
         filed_ = ids;
+        failed_ = false; // what an earlier one did not keep, this one did
     } catch (const LoadStopped&) {
         failed_ = true;
         return note("interrupted, not saved");
@@ -115,12 +121,24 @@ void PromptCache::after_prompt() {
     if (!filed_.empty())
         note(fmt::format("{} of {} tokens of the prompt were in it", timings.reused_tokens,
                          timings.reused_tokens + timings.prompt_tokens));
-    if (writes() && !begins_with(filed_, session_.cached_ids())) save();
+    if (writes() && !begins_with(filed_, session_.cached_ids()) && !keeps_longer()) save();
+}
+
+// A file that holds much more is not replaced.
+bool PromptCache::keeps_longer() {
+    const std::vector<uint32_t>& ids = session_.cached_ids();
+    if (filed_.size() < ids.size() + much_longer) return false;
+    const auto common = size_t(std::ranges::mismatch(filed_, ids).in1 - filed_.begin());
+    if (!std::exchange(kept_, true))
+        note(fmt::format(
+            "the file stays as it is: {} of its {} tokens would be lost for these {}; delete it first, or name another",
+            filed_.size() - common, filed_.size(), ids.size()));
+    return true;
 }
 
 bool PromptCache::finish() {
     const std::vector<uint32_t>& ids = session_.cached_ids();
-    if (writes() && !begins_with(filed_, ids) && (prompt_came_ ? arguments_.all : begins_with(ids, filed_))) {
+    if (writes() && !begins_with(filed_, ids) && (prompt_came_ ? arguments_.all : begins_with(ids, filed_)) && !keeps_longer()) {
         clear_interrupt();
         save();
     }

@@ -14,7 +14,7 @@ struct PromptCacheArguments {
     void check() const;
 };
 
-void add_flags(CLI::App& command, PromptCacheArguments& arguments);
+void add_flags(ArgumentParser& command, PromptCacheArguments& arguments);
 
 class PromptCache {
   public:
@@ -22,15 +22,17 @@ class PromptCache {
     // does not fit, and LoadStopped on Ctrl-C. All outlive this.
     PromptCache(const PromptCacheArguments& arguments, const Engine& engine, Session& session, Console& console);
 
-    // Of each prompt, once it is in the cache. Saves the first, unless all of it was in the file.
+    // Of each prompt, once it is in the cache. Saves the first, unless all of it was in the file, or the file holds another one
+    // that is much longer, which is said.
     void after_prompt();
 
     // Saves what was generated too, where that was asked for; and of a first prompt that was interrupted what came beyond the
-    // file. False when this saving or an earlier one failed, which was said.
+    // file. False when the latest saving failed, which was said.
     bool finish();
 
   private:
     bool writes() const { return !arguments_.path.empty() && !arguments_.read_only; }
+    bool keeps_longer();
     void load();
     void save();
     void note(const std::string& text);
@@ -41,7 +43,7 @@ class PromptCache {
     const PromptCacheOwner owner_;
     const std::string shown_;
     std::vector<uint32_t> filed_; // ids in the file, once it was read or written
-    bool prompt_came_ = false, failed_ = false;
+    bool prompt_came_ = false, failed_ = false, kept_ = false;
 };
 
 } // namespace tq

@@ -5,6 +5,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/json_input.h"
+#include <nlohmann/json.hpp>
 
 namespace tq {
 namespace {
@@ -36,10 +37,10 @@ int run(const TemplateArguments& arguments) {
 
 } // namespace
 
-void add_template(CLI::App& app, Action& action) {
-    const auto flags = [](CLI::App& command, TemplateArguments& a) {
+void add_template(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, TemplateArguments& a) {
         add_model_flags(command, a.model);
-        command.get_option("--model")->description("render as this model's template does; default: as Qwen3's hybrid models");
+        command.get_option("--model").description("render as this model's template does; default: as Qwen3's hybrid models");
         command.footer("Standard input: {\"messages\": [...], \"tools\"?, \"add_generation_prompt\"?, \"enable_thinking\"?}");
     };
     add_command<TemplateArguments>(app, action, "template", "A conversation (JSON) to its prompt text", flags, run);

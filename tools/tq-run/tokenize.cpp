@@ -6,6 +6,7 @@
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/json_input.h"
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 namespace tq {
 namespace {
@@ -43,14 +44,15 @@ int run(const TokenizeArguments& arguments) {
 
 } // namespace
 
-void add_tokenize(CLI::App& app, Action& action) {
-    const auto flags = [](CLI::App& command, TokenizeArguments& a) {
+void add_tokenize(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, TokenizeArguments& a) {
         add_model_flags(command, a.model);
-        auto* text = command.add_option("--text", a.text, "the text; default: standard input, to its end")->option_text("TEXT");
-        text->each([&a](const std::string&) { a.text_given = true; });
-        auto* json = command.add_flag("--json", a.json, "print {\"ids\": [...]}");
+        auto text = command.add_option("--text", a.text, "the text; default: standard input, to its end").option_text("TEXT");
+        text.each([&a](const std::string&) { a.text_given = true; });
+        auto json = command.add_flag("--json", a.json, "print {\"ids\": [...]}");
         command.add_flag("--jsonl", a.json_lines, "a JSON string per line in, a JSON list of ids per line out")
-            ->excludes(json, text);
+            .excludes(json)
+            .excludes(text);
         command.add_flag("--no-nfc", a.no_nfc, "do not normalise the text to NFC first");
         command.add_flag("--no-parse-special", a.no_parse_special, "take special tokens in the text as plain text");
     };

@@ -11,7 +11,10 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/measured_text.h"
 #include "tools/tq-run/shared_model.h"
+#include "tools/tq-run/table.h"
+#include "tools/tq-run/time_left.h"
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 namespace tq {
 namespace {
@@ -58,6 +61,9 @@ class Tuning {
     std::optional<KvOptions> best_mix(uint64_t budget) const;
     std::vector<KvOptions> rivals(uint64_t budget) const;
     const Sensitivities& sensitivities() const { return sensitivities_; }
+    const MeasuredText& text() const { return text_; }
+    // For people, when it was stopped: how far it came, and how it goes on.
+    std::string where_stopped() const;
     std::string text_description() const;
 
   private:
@@ -66,12 +72,15 @@ class Tuning {
     size_t caches_at_once() const;
     std::optional<Summary> logged(const KvOptions& kv) const;
     CacheCosts costs(size_t first);
-    quality::KeepGoing watched(const std::string& status, const quality::Chunks& chunks);
+    // Shows the status of `caches` more, `before` of `total` caches being measured already.
+    quality::KeepGoing watched(const std::string& status, const quality::Chunks& chunks, const TimeLeft& left, size_t before,
+                               size_t caches, size_t total);
     void read_log();
 
     Setup& setup_;
     Console& console_;
     const uint32_t chunks_, chunk_tokens_;
+    const std::string log_path_;
     const MeasuredText text_;
     const KvOptions base_;
     Sensitivities sensitivities_;
@@ -80,7 +89,7 @@ class Tuning {
 };
 
 Tuning::Tuning(const TuneArguments& a, Setup& setup, Console& console)
-    : setup_(setup), console_(console), chunks_(a.chunks), chunk_tokens_(a.chunk_tokens),
+    : setup_(setup), console_(console), chunks_(a.chunks), chunk_tokens_(a.chunk_tokens), log_path_(a.log),
       text_(read_measured_text(a.file, setup.model.tokenizer, a.chunk_tokens)), base_(uniform(base_type)),
       sensitivities_(base_, setup.model.config.num_hidden_layers, parse_types(a.types)), log_(a.log, what(a)) {
     read_log();
@@ -105,7 +114,7 @@ json Tuning::what(const TuneArguments& a) const {
             {"chunk_tokens", a.chunk_tokens},
             {"reference", describe(base_)},
             {"device", setup_.device_name},
-            {"build", build_description()}};
+            {"build", release_description()}};
 }
 
 void Tuning::read_log() try {
@@ -132,11 +141,24 @@ void Tuning::check(uint64_t budget) const {
         fail("{} bytes per token leave nothing to choose: the largest cache of these types takes {}", budget, most);
 }
 
-quality::KeepGoing Tuning::watched(const std::string& status, const quality::Chunks& chunks) {
-    return [this, status, all = chunks.ids.size()](uint32_t done) {
-        console_.status(fmt::format("{}: {} of {} tokens", status, done, all));
+quality::KeepGoing Tuning::watched(const std::string& status, const quality::Chunks& chunks, const TimeLeft& left, size_t before,
+                                   size_t caches, size_t total) {
+    return [=, this, &left, all = chunks.ids.size()](uint32_t done) {
+        const double measured = double(before) + double(caches) * done / double(all);
+        console_.status(fmt::format("{} of {} caches measured{}; {}: {} of {} tokens", before, total,
+                                    left.after(measured, double(total)), status, done, all));
         return !interrupted();
     };
+}
+
+std::string Tuning::where_stopped() const {
+    const uint32_t layers = setup_.model.config.num_hidden_layers;
+    const auto& types = sensitivities_.types();
+    const auto measured_types = size_t(std::ranges::count_if(types, [](KvType type) { return type != base_type; }));
+    const size_t all = layers * 2 * measured_types, missing = sensitivities_.missing().size();
+    return fmt::format("stopped: {} of {} caches were measured, and no file is written; {}", all - std::min(all, missing), all,
+                       log_path_.empty() ? "--log FILE would keep them, and the same command go on"
+                                         : "the same command goes on there");
 }
 
 // As many as the memory holds beside the reference.
@@ -164,13 +186,14 @@ bool Tuning::measure_probes() {
     if (missing.empty()) return true;
     const size_t at_once = caches_at_once();
     CacheCosts costs = this->costs(0);
+    const TimeLeft left;
     for (size_t first = 0; first < missing.size(); first += at_once) {
         const std::span probes = std::span(missing).subspan(first, std::min(at_once, missing.size() - first));
         std::vector<KvOptions> caches;
         for (const Probe& probe : probes) caches.push_back(sensitivities_.options(probe));
-        const std::string status = fmt::format("layer {} of {}, {} of {} caches measured", probes[0].layer,
-                                               setup_.model.config.num_hidden_layers, first, missing.size());
-        const std::vector<CacheCost> found = costs.measure(caches, watched(status, costs.chunks()));
+        const std::string status = fmt::format("layer {} of {}", probes[0].layer + 1, setup_.model.config.num_hidden_layers);
+        const std::vector<CacheCost> found =
+            costs.measure(caches, watched(status, costs.chunks(), left, first, probes.size(), missing.size()));
         if (found.empty()) return false;
         for (size_t i = 0; i < found.size(); i++) {
             const Probe& probe = probes[i];
@@ -201,14 +224,16 @@ std::optional<Summary> Tuning::logged(const KvOptions& kv) const try {
 std::vector<Summary> Tuning::measure_for_real(const std::vector<KvOptions>& caches) {
     std::vector<Summary> out;
     std::optional<CacheCosts> costs;
+    const TimeLeft left;
     for (size_t i = 0; i < caches.size(); i++) {
         if (const auto known = logged(caches[i])) {
             out.push_back(*known);
             continue;
         }
         if (!costs) costs.emplace(this->costs(text_.ids.size() / chunk_tokens_ > chunks_ ? chunks_ : 0));
-        const std::string status = fmt::format("checking {} ({} of {})", describe(caches[i]), i + 1, caches.size());
-        const std::vector<CacheCost> found = costs->measure({&caches[i], 1}, watched(status, costs->chunks()));
+        const std::string status = fmt::format("checking {}", describe(caches[i]));
+        const std::vector<CacheCost> found =
+            costs->measure({&caches[i], 1}, watched(status, costs->chunks(), left, i, 1, caches.size()));
         if (found.empty()) return {};
         const Summary& s = out.emplace_back(found[0].summary);
         log_.add({{"cache", kv_json(caches[i], setup_.model.config.num_hidden_layers, "")},
@@ -286,20 +311,24 @@ KvOptions fitting_mix(const Tuning& tuning, const MemoryBudget* memory, uint64_t
 }
 
 std::string layer_table(const Tuning& tuning, const KvOptions& kv, uint32_t layers) {
-    std::string text = "\n| layer | keys | KL by them | values | KL by them |\n|---|---|---|---|---|\n";
+    std::vector<std::vector<std::string>> rows{{"layer", "keys", "KL from keys", "values", "KL from values"}};
     for (uint32_t layer = 0; layer < layers; layer++) {
         const KvTypes types = kv.at(layer, layers);
         const auto cost = [&](KvSide side, KvType type) { return tuning.sensitivities().predicted(layer, side, type); };
-        text += fmt::format("| {} | {} | {:.2g} | {} | {:.2g} |\n", layer, name(types.k), cost(KvSide::key, types.k),
-                            name(types.v), cost(KvSide::value, types.v));
+        rows.push_back({std::to_string(layer), name(types.k), fmt::format("{:.1e}", cost(KvSide::key, types.k)), name(types.v),
+                        fmt::format("{:.1e}", cost(KvSide::value, types.v))});
     }
-    return text;
+    return "\n" + markdown(rows, 5);
 }
 
-std::string row(const Tuning& tuning, const Config& config, const KvOptions& kv, const Summary& measured) {
+std::vector<std::string> row(const Tuning& tuning, const Config& config, const KvOptions& kv, const Summary& measured) {
     const double ratio = double(kv_bytes_per_token(config, KvOptions{KvType::f16, KvType::f16})) / double(tuning.bytes(kv));
-    return fmt::format("| {} | {} | {:.2f} | {:.3g} | {:.3g} +- {:.1g} | {:.2f} % |\n", describe(kv), tuning.bytes(kv), ratio,
-                       tuning.sensitivities().predicted(kv), measured.kl.value, measured.kl.error, measured.same_top.value * 100);
+    return {describe(kv),
+            std::to_string(tuning.bytes(kv)),
+            fmt::format("{:.2f}", ratio),
+            with_error({tuning.sensitivities().predicted(kv), 0}),
+            with_error(measured.kl),
+            with_error({measured.same_top.value * 100, measured.same_top.error * 100})};
 }
 
 void write_file(const std::string& path, const KvOptions& kv, uint32_t layers, const std::string& about) {
@@ -314,9 +343,8 @@ void require_usage(const TuneArguments& a) {
         throw UsageError(
             "tune chooses the types: --kv, -ctk, -ctv and --kv-layers mean nothing here; --types names the candidates");
     if ((a.budget != 0) == a.model.context_size.has_value())
-        throw UsageError(
-            "tune needs either --budget, or the context (-c) that the memory, or --memory-limit-mb of it, is to hold");
-    if (a.budget != 0 && a.model.memory_limit_mib != 0) throw UsageError("--memory-limit-mb goes with -c, not with --budget");
+        throw UsageError("tune needs either --budget, or the context (-c) that the memory, or --memory of it, is to hold");
+    if (a.budget != 0 && a.model.memory_limit_bytes != 0) throw UsageError("--memory goes with -c, not with --budget");
     if (a.model.context_size == 0u) throw UsageError("-c must be the tokens that the memory is to hold");
 }
 
@@ -325,28 +353,33 @@ int run(const TuneArguments& arguments) {
     Console console = arguments.console.console();
     ModelArguments measured = arguments.model; // the limit is for the cache that is looked for, not for the search
     measured.context_size = arguments.chunk_tokens;
-    measured.memory_limit_mib = 0;
+    measured.memory_limit_bytes = 0;
     Setup setup = set_up(measured, console);
     const uint32_t layers = setup.model.config.num_hidden_layers;
     std::optional<MemoryBudget> memory;
-    if (arguments.budget == 0) memory.emplace(setup, *arguments.model.context_size, arguments.model.memory_limit_mib);
+    if (arguments.budget == 0) memory.emplace(setup, *arguments.model.context_size, arguments.model.memory_limit_bytes >> 20);
     Tuning tuning(arguments, setup, console);
     uint64_t budget = memory ? memory->bytes() : arguments.budget;
     tuning.check(budget);
     catch_interrupts();
-    if (!tuning.measure_probes()) return 130;
+    const auto stopped = [&] {
+        console.clear_status();
+        write_error(fmt::format("tq-run: {}\n", tuning.where_stopped()));
+        return 130;
+    };
+    if (!tuning.measure_probes()) return stopped();
     std::vector<KvOptions> rivals{fitting_mix(tuning, memory ? &*memory : nullptr, budget)};
     for (const KvOptions& kv : tuning.rivals(budget))
         if (describe(kv) != describe(rivals[0])) rivals.push_back(kv);
     const std::vector<Summary> found = tuning.measure_for_real(rivals);
-    if (found.empty()) return 130;
+    if (found.empty()) return stopped();
     const auto best = size_t(std::ranges::min_element(found, {}, [](const Summary& s) { return s.kl.value; }) - found.begin());
     const std::string title =
         fmt::format("{}, at most {} bytes per token; {}", setup.model.name, budget, tuning.text_description());
-    std::string text =
-        title +
-        "\n\n| cache | B/token | smaller than f16 | KL, predicted | KL, measured | same top |\n|---|---|---|---|---|---|\n";
-    for (size_t i = 0; i < rivals.size(); i++) text += row(tuning, setup.model.config, rivals[i], found[i]);
+    std::vector<std::vector<std::string>> rows{
+        {"cache", "bytes per token", "x smaller than f16", "KL, nats, predicted", "KL, nats, measured", "same top, %"}};
+    for (size_t i = 0; i < rivals.size(); i++) rows.push_back(row(tuning, setup.model.config, rivals[i], found[i]));
+    std::string text = measurement_heading(setup, tuning.text()) + "\n" + title + "\n\n" + markdown(rows, 1);
     text += layer_table(tuning, rivals[best], layers);
     write_file(arguments.output, rivals[best], layers,
                fmt::format("{}; KL {:.3g} against {} on {}", title, found[best].kl.value, name(base_type), setup.device_name));
@@ -357,27 +390,26 @@ int run(const TuneArguments& arguments) {
 
 } // namespace
 
-void add_tune(CLI::App& app, Action& action) {
-    const auto flags = [](CLI::App& command, TuneArguments& a) {
+void add_tune(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, TuneArguments& a) {
         const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-            return command.add_option(name, value, help)->option_text(type);
+            return command.add_option(name, value, help).option_text(type);
         };
-        add("-f,--file", a.file, "the text to measure on", "FILE")->required();
+        add("-f,--file", a.file, "the text to measure on; default: a built-in one of some 1000 tokens", "FILE");
         add("-o,--output", a.output, "the file to write: types for each layer, for --kv", "FILE.kv.json")
-            ->required()
-            ->check(parsed_by([](const std::string& path) {
+            .required()
+            .check(parsed_by([](const std::string& path) {
                 if (!is_kv_file(path)) fail("its name must end in .json, or --kv would not know it as a file");
             }));
-        add("--budget", a.budget, "bytes per token that the cache may take; or else -c, with --memory-limit-mb or without",
-            "BYTES")
-            ->check(number(1, 1e12));
+        add("--budget", a.budget, "bytes per token that the cache may take; or else -c, with --memory or without", "BYTES")
+            .check(number(1, 1e12));
         add("--types", a.types, fmt::format("types to choose from; default: {}", default_types), "LIST")
-            ->check(parsed_by(parse_types));
+            .check(parsed_by(parse_types));
         add("--chunks", a.chunks, "parts of the text to measure on, and as many others to check on; default 2", "N")
-            ->check(number(1, 1 << 20));
-        add("--chunk-tokens", a.chunk_tokens, "tokens of each; default 512", "N")->check(number(16, 1 << 20));
-        add("--log", a.log, "keep what was measured here, as JSON lines; a file that is there is gone on with, for any budget",
-            "FILE");
+            .check(number(1, 1 << 20));
+        add("--chunk-tokens", a.chunk_tokens, "tokens of each; default 512", "N").check(number(16, 1 << 20));
+        add("--log", a.log,
+            "keep what was measured in this file of JSON lines, and go on with it where it is there, for any budget", "FILE");
         add_flags(command, a.model);
         add_flags(command, a.console);
     };

@@ -5,18 +5,19 @@
 #include "model/synthetic.h"
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 namespace tq::bench {
 namespace {
 
 constexpr uint32_t most_tokens = 1u << 24; // as elsewhere: positions are exact in a float
-constexpr size_t most_items = 64;          // of a list
+constexpr size_t most_items = 1024;        // of a list
 
 // "a,b" as {"a", "b"}; an empty list as {""}.
-std::vector<std::string> items(std::string_view list) {
+std::vector<std::string> items(std::string_view list, const char* separators = ",\n") {
     std::vector<std::string> out;
     for (size_t at = 0; at <= list.size();) {
-        const size_t comma = std::min(list.find(',', at), list.size());
+        const size_t comma = std::min(list.find_first_of(separators, at), list.size());
         out.emplace_back(list.substr(at, comma - at));
         at = comma + 1;
     }
@@ -24,43 +25,97 @@ std::vector<std::string> items(std::string_view list) {
     return out;
 }
 
-std::vector<uint32_t> numbers(std::string_view list, uint32_t most) {
+// The number that `text` begins with, which goes; nothing where there is none up to `most`.
+std::optional<uint64_t> take_number(std::string_view& text, uint32_t most) {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || value > most) return std::nullopt;
+    text.remove_prefix(size_t(end - text.data()));
+    return value;
+}
+
+// "3", "1-4", "128-512+128" or "16-128*2"; nothing where it is none of these.
+std::optional<std::vector<uint32_t>> range(std::string_view text, uint32_t most) {
+    const auto first = take_number(text, most);
+    if (!first) return std::nullopt;
+    if (text.empty()) return std::vector{uint32_t(*first)};
+    if (text[0] != '-') return std::nullopt;
+    text.remove_prefix(1);
+    const auto last = take_number(text, most);
+    const bool plain = text.empty(); // every number
+    const char operation = plain ? '+' : text[0];
+    if (!plain) text.remove_prefix(1);
+    const auto step = plain ? std::optional<uint64_t>(1) : take_number(text, most);
+    const bool grows = step && (operation == '+' ? *step > 0 : operation == '*' && *step > 1 && *first > 0);
+    if (!last || *last < *first || !text.empty() || !grows) return std::nullopt;
     std::vector<uint32_t> out;
-    for (const std::string& item : items(list)) {
-        uint32_t value = 0;
-        const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), value);
-        if (error != std::errc() || end != item.data() + item.size() || value > most)
-            fail("it must be a list of whole numbers from 0 to {}, not {}", most, printable(list));
-        if (std::ranges::find(out, value) == out.end()) out.push_back(value);
-    }
+    for (uint64_t value = *first; value <= *last && out.size() <= most_items;
+         value = operation == '+' ? value + *step : value * *step)
+        out.push_back(uint32_t(value));
     return out;
 }
 
-CLI::Validator list_of_numbers(uint32_t most) {
+std::vector<uint32_t> numbers(std::string_view list, uint32_t most) {
+    std::vector<uint32_t> out;
+    for (const std::string& item : items(list)) {
+        const auto values = range(item, most);
+        if (!values)
+            fail("it must be a list of whole numbers from 0 to {}, or ranges of them (128-512+128, 16-128*2), not {}", most,
+                 printable(list));
+        for (const uint32_t value : *values)
+            if (std::ranges::find(out, value) == out.end()) out.push_back(value);
+    }
+    if (out.size() > most_items) fail("a list has at most {} numbers, not {}", most_items, out.size());
+    return out;
+}
+
+// "512,128": tokens of a prompt, and of what is made after it.
+std::pair<uint32_t, uint32_t> number_pair(const std::string& text) {
+    const std::vector<std::string> parts = items(text);
+    const auto part = [&](size_t i) {
+        std::string_view rest = parts.size() == 2 ? std::string_view(parts[i]) : std::string_view();
+        const auto value = take_number(rest, most_tokens);
+        if (!value || !rest.empty()) fail("it must be two numbers of tokens, as in 512,128, not {}", printable(text));
+        return uint32_t(*value);
+    };
+    return {part(0), part(1)};
+}
+
+ValueCheck list_of_numbers(uint32_t most) {
     return parsed_by([most](const std::string& text) { numbers(text, most); });
 }
 
-template <class Parse> CLI::Validator list_of(Parse parse) {
+template <class Parse> ValueCheck list_of(Parse parse) {
     return parsed_by([parse](const std::string& text) {
         for (const std::string& item : items(text)) parse(item);
     });
 }
 
 Format parse_format(const std::string& text) {
-    constexpr std::array<std::string_view, 4> names{"md", "csv", "json", "jsonl"};
+    constexpr std::array<std::string_view, 5> names{"md", "csv", "json", "jsonl", "sql"};
     const auto found = std::ranges::find(names, text);
-    if (found == names.end()) fail("it must be md, csv, json or jsonl, not {}", printable(text));
+    if (found == names.end()) fail("it must be md, csv, json, jsonl or sql, not {}", printable(text));
     return Format(found - names.begin());
 }
 
-void add_test_flags(CLI::App& command, Arguments& a) {
+// As llama-bench takes a flag that is given several times: as one list.
+void several(Option option) { option.join(); }
+
+void add_test_flags(ArgumentParser& command, Arguments& a) {
     const auto add = [&](const char* name, std::string& value, const char* help, uint32_t most) {
-        command.add_option(name, value, help)->option_text("LIST")->group("Tests")->check(list_of_numbers(most));
+        several(command.add_option(name, value, help).option_text("LIST").group("Tests").check(list_of_numbers(most)));
     };
-    add("-p,--n-prompt", a.prompts, "tokens of a prompt, read at once; default 512; 0: none", most_tokens);
+    add("-p,--n-prompt", a.prompts, "tokens of a prompt, read at once; default 512; 0: none; or ranges: 128-512+128, 16-128*2",
+        most_tokens);
     add("-n,--n-gen", a.generated,
         "tokens made one by one, and greedily sampled where the device does that itself, as in chat; default 128; 0: none",
         most_tokens);
+    several(
+        command
+            .add_option("--n-prompt-gen", a.pairs, "a prompt, and tokens made after it, as one test; may be given several times")
+            .option_text("PP,TG")
+            .group("Tests")
+            .check(parsed_by(number_pair)));
     add("-d,--n-depth", a.depths,
         "tokens in the cache before; default 0. At most 256 of them are run, and what the cache stores of them is repeated: "
         "time does not depend on it",
@@ -68,59 +123,91 @@ void add_test_flags(CLI::App& command, Arguments& a) {
     add("-b,--batch-size", a.batch_sizes, "tokens per block of a prompt; 0: the device's default", 65536);
     add("-t,--threads", a.threads, "threads of --device cpu; 0: all cores", 4096);
     command.add_option("-r,--repetitions", a.repetitions, "of each test, after one that is not counted; default 5")
-        ->option_text("N")
-        ->group("Tests")
-        ->check(number(1, 10000));
-    command.add_flag("--no-check", a.unchecked, "time without comparing logits with the reference first")->group("Tests");
+        .option_text("N")
+        .group("Tests")
+        .check(number(1, 10000));
+    command.add_option("--delay", a.delay_seconds, "seconds to wait before each test, for the device to cool; default 0")
+        .option_text("SECONDS")
+        .group("Tests")
+        .check(number(0, 3600));
+    command.add_flag("--no-check", a.unchecked, "time without comparing logits with the reference first").group("Tests");
 }
 
-void add_cache_flags(CLI::App& command, Arguments& a) {
-    const auto add = [&](const char* name, std::string& value, const char* help, const char* type, const CLI::Validator& check) {
-        return command.add_option(name, value, help)->option_text(type)->group("KV cache")->check(check);
+void add_cache_flags(ArgumentParser& command, Arguments& a) {
+    const auto add = [&](const char* name, std::string& value, const char* help, const char* type, const ValueCheck& check) {
+        auto option = command.add_option(name, value, help).option_text(type).group("KV cache").check(check);
+        several(option);
+        return option;
     };
-    auto* k = add("--cache-type-k", a.types_k, "types of the keys; every pair with -ctv is measured; default tq4", "LIST",
-                  list_of(parse_kv_type));
-    auto* v = add("--cache-type-v", a.types_v, "types of the values; default tq4", "LIST", list_of(parse_kv_type));
+    auto k =
+        add("--cache-type-k", a.types_k,
+            "types of keys, and of values too where -ctv is not given: tq4,f16 measures tq4/tq4 and f16/f16; with -ctv every "
+            "pair; default tq4",
+            "LIST", list_of(parse_kv_type));
+    auto v = add("--cache-type-v", a.types_v, "types of values, and of keys too where -ctk is not given", "LIST",
+                 list_of(parse_kv_type));
     add("--kv", a.presets,
         "pairs of types by name: balanced, compact, safe-lowbit, experimental-max, safe, bold, f16; or files of types for each "
         "layer",
         "LIST", list_of([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);
         }))
-        ->excludes(k)
-        ->excludes(v);
+        .excludes(k)
+        .excludes(v);
     add("--kv-rotation", a.rotation, "wht (default) or haar", "NAME", parsed_by(parse_rotation));
     add("--kv-scale", a.scale_rule, "scale of tq types: unbiased (default), least-squares, norm", "RULE",
         parsed_by(parse_scale_rule));
 }
 
-void add_place_flags(CLI::App& command, Arguments& a) {
+void add_place_flags(ArgumentParser& command, Arguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-        return command.add_option(name, value, help)->option_text(type)->group("Device and memory");
+        return command.add_option(name, value, help).option_text(type).group("Device and memory");
     };
-    add("--device", a.devices, "Vulkan devices by index or part of the name (see tq-run devices), and cpu; default: the best",
-        "LIST");
+    several(add("--device", a.devices,
+                "Vulkan devices by index or part of the name (see tq-run devices), and cpu; default: a GPU, else cpu", "LIST"));
     add("--weights", a.weights, "store F32, F16 and BF16 matrices as q8_0 or q4_0; default: as the file does", "TYPE")
-        ->check(parsed_by([](const std::string& text) {
+        .check(parsed_by([](const std::string& text) {
             if (text != "q8_0" && text != "q4_0") fail("it must be q8_0 or q4_0, not {}", printable(text));
         }));
     add("--memory-limit-mb", a.memory_limit_mib, "device memory that may be used; 0: all that is free", "MIB")
-        ->check(number(0, 1u << 30));
-    auto* synthetic =
+        .check(number(0, 1u << 30));
+    auto synthetic =
         command.add_option("--synthetic", a.synthetic, "random weights of true shapes instead of a file: qwen3-8b:q4_k_m");
-    synthetic->option_text("LIST")->excludes("--model")->excludes("--hf-repo")->check(list_of([](const std::string& text) {
+    several(synthetic);
+    synthetic.option_text("LIST").excludes("--model").excludes("--hf-repo").check(list_of([](const std::string& text) {
         parse_synthetic(text);
     }));
     command.add_option("--layers", a.layers, "of a synthetic model, only the first N layers; 0: all")
-        ->option_text("N")
-        ->needs(synthetic)
-        ->check(number(0, 1024));
+        .option_text("N")
+        .needs(synthetic)
+        .check(number(0, 1024));
 }
 
 } // namespace
 
+// Files or repositories one by one; a file whose name has a comma is one.
+static std::vector<ModelSource> sources(const ModelSource& source) {
+    std::error_code ignored;
+    const bool one = std::filesystem::exists(source.path, ignored);
+    const std::vector<std::string> paths = one ? std::vector{source.path} : items(source.path),
+                                   repositories = items(source.repository), files = items(source.repository_file);
+    if (files.size() > 1 && files.size() != repositories.size())
+        throw UsageError(fmt::format("-hff names {} files for {} repositories of -hf: name one for each, or none", files.size(),
+                                     repositories.size()));
+    std::vector<ModelSource> out;
+    for (const std::string& path : paths)
+        for (size_t i = 0; i < repositories.size(); i++) {
+            ModelSource& each = out.emplace_back(source);
+            each.path = path;
+            each.repository = repositories[i];
+            each.repository_file = files[std::min(i, files.size() - 1)];
+        }
+    return out;
+}
+
 std::string Test::name() const {
-    std::string text = prompt > 0 ? fmt::format("pp{}", prompt) : fmt::format("tg{}", generated);
+    std::string text = prompt > 0 ? fmt::format("pp{}", prompt) : "";
+    if (generated > 0) text += fmt::format("{}tg{}", prompt > 0 ? "+" : "", generated);
     if (depth > 0) text += fmt::format(" @ d{}", depth);
     return text;
 }
@@ -130,6 +217,10 @@ std::vector<uint32_t> Arguments::batch_list() const { return numbers(batch_sizes
 std::vector<uint32_t> Arguments::thread_list() const { return numbers(threads, 4096); }
 std::vector<std::string> Arguments::device_list() const { return items(devices); }
 Format Arguments::output() const { return parse_format(format); }
+std::optional<Format> Arguments::error_output() const {
+    return error_format.empty() ? std::nullopt : std::optional(parse_format(error_format));
+}
+size_t Arguments::model_count() const { return model_list().size() / device_list().size(); }
 
 std::vector<Test> Arguments::tests() const {
     std::vector<Test> out;
@@ -138,6 +229,10 @@ std::vector<Test> Arguments::tests() const {
             if (prompt > 0) out.push_back({prompt, 0, depth});
         for (const uint32_t count : numbers(generated, most_tokens))
             if (count > 0) out.push_back({0, count, depth});
+        for (const std::string& pair : items(pairs, "\n")) {
+            const auto [prompt, count] = pair.empty() ? std::pair(0u, 0u) : number_pair(pair);
+            if (prompt + count > 0) out.push_back({prompt, count, depth});
+        }
     }
     return out;
 }
@@ -161,6 +256,8 @@ std::vector<KvOptions> Arguments::caches() const {
                 add_options(read_kv_file(preset));
             else
                 add(parse_kv_preset(preset).types, parse_kv_preset(preset).recent);
+    else if (types_k.empty() || types_v.empty())
+        for (const std::string& both : items(types_k + types_v)) add({type(both), type(both)});
     else
         for (const std::string& k : items(types_k))
             for (const std::string& v : items(types_v)) add({type(k), type(v)});
@@ -169,71 +266,80 @@ std::vector<KvOptions> Arguments::caches() const {
 
 std::vector<ModelArguments> Arguments::model_list() const {
     ModelArguments one;
-    one.model = source;
     one.layers = layers;
     one.weights = weights;
-    one.memory_limit_mib = memory_limit_mib;
+    one.memory_limit_bytes = memory_limit_mib << 20;
     std::vector<ModelArguments> out;
-    for (const std::string& shape : items(synthetic))
+    const auto add = [&] {
         for (const std::string& device : device_list()) {
-            one.synthetic = shape;
             one.device = device;
             out.push_back(one);
+        }
+    };
+    for (const ModelSource& each : sources(source))
+        for (const std::string& shape : items(synthetic)) {
+            one.model = each;
+            one.synthetic = shape;
+            add();
         }
     return out;
 }
 
-void add_flags(CLI::App& command, Arguments& a) {
+void add_flags(ArgumentParser& command, Arguments& a) {
     add_test_flags(command, a);
     add_model_flags(command, a.source);
+    for (const char* name : {"--model", "--hf-repo", "--hf-file"}) several(command.get_option(name));
     add_place_flags(command, a);
     add_cache_flags(command, a);
     const auto flag = [&](const char* name, bool& value, const char* help) {
-        return command.add_flag(name, value, help)->group("What is measured");
+        return command.add_flag(name, value, help).group("What is measured");
     };
     flag("--profile", a.profile, "what each kernel costs, of a run of its own after each test (always in JSON)");
-    auto* limits = flag("--limits", a.limits, "only what the device itself can do: bandwidth, arithmetic");
-    flag("--no-limits", a.no_limits, "do not measure that for --profile and JSON; no shares of it then")->excludes(limits);
+    auto limits = flag("--limits", a.limits, "only what the device itself can do: bandwidth, arithmetic");
+    flag("--no-limits", a.no_limits, "do not measure that for --profile and JSON; no shares of it then").excludes(limits);
     flag("--kernels", a.kernels, "only the cache's kernels, at the depths of -d: storing, and attention of one token")
-        ->excludes(limits);
-    auto* tune =
+        .excludes(limits);
+    auto tune =
         flag("--tune", a.tune,
              "the fastest variants of the kernels on this device, of the shapes of -m or --synthetic, or of a small and a "
              "large model; stored, and used from then on")
-            ->excludes(limits)
-            ->excludes("--kernels");
+            .excludes(limits)
+            .excludes("--kernels");
     command.add_option("--kv-condition", a.conditioning, "auto (default), none, norms, or a file from tq-run calibrate")
-        ->option_text("HOW")
-        ->group("KV cache")
-        ->excludes("--kernels") // which time no norms
-        ->excludes(tune);
+        .option_text("HOW")
+        .group("KV cache")
+        .excludes("--kernels") // which time no norms
+        .excludes(tune);
     command.add_option("--kv-recent", a.recent, "the last N tokens are kept as f16, too, and attended to as that; default 0")
-        ->option_text("N")
-        ->group("KV cache")
-        ->excludes("--kernels")
-        ->excludes(tune)
-        ->check(number(0, most_recent_tokens));
-    flag("--reset", a.reset, "with --tune: measure nothing, remove what is stored")->needs(tune);
+        .option_text("N")
+        .group("KV cache")
+        .excludes("--kernels")
+        .excludes(tune)
+        .check(number(0, most_recent_tokens));
+    flag("--reset", a.reset, "with --tune: measure nothing, remove what is stored").needs(tune);
     command.add_option("--tune-seconds", a.tune_seconds, "what --tune may take; default 50")
-        ->option_text("SECONDS")
-        ->group("What is measured")
-        ->needs(tune)
-        ->check(number(1, 3600));
+        .option_text("SECONDS")
+        .group("What is measured")
+        .needs(tune)
+        .check(number(1, 3600));
     command.add_option("--compare", a.compare, "measure nothing: a table of these files of -o json or jsonl, side by side")
-        ->option_text("FILE...")
-        ->group("Results")
-        ->take_all()
-        ->excludes("--limits")
-        ->excludes("--kernels")
-        ->excludes(tune);
+        .option_text("FILE...")
+        .group("Results")
+        .take_all()
+        .excludes("--limits")
+        .excludes("--kernels")
+        .excludes(tune);
     command.add_option("--plots", a.plots, "with --compare: write plots there, as SVG")
-        ->option_text("DIR")
-        ->group("Results")
-        ->needs("--compare");
-    command.add_option("-o,--output", a.format, "md (default), csv, json or jsonl, on standard output")
-        ->option_text("FORMAT")
-        ->group("Results")
-        ->check(parsed_by(parse_format));
+        .option_text("DIR")
+        .group("Results")
+        .needs("--compare");
+    const auto add_format = [&](const char* name, std::string& value, const char* help) {
+        command.add_option(name, value, help).option_text("FORMAT").group("Results").check(parsed_by(parse_format));
+    };
+    add_format("-o,--output", a.format,
+               "md (default), csv, json, jsonl or sql, on standard output; fields have llama-bench's names");
+    add_format("--output-err", a.error_format, "the same results on standard error, too, in this format");
+    command.add_flag("--progress", a.progress, "a line on standard error for each run of a test").group("Results");
     tq::add_flags(command, a.console);
 }
 

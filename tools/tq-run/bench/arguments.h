@@ -4,40 +4,47 @@
 
 namespace tq::bench {
 
-// One row of the table: a prompt of `prompt` tokens, or `generated` tokens one by one, behind `depth` tokens in the cache.
+// One row of the table: a prompt of `prompt` tokens, `generated` tokens one by one, or these after that, behind `depth` tokens in
+// the cache.
 struct Test {
     uint32_t prompt, generated, depth;
 
     uint32_t tokens() const { return prompt + generated; }
-    std::string name() const; // "pp512", "tg128 @ d4096"
+    std::string name() const; // "pp512", "tg128 @ d4096", "pp512+tg128"
 };
 
-enum class Format { markdown, csv, json, jsonl };
+enum class Format { markdown, csv, json, jsonl, sql };
 
 struct Arguments {
     ConsoleArguments console;
     ModelSource source;
-    std::string synthetic, devices, types_k, types_v, presets, batch_sizes = "0", threads = "0"; // lists, separated by commas
-    std::string prompts = "512", generated = "128", depths = "0";
-    uint32_t layers = 0, repetitions = 5;
+    // Lists, separated by commas, or by line ends where a flag is given several times; likewise those of `source`.
+    std::string synthetic, devices, types_k, types_v, presets, batch_sizes = "0", threads = "0";
+    std::string prompts = "512", generated = "128", pairs, depths = "0";
+    uint32_t layers = 0, repetitions = 5, delay_seconds = 0;
     uint64_t memory_limit_mib = 0;
-    std::string weights, rotation = "wht", scale_rule = name(KvOptions().scale_rule), conditioning = "auto", format = "md";
+    std::string weights, rotation = "wht", scale_rule = name(KvOptions().scale_rule), conditioning = "auto", format = "md",
+                         error_format;
     std::optional<uint32_t> recent;
-    bool unchecked = false, profile = false, limits = false, no_limits = false, kernels = false, tune = false, reset = false;
+    bool unchecked = false, profile = false, limits = false, no_limits = false, kernels = false, tune = false, reset = false,
+         progress = false;
     uint32_t tune_seconds = 50;
     std::vector<std::string> compare;
     std::string plots;
 
-    std::vector<Test> tests() const; // in llama-bench's order: depth by depth, prompts first
+    std::vector<Test> tests() const; // in llama-bench's order: depth by depth, prompts first, pairs last
     std::vector<uint32_t> depth_list() const;
     std::vector<uint32_t> batch_list() const;
     std::vector<uint32_t> thread_list() const;
     std::vector<std::string> device_list() const;
-    std::vector<KvOptions> caches() const;          // presets, or all pairs of -ctk and -ctv
-    std::vector<ModelArguments> model_list() const; // all models on all devices
+    // Presets; or all pairs of -ctk and -ctv; or of one of them alone each type for keys and values.
+    std::vector<KvOptions> caches() const;
+    std::vector<ModelArguments> model_list() const; // all models on all devices. Throws UsageError
+    size_t model_count() const;
     Format output() const;
+    std::optional<Format> error_output() const;
 };
 
-void add_flags(CLI::App& command, Arguments& arguments);
+void add_flags(ArgumentParser& command, Arguments& arguments);
 
 } // namespace tq::bench

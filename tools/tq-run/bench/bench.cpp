@@ -3,7 +3,8 @@
 #include "model/calibration.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
-#include "model/gpu/tuning.h"
+#include "model/gpu/tuning_file.h"
+#include "quality/ablation_record.h"
 #include "tools/tq-run/bench/compare.h"
 #include "tools/tq-run/bench/kernels.h"
 #include "tools/tq-run/bench/measure.h"
@@ -11,30 +12,81 @@
 #include "tools/tq-run/bench/tune.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/progress.h"
+#include "tools/tq-run/time_left.h"
 #include <new>
+#include <nlohmann/json.hpp>
+#include <thread>
 
 namespace tq {
 namespace {
 
 using namespace bench;
 using bench::Arguments;
-using conformance::check_tokens, conformance::CutModel;
 
 constexpr int failed = 1, stopped = 130;
+
+// Which test it is, of how many, and how long the rest may take.
+class Schedule {
+  public:
+    explicit Schedule(const Arguments& arguments) : repetitions_(arguments.repetitions + 1) {
+        for (const ModelArguments& model : arguments.model_list()) {
+            const size_t threads = chooses_cpu(model.device) ? arguments.thread_list().size() : 1;
+            for (const Test& test : arguments.tests()) {
+                const size_t times = arguments.caches().size() * arguments.batch_list().size() * threads;
+                count_ += times;
+                work_ += double(times) * work(test);
+            }
+        }
+    }
+
+    void begin() { number_++; }
+    void end(const Test& test) { done_ += work(test); }
+    // "test 3 of 12, about 2:10 left"
+    std::string text() const { return fmt::format("test {} of {}{}", number_, count_, left_.after(done_, work_)); }
+
+  private:
+    // In tokens made one by one: those of a prompt share the weights that are read.
+    double work(const Test& test) const { return repetitions_ * (test.generated + test.prompt * 0.1); }
+
+    const double repetitions_;
+    size_t number_ = 0, count_ = 0;
+    double done_ = 0, work_ = 0;
+    TimeLeft left_;
+};
+
+// Tells all of them.
+struct Reporters {
+    std::vector<Reporter> all;
+
+    void add(const Subject& subject, const Result& result, const std::optional<Limits>& limits) {
+        for (Reporter& reporter : all) reporter.add(subject, result, limits);
+    }
+    void finish() {
+        for (Reporter& reporter : all) reporter.finish();
+    }
+};
 
 // Everything on one model and one device.
 class Run {
   public:
-    Run(const Arguments& arguments, Setup& setup, Console& console, Reporter& reporter)
-        : arguments_(arguments), setup_(setup), console_(console), reporter_(reporter), tests_(arguments.tests()),
-          meter_(setup.device
-                     ? std::optional(PciId{setup.device->capabilities().vendor_id, setup.device->capabilities().device_id})
-                     : std::nullopt) {
-        if (arguments.profile && !setup.device)
+    Run(const Arguments& arguments, Subject& subject, Console& console, Reporters& reporters, Schedule& schedule)
+        : arguments_(arguments), subject_(subject), setup_(subject.setup), console_(console), reporters_(reporters),
+          schedule_(schedule), tests_(arguments.tests()),
+          meter_(setup_.device
+                     ? std::optional(PciId{setup_.device->capabilities().vendor_id, setup_.device->capabilities().device_id})
+                     : std::nullopt),
+          checker_(
+              setup_,
+              [this](const conformance::CutModel& model, const ForwardOptions& options) {
+                  return make_forward(model.config, model.weights, options);
+              },
+              [this](const std::string& what) { warn(what); }) {
+        if (arguments.profile && !setup_.device)
             write_error("tq-run: --profile times the kernels of Vulkan devices, not of the CPU; --kernels times some of both\n");
         if (arguments.console.verbose && !meter_.available()) write_error("energy: not available\n");
-        const bool structured = arguments.output() == Format::json || arguments.output() == Format::jsonl;
-        profiled_ = setup.device && (arguments.profile || structured);
+        const auto is_json = [](std::optional<Format> format) { return format == Format::json || format == Format::jsonl; };
+        const bool structured = is_json(arguments.output()) || is_json(arguments.error_output());
+        profiled_ = setup_.device && (arguments.profile || structured);
         if ((profiled_ || structured) && !arguments.no_limits) limits_ = measure();
     }
 
@@ -47,25 +99,40 @@ class Run {
     std::optional<Check> check(const KvOptions& kv);
     void measure(ForwardOptions options, std::span<const Test> tests, const std::optional<Check>& check);
     std::vector<Test> fitting(const KvOptions& kv);
-    void complain(const std::string& what);
+    void warn(const std::string& what);
+    void complain(const std::string& what); // what was asked for is not measured
+    uint32_t usual_batch() const {
+        return setup_.device ? gpu::tuning_for(setup_.device->capabilities()).batch_size : cpu_batch_size;
+    }
     void report(const std::string& what);
 
+    void wait();
+
     const Arguments& arguments_;
+    const Subject& subject_;
     Setup& setup_;
     Console& console_;
-    Reporter& reporter_;
+    Reporters& reporters_;
+    Schedule& schedule_;
     const std::vector<Test> tests_;
     EnergyMeter meter_;
+    Checker checker_;
     bool profiled_ = false, good_ = true;
     std::optional<Limits> limits_;
 };
 
 void Run::report(const std::string& what) {
-    const std::string line = fmt::format("{}, {}: {}", setup_.model.name, setup_.device_name, what);
-    if (arguments_.console.verbose)
-        write_error(line + "\n");
+    if (arguments_.console.verbose || arguments_.progress)
+        write_error(fmt::format("tq-run bench: {}, {}: {}\n", subject_.label, setup_.device_name, what));
     else
-        console_.status(line);
+        console_.status(fmt::format("{}, {}", what, subject_.label));
+}
+
+// For --delay.
+void Run::wait() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(arguments_.delay_seconds);
+    if (arguments_.delay_seconds > 0) report(fmt::format("{}: waiting for {} s", schedule_.text(), arguments_.delay_seconds));
+    while (!interrupted() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
 Limits Run::measure() {
@@ -88,19 +155,8 @@ std::unique_ptr<Forward> Run::make_forward(const Config& config, const Weights& 
 // Throws Error when the logits are wrong; nothing where it is not to be checked.
 std::optional<Check> Run::check(const KvOptions& kv) {
     if (arguments_.unchecked) return std::nullopt;
-    const CutModel cut = conformance::cut_model(setup_.model.config, setup_.model.weights);
-    report(fmt::format("checking {} of {} layers", cut.config.num_hidden_layers, setup_.model.config.num_hidden_layers));
-    const auto reference = conformance::reference_logits(cut, kv, [] { return !interrupted(); });
-    if (reference.empty()) throw LoadStopped();
-    const auto forward = make_forward(cut.config, cut.weights, {.kv = kv, .context_size = check_tokens});
-    const bool halves = setup_.device && gpu::choose_tuning(setup_.device->capabilities()).rounds_to_halves();
-    const Check check = conformance::compare_logits(*forward, reference, cut, halves);
-    if (!check.passed())
-        fail("{} with a cache of {} on {}: logits differ from the reference by {:.3g} of their length, and at most {:.0e} is "
-             "right: "
-             "nothing is timed. tq-run conformance finds the kernel; --no-check times all the same",
-             setup_.model.name, describe(kv), setup_.device_name, check.error, check.limit);
-    return check;
+    report(fmt::format("checking {} of {} layers", checker_.layers(), setup_.model.config.num_hidden_layers));
+    return checker_(kv);
 }
 
 // The tests that fit the memory with this cache; complains of the others.
@@ -117,9 +173,13 @@ std::vector<Test> Run::fitting(const KvOptions& kv) {
     return out;
 }
 
-void Run::complain(const std::string& what) {
+void Run::warn(const std::string& what) {
     console_.clear_status();
     write_error(fmt::format("tq-run: {}\n", what));
+}
+
+void Run::complain(const std::string& what) {
+    warn(what);
     good_ = false;
 }
 
@@ -128,12 +188,22 @@ void Run::measure(ForwardOptions options, std::span<const Test> tests, const std
     const auto forward = make_forward(setup_.model.config, setup_.model.weights, options);
     const uint32_t vocab_size = setup_.model.config.vocab_size;
     for (const Test& test : tests) {
+        schedule_.begin();
+        wait();
+        const std::string started = quality::time_stamp();
         const Timed timed = time_test(*forward, vocab_size, test, arguments_.repetitions, meter_, [&](const std::string& what) {
-            report(fmt::format("{}, {}", describe(options.kv), what));
+            report(fmt::format("{}: {}, {}", schedule_.text(), describe(options.kv), what));
         });
         if (timed.ns.empty()) throw LoadStopped();
-        Result result{test, options.kv,  options.batch_size, options.threads, timed.ns, check, weight_bytes_per_token(setup_),
-                      0,    timed.energy};
+        Result result{.test = test,
+                      .kv = options.kv,
+                      .batch_size = options.batch_size,
+                      .threads = options.threads,
+                      .samples_ns = timed.ns,
+                      .test_time = started,
+                      .check = check,
+                      .weight_bytes = weight_bytes_per_token(setup_),
+                      .energy = timed.energy};
         result.kv_bytes = double(forward->kv_bytes_per_token()) * (test.depth + (test.tokens() + 1) / 2.0);
         if (profiled_ && !interrupted()) {
             Profiled profiled = profile_test(*setup_.device, *forward, vocab_size, test);
@@ -141,7 +211,8 @@ void Run::measure(ForwardOptions options, std::span<const Test> tests, const std
             result.profiled_tokens = profiled.tokens;
         }
         console_.clear_status();
-        reporter_.add(setup_, result, limits_);
+        schedule_.end(test);
+        reporters_.add(subject_, result, limits_);
         if (interrupted()) throw LoadStopped();
     }
 }
@@ -149,14 +220,15 @@ void Run::measure(ForwardOptions options, std::span<const Test> tests, const std
 bool Run::all() {
     std::vector<KvOptions> caches = arguments_.caches();
     for (KvOptions& kv : caches) try {
-            load_conditioning(kv.conditioning, setup_.model.config, setup_.model.weights);
+            load_conditioning(kv.conditioning, setup_.model, console_);
             check_kv(kv, setup_.model.config.num_hidden_layers);
             const std::vector<Test> tests = fitting(kv);
             if (tests.empty()) continue;
             const std::optional<Check> checked = check(kv);
             for (const uint32_t batch : arguments_.batch_list())
                 for (const uint32_t threads : setup_.device ? std::vector<uint32_t>{0} : arguments_.thread_list())
-                    measure({.kv = kv, .threads = threads, .batch_size = batch}, tests, checked);
+                    measure({.kv = kv, .threads = thread_count(threads), .batch_size = batch == 0 ? usual_batch() : batch}, tests,
+                            checked);
         } catch (const Error& error) { // the rest can still be measured
             complain(error.what());
         } catch (const std::bad_alloc&) {
@@ -168,26 +240,29 @@ bool Run::all() {
 int run_tests(const Arguments& arguments, Console& console) {
     const std::vector<Test> tests = arguments.tests();
     if (tests.empty()) throw UsageError("bench has nothing to measure: every -p and -n is 0");
-    Reporter reporter(arguments.output());
+    Reporters reporters;
+    reporters.all.emplace_back(arguments, arguments.output(), write_output);
+    if (const auto format = arguments.error_output()) reporters.all.emplace_back(arguments, *format, write_error);
+    Schedule schedule(arguments);
     bool good = true;
     try {
         for (ModelArguments model : arguments.model_list()) {
             model.context_size = 1; // each run says what it needs; a warning of too long a context would be of no use
-            Setup setup = set_up(model, console);
+            Subject subject = open_subject(model, console);
             catch_interrupts();
-            good &= Run(arguments, setup, console, reporter).all();
+            good &= Run(arguments, subject, console, reporters, schedule).all();
         }
     } catch (const LoadStopped&) {
         console.clear_status();
-        reporter.finish();
+        reporters.finish();
         return stopped;
     } catch (const Error&) {
         console.clear_status();
-        reporter.finish();
+        reporters.finish();
         throw;
     }
     console.clear_status();
-    reporter.finish();
+    reporters.finish();
     return good ? 0 : failed;
 }
 
@@ -197,7 +272,7 @@ int run_limits(const Arguments& arguments) {
     all["limits"] = Json::array();
     const bool as_table = arguments.output() == Format::markdown;
     for (const std::string& selector : arguments.device_list()) {
-        const auto device = selector == "cpu" ? nullptr : std::make_unique<Device>(selector);
+        const auto device = choose_device(selector);
         Json json{{"device", describe_device(device.get())}};
         ThreadPool pool(arguments.thread_list()[0]);
         const Limits limits = device ? measure_limits(*device) : measure_cpu_limits(pool);
@@ -218,8 +293,10 @@ int compare(const Arguments& arguments) {
 }
 
 int run(const Arguments& arguments) {
-    if ((arguments.limits || arguments.kernels || arguments.tune) && arguments.output() == Format::csv)
-        throw UsageError("--limits, --kernels and --tune print md, json or jsonl, not csv");
+    const Format format = arguments.output();
+    if ((arguments.limits || arguments.kernels || arguments.tune) && (format == Format::csv || format == Format::sql))
+        throw UsageError("--limits, --kernels and --tune print md, json or jsonl, not csv or sql");
+    if (!arguments.compare.empty() && format != Format::markdown) throw UsageError("--compare prints a table: -o md alone");
     if (!arguments.compare.empty()) return compare(arguments);
     Console console = arguments.console.console();
     if (arguments.limits) return run_limits(arguments);
@@ -230,10 +307,10 @@ int run(const Arguments& arguments) {
 
 } // namespace
 
-void add_bench(CLI::App& app, Action& action) {
+void add_bench(ArgumentParser& app, Action& action) {
     add_command<Arguments>(
         app, action, "bench", "Tokens per second, checked before they are timed; limits, kernels, comparisons",
-        [](CLI::App& command, Arguments& a) { bench::add_flags(command, a); }, run);
+        [](ArgumentParser& command, Arguments& a) { bench::add_flags(command, a); }, run);
 }
 
 } // namespace tq

@@ -9,17 +9,27 @@ namespace tq::bench {
 
 // One result of one file, as far as it is compared.
 struct Point {
-    std::string device;       // "NVIDIA H200", with the file's name where several files have one of that name
-    std::string model, cache; // "Qwen3 8B Q4_K", "tq4/tq4"
-    bool prompt;
-    uint32_t tokens, depth;
+    std::string device;                // "NVIDIA H200", with the file's name where several files have one of that name
+    std::string model, cache;          // "Qwen3 8B Q4_K", with layers and file where those of that name differ; "tq4/tq4"
+    uint32_t prompt, generated, depth; // tokens
+    std::string settings;              // "2 threads, blocks of 64" where a file has several; else empty
     double tokens_per_second;
+    double deviation, error; // standard deviation of its samples, and standard error of their mean; 0: of one sample
     std::optional<double> bandwidth_share, joules_per_token;
     bool checked;
     std::optional<double> cache_bytes;        // of one token, in all layers
     std::optional<double> attention_gb_per_s; // of the attention kernel, profiled in this test
 
-    std::string kind() const { return (prompt ? "pp" : "tg") + std::to_string(tokens); }
+    std::string kind() const; // "pp512", "tg128, 2 threads"
+};
+
+// Whether they are of one line of a plot by depth; and at one depth of it.
+bool same_line(const Point& a, const Point& b);
+bool same_cell(const Point& a, const Point& b);
+
+// A number and its standard error; 0: unknown.
+struct Estimated {
+    double value, error;
 };
 
 struct Comparison {
@@ -32,7 +42,10 @@ Comparison read_results(const std::vector<std::string>& files);
 
 std::string comparison_table(const Comparison& comparison);
 
-// What a token takes longer for each token before it, in ns: the cache's bytes of a token over the attention kernel's bandwidth
+// What a token takes longer for each token before it, in ns: least squares over all depths. Nothing of a single depth.
+std::optional<Estimated> ns_per_depth(const Comparison& comparison, const Point& point);
+
+// The same as it is expected: the cache's bytes of a token over the attention kernel's bandwidth
 // at the greatest depth of the same device, model, cache and test. Nothing where that was not measured.
 std::optional<double> expected_ns_per_depth(const Comparison& comparison, const Point& point);
 
@@ -41,6 +54,6 @@ std::optional<double> expected_ns_per_depth(const Comparison& comparison, const 
 std::vector<std::filesystem::path> write_plots(const Comparison& comparison, const std::filesystem::path& directory);
 
 // The speed of a cache over that of f16/f16: of the same device, model and test. Nothing where that was not measured.
-std::optional<double> over_f16(const Comparison& comparison, const Point& point);
+std::optional<Estimated> over_f16(const Comparison& comparison, const Point& point);
 
 } // namespace tq::bench

@@ -4,10 +4,13 @@
 #include "tools/tq-run/bench/report.h"
 #include <algorithm>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <random>
 
 namespace tq::bench {
 namespace {
+
+using conformance::LogitsCheck;
 
 constexpr uint32_t least_length = 33; // of what is compared with the reference: one position would need no softmax
 constexpr double enough_seconds = 0.01;
@@ -48,22 +51,22 @@ Row time_attention(CacheKernels& kernels, const CacheShape& shape, uint32_t dept
 }
 
 // Throws Error when the attention of the shallowest depth is wrong.
-Check check(CacheKernels& kernels, const CacheShape& shape, uint32_t depth, const std::string& where) {
+LogitsCheck check(CacheKernels& kernels, const CacheShape& shape, uint32_t depth, const std::string& where) {
     const uint32_t length = std::max(depth + 1, least_length);
     kernels.fill(length);
-    const Check check{conformance::relative_error(kernels.attention(length), reference_attention(shape, length)),
-                      conformance::error_limit(shape.kv), 1};
+    const LogitsCheck check{conformance::relative_error(kernels.attention(length), reference_attention(shape, length)),
+                            conformance::attention_bounds(shape.kv), 1};
     if (!check.passed())
         fail("attention over {} tokens in {} on {} differs from the reference by {:.3g} of its length, and at most {:.0e} is "
              "right: "
              "nothing is timed. tq-run conformance finds the kernel; --no-check times all the same",
-             length, describe(shape.kv), where, check.error, check.limit);
+             length, describe(shape.kv), where, check.error, check.bounds.limit);
     return check;
 }
 
 struct Measured {
     CacheShape shape;
-    std::optional<Check> check;
+    std::optional<LogitsCheck> check;
     std::vector<Row> rows;
 };
 
@@ -120,7 +123,7 @@ Json to_json(const Measured& m, const Row& row, const std::optional<Limits>& lim
               {"bandwidth_share", limits && limits->read_gb_per_s ? Json(gb_per_s / *limits->read_gb_per_s) : Json(nullptr)},
               {"checked", m.check.has_value()}};
     for (const double s : row.seconds) json["samples_ns"].push_back(s * 1e9);
-    if (m.check) json["check"] = {{"error", m.check->error}, {"limit", m.check->limit}};
+    if (m.check) json["check"] = {{"error", m.check->error}, {"limit", m.check->bounds.limit}};
     return json;
 }
 
@@ -134,7 +137,7 @@ std::vector<std::string> cells(const Json& json) {
             std::to_string(json.at("n_tokens").get<uint32_t>()),
             fmt::format("{:.2f} ± {:.2f}", json.at("avg_ns").get<double>() * 1e-3, json.at("stddev_ns").get<double>() * 1e-3),
             fmt::format("{:.2f}", json.at("gb_per_s").get<double>()),
-            share.is_null() ? "" : fmt::format("{:.1f} %", 100 * share.get<double>()),
+            share.is_null() ? "" : share_text(share.get<double>()),
             checked ? fmt::format("{:.1e}", json.at("check").at("error").get<double>()) : "unchecked"};
 }
 
@@ -143,6 +146,7 @@ void print(const Json& all, Format format) {
     std::vector<std::vector<std::string>> rows{
         {"kernel", "type_k", "type_v", "depth", "tokens", "us", "GB/s", "of read", "error"}};
     std::string where;
+    bool beyond = false;
     for (const Json& json : all.at("kernels")) {
         const std::string here = json.at("device").at("name");
         if (here != where && rows.size() > 1) {
@@ -151,8 +155,9 @@ void print(const Json& all, Format format) {
         }
         where = here;
         rows.push_back(cells(json));
+        beyond |= rows.back()[7].ends_with('*');
     }
-    if (rows.size() > 1) write_output(fmt::format("{}\n{}", where, markdown(rows, 3)));
+    if (rows.size() > 1) write_output(fmt::format("{}\n{}{}", where, markdown(rows, 3), beyond ? beyond_limit : ""));
 }
 
 // Adds what was measured on one device; whether nothing failed.

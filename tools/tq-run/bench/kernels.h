@@ -45,7 +45,7 @@ class CacheKernels {
 std::unique_ptr<CacheKernels> make_gpu_kernels(Device& device, const CacheShape& shape, uint32_t length);
 std::unique_ptr<CacheKernels> make_cpu_kernels(const CacheShape& shape, uint32_t length, uint32_t threads);
 
-// attention(length) by the plain loops of model/cpu/reference.h.
+// attention(length) by the plain loops of model/reference/kernels.h.
 std::vector<float> reference_attention(const CacheShape& shape, uint32_t length);
 
 // `work` in seconds a call: called as often as it takes to time it, which it is told.

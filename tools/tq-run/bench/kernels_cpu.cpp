@@ -1,4 +1,5 @@
 #include "model/cpu/kernels.h"
+#include "model/reference/kernels.h"
 #include "model/rope.h"
 #include "tools/tq-run/bench/kernels.h"
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 struct HostCache {
     CacheShape shape;
     CacheInput input;
-    std::vector<cpu::LayerCache> layers; // one
+    std::vector<host::LayerCache> layers; // one
     std::vector<float> rope, ones;
 
     HostCache(const CacheShape& shape, uint32_t length)
@@ -21,7 +22,7 @@ struct HostCache {
         layers.push_back({{shape.kv.codec(0, 1, KvSide::key, shape.head_dim), shape.kv_heads, capacity},
                           {shape.kv.codec(0, 1, KvSide::value, shape.head_dim), shape.kv_heads, capacity}});
     }
-    const cpu::LayerCache& cache() const { return layers[0]; }
+    const host::LayerCache& cache() const { return layers[0]; }
     std::span<const float> rows(const std::vector<float>& x, uint32_t tokens) const {
         return std::span(x).first(size_t(tokens) * shape.kv_heads * shape.head_dim);
     }
@@ -37,7 +38,7 @@ class CpuKernels final : public CacheKernels {
     void fill(uint32_t length) override {
         const uint32_t block = std::min(length, first_block);
         append(block);
-        cpu::repeat(host_.layers, block, length);
+        host::repeat(host_.layers, block, length);
     }
 
     std::vector<float> attention(uint32_t length) override {
@@ -86,7 +87,7 @@ std::vector<float> reference_attention(const CacheShape& shape, uint32_t length)
     const uint32_t block = std::min(length, first_block);
     ref::kv_append(pool, host.cache().k, host.rows(host.input.k, block), host.ones, {host.rope, 0}, cache_eps);
     ref::kv_append(pool, host.cache().v, host.rows(host.input.v, block), {}, {host.rope, 0}, cache_eps);
-    cpu::repeat(host.layers, block, length);
+    host::repeat(host.layers, block, length);
     std::vector<float> q = host.input.q, y(q.size());
     ref::q_norm_rope(pool, q, host.ones, {host.rope, length - 1}, shape.heads, cache_eps, host.q_scale(), host.rotation());
     ref::attention(pool, y, q, host.cache(), shape.heads, length - 1);

@@ -63,11 +63,8 @@ bool generate(Forward& forward, std::span<const uint32_t> ids) {
 std::optional<uint64_t> run_once(Forward& forward, const Test& test, std::span<const uint32_t> ids) {
     forward.truncate(test.depth);
     const auto start = std::chrono::steady_clock::now();
-    if (test.prompt > 0) {
-        if (forward.run(ids, keep_going).empty()) return std::nullopt;
-    } else if (!generate(forward, ids)) {
-        return std::nullopt;
-    }
+    if (test.prompt > 0 && forward.run(ids.first(test.prompt), keep_going).empty()) return std::nullopt;
+    if (ids.size() > test.prompt && !generate(forward, ids.subspan(test.prompt))) return std::nullopt;
     const uint64_t ns = since(start);
     return interrupted() ? std::nullopt : std::optional(ns);
 }
@@ -100,7 +97,7 @@ Timed time_test(Forward& forward, uint32_t vocab_size, const Test& test, uint32_
 
 Profiled profile_test(Device& device, Forward& forward, uint32_t vocab_size, const Test& test) {
     std::vector<uint32_t> ids = random_ids(test.tokens(), vocab_size);
-    if (test.generated > 0) ids.resize(std::min(test.generated, profiled_tokens));
+    ids.resize(test.prompt + std::min(test.generated, profiled_tokens));
     Profiled out{{}, uint32_t(ids.size())};
     device.profile = true;
     forward.record_again();

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // What is plotted of a point; nothing where it has none.
-using Value = std::function<std::optional<double>(const Point&)>;
+using Value = std::function<std::optional<Estimated>(const Point&)>;
 
 // "Qwen3 8B Q4_K" as "qwen3-8b-q4_k".
 std::string file_part(const std::string& text) {
@@ -32,18 +32,31 @@ std::string file_part(const std::string& text) {
 // What tells the lines of a plot of these points apart, and what all of them have in common.
 struct Naming {
     std::set<std::string> devices, kinds;
+    std::vector<std::string> caches, others; // in their order; others: devices and kinds
 
     explicit Naming(const std::vector<Point>& points) {
+        const auto add = [](std::vector<std::string>& all, const std::string& one) {
+            if (std::ranges::find(all, one) == all.end()) all.push_back(one);
+        };
         for (const Point& p : points) {
             devices.insert(p.device);
             kinds.insert(p.kind());
+            add(caches, p.cache);
+            add(others, p.device + p.kind());
         }
     }
     std::string line(const Point& p) const {
         std::string name = p.cache;
-        if (kinds.size() > 1) name = p.kind() + ", " + name;
-        if (devices.size() > 1) name = p.device + ", " + name;
+        if (kinds.size() > 1) name += ", " + p.kind();
+        if (devices.size() > 1) name += ", " + p.device;
         return name;
+    }
+    // A cache is a colour; a device, and a test, a marker and a dash. Where there is one of these alone, caches differ in them
+    // too.
+    Line empty_line(const Point& p) const {
+        const auto colour = size_t(std::ranges::find(caches, p.cache) - caches.begin());
+        const auto other = size_t(std::ranges::find(others, p.device + p.kind()) - others.begin());
+        return {.name = line(p), .points = {}, .colour = colour, .shape = others.size() > 1 ? other : colour};
     }
     std::string title(std::string text) const {
         if (devices.size() == 1) text += ", " + *devices.begin();
@@ -62,17 +75,21 @@ Plot plot_of(std::vector<Point> points, const std::string& title, const std::str
     for (const Point& p : points) {
         const std::string name = naming.line(p);
         auto line = std::ranges::find(plot.lines, name, &Line::name);
-        if (line == plot.lines.end()) line = plot.lines.insert(line, Line{name, {}});
-        line->points.emplace_back(size_t(std::distance(depths.begin(), depths.find(p.depth))), *value(p));
+        if (line == plot.lines.end()) line = plot.lines.insert(line, naming.empty_line(p));
+        const Estimated y = *value(p);
+        line->points.push_back({size_t(std::distance(depths.begin(), depths.find(p.depth))), y.value, y.error});
     }
-    for (Line& line : plot.lines) std::ranges::sort(line.points);
+    for (Line& line : plot.lines) std::ranges::sort(line.points, {}, &Mark::tick);
     return plot;
 }
 
 // A token's time by depth, to scale. Behind each line the one that is expected: from its first point on, as steep as
 // expected_ns_per_depth() says.
 Plot plot_of_times(const Comparison& all, const std::vector<Point>& points, const std::string& title) {
-    Plot plot = plot_of(points, title, "ms per token", [](const Point& p) { return std::optional(1e3 / p.tokens_per_second); });
+    Plot plot = plot_of(points, title, "ms per token", [](const Point& p) {
+        const double ms = 1e3 / p.tokens_per_second;
+        return std::optional(Estimated{ms, ms * p.deviation / p.tokens_per_second});
+    });
     plot.x_label = "tokens in the cache before";
     for (const std::string& tick : plot.ticks) plot.tick_positions.push_back(std::stod(tick));
     const Naming naming(points);
@@ -80,13 +97,17 @@ Plot plot_of_times(const Comparison& all, const std::vector<Point>& points, cons
     for (Line& measured : plot.lines) {
         const auto point = std::ranges::find_if(points, [&](const Point& p) { return naming.line(p) == measured.name; });
         const auto slope = expected_ns_per_depth(all, *point);
-        const auto [first_tick, first_ms] = measured.points.front();
-        const size_t last_tick = measured.points.back().first;
+        const size_t first_tick = measured.points.front().tick, last_tick = measured.points.back().tick;
+        const double first_ms = measured.points.front().value;
+        Line expected{.name = fmt::format("{}, expected: {:.0f} ns per token of context", measured.name, slope.value_or(0)),
+                      .points = {},
+                      .colour = measured.colour,
+                      .expected = true};
         lines.push_back(std::move(measured));
         if (!slope || first_tick == last_tick) continue;
         const double last_ms = first_ms + *slope * 1e-6 * (plot.tick_positions[last_tick] - plot.tick_positions[first_tick]);
-        lines.push_back(
-            {fmt::format("expected: {:.0f} ns per token before", *slope), {{first_tick, first_ms}, {last_tick, last_ms}}, true});
+        expected.points = {{first_tick, first_ms}, {last_tick, last_ms}};
+        lines.push_back(std::move(expected));
     }
     plot.lines = std::move(lines);
     return plot;
@@ -133,11 +154,12 @@ std::vector<fs::path> write_plots(const Comparison& comparison, const fs::path& 
     for (const std::string& model : models) {
         std::vector<Point> prompts, generated;
         for (const Point& point : comparison.points)
-            if (point.model == model) (point.prompt ? prompts : generated).push_back(point);
-        const Value speed = [](const Point& p) { return std::optional(p.tokens_per_second); };
+            if (point.model == model) (point.prompt > 0 ? prompts : generated).push_back(point);
+        const Value speed = [](const Point& p) { return std::optional(Estimated{p.tokens_per_second, p.deviation}); };
         const Value ratio = [&](const Point& p) { return over_f16(comparison, p); };
         const Value share = [](const Point& p) {
-            return p.bandwidth_share ? std::optional(100 * *p.bandwidth_share) : std::nullopt;
+            const bool known = p.bandwidth_share && *p.bandwidth_share <= 1; // or the limit was mis-measured
+            return known ? std::optional(Estimated{100 * *p.bandwidth_share, 0}) : std::nullopt;
         };
         out.add(plot_of(prompts, model + ": reading of prompts", "tokens per second", speed), "prompt", model);
         out.add(plot_of(generated, model + ": generation", "tokens per second", speed), "generation", model);

@@ -1,22 +1,41 @@
-// Results on standard output, as they come: a table, CSV, or JSON.
+// Results, as they come: a table, CSV, JSON or SQL.
 #pragma once
 #include "tools/tq-run/bench/result.h"
+#include "tools/tq-run/table.h"
+#include <nlohmann/json.hpp>
 
 namespace tq::bench {
 
 class Reporter {
   public:
-    explicit Reporter(Format format) : format_(format) {}
+    using Write = std::function<void(std::string_view)>;
 
-    void add(const Setup& setup, const Result& result, const std::optional<Limits>& limits);
+    // The table has the columns that tell the rows of `arguments` apart.
+    Reporter(const Arguments& arguments, Format format, Write write)
+        : arguments_(arguments), format_(format), write_(std::move(write)) {}
+
+    void add(const Subject& subject, const Result& result, const std::optional<Limits>& limits);
     void finish(); // what comes after the last result; also where there was none
 
   private:
-    void add_row(const Setup& setup, const Result& result);
-    void add_footer(const Setup& setup, const Result& result, const std::optional<Limits>& limits);
+    // Rows come one by one, before the rest is known: what is not known is as wide as common values are.
+    struct Column {
+        const char* name;
+        int width; // negative: aligned left
+        std::function<std::string(const Subject&, const Result&)> cell;
+    };
+    std::vector<Column> columns(const Subject& first) const;
+    std::string model_cell(const Subject& subject) const;
+    std::string device_cell(const Subject& subject) const;
+    void add_row(const Subject& subject, const Result& result);
+    void add_footer(const Subject& subject, const Result& result, const std::optional<Limits>& limits);
 
-    Format format_;
+    const Arguments& arguments_;
+    const Format format_;
+    const Write write_;
     bool begun_ = false;
+    std::vector<Column> columns_;
+    std::vector<int> widths_; // of the columns
     Json results_ = Json::array();
     std::vector<std::string> footer_; // lines, each once
 };
@@ -24,7 +43,9 @@ class Reporter {
 // The kernels of a result as a table with shares of what the device can do.
 std::string kernel_table(const Result& result, const std::optional<Limits>& limits);
 
-// Rows of cells as a markdown table, padded so that it can be read as it is; columns from `first_number` on are aligned right.
-std::string markdown(const std::vector<std::vector<std::string>>& rows, size_t first_number);
+// "97.3 %"; above 1 "> 100 % *", which `beyond_limit` explains.
+std::string share_text(double share);
+inline constexpr const char* beyond_limit =
+    "* more than the device was measured to read: caches served it, or that measurement was too slow\n";
 
 } // namespace tq::bench

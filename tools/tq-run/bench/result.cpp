@@ -2,26 +2,66 @@
 #include "base/executable.h"
 #include "base/printable.h"
 #include "model/gpu/weights.h"
+#include "model/synthetic.h"
+#include "tools/tq-run/bench/llama_bench.h"
 #include "tools/tq-run/devices.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 
 namespace tq::bench {
 namespace {
 
-// As Linux names it; "CPU" elsewhere.
+// As Linux names it, with family and model where the name has no number ("AMD EPYC", of virtual machines); as Windows does;
+// "CPU" elsewhere.
 std::string processor_name() {
+    std::map<std::string, std::string> first; // processor's lines
     std::ifstream file("/proc/cpuinfo");
-    for (std::string line; std::getline(file, line);) {
-        const size_t colon = line.find(": ");
-        if (line.starts_with("model name") && colon != std::string::npos) return printable(line.substr(colon + 2), 120);
+    for (std::string line; std::getline(file, line) && !line.empty();) {
+        const size_t colon = line.find(": "), end = line.find_last_not_of(" \t", std::min(colon, line.size()) - 1);
+        if (colon != std::string::npos && end != std::string::npos) first[line.substr(0, end + 1)] = line.substr(colon + 2);
     }
-    return "CPU";
+    std::string name = first["model name"];
+    if (const char* windows = std::getenv("PROCESSOR_IDENTIFIER"); name.empty() && windows) name = windows;
+    if (name.empty()) return "CPU";
+    if (name.find_first_of("0123456789") == std::string::npos && !first["model"].empty())
+        name += fmt::format(" (family {} model {})", first["cpu family"], first["model"]);
+    return printable(name, 120);
+}
+
+// Whether it is there, in any case.
+bool has_word(const std::string& text, const std::string& word) {
+    return !std::ranges::search(
+                text, word, {}, [](char c) { return std::tolower(uint8_t(c)); }, [](char c) { return std::tolower(uint8_t(c)); })
+                .empty();
+}
+
+std::string label_of(const ModelArguments& arguments, const Model& model) {
+    if (arguments.synthetic.empty()) {
+        const std::string type = weight_type(model.weights);
+        return has_word(model.name, type) ? model.name : model.name + " " + type;
+    }
+    const SyntheticModel whole = parse_synthetic(arguments.synthetic);
+    if (model.config.num_hidden_layers == whole.config.num_hidden_layers) return whole.name;
+    return fmt::format("{}, {} layers", whole.name, model.config.num_hidden_layers);
+}
+
+// Which one of tq-run devices it is; where several are alike, the first unless its number was given.
+uint32_t index_of(const std::string& selector, const Capabilities& c) {
+    const size_t digits = selector.find_first_of("0123456789");
+    const bool numbered = (digits == 0 || digits == std::string_view("Vulkan").size()) && selector.size() - digits < 4;
+    if (numbered && selector.find_first_not_of("0123456789", digits) == std::string::npos)
+        return uint32_t(std::stoul(selector.substr(digits)));
+    const std::vector<Capabilities> all = list_devices();
+    const auto same = std::ranges::find_if(all, [&](const Capabilities& other) {
+        return other.name == c.name && other.driver_name == c.driver_name && other.driver_info == c.driver_info;
+    });
+    return uint32_t(same - all.begin());
 }
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
@@ -39,6 +79,10 @@ Json to_json(const ProfileRow& row, const std::optional<Limits>& limits) {
             {"gflops", gflops},
             {"bandwidth_share", ratio(gb_per_s, limits ? limits->read_gb_per_s : std::nullopt)},
             {"fp32_share", ratio(gflops, limits ? limits->fp32_gflops : std::nullopt)}};
+}
+
+Json to_json(const conformance::LogitsCheck& check) {
+    return {{"error", check.error}, {"usual", check.bounds.usual}, {"limit", check.bounds.limit}, {"layers", check.layers}};
 }
 
 Json energy_json(const Result& result) {
@@ -73,15 +117,29 @@ Statistics statistics(std::span<const double> values) {
     return {mean, values.size() < 2 ? 0 : std::sqrt(squares / (count - 1))};
 }
 
-Statistics Result::tokens_per_second() const {
+std::vector<double> Result::rates() const {
     std::vector<double> rates;
     for (const uint64_t ns : samples_ns) rates.push_back(test.tokens() * 1e9 / double(std::max<uint64_t>(ns, 1)));
-    return statistics(rates);
+    return rates;
+}
+
+Statistics Result::nanoseconds() const {
+    const std::vector<double> times(samples_ns.begin(), samples_ns.end());
+    return statistics(times);
 }
 
 std::optional<double> Result::gigabytes_per_second() const {
     if (test.prompt > 0) return std::nullopt;
     return (double(weight_bytes) + kv_bytes) * tokens_per_second().mean * 1e-9;
+}
+
+uint32_t thread_count(uint32_t threads) { return threads != 0 ? threads : std::max(1u, std::thread::hardware_concurrency()); }
+
+Subject open_subject(const ModelArguments& arguments, Console& console) {
+    Setup setup = set_up(arguments, console);
+    std::string file = printable(setup.file.string(), 1000), label = printable(label_of(arguments, setup.model), 100);
+    const uint32_t index = setup.device ? index_of(arguments.device, setup.device->capabilities()) : 0;
+    return {std::move(setup), std::move(file), std::move(label), index};
 }
 
 uint64_t weight_bytes_per_token(const Setup& setup) {
@@ -140,29 +198,21 @@ std::string type_of(const KvOptions& kv, KvSide side) {
     return kv.layer_count != 0 ? "mix" : name(side == KvSide::key ? kv.k : kv.v);
 }
 
-Json to_json(const Setup& setup, const Result& r, const std::optional<Limits>& limits) {
-    const Statistics rate = r.tokens_per_second();
-    std::vector<double> times(r.samples_ns.begin(), r.samples_ns.end());
-    const Statistics ns = statistics(times);
+Json to_json(const Subject& subject, const Result& r, const std::optional<Limits>& limits) {
+    const Setup& setup = subject.setup;
     const auto gb_per_s = r.gigabytes_per_second();
-    Json out{{"test", r.test.name()},
-             {"n_prompt", r.test.prompt},
-             {"n_gen", r.test.generated},
-             {"n_depth", r.test.depth},
-             {"n_batch", r.batch_size},
-             {"n_threads", r.threads},
-             {"type_k", type_of(r.kv, KvSide::key)},
-             {"type_v", type_of(r.kv, KvSide::value)},
-             {"cache", describe(r.kv)},
-             {"model", model_json(setup)},
-             {"device", describe_device(setup.device.get())},
-             {"samples_ns", r.samples_ns},
-             {"avg_ns", ns.mean},
-             {"stddev_ns", ns.deviation},
-             {"avg_ts", rate.mean},
-             {"stddev_ts", rate.deviation},
-             {"checked", r.check.has_value()}};
-    if (r.check) out["check"] = {{"error", r.check->error}, {"limit", r.check->limit}, {"layers", r.check->layers}};
+    Json out = llama_bench_fields(subject, r);
+    out.update(describe_machine());
+    out.update({{"test", r.test.name()},
+                {"cache", describe(r.kv)},
+                {"model", model_json(setup)},
+                {"device", describe_device(setup.device.get())},
+                {"checked", r.check.has_value()}});
+    out["device"]["index"] = subject.device_index;
+    if (r.check) {
+        out["check"] = to_json(r.check->cache);
+        out["check"]["exact"] = to_json(r.check->exact);
+    }
     out["weight_bytes_per_token"] = r.weight_bytes;
     out["kv_bytes_stored_per_token"] = kv_bytes_per_token(setup.model.config, r.kv);
     if (r.kv.recent != 0) out["kv_recent_bytes"] = kv_recent_bytes(setup.model.config, r.kv);

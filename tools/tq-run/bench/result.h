@@ -1,21 +1,31 @@
-// What was measured, as JSON: one object per test, which needs nothing beside it to be understood or compared.
+// What was measured, as JSON: one object per test, which needs nothing beside it to be understood or compared. It has
+// llama-bench's fields by their names, and more.
 #pragma once
-#include "conformance/logits.h"
 #include "runtime/profile.h"
 #include "tools/tq-run/bench/arguments.h"
+#include "tools/tq-run/bench/check.h"
 #include "tools/tq-run/bench/energy.h"
 #include "tools/tq-run/bench/limits.h"
 #include "tools/tq-run/engine.h"
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 namespace tq::bench {
 
 using Json = nlohmann::ordered_json;
-using Check = conformance::LogitsCheck;
 
 inline constexpr const char* schema_name = "tq-run-bench";
-inline constexpr int schema_version = 1;
+inline constexpr int schema_version = 2;
+
+// A model on a device.
+struct Subject {
+    Setup setup;
+    std::string file;      // of the model; empty: random weights
+    std::string label;     // "Qwen3 0.6B Q8_0", "qwen3-8b:q4_k_m, 2 layers"
+    uint32_t device_index; // as tq-run devices counts; 0 on the CPU
+};
+// Opens both, after a download. Throws Error.
+Subject open_subject(const ModelArguments& arguments, Console& console);
 
 struct Statistics {
     double mean = 0, deviation = 0; // deviation: of a sample of these; 0 of one value
@@ -25,8 +35,9 @@ Statistics statistics(std::span<const double> values);
 struct Result {
     Test test;
     KvOptions kv;
-    uint32_t batch_size = 0, threads = 0; // 0: the device's default; all cores
+    uint32_t batch_size = 0, threads = 0; // as they were run, never 0
     std::vector<uint64_t> samples_ns;     // each of test.tokens() tokens
+    std::string test_time;                // of its beginning, as in 2026-04-18T11:40:00Z
     std::optional<Check> check;           // none: unchecked
     uint64_t weight_bytes = 0;            // that one token reads
     double kv_bytes = 0;                  // of the cache, that one token of the test reads, on average
@@ -34,23 +45,29 @@ struct Result {
     std::vector<ProfileRow> kernels;      // of one run of the test's kind, apart from the samples
     uint32_t profiled_tokens = 0;         // of that run
 
-    Statistics tokens_per_second() const;
+    std::vector<double> rates() const; // tokens per second, of each sample
+    Statistics tokens_per_second() const { return statistics(rates()); }
+    Statistics nanoseconds() const;
     // 1e9 bytes that a token reads, over the time of one; none for prompts, which read weights once for a whole block.
     std::optional<double> gigabytes_per_second() const;
 };
+
+// The threads that --threads stands for.
+uint32_t thread_count(uint32_t threads);
 
 // The bytes of weights that one token reads: all but the rows of an embedding that is no head.
 uint64_t weight_bytes_per_token(const Setup& setup);
 // What the weights are mostly stored as: "Q4_K".
 std::string weight_type(const Weights& weights);
 uint64_t parameters(const Weights& weights);
-std::string backend(const Setup& setup); // "Vulkan" or "CPU"
+std::string backend(const Setup& setup);               // "Vulkan" or "CPU"
 std::string type_of(const KvOptions& kv, KvSide side); // "tq4"; "mix" where a file names the layers' types one by one
 
 // {"backend": "Vulkan", "name": ...}; without a device the processor.
 Json describe_device(const Device* device);
 Json describe_machine(); // schema, version, build, system, processor
-Json to_json(const Setup& setup, const Result& result, const std::optional<Limits>& limits);
+// An element of llama-bench's array, with more: all of describe_machine(), model, device, kernels...
+Json to_json(const Subject& subject, const Result& result, const std::optional<Limits>& limits);
 Json to_json(const Limits& limits);
 
 } // namespace tq::bench

@@ -63,7 +63,7 @@ class Drawing {
     explicit Drawing(const Plot& plot) : plot_(plot) {
         double most = 0;
         for (const Line& line : plot.lines)
-            for (const auto& [tick, value] : line.points) most = std::max(most, value);
+            for (const Mark& mark : line.points) most = std::max(most, mark.value + mark.error);
         step_ = nice_step(most);
         most_ = std::max(std::ceil(most / step_ - 1e-9), 1.0) * step_;
     }
@@ -76,10 +76,7 @@ class Drawing {
             left + width + legend, all_height, escaped(plot_.title), style);
         text(left, 26, "start", plot_.title, "title");
         axes();
-        for (size_t i = 0, measured = 0; i < plot_.lines.size(); i++) {
-            measured += plot_.lines[i].expected ? 0 : 1;
-            line(i, std::max<size_t>(measured, 1) - 1);
-        }
+        for (size_t i = 0; i < plot_.lines.size(); i++) line(i);
         return out_ + "</svg>\n";
     }
 
@@ -127,21 +124,30 @@ class Drawing {
         text(20, middle, "middle", plot_.y_label, "", fmt::format(" transform=\"rotate(-90 20 {:.1f})\"", middle));
     }
 
-    // `style`: the measured line whose colour, dash and markers it has.
-    void line(size_t i, size_t style) {
+    std::string error_bar(const Mark& mark) const {
+        if (mark.error <= 0) return "";
+        const double top = y_at(mark.value + mark.error), bottom = y_at(std::max(mark.value - mark.error, 0.0));
+        return fmt::format("M{0:.1f} {1:.1f}h6m-3 0V{2:.1f}m-3 0h6", x_at(mark.tick) - 3, top, bottom);
+    }
+
+    void line(size_t i) {
         const Line& line = plot_.lines[i];
-        const char* colour = colours[style % colours.size()];
-        const char* dash = line.expected ? expected_dash : dashes[style / colours.size() % dashes.size()];
-        std::string path, markers;
-        for (const auto& [tick, value] : line.points) {
-            path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L', x_at(tick), y_at(value));
-            if (!line.expected) markers += marker(style, x_at(tick), y_at(value));
+        const char* colour = colours[line.colour % colours.size()];
+        const char* dash = line.expected ? expected_dash : dashes[line.shape % dashes.size()];
+        std::string path, markers, bars;
+        for (const Mark& mark : line.points) {
+            path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L', x_at(mark.tick), y_at(mark.value));
+            if (!line.expected) markers += marker(line.shape, x_at(mark.tick), y_at(mark.value));
+            bars += error_bar(mark);
         }
+        if (!bars.empty()) out_ += fmt::format("<path class=\"error\" fill=\"none\" stroke=\"{}\" d=\"{}\"/>\n", colour, bars);
         const double x = left + width + 24, y = top + 12 + legend_step * double(i);
-        out_ += fmt::format("<g fill=\"{0}\"><path fill=\"none\" stroke=\"{0}\" stroke-width=\"{1}\" stroke-dasharray=\"{2}\" "
+        // Markers that one can see through: equal series do not hide each other.
+        out_ += fmt::format("<g fill=\"{0}\" fill-opacity=\"0.5\" stroke=\"{0}\"><path fill=\"none\" stroke-width=\"{1}\" "
+                            "stroke-dasharray=\"{2}\" "
                             "d=\"{3}M{4:.1f} {5:.1f}h28\"/>{6}{7}</g>\n",
                             colour, line.expected ? 1 : 2, dash, path, x, y, markers,
-                            line.expected ? "" : marker(style, x + 14, y));
+                            line.expected ? "" : marker(line.shape, x + 14, y));
         text(x + 36, y + 4, "start", elided(line.name));
     }
 

@@ -1,17 +1,22 @@
-// Line plots as SVG: plain, with axes that say their units, and lines that differ in colour, marker and dash; light or dark as
-// the viewer is.
+// Line plots as SVG: plain, with axes that say their units, error bars, and lines that differ in colour, and in marker and dash;
+// light or dark as the viewer is.
 #pragma once
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace tq::bench {
 
+struct Mark {
+    size_t tick; // index on the x axis
+    double value, error = 0;
+};
+
 struct Line {
     std::string name;
-    std::vector<std::pair<size_t, double>> points; // index of the tick on the x axis, value from 0 on
-    bool expected = false;                         // what the line before it should be: thin, in its colour, without markers
+    std::vector<Mark> points;     // values from 0 on
+    size_t colour = 0, shape = 0; // shape: of markers and dashes
+    bool expected = false;        // what the line before it should be: thin, in its colour, without markers
 };
 
 struct Plot {

@@ -6,8 +6,10 @@
 #include "model/load.h"
 #include "model/synthetic.h"
 #include "tools/tq-run/bench/report.h"
+#include <algorithm>
 #include <chrono>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 namespace tq::bench {
 namespace {
@@ -28,7 +30,7 @@ class Clock {
 std::string one_device(const Arguments& arguments) {
     const std::vector<std::string> all = arguments.device_list();
     if (all.size() > 1) throw UsageError("--tune is for one device at a time");
-    if (all[0] == "cpu") throw UsageError("--tune is for Vulkan devices: the CPU path has nothing to choose");
+    if (all[0] == "cpu" || all[0] == "none") throw UsageError("--tune is for Vulkan devices: the CPU path has nothing to choose");
     return all[0];
 }
 
@@ -151,6 +153,25 @@ std::string table(const Json& found) {
         found.at("clock") == "device" ? "the device's own" : "the wall", found.at("seconds").get<double>());
 }
 
+// The groups of kernels whose variants there was no time for.
+std::vector<std::string> untried(const gpu::Found& found) {
+    std::vector<std::string> out;
+    for (const GroupChoice& choice : found.groups)
+        if (choice.tried == 0 && choice.left_out > 0) out.emplace_back(choice.group->name);
+    return out;
+}
+
+// Throws Error where nothing at all was tried: that is no tuning.
+void check_tried(const gpu::Found& found, uint32_t seconds, Progress& progress) {
+    const std::vector<std::string> names = untried(found);
+    if (names.empty()) return;
+    if (std::ranges::all_of(found.groups, [](const GroupChoice& choice) { return choice.tried == 0; }))
+        fail("not tuned: {} s were too short to try any variant, and nothing is stored: give more with --tune-seconds", seconds);
+    progress.complain(
+        fmt::format("{} s were too short to try variants of {}: these keep their defaults; --tune-seconds gives more", seconds,
+                    fmt::join(names, ", ")));
+}
+
 void print(const Device& device, const Json& found, Format format) {
     const std::string where = printable(utf8_text(gpu::tuning_path(device.capabilities())), 300);
     if (format != Format::markdown) {
@@ -191,6 +212,7 @@ int run_tune(const Arguments& arguments, Console& console) {
             trials.add(model.name, model.config, model.weights);
         }
         const gpu::Found found = search(trials, device, clock, arguments.tune_seconds, progress);
+        check_tried(found, arguments.tune_seconds, progress);
         const Json what = measured(trials, found, kv, clock.seconds());
         gpu::store_tuning(device.capabilities(), found.tuning, what);
         console.clear_status();

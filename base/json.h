@@ -1,0 +1,112 @@
+// Reading of JSON that may be hostile: bounded while it is read, in time linear in its length, and no key twice in one object.
+// (nlohmann's own parser with a callback looks at all siblings again at the end of each list and object.)
+#pragma once
+#include "base/error.h"
+#include "base/printable.h"
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+namespace tq {
+
+struct JsonLimits {
+    uint32_t max_depth = 64;
+    uint32_t max_values = 1u << 22; // a value takes much more memory than text; tokenizer.json of Qwen3 has some 760,000
+};
+
+// What nlohmann's parser calls with one piece after the other; the value is built as they come. Json: json or ordered_json.
+template <class Json> class JsonBuilder final : public nlohmann::json_sax<Json> {
+  public:
+    using Base = nlohmann::json_sax<Json>;
+    using typename Base::binary_t, typename Base::number_float_t, typename Base::number_integer_t,
+        typename Base::number_unsigned_t, typename Base::string_t;
+
+    JsonBuilder(const std::string& subject, const JsonLimits& limits) : subject_(subject), limits_(limits) {}
+
+    Json take() { return std::move(root_); }
+
+    bool null() override { return add(nullptr); }
+    bool boolean(bool value) override { return add(value); }
+    bool number_integer(number_integer_t value) override { return add(value); }
+    bool number_unsigned(number_unsigned_t value) override { return add(value); }
+    bool number_float(number_float_t value, const string_t&) override { return add(value); }
+    bool string(string_t& value) override { return add(std::move(value)); }
+    bool binary(binary_t&) override { return false; } // JSON has none
+
+    bool start_object(size_t) override {
+        open(Json::object());
+        keys_.emplace_back();
+        return true;
+    }
+    bool start_array(size_t) override {
+        open(Json::array());
+        return true;
+    }
+    bool end_object() override {
+        keys_.pop_back();
+        return end_array();
+    }
+    bool end_array() override {
+        open_.pop_back();
+        return true;
+    }
+
+    bool key(string_t& key) override {
+        if (!keys_.back().insert(key).second) fail("{}: the key '{}' is there twice", subject_, printable(key));
+        key_ = std::move(key);
+        return true;
+    }
+
+    bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
+        const std::string_view message = error.what(); // "[json.exception.parse_error.101] parse error at ..."
+        fail("{}: it is not JSON: {}", subject_, printable(message.substr(message.find(']') + 2), 200));
+    }
+
+  private:
+    template <class Value> Json* place(Value&& value) {
+        if (++values_ > limits_.max_values) fail("{}: it has more than {} values", subject_, limits_.max_values);
+        if (open_.empty()) {
+            root_ = std::forward<Value>(value);
+            return &root_;
+        }
+        if (open_.back()->is_array()) {
+            auto& list = open_.back()->template get_ref<typename Json::array_t&>();
+            return &list.emplace_back(std::forward<Value>(value));
+        }
+        auto& object = open_.back()->template get_ref<typename Json::object_t&>();
+        if constexpr (requires { object.emplace_back(key_, value); }) // an ordered one, whose emplace() looks at all keys
+            return &object.emplace_back(std::move(key_), std::forward<Value>(value)).second;
+        else
+            return &object.emplace(std::move(key_), std::forward<Value>(value)).first->second;
+    }
+    template <class Value> bool add(Value&& value) {
+        place(std::forward<Value>(value));
+        return true;
+    }
+    void open(Json value) {
+        if (open_.size() >= limits_.max_depth) fail("{}: it is nested deeper than {} levels", subject_, limits_.max_depth);
+        open_.push_back(place(std::move(value)));
+    }
+
+    const std::string& subject_;
+    const JsonLimits limits_;
+    Json root_;
+    uint32_t values_ = 0;
+    string_t key_;                                      // of the value that comes next
+    std::vector<Json*> open_;                           // lists and objects, from the root on; those around the last do not grow
+    std::vector<std::unordered_set<std::string>> keys_; // of the objects among them
+};
+
+// Throws an Error that begins with `subject`, such as a path, when `text` is not JSON, is beyond a limit, or has a key twice in
+// one object. Its strings are bounded by `text`, whose length is the caller's to bound.
+template <class Json = nlohmann::json>
+Json build_json(std::string_view text, const std::string& subject, const JsonLimits& limits = {}) {
+    JsonBuilder<Json> builder(subject, limits);
+    if (!Json::sax_parse(text, &builder)) fail("{}: it is not JSON", subject);
+    return builder.take();
+}
+
+} // namespace tq

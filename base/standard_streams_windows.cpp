@@ -1,0 +1,7 @@
+#include "base/standard_streams.h"
+
+namespace tq {
+
+void occupy_closed_streams() {} // the C library keeps 0, 1 and 2 for the standard streams, open or not
+
+} // namespace tq

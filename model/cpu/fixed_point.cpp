@@ -1,0 +1,150 @@
+#include "model/cpu/fixed_point.h"
+#include "base/ensure.h"
+#include <hwy/targets.h>
+
+#if HWY_ARCH_X86_64
+#include "model/cpu/fixed_point_formats.h"
+
+HWY_PUSH_ATTRIBUTES("sse2,ssse3,sse4.1,sse4.2,avx,avx2,fma,f16c,avx512f,avx512vl,avx512dq,avx512bw,avx512vnni")
+namespace tq::cpu::vnni {
+namespace {
+
+constexpr size_t group = 256, vector = 64, digits = 3, factors_of_group = 48;
+
+// The number of the run that the four columns of each lane belong to, of 64 columns from 64 v on.
+template <size_t columns> HWY_INLINE Ints runs(size_t v) {
+    const Ints lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_add_epi32(_mm512_srli_epi32(lane, columns == 16 ? 2 : 3), _mm512_set1_epi32(int(vector / columns * v)));
+}
+
+// The sum of levels times x of each four columns, from the first digits to the last: exact within fixed_point_limit.
+HWY_INLINE Ints multiply(Ints levels, const int8_t* x) {
+    Ints sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), levels, _mm512_load_si512(x));
+    sums = _mm512_dpbusd_epi32(_mm512_slli_epi32(sums, 8), levels, _mm512_load_si512(x + vector));
+    return _mm512_dpbusd_epi32(_mm512_slli_epi32(sums, 8), levels, _mm512_load_si512(x + 2 * vector));
+}
+
+template <class Format> float dot(const uint8_t* row, const FixedPoint& x) {
+    Floats offset = _mm512_setzero_ps(), total[2] = {offset, offset};
+    const int8_t* at = x.digits;
+    const float* factors = x.factors;
+    for (size_t i = 0; i < x.cols; i += group, row += Format::bytes_of_256, factors += factors_of_group) {
+        const Floats scales = Format::scales(row, factors, offset);
+        HWY_UNROLL(4)
+        for (size_t v = 0; v < 4; v++, at += digits * vector) {
+            const Floats sums = _mm512_cvtepi32_ps(multiply(Format::levels(row, v), at));
+            const Floats scale = _mm512_permutexvar_ps(runs<Format::columns>(v), scales);
+            total[v % 2] = _mm512_fmadd_ps(sums, scale, total[v % 2]);
+        }
+    }
+    offset = _mm512_mul_ps(offset, _mm512_set1_ps(Format::offset_unit));
+    return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(total[0], total[1]), offset));
+}
+
+// Digits of 16 numbers from x / scale: the last two from -128 to 127, so that the first is one byte too.
+HWY_INLINE void split(int8_t* to, Floats x, float inverse_scale) {
+    Ints left = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse_scale)));
+    for (size_t digit = digits; digit-- > 0;) {
+        _mm_store_si128(reinterpret_cast<__m128i*>(to + digit * vector), _mm512_cvtepi32_epi8(left));
+        left = _mm512_srai_epi32(_mm512_add_epi32(left, _mm512_set1_epi32(128)), 8);
+    }
+}
+
+// 32 numbers, the i-th such run of 256.
+HWY_INLINE void convert_run(int8_t* to, float* factors, const float* x, size_t i, float limit) {
+    constexpr float least_scale = 1e-37f; // whose inverse is finite
+    const Floats a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
+    const float size = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
+    const float scale = size / limit > least_scale ? size / limit : least_scale;
+    split(to, a, 1 / scale);
+    split(to + 16, b, 1 / scale);
+    const float sum_a = _mm512_reduce_add_ps(a), sum_b = _mm512_reduce_add_ps(b);
+    factors[i] = factors[16 + 2 * i] = factors[17 + 2 * i] = scale;
+    factors[8 + i] = -(sum_a + sum_b);
+    factors[32 + 2 * i] = sum_a;
+    factors[33 + 2 * i] = sum_b;
+}
+
+void convert(int8_t* to, float* factors, std::span<const float> x, float limit) {
+    for (size_t at = 0; at < x.size(); at += 32)
+        convert_run(to + at / vector * digits * vector + at % vector, factors + at / group * factors_of_group, &x[at],
+                    at % group / 32, limit);
+}
+
+float dot(GgmlType type, const uint8_t* row, const FixedPoint& x) {
+    switch (type) {
+    case GgmlType::Q8_0: return dot<Q8_0>(row, x);
+    case GgmlType::Q4_0: return dot<Q4_0>(row, x);
+    case GgmlType::Q4_1: return dot<Q4_1>(row, x);
+    case GgmlType::Q5_0: return dot<Q5_0>(row, x);
+    case GgmlType::Q5_1: return dot<Q5_1>(row, x);
+    case GgmlType::Q2_K: return dot<Q2_K>(row, x);
+    case GgmlType::Q3_K: return dot<Q3_K>(row, x);
+    case GgmlType::Q4_K: return dot<Q4_K>(row, x);
+    case GgmlType::Q5_K: return dot<Q5_K>(row, x);
+    case GgmlType::Q6_K: return dot<Q6_K>(row, x);
+    case GgmlType::IQ4_NL: return dot<IQ4_NL>(row, x);
+    case GgmlType::IQ4_XS: return dot<IQ4_XS>(row, x);
+    case GgmlType::MXFP4: return dot<MXFP4>(row, x);
+    default: ENSURE(false, "no integer products of {}", type_name(type));
+    }
+}
+
+} // namespace
+} // namespace tq::cpu::vnni
+HWY_POP_ATTRIBUTES
+#endif
+
+namespace tq::cpu {
+
+#if HWY_ARCH_X86_64
+
+namespace {
+
+// Asked once: a virtual machine's cpuid may take longer than a product.
+bool& is_used() {
+    static bool value = (hwy::SupportedTargets() & HWY_AVX3_DL) != 0;
+    return value;
+}
+
+} // namespace
+
+float fixed_point_limit(GgmlType type) {
+    switch (type) { // what is left below 2^31 / 4 columns / the greatest level, when it is rounded
+    case GgmlType::Q8_0:
+    case GgmlType::IQ4_NL:
+    case GgmlType::IQ4_XS: return 2097000; // levels up to 255
+    default: return 8355000;               // up to 63; and the first digit is one byte
+    }
+}
+
+bool has_fixed_point(GgmlType type, size_t cols) {
+    return is_used() && cols % vnni::group == 0 && block_format(type)->elements > 1;
+}
+
+bool use_fixed_point(bool use) {
+    is_used() = use && (hwy::SupportedTargets() & HWY_AVX3_DL) != 0;
+    return is_used();
+}
+
+FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const float> x, float limit) {
+    const size_t factors = x.size() / vnni::group * vnni::factors_of_group;
+    const std::span all = storage.first(factors + x.size() * vnni::digits / sizeof(float));
+    auto* digits = reinterpret_cast<int8_t*>(all.data() + factors);
+    vnni::convert(digits, all.data(), x, limit);
+    return {digits, all.data(), x.size()};
+}
+
+float dot(GgmlType type, const uint8_t* row, const FixedPoint& x) { return vnni::dot(type, row, x); }
+
+#else
+
+bool has_fixed_point(GgmlType, size_t) { return false; }
+bool use_fixed_point(bool) { return false; }
+float fixed_point_limit(GgmlType) { return 0; }
+FixedPoint to_fixed_point(AlignedFloats&, std::span<const float>, float) { ENSURE(false, "no integer products"); }
+float dot(GgmlType type, const uint8_t*, const FixedPoint&) { ENSURE(false, "no integer products of {}", type_name(type)); }
+
+#endif
+
+} // namespace tq::cpu

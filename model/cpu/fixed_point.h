@@ -1,0 +1,33 @@
+// Products of one token with quantised weights in integers, for processors that multiply bytes (AVX-512 with VNNI). The token's
+// activations become fixed-point numbers of 22 bits, in three bytes, with a scale for each 32 of them: to within 2.5e-7 of the
+// largest of the 32, where fp32 has 6e-8 of each. Sums of four products are exact; scales and the sum of all are fp32.
+#pragma once
+#include "model/cpu/aligned_floats.h"
+#include "model/formats/blocks.h"
+
+namespace tq::cpu {
+
+// Activations x[cols], cols a multiple of 256, in the order of the columns.
+struct FixedPoint {
+    const int8_t* digits; // [cols / 64][3][64]: x = scale * (65536 digits[0] + 256 digits[1] + digits[2])
+    const float*
+        factors; // [cols / 256][3][16]: eight scales and eight sums of -x, of 32 columns each; scales, and sums of x, of 16
+    size_t cols;
+};
+
+// Whether this processor multiplies rows of this format and length so.
+bool has_fixed_point(GgmlType type, size_t cols);
+
+// Whether it shall, from now on: for tests of the other ways. Returns whether it does.
+bool use_fixed_point(bool use);
+
+// The greatest magnitude of an activation over its scale that sums with these weights have room for.
+float fixed_point_limit(GgmlType type);
+
+// x, which may be infinite or NaN: so is then every product with it. The result lies in `storage`.
+FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const float> x, float limit);
+
+// row . x, for formats and lengths with has_fixed_point.
+float dot(GgmlType type, const uint8_t* row, const FixedPoint& x);
+
+} // namespace tq::cpu

@@ -1,0 +1,32 @@
+#include "model/cpu/steps.h"
+
+namespace tq::cpu {
+
+#include "model/host/steps-inl.h"
+
+// All of them in one go, for threads wait for each other after it.
+void matmul(Pass& pass, std::initializer_list<NamedProduct> products, const std::vector<float>& x) {
+    std::vector<Product> all;
+    for (const auto& [y, w] : products) all.push_back({pass.first_rows(y, w.tensor.rows), w.tensor});
+    matmul(pass.pool, all, pass.first_rows(x, all[0].w.cols));
+    for (const auto& [y, w] : products) pass.result(w.result, pass.first_rows(y, w.tensor.rows));
+}
+
+void matmul_add(Pass& pass, std::vector<float>& h, const Linear& w, const std::vector<float>& x) {
+    matmul(pass.pool, {{h, w.tensor, true}}, x);
+    pass.result(w.result, h);
+}
+
+void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x) {
+    static thread_local std::vector<float> up; // of the calling thread: kept, for fresh memory costs page faults
+    up.resize(y.size());
+    gated_matmul(pass.pool, y, up, w.gate.tensor, w.up.tensor, x);
+    pass.result("swiglu", y);
+}
+
+void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<float>& v) {
+    kv_append(pass.pool, l.cache, k, v, l.head_norms.k, pass.rope, pass.config.rms_norm_eps, l.head_norms.k_conditions);
+    pass.result("kv_append", {});
+}
+
+} // namespace tq::cpu

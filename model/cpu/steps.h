@@ -1,0 +1,28 @@
+// The steps of model/reference/steps.h on the fast kernels.
+#pragma once
+#include "model/cpu/kernels.h"
+
+namespace tq::cpu {
+
+using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass;
+
+void embed(Pass&, std::vector<float>& h, const Linear& embedding, std::span<const uint32_t> ids);
+void rms_norm(Pass&, std::vector<float>& y, const std::vector<float>& x, const Norm& w);
+
+struct NamedProduct {
+    std::vector<float>& y;
+    const Linear& w;
+};
+void matmul(Pass&, std::initializer_list<NamedProduct> products, const std::vector<float>& x);
+void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector<float>& x);
+void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x);
+
+void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<float>& v);
+void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q);
+void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q);
+
+// model/cpu/forward.cpp: from token ids to the hidden state h of every token, and from those to logits.
+void layers(Pass&, const Network& net, Activations& x);
+void head(Pass&, const Network& net, Activations& x);
+
+} // namespace tq::cpu

@@ -1,0 +1,71 @@
+#include "model/gpu/block_pace.h"
+#include "base/ensure.h"
+#include "model/gpu/constants.h"
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tq::gpu {
+namespace {
+
+// Attention makes about a quarter of the operations a second that products make.
+constexpr double attention_cost = 4;
+constexpr double most_speedup = 4;
+
+// Operations a second of products on a slow device.
+double assumed_rate(DeviceType type) { return type == DeviceType::discrete ? 2e12 : 1e11; }
+
+uint32_t tokens_of_tile(const Tuning& t) {
+#if TQ_COOPERATIVE_MATRIX
+    if (t.matmul_coopmat) return coopmat_tile(t).tokens;
+#endif
+    return t.matmul_tiled ? matmul_tile(t).tokens : t.matmul_tile;
+}
+
+double products_of_layer(const Config& c) {
+    const double heads = 2.0 * c.num_attention_heads + 2.0 * c.num_key_value_heads;
+    return 2.0 * c.hidden_size * (heads * c.head_dim + 3.0 * c.intermediate_size);
+}
+
+// The largest whole number of tokens up to a limit that may be anything.
+uint32_t whole(double tokens, uint32_t most) { return tokens >= most ? most : tokens >= 1 ? uint32_t(tokens) : 1; }
+
+} // namespace
+
+double most_layer_seconds(DeviceType type) {
+    if (type == DeviceType::cpu) return std::numeric_limits<double>::infinity();
+    return type == DeviceType::discrete ? 0.25 : 0.03;
+}
+
+BlockPace::BlockPace(DeviceType type, const Config& config, const Tuning& tuning, double layer_seconds)
+    : layer_seconds_(layer_seconds), layers_(config.num_hidden_layers), token_products_(products_of_layer(config)),
+      pair_attention_(attention_cost * 4 * config.num_attention_heads * config.head_dim), tile_(tokens_of_tile(tuning)),
+      rate_(assumed_rate(type)) {
+    ENSURE(layer_seconds > 0, "{} seconds", layer_seconds);
+}
+
+double BlockPace::products(uint32_t tokens) const { return token_products_ * std::max(tokens, tile_); }
+
+double BlockPace::attention(uint32_t position, uint32_t tokens) const {
+    return pair_attention_ * tokens * (double(position) + tokens);
+}
+
+// Products and attention may each take half of the time. What a tile takes for its products cannot be made less.
+uint32_t BlockPace::next(uint32_t position, uint32_t most) const {
+    ENSURE(most > 0, "no tokens");
+    const double half = layer_seconds_ / 2 * rate_;
+    uint32_t tokens = whole(std::max(half / token_products_, double(tile_)), most);
+    if (attention(position, tokens) > half) { // the positive root of tokens^2 + position tokens = half / pair_attention_
+        const double middle = position / 2.0;
+        tokens = whole(half / pair_attention_ / (middle + std::sqrt(middle * middle + half / pair_attention_)), tokens);
+    }
+    return std::max(tokens, std::min(most, 2u));
+}
+
+void BlockPace::ran(uint32_t position, uint32_t tokens, double seconds) {
+    if (!std::isfinite(seconds)) return;
+    const double operations = layers_ * (products(tokens) + attention(position, tokens));
+    rate_ = std::min(most_speedup * rate_, operations / std::max(seconds, 1e-9));
+}
+
+} // namespace tq::gpu

@@ -1,0 +1,177 @@
+#include "model/gpu/steps.h"
+#include "base/ensure.h"
+#include "runtime/uploader.h"
+#include <cstring>
+#include <fmt/format.h>
+
+namespace tq::gpu {
+namespace {
+
+// y = w x of the normed h: of every token, or of the last.
+void project(ForwardPass& pass, View y, const Matrix& w, const Buffer& x) {
+    ENSURE(!pass.normed || &x == &pass.scratch.a, "a folded norm is not that of x");
+    if (pass.normed)
+        matvec_normed(pass, y, w, *pass.normed, pass.config.rms_norm_eps);
+    else if (pass.last_only)
+        matvec(pass, y, w, x);
+    else
+        matmul(pass, y, w, x);
+}
+
+Buffer upload(Uploader& uploader, Device& device, std::span<const float> values) {
+    Buffer buffer = device.allocate("head norm", values.size_bytes());
+    std::memcpy(uploader.begin(buffer).data(), values.data(), values.size_bytes());
+    uploader.end();
+    return buffer;
+}
+
+} // namespace
+
+std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeights& weights, const KvOptions& kv,
+                                               uint32_t kv_heads) {
+    std::vector<HeadNormBuffers> out;
+    Uploader uploader(device);
+    const uint32_t layers = uint32_t(weights.layers.size());
+    for (uint32_t i = 0; i < layers; i++) {
+        const HeadNorms norms =
+            head_norms(kv.conditioning_of(i, layers), i, weights.layers[i].attn_q_norm, weights.layers[i].attn_k_norm);
+        out.push_back({upload(uploader, device, head_norm_floats(norms.q, norms.q_conditions)),
+                       upload(uploader, device, head_norm_floats(norms.k, norms.k_conditions)),
+                       norms.k_conditions.empty() ? 0 : kv_heads});
+    }
+    uploader.finish();
+    return out;
+}
+
+Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
+    return {device.allocate("h", bytes.hidden + bytes.normed),
+            device.allocate("a", bytes.hidden),
+            device.allocate("q", bytes.q),
+            device.allocate("k", bytes.kv),
+            device.allocate("v", bytes.kv),
+            device.allocate("attention", bytes.attn),
+            device.allocate("partials", bytes.partials),
+            device.allocate("gate and up", 2 * bytes.ffn),
+            device.allocate("swiglu", bytes.ffn),
+            device.allocate("logits", bytes.logits),
+            device.allocate("candidates", bytes.candidates),
+            device.allocate("draw", bytes.draw),
+            uint32_t(bytes.hidden / 4)};
+}
+
+Network::Network(const Config& config, const DeviceWeights& weights, const std::vector<HeadNormBuffers>& head_norms,
+                 const KvCache& cache)
+    : token_embd{weights.token_embd}, output{weights.output(), "logits"}, output_norm{weights.output_norm, "output_norm"} {
+    for (uint32_t i = 0; i < config.num_hidden_layers; i++) {
+        const LayerMatrices& w = weights.layers[i];
+        const HeadNormBuffers& head = head_norms[i];
+        const Buffer& next = i + 1 < config.num_hidden_layers ? weights.layers[i + 1].attn_norm : weights.output_norm;
+        layers.push_back({i,
+                          {w.attn_norm, "attn_norm"},
+                          {w.attn_q},
+                          {w.attn_k, "k"},
+                          {w.attn_v, "v"},
+                          {w.attn_output, "attn_output", &w.ffn_norm},
+                          {head.q, head.kv_heads},
+                          {head.k, head.kv_heads},
+                          cache,
+                          {w.ffn_norm, "ffn_norm"},
+                          {w.ffn_gate_up},
+                          {w.ffn_down, "h", &next}});
+    }
+}
+
+void ForwardPass::begin(const Layer& next) {
+    end_layers();
+    layer = &next;
+    recorder.begin_label(fmt::format("layer {}", next.number));
+}
+
+void ForwardPass::end_layers() {
+    if (layer != nullptr) recorder.end_label();
+    layer = nullptr;
+}
+
+void ForwardPass::begin_head(bool only_last) {
+    end_layers();
+    last_only = only_last;
+}
+
+void ForwardPass::result(std::string_view name, const Buffer& x, uint32_t cols) {
+    if (name.empty() || !taps.on()) return;
+    taps.add(*this, layer != nullptr ? fmt::format("layer {} {}", layer->number, name) : std::string(name), x, cols, last_only);
+}
+
+void embed(ForwardPass& pass, const Buffer& h, const Linear& embedding, const Buffer& ids) {
+    embed(pass, h, embedding.matrix, ids);
+    pass.normed.reset();
+    pass.result("embed", h, pass.config.hidden_size);
+}
+
+void rms_norm(ForwardPass& pass, const Buffer& y, const Buffer& x, const Norm& w) {
+    const Config& c = pass.config;
+    ENSURE(!pass.normed || pass.normed_by == &w.weights, "another norm was folded than {}", w.result);
+    if (!pass.normed || pass.taps.on()) rms_norm(pass, y, x, w.weights, c.hidden_size, c.rms_norm_eps, pass.last_only);
+    pass.result(w.result, y, c.hidden_size);
+}
+
+void matmul(ForwardPass& pass, std::initializer_list<Product> products, const Buffer& x) {
+    for (const auto& [y, w] : products) project(pass, y, w.matrix, x);
+    for (const auto& [y, w] : products) pass.result(w.result, y, w.matrix.rows);
+}
+
+void matmul_add(ForwardPass& pass, const Buffer& h, const Linear& w, const Buffer& x) {
+    pass.normed.reset();
+    if (pass.tokens == 1 && pass.tuning.fold_norms) {
+        pass.normed = matvec_residual(pass, h, pass.scratch.h_floats, w.matrix, x, *w.next_norm);
+        pass.normed_by = w.next_norm;
+    } else {
+        matmul(pass, h, w.matrix, x, true);
+    }
+    pass.result(w.result, h, pass.config.hidden_size);
+}
+
+void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, const Buffer& x) {
+    const Buffer& both = pass.scratch.gate_up;
+    const uint32_t cols = pass.config.intermediate_size;
+    const Matrix& first = w.matrices[0];
+    if (w.matrices.size() == 2) {
+        const uint64_t half = both.bytes() / 2;
+        const View gate(both, 0, half), up(both, half, half);
+        project(pass, gate, first, x);
+        project(pass, up, w.matrices[1], x);
+        swiglu(pass, y, gate, up, cols);
+    } else if (pass.normed) {
+        matvec_normed(pass, y, first, *pass.normed, pass.config.rms_norm_eps, true);
+    } else if (pass.tokens == 1) {
+        matvec_gated(pass, y, first, x);
+    } else {
+        matmul(pass, both, first, x);
+        swiglu_pairs(pass, y, both, cols);
+    }
+    pass.result("swiglu", y, cols);
+}
+
+void kv_append(ForwardPass& pass, const Layer& l, const Buffer& k, const Buffer& v) {
+    const Config& c = pass.config;
+    ENSURE(&k == &pass.scratch.k && &v == &pass.scratch.v, "attention() keeps recent tokens from there");
+    k_append(pass, l.cache, l.number, k, l.k_norm, c.num_key_value_heads, c.rms_norm_eps);
+    v_append(pass, l.cache, l.number, v, c.num_key_value_heads);
+}
+
+void q_norm_rope(ForwardPass& pass, const Layer& l, const Buffer& q) {
+    const Config& c = pass.config;
+    q_norm_rope(pass, q, l.q_norm, c.num_attention_heads, c.rms_norm_eps, l.cache.layers[l.number].k);
+    pass.result("q", q, c.num_attention_heads * c.head_dim);
+}
+
+// Recent tokens of a block are kept when attention has read those that they replace.
+void attention(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer& q) {
+    const Config& c = pass.config;
+    const Scratch& s = pass.scratch;
+    attention(pass, y, s.partials, q, l.cache, l.number, c.num_attention_heads, c.num_key_value_heads);
+    keep_recent(pass, l.cache, l.number, s.k, l.k_norm, s.v, c.num_key_value_heads, c.rms_norm_eps);
+    pass.result("attention", y, c.num_attention_heads * c.head_dim);
+}
+
+} // namespace tq::gpu

@@ -1,0 +1,102 @@
+// The steps of model/reference/steps.h, recorded: the kernels of kernels.h, on what a pass, a layer and its weights say.
+#pragma once
+#include "model/gpu/plan.h"
+#include "model/gpu/taps.h"
+#include <initializer_list>
+
+namespace tq::gpu {
+
+// `result` is the name under which what a matrix or norm makes is shown to taps; none where it is not.
+struct Linear {
+    const Matrix& matrix;
+    std::string_view result = {};
+    const Buffer* next_norm = nullptr; // of what adds to h: the weights of the norm that h goes through next
+};
+struct GatedLinear {
+    const std::vector<Matrix>& matrices; // LayerMatrices::ffn_gate_up
+};
+struct Norm {
+    const Buffer& weights;
+    std::string_view result;
+};
+
+// The weights and conditions of each layer's norms of queries and keys, as kernels take them (HeadNorm). They are those of a
+// cache, not of the weights, so that caches that are conditioned otherwise can share these.
+struct HeadNormBuffers {
+    Buffer q, k;
+    uint32_t kv_heads; // 0: not conditioned
+};
+std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeights& weights, const KvOptions& kv,
+                                               uint32_t kv_heads);
+
+struct Layer {
+    uint32_t number;
+    Norm attn_norm;
+    Linear attn_q, attn_k, attn_v, attn_output;
+    HeadNorm q_norm, k_norm;
+    const KvCache& cache;
+    Norm ffn_norm;
+    GatedLinear ffn_gate_up;
+    Linear ffn_down;
+};
+
+// What a pass runs on. All that it is made of outlives it.
+struct Network {
+    Linear token_embd, output;
+    Norm output_norm;
+    std::vector<Layer> layers;
+
+    Network(const Config& config, const DeviceWeights& weights, const std::vector<HeadNormBuffers>& head_norms,
+            const KvCache& cache);
+};
+
+// The activations of a block of `tokens` tokens, fp32.
+struct Scratch {
+    Buffer h, a, q, k, v, attn, partials, gate_up, ffn, logits, candidates, draw;
+    uint32_t h_floats; // of h, behind which normed_floats() follow where norms are folded
+};
+Scratch make_scratch(Device& device, const ScratchBytes& bytes);
+
+// Those that a recording uses. ids: uint32 [tokens]
+struct Activations {
+    const Buffer &ids, &h, &a, &q, &k, &v, &attn, &ffn, &logits;
+};
+
+// A pass that is being recorded, and what its steps leave for each other.
+struct ForwardPass : Pass {
+    const Config& config;
+    const Scratch& scratch;
+    Taps& taps;
+    bool last_only = false; // of the block's tokens, the last
+    // h, normed with these weights by the product that made it (tuning.fold_norms): rms_norm has nothing to do then.
+    std::optional<Normed> normed;
+    const Buffer* normed_by = nullptr;
+    const Layer* layer = nullptr;
+
+    void begin(const Layer& layer);
+    void begin_head(bool only_last);
+    void end_layers(); // closes the label of the last
+    void result(std::string_view name, const Buffer& x, uint32_t cols);
+};
+
+void embed(ForwardPass&, const Buffer& h, const Linear& embedding, const Buffer& ids);
+void rms_norm(ForwardPass&, const Buffer& y, const Buffer& x, const Norm& w);
+
+struct Product {
+    const Buffer& y;
+    const Linear& w;
+};
+// x: the normed h, [tokens][hidden_size]
+void matmul(ForwardPass&, std::initializer_list<Product> products, const Buffer& x);
+void matmul_add(ForwardPass&, const Buffer& h, const Linear& w, const Buffer& x);
+void gated_matmul(ForwardPass&, const Buffer& y, const GatedLinear& w, const Buffer& x);
+
+void kv_append(ForwardPass&, const Layer& layer, const Buffer& k, const Buffer& v);
+void q_norm_rope(ForwardPass&, const Layer& layer, const Buffer& q);
+void attention(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& q);
+
+// model/gpu/forward.cpp: from token ids to the hidden state h of every token, and from those to logits.
+void layers(ForwardPass&, const Network& net, const Activations& x);
+void head(ForwardPass&, const Network& net, const Activations& x);
+
+} // namespace tq::gpu

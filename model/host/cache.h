@@ -1,0 +1,63 @@
+// The KV cache in host memory: for each layer and side, the codes of one kv head token after token, and the scales beside them.
+#pragma once
+#include "model/kv/recent.h"
+#include "model/kv/stored.h"
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tq::host {
+
+// One side (keys or values) of one layer.
+struct CacheSide {
+    KvCodec codec;
+    uint32_t heads, capacity;
+    std::unique_ptr<uint32_t[]> words_;  // [heads][capacity][codec.words()]
+    std::unique_ptr<uint16_t[]> scales_; // [heads][capacity][codec.scales()]
+
+    CacheSide(KvCodec codec, uint32_t heads, uint32_t capacity);
+    // Keeps the first `length` tokens. Throws std::bad_alloc, and changes nothing, when memory runs out.
+    void grow(uint32_t length, uint32_t capacity);
+    uint64_t bytes(uint32_t capacity) const; // of a side like this
+    StoredSide stored(uint32_t length) const;
+    void restore(StoredSide from); // there is room for it
+
+    uint32_t head_dim() const { return codec.head_dim(); }
+    std::span<uint32_t> codes(uint32_t head, uint32_t position) const {
+        return {&words_[(size_t(head) * capacity + position) * codec.words()], codec.words()};
+    }
+    std::span<uint16_t> scales(uint32_t head, uint32_t position) const {
+        return {&scales_[(size_t(head) * capacity + position) * codec.scales()], codec.scales()};
+    }
+};
+
+// Recent tokens in fp16 (model/kv/recent.h): position p is at p % capacity, which is what is kept and a block of tokens.
+struct RecentVectors {
+    CacheSide k, v; // of f16
+    RecentPositions positions;
+};
+
+struct LayerCache {
+    CacheSide k, v;
+    std::optional<RecentVectors> recent = {};
+
+    // Gives it room for `tokens` recent tokens, in passes of at most `block_tokens`, where it stores codes. Throws
+    // std::bad_alloc.
+    void keep_recent(uint32_t tokens, uint32_t block_tokens);
+};
+
+// What all sides have room for.
+uint32_t capacity(const std::vector<LayerCache>& layers);
+// Most that the cache takes beyond what it takes now, while it grows: each side is there twice as it is copied.
+uint64_t growth_bytes(const std::vector<LayerCache>& layers, uint32_t capacity);
+// Side by side: where memory runs out on the way, those that have grown stay so, and all hold what they held.
+void grow(std::vector<LayerCache>& layers, uint32_t length, uint32_t capacity);
+
+// Positions length .. to - 1 become repetitions of the first `length`; there is room for them.
+void repeat(const std::vector<LayerCache>& layers, uint32_t length, uint32_t to);
+
+// "the key of layer 3, kv head 1, position 17", the first stored vector below `length` that is not finite.
+std::optional<std::string> find_nonfinite(const std::vector<LayerCache>& layers, uint32_t length);
+
+} // namespace tq::host

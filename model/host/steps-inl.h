@@ -1,0 +1,25 @@
+// The steps that differ in nothing but the kernels that they call: steps.cpp of model/reference and of model/cpu include this,
+// each in its namespace.
+
+void embed(Pass& pass, std::vector<float>& h, const Linear& embedding, std::span<const uint32_t> ids) {
+    embed(pass.pool, h, embedding.tensor, ids);
+    pass.result("embed", h);
+}
+
+void rms_norm(Pass& pass, std::vector<float>& y, const std::vector<float>& x, const Norm& w) {
+    const size_t cols = w.weights.size();
+    const std::span to = pass.first_rows(y, cols);
+    rms_norm(pass.pool, to, std::span(x).subspan(pass.first_row * cols, to.size()), w.weights, pass.config.rms_norm_eps);
+    pass.result(w.result, to);
+}
+
+void q_norm_rope(Pass& pass, const Layer& l, std::vector<float>& q) {
+    q_norm_rope(pass.pool, q, l.head_norms.q, pass.rope, pass.config.num_attention_heads, pass.config.rms_norm_eps, l.q_scale,
+                l.q_rotation, l.head_norms.q_conditions);
+    pass.result("q", q);
+}
+
+void attention(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& q) {
+    attention(pass.pool, y, q, l.cache, pass.config.num_attention_heads, pass.rope.position);
+    pass.result("attention", y);
+}

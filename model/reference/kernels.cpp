@@ -1,0 +1,167 @@
+#include "model/reference/kernels.h"
+#include "base/ensure.h"
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace tq::ref {
+namespace {
+
+// Sixteen running sums: a fixed order that compilers turn into vector instructions.
+float dot(const float* a, const float* b, size_t n) {
+    float sums[16] = {};
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (size_t j = 0; j < 16; j++) sums[j] += a[i + j] * b[i + j];
+    float sum = 0;
+    for (; i < n; i++) sum += a[i] * b[i];
+    for (const float s : sums) sum += s;
+    return sum;
+}
+
+// 1 / rms of x. Where the squares overflow a NaN, which reaches the logits and is reported; 1 / infinity would make silent zeros.
+float inverse_rms(std::span<const float> x, float eps) {
+    const float mean_square = dot(x.data(), x.data(), x.size()) / float(x.size()) + eps;
+    return mean_square <= 3.4e38f ? 1 / std::sqrt(mean_square) : std::numeric_limits<float>::quiet_NaN();
+}
+
+void norm_and_rope(std::span<float> x, std::span<const float> w, std::span<const float> turns, float eps) {
+    const size_t half = x.size() / 2;
+    const float scale = inverse_rms(x, eps);
+    for (size_t i = 0; i < half; i++) {
+        const float a = x[i] * scale * w[i], b = x[i + half] * scale * w[i + half];
+        const float c = turns[2 * i], s = turns[2 * i + 1];
+        x[i] = a * c - b * s;
+        x[i + half] = b * c + a * s;
+    }
+}
+
+} // namespace
+
+void embed(ThreadPool& pool, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids) {
+    pool.each(uint32_t(ids.size()), 8, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t t = begin; t < end; t++)
+            decode_row(embedding.type, h.subspan(size_t(t) * embedding.cols, embedding.cols), embedding.row(ids[t]));
+    });
+}
+
+void rms_norm(ThreadPool& pool, std::span<float> y, std::span<const float> x, std::span<const float> w, float eps) {
+    const size_t cols = w.size();
+    pool.each(uint32_t(x.size() / cols), 4, [&](uint32_t begin, uint32_t end) {
+        for (size_t row = begin * cols; row < end * cols; row += cols) {
+            const float scale = inverse_rms(x.subspan(row, cols), eps);
+            for (size_t i = 0; i < cols; i++) y[row + i] = x[row + i] * scale * w[i];
+        }
+    });
+}
+
+void matmul(ThreadPool& pool, std::span<float> y, const Tensor& w, std::span<const float> x, bool accumulate) {
+    const size_t tokens = x.size() / w.cols;
+    ENSURE(y.size() == tokens * w.rows, "{}: {} outputs for {} tokens", w.name, y.size(), tokens);
+    pool.each(w.rows, 16, [&](uint32_t begin, uint32_t end) {
+        std::vector<float> row(w.cols);
+        for (uint32_t r = begin; r < end; r++) {
+            decode_row(w.type, row, w.row(r));
+            for (size_t t = 0; t < tokens; t++) {
+                float& out = y[t * w.rows + r];
+                const float sum = dot(row.data(), &x[t * w.cols], w.cols);
+                out = accumulate ? out + sum : sum;
+            }
+        }
+    });
+}
+
+void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads, float eps,
+                 float scale, const Rotation* rotation, const HeadConditions& conditions) {
+    const size_t d = w.size();
+    const uint32_t group = conditions.empty() ? 1 : uint32_t(heads * d / conditions.factors.size());
+    pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) {
+            const std::span x = q.subspan(i * d, d);
+            norm_and_rope(x, w, rope.table.subspan((rope.position + i / heads) * d, d), eps);
+            if (!conditions.empty()) condition(x, conditions, i % heads / group);
+            if (rotation != nullptr) rotate(x, *rotation);
+            for (float& v : x) v *= scale;
+        }
+    });
+}
+
+void kv_append(ThreadPool& pool, const CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope& rope,
+               float eps, const HeadConditions& conditions, const CacheSide* recent) {
+    const size_t d = cache.head_dim();
+    pool.each(uint32_t(x.size() / d), 4, [&](uint32_t begin, uint32_t end) {
+        std::vector<float> vector(d);
+        for (uint32_t i = begin; i < end; i++) {
+            const uint32_t head = i % cache.heads, position = rope.position + i / cache.heads;
+            std::ranges::copy(x.subspan(i * d, d), vector.begin());
+            if (!w.empty()) norm_and_rope(vector, w, rope.table.subspan(position * d, d), eps);
+            if (!conditions.empty()) condition(vector, conditions, head);
+            encode(cache.codec, cache.codes(head, position), cache.scales(head, position), vector);
+            if (recent) encode_recent(cache.codec, recent->codes(head, position % recent->capacity), vector);
+        }
+    });
+}
+
+// The vector that a query attends to.
+static void load(std::span<float> x, const CacheSide& side, const CacheSide* recent, uint32_t head, uint32_t position) {
+    if (!recent) return decode_stored(side.codec, x, side.codes(head, position), side.scales(head, position));
+    decode_stored(recent->codec, x, recent->codes(head, position % recent->capacity), {});
+    for (float& v : x) v /= recent_unit;
+}
+
+void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
+               uint32_t position) {
+    const size_t d = cache.k.head_dim();
+    const uint32_t group = heads / cache.k.heads;
+    pool.each(uint32_t(q.size() / d), 1, [&](uint32_t begin, uint32_t end) {
+        std::vector<float> stored(d), scores;
+        for (uint32_t i = begin; i < end; i++) {
+            const uint32_t head = i % heads / group, length = position + i / heads + 1;
+            const auto load_all = [&](const CacheSide& side, const CacheSide* recent, uint32_t p) {
+                load(stored, side, cache.recent && p >= cache.recent->positions.first(length - 1) ? recent : nullptr, head, p);
+            };
+            scores.resize(length);
+            for (uint32_t p = 0; p < length; p++) {
+                load_all(cache.k, cache.recent ? &cache.recent->k : nullptr, p);
+                scores[p] = dot(&q[i * d], stored.data(), d);
+            }
+            const float largest = *std::ranges::max_element(scores);
+            float total = 0;
+            const std::span out = y.subspan(i * d, d);
+            std::ranges::fill(out, 0.0f);
+            for (uint32_t p = 0; p < length; p++) {
+                const float weight = std::exp(scores[p] - largest);
+                total += weight;
+                load_all(cache.v, cache.recent ? &cache.recent->v : nullptr, p);
+                for (size_t c = 0; c < d; c++) out[c] += weight * stored[c];
+            }
+            for (float& v : out) v /= total;
+            if (is_rotated(cache.v.codec.type)) rotate_back(out, cache.v.codec.rotation);
+        }
+    });
+}
+
+void swiglu(ThreadPool& pool, std::span<float> gate, std::span<const float> up) {
+    pool.each(uint32_t(gate.size()), 1024, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+    });
+}
+
+std::vector<Candidate> sample_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count) {
+    std::vector<Candidate> out;
+    for (uint32_t id = 0; id < logits.size(); id++)
+        if (excluded.empty() || (excluded[id / 32] >> id % 32 & 1) == 0) out.push_back({logits[id], id});
+    std::ranges::stable_sort(out, std::greater(), &Candidate::logit);
+    out.resize(std::min<size_t>(out.size(), count));
+    return out;
+}
+
+uint32_t sample(std::span<const Candidate> candidates, const draw_settings& settings, uint32_t random) {
+    std::vector<uint32_t> weights;
+    for (const Candidate& c : candidates)
+        weights.push_back(draw_weight(c.logit, candidates[0].logit, settings.inverse_temperature));
+    return candidates[draw_index(weights, settings, random)].id;
+}
+
+} // namespace tq::ref

@@ -1,0 +1,53 @@
+// What each kernel means, in plain fp32 loops: same names and order of arguments as model/gpu/kernels.h, outputs first.
+// The conformance tests compare every shader with them; the CPU path runs on model/cpu/kernels.h, which is compared with them
+// too.
+#pragma once
+#include "model/draw.h"
+#include "model/host/network.h"
+#include "model/weights.h"
+
+namespace tq::ref {
+
+using host::CacheSide, host::LayerCache, host::Rope;
+
+// h[t] = row ids[t] of `embedding`. h: [ids.size()][cols]
+void embed(ThreadPool&, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids);
+
+// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][w.size()]
+void rms_norm(ThreadPool&, std::span<float> y, std::span<const float> x, std::span<const float> w, float eps);
+
+// y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows]
+void matmul(ThreadPool&, std::span<float> y, const Tensor& w, std::span<const float> x, bool accumulate = false);
+
+// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))) in place; R: the keys' rotation where one is given; C: the conditions of the
+// head's kv head, where there are some. q: [tokens][heads][head_dim]
+void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
+                 const Rotation* rotation, const HeadConditions& conditions = {});
+
+// Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm, RoPE and conditions first. `recent`: as a
+// recent token, too.
+// x: [tokens][heads][head_dim]
+void kv_append(ThreadPool&, const CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope&, float eps,
+               const HeadConditions& conditions = {}, const CacheSide* recent = nullptr);
+
+// y[t][head] = softmax(q . K) V over the positions up to position + t, computed on the stored codes, but for recent tokens where
+// the cache has them, and rotated back at the end. q, y: [tokens][heads][head_dim]
+void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
+               uint32_t position);
+
+// gate = silu(gate) * up
+void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);
+
+struct Candidate {
+    float logit;
+    uint32_t id;
+};
+
+// The `count` greatest of these logits, or as many as there are, in descending order, on a tie the lower id first. `excluded`:
+// bit id % 32 of word id / 32 set means that the id is none of them.
+std::vector<Candidate> sample_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count);
+
+// The id drawn from candidates in that order, of which there is one at least (model/draw.h).
+uint32_t sample(std::span<const Candidate> candidates, const draw_settings& settings, uint32_t random);
+
+} // namespace tq::ref

@@ -1,0 +1,36 @@
+#include "model/reference/steps.h"
+
+namespace tq::ref {
+
+#include "model/host/steps-inl.h"
+
+void matmul(Pass& pass, std::initializer_list<Product> products, const std::vector<float>& x) {
+    for (const auto& [y, w] : products) {
+        const std::span to = pass.first_rows(y, w.tensor.rows);
+        matmul(pass.pool, to, w.tensor, pass.first_rows(x, w.tensor.cols));
+        pass.result(w.result, to);
+    }
+}
+
+void matmul_add(Pass& pass, std::vector<float>& h, const Linear& w, const std::vector<float>& x) {
+    matmul(pass.pool, h, w.tensor, x, true);
+    pass.result(w.result, h);
+}
+
+void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x) {
+    std::vector<float> up(y.size());
+    matmul(pass.pool, y, w.gate.tensor, x);
+    matmul(pass.pool, up, w.up.tensor, x);
+    swiglu(pass.pool, y, up);
+    pass.result("swiglu", y);
+}
+
+void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<float>& v) {
+    const auto& recent = l.cache.recent;
+    kv_append(pass.pool, l.cache.k, k, l.head_norms.k, pass.rope, pass.config.rms_norm_eps, l.head_norms.k_conditions,
+              recent ? &recent->k : nullptr);
+    kv_append(pass.pool, l.cache.v, v, {}, pass.rope, 0, {}, recent ? &recent->v : nullptr);
+    pass.result("kv_append", {});
+}
+
+} // namespace tq::ref

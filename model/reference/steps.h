@@ -1,0 +1,43 @@
+// The steps of a forward pass as model/reference/forward.cpp takes them: kernels, on what a pass, a layer and its weights say.
+// model/cpu/steps.h and model/gpu/steps.h have the same.
+#pragma once
+#include "model/reference/kernels.h"
+#include <initializer_list>
+
+namespace tq::ref {
+
+using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass;
+
+// h and a are [tokens][hidden_size], q and attn [tokens][heads][head_dim], k and v [tokens][kv heads][head_dim], ffn
+// [tokens][intermediate_size], fp32, of all tokens in layers. In the head the pass has fewer rows, of h from pass.first_row on, and
+// logits are [rows][vocab_size].
+
+// h[t] = the embedding of ids[t]
+void embed(Pass&, std::vector<float>& h, const Linear& embedding, std::span<const uint32_t> ids);
+
+// y[t] = the norm of x[pass.first_row + t], t < pass.rows
+void rms_norm(Pass&, std::vector<float>& y, const std::vector<float>& x, const Norm& w);
+
+struct Product {
+    std::vector<float>& y;
+    const Linear& w;
+};
+// y[t] = w x[t] for each product, t < pass.rows
+void matmul(Pass&, std::initializer_list<Product> products, const std::vector<float>& x);
+
+// h[t] += w x[t]
+void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector<float>& x);
+
+// y[t] = silu(gate x[t]) * (up x[t])
+void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x);
+
+// Stores keys, after k-norm, RoPE and conditioning, and values, at the positions of the block.
+void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<float>& v);
+
+// q-norm, RoPE, conditioning, the rotation of the stored keys and the scale of scores, in place.
+void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q);
+
+// y[t][head] = softmax(q . K) V over the positions up to the token's own
+void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q);
+
+} // namespace tq::ref

@@ -1,0 +1,84 @@
+// Which call of which Vulkan function is to fail, and how: read from the environment, and what became of it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+#include <vulkan/vulkan.h>
+
+namespace tq::fault {
+
+// The functions that can fail, as TQ_FAULT names them.
+#define TQ_FAULT_FUNCTIONS(X)                                                                                                    \
+    X(vkAllocateMemory)                                                                                                          \
+    X(vkMapMemory)                                                                                                               \
+    X(vkBindBufferMemory)                                                                                                        \
+    X(vkCreateBuffer)                                                                                                            \
+    X(vkCreateBufferView)                                                                                                        \
+    X(vkCreateFence)                                                                                                             \
+    X(vkResetFences)                                                                                                             \
+    X(vkWaitForFences)                                                                                                           \
+    X(vkGetFenceStatus)                                                                                                          \
+    X(vkQueueSubmit)                                                                                                             \
+    X(vkQueueWaitIdle)                                                                                                           \
+    X(vkCreateCommandPool)                                                                                                       \
+    X(vkResetCommandPool)                                                                                                        \
+    X(vkAllocateCommandBuffers)                                                                                                  \
+    X(vkBeginCommandBuffer)                                                                                                      \
+    X(vkEndCommandBuffer)                                                                                                        \
+    X(vkCreateShaderModule)                                                                                                      \
+    X(vkCreatePipelineCache)                                                                                                     \
+    X(vkGetPipelineCacheData)                                                                                                    \
+    X(vkCreatePipelineLayout)                                                                                                    \
+    X(vkCreateComputePipelines)                                                                                                  \
+    X(vkCreateDescriptorSetLayout)                                                                                               \
+    X(vkCreateDescriptorPool)                                                                                                    \
+    X(vkAllocateDescriptorSets)                                                                                                  \
+    X(vkCreateQueryPool)                                                                                                         \
+    X(vkGetQueryPoolResults)
+
+enum class Function : uint32_t {
+#define TQ_FAULT_ENUM(name) name,
+    TQ_FAULT_FUNCTIONS(TQ_FAULT_ENUM)
+#undef TQ_FAULT_ENUM
+        vkCreateDevice,
+    count
+};
+
+struct Fault {
+    VkResult result;
+    bool hangs; // never comes back, or with VK_TIMEOUT when the caller's time is over
+};
+
+class Plan {
+  public:
+    // Of TQ_FAULT, "" for none: FUNCTION:N=RESULT, the N-th call (from 1), or FUNCTION:N+=RESULT, that one and all after it;
+    // several with commas between. RESULT is a VkResult without VK_ERROR_ and VK_, or HANG (vkWaitForFences). Ends the process
+    // with a sentence where it is none of that: no test is to pass because nothing failed.
+    explicit Plan(std::string_view text);
+
+    // Counts a call; what it is to return instead of being made. Once it was DEVICE_LOST, or a HANG, all others that wait for the
+    // device or give it work return that as well.
+    std::optional<Fault> strike(Function function);
+
+    // "vkMapMemory 3" per function that was called, and "fault vkMapMemory 2 MEMORY_MAP_FAILED" per fault.
+    std::string report() const;
+
+  private:
+    struct Entry {
+        Function function;
+        uint64_t first;
+        bool and_after;
+        std::string result;
+        Fault fault;
+    };
+    void add(std::string_view entry);
+
+    std::vector<Entry> entries_;
+    std::optional<Fault> for_ever_;
+    uint64_t calls_[size_t(Function::count)]{};
+    std::string struck_;
+};
+
+} // namespace tq::fault

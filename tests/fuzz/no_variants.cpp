@@ -1,0 +1,9 @@
+// No kernels: what a stored tuning asks of them is the kernels' own matter, and compiling them takes longer than fuzzing.
+#include "model/gpu/variants.h"
+
+namespace tq::gpu {
+
+std::vector<Tuning> all_tunings(const Capabilities&) { return {}; }
+std::vector<Variant> all_variants(std::span<const Tuning>) { return {}; }
+
+} // namespace tq::gpu

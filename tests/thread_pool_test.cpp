@@ -1,0 +1,75 @@
+// The pool of threads where the system has none to give.
+#include "base/thread_pool.h"
+#include <algorithm>
+#include <doctest/doctest.h>
+#include <numeric>
+#include <vector>
+
+#ifndef _WIN32
+#include <cstdlib>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
+using namespace tq;
+
+namespace {
+
+// Whether a loop visits each of its iterations once.
+bool covers(ThreadPool& pool) {
+    std::vector<int> visits(1000, 0);
+    for (int loop = 0; loop < 3; loop++)
+        pool.each(uint32_t(visits.size()), 1, [&](uint32_t begin, uint32_t end) {
+            for (uint32_t i = begin; i < end; i++) visits[i]++;
+        });
+    return std::accumulate(visits.begin(), visits.end(), 0) == 3000 && *std::min_element(visits.begin(), visits.end()) == 3;
+}
+
+} // namespace
+
+TEST_CASE("every iteration is visited once, by as many threads as were asked for") {
+    for (const uint32_t threads : {1u, 2u, 5u}) {
+        ThreadPool pool(threads);
+        CHECK(pool.threads() == threads);
+        CHECK(covers(pool));
+    }
+}
+
+#ifndef _WIN32
+namespace {
+
+// In a process of an own user that may have `limit` threads in all: 0 where a pool of 8 works with fewer; 2 where there were
+// enough after all; 77 where the limit cannot be set.
+int pool_with_few_threads(rlim_t limit) {
+    ::alarm(60); // a deadlock ends as a signal
+    const rlimit most{limit, limit};
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0 || ::setrlimit(RLIMIT_NPROC, &most) != 0) return 77;
+    ThreadPool pool(8);
+    if (pool.threads() == 8) return 2;
+    return covers(pool) ? 0 : 1;
+}
+
+} // namespace
+
+TEST_CASE("where the system starts fewer threads, a pool works with those") {
+    if (::getuid() != 0) {
+        MESSAGE("not tried: only root can become a user who has no other threads");
+        return;
+    }
+    for (const rlim_t limit : {1, 2, 4}) { // none, one and three beside the caller's
+        CAPTURE(limit);
+        const pid_t child = ::fork();
+        REQUIRE(child >= 0);
+        if (child == 0) ::_exit(pool_with_few_threads(limit));
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        REQUIRE(WIFEXITED(status));
+        if (WEXITSTATUS(status) == 77) {
+            MESSAGE("not tried: the limit of threads cannot be set here");
+            return;
+        }
+        CHECK(WEXITSTATUS(status) == 0);
+    }
+}
+#endif

@@ -1,0 +1,69 @@
+#include "tools/tq-run/argument_parser.h"
+#include "base/printable.h"
+#include "tools/tq-run/console.h"
+#include <CLI/CLI.hpp>
+#include <vector>
+
+namespace tq {
+
+Option Option::option_text(const std::string& value_name) const { return Option(*option_->option_text(value_name)); }
+Option Option::group(const std::string& heading) const { return Option(*option_->group(heading)); }
+Option Option::description(const std::string& help) const { return Option(*option_->description(help)); }
+Option Option::required() const { return Option(*option_->required()); }
+Option Option::check(const ValueCheck& check) const { return Option(*option_->check(CLI::Validator(check, ""))); }
+Option Option::transform(const ValueCheck& change) const { return Option(*option_->transform(CLI::Validator(change, ""))); }
+Option Option::each(const std::function<void(const std::string&)>& see) const { return Option(*option_->each(see)); }
+Option Option::needs(Option other) const { return Option(*option_->needs(other.option_)); }
+Option Option::needs(const std::string& other) const { return Option(*option_->needs(other)); }
+Option Option::excludes(Option other) const { return Option(*option_->excludes(other.option_)); }
+Option Option::excludes(const std::string& other) const { return Option(*option_->excludes(other)); }
+Option Option::expected(int least, int most) const { return Option(*option_->expected(least, most)); }
+Option Option::take_all() const { return Option(*option_->take_all()); }
+Option Option::join() const { return Option(*option_->multi_option_policy(CLI::MultiOptionPolicy::Join)); }
+Option Option::delimiter(char separator) const { return Option(*option_->delimiter(separator)); }
+
+template <class T> Option ArgumentParser::add_option(const std::string& names, T& value, const std::string& help) {
+    return Option(*app_->add_option(names, value, help));
+}
+template Option ArgumentParser::add_option(const std::string&, std::string&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, bool&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, uint32_t&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, int64_t&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, uint64_t&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, ColorMode&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::optional<uint32_t>&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::optional<int64_t>&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::optional<float>&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::vector<uint32_t>&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::vector<double>&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::vector<std::string>&, const std::string&);
+
+Option ArgumentParser::add_flag(const std::string& names, bool& value, const std::string& help) {
+    return Option(*app_->add_flag(names, value, help));
+}
+
+Option ArgumentParser::get_option(const std::string& name) const { return Option(*app_->get_option(name)); }
+
+ArgumentParser ArgumentParser::add_command(const std::string& name, const std::string& help) {
+    return ArgumentParser(*app_->add_subcommand(name, help));
+}
+
+void ArgumentParser::require_command() { app_->require_subcommand(1); }
+void ArgumentParser::footer(const std::string& text) { app_->footer(text); }
+void ArgumentParser::callback(const std::function<void()>& chosen) { app_->callback(chosen); }
+
+std::optional<double> parse_number(const std::string& text) {
+    double value = 0;
+    return CLI::detail::lexical_cast(text, value) ? std::optional(value) : std::nullopt;
+}
+
+// CLI::Range would let NaN pass.
+ValueCheck number(double least, double most) {
+    return [least, most](std::string& text) {
+        const auto value = parse_number(text);
+        if (value && *value >= least && *value <= most) return std::string();
+        return fmt::format("it must be a number from {} to {}, not {}", least, most, printable(text));
+    };
+}
+
+} // namespace tq

@@ -1,0 +1,87 @@
+// What a command line may hold: commands, their flags, and what these accept. CLI11 reads it, and only argument_parser.cpp,
+// command_line.cpp and main.cpp know that: its header takes longer to compile than a command does.
+#pragma once
+#include "base/error.h"
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+namespace CLI {
+class App;
+class Option;
+} // namespace CLI
+
+namespace tq {
+
+// The command line was wrong: exit status 2.
+struct UsageError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// Looks at the text of a value; returns what is wrong with it, or nothing. As a transformation it may put another in its place.
+using ValueCheck = std::function<std::string(std::string&)>;
+
+// One flag, by CLI11's words; each of these returns it.
+class Option {
+  public:
+    explicit Option(CLI::Option& option) : option_(&option) {}
+
+    Option option_text(const std::string& value_name) const;
+    Option group(const std::string& heading) const; // empty: not shown
+    Option description(const std::string& help) const;
+    Option required() const;
+    Option check(const ValueCheck& check) const;
+    Option transform(const ValueCheck& change) const;
+    Option each(const std::function<void(const std::string&)>& see) const; // called with every value
+    Option needs(Option other) const;
+    Option needs(const std::string& other) const;
+    Option excludes(Option other) const;
+    Option excludes(const std::string& other) const;
+    Option expected(int least, int most) const; // values
+    Option take_all() const;                    // values, where the flag is given several times
+    Option join() const;                        // likewise, to one of several lines
+    Option delimiter(char separator) const;     // of the values of a list
+
+  private:
+    CLI::Option* option_;
+};
+
+// The program, or one of its commands.
+class ArgumentParser {
+  public:
+    explicit ArgumentParser(CLI::App& app) : app_(&app) {}
+
+    // `value` is what the flag sets: of a type that argument_parser.cpp lists. Its names: "-n,--predict".
+    template <class T> Option add_option(const std::string& names, T& value, const std::string& help = "");
+    Option add_flag(const std::string& names, bool& value, const std::string& help = "");
+    Option get_option(const std::string& name) const;
+
+    ArgumentParser add_command(const std::string& name, const std::string& help);
+    void require_command();
+    void footer(const std::string& text);
+    void callback(const std::function<void()>& chosen); // called once the line was read, where it names this command
+
+  private:
+    CLI::App* app_;
+};
+
+// As flags read numbers; nothing where `text` is none.
+std::optional<double> parse_number(const std::string& text);
+
+// Accepts numbers in [least, most].
+ValueCheck number(double least, double most);
+
+// Accepts what `parse` does not throw at.
+template <class Parse> ValueCheck parsed_by(Parse parse) {
+    return [parse](std::string& text) {
+        try {
+            parse(text);
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+}
+
+} // namespace tq

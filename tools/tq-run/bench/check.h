@@ -1,0 +1,36 @@
+// What bench asks of a device before it times anything: right logits, with an exact cache and with the one that is timed.
+#pragma once
+#include "conformance/logits.h"
+#include "tools/tq-run/engine.h"
+
+namespace tq::bench {
+
+struct Check {
+    conformance::LogitsCheck exact, cache; // of f32 keys and values; of those that are timed
+};
+
+class Checker {
+  public:
+    using MakeForward = std::function<std::unique_ptr<Forward>(const conformance::CutModel&, const ForwardOptions&)>;
+
+    // `setup` outlives it. `warn` takes a sentence.
+    Checker(const Setup& setup, MakeForward make, std::function<void(const std::string&)> warn);
+
+    uint32_t layers() const { return model_.config.num_hidden_layers; } // that are compared
+
+    // Throws Error when logits are wrong, and LoadStopped on Ctrl-C. Warns of those that are further off than right ones have
+    // been.
+    Check operator()(const KvOptions& kv);
+
+  private:
+    conformance::LogitsCheck compare(const KvOptions& kv);
+
+    const Setup& setup_;
+    MakeForward make_;
+    std::function<void(const std::string&)> warn_;
+    conformance::CutModel model_;
+    bool halves_;
+    std::optional<conformance::LogitsCheck> exact_; // once it has been made: it is the same for every cache
+};
+
+} // namespace tq::bench

@@ -1,0 +1,264 @@
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/printable.h"
+#include "tools/tq-run/bench/compare.h"
+#include "tools/tq-run/bench/result.h"
+#include "tools/tq-run/json_input.h"
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace tq::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t most_bytes = size_t(64) << 20, most_results = 1000, most_files = 64;
+
+// Fields of one result, with errors that say whose they are.
+class Fields {
+  public:
+    Fields(const Json& json, std::string what) : json_(json), what_(std::move(what)) {
+        if (!json.is_object()) fail("{} is no JSON object", what_);
+    }
+
+    std::string text(const char* key) const {
+        const auto found = json_.find(key);
+        if (found == json_.end() || !found->is_string()) fail("{} has no text \"{}\": it is not of tq-run bench", what_, key);
+        return printable(found->get<std::string>(), 100);
+    }
+    double number(const char* key) const {
+        const auto value = maybe_number(key);
+        if (!value) fail("{} has no number \"{}\": it is not of tq-run bench", what_, key);
+        return *value;
+    }
+    std::optional<double> maybe_number(const char* key) const {
+        const auto found = json_.find(key);
+        if (found == json_.end() || found->is_null()) return std::nullopt;
+        const double value = found->is_number() ? found->get<double>() : -1;
+        if (!(value >= 0) || !std::isfinite(value)) fail("{} has a \"{}\" that is no number from 0 on", what_, key);
+        return value;
+    }
+    uint32_t count(const char* key) const {
+        const double value = number(key);
+        if (value != std::floor(value) || value > double(1u << 24))
+            fail("{} has a \"{}\" that is no count of tokens", what_, key);
+        return uint32_t(value);
+    }
+    bool yes(const char* key) const {
+        const auto found = json_.find(key);
+        if (found == json_.end() || !found->is_boolean()) fail("{} has no \"{}\" that is true or false", what_, key);
+        return found->get<bool>();
+    }
+    Fields object(const char* key) const {
+        const auto found = json_.find(key);
+        if (found == json_.end()) fail("{} has no \"{}\": it is not of tq-run bench", what_, key);
+        return {*found, fmt::format("\"{}\" of {}", key, what_)};
+    }
+
+  private:
+    const Json& json_;
+    std::string what_;
+};
+
+void check_schema(const Fields& fields, const std::string& file) {
+    const std::string schema = fields.text("schema");
+    const double version = fields.number("version");
+    if (schema != schema_name) fail("{} is of {}, not of tq-run bench", file, schema);
+    if (version != schema_version)
+        fail("{} is of version {} of its format, and this program reads version {}: measure again, or use the program that wrote "
+             "it",
+             file, version, schema_version);
+}
+
+// A file of JSON is one document; of JSON lines, one each.
+std::vector<Json> documents(const std::string& file) {
+    const MappedFile mapped{fs::path(file)};
+    if (mapped.bytes().size() > most_bytes)
+        fail("{} has {} bytes, more than any file of results ({})", printable(file), mapped.bytes().size(), most_bytes);
+    const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
+    const std::string_view first = text.substr(0, text.find('\n'));
+    std::vector<Json> out;
+    if (first.size() < 2 || first.back() != '}') return {parse_json(text, printable(file))};
+    for (size_t at = 0, line = 1; at < text.size(); line++) {
+        const size_t end = std::min(text.find('\n', at), text.size());
+        if (end > at) out.push_back(parse_json(text.substr(at, end - at), fmt::format("{}, line {}", printable(file), line)));
+        at = end + 1;
+    }
+    return out;
+}
+
+std::optional<double> joules(const Json& json, const std::string& what) {
+    const auto found = json.find("energy");
+    if (found == json.end()) return std::nullopt;
+    if (!found->is_array()) fail("{} has an \"energy\" that is no list", what);
+    double sum = 0;
+    for (const Json& one : *found) sum += Fields(one, "\"energy\" of " + what).number("joules_per_token");
+    return sum;
+}
+
+// 1e9 bytes per second of the attention kernel, whose variants have other names.
+std::optional<double> attention_gb_per_s(const Json& json, const std::string& what) {
+    const auto found = json.find("kernels");
+    if (found == json.end()) return std::nullopt;
+    if (!found->is_array()) fail("{} has \"kernels\" that are no list", what);
+    double bytes = 0, ns = 0;
+    for (const Json& one : *found) {
+        const Fields fields(one, "\"kernels\" of " + what);
+        const std::string kernel = fields.text("kernel");
+        if (!kernel.starts_with("attention") || kernel.starts_with("attention_merge")) continue;
+        bytes += fields.number("bytes");
+        ns += fields.number("ns");
+    }
+    return bytes > 0 && ns > 0 ? std::optional(bytes / ns) : std::nullopt;
+}
+
+// A result as it stands in its file: what makes it the one that it is, beside what is compared.
+struct Read {
+    Point point;
+    std::string note; // of the device and the build
+    uint32_t layers = 0, threads = 0, batch = 0, device_index = 0;
+    std::string file; // of the model, without its directory
+};
+
+size_t samples(const Json& json) {
+    const auto found = json.find("samples_ns");
+    return found != json.end() && found->is_array() ? std::max<size_t>(found->size(), 1) : 1;
+}
+
+Read read_result(const Json& json, const std::string& what) {
+    const Fields fields(json, what), model = fields.object("model"), device = fields.object("device");
+    const uint32_t prompt = fields.count("n_prompt"), generated = fields.count("n_gen");
+    if (prompt + generated == 0) fail("{} is neither of a prompt nor of generated tokens", what);
+    const double speed = fields.number("avg_ts"), deviation = fields.maybe_number("stddev_ts").value_or(0);
+    if (speed == 0) fail("{} has a speed of 0", what);
+    std::string name = device.text("name");
+    if (device.text("backend") == "CPU") name += fmt::format(", {} threads", fields.count("processor_threads"));
+    Read out{.point = {.device = name,
+                       .model = fields.text("model_type"),
+                       .cache = fields.text("cache"),
+                       .prompt = prompt,
+                       .generated = generated,
+                       .depth = fields.count("n_depth"),
+                       .settings = {},
+                       .tokens_per_second = speed,
+                       .deviation = deviation,
+                       .error = deviation / std::sqrt(double(samples(json))),
+                       .bandwidth_share = fields.maybe_number("bandwidth_share"),
+                       .joules_per_token = joules(json, what),
+                       .checked = fields.yes("checked"),
+                       .cache_bytes = fields.maybe_number("kv_bytes_stored_per_token"),
+                       .attention_gb_per_s = attention_gb_per_s(json, what)},
+             .note = {},
+             .layers = model.count("layers"),
+             .threads = fields.count("n_threads"),
+             .batch = fields.count("n_batch"),
+             .device_index = device.count("index"),
+             .file = printable(fs::path(fields.text("model_filename")).filename().string(), 60)};
+    const std::string system = fields.text("system");
+    out.note =
+        fmt::format("{}; {}",
+                    device.text("backend") == "CPU" ? system
+                                                    : fmt::format("{} {}, Vulkan {}, {}", device.text("driver_name"),
+                                                                  device.text("driver_info"), device.text("api_version"), system),
+                    fields.text("build"));
+    return out;
+}
+
+void add(Comparison& out, Point point) {
+    const auto same = std::ranges::find_if(out.points, [&](const Point& other) { return same_cell(other, point); });
+    if (same == out.points.end())
+        out.points.push_back(std::move(point));
+    else
+        *same = std::move(point);
+}
+
+// The results of one file, on devices and of models that are called by their names alone.
+std::vector<Read> read_file(const std::string& file) {
+    std::vector<Read> out;
+    const std::string shown = printable(file);
+    for (const Json& document : documents(file)) {
+        if (document.is_object() && document.contains("results"))
+            fail("{} is of a tq-run bench before its results became llama-bench's list: measure again, or use the program that "
+                 "wrote it",
+                 shown);
+        const Json list = document.is_array() ? document : Json::array({document});
+        for (const Json& result : list) {
+            const std::string what = fmt::format("result {} of {}", out.size() + 1, shown);
+            check_schema(Fields(result, what), shown);
+            out.push_back(read_result(result, what));
+        }
+    }
+    if (out.empty()) fail("{} has no results of tests", shown);
+    return out;
+}
+
+// Whether results that agree in `name` differ in `value`.
+template <class Name, class Value> bool differ(const std::vector<Read>& all, const Read& one, Name name, Value value) {
+    return std::ranges::any_of(all, [&](const Read& other) { return name(other) == name(one) && value(other) != value(one); });
+}
+
+// Devices of one name in one file get their numbers, and tests that were run with several numbers of threads or sizes of blocks
+// say so.
+void tell_apart_in_file(std::vector<Read>& all) {
+    const std::vector<Read> before = all;
+    const auto device = [](const Read& r) { return r.point.device; };
+    const auto device_and_number = [](const Read& r) { return r.point.device + std::to_string(r.device_index); };
+    for (size_t i = 0; i < all.size(); i++) {
+        Point& point = all[i].point;
+        if (differ(before, before[i], device, [](const Read& r) { return r.device_index; }))
+            point.device += fmt::format(" #{}", all[i].device_index);
+        if (differ(before, before[i], device_and_number, [](const Read& r) { return r.threads; }))
+            point.settings += fmt::format(", {} threads", all[i].threads);
+        if (differ(before, before[i], device_and_number, [](const Read& r) { return r.batch; }))
+            point.settings += fmt::format(", blocks of {}", all[i].batch);
+    }
+}
+
+// Models of one name say in what they differ: their layers, their files.
+void tell_models_apart(std::vector<std::vector<Read>>& files) {
+    std::vector<Read> before;
+    for (const auto& file : files) before.insert(before.end(), file.begin(), file.end());
+    const auto model = [](const Read& r) { return r.point.model; };
+    const auto cut = [](const Read& r) { return r.point.model + std::to_string(r.layers); };
+    size_t i = 0;
+    for (auto& file : files)
+        for (Read& one : file) {
+            const Read& was = before[i++];
+            if (differ(before, was, model, [](const Read& r) { return r.layers; }))
+                one.point.model += fmt::format(", {} layers", was.layers);
+            if (differ(before, was, cut, [](const Read& r) { return r.file; })) one.point.model += fmt::format(" ({})", was.file);
+        }
+}
+
+} // namespace
+
+Comparison read_results(const std::vector<std::string>& files) {
+    if (files.size() > most_files) fail("--compare takes at most {} files, not {}", most_files, files.size());
+    std::map<std::string, std::vector<size_t>> named; // the files that have a device of that name
+    std::vector<std::vector<Read>> all;
+    size_t count = 0;
+    for (const std::string& file : files) {
+        all.push_back(read_file(file));
+        tell_apart_in_file(all.back());
+        if ((count += all.back().size()) > most_results) fail("more than {} results are too many to compare", most_results);
+        for (const Read& read : all.back())
+            if (auto& in = named[read.point.device]; in.empty() || in.back() != all.size()) in.push_back(all.size());
+    }
+    tell_models_apart(all);
+    Comparison out;
+    for (size_t i = 0; i < all.size(); i++)
+        for (Read& read : all[i]) {
+            Point& point = read.point;
+            if (named[point.device].size() > 1) point.device += " [" + printable(fs::path(files[i]).stem().string(), 40) + "]";
+            const std::string note = fmt::format("{}: {}", point.device, read.note),
+                              unchecked = fmt::format("{}, {}, {}: unchecked", point.device, point.model, point.cache);
+            for (const std::string& line : {note, point.checked ? note : unchecked})
+                if (std::ranges::find(out.footnotes, line) == out.footnotes.end()) out.footnotes.push_back(line);
+            add(out, std::move(point));
+        }
+    return out;
+}
+
+} // namespace tq::bench

@@ -1,0 +1,55 @@
+#include "tools/tq-run/choose_device.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "runtime/device_profile.h"
+#include "tools/tq-run/console.h"
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+namespace tq {
+namespace {
+
+std::string lower(std::string text) {
+    std::ranges::transform(text, text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+    return text;
+}
+
+bool names_cpu(const std::string& name) { return name == "cpu" || name == "none"; }
+
+bool has_gpu() try {
+    return std::ranges::any_of(list_devices(),
+                               [](const Capabilities& c) { return c.type != DeviceType::cpu && c.unusable.empty(); });
+} catch (const Error&) { // no loader, or no driver
+    return false;
+}
+
+// A GPU; nullptr, having said so, where there is none.
+std::unique_ptr<Device> find_gpu() {
+    find_device_profile(); // a wrong TQ_DEVICE_PROFILE is the user's error; that there is no device is not
+    std::string software;
+    try {
+        auto best = std::make_unique<Device>();
+        if (best->capabilities().type != DeviceType::cpu) return best;
+        const std::string& name = best->capabilities().name;
+        software = fmt::format("; --device {} runs the Vulkan path", printable(name.substr(0, name.find(' '))));
+    } catch (const Error&) {
+        if (has_gpu()) throw; // which should have opened
+    }
+    static bool said = false; // bench may ask for each of several models
+    if (!std::exchange(said, true)) write_error(fmt::format("tq-run: no GPU was found: running on the CPU{}\n", software));
+    return nullptr;
+}
+
+} // namespace
+
+std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu otherwise) {
+    const std::string name = lower(selector);
+    if (names_cpu(name)) return nullptr;
+    if (name.empty() && otherwise == WithoutGpu::cpu) return find_gpu();
+    return std::make_unique<Device>(selector);
+}
+
+bool chooses_cpu(const std::string& selector) { return names_cpu(lower(selector)) || (selector.empty() && !has_gpu()); }
+
+} // namespace tq

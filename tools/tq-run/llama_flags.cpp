@@ -1,0 +1,135 @@
+#include "tools/tq-run/llama_flags.h"
+#include <algorithm>
+#include <array>
+
+namespace tq {
+namespace {
+
+using enum FlagValue;
+
+constexpr std::string_view no_sampler = "there is no such sampler here: --temp, --top-k, --top-p, --min-p and the penalties are";
+constexpr std::string_view no_grammar = "answers cannot be held to a grammar here";
+constexpr std::string_view no_adapter = "adapters and control vectors cannot be loaded here: merge them into the model";
+constexpr std::string_view no_images = "only text goes in and out here";
+constexpr std::string_view no_server = "tq-run is no server";
+constexpr std::string_view own_template = "the chat template is that of the model's family, as the file names it";
+constexpr std::string_view no_task = "of llama-perplexity's measurements there is the perplexity itself, with the KL divergence";
+
+constexpr std::array flags{
+    // Where layers, cache and work go: all on one device, chosen by --device.
+    LlamaFlag{"-ngl --gpu-layers --n-gpu-layers", one},
+    LlamaFlag{"-sm --split-mode", one},
+    LlamaFlag{"-ts --tensor-split", one},
+    LlamaFlag{"-mg --main-gpu", one},
+    LlamaFlag{"-ot --override-tensor", one},
+    LlamaFlag{"-cmoe --cpu-moe", none},
+    LlamaFlag{"-ncmoe --n-cpu-moe -ncffn --n-cpu-ffn --moe-cache-mib --moe-cache", one},
+    LlamaFlag{"-nkvo --no-kv-offload -kvo --kv-offload", perhaps},
+    LlamaFlag{"-nopo --no-op-offload --op-offload", perhaps},
+    LlamaFlag{"--no-host", perhaps},
+    LlamaFlag{"-fit --fit", perhaps},
+    LlamaFlag{"-fitt --fit-target -fitc --fit-ctx", one},
+    LlamaFlag{"--rpc -rpc", one, "a model runs on one device of this machine here"},
+    // How it computes: attention is always fused, weights are always repacked.
+    LlamaFlag{"-fa --flash-attn", perhaps},
+    LlamaFlag{"--repack -nr --no-repack", perhaps},
+    LlamaFlag{"--warmup --no-warmup", none},
+    LlamaFlag{"--swa-full -kvu --kv-unified -no-kvu --no-kv-unified", none},
+    LlamaFlag{"-bs --backend-sampling", none},
+    LlamaFlag{"-dt --defrag-thold -np --parallel -ns --sequences", one},
+    LlamaFlag{"-cb --cont-batching -nocb --no-cont-batching", none},
+    LlamaFlag{"-ctxcp --ctx-checkpoints --swa-checkpoints -cram --cache-ram --cache-reuse", one},
+    LlamaFlag{"--keep", one},
+    LlamaFlag{"--context-shift --no-context-shift", none},
+    // Threads and priorities.
+    LlamaFlag{"-tb --threads-batch -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll", one},
+    LlamaFlag{"-Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch --numa", one},
+    // How files are read.
+    LlamaFlag{"--mlock --mmap --no-mmap -dio --direct-io -ndio --no-direct-io --check-tensors", none},
+    LlamaFlag{"-mmp", perhaps},
+    LlamaFlag{"-lm --load-mode -lzm --lazy-mode", one},
+    LlamaFlag{"--override-kv", one,
+              "what a file says of its model cannot be overridden here, but for RoPE: --rope-scaling and its like"},
+    LlamaFlag{"-mu --model-url", one, "a model comes from a file (-m) or from Hugging Face (-hf user/repository)"},
+    LlamaFlag{"-dr --docker-repo", one, "a model comes from a file (-m) or from Hugging Face (-hf user/repository)"},
+    LlamaFlag{"-cl --cache-list", none,
+              "there is no list of downloaded models here; they are kept where huggingface_hub keeps them"},
+    // What is shown.
+    LlamaFlag{"--perf --no-perf --show-timings --no-show-timings --verbose-prompt", none},
+    LlamaFlag{"--display-prompt --no-display-prompt", none},
+    LlamaFlag{"--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl", none},
+    LlamaFlag{"--log-colors", perhaps},
+    LlamaFlag{"--log-file -lv --verbosity --log-verbosity --log-prompts-dir", one},
+    LlamaFlag{"-sp --special", none, "special tokens are never shown here"},
+    LlamaFlag{"-ptc --print-token-count", one},
+    // How a conversation is held.
+    LlamaFlag{"-i --interactive -if --interactive-first -cnv --conversation -mli --multiline-input", none},
+    LlamaFlag{"-no-cnv --no-conversation", none},
+    LlamaFlag{"-e --escape --no-escape", none},
+    LlamaFlag{"--jinja --no-jinja", none},
+    LlamaFlag{"--skip-chat-parsing --no-skip-chat-parsing", none},
+    LlamaFlag{"--reasoning-format", one},
+    LlamaFlag{"--reasoning-preserve --no-reasoning-preserve", none},
+    LlamaFlag{"-rea --reasoning", one, "--think and --no-think are for that", "auto"},
+    LlamaFlag{"--reasoning-budget", one, "thinking has no budget here: --no-think turns it off", "-1"},
+    LlamaFlag{"--reasoning-effort", one, "thinking is on (--think) or off (--no-think) here", "default"},
+    LlamaFlag{"--chat-template --chat-template-file --chat-template-kwargs", one, own_template},
+    LlamaFlag{"-r --reverse-prompt", one, "an answer ends where the model ends it, or after -n tokens"},
+    LlamaFlag{"--in-prefix --in-suffix", one, "what stands around a question is the chat template's here"},
+    LlamaFlag{"--in-prefix-bos", none, "what stands around a question is the chat template's here"},
+    LlamaFlag{"-bf --binary-file", one, "a prompt is text here: -f FILE"},
+    // Sampling.
+    LlamaFlag{"--samplers --sampler-seq --sampling-seq", one, "the order of the samplers is fixed here"},
+    LlamaFlag{"--typical --typical-p", one, no_sampler, "1"},
+    LlamaFlag{"--top-nsigma --top-n-sigma --adaptive-target", one, no_sampler, "-1"},
+    LlamaFlag{"--xtc-probability --dynatemp-range --mirostat --dry-multiplier", one, no_sampler, "0"},
+    LlamaFlag{"--xtc-threshold --dynatemp-exp --mirostat-lr --mirostat-ent --adaptive-decay", one},
+    LlamaFlag{"--dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker", one},
+    LlamaFlag{"-l --logit-bias", one, "the logits of single tokens cannot be changed here, but for --ignore-eos"},
+    LlamaFlag{"--grammar --grammar-file -j --json-schema -jf --json-schema-file", one, no_grammar},
+    // Positions.
+    LlamaFlag{"--rope-freq-scale", one, "--rope-scale is its inverse: give that", "1"},
+    LlamaFlag{"--yarn-ext-factor", one, "YaRN mixes as its paper says here", "-1"},
+    LlamaFlag{"-gan --grp-attn-n", one, "there is no self-extend here: --rope-scaling yarn makes the context longer", "1"},
+    // Other models beside the model. Drafts change the speed, not the answers.
+    LlamaFlag{"-md --model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf --spec-type", one},
+    LlamaFlag{"-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl -devd --device-draft --spec-draft-device", one},
+    LlamaFlag{"-ctkd --cache-type-k-draft --spec-draft-type-k -ctvd --cache-type-v-draft --spec-draft-type-v", one},
+    LlamaFlag{"-td --threads-draft --spec-draft-threads -tbd --threads-batch-draft --spec-draft-threads-batch", one},
+    LlamaFlag{"--draft --draft-n --draft-max --draft-min --draft-n-min --spec-draft-n-max --spec-draft-n-min", one},
+    LlamaFlag{"--draft-p-min --spec-draft-p-min --draft-p-split --spec-draft-p-split -cd --ctx-size-draft", one},
+    LlamaFlag{"--spec-default", none},
+    LlamaFlag{"--lora --lora-scaled --control-vector --control-vector-scaled --lora-init-without-apply", one, no_adapter},
+    LlamaFlag{"-mm --mmproj -mmu --mmproj-url --image --audio --video", one, no_images},
+    LlamaFlag{"--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload", none},
+    // Other programs'.
+    LlamaFlag{"--host --port --path --api-key --api-key-file --alias --slot-save-path --server-base --ssl-key-file", one,
+              no_server},
+    LlamaFlag{"--embedding --embeddings --reranking --rerank --metrics --slots --props", none, no_server},
+    LlamaFlag{"-embd", perhaps, "only generation is timed here", "0"},
+    LlamaFlag{"--kl-divergence", none},
+    LlamaFlag{"--kl-divergence-base --save-all-logits", one, no_task},
+    LlamaFlag{"--hellaswag --winogrande --multiple-choice", none, no_task},
+    LlamaFlag{"--hellaswag-tasks --winogrande-tasks --multiple-choice-tasks --ppl-stride --ppl-output-type", one, no_task},
+    LlamaFlag{"-pg -oe --output-err", one, "only bench has it"},
+    LlamaFlag{"--delay", one},
+    LlamaFlag{"--progress", none},
+    LlamaFlag{"--n-gen-warmup", one},
+};
+
+} // namespace
+
+const LlamaFlag* find_llama_flag(std::string_view name) {
+    const auto has_name = [&](const LlamaFlag& flag) {
+        for (std::string_view rest = flag.names; !rest.empty();) {
+            const std::string_view first = rest.substr(0, rest.find(' '));
+            if (first == name) return true;
+            rest.remove_prefix(std::min(first.size() + 1, rest.size()));
+        }
+        return false;
+    };
+    const auto* found = std::ranges::find_if(flags, has_name);
+    return found == flags.end() ? nullptr : &*found;
+}
+
+} // namespace tq

@@ -1,0 +1,22 @@
+// Tables and measured numbers as text, for people.
+#pragma once
+#include "quality/divergence.h"
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tq {
+
+// Rows of cells as a markdown table, padded so that it can be read as it is; columns from `first_number` on are aligned right.
+std::string markdown(const std::vector<std::vector<std::string>>& rows, size_t first_number);
+
+// A row whose cells are as wide as that at least, for tables that grow row by row; negative: aligned left.
+std::string table_row(const std::vector<std::string>& cells, const std::vector<int>& widths);
+std::string table_rule(const std::vector<int>& widths);
+
+size_t shown_length(std::string_view text); // in characters of UTF-8
+
+// "2.0779 ± 0.0012", "(1.93 ± 0.28)e-03", "97.85 ± 0.31 %": two digits of the error, which has the same unit and exponent.
+std::string with_error(const quality::Estimate& estimate, std::string_view unit = "");
+
+} // namespace tq

@@ -69,19 +69,17 @@ float sum_of_all(float own) {
 }
 #endif
 
+struct Part { float weight; uint at; };
+
 // Adds n parts from number `first` on, whose weights invocations i ... have. So many loads are on their way at a time.
 #define ADD_PARTS(n, first, i, own)                                                                                             \
     {                                                                                                                           \
-        float factor[n];                                                                                                        \
-        uint at[n];                                                                                                             \
-        [[unroll]] for (uint j = 0; j < n; j++) {                                                                               \
-            factor[j] = of_invocation(i + j, own);                                                                              \
-            at[j] = part_at(head, first + i + j, parts);                                                                        \
-        }                                                                                                                       \
+        Part part[n];                                                                                                           \
+        [[unroll]] for (uint j = 0; j < n; j++) part[j] = Part(of_invocation(i + j, own), part_at(head, first + i + j, parts)); \
         EACH_CHANNEL(c) {                                                                                                       \
-            [[unroll]] for (uint j = 0; j < n; j++) OWN(terms, c) += factor[j] * partials[at[j] + c];                           \
+            [[unroll]] for (uint j = 0; j < n; j++) OWN(terms, c) += part[j].weight * partials[part[j].at + c];                 \
             if (has_projection != 0)                                                                                            \
-                [[unroll]] for (uint j = 0; j < n; j++) OWN(channel, c) += factor[j] * partials[at[j] + head_dim + c];          \
+                [[unroll]] for (uint j = 0; j < n; j++) OWN(channel, c) += part[j].weight * partials[part[j].at + head_dim + c]; \
         }                                                                                                                       \
     }
 

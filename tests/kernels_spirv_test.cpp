@@ -1,12 +1,24 @@
 // What no kernel's SPIR-V holds, because some drivers do other things with it than it says.
 #include "shaders.gen.h"
 #include <doctest/doctest.h>
+#include <set>
+#include <string>
 using namespace tq;
 
 namespace {
 
 // The instructions of the SPIR-V specification that are meant.
-enum Op : uint32_t { spec_constant_op = 52, store = 62, composite_extract = 81, is_nan = 156, is_inf = 157 };
+enum Op : uint32_t {
+    type_pointer = 32,
+    spec_constant_op = 52,
+    variable = 59,
+    store = 62,
+    decorate = 71,
+    composite_extract = 81,
+    is_nan = 156,
+    is_inf = 157,
+};
+constexpr uint32_t array_stride = 6, function = 7, private_ = 6; // a Decoration, two StorageClasses
 
 // How many instructions of the module are such that matches(op, words) holds.
 template <class Matches> size_t count(const AnyShader& shader, Matches matches) {
@@ -23,7 +35,7 @@ template <class Matches> size_t count(const AnyShader& shader, Matches matches) 
 TEST_CASE("the instructions that are looked for are found where there are some") {
     size_t of_constants = 0;
     for (const AnyShader* shader : shader::all) {
-        CAPTURE(shader->name);
+        INFO(std::string(shader->name));
         CHECK(count(*shader, [](uint32_t op, auto) { return op == store; }) > 0);
         of_constants += count(*shader, [](uint32_t op, auto) { return op == spec_constant_op; });
     }
@@ -32,14 +44,31 @@ TEST_CASE("the instructions that are looked for are found where there are some")
 
 TEST_CASE("no kernel asks whether a float is a NaN: a driver may take all floats to be finite; bits tell") {
     for (const AnyShader* shader : shader::all) {
-        CAPTURE(shader->name);
+        INFO(std::string(shader->name));
         CHECK(count(*shader, [](uint32_t op, auto) { return op == is_nan || op == is_inf; }) == 0);
     }
 }
 
+// glslang gives a local array the type of an array of as many elements in a block.
+TEST_CASE("no variable of a function or an invocation has the layout of a buffer: validation refuses it since 2026") {
+    size_t with_stride = 0;
+    for (const AnyShader* shader : shader::all) {
+        INFO(std::string(shader->name));
+        std::set<uint32_t> strided, pointers;
+        count(*shader, [&](uint32_t op, auto in) {
+            if (op == decorate && in[2] == array_stride) strided.insert(in[1]);
+            if (op == type_pointer && (in[2] == function || in[2] == private_) && strided.contains(in[3])) pointers.insert(in[1]);
+            return false;
+        });
+        CHECK(count(*shader, [&](uint32_t op, auto in) { return op == variable && pointers.contains(in[1]); }) == 0);
+        with_stride += strided.size();
+    }
+    CHECK(with_stride > 0);
+}
+
 TEST_CASE("no constant is a part of gl_WorkGroupSize: as an array's length, compilers to Metal's language do not know it") {
     for (const AnyShader* shader : shader::all) {
-        CAPTURE(shader->name);
+        INFO(std::string(shader->name));
         CHECK(count(*shader, [](uint32_t op, auto in) { return op == spec_constant_op && in[3] == composite_extract; }) == 0);
     }
 }

@@ -3,9 +3,9 @@
 #pragma once
 #include "base/error.h"
 #include "model/config.h"
-#include "model/draw.h"
 #include "model/kv/options.h"
 #include "model/kv/stored.h"
+#include "model/sampling/draw.h"
 #include <cstdint>
 #include <functional>
 #include <memory>

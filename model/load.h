@@ -2,7 +2,7 @@
 // which runs them where they lie.
 #pragma once
 #include "base/thread_pool.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include <functional>
 #include <memory>
 #include <vector>

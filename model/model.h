@@ -1,10 +1,10 @@
 // Everything a model file holds, checked and ready for a forward pass.
 #pragma once
 #include "model/config.h"
-#include "model/sampler.h"
+#include "model/sampling/sampler.h"
 #include "model/text/chat_template.h"
 #include "model/text/tokenizer.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include <filesystem>
 #include <string>
 

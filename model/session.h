@@ -2,7 +2,7 @@
 // with the last one, and runs only the rest.
 #pragma once
 #include "model/forward.h"
-#include "model/sampler.h"
+#include "model/sampling/sampler.h"
 #include <functional>
 #include <string>
 #include <vector>

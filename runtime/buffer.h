@@ -24,11 +24,13 @@ class Buffer {
   public:
     struct Impl;
     explicit Buffer(std::shared_ptr<Impl> impl);
+    // On no device: nothing but its size, for Recorder::list.
+    static Buffer of_size(uint64_t bytes);
     ~Buffer();
     Buffer(Buffer&&) noexcept;
     Buffer& operator=(Buffer&&) noexcept;
 
-    uint64_t bytes() const;
+    uint64_t bytes() const { return bytes_; }
     // The mapped memory; empty where the host cannot see it. Memory::device may be visible, but is slow to read: use a readback
     // buffer. What kernels wrote is there after Commands::run; what the host writes before it is seen by the kernels.
     std::span<std::byte> host() const;
@@ -37,7 +39,9 @@ class Buffer {
     std::shared_ptr<Impl> keep() const { return impl_; }
 
   private:
+    Buffer() = default;
     std::shared_ptr<Impl> impl_;
+    uint64_t bytes_ = 0;
 };
 
 // Part of a buffer. For a dispatch its offset is a multiple of Capabilities::storage_alignment and it is at most

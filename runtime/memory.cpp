@@ -146,12 +146,17 @@ Buffer::Impl::Impl(Arena& in, Arena::Piece at, OwnedBuffer made, uint64_t size)
     : arena(in), piece(at), handle(std::move(made)), bytes(size),
       mapped(at.block->mapped ? at.block->mapped + at.offset : nullptr) {}
 
-Buffer::Buffer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Buffer::Buffer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)), bytes_(impl_->bytes) {}
+
+Buffer Buffer::of_size(uint64_t bytes) {
+    Buffer out;
+    out.bytes_ = bytes;
+    return out;
+}
+
 Buffer::~Buffer() = default;
 Buffer::Buffer(Buffer&&) noexcept = default;
 Buffer& Buffer::operator=(Buffer&&) noexcept = default;
-
-uint64_t Buffer::bytes() const { return impl_->bytes; }
 
 std::span<std::byte> Buffer::host() const {
     if (!impl_->mapped) return {};

@@ -6,7 +6,7 @@
 #include "runtime/hazards.h"
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <set>
 
 namespace tq {
 namespace {
@@ -43,8 +43,7 @@ struct Recorder::Impl {
     uint32_t barriers = 0, stamps_taken = 0;
     uint32_t sets_left = 0, descriptors_left = 0;   // in the newest pool
     double segment_prediction = 0;                  // seconds
-    std::vector<std::string> labels;                // the open ones
-    std::optional<std::vector<PipelineKey>> wanted; // while preparing: the kernels, instead of commands
+    std::vector<std::string> labels;              // the open ones
 
     explicit Impl(Device& on, Again again = Again::after_it_ran)
         : out(std::make_unique<Commands::Impl>(on.impl())), device(on.impl()),
@@ -178,23 +177,37 @@ Recorder::Recorder(Device& device, Again again) : impl_(std::make_unique<Impl>(d
     full_barrier(impl_->commands, work_stages | VK_PIPELINE_STAGE_HOST_BIT, work_stages);
 }
 
-Recorder::Recorder(Device& device, Preparing) : impl_(std::make_unique<Impl>(device)) { impl_->wanted.emplace(); }
+struct Recorder::Listing {
+    std::vector<Variant> variants;
+    std::set<Variant> seen;
+};
+
+Recorder::Recorder(Listing& listing) : listing_(&listing) {}
 
 Recorder::~Recorder() = default;
 
-void Recorder::prepare(Device& device, const std::function<void(Recorder&)>& body) {
-    Recorder recorder(device, Preparing{});
+std::vector<Variant> Recorder::list(const std::function<void(Recorder&)>& body) {
+    Listing listing;
+    Recorder recorder(listing);
     body(recorder);
-    device.impl().pipelines->build_missing(*recorder.impl_->wanted);
+    return std::move(listing.variants);
+}
+
+void Recorder::prepare(Device& device, const std::function<void(Recorder&)>& body) {
+    Pipelines& pipelines = *device.impl().pipelines;
+    std::vector<PipelineKey> wanted;
+    for (const Variant& variant : list(body)) wanted.push_back(pipelines.key(*variant.shader, variant.constants));
+    pipelines.build_missing(wanted);
 }
 
 void Recorder::record(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants,
                       std::span<const std::byte> push, const Work& work, std::span<const View> views) {
-    ENSURE(impl_->out, "{} recorded after finish()", shader.name);
-    if (impl_->wanted) {
-        impl_->wanted->push_back(impl_->device.pipelines->key(shader, constants));
+    if (listing_ != nullptr) {
+        Variant variant{&shader, {constants.begin(), constants.end()}};
+        if (listing_->seen.insert(variant).second) listing_->variants.push_back(std::move(variant));
         return;
     }
+    ENSURE(impl_->out, "{} recorded after finish()", shader.name);
     tell_watch({shader, groups, constants, push, views});
     const Capabilities& device = impl_->device.capabilities;
     const auto& limit = device.max_workgroup_count;
@@ -224,8 +237,8 @@ void Recorder::record(const AnyShader& shader, Groups groups, std::span<const ui
 }
 
 void Recorder::copy(View dst, View src) {
+    if (listing_ != nullptr) return;
     ENSURE(impl_->out, "copy recorded after finish()");
-    if (impl_->wanted) return;
     ENSURE(dst.bytes == src.bytes, "{} bytes into {}", src.bytes, dst.bytes);
     ENSURE(dst.buffer != src.buffer || dst.offset + dst.bytes <= src.offset || src.offset + src.bytes <= dst.offset,
            "{} bytes from {} to {} of one buffer overlap", src.bytes, src.offset, dst.offset);
@@ -237,20 +250,22 @@ void Recorder::copy(View dst, View src) {
 }
 
 void Recorder::begin_label(std::string label) {
-    if (!impl_->wanted) impl_->label(label.c_str());
+    if (listing_ != nullptr) return;
+    impl_->label(label.c_str());
     impl_->labels.push_back(std::move(label));
 }
 
 void Recorder::end_label() {
+    if (listing_ != nullptr) return;
     ENSURE(!impl_->labels.empty(), "no label is open");
-    if (!impl_->wanted) impl_->unlabel();
+    impl_->unlabel();
     impl_->labels.pop_back();
 }
 
 uint32_t Recorder::barriers() const { return impl_->barriers; }
 
 Commands Recorder::finish() {
-    ENSURE(impl_->out && !impl_->wanted, "finish() called twice");
+    ENSURE(impl_->out, "finish() called twice");
     full_barrier(impl_->commands, work_stages, VK_PIPELINE_STAGE_HOST_BIT); // the host may read once run() returns
     impl_->close_segment();
     impl_->device.pipelines->save();

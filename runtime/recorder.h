@@ -1,6 +1,7 @@
 // Records kernels into commands that can run again and again. Barriers are not written by hand: the shader's own readonly and
 // writeonly qualifiers say what each dispatch touches, and a barrier goes in exactly where two dispatches conflict.
 #pragma once
+#include "base/ensure.h"
 #include "runtime/device.h"
 #include "runtime/shader.h"
 #include <concepts>
@@ -66,6 +67,17 @@ class Recorder {
         record(shader, groups, constants, push, work, list);
     }
 
+    // The same of the kernel of a family that `member` gives. Throws where the family has none there.
+    template <const auto& family, std::convertible_to<View>... V>
+    void dispatch(size_t member, Groups groups, const Constants<family.interface.constants>& constants,
+                  const ParamsOf<family>& params, const Work& work,
+                  const V&... views) requires(sizeof...(V) == family.interface.bindings) {
+        const View list[] = {View(views)...};
+        ENSURE(member < family.members.size() && family.members[member] != nullptr, "no member {}", member);
+        const AnyShader& shader = *family.members[member];
+        record(shader, groups, constants, std::as_bytes(std::span(&params, 1)).first(shader.interface.push_bytes), work, list);
+    }
+
     // Copies src to dst, of the same length.
     void copy(View dst, View src);
 
@@ -75,6 +87,9 @@ class Recorder {
 
     uint32_t barriers() const; // so far, between commands
 
+    // What `body` dispatches, on no device: each variant once, in the order in which they come first. Its buffers may be of_size().
+    static std::vector<Variant> list(const std::function<void(Recorder&)>& body);
+
     // Builds, on all cores, the kernels that `body` dispatches; nothing is recorded. A later recording finds them built.
     static void prepare(Device& device, const std::function<void(Recorder&)>& body);
 
@@ -82,12 +97,13 @@ class Recorder {
     Commands finish();
 
   private:
-    struct Preparing {};
-    Recorder(Device& device, Preparing);
+    struct Listing;
+    explicit Recorder(Listing& listing);
     void record(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants, std::span<const std::byte> push,
                 const Work& work, std::span<const View> views);
     struct Impl;
-    std::unique_ptr<Impl> impl_;
+    std::unique_ptr<Impl> impl_;  // none while listing
+    Listing* listing_ = nullptr;
 };
 
 } // namespace tq

@@ -2,10 +2,13 @@
 #pragma once
 #include "runtime/reflect.h"
 #include <array>
+#include <compare>
 #include <concepts>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace tq {
 
@@ -13,6 +16,14 @@ struct AnyShader {
     const char* name;
     std::span<const uint32_t> code; // SPIR-V
     Interface interface;
+};
+
+// A kernel with values of its specialisation constants.
+struct Variant {
+    const AnyShader* shader;
+    std::vector<uint32_t> constants;
+
+    auto operator<=>(const Variant&) const = default;
 };
 
 // Buffers that a kernel may have; a device that allows fewer is not used.
@@ -37,6 +48,22 @@ template <const auto& shader> inline constexpr bool well_formed = [] {
     static_assert(std::is_trivially_copyable_v<Params>);
     return true;
 }();
+
+// Kernels of one source, one for each weight format (shaders/shaders.cmake); nullptr where a format has none. To whoever dispatches
+// one they are alike: buffers, constants and parameters.
+template <class P, size_t N> struct Family {
+    using Params = P;
+    std::array<const Shader<P>*, N> members;
+    Interface interface; // of each
+};
+
+template <class P, size_t N> consteval Family<P, N> make_family(const std::array<const Shader<P>*, N>& members) {
+    const Interface& one = members[N - 1]->interface;
+    for (const Shader<P>* member : members)
+        if (member != nullptr && (member->interface.bindings != one.bindings || member->interface.constants != one.constants))
+            throw "the kernels of a family have as many buffers and specialisation constants";
+    return {members, one};
+}
 
 // Values of specialisation constants 0 .. N - 1: exactly N of them, so that none is forgotten.
 template <size_t N> struct Constants : std::array<uint32_t, N> {

@@ -1,4 +1,4 @@
-// Logits as keys, and the settings of a draw; the twin of model/draw.cpp.
+// Logits as keys, and the settings of a draw; the twin of model/sampling/draw.cpp.
 #include "draw.h"
 
 // What the host sets for each batch of steps, and the ids it reads back. Step i draws with random[i]; Context counts the steps.
@@ -22,7 +22,7 @@ float logit_of(uint key) { return uintBitsToFloat((key & 0x80000000u) != 0u ? ke
 // Whether the logit with key a at place i comes before that with key b at place j: the greater, on a tie the earlier.
 bool precedes(uint a, uint i, uint b, uint j) { return a > b || (a == b && i < j); }
 
-// exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded: model/draw.h.
+// exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded: model/sampling/draw.h.
 uint draw_weight(float logit, float greatest, float inverse_temperature) {
     precise float x = (logit - greatest) * inverse_temperature;
     if (!(x > -18.0)) return 0u;

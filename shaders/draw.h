@@ -1,4 +1,4 @@
-// How a token is drawn (model/draw.h), one text for GLSL and C++: sizes, settings, and the coefficients of the weights.
+// How a token is drawn (model/sampling/draw.h), one text for GLSL and C++: sizes, settings, and the coefficients of the weights.
 #ifdef __cplusplus
 #pragma once
 #include <cstdint>
@@ -14,7 +14,7 @@ using uint = uint32_t;
 #define NO_LOGIT 0u              // as the key of a logit (shaders/draw.glsl): of an id that is excluded, or past the vocabulary
 #define NONFINITE_LOGIT NO_TOKEN // greater than the key of every finite one, and so always found
 
-// Everything that a draw depends on besides logits, excluded ids and 32 random bits; model/draw.h makes it.
+// Everything that a draw depends on besides logits, excluded ids and 32 random bits; model/sampling/draw.h makes it.
 struct draw_settings {
     uint candidates;           // 1 to DRAW_CANDIDATES: top-k
     float inverse_temperature; // at most 2^64

@@ -4,7 +4,7 @@
 #include "context.glsl"
 #include "draw.glsl"
 
-// ids[0] = sampled[drawn] = the token drawn from the candidates of all stretches as model/draw.h says; position and drawn count on.
+// ids[0] = sampled[drawn] = the token drawn from the candidates of all stretches as model/sampling/draw.h says; position and drawn count on.
 // NO_TOKEN where there is none; ids[0] is 0 then. One workgroup.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;

@@ -1,13 +1,25 @@
 # tq_add_shaders(TARGET DIRECTORY NAMESPACE): every DIRECTORY/NAME.comp becomes the constant tq::NAMESPACE::NAME, its SPIR-V and its
 # interface, in NAME.gen.h. TARGET is a library named tq_SOMETHING that offers all of them as SOMETHING.gen.h, and as the array
 # tq::NAMESPACE::all, in alphabetical order. A kernel that has a line "// once per weight format" becomes NAME_FORMAT for each of these,
-# compiled with FORMAT_<format> defined; one with a line "// once more for SIMD" is compiled a second time, as NAME_simd, with SIMD
+# compiled with FORMAT_<format> defined, and the Family NAME of them (runtime/shader.h) in the order of NAMESPACE::weight_formats; one with a line "// once more for SIMD" is compiled a second time, as NAME_simd, with SIMD
 # defined (shaders/read.glsl); one with "// once more for subgroups" likewise as NAME_subgroup, with SUBGROUP; with "// once more for
 # trellises" it and its subgroup variant are, as NAME_trellis, with TRELLIS. "// once per weight format but f32" leaves that one out;
 # a kernel with the line "// needs cooperative matrices" is left out where the compiler does not know them (TQ_COOPERATIVE_MATRIX is
 # 0 then). A workgroup's size is specialisation constant 0, which a kernel declares once more, as a number, for the lengths of arrays: a
-# part of gl_WorkGroupSize is no length to some compilers (tests/kernels_spirv_test.cpp).
+# part of gl_WorkGroupSize is no length to some compilers (tests/model/gpu/kernels_spirv_test.cpp).
 set(tq_weight_formats f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4)
+
+# `family`: the C++ of the family STEM + SUFFIX, with nullptr for the format LEFT_OUT.
+function(tq_family stem suffix left_out)
+  set(members ${tq_weight_formats})
+  list(GET members -1 last)
+  list(TRANSFORM members PREPEND "&${stem}_")
+  list(TRANSFORM members APPEND "${suffix}")
+  list(TRANSFORM members REPLACE "^&${stem}_${left_out}${suffix}$" "nullptr")
+  list(LENGTH members count)
+  list(JOIN members ", " members)
+  set(family "inline constexpr auto ${stem}${suffix} = make_family<ParamsOf<${stem}_${last}${suffix}>, ${count}>({${members}});\n" PARENT_SCOPE)
+endfunction()
 
 function(tq_add_shaders target directory namespace)
   file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${directory}/*.comp)
@@ -26,6 +38,7 @@ function(tq_add_shaders target directory namespace)
   set(words "// Generated from ${directory}/*.comp.\n#include \"${all}.gen.h\"\nnamespace tq::${namespace} {\n")
   set(headers)
   set(pointers)
+  set(families)
   foreach(kernel ${kernels})
     get_filename_component(stem ${kernel} NAME_WE)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel})
@@ -46,6 +59,7 @@ function(tq_add_shaders target directory namespace)
       list(TRANSFORM formats PREPEND ${stem}_ OUTPUT_VARIABLE names)
     endif()
     set(plain_names ${names})
+    set(suffixes "_") # "_" for none: a list cannot hold an empty string alone
     foreach(once_more "SIMD _simd" "subgroups _subgroup" "trellises _trellis")
       separate_arguments(once_more)
       list(GET once_more 0 what)
@@ -57,6 +71,7 @@ function(tq_add_shaders target directory namespace)
       if(wanted)
         list(TRANSFORM plain_names APPEND ${suffix} OUTPUT_VARIABLE more_names)
         list(APPEND names ${more_names})
+        list(APPEND suffixes ${suffix})
       endif()
     endforeach()
     foreach(name ${names})
@@ -73,10 +88,19 @@ function(tq_add_shaders target directory namespace)
       string(APPEND words "#include \"${name}.words.h\"\n")
       list(APPEND pointers "&${name}")
     endforeach()
+    foreach(suffix ${suffixes})
+      string(REGEX REPLACE "^_$" "" suffix "${suffix}")
+      if(per_format)
+        tq_family(${stem} "${suffix}" "${left_out}")
+        string(APPEND families "${family}")
+      endif()
+    endforeach()
   endforeach()
   list(SORT pointers)
   list(JOIN pointers ",\n    " pointers)
+  list(JOIN tq_weight_formats "\", \"" formats)
   string(APPEND text "namespace tq::${namespace} {\n"
+    "inline constexpr std::string_view weight_formats[] = {\"${formats}\"};\n${families}"
     "inline constexpr const AnyShader* all[] = {\n    ${pointers}};\n} // namespace tq::${namespace}\n")
   file(CONFIGURE OUTPUT ${output_directory}/${all}.gen.h CONTENT "${text}")
 

@@ -1,6 +1,6 @@
 #include "model/gpu/block_pace.h"
 #include "base/ensure.h"
-#include "model/gpu/constants.h"
+#include "model/gpu/matmul.h"
 #include <algorithm>
 #include <cmath>
 #include <limits>

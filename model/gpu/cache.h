@@ -33,6 +33,7 @@ struct CacheCodec : KvCodec {
     std::optional<Buffer> matrix;
 
     CacheCodec(Device& device, KvCodec codec);
+    CacheCodec(KvCodec codec, std::optional<Buffer> matrix) : KvCodec(std::move(codec)), matrix(std::move(matrix)) {}
     // ROTATION_NONE for a type that is not rotated.
     uint32_t rotation_constant() const { return is_rotated(type) ? uint32_t(rotation.kind) : ROTATION_NONE; }
 };

@@ -3,7 +3,7 @@
 // word by word in turn (word 0 of each, word 1 of each, ...), so that invocations that read a row each read memory as one stream.
 // shaders/weights.glsl reads what this file writes.
 #pragma once
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 namespace tq::gpu {
 

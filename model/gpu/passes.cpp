@@ -190,8 +190,7 @@ void GpuForward::draw_token(Pass& pass) {
 // Builds the kernels of all passes at once, before the first is recorded.
 void GpuForward::prepare() {
     Recorder::prepare(device_, [&](Recorder& recorder) {
-        const Tap off;
-        Taps none(device_, off);
+        Taps none;
         for (const uint32_t tokens : {1u, options_.batch_size}) {
             ForwardPass pass = new_pass(recorder, none, tokens);
             record_logits(pass);
@@ -221,8 +220,7 @@ GpuForward::Recording GpuForward::record(uint32_t tokens, bool with_layers, bool
 }
 
 GpuForward::Sampling GpuForward::record_sampling() {
-    const Tap off;
-    Taps none(device_, off);
+    Taps none;
     Recorder begin(device_), step(device_, Again::at_any_time), end(device_);
     step_ = {std::min(cache_.capacity(), options_.context_size) - 1, 1};
     ForwardPass first = new_pass(begin, none, 1), each = new_pass(step, none, 1);
@@ -327,8 +325,7 @@ void GpuForward::record_all() {
                                device_.allocate("logits of all, read back", bytes, Memory::readback), std::nullopt});
     }
     if (all_->commands) return;
-    const Tap off;
-    Taps none(device_, off);
+    Taps none;
     Recorder recorder(device_);
     const uint32_t most = std::min(cache_.capacity(), options_.context_size);
     step_ = {most - std::min(all_->tokens, most), all_->tokens};

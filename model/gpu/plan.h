@@ -3,7 +3,7 @@
 #include "model/forward.h"
 #include "model/gpu/tuning.h"
 #include "model/memory_plan.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include "runtime/device.h"
 
 namespace tq::gpu {

@@ -43,19 +43,19 @@ std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeigh
     return out;
 }
 
-Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
-    return {device.allocate("h", bytes.hidden + bytes.normed),
-            device.allocate("a", bytes.hidden),
-            device.allocate("q", bytes.q),
-            device.allocate("k", bytes.kv),
-            device.allocate("v", bytes.kv),
-            device.allocate("attention", bytes.attn),
-            device.allocate("partials", bytes.partials),
-            device.allocate("gate and up", 2 * bytes.ffn),
-            device.allocate("swiglu", bytes.ffn),
-            device.allocate("logits", bytes.logits),
-            device.allocate("candidates", bytes.candidates),
-            device.allocate("draw", bytes.draw),
+Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes) {
+    return {allocate("h", bytes.hidden + bytes.normed),
+            allocate("a", bytes.hidden),
+            allocate("q", bytes.q),
+            allocate("k", bytes.kv),
+            allocate("v", bytes.kv),
+            allocate("attention", bytes.attn),
+            allocate("partials", bytes.partials),
+            allocate("gate and up", 2 * bytes.ffn),
+            allocate("swiglu", bytes.ffn),
+            allocate("logits", bytes.logits),
+            allocate("candidates", bytes.candidates),
+            allocate("draw", bytes.draw),
             uint32_t(bytes.hidden / 4)};
 }
 

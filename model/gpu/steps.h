@@ -2,6 +2,7 @@
 #pragma once
 #include "model/gpu/plan.h"
 #include "model/gpu/taps.h"
+#include <functional>
 #include <initializer_list>
 
 namespace tq::gpu {
@@ -55,7 +56,11 @@ struct Scratch {
     Buffer h, a, q, k, v, attn, partials, gate_up, ffn, logits, candidates, draw;
     uint32_t h_floats; // of h, behind which normed_floats() follow where norms are folded
 };
-Scratch make_scratch(Device& device, const ScratchBytes& bytes);
+using Allocate = std::function<Buffer(const char* label, uint64_t bytes)>;
+Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes);
+inline Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
+    return make_scratch([&](const char* label, uint64_t size) { return device.allocate(label, size); }, bytes);
+}
 
 // Those that a recording uses. ids: uint32 [tokens]
 struct Activations {

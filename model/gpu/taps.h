@@ -10,11 +10,12 @@ namespace tq::gpu {
 // The taps of one recording. They outlive its Commands.
 class Taps {
   public:
-    Taps(Device& device, const Tap& tap) : device_(device), tap_(tap) {}
+    Taps() = default; // none
+    Taps(Device& device, const Tap& tap) : device_(&device), tap_(&tap) {}
 
     // Records a copy of x [tokens][cols], or of x [cols] where `last_only`. Nothing where no tap is set.
     void add(Pass&, std::string name, const Buffer& x, uint32_t cols, bool last_only = false);
-    bool on() const { return bool(tap_); }
+    bool on() const { return tap_ != nullptr && *tap_; }
     void deliver(uint32_t tokens) const; // after a run of the recording on that many tokens
 
   private:
@@ -24,8 +25,8 @@ class Taps {
         bool last_only;
         Buffer values;
     };
-    Device& device_;
-    const Tap& tap_;
+    Device* device_ = nullptr;
+    const Tap* tap_ = nullptr;
     std::vector<Copy> copies_;
 };
 

@@ -28,59 +28,51 @@ Tuning choose_tuning(const Capabilities& device) {
     if (device.type == DeviceType::cpu) {
         const uint32_t lanes = std::clamp(device.subgroup_size, 4u, 64u);
         const bool attention_per_lane = device.driver_name == "llvmpipe";
-        return {.workgroup = lanes,
-                .matvec_lanes = 1,
-                .matvec_rows = 4,
-                .matmul_rows = 4,
-                .matmul_tile = 4,
-                .matmul_tiled = false,
-                .matmul_coopmat = false,
-                .attention_rows = attention_per_lane ? 2u : 8u, // a prompt's kernel is then that of a token
-                .attention_keys = 1,
-                .attention_coopmat_rows = 0,
-                .attention_coopmat_keys = 0,
-                .splits = 4,
-                .short_block = 16,
-                .batch_size = 64,
-                .shared_bytes = device.shared_memory_bytes,
-                .matrix_subgroup = 0,
-                .matrix_side = 0,
-                .weight_interleave = 4 * lanes,
-                .fold_norms = false,
-                .subgroup = 0,
-                .sampling = false,
-                .simd = true,
-                .texel_range_bytes = device.texel_range_bytes,
-                .attention_per_lane = attention_per_lane};
+        return {{.shared_bytes = device.shared_memory_bytes,
+                 .subgroup = 0,
+                 .matrix_subgroup = 0,
+                 .matrix_side = 0,
+                 .simd = true,
+                 .texel_range_bytes = device.texel_range_bytes,
+                 .attention_per_lane = attention_per_lane},
+                {.workgroup = lanes,
+                 .matvec_lanes = 1,
+                 .matvec_rows = 4,
+                 .weight_interleave = 4 * lanes,
+                 .matmul_rows = 4,
+                 .matmul_tile = 4,
+                 .matmul_tiled = false,
+                 .matmul_coopmat = false,
+                 .attention_rows = attention_per_lane ? 2u : 8u, // a prompt's kernel is then that of a token
+                 .attention_keys = 1,
+                 .attention_coopmat_rows = 0,
+                 .splits = 4},
+                {.batch_size = 64, .short_block = 16, .fold_norms = false, .sampling = false}};
     }
     const bool cooperative =
         TQ_COOPERATIVE_MATRIX && device.cooperative_matrix && 4 * device.subgroup_size <= device.max_workgroup_invocations;
     const uint32_t subgroup = usable_subgroup(device);
     const bool attends = cooperative && subgroup != 0 && device.subgroup_size >= device.matrix_side;
-    return {.workgroup = 64,
-            .matvec_lanes = subgroup == 0 ? 16 : std::min(subgroup, 16u), // lanes of a subgroup need no barrier
-            .matvec_rows = 2,
-            .matmul_rows = 2,
-            .matmul_tile = 8,
-            .matmul_tiled = true,
-            .matmul_coopmat = cooperative,
-            .attention_rows = 8,
-            .attention_keys = 1,
-            .attention_coopmat_rows = attends ? 4 * device.matrix_side : 0,
-            .attention_coopmat_keys = 0, // a token's few rows are not worth the way of each value through shared memory
-            .splits = default_splits(device),
-            .short_block = 64,
-            .batch_size = 512,
-            .shared_bytes = device.shared_memory_bytes,
-            .matrix_subgroup = cooperative ? device.subgroup_size : 0,
-            .matrix_side = cooperative ? device.matrix_side : 0,
-            .weight_interleave = 1,
-            .fold_norms = true,
-            .subgroup = subgroup,
-            .sampling = true,
-            .simd = false,
-            .texel_range_bytes = device.texel_range_bytes,
-            .attention_per_lane = false};
+    return {{.shared_bytes = device.shared_memory_bytes,
+             .subgroup = subgroup,
+             .matrix_subgroup = cooperative ? device.subgroup_size : 0,
+             .matrix_side = cooperative ? device.matrix_side : 0,
+             .simd = false,
+             .texel_range_bytes = device.texel_range_bytes,
+             .attention_per_lane = false},
+            {.workgroup = 64,
+             .matvec_lanes = subgroup == 0 ? 16 : std::min(subgroup, 16u), // lanes of a subgroup need no barrier
+             .matvec_rows = 2,
+             .weight_interleave = 1,
+             .matmul_rows = 2,
+             .matmul_tile = 8,
+             .matmul_tiled = true,
+             .matmul_coopmat = cooperative,
+             .attention_rows = 8,
+             .attention_keys = 1,
+             .attention_coopmat_rows = attends ? 4 * device.matrix_side : 0,
+             .splits = default_splits(device)},
+            {.batch_size = 512, .short_block = 64, .fold_norms = true, .sampling = true}};
 }
 
 } // namespace tq::gpu

@@ -23,9 +23,7 @@ const std::vector<TuningGroup> groups{
     {"attention of a token",
      Workload::deep_token,
      4,
-     {{"splits", &Tuning::splits, {1, 2, 4, 8, 16, 32, 64, 128, 256}},
-      {"attention_keys", &Tuning::attention_keys, {1, 2, 4}},
-      {"attention_coopmat_keys", &Tuning::attention_coopmat_keys, {0, 16, 32, 64}}}},
+     {{"splits", &Tuning::splits, {1, 2, 4, 8, 16, 32, 64, 128, 256}}, {"attention_keys", &Tuning::attention_keys, {1, 2, 4}}}},
     {"norms of a token", Workload::whole_token, 2, {{"fold_norms", &Tuning::fold_norms, {0, 1}}}},
     {"matmul",
      Workload::prompt,
@@ -42,13 +40,6 @@ const std::vector<TuningGroup> groups{
     {"batch", Workload::long_prompt, 3, {{"batch_size", &Tuning::batch_size, {64, 128, 256, 512, 1024}}}},
 };
 
-// What of a tuning is the device's own, and no choice.
-bool same_device(const Tuning& a, const Tuning& b) {
-    return a.shared_bytes == b.shared_bytes && a.subgroup == b.subgroup && a.matrix_subgroup == b.matrix_subgroup &&
-           a.matrix_side == b.matrix_side && a.simd == b.simd && a.texel_range_bytes == b.texel_range_bytes &&
-           a.attention_per_lane == b.attention_per_lane;
-}
-
 std::string refusal_of_matvec(const Tuning& t) {
     if (t.workgroup == 0 || t.matvec_lanes == 0 || t.workgroup % t.matvec_lanes != 0)
         return fmt::format("{} lanes do not divide a workgroup of {}", t.matvec_lanes, t.workgroup);
@@ -61,9 +52,9 @@ std::string refusal_of_matvec(const Tuning& t) {
 // Of cooperative matrices the device's own choice tells whether it has them.
 std::string refusal_of_matrices(const Tuning& t, const Tuning& by_default) {
     if (t.matmul_coopmat && !by_default.matmul_coopmat) return "matmul_coopmat needs cooperative matrices";
-    for (const uint32_t value : {t.attention_coopmat_rows, t.attention_coopmat_keys})
-        if (value != 0 && (by_default.attention_coopmat_rows == 0 || value % t.matrix_side != 0))
-            return fmt::format("attention_coopmat cannot have {} rows or keys", value);
+    const uint32_t rows = t.attention_coopmat_rows;
+    if (rows != 0 && (by_default.attention_coopmat_rows == 0 || rows % t.matrix_side != 0))
+        return fmt::format("attention_coopmat cannot have {} rows", rows);
     return "";
 }
 
@@ -128,7 +119,7 @@ uint32_t rows_in_turn(const Tuning& t) { return std::min(t.workgroup / t.matvec_
 std::string refusal(const Capabilities& device, const Tuning& t) {
     const Tuning by_default = choose_tuning(device);
     if (t == by_default) return "";
-    if (!same_device(t, by_default)) return "it is another device's";
+    if (static_cast<const DeviceFacts&>(t) != by_default) return "it is another device's";
     for (const TuningField& field : tuning_fields()) {
         const uint32_t value = field.get(t);
         if (value != field.get(by_default) && std::ranges::find(field.values, value) == field.values.end())

@@ -1,153 +1,196 @@
 #include "model/gpu/variants.h"
 #include "base/ensure.h"
-#include "model/gpu/constants.h"
+#include "model/gpu/device_layout.h"
+#include "model/gpu/steps.h"
 #include "model/gpu/tuning_file.h"
 #include "runtime/device_profile.h"
-#include <string_view>
+#include <algorithm>
+#include <set>
 
 namespace tq::gpu {
 namespace {
 
 constexpr uint32_t head_dims[] = {64, 128, 256};
-constexpr uint32_t groups[] = {1, 2, 4, 5, 8}; // query heads per kv head: all of Qwen3's, and none shared
-constexpr uint32_t token_counts[] = {1, 512};  // decode, prefill
-constexpr bool no_and_yes[] = {false, true};
-
-constexpr uint32_t rotations[] = {ROTATION_WHT, ROTATION_HAAR};
+constexpr uint32_t groups_of_heads[] = {1, 2, 4, 5, 8}; // query heads per kv head: all of Qwen3's, and none shared
+constexpr uint32_t kv_heads = 2, capacity = 64;
+constexpr float eps = 1e-6f;
 
 // Pairs (k, v) whose attention is compiled in every shape.
 constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},    {KvType::f16, KvType::f16},  {KvType::tq4, KvType::tq4},
                                     {KvType::tq4, KvType::tq3},    {KvType::q8_0, KvType::tq4}, {KvType::tq3q, KvType::tq3q},
                                     {KvType::tq3q, KvType::a4_128}};
 
-class List {
-  public:
-    explicit List(const AnyShader& shader) : shader_(shader) {}
+Buffer floats(uint64_t count) { return Buffer::of_size(4 * count); }
 
-    template <size_t N> void add(const Constants<N>& constants) {
-        ENSURE(N == shader_.interface.constants, "{}: {} constants", shader_.name, N);
-        const Variant variant{&shader_, {constants.begin(), constants.end()}};
-        if (std::ranges::find(variants, variant) == variants.end()) variants.push_back(variant);
-    }
-    std::vector<Variant> variants;
+CacheCodec codec_of(KvType type, uint32_t head_dim, RotationKind rotation, ScaleRule rule) {
+    std::optional<Buffer> matrix;
+    if (rotation == RotationKind::haar && is_rotated(type)) matrix = floats(uint64_t(head_dim) * head_dim);
+    return {KvCodec{type, rule, {.kind = rotation, .head_dim = head_dim}}, std::move(matrix)};
+}
 
-  private:
-    const AnyShader& shader_;
+struct CacheKind {
+    KvTypes types;
+    RotationKind rotation = RotationKind::wht;
+    ScaleRule rule = ScaleRule::unbiased;
+    bool recent = false;
 };
 
-bool is_simd(std::string_view kernel) { return kernel.ends_with("_simd"); }
-bool is_of_trellis(std::string_view kernel) { return kernel.ends_with("_trellis"); }
-bool is_subgroup(std::string_view kernel) { return kernel.find("_subgroup") != kernel.npos; }
+KvCache cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_tokens) {
+    const CacheLayout layout(kind.types, head_dim, kv_heads, capacity);
+    std::vector<LayerCache> layers;
+    layers.push_back({codec_of(kind.types.k, head_dim, kind.rotation, kind.rule),
+                      codec_of(kind.types.v, head_dim, kind.rotation, kind.rule),
+                      capacity,
+                      {}});
+    layers[0].slices.push_back({floats(layout.words), 0, kv_heads, layout});
+    KvCache cache(head_dim, kv_heads, std::move(layers));
+    if (!kind.recent) return cache;
+    const uint32_t tokens = 16, vectors = kv_heads * (block_tokens + kept_recent_tokens(tokens));
+    cache.layers[0].ring = kv_heads * block_tokens;
+    cache.recent.emplace(RecentVectors{Buffer::of_size(uint64_t(vectors) * head_dim * 4), tokens, block_tokens});
+    return cache;
+}
 
-bool is_tiled(std::string_view kernel) { return kernel.starts_with("matmul_tiled_"); }
-bool is_coopmat(std::string_view kernel) { return kernel.find("_coopmat") != kernel.npos; }
+// A Qwen3 of one layer, small enough for any texel buffer, whose matrices are all of a format; where `apart`, those of gate and
+// up are not interleaved.
+struct Model {
+    Config config{.vocab_size = 256,
+                  .hidden_size = 256,
+                  .intermediate_size = 256,
+                  .num_hidden_layers = 1,
+                  .num_attention_heads = 4,
+                  .num_key_value_heads = kv_heads,
+                  .head_dim = 128,
+                  .max_position_embeddings = capacity,
+                  .rope_theta = 1e6f,
+                  .rms_norm_eps = eps};
+    DeviceWeights weights;
+    std::vector<HeadNormBuffers> head_norms;
+    KvCache cache = cache_of({{KvType::f16, KvType::f16}}, config.head_dim, 1);
 
-void add_attention(List& list, std::string_view name, const Tuning& t) {
-    const auto add = [&](uint32_t head_dim, KvTypes types, uint32_t group, uint32_t tokens, uint32_t recent = RECENT_NONE) {
-#if TQ_COOPERATIVE_MATRIX
-        if (is_coopmat(name)) {
-            const auto tile = coopmat_attention(t, head_dim, types, group, tokens);
-            if (tile) list.add(attention_coopmat_constants(t, *tile, head_dim, types, group, recent));
-            return;
+    Model(const Tuning& t, GgmlType type, bool apart)
+        : weights{matrix(t, type, config.vocab_size, config.hidden_size), {}, floats(config.hidden_size), {}} {
+        const uint32_t hidden = config.hidden_size, ffn = config.intermediate_size,
+                       q = config.num_attention_heads * config.head_dim, kv = kv_heads * config.head_dim;
+        std::vector<Matrix> gate_up;
+        if (!apart) gate_up.push_back(matrix(t, type, 2 * ffn, hidden));
+        for (uint32_t i = 0; apart && i < 2; i++) gate_up.push_back(matrix(t, type, ffn, hidden));
+        weights.layers.push_back({matrix(t, type, q, hidden),
+                                  matrix(t, type, kv, hidden),
+                                  matrix(t, type, kv, hidden),
+                                  matrix(t, type, hidden, q),
+                                  std::move(gate_up),
+                                  matrix(t, type, hidden, ffn),
+                                  floats(hidden),
+                                  floats(hidden),
+                                  {},
+                                  {}});
+        head_norms.push_back({floats(config.head_dim), floats(config.head_dim), 0});
+    }
+
+    static Matrix matrix(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols) {
+        Matrix out{type, rows, cols, t.weight_interleave, {}};
+        out.slices.push_back({Buffer::of_size(device_matrix_bytes(type, rows, cols, t.weight_interleave)), 0, rows});
+        return out;
+    }
+};
+
+// The passes of passes.cpp: for one token, for a short block, for a whole one, and for one that is less than a tile of products.
+void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
+    const Config& c = model.config;
+    const ForwardOptions options = with_batch_size({.kv = {.k = KvType::f16, .v = KvType::f16}, .context_size = 4096}, t);
+    const Scratch s =
+        make_scratch([](const char*, uint64_t bytes) { return Buffer::of_size(bytes); }, ScratchBytes(c, t, options));
+    const Buffer context = Buffer::of_size(context_bytes(c, options.context_size)), ids = floats(options.batch_size),
+                 all_logits = floats(uint64_t(options.batch_size) * c.vocab_size);
+    const Network net(c, model.weights, model.head_norms, model.cache);
+    Taps none;
+    for (const uint32_t tokens : {1u, t.matmul_tile, std::min(t.short_block, options.batch_size), options.batch_size}) {
+        const Step step{0, tokens};
+        ForwardPass pass{{recorder, t, context, tokens, c.head_dim, step}, c, s, none};
+        const Activations x{ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, s.logits};
+        layers(pass, net, x);
+        pass.begin_head(true);
+        head(pass, net, x);
+        if (tokens == 1) continue;
+        pass.begin_head(false);
+        head(pass, net, {ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, all_logits});
+    }
+    const Step step{0, 1};
+    ForwardPass pass{{recorder, t, context, 1, c.head_dim, step}, c, s, none};
+    sample_candidates(pass, s.candidates, s.logits, s.draw, c.vocab_size);
+    sample(pass, ids, s.draw, s.candidates, c.vocab_size);
+}
+
+// Heads of one layer's cache, and what goes through it.
+struct Heads {
+    const Tuning& tuning;
+    uint32_t head_dim, heads, tokens;
+    KvCache cache;
+    Buffer context = Buffer::of_size(1 << 16), q, k, v, y, weights, partials;
+    Step step;
+
+    Heads(const Tuning& t, const CacheKind& kind, uint32_t head_dim, uint32_t group, uint32_t tokens)
+        : tuning(t), head_dim(head_dim), heads(group * kv_heads), tokens(tokens), cache(cache_of(kind, head_dim, tokens)),
+          q(floats(q_floats(tokens, heads, head_dim, true))), k(floats(uint64_t(tokens) * kv_heads * head_dim)),
+          v(floats(k.bytes() / 4)), y(floats(uint64_t(tokens) * heads * head_dim)),
+          weights(floats(head_dim * (1 + 2 * kv_heads))),
+          partials(Buffer::of_size(partials_bytes(t, tokens, heads, head_dim, true, true))), step{0, tokens} {}
+
+    Pass pass(Recorder& recorder) const { return {recorder, tuning, context, tokens, head_dim, step}; }
+    void record_attention(Recorder& recorder) const {
+        Pass p = pass(recorder);
+        attention(p, y, partials, q, cache, 0, heads, kv_heads);
+    }
+    void record_cache(Recorder& recorder, bool conditioned) const {
+        Pass p = pass(recorder);
+        const HeadNorm norm{weights, conditioned ? kv_heads : 0};
+        q_norm_rope(p, q, norm, heads, eps, cache.layers[0].k);
+        k_append(p, cache, 0, k, norm, kv_heads, eps);
+        v_append(p, cache, 0, v, kv_heads);
+        keep_recent(p, cache, 0, k, norm, v, kv_heads, eps);
+        for (const KvSide side : {KvSide::key, KvSide::value}) kv_decode(p, y, cache, 0, side, kv_heads, 0);
+    }
+};
+
+void record_caches(Recorder& recorder, const Tuning& t) {
+    for (const uint32_t head_dim : head_dims)
+        for (const KvTypeName& type : kv_types)
+            for (const RotationKind rotation : {RotationKind::wht, RotationKind::haar})
+                for (const bool conditioned : {false, true})
+                    Heads(t, {{type.type, type.type}, rotation}, head_dim, 2, 2).record_cache(recorder, conditioned);
+    for (const KvTypeName& type : kv_types)
+        for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares})
+            if (is_turboquant(type.type))
+                Heads(t, {{type.type, type.type}, RotationKind::wht, rule}, 128, 2, 2).record_cache(recorder, false);
+    for (const uint32_t head_dim : head_dims)
+        for (const bool conditioned : {false, true})
+            Heads(t, {.types = {KvType::tq4, KvType::tq4}, .recent = true}, head_dim, 2, 2).record_cache(recorder, conditioned);
+}
+
+void record_attentions(Recorder& recorder, const Tuning& t) {
+    for (const uint32_t tokens : {1u, t.batch_size}) {
+        const auto record = [&](const CacheKind& kind, uint32_t head_dim, uint32_t group) {
+            Heads(t, kind, head_dim, group, tokens).record_attention(recorder);
+        };
+        for (const KvTypeName& type : kv_types) record({{type.type, type.type}}, 128, 2);
+        for (const uint32_t head_dim : head_dims) {
+            for (const uint32_t group : groups_of_heads)
+                for (const KvTypes pair : common_pairs) record({pair}, head_dim, group);
+            record({{KvType::tq3q, KvType::tq3q}, RotationKind::haar}, head_dim, 2);
+            record({{KvType::tq4, KvType::tq4}, RotationKind::haar}, head_dim, 2);
+            for (const RotationKind rotation : {RotationKind::wht, RotationKind::haar})
+                record({.types = {KvType::tq4, KvType::tq4}, .rotation = rotation, .recent = true}, head_dim, 2);
+            record({.types = {KvType::q8_0, KvType::q8_0}, .recent = true}, head_dim, 2);
         }
-#endif
-        if (name != "attention_per_lane") return list.add(attention_constants(t, head_dim, types, group, tokens, recent));
-        if (is_per_lane(t, types)) list.add(attention_per_lane_constants(t, head_dim, types, group, tokens, recent));
-    };
-    for (const uint32_t tokens : token_counts) {
-        for (const KvTypeName& type : kv_types) add(128, {type.type, type.type}, 2, tokens);
-        add(128, {KvType::tq4, KvType::tq4}, 2, tokens, RECENT_LEFT_OUT);
-        add(128, {KvType::f16, KvType::f16}, 2, tokens, RECENT_ALONE);
-        for (const uint32_t head_dim : head_dims)
-            for (const uint32_t group : groups)
-                for (const KvTypes pair : common_pairs) add(head_dim, pair, group, tokens);
     }
 }
 
-void add_append(List& list, bool of_subgroup, const Tuning& t, uint32_t head_dim, KvType type) {
-    const auto add = [&](bool is_key, uint32_t rotation, ScaleRule rule, bool conditioned = false,
-                         uint32_t recent = RECENT_NONE) {
-        const uint32_t subgroup = append_subgroup(t, head_dim, type, rotation);
-        if (of_subgroup == (subgroup != 0))
-            list.add(kv_append_constants(t, subgroup, head_dim, type, is_key, rotation, rule, conditioned, recent));
-    };
-    if (type == KvType::f16)
-        for (const bool is_key : no_and_yes)
-            for (const uint32_t recent : {RECENT_BLOCK, RECENT_RING})
-                add(is_key, ROTATION_WHT, ScaleRule::unbiased, is_key, recent);
-    const bool plain = !is_rotated(type);
-    for (const bool is_key : no_and_yes) add(is_key, plain ? ROTATION_NONE : ROTATION_WHT, ScaleRule::unbiased);
-    add(true, plain ? ROTATION_NONE : ROTATION_WHT, ScaleRule::unbiased, true);
-    if (!plain) add(false, ROTATION_HAAR, ScaleRule::unbiased);
-    if (!is_turboquant(type) || head_dim != 128) return;
-    for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares}) add(true, ROTATION_WHT, rule);
-}
-
-void add_decode(List& list, const Tuning& t, uint32_t head_dim, KvType type) {
-    if (!is_rotated(type)) return list.add(kv_decode_constants(t, head_dim, type, ROTATION_NONE));
-    for (const uint32_t rotation : rotations) list.add(kv_decode_constants(t, head_dim, type, rotation));
-}
-
-void add_head_kernel(List& list, std::string_view name, const Tuning& t, uint32_t head_dim) {
-    for (const uint32_t rotation : {ROTATION_WHT, ROTATION_HAAR, ROTATION_NONE})
-        for (const bool projected : no_and_yes) {
-            const uint32_t subgroup = head_subgroup(t, head_dim, rotation);
-            if ((rotation == ROTATION_NONE && projected) || is_subgroup(name) != (subgroup != 0)) continue;
-            for (const bool conditioned : no_and_yes)
-                if (name.starts_with("q_norm_rope"))
-                    list.add(q_norm_rope_constants(t, subgroup, head_dim, rotation, projected, conditioned));
-            if (name.starts_with("attention_merge"))
-                for (const bool recent : no_and_yes)
-                    if (!(recent && projected))
-                        list.add(attention_merge_constants(t, subgroup, head_dim, rotation, projected, recent));
-        }
-    for (const KvTypeName& type : kv_types) {
-        if (name.starts_with("kv_append") && is_of_trellis(name) == is_trellis(type.type))
-            add_append(list, is_subgroup(name), t, head_dim, type.type);
-        if (name == "kv_decode") add_decode(list, t, head_dim, type.type);
-    }
-}
-
-// Whether devices tuned like this run the kernel.
-bool is_used(std::string_view kernel, const Tuning& t) {
-    if (kernel == "attention_per_lane") return t.attention_per_lane;
-    if (is_simd(kernel)) return t.simd;
-    if (is_tiled(kernel)) return t.matmul_tiled;
-    if (kernel == "attention_coopmat") return t.attention_coopmat_rows + t.attention_coopmat_keys != 0;
-    if (is_coopmat(kernel)) return t.matmul_coopmat;
-    if (kernel == "attention") return t.subgroup == 0;
-    if (kernel.starts_with("matvec_")) return is_subgroup(kernel) == matvec_uses_subgroup(t);
-    return !is_subgroup(kernel) || t.subgroup != 0;
-}
-
-void add_matvec(List& list, const Tuning& t) {
-    for (const uint32_t output : {MATVEC_STORE, MATVEC_ADD, MATVEC_GATED})
-        list.add(matvec_constants(t, t.weight_interleave, output, false));
-    if (!t.fold_norms) return;
-    for (const uint32_t output : {MATVEC_STORE, MATVEC_GATED}) list.add(matvec_constants(t, t.weight_interleave, output, true));
-    list.add(matvec_constants(t, t.weight_interleave, MATVEC_RESIDUAL, false));
-}
-
-void add_products(List& list, std::string_view name, const Tuning& t, bool accumulate) {
-#if TQ_COOPERATIVE_MATRIX
-    if (is_coopmat(name)) return list.add(matmul_coopmat_constants(t, t.weight_interleave, accumulate));
-#endif
-    if (is_tiled(name)) return list.add(matmul_tiled_constants(t, t.weight_interleave, accumulate));
-    list.add(matmul_constants(t, t.weight_interleave, accumulate));
-}
-
-void add(List& list, std::string_view name, const Tuning& t) {
-    if (!is_used(name, t)) return;
-    if (name.starts_with("embed_")) list.add(embed_constants(t, t.weight_interleave));
-    if (name == "rms_norm") list.add(rms_norm_constants(t));
-    if (name == "swiglu") list.add(swiglu_constants(t));
-    if (name == "sample_candidates") list.add(sample_candidates_constants(t));
-    if (name == "sample") list.add(sample_constants(t));
-    if (name.starts_with("attention") && !name.starts_with("attention_merge")) add_attention(list, name, t);
-    if (name.starts_with("matmul_"))
-        for (const bool accumulate : no_and_yes) add_products(list, name, t, accumulate);
-    if (name.starts_with("matvec_")) add_matvec(list, t);
-    for (const uint32_t head_dim : head_dims) add_head_kernel(list, name, t, head_dim);
+void record_all(Recorder& recorder, const Tuning& t) {
+    for (const GgmlType type : weight_formats)
+        for (const bool apart : {false, true}) record_model(recorder, t, Model(t, type, apart));
+    record_caches(recorder, t);
+    record_attentions(recorder, t);
 }
 
 } // namespace
@@ -165,15 +208,17 @@ std::vector<Tuning> all_tunings(const Capabilities& device) {
 }
 
 std::vector<Variant> all_variants(std::span<const Tuning> tunings) {
-    std::vector<Variant> out;
-    for (const AnyShader* shader : shader::all) {
-        List list(*shader);
-        for (const Tuning& tuning : tunings) add(list, shader->name, tuning);
-        const bool used = std::ranges::any_of(tunings, [&](const Tuning& tuning) { return is_used(shader->name, tuning); });
-        ENSURE(!list.variants.empty() || !used, "{} has no variants: add them here", shader->name);
-        out.insert(out.end(), list.variants.begin(), list.variants.end());
-    }
-    return out;
+    std::vector<Variant> all = Recorder::list([&](Recorder& recorder) {
+        for (const Tuning& tuning : tunings) {
+            record_all(recorder, tuning);
+            if (!tuning.simd) continue;
+            Tuning plain = tuning; // what is too long for a texel buffer is read by the others
+            plain.texel_range_bytes = 0;
+            record_all(recorder, plain);
+        }
+    });
+    std::ranges::stable_sort(all, {}, [](const Variant& variant) { return std::string_view(variant.shader->name); });
+    return all;
 }
 
 } // namespace tq::gpu

@@ -7,18 +7,12 @@
 
 namespace tq::gpu {
 
-struct Variant {
-    const AnyShader* shader;
-    std::vector<uint32_t> constants;
-
-    bool operator==(const Variant&) const = default;
-};
-
 // What choose_tuning and tuning_for give `device` under each device profile, without repetitions.
 std::vector<Tuning> all_tunings(const Capabilities& device);
 
-// For models of every head dimension and ratio of heads, and every type of the cache: attention with every type at one shape, and
-// every shape with a few pairs of types. Kernel after kernel, in alphabetical order, without repetitions.
+// For models of every head dimension, ratio of heads and weight format, and every type of the cache: attention with every type at
+// one shape, and every shape with a few pairs of types. Found by recording, on no device, what forward passes record. Kernel
+// after kernel, in alphabetical order, without repetitions.
 std::vector<Variant> all_variants(std::span<const Tuning> tunings);
 
 } // namespace tq::gpu

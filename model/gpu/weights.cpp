@@ -1,6 +1,8 @@
 #include "model/gpu/weights.h"
+#include "base/ensure.h"
 #include "model/gpu/device_layout.h"
 #include "runtime/uploader.h"
+#include "shaders.gen.h"
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -111,6 +113,14 @@ Buffer WeightUploader::vector(const Tensor& tensor) {
 uint64_t matrix_bytes(const Tensor& t, uint32_t interleave) { return device_matrix_bytes(t.type, t.rows, t.cols, interleave); }
 
 } // namespace
+
+size_t family_member(GgmlType type) {
+    std::string name = block_format(type)->name;
+    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    const auto found = std::ranges::find(shader::weight_formats, name);
+    ENSURE(found != std::end(shader::weight_formats), "shaders/shaders.cmake has no {}", name);
+    return size_t(found - std::begin(shader::weight_formats));
+}
 
 uint64_t device_bytes(const Weights& weights, uint32_t interleave) {
     uint64_t bytes = matrix_bytes(weights.token_embd, interleave) + weights.output_norm.cols * 4 +

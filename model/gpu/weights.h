@@ -16,6 +16,9 @@ struct Matrix {
     std::vector<MatrixSlice> slices;
 };
 
+// The place of a type's kernels in a Family.
+size_t family_member(GgmlType type);
+
 struct LayerMatrices {
     Matrix attn_q, attn_k, attn_v, attn_output;
     std::vector<Matrix>

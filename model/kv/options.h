@@ -25,7 +25,7 @@ struct KvOptions {
     std::vector<KvLayers> layers; // later ones win
     KeyConditioning conditioning;
     uint32_t recent = 0;      // tokens that layers with codes keep as fp16, too (model/kv/recent.h)
-    uint32_t layer_count = 0; // that a model must have, for its layers are named one by one (model/kv_file.h); 0: any
+    uint32_t layer_count = 0; // that a model must have, for its layers are named one by one (model/files/kv_file.h); 0: any
 
     // Other types for all layers; for one side, also where it has exceptions.
     void set(KvTypes types) { k = types.k, v = types.v, layers.clear(); }

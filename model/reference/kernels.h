@@ -2,9 +2,9 @@
 // The conformance tests compare every shader with them; the CPU path runs on model/cpu/kernels.h, which is compared with them
 // too.
 #pragma once
-#include "model/draw.h"
 #include "model/host/network.h"
-#include "model/weights.h"
+#include "model/sampling/draw.h"
+#include "model/weights/weights.h"
 
 namespace tq::ref {
 
@@ -47,7 +47,7 @@ struct Candidate {
 // bit id % 32 of word id / 32 set means that the id is none of them.
 std::vector<Candidate> sample_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count);
 
-// The id drawn from candidates in that order, of which there is one at least (model/draw.h).
+// The id drawn from candidates in that order, of which there is one at least (model/sampling/draw.h).
 uint32_t sample(std::span<const Candidate> candidates, const draw_settings& settings, uint32_t random);
 
 } // namespace tq::ref

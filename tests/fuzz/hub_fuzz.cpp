@@ -1,8 +1,8 @@
 // What a hub answers: pages behind lines with a single "-", each headers, an empty line and a body. The repository's files are
 // listed and chosen.
-#include "hub/http_head.h"
-#include "hub/listing.h"
-#include "hub/names.h"
+#include "model/hub/http_head.h"
+#include "model/hub/listing.h"
+#include "model/hub/names.h"
 #include "tests/fuzz/fuzz_target.h"
 #include <vector>
 
@@ -13,7 +13,7 @@ size_t asked = 0;
 
 } // namespace
 
-namespace tq { // instead of hub/curl/http.cpp: the pages in turn, then nothing
+namespace tq { // instead of model/hub/curl/http.cpp: the pages in turn, then nothing
 
 struct HttpClient::Impl {};
 HttpClient::HttpClient(const std::string&, const std::string&, std::chrono::seconds, std::chrono::seconds) {}

@@ -1,5 +1,5 @@
 // A file of cache types (--kv FILE.kv.json): what is read is written, and is the same when it is read again.
-#include "model/kv_file.h"
+#include "model/files/kv_file.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // The types of a KV cache in a byte, and a file of one: what it says it holds is read.
-#include "model/prompt_cache.h"
+#include "model/files/prompt_cache.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/prompt_cache_owner.h"
 

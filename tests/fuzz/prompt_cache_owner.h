@@ -1,6 +1,6 @@
 // Whose cache the files are that the fuzz targets read.
 #pragma once
-#include "model/prompt_cache.h"
+#include "model/files/prompt_cache.h"
 
 namespace tq::fuzz {
 

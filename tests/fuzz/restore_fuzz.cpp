@@ -1,7 +1,7 @@
 // The types of a KV cache in a byte, and a file of one, taken into a cache on the first Vulkan device (tests/fuzz/run gives it
 // lavapipe) and read back from there.
+#include "model/files/prompt_cache.h"
 #include "model/gpu/cache.h"
-#include "model/prompt_cache.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/prompt_cache_owner.h"
 

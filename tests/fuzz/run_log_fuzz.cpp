@@ -1,7 +1,7 @@
 // A measurement's log: one of the same measurement is gone on with, once more after a part was added.
 #include "model/formats/json.h"
-#include "quality/run_log.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tools/quality/run_log.h"
 #include <nlohmann/json.hpp>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

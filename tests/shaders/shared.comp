@@ -1,6 +1,6 @@
 #version 460
 
-// Shared memory of every kind of type and length: tests/specialise_test.cpp adds it up.
+// Shared memory of every kind of type and length: tests/runtime/specialise_test.cpp adds it up.
 // params: no_params
 layout(local_size_x_id = 0, local_size_y_id = 3) in;
 layout(constant_id = 1) const uint length = 5;

@@ -2,9 +2,9 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
+#include "model/files/kv_file.h"
 #include "model/kv/recent.h"
-#include "model/kv_file.h"
-#include "model/synthetic.h"
+#include "model/synthetic/synthetic.h"
 #include <algorithm>
 #include <array>
 #include <cctype>

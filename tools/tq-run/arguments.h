@@ -3,7 +3,7 @@
 #include "model/config.h"
 #include "model/formats/blocks.h"
 #include "model/kv/options.h"
-#include "model/sampler.h"
+#include "model/sampling/sampler.h"
 #include "tools/tq-run/argument_parser.h"
 #include "tools/tq-run/console.h"
 #include <functional>

@@ -1,7 +1,7 @@
 #include "tools/tq-run/download.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
-#include "hub/hub.h"
+#include "model/hub/hub.h"
 #include "tools/tq-run/progress.h"
 #include <chrono>
 #include <cstdlib>

@@ -57,10 +57,10 @@ std::filesystem::path find_model(const ModelSource& source, Console& console);
 // From $TQ_DEMO_MODEL, beside the installed program, or in the source tree.
 std::filesystem::path find_demo_model();
 
-// Of a loaded model (model/fingerprint.h), with progress where all of it must be read. Throws LoadStopped on Ctrl-C.
+// Of a loaded model (model/files/fingerprint.h), with progress where all of it must be read. Throws LoadStopped on Ctrl-C.
 std::string fingerprint(const Model& model, Console& console);
 
-// Reads the file that --kv-condition names, with the same progress (model/calibration.h). Throws Error, LoadStopped.
+// Reads the file that --kv-condition names, with the same progress (model/files/calibration.h). Throws Error, LoadStopped.
 void load_conditioning(KeyConditioning& conditioning, const Model& model, Console& console);
 
 std::string load_description(const Engine& engine); // "604.2 MiB of weights loaded in 0.41 s, 1.5 GB/s"

@@ -4,7 +4,7 @@
 #include "base/printable.h"
 #include "base/standard_streams.h"
 #include "base/terminal.h"
-#include "hub/hub.h"
+#include "model/hub/hub.h"
 #include "model/load.h"
 #include "model/text/unicode.h"
 #include "runtime/wrong_device.h"

@@ -1,6 +1,6 @@
 // Tables and measured numbers as text, for people.
 #pragma once
-#include "quality/divergence.h"
+#include "tools/quality/divergence.h"
 #include <string>
 #include <string_view>
 #include <vector>

@@ -1,8 +1,8 @@
 #include "tools/tq-run/bench/arguments.h"
 #include "base/printable.h"
+#include "model/files/kv_file.h"
 #include "model/kv/recent.h"
-#include "model/kv_file.h"
-#include "model/synthetic.h"
+#include "model/synthetic/synthetic.h"
 #include <algorithm>
 #include <charconv>
 #include <filesystem>

@@ -1,10 +1,10 @@
 // tq-run bench: tokens per second, in llama-bench's terms, of results that were checked first.
 #include "base/interrupt.h"
-#include "model/calibration.h"
 #include "model/cpu/forward.h"
+#include "model/files/calibration.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
-#include "quality/ablation_record.h"
+#include "tools/quality/ablation_record.h"
 #include "tools/tq-run/bench/compare.h"
 #include "tools/tq-run/bench/kernels.h"
 #include "tools/tq-run/bench/measure.h"

@@ -1,6 +1,6 @@
 // What bench asks of a device before it times anything: right logits, with an exact cache and with the one that is timed.
 #pragma once
-#include "conformance/logits.h"
+#include "tools/conformance/logits.h"
 #include "tools/tq-run/engine.h"
 
 namespace tq::bench {

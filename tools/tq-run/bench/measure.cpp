@@ -1,7 +1,7 @@
 #include "tools/tq-run/bench/measure.h"
 #include "base/interrupt.h"
 #include "model/pace.h"
-#include "model/sampler.h"
+#include "model/sampling/sampler.h"
 #include <algorithm>
 #include <chrono>
 #include <random>

@@ -2,7 +2,7 @@
 #include "base/executable.h"
 #include "base/printable.h"
 #include "model/gpu/weights.h"
-#include "model/synthetic.h"
+#include "model/synthetic/synthetic.h"
 #include "tools/tq-run/bench/llama_bench.h"
 #include "tools/tq-run/devices.h"
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include "base/printable.h"
 #include "model/gpu/tuning_file.h"
 #include "model/load.h"
-#include "model/synthetic.h"
+#include "model/synthetic/synthetic.h"
 #include "tools/tq-run/bench/report.h"
 #include <algorithm>
 #include <chrono>

@@ -1,9 +1,9 @@
 // tq-run bench --tune: the fastest variants of the kernels on the device at hand, measured and stored.
 #pragma once
-#include "conformance/logits.h"
 #include "model/gpu/tuning_search.h"
 #include "model/model.h"
 #include "runtime/device.h"
+#include "tools/conformance/logits.h"
 #include "tools/tq-run/bench/arguments.h"
 #include <map>
 #include <memory>

@@ -1,0 +1,104 @@
+#include "model/files/calibration.h"
+#include "base/error.h"
+#include "base/file_system.h"
+#include "base/printable.h"
+#include "model/formats/json.h"
+#include "model/formats/safetensors.h"
+#include "model/rope.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace tq {
+namespace {
+
+constexpr const char *format_name = "tq-run-calibration", *format_version = "2";
+
+std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
+    const auto found = metadata.find(key);
+    return found == metadata.end() ? std::string() : found->second;
+}
+
+// The greatest magnitude that a key of the layer can have: a vector divided by its rms has no component over sqrt(head_dim), and
+// RoPE puts two of them together.
+double most_key(const Config& c, const LayerWeights& w) {
+    double weight = 0;
+    for (const float v : to_floats(w.attn_k_norm)) weight = std::max(weight, std::fabs(double(v)));
+    return weight * std::sqrt(2.0 * c.head_dim) * attention_factor(c.rope_scaling);
+}
+
+std::vector<float> read_values(const std::string& path, const ModelFile& file, const char* name, const Config& c) {
+    const FileTensor* tensor = file.find_tensor(name);
+    const std::array<uint64_t, 4> ne{c.head_dim, c.num_key_value_heads, c.num_hidden_layers, 1};
+    if (!tensor || file.tensors().size() != 2)
+        fail("{}: it should have the tensors \"scales\" and \"means\", and no others", path);
+    if (tensor->type != GgmlType::F32 || tensor->ne != ne)
+        fail("{}: \"{}\" is {} of {} x {} x {}; this model has F32 of {} x {} x {}", path, name, type_name(tensor->type),
+             tensor->ne[2], tensor->ne[1], tensor->ne[0], ne[2], ne[1], ne[0]);
+    std::vector<float> values(tensor->data.size() / sizeof(float));
+    std::memcpy(values.data(), tensor->data.data(), tensor->data.size());
+    return values;
+}
+
+void check_values(const std::string& path, const KeyCalibration& k, const Config& c, const Weights& weights) {
+    const size_t layer_values = size_t(k.kv_heads) * k.head_dim;
+    for (uint32_t layer = 0; layer < k.layers; layer++) {
+        const double most = most_key(c, weights.layers[layer]);
+        for (size_t i = 0; i < layer_values; i++) {
+            const float scale = k.scales[layer * layer_values + i], mean = k.means[layer * layer_values + i];
+            const size_t head = i / k.head_dim, channel = i % k.head_dim;
+            if (!(scale >= least_key_scale && scale <= most_key_scale))
+                fail("{}: the scale of layer {}, kv head {}, channel {} is {}, not within {} and {}: the file is damaged", path,
+                     layer, head, channel, scale, least_key_scale, most_key_scale);
+            if (!(std::fabs(double(mean)) <= most))
+                fail("{}: the mean of layer {}, kv head {}, channel {} is {}, and no key is beyond {:.3g}: the file is damaged",
+                     path, layer, head, channel, mean, most);
+        }
+    }
+}
+
+} // namespace
+
+std::string calibration_bytes(const KeyCalibration& k, const std::string& fingerprint, const CalibrationNote& note) {
+    const std::vector<uint64_t> shape{k.layers, k.kv_heads, k.head_dim};
+    const FloatTensor tensors[] = {{"scales", shape, k.scales}, {"means", shape, k.means}};
+    return safetensors_bytes(tensors, {{"format", format_name},
+                                       {"version", format_version},
+                                       {"fingerprint", fingerprint},
+                                       {"model", printable(note.model)},
+                                       {"text_tokens", std::to_string(note.tokens)}});
+}
+
+KeyCalibration read_calibration(const std::filesystem::path& path, const Config& config, const Weights& weights,
+                                const LoadProgress& on_hash) {
+    const std::string shown = printable(utf8_text(path), 200);
+    ModelFile file(path);
+    SafetensorsMetadata metadata;
+    file.mutable_tensors() = read_safetensors(file, path, &metadata);
+    if (text_of(metadata, "format") != format_name)
+        fail("{}: this is no file of {}: make one with tq-run calibrate, or write none or norms for the file's name", shown,
+             format_name);
+    if (text_of(metadata, "version") != format_version)
+        fail("{}: it was made by another version of tq-run, as {} {}, and this one reads {}: make it again with tq-run calibrate",
+             shown, format_name, printable(text_of(metadata, "version")), format_version);
+    const std::string made_for = text_of(metadata, "fingerprint"), here = model_fingerprint(config, weights, on_hash);
+    if (made_for != here)
+        fail(
+            "{}: it was made for another model, or with other --weights or --rope flags: \"{}\", fingerprint {}, and this one is "
+            "{}: make one for it with tq-run calibrate",
+            shown, printable(text_of(metadata, "model")), printable(made_for), here);
+    KeyCalibration k{config.num_hidden_layers, config.num_key_value_heads, config.head_dim,
+                     read_values(shown, file, "scales", config), read_values(shown, file, "means", config)};
+    check_values(shown, k, config, weights);
+    return k;
+}
+
+void load_conditioning(KeyConditioning& conditioning, const Config& config, const Weights& weights, const LoadProgress& on_hash) {
+    if (conditioning.kind != KeyConditioning::Kind::measured || conditioning.calibration) return;
+    const std::filesystem::path path = utf8_path(conditioning.file);
+    if (!is_there(path))
+        fail("keys are conditioned by auto, none, norms, or a file that is there, not {}", printable(conditioning.file));
+    conditioning.calibration = std::make_shared<const KeyCalibration>(read_calibration(path, config, weights, on_hash));
+}
+
+} // namespace tq

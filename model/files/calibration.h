@@ -1,0 +1,33 @@
+// Files of measured keys, which `tq-run calibrate` writes and --kv-condition reads: safetensors with F32 "scales" and "means"
+// [layers][kv_heads][head_dim], whose metadata says of which model they are. Hostile until checked.
+#pragma once
+#include "model/config.h"
+#include "model/files/fingerprint.h"
+#include "model/kv/options.h"
+#include "model/weights/weights.h"
+#include <filesystem>
+#include <string>
+
+namespace tq {
+
+// Limits of what is written and read; a scale of 1 is none.
+constexpr float least_key_scale = 0x1p-16f, most_key_scale = 0x1p16f;
+
+// What the file says for people beside that.
+struct CalibrationNote {
+    std::string model;
+    uint64_t tokens = 0; // of the text
+};
+std::string calibration_bytes(const KeyCalibration& calibration, const std::string& fingerprint, const CalibrationNote& note);
+
+// Throws an Error that names the file when it is not of this model, is not whole, or has values that keys cannot have: a scale
+// that is not a number within the limits, a mean beyond the greatest key that the layer's norm can make. `on_hash`: see
+// fingerprint.h.
+KeyCalibration read_calibration(const std::filesystem::path& path, const Config& config, const Weights& weights,
+                                const LoadProgress& on_hash = {});
+
+// Reads the file that the conditioning names, if it names one. Throws as read_calibration does.
+void load_conditioning(KeyConditioning& conditioning, const Config& config, const Weights& weights,
+                       const LoadProgress& on_hash = {});
+
+} // namespace tq

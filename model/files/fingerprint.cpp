@@ -1,0 +1,133 @@
+#include "model/files/fingerprint.h"
+#include "base/cache_directory.h"
+#include "base/checksum.h"
+#include "base/mapped_file.h"
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+namespace tq {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t piece_bytes = 16 << 20; // between two looks at the progress
+constexpr auto settled =
+    std::chrono::seconds(2); // a file that was changed so long ago gets another time when it is changed again
+
+std::string hex(uint64_t sum) { return fmt::format("{:016x}", sum); }
+std::string sum_of(std::string_view text) { return hex(checksum(std::as_bytes(std::span(text)))); }
+
+std::string shape_text(const Config& c) {
+    const RopeScaling& r = c.rope_scaling;
+    return fmt::format("{} {} {} {} {} {} {} {} {}\n{} {} {} {} {} {}\n", c.vocab_size, c.hidden_size, c.intermediate_size,
+                       c.num_hidden_layers, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.rope_theta,
+                       c.rms_norm_eps, name(r.type), r.factor, r.original_context_length, r.attn_factor, r.beta_fast,
+                       r.beta_slow);
+}
+
+std::string tensor_text(const Tensor& t) { return fmt::format("{} {} {} {}\n", t.name, type_name(t.type), t.rows, t.cols); }
+
+class Hasher {
+  public:
+    Hasher(const Weights& weights, const LoadProgress& on_hash) : weights_(weights), on_hash_(on_hash), total_(weights.bytes()) {}
+
+    std::string all() {
+        std::string text;
+        for_each_tensor(weights_, [&](const Tensor& t) { text += tensor_text(t) + hex(sum(t)) + '\n'; });
+        check_mapped_files();
+        return sum_of(text);
+    }
+
+  private:
+    uint64_t sum(const Tensor& t) {
+        std::vector<uint64_t> sums(t.rows);
+        const uint64_t row = t.row_bytes();
+        const auto most = uint32_t(std::max<uint64_t>(1, piece_bytes / row));
+        for (uint32_t first = 0; first < t.rows; first += most) {
+            const uint32_t count = std::min(most, t.rows - first);
+            pool_.each(count, 16, [&](uint32_t begin, uint32_t end) {
+                std::vector<std::byte> scratch;
+                for (uint32_t r = first + begin; r < first + end; r++) sums[r] = checksum(t.read(r, 1, scratch));
+            });
+            done_ += count * row;
+            if (on_hash_ && !on_hash_(done_, total_)) throw LoadStopped();
+        }
+        return checksum(std::as_bytes(std::span(sums)));
+    }
+
+    const Weights& weights_;
+    const LoadProgress& on_hash_;
+    ThreadPool pool_;
+    uint64_t done_ = 0, total_;
+};
+
+// What the checksum is kept under, and a file for it; no path where it cannot be kept.
+struct Kept {
+    fs::path path;
+    std::string text;
+
+    explicit Kept(const Weights& weights) {
+        const fs::path directory = cache_directory();
+        if (weights.files.empty() || directory.empty()) return;
+        std::string tensors;
+        for_each_tensor(weights, [&](const Tensor& t) { tensors += tensor_text(t); });
+        text = fmt::format("tq-run-fingerprint 1\ntensors {}\n", sum_of(tensors));
+        for (const FileIdentity& f : weights.files)
+            text += fmt::format("file {} {} {} {}\n", f.device, f.number, f.bytes, f.modified_ns);
+        path = directory / "fingerprints" / sum_of(text);
+    }
+
+    // Empty where there is none, or it is not whole.
+    std::string read() const {
+        std::error_code error;
+        if (path.empty() || !fs::is_regular_file(path, error) || fs::file_size(path, error) != text.size() + 17) return {};
+        std::ifstream file(path, std::ios::binary);
+        const std::string found((std::istreambuf_iterator<char>(file)), {});
+        const std::string sum = found.substr(std::min(found.size(), text.size()), 16);
+        const bool whole = sum.size() == 16 && sum.find_first_not_of("0123456789abcdef") == std::string::npos;
+        return whole && found == text + sum + '\n' ? sum : std::string();
+    }
+
+    // Where that fails, the next run reads the model again.
+    void write(const std::string& sum) const {
+        if (path.empty()) return;
+        std::error_code ignored;
+        fs::create_directories(path.parent_path(), ignored);
+        fs::path draft = path;
+        draft += fmt::format(".{:08x}", std::random_device{}());
+        std::ofstream file(draft, std::ios::binary);
+        file << text << sum << '\n';
+        file.close();
+        if (file) fs::rename(draft, path, ignored);
+        fs::remove(draft, ignored);
+    }
+};
+
+bool is_settled(const Weights& weights) {
+    const int64_t now =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    return std::ranges::all_of(
+        weights.files, [&](const FileIdentity& f) { return f.modified_ns < now - std::chrono::nanoseconds(settled).count(); });
+}
+
+std::string tensors_sum(const Weights& weights, const LoadProgress& on_hash) {
+    const Kept kept(weights);
+    std::string sum = kept.read();
+    if (!sum.empty()) return sum;
+    const bool keep = is_settled(weights);
+    sum = Hasher(weights, on_hash).all();
+    if (keep) kept.write(sum);
+    return sum;
+}
+
+} // namespace
+
+std::string model_fingerprint(const Config& config, const Weights& weights, const LoadProgress& on_hash) {
+    return sum_of(shape_text(config) + tensors_sum(weights, on_hash));
+}
+
+} // namespace tq

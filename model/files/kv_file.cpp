@@ -1,0 +1,132 @@
+#include "model/files/kv_file.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/formats/json.h"
+#include "model/kv/recent.h"
+#include <algorithm>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+namespace tq {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* schema = "tq-run-kv";
+constexpr int version = 1;
+constexpr uint64_t most_bytes = 1 << 20;
+constexpr size_t most_layers = 1024;
+
+// A file that is being read, for messages.
+class Reader {
+  public:
+    explicit Reader(const std::filesystem::path& path) : name_(printable(path.string(), 300)) {}
+
+    void require_keys(const json& object, const std::string& where, std::span<const char* const> known) const {
+        for (const auto& [key, value] : object.items())
+            if (std::ranges::find(known, key) == known.end())
+                fail("{}: {} has the unknown key '{}': it can have {}", name_, where, printable(key), fmt::join(known, ", "));
+    }
+
+    std::string text(const json& object, const char* key, const std::string& where) const {
+        if (!object.contains(key)) fail("{}: {} has no '{}'", name_, where, key);
+        const json& value = object[key];
+        if (!value.is_string()) fail("{}: '{}' of {} must be a text, not {}", name_, key, where, kind_of(value));
+        return value.get<std::string>();
+    }
+
+    uint32_t number(const json& object, const char* key, uint32_t most) const {
+        const json& value = object[key];
+        if (!value.is_number_unsigned() || value > most) fail("{}: '{}' must be a number from 0 to {}", name_, key, most);
+        return value.get<uint32_t>();
+    }
+
+    // What `parse` makes of that text.
+    template <class Parse> auto parsed(const json& object, const char* key, const std::string& where, Parse parse) const {
+        const std::string value = text(object, key, where);
+        try {
+            return parse(value);
+        } catch (const Error& error) {
+            fail("{}: {}: {}", name_, where, error.what());
+        }
+    }
+
+    void require_schema(const json& file) const {
+        if (!file.is_object() || !file.contains("schema") || file["schema"] != schema)
+            fail("{}: it is no file of cache types (its \"schema\" must be \"{}\"): tq-run tune makes one", name_, schema);
+        if (!file.contains("version") || file["version"] != version)
+            fail("{}: its \"version\" must be {}, the only one this program knows", name_, version);
+    }
+
+    KvTypes types(const json& layer, size_t i) const {
+        const std::string where = fmt::format("layer {}", i);
+        if (!layer.is_object()) fail("{}: {} must be an object with 'k' and 'v', not {}", name_, where, kind_of(layer));
+        require_keys(layer, where, std::array{"k", "v"});
+        return {parsed(layer, "k", where, parse_kv_type), parsed(layer, "v", where, parse_kv_type)};
+    }
+
+    std::vector<KvLayers> layers(const json& file) const {
+        if (!file.contains("layers") || !file["layers"].is_array()) fail("{}: it has no list 'layers'", name_);
+        const json& list = file["layers"];
+        if (list.empty() || list.size() > most_layers)
+            fail("{}: it names {} layers: there must be from 1 to {}", name_, list.size(), most_layers);
+        std::vector<KvLayers> out;
+        for (size_t i = 0; i < list.size(); i++) out.push_back({int(i), int(i), types(list[i], i)});
+        return out;
+    }
+
+  private:
+    const std::string name_;
+};
+
+} // namespace
+
+KvOptions read_kv_file(const std::filesystem::path& path) {
+    const json file = read_json_file(path, most_bytes);
+    const Reader reader(path);
+    reader.require_schema(file);
+    reader.require_keys(file, "it",
+                        std::array{"schema", "version", "about", "rotation", "scale_rule", "conditioning", "recent", "layers"});
+    KvOptions kv;
+    if (file.contains("about")) reader.text(file, "about", "it");
+    if (file.contains("rotation")) kv.rotation = reader.parsed(file, "rotation", "it", parse_rotation);
+    if (file.contains("scale_rule")) kv.scale_rule = reader.parsed(file, "scale_rule", "it", parse_scale_rule);
+    if (file.contains("conditioning")) kv.conditioning = reader.parsed(file, "conditioning", "it", parse_key_conditioning);
+    if (file.contains("recent")) kv.recent = reader.number(file, "recent", most_recent_tokens);
+    kv.layers = reader.layers(file);
+    kv.layer_count = uint32_t(kv.layers.size());
+    kv.k = kv.layers[0].types.k;
+    kv.v = kv.layers[0].types.v;
+    return kv;
+}
+
+nlohmann::ordered_json kv_json(const KvOptions& kv, uint32_t layers, const std::string& about) {
+    nlohmann::ordered_json file{{"schema", schema}, {"version", version}};
+    if (!about.empty()) file["about"] = about;
+    file["rotation"] = name(kv.rotation);
+    file["scale_rule"] = name(kv.scale_rule);
+    file["conditioning"] = describe(kv.conditioning);
+    if (kv.recent != 0) file["recent"] = kv.recent;
+    for (uint32_t layer = 0; layer < layers; layer++) {
+        const KvTypes types = kv.at(layer, layers);
+        file["layers"].push_back({{"k", name(types.k)}, {"v", name(types.v)}});
+    }
+    return file;
+}
+
+std::string kv_file_text(const KvOptions& kv, uint32_t layers, const std::string& about) {
+    const nlohmann::ordered_json file = kv_json(kv, layers, about);
+    std::string text;
+    for (const auto& [key, value] : file.items()) {
+        text += fmt::format("{}\"{}\": ", text.empty() ? "{" : ",\n ", key);
+        if (!value.is_array()) {
+            text += value.dump();
+            continue;
+        }
+        for (size_t i = 0; i < value.size(); i++) text += fmt::format("{}{}", i == 0 ? "[\n  " : ",\n  ", value[i].dump());
+        text += "\n ]";
+    }
+    return text + "\n}\n";
+}
+
+} // namespace tq

@@ -1,0 +1,225 @@
+#include "model/gpu/attention.h"
+#include "base/ensure.h"
+#include "model/gpu/kv_append.h"
+#include "shaders.gen.h"
+#include <algorithm>
+#include <optional>
+
+namespace tq::gpu {
+namespace {
+
+constexpr KvTypes recent_types{KvType::f16, KvType::f16};
+
+// Query heads and tokens that share a workgroup.
+struct Tile {
+    uint32_t heads, tokens;
+};
+
+bool is_per_lane(const Tuning& t, KvTypes types) { return t.attention_per_lane && !is_qjl(types.k) && !is_qjl(types.v); }
+
+// Two vectors of a key with QJL's bit, and two of the next, are more than registers hold.
+uint32_t keys_at_a_time(const Tuning& t, KvTypes types) { return is_qjl(types.k) || is_qjl(types.v) ? 1 : t.attention_keys; }
+
+uint32_t lanes_of(const Tuning& t, uint32_t head_dim) { return std::min(t.workgroup, head_dim); }
+
+Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
+    const auto [head_dim, types, group, tokens] = shape;
+    const uint32_t lanes = lanes_of(t, head_dim);
+    // Of a row: queries, scores, and maximum and factor or the subgroups' maxima; shaders/attention.comp.
+    const uint32_t row_bytes = (is_qjl(types.k) ? 2 : 1) * head_dim * 4 +
+                               (is_qjl(types.v) ? 2 : 1) * lanes * keys_at_a_time(t, types) * 4 +
+                               (t.subgroup ? std::max(lanes / t.subgroup, 1u) * 4 : 8);
+    // With QJL's bit a row has two sums of values: more than four such rows do not stay in registers. attention_per_lane takes
+    // seconds to build with more than Qwen3-14B's five.
+    const uint32_t most_rows = is_per_lane(t, types) ? 5 : is_qjl(types.v) ? 4 : ~0u;
+    const uint32_t table_bytes = (is_trellis(types.k) || is_trellis(types.v) ? 64 : 32) * 4; // of levels, shaders/kv_load.glsl
+    Tile tile{group, tokens == 1 ? 1 : std::max(1u, std::min(t.attention_rows, most_rows) / group)};
+    const auto fits = [&] {
+        const uint32_t rows = tile.heads * tile.tokens;
+        return rows <= most_rows && rows * row_bytes + table_bytes <= t.shared_bytes;
+    };
+    while (!fits()) {
+        if (tile.tokens > 1) {
+            tile.tokens--;
+            continue;
+        }
+        ENSURE(tile.heads > 1, "{} bytes of shared memory", t.shared_bytes);
+        do tile.heads--;
+        while (group % tile.heads != 0);
+    }
+    return tile;
+}
+
+bool one_scale_fp16(KvType type) { return type == KvType::f16 || (is_turboquant(type) && !is_qjl(type)); }
+
+uint32_t strips_of(const Tuning& t, Tile tile) { return (tile.heads * tile.tokens + t.matrix_side - 1) / t.matrix_side; }
+
+// shaders/attention_coopmat.comp
+uint32_t shared_bytes_of_matrices(const Tuning& t, Tile tile, uint32_t keys, uint32_t head_dim) {
+    const uint32_t vectors = 2 * keys * (head_dim / 4 + 2) * 8, row = (keys + 4) * 4 + (keys + 8) * 2 + 4, scales = 2 * keys * 4,
+                   levels = 64 * 4;
+    return vectors + strips_of(t, tile) * t.matrix_side * row + scales + levels;
+}
+
+// The plan of attention_coopmat. None where the others run: for a token, whose few rows are not worth the way of each value
+// through shared memory, by the tuning, for types whose values are no fp16 numbers times one scale a vector, for head_dim 256,
+// whose queries and sums are more than registers hold, or for want of shared memory.
+std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionShape& shape) {
+    uint32_t rows = shape.tokens == 1 ? 0 : t.attention_coopmat_rows, keys = 2 * t.matrix_side;
+    if (rows == 0 || shape.head_dim > 128 || !one_scale_fp16(shape.types.k) || !one_scale_fp16(shape.types.v))
+        return std::nullopt;
+    while (true) {
+        uint32_t heads = std::min(shape.group, rows);
+        while (shape.group % heads != 0) heads--;
+        const Tile tile{heads, rows / heads};
+        const bool fits = strips_of(t, tile) * t.matrix_side <= 2 * keys &&
+                          shared_bytes_of_matrices(t, tile, keys, shape.head_dim) <= t.shared_bytes;
+        if (fits) return AttentionPlan{AttentionKernel::coopmat, tile.heads, tile.tokens, keys, strips_of(t, tile)};
+        if (rows > t.matrix_side)
+            rows /= 2;
+        else if (keys > t.matrix_side)
+            keys /= 2;
+        else
+            return std::nullopt;
+    }
+}
+
+// A part of every head, of one token.
+uint64_t parts_bytes(uint32_t heads, uint32_t head_dim, bool projected) {
+    return ((projected ? 2 : 1) * head_dim + 2) * 4ull * heads;
+}
+
+// The parts in `partials` of a pass over a layer.
+struct Parts {
+    uint32_t splits, step;  // that the keys are cut into, multiples of `step` tokens
+    bool recent;            // one more of each token, of the recent ones, which needs not wait for the others;
+    uint64_t recent_at = 0; // where in `partials` these begin
+};
+
+// A block of many tokens has workgroups enough, and no splits; a short one has as many as `bytes` of partials hold.
+Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t heads, uint32_t step, bool recent) {
+    const uint64_t all = pass.tokens * parts_bytes(heads, pass.head_dim, projected),
+                   left = bytes - (recent ? all + most_alignment : 0);
+    Parts out{pass.tuning.splits, step, recent};
+    if (pass.tokens > 1)
+        out.splits = pass.tokens > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.splits));
+    if (recent) out.recent_at = round_up(out.splits * all, most_alignment);
+    return out;
+}
+
+// The parts of each head, put together and turned back.
+void merge(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Parts& parts) {
+    const uint32_t splits = parts.splits, rotation = values.rotation_constant();
+    const auto params = with_signs(
+        attention_merge_params{
+            heads, splits, parts.step, QJL_FACTOR / float(pass.head_dim), uint32_t(parts.recent_at / 4), {}, {}},
+        values.rotation);
+    const uint64_t row = uint64_t(heads) * pass.head_dim;
+    const Work work = per_step(pass.step, [=](const Step& s) {
+        return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
+    });
+    const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
+    const ConstantsOf<shader::attention_merge> constants{subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation,
+                                                         is_qjl(values.type), parts.recent};
+    const Groups grid{heads, pass.tokens};
+    if (subgroup)
+        pass.recorder.dispatch<shader::attention_merge_subgroup>(grid, constants, params, work, y, partials, pass.context);
+    else
+        pass.recorder.dispatch<shader::attention_merge>(grid, constants, params, work, y, partials, pass.context,
+                                                        matrix_or(*partials.buffer, values));
+}
+
+// What a dispatch of attention reads, and how: one of RECENT_*.
+struct Attended {
+    KvTypes types;
+    uint32_t heads, group, recent;
+};
+
+Work work_of(const Pass& pass, uint32_t kv_heads, const Attended& what, uint64_t window) {
+    const uint64_t d = pass.head_dim, all_heads = uint64_t(kv_heads) * what.group,
+                   token_bytes =
+                       kv_heads * (kv_vector_bytes(what.types.k, pass.head_dim) + kv_vector_bytes(what.types.v, pass.head_dim));
+    const bool is_recent = what.recent == RECENT_ALONE;
+    return per_step(pass.step, [=](const Step& s) { // each token sees half of its own block, on average
+        const uint64_t seen = s.position + (s.tokens + 1) / 2, length = s.position + s.tokens;
+        if (!is_recent) return Work{length * token_bytes, 4 * s.tokens * seen * all_heads * d};
+        return Work{std::min(length, window + s.tokens - 1) * token_bytes, 4 * s.tokens * std::min(seen, window) * all_heads * d};
+    });
+}
+
+void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const Buffer& q, const Buffer& cache, uint32_t kv_heads,
+            const Attended& what, const attention_params& params) {
+    const Tuning& t = pass.tuning;
+    const uint32_t d = pass.head_dim, k = uint32_t(what.types.k), v = uint32_t(what.types.v), lanes = lanes_of(t, d);
+    const Work work = work_of(pass, kv_heads, what, params.window);
+    const Groups grid{what.recent == RECENT_ALONE ? 1 : params.splits, kv_heads * (what.group / plan.heads),
+                      groups(pass.tokens, plan.tokens)};
+    const auto dispatch = [&]<const auto & kernel>(const ConstantsOf<kernel>& constants) {
+        pass.recorder.dispatch<kernel>(grid, constants, params, work, partials, q, cache, pass.context);
+    };
+#if TQ_COOPERATIVE_MATRIX
+    if (plan.kernel == AttentionKernel::coopmat)
+        return dispatch.operator()<shader::attention_coopmat>({plan.strips * t.matrix_subgroup, d, k, v, what.group, plan.heads,
+                                                               plan.tokens, what.recent, t.matrix_side, plan.part_step});
+#endif
+    const bool simd = uses_simd(pass, {q, cache});
+    if (simd && plan.kernel == AttentionKernel::per_lane)
+        return dispatch.operator()<shader::attention_per_lane>(
+            {lanes, d, k, v, what.group, plan.heads, plan.tokens, what.recent});
+    const ConstantsOf<shader::attention> constants{
+        lanes, d, k, v, what.group, plan.heads, plan.tokens, what.recent, keys_at_a_time(t, what.types), t.subgroup};
+    if (simd)
+        dispatch.operator()<shader::attention_simd>(constants);
+    else if (t.subgroup)
+        dispatch.operator()<shader::attention_subgroup>(constants);
+    else
+        dispatch.operator()<shader::attention>(constants);
+}
+
+} // namespace
+
+AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
+#if TQ_COOPERATIVE_MATRIX
+    if (const auto plan = plan_of_matrices(t, shape)) return *plan;
+#endif
+    const Tile tile = tile_of_vectors(t, shape);
+    return {is_per_lane(t, shape.types) ? AttentionKernel::per_lane : AttentionKernel::vectors, tile.heads, tile.tokens,
+            lanes_of(t, shape.head_dim)};
+}
+
+void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
+               uint32_t kv_heads) {
+    const LayerCache& here = cache.layers[layer];
+    const uint32_t group = heads / kv_heads, window = here.ring ? cache.recent->tokens : 0;
+    const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, pass.tokens});
+    const Parts parts = cut_into_parts(pass, partials.bytes, is_qjl(here.v.type), heads, plan.part_step, here.ring.has_value());
+    const auto projected = uint32_t(pass.tokens * heads * pass.head_dim);
+    const Attended all{here.types(), heads, group, here.ring ? RECENT_LEFT_OUT : RECENT_NONE};
+    for (const CacheSlice& slice : here.slices) {
+        const CacheLayout& at = slice.layout;
+        attend(pass, plan, here.ring ? View(*partials.buffer, partials.offset, parts.recent_at) : partials, q, slice.buffer,
+               slice.heads, all,
+               {heads, slice.first_head, here.capacity, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
+                window, 0, 1, parts.step});
+    }
+    if (here.ring) {
+        const RecentVectors& recent = *cache.recent;
+        const auto values = uint32_t(recent.side_bytes() / 4);
+        const uint32_t block = pass.tokens == 1 ? 0 : recent.block_tokens;
+        const AttentionPlan recent_plan = attention_plan(pass.tuning, {pass.head_dim, recent_types, group, pass.tokens});
+        attend(pass, recent_plan, View(*partials.buffer, partials.offset + parts.recent_at, partials.bytes - parts.recent_at), q,
+               recent.buffer, kv_heads, {recent_types, heads, group, RECENT_ALONE},
+               {heads, 0, block, parts.splits, 0, 0, values, 0, projected, window, *here.ring, recent.ring_tokens(), parts.step});
+    }
+    merge(pass, y, partials, here.v, heads, parts);
+}
+
+uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool recent) {
+    const auto of = [&](uint32_t count, uint32_t splits) {
+        const uint64_t all = count * parts_bytes(heads, head_dim, projected);
+        return splits * all + (recent ? all + most_alignment : 0);
+    };
+    return std::max(of(1, tuning.splits), of(tokens, 1));
+}
+
+} // namespace tq::gpu

@@ -1,0 +1,44 @@
+#include "model/gpu/elementwise.h"
+#include "model/gpu/device_layout.h"
+#include "shaders.gen.h"
+
+namespace tq::gpu {
+namespace {
+
+void record_swiglu(Pass& pass, const Buffer& y, View gate, View up, swiglu_params params) {
+    const uint64_t cols = params.cols;
+    const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * cols * 12, s.tokens * cols * 5}; });
+    pass.recorder.dispatch<shader::swiglu>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, {pass.tuning.workgroup},
+                                           params, work, y, gate, up, pass.context);
+}
+
+} // namespace
+
+void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Buffer& ids) {
+    for (const MatrixSlice& slice : embedding.slices) {
+        const embed_params params{embedding.cols, slice.first_row, slice.rows};
+        const uint64_t cols = embedding.cols, row = device_row_bytes(embedding.type, embedding.cols);
+        const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * (row + cols * 4), s.tokens * cols}; });
+        pass.recorder.dispatch<shader::embed>(family_member(embedding.type), {pass.tokens},
+                                              {pass.tuning.workgroup, embedding.interleave}, params, work, h, slice.buffer, ids,
+                                              pass.context);
+    }
+}
+
+void rms_norm(Pass& pass, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t cols, float eps, bool last_only) {
+    const uint32_t rows = last_only ? 1 : pass.tokens;
+    const Work work = per_step(pass.step, [=](const Step& s) {
+        const uint64_t elements = uint64_t(last_only ? 1 : s.tokens) * cols;
+        return Work{elements * 8 + cols * 4, elements * 4};
+    });
+    pass.recorder.dispatch<shader::rms_norm>({rows}, {pass.tuning.workgroup}, {cols, eps, last_only}, work, y, x, w,
+                                             pass.context);
+}
+
+void swiglu(Pass& pass, const Buffer& y, View gate, View up, uint32_t cols) { record_swiglu(pass, y, gate, up, {cols, false}); }
+
+void swiglu_pairs(Pass& pass, const Buffer& y, const Buffer& gate_up, uint32_t cols) {
+    record_swiglu(pass, y, gate_up, gate_up, {cols, true});
+}
+
+} // namespace tq::gpu

@@ -1,0 +1,191 @@
+#include "model/gpu/kv_append.h"
+#include "shaders.gen.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace tq::gpu {
+
+uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation) {
+    if (t.subgroup == 0 || rotation == ROTATION_HAAR) return 0;
+    // 64 channels an invocation do not stay in registers, and llvmpipe, with vectors of four, takes minutes to build that.
+    const uint32_t subgroup = std::bit_floor(std::min(t.subgroup, head_dim / 2));
+    return head_dim / subgroup <= 32 ? subgroup : 0;
+}
+
+namespace {
+
+void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads, q_norm_rope_params params, uint32_t rotation,
+               const CacheCodec& keys, bool projected) {
+    const Buffer& w = norm.weights;
+    const uint64_t row = uint64_t(heads) * pass.head_dim;
+    const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
+    const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
+    const bool conditioned = norm.kv_heads != 0;
+    const ConstantsOf<shader::q_norm_rope> constants{subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation,
+                                                     projected, conditioned};
+    params = with_signs(params, keys.rotation);
+    params.group = conditioned ? heads / norm.kv_heads : 1;
+    const Groups grid{heads, pass.tokens};
+    if (subgroup)
+        pass.recorder.dispatch<shader::q_norm_rope_subgroup>(grid, constants, params, work, q, w, pass.context);
+    else
+        pass.recorder.dispatch<shader::q_norm_rope>(grid, constants, params, work, q, w, pass.context, matrix_or(w, keys));
+}
+
+// One side of a slice, and the word at which it begins: keys and values need not wait for each other. The whole slice where
+// values do not begin at what every device can bind.
+struct SideOfSlice {
+    View view;
+    uint32_t begin = 0;
+
+    SideOfSlice(const CacheSlice& slice, KvSide side) : view(slice.buffer) {
+        const uint64_t keys = uint64_t(slice.layout.v_codes) * 4;
+        if (keys % most_alignment != 0) return;
+        if (side == KvSide::value) begin = slice.layout.v_codes;
+        view = side == KvSide::key ? View(slice.buffer, 0, keys) : View(slice.buffer, keys, slice.buffer.bytes() - keys);
+    }
+};
+
+// What kv_append takes of a side of a layer: `is_key`: k-norm by w, RoPE and conditions come first.
+struct Appended {
+    const CacheCodec& codec;
+    const Buffer& x;
+    const HeadNorm& w;
+    bool is_key;
+    uint32_t kv_heads;
+    float eps;
+};
+
+uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32_t rotation) {
+    const bool one_scale = is_turboquant(type) || !is_coded(type);
+    return one_scale ? head_subgroup(t, head_dim, rotation) : 0;
+}
+
+// Where it goes: as what type, into which kv heads, and which RECENT_* that is.
+struct AppendTo {
+    View view;
+    KvType type;
+    uint32_t first_head, heads, capacity, codes, scales, recent;
+};
+
+void append(Pass& pass, const Appended& from, const AppendTo& to) {
+    const uint32_t rotation = from.codec.rotation_constant();
+    const uint32_t subgroup = append_subgroup(pass.tuning, pass.head_dim, to.type, rotation);
+    const ConstantsOf<shader::kv_append> constants{subgroup ? subgroup : pass.tuning.workgroup,
+                                                   pass.head_dim,
+                                                   uint32_t(to.type),
+                                                   from.is_key,
+                                                   rotation,
+                                                   uint32_t(from.codec.scale_rule),
+                                                   from.is_key && from.w.kv_heads != 0,
+                                                   to.recent};
+    const auto params = with_signs(
+        kv_append_params{from.kv_heads, to.first_head, to.capacity, to.codes, to.scales, from.eps, {}, {}}, from.codec.rotation);
+    const uint64_t heads = to.heads, d = pass.head_dim, bytes = kv_vector_bytes(to.type, pass.head_dim);
+    const Work work = per_step(pass.step, [=](const Step& s) {
+        return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
+    });
+    const auto dispatch = [&]<const auto & kernel>() {
+        pass.recorder.dispatch<kernel>({to.heads, pass.tokens}, constants, params, work, to.view, from.x,
+                                       matrix_or(from.w.weights, from.codec), pass.context);
+    };
+    if (is_trellis(to.type) && subgroup)
+        dispatch.operator()<shader::kv_append_subgroup_trellis>();
+    else if (is_trellis(to.type))
+        dispatch.operator()<shader::kv_append_trellis>();
+    else if (subgroup)
+        dispatch.operator()<shader::kv_append_subgroup>();
+    else
+        dispatch.operator()<shader::kv_append>();
+}
+
+// Into the block or the ring of recent tokens.
+void append_recent(Pass& pass, const Appended& from, const RecentVectors& recent, uint32_t ring, KvSide side, uint32_t where) {
+    const uint64_t half = recent.side_bytes();
+    const View view(recent.buffer, side == KvSide::key ? 0 : half, half);
+    const uint32_t first = where == RECENT_RING ? ring * code_words(KvType::f16, pass.head_dim) : 0;
+    append(pass, from,
+           {view, KvType::f16, 0, from.kv_heads, where == RECENT_RING ? recent.ring_tokens() : recent.block_tokens, first, 0,
+            where});
+}
+
+void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, const Appended& from) {
+    const LayerCache& here = cache.layers[layer];
+    for (const CacheSlice& slice : here.slices) {
+        const SideOfSlice to(slice, side);
+        append(pass, from,
+               {to.view, from.codec.type, slice.first_head, slice.heads, here.capacity, slice.layout.codes(side) - to.begin,
+                slice.layout.scales(side) - to.begin, RECENT_NONE});
+    }
+    if (here.ring) append_recent(pass, from, *cache.recent, *here.ring, side, pass.tokens == 1 ? RECENT_RING : RECENT_BLOCK);
+}
+
+// Keys for a dense rotation come normed and turned.
+Appended keys_of(const CacheCodec& codec, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, float eps) {
+    return {codec, k, w, !codec.matrix.has_value(), kv_heads, eps};
+}
+
+} // namespace
+
+std::vector<float> head_norm_floats(std::span<const float> weights, const HeadConditions& conditions) {
+    const std::ptrdiff_t d = std::ssize(weights);
+    std::vector<float> out(weights.begin(), weights.end());
+    for (auto at = conditions.factors.begin(), mean = conditions.means.begin(); at != conditions.factors.end();
+         at += d, mean += d) {
+        out.insert(out.end(), at, at + d);
+        out.insert(out.end(), mean, mean + d);
+    }
+    return out;
+}
+
+void q_norm_rope(Pass& pass, const Buffer& q, const HeadNorm& w, uint32_t heads, float eps, const CacheCodec& keys) {
+    const uint32_t d = pass.head_dim, rotation = keys.rotation_constant();
+    const float scale = 1 / std::sqrt(float(d)) / (rotation == ROTATION_NONE ? 1 : keys.rotation.gain());
+    norm_rope(pass, q, w, heads, {heads, eps, scale, pass.tokens * heads * d, scale * QJL_FACTOR / float(d), 1, {}, {}}, rotation,
+              keys, is_qjl(keys.type));
+}
+
+uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected) {
+    return uint64_t(tokens) * heads * head_dim * (projected ? 2 : 1);
+}
+
+void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
+              float eps) {
+    const CacheCodec& codec = cache.layers[layer].k;
+    const bool dense = codec.matrix.has_value(); // its binding is taken: the norm comes by itself
+    if (dense) norm_rope(pass, k, w, kv_heads, {kv_heads, eps, 1, 0, 0, 1, {}, {}}, ROTATION_NONE, codec, false);
+    append(pass, cache, layer, KvSide::key, keys_of(codec, k, w, kv_heads, eps));
+}
+
+void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads) {
+    const HeadNorm none{v};
+    append(pass, cache, layer, KvSide::value, {cache.layers[layer].v, v, none, false, kv_heads, 0});
+}
+
+void keep_recent(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
+                 uint32_t kv_heads, float eps) {
+    const LayerCache& here = cache.layers[layer];
+    if (!here.ring || pass.tokens == 1) return;
+    const HeadNorm none{v};
+    append_recent(pass, keys_of(here.k, k, w, kv_heads, eps), *cache.recent, *here.ring, KvSide::key, RECENT_RING);
+    append_recent(pass, {here.v, v, none, false, kv_heads, 0}, *cache.recent, *here.ring, KvSide::value, RECENT_RING);
+}
+
+void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads,
+               uint32_t position) {
+    const LayerCache& here = cache.layers[layer];
+    const CacheCodec& codec = here.side(side);
+    for (const CacheSlice& slice : here.slices) {
+        const CacheLayout& at = slice.layout;
+        const kv_decode_params params{kv_heads, slice.first_head, here.capacity, at.codes(side), at.scales(side), position, {},
+                                      {}};
+        const uint64_t vectors = uint64_t(slice.heads) * pass.tokens, d = pass.head_dim;
+        const Work work{vectors * (d * 4 + kv_vector_bytes(codec.type, pass.head_dim)), vectors * d * 16};
+        pass.recorder.dispatch<shader::kv_decode>(
+            {slice.heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, uint32_t(codec.type), codec.rotation_constant()},
+            with_signs(params, codec.rotation), work, x, slice.buffer, matrix_or(pass.context, codec));
+    }
+}
+
+} // namespace tq::gpu

@@ -1,0 +1,147 @@
+#include "model/gpu/matmul.h"
+#include "base/ensure.h"
+#include <algorithm>
+
+namespace tq::gpu {
+namespace {
+
+// One vector's way through a matrix.
+struct Matvec {
+    View y, x;
+    std::optional<View> next_norm = {};
+    uint32_t output;
+    bool normed = false;
+    uint32_t squares = 0, square_count = 0; // as in matvec_params
+    float eps = 0;
+    uint32_t scaled = 0;
+};
+
+// Returns how many workgroups that takes.
+uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
+    Recorder& recorder = pass.recorder;
+    const Tuning& t = pass.tuning;
+    const size_t format = family_member(w.type);
+    const bool folds = v.normed || v.output == MATVEC_RESIDUAL;
+    const View& last = v.next_norm ? *v.next_norm : v.x; // a binding is never empty
+    const auto constants = matvec_constants(t, w.interleave, v.output, v.normed);
+    uint32_t all_groups = 0;
+    for (const MatrixSlice& slice : w.slices) {
+        const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
+        const matvec_params params{w.cols, slice.rows, slice.first_row, squares, v.square_count, v.eps, v.scaled};
+        const Work work{slice.buffer.bytes() + w.cols * 4 + slice.rows * 4, 2ull * w.cols * slice.rows};
+        const Groups grid{groups(slice.rows, matvec_tile(t, v.output).rows_per_workgroup())};
+        if (!folds && uses_simd(pass, {slice.buffer, v.x}))
+            recorder.dispatch<shader::matvec_simd>(format, grid, constants, params, work, v.y, slice.buffer, v.x);
+        else if (matvec_uses_subgroup(t))
+            recorder.dispatch<shader::matvec_subgroup>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
+        else
+            recorder.dispatch<shader::matvec>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
+        all_groups += grid.x;
+    }
+    return all_groups;
+}
+
+} // namespace
+
+MatmulTile matmul_tile(const Tuning& t) {
+    // In workgroups of 128, the most that every device has.
+    constexpr MatmulTile tiles[] = {{128, 64, 8, 8}, {64, 64, 8, 4}, {64, 32, 4, 4}};
+    for (const MatmulTile& tile : tiles) {
+        static_assert(std::ranges::all_of(tiles, [](const MatmulTile& each) { return each.workgroup() == 128; }));
+        const uint32_t levels = 64; // of a format with a table of them
+        if ((tile.rows + tile.tokens) * 9 * 16 + levels <= t.shared_bytes)
+            return tile; // 36 floats a row: shaders/matmul_tiled.comp
+    }
+    ENSURE(false, "{} bytes of shared memory", t.shared_bytes);
+}
+
+#if TQ_COOPERATIVE_MATRIX
+CoopmatTile coopmat_tile(const Tuning& t) {
+    for (const CoopmatTile tile : {CoopmatTile{128, 64}, {64, 64}, {32, 32}}) {
+        // 40 halves a row or token, four matrices of sums, a maximum per token, a format's levels: shaders/matmul_coopmat.comp
+        const uint32_t sums = 4 * t.matrix_side * t.matrix_side * 4, levels = 64;
+        if ((tile.rows + tile.tokens) * 80 + sums + tile.tokens * 4 + levels <= t.shared_bytes) return tile;
+    }
+    ENSURE(false, "{} bytes of shared memory", t.shared_bytes);
+}
+#endif
+
+void matvec(Pass& pass, View y, const Matrix& w, View x, bool accumulate) {
+    record_matvec(pass, {.y = y, .x = x, .output = accumulate ? MATVEC_ADD : MATVEC_STORE}, w);
+}
+
+void matvec_gated(Pass& pass, View y, const Matrix& w, View x) {
+    record_matvec(pass, {.y = y, .x = x, .output = MATVEC_GATED}, w);
+}
+
+void matvec_normed(Pass& pass, View y, const Matrix& w, const Normed& x, float eps, bool gated) {
+    record_matvec(pass,
+                  {.y = y,
+                   .x = x.x,
+                   .output = gated ? MATVEC_GATED : MATVEC_STORE,
+                   .normed = true,
+                   .squares = x.squares,
+                   .square_count = x.square_count,
+                   .eps = eps},
+                  w);
+}
+
+// Behind h: the products [rows], then the sums, each from a multiple of 64 floats on.
+uint64_t normed_floats(uint32_t rows) { return 2 * round_up(rows, 64); }
+
+Normed matvec_residual(Pass& pass, const Buffer& h, uint32_t h_floats, const Matrix& w, const Buffer& x,
+                       const Buffer& next_norm) {
+    const auto squares = uint32_t(round_up(w.rows, 64));
+    const uint32_t count = record_matvec(
+        pass,
+        {.y = h, .x = x, .next_norm = next_norm, .output = MATVEC_RESIDUAL, .squares = h_floats + squares, .scaled = h_floats},
+        w);
+    ENSURE(squares + count <= normed_floats(w.rows), "{} sums of {} rows", count, w.rows);
+    return {View(h, uint64_t(h_floats) * 4, normed_floats(w.rows) * 4), squares, count};
+}
+
+MatmulKernel matmul_kernel(const Tuning& tuning, GgmlType type, uint32_t tokens) {
+    if (tokens <= tuning.matmul_tile) return MatmulKernel::plain;
+    if (tuning.matmul_coopmat && type != GgmlType::F32) return MatmulKernel::coopmat;
+    return tuning.matmul_tiled ? MatmulKernel::tiled : MatmulKernel::plain;
+}
+
+void matmul(Pass& pass, View y, const Matrix& w, const Buffer& x, bool accumulate) {
+    if (pass.tokens == 1) return matvec(pass, y, w, x, accumulate);
+    Recorder& recorder = pass.recorder;
+    const size_t format = family_member(w.type);
+    const MatmulKernel kernel = matmul_kernel(pass.tuning, w.type, pass.tokens);
+    for (const MatrixSlice& slice : w.slices) {
+        const matmul_params params{w.cols, slice.rows, slice.first_row, w.rows};
+        const uint64_t weight_bytes = slice.buffer.bytes(), cols = w.cols, rows = slice.rows;
+        const Work work = per_step(pass.step, [=](const Step& s) {
+            return Work{weight_bytes + s.tokens * (cols + rows) * 4, 2 * s.tokens * cols * rows};
+        });
+#if TQ_COOPERATIVE_MATRIX
+        if (kernel == MatmulKernel::coopmat) {
+            const CoopmatTile tile = coopmat_tile(pass.tuning);
+            const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};
+            recorder.dispatch<shader::matmul_coopmat>(format, grid,
+                                                      matmul_coopmat_constants(pass.tuning, w.interleave, accumulate), params,
+                                                      work, y, slice.buffer, x, pass.context);
+            continue;
+        }
+#endif
+        if (kernel == MatmulKernel::tiled) {
+            const MatmulTile tile = matmul_tile(pass.tuning);
+            const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};
+            recorder.dispatch<shader::matmul_tiled>(format, grid, matmul_tiled_constants(pass.tuning, w.interleave, accumulate),
+                                                    params, work, y, slice.buffer, x, pass.context);
+            continue;
+        }
+        const Groups grid{groups(slice.rows, pass.tuning.workgroup * pass.tuning.matmul_rows),
+                          groups(pass.tokens, pass.tuning.matmul_tile)};
+        const auto constants = matmul_constants(pass.tuning, w.interleave, accumulate);
+        if (uses_simd(pass, {slice.buffer, x}))
+            recorder.dispatch<shader::matmul_simd>(format, grid, constants, params, work, y, slice.buffer, x, pass.context);
+        else
+            recorder.dispatch<shader::matmul>(format, grid, constants, params, work, y, slice.buffer, x, pass.context);
+    }
+}
+
+} // namespace tq::gpu

@@ -1,0 +1,80 @@
+// Products of a weight matrix with one vector (matvec) and with a block of them (matmul).
+#pragma once
+#include "model/gpu/pass.h"
+#include "model/gpu/weights.h"
+#include "shaders.gen.h"
+#include "shaders/matvec_outputs.h"
+
+namespace tq::gpu {
+
+// What makes a block of more than one token: matmul, matmul_tiled or matmul_coopmat.
+enum class MatmulKernel { plain, tiled, coopmat };
+MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens);
+
+// y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows], both with rows up to the next
+// multiple of tuning.matmul_tile. One token: matvec.
+void matmul(Pass&, View y, const Matrix& w, const Buffer& x, bool accumulate = false);
+
+// y = w x of one vector, whatever pass.tokens is; or y += w x; or, of a matrix whose rows 2 i and 2 i + 1 belong together,
+// y[i] = silu((w x)[2 i]) * (w x)[2 i + 1].
+void matvec(Pass&, View y, const Matrix& w, View x, bool accumulate = false);
+void matvec_gated(Pass&, View y, const Matrix& w, View x);
+
+// RMS norm without a kernel of its own, for one token (tuning.fold_norms). The vector h is followed by itself times the norm's
+// weights, and by sums of its squares: matvec_residual leaves both behind `h`, from float `h_floats` on, and matvec_normed
+// divides what it makes by the rms. Elementwise and in this order what rms_norm and matvec would do, but for rounding.
+struct Normed {
+    View x;                         // the products; at float `squares` and on: the sums
+    uint32_t squares, square_count; // a multiple of 4; how many sums
+};
+// h += w x. next_norm: [w.rows]. h: h_floats floats, then normed_floats(w.rows). h_floats: a multiple of 64.
+Normed matvec_residual(Pass&, const Buffer& h, uint32_t h_floats, const Matrix& w, const Buffer& x, const Buffer& next_norm);
+void matvec_normed(Pass&, View y, const Matrix& w, const Normed& x, float eps, bool gated = false);
+uint64_t normed_floats(uint32_t rows);
+
+// What the kernels make at a time, and their specialisation constants.
+
+struct MatvecTile {
+    uint32_t workgroup, lanes, rows;
+    uint32_t rows_per_workgroup() const { return workgroup / lanes * rows; }
+};
+// `output`: one of shaders/matvec_outputs.h.
+inline MatvecTile matvec_tile(const Tuning& t, uint32_t output) {
+    return {t.workgroup, t.matvec_lanes, output == MATVEC_GATED ? (t.matvec_rows + 1) / 2 * 2 : t.matvec_rows};
+}
+inline bool matvec_uses_subgroup(const Tuning& t) { return t.matvec_lanes > 1 && t.matvec_lanes <= t.subgroup; }
+inline ConstantsOf<shader::matvec> matvec_constants(const Tuning& t, uint32_t interleave, uint32_t output, bool normed) {
+    const MatvecTile tile = matvec_tile(t, output);
+    return {tile.workgroup, tile.lanes, tile.rows, output, interleave, normed};
+}
+inline ConstantsOf<shader::matmul> matmul_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
+    return {t.workgroup, t.matmul_tile, t.matmul_rows, accumulate, interleave};
+}
+
+// What a workgroup of matmul_tiled makes, and each of its invocations: the largest tile that the shared memory holds.
+struct MatmulTile {
+    uint32_t rows, tokens, invocation_rows, invocation_tokens;
+
+    constexpr uint32_t workgroup() const { return rows / invocation_rows * (tokens / invocation_tokens); }
+};
+MatmulTile matmul_tile(const Tuning& t);
+
+inline ConstantsOf<shader::matmul_tiled> matmul_tiled_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
+    const MatmulTile tile = matmul_tile(t);
+    return {tile.workgroup(), tile.rows, tile.tokens, tile.invocation_rows, tile.invocation_tokens, accumulate, interleave};
+}
+
+#if TQ_COOPERATIVE_MATRIX
+// The largest tile of matmul_coopmat, in workgroups of four subgroups.
+struct CoopmatTile {
+    uint32_t rows, tokens;
+};
+CoopmatTile coopmat_tile(const Tuning& t);
+
+inline ConstantsOf<shader::matmul_coopmat> matmul_coopmat_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
+    const CoopmatTile tile = coopmat_tile(t);
+    return {4 * t.matrix_subgroup, tile.rows, tile.tokens, t.matrix_side, accumulate, interleave};
+}
+#endif
+
+} // namespace tq::gpu

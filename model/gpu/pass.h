@@ -1,0 +1,44 @@
+// What every kernel of a recorded pass is told, and what the families of kernels share.
+#pragma once
+#include "model/gpu/tuning.h"
+#include "runtime/recorder.h"
+#include <algorithm>
+#include <initializer_list>
+
+namespace tq::gpu {
+
+// What a run of a recording takes: the host's copy of shaders/context.glsl.
+struct Step {
+    uint32_t position, tokens;
+};
+
+// What all kernels of one recorded pass share.
+struct Pass {
+    Recorder& recorder;
+    const Tuning& tuning;
+    const Buffer& context; // position, tokens, rotary table: shaders/context.glsl
+    uint32_t tokens;       // the most that a run of the recording takes; context says how many it does
+    uint32_t head_dim;
+    const Step& step; // while recording: the most work there can be; while running: the run's. Outlives the commands.
+};
+
+constexpr uint64_t round_up(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr uint32_t groups(uint64_t count, uint32_t per_group) { return uint32_t((count + per_group - 1) / per_group); }
+
+// The Work of what depends on the step: `work(step)` as recorded, and asked again for each run that is profiled.
+template <class F> Work per_step(const Step& step, F work) {
+    Work most = work(step);
+    most.now = [&step, work] { return work(step); };
+    return most;
+}
+
+// Whether kernels that read these buffers are to be SIMD variants, which have texels for them.
+inline bool uses_simd(const Pass& pass, std::initializer_list<View> reads) {
+    const auto fits = [&](const View& view) { return view.bytes <= pass.tuning.texel_range_bytes && view.bytes % 16 == 0; };
+    return pass.tuning.simd && std::ranges::all_of(reads, fits);
+}
+
+// The values of a kernel's specialisation constants.
+template <const auto& shader> using ConstantsOf = Constants<shader.interface.constants>;
+
+} // namespace tq::gpu

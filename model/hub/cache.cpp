@@ -1,0 +1,102 @@
+#include "model/hub/cache.h"
+#include "base/error.h"
+#include "base/file_system.h"
+#include "model/hub/names.h"
+#include <algorithm>
+#include <fstream>
+#include <random>
+
+namespace tq {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require(const std::error_code& error, const char* what, const fs::path& path) {
+    if (error) fail("cannot {} {}: {}; HF_HOME names another place for the cache", what, utf8_text(path), error.message());
+}
+
+void make_directories(const fs::path& path) {
+    std::error_code error;
+    fs::create_directories(path, error);
+    require(error, "make the directory", path);
+}
+
+bool is_whole(const fs::path& path, uint64_t size) {
+    std::error_code error;
+    return fs::is_regular_file(path, error) && fs::file_size(path, error) == size && !error;
+}
+
+std::string folder_name(std::string repository) { return "models--" + repository.replace(repository.find('/'), 1, "--"); }
+
+// Beside the place that it is to be renamed to; no other process takes the same name.
+fs::path temporary(const fs::path& path) {
+    fs::path name = path;
+    return name += fmt::format(".{:08x}.new", std::random_device{}());
+}
+
+} // namespace
+
+HubCache::HubCache(const fs::path& root, const std::string& repository)
+    : root_(root), folder_(root / folder_name(repository)), locks_(root / ".locks" / folder_name(repository)) {}
+
+fs::path HubCache::lock(const HubFile& file) const { return locks_ / (file.oid + ".lock"); }
+
+std::string HubCache::commit() const {
+    std::string text;
+    std::ifstream(folder_ / "refs" / "main") >> text;
+    if (is_commit(text)) return text;
+    std::error_code error;
+    std::vector<std::string> snapshots;
+    for (fs::directory_iterator at(folder_ / "snapshots", error), end; !error && at != end; at.increment(error))
+        if (const std::string name = utf8_text(at->path().filename()); is_commit(name)) snapshots.push_back(name);
+    return snapshots.size() == 1 ? snapshots[0] : std::string();
+}
+
+std::vector<HubFile> HubCache::files(const std::string& commit) const {
+    std::vector<HubFile> files;
+    const fs::path directory = snapshot(commit);
+    std::error_code error;
+    for (fs::recursive_directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+        std::error_code no_file; // a link may lead nowhere
+        if (!at->is_regular_file(no_file)) continue;
+        const uint64_t size = at->file_size(no_file);
+        if (!no_file) files.push_back({utf8_text(at->path().lexically_relative(directory)), size, {}});
+    }
+    std::sort(files.begin(), files.end(), [](const HubFile& a, const HubFile& b) { return a.path < b.path; });
+    return files;
+}
+
+bool HubCache::has(const std::string& commit, const HubFile& file) const {
+    return is_whole(snapshot(commit) / utf8_path(file.path), file.size);
+}
+
+bool HubCache::has_blob(const HubFile& file) const { return is_whole(blob(file), file.size); }
+
+void HubCache::make_folders() const {
+    for (const fs::path& path : {folder_ / "blobs", folder_ / "refs", folder_ / "snapshots", locks_}) make_directories(path);
+}
+
+void HubCache::add_to_snapshot(const std::string& commit, const HubFile& file) const {
+    const fs::path link = snapshot(commit) / utf8_path(file.path), fresh = temporary(link);
+    make_directories(link.parent_path());
+    std::error_code error;
+    fs::create_symlink(blob(file).lexically_relative(link.parent_path()), fresh, error);
+    if (error) fs::create_hard_link(blob(file), fresh, error);
+    if (error) fs::copy_file(blob(file), fresh, error);
+    require(error, "make", fresh);
+    fs::rename(fresh, link, error);
+    require(error, "make", link);
+}
+
+void HubCache::set_commit(const std::string& commit) const {
+    const fs::path path = folder_ / "refs" / "main", fresh = temporary(path);
+    std::ofstream file(fresh, std::ios::binary);
+    file << commit << std::flush;
+    if (!file) fail("cannot write {}", utf8_text(fresh));
+    file.close();
+    std::error_code error;
+    fs::rename(fresh, path, error);
+    require(error, "write", path);
+}
+
+} // namespace tq

@@ -1,0 +1,43 @@
+#include "model/sampling/draw.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace tq {
+
+draw_settings make_draw_settings(uint32_t candidates, float temperature, float top_p, float min_p) {
+    return {candidates, 1 / std::max(temperature, 0x1p-64f), uint32_t(std::min(std::ceil(double(top_p) * 0x1p32), 0x1p32 - 1)),
+            uint32_t(std::ceil(double(min_p) * 0x1p24))};
+}
+
+uint32_t draw_weight(float logit, float greatest, float inverse_temperature) {
+    const float x = (logit - greatest) * inverse_temperature;
+    if (!(x > -18.0f)) return 0; // a quarter of the unit
+    const float y = x * EXP_LOG2_E, shifted = y + EXP_ROUND, r = y - (shifted - EXP_ROUND);
+    float p = EXP_6 * r + EXP_5; // this project compiles without contraction
+    p = p * r + EXP_4;
+    p = p * r + EXP_3;
+    p = p * r + EXP_2;
+    p = p * r + EXP_1;
+    p = p * r + 1.0f;
+    const auto bits = std::bit_cast<uint32_t>(p);
+    const int n = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(EXP_ROUND);
+    const uint32_t mantissa = (bits & 0x7fffff) | 0x800000; // p = mantissa * 2^(exponent - 150)
+    const int down = 126 - int(bits >> 23) - n;
+    return down <= 0 ? mantissa << -down : (mantissa + (1u << (down - 1))) >> down;
+}
+
+size_t draw_index(std::span<const uint32_t> weights, const draw_settings& settings, uint32_t random) {
+    uint32_t sum = 0;
+    for (const uint32_t weight : weights) sum += weight;
+    const auto wanted = uint32_t((uint64_t(sum) * settings.top_p + 0xffffffff) >> 32);
+    uint32_t mass = weights[0];
+    size_t kept = 1;
+    for (; kept < weights.size() && mass < wanted && weights[kept] >= settings.min_p; kept++) mass += weights[kept];
+    const auto target = uint32_t(uint64_t(mass) * random >> 32);
+    size_t chosen = 0;
+    for (uint32_t reached = weights[0]; chosen + 1 < kept && reached <= target; reached += weights[chosen]) chosen++;
+    return chosen;
+}
+
+} // namespace tq

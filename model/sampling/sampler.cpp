@@ -1,0 +1,205 @@
+// Sampling: one pass over the vocabulary, then work on the few candidates that matter.
+#include "model/sampling/sampler.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include "model/text/tokenizer.h"
+#include <algorithm>
+#include <bit>
+#include <cfloat>
+#include <cmath>
+
+namespace tq {
+
+SamplerOptions qwen_sampling(bool thinking) {
+    SamplerOptions options;
+    options.temperature = thinking ? 0.6f : 0.7f;
+    options.top_p = thinking ? 0.95f : 0.8f;
+    return options;
+}
+
+std::vector<bool> unsampled_ids(const Tokenizer& tokenizer, uint32_t vocab_size) {
+    std::vector<bool> excluded(vocab_size);
+    for (uint32_t id = 0; id < vocab_size; ++id) excluded[id] = id >= tokenizer.size() || tokenizer.is_unused(id);
+    return excluded;
+}
+
+uint64_t Random::next() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+}
+
+Sampler::Sampler(const SamplerOptions& options, const std::vector<bool>& excluded)
+    : options_(options), excluded_bits_((excluded.size() + 31) / 32), excluded_size_(excluded.size()), random_(options.seed) {
+    for (uint32_t id = 0; id < excluded.size(); ++id) {
+        if (!excluded[id]) continue;
+        excluded_.push_back(id);
+        excluded_bits_[id / 32] |= 1u << id % 32;
+    }
+    const auto within = [](const char* name, float value, float low, float high) {
+        if (!(value >= low && value <= high)) fail("{} is {}: it must lie between {} and {}", name, value, low, high);
+    };
+    within("the temperature", options.temperature, 0, 100);
+    within("top-p", options.top_p, 0, 1);
+    within("min-p", options.min_p, 0, 1);
+    within("the presence penalty", options.presence_penalty, -100, 100);
+    within("the frequency penalty", options.frequency_penalty, -100, 100);
+    within("the repeat penalty", options.repeat_penalty, 0.01f, 100);
+}
+
+uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t> ids, size_t answer_begin) {
+    ENSURE(excluded_size_ == 0 || excluded_size_ == logits.size(), "{} logits, {} ids", logits.size(), excluded_size_);
+    ENSURE(answer_begin <= ids.size(), "answer begins at {} of {}", answer_begin, ids.size());
+    load(logits);
+    penalise(ids, answer_begin);
+    for (const uint32_t id : excluded_) logits_[id] = -INFINITY;
+    collect(greedy() ? 1 : options_.top_k == 0 ? logits.size() : options_.top_k);
+    if (candidates_.empty())
+        fail("none of the {} tokens may be sampled: the vocabulary holds only unused entries", logits.size());
+    if (greedy()) return candidates_[0].id;
+    if (options_.top_k != 0 && options_.top_k <= DRAW_CANDIDATES) return draw_of_few();
+
+    double mass = 0;
+    for (const Candidate& candidate : candidates_) mass += weight(candidate);
+    const size_t left = nucleus(mass);
+    return draw(left, mass);
+}
+
+void Sampler::load(std::span<const float> logits) {
+    logits_.assign(logits.begin(), logits.end());
+    constexpr uint32_t exponent = 0x7f800000; // all ones in what is not finite
+    bool finite = true;
+    for (const float x : logits_) finite &= (std::bit_cast<uint32_t>(x) & exponent) != exponent; // no branch: it vectorises
+    if (finite) return;
+    const auto bad = std::find_if(logits_.begin(), logits_.end(), [](float x) { return !std::isfinite(x); });
+    fail("the logit of token {} is {}: the model's output is not finite", bad - logits_.begin(), *bad);
+}
+
+// Each penalty once per distinct token: the repeat penalty over the recent ones, the other two over the answer.
+void Sampler::penalise(std::span<const uint32_t> ids, size_t answer_begin) {
+    const auto penalise_each = [&](std::span<const uint32_t> some, auto&& apply) {
+        sorted_ids_.assign(some.begin(), some.end());
+        std::sort(sorted_ids_.begin(), sorted_ids_.end());
+        for (auto first = sorted_ids_.begin(); first != sorted_ids_.end();) {
+            const auto last = std::upper_bound(first, sorted_ids_.end(), *first);
+            if (*first < logits_.size()) {
+                float& logit = logits_[*first];
+                logit = std::clamp(apply(logit, float(last - first)), -FLT_MAX, FLT_MAX);
+            }
+            first = last;
+        }
+    };
+    if (options_.repeat_penalty != 1) {
+        const size_t n = std::min<size_t>(options_.repeat_last_n, ids.size());
+        penalise_each(ids.last(n), [&](float logit, float) {
+            return logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
+        });
+    }
+    if (options_.presence_penalty != 0 || options_.frequency_penalty != 0)
+        penalise_each(ids.subspan(answer_begin), [&](float logit, float count) {
+            return logit - options_.presence_penalty - options_.frequency_penalty * count;
+        });
+}
+
+bool Sampler::precedes(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
+
+// The `most` greatest logits, in no order. Once as many are known, most of the vocabulary fails one comparison each.
+void Sampler::collect(size_t most) {
+    most = std::min(most, logits_.size());
+    const size_t room = std::max<size_t>(2 * most, 256);
+    const auto last = [&] { return candidates_.begin() + ptrdiff_t(most) - 1; };
+    const auto shrink = [&] {
+        std::nth_element(candidates_.begin(), last(), candidates_.end(), precedes);
+        candidates_.resize(most);
+    };
+    candidates_.clear();
+    ordered_ = 0;
+    float threshold = -INFINITY;
+    for (uint32_t id = 0; id < logits_.size(); ++id) {
+        if (!(logits_[id] > threshold)) continue;
+        candidates_.push_back({logits_[id], id});
+        if (candidates_.size() < room) continue;
+        shrink();
+        threshold = candidates_.back().logit;
+    }
+    if (candidates_.size() > most) shrink();
+    greatest_ = -INFINITY;
+    for (const Candidate& candidate : candidates_) greatest_ = std::max(greatest_, candidate.logit);
+}
+
+// Puts the n greatest candidates first, in descending order.
+void Sampler::order(size_t n) {
+    const auto at = [&](size_t i) { return candidates_.begin() + ptrdiff_t(i); };
+    if (n < candidates_.size()) std::nth_element(at(ordered_), at(n), candidates_.end(), precedes);
+    std::sort(at(ordered_), at(n), precedes);
+    ordered_ = n;
+}
+
+// The probability of a candidate relative to the greatest.
+double Sampler::weight(const Candidate& candidate) const {
+    return std::exp((double(candidate.logit) - double(greatest_)) / double(options_.temperature));
+}
+
+// How many of the candidates top-p and min-p leave; their mass replaces the mass of all.
+size_t Sampler::nucleus(double& mass) {
+    const size_t all = candidates_.size();
+    if (options_.top_p >= 1 && options_.min_p <= 0) return all;
+    const double wanted = options_.top_p >= 1 ? INFINITY : double(options_.top_p) * mass;
+    double sum = 0;
+    size_t n = 0;
+    while (n < all && (n == 0 || sum < wanted)) {
+        if (n == ordered_) order(std::min(all, std::max<size_t>(128, ordered_ * 4)));
+        const double w = weight(candidates_[n]);
+        if (n > 0 && w < double(options_.min_p)) break;
+        sum += w;
+        ++n;
+    }
+    mass = sum;
+    return n;
+}
+
+uint32_t Sampler::draw(size_t kept, double mass) {
+    const double target = random_.uniform() * mass;
+    uint32_t chosen = candidates_[0].id;
+    double sum = 0;
+    for (size_t i = 0; i < kept && sum <= target; ++i) {
+        const double w = weight(candidates_[i]);
+        if (w > 0) chosen = candidates_[i].id;
+        sum += w;
+    }
+    return chosen;
+}
+
+// As a device does it, bit for bit (model/sampling/draw.h).
+uint32_t Sampler::draw_of_few() {
+    order(candidates_.size());
+    const draw_settings settings = make_draw_settings(options_.top_k, options_.temperature, options_.top_p, options_.min_p);
+    uint32_t weights[DRAW_CANDIDATES];
+    for (size_t i = 0; i < candidates_.size(); ++i)
+        weights[i] = draw_weight(candidates_[i].logit, candidates_[0].logit, settings.inverse_temperature);
+    return candidates_[draw_index({weights, candidates_.size()}, settings, random_.word())].id;
+}
+
+bool Sampler::fits_device() const {
+    const bool few = greedy() || (options_.top_k != 0 && options_.top_k <= DRAW_CANDIDATES);
+    const bool plain = options_.presence_penalty == 0 && options_.frequency_penalty == 0 && options_.repeat_penalty == 1;
+    return few && plain && (excluded_size_ == 0 || excluded_.size() < excluded_size_);
+}
+
+DeviceDraw Sampler::device_draw(uint32_t n) const {
+    ENSURE(fits_device(), "top-k {}", options_.top_k);
+    DeviceDraw draw{greedy() ? make_draw_settings(1, 1, 1, 0)
+                             : make_draw_settings(options_.top_k, options_.temperature, options_.top_p, options_.min_p),
+                    {},
+                    excluded_bits_};
+    Random random = random_;
+    while (draw.random.size() < n) draw.random.push_back(greedy() ? 0 : random.word());
+    return draw;
+}
+
+void Sampler::drawn(uint32_t n) {
+    for (uint32_t i = 0; i < n && !greedy(); ++i) random_.next(); // greedy draws nothing
+}
+
+} // namespace tq

@@ -1,0 +1,90 @@
+// Logits to a token id. The order is the one Qwen's recommended numbers assume (Hugging Face, vLLM): penalties, temperature,
+// top-k, top-p, min-p; llama.cpp applies the temperature last, so that equal numbers mean another distribution there.
+#pragma once
+#include "model/sampling/draw.h"
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tq {
+
+class Tokenizer;
+
+struct SamplerOptions {
+    float temperature = 0.7f;    // 0 = greedy
+    uint32_t top_k = 20;         // keep the k most probable; 0 = all, 1 = greedy
+    float top_p = 0.8f;          // keep the fewest whose probabilities sum to top_p; 1 = all
+    float min_p = 0;             // keep those at least min_p times as probable as the best; 0 = all
+    float presence_penalty = 0;  // subtracted once from the logit of each token of the answer so far
+    float frequency_penalty = 0; // subtracted per occurrence in the answer so far
+    float repeat_penalty = 1;    // positive logits of recent tokens are divided by it, negative ones multiplied
+    uint32_t repeat_last_n = 64; // how many tokens before the next, prompt included, are recent; UINT32_MAX = all
+    uint64_t seed = 0;
+};
+
+// Temperature, top-p and top-k of Qwen's model cards for a model that thinks before it answers, and for one that does not.
+SamplerOptions qwen_sampling(bool thinking);
+
+// True for the ids that must never be sampled: rows of the embedding beyond the vocabulary, and its unused entries.
+std::vector<bool> unsampled_ids(const Tokenizer& tokenizer, uint32_t vocab_size);
+
+// SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every platform, unlike the standard library's distributions.
+class Random {
+  public:
+    explicit Random(uint64_t seed) : state_(seed) {}
+    uint64_t next();
+    double uniform() { return double(next() >> 11) * 0x1p-53; } // [0, 1)
+    uint32_t word() { return uint32_t(next() >> 32); }
+
+  private:
+    uint64_t state_;
+};
+
+class Sampler {
+  public:
+    // `excluded`: [vocab_size] or empty. Throws Error when an option is outside its range.
+    explicit Sampler(const SamplerOptions& options, const std::vector<bool>& excluded = {});
+
+    // The next id from logits [vocab_size]. `ids`: everything before it; the answer so far starts at ids[answer_begin].
+    // Greedy breaks ties towards the lower id. Throws Error when a logit is not finite or every id is excluded.
+    uint32_t sample(std::span<const float> logits, std::span<const uint32_t> ids = {}, size_t answer_begin = 0);
+
+    // Whether a device can draw what sample() would, from the same logits: greedily, or from at most DRAW_CANDIDATES candidates;
+    // without penalties; where an id is left to sample.
+    bool fits_device() const;
+    // What that takes for the next n tokens, valid as long as the sampler; and word that n of them were taken.
+    DeviceDraw device_draw(uint32_t n) const;
+    void drawn(uint32_t n);
+
+    const SamplerOptions& options() const { return options_; }
+
+  private:
+    struct Candidate {
+        float logit;
+        uint32_t id;
+    };
+
+    static bool precedes(const Candidate& a, const Candidate& b);
+
+    bool greedy() const { return options_.temperature == 0 || options_.top_k == 1; }
+    void load(std::span<const float> logits);
+    void penalise(std::span<const uint32_t> ids, size_t answer_begin);
+    void collect(size_t most);
+    void order(size_t n);
+    double weight(const Candidate& candidate) const;
+    size_t nucleus(double& mass);
+    uint32_t draw(size_t kept, double mass);
+    uint32_t draw_of_few();
+
+    SamplerOptions options_;
+    std::vector<uint32_t> excluded_, excluded_bits_; // ids; bit id % 32 of word id / 32
+    size_t excluded_size_;
+    Random random_;
+    std::vector<float> logits_; // [vocab_size], penalised
+    std::vector<Candidate> candidates_;
+    size_t ordered_ = 0; // how many candidates at the front are the greatest, in descending order
+    float greatest_ = 0;
+    std::vector<uint32_t> sorted_ids_;
+};
+
+} // namespace tq

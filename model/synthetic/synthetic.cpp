@@ -1,0 +1,155 @@
+#include "model/synthetic/synthetic.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/synthetic/synthetic_rows.h"
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <fmt/ranges.h>
+
+namespace tq {
+namespace {
+
+struct Shape {
+    std::string_view name;
+    uint32_t hidden, intermediate, layers, heads;
+    bool tied;
+    uint32_t positions;
+    float theta;
+};
+
+constexpr uint32_t vocab_size = 151936, kv_heads = 8, head_dim = 128;
+constexpr Shape shapes[] = {
+    {"qwen3-0.6b", 1024, 3072, 28, 16, true, 40960, 1e6f},  {"qwen3-1.7b", 2048, 6144, 28, 16, true, 40960, 1e6f},
+    {"qwen3-4b", 2560, 9728, 36, 32, true, 40960, 1e6f},    {"qwen3-4b-2507", 2560, 9728, 36, 32, true, 262144, 5e6f},
+    {"qwen3-8b", 4096, 12288, 36, 32, false, 40960, 1e6f},  {"qwen3-14b", 5120, 17408, 40, 40, false, 40960, 1e6f},
+    {"qwen3-32b", 5120, 25600, 64, 64, false, 40960, 1e6f},
+};
+
+struct Mixture {
+    std::string_view name;
+    GgmlType type;
+};
+
+constexpr Mixture mixtures[] = {
+    {"f32", GgmlType::F32},     {"f16", GgmlType::F16},     {"bf16", GgmlType::BF16},     {"q8_0", GgmlType::Q8_0},
+    {"q4_0", GgmlType::Q4_0},   {"q4_1", GgmlType::Q4_1},   {"q5_0", GgmlType::Q5_0},     {"q5_1", GgmlType::Q5_1},
+    {"q2_k", GgmlType::Q2_K},   {"q3_k", GgmlType::Q3_K},   {"iq4_nl", GgmlType::IQ4_NL}, {"iq4_xs", GgmlType::IQ4_XS},
+    {"mxfp4", GgmlType::MXFP4}, {"q4_k_s", GgmlType::Q4_K}, {"q4_k_m", GgmlType::Q4_K},   {"q5_k_s", GgmlType::Q5_K},
+    {"q5_k_m", GgmlType::Q5_K}, {"q6_k", GgmlType::Q6_K},
+};
+
+template <class T, size_t N> const T* find_named(const T (&list)[N], std::string_view name) {
+    const auto found = std::ranges::find(list, name, &T::name);
+    return found == std::end(list) ? nullptr : found;
+}
+
+template <class T, size_t N> std::string names(const T (&list)[N]) {
+    std::vector<std::string_view> all;
+    for (const T& entry : list) all.push_back(entry.name);
+    return fmt::format("{}", fmt::join(all, " "));
+}
+
+// FNV-1a, so that a tensor's rows do not depend on what else a model has.
+uint32_t seed_of(std::string_view name, uint32_t seed) {
+    uint32_t h = 0x811c9dc5u ^ seed;
+    for (const char c : name) h = (h ^ uint8_t(c)) * 0x01000193u;
+    return h;
+}
+
+class SyntheticSource final : public TensorSource {
+  public:
+    SyntheticSource(const SyntheticModel& model, uint32_t seed) : model_(model), seed_(seed) {}
+
+    bool has(const std::string& name) const override { return name != "output.weight" || !model_.tied; }
+
+    Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) override {
+        const GgmlType type = mixture_type(model_, matrix_name(name), layer(name));
+        return synthetic_matrix(name, type, rows, cols, 1 / std::sqrt(double(cols)), seed_of(name, seed_));
+    }
+
+    Tensor vector(const std::string& name, uint32_t cols) override { return synthetic_norm(name, cols, seed_of(name, seed_)); }
+
+  private:
+    // "attn_v" of "blk.3.attn_v.weight"
+    static std::string_view matrix_name(std::string_view name) {
+        name.remove_suffix(std::string_view(".weight").size());
+        return name.substr(name.rfind('.') + 1); // npos + 1 is 0
+    }
+    static uint32_t layer(const std::string& name) { return name.starts_with("blk.") ? uint32_t(std::stoul(name.substr(4))) : 0; }
+
+    const SyntheticModel& model_;
+    uint32_t seed_;
+};
+
+void put_config(ModelFile& file, const SyntheticModel& model) {
+    const Config& c = model.config;
+    ModelFile::Metadata& keys = file.mutable_metadata();
+    const auto size = [&](const char* key, uint64_t value) { keys[std::string("qwen3.") + key] = value; };
+    keys["general.architecture"] = std::string_view("qwen3");
+    keys["general.name"] = file.add_text(model.name + ", random weights");
+    size("block_count", c.num_hidden_layers);
+    size("context_length", c.max_position_embeddings);
+    size("embedding_length", c.hidden_size);
+    size("feed_forward_length", c.intermediate_size);
+    size("attention.head_count", c.num_attention_heads);
+    size("attention.head_count_kv", c.num_key_value_heads);
+    size("attention.key_length", c.head_dim);
+    size("attention.value_length", c.head_dim);
+    keys["qwen3.rope.freq_base"] = double(c.rope_theta);
+    keys["qwen3.attention.layer_norm_rms_epsilon"] = double(c.rms_norm_eps);
+}
+
+} // namespace
+
+SyntheticModel parse_synthetic(std::string_view text, uint32_t layers) {
+    std::string name(text);
+    std::ranges::transform(name, name.begin(), [](char c) { return char(std::tolower(uint8_t(c))); });
+    const size_t colon = std::min(name.find(':'), name.size());
+    const std::string mixture = colon == name.size() ? "q8_0" : name.substr(colon + 1);
+    const Shape* shape = find_named(shapes, std::string_view(name).substr(0, colon));
+    if (!shape) fail("there is no shape '{}'; there are {}", printable(name.substr(0, colon)), names(shapes));
+    if (!find_named(mixtures, mixture))
+        fail("there is no mixture of weight formats '{}'; there are {}", printable(mixture), names(mixtures));
+    if (layers > shape->layers) fail("{} has {} layers, not {}", shape->name, shape->layers, layers);
+
+    SyntheticModel model{fmt::format("{}:{}", shape->name, mixture), {}, shape->layers, shape->tied, mixture};
+    model.config = {.vocab_size = vocab_size,
+                    .hidden_size = shape->hidden,
+                    .intermediate_size = shape->intermediate,
+                    .num_hidden_layers = layers == 0 ? shape->layers : layers,
+                    .num_attention_heads = shape->heads,
+                    .num_key_value_heads = kv_heads,
+                    .head_dim = head_dim,
+                    .max_position_embeddings = shape->positions,
+                    .rope_theta = shape->theta,
+                    .rms_norm_eps = 1e-6f};
+    return model;
+}
+
+GgmlType mixture_type(const SyntheticModel& model, std::string_view name, uint32_t layer) {
+    const Mixture* mixture = find_named(mixtures, model.mixture);
+    ENSURE(mixture, "{}", model.mixture);
+    const bool is_k = model.mixture.find("_k") != std::string::npos;
+    const bool is_head = name == "output" || (name == "token_embd" && model.tied);
+    if (is_k && is_head) return GgmlType::Q6_K;
+    const uint32_t depth = model.full_depth, eighth = depth / 8;
+    const bool more_bits = layer < eighth || layer >= 7 * depth / 8 || (layer - eighth) % 3 == 2;
+    if (model.mixture.ends_with("_m") && more_bits && (name == "attn_v" || name == "ffn_down")) return GgmlType::Q6_K;
+    return mixture->type;
+}
+
+Model make_synthetic(const SyntheticModel& model, uint32_t seed) {
+    ModelFile file(model.name);
+    put_config(file, model);
+    put_synthetic_vocabulary(file, model.config.vocab_size);
+    const Config config = read_config(file);
+    SyntheticSource source(model, seed);
+    Weights weights = collect_weights(source, config);
+    Tokenizer tokenizer(file);
+    const ChatVariant chat = chat_variant(file);
+    return {std::move(file), config, std::move(weights), std::move(tokenizer), chat, model.name};
+}
+
+} // namespace tq

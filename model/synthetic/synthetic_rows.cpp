@@ -1,0 +1,194 @@
+#include "model/synthetic/synthetic_rows.h"
+#include "base/ensure.h"
+#include "base/half.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace tq {
+namespace {
+
+// An integer hash whose every output bit depends on every input bit: two rounds of multiply and xor-shift.
+uint32_t hash(uint32_t x) {
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
+void fill(std::span<std::byte> row, uint32_t seed, uint32_t r) {
+    const uint32_t start = hash(seed + hash(r + 0x9e3779b9u));
+    const uint32_t words = uint32_t(row.size() / 4);
+    for (uint32_t i = 0; i < words; i++) {
+        const uint32_t word = hash(start + i);
+        std::memcpy(row.data() + size_t(i) * 4, &word, 4);
+    }
+    const uint32_t last = hash(start + words);
+    std::memcpy(row.data() + size_t(words) * 4, &last, row.size() % 4);
+}
+
+// Where a block keeps the fp16 numbers that scale it; -1: it has none.
+struct ScaleFields {
+    int scale, minimum;
+    double ratio; // of the minimum to the scale: what makes the mean 0
+};
+
+ScaleFields scale_fields(GgmlType type) {
+    switch (type) {
+    case GgmlType::Q4_0:
+    case GgmlType::Q5_0:
+    case GgmlType::Q8_0:
+    case GgmlType::IQ4_NL:
+    case GgmlType::IQ4_XS: return {0, -1, 0};
+    case GgmlType::Q4_1: return {0, 2, -7.5};
+    case GgmlType::Q5_1: return {0, 2, -15.5};
+    case GgmlType::Q2_K: return {80, 82, 1.5};
+    case GgmlType::Q3_K: return {108, -1, 0};
+    case GgmlType::Q4_K: return {0, 2, 7.5};
+    case GgmlType::Q5_K: return {0, 2, 15.5};
+    case GgmlType::Q6_K: return {208, -1, 0};
+    default: ENSURE(false, "no scales of {}", type_name(type));
+    }
+}
+
+void put_half(std::byte* at, uint16_t half) { std::memcpy(at, &half, 2); }
+
+// Sets the scales of a row of random blocks. Where the levels are not symmetric and no minimum makes up for it, the scale's sign
+// stays random.
+void set_scales(std::span<std::byte> row, size_t block_bytes, const ScaleFields& fields, uint16_t scale, uint16_t minimum) {
+    for (std::byte* block = row.data(); block < row.data() + row.size(); block += block_bytes) {
+        const uint16_t sign = fields.minimum < 0 ? uint16_t(int(block[fields.scale + 1] & std::byte(0x80)) << 8) : 0;
+        put_half(block + fields.scale, scale | sign);
+        if (fields.minimum >= 0) put_half(block + fields.minimum, minimum);
+    }
+}
+
+class BlockRows final : public RowSource {
+  public:
+    BlockRows(GgmlType type, uint32_t cols, double deviation, uint32_t seed)
+        : bytes_(row_bytes(type, cols)), block_bytes_(block_format(type)->bytes), seed_(seed), fields_(scale_fields(type)) {
+        // Five bits of mantissa leave room for the product with the ratio.
+        int exponent = 0;
+        const double fraction = std::frexp(deviation / unit_deviation(type), &exponent);
+        const double scale = std::ldexp(std::round(fraction * 32), exponent - 5);
+        scale_ = float_to_half(float(scale));
+        minimum_ = float_to_half(float(scale * fields_.ratio));
+    }
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        for (uint32_t r = 0; r < count; r++) {
+            const std::span row = to.subspan(r * bytes_, bytes_);
+            fill(row, seed_, first + r);
+            set_scales(row, block_bytes_, fields_, scale_, minimum_);
+        }
+    }
+
+  private:
+    // Standard deviation of the weights of random blocks whose scale is 1.
+    double unit_deviation(GgmlType type) const {
+        constexpr uint32_t blocks = 256;
+        const uint32_t elements = blocks * block_format(type)->elements;
+        std::vector<std::byte> row(blocks * block_bytes_);
+        fill(row, 1, 0);
+        set_scales(row, block_bytes_, fields_, float_to_half(1), float_to_half(float(fields_.ratio)));
+        std::vector<float> values(elements);
+        decode_row(type, values, row);
+        double sum = 0;
+        for (const float v : values) sum += double(v) * v;
+        return std::sqrt(sum / elements);
+    }
+
+    uint64_t bytes_;
+    size_t block_bytes_;
+    uint32_t seed_;
+    ScaleFields fields_;
+    uint16_t scale_, minimum_;
+};
+
+// Numbers of random sign and mantissa and one exponent: magnitudes from 2^e to 2^(e+1), root mean square 2^e sqrt(7/3).
+class NumberRows final : public RowSource {
+  public:
+    NumberRows(GgmlType type, uint32_t cols, double deviation, uint32_t seed) : bytes_(row_bytes(type, cols)), seed_(seed) {
+        const int exponent = std::clamp(int(std::lround(std::log2(deviation / std::sqrt(7.0 / 3)))), -14, 15);
+        switch (type) {
+        case GgmlType::F32: random_ = 0x807fffff, fixed_ = uint32_t(exponent + 127) << 23; break;
+        case GgmlType::F16: random_ = 0x83ff83ff, fixed_ = uint32_t(exponent + 15) * 0x04000400; break;
+        case GgmlType::BF16: random_ = 0x807f807f, fixed_ = uint32_t(exponent + 127) * 0x00800080; break;
+        default: ENSURE(false, "{} has blocks", type_name(type));
+        }
+    }
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        for (uint32_t r = 0; r < count; r++) {
+            const std::span row = to.subspan(r * bytes_, bytes_);
+            fill(row, seed_, first + r);
+            for (size_t at = 0; at + 4 <= row.size(); at += 4) {
+                uint32_t word;
+                std::memcpy(&word, &row[at], 4);
+                word = (word & random_) | fixed_;
+                std::memcpy(&row[at], &word, 4);
+            }
+        }
+    }
+
+  private:
+    uint64_t bytes_;
+    uint32_t seed_, random_, fixed_;
+};
+
+// MXFP4, whose scale is a power of two, one for all blocks; its levels are symmetric.
+class Mxfp4Rows final : public RowSource {
+  public:
+    Mxfp4Rows(uint32_t cols, double deviation, uint32_t seed) : bytes_(row_bytes(GgmlType::MXFP4, cols)), seed_(seed) {
+        constexpr double level_deviation = 5.85; // root mean square of 0 1 2 3 4 6 8 12, which are stored doubled
+        exponent_ = std::byte(std::clamp(128 + int(std::lround(std::log2(deviation / level_deviation))), 2, 252));
+    }
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        for (uint32_t r = 0; r < count; r++) fill(to.subspan(r * bytes_, bytes_), seed_, first + r);
+        for (size_t at = 0; at < to.size(); at += block_format(GgmlType::MXFP4)->bytes) to[at] = exponent_;
+    }
+
+  private:
+    uint64_t bytes_;
+    uint32_t seed_;
+    std::byte exponent_;
+};
+
+class NormRows final : public RowSource {
+  public:
+    explicit NormRows(uint32_t seed) : seed_(seed) {}
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        ENSURE(first == 0 && count == 1, "rows {} + {} of a vector", first, count);
+        fill(to, seed_, 0);
+        for (size_t at = 0; at < to.size(); at += 4) {
+            const float value = 1 + float(int8_t(to[at])) / 512;
+            std::memcpy(&to[at], &value, 4);
+        }
+    }
+
+  private:
+    uint32_t seed_;
+};
+
+} // namespace
+
+Tensor synthetic_matrix(std::string name, GgmlType type, uint32_t rows, uint32_t cols, double deviation, uint32_t seed) {
+    const BlockFormat* format = block_format(type);
+    ENSURE(format && cols % std::max(format->elements, 2u) == 0, "{} columns of {}", cols, type_name(type));
+    std::shared_ptr<const RowSource> source;
+    if (format->elements == 1)
+        source = std::make_shared<NumberRows>(type, cols, deviation, seed);
+    else if (type == GgmlType::MXFP4)
+        source = std::make_shared<Mxfp4Rows>(cols, deviation, seed);
+    else
+        source = std::make_shared<BlockRows>(type, cols, deviation, seed);
+    return {std::move(name), type, rows, cols, {}, std::move(source)};
+}
+
+Tensor synthetic_norm(std::string name, uint32_t cols, uint32_t seed) {
+    return {std::move(name), GgmlType::F32, 1, cols, {}, std::make_shared<NormRows>(seed)};
+}
+
+} // namespace tq

@@ -1,0 +1,37 @@
+#include "model/weights/quantised_rows.h"
+#include "base/ensure.h"
+#include "model/formats/quantise.h"
+
+namespace tq {
+namespace {
+
+class QuantisedRows final : public RowSource {
+  public:
+    QuantisedRows(Tensor from, GgmlType type) : from_(std::move(from)), type_(type) {}
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        const size_t bytes = row_bytes(type_, from_.cols);
+        ENSURE(to.size() == count * bytes, "{}: {} bytes for {} rows of {}", from_.name, to.size(), count, bytes);
+        std::vector<float> values(from_.cols);
+        std::vector<std::byte> scratch;
+        for (uint32_t r = 0; r < count; ++r) {
+            decode_row(from_.type, values, from_.read(first + r, 1, scratch));
+            quantise_row(type_, to.subspan(r * bytes, bytes), values);
+        }
+    }
+
+  private:
+    const Tensor from_;
+    const GgmlType type_;
+};
+
+} // namespace
+
+bool can_quantise(const Tensor& t) { return t.type == GgmlType::F32 || t.type == GgmlType::F16 || t.type == GgmlType::BF16; }
+
+Tensor quantised(const Tensor& t, GgmlType type) {
+    ENSURE(can_quantise(t) && t.cols % 32 == 0, "{}: {} columns of {}", t.name, t.cols, type_name(t.type));
+    return {t.name, type, t.rows, t.cols, {}, std::make_shared<QuantisedRows>(t, type)};
+}
+
+} // namespace tq

@@ -1,0 +1,122 @@
+#include "model/weights/weights.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/weights/quantised_rows.h"
+#include <set>
+
+namespace tq {
+namespace {
+
+// Takes tensors by name and remembers which, so that a tensor of some other architecture does not go unnoticed.
+class FileSource final : public TensorSource {
+  public:
+    explicit FileSource(const ModelFile& file) : file_(file), path_(file.path().string()) {
+        for (const FileTensor& t : file.tensors()) left_.emplace(t.name, &t);
+    }
+
+    bool has(const std::string& name) const override { return left_.contains(name); }
+
+    Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) override {
+        const FileTensor& t = take(name);
+        if (!block_format(t.type)) {
+            std::string known;
+            for (const GgmlType type : weight_formats) known += (known.empty() ? "" : ", ") + type_name(type);
+            fail("{}: tensor '{}' has weight format {}, which is not supported; convert the model to one of {}", path_, name,
+                 type_name(t.type), known);
+        }
+        check_shape(t, rows, cols);
+        return {name, t.type, rows, cols, t.data};
+    }
+
+    Tensor vector(const std::string& name, uint32_t cols) override {
+        const FileTensor& t = take(name);
+        if (t.type != GgmlType::F32 && t.type != GgmlType::F16 && t.type != GgmlType::BF16) {
+            fail("{}: tensor '{}' has weight format {}; a norm is F32, F16 or BF16", path_, name, type_name(t.type));
+        }
+        check_shape(t, 1, cols);
+        return {name, t.type, 1, cols, t.data};
+    }
+
+    void expect_empty() const {
+        if (left_.empty()) return;
+        fail("{}: tensor '{}' is none of a dense Qwen3 model of {} layers", path_, printable(left_.begin()->first),
+             file_.integer("qwen3.block_count"));
+    }
+
+  private:
+    const FileTensor& take(const std::string& name) {
+        const auto found = left_.find(name);
+        if (found == left_.end()) fail("{}: tensor '{}' is missing", path_, name);
+        const FileTensor& t = *found->second;
+        left_.erase(found);
+        return t;
+    }
+
+    void check_shape(const FileTensor& t, uint32_t rows, uint32_t cols) const {
+        if (t.ne == std::array<uint64_t, 4>{cols, rows, 1, 1}) return;
+        fail("{}: tensor '{}' has shape [{}, {}, {}, {}], not [{}, {}, 1, 1]", path_, t.name, t.ne[0], t.ne[1], t.ne[2], t.ne[3],
+             cols, rows);
+    }
+
+    const ModelFile& file_;
+    std::string path_;
+    std::map<std::string_view, const FileTensor*> left_;
+};
+
+LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
+    const std::string blk = "blk." + std::to_string(layer) + '.';
+    const uint32_t q_size = c.num_attention_heads * c.head_dim, kv_size = c.num_key_value_heads * c.head_dim;
+    return {
+        .attn_norm = in.vector(blk + "attn_norm.weight", c.hidden_size),
+        .attn_q = in.matrix(blk + "attn_q.weight", q_size, c.hidden_size),
+        .attn_k = in.matrix(blk + "attn_k.weight", kv_size, c.hidden_size),
+        .attn_v = in.matrix(blk + "attn_v.weight", kv_size, c.hidden_size),
+        .attn_q_norm = in.vector(blk + "attn_q_norm.weight", c.head_dim),
+        .attn_k_norm = in.vector(blk + "attn_k_norm.weight", c.head_dim),
+        .attn_output = in.matrix(blk + "attn_output.weight", c.hidden_size, q_size),
+        .ffn_norm = in.vector(blk + "ffn_norm.weight", c.hidden_size),
+        .ffn_gate = in.matrix(blk + "ffn_gate.weight", c.intermediate_size, c.hidden_size),
+        .ffn_up = in.matrix(blk + "ffn_up.weight", c.intermediate_size, c.hidden_size),
+        .ffn_down = in.matrix(blk + "ffn_down.weight", c.hidden_size, c.intermediate_size),
+    };
+}
+
+} // namespace
+
+uint32_t quantise(Weights& weights, GgmlType type) {
+    uint32_t count = 0;
+    for_each_tensor(weights, [&](Tensor& t) {
+        if (t.rows == 1 || !can_quantise(t)) return; // a norm, or in fewer bits already
+        t = quantised(t, type);
+        ++count;
+    });
+    if (weights.tied) weights.output = weights.token_embd;
+    return count;
+}
+
+uint64_t Weights::bytes() const {
+    uint64_t sum = 0;
+    for_each_tensor(*this, [&](const Tensor& t) { sum += t.bytes(); });
+    return sum;
+}
+
+Weights collect_weights(TensorSource& in, const Config& c) {
+    Weights w;
+    w.token_embd = in.matrix("token_embd.weight", c.vocab_size, c.hidden_size);
+    for (uint32_t i = 0; i < c.num_hidden_layers; ++i) w.layers.push_back(collect_layer(in, c, i));
+    w.output_norm = in.vector("output_norm.weight", c.hidden_size);
+    w.tied = !in.has("output.weight");
+    w.output = w.tied ? w.token_embd : in.matrix("output.weight", c.vocab_size, c.hidden_size);
+    return w;
+}
+
+Weights read_weights(const ModelFile& file, const Config& c) {
+    if (file.tensors().empty()) fail("{}: this file holds a vocabulary only, no weights", file.path().string());
+    FileSource in(file);
+    Weights w = collect_weights(in, c);
+    in.expect_empty();
+    w.files = file.identities();
+    return w;
+}
+
+} // namespace tq

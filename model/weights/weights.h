@@ -1,0 +1,59 @@
+// The tensors of a dense Qwen3 model by name, checked against its Config; they point into the mapped files.
+#pragma once
+#include "base/mapped_file.h"
+#include "model/config.h"
+#include "model/weights/tensor.h"
+#include <span>
+#include <vector>
+
+namespace tq {
+
+struct LayerWeights {
+    Tensor attn_norm, attn_q, attn_k, attn_v, attn_q_norm, attn_k_norm, attn_output;
+    Tensor ffn_norm, ffn_gate, ffn_up, ffn_down;
+};
+
+struct Weights {
+    Tensor token_embd;
+    std::vector<LayerWeights> layers;
+    Tensor output_norm;
+    Tensor output; // the file's output.weight, or token_embd when tied
+    bool tied;
+    // What the tensors are made from, which stands for their values: empty where there is no file, or one says nothing of them.
+    std::vector<FileIdentity> files = {};
+
+    uint64_t bytes() const; // of all tensors in the file's formats, a tied head counted once
+};
+
+// Where tensors come from, by GGUF's names. Each may be asked for once.
+class TensorSource {
+  public:
+    virtual ~TensorSource() = default;
+    virtual bool has(const std::string& name) const = 0;
+    virtual Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) = 0;
+    virtual Tensor vector(const std::string& name, uint32_t cols) = 0;
+};
+
+// All tensors that a dense model of this shape has; it is tied where `source` has no "output.weight".
+Weights collect_weights(TensorSource& source, const Config& config);
+
+// Matrices are in any format of blocks.h, norms in F32, F16 or BF16. Throws an Error naming the tensor when one is missing, has
+// another shape or a format we cannot run, or is unknown to a dense Qwen3 (a bias would be ignored otherwise).
+Weights read_weights(const ModelFile& file, const Config& config);
+
+// Turns the matrices that are in F32, F16 or BF16 into ones in Q8_0 or Q4_0 that are made from them row by row
+// (quantised_rows.h). Returns how many there were.
+uint32_t quantise(Weights& weights, GgmlType type);
+
+// Calls f(tensor) for every tensor, a tied head once. `weights`: Weights or const Weights.
+template <class W, class F> void for_each_tensor(W& weights, F f) {
+    f(weights.token_embd);
+    for (auto& l : weights.layers)
+        for (auto* t : {&l.attn_norm, &l.attn_q, &l.attn_k, &l.attn_v, &l.attn_q_norm, &l.attn_k_norm, &l.attn_output,
+                        &l.ffn_norm, &l.ffn_gate, &l.ffn_up, &l.ffn_down})
+            f(*t);
+    f(weights.output_norm);
+    if (!weights.tied) f(weights.output);
+}
+
+} // namespace tq

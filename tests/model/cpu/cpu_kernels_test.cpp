@@ -1,0 +1,450 @@
+// The kernels of the CPU path against the reference, at the shapes that break things, on every instruction set of this machine.
+#include "base/half.h"
+#include "model/cpu/fixed_point.h"
+#include "model/cpu/kernels.h"
+#include "model/reference/kernels.h"
+#include "model/rope.h"
+#include "tests/support/golden.h"
+#include "tools/conformance/random.h"
+#include <cstring>
+#include <hwy/targets.h>
+
+using namespace tq;
+using conformance::Random;
+
+namespace {
+
+// Runs `body` once for each instruction set, with Highway's choice fixed to it, and once as the processor would have it.
+void on_each_target(const std::function<void()>& body) {
+    cpu::use_fixed_point(false);
+    for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+        hwy::SetSupportedTargetsForTest(target);
+        hwy::GetChosenTarget().Update(target);
+        const std::string target_name = hwy::TargetName(target);
+        CAPTURE(target_name);
+        body();
+    }
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    CAPTURE("fixed point");
+    if (cpu::use_fixed_point(true)) body();
+}
+
+void put_half(std::byte* p, float value) {
+    const uint16_t half = float_to_half(value);
+    std::memcpy(p, &half, 2);
+}
+
+// Where the fp16 numbers of a block are.
+std::vector<size_t> halves_of(GgmlType type) {
+    switch (type) {
+    case GgmlType::F32:
+    case GgmlType::BF16:
+    case GgmlType::MXFP4: return {};
+    case GgmlType::Q4_1:
+    case GgmlType::Q5_1:
+    case GgmlType::Q4_K:
+    case GgmlType::Q5_K: return {0, 2};
+    case GgmlType::Q2_K: return {80, 82};
+    case GgmlType::Q3_K: return {108};
+    case GgmlType::Q6_K: return {208};
+    default: return {0};
+    }
+}
+
+// Random levels and scales, all finite.
+struct Matrix {
+    std::vector<std::byte> bytes;
+    Tensor tensor;
+
+    Matrix(GgmlType type, uint32_t rows, uint32_t cols, Random& random) : bytes(row_bytes(type, cols) * rows) {
+        for (std::byte& b : bytes) b = std::byte(random.bits());
+        const BlockFormat& format = *block_format(type);
+        for (size_t at = 0; at < bytes.size(); at += format.bytes) {
+            const float value = random.normal();
+            if (type == GgmlType::F32) std::memcpy(&bytes[at], &value, 4);
+            if (type == GgmlType::BF16) std::memcpy(&bytes[at], reinterpret_cast<const char*>(&value) + 2, 2);
+            if (type == GgmlType::MXFP4) bytes[at] = std::byte(112 + random.bits() % 16);
+            for (const size_t half : halves_of(type)) put_half(&bytes[at + half], random.normal() / 64);
+        }
+        tensor = {"random", type, rows, cols, bytes};
+    }
+};
+
+// Rows that lie nowhere.
+struct Copies final : RowSource {
+    const Tensor from;
+    explicit Copies(const Tensor& from) : from(from) {}
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        std::memcpy(to.data(), from.data.data() + first * from.row_bytes(), count * from.row_bytes());
+    }
+};
+
+bool same_values(std::span<const float> a, std::span<const float> b) {
+    for (size_t i = 0; i < b.size(); i++)
+        if (!(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])))) return false;
+    return true;
+}
+
+// Each element within `limit` of the sum of its terms' magnitudes.
+bool is_close(std::span<const float> got, std::span<const float> want, std::span<const float> magnitude, float limit) {
+    for (size_t i = 0; i < want.size(); i++)
+        if (!(std::fabs(got[i] - want[i]) <= limit * magnitude[i])) return false;
+    return true;
+}
+
+// sum of |w| |x| for each element of w x, and of `before` where that is added.
+std::vector<float> magnitudes(ThreadPool& pool, const Tensor& w, std::vector<float> x, std::vector<float> before) {
+    std::vector<float> absolute = to_floats(w);
+    for (std::vector<float>* values : {&absolute, &x, &before})
+        for (float& v : *values) v = std::fabs(v);
+    ref::matmul(pool, before, {w.name, GgmlType::F32, w.rows, w.cols, std::as_bytes(std::span(absolute))}, x, true);
+    return before;
+}
+
+void check_matmul(ThreadPool& pool, const Tensor& w, uint32_t tokens, Random& random) {
+    CAPTURE(type_name(w.type));
+    CAPTURE(w.rows);
+    CAPTURE(w.cols);
+    CAPTURE(tokens);
+    const auto x = random.normals(size_t(tokens) * w.cols), before = random.normals(size_t(tokens) * w.rows);
+    std::vector<float> want(before.size()), got(before.size()), want_sum = before, got_sum = before;
+    ref::matmul(pool, want, w, x);
+    ref::matmul(pool, want_sum, w, x, true);
+    cpu::matmul(pool, {{got, w}, {got_sum, w, true}}, x);
+    CHECK(is_close(got, want, magnitudes(pool, w, x, std::vector<float>(before.size())), 1e-6f));
+    CHECK(is_close(got_sum, want_sum, magnitudes(pool, w, x, before), 1e-6f));
+
+    Tensor elsewhere = w;
+    elsewhere.data = {};
+    elsewhere.source = std::make_shared<Copies>(w);
+    std::vector<float> from_source(got.size());
+    cpu::matmul(pool, {{from_source, elsewhere}}, x);
+    CHECK(from_source == got);
+}
+
+struct Shape {
+    KvType k, v;
+    uint32_t head_dim, group, kv_heads, position, tokens;
+    float deviation = 1; // of the scores
+    RecentPositions recent = {};
+};
+
+host::LayerCache random_cache(ThreadPool& pool, const Shape& s, uint32_t capacity, Random& random) {
+    KvOptions kv;
+    kv.k = s.k;
+    kv.v = s.v;
+    host::LayerCache cache{{kv.codec(5, 6, KvSide::key, s.head_dim), s.kv_heads, capacity},
+                          {kv.codec(5, 6, KvSide::value, s.head_dim), s.kv_heads, capacity}};
+    if (s.recent.tokens != 0) {
+        cache.keep_recent(s.recent.tokens, s.tokens);
+        cache.recent->positions = s.recent;
+    }
+    const auto append = [&](const host::CacheSide& side, const host::CacheSide* recent, uint32_t tokens, uint32_t position) {
+        const std::vector<float> x = random.normals(size_t(tokens) * s.kv_heads * s.head_dim);
+        ref::kv_append(pool, side, x, {}, {{}, position}, 0, {}, recent);
+    };
+    for (const host::CacheSide* side : {&cache.k, &cache.v}) // past the length too: what must not be read as if it were there
+        append(*side, nullptr, capacity, 0);
+    if (!cache.recent) return cache;
+    const uint32_t end = s.position + s.tokens, first = std::max(s.recent.begin, end - std::min(end, cache.recent->k.capacity));
+    append(cache.k, &cache.recent->k, end - first, first);
+    append(cache.v, &cache.recent->v, end - first, first);
+    for (const host::CacheSide* side : {&cache.k, &cache.v}) // other codes than the recent tokens': what is read is seen
+        append(*side, nullptr, end, 0);
+    return cache;
+}
+
+void check_attention(ThreadPool& pool, const Shape& s, Random& random) {
+    const std::string k = name(s.k), v = name(s.v);
+    CAPTURE(k);
+    CAPTURE(v);
+    CAPTURE(s.head_dim);
+    CAPTURE(s.group);
+    CAPTURE(s.position);
+    CAPTURE(s.tokens);
+    const uint32_t heads = s.group * s.kv_heads;
+    const host::LayerCache cache = random_cache(pool, s, s.position + s.tokens + 3, random);
+    const Rotation& rotation = cache.k.codec.rotation;
+    const float scale = s.deviation / std::sqrt(float(s.head_dim)) / (is_rotated(s.k) ? std::sqrt(rotation.gain()) : 1);
+    const auto q = random.normals(size_t(s.tokens) * heads * s.head_dim, scale);
+    std::vector<float> want(q.size());
+    ref::attention(pool, want, q, cache, heads, s.position);
+    on_each_target([&] {
+        std::vector<float> got(q.size());
+        cpu::attention(pool, got, q, cache, heads, s.position);
+        CHECK(relative_error(got, want) < 1e-5 * s.deviation);
+    });
+}
+
+} // namespace
+
+TEST_CASE("rows of weights decode to the values of their format") {
+    Random random{1};
+    for (const GgmlType type : weight_formats)
+        for (const uint32_t cols : {32u, 96u, 256u, 256u * 5, 256u * 17}) {
+            if (cols % block_format(type)->elements != 0) continue;
+            const Matrix m(type, 1, cols, random);
+            std::vector<float> want(cols), got(cols);
+            decode_row(type, want, m.tensor.row(0));
+            std::vector<std::byte> moved(m.bytes.size() + 3); // a file may begin anywhere
+            for (size_t by = 0; by < 4; by++) {
+                std::ranges::copy(m.bytes, moved.begin() + std::ptrdiff_t(by));
+                on_each_target([&] {
+                    cpu::decode_weights(type, got, std::span(moved).subspan(by, m.bytes.size()));
+                    CHECK_MESSAGE(got == want, type_name(type));
+                });
+            }
+        }
+}
+
+TEST_CASE("every fp16 number") {
+    std::vector<uint16_t> halves(65536);
+    for (size_t i = 0; i < halves.size(); i++) halves[i] = uint16_t(i);
+    std::vector<float> want(halves.size()), got(halves.size());
+    decode_row(GgmlType::F16, want, std::as_bytes(std::span(halves)));
+    on_each_target([&] {
+        cpu::decode_weights(GgmlType::F16, got, std::as_bytes(std::span(halves)));
+        CHECK(same_values(got, want));
+    });
+}
+
+TEST_CASE("every exponent of MXFP4") {
+    std::vector<std::byte> blocks(256 * 17);
+    for (size_t i = 0; i < blocks.size(); i++) blocks[i] = std::byte(i % 17 == 0 ? i / 17 : i % 17 * 17 - 17);
+    std::vector<float> want(256 * 32), got(want.size());
+    decode_row(GgmlType::MXFP4, want, blocks);
+    on_each_target([&] {
+        cpu::decode_weights(GgmlType::MXFP4, got, blocks);
+        CHECK(same_values(got, want));
+    });
+}
+
+TEST_CASE("products of matrices") {
+    ThreadPool pool(3);
+    on_each_target([&] {
+        Random random{2};
+        for (const GgmlType type : weight_formats)
+            for (const uint32_t cols : {32u, 96u, 256u, 256u * 3})
+                for (const uint32_t rows : {1u, 3u, 17u, 150u}) {
+                    if (cols % block_format(type)->elements != 0) continue;
+                    const Matrix m(type, rows, cols, random);
+                    for (const uint32_t tokens : {1u, 2u, 7u, 8u, 17u}) check_matmul(pool, m.tensor, tokens, random);
+                }
+        for (const uint32_t cols : {1u, 20u, 131u}) { // no multiple of anything
+            const Matrix m(GgmlType::F32, 5, cols, random);
+            for (const uint32_t tokens : {1u, 3u, 33u}) check_matmul(pool, m.tensor, tokens, random);
+        }
+        const Matrix m(GgmlType::Q8_0, 17, 96, random);
+        for (uint32_t tokens = 1; tokens <= 160; tokens += tokens < 17 ? 1 : 13) check_matmul(pool, m.tensor, tokens, random);
+        check_matmul(pool, Matrix(GgmlType::Q4_0, 131, 8192, random).tensor, 50, random); // panels of few rows
+    });
+}
+
+TEST_CASE("products with activations of very different sizes, or that are none") {
+    ThreadPool pool(1);
+    Random random{11};
+    for (const GgmlType type : weight_formats) {
+        CAPTURE(type_name(type));
+        const Matrix m(type, 5, 512, random);
+        const auto x = random.normals(512);
+        const auto check = [&](const std::vector<float>& changed) {
+            std::vector<float> want(5), got(5);
+            ref::matmul(pool, want, m.tensor, changed);
+            on_each_target([&] {
+                cpu::matmul(pool, {{got, m.tensor}}, changed);
+                if (std::ranges::all_of(want, [](float f) { return std::isfinite(f); }))
+                    CHECK(is_close(got, want, magnitudes(pool, m.tensor, changed, std::vector<float>(5)), 1e-6f));
+                else
+                    CHECK(std::ranges::none_of(got, [](float f) { return std::isfinite(f); }));
+            });
+        };
+        for (const float factor : {0.0f, 1e-35f, 1e-20f, 1e3f, 1e20f}) { // one run of 32, and all but one
+            std::vector<float> one = x, others = x;
+            for (size_t i = 0; i < x.size(); i++) (i / 32 == 7 ? one : others)[i] *= factor;
+            check(one);
+            check(others);
+        }
+        for (const float hard : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+            std::vector<float> one = x;
+            one[300] = hard;
+            check(one);
+        }
+    }
+}
+
+TEST_CASE("several matrices at once, and with a gate") {
+    ThreadPool pool(3);
+    Random random{3};
+    const Matrix a(GgmlType::Q8_0, 37, 96, random), b(GgmlType::F16, 16, 96, random), c(GgmlType::Q4_0, 37, 96, random);
+    for (const uint32_t tokens : {1u, 5u, 21u}) {
+        const auto x = random.normals(tokens * 96);
+        std::vector<float> want_a(tokens * 37), want_b(tokens * 16), want_c(tokens * 37), want_gate;
+        ref::matmul(pool, want_a, a.tensor, x);
+        ref::matmul(pool, want_b, b.tensor, x);
+        ref::matmul(pool, want_c, c.tensor, x);
+        want_gate = want_a;
+        ref::swiglu(pool, want_gate, want_c);
+        on_each_target([&] {
+            std::vector<float> got_a(want_a.size()), got_b(want_b.size()), got_c(want_c.size());
+            cpu::matmul(pool, {{got_a, a.tensor}, {got_b, b.tensor}, {got_c, c.tensor}}, x);
+            CHECK(relative_error(got_a, want_a) < 1e-5);
+            CHECK(relative_error(got_b, want_b) < 1e-5);
+            CHECK(relative_error(got_c, want_c) < 1e-5);
+            cpu::gated_matmul(pool, got_a, got_c, a.tensor, c.tensor, x);
+            CHECK(relative_error(got_a, want_gate) < 1e-5);
+        });
+    }
+}
+
+TEST_CASE("embedding, norms and activations") {
+    ThreadPool pool(3);
+    Random random{4};
+    on_each_target([&] {
+        const Matrix m(GgmlType::Q6_K, 40, 512, random);
+        const std::vector<uint32_t> ids{3, 39, 0, 3, 17, 5, 8, 21, 1, 2, 30, 31, 32, 33, 34, 35, 36};
+        std::vector<float> want(ids.size() * 512), got(want.size());
+        ref::embed(pool, want, m.tensor, ids);
+        cpu::embed(pool, got, m.tensor, ids);
+        CHECK(got == want);
+        for (const uint32_t cols : {1u, 31u, 64u, 1024u}) {
+            const auto x = random.normals(9 * cols), w = random.normals(cols);
+            want.assign(x.size(), 0);
+            got = want;
+            ref::rms_norm(pool, want, x, w, 1e-6f);
+            cpu::rms_norm(pool, got, x, w, 1e-6f);
+            CHECK(relative_error(got, want) < 1e-6);
+        }
+        want = random.normals(3001, 10);
+        const auto up = random.normals(want.size());
+        got = want;
+        ref::swiglu(pool, want, up);
+        cpu::swiglu(pool, got, up);
+        CHECK(relative_error(got, want) < 1e-6);
+    });
+}
+
+TEST_CASE("activations and norms of numbers that are too large, or none") {
+    ThreadPool pool(1);
+    constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+    on_each_target([&] {
+        std::vector<float> want(64), got;
+        const std::vector<float> up(want.size(), 1);
+        const float hard[] = {-infinity, -3e38f, -200, -104, -89, -88, 0, 88, 200, 3e38f, infinity, nan};
+        for (size_t i = 0; i < want.size(); i++) want[i] = hard[i % std::size(hard)];
+        got = want;
+        ref::swiglu(pool, want, up);
+        cpu::swiglu(pool, got, up);
+        for (size_t i = 0; i < want.size(); i++)
+            CHECK_MESSAGE((std::isfinite(want[i]) ? std::fabs(got[i] - want[i]) <= 1e-30 + 1e-6 * std::fabs(want[i])
+                                                  : same_values(std::span(got).subspan(i, 1), std::span(want).subspan(i, 1))),
+                          hard[i % std::size(hard)], ": ", got[i], " for ", want[i]);
+        const std::vector<float> x(64, 1e20f), w(64, 1);
+        cpu::rms_norm(pool, got, x, w, 1e-6f);
+        CHECK(std::isnan(got[0]));
+    });
+}
+
+TEST_CASE("queries, and keys and values on their way into the cache") {
+    ThreadPool pool(3);
+    Random random{5};
+    for (const uint32_t d : {64u, 128u, 256u}) {
+        Config config{};
+        config.head_dim = d;
+        config.rope_theta = 1e6f;
+        const std::vector<float> table = rope_table(config, 40);
+        const auto w = random.normals(d), q = random.normals(11 * 6 * d), k = random.normals(11 * 2 * d),
+                   v = random.normals(11 * 2 * d);
+        const Rotation rotation = make_rotation(RotationKind::wht, 3, KvSide::key, d);
+        on_each_target([&] {
+            for (const Rotation* r : {&rotation, static_cast<const Rotation*>(nullptr)}) {
+                std::vector<float> want = q, got = q;
+                ref::q_norm_rope(pool, want, w, {table, 29}, 6, 1e-6f, 0.3f, r);
+                cpu::q_norm_rope(pool, got, w, {table, 29}, 6, 1e-6f, 0.3f, r);
+                CHECK(relative_error(got, want) < 1e-6);
+            }
+            const Shape s{KvType::f32, KvType::tq4, d, 1, 2, 0, 0};
+            Random same{6};
+            const host::LayerCache want = random_cache(pool, s, 40, same), got = random_cache(pool, s, 40, same = Random{6});
+            ref::kv_append(pool, want.k, k, w, {table, 29}, 1e-6f);
+            ref::kv_append(pool, want.v, v, {}, {table, 29}, 1e-6f);
+            cpu::kv_append(pool, got, k, v, w, {table, 29}, 1e-6f);
+            std::vector<float> want_key(d), got_key(d);
+            for (uint32_t head = 0; head < 2; head++)
+                for (uint32_t p = 0; p < 40; p++) {
+                    decode_stored(want.k.codec, want_key, want.k.codes(head, p), {});
+                    decode_stored(got.k.codec, got_key, got.k.codes(head, p), {});
+                    CHECK(relative_error(got_key, want_key) < 1e-6);
+                    CHECK(std::ranges::equal(got.v.codes(head, p), want.v.codes(head, p)));
+                    CHECK(std::ranges::equal(got.v.scales(head, p), want.v.scales(head, p)));
+                }
+        });
+    }
+}
+
+TEST_CASE("attention on every type of cache") {
+    ThreadPool pool(3);
+    Random random{7};
+    for (size_t i = 0; i < kv_types.size(); i++) {
+        const KvType k = kv_types[i].type, v = kv_types[(i + 7) % kv_types.size()].type;
+        for (const uint32_t d : {64u, 128u, 256u}) {
+            check_attention(pool, {k, v, d, 2, 2, 76, 1}, random);
+            check_attention(pool, {v, k, d, 2, 2, 40, 9}, random);
+        }
+    }
+}
+
+TEST_CASE("attention at every group, length and number of tokens") {
+    ThreadPool pool(3);
+    Random random{8};
+    constexpr KvType tq4 = KvType::tq4, tq3 = KvType::tq3, tq2 = KvType::tq2, f16 = KvType::f16, q8_0 = KvType::q8_0;
+    for (const uint32_t group : {1u, 2u, 3u, 4u, 5u, 7u, 8u}) {
+        for (const uint32_t tokens : {1u, 2u, 11u, 50u}) check_attention(pool, {tq4, q8_0, 128, group, 2, 13, tokens}, random);
+        for (const uint32_t d : {64u, 128u, 256u}) {
+            check_attention(pool, {tq4, tq3, d, group, 2, 82, 1}, random);
+            check_attention(pool, {tq3, tq2, d, group, 2, 82, 1}, random);
+            check_attention(pool, {tq2, tq4, d, group, 2, 82, 1}, random);
+        }
+    }
+    for (const uint32_t d : {64u, 128u})
+        for (const uint32_t position : {0u, 1u, 62u, 63u, 64u, 255u, 256u, 2047u})
+            for (const uint32_t tokens : {1u, 3u}) check_attention(pool, {tq3, tq4, d, 2, 1, position, tokens}, random);
+    check_attention(pool, {f16, f16, 64, 1, 1, 0, 300}, random); // more queries than a block, and a whole prompt
+    check_attention(pool, {tq4, tq4, 128, 2, 3, 100, 130}, random);
+    for (const uint32_t tokens : {1u, 9u})
+        check_attention(pool, {tq4, tq4, 128, 2, 2, 300, tokens, 100}, random); // exp overflows
+}
+
+TEST_CASE("attention on recent tokens beside codes") {
+    ThreadPool pool(3);
+    Random random{10};
+    constexpr KvType tq4 = KvType::tq4, tq3t = KvType::tq3t, f16 = KvType::f16;
+    for (const uint32_t recent : {1u, 5u, 63u, 200u})
+        for (const uint32_t position : {0u, 4u, 70u, 300u})
+            for (const uint32_t tokens : {1u, 2u, 9u, 70u})
+                check_attention(pool, {tq4, tq3t, 128, 2, 2, position, tokens, 1, {recent}}, random);
+    for (const uint32_t begin : {0u, 67u, 70u}) // some were taken back
+        for (const uint32_t tokens : {1u, 9u}) check_attention(pool, {tq3t, f16, 64, 5, 1, 70, tokens, 1, {12, begin}}, random);
+    check_attention(pool, {tq4, tq4, 256, 2, 2, 300, 9, 100, {12}}, random); // exp overflows
+}
+
+TEST_CASE("a stored vector that is not finite reaches the result") {
+    ThreadPool pool(2);
+    Random random{9};
+    for (const KvType type : {KvType::tq4, KvType::tq3, KvType::q8_0, KvType::a4_128, KvType::f16, KvType::f32, KvType::tq3q})
+        for (const uint32_t tokens : {1u, 9u})
+            for (const bool is_key : {true, false}) {
+                const Shape s{type, type, 128, 2, 1, 70, tokens};
+                const host::LayerCache cache = random_cache(pool, s, 80, random);
+                std::vector<float> bad(128, 1.0f);
+                bad[77] = std::numeric_limits<float>::quiet_NaN();
+                ref::kv_append(pool, is_key ? cache.k : cache.v, bad, {}, {{}, 33}, 0);
+                const auto q = random.normals(tokens * 2 * 128, 0.1f);
+                on_each_target([&] {
+                    std::vector<float> y(q.size());
+                    cpu::attention(pool, y, q, cache, 2, 70);
+                    for (size_t at = 0; at < y.size(); at += 128)
+                        CHECK(!std::ranges::all_of(std::span(y).subspan(at, 128), [](float f) { return std::isfinite(f); }));
+                });
+            }
+}

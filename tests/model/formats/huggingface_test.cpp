@@ -1,0 +1,369 @@
+// Directories from Hugging Face: what a converter to GGUF would write is what is read, and what we cannot run is refused by file
+// and key.
+#include "base/error.h"
+#include "model/cpu/forward.h"
+#include "model/formats/huggingface.h"
+#include "model/formats/safetensors.h"
+#include "model/model.h"
+#include "model/text/chat_template.h"
+#include "tests/support/golden.h"
+#include "tests/support/huggingface_files.h"
+#include "tests/support/skip.h"
+#include <algorithm>
+#include <doctest/doctest.h>
+
+using namespace tq;
+using namespace tq::test;
+
+namespace {
+
+using Texts = std::vector<std::string_view>;
+using Ints = std::vector<int64_t>;
+
+// What loading says about small_huggingface_model() after `change`, without the directory; "" when nothing is wrong.
+template <class Change> std::string error_after(Change change) {
+    HuggingFaceFiles files = small_huggingface_model();
+    change(files);
+    const TemporaryDirectory directory;
+    files.write(directory);
+    try {
+        load_model(directory.path());
+        return "";
+    } catch (const Error& e) {
+        const std::string text = e.what(), begin = directory.path().string();
+        CAPTURE(text);
+        CHECK(text.starts_with(begin));
+        CHECK(text.find('\n') == std::string::npos);
+        CHECK(text.size() < 600);
+        return text.substr(std::min(text.size(), begin.size()));
+    }
+}
+
+template <class Change> void check_refused(Change change, const std::string& why) {
+    const std::string error = error_after(change);
+    CAPTURE(error);
+    CAPTURE(why);
+    CHECK(error.find(why) != std::string::npos);
+}
+
+struct Case {
+    const char* key;
+    json value; // "absent" takes the key away
+    const char* why;
+};
+
+void check_cases(const char* document, std::initializer_list<Case> cases) {
+    for (const Case& c : cases) {
+        check_refused(
+            [&](HuggingFaceFiles& files) {
+                json& target = files.documents[document];
+                if (c.value == "absent")
+                    target.erase(c.key);
+                else
+                    target[json::json_pointer(std::string("/") + c.key)] = c.value;
+            },
+            c.why);
+    }
+}
+
+template <class Change> ChatVariant variant_after(Change change) {
+    HuggingFaceFiles files = small_huggingface_model();
+    change(files);
+    const TemporaryDirectory directory;
+    files.write(directory);
+    return load_model(directory.path()).chat;
+}
+
+} // namespace
+
+TEST_CASE("a small directory loads, by its own path or a file in it") {
+    const TemporaryDirectory directory;
+    small_huggingface_model().write(directory);
+    for (const char* name : {"", "config.json", "model.safetensors"}) {
+        const Model model = load_model(name[0] ? directory.path() / name : directory.path());
+        CHECK(model.config.num_hidden_layers == 1);
+        CHECK(model.config.hidden_size == 32);
+        CHECK(model.config.intermediate_size == 64);
+        CHECK(model.config.head_dim == 64);
+        CHECK(model.config.max_position_embeddings == 4096);
+        CHECK(model.config.rope_theta == 1e6f);
+        CHECK(model.config.rms_norm_eps == 1e-6f);
+        CHECK(model.config.vocab_size == 288);
+        CHECK(model.weights.tied);
+        CHECK(model.name == directory.path().filename().string());
+        CHECK(model.tokenizer.encode("aaaaus<|im_end|>") == std::vector<uint32_t>{257, 258, 260});
+        for (const uint32_t id : {259u, 260u}) CHECK(model.tokenizer.is_end_of_generation(id));
+        CHECK(!model.tokenizer.is_end_of_generation(261));
+        CHECK(model.tokenizer.is_unused(263));
+        const SamplerOptions sampling = recommended_sampling(model.file, false);
+        CHECK(sampling.temperature == 0.5f);
+        CHECK(sampling.top_k == 7);
+        CHECK(sampling.top_p == 0.75f);
+        CHECK(sampling.repeat_penalty == SamplerOptions().repeat_penalty);
+    }
+}
+
+TEST_CASE("the tiny model's directory is its GGUF file") {
+    const auto folder = shared_folder() / "data";
+    if (!std::filesystem::exists(folder)) {
+        test::skip("no " + folder.string());
+        return;
+    }
+    const ModelFile hf = open_model_file(folder / "qwen3-tiny-hf"), gguf = open_model_file(folder / "qwen3-tiny/tiny-bf16.gguf");
+    CHECK(hf.strings("tokenizer.ggml.tokens") == gguf.strings("tokenizer.ggml.tokens"));
+    CHECK(hf.strings("tokenizer.ggml.merges") == gguf.strings("tokenizer.ggml.merges"));
+    CHECK(std::get<Ints>(*hf.find("tokenizer.ggml.token_type")) == std::get<Ints>(*gguf.find("tokenizer.ggml.token_type")));
+    for (const char* key : {"tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.chat_template", "general.architecture"})
+        CHECK(hf.text(key) == gguf.text(key));
+    for (const char* key : {"qwen3.block_count", "qwen3.context_length", "qwen3.embedding_length", "qwen3.feed_forward_length",
+                            "qwen3.attention.head_count", "qwen3.attention.head_count_kv", "qwen3.attention.key_length",
+                            "tokenizer.ggml.eos_token_id"})
+        CHECK(hf.integer(key) == gguf.integer(key));
+    REQUIRE(hf.tensors().size() == gguf.tensors().size());
+    for (const FileTensor& t : gguf.tensors()) {
+        CAPTURE(t.name);
+        const FileTensor* same = hf.find_tensor(t.name);
+        REQUIRE(same);
+        CHECK(same->ne == t.ne);
+        if (same->type == t.type) CHECK(std::ranges::equal(same->data, t.data));
+    }
+}
+
+TEST_CASE("a single file in F32 gives the golden logits") {
+    const auto folder = shared_folder() / "data/qwen3-tiny-hf";
+    if (!std::filesystem::exists(folder)) {
+        test::skip("no " + folder.string());
+        return;
+    }
+    const TemporaryDirectory directory;
+    for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "expected.json"})
+        std::filesystem::copy_file(folder / name, directory.path() / name);
+    SafetensorsWriter writer;
+    for (const char* shard : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}) {
+        ModelFile file(folder);
+        for (const FileTensor& t : read_safetensors(file, folder / shard)) {
+            std::vector<float> values(t.ne[0] * t.ne[1]);
+            decode_row(t.type, values, t.data);
+            const bool is_vector = t.ne[1] == 1;
+            writer.add(t.name, "F32", is_vector ? std::vector{t.ne[0]} : std::vector{t.ne[1], t.ne[0]},
+                       {reinterpret_cast<const char*>(values.data()), values.size() * 4});
+        }
+    }
+    directory.write("model.safetensors", writer.bytes());
+    const Golden golden = load_golden(directory.path());
+    CHECK(golden.weights.layers[1].ffn_up.type == GgmlType::F32);
+    check_golden(golden, *make_cpu_forward(golden.config, golden.weights, {{KvType::f32, KvType::f32}, 64, 0, 0}));
+}
+
+TEST_CASE("a config that we cannot run is refused by file and key") {
+    check_cases(
+        "config.json",
+        {{"model_type", "absent", "/config.json: 'model_type' is missing"},
+         {"model_type", "llama", "/config.json: 'model_type' is \"llama\"; we can run 'qwen3' only"},
+         {"model_type", "qwen3_moe", "\"qwen3_moe\"; we can run 'qwen3' only, dense Qwen3 models"},
+         {"architectures", {"Qwen3ForSequenceClassification"}, "'architectures' is [\"Qwen3ForSequenceClassification\"]"},
+         {"hidden_act", "gelu", "'hidden_act' is \"gelu\""},
+         {"attention_bias", true, "'attention_bias' is true; we can run models without biases only"},
+         {"use_sliding_window", true, "'use_sliding_window' is true"},
+         {"layer_types", {"full_attention", "sliding_attention"}, "'layer_types' has \"sliding_attention\""},
+         {"partial_rotary_factor", 0.5, "'partial_rotary_factor' is 0.5"},
+         {"quantization_config", {{"quant_method", "fp8"}}, "has the method \"fp8\": we read releases that are not quantised"},
+         {"quantization_config", 1, "'quantization_config' has the method 1"},
+         {"num_hidden_layers", "absent", "/config.json: 'num_hidden_layers' is missing"},
+         {"num_hidden_layers", 0, "/config.json: 'num_hidden_layers' is 0; we can run"},
+         {"num_hidden_layers", -1, "/config.json: 'num_hidden_layers' is -1, less than 0"},
+         {"num_hidden_layers", 1.5, "/config.json: 'num_hidden_layers' is a real number, not an integer"},
+         {"num_hidden_layers", json::array(), "/config.json: 'num_hidden_layers' is a list, not a number or text"},
+         {"num_hidden_layers", 2, "tensor 'blk.1.attn_norm.weight' is missing"},
+         {"hidden_size", 33, "/config.json: 'hidden_size' is 33"},
+         {"hidden_size", 64, "has shape [32, 288, 1, 1], not [64, 288, 1, 1]"},
+         {"hidden_size", uint64_t(1) << 63, "/config.json: 'hidden_size' is 9223372036854775808"},
+         {"head_dim", nullptr, "/config.json: 'head_dim' is missing"},
+         {"head_dim", 80, "/config.json: 'head_dim' is 80; we can run 64, 128 and 256"},
+         {"num_key_value_heads", 3, "1 query heads on 3 key/value heads"},
+         {"rope_theta", "absent", "/config.json: 'rope_theta' is missing"},
+         {"rope_theta", 0, "/config.json: 'rope_theta' is 0; we can run"},
+         {"rope_theta", "x", "/config.json: 'rope_theta' is a text, not a number"},
+         {"rms_norm_eps", 0, "/config.json: 'rms_norm_eps' is 0"},
+         {"max_position_embeddings", 0, "/config.json: 'max_position_embeddings' is 0"},
+         {"vocab_size", 287, "/config.json: 'vocab_size' is 287, but tensor 'model.embed_tokens.weight' has 288 rows"},
+         {"tie_word_embeddings", false, "tensor 'lm_head.weight' is missing, and 'tie_word_embeddings'"},
+         {"tie_word_embeddings", "absent", "tensor 'lm_head.weight' is missing"},
+         {"tie_word_embeddings", 1, "/config.json: 'tie_word_embeddings' is an unsigned integer, not a boolean"},
+         {"eos_token_id", -1, "/config.json: 'eos_token_id' is neither a token's id nor a list of them"},
+         {"eos_token_id", {1, "x"}, "'eos_token_id' is neither"},
+         {"eos_token_id", 288, "'eos_token_id' of config.json or generation_config.json has 288; there are 288 tokens"},
+         {"rope_scaling", 4, "/config.json: 'rope_scaling' is an integer, not an object"},
+         {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}, "/config.json: 'rope_scaling.rope_type' is 'dynamic'"},
+         {"rope_scaling", {{"rope_type", "yarn"}, {"mscale", 2}}, "'rope_scaling.mscale' is there; we know no such key"},
+         {"rope_scaling", {{"rope_type", 4}}, "'rope_scaling.rope_type' is an unsigned integer, not a text"},
+         {"rope_parameters",
+          {{"rope_type", "default"}, {"rope_theta", 1e13}},
+          "'rope_parameters.rope_theta' is 10000000000000; we can run"}});
+    check_refused([](HuggingFaceFiles& f) { f.documents["config.json"] = json::array(); },
+                  "/config.json: it is a list, not an object");
+    check_refused(
+        [](HuggingFaceFiles& f) {
+            f.documents["config.json"]["rope_scaling"] = {{"rope_type", "default"}};
+            f.documents["config.json"]["rope_parameters"] = {{"rope_type", "default"}};
+        },
+        "'rope_parameters' and 'rope_scaling' are both there");
+    const auto config_text = [](const std::string& text) {
+        return error_after([&](HuggingFaceFiles& f) {
+            f.documents.erase("config.json");
+            f.texts["config.json"] = text;
+        });
+    };
+    CHECK(config_text("{\"a\": 1, \"a\": 2}") == "/config.json: the key 'a' is there twice");
+    CHECK(config_text("{").starts_with("/config.json: it is not JSON: parse error at line 1"));
+    CHECK(config_text(std::string(65, '[')) == "/config.json: it is nested deeper than 64 levels");
+    CHECK(config_text("{\"a\": 1e999}").starts_with("/config.json: it is not JSON: number overflow"));
+    CHECK(config_text(std::string((1 << 20) + 1, ' '))
+              .ends_with("has 1048577 bytes, more than the 1048576 that such a file has at most"));
+}
+
+TEST_CASE("RoPE's parameters are found where older and newer releases have them") {
+    const auto read = [](const json& parameters, const char* key) {
+        HuggingFaceFiles files = small_huggingface_model();
+        json& config = files.documents["config.json"];
+        if (key == std::string("rope_parameters")) config.erase("rope_theta");
+        config[key] = parameters;
+        const TemporaryDirectory directory;
+        files.write(directory);
+        ModelFile file(directory.path());
+        read_huggingface_config(file, directory.path());
+        return file;
+    };
+    const ModelFile plain = read({{"rope_type", "default"}, {"rope_theta", 5e6}}, "rope_parameters");
+    CHECK(plain.real("qwen3.rope.freq_base") == 5e6);
+    CHECK(plain.text("qwen3.rope.scaling.type") == "none");
+    const ModelFile yarn = read({{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}}, "rope_scaling");
+    CHECK(yarn.real("qwen3.rope.freq_base") == 1e6);
+    CHECK(yarn.text("qwen3.rope.scaling.type") == "yarn");
+    CHECK(yarn.real("qwen3.rope.scaling.factor") == 4);
+    CHECK(yarn.integer("qwen3.rope.scaling.original_context_length") == 32768);
+    CHECK(!yarn.find("qwen3.rope.scaling.attn_factor"));
+    const ModelFile more = read({{"rope_type", "yarn"},
+                                 {"factor", 4},
+                                 {"rope_theta", 1e6},
+                                 {"attention_factor", 2 * (0.1 * std::log(4.0) + 1)},
+                                 {"beta_fast", 16},
+                                 {"beta_slow", 2}},
+                                "rope_parameters");
+    CHECK(more.integer("qwen3.rope.scaling.original_context_length") == 4096);
+    CHECK(more.real("qwen3.rope.scaling.attn_factor") == doctest::Approx(2));
+    CHECK(more.real("qwen3.rope.scaling.yarn_beta_fast") == 16);
+    CHECK(more.real("qwen3.rope.scaling.yarn_beta_slow") == 2);
+}
+
+TEST_CASE("a recommendation that is no number is refused; none is as good") {
+    const auto sampling_of = [](const json& generation) {
+        HuggingFaceFiles files = small_huggingface_model();
+        files.documents["generation_config.json"] = generation;
+        const TemporaryDirectory directory;
+        files.write(directory);
+        return recommended_sampling(load_model(directory.path()).file, false);
+    };
+    CHECK(sampling_of({{"repetition_penalty", 1.25}, {"min_p", 0.125}}).repeat_penalty == 1.25f);
+    CHECK(sampling_of({{"repetition_penalty", 1.25}, {"min_p", 0.125}}).min_p == 0.125f);
+    CHECK(sampling_of({{"temperature", nullptr}}).temperature == qwen_sampling(false).temperature);
+    CHECK_THROWS_WITH(sampling_of({{"temperature", "warm"}}),
+                      doctest::Contains("generation_config.json: 'temperature' is a text"));
+    CHECK_THROWS_WITH(sampling_of({{"top_k", 2.5}}), doctest::Contains("generation_config.json: 'top_k' is a real number"));
+    CHECK(error_after([](HuggingFaceFiles& f) { f.documents.erase("generation_config.json"); }).empty());
+    check_cases("generation_config.json", {{"eos_token_id", "x", "/generation_config.json: 'eos_token_id' is neither"},
+                                           {"eos_token_id", json(std::vector<int>(65, 1)), "65 entries, more than the 64"},
+                                           {"top_k", json::array(), "/generation_config.json: 'top_k' is a list"}});
+}
+
+TEST_CASE("the head: tied, its own, or a copy that is left out") {
+    const auto load = [](bool tied, bool has_head) {
+        HuggingFaceFiles files = small_huggingface_model();
+        files.documents["config.json"]["tie_word_embeddings"] = tied;
+        if (has_head) files.weights.add("lm_head.weight", "BF16", {288, 32}, std::string(288 * 64, '\0'));
+        const TemporaryDirectory directory;
+        files.write(directory);
+        return load_model(directory.path()).weights.tied;
+    };
+    CHECK(load(true, false));
+    CHECK(load(true, true));
+    CHECK(!load(false, true));
+}
+
+TEST_CASE("tensors that no dense Qwen3 has are refused") {
+    check_refused(
+        [](HuggingFaceFiles& f) { f.weights.add("model.layers.0.self_attn.q_proj.bias", "BF16", {64}, std::string(128, '\0')); },
+        "tensor 'model.layers.0.self_attn.q_proj.bias' is none of a dense Qwen3 model");
+    check_refused([](HuggingFaceFiles& f) { f.weights.add("model.layers.0.mlp.gate_proj.weight_scale_inv", "F32", {1}, "aaaa"); },
+                  "tensor 'model.layers.0.mlp.gate_proj.weight_scale_inv' is none");
+    check_refused([](HuggingFaceFiles& f) { f.weights.add("blk.0.attn_norm.weight", "F32", {1}, "aaaa"); },
+                  "tensor 'blk.0.attn_norm.weight'");
+    check_refused([](HuggingFaceFiles& f) { f.weights = {}; },
+                  ": neither model.safetensors nor model.safetensors.index.json is there");
+    CHECK(gguf_tensor_name("model.layers.35.mlp.down_proj.weight") == "blk.35.ffn_down.weight");
+    CHECK(gguf_tensor_name("model.layers.35") == "model.layers.35");
+    CHECK(gguf_tensor_name("model.layers.") == "model.layers.");
+}
+
+TEST_CASE("chat templates: in the configuration, in a list, in a file of their own") {
+    const std::string loop =
+        "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}{% if add_generation_prompt %}";
+    const std::string hybrid =
+        loop + "{% if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}";
+    const std::string thinking = loop + "{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}";
+    const std::string instruct = loop + "{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    for (const auto& [text, variant] :
+         {std::pair(hybrid, ChatVariant::hybrid), {thinking, ChatVariant::thinking}, {instruct, ChatVariant::instruct}}) {
+        CHECK(variant_after([&](HuggingFaceFiles& f) { f.documents["tokenizer_config.json"]["chat_template"] = text; }) ==
+              variant);
+        CHECK(variant_after([&](HuggingFaceFiles& f) {
+                  f.documents["tokenizer_config.json"]["chat_template"] = {{{"name", "tool_use"}, {"template", "x"}},
+                                                                           {{"name", "default"}, {"template", text}}};
+              }) == variant);
+        CHECK(variant_after([&](HuggingFaceFiles& f) {
+                  f.documents["tokenizer_config.json"]["chat_template"] = variant == ChatVariant::hybrid ? instruct : hybrid;
+                  f.texts["chat_template.jinja"] = text;
+              }) == variant);
+    }
+    CHECK(variant_after([](HuggingFaceFiles&) {}) == ChatVariant::instruct);
+    check_cases(
+        "tokenizer_config.json",
+        {{"chat_template", 1, "/tokenizer_config.json: 'chat_template' is neither a text nor a list with one named \"default\""},
+         {"chat_template", json::array(), "'chat_template' is neither"},
+         {"add_bos_token", true, "/tokenizer_config.json: 'add_bos_token' is true"},
+         {"add_bos_token", "yes", "/tokenizer_config.json: 'add_bos_token' is a text, not a boolean"}});
+}
+
+TEST_CASE("paths that lead to no model say what is there") {
+    const TemporaryDirectory directory;
+    const auto error = [&](const char* name) {
+        try {
+            open_model_file(name[0] ? directory.path() / name : directory.path());
+            return std::string();
+        } catch (const Error& e) {
+            return std::string(e.what());
+        }
+    };
+    const auto check = [&](const char* name, const char* why) {
+        CAPTURE(error(name));
+        CHECK(error(name).find(why) != std::string::npos);
+    };
+    check("", "is a directory without config.json: a model from Hugging Face has");
+    directory.write("b.gguf", "x");
+    directory.write("a.gguf", "x");
+    check("", "to run the GGUF file in it, name that: ");
+    check("", "a.gguf");
+    check("none.gguf", "No such file");
+    check("model.safetensors", "model.safetensors does not exist");
+    check("a.gguf", "the file is cut off");
+    directory.write("pytorch_model.bin", std::string("PK\x03\x04", 4) + "x");
+    check("pytorch_model.bin", "a PyTorch file, which can run code when it is read");
+    directory.write("old.pt", "\x80\x02x");
+    check("old.pt", "a PyTorch file");
+    directory.write("notes.txt", "hello there");
+    check("notes.txt", "not a GGUF file: it begins with \"hell\"");
+    directory.write("model.safetensors", "x");
+    check("model.safetensors", "is a directory without config.json");
+    directory.write("config.json", "{\"model_type\": \"qwen3\"}");
+    check("", "model.safetensors: the file is cut off: 1 bytes are no safetensors file");
+}

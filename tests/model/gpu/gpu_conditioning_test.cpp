@@ -1,0 +1,63 @@
+// Conditioned keys on the device: the CPU's logits, of caches that are conditioned otherwise on one copy of the weights.
+#include "model/cpu/forward.h"
+#include "model/gpu/forward.h"
+#include "model/gpu/tuning_file.h"
+#include "tests/support/golden.h"
+#include "tests/support/growth.h"
+#include "tools/conformance/random.h"
+
+using namespace tq;
+
+namespace {
+
+KeyConditioning random_calibration(const Config& c) {
+    conformance::Random random{5};
+    const uint32_t heads = c.num_hidden_layers * c.num_key_value_heads;
+    const HeadConditions all = conformance::random_conditions(random, heads, c.head_dim);
+    KeyConditioning out = parse_key_conditioning("random");
+    out.calibration = std::make_shared<const KeyCalibration>(
+        KeyCalibration{c.num_hidden_layers, c.num_key_value_heads, c.head_dim, all.factors, all.means});
+    return out;
+}
+
+KvOptions conditioned(KvType k, RotationKind rotation, KeyConditioning by) {
+    KvOptions kv{k, KvType::f32, rotation};
+    kv.conditioning = std::move(by);
+    return kv;
+}
+
+} // namespace
+
+TEST_CASE("caches that are conditioned in different ways share weights, and give the CPU's logits") {
+    const GrowthModel model;
+    Device device;
+    ThreadPool pool;
+    const gpu::Tuning tuning = gpu::tuning_for(device.capabilities());
+    const auto weights = std::make_shared<const gpu::DeviceWeights>(
+        gpu::upload_weights(device, pool, model.weights, tuning.weight_interleave, {}));
+    const KeyConditioning keys = random_calibration(model.config), norms = parse_key_conditioning("norms");
+    std::vector<KvOptions> all;
+    for (const KeyConditioning& by : {KeyConditioning(), norms, keys})
+        all.push_back(conditioned(KvType::f32, RotationKind::wht, by));
+    for (const KvType type : {KvType::tq6, KvType::tq4q, KvType::q8_0}) all.push_back(conditioned(type, RotationKind::wht, keys));
+    all.push_back(conditioned(KvType::tq6, RotationKind::haar, keys));
+    std::mt19937 random(1);
+    const auto prompt = random_ids(random, 21), next = random_ids(random, 1);
+    std::vector<std::unique_ptr<Forward>> forwards;
+    for (const KvOptions& kv : all)
+        forwards.push_back(make_gpu_forward(device, model.config, weights, growth_options(kv, 2), tuning));
+    for (size_t i = 0; i < all.size(); i++) { // after all were made
+        const std::string types = describe(all[i]);
+        CAPTURE(types);
+        const auto on_cpu = make_cpu_forward(model.config, model.weights, growth_options(all[i], 2));
+        const double limit = all[i].k == KvType::f32 ? 1e-4 : 0.05; // a code that falls the other side of a threshold
+        for (const auto& ids : {prompt, next}) CHECK(relative_error(forwards[i]->run(ids), on_cpu->run(ids)) <= limit);
+    }
+}
+
+TEST_CASE("a conditioned cache grows and is cut as any other") {
+    const GrowthModel model;
+    Device device;
+    check_growth({conditioned(KvType::tq3, RotationKind::wht, random_calibration(model.config))},
+                 [&](const ForwardOptions& options) { return make_gpu_forward(device, model.config, model.weights, options); });
+}

@@ -1,0 +1,313 @@
+// Tokens sampled on the device are the host's, bit for bit: kernel by kernel on hostile logits, and in whole conversations.
+#include "base/error.h"
+#include "model/formats/gguf.h"
+#include "model/gpu/forward.h"
+#include "model/gpu/kernels.h"
+#include "model/session.h"
+#include "tests/support/growth.h"
+#include <bit>
+#include <cmath>
+
+using namespace tq;
+
+namespace {
+
+// The two kernels on logits that the host writes, recorded once.
+class DeviceSampler {
+  public:
+    DeviceSampler(Device& device, uint32_t vocab_size, uint32_t workgroup)
+        : logits_upload_(device.allocate("logits upload", 4ull * vocab_size, Memory::upload)),
+          logits_(device.allocate("logits", 4ull * vocab_size)),
+          draw_upload_(device.allocate("draw upload", gpu::draw_bytes(vocab_size), Memory::upload)),
+          draw_(device.allocate("draw", gpu::draw_bytes(vocab_size))),
+          candidates_(device.allocate("candidates", gpu::candidates_bytes(vocab_size))),
+          context_upload_(device.allocate("context upload", 64, Memory::upload)), context_(device.allocate("context", 64)),
+          ids_(device.allocate("ids", 16)), drawn_(device.allocate("drawn", gpu::drawn_bytes, Memory::readback)) {
+        gpu::Tuning tuning = gpu::choose_tuning(device.capabilities());
+        tuning.workgroup = workgroup;
+        const gpu::Step step{0, 1};
+        Recorder recorder(device);
+        gpu::Pass pass{recorder, tuning, context_, 1, 128, step};
+        recorder.copy(logits_, logits_upload_);
+        recorder.copy(draw_, draw_upload_);
+        recorder.copy(context_, context_upload_);
+        gpu::sample_candidates(pass, candidates_, logits_, draw_, vocab_size);
+        gpu::sample(pass, ids_, draw_, candidates_, vocab_size);
+        recorder.copy(drawn_, View(draw_, gpu::drawn_offset, gpu::drawn_bytes));
+        commands_.emplace(recorder.finish());
+    }
+
+    uint32_t sample(std::span<const float> logits, const DeviceDraw& draw) {
+        std::memcpy(logits_upload_.host().data(), logits.data(), logits.size_bytes());
+        std::memset(context_upload_.host().data(), 0, 64);
+        std::byte* to = draw_upload_.host().data();
+        std::memset(to, 0, draw_upload_.host().size());
+        std::memcpy(to, &draw.settings, sizeof draw.settings);
+        std::memcpy(to + sizeof draw.settings, draw.random.data(), draw.random.size() * 4);
+        std::ranges::copy(std::as_bytes(draw.excluded), to + gpu::drawn_offset + gpu::drawn_bytes); // maybe none
+        commands_->run();
+        uint32_t id;
+        std::memcpy(&id, drawn_.host().data(), 4);
+        return id;
+    }
+
+  private:
+    Buffer logits_upload_, logits_, draw_upload_, draw_, candidates_, context_upload_, context_, ids_, drawn_;
+    std::optional<Commands> commands_;
+};
+
+float any_finite(std::mt19937& random) {
+    const auto bits = uint32_t(random());
+    return std::bit_cast<float>((bits & 0x7f800000) == 0x7f800000 ? bits & 0x807fffff : bits); // denormals too
+}
+
+// Bell-shaped; few values, many of them the same; falling; of every magnitude; all the same; falling in steps of 64.
+std::vector<float> make_logits(std::mt19937& random, uint32_t size, uint32_t kind) {
+    std::normal_distribution<float> normal(0, 4);
+    std::vector<float> logits(size);
+    for (uint32_t id = 0; id < size; id++) {
+        const float tie = float(random() % 5) - 2;
+        const float values[]{normal(random), random() % 2 ? tie : -0.0f,        -float(id) / 8, any_finite(random),
+                             -1.5f,          -float(id % 64) - float(id) / 1e6f};
+        logits[id] = values[kind];
+    }
+    return logits;
+}
+
+SamplerOptions any_options(std::mt19937& random) {
+    const auto one_of = [&](std::initializer_list<float> values) { return values.begin()[random() % values.size()]; };
+    SamplerOptions options;
+    options.temperature = one_of({0, 0.7f, 0.7f, 1, 1.5f, 20, 100, 1e-3f, 1e-30f});
+    options.top_k = uint32_t(one_of({1, 2, 20, 20, 40, 63, 64}));
+    options.top_p = one_of({0, 1e-6f, 0.5f, 0.8f, 0.95f, 0.999999f, 1});
+    options.min_p = one_of({0, 0, 0, 0.05f, 0.5f, 1});
+    options.seed = random();
+    return options;
+}
+
+void check_vocabulary(Device& device, uint32_t size, uint32_t workgroup, uint32_t vectors) {
+    CAPTURE(size);
+    CAPTURE(workgroup);
+    DeviceSampler on_device(device, size, workgroup);
+    std::mt19937 random(size + workgroup);
+    for (uint32_t i = 0; i < vectors; i++) {
+        std::vector<bool> excluded(i % 3 == 0 ? 0 : size);
+        for (uint32_t id = 0; id < excluded.size(); id++) excluded[id] = random() % (i % 3 == 1 ? 10 : 2) == 0;
+        if (!excluded.empty()) excluded[random() % size] = false;
+        const auto logits = make_logits(random, size, i % 6);
+        Sampler sampler(any_options(random), excluded);
+        REQUIRE(sampler.fits_device());
+        const DeviceDraw draw = sampler.device_draw(2);
+        CAPTURE(i);
+        REQUIRE(on_device.sample(logits, draw) == sampler.sample(logits));
+        REQUIRE(on_device.sample(logits, {draw.settings, {draw.random[1]}, draw.excluded}) == sampler.sample(logits));
+    }
+}
+
+// What the driver offers, with the device's choice of where to sample left aside.
+class Sampling final : public Forward {
+  public:
+    explicit Sampling(std::unique_ptr<Forward> forward, uint32_t most) : forward_(std::move(forward)), most_(most) {}
+
+    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
+        return forward_->run(ids, progress);
+    }
+    uint32_t most_sampled() const override { return most_; }
+    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) override {
+        batches.push_back(n);
+        return forward_->run_sampled(id, n, draw);
+    }
+    void truncate(uint32_t n) override { forward_->truncate(n); }
+    void repeat_to(uint32_t n) override { forward_->repeat_to(n); }
+    uint32_t position() const override { return forward_->position(); }
+    uint32_t context_size() const override { return forward_->context_size(); }
+    uint32_t capacity() const override { return forward_->capacity(); }
+    const KvOptions& kv() const override { return forward_->kv(); }
+    uint64_t kv_bytes_per_token() const override { return forward_->kv_bytes_per_token(); }
+
+    std::vector<uint32_t> batches;
+
+  private:
+    std::unique_ptr<Forward> forward_;
+    uint32_t most_;
+};
+
+std::unique_ptr<Sampling> make(Device& device, const GrowthModel& model, uint32_t most) {
+    const KvOptions kv{KvType::tq4, KvType::tq4};
+    return std::make_unique<Sampling>(make_gpu_forward(device, model.config, model.weights, growth_options(kv, 2)), most);
+}
+
+SamplerOptions warm(uint64_t seed) {
+    SamplerOptions options;
+    options.temperature = 1.5f;
+    options.seed = seed;
+    return options;
+}
+
+} // namespace
+
+TEST_CASE("whatever the logits, the device samples what the host does") {
+    Device device;
+    const uint32_t most = std::min(256u, device.capabilities().max_workgroup_invocations);
+    for (const uint32_t workgroup : {64u, 96u, most})
+        for (const uint32_t size : {1u, 7u, 64u, 1000u, 1024u, 1025u, 4099u}) check_vocabulary(device, size, workgroup, 120);
+    check_vocabulary(device, 151936, 64, 60);
+    check_vocabulary(device, gpu::most_drawn_logits, 64, 6);
+}
+
+TEST_CASE("a logit that is not finite is noticed wherever it is") {
+    Device device;
+    for (const uint32_t size : {1u, 1000u, 5000u}) {
+        DeviceSampler on_device(device, size, 64);
+        std::mt19937 random(size);
+        for (const float bad : {NAN, -NAN, INFINITY, -INFINITY})
+            for (const uint32_t at : {0u, size / 2, size - 1}) {
+                auto logits = make_logits(random, size, 0);
+                logits[at] = bad;
+                std::vector<bool> excluded(size, true); // even if it may not be sampled
+                excluded[0] = false;
+                const Sampler sampler(warm(1), excluded);
+                CHECK(on_device.sample(logits, sampler.device_draw(1)) == NO_TOKEN);
+            }
+    }
+}
+
+TEST_CASE("a batch of sampled tokens is the same tokens one by one, while the cache grows") {
+    const GrowthModel model;
+    Device device;
+    const auto ahead = make(device, model, 0), plain = make(device, model, 0);
+    std::mt19937 random(3);
+    for (const bool greedy : {false, true}) {
+        SamplerOptions options = warm(5);
+        if (greedy) options.temperature = 0;
+        std::vector<bool> excluded(model.config.vocab_size);
+        for (uint32_t id = 0; id < excluded.size(); id += 3) excluded[id] = true;
+        Sampler a(options, excluded), b(options, excluded);
+        ahead->truncate(0);
+        plain->truncate(0);
+        check_same(*ahead, *plain, random_ids(random, 7));
+        uint32_t id = 1;
+        for (const uint32_t n : {1u, 3u, 16u, 16u, 2u, 9u}) {
+            const auto ids = ahead->run_sampled(id, n, a.device_draw(n));
+            a.drawn(n);
+            REQUIRE(ids.size() == n);
+            for (const uint32_t next : ids) {
+                REQUIRE(b.sample(plain->run({&id, 1}, {})) == next);
+                id = next;
+            }
+            CHECK(ahead->position() == plain->position());
+        }
+        check_same(*ahead, *plain, random_ids(random, 1));
+        ahead->truncate(20);
+        plain->truncate(20);
+        check_same(*ahead, *plain, random_ids(random, 3)); // what is stored is the same too
+    }
+}
+
+TEST_CASE("a conversation sampled on the device is the one sampled on the host") {
+    const GrowthModel model;
+    Device device;
+    const auto ahead = make(device, model, DRAW_STEPS), plain = make(device, model, 0);
+    Session a(*ahead), b(*plain);
+    Sampler sampler_a(warm(9)), sampler_b(warm(9));
+    std::mt19937 random(4);
+    std::vector<uint32_t> prompt = random_ids(random, 5);
+    for (const uint32_t end : {400u, 11u, 160u, 201u}) { // the first is no token
+        CAPTURE(end);
+        const GenerateOptions options{.max_tokens = 40, .is_end = [&](uint32_t id) { return id % 8 == end % 8 && end < 320; }};
+        const Generated x = a.generate(prompt, sampler_a, options), y = b.generate(prompt, sampler_b, options);
+        REQUIRE(x.ids == y.ids);
+        CHECK(x.stop == y.stop);
+        CHECK(x.timings.reused_tokens == y.timings.reused_tokens);
+        CHECK(x.timings.prompt_tokens == y.timings.prompt_tokens);
+        CHECK(x.timings.decoded_tokens == y.timings.decoded_tokens);
+        REQUIRE(a.cached_ids() == b.cached_ids());
+        CHECK(ahead->position() == plain->position());
+        CHECK(ahead->capacity() == plain->capacity());
+        prompt = a.cached_ids();
+        prompt.push_back(end % 300);
+    }
+    const GenerateOptions endless{};
+    const Generated x = a.generate(prompt, sampler_a, endless), y = b.generate(prompt, sampler_b, endless);
+    CHECK(x.stop == Stop::context_full);
+    CHECK(x.ids == y.ids);
+    CHECK(a.cached_ids() == b.cached_ids());
+    CHECK(plain->batches.empty());
+    REQUIRE(!ahead->batches.empty());
+    CHECK(ahead->batches[0] == 1);
+    Sampler penalised([] {
+        SamplerOptions options;
+        options.presence_penalty = 1;
+        return options;
+    }());
+    ahead->batches.clear();
+    CHECK(a.generate(prompt, penalised, {.max_tokens = 4}).ids.size() <= 4);
+    CHECK(ahead->batches.empty()); // the host's work
+}
+
+TEST_CASE("a token whose logits are not finite ends a batch before it, and is reported by the next") {
+    test::TemporaryFile path;
+    const Config config = test::small_config();
+    test::write_random_model(path.path(), {config, GgmlType::F32, false, 2, {}});
+    const ModelFile file = read_gguf(path.path());
+    Weights weights = read_weights(file, config);
+    Device device;
+    const ForwardOptions options{{KvType::f32, KvType::f32}, 64, 0, 0};
+    const Sampler sampler(warm(3));
+    const auto expected = make_gpu_forward(device, config, weights, options)->run_sampled(1, 6, sampler.device_draw(6));
+    REQUIRE(expected.size() == 6);
+    size_t third = 2;
+    while (third < 5 && std::count(expected.begin(), expected.begin() + ptrdiff_t(third), expected[third]) != 0) third++;
+    std::vector<std::byte> loud(weights.token_embd.data.begin(), weights.token_embd.data.end());
+    for (uint32_t i = 0; i < config.hidden_size; i++) {
+        const float huge = 1e30f; // its square is no number of fp32
+        std::memcpy(&loud[(size_t(expected[third]) * config.hidden_size + i) * 4], &huge, 4);
+    }
+    weights.token_embd.data = loud;
+    const auto forward = make_gpu_forward(device, config, weights, options),
+               plain = make_gpu_forward(device, config, weights, options);
+    const auto ids = forward->run_sampled(1, 6, sampler.device_draw(6));
+    CHECK(ids == std::vector(expected.begin(), expected.begin() + ptrdiff_t(third) + 1));
+    CHECK(forward->position() == third + 1);
+    std::vector<uint32_t> before{1};
+    before.insert(before.end(), ids.begin(), ids.end() - 1);
+    for (const uint32_t id : before) plain->run({&id, 1});
+    const auto error_of = [&](auto&& body) {
+        try {
+            body();
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string("no error");
+    };
+    const std::string on_host = error_of([&] { plain->run({&ids.back(), 1}); });
+    CHECK(on_host.find("not finite") != std::string::npos);
+    CHECK(error_of([&] { forward->run_sampled(ids.back(), 4, sampler.device_draw(4)); }) == on_host);
+    CHECK(forward->position() == third + 1);
+    forward->truncate(2);
+    CHECK(forward->run_sampled(7, 2, sampler.device_draw(2)).size() == 2); // it goes on
+}
+
+TEST_CASE("profiled, each sampled token is charged by itself") {
+    const GrowthModel model;
+    Device device;
+    const auto forward = make_gpu_forward(device, model.config, model.weights, growth_options({KvType::tq4, KvType::tq4}, 0));
+    const Sampler sampler(warm(3));
+    const auto expected = forward->run_sampled(1, 5, sampler.device_draw(5));
+    forward->truncate(0);
+    device.profile = true;
+    forward->record_again();
+    device.take_profile();
+    CHECK(forward->run_sampled(1, 5, sampler.device_draw(5)) == expected);
+    const auto rows = device.take_profile();
+    device.profile = false;
+    forward->record_again();
+    if (device.capabilities().timestamp_ns == 0) return;
+    const auto calls = [&](const std::string& kernel) {
+        for (const ProfileRow& row : rows)
+            if (row.kernel == kernel) return row.calls;
+        return uint64_t(0);
+    };
+    CHECK(calls("sample") == 5);
+    CHECK(calls("sample_candidates") == 5);
+}

@@ -1,0 +1,163 @@
+// Shapes with random weights: Qwen3-0.6B's own, whose output head no 128 MiB binding holds, and small ones of every GQA ratio.
+#include "model/cpu/forward.h"
+#include "model/formats/gguf.h"
+#include "model/gpu/forward.h"
+#include "model/gpu/steps.h"
+#include "tests/support/golden.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temporary_file.h"
+
+using namespace tq;
+
+TEST_CASE("Qwen3-0.6B's shape runs on the device as on the CPU") {
+    const Config config{151936, 1024, 3072, 28, 16, 8, 128, 40960, 1e6f, 1e-6f};
+    const test::TemporaryFile path;
+    test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 6, {}});
+    const ModelFile file = read_gguf(path.path());
+    const Weights weights = read_weights(file, config);
+    Device device;
+    const ForwardOptions options{{KvType::f32, KvType::f32}, 64, 0, 8};
+    const auto on_cpu = make_cpu_forward(config, weights, options),
+               on_device = make_gpu_forward(device, config, weights, options);
+
+    const std::vector<uint32_t> prompt{1, 70000, 151935, 65535, 65536, 5, 6, 7, 8, 9}; // two blocks, and rows of every slice
+    CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= 1e-4);
+    for (const uint32_t id : {12u, 131071u}) {
+        const std::vector<uint32_t> next{id};
+        CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= 1e-4);
+    }
+}
+
+TEST_CASE("every GQA ratio of Qwen3, with tied and untied heads, runs on the device as on the CPU") {
+    Device device;
+    for (const uint32_t group : {1u, 2u, 4u, 5u, 8u})
+        for (const bool tied : {true, false}) {
+            CAPTURE(group);
+            CAPTURE(tied);
+            Config config = test::small_config();
+            config.num_attention_heads = config.num_key_value_heads * group;
+            const test::TemporaryFile path;
+            test::write_random_model(path.path(), {config, GgmlType::Q8_0, tied, group, {}});
+            const ModelFile file = read_gguf(path.path());
+            const Weights weights = read_weights(file, config);
+            CHECK(weights.tied == tied);
+            const ForwardOptions options{{KvType::f32, KvType::f32}, 16, 0, 0};
+            const auto on_cpu = make_cpu_forward(config, weights, options),
+                       on_device = make_gpu_forward(device, config, weights, options);
+            const std::vector<uint32_t> prompt{1, 2, 3, 4, 5}, next{6};
+            CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= 1e-4);
+            CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= 1e-4);
+        }
+}
+
+TEST_CASE("stretched positions run on the device as on the CPU, and are others than plain ones") {
+    Device device;
+    const test::TemporaryFile path;
+    test::write_random_model(path.path(), {test::small_config(), GgmlType::Q8_0, true, 4, {}});
+    const ModelFile file = read_gguf(path.path());
+    const Weights weights = read_weights(file, test::small_config());
+    std::vector<uint32_t> prompt(200);
+    for (uint32_t i = 0; i < prompt.size(); i++) prompt[i] = i * 7 % 300;
+    std::vector<std::vector<float>> seen;
+    for (const RopeScalingType type : {RopeScalingType::none, RopeScalingType::linear, RopeScalingType::yarn}) {
+        Config config = test::small_config();
+        config.rope_scaling.original_context_length = 64;
+        if (type != RopeScalingType::none) config = with_rope(config, {.type = type, .factor = 4});
+        const ForwardOptions options{{KvType::f32, KvType::f32}, 256, 0, 0};
+        const auto on_cpu = make_cpu_forward(config, weights, options),
+                   on_device = make_gpu_forward(device, config, weights, options);
+        const auto expected = on_cpu->run(prompt);
+        CHECK(relative_error(on_device->run(prompt), expected) <= 1e-4);
+        for (const auto& other : seen) CHECK(relative_error(expected, other) > 1e-2);
+        seen.emplace_back(expected.begin(), expected.end());
+    }
+}
+
+namespace {
+
+// Barriers of a recorded token in a model of that many layers.
+uint32_t waits(Device& device, DeviceType type, uint32_t layers) {
+    Capabilities like = device.capabilities();
+    like.type = type;
+    const gpu::Tuning tuning = gpu::choose_tuning(like);
+    Config config = test::small_config();
+    config.num_hidden_layers = layers;
+    const test::TemporaryFile path;
+    test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 1, {}});
+    const ModelFile file = read_gguf(path.path());
+    ThreadPool pool;
+    const gpu::DeviceWeights weights =
+        gpu::upload_weights(device, pool, read_weights(file, config), tuning.weight_interleave, {});
+    const ForwardOptions options{{KvType::tq4, KvType::tq4}, 512, 0, 16};
+    const gpu::KvCache cache(device, config, options.kv, options.context_size);
+    const gpu::Scratch scratch = make_scratch(device, gpu::ScratchBytes(config, tuning, options));
+    const Buffer context = device.allocate("context", gpu::context_bytes(config, options.context_size)),
+                 ids = device.allocate("ids", 4 * options.batch_size);
+    const auto head_norms = gpu::upload_head_norms(device, weights, {}, config.num_key_value_heads);
+    const gpu::Network net(config, weights, head_norms, cache);
+    const gpu::Activations x{ids,       scratch.h,    scratch.a,   scratch.q,     scratch.k,
+                             scratch.v, scratch.attn, scratch.ffn, scratch.logits};
+    const gpu::Step step{0, 1};
+    const Tap off;
+    gpu::Taps taps(device, off);
+    Recorder recorder(device);
+    gpu::ForwardPass pass{{recorder, tuning, context, 1, config.head_dim, step}, config, scratch, taps};
+    gpu::layers(pass, net, x);
+    pass.begin_head(true);
+    gpu::head(pass, net, x);
+    const uint32_t barriers = recorder.barriers();
+    recorder.finish();
+    return barriers;
+}
+
+} // namespace
+
+TEST_CASE("in a layer a token waits seven times on a GPU, and nine times on a processor") {
+    Device device;
+    CHECK(waits(device, DeviceType::discrete, 3) - waits(device, DeviceType::discrete, 2) == 7);
+    CHECK(waits(device, DeviceType::cpu, 3) - waits(device, DeviceType::cpu, 2) == 9);
+}
+
+namespace {
+
+// run_all() against what run() gives after each of the ids, by itself.
+void check_all_logits(Forward& forward, std::span<const uint32_t> ids, double limit) {
+    std::vector<std::vector<float>> one_by_one;
+    forward.truncate(0);
+    for (const uint32_t id : ids) {
+        const auto logits = forward.run({&id, 1});
+        one_by_one.emplace_back(logits.begin(), logits.end());
+    }
+    forward.truncate(0);
+    uint32_t next = 0;
+    CHECK(forward.run_all(ids, [&](uint32_t i, std::span<const float> logits) {
+        CHECK(i == next++);
+        CHECK(relative_error(logits, one_by_one.at(i)) <= limit);
+    }));
+    CHECK(next == ids.size());
+    CHECK(forward.position() == ids.size());
+    const std::vector<uint32_t> last{ids.back()};
+    forward.truncate(uint32_t(ids.size()) - 1); // the cache holds the same
+    CHECK(relative_error(forward.run(last), one_by_one.back()) <= limit);
+    forward.truncate(0);
+    uint32_t seen = 0;
+    CHECK_FALSE(forward.run_all(
+        ids, [&](uint32_t, std::span<const float>) { seen++; }, [](uint32_t, uint32_t) { return false; }));
+    CHECK(seen < ids.size());
+}
+
+} // namespace
+
+TEST_CASE("the logits of all tokens of a prompt are those of one token after the other") {
+    Device device;
+    const test::TemporaryFile path;
+    test::write_random_model(path.path(), {test::small_config(), GgmlType::Q8_0, false, 9, {}});
+    const ModelFile file = read_gguf(path.path());
+    const Weights weights = read_weights(file, test::small_config());
+    std::vector<uint32_t> ids(301); // many blocks, the last one of part of its tokens; the cache grows on the way
+    for (uint32_t i = 0; i < ids.size(); i++) ids[i] = i * 11 % 300;
+    ForwardOptions options{{KvType::f32, KvType::f32}, 512, 0, 48};
+    options.cache_step = 16;
+    check_all_logits(*make_cpu_forward(test::small_config(), weights, options), ids, 1e-5);
+    check_all_logits(*make_gpu_forward(device, test::small_config(), weights, options), ids, 1e-4);
+}

@@ -1,0 +1,248 @@
+// The list of kernels' variants is complete, and all of it fits the least device that Vulkan allows.
+#include "model/gpu/kernels.h"
+#include "model/gpu/variants.h"
+#include "model/kv/types.h"
+#include "runtime/device_profile.h"
+#include "runtime/specialise.h"
+#include "shaders.gen.h"
+#include <algorithm>
+#include <doctest/doctest.h>
+#include <set>
+using namespace tq;
+
+namespace {
+
+std::vector<gpu::Tuning> tunings() {
+    std::vector<gpu::Tuning> all;
+    for (const DeviceType type : {DeviceType::cpu, DeviceType::discrete})
+        for (const uint32_t subgroup : {4u, 8u, 16u, 64u}) {
+            Capabilities device;
+            device.type = type;
+            device.driver_name = "llvmpipe";
+            device.subgroup_size = device.min_subgroup_size = device.max_subgroup_size = device.kernel_subgroup_size = subgroup;
+            device.subgroup_arithmetic = device.subgroup_shuffle = true;
+            device.shared_memory_bytes = 65536;
+            device.max_workgroup_invocations = 1024;
+            device.cooperative_matrix = true;
+            device.matrix_side = 16;
+            device.texel_range_bytes = 1 << 27;
+            const auto more = gpu::all_tunings(device);
+            all.insert(all.end(), more.begin(), more.end());
+        }
+    return all;
+}
+
+} // namespace
+
+TEST_CASE("every kernel has variants, each once, with all of its constants") {
+    const std::vector<Variant> all = gpu::all_variants(tunings());
+    std::set<std::string> kernels;
+    std::set<std::pair<std::string, std::vector<uint32_t>>> seen;
+    for (const Variant& variant : all) {
+        kernels.insert(variant.shader->name);
+        CHECK(variant.constants.size() == variant.shader->interface.constants);
+        CHECK(seen.emplace(variant.shader->name, variant.constants).second);
+    }
+    CHECK(kernels.size() == std::size(shader::all));
+    CHECK(kernels.contains("attention"));
+    CHECK(kernels.contains("embed_q6_k"));
+}
+
+TEST_CASE("a kernel for subgroups has whole ones, or a workgroup that is part of one") {
+    for (const uint32_t subgroup : {4u, 8u, 16u, 32u, 64u}) {
+        Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 32768};
+        device.subgroup_size = device.kernel_subgroup_size = subgroup;
+        device.subgroup_arithmetic = device.subgroup_shuffle = true;
+        const gpu::Tuning tuning = gpu::choose_tuning(device);
+        CHECK(tuning.subgroup == subgroup);
+        size_t count = 0;
+        for (const Variant& variant : gpu::all_variants({&tuning, 1})) {
+            if (!variant.shader->interface.subgroups) continue;
+            CAPTURE(variant.shader->name);
+            const uint32_t workgroup = variant.constants.at(variant.shader->interface.workgroup_constant[0]);
+            CHECK((workgroup % subgroup == 0 || workgroup < subgroup));
+            if (variant.shader == &shader::attention_subgroup) CHECK(variant.constants.at(9) == subgroup);
+            count++;
+        }
+        CHECK(count > 0);
+    }
+    Capabilities unknown{.type = DeviceType::discrete, .shared_memory_bytes = 32768};
+    unknown.subgroup_size = 32;
+    unknown.subgroup_arithmetic = unknown.subgroup_shuffle = true; // but no size is promised
+    const gpu::Tuning tuning = gpu::choose_tuning(unknown);
+    for (const Variant& variant : gpu::all_variants({&tuning, 1})) CHECK(!variant.shader->interface.subgroups);
+}
+
+TEST_CASE("attention_per_lane is llvmpipe's alone, with so few query rows that it is built in seconds") {
+    Capabilities device;
+    device.type = DeviceType::cpu;
+    device.subgroup_size = 8;
+    device.shared_memory_bytes = 32768;
+    device.texel_range_bytes = 1 << 27;
+    device.driver_name = "SwiftShader driver";
+    CHECK(!gpu::choose_tuning(device).attention_per_lane);
+    device.driver_name = "llvmpipe";
+    const gpu::Tuning tuning = gpu::choose_tuning(device);
+    CHECK(tuning.attention_per_lane);
+    uint32_t most_rows = 0;
+    for (const Variant& variant : gpu::all_variants({&tuning, 1})) {
+        CHECK(variant.shader != &shader::attention_subgroup);
+        if (variant.shader != &shader::attention_per_lane) continue;
+        const uint32_t rows = variant.constants[5] * variant.constants[6];
+        CHECK(!is_qjl(KvType(variant.constants[2])));
+        CHECK(!is_qjl(KvType(variant.constants[3])));
+        CHECK(rows <= 5);
+        most_rows = std::max(most_rows, rows);
+    }
+    CHECK(most_rows == 5);
+}
+
+TEST_CASE("types of the cache: every type, and every shape") {
+    const gpu::Tuning gpu = gpu::choose_tuning({.type = DeviceType::discrete, .shared_memory_bytes = 32768});
+    std::set<uint32_t> k_types, v_types;
+    std::set<std::pair<uint32_t, uint32_t>> shapes; // head_dim and query heads per kv head
+    for (const Variant& variant : gpu::all_variants({&gpu, 1})) {
+        if (variant.shader != &shader::attention) continue;
+        const auto& c = variant.constants;
+        k_types.insert(c[2]);
+        v_types.insert(c[3]);
+        shapes.emplace(c[1], c[4]);
+    }
+    CHECK((k_types.size() == kv_types.size() && v_types.size() == kv_types.size()));
+    CHECK(shapes.size() == 3 * 5);
+}
+
+TEST_CASE("every variant's workgroup and shared memory fit the least device") {
+    Capabilities least;
+    least.type = DeviceType::discrete;
+    least.max_workgroup_invocations = 1024;
+    least.shared_memory_bytes = 65536;
+    find_device_profile("spec-minimum").clamp(least);
+    uint64_t most = 0;
+    const gpu::Tuning least_gpu = gpu::choose_tuning(least);
+    for (const Variant& variant : gpu::all_variants({&least_gpu, 1})) {
+        CAPTURE(variant.shader->name);
+        const uint64_t bytes = shared_memory_bytes(*variant.shader, variant.constants);
+        CHECK(bytes <= least.shared_memory_bytes);
+        most = std::max(most, bytes);
+        const uint32_t id = variant.shader->interface.workgroup_constant[0];
+        REQUIRE(id < variant.constants.size());
+        CHECK(variant.constants[id] <= least.max_workgroup_invocations);
+    }
+    // Attention: of 8 tokens' queries with their projections 7 fit, with the scores of 64 keys, a maximum and a factor for each,
+    // and a table of levels.
+    CHECK(most == 7 * (2 * 256 * 4 + 64 * 4 + 8) + 32 * 4);
+}
+
+TEST_CASE("tiles of products fill the shared memory that there is, and no more") {
+    gpu::Tuning tuning = gpu::choose_tuning({.type = DeviceType::discrete, .shared_memory_bytes = 16384});
+    uint32_t last = 0;
+    for (const uint32_t bytes : {16384u, 18432u, 20480u, 27648u, 28672u, 32768u, 65536u, 1u << 30}) {
+        CAPTURE(bytes);
+        tuning.shared_bytes = bytes;
+        const gpu::MatmulTile tile = gpu::matmul_tile(tuning);
+        CHECK(tile.workgroup() == 128); // what every device can have
+        CHECK(tile.rows % tile.invocation_rows == 0);
+        CHECK(tile.tokens % tile.invocation_tokens == 0);
+        CHECK(tile.rows * tile.tokens >= last);
+        last = tile.rows * tile.tokens;
+        const auto constants = gpu::matmul_tiled_constants(tuning, 1, false);
+        CHECK(shared_memory_bytes(shader::matmul_tiled_f16, constants) == (tile.rows + tile.tokens) * 36 * 4);
+        CHECK(shared_memory_bytes(shader::matmul_tiled_iq4_nl, constants) <= bytes); // with its table of levels
+    }
+    CHECK(last == 128 * 64);
+}
+
+#if TQ_COOPERATIVE_MATRIX
+TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for each of four subgroups") {
+    Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 16384};
+    device.max_workgroup_invocations = 128;
+    device.subgroup_size = 32;
+    CHECK_FALSE(gpu::choose_tuning(device).matmul_coopmat);
+    device.cooperative_matrix = true;
+    device.matrix_side = 16;
+    gpu::Tuning tuning = gpu::choose_tuning(device);
+    CHECK(tuning.matmul_coopmat);
+    CHECK(tuning.matrix_subgroup == 32);
+    device.subgroup_size = 64; // four are more than a workgroup has
+    CHECK_FALSE(gpu::choose_tuning(device).matmul_coopmat);
+    CHECK(shader::matmul_coopmat_q8_0.interface.cooperative);
+    CHECK_FALSE(shader::matmul_tiled_q8_0.interface.cooperative);
+
+    uint32_t last = 0;
+    for (const uint32_t bytes : {16384u, 19456u, 20480u, 32768u, 1u << 30}) {
+        CAPTURE(bytes);
+        tuning.shared_bytes = bytes;
+        const gpu::CoopmatTile tile = gpu::coopmat_tile(tuning);
+        CHECK(tile.rows % 32 == 0);
+        CHECK(tile.tokens % 32 == 0);
+        CHECK(tile.rows * tile.tokens >= last);
+        last = tile.rows * tile.tokens;
+        const auto constants = gpu::matmul_coopmat_constants(tuning, 1, false);
+        CHECK(constants[0] == 128);
+        CHECK(shared_memory_bytes(shader::matmul_coopmat_q8_0, constants) ==
+              (tile.rows + tile.tokens) * 80 + tile.tokens * 4 + 4096);
+        CHECK(shared_memory_bytes(shader::matmul_coopmat_mxfp4, constants) <= bytes);
+    }
+    CHECK(last == 128 * 64);
+}
+
+TEST_CASE("attention by cooperative matrices: which types and how many rows") {
+    Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 49152};
+    device.max_workgroup_invocations = 1024;
+    device.subgroup_size = device.min_subgroup_size = device.kernel_subgroup_size = 32;
+    device.subgroup_arithmetic = device.subgroup_shuffle = device.cooperative_matrix = true;
+    device.matrix_side = 16;
+    gpu::Tuning tuning = gpu::choose_tuning(device);
+    const auto plan = [&](uint32_t group, uint32_t tokens, KvTypes types = {}, uint32_t head_dim = 128) {
+        return gpu::attention_plan(tuning, {head_dim, types, group, tokens});
+    };
+    const auto by_matrices = [](const gpu::AttentionPlan& of) { return of.kernel == gpu::AttentionKernel::coopmat; };
+    const gpu::AttentionPlan prompt = plan(4, 512), uneven = plan(5, 512), token = plan(8, 1);
+    REQUIRE((by_matrices(prompt) && by_matrices(uneven)));
+    CHECK(prompt.heads * prompt.tokens == 64);
+    CHECK(prompt.part_step == 32);
+    CHECK(uneven.heads == 5);
+    CHECK(uneven.tokens == 12);
+    CHECK(uneven.strips == 4);
+    CHECK_FALSE(by_matrices(token));
+    CHECK(token.part_step == 64);
+    CHECK(by_matrices(plan(4, 512, {KvType::f16, KvType::tq3t})));
+    for (const KvType other : {KvType::f32, KvType::bf16, KvType::q8_0, KvType::a4_128, KvType::tq3q}) {
+        CHECK_FALSE(by_matrices(plan(4, 512, {other, KvType::tq4})));
+        CHECK_FALSE(by_matrices(plan(4, 512, {KvType::tq4, other})));
+    }
+    CHECK_FALSE(by_matrices(plan(4, 512, {}, 256)));
+
+    for (const uint32_t bytes : {49152u, 32768u, 24576u, 16384u}) {
+        CAPTURE(bytes);
+        tuning.shared_bytes = bytes;
+        const gpu::AttentionPlan of = plan(2, 512);
+        REQUIRE(by_matrices(of));
+        CHECK(of.strips * 16 <= 2 * of.part_step); // queries lie where keys and values do later
+        size_t count = 0;
+        for (const Variant& variant : gpu::all_variants({&tuning, 1})) {
+            if (variant.shader != &shader::attention_coopmat) continue;
+            CHECK(shared_memory_bytes(shader::attention_coopmat, variant.constants) <= bytes);
+            count++;
+        }
+        CHECK(count > 0);
+    }
+    tuning.shared_bytes = 8192;
+    CHECK_FALSE(by_matrices(plan(2, 512)));
+    device.subgroup_shuffle = false;
+    CHECK(gpu::choose_tuning(device).attention_coopmat_rows == 0);
+}
+#endif
+
+TEST_CASE("which kernel makes a block") {
+    gpu::Tuning tuning = gpu::choose_tuning({.type = DeviceType::discrete, .shared_memory_bytes = 16384});
+    using enum gpu::MatmulKernel;
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile) == plain);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile + 1) == tiled);
+    tuning.matmul_coopmat = true;
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile) == plain);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, 512) == coopmat);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::F32, 512) == tiled); // whoever has fp32 weights wants no fp16
+    CHECK(gpu::matmul_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, 512) == plain);
+}

@@ -1,0 +1,40 @@
+// The forward pass is the same page three times: model/{reference,cpu,gpu}/forward.cpp call the same steps on the same things in
+// the same order.
+#include "tests/support/text.h"
+#include <doctest/doctest.h>
+#include <regex>
+
+namespace {
+
+// The statements of `function` in a file, without comments, and with one space where there are several.
+std::string page(const std::string& backend, const std::string& function, const std::string& planted = {}) {
+    std::string text = tq::test::slurp(std::string(TQ_SOURCE_DIR) + "/model/" + backend + "/forward.cpp");
+    if (!planted.empty()) {
+        const size_t line = text.find(planted);
+        REQUIRE(line != std::string::npos);
+        text.erase(line, text.find('\n', line) - line);
+    }
+    const std::smatch found = [&] {
+        std::smatch match;
+        REQUIRE(std::regex_search(text, match, std::regex("\nvoid " + function + "\\([^)]*\\) \\{([^]*?)\n\\}\n")));
+        return match;
+    }();
+    const std::string body = std::regex_replace(found[1].str(), std::regex("//[^\n]*"), "");
+    return std::regex_replace(body, std::regex("\\s+"), " ");
+}
+
+} // namespace
+
+TEST_CASE("the reference, the CPU and devices run the same page") {
+    for (const std::string function : {"layers", "head"}) {
+        const std::string reference = page("reference", function);
+        CHECK(tq::test::contains(reference, "rms_norm(pass, x.a, x.h, "));
+        CHECK(page("cpu", function) == reference);
+        CHECK(page("gpu", function) == reference);
+    }
+}
+
+TEST_CASE("a step that is missing from one page shows") {
+    CHECK(page("cpu", "layers", "q_norm_rope(pass, l, x.q);") != page("reference", "layers"));
+    CHECK(page("gpu", "head", "rms_norm(pass, x.a, x.h, net.output_norm);") != page("reference", "head"));
+}

@@ -1,0 +1,21 @@
+#include "tests/support/fault_environment.h"
+#include "base/ensure.h"
+
+namespace tq::test {
+
+bool has_fault_layer() { return *TQ_FAULT_LAYER; }
+
+std::vector<std::string> fault_environment(const Faults& faults) {
+    ENSURE(has_fault_layer(), "the fault layer is built on Linux only");
+    std::vector<std::string> environment{"VK_LAYER_PATH=" TQ_FAULT_LAYER, "VK_INSTANCE_LAYERS=VK_LAYER_TQ_fault",
+                                         "TQ_VALIDATE=0"};
+    environment.push_back("TQ_FAULT=" + faults.calls);
+    environment.push_back("TQ_FAULT_LOG=" + faults.log.string());
+    environment.push_back("TQ_FAULT_REWRITE=" + faults.rewrite);
+    environment.push_back("TQ_FAULT_KERNEL=" + faults.kernel);
+    environment.push_back("TQ_FAULT_REPLACE=" + faults.replacements.string());
+    environment.push_back("TQ_FAULT_SHADERS=" TQ_SHADERS);
+    return environment;
+}
+
+} // namespace tq::test

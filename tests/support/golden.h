@@ -1,0 +1,95 @@
+// The tiny random models with logits from a float64 forward pass, and the comparison that both forward passes must pass.
+#pragma once
+#include "model/formats/open.h"
+#include "model/forward.h"
+#include "model/text/tokenizer.h"
+#include "model/weights/weights.h"
+#include "tests/support/skip.h"
+#include <cmath>
+#include <cstdlib>
+#include <doctest/doctest.h>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace tq {
+
+// The folder of shared test data beside the repository; a test that needs it skips with a message when it is absent.
+inline std::filesystem::path shared_folder() {
+    const char* set = std::getenv("TQ_SHARED");
+    return set != nullptr ? std::filesystem::path(set) : std::filesystem::path(TQ_SOURCE_DIR) / ".." / "shared";
+}
+
+struct Golden {
+    std::string name;
+    ModelFile file;
+    Config config;
+    Weights weights;
+    std::vector<uint32_t> prompt_ids, greedy_prompt_ids, greedy_ids;
+    std::vector<float> logits_last;
+};
+
+// A GGUF file with its NAME.json, or a directory from Hugging Face with expected.json in it.
+inline Golden load_golden(const std::filesystem::path& path) {
+    const bool is_directory = std::filesystem::is_directory(path);
+    nlohmann::json json;
+    std::ifstream(is_directory ? path / "expected.json" : std::filesystem::path(path).replace_extension(".json")) >> json;
+    ModelFile file = open_model_file(path);
+    const Config config = read_config(file);
+    Weights weights = read_weights(file, config);
+    return {path.stem().string(),  std::move(file),       config,
+            std::move(weights),    json.at("prompt_ids"), json.at("greedy_prompt_ids"),
+            json.at("greedy_ids"), json.at("logits_last")};
+}
+
+// A tiny model of every weight format, and of mixtures.
+inline std::vector<std::filesystem::path> golden_files() {
+    std::vector<std::filesystem::path> files;
+    for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k_m", "q4_k_m", "q4_k_m-mix",
+                             "q5_k_m", "q6_k", "iq4_nl", "iq4_xs", "mxfp4_moe"})
+        files.push_back(shared_folder() / "data" / "qwen3-tiny" / (std::string("tiny-") + type + ".gguf"));
+    files.push_back(shared_folder() / "data" / "qwen3-tiny-hf");
+    if (!std::filesystem::exists(files[0])) {
+        test::skip("no tiny models at " + files[0].string());
+        files.clear();
+    }
+    return files;
+}
+
+// ||a - b|| / ||b||
+inline double relative_error(std::span<const float> a, std::span<const float> b) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < b.size(); i++) {
+        error += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);
+        norm += double(b[i]) * b[i];
+    }
+    return a.size() == b.size() ? std::sqrt(error / norm) : INFINITY;
+}
+
+// The most likely token that is not padding of the vocabulary.
+inline uint32_t greedy(const Tokenizer& tokenizer, std::span<const float> logits) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < logits.size(); i++)
+        if (logits[i] > logits[best] && !tokenizer.is_unused(i)) best = i;
+    return best;
+}
+
+// The prompt's last logits within 1e-4, in one block and in blocks of uneven sizes, and the greedy continuation token by token.
+inline void check_golden(const Golden& golden, Forward& forward) {
+    CAPTURE(golden.name);
+    CHECK(relative_error(forward.run(golden.prompt_ids), golden.logits_last) <= 1e-4);
+
+    forward.truncate(0);
+    const std::span<const uint32_t> prompt = golden.prompt_ids;
+    forward.run(prompt.first(1));
+    forward.run(prompt.subspan(1, 7));
+    CHECK(relative_error(forward.run(prompt.subspan(8)), golden.logits_last) <= 1e-4);
+
+    const Tokenizer tokenizer(golden.file);
+    forward.truncate(0);
+    std::vector<uint32_t> ids{greedy(tokenizer, forward.run(golden.greedy_prompt_ids))};
+    while (ids.size() < golden.greedy_ids.size()) ids.push_back(greedy(tokenizer, forward.run(std::span(ids).last(1))));
+    CHECK(ids == golden.greedy_ids);
+}
+
+} // namespace tq

@@ -1,0 +1,93 @@
+// make_random_model: writes a GGUF file of a given Qwen3 shape with random weights.
+#include "base/error.h"
+#include "model/formats/gguf.h"
+#include "tests/support/random_model.h"
+#include <CLI/CLI.hpp>
+#include <cctype>
+#include <cstdio>
+#include <map>
+
+namespace {
+
+using tq::Config;
+using tq::GgmlType;
+
+constexpr float eps = 1e-6f, theta = 1e6f;
+constexpr uint32_t vocab = 151936, positions = 40960;
+
+struct Preset {
+    Config config;
+    bool tied;
+};
+
+const std::map<std::string, Preset> presets{
+    {"small", {tq::test::small_config(), true}},
+    {"qwen3-0.6b", {{vocab, 1024, 3072, 28, 16, 8, 128, positions, theta, eps}, true}},
+    {"qwen3-1.7b", {{vocab, 2048, 6144, 28, 16, 8, 128, positions, theta, eps}, true}},
+    {"qwen3-4b", {{vocab, 2560, 9728, 36, 32, 8, 128, positions, theta, eps}, true}},
+    {"qwen3-8b", {{vocab, 4096, 12288, 36, 32, 8, 128, positions, theta, eps}, false}},
+    {"qwen3-14b", {{vocab, 5120, 17408, 40, 40, 8, 128, positions, theta, eps}, false}},
+    {"qwen3-32b", {{vocab, 5120, 25600, 64, 64, 8, 128, positions, theta, eps}, false}},
+};
+
+// "q4_k", and so on
+std::map<std::string, GgmlType> named_types() {
+    std::map<std::string, GgmlType> types;
+    for (const GgmlType type : tq::weight_formats) {
+        std::string name = tq::type_name(type);
+        for (char& c : name) c = char(std::tolower(static_cast<unsigned char>(c)));
+        types.emplace(name, type);
+    }
+    return types;
+}
+template <class T> std::vector<std::string> names(const std::map<std::string, T>& map) {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : map) keys.push_back(key);
+    return keys;
+}
+
+// 0 leaves the preset's value.
+void take(uint32_t& size, uint32_t flag) {
+    if (flag != 0) size = flag;
+}
+
+} // namespace
+
+int main(int argc, char** argv) try {
+    const auto types = named_types();
+    CLI::App app("Writes a GGUF file of a given Qwen3 shape with random weights.");
+    std::string path, shape = "small", type = "q8_0", vocabulary;
+    Config flags{};
+    uint64_t seed = 1;
+    app.add_option("file", path, "file to write")->required();
+    app.add_option("--shape", shape, "shape to begin with")->check(CLI::IsMember(names(presets)))->capture_default_str();
+    app.add_option("--hidden", flags.hidden_size, "hidden size, a multiple of 32");
+    app.add_option("--ffn", flags.intermediate_size, "feed-forward size, a multiple of 32");
+    app.add_option("--layers", flags.num_hidden_layers, "layers");
+    app.add_option("--heads", flags.num_attention_heads, "query heads");
+    app.add_option("--kv-heads", flags.num_key_value_heads, "key/value heads");
+    app.add_option("--vocab", flags.vocab_size, "rows of the embedding");
+    app.add_option("--type", type, "format of the matrices")->check(CLI::IsMember(names(types)))->capture_default_str();
+    bool is_tied = true;
+    const auto* tied = app.add_flag("--tied,!--untied", is_tied, "whether the output head is the embedding");
+    app.add_option("--vocab-from", vocabulary, "GGUF file to copy the tokenizer from; default: one token per byte");
+    app.add_option("--seed", seed, "seed")->capture_default_str();
+    CLI11_PARSE(app, argc, argv);
+
+    const Preset& preset = presets.at(shape);
+    Config config = preset.config;
+    take(config.hidden_size, flags.hidden_size);
+    take(config.intermediate_size, flags.intermediate_size);
+    take(config.num_hidden_layers, flags.num_hidden_layers);
+    take(config.num_attention_heads, flags.num_attention_heads);
+    take(config.num_key_value_heads, flags.num_key_value_heads);
+    take(config.vocab_size, flags.vocab_size);
+    if (config.hidden_size % 32 != 0 || config.intermediate_size % 32 != 0) tq::fail("--hidden and --ffn are multiples of 32");
+    if (tied->count() == 0) is_tied = preset.tied;
+    tq::test::write_random_model(path, {config, types.at(type), is_tied, seed, vocabulary});
+    tq::read_config(tq::read_gguf(path)); // says so when the shape is none that we can run
+    return 0;
+} catch (const tq::Error& e) {
+    fmt::print(stderr, "make_random_model: {}\n", e.what());
+    return 1;
+}

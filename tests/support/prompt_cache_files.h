@@ -1,0 +1,80 @@
+// Sessions to files of their cache and back.
+#pragma once
+#include "model/files/calibration.h"
+#include "model/files/prompt_cache.h"
+#include "model/session.h"
+#include "tests/support/growth.h"
+
+namespace tq {
+
+inline PromptCacheOwner owner_of(const GrowthModel& model, const KvOptions& kv) {
+    return {model.config, kv, model_fingerprint(model.config, model.weights), "a model"};
+}
+
+inline std::string file_bytes(const PromptCacheOwner& owner, Session& session) {
+    std::string bytes;
+    write_prompt_cache(
+        owner, session.cached_ids(), [&](uint32_t layer, KvSide side) { return session.stored(layer, side); },
+        [&](std::span<const std::byte> piece) { bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size()); });
+    CHECK(bytes.size() == prompt_cache_bytes(owner, uint32_t(session.cached_ids().size())));
+    return bytes;
+}
+
+inline void load(const std::string& bytes, const PromptCacheOwner& owner, Session& session) {
+    const test::TemporaryFile path(bytes);
+    const PromptCacheFile file(path.path(), owner);
+    const uint32_t tokens = std::min(uint32_t(file.ids().size()), session.forward().context_size());
+    session.restore({file.ids().begin(), file.ids().begin() + tokens},
+                    [&](uint32_t layer, KvSide side) { return file.read(layer, side, tokens); });
+}
+
+// Keys as nobody measured them.
+inline KeyConditioning random_calibration(const Config& config, uint32_t seed, bool with_scales = true) {
+    std::mt19937 random(seed);
+    KeyCalibration keys{config.num_hidden_layers, config.num_key_value_heads, config.head_dim, {}, {}};
+    for (uint32_t i = 0; i < keys.layers * keys.kv_heads * keys.head_dim; i++) {
+        keys.scales.push_back(with_scales ? std::exp2(float(random() % 1000) / 250 - 2) : 1.0f);
+        keys.means.push_back(float(random() % 1000) / 250 - 2);
+    }
+    KeyConditioning out = parse_key_conditioning("keys.safetensors");
+    out.calibration = std::make_shared<const KeyCalibration>(std::move(keys));
+    return out;
+}
+
+// What is stored in every family of ways, layers that differ, either rotation, each conditioning.
+inline std::vector<KvOptions> saved_types(const Config& config) {
+    std::vector<KvOptions> all = growth_types();
+    all.push_back({KvType::tq4, KvType::tq4});
+    all.push_back({KvType::tq3t, KvType::q4_0r, RotationKind::wht, KvOptions().scale_rule, parse_kv_layers("-1=f16/a3_64")});
+    all.push_back({KvType::tq3, KvType::bf16, RotationKind::haar, ScaleRule::norm});
+    all.push_back({KvType::tq4, KvType::tq3t});
+    all.back().conditioning = parse_key_conditioning("norms");
+    all.push_back({KvType::tq4, KvType::f16});
+    all.back().conditioning = random_calibration(config, 5);
+    return all;
+}
+
+// A session saved and loaded goes on as if it had not been, bit for bit, whatever was in the cache that it is loaded into: with
+// one more token, with several, and after a cut.
+inline void check_round_trips(const GrowthModel& model, const std::vector<KvOptions>& all_types,
+                              const std::function<std::unique_ptr<Forward>(const ForwardOptions&)>& make) {
+    for (const KvOptions& kv : all_types) {
+        const std::string types = describe(kv);
+        CAPTURE(types);
+        const PromptCacheOwner owner = owner_of(model, kv);
+        std::mt19937 random(13);
+        const auto saved = make(growth_options(kv, 2)), loaded = make(growth_options(kv, 2));
+        Session from(*saved), to(*loaded);
+        from.prefill(random_ids(random, 37)); // odd
+        to.prefill(random_ids(random, 5));
+        load(file_bytes(owner, from), owner, to);
+        REQUIRE(to.cached_ids() == from.cached_ids());
+        REQUIRE(loaded->position() == 37);
+        check_same(*loaded, *saved, random_ids(random, 1));
+        check_same(*loaded, *saved, random_ids(random, 21));
+        for (Forward* forward : {saved.get(), loaded.get()}) forward->truncate(30);
+        check_same(*loaded, *saved, random_ids(random, 4));
+    }
+}
+
+} // namespace tq

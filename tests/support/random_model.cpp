@@ -1,0 +1,225 @@
+// Quantised matrices are drawn as random blocks, not encoded from floats: every level and scale occurs, and 600 MB take seconds.
+#include "tests/support/random_model.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include "base/half.h"
+#include "model/formats/gguf.h"
+#include "model/formats/gguf.h"
+#include "model/synthetic/synthetic.h"
+#include "tests/support/gguf_writer.h"
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <random>
+
+namespace tq::test {
+namespace {
+
+class Random {
+  public:
+    explicit Random(uint64_t seed) : engine_(seed) {}
+
+    uint64_t bits() { return engine_(); }
+    int below(int n) { return int((bits() >> 32) * uint64_t(n) >> 32); }
+    // Standard deviation 1, mean 0, bell-shaped: the sum of four uniform numbers.
+    float normal() {
+        const uint64_t b = bits();
+        const auto sum = int((b & 0xffff) + (b >> 16 & 0xffff) + (b >> 32 & 0xffff) + (b >> 48)) - 2 * 0xffff;
+        return float(sum) * float(1.7320508 / 65536);
+    }
+    void bytes(char* p, size_t n) {
+        for (size_t i = 0; i < n; i += 8) {
+            const uint64_t b = bits();
+            std::memcpy(p + i, &b, std::min<size_t>(8, n - i));
+        }
+    }
+
+  private:
+    std::mt19937_64 engine_;
+};
+
+void put_half(char* p, float value) {
+    const uint16_t h = float_to_half(value);
+    std::memcpy(p, &h, 2);
+}
+
+// Scales and minima of Q4_K and Q5_K: 6 bits each, 8 of both in 12 bytes. The minimum is near the scale.
+void put_scales(char* p, Random& random) {
+    std::array<int, 8> scale, min;
+    for (int j = 0; j < 8; ++j) {
+        scale[j] = 32 + random.below(32);
+        min[j] = std::min(63, scale[j] - 4 + random.below(9));
+    }
+    for (int j = 0; j < 4; ++j) {
+        p[j] = char(scale[j] | (scale[j + 4] >> 4) << 6);
+        p[4 + j] = char(min[j] | (min[j + 4] >> 4) << 6);
+        p[8 + j] = char((scale[j + 4] & 15) | (min[j + 4] & 15) << 4);
+    }
+}
+
+// MXFP4's scales are powers of two: one of the two around `scale`, so that the squares' mean is right.
+char mxfp4_exponent(float scale, Random& random) {
+    const int below = int(std::floor(std::log2(scale)));
+    const float ratio = scale / std::exp2(float(below)), lower = (4 - ratio * ratio) / 3;
+    return char(128 + below + (float(random.below(1024)) < 1024 * lower ? 0 : 1));
+}
+
+// Fills a block with random levels; its scale makes the elements' standard deviation `deviation`, within a factor of 1.5, or of 2.
+void put_block(GgmlType type, char* p, float deviation, Random& random) {
+    random.bytes(p, block_format(type)->bytes);
+    const float sign = random.below(2) ? 1.0f : -1.0f; // a symmetric mean for formats whose levels are not symmetric
+    const float d = sign * deviation * (0.75f + float(random.below(1024)) / 2048);
+    switch (type) { // the divisors are the standard deviation of the levels times the mean scale
+    case GgmlType::Q8_0: return put_half(p, d / 73.9f);
+    case GgmlType::Q4_0: return put_half(p, d / 4.61f);
+    case GgmlType::Q4_1: return put_half(p, d / 4.61f), put_half(p + 2, d / 4.61f * -7.5f);
+    case GgmlType::Q5_0: return put_half(p, d / 9.23f);
+    case GgmlType::Q5_1: return put_half(p, d / 9.23f), put_half(p + 2, d / 9.23f * -15.5f);
+    case GgmlType::IQ4_NL: return put_half(p, d / 67.4f);
+    case GgmlType::IQ4_XS: return put_half(p, d / (67.4f * 18.5f));
+    case GgmlType::MXFP4: *p = mxfp4_exponent(deviation / 5.85f, random); return;
+    case GgmlType::Q2_K: // a minimum like each scale, 8 to 15
+        for (int i = 0; i < 16; ++i) p[i] = char((8 + random.below(8)) * 17);
+        return put_half(p + 80, d / (1.12f * 11.7f)), put_half(p + 82, d / (1.12f * 11.7f) * 1.5f);
+    case GgmlType::Q3_K: return put_half(p + 108, d / (2.35f * 18.5f));
+    case GgmlType::Q4_K:
+        put_half(p, d / (4.61f * 47.5f));
+        put_half(p + 2, d / (4.61f * 47.5f) * 7.5f);
+        return put_scales(p + 4, random);
+    case GgmlType::Q5_K:
+        put_half(p, d / (9.23f * 47.5f));
+        put_half(p + 2, d / (9.23f * 47.5f) * 15.5f);
+        return put_scales(p + 4, random);
+    case GgmlType::Q6_K: {
+        for (int i = 0; i < 16; ++i) p[192 + i] = char((48 + random.below(32)) * (random.below(2) ? 1 : -1));
+        return put_half(p + 208, d / (18.5f * 63.5f));
+    }
+    default: ENSURE(false, "{} has no blocks", type_name(type));
+    }
+}
+
+void put_number(GgmlType type, char* p, float value) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    if (type == GgmlType::F16) return put_half(p, value);
+    if (type == GgmlType::F32) return void(std::memcpy(p, &bits, 4));
+    const auto rounded = uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    std::memcpy(p, &rounded, 2);
+}
+
+struct Shape {
+    std::string name;
+    GgmlType type;
+    uint32_t rows, cols;
+};
+
+std::vector<Shape> tensors(const RandomModel& model) {
+    const Config& c = model.config;
+    std::vector<Shape> all;
+    const auto matrix = [&](std::string name, uint32_t rows, uint32_t cols) {
+        const bool fits = cols % block_format(model.type)->elements == 0;
+        all.push_back({std::move(name), fits ? model.type : GgmlType::Q8_0, rows, cols});
+    };
+    const auto norm = [&](std::string name, uint32_t cols) { all.push_back({std::move(name), GgmlType::F32, 1, cols}); };
+    matrix("token_embd.weight", c.vocab_size, c.hidden_size);
+    for (uint32_t i = 0; i < c.num_hidden_layers; ++i) {
+        const std::string blk = "blk." + std::to_string(i) + '.';
+        norm(blk + "attn_norm.weight", c.hidden_size);
+        matrix(blk + "attn_q.weight", c.num_attention_heads * c.head_dim, c.hidden_size);
+        matrix(blk + "attn_k.weight", c.num_key_value_heads * c.head_dim, c.hidden_size);
+        matrix(blk + "attn_v.weight", c.num_key_value_heads * c.head_dim, c.hidden_size);
+        norm(blk + "attn_q_norm.weight", c.head_dim);
+        norm(blk + "attn_k_norm.weight", c.head_dim);
+        matrix(blk + "attn_output.weight", c.hidden_size, c.num_attention_heads * c.head_dim);
+        norm(blk + "ffn_norm.weight", c.hidden_size);
+        matrix(blk + "ffn_gate.weight", c.intermediate_size, c.hidden_size);
+        matrix(blk + "ffn_up.weight", c.intermediate_size, c.hidden_size);
+        matrix(blk + "ffn_down.weight", c.hidden_size, c.intermediate_size);
+    }
+    norm("output_norm.weight", c.hidden_size);
+    if (!model.tied) matrix("output.weight", c.vocab_size, c.hidden_size);
+    return all;
+}
+
+void fill(const Shape& t, Random random, std::ostream& out) {
+    const BlockFormat& format = *block_format(t.type);
+    const float deviation = 1 / std::sqrt(float(t.cols));
+    std::string row(row_bytes(t.type, t.cols), '\0');
+    for (uint32_t r = 0; r < t.rows; ++r) {
+        for (size_t at = 0; at < row.size(); at += format.bytes) {
+            if (format.elements > 1) {
+                put_block(t.type, row.data() + at, deviation, random);
+            } else {
+                put_number(t.type, row.data() + at, t.rows == 1 ? 1 + 0.1f * random.normal() : deviation * random.normal());
+            }
+        }
+        out.write(row.data(), std::streamsize(row.size()));
+    }
+}
+
+void put_config(GgufWriter& writer, const Config& c) {
+    const auto size = [&](const char* key, uint64_t value) { writer.set(std::string("qwen3.") + key, value); };
+    writer.set("general.architecture", "qwen3");
+    writer.set("general.name", "random weights");
+    size("block_count", c.num_hidden_layers);
+    size("context_length", c.max_position_embeddings);
+    size("embedding_length", c.hidden_size);
+    size("feed_forward_length", c.intermediate_size);
+    size("attention.head_count", c.num_attention_heads);
+    size("attention.head_count_kv", c.num_key_value_heads);
+    size("attention.key_length", c.head_dim);
+    size("attention.value_length", c.head_dim);
+    writer.set("qwen3.rope.freq_base", double(c.rope_theta));
+    writer.set("qwen3.attention.layer_norm_rms_epsilon", double(c.rms_norm_eps));
+}
+
+void copy_vocabulary(GgufWriter& writer, const RandomModel& model) {
+    const ModelFile from = read_gguf(model.vocabulary);
+    const size_t tokens = from.strings("tokenizer.ggml.tokens").size();
+    if (tokens > model.config.vocab_size) {
+        fail("{} has {} tokens, more than the {} rows of the model's embedding", model.vocabulary.string(), tokens,
+             model.config.vocab_size);
+    }
+    for (const auto& [key, value] : from.metadata()) {
+        if (key.starts_with("tokenizer.")) writer.set(key, value);
+    }
+}
+
+} // namespace
+
+Config small_config() {
+    return {.vocab_size = 320,
+            .hidden_size = 64,
+            .intermediate_size = 96,
+            .num_hidden_layers = 2,
+            .num_attention_heads = 4,
+            .num_key_value_heads = 2,
+            .head_dim = 128,
+            .max_position_embeddings = 4096,
+            .rope_theta = 1e6f,
+            .rms_norm_eps = 1e-6f};
+}
+
+void write_random_model(const std::filesystem::path& path, const RandomModel& model) {
+    ENSURE(block_format(model.type), "{}", type_name(model.type));
+    GgufWriter writer;
+    put_config(writer, model.config);
+    if (model.vocabulary.empty()) {
+        ModelFile vocabulary("synthetic");
+        put_synthetic_vocabulary(vocabulary, model.config.vocab_size);
+        for (const auto& [key, value] : vocabulary.metadata()) writer.set(key, value);
+    } else {
+        copy_vocabulary(writer, model);
+    }
+    const std::vector<Shape> shapes = tensors(model);
+    for (const Shape& t : shapes) {
+        writer.add_tensor(t.name, t.type, t.rows == 1 ? std::vector<uint64_t>{t.cols} : std::vector<uint64_t>{t.cols, t.rows});
+    }
+    std::ofstream out(path, std::ios::binary);
+    if (!out) fail("cannot create {}", path.string());
+    writer.write(out, [&](size_t i, std::ostream& o) { fill(shapes[i], Random(model.seed * 1000003 + i), o); });
+    if (!out.flush()) fail("cannot write {}: is the disk full?", path.string());
+}
+
+} // namespace tq::test

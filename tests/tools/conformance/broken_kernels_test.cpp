@@ -1,0 +1,187 @@
+// That no broken kernel gets past the commands that judge a device: faults are planted in kernels, which the fault layer gives
+// to the driver in the place of those of the program, and bench, validate and conformance each have to fail. And what a driver
+// may do by the specification, done to kernels: conformance has to pass.
+#include "tests/support/child_process.h"
+#include "tests/support/fault_environment.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
+#include <doctest/doctest.h>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+using namespace tq::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A module: its kernel's file, and what is defined for it (shaders/embed.cmake).
+struct Module {
+    std::string name, stem;
+    std::vector<std::string> defines;
+};
+
+struct Fault {
+    std::string file, right, wrong; // `right` occurs once in shaders/`file`
+    std::vector<Module> modules;    // that read the file and may be in use; which are depends on the device
+    std::string rows;               // of conformance, which find it
+};
+
+const std::vector<Module> attention{{"attention", "attention", {}},
+                                    {"attention_subgroup", "attention", {"-DSUBGROUP"}},
+                                    {"attention_simd", "attention", {"-DSIMD"}},
+                                    {"attention_per_lane", "attention_per_lane", {}},
+                                    {"attention_coopmat", "attention_coopmat", {}}};
+
+class Folder {
+  public:
+    Folder() { fs::create_directories(directory_.path() / "wrong"); }
+    fs::path operator/(const std::string& name) const { return directory_.path() / name; }
+
+  private:
+    TemporaryDirectory directory_;
+};
+
+// Copies the shaders, with the fault, and compiles those modules.
+void plant(const Fault& fault, const Folder& folder) {
+    const fs::path sources = folder / "sources";
+    fs::copy(fs::path(TQ_SOURCE_DIR) / "shaders", sources, fs::copy_options::recursive);
+    std::string text = slurp(sources / fault.file);
+    const size_t at = text.find(fault.right);
+    REQUIRE_MESSAGE(at != std::string::npos, fault.file, " does not have: ", fault.right);
+    REQUIRE(text.find(fault.right, at + 1) == std::string::npos);
+    std::ofstream(sources / fault.file, std::ios::binary) << text.replace(at, fault.right.size(), fault.wrong);
+    for (const Module& module : fault.modules) {
+        const fs::path right = fs::path(TQ_SHADERS) / (module.name + ".spv"), wrong = folder / ("wrong/" + module.name + ".spv");
+        if (!fs::exists(right)) continue; // a build without cooperative matrices
+        std::vector<std::string> command{TQ_GLSLANG, "-V", "--target-env", "vulkan1.2"};
+        command.insert(command.end(), module.defines.begin(), module.defines.end());
+        command.insert(command.end(),
+                       {"-I" + sources.string(), "-o", wrong.string(), (sources / (module.stem + ".comp")).string()});
+        const Finished compiled = run({command, {}, {}});
+        REQUIRE_MESSAGE(compiled.status == 0, compiled.output);
+        CHECK(slurp(right) != slurp(wrong));
+    }
+}
+
+struct Commands {
+    Finished bench, validate, conformance;
+};
+
+// A command with the layer; without a planted fault it changes nothing.
+Finished run_with(const Folder& folder, std::vector<std::string> arguments) {
+    const std::filesystem::path log = folder / (arguments[0] + ".log");
+    arguments.insert(arguments.begin(), TQ_RUN);
+    arguments.insert(arguments.end(), {"--device", "0"});
+    auto environment = fault_environment({.replacements = folder / "wrong", .log = log});
+    environment.push_back("TQ_CACHE_DIR=" + (folder / "cache").string());
+    return run({std::move(arguments), {}, std::move(environment)});
+}
+
+Finished conform(const Folder& folder, const std::string& rows) {
+    return run_with(folder, {"conformance", "--filter", rows, "--timeout", "300", "--dump", (folder / "dump").string()});
+}
+
+Commands judge(const Folder& folder, const std::string& rows) {
+    return {run_with(folder, {"bench", "-p", "4", "-n", "2", "-r", "1", "--no-limits"}),
+            run_with(folder, {"validate", "-p", "Once upon a time there was a tailor named Tom.", "-n", "4"}),
+            conform(folder, rows)};
+}
+
+// Whether the last process of that command had a kernel replaced.
+bool replaced(const Folder& folder, const std::string& command) {
+    const std::string log = slurp(folder / (command + ".log"));
+    REQUIRE(contains(log, "changed "));
+    return !contains(log, "changed 0\n");
+}
+
+const char* const speed = "±"; // of bench's table
+
+void check_caught(const Fault& fault) {
+    const Folder folder;
+    plant(fault, folder);
+    const Commands got = judge(folder, fault.rows);
+    for (const Finished* finished : {&got.bench, &got.validate, &got.conformance}) {
+        CAPTURE(finished->output);
+        CAPTURE(finished->error);
+        CHECK(finished->status == 1);
+    }
+    CHECK(replaced(folder, "bench"));
+    CHECK(replaced(folder, "validate"));
+    CHECK(contains(got.bench.error, "the device computes wrongly, and nothing is timed"));
+    CHECK_FALSE(contains(got.bench.output, speed));
+    CHECK(contains(got.validate.output, "THEY DIFFER"));
+    CHECK_FALSE(contains(got.validate.output, "they agree"));
+    CHECK(contains(got.conformance.output, "NOT CONFORMANT"));
+    CHECK(contains(got.conformance.output, "run it again: tq-run conformance --device 0 --filter '"));
+    REQUIRE(fs::exists(folder / "dump"));
+    for (const auto& row : fs::directory_iterator(folder / "dump"))
+        for (const char* name : {"row.json", "result-0.bin", "expected-0.bin", "buffer-0.bin"})
+            CHECK(fs::exists(row.path() / name));
+}
+
+} // namespace
+
+TEST_CASE("without a fault the layer changes nothing") {
+    const Folder folder;
+    const Commands got = judge(folder, "rms_norm | ");
+    for (const Finished* finished : {&got.bench, &got.validate, &got.conformance}) {
+        CAPTURE(finished->output);
+        CAPTURE(finished->error);
+        CHECK(finished->status == 0);
+    }
+    for (const char* command : {"bench", "validate", "conformance"}) CHECK_FALSE(replaced(folder, command));
+    CHECK(contains(got.bench.output, speed));
+    CHECK(contains(got.validate.output, "they agree"));
+    CHECK_FALSE(contains(got.validate.output, "DIFFER"));
+}
+
+TEST_CASE("rms_norm without the last column") {
+    check_caught({"rms_norm.comp",
+                  "i < p.cols; i += workgroup) ss",
+                  "i < p.cols - 1; i += workgroup) ss",
+                  {{"rms_norm", "rms_norm", {}}},
+                  "rms_norm | "});
+}
+
+TEST_CASE("products without the last row") {
+    const std::string format = "-DFORMAT_q8_0";
+    check_caught({"matvec.comp",
+                  "if (first + r >= p.rows) break;",
+                  "if (first + r + 1 >= p.rows) break;",
+                  {{"matvec_q8_0", "matvec", {format}},
+                   {"matvec_q8_0_simd", "matvec", {"-DSIMD", format}},
+                   {"matvec_q8_0_subgroup", "matvec", {"-DSUBGROUP", format}}},
+                  "matvec | Q8_0"});
+}
+
+TEST_CASE("a query that does not see its own key") {
+    check_caught(
+        {"attention.glsl", "return key <= own; // causal", "return key < own || own == 0;", attention, "attention | tq4/tq4"});
+}
+
+TEST_CASE("queries turned by the angle of the next token") {
+    check_caught({"q_norm_rope.comp",
+                  "position + t)",
+                  "position + t + 1)",
+                  {{"q_norm_rope", "q_norm_rope", {}}, {"q_norm_rope_subgroup", "q_norm_rope", {"-DSUBGROUP"}}},
+                  "q_norm_rope | "});
+}
+
+TEST_CASE("unpackHalf2x16 that flushes denormals: the scales of a cache are not read by it") {
+    const Folder folder;
+    plant({"kv_load.glsl",
+           "#include \"half_value.glsl\"\n",
+           "#include \"half_value.glsl\"\n"
+           "vec2 flushed(vec2 v) { return mix(v, vec2(0.0), lessThan(abs(v), vec2(exp2(-14.0)))); }\n"
+           "#define unpackHalf2x16(word) flushed(unpackHalf2x16(word))\n",
+           attention,
+           {}},
+          folder);
+    const Finished got = conform(folder, "keys and values of +-0.0001");
+    CAPTURE(got.output);
+    CAPTURE(got.error);
+    CHECK(replaced(folder, "conformance"));
+    CHECK(got.status == 0);
+    CHECK(contains(got.output, "that were run agree with the reference"));
+}

@@ -1,0 +1,173 @@
+// tq-run conformance as its users meet it, and its survival of rows that crash, hang or lose the device. What the rows find is
+// tested by running them: conformance@DRIVER.
+#include "tests/support/child_process.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
+#include <doctest/doctest.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+using namespace tq::test;
+
+namespace {
+
+// `filter` leaves a few quick rows; `fault` as TQ_CONFORMANCE_FAULT.
+Finished conformance(std::vector<std::string> more, const std::string& filter = "integers", const std::string& fault = "") {
+    std::vector<std::string> arguments{TQ_RUN, "conformance", "--filter", filter};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run({arguments, "", {"TQ_CONFORMANCE_FAULT=" + fault}});
+}
+
+nlohmann::json report(const std::string& filter, const std::string& fault, int expected_status,
+                      std::vector<std::string> more = {}) {
+    const TemporaryFile file;
+    more.insert(more.end(), {"--json", file.path().string()});
+    const Finished finished = conformance(more, filter, fault);
+    INFO(finished.output, finished.error);
+    CHECK(finished.status == expected_status);
+    nlohmann::json json;
+    std::ifstream(file.path()) >> json;
+    return json;
+}
+
+// The reason of the only failed row.
+std::string only_failure(const nlohmann::json& json) {
+    std::string reason;
+    int failed = 0;
+    for (const auto& row : json.at("devices")[0].at("rows")) {
+        if (row.at("verdict") == "passed") continue;
+        CHECK(row.at("verdict") == "FAILED");
+        reason = row.at("reason");
+        failed++;
+    }
+    CHECK(failed == 1);
+    return reason;
+}
+
+} // namespace
+
+TEST_CASE("rows that pass: a table, a verdict, status 0") {
+    const Finished finished = conformance({});
+    INFO(finished.output, finished.error);
+    CHECK(finished.status == 0);
+    CHECK(contains(finished.output, "umulExtended, high"));
+    CHECK(contains(finished.output, "rows that were run agree with the reference."));
+    CHECK_FALSE(contains(finished.output, "CONFORMANT")); // a few rows are no proof of that
+    CHECK(contains(finished.output, "kernel "));
+}
+
+TEST_CASE("the report for a bug: device, rows, environment; inputs follow the seed") {
+    const auto json = report("rms_norm", "", 0, {"--seed", "7"});
+    CHECK(json.at("passed") == true);
+    CHECK(json.at("seed") == 7);
+    CHECK(json.at("environment").contains("TQ_CONFORMANCE_FAULT"));
+    const auto& device = json.at("devices")[0];
+    CHECK(device.at("device").at("storage_range_bytes") >= 128u << 20);
+    CHECK(device.at("counts").at("passed") == device.at("rows").size());
+    CHECK(device.at("rows")[0].at("error") < device.at("rows")[0].at("limit"));
+    CHECK(report("rms_norm", "", 0, {"--seed", "7"}).at("devices")[0].at("rows")[0].at("error") ==
+          device.at("rows")[0].at("error"));
+}
+
+TEST_CASE("a row tells what it ran") {
+    const auto json = report("rms_norm", "", 0);
+    const auto& row = json.at("devices")[0].at("rows")[0];
+    REQUIRE(!row.at("dispatches").empty());
+    const auto& dispatch = row.at("dispatches")[0];
+    CHECK(dispatch.at("kernel") == "rms_norm");
+    CHECK(dispatch.at("spirv") == "rms_norm.spv");
+    CHECK(dispatch.at("constants").at("workgroup") == dispatch.at("workgroup")[0]);
+    CHECK(dispatch.at("push_constants")[0] == 32); // columns
+}
+
+TEST_CASE("a row of that very name is run alone, and a failed one says how") {
+    const std::string list = conformance({"--list"}, "integers").output, name = list.substr(0, list.find('\n'));
+    const Finished one = conformance({}, name);
+    CHECK(contains(one.output, "the one row that was run agrees with the reference."));
+    const Finished lost = conformance({}, "integers", "lost:" + name);
+    CHECK(contains(lost.output, "run it again: tq-run conformance --filter '" + name + "'"));
+    CHECK_FALSE(contains(lost.output, "exact                FAILED"));
+}
+
+TEST_CASE("a row that crashes fails, and the others run") {
+    const std::string reason = only_failure(report("integers", "crash:integers | -", 1));
+    CHECK(contains(reason, "the process that ran it ended: "));
+}
+
+TEST_CASE("a row that hangs fails, and the others run") {
+    const std::string reason = only_failure(report("integers", "hang:integers | -", 1, {"--timeout", "2"}));
+    CHECK(contains(reason, "no answer within 2 s"));
+}
+
+TEST_CASE("a row that loses the device fails, and the others run on a new one") {
+    const std::string reason = only_failure(report("integers", "lost:integers | -", 1));
+    CHECK(contains(reason, "VK_ERROR_DEVICE_LOST"));
+}
+
+TEST_CASE("where every row crashes it gives up") {
+    const auto device = report("integers", "crash:integers", 1).at("devices")[0];
+    CHECK(contains(device.at("failure").get<std::string>(), "5 workers in a row ended"));
+    CHECK(device.at("counts").at("FAILED") == 5);
+    CHECK(device.at("counts").at("not run") == device.at("rows").size() - 5);
+}
+
+TEST_CASE("JUnit: every row a case, a failed one with its reason") {
+    const TemporaryFile file;
+    CHECK(conformance({"--junit", file.path().string()}, "integers", "lost:integers | <<").status == 1);
+    std::ifstream stream(file.path());
+    const std::string xml{std::istreambuf_iterator<char>(stream), {}};
+    CHECK(contains(xml, "failures=\"1\" errors=\"0\" skipped=\"0\""));
+    CHECK(contains(xml, "name=\"&lt;&lt; | 20011 numbers\""));
+    CHECK(contains(xml, "<failure message=\"the GPU stopped answering"));
+}
+
+TEST_CASE("what cannot be run is said") {
+    const Finished no_rows = conformance({}, "no such row");
+    CHECK(no_rows.status == 1);
+    CHECK(contains(no_rows.output, "no row has the filter's text in its name"));
+    const Finished processor = conformance({"--device", "cpu"});
+    CHECK(processor.status == 2);
+    CHECK(contains(processor.error, "conformance is for Vulkan devices"));
+    const Finished no_driver = run({{TQ_RUN, "conformance"}, "", {"VK_ICD_FILENAMES=/none.json", "VK_DRIVER_FILES=/none.json"}});
+    CHECK(no_driver.status == 1);
+    CHECK(contains(no_driver.output, "NOT TESTED"));
+    CHECK_FALSE(contains(no_driver.output, "--device cpu"));
+    const Finished no_device = conformance({"--device", "no such device"});
+    CHECK(no_device.status == 1);
+    CHECK(contains(no_device.output, "no such device"));
+    const Finished no_file = conformance({"--json", "/no/such/folder/report.json"});
+    CHECK(no_file.status == 1);
+    CHECK(contains(no_file.error, "cannot write the report to /no/such/folder/report.json"));
+}
+
+TEST_CASE("shards have every row among them, once") {
+    std::string all;
+    for (const char* shard : {"1/3", "2/3", "3/3"}) {
+        const Finished part = conformance({"--list", "--shard", shard}, "");
+        CHECK(part.status == 0);
+        CHECK(!part.output.empty());
+        all += part.output;
+    }
+    const auto lines = [](const std::string& text) {
+        std::multiset<std::string> out;
+        std::istringstream stream(text);
+        for (std::string line; std::getline(stream, line);) out.insert(line);
+        return out;
+    };
+    CHECK(lines(all) == lines(conformance({"--list"}, "").output));
+    CHECK(report("integers", "", 0, {"--shard", "1/1"}).at("devices")[0].at("rows").size() > 5);
+    for (const char* wrong : {"0/3", "4/3", "1", "1/3x", "/"}) {
+        const Finished refused = conformance({"--shard", wrong});
+        CHECK(refused.status == 2);
+        CHECK(contains(refused.error, "2/3"));
+    }
+}
+
+TEST_CASE("--list names the rows, --device all tests every device") {
+    const Finished list = conformance({"--list"}, "swiglu");
+    CHECK(list.status == 0);
+    CHECK(contains(list.output, "swiglu | own | 32 columns, 1 tokens\n"));
+    CHECK(conformance({"--device", "all"}).status == 0);
+}

@@ -1,0 +1,104 @@
+// The comparison that a benchmark makes before it times: right logits pass, wrong ones do not, whichever step they are of.
+#include "model/cpu/forward.h"
+#include "tests/support/growth.h"
+#include "tools/conformance/logits.h"
+#include <limits>
+
+using namespace tq;
+using namespace tq::conformance;
+
+namespace {
+
+// `inner`, whose logits of run `wrong_run` of each prompt are multiplied.
+class Wrong final : public Forward {
+  public:
+    Wrong(Forward& inner, uint32_t wrong_run, float factor) : inner_(inner), wrong_run_(wrong_run), factor_(factor) {}
+
+    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
+        const auto logits = inner_.run(ids, progress);
+        logits_.assign(logits.begin(), logits.end());
+        if (runs_++ % 3 == wrong_run_ && (!only_first || runs_ <= 3))
+            for (float& v : logits_) v *= factor_;
+        return logits_;
+    }
+    void truncate(uint32_t n) override { inner_.truncate(n); }
+    void repeat_to(uint32_t n) override { inner_.repeat_to(n); }
+    uint32_t position() const override { return inner_.position(); }
+    uint32_t context_size() const override { return inner_.context_size(); }
+    const KvOptions& kv() const override { return inner_.kv(); }
+    uint64_t kv_bytes_per_token() const override { return inner_.kv_bytes_per_token(); }
+
+    bool only_first = false;
+
+  private:
+    Forward& inner_;
+    uint32_t wrong_run_, runs_ = 0;
+    float factor_;
+    std::vector<float> logits_;
+};
+
+bool go_on() { return true; }
+
+} // namespace
+
+TEST_CASE("right logits pass in every type, wrong ones of any step do not") {
+    const GrowthModel model;
+    const CutModel cut = cut_model(model.config, model.weights);
+    CHECK(cut.config.num_hidden_layers == model.config.num_hidden_layers); // a small one is not cut
+    for (const KvOptions& kv : growth_types_and_recent()) {
+        const std::string types = describe(kv);
+        CAPTURE(types);
+        const auto expected = expect_logits(cut, kv, false, go_on);
+        REQUIRE(expected);
+        REQUIRE(expected->exact == (types == "f32/f32"));
+        REQUIRE(expected->logits.size() == (expected->exact ? 6 : 9)); // two or three prompts, and two tokens behind each
+        CHECK(expected->bounds.limit <= (expected->exact ? 1e-4 : 0.05));
+        const auto forward = make_cpu_forward(cut.config, cut.weights, {.kv = kv, .context_size = check_tokens});
+        const LogitsCheck right = compare_logits(*forward, *expected, cut);
+        CHECK(right.passed());
+        CHECK(right.usual());
+        for (uint32_t run = 0; run < 3; run++)
+            for (const float factor : {1.3f, std::numeric_limits<float>::quiet_NaN()}) {
+                forward->truncate(0);
+                Wrong wrong(*forward, run, factor);
+                CHECK(!compare_logits(wrong, *expected, cut).passed());
+            }
+        Wrong once(*forward, 0, 1.3f); // as a value next to a threshold: the next prompt does without
+        once.only_first = true;
+        CHECK(compare_logits(once, *expected, cut).passed() == !expected->exact);
+        Wrong slightly(*forward, 1, 1.00005f); // in an exact cache more than any right device
+        const LogitsCheck unusual = compare_logits(slightly, *expected, cut);
+        CHECK(unusual.passed());
+        if (expected->exact) CHECK(!unusual.usual());
+    }
+    CHECK(!expect_logits(cut, {}, false, [] { return false; }));
+}
+
+TEST_CASE("a cache of fp32 has to be exact, any other as exact as the CPU path with noise, within bounds") {
+    CHECK(is_exact({KvType::f32, KvType::f32}));
+    CHECK(!is_exact({KvType::f32, KvType::tq4}));
+    KvOptions mixed{KvType::f32, KvType::f32};
+    mixed.layers = parse_kv_layers("1=tq2/f32");
+    CHECK(!is_exact(mixed));
+    CHECK(exact_bounds(false).limit == 1e-4);
+    CHECK(exact_bounds(true).limit == 1e-2);
+    CHECK(cache_bounds(0, false).limit == 1e-3);
+    CHECK(cache_bounds(2e-3, false).usual == 2e-3);
+    CHECK(cache_bounds(2e-3, false).limit == 8e-3);
+    CHECK(cache_bounds(0, true).limit == 4e-2);
+    CHECK(cache_bounds(0.5, false).limit == 0.25);
+    CHECK(error_limit({KvType::f32, KvType::tq4}, false) == 0.05);
+}
+
+TEST_CASE("a big model is cut to two layers or more, with the weights of the whole") {
+    const GrowthModel model;
+    Config config = model.config;
+    config.num_hidden_layers = 100;
+    Weights weights = model.weights;
+    weights.layers.resize(100, weights.layers[0]);
+    for (LayerWeights& layer : weights.layers) layer.ffn_gate.rows = 1u << 28;
+    const CutModel cut = cut_model(config, weights);
+    CHECK(cut.config.num_hidden_layers == 2);
+    CHECK(cut.weights.layers.size() == 2);
+    CHECK(cut.weights.output_norm.cols == weights.output_norm.cols);
+}

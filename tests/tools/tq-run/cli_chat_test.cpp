@@ -1,0 +1,230 @@
+// tq-run chat with the demo model, in a pipe; and what happens when its user or its reader goes away.
+#include "tests/support/child_process.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
+#include "tests/support/vocabulary_file.h"
+#include <doctest/doctest.h>
+#include <sstream>
+
+using namespace tq;
+using namespace tq::test;
+
+namespace {
+
+const std::string demo = TQ_SOURCE_DIR "/tools/demo-model/demo-q8_0.gguf";
+
+Finished chat(const std::string& input, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {TQ_RUN, "chat", "--temp", "0"});
+    Command command{more, input, {"TQ_DEMO_MODEL=" + demo}};
+    return run(command);
+}
+
+std::vector<std::string> lines(const std::string& text) {
+    std::vector<std::string> result;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) result.push_back(line);
+    return result;
+}
+
+const std::string facts = "My name is Anna.\nWhat is my name?\n";
+
+} // namespace
+
+TEST_CASE("each line is a turn, the answers alone are on standard output") {
+    for (const std::string type : {"tq4", "f16"}) {
+        const Finished finished = chat(facts, {"-ctk", type, "-ctv", type, "--device", "0"});
+        CHECK(finished.status == 0);
+        const auto answers = lines(finished.output);
+        REQUIRE(answers.size() == 2);
+        CHECK(contains(answers[1], "Anna"));
+        CHECK_FALSE(contains(finished.output, "\x1b"));
+        CHECK(contains(finished.error, "model     "));
+        CHECK(contains(finished.error, "sampling  greedy"));
+        CHECK(contains(finished.error, " t/s | context "));
+        CHECK(contains(finished.error, " of 2048 ]"));
+        CHECK_FALSE(contains(finished.error, "0.0 t/s"));
+        CHECK(contains(finished.error, type + "/" + type));
+        CHECK_FALSE(contains(finished.error, "\x1b"));
+    }
+}
+
+TEST_CASE("commands") {
+    const Finished again = chat(facts + "/regen\n", {"--device", "0"});
+    const auto answers = lines(again.output);
+    REQUIRE(answers.size() == 3);
+    CHECK(answers[1] == answers[2]); // greedy: the same answer from the same history
+
+    const Finished cleared = chat("My name is Anna.\n/clear\nWhat is my name?\n", {"--device", "cpu"});
+    REQUIRE(lines(cleared.output).size() == 2);
+    CHECK_FALSE(contains(cleared.output.substr(cleared.output.find('\n')), "Anna"));
+
+    const Finished several = chat("/help\n/regen\n/nonsense\n\n  \n/exit\nnever asked\n", {"--device", "cpu"});
+    CHECK(several.status == 0);
+    CHECK(several.output == "");
+    CHECK(contains(several.error, "/clear                forget"));
+    CHECK(contains(several.error, "there is no answer yet"));
+    CHECK(contains(several.error, "there is no command /nonsense"));
+
+    // These are for the model, and a backslash joins lines.
+    CHECK(lines(chat("Hello! /no_think\n/think\n/usr/bin is what?\nMy name\\\nis Anna.\n", {"--device", "cpu"}).output).size() ==
+          4);
+}
+
+TEST_CASE("a single turn") {
+    const Finished prompt = chat("not read\n", {"-st", "-p", "Hello!", "--device", "cpu"});
+    CHECK(prompt.status == 0);
+    CHECK(lines(prompt.output).size() == 1);
+    CHECK_FALSE(
+        contains(chat("", {"-st", "-p", "Hello!", "-n", "1", "--device", "cpu"}).error, "generation")); // none was measured
+    CHECK(chat("Hello!", {"-st", "--device", "cpu"}).output == prompt.output);
+    CHECK(
+        chat("Hello!\n", {"-p", "Hello!", "--device", "cpu"}).output.starts_with(prompt.output)); // then the conversation goes on
+}
+
+TEST_CASE("a full context: the oldest turns go and that is said, or the conversation ends with the numbers") {
+    const std::string questions = "My name is Anna.\nHow are you?\nTell me a story.\nTell me another story.\n";
+    const Finished shifted = chat(questions, {"-c", "60", "--device", "cpu", "-sys", "You are Mira."});
+    CAPTURE(shifted.error);
+    CHECK(shifted.status == 0);
+    CHECK(lines(shifted.output).size() == 4);
+    CHECK(contains(shifted.error, "the context of 60 tokens was full: the"));
+    CHECK(contains(shifted.error, "dropped from it"));
+    const Finished nearly = chat("My name is Anna.\n", {"-c", "38", "--device", "cpu", "-sys", "You are Mira."});
+    CHECK(contains(nearly.error, "% full: when there is no more room, the oldest turns are dropped"));
+
+    for (const std::vector<std::string>& off : {std::vector<std::string>{"--context-shift", "off"}, {"--no-context-shift"}}) {
+        std::vector<std::string> flags{"-c", "40", "--device", "cpu"};
+        flags.insert(flags.end(), off.begin(), off.end());
+        const Finished finished = chat(questions, flags);
+        CAPTURE(finished.error);
+        CHECK(finished.status == 1);
+        CHECK(contains(finished.error, "the context is full: the conversation has "));
+        CHECK(contains(finished.error, " tokens and the question "));
+        CHECK(contains(finished.error, "but the context holds 40: /undo takes"));
+    }
+
+    const Finished cut = chat("Tell me a story.\n", {"-c", "24", "--device", "cpu"}); // no older turn can go
+    CHECK(contains(cut.error, "the context of 24 tokens is full"));
+    const Finished single = chat("This question is longer than sixteen tokens, which is all there is room for here.\n",
+                                 {"-c", "16", "--device", "cpu"});
+    CHECK(single.status == 1);
+    CHECK(contains(single.error, "the question does not fit: it has "));
+}
+
+TEST_CASE("a conversation is saved, loaded, taken back and set") {
+    const TemporaryDirectory directory;
+    const std::string file = (directory.path() / "talk.json").string(), other = (directory.path() / "other").string();
+    directory.write("other", "{\"format\": 1}");
+    const Finished first = chat("My name is Anna.\n/set temp 0\n/save " + file + "\n/save " + other + "\n", {"--device", "cpu"});
+    CHECK(contains(first.error, "talk.json: 1 turn is saved"));
+    CHECK(contains(first.error, "other is there and is no conversation"));
+
+    const Finished second = chat("/load " + file + "\nWhat is my name?\n/undo\n/undo\nWhat is my name?\n", {"--device", "cpu"});
+    CAPTURE(second.error);
+    REQUIRE(lines(second.output).size() == 2);
+    CHECK(contains(lines(second.output)[0], "Anna"));
+    CHECK_FALSE(contains(lines(second.output)[1], "Anna"));
+
+    directory.write("cut.json",
+                    R"({"format": "tq-run conversation", "version": 1, "messages": [{"role": "user", "content": "x"}]})");
+    const std::string cut = (directory.path() / "cut.json").string();
+    const Finished refused = chat("My name is Anna.\n/load " + cut + "\n/load " + other +
+                                      "\n/load nowhere\n/set temp 200\n/set x 1\n"
+                                      "What is my name?\n",
+                                  {"--device", "cpu"});
+    CAPTURE(refused.error);
+    CHECK(refused.status == 0);
+    CHECK(contains(refused.error, "cut.json is damaged: its last question has no answer"));
+    CHECK(contains(refused.error, "other is not a conversation"));
+    CHECK(contains(refused.error, "temp must be a number from 0 to 100"));
+    CHECK(contains(refused.error, "there is no setting x"));
+    CHECK(contains(refused.output, "Your name is Anna")); // nothing has changed
+}
+
+TEST_CASE("a text that is read goes before the next question; what is no text is refused") {
+    const TemporaryDirectory directory;
+    directory.write("fact.txt", "My name is Anna.");
+    directory.write("binary", std::string("a\0b", 3));
+    const std::string at = directory.path().string() + '/';
+    const Finished finished =
+        chat("/read " + at + "binary\n/read " + at + "\n/read " + at + "fact.txt\nWhat is my name?\n", {"--device", "cpu"});
+    CAPTURE(finished.error);
+    CHECK(contains(finished.error, "binary is no text in UTF-8"));
+    CHECK(contains(finished.error, " is no file"));
+    CHECK(contains(finished.error, "fact.txt: 16 bytes are read"));
+    CHECK(contains(finished.output, "Anna"));
+}
+
+TEST_CASE("a slash word with more after it is no question") {
+    const Finished finished = chat("/foo bar\n/exit now\n/save\n", {"--device", "cpu"});
+    CHECK(finished.output == "");
+    CHECK(contains(finished.error, "there is no command /foo"));
+    CHECK(contains(finished.error, "/exit takes nothing after it"));
+    CHECK(contains(finished.error, "/save needs a file"));
+}
+
+TEST_CASE("invalid UTF-8 ends a pipe with one clear line") {
+    const Finished finished = chat("Hello!\nbad \xff\n", {"--device", "cpu"});
+    CHECK(finished.status == 1);
+    CHECK(contains(finished.error, "tq-run: the text is not valid UTF-8 at byte 4"));
+    CHECK(lines(finished.output).size() == 1);
+}
+
+TEST_CASE("thinking is not part of the answer") {
+    const VocabularyFile tokens = small_vocabulary();
+    auto keys = tokens.keys();
+    keys["tokenizer.chat_template"] =
+        std::string_view("{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}");
+    GgufWriter writer;
+    for (const auto& [key, value] : keys) writer.set(key, value);
+    const TemporaryFile vocabulary(writer.zeros()), model;
+    write_random_model(model.path(), {.config = small_config(), .vocabulary = vocabulary.path()});
+    const Finished finished = chat("", {"-m", model.path().string(), "-p", "aa", "-st", "-n", "5", "--ignore-eos", "--no-think",
+                                        "--device", "cpu", "--color", "on"});
+    CHECK(finished.status == 0);
+    CAPTURE(finished.error);
+    CHECK(finished.output == "\n"); // five tokens, all of them thoughts
+    CHECK(contains(finished.error, "this model always thinks: --no-think has no effect"));
+    CHECK(contains(finished.error, "stopped after 5 tokens"));
+    CHECK(contains(finished.error, "\x1b[2m"));
+}
+
+#ifndef _WIN32
+namespace {
+
+// An answer that ends with the context only.
+Command endless() {
+    static const TemporaryFile model;
+    static const bool written = [] {
+        write_random_model(model.path(), {.config = small_config()});
+        return true;
+    }();
+    return {{TQ_RUN, "generate", "-p", "Hello", "--ignore-eos", "-m", model.path().string(), "--device", "cpu"},
+            std::string(written ? "" : " "),
+            {}};
+}
+
+} // namespace
+
+TEST_CASE("Ctrl-C stops an answer and keeps what came") {
+    const std::string until_output = R"("$@" >"$out" & p=$!; while [ ! -s "$out" ] && kill -0 $p; do sleep 0.05; done; )";
+    Command command = endless();
+    command.arguments.insert(command.arguments.end(), {"-c", "1000000"});
+    const Finished finished = run_in_shell(command, until_output + "kill -INT $p; wait $p");
+    CHECK(finished.status == 130);
+    CHECK(finished.output.ends_with("\n"));
+    CHECK(contains(finished.error, ", first after "));
+}
+
+TEST_CASE("a reader that goes away ends the program without complaint") {
+    Command command = endless();
+    command.arguments.insert(command.arguments.end(), {"-n", "2000"});
+    const Finished killed = run_in_shell(command, R"({ "$@"; echo $? >"$out"; } | true)");
+    CHECK(killed.output == "141\n"); // SIGPIPE
+    CHECK(killed.error == "");
+    const Finished ignored = run_in_shell(command, R"(trap '' PIPE; { "$@"; echo $? >"$out"; } | true)");
+    CHECK(ignored.output == "1\n");
+    CHECK(ignored.error == "");
+}
+#endif

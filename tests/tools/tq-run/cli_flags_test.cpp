@@ -1,0 +1,265 @@
+// llama.cpp's command lines: what is taken, what is left out with a word, what is refused, and what is unknown.
+#include "base/error.h"
+#include "tests/support/child_process.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
+#include <algorithm>
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+using namespace tq::test;
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Arguments operator+(Arguments a, const Arguments& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+// A command that reads all its flags and ends soon: there is no such model.
+const Arguments absent{"-m", "/nonexistent.gguf", "--device", "cpu"};
+
+// What is left out of `flags`, as the one line says it; the flags are all right.
+std::string left_out(const char* command, const Arguments& flags) {
+    const Finished finished = tq_run(Arguments{command} + flags + absent);
+    INFO(finished.error);
+    CHECK(finished.status == 1);
+    const std::string end = "tq-run: cannot open /nonexistent.gguf";
+    const size_t at = finished.error.find(end);
+    REQUIRE(at != std::string::npos);
+    const std::string note = finished.error.substr(0, at), begin = "tq-run: without effect here: ";
+    if (note.empty()) return "";
+    REQUIRE(note.starts_with(begin));
+    CHECK(std::count(note.begin(), note.end(), '\n') == 1);
+    return note.substr(begin.size(), note.size() - begin.size() - 1);
+}
+
+struct Case {
+    Arguments arguments;
+    std::string text;
+};
+
+void check_refused(const std::vector<Case>& cases) {
+    for (const Case& c : cases) {
+        std::string line;
+        for (const std::string& argument : c.arguments) line += argument + ' ';
+        CAPTURE(line);
+        const Finished finished = tq_run(c.arguments);
+        CAPTURE(finished.error);
+        CHECK(finished.status == 2);
+        CHECK(finished.output == "");
+        CHECK(finished.error.starts_with("tq-run: "));
+        CHECK(std::count(finished.error.begin(), finished.error.end(), '\n') == 1);
+        CHECK(contains(finished.error, c.text));
+    }
+}
+
+} // namespace
+
+TEST_CASE("a command line of llama.cpp runs as it is, and one line says what has no effect") {
+    const Arguments line{"-ngl",    "99",        "-fa", "on",     "-c",  "8192", "-ctk",   "q8_0",    "-ctv",
+                         "Q8_0",    "-t",        "8",   "--temp", "0.7", "-p",   "x",      "-no-cnv", "--jinja",
+                         "--mlock", "--no-mmap", "-b",  "2048",   "-ub", "512",  "--seed", "1"};
+    CHECK(left_out("chat", line) == "-ngl 99, -fa on, -no-cnv, --jinja, --mlock, --no-mmap, -b 2048 (-ub counts)");
+    CHECK(left_out("generate", {"-p", "x", "-b", "512"}) == "");
+    CHECK(left_out("generate", {"-p", "x", "-n", "-2", "-t", "-1", "--color", "--temperature", "0", "-co", "on"}) == "");
+    CHECK(left_out("generate", {"-p", "-ngl", "-n", "4"}) == ""); // a text
+    CHECK(left_out("generate", {"--prompt=-fa on", "-n=4"}) == "");
+    CHECK(left_out("bench", {"-ngl", "99", "-fa", "0,1", "-mmp", "0", "-nkvo", "0", "-sm", "none", "-r", "1"}) ==
+          "-ngl 99, -fa 0,1, -mmp 0, -nkvo 0, -sm none");
+}
+
+TEST_CASE("each of llama.cpp's flags that does no harm, in all its spellings") {
+    const std::vector<std::string> with_value{"-ngl 99",
+                                              "--gpu-layers all",
+                                              "--n-gpu-layers -1",
+                                              "-sm row",
+                                              "--split-mode none",
+                                              "-ts 1,1",
+                                              "--tensor-split 3,1",
+                                              "-mg 0",
+                                              "--main-gpu 1",
+                                              "-ot exps=CPU",
+                                              "--override-tensor x=y",
+                                              "-ncmoe 2",
+                                              "--n-cpu-moe 2",
+                                              "-tb 4",
+                                              "--threads-batch -1",
+                                              "-C 0xff",
+                                              "--cpu-mask ff",
+                                              "-Cr 0-3",
+                                              "--cpu-range 0-3",
+                                              "--cpu-strict 1",
+                                              "--prio -1",
+                                              "--poll 50",
+                                              "--numa distribute",
+                                              "-lm mmap",
+                                              "--load-mode none",
+                                              "--keep -1",
+                                              "-np 1",
+                                              "--parallel 4",
+                                              "-dt 0.1",
+                                              "--log-file x.log",
+                                              "-lv 3",
+                                              "--verbosity 1",
+                                              "--reasoning-format none",
+                                              "-md x.gguf",
+                                              "--model-draft x.gguf",
+                                              "-ngld 99",
+                                              "-ctkd f16",
+                                              "--draft-max 16",
+                                              "--typical 1.0",
+                                              "--mirostat 0",
+                                              "--xtc-probability 0.0",
+                                              "--top-nsigma -1",
+                                              "--dry-multiplier 0",
+                                              "--dry-base 1.75",
+                                              "--dynatemp-range 0",
+                                              "--reasoning-budget -1",
+                                              "-rea auto",
+                                              "--rope-freq-scale 1",
+                                              "--cache-ram 0"};
+    const std::vector<std::string> alone{"-fa",
+                                         "--flash-attn",
+                                         "-nkvo",
+                                         "--no-kv-offload",
+                                         "-kvo",
+                                         "--no-op-offload",
+                                         "--no-host",
+                                         "--mlock",
+                                         "--mmap",
+                                         "--no-mmap",
+                                         "--warmup",
+                                         "--no-warmup",
+                                         "--perf",
+                                         "--no-perf",
+                                         "-e",
+                                         "--escape",
+                                         "--no-escape",
+                                         "-i",
+                                         "--interactive",
+                                         "-if",
+                                         "--interactive-first",
+                                         "-cnv",
+                                         "--conversation",
+                                         "-no-cnv",
+                                         "--no-conversation",
+                                         "-mli",
+                                         "--multiline-input",
+                                         "--jinja",
+                                         "--no-jinja",
+                                         "--check-tensors",
+                                         "-cmoe",
+                                         "--cpu-moe",
+                                         "--swa-full",
+                                         "-kvu",
+                                         "--no-repack",
+                                         "-nr",
+                                         "--log-disable",
+                                         "--log-prefix",
+                                         "--log-timestamps",
+                                         "--no-display-prompt",
+                                         "--verbose-prompt",
+                                         "-cb",
+                                         "--no-mmproj"};
+    Arguments flags;
+    std::string expected;
+    for (const std::string& flag : with_value) {
+        flags = flags + Arguments{flag.substr(0, flag.find(' ')), flag.substr(flag.find(' ') + 1)};
+        expected += (expected.empty() ? "" : ", ") + flag;
+    }
+    for (const std::string& flag : alone) {
+        flags.push_back(flag);
+        expected += ", " + flag;
+    }
+    const TemporaryFile text("A text.");
+    for (const char* command : {"chat", "generate", "perplexity"})
+        CHECK(left_out(command, flags + (command == std::string("perplexity") ? Arguments{"-f", text.path().string()}
+                                                                              : Arguments{"-p", "x"})) == expected);
+    for (const char* how : {"on", "off", "auto", "1"}) CHECK(left_out("chat", {"-fa", how}) == std::string("-fa ") + how);
+}
+
+TEST_CASE("flags that would change the results are refused with a sentence") {
+    std::vector<Case> cases;
+    for (const char* sampler :
+         {"--typical 0.5", "--mirostat 2", "--xtc-probability 0.1", "--dry-multiplier 0.8", "--top-nsigma 1"})
+        cases.push_back({{"chat", std::string(sampler).substr(0, std::string(sampler).find(' ')),
+                          std::string(sampler).substr(std::string(sampler).find(' ') + 1)},
+                         "there is no such sampler here"});
+    for (const char* flag : {"--grammar", "-j", "--json-schema", "--grammar-file", "-jf"})
+        cases.push_back({{"chat", flag, "x"}, std::string("there is no flag ") + flag + ": answers cannot be held to a grammar"});
+    for (const char* flag : {"--lora", "--control-vector"}) cases.push_back({{"chat", flag, "x"}, "merge them into the model"});
+    for (const char* flag : {"--mmproj", "-mm", "--image"}) cases.push_back({{"chat", flag, "x"}, "only text"});
+    for (const char* flag : {"--port", "--host"}) cases.push_back({{"chat", flag, "1"}, "no server"});
+    cases.insert(cases.end(), {{{"chat", "--chat-template", "chatml"}, "the chat template is"},
+                               {{"chat", "-mu", "http://x"}, "-hf user/repository"},
+                               {{"chat", "--rope-freq-scale", "0.25"}, "--rope-scale is its inverse"},
+                               {{"chat", "--override-kv", "a=int:1"}, "cannot be overridden here"},
+                               {{"chat", "-l", "15043+1"}, "the logits of single tokens"},
+                               {{"chat", "-r", "User:"}, "there is no flag -r: "},
+                               {{"generate", "-bf", "f"}, "a prompt is text here: -f FILE"},
+                               {{"chat", "--reasoning-budget", "100"}, "--no-think"},
+                               {{"perplexity", "-f", "x", "--hellaswag"}, "there is the perplexity"}});
+    check_refused(cases);
+}
+
+TEST_CASE("an unknown flag or command names the nearest one, and is never split into short ones") {
+    check_refused({
+        {{"chat", "--temperatur", "1"}, "unknown flag --temperatur: did you mean --temp"},
+        {{"chat", "--ctx", "4096"}, "unknown flag --ctx: did you mean --ctx-size?"},
+        {{"chat", "--system", "x"}, "unknown flag --system: did you mean --system-prompt?"},
+        {{"chat", "--sys", "x"}, "unknown flag --sys: did you mean --system-prompt?"},
+        {{"chat", "--devcie", "cpu"}, "unknown flag --devcie: did you mean --device?"},
+        {{"chat", "-ctx", "4096"}, "unknown flag -ctx"},
+        {{"chat", "-t4"}, "unknown flag -t4: did you mean -t 4?"},
+        {{"chat", "-sx", "1"}, "unknown flag -sx"},
+        {{"chat", "-tx"}, "unknown flag -tx"},
+        {{"chat", "-nx", "1"}, "unknown flag -nx"},
+        {{"chat", "-cx"}, "unknown flag -cx"},
+        {{"bench", "-rr", "1"}, "unknown flag -rr"},
+        {{"chat", "--frobnicate"}, "unknown flag --frobnicate (tq-run chat --help"},
+        {{"codec", "encode", "--typ", "tq4"}, "unknown flag --typ: did you mean --type? (tq-run codec encode --help"},
+        {{"chatt"}, "unknown command chatt: did you mean chat?"},
+        {{"codec", "enocde"}, "unknown command enocde: did you mean encode?"},
+        {{"help", "chatt"}, "unknown command chatt: did you mean chat?"},
+        {{"-m", "x.gguf"}, "unknown flag -m: a command comes first, such as tq-run chat -m"},
+        {{"chat", "-ngl"}, "-ngl needs a value"},
+        {{"chat", "-n"}, "--predict needs a value"},
+    });
+}
+
+TEST_CASE("help and version by other names") {
+    const std::string version = tq_run({"--version"}).output;
+    for (const char* name : {"version", "-V", "-v"}) CHECK(tq_run({name}).output == version);
+    CHECK(version.starts_with("tq-run "));
+    const size_t open = version.find('('), comma = version.find(", ", open);
+    REQUIRE(comma != std::string::npos);
+    const std::string commit = version.substr(open + 1, comma - open - 1);
+    const std::string digits = commit.substr(0, commit.find('-'));
+    CHECK((commit == "unknown" || (digits.size() >= 7 && digits.find_first_not_of("0123456789abcdef") == std::string::npos)));
+    CHECK(tq_run({"help"}).output == tq_run({"--help"}).output);
+    CHECK(tq_run({"help", "chat"}).output == tq_run({"chat", "--help"}).output);
+    CHECK(tq_run({"chat", "--usage"}).output == tq_run({"chat", "--help"}).output);
+    CHECK(contains(tq_run({"--help"}).output, "tq-run chat -hf Qwen/"));
+}
+
+TEST_CASE("flags that mean one of ours") {
+    const TemporaryFile system("You are Mira.");
+    CHECK(left_out("chat", {"-sysf", system.path().string(), "-rea", "off", "--single-turn"}) == "");
+    CHECK(left_out("chat", {"--reasoning-budget", "0"}) == "");
+    CHECK(tq_run({"chat", "-rea", "off", "--think"}).status == 2); // --no-think it is
+    CHECK(tq_run({"chat", "-sysf", "/nonexistent.txt"}).status == 1);
+}
+
+#ifndef _WIN32
+TEST_CASE("an answer that cannot be written is a failure") {
+    if (!std::filesystem::exists("/dev/full")) return;
+    for (const char* flag : {"--help", "--version"}) {
+        const Finished finished = run_in_shell({{TQ_RUN, flag}, {}, {}}, "\"$@\" >/dev/full");
+        CHECK(finished.status == 1);
+        CHECK(contains(finished.error, "cannot write to standard output"));
+    }
+}
+#endif

@@ -1,0 +1,102 @@
+// Downloads by the program itself.
+#include "tests/support/child_process.h"
+#include "tests/support/hub_server.h"
+#include <algorithm>
+#include <doctest/doctest.h>
+
+using namespace tq;
+using namespace tq::test;
+
+TEST_CASE("-hf downloads a model and runs it, then runs it offline") {
+    HubServer* server = HubServer::find();
+    if (!server) return;
+    const TemporaryCache cache;
+    const std::vector<std::string> environment{"HF_ENDPOINT=" + server->url(), "LLAMA_CACHE=" + cache.path().string(),
+                                               "HF_TOKEN=hf_good"};
+    const std::vector<std::string> prompt{"--device", "cpu", "-p", "Once upon a time", "-n", "4", "--temp", "0"};
+    const auto generate = [&](std::vector<std::string> model) {
+        model.insert(model.begin(), "generate");
+        model.insert(model.end(), prompt.begin(), prompt.end());
+        return tq_run(model, {}, environment);
+    };
+    const Finished expected = generate({"-m", TQ_SOURCE_DIR "/tools/demo-model/demo-q8_0.gguf"});
+    REQUIRE(expected.status == 0);
+    server->take_log();
+    const Finished downloaded = generate({"-hf", "test/demo:Q8_0"});
+    CHECK_MESSAGE(downloaded.status == 0, downloaded.error);
+    CHECK(downloaded.output == expected.output);
+    CHECK(downloaded.error.starts_with("tq-run: downloading test/demo: "));
+    CHECK(downloaded.error.find("hf_good") == std::string::npos);
+    CHECK(server->take_log().at(0)["authorization"] == "Bearer hf_good");
+
+    for (const std::vector<std::string>& again :
+         std::vector<std::vector<std::string>>{{"--hf-repo", "test/demo", "--offline"},
+                                               {"-hfr=test/demo", "--offline"},
+                                               {"-hf", "test/demo", "-hff", "demo-q8_0.gguf", "--offline"}}) {
+        const Finished finished = generate(again);
+        CHECK_MESSAGE(finished.status == 0, finished.error);
+        CHECK(finished.output == expected.output);
+    }
+    CHECK(server->take_log().empty());
+    CHECK(tq_run({"tokenize", "-hf", "test/demo", "--offline", "--text", "Tom"}, {}, environment).status == 0);
+    CHECK(tq_run({"template", "-hf", "test/demo", "--offline"}, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}",
+                 environment)
+              .status == 0);
+    CHECK(tq_run({"logits", "-hf", "test/demo", "--device", "cpu", "--ids", "1", "-hft", "hf_other"}, {}, environment).status ==
+          0);
+    CHECK(server->take_log().at(0)["authorization"] == "Bearer hf_other");
+}
+
+TEST_CASE("what cannot be downloaded is one line, and a wrong use another") {
+    HubServer* server = HubServer::find();
+    if (!server) return;
+    const TemporaryCache cache;
+    const std::vector<std::string> environment{"MODEL_ENDPOINT=" + server->url(), "LLAMA_CACHE=" + cache.path().string(),
+                                               "HF_TOKEN="};
+    struct Case {
+        std::vector<std::string> arguments;
+        int status;
+        std::string text;
+    };
+    for (const Case& c : std::vector<Case>{{{"-hf", "test/demo:Q2_K"}, 1, "its quants: F16, Q8_0"},
+                                           {{"-hf", "test/absent"}, 1, "has no test/absent"},
+                                           {{"-hf", "test/private"}, 1, "set HF_TOKEN"},
+                                           {{"-hf", "demo"}, 1, "names no repository"},
+                                           {{"-hf", "test/demo", "--offline"}, 1, "nothing of test/demo is in the cache"},
+                                           {{"-hf", ""}, 2, "it must be user/repository"},
+                                           {{"-hf", "test/demo", "-m", "x.gguf"}, 2, "exclude each other"},
+                                           {{"-hff", "x.gguf"}, 2, "--hf-repo"}}) {
+        std::vector<std::string> arguments{"generate", "--device", "cpu", "-p", "x"};
+        arguments.insert(arguments.end(), c.arguments.begin(), c.arguments.end());
+        const Finished finished = tq_run(arguments, {}, environment);
+        INFO(finished.error);
+        CHECK(finished.status == c.status);
+        CHECK(finished.output == "");
+        CHECK(finished.error.starts_with("tq-run: "));
+        CHECK(finished.error.find(c.text) != std::string::npos);
+        CHECK(std::count(finished.error.begin(), finished.error.end(), '\n') == 1);
+    }
+}
+
+#ifndef _WIN32
+TEST_CASE("Ctrl-C stops a download with status 130, and the next one goes on") {
+    HubServer* server = HubServer::find();
+    if (!server) return;
+    const TemporaryCache cache;
+    const Command command{{TQ_RUN, "generate", "--device", "cpu", "-p", "x", "-hf", "test/slow"},
+                          "",
+                          {"HF_ENDPOINT=" + server->url(), "LLAMA_CACHE=" + cache.path().string()}};
+    // A shell's own background jobs ignore SIGINT, which the program overrules.
+    const Finished stopped = run_in_shell(command, "\"$@\" >$out & sleep 0.9; kill -INT $!; wait $!");
+    CHECK(stopped.status == 130);
+    CHECK(stopped.error.find("the download of test/slow is stopped at ") != std::string::npos);
+    CHECK(stopped.error.find("the same command continues it") != std::string::npos);
+    server->take_log();
+    const Finished finished = run(command);
+    CHECK(finished.status == 1); // noise is no model
+    CHECK(finished.error.find("not a GGUF file") != std::string::npos);
+    bool continued = false;
+    for (const auto& request : server->take_log()) continued |= request["range"].get<std::string>().starts_with("bytes=");
+    CHECK(continued);
+}
+#endif

@@ -1,0 +1,193 @@
+// tq-run needle on the demo model, and the plots that tools/plot-quality makes of its log and of others.
+#include "model/formats/json.h"
+#include "tests/support/child_process.h"
+#include "tests/support/skip.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+using namespace tq;
+using namespace tq::test;
+using nlohmann::json;
+
+namespace {
+
+Finished needle(std::vector<std::string> more) {
+    std::vector<std::string> arguments{TQ_RUN, "needle"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run({std::move(arguments), {}, {}});
+}
+
+std::vector<json> lines(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    std::vector<json> out;
+    for (std::string line; std::getline(file, line);) out.push_back(json::parse(line));
+    return out;
+}
+
+const std::vector<std::string> small{"--lengths", "256,160", "--depths", "0,1", "--keys", "1", "--distractors", "2"};
+
+std::vector<std::string> with(std::vector<std::string> a, const std::vector<std::string>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+// Facts that a log's parts say were found, and how many there are.
+std::pair<int, int> found(const std::vector<json>& log) {
+    int exact = 0, all = 0;
+    for (size_t i = 1; i < log.size(); i++)
+        for (const json& fact : log[i]["found"]) {
+            exact += fact["exact"].get<int>();
+            all++;
+        }
+    return {exact, all};
+}
+
+} // namespace
+
+TEST_CASE("the demo model finds its facts with an f16 cache, on the CPU and on the device, and few with keys of two bits") {
+    for (const char* device : {"cpu", "0"}) {
+        CAPTURE(device);
+        const TemporaryFile log;
+        auto arguments =
+            with(small, {"--samples", "2", "-ctk", "f16", "-ctv", "f16", "--reference", "none", "--log", log.path().string()});
+        if (*device) arguments.insert(arguments.end(), {"--device", device});
+        const Finished finished = needle(arguments);
+        REQUIRE_MESSAGE(finished.status == 0, finished.error);
+        CHECK(contains(finished.output, "4 texts of 160, 256 tokens, 1 facts of 4 digits at each of 2 depths"));
+        const auto rows = lines(log.path());
+        REQUIRE(rows.size() == 5);
+        CHECK(rows[1]["length"] == 160);
+        CHECK(rows[2]["length"] == 256);
+        const auto [exact, all] = found(rows);
+        CHECK(all == 8);
+        CHECK(exact >= 7); // of a text so short it knows nearly all
+        for (size_t i = 1; i < rows.size(); i++)
+            for (const json& fact : rows[i]["found"]) {
+                CHECK((fact["said"] == fact["value"]) == (fact["exact"] == 1));
+                CHECK(fact["log_p"] < 0);
+                CHECK(fact["log_p"] > -3);
+            }
+    }
+    const TemporaryFile log;
+    const Finished worse = needle(
+        {"--lengths", "900", "--samples", "1", "--device", "cpu", "-ctk", "a2", "-ctv", "a2", "--log", log.path().string()});
+    REQUIRE_MESSAGE(worse.status == 0, worse.error);
+    CHECK(contains(worse.output, "found exactly, a2_128/a2_128"));
+    CHECK(contains(worse.output, "found exactly, f16/f16"));
+    const auto rows = lines(log.path());
+    const auto [exact, all] = found(rows);
+    CHECK(all == 10);
+    CHECK(exact <= 5);
+    int reference = 0;
+    for (const json& fact : rows[1]["found"]) reference += fact["reference"]["exact"].get<int>();
+    CHECK(reference >= 9);
+}
+
+TEST_CASE("more samples go on where fewer ended, and say the same as at once") {
+    const TemporaryFile log;
+    const auto base = with(small, {"--device", "cpu", "-ctk", "tq3", "-s", "7"});
+    const Finished whole = needle(with(base, {"--samples", "2"}));
+    REQUIRE_MESSAGE(whole.status == 0, whole.error);
+    const auto logged = with(base, {"--log", log.path().string()});
+    CHECK(contains(needle(with(logged, {"--samples", "1"})).output, "2 texts of 160, 256 tokens"));
+    CHECK(needle(with(logged, {"--samples", "2"})).output == whole.output);
+    CHECK(needle(with(logged, {"--samples", "2"})).output == whole.output); // from the log alone
+    CHECK(needle(with(base, {"--samples", "2", "-s", "8"})).output != whole.output);
+    CHECK(contains(needle(with(logged, {"--samples", "2", "-s", "8"})).error, "is of another measurement"));
+
+    std::vector<json> rows = lines(log.path());
+    rows[1]["found"].erase(0);
+    std::ofstream broken(log.path(), std::ios::binary);
+    for (const json& row : rows) broken << row.dump() << "\n";
+    broken.close();
+    CHECK(contains(needle(with(logged, {"--samples", "2"})).error, "not what was written there"));
+}
+
+TEST_CASE("what cannot be measured is said") {
+    CHECK(contains(needle({"--lengths", "4096", "--device", "cpu"}).error, "exceed the context of 2048"));
+    CHECK(contains(needle({"--lengths", "512", "-c", "256", "--device", "cpu"}).error, "exceed the context of 256"));
+    CHECK(contains(needle({"--lengths", "128", "--keys", "9", "--device", "cpu"}).error, "ask for longer texts"));
+    CHECK(needle({"--lengths", "12"}).status == 2);
+    CHECK(needle({"--depths", "2"}).status == 2);
+    CHECK(needle({"--digits", "10"}).status == 2);
+    CHECK(needle({"--reference", "tq9"}).status == 2);
+    const TemporaryFile empty(" \n"), text("Rain fell on the roof. Nobody was there! The river was high.\n");
+    CHECK(contains(needle(with(small, {"--device", "cpu", "-f", empty.path().string()})).error, "no text"));
+    CHECK(needle(with(small, {"--device", "cpu", "-f", "/no/such/file"})).status == 1);
+    CHECK(needle(with(small, {"--device", "cpu", "--samples", "1", "-f", text.path().string()})).status == 0);
+}
+
+namespace {
+
+const std::filesystem::path plot = std::filesystem::path(TQ_SOURCE_DIR) / "tools/plot-quality";
+
+bool can_plot() {
+    const Finished help = run({{"/usr/bin/python3", plot.string(), "--help"}, {}, {}});
+    if (help.status != 0) test::skip("no plots (" + help.error + ")");
+    return help.status == 0;
+}
+
+std::string text(const std::vector<json>& rows) {
+    std::string out;
+    for (const json& row : rows) out += row.dump() + "\n";
+    return out;
+}
+
+std::string perplexity_log(const std::string& kv, int bytes, double kl) {
+    const json values{kl, kl, kl, kl, kl, kl, kl, kl * 2, kl * 3, kl, kl, kl, kl, kl, kl, kl, kl * 2};
+    return text({{{"schema", "tq-run-perplexity"},
+                  {"model", "a model"},
+                  {"text", "t"},
+                  {"context", 18},
+                  {"kv", kv},
+                  {"reference", "f16/f16"},
+                  {"kv_bytes_per_token", bytes}},
+                 {{"chunk", 0}, {"kl", values}}});
+}
+
+} // namespace
+
+TEST_CASE("logs become plots") {
+    if (!can_plot()) return;
+    const TemporaryDirectory directory;
+    const std::string out = directory.path().string();
+    directory.write("a.jsonl", perplexity_log("tq4/tq4", 1056, 0.01));
+    directory.write("b.jsonl", perplexity_log("tq3/tq3", 800, 0.1) + "{\"chunk\": 1, \"k"); // cut
+    directory.write("tune.jsonl", text({{{"schema", "tq-run-tune"}, {"model", "a model"}},
+                                        {{"layer", 0}, {"side", "k"}, {"type", "tq2"}, {"kl", 0.1}},
+                                        {{"layer", 1}, {"side", "v"}, {"type", "tq2"}, {"kl", 0.02}},
+                                        {{"measured", "mix"}}}));
+    const auto at = [&](const char* name) { return (directory.path() / name).string(); };
+    REQUIRE(needle(with(small, {"--samples", "1", "--device", "cpu", "--log", at("needle.jsonl")})).status == 0);
+    const Finished all =
+        run({{"/usr/bin/python3", plot.string(), at("a.jsonl"), at("b.jsonl"), at("tune.jsonl"), at("needle.jsonl"), "-o", out},
+             {},
+             {}});
+    REQUIRE_MESSAGE(all.status == 0, all.error);
+    const std::vector<std::pair<std::string, const char*>> plots{
+        {"quality_by_size", ">tq3<"}, {"kl_by_depth", ">tq3<"}, {"sensitivity", ">tq2<"}, {"needles", ">f16<"}};
+    for (const auto& [name, label] : plots) {
+        CAPTURE(name);
+        const std::string svg = read_text_file(directory.path() / (name + ".svg"), 1 << 24);
+        CHECK(contains(svg, "</svg>"));
+        CHECK(contains(svg, label));
+        CHECK(std::filesystem::file_size(directory.path() / (name + ".png")) > 1000);
+    }
+    const auto refused = [&](const std::string& bytes) {
+        directory.write("bad.jsonl", bytes);
+        const Finished finished = run({{"/usr/bin/python3", plot.string(), at("a.jsonl"), at("bad.jsonl"), "-o", out}, {}, {}});
+        CHECK(finished.status == 1);
+        CHECK_FALSE(contains(finished.error, "Traceback"));
+        return finished.error;
+    };
+    CHECK(contains(refused("{}\n"), "no log of tq-run"));
+    CHECK(contains(refused("[\n"), "line 1"));
+    CHECK(contains(refused(text({{{"schema", "other"}}})), "'other'"));
+    CHECK(contains(refused(text({{{"schema", "tq-run-needle"}}, {{"found", 3}}})), "broken"));
+    CHECK(contains(refused(perplexity_log("tq3/tq3", 800, 0.1) + "{\"kl\": [null]}\n"), "broken"));
+    std::string other = perplexity_log("tq3/tq3", 800, 0.1);
+    other.replace(other.find("a model"), 7, "another");
+    CHECK(contains(refused(other), "cannot stand in one plot"));
+}

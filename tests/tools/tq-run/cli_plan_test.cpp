@@ -1,0 +1,137 @@
+// The memory plan as its users meet it: what it counts, and that what it promises is what chat and generate then do.
+#include "tests/support/child_process.h"
+#include "tests/support/text.h"
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+using namespace tq::test;
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Finished plan(Arguments more, const char* limit) {
+    Arguments arguments{"plan", "--synthetic", "qwen3-0.6b:q8_0", "--memory-limit-mb", limit};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return tq_run(arguments);
+}
+
+} // namespace
+
+TEST_CASE("the plan counts weights, cache and scratch, and says what fits") {
+    for (const Arguments& where : {Arguments{}, Arguments{"--device", "0"}, Arguments{"--device", "cpu"}}) {
+        CAPTURE(where.size());
+        Arguments as_json{"-c", "4096", "--json"};
+        as_json.insert(as_json.end(), where.begin(), where.end());
+        const Finished finished = plan(as_json, "1500");
+        REQUIRE_MESSAGE(finished.status == 0, finished.error);
+        const auto json = nlohmann::json::parse(finished.output);
+        CHECK(json["kv_cache_bytes"] == 4096 * 28 * 8 * 2 * 66);
+        CHECK(json["weights_bytes"] > 600u << 20);
+        CHECK(json["weights_bytes"] < 640u << 20); // rows are padded on a device
+        CHECK(json["available_bytes"] == uint64_t(1500) << 20);
+        CHECK(json["total_bytes"] == json["weights_bytes"].get<uint64_t>() + json["kv_cache_bytes"].get<uint64_t>() +
+                                         json["scratch_bytes"].get<uint64_t>());
+        CHECK(json["fits"] == true);
+    }
+}
+
+TEST_CASE("the largest context of each cache fits, and one token more does not") {
+    const auto json = nlohmann::json::parse(plan({"--json"}, "1000").output);
+    size_t compared = 0;
+    for (const auto& row : json["largest_context"]) {
+        const std::string cache = row["cache"], k = cache.substr(0, cache.find('/')), v = cache.substr(cache.find('/') + 1);
+        const uint32_t tokens = row["tokens"];
+        CAPTURE(cache);
+        CHECK(tokens > 1000);
+        if (compared++ > 3) continue; // each row takes two starts of the program
+        CHECK(plan({"-ctk", k, "-ctv", v, "-c", std::to_string(tokens)}, "1000").status == 0);
+        CHECK(plan({"-ctk", k, "-ctv", v, "-c", std::to_string(tokens + 1)}, "1000").status == 1);
+    }
+    CHECK(compared >= 8);
+}
+
+TEST_CASE("what does not fit ends with the table and status 1, before anything is loaded") {
+    for (const char* command : {"plan", "generate", "chat"}) {
+        CAPTURE(command);
+        Arguments arguments{command, "--synthetic", "qwen3-8b:q4_k_m", "--memory-limit-mb", "1024", "-c", "1000"};
+        if (command != std::string("plan")) arguments.insert(arguments.end(), {"-p", "x"});
+        const Finished finished = tq_run(arguments);
+        CHECK(finished.status == 1);
+        const std::string& table = command == std::string("plan") ? finished.output : finished.error;
+        CHECK(contains(table, "weights "));
+        CHECK(contains(table, "qwen3-8b:q4_k_m with 1000 tokens does not fit: it takes "));
+        CHECK(contains(table, "what would help:"));
+        CHECK(contains(table, "a smaller model"));
+        CHECK(contains(table, "--memory "));
+        if (command != std::string("plan"))
+            CHECK(contains(finished.error, "tq-run: qwen3-8b:q4_k_m does not fit the 1.00 GiB of --memory"));
+    }
+}
+
+TEST_CASE("a context that nobody asked for shrinks to what fits; one that was asked for does not") {
+    const Arguments model{"--synthetic", "qwen3-0.6b:q8_0", "--layers", "1", "-ctk", "f32", "-ctv", "f32"};
+    Arguments shrunk{"plan", "--json", "--device", "cpu", "--memory-limit-mb", "240"},
+        asked{"plan", "-c", "8192", "--device", "cpu", "--memory-limit-mb", "240"};
+    shrunk.insert(shrunk.end(), model.begin(), model.end());
+    asked.insert(asked.end(), model.begin(), model.end());
+    const Finished fits = tq_run(shrunk);
+    REQUIRE_MESSAGE(fits.status == 0, fits.error);
+    const uint32_t context = nlohmann::json::parse(fits.output)["context_size"];
+    CHECK(context >= 512);
+    CHECK(context < 8192);
+    CHECK(contains(fits.error, "the context is " + std::to_string(context) + " tokens"));
+    CHECK(tq_run(asked).status == 1);
+}
+
+TEST_CASE("a plan for hardware that is not here: no device, no driver, and not this machine's memory") {
+    const std::vector<std::string> nowhere{"VK_DRIVER_FILES=/nonexistent", "VK_ICD_FILENAMES=/nonexistent"};
+    const auto imagine = [&](Arguments more) {
+        more.insert(more.begin(), {TQ_RUN, "plan", "--synthetic", "qwen3-32b:q4_k_m"});
+        return run({std::move(more), {}, nowhere});
+    };
+    for (const std::string size : {"24G", "24GB", "24GiB", "24gib", "24576M", "24576"}) {
+        const Finished finished = imagine({"-c", "8k", "--memory", size});
+        CAPTURE(size);
+        REQUIRE_MESSAGE(finished.status == 0, finished.error);
+        CHECK(finished.output.starts_with("qwen3-32b:q4_k_m with 8192 tokens fits: it takes "));
+        CHECK(contains(finished.output, " of 24.00 GiB\n"));
+        CHECK(finished.error.empty());
+    }
+    for (const Arguments& where : {Arguments{}, Arguments{"--device", "cpu"}}) { // far beyond this machine's
+        Arguments all{"--memory", "900000G", "--json", "-c", "0"};
+        all.insert(all.end(), where.begin(), where.end());
+        const Finished finished = imagine(all);
+        REQUIRE_MESSAGE(finished.status == 0, finished.error);
+        const auto json = nlohmann::json::parse(finished.output);
+        CHECK(json["available_bytes"] == uint64_t(900000) << 30);
+        for (const auto& row : json["largest_context"]) CHECK(row["tokens"] == 40960); // of the model, and no more
+    }
+    const Finished small = imagine({"-c", "32k", "--memory", "8G"});
+    CHECK(small.status == 1);
+    CHECK(small.output.starts_with("qwen3-32b:q4_k_m with 32768 tokens does not fit: it takes "));
+    const size_t advice = small.output.find("--memory ");
+    REQUIRE(advice != std::string::npos);
+    const std::string enough = small.output.substr(advice + 9, small.output.find(':', advice) - advice - 9);
+    CHECK(imagine({"-c", "32k", "--memory", enough}).status == 0); // the advice is right
+    for (const char* bad : {"8X", "G", "-8G", "8GG", "nan", ""}) {
+        const Finished finished = imagine({"--memory", bad});
+        CAPTURE(bad);
+        CHECK(finished.status == 2);
+        CHECK(contains(finished.error, "it must be a size such as 24G"));
+    }
+}
+
+TEST_CASE("wrong usage of synthetic models") {
+    const std::pair<Arguments, std::string> cases[]{
+        {{"plan", "--synthetic", "qwen3-9b"}, "there is no shape 'qwen3-9b'"},
+        {{"plan", "--synthetic", "qwen3-8b", "-m", "x.gguf"}, "exclude each other"},
+        {{"plan", "--layers", "3"}, "--layers"},
+    };
+    for (const auto& [arguments, text] : cases) {
+        const Finished finished = tq_run(arguments);
+        CAPTURE(finished.error);
+        CHECK(finished.status == 2);
+        CHECK(contains(finished.error, text));
+    }
+}

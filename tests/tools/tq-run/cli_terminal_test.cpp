@@ -1,0 +1,158 @@
+// tq-run at a terminal: status lines, the editing of questions, Ctrl-C, and what is typed while the model answers.
+#ifndef _WIN32
+#include "tests/support/temporary_file.h"
+#include "tests/support/terminal.h"
+#include <csignal>
+#include <doctest/doctest.h>
+
+using namespace tq;
+using namespace tq::test;
+
+namespace {
+
+const std::string demo = TQ_SOURCE_DIR "/tools/demo-model/demo-q8_0.gguf";
+
+Command command(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+    arguments.insert(arguments.begin(), TQ_RUN);
+    environment.push_back("TQ_DEMO_MODEL=" + demo);
+    return {std::move(arguments), {}, std::move(environment)};
+}
+
+size_t count(const std::string& text, const std::string& part) {
+    size_t n = 0;
+    for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++n;
+    return n;
+}
+
+Command chat(const TemporaryDirectory& home, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"chat", "--temp", "0", "--device", "cpu"});
+    return command(more, {"XDG_DATA_HOME=" + home.path().string(), "NO_COLOR=1"}); // the prompt is then "> ", without escapes
+}
+
+const std::string ctrl_c = "\x03", ctrl_d = "\x04", up = "\x1b[A";
+
+} // namespace
+
+TEST_CASE("a status line is never wider than the terminal, and tells what is left") {
+    std::string story;
+    for (int i = 0; i < 110; ++i) story += "Once upon a time there was a fox. ";
+    const TemporaryDirectory directory;
+    const std::string cache = (directory.path() / "a-name-that-is-much-longer-than-the-terminal-is-wide.kv").string();
+    TerminalSession terminal(
+        command({"generate", "-p", story, "-n", "1", "--device", "cpu", "-t", "1", "-b", "16", "--prompt-cache", cache}), 40);
+    CHECK(terminal.wait_for("saving /"));
+    terminal.resize(25);
+    CHECK(terminal.wait_for_end() == 0);
+    CAPTURE(terminal.output());
+    CHECK(count(terminal.output(), "\r\x1b[K") > 3);
+    CHECK(terminal.output().find("reading the prompt: ") != std::string::npos);
+    CHECK(widest_status(terminal.output()) < 40);
+    CHECK(terminal.output().find("...") != std::string::npos); // the name is shortened, not what it is about
+    CHECK(terminal.output().find(".kv: 100 % of ") != std::string::npos);
+}
+
+TEST_CASE("Ctrl-C clears a line, then asks, then leaves; the terminal is as it was") {
+    const TemporaryDirectory home;
+    TerminalSession terminal(chat(home), 80);
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("half a question");
+    REQUIRE(terminal.wait_for("question"));
+    terminal.type(ctrl_c);
+    REQUIRE(terminal.wait_for("^C\r\n"));
+    terminal.type(ctrl_c);
+    CHECK(terminal.wait_for("press Ctrl-C again, or Ctrl-D, to leave"));
+    terminal.type("My name is Anna.\r");
+    CHECK_MESSAGE(terminal.wait_for("Anna!"), terminal.output());
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type(ctrl_c);
+    CHECK(terminal.wait_for("press Ctrl-C again"));
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type(ctrl_c);
+    CHECK(terminal.wait_for_end() == 0);
+    CAPTURE(terminal.output());
+    CHECK(count(terminal.output(), " tokens in ") == 1); // the half question was not asked
+}
+
+#ifdef TQ_HAS_LINE_EDITOR
+TEST_CASE("lines are edited, and are there in the next run") {
+    const TemporaryDirectory home;
+    {
+        TerminalSession terminal(chat(home), 80);
+        REQUIRE(terminal.wait_for("> "));
+        CHECK_FALSE(terminal.echoes());
+        // Keys that stand for nothing; a wide character that is erased; words at the begin and in the middle.
+        terminal.type("\x1b[15~\x1b[6~name is Annab\u65e5\x7f\x7f.\x01My \r");
+        CHECK(terminal.wait_for("Nice to meet you, Anna!"));
+        REQUIRE(terminal.wait_for(" tokens in "));
+        REQUIRE(terminal.wait_for("> "));
+        terminal.type("\x1b[200~What is\nmy name?\x1b[201~\r"); // a paste of two lines: one question
+        CHECK(terminal.wait_for(" tokens in "));                // of the answer to it
+        REQUIRE(terminal.wait_for("> "));
+        terminal.type("/he\t\r");
+        CHECK(terminal.wait_for("/clear "));
+        REQUIRE(terminal.wait_for("> "));
+        terminal.type(ctrl_d);
+        CHECK(terminal.wait_for_end() == 0);
+        CHECK(count(terminal.output(), " tokens in ") == 2);
+    }
+    const auto file = home.path() / "tq-run" / "chat_history";
+    CHECK((std::filesystem::status(file).permissions() & std::filesystem::perms::all) ==
+          (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
+    TerminalSession terminal(chat(home), 80);
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("\x12meet me\x15\x07" + ctrl_c); // a search that finds nothing
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type(up + up + up + "\r");
+    CHECK(terminal.wait_for("Nice to meet you, Anna!"));
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("\x12is\r"); // Ctrl-R
+    CHECK(terminal.wait_for(" tokens in "));
+}
+
+TEST_CASE("a paste of 20 KB arrives whole") {
+    const TemporaryDirectory home;
+    TerminalSession terminal(chat(home, {"-c", "256", "--no-history"}), 80);
+    REQUIRE(terminal.wait_for("> "));
+    std::string text;
+    for (int i = 0; i < 500; ++i) text += "Line " + std::to_string(i) + " of a text that is pasted here.\n";
+    terminal.type("\x1b[200~" + text + "\x1b[201~\r");
+    CHECK(terminal.wait_for("the question does not fit: it has "));
+    const std::string rest = terminal.output().substr(terminal.output().rfind("it has ") + 7);
+    CHECK(std::stoi(rest) > 4500); // tokens; 4095 bytes are some 1500
+    CHECK_FALSE(std::filesystem::exists(home.path() / "tq-run" / "chat_history"));
+}
+
+TEST_CASE("what is typed during an answer is not shown in it, and is the next question's beginning") {
+    const TemporaryDirectory home;
+    TerminalSession terminal(chat(home), 80);
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("Tell me a story about Tom.\rMy name");
+    REQUIRE(terminal.wait_for(" tokens in "));
+    CHECK(terminal.output().find("My name") > terminal.output().find(" tokens in "));
+    REQUIRE(terminal.wait_for("My name"));
+    terminal.type(" is Anna.\r");
+    CHECK(terminal.wait_for("Anna!"));
+    terminal.signal(SIGTERM);
+    CHECK(terminal.wait_for_end() == 128 + SIGTERM);
+    CHECK(terminal.output().ends_with("\x1b[?2004l")); // pastes come as before
+}
+#endif
+
+TEST_CASE("answers are broken between words") {
+    const TemporaryDirectory home;
+    const Command question = chat(home, {"-st", "-p", "Tell me a story about Tom."});
+    const std::string expected = run(question).output; // not on a terminal: one line
+    TerminalSession terminal(question, 30);
+    CHECK(terminal.wait_for_end() == 0);
+    std::string shown = terminal.output();
+    shown.erase(0, shown.rfind("\x1b[K") + 3); // of the status before it
+    shown.erase(shown.rfind("\r\n", shown.find(" tokens in ")) + 2);
+    CAPTURE(shown);
+    CHECK(count(shown, "\r\n") > expected.size() / 30);
+    for (size_t at = 0, end = 0; (end = shown.find("\r\n", at)) != std::string::npos; at = end + 1) {
+        CHECK(end - at <= 30);
+        shown.replace(end, 2, end + 2 == shown.size() ? "\n" : " ");
+    }
+    CHECK(shown == expected);
+}
+#endif

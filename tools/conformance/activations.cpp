@@ -1,0 +1,126 @@
+// Rows of the kernels on activations: rms_norm, swiglu and q_norm_rope.
+#include "model/reference/kernels.h"
+#include "model/rope.h"
+#include "tools/conformance/rig.h"
+#include "tools/conformance/rows.h"
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace tq::conformance {
+namespace {
+
+constexpr float eps = 0.01f; // a model's would be lost in the limits
+
+Outcome rms_norm(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t tokens) {
+    const auto x = rig.random.normals(size_t(tokens) * cols), w = rig.random.normals(cols);
+    std::vector<float> want(x.size());
+    ref::rms_norm(rig.pool, want, x, w, eps);
+    const Buffer y = rig.output(x.size()), last = rig.output(cols), x_buffer = rig.upload(x), w_buffer = rig.upload(w),
+                 context = rig.context(7, tokens);
+    rig.run(tuning, context, tokens + 5, 128, [&](gpu::Pass& pass) {
+        gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, eps);
+        gpu::rms_norm(pass, last, x_buffer, w_buffer, cols, eps, true);
+    });
+    return worse(rig.check(y, want, 1e-6), rig.check(last, std::span(want).last(cols), 1e-6));
+}
+
+// The squares of the second of three tokens exceed fp32: it becomes NaN, which is reported, and its neighbours stay as they are.
+Outcome rms_norm_overflow(Rig& rig, const gpu::Tuning& tuning, uint32_t cols) {
+    auto x = rig.random.normals(size_t(3) * cols);
+    for (uint32_t i = 0; i < cols; i++) x[cols + i] = std::copysign(3e19f, x[cols + i]);
+    const Buffer y = rig.output(x.size()), x_buffer = rig.upload(x), w_buffer = rig.upload(std::vector(cols, 1.0f)),
+                 context = rig.context(0, 3);
+    rig.run(tuning, context, 3, 128, [&](gpu::Pass& pass) { gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, eps); });
+    const std::vector<uint32_t> words = rig.read(y);
+    for (uint32_t i = 0; i < 3 * cols; i++)
+        if (std::isnan(std::bit_cast<float>(words[i])) != (i / cols == 1))
+            return {false, 1, 0, fmt::format("element {} of 3 x {} is {}", i, cols, std::bit_cast<float>(words[i]))};
+    return {};
+}
+
+// The limit is that of exp and of a division, which Vulkan lets err by some units in the last place.
+Outcome swiglu(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t tokens) {
+    const auto gate = rig.random.normals(size_t(cols) * tokens, 4), up = rig.random.normals(gate.size());
+    auto want = gate;
+    ref::swiglu(rig.pool, want, up);
+    std::vector<float> pairs;
+    for (size_t i = 0; i < gate.size(); i++) pairs.insert(pairs.end(), {gate[i], up[i]});
+    const Buffer y = rig.output(gate.size()), y_of_pairs = rig.output(gate.size()), gate_buffer = rig.upload(gate),
+                 up_buffer = rig.upload(up), pairs_buffer = rig.upload(pairs), context = rig.context(0, tokens);
+    rig.run(tuning, context, tokens + 5, 128, [&](gpu::Pass& pass) {
+        gpu::swiglu(pass, y, gate_buffer, up_buffer, cols);
+        gpu::swiglu_pairs(pass, y_of_pairs, pairs_buffer, cols);
+    });
+    return worse(rig.check(y, want, 1e-5), rig.check(y_of_pairs, want, 1e-5));
+}
+
+struct Heads {
+    uint32_t head_dim, heads, tokens, position;
+    uint32_t conditioned_kv_heads = 0; // 0: not conditioned
+};
+
+Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType keys, RotationKind rotation) {
+    const uint32_t d = at.head_dim;
+    const auto rope = rope_table({1, 64, 64, 1, 1, 1, d, 1 << 16, 1e6f, 1e-6f}, at.position + at.tokens);
+    const auto q = rig.random.normals(size_t(at.tokens) * at.heads * d), w = rig.random.normals(d);
+    const gpu::CacheCodec codec(rig.device, {keys, {}, make_rotation(rotation, 3, KvSide::key, d)});
+    const float scale = 1 / std::sqrt(float(d)) / (is_rotated(keys) ? codec.rotation.gain() : 1);
+    const HeadConditions conditions = random_conditions(rig.random, at.conditioned_kv_heads, d);
+    auto want = q;
+    ref::q_norm_rope(rig.pool, want, w, {rope, at.position}, at.heads, eps, scale, is_rotated(keys) ? &codec.rotation : nullptr,
+                     conditions);
+
+    const uint32_t most = at.tokens + 2; // of the recording; the projections lie behind its queries
+    const size_t queries = gpu::q_floats(most, at.heads, d, false);
+    std::vector<float> content = q;
+    content.resize(gpu::q_floats(most, at.heads, d, is_qjl(keys)), std::bit_cast<float>(poison));
+    const Buffer y = rig.output(content), w_buffer = rig.upload(gpu::head_norm_floats(w, conditions)),
+                 context = rig.context(at.position, at.tokens, rope);
+    rig.run(tuning, context, most, d, [&](gpu::Pass& pass) {
+        gpu::q_norm_rope(pass, y, {w_buffer, at.conditioned_kv_heads}, at.heads, eps, codec);
+    });
+    if (!is_qjl(keys)) return rig.check(y, want, 2e-6);
+
+    std::vector<float> projected = want;
+    for (size_t i = 0; i < projected.size(); i += d) project(std::span(projected).subspan(i, d), codec.rotation.projection);
+    for (float& v : projected) v *= QJL_FACTOR / float(d);
+    std::vector<float> got(queries + projected.size());
+    const std::vector<uint32_t> words = rig.read(y);
+    std::memcpy(got.data(), words.data(), got.size() * 4);
+    return worse(compare(got, want, 2e-6), compare(std::span(got).subspan(queries), projected, 2e-6));
+}
+
+} // namespace
+
+void add_activations(Rows& rows, const Capabilities& device) {
+    for (const Variant& variant : variants(device)) {
+        const gpu::Tuning tuning = variant.tuning;
+        for (const uint32_t cols : {32u, 96u, 1024u, 5120u})
+            for (const uint32_t tokens : {1u, 3u, 8u})
+                rows.push_back({"rms_norm", variant.name, fmt::format("{} columns, {} tokens", cols, tokens),
+                                [=](Rig& rig) { return rms_norm(rig, tuning, cols, tokens); }});
+        rows.push_back(
+            {"rms_norm", variant.name, "squares that overflow", [=](Rig& rig) { return rms_norm_overflow(rig, tuning, 96); }});
+        for (const auto& [cols, tokens] : {std::pair{32u, 1u}, {96u, 3u}, {768u, 8u}, {17408u, 2u}})
+            rows.push_back({"swiglu", variant.name, fmt::format("{} columns, {} tokens", cols, tokens),
+                            [=, cols = cols, tokens = tokens](Rig& rig) { return swiglu(rig, tuning, cols, tokens); }});
+        for (const uint32_t d : {64u, 128u, 256u})
+            for (const Heads& at : {Heads{d, 1, 1, 0}, {d, 5, 3, 1000}, {d, 16, 2, 31}, {d, 16, 2, 31, 4}, {d, 5, 2, 7, 5}})
+                for (const auto& [keys, rotation] : {std::pair(KvType::f16, RotationKind::wht),
+                                                     {KvType::tq4, RotationKind::wht},
+                                                     {KvType::tq4, RotationKind::haar},
+                                                     {KvType::tq3q, RotationKind::wht},
+                                                     {KvType::tq3q, RotationKind::haar}})
+                    rows.push_back(
+                        {"q_norm_rope", fmt::format("{}, for keys {} {}", variant.name, name(keys), name(rotation)),
+                         fmt::format("head_dim {}, {} heads, {} tokens at {}{}", d, at.heads, at.tokens, at.position,
+                                     at.conditioned_kv_heads == 0
+                                         ? ""
+                                         : fmt::format(", conditions of {} kv heads", at.conditioned_kv_heads)),
+                         [=, keys = keys, rotation = rotation](Rig& rig) { return q_norm_rope(rig, tuning, at, keys, rotation); },
+                         0, at.conditioned_kv_heads != 0 && rotation == RotationKind::haar});
+    }
+}
+
+} // namespace tq::conformance

@@ -1,0 +1,85 @@
+// Two implementations of a model on the same tokens: what their caches hold, code by code; the residual stream, layer by layer;
+// logits, and the greedy tokens that follow. And how much of that rounding explains.
+#pragma once
+#include "model/forward.h"
+#include "model/weights/weights.h"
+#include <memory>
+#include <optional>
+
+namespace tq::conformance {
+
+// Makes a Forward that has this tap.
+using MakeForward = std::function<std::unique_ptr<Forward>(const Tap& tap)>;
+
+// The same model, each of whose norms' weights is off by `relative`, up or down.
+struct NoisyWeights {
+    Weights weights; // point into `norms`, and where the others did
+    std::vector<std::vector<float>> norms;
+};
+NoisyWeights with_noise(const Weights& weights, float relative, uint64_t seed = 1);
+// What stands for the rounding of a device in with_noise(): fp32 sums in another order, or products of fp16 (`halves`).
+float noise_like_rounding(bool halves);
+
+// Of codes, or where a type has none of values, and of scales.
+struct Equal {
+    uint64_t of = 0, equal = 0;
+    double different() const { return of == 0 ? 0 : double(of - equal) / double(of); } // share
+};
+
+// One layer in the tokens of the prompt, or in those after it.
+struct LayerAgreement {
+    Equal k_codes, k_scales, v_codes, v_scales; // the same on both
+    Equal encoded;         // values: vectors that are stored as the CPU stores what the device gave its codec
+    double cosine = 1;     // of the residual stream behind the layer: the least of all tokens
+    double error = 0;      // ||h - the reference's|| / ||the reference's||: the greatest of all runs
+    double typical = 0;    // the same of single tokens: the median, which a rare code of a neighbour does not move
+    double code_limit = 0; // the most that the shares of different codes may be, `error` and `typical`
+    double error_limit = 0;
+    double typical_limit = 0;
+
+    Equal& codes(KvSide side) { return side == KvSide::key ? k_codes : v_codes; }
+    const Equal& codes(KvSide side) const { return side == KvSide::key ? k_codes : v_codes; }
+    Equal& scales(KvSide side) { return side == KvSide::key ? k_scales : v_scales; }
+};
+
+// The first in the order in which they are computed: layers of the prompt, then of each token after it.
+struct FirstDifference {
+    uint32_t layer;
+    KvSide side;
+    uint32_t head, position;
+};
+
+struct GreedyDifference {
+    uint32_t after; // tokens of the continuation before it
+    uint32_t id, reference_id;
+    double margin, logit_error; // by how much the reference prefers its own; the greatest error of any logit there
+    double limit = 0;           // the greatest margin that rounding may turn round
+};
+
+struct Agreement {
+    uint32_t prompt_tokens = 0;
+    std::vector<LayerAgreement> prompt, decoded; // [layers]
+    std::optional<FirstDifference> first;        // of the codes
+    double logit_error = 0, logit_limit = 0;     // ||logits - the reference's|| / ||the reference's||, the worst run
+    double logit_difference = 0;                 // the greatest of any logit
+    std::vector<uint32_t> greedy;                // the reference's continuation, which both were given
+    uint32_t same = 0;                           // of `greedy`, that the other would have said, too
+    std::optional<GreedyDifference> different;   // the clearest of the tokens that the other would have said otherwise
+    std::string verdict;                         // the first thing, in that order, that is beyond its limit; empty: none is
+
+    bool passed() const { return verdict.empty(); }
+};
+
+struct AgreementOptions {
+    uint32_t decode = 32; // tokens after the prompt
+    bool halves = false;  // products of fp16 in one of them
+    Progress keep_going;
+};
+
+// Runs `ids` and a greedy continuation on all three; `noisy` is the reference with weights of with_noise(). A limit is four times
+// what the noise does in that place, or what right devices have shown, where that is more. Nothing where `keep_going`
+// said no. ids: at least one; with `decode` within the context of all (ENSURE). Throws what Forward::run does.
+std::optional<Agreement> compare(const Config& config, const MakeForward& measured, const MakeForward& reference,
+                                 const MakeForward& noisy, std::span<const uint32_t> ids, const AgreementOptions& options);
+
+} // namespace tq::conformance

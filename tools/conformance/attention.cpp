@@ -1,0 +1,277 @@
+// Rows of attention on compressed caches, against the reference on the same bytes.
+#include "model/reference/kernels.h"
+#include "tools/conformance/rig.h"
+#include "tools/conformance/rows.h"
+#include <cmath>
+
+namespace tq::conformance {
+namespace {
+
+// Weights of a softmax, whose exp Vulkan lets err by some units in the last place, and sums in another order. A score's own
+// rounding errors grow with it.
+double limit(float deviation) { return 5e-6 * double(deviation); }
+// Queries and weights rounded to fp16: 2.5e-4 where to nearest, and a driver that cuts off errs twice as much.
+double limit_of_matrices(float deviation) { return 1e-3 * double(deviation); }
+
+struct Shape {
+    KvOptions kv;
+    uint32_t head_dim, heads, kv_heads, length, tokens; // the last `tokens` of `length` positions attend
+    uint32_t heads_per_slice = 2;
+    float deviation = 1; // of the scores
+    uint32_t recent_begin = 0;
+    float stored = 1; // deviation of keys and values
+
+    std::string text() const {
+        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}", head_dim, heads, kv_heads, tokens,
+                           length, heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation),
+                           recent_begin == 0 ? "" : fmt::format(", those before {} forgotten", recent_begin),
+                           stored == 1 ? "" : fmt::format(", keys and values of +-{}", stored));
+    }
+};
+
+// The bytes of a host cache in the device's layout.
+std::vector<uint32_t> slice_words(const host::LayerCache& cache, const gpu::CacheLayout& at, uint32_t first_head,
+                                  uint32_t heads) {
+    std::vector<uint32_t> words(at.words);
+    for (const KvSide kind : {KvSide::key, KvSide::value}) {
+        const host::CacheSide& side = kind == KvSide::key ? cache.k : cache.v;
+        const uint32_t per_vector = side.codec.words(), scales = side.codec.scales();
+        for (uint32_t i = 0; i < heads * side.capacity; i++) {
+            const uint32_t head = first_head + i / side.capacity, position = i % side.capacity;
+            std::ranges::copy(side.codes(head, position), words.begin() + std::ptrdiff_t(at.codes(kind) + i * per_vector));
+            for (uint32_t n = 0; n < scales; n++) {
+                const uint32_t half = i * scales + n;
+                words[at.scales(kind) + half / 2] |= uint32_t(side.scales(head, position)[n]) << (16 * (half % 2));
+            }
+        }
+    }
+    return words;
+}
+
+// `cache` on the device, in slices of shape.heads_per_slice kv heads.
+gpu::KvCache on_device(Rig& rig, const Shape& shape, const host::LayerCache& cache) {
+    const uint32_t capacity = cache.k.capacity;
+    gpu::KvCache out(rig.device, {1, 64, 64, 0, shape.heads, shape.kv_heads, shape.head_dim, capacity, 1e6f, 1e-6f}, shape.kv,
+                     capacity);
+    gpu::LayerCache& layer =
+        out.layers.emplace_back(gpu::LayerCache{{rig.device, cache.k.codec}, {rig.device, cache.v.codec}, capacity, {}});
+    for (uint32_t head = 0; head < shape.kv_heads; head += shape.heads_per_slice) {
+        const uint32_t heads = std::min(shape.heads_per_slice, shape.kv_heads - head);
+        const gpu::CacheLayout layout(layer.types(), shape.head_dim, heads, capacity);
+        const std::vector<uint32_t> words = slice_words(cache, layout, head, heads);
+        layer.slices.push_back({rig.upload(std::as_bytes(std::span(words))), head, heads, layout});
+    }
+    return out;
+}
+
+// The recent tokens on the device, as a pass of shape.tokens tokens finds them: its own in the block, or the only one in the
+// ring; and NaNs where nothing is.
+void put_recent(Rig& rig, const Shape& shape, const host::RecentVectors& host, gpu::KvCache& cache) {
+    const uint32_t words = code_words(KvType::f16, shape.head_dim), block = shape.tokens + 3,
+                   position = shape.length - shape.tokens;
+    cache.keep_recent(rig.device, shape.kv.recent, block);
+    gpu::RecentVectors& recent = *cache.recent;
+    std::vector<uint32_t> content(recent.buffer.bytes() / 4, 0xfe00fe00);
+    for (const KvSide side : {KvSide::key, KvSide::value})
+        for (uint32_t head = 0; head < shape.kv_heads; head++)
+            for (uint32_t p = host.positions.first(position); p < shape.length; p++) {
+                const host::CacheSide& from = side == KvSide::key ? host.k : host.v;
+                const uint32_t slot = *cache.layers[0].ring + head * recent.ring_tokens() + p % recent.ring_tokens(),
+                               vector = shape.tokens > 1 && p >= position ? head * block + p - position : slot;
+                std::ranges::copy(from.codes(head, p % from.capacity),
+                                  content.begin() + std::ptrdiff_t(uint32_t(side) * recent.side_bytes() / 4 + vector * words));
+            }
+    recent.buffer = rig.upload(std::as_bytes(std::span(content)));
+}
+
+// q as q_norm_rope leaves it: where the keys have QJL's bit, with the projected queries behind.
+std::vector<float> with_projections(std::vector<float> q, const KvCodec& keys) {
+    if (!is_qjl(keys.type)) return q;
+    const size_t count = q.size(), d = keys.head_dim();
+    for (size_t at = 0; at < count; at += d) {
+        std::vector<float> projected(q.begin() + std::ptrdiff_t(at), q.begin() + std::ptrdiff_t(at + d));
+        project(projected, keys.rotation.projection);
+        for (const float v : projected) q.push_back(v * QJL_FACTOR / float(d));
+    }
+    return q;
+}
+
+Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
+    const uint32_t d = shape.head_dim, capacity = shape.length + 3, position = shape.length - shape.tokens;
+    host::LayerCache host{{shape.kv.codec(5, 6, KvSide::key, d), shape.kv_heads, capacity},
+                          {shape.kv.codec(5, 6, KvSide::value, d), shape.kv_heads, capacity}};
+    if (shape.kv.recent != 0) {
+        host.keep_recent(shape.kv.recent, capacity);
+        host.recent->positions.begin = shape.recent_begin;
+    }
+    const auto append = [&](const host::CacheSide& side, const host::CacheSide* recent) { // past the length too: not to be read
+        const std::vector<float> x = rig.random.normals(size_t(capacity) * shape.kv_heads * d, shape.stored);
+        ref::kv_append(rig.pool, side, x, {}, {{}, 0}, 0, {}, recent);
+    };
+    append(host.k, host.recent ? &host.recent->k : nullptr);
+    append(host.v, host.recent ? &host.recent->v : nullptr);
+    const KvCodec& keys = host.k.codec;
+    const float deviation =
+        shape.deviation / shape.stored / std::sqrt(float(d)) / (is_rotated(keys.type) ? std::sqrt(keys.rotation.gain()) : 1);
+    const auto q = rig.random.normals(size_t(shape.tokens) * shape.heads * d, deviation);
+    std::vector<float> want(q.size());
+    ref::attention(rig.pool, want, q, host, shape.heads, position);
+
+    gpu::KvCache cache = on_device(rig, shape, host);
+    if (host.recent) put_recent(rig, shape, *host.recent, cache);
+    const size_t partials_words = gpu::partials_bytes(tuning, 8 * shape.tokens, shape.heads, d,
+                                                      is_qjl(shape.kv.k) || is_qjl(shape.kv.v), host.recent.has_value()) /
+                                  4;
+    const Buffer y = rig.output(want.size()), q_buffer = rig.upload(with_projections(q, keys)),
+                 context = rig.context(position, shape.tokens, {}, shape.recent_begin), partials = rig.output(partials_words);
+    rig.run(tuning, context, shape.tokens, d, [&](gpu::Pass& pass) {
+        gpu::attention(pass, y, {partials, 0, partials_words * 4}, q_buffer, cache, 0, shape.heads, shape.kv_heads);
+    });
+    const gpu::AttentionPlan plan =
+        gpu::attention_plan(tuning, {d, {shape.kv.k, shape.kv.v}, shape.heads / shape.kv_heads, shape.tokens});
+    return worse(rig.check(y, want, (plan.kernel == gpu::AttentionKernel::coopmat ? limit_of_matrices : limit)(shape.deviation)), rig.check(partials, {}, 0));
+}
+
+void add(Rows& rows, const Variant& variant, const Shape& shape, bool full = false, const char* kernel = "attention") {
+    rows.push_back({kernel, fmt::format("{}, {}", describe(shape.kv), variant.name), shape.text(),
+                    [=, tuning = variant.tuning](Rig& rig) { return attention(rig, tuning, shape); }, 0, full});
+}
+
+KvOptions with_recent(KvOptions kv, uint32_t tokens) {
+    kv.recent = tokens;
+    return kv;
+}
+
+// Recent tokens beside codes: one token and blocks, shorter and longer than they are, before and after the ring comes around, and
+// where some were taken back.
+void add_recent(Rows& rows, const std::vector<Variant>& all) {
+    const KvOptions few = with_recent({KvType::tq4, KvType::tq4}, 5), many = with_recent({KvType::tq3t, KvType::tq4t}, 33),
+                    mixed = with_recent({KvType::q8_0, KvType::f16}, 5);
+    for (const Variant& variant : all)
+        for (const Shape& shape : {Shape{few, 128, 4, 2, 77, 1}, {few, 128, 4, 2, 77, 13}, {many, 128, 4, 2, 77, 9, 1}})
+            add(rows, variant, shape);
+    for (const Shape& shape : {Shape{few, 128, 4, 2, 3, 1},
+                               {few, 128, 4, 2, 3, 3},
+                               {few, 128, 10, 2, 513, 1, 1},
+                               {many, 64, 4, 2, 77, 1},
+                               {many, 256, 4, 2, 40, 35},
+                               {mixed, 128, 4, 2, 77, 7},
+                               {with_recent({KvType::tq3q, KvType::tq4}, 5), 128, 4, 2, 77, 7},
+                               {many, 128, 4, 2, 77, 1, 2, 1, 70},
+                               {many, 128, 4, 2, 77, 7, 2, 1, 70}})
+        add(rows, all[0], shape);
+}
+
+// Numbers of parts below, at and above those that the merge adds at a time, and more than a workgroup has invocations.
+void add_splits(Rows& rows, const std::vector<Variant>& all) {
+    const KvOptions tq4{KvType::tq4, KvType::tq4}, residual{KvType::tq3q, KvType::tq2q};
+    for (const Variant& variant : all)
+        for (const uint32_t splits : {7u, 8u, 9u, 64u, 65u, 256u}) {
+            Variant parts{fmt::format("{}, {} splits", variant.name, splits), variant.tuning};
+            parts.tuning.splits = splits;
+            add(rows, parts, {tq4, 128, 4, 2, 2051, 1, 3});
+            if (splits == 9 || splits == 65) add(rows, parts, {residual, 64, 2, 2, 2051, 1});
+            if (splits == 8 || splits == 256) add(rows, parts, {with_recent(tq4, 5), 128, 4, 2, 2051, 1});
+        }
+}
+
+// attention_coopmat in workgroups of the device's own size, and in smaller ones.
+std::vector<Variant> matrices(const Capabilities& device) {
+    Capabilities gpu = device;
+    gpu.type = DeviceType::discrete;
+    gpu::Tuning own = gpu::choose_tuning(gpu);
+    if (own.attention_coopmat_rows == 0) return {};
+    gpu::Tuning few = own;
+    few.attention_coopmat_rows = 2 * own.matrix_side;
+    few.shared_bytes = 16384;
+    few.splits = 3;
+    return {{"matrices", own}, {"few matrices", few}};
+}
+
+void add_matrices(Rows& rows, const Capabilities& device) {
+    const std::vector<Variant> all = matrices(device);
+    const auto row = [&](const Variant& variant, const Shape& shape) { add(rows, variant, shape, false, "attention_coopmat"); };
+    const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3};
+    for (const Variant& variant : all) {
+        row(variant, {tq4, 128, 4, 2, 77, 33});
+        if (device.type == DeviceType::cpu && &variant == &all[0]) continue; // whose driver takes seconds for each
+        for (const KvTypeName& type : kv_types)
+            if ((is_turboquant(type.type) && !is_qjl(type.type)) || type.type == KvType::f16)
+                row(variant, {{type.type, type.type}, 64, 4, 2, 77, 9});
+        for (const Shape& shape : {Shape{tq4, 128, 4, 2, 77, 9},
+                                   {tq4, 128, 10, 2, 513, 2, 1},
+                                   {mixed, 64, 10, 2, 40, 11},
+                                   {mixed, 64, 16, 2, 70, 33, 1},
+                                   {tq4, 64, 6, 3, 33, 33},
+                                   {tq4, 64, 2, 2, 2, 2},
+                                   {tq4, 64, 4, 2, 77, 9, 2, 100},
+                                   {{KvType::tq4, KvType::tq4, RotationKind::haar}, 64, 4, 2, 77, 5},
+                                   {with_recent(tq4, 5), 64, 4, 2, 77, 9},
+                                   {with_recent(tq4, 5), 64, 4, 2, 77, 2, 2, 1, 75},
+                                   {tq4, 64, 8, 4, 4099, 2, 3}})
+            row(variant, shape);
+    }
+    if (all.empty())
+        rows.push_back({"attention_coopmat",
+                        "every type",
+                        "every tile",
+                        {},
+                        0,
+                        false,
+                        TQ_COOPERATIVE_MATRIX ? "the device does not multiply matrices of fp16 in a subgroup"
+                                              : "the shader compiler of this build knows no cooperative matrices"});
+}
+
+} // namespace
+
+void add_attention(Rows& rows, const Capabilities& device) {
+    const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, residual{KvType::tq3q, KvType::tq2q},
+        affine{KvType::q8_0, KvType::a4_64}, trellis{KvType::tq3t, KvType::tq2t}, nibble_trellis{KvType::tq4t, KvType::tq4t};
+    std::vector<Variant> all = variants(device);
+    for (Variant& variant : all) variant.tuning = without_matrices(variant.tuning);
+    // Keys and values are read apart, and drivers take a second to build one of these: not every pair need be, nor every size of
+    // every type but in full.
+    for (size_t i = 0; i < kv_types.size(); i++) {
+        const KvType k = kv_types[i].type, v = kv_types[(i + 7) % kv_types.size()].type;
+        const uint32_t few = i % 2 == 0 ? 1 : 9;
+        add(rows, all[0], {{k, v}, 128, 4, 2, 77, few});
+        add(rows, all[0], {{k, k}, 128, 4, 2, 77, 10 - few}, true);
+        add(rows, all[0], {{v, k}, 64, 4, 2, 50, 1}, i % 3 != 0);
+        add(rows, all[0], {{v, k}, 256, 4, 2, 50, 3}, i % 3 != 1);
+    }
+    add(rows, all[0], {{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1});
+    add(rows, all[0], {{KvType::q4_0r, KvType::tq3q, RotationKind::haar}, 256, 4, 2, 77, 5});
+    for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 513u}) add(rows, all[0], {tq4, 128, 2, 1, length, 1, 1});
+    constexpr uint32_t groups[] = {1, 2, 4, 5, 8}; // of every Qwen3
+    for (const uint32_t group : groups) add(rows, all[0], {tq4, 128, 2 * group, 2, 40, 1});
+    for (const uint32_t group : groups)
+        for (const KvOptions& kv : {mixed, affine}) add(rows, all[0], {kv, 128, 2 * group, 2, 40, 11});
+    for (const uint32_t d : {64u, 128u, 256u}) // 256: not all of a kv head's queries fit into 16 KiB of shared memory
+        for (const auto& [group, tokens] : {std::pair(1u, 1u), {5u, 7u}, {8u, 1u}})
+            add(rows, all[0], {residual, d, 2 * group, 2, 50, tokens});
+    for (const KvOptions& kv : {tq4, affine, residual}) // scales are denormal fp16 numbers
+        add(rows, all[0], {kv, 128, 4, 2, 77, 9, 2, 1, 0, 1e-4f});
+    add(rows, all[0], {tq4, 128, 6, 3, 33, 33}); // a whole prompt, and slices of 2 and 1 heads
+    add(rows, all[0], {tq4, 128, 16, 8, 4099, 1, 3});
+    add(rows, all[0], {tq4, 128, 40, 8, 32771, 1, 3}, true);
+    add_recent(rows, all);
+    add_splits(rows, all);
+    for (const Variant& variant : all) // without the right maximum exp overflows
+        add(rows, variant, {tq4, 128, 4, 2, 77, 1, 2, 100});
+    for (size_t i = 1; i < all.size(); i++)
+        for (const Shape& shape : {Shape{tq4, 128, 4, 2, 77, 1},
+                                   {tq4, 128, 4, 2, 77, 33}, // the first of these tokens see no key of the last parts
+                                   {tq4, 128, 6, 3, 33, 33},
+                                   {tq4, 128, 2, 1, 513, 1, 1},
+                                   {affine, 128, 10, 2, 40, 11},
+                                   {mixed, 128, 10, 2, 40, 11},
+                                   {residual, 128, 4, 2, 40, 11},
+                                   {residual, 64, 2, 2, 50, 1},
+                                   {residual, 256, 16, 2, 50, 1},
+                                   {trellis, 128, 4, 2, 77, 9},
+                                   {nibble_trellis, 128, 4, 2, 77, 9}})
+            add(rows, all[i], shape);
+    add_matrices(rows, device);
+}
+
+} // namespace tq::conformance

@@ -1,0 +1,398 @@
+// Rows of kv_append: what the device stores is what encode() stores, byte for byte, and nothing else of the cache changes.
+#include "model/kv/turboquant.h"
+#include "model/reference/kernels.h"
+#include "model/rope.h"
+#include "tools/conformance/codec_vectors.h"
+#include "tools/conformance/rig.h"
+#include "tools/conformance/rows.h"
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace tq::conformance {
+namespace {
+
+constexpr uint32_t kv_heads = 3, layer = 1;
+constexpr float eps = 1e-6f;
+
+// How the side under test is stored.
+struct Format {
+    KvType type;
+    RotationKind rotation = RotationKind::wht;
+    ScaleRule rule = KvOptions().scale_rule;
+
+    std::string text() const {
+        std::string out = name(type);
+        if (rotation != RotationKind::wht) out += fmt::format(" {}", name(rotation));
+        if (rule != KvOptions().scale_rule) out += fmt::format(" {}", name(rule));
+        return out;
+    }
+    KvOptions as_values(KvType keys) const { return {keys, type, rotation, rule, {}}; }
+    KvOptions as_keys(KvType values) const { return {type, values, rotation, rule, {}}; }
+};
+
+Config config(uint32_t head_dim) { return {1, 64, 64, layer + 1, kv_heads, kv_heads, head_dim, 1 << 16, 1e4f, eps}; }
+
+// One layer of a cache in two slices, with heads 0, 1 and head 2, as where bindings are short, full of poison; and its twin as
+// encode() fills it.
+struct TwinCache {
+    Rig& rig;
+    gpu::KvCache cache;
+    std::vector<float> rope;
+    std::vector<std::vector<uint32_t>> expected; // slices
+
+    TwinCache(Rig& rig, uint32_t head_dim, const KvOptions& kv, uint32_t capacity)
+        : rig(rig), cache(rig.device, config(head_dim), kv, capacity), rope(rope_table(config(head_dim), capacity)) {
+        cache.layers[0].slices.clear(); // nothing is stored there
+        auto& slices = cache.layers[layer].slices;
+        slices.clear();
+        for (const auto& [first, heads] : {std::pair(0u, 2u), std::pair(2u, 1u)}) {
+            const gpu::CacheLayout layout({kv.k, kv.v}, head_dim, heads, capacity);
+            expected.emplace_back(layout.words, poison);
+            slices.push_back({rig.upload(std::as_bytes(std::span(expected.back()))), first, heads, layout});
+        }
+    }
+
+    const KvCodec& codec(KvSide side) const { return cache.layers[layer].side(side); }
+
+    void append(const gpu::Tuning& tuning, KvSide side, std::span<const float> x, std::span<const float> w, uint32_t position,
+                const HeadConditions& conditions = {}) {
+        const uint32_t tokens = uint32_t(x.size() / kv_heads / cache.head_dim);
+        const Buffer x_buffer = rig.upload(x),
+                     w_buffer = rig.upload(gpu::head_norm_floats(w.empty() ? x.first(cache.head_dim) : w, conditions)),
+                     context = rig.context(position, tokens, rope);
+        const gpu::HeadNorm norm{w_buffer, conditions.empty() ? 0 : kv_heads};
+        rig.run(tuning, context, tokens + 2, cache.head_dim, [&](gpu::Pass& pass) {
+            if (side == KvSide::key)
+                gpu::k_append(pass, cache, layer, x_buffer, norm, kv_heads, eps);
+            else
+                gpu::v_append(pass, cache, layer, x_buffer, kv_heads);
+        });
+    }
+
+    // Where the vector of (token, head) number `i` from `position` on is in its slice.
+    uint32_t vector_number(uint32_t i, uint32_t position) const {
+        return i % kv_heads % 2 * cache.layers[layer].capacity + position + i / kv_heads;
+    }
+
+    // Into the twin: vectors as they are.
+    void expect(KvSide side, std::span<const float> x, uint32_t position) {
+        const uint32_t d = cache.head_dim;
+        const KvCodec& with = codec(side);
+        std::vector<uint16_t> scales(with.scales());
+        for (uint32_t i = 0; i < x.size() / d; i++) {
+            const uint32_t slice_number = i % kv_heads / 2, at = vector_number(i, position);
+            const gpu::CacheLayout& layout = cache.layers[layer].slices[slice_number].layout;
+            std::vector<uint32_t>& slice = expected[slice_number];
+            const auto codes = std::span(slice).subspan(layout.codes(side) + size_t(at) * with.words(), with.words());
+            encode(with, codes, scales, x.subspan(size_t(i) * d, d));
+            for (uint32_t n = 0; n < scales.size(); n++) {
+                const uint32_t half = at * with.scales() + n;
+                uint32_t& pair = slice[layout.scales(side) + half / 2];
+                pair = half % 2 == 0 ? (pair & 0xffff0000) | scales[n] : (pair & 0xffff) | uint32_t(scales[n]) << 16;
+            }
+        }
+    }
+
+    Outcome check() {
+        Outcome outcome;
+        for (size_t s = 0; s < expected.size(); s++)
+            outcome = worse(outcome, compare_words(rig.read(cache.layers[layer].slices[s].buffer), expected[s]));
+        return outcome;
+    }
+
+    // What decode() makes of the twin.
+    std::vector<float> decoded(KvSide side, uint32_t position, uint32_t tokens) {
+        const uint32_t d = cache.head_dim;
+        const KvCodec& with = codec(side);
+        std::vector<float> out(size_t(tokens) * kv_heads * d);
+        std::vector<uint16_t> scales(with.scales());
+        for (uint32_t i = 0; i < tokens * kv_heads; i++) {
+            const uint32_t at = vector_number(i, position);
+            const gpu::CacheLayout& layout = cache.layers[layer].slices[i % kv_heads / 2].layout;
+            const std::vector<uint32_t>& slice = expected[i % kv_heads / 2];
+            for (uint32_t n = 0; n < scales.size(); n++) {
+                const uint32_t half = at * with.scales() + n;
+                scales[n] = uint16_t(slice[layout.scales(side) + half / 2] >> (16 * (half % 2)));
+            }
+            decode(with, std::span(out).subspan(size_t(i) * d, d),
+                   std::span(slice).subspan(layout.codes(side) + size_t(at) * with.words(), with.words()), scales);
+        }
+        return out;
+    }
+
+    // The stored key of (token, head) in an fp32 cache.
+    std::vector<float> stored_keys(uint32_t position, uint32_t tokens) {
+        const uint32_t d = cache.head_dim;
+        std::vector<float> out;
+        const std::array words{rig.read(cache.layers[layer].slices[0].buffer), rig.read(cache.layers[layer].slices[1].buffer)};
+        for (uint32_t i = 0; i < tokens * kv_heads; i++) {
+            const uint32_t slice = i % kv_heads / 2;
+            const uint32_t codes = cache.layers[layer].slices[slice].layout.k_codes + vector_number(i, position) * d;
+            for (uint32_t c = 0; c < d; c++) out.push_back(std::bit_cast<float>(words[slice][codes + c]));
+        }
+        return out;
+    }
+};
+
+// Every kind of vector, in blocks of uneven sizes; then the sequence is cut at token 18 and others take the places.
+Outcome values(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    TwinCache twin(rig, d, format.as_values(KvType::tq3), 375);
+    const Signs& signs = twin.codec(KvSide::value).rotation.signs;
+    const auto x = codec_vectors(370 * kv_heads, d, signs, rig.random.bits()), y = codec_vectors(20 * kv_heads, d, signs, 7);
+    const auto append = [&](std::span<const float> vectors, uint32_t position, std::span<const uint32_t> blocks) {
+        twin.expect(KvSide::value, vectors, position);
+        for (const uint32_t tokens : blocks) {
+            twin.append(tuning, KvSide::value, vectors.first(size_t(tokens) * kv_heads * d), {}, position);
+            vectors = vectors.subspan(size_t(tokens) * kv_heads * d);
+            position += tokens;
+        }
+    };
+    append(x, 1, std::array{1u, 3u, 64u, 7u, 1u, 95u, 128u, 64u, 2u, 5u});
+    const Outcome first = twin.check();
+    append(y, 18, std::array{13u, 7u});
+    return worse(first, twin.check());
+}
+
+// What kv_decode makes of stored vectors: decode()'s numbers, bit for bit but for the sign of zeros, which Vulkan does not
+// promise.
+Outcome decoded(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    constexpr uint32_t tokens = 61, position = 4;
+    TwinCache twin(rig, d, format.as_values(KvType::f16), 70);
+    std::vector<float> x = codec_vectors(tokens * kv_heads, d, twin.codec(KvSide::value).rotation.signs, rig.random.bits());
+    for (float& v : x) // of what is not finite no number comes back, and plain denormals may be flushed
+        if (!(std::fabs(v) < 60000) || std::fabs(v) < 0x1p-14f) v = 0;
+    twin.expect(KvSide::value, x, position);
+    twin.append(tuning, KvSide::value, x, {}, position);
+    const std::vector<float> want = twin.decoded(KvSide::value, position, tokens);
+    const Buffer y = rig.output(want.size()), context = rig.context(0, tokens);
+    rig.run(tuning, context, tokens, d,
+            [&](gpu::Pass& pass) { gpu::kv_decode(pass, y, twin.cache, layer, KvSide::value, kv_heads, position); });
+    const std::vector<uint32_t> got = rig.read(y);
+    std::vector<uint32_t> right = got;
+    for (size_t i = 0; i < want.size(); i++)
+        right[i] = want[i] == 0 && (got[i] & 0x7fffffff) == 0 ? got[i] : std::bit_cast<uint32_t>(want[i]);
+    return worse(compare_words(got, right), rig.check(y, {}, 0));
+}
+
+// Components that lie exactly on a threshold.
+Outcome ties(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    TwinCache twin(rig, d, format.as_values(KvType::f16), 64);
+    std::vector<float> x(size_t(64) * kv_heads * d);
+    for (size_t i = 0; i < x.size() / d; i++)
+        threshold_tie(std::span(x).subspan(i * d, d), format.type, uint32_t(i) % ((1u << magnitude_bits(format.type)) - 1),
+                      twin.codec(KvSide::value).rotation.signs, rig.random);
+    twin.expect(KvSide::value, x, 0);
+    twin.append(tuning, KvSide::value, x, {}, 0);
+    return twin.check();
+}
+
+// One-hot vectors (2 m + 1) L, whose every component then is as large as the standard deviation and has level L: the scale lies
+// exactly halfway between two fp16 numbers, subnormal ones and the least of them too.
+Outcome halfway_scales(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    TwinCache twin(rig, d, format.as_values(KvType::f16), 64);
+    const uint32_t level = format.type == KvType::tq2 ? 100 : format.type == KvType::tq3 ? 40 : 36;
+    std::vector<float> x(size_t(64) * kv_heads * d);
+    for (size_t i = 0; i < x.size() / d; i++) {
+        const uint32_t some[] = {0, rig.random.below(64), rig.random.below(1024), 1024 + rig.random.below(1024)};
+        const uint32_t numerator = (2 * some[i % 4] + 1) * level;
+        const bool negative = rig.random.below(2) != 0;
+        x[i * d + rig.random.below(d)] = std::ldexp(negative ? -float(numerator) : float(numerator), -25);
+    }
+    twin.expect(KvSide::value, x, 0);
+    twin.append(tuning, KvSide::value, x, {}, 0);
+    return twin.check();
+}
+
+// Columns of the dense matrix: all channels but one cancel, and what is left of them, and its sign, only rounding decides.
+Outcome cancelled(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    TwinCache twin(rig, d, format.as_values(KvType::f16), 64);
+    const std::vector<float>& matrix = *twin.codec(KvSide::value).rotation.matrix;
+    std::vector<float> x(size_t(d / kv_heads) * kv_heads * d);
+    for (size_t i = 0; i < x.size(); i++) x[i] = matrix[i % d * d + i / d];
+    x.resize(std::min(x.size(), size_t(64) * kv_heads * d));
+    twin.expect(KvSide::value, x, 0);
+    twin.append(tuning, KvSide::value, x, {}, 0);
+    return twin.check();
+}
+
+// Tokens of keys before their norm, and its weights.
+struct Keys {
+    static constexpr uint32_t tokens = 43, position = 5, capacity = 51;
+    std::vector<float> x, w;
+
+    Keys(Random& random, uint32_t d) : x(random.normals(size_t(tokens) * kv_heads * d)), w(random.normals(d, 0.125f)) {
+        for (size_t i = 0; i < x.size(); i++) x[i] *= std::ldexp(1.0f, int(i / d % 20) - 10);
+        for (float& v : w) v += 1;
+    }
+};
+
+// Norm and RoPE of keys may round otherwise than on the CPU: so the fp32 keys are compared, and in the other types the bytes that
+// encode() makes of those; the shader is the same one, and nothing in it may be contracted.
+Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    constexpr uint32_t tokens = Keys::tokens, position = Keys::position, capacity = Keys::capacity;
+    const auto [x, w] = Keys(rig.random, d);
+    TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, capacity);
+    plain.append(tuning, KvSide::key, x, w, position);
+    const std::vector<float> stored = plain.stored_keys(position, tokens);
+    if (format.type == KvType::f32) {
+        plain.expect(KvSide::key, stored, position); // what lies around them
+        const host::CacheSide reference(plain.codec(KvSide::key), kv_heads, capacity);
+        ref::kv_append(rig.pool, reference, x, w, {plain.rope, position}, eps);
+        std::vector<float> want;
+        for (uint32_t i = 0; i < tokens * kv_heads; i++)
+            for (const uint32_t word : reference.codes(i % kv_heads, position + i / kv_heads))
+                want.push_back(std::bit_cast<float>(word));
+        return worse(plain.check(), compare(stored, want, 1e-6));
+    }
+    TwinCache twin(rig, d, format.as_keys(KvType::tq2), capacity);
+    twin.append(tuning, KvSide::key, x, w, position);
+    twin.expect(KvSide::key, stored, position);
+    return twin.check();
+}
+
+// The bytes of conditioned keys are those that condition() and encode() make of the keys as they are.
+Outcome conditioned_keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    const auto [x, w] = Keys(rig.random, d);
+    const HeadConditions conditions = random_conditions(rig.random, kv_heads, d);
+    TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, Keys::capacity),
+        twin(rig, d, format.as_keys(KvType::tq2), Keys::capacity);
+    plain.append(tuning, KvSide::key, x, w, Keys::position);
+    std::vector<float> stored = plain.stored_keys(Keys::position, Keys::tokens);
+    for (uint32_t i = 0; i < Keys::tokens * kv_heads; i++)
+        condition(std::span(stored).subspan(size_t(i) * d, d), conditions, i % kv_heads);
+    twin.append(tuning, KvSide::key, x, w, Keys::position, conditions);
+    twin.expect(KvSide::key, stored, Keys::position);
+    return twin.check();
+}
+
+// The recent tokens of the layer beside its cache, and their twin as encode_recent() fills it.
+struct TwinRecent {
+    static constexpr uint32_t tokens = 5, block_tokens = 45;
+    TwinCache& twin;
+    std::vector<uint32_t> expected;
+
+    explicit TwinRecent(TwinCache& twin) : twin(twin) {
+        twin.cache.keep_recent(twin.rig.device, tokens, block_tokens);
+        expected.assign(twin.cache.recent->buffer.bytes() / 4, poison);
+        twin.cache.recent->buffer = twin.rig.upload(std::as_bytes(std::span(expected)));
+    }
+
+    // x: the vectors of a pass at `position`, [tokens][kv_heads][head_dim]: into the block where they are several, and as many as
+    // it holds into the ring; and all into the cache.
+    void expect(KvSide side, std::span<const float> x, uint32_t position) {
+        twin.expect(side, x, position);
+        const uint32_t d = twin.cache.head_dim, words = d / 2, count = uint32_t(x.size() / d / kv_heads),
+                       ring_tokens = twin.cache.recent->ring_tokens();
+        const auto half = std::span(expected).subspan(side == KvSide::key ? 0 : expected.size() / 2);
+        for (uint32_t i = 0; i < count * kv_heads; i++) {
+            const uint32_t head = i % kv_heads, t = i / kv_heads;
+            const auto put = [&](uint32_t vector) {
+                encode_recent(twin.codec(side), half.subspan(size_t(vector) * words, words), x.subspan(size_t(i) * d, d));
+            };
+            if (count > 1) put(head * block_tokens + t);
+            if (t + ring_tokens >= count) put(*twin.cache.layers[layer].ring + head * ring_tokens + (position + t) % ring_tokens);
+        }
+    }
+
+    Outcome check() { return worse(compare_words(twin.rig.read(twin.cache.recent->buffer), expected), twin.check()); }
+};
+
+// Keys and values in passes of one and several tokens, fewer and more than are kept. Keys as in keys().
+Outcome recent_tokens(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, 86), twin(rig, d, format.as_values(format.type), 86);
+    TwinRecent recent(twin);
+    const std::vector<float> w = Keys(rig.random, d).w;
+    const Buffer w_buffer = rig.upload(w);
+    uint32_t position = 1;
+    for (const uint32_t tokens : {1u, 3u, 45u, 1u, 1u, 22u, 7u}) {
+        const std::vector<float> k = rig.random.normals(size_t(tokens) * kv_heads * d), v = rig.random.normals(k.size());
+        plain.append(tuning, KvSide::key, k, w, position);
+        const Buffer k_buffer = rig.upload(k), v_buffer = rig.upload(v), context = rig.context(position, tokens, twin.rope);
+        rig.run(tuning, context, tokens, d, [&](gpu::Pass& pass) {
+            gpu::k_append(pass, twin.cache, layer, k_buffer, {w_buffer}, kv_heads, eps);
+            gpu::v_append(pass, twin.cache, layer, v_buffer, kv_heads);
+            gpu::keep_recent(pass, twin.cache, layer, k_buffer, {w_buffer}, v_buffer, kv_heads, eps);
+        });
+        recent.expect(KvSide::key, plain.stored_keys(position, tokens), position);
+        recent.expect(KvSide::value, v, position);
+        position += tokens;
+    }
+    return recent.check();
+}
+
+Outcome nonfinite(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    TwinCache twin(rig, d, format.as_values(KvType::f32), 9);
+    std::vector<float> x(9 * kv_heads * d, 0.5f);
+    twin.append(tuning, KvSide::key, x, std::vector<float>(d, 1.0f), 0);
+    x[(5 * kv_heads + 2) * d + d - 1] = -std::numeric_limits<float>::infinity();
+    twin.append(tuning, KvSide::value, x, {}, 0);
+    const auto before = twin.cache.find_nonfinite(rig.device, 5), found = twin.cache.find_nonfinite(rig.device, 6);
+    if (!before && found == "the value of layer 1, kv head 2, position 5") return {};
+    return {false, 1, 0, fmt::format("an infinity at layer 1, kv head 2, position 5 was found in {}", found.value_or("nothing"))};
+}
+
+// Every type; the rotated ones with both rotations, and TurboQuant's with every rule.
+std::vector<Format> all_formats() {
+    std::vector<Format> out;
+    for (const auto& [type, type_name] : kv_types) {
+        out.push_back({type});
+        if (is_rotated(type)) out.push_back({type, RotationKind::haar});
+        if (is_turboquant(type) && !is_qjl(type))
+            for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares, ScaleRule::unbiased})
+                if (rule != KvOptions().scale_rule) out.push_back({type, RotationKind::wht, rule});
+    }
+    return out;
+}
+
+void add_format(Rows& rows, const Variant& variant, const Format& format, uint32_t d) {
+    using Body = Outcome (*)(Rig&, const gpu::Tuning&, const Format&, uint32_t);
+    const bool usual = format.rule == KvOptions().scale_rule; // rules differ in the scale alone
+    // What scales, rotations and lengths could do to a trellis, tq3t shows.
+    const bool shown = format.type == KvType::tq4t && (!usual || format.rotation != RotationKind::wht || d == 256);
+    // What precedes the encoder does not depend on the type; only sizes and, with fp32, values that are not encoded do.
+    const bool some = format.type == KvType::tq4 || format.type == KvType::f32;
+    const auto add = [&](const char* kernel, const char* what, Body body, bool full = false) {
+        rows.push_back({kernel, fmt::format("{}, {}", format.text(), variant.name), fmt::format("{}, head_dim {}", what, d),
+                        [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, format, d); }, 0, full || shown});
+    };
+    add("kv_append", "values of every kind", values);
+    if (usual) add("kv_append", "keys", keys, d != 128 && !some);
+    if (usual) add("kv_append", "conditioned keys", conditioned_keys, !some);
+    const bool keeps_recent = format.type == KvType::tq3 || format.type == KvType::tq3t || format.type == KvType::q8_0;
+    if (usual && keeps_recent) add("kv_append", "recent tokens", recent_tokens);
+    if (usual) add("kv_decode", "values of every kind", decoded);
+    const bool has_thresholds =
+        is_turboquant(format.type) && !is_trellis(format.type) && !codebook(magnitude_bits(format.type)).thresholds.empty();
+    if (has_thresholds && usual && format.rotation == RotationKind::wht) add("kv_append", "values on thresholds", ties);
+    const bool few_levels = format.type == KvType::tq2 || format.type == KvType::tq3 || format.type == KvType::tq4;
+    if (few_levels && format.rotation == RotationKind::wht && d == 128) add("kv_append", "halfway scales", halfway_scales);
+    if (format.type == KvType::tq4 && format.rotation == RotationKind::haar) add("kv_append", "values that cancel", cancelled);
+    if (usual && d == 128) add("kv_append", "an infinity", nonfinite);
+}
+
+} // namespace
+
+void add_cache(Rows& rows, const Capabilities& device) {
+    const std::vector<Variant> all = variants(device);
+    for (const Format& format : all_formats())
+        for (const uint32_t d : {128u, 64u, 256u}) {
+            if (d != 128 && format.rule != KvOptions().scale_rule) continue;
+            add_format(rows, all[0], format, d);
+        }
+    for (size_t i = 1; i < all.size(); i++)
+        for (const Format& format : {Format{KvType::tq4},
+                                     {KvType::tq3, RotationKind::haar},
+                                     {KvType::tq2q},
+                                     {KvType::tq2t},
+                                     {KvType::tq3t},
+                                     {KvType::tq6},
+                                     {KvType::q4_0r},
+                                     {KvType::a3_64},
+                                     {KvType::f16}})
+            add_format(rows, all[i], format, 128);
+}
+
+} // namespace tq::conformance

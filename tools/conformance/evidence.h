@@ -1,0 +1,49 @@
+// What a row has run and compared, for whoever has to find out why it failed.
+#pragma once
+#include "runtime/dispatch_watch.h"
+#include "tools/conformance/rig.h"
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+
+namespace tq::conformance {
+
+// Collects while it lives. One at a time.
+class Evidence {
+  public:
+    // `contents`: what is in buffers and what was compared is kept, too.
+    Evidence(Rig& rig, bool contents);
+    ~Evidence();
+    Evidence(const Evidence&) = delete;
+    Evidence& operator=(const Evidence&) = delete;
+
+    // [{"kernel", "spirv", "workgroup", "groups", "constants": {name: value}, "push_constants": [words]}], each once, the first
+    // few of many.
+    nlohmann::ordered_json dispatches() const;
+
+    // Into `folder`: the modules, what was in each buffer before anything ran, each result with what it should be (little-endian
+    // words), and row.json, which says what they are; `about` is a part of that. Throws Error where it cannot be written.
+    void write(const std::filesystem::path& folder, nlohmann::ordered_json about) const;
+
+    // By the functions that compare, of 4-byte words: "float32" or "uint32".
+    static void compared(const char* type, std::span<const uint32_t> got, std::span<const uint32_t> want, bool passed);
+
+  private:
+    struct Comparison {
+        const char* type;
+        bool passed;
+        std::vector<uint32_t> got, want;
+    };
+    void note(const Dispatch& dispatch);
+    std::string keep(const Buffer& buffer);
+
+    Rig& rig_;
+    const bool contents_;
+    bool reading_ = false; // what this does itself is no evidence
+    std::vector<nlohmann::ordered_json> dispatches_;
+    std::vector<const AnyShader*> shaders_;
+    std::map<const Buffer::Impl*, std::pair<std::string, std::vector<uint32_t>>> buffers_; // name and content
+    std::vector<Comparison> comparisons_;
+    DispatchWatch watch_;
+};
+
+} // namespace tq::conformance

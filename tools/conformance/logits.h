@@ -1,0 +1,69 @@
+// A model's logits, on any Forward, against those of plain loops: what a benchmark asks for before it times anything.
+#pragma once
+#include "model/forward.h"
+#include "model/weights/weights.h"
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace tq::conformance {
+
+// How far off an error may be. No right device has shown more than `usual`: beyond it a warning is due. Beyond `limit` it is
+// wrong.
+struct Bounds {
+    double usual = 0, limit = 0;
+};
+
+struct LogitsCheck {
+    double error = 0;    // ||logits - reference|| / ||reference||, the worst run of a prompt
+    Bounds bounds;       // of that
+    uint32_t layers = 0; // of the model, that were compared
+
+    bool passed() const { return error <= bounds.limit; } // and not where it is NaN
+    bool usual() const { return error <= bounds.usual; }
+};
+
+// `halves`: products of fp16 (Tuning::rounds_to_halves()).
+// Of a cache that loses nothing, whose users differ by the order of sums and the rounding of functions.
+Bounds exact_bounds(bool halves);
+// Of any other, in which a value next to a threshold gets its neighbour's code. `noise`: what rounding does to the CPU path.
+Bounds cache_bounds(double noise, bool halves);
+// Nothing but f32, in every layer.
+bool is_exact(const KvOptions& kv);
+
+// Of attention alone, whose vectors were stored by the device itself.
+Bounds attention_bounds(const KvOptions& kv);
+
+// Of one tuning against another, on workloads for which there is no reference.
+double error_limit(const KvOptions& kv, bool halves);
+
+// ||a - b|| / ||b||
+double relative_error(std::span<const float> a, std::span<const float> b);
+
+// A model's first layers, as many as the reference computes in some seconds, and the head.
+struct CutModel {
+    Config config;
+    Weights weights;
+};
+CutModel cut_model(const Config& config, const Weights& weights);
+
+// What a forward pass of the cut model must give: the logits [vocab_size] after each run of each prompt. The prompts are short,
+// run by the kernels of model/reference/kernels.h, and of an exact cache also long enough for the kernels of whole blocks, run by the
+// CPU path.
+struct ExpectedLogits {
+    std::vector<std::vector<float>> logits;
+    Bounds bounds;
+    bool exact = false;
+};
+constexpr uint32_t check_tokens = 98; // the context that the prompts need
+// Nothing when `keep_going`, asked now and then, says no.
+std::optional<ExpectedLogits> expect_logits(const CutModel& model, const KvOptions& kv, bool halves,
+                                            const std::function<bool()>& keep_going);
+
+// `forward` is of the same cut model and cache with room for check_tokens. The error is that of the worst prompt where the cache
+// is exact, and otherwise that of the best: a code that rounding changes is rare, and what a kernel does wrong each prompt shows.
+LogitsCheck compare_logits(Forward& forward, const ExpectedLogits& expected, const CutModel& model);
+
+} // namespace tq::conformance

@@ -1,0 +1,262 @@
+#include "tools/conformance/report.h"
+#include "base/child_process.h"
+#include "base/executable.h"
+#include "runtime/device.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fmt/format.h>
+
+namespace tq::conformance {
+namespace {
+
+constexpr std::array verdicts{Verdict::passed, Verdict::failed, Verdict::skipped, Verdict::not_run};
+
+bool same_group(const RowResult& a, const RowResult& b) { return a.kernel == b.kernel && a.variant == b.variant; }
+
+double share(const RowResult& row) { return row.limit > 0 ? row.error / row.limit : row.error; }
+
+// "3.1e-07 of 2e-06", "exact"
+std::string measure(const RowResult& row) {
+    if (row.error == 0 && row.limit == 0) return "exact";
+    return row.limit > 0 ? fmt::format("{:.2g} of {:.2g}", row.error, row.limit) : fmt::format("{:.2g}", row.error);
+}
+
+std::string line(std::string_view kernel, std::string_view variant, std::string_view what, const std::string& result,
+                 std::string_view verdict) {
+    std::string text = fmt::format("{:<22} {:<28} {:<46} {:<20} {}", kernel, variant, what, result, verdict);
+    return text.substr(0, text.find_last_not_of(' ') + 1) + '\n';
+}
+
+std::string values(const Json& constants) {
+    std::string out;
+    for (const auto& [name, value] : constants.items()) out += fmt::format(" {}={}", name, value.get<uint32_t>());
+    return out.empty() ? " none" : out;
+}
+
+std::string words(const Json& all) {
+    std::string out;
+    for (const Json& word : all) out += fmt::format(" {:08x}", word.get<uint32_t>());
+    return out.empty() ? " none" : out;
+}
+
+std::string sizes(const Json& all) {
+    return fmt::format("{} x {} x {}", all.at(0).get<uint32_t>(), all.at(1).get<uint32_t>(), all.at(2).get<uint32_t>());
+}
+
+// For whoever has to find out why it failed: what it ran, and how to run it again.
+std::string details(const RowResult& row, const std::string& again) {
+    std::string text;
+    for (const Json& d : row.dispatches)
+        text += fmt::format("    ran {}: workgroup {}, {} workgroups; constants:{}; push constants:{}\n",
+                            d.at("spirv").get<std::string>(), sizes(d.at("workgroup")), sizes(d.at("groups")),
+                            values(d.at("constants")), words(d.at("push_constants")));
+    if (!row.dump.empty()) text += fmt::format("    inputs, results and modules are in {}\n", row.dump);
+    return text + fmt::format("    run it again: {} --filter '{} | {} | {}'\n", again, row.kernel, row.variant, row.shape);
+}
+
+std::string row_line(const RowResult& row, const std::string& again) {
+    std::string text = line(row.kernel, row.variant, row.shape, measure(row), name(row.verdict));
+    if (!row.reason.empty()) text += "    " + row.reason + '\n';
+    return row.verdict == Verdict::failed ? text + details(row, again) : text;
+}
+
+// One line for all rows, with the error of the worst of them, and all that failed in full.
+std::string group_lines(std::span<const RowResult> rows, const std::string& again) {
+    if (rows.size() == 1) return row_line(rows[0], again);
+    size_t failed = 0, skipped = 0;
+    const RowResult* worst = nullptr; // of those that failed, where any did
+    std::string failures;
+    for (const RowResult& row : rows) {
+        const bool fails = row.verdict == Verdict::failed,
+                   better = worst != nullptr && worst->verdict == Verdict::failed && !fails;
+        if (row.verdict == Verdict::skipped) skipped++;
+        if (row.verdict != Verdict::skipped && !better && (!worst || (fails && failed == 0) || share(row) > share(*worst)))
+            worst = &row;
+        if (fails) failed++, failures += row_line(row, again);
+    }
+    const std::string what = fmt::format("{} rows", rows.size()), verdict = failed != 0 ? fmt::format("{} FAILED", failed)
+                                                                            : skipped != 0
+                                                                                ? fmt::format("passed, {} skipped", skipped)
+                                                                                : "passed";
+    return line(rows[0].kernel, rows[0].variant, what, worst ? measure(*worst) : "", verdict) + failures;
+}
+
+std::string version(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7f, (v >> 12) & 0x3ff, v & 0xfff); }
+
+std::string text_of(const Json& device, const char* key) {
+    const auto found = device.find(key);
+    return found == device.end() ? "?" : found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+// What changes the behaviour of a Vulkan loader, driver or of ours.
+Json environment() {
+    constexpr std::array prefixes{"VK_",  "TQ_",  "MESA_", "LP_",      "RADV_",  "ANV_",  "INTEL_",          "NVK_",
+                                  "NAK_", "MVK_", "TU_",   "GALLIUM_", "LIBGL_", "DRI_",  "ENABLE_",         "DISABLE_",
+                                  "IR3_", "PAN_", "V3D_",  "AGX_",     "ASAHI_", "__GL_", "LD_LIBRARY_PATH", "SWIFTSHADER_"};
+    Json out = Json::object();
+    for (const std::string& variable : environment_variables()) {
+        const size_t equals = variable.find('=', 1);
+        for (const char* prefix : prefixes)
+            if (variable.starts_with(prefix)) out[variable.substr(0, equals)] = variable.substr(equals + 1);
+    }
+    return out;
+}
+
+Json counts(const DeviceReport& device) {
+    Json out;
+    for (const Verdict verdict : verdicts) out[name(verdict)] = device.count(verdict);
+    return out;
+}
+
+Json to_json(const RowResult& row) {
+    return {{"kernel", row.kernel},         {"variant", row.variant}, {"shape", row.shape},
+            {"verdict", name(row.verdict)}, {"error", row.error},     {"limit", row.limit},
+            {"reason", row.reason},         {"ms", row.ms},           {"dispatches", row.dispatches}};
+}
+
+// For an attribute: no control characters, which XML cannot hold.
+std::string xml(std::string_view text) {
+    std::string out;
+    for (const char c : text) {
+        if (c == '<')
+            out += "&lt;";
+        else if (c == '>')
+            out += "&gt;";
+        else if (c == '&')
+            out += "&amp;";
+        else if (c == '"')
+            out += "&quot;";
+        else
+            out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+    return out;
+}
+
+std::string junit_case(const RowResult& row) {
+    std::string text = fmt::format("    <testcase classname=\"{}\" name=\"{} | {}\" time=\"{:.4f}\">", xml(row.kernel),
+                                   xml(row.variant), xml(row.shape), row.ms / 1000);
+    if (row.verdict == Verdict::failed)
+        text += fmt::format("<failure message=\"{}\">{}</failure>", xml(row.reason), xml(measure(row)));
+    if (row.verdict == Verdict::not_run) text += "<error message=\"not run\"/>";
+    if (row.verdict == Verdict::skipped) text += fmt::format("<skipped message=\"{}\"/>", xml(row.reason));
+    return text + "</testcase>\n";
+}
+
+std::string junit_suite(const DeviceReport& device) {
+    const std::string title = heading(device);
+    std::string text = fmt::format(
+        "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n", xml(title),
+        device.rows.size() + (device.failure.empty() ? 0 : 1), device.count(Verdict::failed),
+        device.count(Verdict::not_run) + (device.failure.empty() ? 0 : 1), device.count(Verdict::skipped), device.seconds);
+    if (!device.failure.empty())
+        text += fmt::format("    <testcase classname=\"device\" name=\"{}\" time=\"0\"><error message=\"{}\"/></testcase>\n",
+                            xml(title), xml(device.failure));
+    for (const RowResult& row : device.rows) text += junit_case(row);
+    return text + "  </testsuite>\n";
+}
+
+// As vendors write it.
+std::string driver_version(const Json& device) {
+    if (!device.contains("driver_version") || !device.at("driver_version").is_number()) return "?";
+    const auto v = device.at("driver_version").get<uint32_t>();
+    if (device.value("driver_name", "").find("NVIDIA") != std::string::npos)
+        return fmt::format("{}.{}.{}.{}", v >> 22, (v >> 14) & 0xff, (v >> 6) & 0xff, v & 0x3f);
+    return fmt::format("{}.{}.{}", v >> 22, (v >> 12) & 0x3ff, v & 0xfff);
+}
+
+// Says no more than what was run.
+std::string verdict_of(const DeviceReport& device, bool every_row) {
+    const size_t failed = device.count(Verdict::failed), not_run = device.count(Verdict::not_run);
+    if (device.passed() && every_row) return "CONFORMANT: it computes what the reference computes.";
+    if (device.passed()) {
+        const size_t ran = device.count(Verdict::passed);
+        return ran == 1 ? "the one row that was run agrees with the reference."
+                        : fmt::format("the {} rows that were run agree with the reference.", ran);
+    }
+    if (device.rows.empty()) return "NOT TESTED: " + device.failure + '.';
+    std::string text = failed != 0 ? fmt::format("NOT CONFORMANT: {} of {} rows failed", failed, device.rows.size())
+                                   : "NOT KNOWN TO BE CONFORMANT";
+    if (not_run != 0) text += fmt::format("{}{} rows were not run", failed != 0 ? ", " : ": ", not_run);
+    if (!device.failure.empty()) text += " (" + device.failure + ')';
+    return text + '.';
+}
+
+} // namespace
+
+bool Report::passed() const { return !devices.empty() && std::ranges::all_of(devices, &DeviceReport::passed); }
+
+std::string Table::header() {
+    return line("kernel", "variant", "shape", "error of limit", "verdict") +
+           "(error: ||result - reference|| / ||reference||, or words that differ. Variants are choices of tile and workgroup "
+           "sizes: \"own\" "
+           "is this device's\nown choice, \"of a GPU\" and \"of a CPU driver\" those of other devices, \"small tiles\" the "
+           "smallest, "
+           "with many partial tiles.)\n";
+}
+
+std::string Table::add(size_t index, const std::vector<RowResult>& rows) {
+    if (every_row_) return row_line(rows[index], again_);
+    if (index + 1 < rows.size() && same_group(rows[index], rows[index + 1])) return "";
+    const size_t begin = std::exchange(group_, index + 1);
+    return group_lines(std::span(rows).subspan(begin, group_ - begin), again_);
+}
+
+std::string Table::finish(const std::vector<RowResult>& rows) {
+    size_t end = group_;
+    while (end < rows.size() && rows[end].verdict != Verdict::not_run) end++;
+    return every_row_ || end == group_ ? "" : group_lines(std::span(rows).subspan(group_, end - group_), again_);
+}
+
+std::string heading(const DeviceReport& device) {
+    if (!device.device.is_object()) return device.selector.empty() ? "the best device" : "device " + device.selector;
+    const std::string info = text_of(device.device, "driver_info");
+    return fmt::format("{} ({}{}{}, driver version {}, Vulkan {})", text_of(device.device, "name"),
+                       text_of(device.device, "driver_name"), info.empty() ? "" : ", ", info, driver_version(device.device),
+                       text_of(device.device, "api_version"));
+}
+
+std::string summary(const Report& report) {
+    std::string text = "\n";
+    for (const DeviceReport& device : report.devices) {
+        text += heading(device) + '\n';
+        if (!report.profile.empty()) text += "  profile " + report.profile + '\n';
+        text += fmt::format("  {} passed, {} failed, {} skipped, {} not run; seed {}, {:.1f} s\n", device.count(Verdict::passed),
+                            device.count(Verdict::failed), device.count(Verdict::skipped), device.count(Verdict::not_run),
+                            report.seed, device.seconds);
+        text += "  " + verdict_of(device, report.every_row) + '\n';
+    }
+    return text;
+}
+
+Json to_json(const Report& report) {
+    Json devices = Json::array();
+    for (const DeviceReport& device : report.devices) {
+        Json rows = Json::array();
+        for (const RowResult& row : device.rows) rows.push_back(to_json(row));
+        devices.push_back({{"selector", device.selector},
+                           {"passed", device.passed()},
+                           {"failure", device.failure},
+                           {"counts", counts(device)},
+                           {"seconds", device.seconds},
+                           {"device", device.device},
+                           {"rows", rows}});
+    }
+    return {{"program", report.program},
+            {"command_line", report.command_line},
+            {"passed", report.passed()},
+            {"system", system_name()},
+            {"vulkan_loader", version(loader_version())},
+            {"profile", report.profile},
+            {"seed", report.seed},
+            {"environment", environment()},
+            {"devices", devices}};
+}
+
+std::string to_junit(const Report& report) {
+    std::string text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"tq-run conformance\">\n";
+    for (const DeviceReport& device : report.devices) text += junit_suite(device);
+    return text + "</testsuites>\n";
+}
+
+} // namespace tq::conformance

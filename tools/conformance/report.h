@@ -1,0 +1,40 @@
+// What a conformance run says: a table for people, JSON for bug reports, JUnit for continuous integration.
+#pragma once
+#include "tools/conformance/runner.h"
+
+namespace tq::conformance {
+
+struct Report {
+    std::string program; // "tq-run 0.1.0 (gcc 12.2.0, release)"
+    std::vector<std::string> command_line;
+    std::string profile;
+    uint64_t seed = 1;
+    bool every_row = true; // was to be run: no filter, no shard
+    std::vector<DeviceReport> devices;
+
+    bool passed() const;
+};
+
+// The table, line by line as rows come in: one for each kernel and variant, and one for each row that failed.
+class Table {
+  public:
+    // `again`: the command that runs a row once more, without its name.
+    Table(bool every_row, std::string again) : every_row_(every_row), again_(std::move(again)) {}
+
+    static std::string header(); // of the columns, and what the words in them mean
+
+    std::string add(size_t index, const std::vector<RowResult>& rows); // now that row `index` is done
+    std::string finish(const std::vector<RowResult>& rows);            // of a run that ended early
+
+  private:
+    bool every_row_;
+    std::string again_;
+    size_t group_ = 0; // where the open group begins
+};
+
+std::string heading(const DeviceReport& device); // name, driver and version
+std::string summary(const Report& report);       // counts, and the verdict
+Json to_json(const Report& report);
+std::string to_junit(const Report& report);
+
+} // namespace tq::conformance

@@ -1,0 +1,214 @@
+#include "tools/conformance/rig.h"
+#include "model/gpu/device_layout.h"
+#include "runtime/uploader.h"
+#include "tools/conformance/evidence.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace tq::conformance {
+namespace {
+
+constexpr size_t guard_words = 1024;
+constexpr uint32_t guard = 0x4b0dbead;                      // a number: a kernel that works in place would leave a NaN a NaN
+constexpr uint64_t least_range_bytes = uint64_t(128) << 20; // of a binding: Vulkan's minimum
+constexpr uint32_t most_slice_rows = 65535;                 // as model/gpu/weights.cpp cuts
+
+std::span<const float> floats(std::span<const uint32_t> words) {
+    return {reinterpret_cast<const float*>(words.data()), words.size()};
+}
+
+} // namespace
+
+Outcome worse(Outcome a, Outcome b) {
+    if (a.passed != b.passed) return a.passed ? b : a;
+    const auto share = [](const Outcome& o) { return o.limit > 0 ? o.error / o.limit : o.error; };
+    return share(b) > share(a) ? b : a;
+}
+
+uint64_t row_seed(uint64_t seed, std::string_view name) {
+    uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+    for (const char c : name) hash = (hash ^ uint8_t(c)) * 0x100000001b3;
+    return seed * 0x9e3779b97f4a7c15 ^ hash;
+}
+
+namespace {
+
+// Which elements of a result are wrong, where the result as a whole is: those that are off by more than `allowed`, or no number.
+struct WrongElements {
+    size_t count = 0, first = 0, worst = 0;
+
+    WrongElements(std::span<const float> got, std::span<const float> want, double allowed) {
+        double furthest = -1;
+        for (size_t i = 0; i < want.size(); i++) {
+            const double difference = std::fabs(double(got[i]) - want[i]);
+            if (difference <= allowed) continue;
+            if (count++ == 0) first = i;
+            if (std::isnan(difference) || difference > furthest) worst = i;
+            furthest = std::isnan(difference) ? INFINITY : std::max(furthest, difference);
+        }
+    }
+    std::string text(std::span<const float> got, std::span<const float> want, double allowed) const {
+        const auto element = [&](size_t i) {
+            return fmt::format("element {} is {:.9g} and should be {:.9g}", i, got[i], want[i]);
+        };
+        std::string out = fmt::format("{} of {} elements are off by more than {:.2g}, the first: {}", count, want.size(), allowed,
+                                      element(first));
+        return worst == first ? out : out + ", the worst: " + element(worst);
+    }
+};
+
+std::span<const uint32_t> words(std::span<const float> values) {
+    return {reinterpret_cast<const uint32_t*>(values.data()), values.size()};
+}
+
+} // namespace
+
+Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double least_norm) {
+    double error = 0, squares = 0;
+    size_t forgotten = 0;
+    for (size_t i = 0; i < want.size(); i++) {
+        const double difference = std::fabs(double(got[i]) - want[i]);
+        forgotten += std::bit_cast<uint32_t>(got[i]) == poison ? 1 : 0;
+        error += difference * difference;
+        squares += double(want[i]) * want[i];
+    }
+    const double norm = std::max(std::sqrt(squares), least_norm), relative = error == 0 ? 0 : std::sqrt(error) / norm;
+    Outcome outcome{relative <= limit, relative, limit, {}};
+    Evidence::compared("float32", words(got), words(want), outcome.passed);
+    if (forgotten != 0) outcome.reason = fmt::format("{} of {} elements were never written, ", forgotten, want.size());
+    if (outcome.passed) return outcome;
+    const double allowed = limit * norm / std::sqrt(double(want.size())); // one of them, were all of them off as much
+    outcome.reason += WrongElements(got, want, allowed).text(got, want, allowed);
+    return outcome;
+}
+
+Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> want) {
+    size_t differing = 0, first = 0;
+    for (size_t i = want.size(); i-- > 0;) {
+        if (got[i] == want[i]) continue;
+        differing++;
+        first = i;
+    }
+    Outcome outcome{differing == 0, double(differing), 0, {}};
+    Evidence::compared("uint32", got, want, outcome.passed);
+    if (differing != 0)
+        outcome.reason = fmt::format("{} of {} words differ, the first is word {}: {:08x}, and should be {:08x}", differing,
+                                     want.size(), first, got[first], want[first]);
+    return outcome;
+}
+
+Buffer Rig::upload(std::span<const std::byte> content) {
+    Buffer result = device.allocate("conformance", std::max<size_t>(content.size(), 16));
+    Uploader uploader(device);
+    for (size_t at = 0; at < content.size(); at += Uploader::max_piece_bytes()) {
+        const auto piece = content.subspan(at, std::min(Uploader::max_piece_bytes(), content.size() - at));
+        std::ranges::copy(piece, uploader.begin(View(result, at, piece.size())).begin());
+        uploader.end();
+    }
+    uploader.finish();
+    return result;
+}
+
+std::vector<uint32_t> Rig::read(const Buffer& from) {
+    const Buffer copy = device.allocate("conformance read back", from.bytes(), Memory::readback);
+    Recorder recorder(device);
+    recorder.copy(copy, from);
+    recorder.finish().run();
+    std::vector<uint32_t> words(size_t(from.bytes() / 4));
+    std::memcpy(words.data(), copy.host().data(), words.size() * 4);
+    return words;
+}
+
+Buffer Rig::output(size_t words) {
+    std::vector<uint32_t> content(words, poison);
+    content.resize(words + guard_words, guard);
+    return upload(std::as_bytes(std::span(content)));
+}
+
+Buffer Rig::output(std::span<const float> content) {
+    std::vector<uint32_t> words(content.size() + guard_words, guard);
+    std::memcpy(words.data(), content.data(), content.size_bytes());
+    return upload(std::as_bytes(std::span(words)));
+}
+
+Outcome Rig::check(const Buffer& output, std::span<const float> want, double limit, double norm) {
+    const std::vector<uint32_t> words = read(output);
+    Outcome outcome = compare(floats(words).first(want.size()), want, limit, norm);
+    for (size_t i = words.size() - guard_words; i < words.size() && outcome.passed; i++)
+        if (words[i] != guard) {
+            outcome.passed = false;
+            outcome.reason =
+                fmt::format("word {} was overwritten, and the output ends at word {}", i, words.size() - guard_words);
+        }
+    return outcome;
+}
+
+Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> rope, uint32_t recent_begin) {
+    std::vector<float> content(4 + rope.size());
+    const uint32_t header[] = {position, tokens, 0, recent_begin};
+    std::memcpy(content.data(), header, sizeof header);
+    std::ranges::copy(rope, content.begin() + 4);
+    return upload(content);
+}
+
+gpu::Matrix Rig::matrix(const Tensor& tensor, uint32_t most_rows, uint32_t interleave) {
+    const uint64_t row = tensor.data.size() / tensor.rows, device_row = gpu::device_row_bytes(tensor.type, tensor.cols);
+    if (most_rows == 0)
+        most_rows = uint32_t(std::min<uint64_t>(least_range_bytes / device_row, most_slice_rows)) / interleave * interleave;
+    gpu::Matrix matrix{tensor.type, tensor.rows, tensor.cols, interleave, {}};
+    for (uint32_t first = 0; first < tensor.rows; first += std::min(most_rows, tensor.rows - first)) {
+        const uint32_t rows = std::min(most_rows, tensor.rows - first);
+        std::vector<std::byte> packed(gpu::device_matrix_bytes(tensor.type, rows, tensor.cols, interleave));
+        gpu::repack_rows(tensor.type, packed, tensor.data.subspan(first * row, rows * row), 0, tensor.cols, interleave);
+        matrix.slices.push_back({upload(packed), first, rows});
+    }
+    return matrix;
+}
+
+void Rig::run(const gpu::Tuning& with, const Buffer& context, uint32_t tokens, uint32_t head_dim,
+              const std::function<void(gpu::Pass&)>& body) {
+    Recorder recorder(device);
+    const gpu::Step step{0, tokens};
+    gpu::Pass pass{recorder, with, context, tokens, head_dim, step};
+    body(pass);
+    recorder.finish().run();
+}
+
+gpu::Tuning without_matrices(gpu::Tuning tuning) {
+    tuning.matmul_coopmat = false;
+    tuning.attention_coopmat_rows = 0;
+    return tuning;
+}
+
+std::vector<Variant> variants(const Capabilities& device) {
+    const gpu::Tuning own = gpu::tuning_for(device);
+    std::vector<Variant> out{{"own", own}};
+    for (const auto& [name, type] :
+         {std::pair("of a GPU", DeviceType::discrete), std::pair("of a CPU driver", DeviceType::cpu)}) {
+        Capabilities other = device;
+        other.type = type;
+        gpu::Tuning tuning = gpu::choose_tuning(other);
+        if (device.type == DeviceType::cpu) tuning = without_matrices(tuning); // they have rows that build in time
+        if (tuning != own) out.push_back({name, tuning});
+    }
+    gpu::Tuning odd = own;
+    odd.workgroup = 32;
+    odd.matvec_lanes = 32;
+    odd.matvec_rows = 1;
+    odd.matmul_rows = 1;
+    odd.matmul_tile = 4;
+    odd.attention_rows = 1;
+    odd.attention_keys = 2;
+    odd.splits = 3;
+    odd.weight_interleave = 4;
+    odd.fold_norms = true;
+    odd.subgroup = 0;
+    odd.simd = odd.attention_per_lane = false;
+    odd.shared_bytes = 16384; // the least that a device has
+    out.push_back({"small tiles", odd});
+    return out;
+}
+
+} // namespace tq::conformance

@@ -1,0 +1,76 @@
+// What a row runs on: a device, inputs made from a seed, buffers that show what a kernel forgot or overran, and comparison.
+#pragma once
+#include "base/thread_pool.h"
+#include "model/gpu/kernels.h"
+#include "model/gpu/tuning_file.h"
+#include "model/kv/turboquant.h"
+#include "runtime/device.h"
+#include "tools/conformance/random.h"
+#include "tools/conformance/row.h"
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+namespace tq::conformance {
+
+// A seed for the row `name` of a run: rows do not depend on which others run before them.
+uint64_t row_seed(uint64_t seed, std::string_view name);
+
+// What untouched words of an output hold: a NaN that no kernel makes.
+inline constexpr uint32_t poison = 0xffdeadbe;
+
+// ||got - want|| / ||want|| within `limit`; not finite where `got` is not. Names the element that is furthest off. `norm` stands
+// for ||want|| where that is greater: of few sums whose terms cancel, an error says little in units of what is left.
+Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double norm = 0);
+
+// Every word equal.
+Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> want);
+
+class Rig {
+  public:
+    Rig(std::string_view device_selector, std::filesystem::path model)
+        : device(device_selector), model(std::move(model)), tuning(gpu::tuning_for(device.capabilities())) {}
+
+    Device device;
+    const std::filesystem::path model; // the demo; empty where it was not found
+    ThreadPool pool;
+    Random random{0}; // seeded for each row
+    gpu::Tuning tuning;
+
+    Buffer upload(std::span<const std::byte> content);
+    Buffer upload(std::span<const float> values) { return upload(std::as_bytes(values)); }
+    std::vector<uint32_t> read(const Buffer& from);
+
+    // An output: `content`, or `words` words of poison, and a guard behind it. check() reads it back.
+    Buffer output(size_t words);
+    Buffer output(std::span<const float> content);
+    // compare() of its first want.size() elements; fails too when the guard has changed.
+    Outcome check(const Buffer& output, std::span<const float> want, double limit, double norm = 0);
+
+    // shaders/context.glsl
+    Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t recent_begin = 0);
+    // In slices of at most `most_rows` rows; 0: as on a device that binds no more than 128 MiB, the least there is.
+    gpu::Matrix matrix(const Tensor& tensor, uint32_t most_rows, uint32_t interleave);
+    // Records body(pass) for at most `tokens` tokens and runs it.
+    void run(const gpu::Tuning& tuning, const Buffer& context, uint32_t tokens, uint32_t head_dim,
+             const std::function<void(gpu::Pass&)>& body);
+};
+
+// A matrix of random blocks in a weight format, with scales that keep products near 1.
+struct RandomTensor {
+    std::vector<std::byte> bytes;
+    Tensor tensor;
+
+    RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_t cols);
+};
+
+// The sizes that kernels are tried with: the device's own choice, and others that a device could be given.
+struct Variant {
+    std::string name;
+    gpu::Tuning tuning;
+};
+std::vector<Variant> variants(const Capabilities& device);
+// The same without kernels of cooperative matrices.
+gpu::Tuning without_matrices(gpu::Tuning tuning);
+
+} // namespace tq::conformance

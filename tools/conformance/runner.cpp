@@ -1,0 +1,204 @@
+#include "tools/conformance/runner.h"
+#include "base/child_process.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include <algorithm>
+#include <cmath>
+
+namespace tq::conformance {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int most_barren_workers = 5; // in a row, that end before a row has passed
+
+// The last few lines that a driver, a layer or a broken promise of ours printed.
+class LastWords {
+  public:
+    void clear() { lines_.clear(); }
+    void add(const std::string& line) {
+        if (line.empty()) return;
+        lines_.push_back(line);
+        if (lines_.size() > 3) lines_.erase(lines_.begin());
+    }
+    std::string text() const {
+        std::string all;
+        for (const std::string& line : lines_) all += (all.empty() ? "" : " / ") + line;
+        return all.empty() ? "" : "; it last said: " + printable(all, 600);
+    }
+
+  private:
+    std::vector<std::string> lines_;
+};
+
+// Reads what a worker says until it has ended, hangs or is interrupted.
+class Watch {
+  public:
+    Watch(const RunnerOptions& options, const std::string& device, size_t first)
+        : options_(options), child_(arguments(options, device, first), options.environment) {}
+
+    // `handle` takes each message. Returns why the worker is not running any more; nothing when interrupted.
+    template <class Handle> std::optional<std::string> follow(Handle handle) {
+        restart_clock();
+        while (!options_.interrupted()) {
+            const auto line = child_.read_line(std::chrono::milliseconds(100));
+            if (line && line->starts_with('{'))
+                take(Json::parse(*line, nullptr, false), *line, handle);
+            else if (line)
+                last_words_.add(*line);
+            else if (child_.output_ended())
+                return ended();
+            else if (Clock::now() > deadline_)
+                return hung();
+        }
+        child_.kill();
+        return std::nullopt;
+    }
+
+  private:
+    static std::vector<std::string> arguments(const RunnerOptions& options, const std::string& device, size_t first) {
+        std::vector<std::string> out = options.worker;
+        out.insert(out.end(), {"--first", std::to_string(first)});
+        if (!device.empty()) out.insert(out.end(), {"--device", device});
+        return out;
+    }
+
+    template <class Handle> void take(const Json& message, const std::string& line, Handle handle) {
+        if (!message.is_object()) return last_words_.add(line);
+        restart_clock();
+        if (message.contains("begin")) last_words_.clear();
+        handle(message);
+    }
+
+    std::string ended() {
+        const auto status = child_.wait(std::chrono::seconds(10));
+        const std::string how = status ? describe_exit(*status) : "its output closed, and it did not end";
+        return fmt::format("the process that ran it ended: {}{}", how, last_words_.text());
+    }
+
+    std::string hung() {
+        child_.kill();
+        return fmt::format("no answer within {} s{}", options_.timeout.count(), last_words_.text());
+    }
+
+    void restart_clock() { deadline_ = Clock::now() + options_.timeout; }
+
+    const RunnerOptions& options_;
+    ChildProcess child_;
+    LastWords last_words_;
+    Clock::time_point deadline_;
+};
+
+class Run {
+  public:
+    Run(const RunnerOptions& options, const std::string& selector) : options_(options) { report_.selector = selector; }
+
+    DeviceReport run() {
+        const auto start = Clock::now();
+        int barren = 0;
+        while (!done_) {
+            passed_rows_ = 0;
+            current_.reset();
+            const auto end = Watch(options_, report_.selector, next_).follow([&](const Json& message) { take(message); });
+            if (done_) break;
+            if (!end) {
+                report_.failure = "interrupted";
+                break;
+            }
+            if (current_) finish_row(*current_, {{"passed", false}, {"error", INFINITY}, {"reason", *end}});
+            barren = passed_rows_ > 0 ? 0 : barren + 1;
+            if (report_.rows.empty() || barren == most_barren_workers) {
+                report_.failure = report_.rows.empty()
+                                      ? "the device could not be opened: " + *end
+                                      : fmt::format("given up: {} workers in a row ended before a row passed", barren);
+                break;
+            }
+        }
+        if (report_.rows.empty() && report_.failure.empty())
+            report_.failure = "no row has the filter's text in its name: --list prints all names";
+        report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+        return std::move(report_);
+    }
+
+  private:
+    void take(const Json& message) {
+        if (message.contains("rows") && report_.rows.empty()) {
+            report_.device = message.at("device");
+            for (const Json& row : message.at("rows")) report_.rows.push_back({row.at(0), row.at(1), row.at(2)});
+        } else if (message.contains("begin")) {
+            current_ = message.at("begin").get<size_t>();
+            options_.on_begin(*current_, report_.rows);
+        } else if (message.contains("row")) {
+            finish_row(message.at("row"), message);
+        } else if (message.contains("end")) {
+            done_ = true;
+        } else if (message.contains("failed")) {
+            report_.failure = message.at("failed");
+            done_ = true;
+        }
+    }
+
+    void finish_row(size_t index, const Json& message) {
+        const auto number = [&](const char* key) { // JSON has no infinity: null
+            const auto found = message.find(key);
+            return found == message.end() ? 0.0 : found->is_number() ? found->get<double>() : INFINITY;
+        };
+        RowResult& row = report_.rows.at(index);
+        row.verdict = message.value("skipped", false)  ? Verdict::skipped
+                      : message.value("passed", false) ? Verdict::passed
+                                                       : Verdict::failed;
+        row.error = number("error");
+        row.limit = number("limit");
+        row.ms = number("ms");
+        row.reason = message.value("reason", "");
+        row.dispatches = message.value("dispatches", Json::array());
+        row.dump = message.value("dump", "");
+        passed_rows_ += row.verdict == Verdict::passed ? 1 : 0;
+        next_ = index + 1;
+        current_.reset();
+        options_.on_result(index, report_.rows);
+    }
+
+    const RunnerOptions& options_;
+    DeviceReport report_;
+    size_t next_ = 0, passed_rows_ = 0; // passed_rows_: by this worker
+    std::optional<size_t> current_;     // the row that the worker is at
+    bool done_ = false;
+};
+
+} // namespace
+
+const char* name(Verdict verdict) {
+    switch (verdict) {
+    case Verdict::passed: return "passed";
+    case Verdict::failed: return "FAILED";
+    case Verdict::skipped: return "skipped";
+    case Verdict::not_run: break;
+    }
+    return "not run";
+}
+
+size_t DeviceReport::count(Verdict verdict) const {
+    return size_t(std::ranges::count_if(rows, [&](const RowResult& row) { return row.verdict == verdict; }));
+}
+
+bool DeviceReport::passed() const {
+    return failure.empty() && count(Verdict::passed) > 0 && count(Verdict::failed) == 0 && count(Verdict::not_run) == 0;
+}
+
+DeviceReport test_device(const RunnerOptions& options, const std::string& selector) { return Run(options, selector).run(); }
+
+std::vector<std::string> usable_devices(const RunnerOptions& options) {
+    std::vector<std::string> devices;
+    std::string failed;
+    RunnerOptions listing = options;
+    listing.worker.push_back("--list-devices");
+    const auto end = Watch(listing, "", 0).follow([&](const Json& message) {
+        if (message.contains("devices")) devices = message.at("devices").get<std::vector<std::string>>();
+        if (message.contains("failed")) failed = message.at("failed");
+    });
+    if (!failed.empty()) fail("{}", failed);
+    if (devices.empty()) fail("no device could be listed: {}", end.value_or("interrupted"));
+    return devices;
+}
+
+} // namespace tq::conformance

@@ -1,0 +1,47 @@
+// The process that reports: it starts a worker for each device, watches it, and goes on behind a row that ended or hung it.
+#pragma once
+#include "tools/conformance/worker.h"
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+namespace tq::conformance {
+
+enum class Verdict { passed, failed, skipped, not_run };
+const char* name(Verdict verdict); // "passed", "FAILED", "skipped", "not run"
+
+struct RowResult {
+    std::string kernel, variant, shape;
+    Verdict verdict = Verdict::not_run;
+    double error = 0, limit = 0, ms = 0;
+    std::string reason;
+    Json dispatches;  // what it ran (worker.h)
+    std::string dump; // where what it worked on is, after a failure with --dump
+};
+
+struct DeviceReport {
+    std::string selector;
+    Json device; // null where it was never opened
+    std::vector<RowResult> rows;
+    std::string failure; // why not every row was run
+    double seconds = 0;
+
+    size_t count(Verdict verdict) const;
+    bool passed() const; // there were rows, and each one that the device has memory for passed
+};
+
+struct RunnerOptions {
+    std::vector<std::string> worker;      // program and arguments, which --device and --first are added to
+    std::vector<std::string> environment; // NAME=value, for the worker
+    std::chrono::seconds timeout{60};     // for a row, and for opening the device
+    std::function<bool()> interrupted;
+    std::function<void(size_t index, const std::vector<RowResult>&rows)> on_begin, on_result;
+};
+
+DeviceReport test_device(const RunnerOptions& options, const std::string& selector);
+
+// The usable ones. Throws Error where there is none, or the worker does not tell.
+std::vector<std::string> usable_devices(const RunnerOptions& options);
+
+} // namespace tq::conformance

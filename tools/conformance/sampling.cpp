@@ -1,0 +1,189 @@
+// Rows of the kernels that sample: which logits are the greatest, and the draw, bit for bit.
+#include "model/reference/kernels.h"
+#include "tools/conformance/rig.h"
+#include "tools/conformance/rows.h"
+#include <algorithm>
+#include <bit>
+
+namespace tq::conformance {
+namespace {
+
+struct Shape {
+    uint32_t vocab_size, candidates;
+    const char* logits;
+};
+
+// "normal"; "ties": both zeros and -1; "columns": falling by 64s, so that one column of a stretch has all
+// the greatest; "lists": falling, so that the first stretch has.
+std::vector<float> make_logits(Random& random, const Shape& shape) {
+    const std::string_view kind = shape.logits;
+    std::vector<float> logits = random.normals(shape.vocab_size, 5);
+    for (uint32_t id = 0; id < logits.size(); id++) {
+        if (kind == "ties") logits[id] = random.below(4) == 0 ? -1.0f : random.below(2) == 0 ? 0.0f : -0.0f;
+        if (kind == "columns") logits[id] = -float(id % 64 * 4096 + id / 64);
+        if (kind == "lists") logits[id] = -float(id) / 64;
+    }
+    return logits;
+}
+
+std::vector<uint32_t> make_excluded(Random& random, uint32_t vocab_size) {
+    std::vector<uint32_t> words((vocab_size + 31) / 32);
+    for (uint32_t id = 1; id < vocab_size; id++) // never 0: one is left
+        if (random.below(5) == 0) words[id / 32] |= 1u << id % 32;
+    return words;
+}
+
+// shaders/draw.glsl
+Buffer draw_buffer(Rig& rig, const draw_settings& settings, std::span<const uint32_t> random,
+                   std::span<const uint32_t> excluded) {
+    std::vector<uint32_t> words{settings.candidates, std::bit_cast<uint32_t>(settings.inverse_temperature), settings.top_p,
+                                settings.min_p};
+    words.insert(words.end(), random.begin(), random.end());
+    words.resize(words.size() + DRAW_STEPS, poison);
+    words.insert(words.end(), excluded.begin(), excluded.end());
+    return rig.upload(std::as_bytes(std::span(words)));
+}
+
+// What the device stores of a finite logit: shaders/draw.glsl.
+uint32_t key_of(float logit) {
+    const auto bits = std::bit_cast<uint32_t>(logit == 0 ? 0.0f : logit);
+    return (bits & 0x80000000) != 0 ? ~bits : bits | 0x80000000;
+}
+
+// Keys and ids of each stretch's candidates.
+std::vector<uint32_t> reference_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count) {
+    std::vector<uint32_t> words;
+    for (uint32_t first = 0; first < logits.size(); first += DRAW_STRETCH) {
+        const size_t size = std::min<size_t>(DRAW_STRETCH, logits.size() - first);
+        const auto here = ref::sample_candidates(logits.subspan(first, size), excluded.subspan(first / 32), count);
+        for (uint32_t i = 0; i < count; i++) {
+            words.push_back(i < here.size() ? key_of(here[i].logit) : NO_LOGIT);
+            words.push_back(i < here.size() ? first + here[i].id : NO_TOKEN);
+        }
+    }
+    return words;
+}
+
+Outcome sample_candidates(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
+    const auto logits = make_logits(rig.random, shape);
+    const auto excluded = make_excluded(rig.random, shape.vocab_size);
+    std::vector<uint32_t> want = reference_candidates(logits, excluded, shape.candidates);
+    const Buffer out = rig.output(want.size()), logits_buffer = rig.upload(logits), context = rig.context(0, 1),
+                 draw = draw_buffer(rig, {shape.candidates, 1, 0, 0}, std::vector(DRAW_STEPS, 0u), excluded);
+    rig.run(tuning, context, 1, 128,
+            [&](gpu::Pass& pass) { gpu::sample_candidates(pass, out, logits_buffer, draw, shape.vocab_size); });
+    return worse(compare_words(rig.read(out), want), rig.check(out, {}, 0));
+}
+
+// A logit that is not finite is the greatest of its stretch, even of an excluded id.
+Outcome nonfinite_candidates(Rig& rig, const gpu::Tuning& tuning) {
+    for (const uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xffc00001u}) {
+        auto logits = rig.random.normals(2500);
+        logits[1999] = std::bit_cast<float>(bits);
+        std::vector<uint32_t> excluded(79);
+        excluded[1999 / 32] |= 1u << 1999 % 32;
+        const Buffer out = rig.output(3 * 2 * 2), logits_buffer = rig.upload(logits), context = rig.context(0, 1),
+                     draw = draw_buffer(rig, {2, 1, 0, 0}, std::vector(DRAW_STEPS, 0u), excluded);
+        rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) { gpu::sample_candidates(pass, out, logits_buffer, draw, 2500); });
+        const std::vector<uint32_t> words = rig.read(out);
+        for (uint32_t stretch = 0; stretch < 3; stretch++)
+            if ((words[stretch * 4] == NONFINITE_LOGIT) != (stretch == 1))
+                return {false, 1, 0,
+                        fmt::format("{:08x} in stretch 1: stretch {} begins with {:08x}", bits, stretch, words[stretch * 4])};
+    }
+    return {};
+}
+
+// Random words on both sides of where another candidate begins to be drawn: a weight that is one unit off moves such a place.
+// What is left over is random.
+std::vector<uint32_t> telling_words(Random& random, std::span<const ref::Candidate> candidates, const draw_settings& settings) {
+    std::vector<uint32_t> words(DRAW_STEPS);
+    for (uint32_t& word : words) word = uint32_t(random.bits());
+    uint32_t from = 0;
+    for (uint32_t i = 0; i < DRAW_STEPS; i += 2) {
+        const uint32_t id = ref::sample(candidates, settings, from);
+        if (ref::sample(candidates, settings, UINT32_MAX) == id) break; // the last one
+        uint32_t same = from, other = UINT32_MAX;
+        while (other - same > 1) {
+            const uint32_t middle = same + (other - same) / 2;
+            (ref::sample(candidates, settings, middle) == id ? same : other) = middle;
+        }
+        words[i] = same;
+        words[i + 1] = from = other;
+    }
+    return words;
+}
+
+// Every step of a batch draws from the same candidates with another word.
+Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, float temperature, float top_p, float min_p) {
+    const auto logits = make_logits(rig.random, shape);
+    const auto excluded = make_excluded(rig.random, shape.vocab_size);
+    const auto keys = reference_candidates(logits, excluded, shape.candidates);
+    const auto candidates = ref::sample_candidates(logits, excluded, shape.candidates);
+    const draw_settings settings = make_draw_settings(shape.candidates, temperature, top_p, min_p);
+    const std::vector<uint32_t> random = telling_words(rig.random, candidates, settings), ids{poison, poison};
+    std::vector<uint32_t> want;
+    for (const uint32_t word : random) want.push_back(ref::sample(candidates, settings, word));
+
+    const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))), draw = draw_buffer(rig, settings, random, excluded),
+                 keys_buffer = rig.upload(std::as_bytes(std::span(keys))), context = rig.context(70, 1);
+    rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) {
+        for (uint32_t i = 0; i < DRAW_STEPS; i++) gpu::sample(pass, ids_buffer, draw, keys_buffer, shape.vocab_size);
+    });
+    const std::vector<uint32_t> drawn = rig.read(draw), header = rig.read(context), next = rig.read(ids_buffer);
+    const std::vector<uint32_t> moved{70 + DRAW_STEPS, 1, DRAW_STEPS, 0}, last{want.back(), poison};
+    const Outcome after = worse(compare_words(header, moved), compare_words(next, last));
+    return worse(compare_words(std::span(drawn).subspan(gpu::drawn_offset / 4, DRAW_STEPS), want), after);
+}
+
+// Candidates none of which may be drawn, or of which one is not finite.
+Outcome no_sample(Rig& rig, const gpu::Tuning& tuning, uint32_t key) {
+    const std::vector<uint32_t> keys{NO_LOGIT, NO_TOKEN, key, 1025}, ids{poison, poison};
+    const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))),
+                 draw = draw_buffer(rig, {1, 1, 0, 0}, std::vector(DRAW_STEPS, 0u), {}),
+                 keys_buffer = rig.upload(std::as_bytes(std::span(keys))), context = rig.context(70, 1);
+    rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) { gpu::sample(pass, ids_buffer, draw, keys_buffer, 2048); });
+    const std::vector<uint32_t> drawn = rig.read(draw), next = rig.read(ids_buffer), none{NO_TOKEN}, first{0, poison};
+    return worse(compare_words(std::span(drawn).subspan(gpu::drawn_offset / 4, 1), none), compare_words(next, first));
+}
+
+} // namespace
+
+void add_sampling(Rows& rows, const Capabilities& device) {
+    for (const Variant& variant : variants(device)) {
+        const gpu::Tuning tuning = variant.tuning;
+        const auto name = [](const Shape& s) {
+            return fmt::format("{} logits, {}, top {}", s.vocab_size, s.logits, s.candidates);
+        };
+        for (const Shape& shape : {Shape{1, 1, "normal"},
+                                   {7, 20, "normal"},
+                                   {1000, 20, "ties"},
+                                   {1025, 64, "normal"},
+                                   {2048, 64, "columns"},
+                                   {40000, 1, "normal"},
+                                   {151936, 20, "normal"},
+                                   {151936, 64, "ties"}})
+            rows.push_back({"sample_candidates", variant.name, name(shape),
+                            [=](Rig& rig) { return sample_candidates(rig, tuning, shape); }});
+        rows.push_back({"sample_candidates", variant.name, "a logit that is not finite",
+                        [=](Rig& rig) { return nonfinite_candidates(rig, tuning); }});
+        for (const Shape& shape : {Shape{1, 1, "normal"},
+                                   {7, 20, "ties"},
+                                   {3000, 20, "normal"},
+                                   {151936, 20, "normal"},
+                                   {151936, 64, "lists"},
+                                   {151936, 64, "ties"},
+                                   {262144, 64, "normal"}})
+            for (const auto& [temperature, top_p, min_p] :
+                 {std::tuple(0.7f, 0.8f, 0.0f), {3.0f, 1.0f, 0.5f}, {40.0f, 0.95f, 0.0f}})
+                rows.push_back(
+                    {"sample", fmt::format("{}, temperature {}, top-p {}, min-p {}", variant.name, temperature, top_p, min_p),
+                     name(shape),
+                     [=, t = temperature, p = top_p, m = min_p](Rig& rig) { return sample(rig, tuning, shape, t, p, m); }});
+        rows.push_back({"sample", variant.name, "no id is left", [=](Rig& rig) { return no_sample(rig, tuning, NO_LOGIT); }});
+        rows.push_back(
+            {"sample", variant.name, "a logit is not finite", [=](Rig& rig) { return no_sample(rig, tuning, NONFINITE_LOGIT); }});
+    }
+}
+
+} // namespace tq::conformance

@@ -1,0 +1,293 @@
+// Rows of the kernels that read weight matrices: embed, matvec and matmul, in every weight format.
+#include "model/gpu/device_layout.h"
+#include "model/reference/kernels.h"
+#include "tools/conformance/rig.h"
+#include "tools/conformance/rows.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace tq::conformance {
+namespace {
+
+// Sums of some thousand fp32 products in another order than the reference's.
+constexpr double product_limit = 2e-6;
+constexpr double gated_limit = 2e-5; // as swiglu's, of such sums
+// matmul_tiled adds them up one by one, each time rounding a sum that grows as the square root of their number.
+constexpr double rounding_of_a_step = 3e-8;
+// matmul_coopmat rounds both factors to fp16, by at most 2^-11 of them where to nearest; a device may cut them off instead, which
+// is twice that at most and a half of it on average, the same way for all products.
+constexpr double half_limit = 0x1p-10;
+constexpr uint32_t least_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for
+constexpr double decode_limit = 1e-6;        // of a product of two or three factors
+
+struct Shape {
+    uint32_t rows, cols, tokens;
+    uint32_t most_rows = 0; // per slice; 0: as 128 MiB allow
+    uint32_t recorded = 0;  // tokens that the pass is recorded for; 0: no more
+
+    std::string text() const {
+        return fmt::format("{} x {}, {} token{}{}{}", rows, cols, tokens, tokens == 1 ? "" : "s",
+                           recorded == 0 ? "" : fmt::format(" of {}", recorded),
+                           most_rows == 0 ? "" : fmt::format(", slices of {} rows", most_rows));
+    }
+};
+
+// Of the matrix on the device, and as much again for what is beside it.
+uint64_t memory(GgmlType type, const Shape& shape) { return 2 * gpu::device_row_bytes(type, shape.cols) * shape.rows; }
+
+Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    const RandomTensor w(rig.random, type, shape.rows, shape.cols);
+    std::vector<uint32_t> ids(shape.tokens);
+    for (uint32_t& id : ids) id = rig.random.below(shape.rows);
+    ids.back() = shape.rows - 1; // in the last slice
+    std::vector<float> want(ids.size() * shape.cols);
+    ref::embed(rig.pool, want, w.tensor, ids);
+    const Buffer h = rig.output(want.size()), on_device = rig.upload(std::as_bytes(std::span(ids))),
+                 context = rig.context(0, shape.tokens);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave);
+    rig.run(tuning, context, shape.tokens + 3, 128, [&](gpu::Pass& pass) { gpu::embed(pass, h, matrix, on_device); });
+    return rig.check(h, want, decode_limit);
+}
+
+// The norm of w x, were its terms independent: where few sums are compared, those that cancel need it.
+double expected_norm(const Tensor& w, std::span<const float> x) {
+    double squares = 0;
+    std::vector<float> row(w.cols);
+    for (uint32_t r = 0; r < w.rows && w.rows < 64; r++) {
+        decode_row(w.type, row, w.row(r));
+        for (size_t i = 0; i < x.size(); i++) squares += double(row[i % w.cols]) * row[i % w.cols] * x[i] * x[i];
+    }
+    return std::sqrt(squares);
+}
+
+double limit_of(gpu::MatmulKernel kernel, const Shape& shape) {
+    if (kernel == gpu::MatmulKernel::coopmat) return half_limit;
+    return std::max(product_limit, kernel == gpu::MatmulKernel::tiled ? rounding_of_a_step * std::sqrt(shape.cols) : 0);
+}
+
+// Rows of x and y in a pass that is recorded for a shape's tokens.
+uint32_t padded_tokens(const gpu::Tuning& tuning, const Shape& shape) {
+    const uint32_t most = std::max(shape.tokens, shape.recorded);
+    return most == 1 ? 1 : (most + tuning.matmul_tile - 1) / tuning.matmul_tile * tuning.matmul_tile;
+}
+
+// y = W x and y += W x; as a forward pass does, one token takes matvec. Rows past the last token may hold anything.
+Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    const RandomTensor w(rig.random, type, shape.rows, shape.cols);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave);
+    const uint32_t padded = padded_tokens(tuning, shape);
+    const double limit = limit_of(gpu::matmul_kernel(tuning, type, padded), shape);
+    std::vector<float> x = rig.random.normals(size_t(shape.tokens) * shape.cols), want(size_t(shape.tokens) * shape.rows),
+                       sum = rig.random.normals(want.size());
+    ref::matmul(rig.pool, want, w.tensor, x);
+    const double norm = expected_norm(w.tensor, x);
+    x.resize(size_t(padded) * shape.cols, NAN);
+    std::vector<float> sum_before = sum;
+    sum_before.resize(size_t(padded) * shape.rows, NAN);
+    for (size_t i = 0; i < sum.size(); i++) sum[i] += want[i]; // as the reference accumulates
+    const Buffer x_buffer = rig.upload(x), y = rig.output(size_t(padded) * shape.rows), y_sum = rig.output(sum_before),
+                 context = rig.context(0, shape.tokens);
+    rig.run(tuning, context, padded, 128, [&](gpu::Pass& pass) {
+        gpu::matmul(pass, y, matrix, x_buffer);
+        gpu::matmul(pass, y_sum, matrix, x_buffer, true);
+    });
+    return worse(rig.check(y, want, limit, norm), rig.check(y_sum, sum, limit, norm));
+}
+
+// y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], of one token.
+Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    const RandomTensor w(rig.random, type, shape.rows, shape.cols);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave);
+    const std::vector<float> x = rig.random.normals(shape.cols);
+    std::vector<float> product(shape.rows), gate, up;
+    ref::matmul(rig.pool, product, w.tensor, x);
+    for (size_t i = 0; i < product.size(); i++) (i % 2 == 0 ? gate : up).push_back(product[i]);
+    ref::swiglu(rig.pool, gate, up);
+    const Buffer x_buffer = rig.upload(x), y = rig.output(gate.size()), context = rig.context(0, 1);
+    rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) { gpu::matvec_gated(pass, y, matrix, x_buffer); });
+    return rig.check(y, gate, gated_limit);
+}
+
+// h += W x, then z = W2 norm(h), and the gated z, by kernels that fold the norm, against those that do not.
+Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    constexpr float eps = 1e-6f;
+    const RandomTensor w(rig.random, type, shape.rows, shape.cols), w2(rig.random, type, 50, shape.rows);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave),
+                      matrix2 = rig.matrix(w2.tensor, 0, tuning.weight_interleave);
+    const std::vector<float> x = rig.random.normals(shape.cols), h = rig.random.normals(shape.rows),
+                             norm = rig.random.normals(shape.rows);
+    std::vector<float> product(shape.rows), want_h = h, normed(shape.rows), want(50), gate, up;
+    ref::matmul(rig.pool, product, w.tensor, x);
+    for (size_t i = 0; i < h.size(); i++) want_h[i] += product[i];
+    ref::rms_norm(rig.pool, normed, want_h, norm, eps);
+    ref::matmul(rig.pool, want, w2.tensor, normed);
+    for (size_t i = 0; i < want.size(); i++) (i % 2 == 0 ? gate : up).push_back(want[i]);
+    ref::swiglu(rig.pool, gate, up);
+
+    const uint32_t h_floats = (shape.rows + 63) / 64 * 64;
+    std::vector<float> h_before = h;
+    h_before.resize(h_floats + gpu::normed_floats(shape.rows), NAN); // sums that are not written may not be read
+    const Buffer x_buffer = rig.upload(x), norm_buffer = rig.upload(norm), h_buffer = rig.upload(h_before),
+                 y = rig.output(want.size()), y_gated = rig.output(gate.size()), context = rig.context(0, 1);
+    rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) {
+        const gpu::Normed behind = gpu::matvec_residual(pass, h_buffer, h_floats, matrix, x_buffer, norm_buffer);
+        gpu::matvec_normed(pass, y, matrix2, behind, eps);
+        gpu::matvec_normed(pass, y_gated, matrix2, behind, eps, true);
+    });
+    const double terms = expected_norm(w2.tensor, normed);
+    return worse(rig.check(y, want, 2 * product_limit, terms), rig.check(y_gated, gate, gated_limit));
+}
+
+// Tokens 2^40 times as large as others, and as small, beside one with an infinity and one with a NaN: each keeps to its own
+// scale.
+Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    const RandomTensor w(rig.random, type, shape.rows, shape.cols);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave);
+    std::vector<float> x = rig.random.normals(size_t(padded_tokens(tuning, shape)) * shape.cols),
+                       want(x.size() / shape.cols * shape.rows);
+    for (size_t i = 0; i < x.size(); i++) x[i] = std::ldexp(x[i], 40 * (int(i / shape.cols % 3) - 1));
+    x[2 * shape.cols - 1] = INFINITY;
+    x[4 * shape.cols + 7] = NAN;
+    ref::matmul(rig.pool, want, w.tensor, x);
+    const Buffer x_buffer = rig.upload(x), y = rig.output(want.size()), context = rig.context(0, shape.tokens);
+    rig.run(tuning, context, padded_tokens(tuning, shape), 128, [&](gpu::Pass& pass) { gpu::matmul(pass, y, matrix, x_buffer); });
+    const std::vector<uint32_t> words = rig.read(y);
+    const double limit = limit_of(gpu::matmul_kernel(tuning, type, padded_tokens(tuning, shape)), shape);
+    Outcome outcome{true, 0, limit, {}};
+    for (uint32_t t = 0; t < shape.tokens; t++) {
+        const auto of = [&](auto& all) { return std::span(all).subspan(size_t(t) * shape.rows, shape.rows); };
+        std::vector<float> got(shape.rows);
+        std::ranges::transform(of(words), got.begin(), [](uint32_t bits) { return std::bit_cast<float>(bits); });
+        const bool finite = std::ranges::any_of(got, [](float v) { return std::isfinite(v); });
+        if (t == 1 || t == 4)
+            outcome = worse(outcome, {!finite, finite ? INFINITY : 0, limit, finite ? "an infinity or NaN was lost" : ""});
+        else
+            outcome = worse(outcome, compare(got, of(want), limit));
+    }
+    return outcome;
+}
+
+using Body = Outcome (*)(Rig&, const gpu::Tuning&, GgmlType, const Shape&);
+
+void add(Rows& rows, const char* kernel, Body body, const Variant& variant, GgmlType type, const Shape& shape,
+         bool full = false) {
+    rows.push_back({kernel, fmt::format("{}, {}", type_name(type), variant.name), shape.text(),
+                    [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, type, shape); }, memory(type, shape),
+                    full});
+}
+
+const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    if (shape.tokens == 1) return "matvec";
+    switch (gpu::matmul_kernel(tuning, type, padded_tokens(tuning, shape))) {
+    case gpu::MatmulKernel::tiled: return "matmul_tiled";
+    case gpu::MatmulKernel::coopmat: return "matmul_coopmat";
+    default: return "matmul";
+    }
+}
+
+bool small_blocks(GgmlType type) { return block_format(type)->elements <= 32; }
+
+void add_products(Rows& rows, const Variant& variant, GgmlType type) {
+    const auto row = [&](const Shape& shape) { add(rows, kernel_of(variant.tuning, type, shape), matmul, variant, type, shape); };
+    for (const Shape& shape : {Shape{1, 256, 1}, {257, 768, 1, 100}, {1031, 2816, 1}}) row(shape);
+    if (small_blocks(type))
+        for (const uint32_t cols : {32u, 96u, 288u}) row({13, cols, 1});
+    else
+        row({13, 4096, 1});
+    for (const Shape& shape : {Shape{2, 256, 1}, {258, 768, 1, 100}})
+        add(rows, "matvec, gated", matvec_gated, variant, type, shape);
+    if (variant.tuning.fold_norms)
+        for (const Shape& shape : {Shape{256, 512, 1}, {768, 256, 1, 300}})
+            add(rows, "matvec, normed", matvec_normed, variant, type, shape);
+    // Other sizes of tiles for some formats only: drivers take long to build these.
+    const bool all = variant.name == "own" || type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
+    if (!all) return;
+    for (const Shape& shape : {Shape{7, 256, 2}, {67, 512, 8, 30}, {129, 2816, 9}, {64, 1024, 17}}) row(shape);
+    if (small_blocks(type)) row({13, 96, 3});
+}
+
+// matmul_tiled and matmul_coopmat with each tile that this device's shared memory holds, whatever the device would choose. Of
+// cooperative matrices the smallest alone where a processor's driver has them: it takes minutes to build the others.
+std::vector<Variant> tiles(const Capabilities& device) {
+    Capabilities gpu = device;
+    gpu.type = DeviceType::discrete;
+    gpu::Tuning tuning = gpu::choose_tuning(gpu);
+    const bool coopmat = tuning.matmul_coopmat;
+    std::vector<Variant> out;
+    for (const uint32_t bytes : {least_tile_bytes, 16384u, 20480u}) {
+        tuning.shared_bytes = bytes;
+        const bool built = bytes == least_tile_bytes || device.type != DeviceType::cpu;
+        if (coopmat && built && bytes <= device.shared_memory_bytes)
+            out.push_back({fmt::format("matrices, {} KiB", bytes >> 10), tuning});
+    }
+    tuning.matmul_coopmat = false;
+    for (const uint32_t bytes : {16384u, 20480u, 32768u}) {
+        tuning.shared_bytes = bytes;
+        if (bytes <= device.shared_memory_bytes) out.push_back({fmt::format("tile of {} KiB", bytes >> 10), tuning});
+    }
+    return out;
+}
+
+// Tails of tiles, and more workgroups than tokens. Formats of one kind decode alike: some with every tile, every one with the
+// least.
+void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
+    const bool coopmat = variant.tuning.matmul_coopmat;
+    const bool some = type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
+    if ((coopmat && type == GgmlType::F32) || (!some && variant.tuning.shared_bytes > 16384)) return;
+    const auto row = [&](const Shape& shape, Body body = matmul) {
+        add(rows, kernel_of(variant.tuning, type, shape), body, variant, type, shape);
+    };
+    row({67, 512, 41, 30, 150});
+    row({131, 1792, 9});
+    if (small_blocks(type)) row({13, 96, 9});
+    if (!some) return;
+    row({300, 256, 66});
+    row({1, 256, 1 + variant.tuning.matmul_tile});
+    row({33, 512, 16, 0, 30}, far_apart);
+}
+
+// Sizes of real models. Two of them do not fit the 128 MiB that every device can bind: their last slice begins beyond.
+void add_real_sizes(Rows& rows, const Variant& variant) {
+    const auto row = [&](GgmlType type, const Shape& shape, bool full = false) {
+        add(rows, kernel_of(variant.tuning, type, shape), matmul, variant, type, shape, full);
+    };
+    add(rows, "embed", embed, variant, GgmlType::Q8_0, {151936, 1024, 3}); // Qwen3-0.6B: 162 MiB
+    row(GgmlType::Q8_0, {151936, 1024, 1});                                // its head
+    row(GgmlType::F32, {6000, 6144, 1});                                   // 141 MiB, cut by the limit and not by rows
+    row(GgmlType::Q4_K, {17408, 5120, 1});                                 // Qwen3-14B
+    row(GgmlType::Q6_K, {5120, 17408, 1});                                 // likewise, down
+    row(GgmlType::Q4_K, {512, 17408, 11, 300});                            // slices of it
+    row(GgmlType::Q8_0, {3001, 5120, 8, 1000});
+    row(GgmlType::Q8_0, {151936, 1024, 9}, true);
+    row(GgmlType::Q4_K, {17408, 5120, 64}, true);
+    row(GgmlType::Q6_K, {5120, 17408, 64}, true);
+    row(GgmlType::Q6_K, {151936, 5120, 1}, true); // 608 MiB
+}
+
+} // namespace
+
+void add_weights(Rows& rows, const Capabilities& device) {
+    const std::vector<Variant> all = variants(device);
+    for (const Variant& variant : all)
+        for (const GgmlType type : weight_formats)
+            for (const Shape& shape : {Shape{1, 256, 1, 1}, {37, 512, 5, 10}, {300, 256, 5}, {5, 2816, 3}})
+                add(rows, "embed", embed, variant, type, shape);
+    for (const Variant& variant : all)
+        for (const GgmlType type : weight_formats) add_products(rows, variant, type);
+    const std::vector<Variant> tiled = tiles(device);
+    for (const Variant& variant : tiled)
+        for (const GgmlType type : weight_formats) add_tiles(rows, variant, type);
+    if (std::ranges::none_of(tiled, [](const Variant& variant) { return variant.tuning.matmul_coopmat; }))
+        rows.push_back({"matmul_coopmat",
+                        "every format",
+                        "every tile",
+                        {},
+                        0,
+                        false,
+                        TQ_COOPERATIVE_MATRIX ? "the device does not multiply matrices of fp16 in a subgroup"
+                                              : "the shader compiler of this build knows no cooperative matrices"});
+    add_real_sizes(rows, all[0]);
+}
+
+} // namespace tq::conformance

@@ -1,0 +1,161 @@
+#include "tools/conformance/worker.h"
+#include "base/error.h"
+#include "tools/conformance/evidence.h"
+#include "tools/conformance/rig.h"
+#include "tools/conformance/rows.h"
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+namespace tq::conformance {
+namespace {
+
+std::string lower(std::string text) {
+    for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+}
+
+Rows selected_rows(const Capabilities& device, const Selection& selection) {
+    Rows rows = all_rows(device);
+    const auto named = std::ranges::find(rows, selection.filter, &Row::name);
+    if (named != rows.end()) return {*named};
+    std::erase_if(rows, [&](const Row& row) {
+        return (row.full_only && !selection.full) || lower(row.name()).find(lower(selection.filter)) == std::string::npos;
+    });
+    constexpr size_t stretch = 16; // neighbours share kernels
+    size_t number = 0;
+    std::erase_if(rows, [&](const Row&) { return number++ / stretch % selection.shards != selection.shard - 1; });
+    return rows;
+}
+
+void inject_fault(const Row& row) {
+    const char* set = std::getenv("TQ_CONFORMANCE_FAULT");
+    const std::string fault = set != nullptr ? set : "", kind = fault.substr(0, fault.find(':'));
+    if (fault.size() <= kind.size() || row.name().find(fault.substr(kind.size() + 1)) == std::string::npos) return;
+    if (kind == "crash") std::abort();
+    if (kind == "lost") fail("the GPU stopped answering while waiting for a test (VK_ERROR_DEVICE_LOST)");
+    while (kind == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+uint64_t free_bytes(const Capabilities& device) {
+    return device.memory_budget_bytes - std::min(device.memory_used_bytes, device.memory_budget_bytes);
+}
+
+class Worker {
+  public:
+    explicit Worker(const WorkerOptions& options) : options_(options) {}
+
+    void run() {
+        open();
+        const Rows rows = selected_rows(rig_->device.capabilities(), options_.selection);
+        Json names = Json::array();
+        for (const Row& row : rows) names.push_back({row.kernel, row.variant, row.shape});
+        options_.write({{"device", options_.describe(rig_->device.capabilities())}, {"rows", names}});
+        for (size_t i = options_.first; i < rows.size(); i++) {
+            options_.write({{"begin", i}});
+            Json line{{"row", i}};
+            line.update(run(rows[i]));
+            options_.write(line);
+        }
+        options_.write({{"end", true}});
+    }
+
+  private:
+    void open() {
+        rig_.reset(); // before the next is made: the device's memory is free then
+        rig_.emplace(options_.device, options_.model);
+    }
+
+    Json run(const Row& row) {
+        const auto start = std::chrono::steady_clock::now();
+        Json result = guarded(row);
+        const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
+        result["ms"] = std::round(taken.count() * 10) / 10;
+        return result;
+    }
+
+    // After an Error the device is made anew: it may be lost.
+    Json guarded(const Row& row) {
+        std::string reason;
+        try {
+            Json result = run_now(row);
+            if (!options_.dump.empty() && !result.value("passed", true)) result["dump"] = dump(row);
+            return result;
+        } catch (const Error& error) {
+            reason = error.what();
+        } catch (const std::bad_alloc&) {
+            reason = "this machine ran out of memory";
+        }
+        rig_.reset();
+        return {{"passed", false}, {"error", INFINITY}, {"limit", 0}, {"reason", reason}};
+    }
+
+    Json run_now(const Row& row) {
+        if (!row.lacks.empty()) return {{"skipped", true}, {"reason", row.lacks}};
+        if (!rig_) open();
+        const uint64_t available = free_bytes(rig_->device.capabilities());
+        if (row.device_bytes > available)
+            return {{"skipped", true},
+                    {"reason",
+                     fmt::format("it needs {} MiB, and the device has {} MiB free", row.device_bytes >> 20, available >> 20)}};
+        inject_fault(row);
+        rig_->random = {row_seed(options_.seed, row.name())};
+        const Evidence evidence(*rig_, false);
+        const Outcome outcome = row.run(*rig_);
+        Json result{{"passed", outcome.passed}, {"error", outcome.error}, {"limit", outcome.limit}, {"reason", outcome.reason}};
+        result["dispatches"] = evidence.dispatches();
+        return result;
+    }
+
+    // Runs a row that has failed once more, and keeps what it worked on. Returns where.
+    std::string dump(const Row& row) {
+        std::string name = row.name();
+        for (char& c : name)
+            if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+        const std::filesystem::path folder = options_.dump / name;
+        rig_->random = {row_seed(options_.seed, row.name())};
+        const Evidence evidence(*rig_, true);
+        const Outcome outcome = row.run(*rig_);
+        evidence.write(folder,
+                       {{"row", row.name()}, {"seed", options_.seed}, {"passed", outcome.passed}, {"reason", outcome.reason}});
+        return folder.string();
+    }
+
+    const WorkerOptions& options_;
+    std::optional<Rig> rig_;
+};
+
+} // namespace
+
+void run_worker(const WorkerOptions& options) {
+    try {
+        Worker(options).run();
+    } catch (const Error& error) {
+        options.write({{"failed", error.what()}});
+    }
+}
+
+std::vector<std::string> row_names(const Capabilities& device, const Selection& selection) {
+    std::vector<std::string> names;
+    for (const Row& row : selected_rows(device, selection)) names.push_back(row.name());
+    return names;
+}
+
+void list_usable_devices(const std::function<void(const Json&)>& write) {
+    try {
+        Json usable = Json::array();
+        const std::vector<Capabilities> all = list_devices();
+        for (size_t i = 0; i < all.size(); i++)
+            if (all[i].unusable.empty()) usable.push_back(std::to_string(i));
+        write({{"devices", usable}});
+    } catch (const Error& error) {
+        write({{"failed", error.what()}});
+    }
+}
+
+} // namespace tq::conformance

@@ -1,0 +1,258 @@
+#include "tools/quality/ablation.h"
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tq::quality {
+namespace {
+
+constexpr double pass_change = 0.3, pass_relative = 0.05, warn_change = 1.0;
+
+// What rounding alone may cost: fp32 in another order and fp16 next to nothing, 8 bits little. Faults cost tenths and more.
+constexpr double rounding_kl = 0.01, eight_bit_kl = 0.05;
+
+KvOptions both(KvType type) { return {type, type}; }
+
+KvOptions ruled(ScaleRule rule) {
+    KvOptions kv = both(KvType::tq8);
+    kv.scale_rule = rule;
+    return kv;
+}
+
+KvOptions dense(KvType type) {
+    KvOptions kv = both(type);
+    kv.rotation = RotationKind::haar;
+    return kv;
+}
+
+// A stage, whose limit is a number, or for few bits a factor of what another run costs.
+struct Stage {
+    const char *run, *isolates, *look;
+    KvOptions kv;
+    double limit;        // of the KL divergence, or that factor
+    const char* of = ""; // that run
+    bool blocks = false;
+};
+
+// A2 and A3 are not in the published text; the two things that it never varied are here. QJL exists at 4 bits and fewer, so A4
+// has 4-bit keys (a codebook of 3 and QJL's) in place of 8. How much a model minds few bits is no matter of right or wrong, so
+// their limits are what the mean squared errors of the types explain (some 4e-5 of the square at 8 bits, 0.0092 at 4, 0.034 at 3,
+// 0.117 at 2; QJL's variance is pi/2 of what it replaces; 16 even levels between the extremes of 128 values err little more than
+// tq4), by a margin of two to eight: for small errors the KL divergence is proportional to them, and for large ones it grows more
+// slowly.
+const std::vector<Stage>& stages() {
+    static const std::vector<Stage> all{
+        {"A0", "identity", "the forward pass in blocks: order of heads and tokens, positions, masks", ablation_reference,
+         rounding_kl, "", true},
+        {"A0.1", "store", "the way into the cache and out of it: order of heads and tokens, positions, fp16", both(KvType::f16),
+         rounding_kl},
+        {"A0.2", "blocks",
+         "coded types in general: order of heads and tokens, packing, places of codes and scales; q8_0's blocks",
+         both(KvType::q8_0), eight_bit_kl},
+        {"A0.5", "rotation", "the rotation: seeds of layer and side equal in encoding and attention, its gain, the way back",
+         both(KvType::q8_0r), eight_bit_kl},
+        {"A1", "TurboQuant", "tq types: levels, the scale and its rule, what attention multiplies with", both(KvType::tq8),
+         eight_bit_kl},
+        {"A2", "scale rule least-squares", "the rule least-squares alone", ruled(ScaleRule::least_squares), eight_bit_kl},
+        {"A2n", "scale rule norm", "the rule norm alone", ruled(ScaleRule::norm), eight_bit_kl},
+        {"A3", "rotation haar", "the dense rotation: its matrices, products and transpose", dense(KvType::tq8), eight_bit_kl},
+        {"A4off",
+         "codebook",
+         "Lloyd-Max levels and thresholds of 3 bits, the planes they are packed in",
+         {KvType::tq3, KvType::tq8},
+         5000,
+         "A1"},
+        {"A4", "QJL", "QJL: the residual's sign and length, the projection, its factor", {KvType::tq4q, KvType::tq8}, 3, "A4off"},
+        {"A5off", "4-bit values", "tq4's levels, thresholds and packing", {KvType::tq8, KvType::tq4}, 2000, "A1"},
+        {"A5",
+         "affine values",
+         "group-affine types: scale and zero of a group, packing",
+         {KvType::tq8, KvType::a4_128},
+         20,
+         "A5off"},
+        {"A6", "3-bit keys with QJL", "the codebook of 2 bits, or QJL with it", {KvType::tq3q, KvType::tq8}, 15, "A4off"},
+    };
+    return all;
+}
+
+const Outcome* find(std::span<const Outcome> outcomes, std::string_view run) {
+    const auto found = std::ranges::find_if(outcomes, [&](const Outcome& o) { return o.trial.run == run; });
+    return found == outcomes.end() ? nullptr : &*found;
+}
+
+Trial make_trial(const Stage& stage, std::span<const Outcome> before) {
+    Trial trial{stage.run, stage.isolates, stage.look, stage.kv, stage.blocks};
+    if (*stage.of == 0) {
+        trial.most_kl = stage.limit;
+        trial.because = "more than rounding to such values costs";
+        return trial;
+    }
+    trial.few_bits = true;
+    if (const Outcome* other = find(before, stage.of); other && other->cost) {
+        trial.most_kl = stage.limit * other->cost->summary.kl.value + rounding_kl;
+        trial.because =
+            fmt::format("more than its bits explain: {} costs {:.2g}", describe(other->trial.kv), other->cost->summary.kl.value);
+    }
+    return trial;
+}
+
+KvType turboquant(uint32_t bits, bool qjl = false) { return parse_kv_type(fmt::format("tq{}{}", bits, qjl ? "q" : "")); }
+KvType affine(uint32_t bits, uint32_t group) { return parse_kv_type(fmt::format("a{}_{}", bits, group)); }
+
+Trial step_trial(const std::string& run, const std::string& isolates, const KvOptions& kv) {
+    return {.run = run, .isolates = isolates, .kv = kv, .few_bits = true};
+}
+
+// Runs trials and keeps what comes of them.
+class Protocol {
+  public:
+    Protocol(const MeasureTrial& measure, const std::function<void(const Outcome&)>& on_outcome)
+        : measure_(measure), on_outcome_(on_outcome) {}
+
+    bool ablate(bool past_bugs);
+    void climb();
+    Findings take();
+
+  private:
+    const Outcome* run(const Trial& trial);
+    bool first_that_passes(const char* step, const char* isolates, std::span<const uint32_t> bits,
+                           const std::function<KvOptions(uint32_t)>& kv);
+    const Outcome* variant(const std::string& run, const char* isolates, KvType k, KvType v);
+    void win(const Outcome& outcome) { findings_.winner = outcome; }
+
+    const MeasureTrial& measure_;
+    const std::function<void(const Outcome&)>& on_outcome_;
+    Findings findings_;
+};
+
+// Nothing when it was stopped. Valid until the next one.
+const Outcome* Protocol::run(const Trial& trial) {
+    std::optional<CacheCost> cost;
+    const auto same = [&](const Outcome& o) { return !o.trial.blocks && o.cost && describe(o.trial.kv) == describe(trial.kv); };
+    if (const auto before = std::ranges::find_if(findings_.outcomes, same); before != findings_.outcomes.end())
+        cost = before->cost;
+    else
+        try {
+            cost = measure_(trial);
+            if (!cost) findings_.stopped = true;
+        } catch (const NonFinite&) {
+        }
+    if (findings_.stopped) return nullptr;
+    findings_.outcomes.push_back(judge(trial, cost));
+    if (findings_.outcomes.back().bug && !findings_.bug) findings_.bug = findings_.outcomes.back();
+    on_outcome_(findings_.outcomes.back());
+    return &findings_.outcomes.back();
+}
+
+// Whether the staircase follows.
+bool Protocol::ablate(bool past_bugs) {
+    for (const Stage& stage : stages()) {
+        const Outcome* outcome = run(make_trial(stage, findings_.outcomes));
+        if (!outcome) return false;
+        if (outcome->bug && !past_bugs) return false;
+    }
+    return true;
+}
+
+// The fewest bits that pass become the winner; false where none do.
+bool Protocol::first_that_passes(const char* step, const char* isolates, std::span<const uint32_t> bits,
+                                 const std::function<KvOptions(uint32_t)>& kv) {
+    for (const uint32_t b : bits) {
+        const Outcome* outcome = run(step_trial(fmt::format("{} {}", step, b), isolates, kv(b)));
+        if (!outcome) return false;
+        if (outcome->verdict != Verdict::pass) continue;
+        win(*outcome);
+        return true;
+    }
+    findings_.winner.reset();
+    return false;
+}
+
+const Outcome* Protocol::variant(const std::string& run_name, const char* isolates, KvType k, KvType v) {
+    return run(step_trial(run_name, isolates, {k, v}));
+}
+
+// At most 14 steps. Keys, values, group of the values, QJL, and, which sanctum left open, rotated values.
+void Protocol::climb() {
+    constexpr std::array<uint32_t, 5> key_bits{3, 4, 5, 6, 8}, value_bits{2, 3, 4, 6, 8};
+    if (!first_that_passes("keys", "bits of the keys, values of 8", key_bits, [](uint32_t b) {
+            return KvOptions{turboquant(b), KvType::a8_128};
+        }))
+        return;
+    const KvType k = findings_.winner->trial.kv.k;
+    if (!first_that_passes("values", "bits of the values", value_bits, [&](uint32_t b) { return KvOptions{k, affine(b, 128)}; }))
+        return;
+    const KvType v = findings_.winner->trial.kv.v;
+    for (const uint32_t group : {64u, 32u}) // 128 costs the fewest bytes and passes: the others tell what it loses
+        if (!variant(fmt::format("group {}", group), "group of the values", k, affine(code_bits(v), group))) return;
+    if (code_bits(k) <= 4) {
+        const Outcome* qjl = variant("qjl on", "QJL for the keys", turboquant(code_bits(k), true), v);
+        if (!qjl) return;
+        const Summary before = findings_.winner->cost->summary;
+        if (qjl->verdict == Verdict::pass &&
+            qjl->cost->summary.kl.value + 2 * std::hypot(qjl->cost->summary.kl.error, before.kl.error) < before.kl.value)
+            win(*qjl);
+    }
+    const KvType keys = findings_.winner->trial.kv.k;
+    const Outcome* rotated = variant("rotated values", "TurboQuant in place of affine values", keys, turboquant(code_bits(v)));
+    if (rotated && rotated->verdict == Verdict::pass &&
+        rotated->cost->summary.kl.value < findings_.winner->cost->summary.kl.value)
+        win(*rotated);
+}
+
+Findings Protocol::take() {
+    if (const auto& winner = findings_.winner) {
+        const double change = std::fabs(winner->change()) + 2 * winner->change_error();
+        findings_.confirmed = change <= pass_change && change / winner->cost->summary.reference_perplexity.value <= pass_relative;
+    }
+    return std::move(findings_);
+}
+
+} // namespace
+
+const char* name(Verdict verdict) { return std::array{"pass", "warn", "fail", "invalid"}[size_t(verdict)]; }
+
+double Outcome::change() const {
+    if (!cost) return std::numeric_limits<double>::quiet_NaN();
+    return cost->summary.perplexity.value - cost->summary.reference_perplexity.value;
+}
+
+double Outcome::relative_change() const {
+    return cost ? change() / cost->summary.reference_perplexity.value : std::numeric_limits<double>::quiet_NaN();
+}
+
+// Both ran the same tokens: what varies is the difference of their losses.
+double Outcome::change_error() const {
+    return cost ? cost->summary.perplexity.value * cost->summary.loss_change.error : std::numeric_limits<double>::quiet_NaN();
+}
+
+Outcome judge(const Trial& trial, const std::optional<CacheCost>& cost) {
+    Outcome out{trial, cost};
+    if (!std::isfinite(out.change())) {
+        out.bug = true;
+        out.reason = "a logit or the perplexity is not finite";
+        return out;
+    }
+    const double change = std::fabs(out.change()), relative = std::fabs(out.relative_change()), kl = cost->summary.kl.value;
+    out.verdict = change <= pass_change && relative <= pass_relative ? Verdict::pass
+                  : change <= warn_change                            ? Verdict::warn
+                                                                     : Verdict::fail;
+    if (trial.most_kl && kl > *trial.most_kl) {
+        out.verdict = Verdict::fail;
+        out.bug = true;
+        out.reason = fmt::format("its KL divergence is {:.3g}, and above {:.3g} is {}", kl, *trial.most_kl, trial.because);
+    } else if (out.verdict == Verdict::fail) {
+        // Few tokens, or a text that the model cannot foresee, move a perplexity by chance.
+        out.bug = !trial.few_bits && change - 2 * out.change_error() > warn_change && relative > pass_relative;
+        out.reason = fmt::format("the perplexity changes by {:.3g}, more than {}", change, warn_change);
+    }
+    return out;
+}
+
+Findings run_protocol(const MeasureTrial& measure, const std::function<void(const Outcome&)>& on_outcome, bool past_bugs) {
+    Protocol protocol(measure, on_outcome);
+    if (protocol.ablate(past_bugs)) protocol.climb();
+    return protocol.take();
+}
+
+} // namespace tq::quality

@@ -1,0 +1,27 @@
+// A run of the protocol as a line of JSON: sanctum's fields by their names, and more. ppl_fp16 is the reference's, which
+// "reference" names.
+#pragma once
+#include "tools/quality/ablation.h"
+#include <nlohmann/json.hpp>
+
+namespace tq::quality {
+
+// What is the same in all runs.
+struct Evaluation {
+    Config config;
+    std::string text_sha;
+    nlohmann::json more; // an object of further fields
+};
+
+// UTC, as in 2026-04-18T11:40:00Z.
+std::string time_stamp();
+
+// Numbers that are not finite are null.
+nlohmann::ordered_json to_json(const Outcome& outcome, const Evaluation& evaluation);
+
+// Whether that is a line of this run with this cache.
+bool is_of(const nlohmann::json& line, const Trial& trial);
+// The cost that such a line has. Throws NonFinite where it was invalid, and Error when the line is broken.
+CacheCost cost_of(const nlohmann::json& line);
+
+} // namespace tq::quality

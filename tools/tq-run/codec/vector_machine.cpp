@@ -1,0 +1,89 @@
+#include "tools/tq-run/codec/vector_machine.h"
+#include "base/printable.h"
+#include "base/thread_pool.h"
+#include "model/gpu/vector_codec.h"
+#include <fmt/format.h>
+
+namespace tq {
+namespace {
+
+class Cpu : public VectorMachine {
+  public:
+    Cpu(KvCodec codec, uint32_t batch) : codec_(std::move(codec)), batch_(batch) {}
+
+    void encode(std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> x) override {
+        codes_out_ = codes, scales_out_ = scales, x_in_ = x;
+        encode_again();
+    }
+
+    void decode(std::span<float> x, std::span<const uint32_t> codes, std::span<const uint16_t> scales) override {
+        x_out_ = x, codes_in_ = codes, scales_in_ = scales;
+        decode_again();
+    }
+
+    void encode_again() override {
+        const size_t d = codec_.head_dim(), words = codec_.words(), scales = codec_.scales();
+        each_vector(x_in_.size() / d, [&](size_t i) {
+            tq::encode(codec_, codes_out_.subspan(i * words, words), scales_out_.subspan(i * scales, scales),
+                       x_in_.subspan(i * d, d));
+        });
+    }
+
+    void decode_again() override {
+        const size_t d = codec_.head_dim(), words = codec_.words(), scales = codec_.scales();
+        each_vector(x_out_.size() / d, [&](size_t i) {
+            tq::decode(codec_, x_out_.subspan(i * d, d), codes_in_.subspan(i * words, words),
+                       scales_in_.subspan(i * scales, scales));
+        });
+    }
+
+    uint32_t batch() const override { return batch_; }
+    std::string name() const override { return fmt::format("CPU, {} threads", pool_.threads()); }
+
+  private:
+    template <class Body> void each_vector(size_t count, Body body) {
+        pool_.each(uint32_t(count), 64, [&](uint32_t begin, uint32_t end) {
+            for (uint32_t i = begin; i < end; i++) body(i);
+        });
+    }
+
+    const KvCodec codec_;
+    const uint32_t batch_;
+    ThreadPool pool_;
+    std::span<uint32_t> codes_out_;
+    std::span<uint16_t> scales_out_;
+    std::span<float> x_out_;
+    std::span<const uint32_t> codes_in_;
+    std::span<const uint16_t> scales_in_;
+    std::span<const float> x_in_;
+};
+
+class OnDevice : public VectorMachine {
+  public:
+    OnDevice(const KvCodec& codec, const std::string& selector, uint32_t batch)
+        : device_(selector), codec_(device_, codec, batch) {}
+
+    void encode(std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> x) override {
+        codec_.encode(codes, scales, x);
+    }
+    void decode(std::span<float> x, std::span<const uint32_t> codes, std::span<const uint16_t> scales) override {
+        codec_.decode(x, codes, scales);
+    }
+    void encode_again() override { codec_.run_encoder(); }
+    void decode_again() override { codec_.run_decoder(); }
+    uint32_t batch() const override { return codec_.batch(); }
+    std::string name() const override { return printable(device_.capabilities().name); }
+
+  private:
+    Device device_;
+    gpu::VectorCodec codec_;
+};
+
+} // namespace
+
+std::unique_ptr<VectorMachine> make_vector_machine(const KvCodec& codec, const std::string& device, uint32_t batch) {
+    if (device == "cpu") return std::make_unique<Cpu>(codec, batch);
+    return std::make_unique<OnDevice>(codec, device, batch);
+}
+
+} // namespace tq

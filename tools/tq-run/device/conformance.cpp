@@ -1,0 +1,217 @@
+// tq-run conformance: whether a device computes what the reference computes.
+#include "base/error.h"
+#include "base/executable.h"
+#include "base/interrupt.h"
+#include "base/printable.h"
+#include "runtime/device.h"
+#include "runtime/device_profile.h"
+#include "tools/conformance/report.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/devices.h"
+#include "tools/tq-run/engine.h"
+#include "tools/tq-run/time_left.h"
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+namespace tq {
+namespace {
+
+using namespace conformance;
+
+// "2/3". Throws Error.
+std::pair<uint32_t, uint32_t> parse_shard(std::string_view text) {
+    uint32_t shard = 0, shards = 0;
+    const char* const end = text.data() + text.size();
+    const auto first = std::from_chars(text.data(), end, shard);
+    if (first.ec == std::errc() && first.ptr != end && *first.ptr == '/') {
+        const auto second = std::from_chars(first.ptr + 1, end, shards);
+        if (second.ec == std::errc() && second.ptr == end && shard >= 1 && shard <= shards) return {shard, shards};
+    }
+    fail("it must be like 2/3, the second of three parts, not {}", printable(text));
+}
+
+struct ConformanceArguments {
+    std::string device, filter, profile, json, junit, shard, dump;
+    uint64_t seed = 1, first = 0;
+    uint32_t timeout = 60; // seconds
+    bool list = false, full = false, tuned = false, verbose = false, worker = false, list_devices = false;
+
+    Selection selection() const {
+        Selection out{filter, full};
+        if (!shard.empty()) std::tie(out.shard, out.shards) = parse_shard(shard);
+        return out;
+    }
+};
+
+void write_line(const Json& message) { // on a line of its own whatever a driver printed before
+    write_output('\n' + message.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
+}
+
+int work(const ConformanceArguments& a) {
+    if (a.list_devices) {
+        list_usable_devices(write_line);
+        return 0;
+    }
+    WorkerOptions options{
+        a.device, a.selection(), {}, a.seed, a.first, a.dump, [](const Capabilities& c) { return describe(c); }, write_line};
+    try {
+        options.model = find_demo_model();
+    } catch (const Error&) { // the rows that need it say so
+    }
+    run_worker(options);
+    return 0;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+    if (path.empty()) return;
+    std::ofstream file(path, std::ios::binary);
+    if (!file.write(text.data(), std::streamsize(text.size())).flush())
+        fail("cannot write the report to {}: {}", path, std::strerror(errno));
+}
+
+// The file is opened before the hour-long run, not after it.
+void check_writable(const std::string& path) { write_file(path, "\n"); }
+
+RunnerOptions runner_options(const ConformanceArguments& a) {
+    RunnerOptions options;
+    const std::filesystem::path program = executable_path();
+    if (program.empty()) fail("this system does not say where the running program is, so that no worker can be started");
+    options.worker = {program.string(), "conformance", "--worker", "--seed", std::to_string(a.seed)};
+    if (!a.filter.empty()) options.worker.insert(options.worker.end(), {"--filter", a.filter});
+    if (!a.shard.empty()) options.worker.insert(options.worker.end(), {"--shard", a.shard});
+    if (a.full) options.worker.push_back("--full");
+    if (!a.dump.empty()) options.worker.insert(options.worker.end(), {"--dump", a.dump});
+    if (!a.profile.empty()) options.environment.push_back("TQ_DEVICE_PROFILE=" + a.profile);
+    options.environment.push_back(a.tuned ? "TQ_TUNING=stored" : "TQ_TUNING=default");
+    options.timeout = std::chrono::seconds(a.timeout);
+    options.interrupted = interrupted;
+    return options;
+}
+
+// That gives the same run again.
+std::vector<std::string> command_line(const ConformanceArguments& a) {
+    std::vector<std::string> out{
+        "tq-run", "conformance", "--seed", std::to_string(a.seed), "--timeout", std::to_string(a.timeout)};
+    for (const auto& [flag, value] :
+         {std::pair("--device", a.device), {"--filter", a.filter}, {"--profile", a.profile}, {"--shard", a.shard}})
+        if (!value.empty()) out.insert(out.end(), {flag, value});
+    if (a.full) out.push_back("--full");
+    if (a.tuned) out.push_back("--tuned");
+    return out;
+}
+
+// That runs one row of `device` again, once the row's name stands behind its --filter.
+std::string again(const ConformanceArguments& a, const std::string& device) {
+    std::string out = "tq-run conformance";
+    const auto add = [&](const char* flag, const std::string& value) {
+        if (!value.empty()) out += fmt::format(" {} {}", flag, value.find(' ') == std::string::npos ? value : "'" + value + "'");
+    };
+    add("--device", device);
+    add("--profile", a.profile);
+    if (a.seed != 1) add("--seed", std::to_string(a.seed));
+    if (a.tuned) out += " --tuned";
+    if (a.full) out += " --full";
+    return out;
+}
+
+std::string profile_names() {
+    std::string out;
+    for (const DeviceProfile& profile : device_profiles()) out += fmt::format("{}{}", out.empty() ? "" : ", ", profile.name);
+    return out;
+}
+
+void list_rows(const ConformanceArguments& a) {
+    const Device device(a.device == "all" ? "" : a.device);
+    for (const std::string& name : row_names(device.capabilities(), a.selection())) write_output(name + '\n');
+}
+
+DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const std::string& selector, Console& console) {
+    Table table(a.verbose, again(a, selector));
+    const TimeLeft left;
+    const auto print = [&](const std::string& text) {
+        if (text.empty()) return;
+        console.clear_status();
+        write_output(text);
+    };
+    options.on_begin = [&](size_t index, const std::vector<RowResult>& rows) {
+        const RowResult& row = rows[index];
+        const std::string rest = left.after(double(index), double(rows.size()));
+        console.status(fmt::format("{} of {}{}: {}, {}, {}", index + 1, rows.size(), rest, row.kernel, row.variant, row.shape));
+    };
+    options.on_result = [&](size_t index, const std::vector<RowResult>& rows) { print(table.add(index, rows)); };
+    DeviceReport report = test_device(options, selector);
+    const size_t advice = report.failure.find(", or use --device cpu"); // which is of no use here
+    if (advice != std::string::npos) report.failure.resize(advice);
+    print(table.finish(report.rows));
+    console.clear_status();
+    return report;
+}
+
+int run(const ConformanceArguments& a) {
+    if (a.worker) return work(a);
+    if (a.device == "cpu" || a.device == "none")
+        throw UsageError("conformance is for Vulkan devices, which it compares with the CPU path: tq-run devices lists them");
+    if (a.list) {
+        list_rows(a);
+        return 0;
+    }
+    check_writable(a.json);
+    check_writable(a.junit);
+    catch_interrupts();
+    Console console(ColorMode::automatic, false);
+    const RunnerOptions options = runner_options(a);
+    Report report{build_description(), command_line(a), a.profile, a.seed, a.filter.empty() && a.shard.empty(), {}};
+    write_output(Table::header());
+    const auto selectors = a.device == "all" ? usable_devices(options) : std::vector{a.device};
+    for (const std::string& selector : selectors) {
+        if (interrupted()) break;
+        report.devices.push_back(test(options, a, selector, console));
+    }
+    write_output(summary(report));
+    write_file(a.json, to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+    write_file(a.junit, to_junit(report));
+    return report.passed() ? 0 : 1;
+}
+
+} // namespace
+
+void add_conformance(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, ConformanceArguments& a) {
+        const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
+            return command.add_option(name, value, help).option_text(type);
+        };
+        add("--device", a.device, "index or part of the name of a Vulkan device (see tq-run devices), or all; default: the best",
+            "NAME");
+        add("--filter", a.filter,
+            "only rows with this in their name 'kernel | variant | shape', or the one row of that name (see --list)", "TEXT");
+        add("--dump", a.dump,
+            "of each row that fails, a folder in this one with inputs, results, what they should be, SPIR-V and a row.json that "
+            "says what "
+            "is what",
+            "DIR");
+        add("--shard", a.shard, "only a part of the rows, the second of three: 2/3", "K/N")
+            .check(parsed_by([](const std::string& text) { parse_shard(text); }));
+        add("--profile", a.profile, "make the device pass for another: " + profile_names(), "NAME")
+            .check(parsed_by([](const std::string& name) { find_device_profile(name); }));
+        add("--seed", a.seed, "of the inputs; default: 1", "N");
+        add("--timeout", a.timeout, "seconds a row may take; default: 60", "SECONDS").check(number(1, 86400));
+        add("--json", a.json, "write everything found to this file, to be attached to a bug report", "FILE");
+        add("--junit", a.junit, "write a JUnit report to this file", "FILE");
+        command.add_flag("--list", a.list, "name the rows, run none");
+        command.add_flag("--full", a.full, "every type at every size, and the largest sizes");
+        command.add_flag("--tuned", a.tuned, "with the tuning that tq-run bench --tune has stored, not the default one");
+        command.add_flag("-v,--verbose", a.verbose, "a line for every row");
+        command.add_flag("--worker", a.worker).group(""); // hidden, with what it takes
+        command.add_flag("--list-devices", a.list_devices).group("");
+        command.add_option("--first", a.first).group("");
+    };
+    add_command<ConformanceArguments>(app, action, "conformance", "Whether a device computes what the reference computes", flags,
+                                      run);
+}
+
+} // namespace tq

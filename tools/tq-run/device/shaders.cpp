@@ -1,0 +1,274 @@
+// tq-run shaders: every variant of every kernel, what a driver makes of them, and whether any needs more registers than there
+// are.
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/gpu/variants.h"
+#include "runtime/compiler.h"
+#include "runtime/specialise.h"
+#include "runtime/subgroup_size.h"
+#include "tools/tq-run/commands.h"
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace tq {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ShadersArguments {
+    ConsoleArguments console;
+    std::string device, filter, json, spirv, disassembly;
+    bool list = false, compile = false, check = false;
+};
+
+struct Row {
+    Variant variant;
+    uint32_t subgroup_size; // that the kernel counts on; 0: on none
+    std::vector<KernelStatistics> programs;
+    StatisticsSummary summary;
+    std::string error; // of a variant that did not compile
+
+    const char* kernel() const { return variant.shader->name; }
+    uint64_t shared_bytes() const { return shared_memory_bytes(*variant.shader, variant.constants); }
+    // The size of its subgroups that the kernel counts on, where it does, and that the driver has not given it.
+    bool has_other_subgroups() const {
+        return subgroup_size != 0 && std::ranges::any_of(programs, [&](const KernelStatistics& program) {
+                   return program.subgroup_size != 0 && program.subgroup_size != subgroup_size;
+               });
+    }
+    bool spills() const { return summary.spilled.value_or(0) != 0 || summary.scratch_bytes.value_or(0) != 0; }
+};
+
+std::vector<Row> list_rows(const Capabilities& device, const std::string& filter) {
+    std::vector<Row> rows;
+    for (Variant& variant : gpu::all_variants(gpu::all_tunings(device)))
+        if (std::string_view(variant.shader->name).find(filter) != std::string_view::npos)
+            rows.push_back({std::move(variant), subgroup_size_of(*variant.shader, device), {}, {}, {}});
+    if (rows.empty()) fail("no kernel has \"{}\" in its name: tq-run shaders --list prints all", filter);
+    return rows;
+}
+
+// A constant's value: of a cache type its name.
+std::string value_text(const std::string& name, uint32_t value) {
+    return name.ends_with("type") ? tq::name(KvType(value)) : std::to_string(value);
+}
+
+// "head_dim=128 type=tq4"
+std::string describe(const Variant& variant) {
+    std::string out;
+    const std::vector<std::string> names = constant_names(*variant.shader);
+    for (size_t i = 0; i < names.size(); i++)
+        out += fmt::format("{}{}={}", i ? " " : "", names[i], value_text(names[i], variant.constants[i]));
+    return out;
+}
+
+std::string text(std::optional<uint64_t> value) { return value ? std::to_string(*value) : "-"; }
+
+// For a file: "matvec_q8_0.workgroup=128.lanes=16".
+std::string file_stem(const Variant& variant) {
+    std::string out = variant.shader->name;
+    const std::vector<std::string> names = constant_names(*variant.shader);
+    for (size_t i = 0; i < names.size(); i++) out += fmt::format(".{}={}", names[i], value_text(names[i], variant.constants[i]));
+    for (char& c : out)
+        if (c == '/') c = '_';
+    return out;
+}
+
+void write_file(const std::filesystem::path& path, const char* data, size_t bytes, const char* flag) {
+    std::ofstream file(path, std::ios::binary);
+    if (!file.write(data, std::streamsize(bytes)).flush())
+        fail("cannot write {}: choose another folder with {}", path.string(), flag);
+}
+
+void make_folder(const std::string& folder, const char* flag) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) fail("cannot make the folder {} of {}: {}", folder, flag, error.message());
+}
+
+// The modules, with the constants of each variant as their defaults.
+void write_spirv(const std::string& folder, std::span<const Row> rows) {
+    make_folder(folder, "--spirv");
+    for (const Row& row : rows) {
+        const std::vector<uint32_t> code = specialised(*row.variant.shader, row.variant.constants);
+        write_file(std::filesystem::path(folder) / (file_stem(row.variant) + ".spv"), reinterpret_cast<const char*>(code.data()),
+                   code.size() * 4, "--spirv");
+    }
+    write_error(fmt::format("{} modules are in {}\n", rows.size(), folder));
+}
+
+// What the driver shows of its work, a file for each variant and representation.
+void write_disassembly(const std::string& folder, std::span<const Row> rows) {
+    make_folder(folder, "--disassembly");
+    size_t files = 0;
+    for (const Row& row : rows)
+        for (size_t p = 0; p < row.programs.size(); p++)
+            for (const Representation& one : row.programs[p].representations) {
+                std::string name = one.name;
+                for (char& c : name)
+                    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+                write_file(std::filesystem::path(folder) / fmt::format("{}.{}.{}.txt", file_stem(row.variant), p, name),
+                           one.text.data(), one.text.size(), "--disassembly");
+                files++;
+            }
+    if (files == 0) fail("the driver shows nothing of what it compiles: --disassembly has nothing to write");
+    write_error(fmt::format("{} texts are in {}\n", files, folder));
+}
+
+constexpr std::string_view table_row = "{:<16} {:>8} {:>5} {:>5} {:>5} {:>7} {:>6} {:>6} {:>5} {:>6}  {}\n";
+
+void print_header() {
+    write_output(fmt::format(table_row, "kernel", "subgroup", "vgprs", "sgprs", "spill", "scratch", "arrays", "shared", "occ",
+                             "code", "variant"));
+}
+
+void print(const Row& row) {
+    const StatisticsSummary& s = row.summary;
+    write_output(fmt::format(table_row, row.kernel(), row.subgroup_size ? std::to_string(row.subgroup_size) : "-", text(s.vgprs),
+                             text(s.sgprs), text(s.spilled), text(s.scratch_bytes), text(s.array_bytes), row.shared_bytes(),
+                             text(s.occupancy), text(s.code_bytes), describe(row.variant)));
+    if (!row.error.empty()) write_output(fmt::format("{:<16} {}\n", "", printable(row.error, 300)));
+    if (!row.has_other_subgroups()) return;
+    for (const KernelStatistics& program : row.programs)
+        write_output(fmt::format("{:<16} wrong results: compiled for subgroups of {}, and the kernel counts on {}\n", "",
+                                 program.subgroup_size, row.subgroup_size));
+}
+
+void compile(Compiler& compiler, Row& row) {
+    try {
+        row.programs = compiler.compile(*row.variant.shader, row.variant.constants);
+        row.summary = worst(row.programs);
+    } catch (const Error& error) {
+        row.error = error.what();
+    }
+}
+
+// Prints each row as it is made. Returns whether all compiled, and none of them to something that spills.
+bool compile_all(Compiler& compiler, std::vector<Row>& rows, Console& console) {
+    const auto start = std::chrono::steady_clock::now();
+    size_t failed = 0, spilling = 0, of_other_subgroups = 0;
+    print_header();
+    for (size_t i = 0; i < rows.size(); i++) {
+        console.status(fmt::format("compiling {} of {}: {}", i + 1, rows.size(), rows[i].kernel()));
+        compile(compiler, rows[i]);
+        console.clear_status();
+        print(rows[i]);
+        failed += !rows[i].error.empty();
+        spilling += rows[i].spills();
+        of_other_subgroups += rows[i].has_other_subgroups();
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const std::string spills =
+        compiler.has_statistics() ? fmt::format("{} spill or use scratch", spilling) : "the driver says nothing of spills";
+    write_output(fmt::format("{} variants on {} in {:.1f} s: {} failed, {} in subgroups of another size than they count on, {}\n",
+                             rows.size(), printable(compiler.capabilities().name, 256), seconds, failed, of_other_subgroups,
+                             spills));
+    return failed + of_other_subgroups + spilling == 0;
+}
+
+Json to_json(const StatisticsSummary& s) {
+    const auto value = [](std::optional<uint64_t> v) { return v ? Json(*v) : Json(); };
+    return {{"vgprs", value(s.vgprs)},
+            {"sgprs", value(s.sgprs)},
+            {"spilled", value(s.spilled)},
+            {"scratch_bytes", value(s.scratch_bytes)},
+            {"array_bytes", value(s.array_bytes)},
+            {"lds_bytes", value(s.lds_bytes)},
+            {"code_bytes", value(s.code_bytes)},
+            {"occupancy", value(s.occupancy)}};
+}
+
+Json to_json(const KernelStatistics& program) {
+    Json all = Json::object();
+    for (const Statistic& one : program.all) std::visit([&](auto value) { all[printable(one.name, 256)] = value; }, one.value);
+    return {{"name", printable(program.name, 256)}, {"subgroup_size", program.subgroup_size}, {"statistics", all}};
+}
+
+Json to_json(const Row& row) {
+    Json constants = Json::object(), programs = Json::array();
+    const std::vector<std::string> names = constant_names(*row.variant.shader);
+    for (size_t i = 0; i < names.size(); i++) constants[names[i]] = row.variant.constants[i];
+    for (const KernelStatistics& program : row.programs) programs.push_back(to_json(program));
+    Json out{{"kernel", row.kernel()},
+             {"constants", constants},
+             {"subgroup_size", row.subgroup_size},
+             {"shared_memory_bytes", row.shared_bytes()}};
+    if (!row.error.empty()) out["error"] = printable(row.error, 1000);
+    if (programs.empty()) return out;
+    out["summary"] = to_json(row.summary);
+    out["programs"] = programs;
+    return out;
+}
+
+void write_json(const std::string& path, const Compiler& compiler, std::span<const Row> rows) {
+    const Capabilities& device = compiler.capabilities();
+    Json out{{"device", printable(device.name, 256)},
+             {"driver", printable(device.driver_name + " " + device.driver_info, 256)},
+             {"profile", device.profile},
+             {"has_statistics", compiler.has_statistics()},
+             {"kernels", Json::array()}};
+    for (const Row& row : rows) out["kernels"].push_back(to_json(row));
+    std::ofstream file{std::filesystem::path(path), std::ios::binary};
+    file << out.dump(1) << '\n';
+    file.close();
+    if (!file) fail("cannot write {}: choose another file with --json", path);
+}
+
+int run(const ShadersArguments& arguments) {
+    Compiler compiler(arguments.device, {}, !arguments.disassembly.empty());
+    std::vector<Row> rows = list_rows(compiler.capabilities(), arguments.filter);
+    Console console = arguments.console.console();
+    bool good = true;
+    if (arguments.compile || arguments.check || !arguments.disassembly.empty())
+        good = compile_all(compiler, rows, console);
+    else
+        for (const Row& row : rows) write_output(fmt::format("{:<16} {}\n", row.kernel(), describe(row.variant)));
+    if (!arguments.spirv.empty()) write_spirv(arguments.spirv, rows);
+    if (!arguments.disassembly.empty()) write_disassembly(arguments.disassembly, rows);
+    if (!arguments.json.empty()) write_json(arguments.json, compiler, rows);
+    if (arguments.check && !compiler.has_statistics())
+        write_error("tq-run: the driver has no VK_KHR_pipeline_executable_properties: only that all compile was checked\n");
+    return good || !arguments.check ? 0 : 1;
+}
+
+} // namespace
+
+void add_shaders(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, ShadersArguments& a) {
+        auto list =
+            command.add_flag("--list", a.list, "print the variants, kernel and constants (what it does without --compile)");
+        command
+            .add_flag("--compile", a.compile,
+                      "compile them and print what the driver says of each: subgroup, the size that the kernel counts on; vgprs, "
+                      "registers of an invocation; sgprs, of a "
+                      "subgroup (AMD); spill, registers or instructions that spill them; scratch, bytes of an invocation "
+                      "for what is in no register; arrays, the same for arrays alone (NVK); shared, bytes of a workgroup; "
+                      "occ, subgroups (AMD per SIMD, Adreno per core, NVK per SM) or threads (Mali, Apple, V3D) in flight; "
+                      "code, bytes; -: the driver does not say")
+            .excludes(list);
+        command
+            .add_flag("--check", a.check,
+                      "compile them; exit status 1 when one fails, gets subgroups of a size that it does not count on, spills "
+                      "registers or uses scratch memory")
+            .excludes(list);
+        command.add_option("--device", a.device, "index or part of the name of a Vulkan device; one without memory will do")
+            .option_text("NAME");
+        command.add_option("--filter", a.filter, "only kernels with this in their name, such as attention or q4_k")
+            .option_text("KERNEL");
+        command.add_option("--spirv", a.spirv, "write each variant's SPIR-V to this folder, with its constants as defaults")
+            .option_text("DIR");
+        command
+            .add_option("--disassembly", a.disassembly,
+                        "compile, and write what the driver shows of it (disassembly, its own languages) to this folder")
+            .option_text("DIR");
+        command.add_option("--json", a.json, "write everything there, as JSON").option_text("FILE");
+        add_flags(command, a.console);
+    };
+    add_command<ShadersArguments>(app, action, "shaders", "The kernels' variants, and what a driver makes of them", flags, run);
+}
+
+} // namespace tq

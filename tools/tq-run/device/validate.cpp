@@ -1,0 +1,286 @@
+// tq-run validate: a model on a device against the same on the CPU, or on another device: stored codes, residual stream and
+// logits of a prompt and of a greedy continuation, layer by layer.
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/printable.h"
+#include "model/cpu/forward.h"
+#include "model/gpu/forward.h"
+#include "model/gpu/tuning_file.h"
+#include "tools/conformance/agreement.h"
+#include "tools/conformance/logits.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine.h"
+#include "tools/tq-run/progress.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace tq {
+namespace {
+
+constexpr uint32_t exact_prompt = 64, exact_decode = 4; // tokens, at most, of the comparison with an f32 cache
+
+using conformance::Agreement, conformance::Equal, conformance::LayerAgreement, conformance::MakeForward;
+using Json = nlohmann::ordered_json;
+
+struct ValidateArguments {
+    ConsoleArguments console;
+    ModelArguments model;
+    PromptArguments prompt;
+    std::string against = "cpu";
+    uint32_t decode = 32;
+    bool json = false;
+};
+
+// With an f32 cache, where only rounding may differ, and with the one that was asked for. The first is left out where they are
+// one.
+struct Agreements {
+    std::optional<Agreement> exact;
+    Agreement cache;
+
+    bool passed() const { return cache.passed() && (!exact || exact->passed()); }
+};
+
+// What is printed beside the agreement itself.
+struct Names {
+    std::string model, kv, measured, reference;
+    const Tokenizer& tokenizer;
+};
+
+const char* name(KvSide side) { return side == KvSide::key ? "key" : "value"; }
+
+std::string text_of(const Tokenizer& tokenizer, std::span<const uint32_t> ids) {
+    Utf8Stream stream;
+    std::string text = stream.push(tokenizer.decode(ids, false));
+    return harmless(text + stream.flush());
+}
+
+std::string percent(const Equal& equal) {
+    return equal.of == 0 ? "-" : equal.equal == equal.of ? "100" : fmt::format("{:.3f}", 100 - equal.different() * 100);
+}
+
+std::string layer_table(const std::vector<LayerAgreement>& layers) {
+    std::string text = "| layer | codes of keys | their scales | codes of values | their scales | stream: least cosine | error "
+                       "| (limit) | median of tokens | (limit) |\n|---|---|---|---|---|---|---|---|---|---|\n";
+    for (size_t i = 0; i < layers.size(); i++) {
+        const LayerAgreement& l = layers[i];
+        text += fmt::format("| {} | {} | {} | {} | {} | {:.7f} | {:.1e} | {:.1e} | {:.1e} | {:.1e} |\n", i, percent(l.k_codes),
+                            percent(l.k_scales), percent(l.v_codes), percent(l.v_scales), l.cosine, l.error, l.error_limit,
+                            l.typical, l.typical_limit);
+    }
+    return text;
+}
+
+// Of values that were encoded again, in all layers and tokens.
+Equal encoded(const Agreement& a) {
+    Equal all;
+    for (const auto* layers : {&a.prompt, &a.decoded})
+        for (const LayerAgreement& l : *layers) {
+            all.of += l.encoded.of;
+            all.equal += l.encoded.equal;
+        }
+    return all;
+}
+
+// What greedy sampling would have said.
+std::string greedy_text(const Agreement& a, const Tokenizer& tokenizer) {
+    if (a.greedy.empty()) return "";
+    std::string text = fmt::format("greedy: {} of {} tokens are the same", a.same, a.greedy.size());
+    if (a.different) {
+        const auto& d = *a.different;
+        text += fmt::format(
+            "; token {} is \"{}\" instead of \"{}\", which the reference prefers by {:.3g} ({} {:.3g}); logits are off by "
+            "{:.3g} there",
+            d.after + 1, text_of(tokenizer, {&d.id, 1}), text_of(tokenizer, {&d.reference_id, 1}), d.margin,
+            d.margin <= d.limit ? "a near tie: rounding explains" : "rounding explains only", d.limit, d.logit_error);
+    }
+    return text + fmt::format("\nthe reference's continuation: {}\n", text_of(tokenizer, a.greedy));
+}
+
+std::string exact_text(const Agreement& a) {
+    double error = 0, limit = 0;
+    for (const auto* layers : {&a.prompt, &a.decoded})
+        for (const LayerAgreement& l : *layers)
+            if (!(l.error <= error)) error = l.error, limit = l.error_limit;
+    return fmt::format(
+        "with an f32 cache, {} tokens and {} after them: the residual stream is off by {:.1e} (limit {:.1e}), logits by "
+        "{:.1e} (limit {:.1e})\n",
+        a.prompt_tokens, a.greedy.size(), error, limit, a.logit_error, a.logit_limit);
+}
+
+std::string verdict(const Agreements& all) {
+    if (all.exact && !all.exact->passed()) return fmt::format("THEY DIFFER, even with an f32 cache. {}\n", all.exact->verdict);
+    if (!all.cache.passed()) return fmt::format("THEY DIFFER. {}\n", all.cache.verdict);
+    return "they agree: everything that differs is explained by rounding\n";
+}
+
+std::string report(const Agreements& all, const Names& names) {
+    const Agreement& a = all.cache;
+    std::string text = fmt::format("model      {}\nmeasured   {}\nreference  {}\ncache      {}\n\n", names.model, names.measured,
+                                   names.reference, names.kv);
+    text += fmt::format("the prompt, {} tokens: % that are equal\n\n{}", a.prompt_tokens, layer_table(a.prompt));
+    if (!a.greedy.empty()) text += fmt::format("\n{} tokens after it\n\n{}", a.greedy.size(), layer_table(a.decoded));
+    text += a.first ? fmt::format("\nthe first code that differs: {} of layer {}, kv head {}, position {}\n", name(a.first->side),
+                                  a.first->layer, a.first->head, a.first->position)
+                    : "\nno code differs\n";
+    const Equal again = encoded(a);
+    text += fmt::format("values that are stored as the CPU stores the same vectors: {} of {}\n", again.equal, again.of);
+    text += fmt::format("logits: off by {:.2e} at most, as a vector (limit {:.2e}); one of them by {:.3g}\n", a.logit_error,
+                        a.logit_limit, a.logit_difference);
+    text += greedy_text(a, names.tokenizer);
+    if (all.exact) text += exact_text(*all.exact);
+    return text + verdict(all);
+}
+
+Json to_json(const Equal& equal) { return {{"of", equal.of}, {"equal", equal.equal}}; }
+
+Json to_json(const std::vector<LayerAgreement>& layers) {
+    Json out = Json::array();
+    for (const LayerAgreement& l : layers)
+        out.push_back({{"key_codes", to_json(l.k_codes)},
+                       {"key_scales", to_json(l.k_scales)},
+                       {"value_codes", to_json(l.v_codes)},
+                       {"value_scales", to_json(l.v_scales)},
+                       {"values_encoded_again", to_json(l.encoded)},
+                       {"code_limit", l.code_limit},
+                       {"cosine", l.cosine},
+                       {"error", l.error},
+                       {"error_limit", l.error_limit},
+                       {"typical_error", l.typical},
+                       {"typical_error_limit", l.typical_limit}});
+    return out;
+}
+
+Json to_json(const Agreement& a) {
+    Json json{{"prompt_tokens", a.prompt_tokens},
+              {"prompt", to_json(a.prompt)},
+              {"decoded", to_json(a.decoded)},
+              {"logit_error", a.logit_error},
+              {"logit_limit", a.logit_limit},
+              {"logit_difference", a.logit_difference},
+              {"greedy", a.greedy},
+              {"greedy_same", a.same}};
+    if (a.first)
+        json["first_difference"] = {
+            {"layer", a.first->layer}, {"side", name(a.first->side)}, {"head", a.first->head}, {"position", a.first->position}};
+    if (a.different)
+        json["greedy_difference"] = {{"after", a.different->after},
+                                     {"id", a.different->id},
+                                     {"reference_id", a.different->reference_id},
+                                     {"margin", a.different->margin},
+                                     {"margin_limit", a.different->limit},
+                                     {"logit_error", a.different->logit_error}};
+    json["verdict"] = a.verdict;
+    return json;
+}
+
+Json to_json(const Agreements& all, const Names& names) {
+    Json json{{"schema", "tq-run-validate"},  {"version", 1},   {"model", names.model},        {"measured", names.measured},
+              {"reference", names.reference}, {"kv", names.kv}, {"build", build_description()}};
+    json.update(to_json(all.cache));
+    if (all.exact) json["exact"] = to_json(*all.exact);
+    json["passed"] = all.passed();
+    return json;
+}
+
+std::string describe_device(const Device* device) {
+    if (device == nullptr) return "CPU";
+    const Capabilities& c = device->capabilities();
+    return printable(fmt::format("{}, {} {}", c.name, c.driver_name, c.driver_info), 160);
+}
+
+bool rounds_to_halves(const Device* device) {
+    return device != nullptr && gpu::tuning_for(device->capabilities()).rounds_to_halves();
+}
+
+// Of the prompt `ids` and `decode` tokens behind it with a cache of `options`. Nothing after Ctrl-C.
+std::optional<Agreement> compare(const Setup& setup, Device* other, const ForwardOptions& forward, std::span<const uint32_t> ids,
+                                 uint32_t decode, Console& console) {
+    const std::string cache = describe(forward.kv);
+    conformance::AgreementOptions options{.decode = decode,
+                                          .halves = rounds_to_halves(setup.device.get()) || rounds_to_halves(other),
+                                          .keep_going = [&](uint32_t done, uint32_t total) {
+                                              console.status(fmt::format("{} cache: {} of {} tokens", cache, done, total));
+                                              return !interrupted();
+                                          }};
+    TransferStatus status(console);
+    const auto on = [&](Device* device, const Weights& weights, const char* what) -> MakeForward {
+        return [&, device, what](const Tap& tap) {
+            ForwardOptions with_tap = forward;
+            with_tap.tap = tap;
+            const LoadProgress on_load = [&](uint64_t done, uint64_t total) {
+                status.update(fmt::format("loading {}, {}", setup.model.name, what), done, total, done);
+                return !interrupted();
+            };
+            return device != nullptr ? make_gpu_forward(*device, setup.model.config, weights, with_tap, on_load)
+                                     : make_cpu_forward(setup.model.config, weights, with_tap, on_load);
+        };
+    };
+    const Weights& weights = setup.model.weights;
+    const conformance::NoisyWeights noisy = conformance::with_noise(weights, conformance::noise_like_rounding(options.halves));
+    return conformance::compare(setup.model.config, on(setup.device.get(), weights, "to measure"),
+                                on(other, weights, "the reference"), on(other, noisy.weights, "to tell rounding"), ids, options);
+}
+
+// With an f32 cache first, on a part of the tokens: there the limits are the tightest. Nothing after Ctrl-C.
+std::optional<Agreements> compare(const ValidateArguments& arguments, const Setup& setup, Device* other,
+                                  const std::vector<uint32_t>& ids, Console& console) {
+    Agreements all;
+    if (!conformance::is_exact(setup.options.kv)) {
+        ForwardOptions exact = setup.options;
+        exact.kv = {KvType::f32, KvType::f32};
+        all.exact = compare(setup, other, exact, std::span(ids).first(std::min<size_t>(ids.size(), exact_prompt)),
+                            std::min(arguments.decode, exact_decode), console);
+        if (!all.exact) return std::nullopt;
+    }
+    auto cache = compare(setup, other, setup.options, ids, arguments.decode, console);
+    if (!cache) return std::nullopt;
+    all.cache = std::move(*cache);
+    return all;
+}
+
+int run(const ValidateArguments& arguments) {
+    if (!arguments.prompt.given) throw UsageError("validate needs a prompt: -p TEXT or -f FILE");
+    Console console = arguments.console.console();
+    const std::string prompt = arguments.prompt.read();
+    Setup setup = set_up(arguments.model, console, WithoutGpu::software);
+    const auto other = arguments.against == "cpu" ? nullptr : std::make_unique<Device>(arguments.against);
+    const std::vector<uint32_t> ids = setup.model.tokenizer.encode(prompt);
+    if (ids.empty()) fail("the prompt is empty: there is nothing to compare");
+    const uint64_t tokens = ids.size() + uint64_t(arguments.decode);
+    if (tokens > setup.options.context_size)
+        fail("the prompt has {} tokens, and with {} more they exceed the context of {}: shorten it, or ask for a larger context "
+             "with -c",
+             ids.size(), arguments.decode, setup.options.context_size);
+    setup.options.context_size = uint32_t(tokens);
+
+    catch_interrupts();
+    const auto all = compare(arguments, setup, other.get(), ids, console);
+    console.clear_status();
+    if (!all) return 130;
+    const Names names{setup.model.name, describe(setup.options.kv), setup.device_name, describe_device(other.get()),
+                      setup.model.tokenizer};
+    write_output(arguments.json ? to_json(*all, names).dump(2) + "\n" : report(*all, names));
+    return all->passed() ? 0 : 1;
+}
+
+} // namespace
+
+void add_validate(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, ValidateArguments& a) {
+        add_flags(command, a.prompt);
+        command.add_option("--against", a.against, "the reference: index or part of the name of a device, or cpu; default: cpu")
+            .option_text("NAME");
+        command.add_option("-n,--predict", a.decode, "tokens after the prompt; default: 32")
+            .check(number(0, 100'000))
+            .option_text("N");
+        command.add_flag("--json", a.json, "as JSON");
+        add_flags(command, a.model);
+        command.get_option("--device")
+            .description("index or part of the name of a Vulkan device (see tq-run devices), or cpu; default: the best of them");
+        add_flags(command, a.console);
+    };
+    add_command<ValidateArguments>(app, action, "validate",
+                                   "Whether a device stores and computes what the CPU does, layer by layer", flags, run);
+}
+
+} // namespace tq

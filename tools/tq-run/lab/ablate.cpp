@@ -1,0 +1,294 @@
+// tq-run ablate: the stages of the cache in isolation, so that a bug is named by the one that it is in; then how few bits the
+// model bears.
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/printable.h"
+#include "tools/quality/ablation_record.h"
+#include "tools/quality/greedy_sample.h"
+#include "tools/quality/run_log.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/shared_model.h"
+#include "tools/tq-run/table.h"
+#include "tools/tq-run/time_left.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace tq {
+namespace {
+
+using nlohmann::json, nlohmann::ordered_json;
+using quality::CacheCost, quality::CacheCosts, quality::Findings, quality::Outcome, quality::Trial;
+
+constexpr uint32_t usual_context = 512, sample_prompt = 32, sample_tokens = 200, sample_count = 3;
+
+const std::vector<int> widths{-14, -36, -12, 7, 17, 21, 9, 8, 8, -7}; // of the table, which grows row by row
+
+constexpr const char* stages_help =
+    "Stages: each changes one thing, so that a fault is named by the stage that it first shows in.\n"
+    "  A0 identity        f32, the text run in blocks of tokens against token by token\n"
+    "  A0.1 store         f16: the way into the cache and back\n"
+    "  A0.2 blocks        q8_0: types that are stored as codes\n"
+    "  A0.5 rotation      q8_0 after the rotation\n"
+    "  A1 TurboQuant      8 bits; A2, A2n: its other scale rules; A3: the dense rotation (haar)\n"
+    "  A4off, A4, A6      3-bit keys by codebook; 4-bit keys with QJL; 3-bit keys with QJL\n"
+    "  A5off, A5          4-bit values; group-affine values\n"
+    "Then the fewest bits that keep perplexity within 0.3 and 5 % (pass):\n"
+    "  keys N, values N   bits of the keys, beside values of 8 bits; then of the values\n"
+    "  group N            values in smaller groups: what groups of 128 lose; qjl on: keys with QJL\n"
+    "  rotated values     TurboQuant's in place of affine values\n"
+    "QJL and rotated values win only where they lower the KL divergence.";
+
+struct AblateArguments {
+    ConsoleArguments console;
+    ModelArguments model;
+    std::string file, output;
+    uint32_t chunks = 2;
+    bool samples = false, keep_going = false;
+};
+
+// Text that a model made, fit for JSON.
+std::string utf8(const Tokenizer& tokenizer, std::span<const uint32_t> ids) {
+    Utf8Stream stream;
+    const std::string text = stream.push(tokenizer.decode(ids, false));
+    return text + stream.flush();
+}
+
+class Ablation {
+  public:
+    Ablation(const AblateArguments& arguments, Setup& setup, Console& console);
+
+    std::optional<CacheCost> measure(const Trial& trial);
+    void show(const Outcome& outcome);
+    std::string where_stopped() const;
+    // Of this cache and the reference, after places of the text; false where it was stopped.
+    bool show_samples(const KvOptions& kv);
+
+  private:
+    json what(const AblateArguments& arguments) const;
+    CacheCosts& costs();
+    std::unique_ptr<Forward> forward(const KvOptions& kv);
+    std::optional<json> make_samples(const KvOptions& kv);
+
+    Setup& setup_;
+    Console& console_;
+    const uint32_t tokens_; // of a chunk
+    const uint32_t chunks_;
+    const MeasuredText text_;
+    quality::RunLog log_;
+    std::unique_ptr<SharedModel> model_; // loaded when something is to be measured
+    std::optional<CacheCosts> costs_;
+    const std::string log_path_;
+    size_t runs_ = 0, found_ = 0; // that are done; of them in the log
+    TimeLeft left_;
+};
+
+Ablation::Ablation(const AblateArguments& a, Setup& setup, Console& console)
+    : setup_(setup), console_(console), tokens_(a.model.context_size.value_or(usual_context)), chunks_(a.chunks),
+      text_(read_measured_text(a.file, setup.model.tokenizer, tokens_)), log_(a.output, what(a)), log_path_(a.output) {
+    write_output(
+        measurement_heading(setup, text_) + "\n" +
+        table_row({"run", "isolates", "cache", "B/token", "perplexity", "change", "change, %", "KL, nats", "top, %", "verdict"},
+                  widths) +
+        table_rule(widths));
+}
+
+std::string Ablation::where_stopped() const {
+    return fmt::format("stopped after {} runs; {}", runs_,
+                       log_path_.empty() ? "-o FILE would keep them, and the same command go on"
+                                         : "the same command goes on there");
+}
+
+json Ablation::what(const AblateArguments& a) const {
+    return {{"schema", "tq-run-ablation"},  {"version", 1},
+            {"model", setup_.model.name},   {"weight_bytes", setup_.model.weights.bytes()},
+            {"text_sha", text_.hash},       {"text_tokens", text_.ids.size()},
+            {"chunks", a.chunks},           {"chunk_tokens", tokens_},
+            {"device", setup_.device_name}, {"build", release_description()}};
+}
+
+std::unique_ptr<Forward> Ablation::forward(const KvOptions& kv) {
+    if (!model_) {
+        check_memory(setup_, std::array{quality::ablation_reference, quality::ablation_reference});
+        model_ = std::make_unique<SharedModel>(setup_, console_);
+    }
+    return model_->forward(kv);
+}
+
+CacheCosts& Ablation::costs() {
+    if (!costs_)
+        costs_.emplace([this](const KvOptions& kv) { return forward(kv); }, quality::ablation_reference,
+                       quality::cut(text_.ids, tokens_, 0, chunks_));
+    return *costs_;
+}
+
+std::optional<CacheCost> Ablation::measure(const Trial& trial) {
+    for (const json& line : log_.parts())
+        if (is_of(line, trial)) {
+            found_++;
+            return quality::cost_of(line);
+        }
+    const auto keep_going = [&](uint32_t done) {
+        const size_t all = costs().chunks().ids.size();
+        const double runs = double(runs_ - std::min(runs_, found_)) + double(done) / double(all);
+        const std::string rest = left_.after(runs, double(quality::most_runs - std::min(quality::most_runs, found_)));
+        console_.status(fmt::format("run {} of at most {}{}: {}, {}, {}, {} of {} tokens", runs_ + 1, quality::most_runs, rest,
+                                    trial.run, trial.isolates, describe(trial.kv), done, all));
+        return !interrupted();
+    };
+    std::optional<CacheCost> cost;
+    if (trial.blocks)
+        cost = costs().of_blocks(keep_going);
+    else if (const auto found = costs().measure({&trial.kv, 1}, keep_going); !found.empty())
+        cost = found[0];
+    console_.clear_status();
+    return cost;
+}
+
+void Ablation::show(const Outcome& o) {
+    runs_++;
+    const quality::Evaluation evaluation{
+        setup_.model.config, text_.hash, {{"device", setup_.device_name}, {"build", release_description()}}};
+    if (std::ranges::none_of(log_.parts(), [&](const json& line) { return is_of(line, o.trial); }))
+        log_.add(to_json(o, evaluation));
+    std::vector<std::string> cells{o.trial.run, o.trial.isolates, describe(o.trial.kv),
+                                   std::to_string(kv_bytes_per_token(setup_.model.config, o.trial.kv))};
+    if (!o.cost)
+        cells.resize(9, "-");
+    else {
+        const quality::Summary& s = o.cost->summary;
+        cells.insert(cells.end(), {with_error(s.perplexity), with_error({o.change(), o.change_error()}),
+                                   fmt::format("{:+.2f}", o.relative_change() * 100), fmt::format("{:.1e}", s.kl.value),
+                                   fmt::format("{:.2f}", s.same_top.value * 100)});
+    }
+    cells.emplace_back(name(o.verdict));
+    write_output(table_row(cells, widths));
+}
+
+// As a line of the log; nothing when it was stopped.
+std::optional<json> Ablation::make_samples(const KvOptions& kv) {
+    const auto reference = forward(quality::ablation_reference), measured = forward(kv);
+    json samples = json::array();
+    for (uint32_t i = 0; i < sample_count; i++) {
+        console_.status(fmt::format("sample {} of {}", i + 1, sample_count));
+        const size_t at = (text_.ids.size() - std::min<size_t>(text_.ids.size(), sample_prompt)) * i / sample_count;
+        const std::span prompt = std::span(text_.ids).subspan(at, std::min<size_t>(text_.ids.size(), sample_prompt));
+        const auto sample = quality::greedy_sample(*measured, *reference, prompt, sample_tokens, setup_.model.tokenizer,
+                                                   setup_.model.config.vocab_size, interrupted);
+        if (!sample) return std::nullopt;
+        samples.push_back({{"prompt", utf8(setup_.model.tokenizer, prompt)},
+                           {"reference", utf8(setup_.model.tokenizer, sample->reference)},
+                           {"measured", utf8(setup_.model.tokenizer, sample->measured)},
+                           {"reference_tokens", sample->reference.size()},
+                           {"measured_tokens", sample->measured.size()},
+                           {"same_tokens", sample->same}});
+    }
+    console_.clear_status();
+    return json{
+        {"run", "samples"}, {"cache", describe(kv)}, {"reference", describe(quality::ablation_reference)}, {"samples", samples}};
+}
+
+bool Ablation::show_samples(const KvOptions& kv) try {
+    const Trial trial{.run = "samples", .kv = kv};
+    std::optional<json> line;
+    for (const json& part : log_.parts())
+        if (is_of(part, trial)) line = part;
+    if (!line) {
+        line = make_samples(kv);
+        if (!line) return false;
+        log_.add(*line);
+    }
+    for (const json& s : line->at("samples")) {
+        write_output(fmt::format("\n\"{}\" goes on\nwith {}:\n{}\nwith {} ({} of {} tokens before they part):\n{}\n",
+                                 harmless(s.at("prompt").get<std::string>()), describe(quality::ablation_reference),
+                                 harmless(s.at("reference").get<std::string>()), describe(kv), s.at("same_tokens").get<size_t>(),
+                                 s.at("reference_tokens").get<size_t>(), harmless(s.at("measured").get<std::string>())));
+    }
+    return true;
+} catch (const json::exception&) {
+    fail("the log has samples that are broken: remove it");
+}
+
+// Smaller caches that pass too, and why they did not win.
+std::string smaller_that_pass(const Findings& findings, const Config& config) {
+    const auto& winner = findings.winner->trial.kv;
+    std::string text;
+    for (const Outcome& o : findings.outcomes)
+        if (o.verdict == quality::Verdict::pass && kv_bytes_per_token(config, o.trial.kv) < kv_bytes_per_token(config, winner))
+            text += fmt::format("{}, {} B/token, passes too, but its KL divergence is larger: {} nats.\n", describe(o.trial.kv),
+                                kv_bytes_per_token(config, o.trial.kv), with_error(o.cost->summary.kl));
+    return text;
+}
+
+std::string conclusion(const Findings& findings, const Setup& setup) {
+    std::string text = "\n";
+    if (const auto& bug = findings.bug)
+        text += fmt::format("There is a bug: {} ({}) fails, for {}; what comes before it is right. Look at {}.\n", bug->trial.run,
+                            bug->trial.isolates, bug->reason, bug->trial.look);
+    if (findings.stopped) return text;
+    if (const auto& winner = findings.winner)
+        text +=
+            fmt::format("The winner is {}, {} B/token: perplexity changes by {}, KL divergence {} nats. It is {}.\n",
+                        describe(winner->trial.kv), kv_bytes_per_token(setup.model.config, winner->trial.kv),
+                        with_error({winner->change(), winner->change_error()}), with_error(winner->cost->summary.kl),
+                        findings.confirmed ? "within both budgets by two standard errors"
+                                           : "not confirmed: so few tokens cannot tell it from one beyond a budget (--chunks)") +
+            smaller_that_pass(findings, setup.model.config);
+    else if (!findings.bug)
+        text += "No bug, and no winner: nothing smaller passes both budgets.\n";
+    return text;
+}
+
+int run(const AblateArguments& given) {
+    AblateArguments arguments = given;
+    if (arguments.model.kv.names_types() || !arguments.model.kv.rotation.empty() || !arguments.model.kv.scale_rule.empty())
+        throw UsageError(
+            "ablate goes through the types, rotations and scale rules itself: no flag of the KV cache means anything here");
+    ModelArguments& model = arguments.model;
+    if (!model.context_size) model.context_size = usual_context;
+    Console console = arguments.console.console();
+    ModelArguments wide = model;
+    if (arguments.samples && *model.context_size != 0)
+        wide.context_size = std::max(*model.context_size, sample_prompt + sample_tokens);
+    Setup setup = set_up(wide, console);
+    if (*model.context_size == 0) model.context_size = setup.options.context_size; // all that the model allows
+    Ablation ablation(arguments, setup, console);
+    catch_interrupts();
+    const Findings findings =
+        quality::run_protocol([&](const Trial& trial) { return ablation.measure(trial); },
+                              [&](const Outcome& outcome) { ablation.show(outcome); }, arguments.keep_going);
+    console.clear_status();
+    write_output(conclusion(findings, setup));
+    const auto& shown = findings.winner ? findings.winner : findings.bug;
+    if (findings.stopped || (arguments.samples && shown && !ablation.show_samples(shown->trial.kv))) {
+        console.clear_status();
+        write_error(fmt::format("tq-run: {}\n", ablation.where_stopped()));
+        return 130;
+    }
+    return findings.bug ? 1 : 0;
+}
+
+} // namespace
+
+void add_ablate(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, AblateArguments& a) {
+        command.footer(stages_help);
+        command.add_option("-f,--file", a.file, "the text to measure on; default: a built-in one of some 1000 tokens")
+            .option_text("FILE");
+        command
+            .add_option("-o,--output", a.output, "keep every run in this file of JSON lines, and go on with it where it is there")
+            .option_text("FILE.jsonl");
+        command.add_option("--chunks", a.chunks, "so many chunks of -c tokens (default 512); default: 2")
+            .option_text("N")
+            .check(number(1, 1 << 20));
+        command.add_flag("--samples", a.samples,
+                         "what the model says with the winner, and with the reference, beside each other");
+        command.add_flag("--keep-going", a.keep_going, "go on after a stage that fails; what follows it says little");
+        add_flags(command, a.model);
+        add_flags(command, a.console);
+    };
+    add_command<AblateArguments>(app, action, "ablate",
+                                 "Find bugs of the cache stage by stage, then how few bits the model bears", flags, run);
+}
+
+} // namespace tq

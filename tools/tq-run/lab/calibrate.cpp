@@ -1,0 +1,113 @@
+// tq-run calibrate: what a model's keys look like, for --kv-condition.
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/printable.h"
+#include "model/files/calibration.h"
+#include "model/formats/json.h"
+#include "tools/quality/calibrate.h"
+#include "tools/tq-run/byte_files.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/lab/calibration_text.h"
+#include "tools/tq-run/shared_model.h"
+#include <algorithm>
+
+namespace tq {
+namespace {
+
+using quality::CalibrationParts;
+
+constexpr uint64_t most_text = 1 << 30;
+constexpr uint32_t usual_context = 2048, least_tokens = 64;
+
+struct CalibrateArguments {
+    ConsoleArguments console;
+    ModelArguments model;
+    std::string file, out, only;
+};
+
+CalibrationParts parse_parts(std::string_view text) {
+    if (text == "scales") return CalibrationParts::scales;
+    if (text == "means") return CalibrationParts::means;
+    fail("it must be scales or means, not {}", printable(text));
+}
+
+// Refuses what would not be measured: keys are as they are, whatever the cache is to be.
+void check_cache_flags(const KvArguments& given) {
+    const KvArguments none;
+    if (given.preset != none.preset || given.type_k != none.type_k || given.type_v != none.type_v ||
+        given.layers != none.layers || given.conditioning != none.conditioning || given.recent != none.recent ||
+        given.rotation != none.rotation)
+        throw UsageError("calibrate measures keys before they are stored: it takes no flags of the KV cache");
+}
+
+// Runs the text in stretches of the context. False on Ctrl-C.
+bool measure(quality::KeyStatistics& keys, Forward& forward, std::span<const uint32_t> ids, Console& console) {
+    const uint32_t context = forward.context_size();
+    for (size_t at = 0; at < ids.size(); at += context) {
+        keys.begin_text();
+        forward.truncate(0);
+        const auto keep_going = [&](uint32_t done, uint32_t) {
+            console.status(fmt::format("{} of {} tokens", at + done, ids.size()));
+            return !interrupted();
+        };
+        if (forward.run(ids.subspan(at, std::min<size_t>(context, ids.size() - at)), keep_going).empty()) return false;
+    }
+    console.clear_status();
+    return true;
+}
+
+// For people: how far the scales reach.
+std::string summary(const KeyCalibration& k) {
+    double least = k.scales[0], most = least;
+    for (const float scale : k.scales) {
+        least = std::min<double>(least, scale);
+        most = std::max<double>(most, scale);
+    }
+    return fmt::format("{} layers, {} kv heads of {} channels; scales from {:.3g} to {:.3g}\n", k.layers, k.kv_heads, k.head_dim,
+                       least, most);
+}
+
+int run(const CalibrateArguments& given) {
+    CalibrateArguments arguments = given;
+    check_cache_flags(arguments.model.kv);
+    const std::string text = arguments.file.empty() ? calibration_text : read_text_file(arguments.file, most_text);
+    ByteOutput file(arguments.out, ByteInput("-")); // before anything that takes long
+    if (!arguments.model.context_size) arguments.model.context_size = usual_context;
+    Console console = arguments.console.console();
+    Setup setup = set_up(arguments.model, console);
+    const Model& model = setup.model;
+    const std::vector<uint32_t> ids = model.tokenizer.encode(text);
+    if (ids.size() < least_tokens) fail("a text of {} tokens says little: give one of at least {}", ids.size(), least_tokens);
+    setup.options.context_size = std::min(setup.options.context_size, uint32_t(std::min<size_t>(ids.size(), UINT32_MAX)));
+    if (setup.options.context_size < least_tokens)
+        fail("keys at {} positions say little: give at least {} with -c", setup.options.context_size, least_tokens);
+    quality::KeyStatistics keys(model.config, model.weights, setup.options.context_size);
+    setup.options.tap = keys.tap();
+    catch_interrupts();
+    const KvOptions plain{KvType::f32, KvType::f32};
+    check_memory(setup, std::array{plain});
+    const SharedModel shared(setup, console);
+    if (!measure(keys, *shared.forward(plain), ids, console)) return 130;
+    const KeyCalibration result = keys.calibration(arguments.only.empty() ? CalibrationParts::both : parse_parts(arguments.only));
+    const std::string bytes = calibration_bytes(result, fingerprint(model, console), {model.name, keys.tokens()});
+    file.write({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+    file.commit();
+    write_error(fmt::format("{}: {} tokens, {}", printable(arguments.out), keys.tokens(), summary(result)));
+    return 0;
+}
+
+} // namespace
+
+void add_calibrate(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, CalibrateArguments& a) {
+        command.add_option("-o,--out", a.out, "the file to write").required().option_text("FILE");
+        command.add_option("-f,--file", a.file, "a text as the model will see them; default: a built-in one of some 1000 tokens")
+            .option_text("FILE");
+        command.add_option("--only", a.only, "scales or means; default: both").option_text("PART").check(parsed_by(parse_parts));
+        add_flags(command, a.model);
+        add_flags(command, a.console);
+    };
+    add_command<CalibrateArguments>(app, action, "calibrate", "Measure a model's keys, for --kv-condition", flags, run);
+}
+
+} // namespace tq

@@ -1,0 +1,53 @@
+#include "tools/tq-run/lab/measured_text.h"
+#include "base/printable.h"
+#include "model/formats/json.h"
+#include "model/hub/digest.h"
+#include "tools/tq-run/lab/calibration_text.h"
+
+namespace tq {
+namespace {
+
+constexpr uint64_t most_bytes = 1 << 30;
+constexpr uint32_t least_tokens = 16;
+
+std::string hash_of(std::string_view text) {
+    Digest sha256(std::string(64, '0'), 0); // its first argument only says which checksum
+    sha256.update(std::as_bytes(std::span(text)));
+    if (std::string digits = sha256.finish(); !digits.empty()) return digits;
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const char c : text) hash = (hash ^ uint8_t(c)) * 0x100000001b3;
+    return fmt::format("fnv1a64:{:016x}", hash);
+}
+
+} // namespace
+
+MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokenizer, uint32_t chunk_tokens) {
+    if (chunk_tokens < least_tokens)
+        fail("chunks of {} tokens say nothing: they must have at least {}", chunk_tokens, least_tokens);
+    const std::string text = path.empty() ? calibration_text : read_text_file(path, most_bytes);
+    MeasuredText out{path.empty() ? "the built-in text" : printable(path), hash_of(text), tokenizer.encode(text)};
+    if (path.empty())
+        write_error(fmt::format("tq-run: no -f: this measures on a built-in text of {} tokens. It shows large faults; for small "
+                                "differences give a longer text, of the kind that the model is for\n",
+                                out.ids.size()));
+    if (out.ids.size() < chunk_tokens)
+        fail("{} has {} tokens, and one chunk has {}: give a longer text with -f, or shorter chunks", out.name, out.ids.size(),
+             chunk_tokens);
+    return out;
+}
+
+std::string measurement_heading(const Setup& setup, const MeasuredText& text) {
+    return fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\ntext    {}, {} tokens\n", printable(setup.model.name),
+                       setup.model.config.num_hidden_layers, setup.device_name, build_description(), text.name, text.ids.size());
+}
+
+std::string cache_text(const Config& config, const KvOptions& kv) {
+    const uint64_t bytes = kv_bytes_per_token(config, kv), f16 = kv_bytes_per_token(config, KvOptions{KvType::f16, KvType::f16});
+    const double ratio = double(f16) / double(bytes);
+    return fmt::format("{}, {} bytes per token{}", describe(kv), bytes,
+                       ratio == 1  ? std::string()
+                       : ratio > 1 ? fmt::format(", {:.2f}x smaller than f16", ratio)
+                                   : fmt::format(", {:.2f}x larger than f16", 1 / ratio));
+}
+
+} // namespace tq

@@ -1,0 +1,320 @@
+// tq-run needle: whether a model still finds facts in a long text with a compressed cache: by length and by depth, against a
+// reference cache on the same prompts.
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/printable.h"
+#include "model/formats/json.h"
+#include "tools/quality/needle.h"
+#include "tools/quality/run_log.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/shared_model.h"
+#include "tools/tq-run/table.h"
+#include "tools/tq-run/time_left.h"
+#include <algorithm>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+namespace tq {
+namespace {
+
+using nlohmann::json;
+using quality::Estimate, quality::Found, quality::Haystack, quality::HaystackOptions, quality::Needle, quality::NeedleSummary;
+
+constexpr uint64_t most_text = 1 << 30;
+constexpr uint32_t tokens_of_distractor = 64; // there is one for so many tokens,
+constexpr uint32_t most_distractors = 400;    // but no more than this, where no number was given
+
+struct NeedleArguments {
+    ConsoleArguments console;
+    ModelArguments model;
+    std::vector<uint32_t> lengths{512, 1024, 2048};
+    std::vector<double> depths{0, 0.25, 0.5, 0.75, 1};
+    uint32_t keys = 2, digits = 4, samples = 4;
+    std::optional<uint32_t> distractors;
+    uint64_t seed = 1;
+    std::string file, reference = "f16", log;
+};
+
+// One text of one length.
+struct Part {
+    uint32_t sample, length;
+    std::vector<Found> found;
+};
+
+json to_json(const Part& part, const Haystack& haystack) {
+    json found = json::array();
+    for (size_t i = 0; i < part.found.size(); i++) found.push_back(quality::to_json(haystack.needles[i], part.found[i]));
+    return {{"sample", part.sample}, {"length", part.length}, {"found", found}};
+}
+
+Part from_json(const json& part, uint32_t sample, uint32_t length, const NeedleArguments& arguments) {
+    const size_t facts = arguments.depths.size() * arguments.keys;
+    Part out{sample, length, {}};
+    if (!part.is_object() || part.value("sample", json()) != sample || part.value("length", json()) != length ||
+        !part.contains("found") || part["found"].size() != facts)
+        fail("the log has no sample {} of {} tokens with {} facts: it is broken; remove it", sample, length, facts);
+    for (const json& found : part["found"]) out.found.push_back(quality::found_from_json(found));
+    if (!std::ranges::all_of(out.found, [&](const Found& f) { return f.depth < arguments.depths.size(); }))
+        fail("the log has a depth that was not measured: it is broken; remove it");
+    return out;
+}
+
+std::string line(const std::string& what, const Estimate& e, const char* unit) {
+    return fmt::format("{:<30} {}", what, with_error(e, unit));
+}
+
+// How dark a share of 1 is on a terminal.
+const char* shade(double share) {
+    constexpr const char* shades[]{"  ", "░░", "▒▒", "▓▓", "██"};
+    return shades[share >= 1 ? 4 : size_t(std::clamp(share, 0.0, 1.0) * 4)];
+}
+
+// A table of lengths by depths, and of all depths together; `cell` says what stands in one.
+template <class CellText> std::string table(const NeedleArguments& arguments, const std::vector<Part>& parts, CellText cell) {
+    std::vector<std::vector<std::string>> rows{{"tokens"}};
+    for (const double depth : arguments.depths) rows[0].push_back(fmt::format("{}", depth));
+    rows[0].emplace_back("all");
+    for (const uint32_t length : arguments.lengths) {
+        auto& row = rows.emplace_back(std::vector{std::to_string(length)});
+        for (size_t depth = 0; depth <= arguments.depths.size(); depth++) {
+            std::vector<Found> found;
+            for (const Part& part : parts)
+                for (const Found& f : part.found)
+                    if (part.length == length && (depth == arguments.depths.size() || f.depth == depth)) found.push_back(f);
+            row.push_back(found.empty() ? "" : cell(quality::summarise(found)));
+        }
+    }
+    return markdown(rows, 0);
+}
+
+std::string report(const NeedleArguments& arguments, const std::vector<Part>& parts, const std::string& kv,
+                   const std::string& reference) {
+    std::vector<Found> all;
+    for (const Part& part : parts) all.insert(all.end(), part.found.begin(), part.found.end());
+    const NeedleSummary s = quality::summarise(all);
+    const bool compared = !reference.empty();
+    std::string text = fmt::format("{} texts of {} tokens, {} facts of {} digits at each of {} depths\n\n", parts.size(),
+                                   fmt::join(arguments.lengths, ", "), arguments.keys, arguments.digits, arguments.depths.size());
+    const auto exact = [&](const std::string& name, const Estimate& share, uint64_t count) {
+        return line("found exactly, " + name, {share.value * 100, share.error * 100}, "%") +
+               fmt::format("   ({} of {})\n", count, s.facts);
+    };
+    text += exact(kv, s.exact_share, s.exact);
+    if (compared) text += exact(reference, s.reference_exact_share, s.reference_exact);
+    text += line("log p of a value, " + kv, s.log_p, "nats") + "\n";
+    if (compared) {
+        text += line("log p of a value, " + reference, s.reference_log_p, "nats") + "\n";
+        text += line("change of log p", s.log_p_change, "nats") + "\n";
+    }
+    text += fmt::format("\nfound exactly, %, by the share of the text before the fact{}\n\n",
+                        compared ? fmt::format("; in brackets {}", reference) : "");
+    text += table(arguments, parts, [&](const NeedleSummary& cell) {
+        const double share = cell.exact_share.value;
+        return compared ? fmt::format("{} {:.0f} ({:.0f})", shade(share), share * 100, cell.reference_exact_share.value * 100)
+                        : fmt::format("{} {:.0f}", shade(share), share * 100);
+    });
+    text += fmt::format("\n{} of a value, nats, by the same\n\n", compared ? "change of log p" : "log p");
+    text += table(arguments, parts, [&](const NeedleSummary& cell) {
+        const Estimate& e = compared ? cell.log_p_change : cell.log_p;
+        return with_error(e);
+    });
+    return text;
+}
+
+// A session on each cache, and what is asked of them.
+class Measurement {
+  public:
+    Measurement(const NeedleArguments& arguments, const Setup& setup, Console& console, std::vector<std::string> sentences)
+        : arguments_(arguments), setup_(setup), console_(console), sentences_(std::move(sentences)) {}
+
+    void add(std::unique_ptr<Forward> forward) { forwards_.push_back(std::move(forward)); }
+    Haystack haystack(uint32_t sample, uint32_t length) const;
+    // Nothing where Ctrl-C stopped it. `left`: of all texts, which is told the tokens read of each cache; `before`: those of the
+    // texts before, `total`: of all.
+    std::optional<Part> measure(uint32_t sample, uint32_t length, const Haystack& haystack, const TimeLeft& left, double before,
+                                double total);
+    double caches() const { return double(forwards_.size()); }
+
+  private:
+    const NeedleArguments& arguments_;
+    const Setup& setup_;
+    Console& console_;
+    const std::vector<std::string> sentences_;
+    std::vector<std::unique_ptr<Forward>> forwards_; // the measured cache, and the reference if there is one
+};
+
+Haystack Measurement::haystack(uint32_t sample, uint32_t length) const {
+    const HaystackOptions options{.depths = arguments_.depths,
+                                  .keys = arguments_.keys,
+                                  .digits = arguments_.digits,
+                                  .distractors =
+                                      arguments_.distractors.value_or(std::min(length / tokens_of_distractor, most_distractors))};
+    // A text depends on its own numbers alone, not on which others are measured.
+    const uint64_t seed = Random(Random(arguments_.seed).next() ^ sample).next() ^ length;
+    return quality::make_haystack(setup_.model, options, length, sentences_, Random(seed));
+}
+
+std::optional<Part> Measurement::measure(uint32_t sample, uint32_t length, const Haystack& haystack, const TimeLeft& left,
+                                         double before, double total) {
+    Part part{sample, length, std::vector<Found>(haystack.needles.size())};
+    for (size_t i = 0; i < part.found.size(); i++) part.found[i].depth = haystack.needles[i].depth;
+    for (size_t cache = 0; cache < forwards_.size(); cache++) {
+        Session session(*forwards_[cache]);
+        forwards_[cache]->truncate(0);
+        for (size_t i = 0; i < part.found.size(); i++) {
+            const auto where = fmt::format("text {} of {}, {} tokens, {}", sample + 1, arguments_.samples, length,
+                                           describe(forwards_[cache]->kv()));
+            const Progress progress = [&](uint32_t done, uint32_t all) {
+                const double read = i > 0 ? length : std::min(done, length); // later facts share the text
+                const std::string rest = left.after(before + double(cache) * length + read, total);
+                console_.status(done < all ? fmt::format("{}: {} of {} tokens read{}", where, done, all, rest)
+                                           : fmt::format("{}: fact {} of {}{}", where, i + 1, part.found.size(), rest));
+                return !interrupted();
+            };
+            const Needle& needle = haystack.needles[i];
+            const std::vector<uint32_t> prompt = quality::needle_prompt(setup_.model, haystack.text, needle.fact);
+            auto recalled = quality::recall(session, setup_.model, prompt, needle.fact.value, progress);
+            if (!recalled) return std::nullopt;
+            if (cache == 0)
+                part.found[i].measured = std::move(*recalled);
+            else
+                part.found[i].reference = std::move(*recalled);
+        }
+    }
+    return part;
+}
+
+template <class T> void sort_out(std::vector<T>& values) {
+    std::ranges::sort(values);
+    const auto same = std::ranges::unique(values);
+    values.erase(same.begin(), same.end());
+}
+
+void check(const NeedleArguments& arguments, uint32_t most) {
+    for (const uint32_t length : arguments.lengths)
+        if (length > most)
+            fail("texts of {} tokens exceed the context of {}: ask for shorter ones with --lengths, or for more with -c or "
+                 "--rope-scaling",
+                 length, most);
+}
+
+json log_header(const NeedleArguments& arguments, const Setup& setup, const std::string& kv, const std::string& reference) {
+    return {{"schema", "tq-run-needle"},
+            {"version", 1},
+            {"model", setup.model.name},
+            {"weight_bytes", setup.model.weights.bytes()},
+            {"lengths", arguments.lengths},
+            {"depths", arguments.depths},
+            {"keys", arguments.keys},
+            {"digits", arguments.digits},
+            {"distractors", arguments.distractors ? json(*arguments.distractors) : json("by length")},
+            {"seed", arguments.seed},
+            {"text", arguments.file},
+            {"kv", kv},
+            {"reference", reference.empty() ? json() : json(reference)},
+            {"kv_bytes_per_token", kv_bytes_per_token(setup.model.config, setup.options.kv)},
+            {"kv_recent_bytes", kv_recent_bytes(setup.model.config, setup.options.kv)},
+            {"device", setup.device_name},
+            {"build", release_description()}};
+}
+
+int run(const NeedleArguments& given) {
+    NeedleArguments arguments = given;
+    sort_out(arguments.lengths);
+    sort_out(arguments.depths);
+    std::vector<std::string> sentences;
+    if (!arguments.file.empty()) {
+        sentences = quality::split_sentences(read_text_file(arguments.file, most_text));
+        if (sentences.empty()) fail("{} has no text in it: name another file with -f", printable(arguments.file));
+    }
+    const bool asked = arguments.model.context_size.has_value();
+    if (!asked) arguments.model.context_size = std::ranges::max(arguments.lengths);
+    Console console = arguments.console.console();
+    Setup setup = set_up(arguments.model, console);
+    check(arguments, asked ? setup.options.context_size : setup.model.config.max_position_embeddings);
+    const KvType type = arguments.reference == "none" ? KvType::f16 : parse_kv_type(arguments.reference);
+    const KvOptions reference{type, type};
+    const std::string kv_name = describe(setup.options.kv),
+                      reference_name = arguments.reference == "none" ? "" : describe(reference);
+    std::vector<std::pair<uint32_t, uint32_t>> plan; // sample by sample, so that more samples go on where fewer ended
+    for (uint32_t sample = 0; sample < arguments.samples; sample++)
+        for (const uint32_t length : arguments.lengths) plan.emplace_back(sample, length);
+
+    Measurement measurement(arguments, setup, console, std::move(sentences));
+    for (const uint32_t length : arguments.lengths) measurement.haystack(0, length); // fails before anything is loaded
+    quality::RunLog log(arguments.log, log_header(arguments, setup, kv_name, reference_name));
+    std::vector<Part> parts;
+    for (size_t i = 0; i < std::min(log.parts().size(), plan.size()); i++)
+        parts.push_back(from_json(log.parts()[i], plan[i].first, plan[i].second, arguments));
+    catch_interrupts();
+    if (parts.size() < plan.size()) {
+        std::vector<KvOptions> caches{setup.options.kv};
+        if (!reference_name.empty()) caches.push_back(reference);
+        check_memory(setup, caches);
+        const SharedModel model(setup, console);
+        for (const KvOptions& kv : caches) measurement.add(model.forward(kv));
+        double before = 0, total = 0;
+        for (size_t i = 0; i < plan.size(); i++) (i < parts.size() ? before : total) += measurement.caches() * plan[i].second;
+        total += before;
+        const TimeLeft left(before);
+        while (parts.size() < plan.size()) {
+            const auto [sample, length] = plan[parts.size()];
+            const Haystack haystack = measurement.haystack(sample, length);
+            auto part = measurement.measure(sample, length, haystack, left, before, total);
+            if (!part) break;
+            before += measurement.caches() * length;
+            log.add(to_json(*part, haystack));
+            parts.push_back(std::move(*part));
+        }
+        console.clear_status();
+    }
+    if (!parts.empty())
+        write_output(fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\ncache   {}\n\n", printable(setup.model.name),
+                                 setup.model.config.num_hidden_layers, setup.device_name, build_description(),
+                                 cache_text(setup.model.config, setup.options.kv)) +
+                     report(arguments, parts, kv_name, reference_name));
+    if (parts.size() == plan.size()) return 0;
+    write_error(fmt::format("tq-run: stopped after {} of {} texts; {}\n", parts.size(), plan.size(),
+                            arguments.log.empty() ? "--log FILE would keep them, and the same command go on"
+                                                  : "the same command goes on there"));
+    return 130;
+}
+
+void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {
+    const auto add = [&](const char* name, auto& value, const char* help, double least, double most, const char* type) {
+        return command.add_option(name, value, help).check(number(least, most)).option_text(type);
+    };
+    add("--lengths", a.lengths, "tokens of a text with its question; default: 512,1024,2048", 64, 1 << 24, "LIST").delimiter(',');
+    add("--depths", a.depths, "shares of the text before the facts; default: 0,0.25,0.5,0.75,1", 0, 1, "LIST").delimiter(',');
+    add("--keys", a.keys, "facts at each depth, that are asked for one by one; default: 2", 1, quality::most_facts, "N");
+    add("--digits", a.digits, "of a value; default: 4", 1, quality::most_digits, "N");
+    add("--distractors", a.distractors,
+        "facts that nobody asks for, each with half of a key that is asked for; default: one for 64 tokens, at most 400", 0,
+        quality::most_facts, "N");
+    add("--samples", a.samples, "texts of each length; default: 4", 1, 1'000'000, "N");
+    add("-s,--seed", a.seed, "of the texts; default: 1", 0, 9'000'000'000'000'000'000.0, "N");
+    command.add_option("-f,--file", a.file, "a text whose sentences are the filler; default: made of simple words")
+        .option_text("FILE");
+    command.add_option("--reference", a.reference, "the cache type that answers the same questions, or none; default: f16")
+        .option_text("TYPE")
+        .check(parsed_by([](const std::string& text) {
+            if (text != "none") parse_kv_type(text);
+        }));
+    command.add_option("--log", a.log, "keep what was measured in this file of JSON lines, and go on with it where it is there")
+        .option_text("FILE");
+}
+
+} // namespace
+
+void add_needle(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, NeedleArguments& a) {
+        add_needle_flags(command, a);
+        add_flags(command, a.model);
+        add_flags(command, a.console);
+    };
+    add_command<NeedleArguments>(app, action, "needle", "Whether facts are still found in long texts, by length and depth", flags,
+                                 run);
+}
+
+} // namespace tq

@@ -1,0 +1,191 @@
+// tq-run perplexity: what a cache type costs: perplexity of a text, and against a reference cache how the probabilities change.
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/printable.h"
+#include "model/formats/json.h"
+#include "tools/quality/compare.h"
+#include "tools/quality/run_log.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/shared_model.h"
+#include "tools/tq-run/table.h"
+#include "tools/tq-run/time_left.h"
+#include <algorithm>
+#include <cmath>
+
+namespace tq {
+namespace {
+
+using nlohmann::json;
+using quality::Divergence, quality::Estimate, quality::Summary;
+
+constexpr uint32_t usual_context = 512; // llama.cpp's, so that perplexities can be compared
+
+struct PerplexityArguments {
+    ConsoleArguments console;
+    ModelArguments model;
+    std::string file, reference = "f16", log;
+    uint32_t chunks = 0; // 0: all
+    bool as_json = false;
+};
+
+json to_json(uint32_t chunk, std::span<const Divergence> tokens) {
+    json part = quality::to_json(tokens);
+    part["chunk"] = chunk;
+    return part;
+}
+
+std::vector<Divergence> from_json(const json& part, size_t chunk, size_t tokens) {
+    if (!part.contains("chunk") || part["chunk"] != chunk) fail("the log has no chunk {}: it is broken; remove it", chunk);
+    return quality::divergences(part, tokens);
+}
+
+std::string line(std::string_view what, const Estimate& e, const char* unit = "") {
+    return fmt::format("{:<26} {}\n", what, with_error(e, unit));
+}
+
+Estimate percent(const Estimate& share) { return {share.value * 100, share.error * 100}; }
+Estimate negative(const Estimate& e) { return {-e.value, e.error}; }
+
+// Of two perplexities on the same tokens, whose losses vary together.
+Estimate perplexity_ratio(const Summary& s) {
+    const double ratio = std::exp(s.loss_change.value);
+    return {ratio, ratio * s.loss_change.error};
+}
+
+// All chunks' tokens at positions [from, to) of their chunk.
+std::vector<Divergence> at_positions(const std::vector<std::vector<Divergence>>& chunks, size_t from, size_t to) {
+    std::vector<Divergence> out;
+    for (const auto& chunk : chunks)
+        out.insert(out.end(), chunk.begin() + std::ptrdiff_t(from), chunk.begin() + std::ptrdiff_t(std::min(to, chunk.size())));
+    return out;
+}
+
+std::string report(const std::vector<std::vector<Divergence>>& chunks, uint32_t context, const std::string& kv,
+                   const std::string& reference) {
+    const Summary s = quality::summarise(at_positions(chunks, context / 2, context));
+    std::string text =
+        fmt::format("{} chunks of {} tokens; the second half of each counts, {} tokens\n\n", chunks.size(), context, s.tokens);
+    text += line(fmt::format("perplexity, {}", kv), s.perplexity);
+    text += line(fmt::format("perplexity, {}", reference), s.reference_perplexity);
+    text += line("their ratio", perplexity_ratio(s));
+    text += line("change of log p", negative(s.loss_change), "nats");
+    text += line("KL divergence, mean", s.kl, "nats");
+    text += fmt::format("{:<26} {:.2e}, {:.2e}, {:.2e} nats\n", "  median, 99 %, greatest", s.kl_median, s.kl_99, s.kl_max);
+    text += line("same most probable token", percent(s.same_top), "%") + "\n";
+    std::vector<std::vector<std::string>> rows{{"tokens before", "KL, mean, nats", "same top, %", "log p changes by, nats"}};
+    for (uint32_t from = 1; from < context; from *= 2) {
+        if (from < 16 && from * 2 < context / 8) continue;
+        const Summary part = quality::summarise(at_positions(chunks, from, 2ull * from));
+        rows.push_back({fmt::format("{} to {}", from, std::min(2 * from, context) - 1), with_error(part.kl),
+                        with_error(percent(part.same_top)), with_error(negative(part.loss_change))});
+    }
+    return text + markdown(rows, 1);
+}
+
+// The same for programs.
+std::string json_report(const Summary& s, json what) {
+    const auto add = [&](const std::string& name, const Estimate& e) {
+        what[name] = e.value;
+        what[name + "_error"] = e.error;
+    };
+    what["tokens"] = s.tokens;
+    add("perplexity", s.perplexity);
+    add("reference_perplexity", s.reference_perplexity);
+    add("perplexity_ratio", perplexity_ratio(s));
+    add("log_p_change", negative(s.loss_change));
+    add("kl", s.kl);
+    add("same_top", s.same_top);
+    what.update({{"kl_median", s.kl_median}, {"kl_99", s.kl_99}, {"kl_max", s.kl_max}});
+    return what.dump(1) + "\n";
+}
+
+// The chunks that `log` has not, added to it and to `chunks`; fewer after Ctrl-C.
+void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t> ids, uint32_t count, Console& console,
+             quality::RunLog& log, std::vector<std::vector<Divergence>>& chunks) {
+    const uint32_t context = setup.options.context_size;
+    check_memory(setup, std::array{setup.options.kv, reference});
+    const SharedModel model(setup, console);
+    const auto measured = model.forward(setup.options.kv), compared = model.forward(reference);
+    const TimeLeft left(double(chunks.size()) * context);
+    while (chunks.size() < count) {
+        const auto chunk = uint32_t(chunks.size());
+        const auto keep_going = [&](uint32_t tokens) {
+            const double done = double(chunk) * context + tokens;
+            console.status(fmt::format("chunk {} of {}, {} of {} tokens{}", chunk + 1, count, tokens, context,
+                                       left.after(done, double(count) * context)));
+            return !interrupted();
+        };
+        auto tokens =
+            quality::compare(std::array{measured.get()}, *compared, ids.subspan(size_t(chunk) * context, context), keep_going);
+        if (tokens.empty()) break;
+        log.add(to_json(chunk, tokens[0]));
+        chunks.push_back(std::move(tokens[0]));
+    }
+    console.clear_status();
+}
+
+int run(const PerplexityArguments& given) {
+    PerplexityArguments arguments = given;
+    if (!arguments.model.context_size) arguments.model.context_size = usual_context;
+    Console console = arguments.console.console();
+    Setup setup = set_up(arguments.model, console);
+    const uint32_t context = setup.options.context_size;
+    const MeasuredText text = read_measured_text(arguments.file, setup.model.tokenizer, context);
+    const auto whole = uint32_t(std::min<size_t>(text.ids.size() / context, UINT32_MAX));
+    const uint32_t count = arguments.chunks == 0 ? whole : std::min(whole, arguments.chunks);
+    const KvType type = parse_kv_type(arguments.reference);
+    const KvOptions reference{type, type};
+    const std::string kv_name = describe(setup.options.kv), reference_name = describe(reference);
+    const json what{{"schema", "tq-run-perplexity"},
+                    {"version", 1},
+                    {"model", setup.model.name},
+                    {"weight_bytes", setup.model.weights.bytes()},
+                    {"text", arguments.file.empty() ? "built-in" : printable(arguments.file, 1000)},
+                    {"text_tokens", text.ids.size()},
+                    {"context", context},
+                    {"kv", kv_name},
+                    {"reference", reference_name},
+                    {"kv_bytes_per_token", kv_bytes_per_token(setup.model.config, setup.options.kv)},
+                    {"kv_recent_bytes", kv_recent_bytes(setup.model.config, setup.options.kv)},
+                    {"device", setup.device_name},
+                    {"build", release_description()}};
+    quality::RunLog log(arguments.log, what);
+    std::vector<std::vector<Divergence>> chunks;
+    for (const json& part : log.parts()) chunks.push_back(from_json(part, chunks.size(), context - 1));
+    if (chunks.size() > count) chunks.resize(count);
+    catch_interrupts();
+    if (chunks.size() < count) measure(setup, reference, text.ids, count, console, log, chunks);
+    if (!chunks.empty() && arguments.as_json)
+        write_output(json_report(quality::summarise(at_positions(chunks, context / 2, context)), what));
+    else if (!chunks.empty())
+        write_output(
+            fmt::format("{}cache   {}\n\n", measurement_heading(setup, text), cache_text(setup.model.config, setup.options.kv)) +
+            report(chunks, context, kv_name, reference_name));
+    if (chunks.size() == count) return 0;
+    write_error(fmt::format("tq-run: stopped after {} of {} chunks; {}\n", chunks.size(), count,
+                            arguments.log.empty() ? "--log FILE would keep them, and the same command go on"
+                                                  : "the same command goes on there"));
+    return 130;
+}
+
+} // namespace
+
+void add_perplexity(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, PerplexityArguments& a) {
+        command.add_option("-f,--file", a.file, "the text; default: a built-in one of some 1000 tokens").option_text("FILE");
+        command.add_option("--chunks", a.chunks, "so many chunks of -c tokens (default 512); default: the whole text")
+            .option_text("N");
+        command.add_option("--reference", a.reference, "the cache type to compare with; default: f16").option_text("TYPE");
+        command
+            .add_option("--log", a.log, "keep what was measured in this file of JSON lines, and go on with it where it is there")
+            .option_text("FILE");
+        command.add_flag("--json", a.as_json, "the summary as a JSON object");
+        add_flags(command, a.model);
+        add_flags(command, a.console);
+    };
+    add_command<PerplexityArguments>(app, action, "perplexity",
+                                     "What a cache type costs: perplexity, and divergence from a reference cache", flags, run);
+}
+
+} // namespace tq

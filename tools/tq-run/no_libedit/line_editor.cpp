@@ -1,7 +1,0 @@
-#include "tools/tq-run/line_editor.h"
-
-namespace tq {
-
-std::unique_ptr<LineEditor> LineEditor::make(Complete) { return nullptr; }
-
-} // namespace tq

@@ -1,0 +1,35 @@
+// Shows an answer token by token: the answer on standard output, the thinking before it, dimmed, on standard error. On a
+// terminal lines end between words.
+#pragma once
+#include "model/text/tokenizer.h"
+#include "tools/tq-run/console.h"
+#include "tools/tq-run/talk/word_wrap.h"
+
+namespace tq {
+
+class Answer {
+  public:
+    // `thinking`: the prompt has opened the thinking block already.
+    Answer(const Tokenizer& tokenizer, Console& console, bool thinking);
+
+    void push(uint32_t id);
+    void finish(); // ends the line
+
+    const std::string& text() const { return text_; } // without the thinking
+    bool empty() const { return text_.empty() && !thought_; }
+
+  private:
+    void show(std::string text);
+    void show_thought(std::string_view text, bool ends);
+
+    const Tokenizer& tokenizer_;
+    Console& console_;
+    const std::optional<uint32_t> think_, end_think_;
+    bool thinking_;
+    bool thought_ = false;
+    Utf8Stream stream_;
+    WordWrap wrap_, thought_wrap_;
+    std::string text_;
+};
+
+} // namespace tq

@@ -1,0 +1,49 @@
+// tq-run chat: a conversation, at a terminal or in a pipe, where each line of input is a turn.
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/talk/chat_session.h"
+
+namespace tq {
+namespace {
+
+int run(const ChatArguments& arguments) {
+    Console console = arguments.console.console();
+    arguments.prompt_cache.check();
+    return Chat(arguments, console).run();
+}
+
+// "--context-shift" alone, as llama.cpp has it, is on.
+void add_context_shift(ArgumentParser& command, bool& shift) {
+    const auto to_bool = [](std::string& text) {
+        const bool off = text == "off", on = text.empty() || text == "{}" || text == "on" || text == "true";
+        text = off ? "false" : "true";
+        return on || off ? std::string() : std::string("it must be on or off");
+    };
+    command
+        .add_option("--context-shift", shift,
+                    "when the context is full, drop the oldest turns, but not the system prompt: on (default) or off")
+        .expected(0, 1)
+        .option_text("[on|off]")
+        .transform(to_bool);
+    command.add_flag("--no-context-shift{false}", shift, "the same as --context-shift off");
+}
+
+} // namespace
+
+void add_chat(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, ChatArguments& a) {
+        add_flags(command, a.prompt);
+        add_flags(command, a.prompt_cache);
+        command.add_option("--system-prompt", a.system, "what the model is told before the conversation").option_text("TEXT");
+        command.add_flag("--single-turn", a.single_turn, "one question, one answer");
+        add_context_shift(command, a.context_shift);
+        command.add_flag("--no-history", a.no_history, "do not keep what is typed for the Up key of later runs");
+        auto think = command.add_flag("--think", a.think, "let a model that can think do so (the default)");
+        command.add_flag("--no-think", a.no_think, "answer at once").excludes(think);
+        add_flags(command, a.sampling);
+        add_flags(command, a.model);
+        add_flags(command, a.console);
+    };
+    add_command<ChatArguments>(app, action, "chat", "Talk with a model", flags, run);
+}
+
+} // namespace tq

@@ -1,0 +1,232 @@
+// The lines of a chat that begin with a slash.
+#include "base/error.h"
+#include "base/file_system.h"
+#include "base/printable.h"
+#include "model/formats/json.h"
+#include "model/text/unicode.h"
+#include "tools/tq-run/talk/chat_session.h"
+#include <algorithm>
+#include <array>
+
+namespace tq {
+namespace {
+
+constexpr uint64_t most_read_bytes = 16u << 20;
+
+enum class Takes { nothing, something, anything };
+
+struct Command {
+    std::string_view word, argument, help;
+    Takes takes;
+};
+
+constexpr std::array commands{
+    Command{"/clear", "", "forget the conversation", Takes::nothing},
+    Command{"/undo", "", "take the last question and its answer back", Takes::nothing},
+    Command{"/regen", "", "answer the last question again (also /retry)", Takes::nothing},
+    Command{"/read", "FILE", "put a text before the next question", Takes::something},
+    Command{"/save", "FILE", "write the conversation to a file, as JSON", Takes::something},
+    Command{"/load", "FILE", "go on with a conversation that was saved", Takes::something},
+    Command{"/system", "[TEXT]", "show or change the system prompt; - for none", Takes::anything},
+    Command{"/set", "[NAME VALUE]", "show or change how answers are sampled", Takes::anything},
+    Command{"/stats", "", "what is in the context, and what it cost", Takes::nothing},
+    Command{"/help", "", "this list", Takes::nothing},
+    Command{"/exit", "", "leave (also /quit, Ctrl-D, or Ctrl-C twice)", Takes::nothing},
+    Command{"/retry", "", "", Takes::nothing},
+    Command{"/quit", "", "", Takes::nothing},
+};
+
+constexpr std::string_view more_help =
+    "A \\ at the end of a line continues it on the next; a text that is pasted is one question. Ctrl-C stops an\n"
+    "answer and clears a line. /think and /no_think are for the model, as is any line that begins with a space.\n";
+
+std::string help_text() {
+    std::string text;
+    for (const Command& c : commands)
+        if (!c.help.empty()) text += fmt::format("{:<21} {}\n", fmt::format("{} {}", c.word, c.argument), c.help);
+    return text.append(more_help);
+}
+
+std::string trimmed(std::string_view text) {
+    const size_t first = text.find_first_not_of(" \t\n");
+    return first == std::string_view::npos ? "" : std::string(text.substr(first, text.find_last_not_of(" \t\n") + 1 - first));
+}
+
+// Of letters alone: others, such as /usr/bin, begin a sentence.
+bool looks_like_command(std::string_view word) {
+    return word.size() > 1 && word[0] == '/' && std::ranges::all_of(word.substr(1), [](char c) {
+               return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+           });
+}
+
+std::vector<std::string> beginning_with(std::string_view begin, const std::vector<std::string>& words) {
+    std::vector<std::string> result;
+    for (const std::string& word : words)
+        if (word.starts_with(begin)) result.push_back(word);
+    return result;
+}
+
+std::vector<std::string> files_beginning_with(const std::string& begin) {
+    const size_t slash = begin.rfind('/') + 1;
+    std::vector<std::string> result;
+    std::error_code error;
+    for (std::filesystem::directory_iterator file(slash == 0 ? "." : utf8_path(begin.substr(0, slash)), error), end;
+         !error && file != end; file.increment(error)) {
+        const std::string name = utf8_text(file->path().filename());
+        const bool hidden = name.starts_with('.') && slash == begin.size();
+        if (hidden || !name.starts_with(begin.substr(slash)) || name != printable(name, name.size())) continue;
+        std::error_code ignored;
+        result.push_back(begin.substr(0, slash) + name + (file->is_directory(ignored) ? "/" : ""));
+    }
+    std::ranges::sort(result);
+    return result;
+}
+
+} // namespace
+
+std::vector<std::string> complete_chat_line(std::string_view before) {
+    const size_t space = before.find(' ');
+    if (!before.starts_with('/') || before.find('\n') != std::string_view::npos) return {};
+    std::vector<std::string> words;
+    if (space == std::string_view::npos) {
+        for (const Command& c : commands) words.emplace_back(c.word);
+        return beginning_with(before, words);
+    }
+    const std::string_view word = before.substr(0, space), last = before.substr(before.rfind(' ') + 1);
+    if (word == "/read" || word == "/save" || word == "/load") return files_beginning_with(std::string(last));
+    if (word == "/set" && before.rfind(' ') == space) return beginning_with(last, ChatSettings::names());
+    return {};
+}
+
+bool Chat::obey(const std::string& line) {
+    const size_t end = line.find_first_of(" \t\n");
+    const std::string word = line.substr(0, end), argument = end == std::string::npos ? "" : trimmed(line.substr(end));
+    if (!looks_like_command(word) || word == "/think" || word == "/no_think") return false;
+    const auto found = std::ranges::find(commands, word, &Command::word);
+    std::string complaint;
+    if (found == commands.end())
+        complaint = fmt::format("there is no command {}: /help lists them; a space before it sends the line to the model",
+                                printable(word));
+    else if (found->takes == Takes::nothing && !argument.empty())
+        complaint = fmt::format("{} takes nothing after it; a space before it sends the line to the model", word);
+    else if (found->takes == Takes::something && argument.empty())
+        complaint = fmt::format("{} needs a file: {} {}", word, word, found->argument);
+    if (complaint.empty() && (word == "/regen" || word == "/retry")) { // what it cannot do is as with any question
+        answer_again();
+        return true;
+    }
+    if (complaint.empty()) try {
+            return run_command(word, argument);
+        } catch (const Error& error) {
+            complaint = error.what();
+        }
+    write_error(complaint + "\n");
+    return true;
+}
+
+bool Chat::run_command(std::string_view word, const std::string& argument) {
+    if (word == "/exit" || word == "/quit") leaving_ = true;
+    if (word == "/help") write_error(help_text());
+    if (word == "/undo") undo();
+    if (word == "/read") read_file(argument);
+    if (word == "/save") save(argument);
+    if (word == "/load") load(argument);
+    if (word == "/system") change_system(argument);
+    if (word == "/set") change_setting(argument);
+    if (word == "/stats") print_statistics();
+    if (word == "/clear") {
+        conversation_.clear();
+        restart();
+        write_error("the conversation is forgotten\n");
+    }
+    return true;
+}
+
+void Chat::restart() {
+    read_text_.clear();
+    warned_ = false;
+}
+
+void Chat::answer_again() {
+    if (conversation_.take_back_answer())
+        reply();
+    else
+        write_error("there is no answer yet\n");
+}
+
+void Chat::undo() {
+    if (!conversation_.take_back_answer()) return write_error("there is nothing to take back\n");
+    conversation_.take_back_question();
+    warned_ = false;
+    const size_t left = conversation_.turns();
+    write_error(fmt::format("the last turn is taken back; {} {} left\n", left, left == 1 ? "is" : "are"));
+}
+
+void Chat::change_system(const std::string& text) {
+    if (!text.empty()) conversation_.set_system(text == "-" ? "" : text);
+    const std::string& now = conversation_.system();
+    write_error(now.empty() ? "there is no system prompt\n" : fmt::format("the system prompt is: {}\n", harmless(now)));
+}
+
+void Chat::change_setting(const std::string& argument) {
+    if (argument.empty()) return write_error(settings_.list());
+    const size_t space = argument.find_first_of(" \t=");
+    if (space == std::string::npos) fail("/set needs a name and a value: /set temp 0.7");
+    ChatSettings changed = settings_;
+    changed.set(argument.substr(0, space), trimmed(argument.substr(space + 1)));
+    sampler_ = Sampler(changed.sampling, engine_->unsampled(arguments_.sampling.ignore_end));
+    settings_ = changed;
+    write_error(fmt::format("sampling  {}\n", sampling_description(settings_.sampling)));
+}
+
+void Chat::read_file(const std::string& path) {
+    std::error_code error;
+    if (is_there(utf8_path(path)) && !std::filesystem::is_regular_file(utf8_path(path), error))
+        fail("{} is no file", printable(path, 200));
+    const std::string text = read_text_file(utf8_path(path), most_read_bytes);
+    if (text.find('\0') != std::string::npos || find_invalid_utf8(text)) fail("{} is no text in UTF-8", printable(path, 200));
+    if (text.empty()) fail("{} is empty", printable(path, 200));
+    const std::string both = read_text_.empty() ? text : read_text_ + "\n\n" + text;
+    const size_t tokens = engine_->model.tokenizer.encode(both).size();
+    if (tokens >= context_size())
+        fail("{} does not fit: {} tokens wait for the next question with it, but the context holds {}: -c asks for a larger one",
+             printable(path, 200), tokens, context_size());
+    read_text_ = both;
+    write_error(fmt::format("{}: {} bytes are read; {} tokens go before your next question\n", printable(path, 200), text.size(),
+                            tokens));
+}
+
+void Chat::save(const std::string& path) {
+    save_conversation(path, engine_->model.name, settings_, conversation_);
+    write_error(fmt::format("{}: {} {} saved\n", printable(path, 200), conversation_.turns(),
+                            conversation_.turns() == 1 ? "turn is" : "turns are"));
+}
+
+void Chat::load(const std::string& path) {
+    ChatSettings settings = settings_;
+    Conversation loaded = conversation_;
+    const std::string model = load_conversation(path, settings, loaded);
+    sampler_ = Sampler(settings.sampling, engine_->unsampled(arguments_.sampling.ignore_end));
+    settings_ = settings;
+    conversation_.replace(loaded.messages());
+    restart();
+    if (model != engine_->model.name)
+        write_error(fmt::format("it was saved with {}, and goes on with {}\n", printable(model), engine_->model.name));
+    const size_t tokens = conversation_.turns() == 0 ? 0 : conversation_.prompt().size();
+    write_error(fmt::format("{}: {} {} loaded, {} of {} tokens of context\n", printable(path, 200), conversation_.turns(),
+                            conversation_.turns() == 1 ? "turn is" : "turns are", tokens, context_size()));
+}
+
+void Chat::print_statistics() const {
+    const Totals& t = totals_;
+    const double seconds = double(t.ns) * 1e-9;
+    const uint64_t bytes = engine_->forward->kv_bytes_per_token() * session_.cached_ids().size();
+    write_error(fmt::format("context   {} of {} tokens, {:.1f} MiB of cache: {}\n", session_.cached_ids().size(), context_size(),
+                            double(bytes) / (1 << 20), kv_description(*engine_)));
+    write_error(
+        fmt::format("turns     {}\nanswers   {} of {} tokens in {:.1f} s\nprompts   {} tokens run, {} found in the cache\n",
+                    conversation_.turns(), t.answers, t.tokens, seconds, t.prompt_tokens, t.reused_tokens));
+    write_error(fmt::format("device    {}\nsampling  {}\n", engine_->device_name, sampling_description(settings_.sampling)));
+}
+
+} // namespace tq

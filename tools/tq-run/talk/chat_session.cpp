@@ -1,0 +1,243 @@
+#include "tools/tq-run/talk/chat_session.h"
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "tools/tq-run/generation.h"
+#include "tools/tq-run/talk/answer.h"
+
+namespace tq {
+namespace {
+
+constexpr uint32_t nearly_full_percent = 80;
+
+ChatOptions chat_options(const ChatArguments& arguments, const Model& model) {
+    if (arguments.think && model.chat == ChatVariant::instruct)
+        write_error("tq-run: this model never thinks: --think has no effect\n");
+    if (arguments.no_think && model.chat == ChatVariant::thinking)
+        write_error("tq-run: this model always thinks: --no-think has no effect\n");
+    return {.variant = model.chat, .add_generation_prompt = true, .enable_thinking = !arguments.no_think};
+}
+
+bool thinks(const ChatOptions& options) {
+    return options.variant == ChatVariant::thinking || (options.variant == ChatVariant::hybrid && options.enable_thinking);
+}
+
+// Of one answer in two parts: what was run again in between counts as time, not as a prompt.
+void append(Generated& all, Generated part) {
+    all.ids.insert(all.ids.end(), part.ids.begin(), part.ids.end());
+    all.stop = part.stop;
+    all.reason = std::move(part.reason);
+    all.timings.decoded_tokens += part.timings.decoded_tokens + (part.ids.empty() ? 0 : 1);
+    all.timings.decode_ns += part.timings.prompt_ns + part.timings.decode_ns;
+}
+
+std::string turns_text(size_t n) { return n == 1 ? "the oldest turn" : fmt::format("the {} oldest turns", n); }
+
+} // namespace
+
+Chat::Chat(const ChatArguments& arguments, Console& console)
+    : arguments_(arguments), console_(console), engine_(start_engine(arguments.model, console)), session_(*engine_->forward),
+      options_(chat_options(arguments, engine_->model)), settings_{arguments.sampling.options(recommended_sampling(
+                                                                       engine_->model.file, thinks(options_))),
+                                                                   arguments.sampling.max_tokens()},
+      sampler_(settings_.sampling, engine_->unsampled(arguments.sampling.ignore_end)),
+      conversation_(engine_->model.tokenizer, options_, arguments.system),
+      prompt_cache_(arguments.prompt_cache, *engine_, session_, console),
+      questions_(console, complete_chat_line, !arguments.no_history) {}
+
+void Chat::note(const std::string& text) const { write_error(console_.dim(text) + "\n"); }
+
+void Chat::print_banner() const {
+    const Model& model = engine_->model;
+    const Forward& forward = *engine_->forward;
+    const uint64_t cache_bytes =
+        forward.kv_bytes_per_token() * forward.context_size() + kv_recent_bytes(model.config, forward.kv());
+    const double cache_mib = double(cache_bytes) / (1 << 20);
+    write_error(fmt::format("{}\nmodel     {}\ndevice    {}\ncontext   {} tokens, up to {:.1f} MiB of cache: {}\nsampling  {}\n",
+                            build_description(), model.name, engine_->device_name, forward.context_size(), cache_mib,
+                            kv_description(*engine_), sampling_description(settings_.sampling)));
+    if (arguments_.console.verbose) write_error(load_description(*engine_) + "\n");
+    if (!console_.input_is_terminal() || arguments_.single_turn) return;
+    if (arguments_.console.verbose && console_.edits() && !questions_.edits())
+        write_error("lines are edited by the terminal alone: this tq-run was built without libedit\n");
+    write_error("/help lists the commands\n");
+}
+
+void Chat::ask(std::string question) {
+    try {
+        if (!read_text_.empty()) question = read_text_ + "\n\n" + question;
+        conversation_.ask(std::move(question));
+    } catch (const Error& error) {
+        return refuse(error.what());
+    }
+    read_text_.clear();
+    reply();
+}
+
+// At a terminal another question can be asked; in a pipe nobody is there to do so.
+void Chat::refuse(const std::string& why) const {
+    if (!console_.input_is_terminal()) throw Error(why);
+    write_error(why + "\n");
+}
+
+// Down to three quarters of the context, so that what is kept need not be run again soon.
+bool Chat::make_room(size_t answered) {
+    const size_t before = conversation_.prompt().size(), enough = context_size() - context_size() / 4;
+    size_t turns = 0, now = before;
+    while ((turns == 0 || now + answered > enough) && conversation_.drop_oldest_turn()) {
+        ++turns;
+        now = conversation_.prompt().size();
+    }
+    dropped_turns_ += turns;
+    dropped_tokens_ += before - now;
+    warned_ = false;
+    return turns > 0;
+}
+
+void Chat::say_dropped() {
+    if (dropped_turns_ == 0) return;
+    note(fmt::format("[ the context of {} tokens was full: {}, {} tokens, {} dropped from it (--context-shift off keeps them) ]",
+                     context_size(), turns_text(dropped_turns_), dropped_tokens_, dropped_turns_ == 1 ? "is" : "are"));
+    dropped_turns_ = dropped_tokens_ = 0;
+}
+
+std::string Chat::too_long(size_t tokens) const {
+    Conversation before = conversation_;
+    before.take_back_question();
+    const size_t earlier = before.turns() == 0 ? 0 : before.prompt().size();
+    if (earlier == 0)
+        return fmt::format(
+            "the question does not fit: it has {} tokens{} but the context holds {}: shorten it, or ask for a larger "
+            "context with -c",
+            tokens, conversation_.system().empty() ? "" : " with the system prompt", context_size());
+    return fmt::format(
+        "the context is full: the conversation has {} tokens and the question {}, but the context holds {}: /undo takes "
+        "the last turn back, /clear starts a new conversation, --context-shift on drops the oldest turns, -c asks for a "
+        "larger context",
+        earlier, tokens - std::min(tokens, earlier), context_size());
+}
+
+// Empty, with the question taken back, when the conversation does not fit.
+std::vector<uint32_t> Chat::prompt() {
+    auto ids = conversation_.prompt();
+    if (ids.size() > context_size() && arguments_.context_shift && make_room(0)) ids = conversation_.prompt();
+    if (ids.size() <= context_size()) {
+        say_dropped();
+        return ids;
+    }
+    const std::string why = too_long(ids.size());
+    conversation_.take_back_question();
+    say_dropped();
+    refuse(why);
+    return {};
+}
+
+// Where the context is full in the middle of an answer, the oldest turns make room for the rest of it.
+Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
+    const Tokenizer& tokenizer = engine_->model.tokenizer;
+    GenerateOptions options = interruptible(console_);
+    options.max_tokens = settings_.max_tokens;
+    options.is_end = [&](uint32_t id) { return tokenizer.is_end_of_generation(id); };
+    options.on_token = [&](uint32_t id) { answer.push(id); };
+    options.after_prompt = [&] { prompt_cache_.after_prompt(); };
+    Generated all = session_.generate(ids, sampler_, options);
+    options.on_prompt = {}; // its line would take the answer's place
+    while (all.stop == Stop::context_full && arguments_.context_shift && make_room(all.ids.size())) {
+        ids = conversation_.prompt();
+        ids.insert(ids.end(), all.ids.begin(), all.ids.end());
+        if (ids.size() >= context_size()) continue;
+        options.max_tokens = settings_.max_tokens - uint32_t(all.ids.size());
+        append(all, session_.generate(ids, sampler_, options));
+    }
+    return all;
+}
+
+void Chat::reply() {
+    const auto ids = prompt();
+    if (ids.empty()) return;
+    Answer answer(engine_->model.tokenizer, console_, options_.variant == ChatVariant::thinking);
+    clear_interrupt();
+    Generated result;
+    try {
+        const auto quiet = questions_.while_answering();
+        result = generate(ids, answer);
+    } catch (const OutOfMemory& error) {
+        console_.clear_status();
+        conversation_.take_back_question();
+        return refuse(error.what());
+    } catch (...) { // a question without an answer is no turn
+        conversation_.take_back_question();
+        throw;
+    }
+    answer.finish();
+    last_stop_ = result.stop;
+    if (result.stop == Stop::interrupted && answer.empty())
+        conversation_.take_back_question();
+    else
+        conversation_.answer(answer.text());
+    explain(result);
+    clear_interrupt();
+}
+
+void Chat::explain(const Generated& result) {
+    if (result.stop == Stop::interrupted)
+        note(result.ids.empty() ? "[ interrupted: the question is taken back ]" : "[ interrupted ]");
+    if (result.stop == Stop::length) note(fmt::format("[ stopped after {} tokens (-n) ]", result.ids.size()));
+    if (result.stop == Stop::context_full)
+        note(fmt::format(
+            "[ the context of {} tokens is full: /undo takes this turn back, /clear starts a new conversation, -c asks for a "
+            "larger context ]",
+            context_size()));
+    if (result.stop == Stop::memory_full) note(fmt::format("[ {} ]", result.reason));
+    say_dropped();
+    totals_.answers += 1;
+    totals_.tokens += result.ids.size();
+    totals_.prompt_tokens += result.timings.prompt_tokens;
+    totals_.reused_tokens += result.timings.reused_tokens;
+    totals_.ns += result.timings.prompt_ns + result.timings.decode_ns;
+    note(generation_line(result, session_.cached_ids().size(), context_size()));
+    warn_of_full_context(result);
+    report_profile(*engine_);
+}
+
+void Chat::warn_of_full_context(const Generated& result) {
+    const uint64_t percent = 100 * uint64_t(session_.cached_ids().size()) / context_size();
+    if (warned_ || percent < nearly_full_percent || result.stop == Stop::context_full) return;
+    warned_ = true;
+    note(fmt::format("[ the context is {} % full: {}; /clear starts a new conversation, -c asks for a larger context ]", percent,
+                     arguments_.context_shift ? "when there is no more room, the oldest turns are dropped"
+                                              : "when there is no more room, the conversation ends"));
+}
+
+int Chat::run() {
+    print_banner();
+    catch_interrupts();
+    int status = 0;
+    try {
+        status = converse();
+    } catch (const Error&) { // the conversation is not lost with the model or the device, if it can be helped
+        prompt_cache_.finish();
+        throw;
+    }
+    const bool saved = prompt_cache_.finish();
+    return status != 0 || saved ? status : 1;
+}
+
+int Chat::converse() {
+    if (arguments_.prompt.given)
+        ask(arguments_.prompt.read());
+    else if (arguments_.single_turn && !console_.input_is_terminal())
+        ask(read_input());
+    else if (arguments_.single_turn)
+        if (const auto turn = questions_.next()) ask(*turn);
+    if (arguments_.single_turn) return last_stop_ == Stop::interrupted ? 130 : 0;
+    while (!leaving_) {
+        clear_interrupt();
+        const auto turn = questions_.next();
+        if (!turn) break;
+        if (turn->find_first_not_of(" \t\n") == std::string::npos || obey(*turn)) continue;
+        ask(*turn);
+    }
+    return 0;
+}
+
+} // namespace tq

@@ -1,0 +1,81 @@
+// One run of tq-run chat: turns are read, answered or obeyed.
+#pragma once
+#include "tools/tq-run/engine.h"
+#include "tools/tq-run/talk/conversation.h"
+#include "tools/tq-run/talk/prompt_cache.h"
+#include "tools/tq-run/talk/question_reader.h"
+#include "tools/tq-run/talk/saved_conversation.h"
+
+namespace tq {
+
+struct ChatArguments {
+    ConsoleArguments console;
+    ModelArguments model;
+    SamplingArguments sampling;
+    PromptArguments prompt;
+    PromptCacheArguments prompt_cache;
+    std::string system;
+    bool single_turn = false, think = false, no_think = false, context_shift = true, no_history = false;
+};
+
+class Chat {
+  public:
+    // Both outlive it.
+    Chat(const ChatArguments& arguments, Console& console);
+    int run();
+
+  private:
+    struct Totals {
+        uint64_t answers = 0, tokens = 0, prompt_tokens = 0, reused_tokens = 0, ns = 0;
+    };
+
+    int converse();
+    void print_banner() const;
+    void note(const std::string& text) const;
+
+    // chat_commands.cpp
+    bool obey(const std::string& line); // false when it is a question
+    bool run_command(std::string_view word, const std::string& argument);
+    void change_system(const std::string& text);
+    void change_setting(const std::string& argument);
+    void read_file(const std::string& path);
+    void save(const std::string& path);
+    void load(const std::string& path);
+    void undo();
+    void answer_again();
+    void print_statistics() const;
+    void restart(); // after another conversation took this one's place
+
+    void ask(std::string question);
+    void refuse(const std::string& why) const;
+    uint32_t context_size() const { return engine_->forward->context_size(); }
+    bool make_room(size_t answered); // drops the oldest turns; false when there was none
+    void say_dropped();
+    std::string too_long(size_t tokens) const;
+    std::vector<uint32_t> prompt();
+    void reply();
+    Generated generate(std::vector<uint32_t> ids, class Answer& answer);
+    void explain(const Generated& result);
+    void warn_of_full_context(const Generated& result);
+
+    const ChatArguments& arguments_;
+    Console& console_;
+    const std::unique_ptr<Engine> engine_;
+    Session session_;
+    const ChatOptions options_;
+    ChatSettings settings_;
+    Sampler sampler_;
+    Conversation conversation_;
+    PromptCache prompt_cache_;
+    QuestionReader questions_;
+    std::string read_text_; // by /read, for the next question
+    Totals totals_;
+    size_t dropped_turns_ = 0, dropped_tokens_ = 0; // that have not been told of
+    bool warned_ = false, leaving_ = false;
+    Stop last_stop_ = Stop::end_of_generation;
+};
+
+// What Tab can make of the last word at chat's prompt.
+std::vector<std::string> complete_chat_line(std::string_view before);
+
+} // namespace tq

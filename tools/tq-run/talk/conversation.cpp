@@ -1,0 +1,86 @@
+#include "tools/tq-run/talk/conversation.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include "model/formats/json.h"
+
+namespace tq {
+namespace {
+
+nlohmann::ordered_json message(const char* role, std::string content) {
+    return {{"role", role}, {"content", std::move(content)}};
+}
+
+const std::string& text_of(const nlohmann::json& message, const char* what) {
+    const auto found = message.is_object() ? message.find(what) : message.end();
+    if (!message.is_object() || found == message.end() || !found->is_string()) fail("a message has no text \"{}\"", what);
+    return found->get_ref<const std::string&>();
+}
+
+} // namespace
+
+Conversation::Conversation(const Tokenizer& tokenizer, ChatOptions options, std::string system)
+    : tokenizer_(tokenizer), options_(options), system_(std::move(system)) {
+    tokenizer_.encode(system_); // only for its complaint, whose byte offset then counts from the text's own beginning
+    clear();
+}
+
+void Conversation::ask(std::string question) {
+    tokenizer_.encode(question); // likewise
+    messages_.push_back(message("user", std::move(question)));
+}
+
+void Conversation::answer(std::string text) { messages_.push_back(message("assistant", std::move(text))); }
+
+void Conversation::take_back_question() {
+    ENSURE(!messages_.empty() && messages_.back()["role"] == "user", "no open question");
+    messages_.erase(messages_.size() - 1);
+}
+
+bool Conversation::take_back_answer() {
+    if (messages_.empty() || messages_.back()["role"] != "assistant") return false;
+    messages_.erase(messages_.size() - 1);
+    return true;
+}
+
+void Conversation::clear() {
+    messages_ = nlohmann::ordered_json::array();
+    if (!system_.empty()) messages_.push_back(message("system", system_));
+}
+
+bool Conversation::drop_oldest_turn() {
+    if (messages_.size() < first_turn() + 3) return false;
+    messages_.erase(first_turn() + 1);
+    messages_.erase(first_turn());
+    return true;
+}
+
+size_t Conversation::turns() const { return (messages_.size() - first_turn() + 1) / 2; }
+
+void Conversation::set_system(std::string text) {
+    tokenizer_.encode(text); // for its complaint
+    if (!system_.empty()) messages_.erase(size_t(0));
+    system_ = std::move(text);
+    if (!system_.empty()) messages_.insert(messages_.begin(), message("system", system_));
+}
+
+void Conversation::replace(const nlohmann::json& messages) {
+    if (!messages.is_array()) fail("its messages are {}, not a list", kind_of(messages));
+    std::string system;
+    auto read = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < messages.size(); ++i) {
+        const std::string &role = text_of(messages[i], "role"), &content = text_of(messages[i], "content");
+        const bool is_system = i == 0 && role == "system";
+        const char* expected = is_system ? "system" : (read.size() + (system.empty() ? 0 : 1)) % 2 == 0 ? "user" : "assistant";
+        if (role != expected || (is_system && content.empty())) fail("message {} is not of \"{}\"", i + 1, expected);
+        tokenizer_.encode(content); // for its complaint
+        if (is_system) system = content;
+        read.push_back(message(expected, content));
+    }
+    if (read.size() % 2 != (system.empty() ? 0 : 1)) fail("its last question has no answer");
+    system_ = std::move(system);
+    messages_ = std::move(read);
+}
+
+std::vector<uint32_t> Conversation::prompt() const { return tokenizer_.encode(render_chat(messages_, nullptr, options_)); }
+
+} // namespace tq

@@ -1,0 +1,77 @@
+// tq-run generate: continues a text, without any template.
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine.h"
+#include "tools/tq-run/generation.h"
+#include "tools/tq-run/talk/prompt_cache.h"
+
+namespace tq {
+namespace {
+
+struct GenerateArguments {
+    ConsoleArguments console;
+    ModelArguments model;
+    SamplingArguments sampling;
+    PromptArguments prompt;
+    PromptCacheArguments prompt_cache;
+};
+
+int run(const GenerateArguments& arguments) {
+    Console console = arguments.console.console();
+    if (!arguments.prompt.given && console.input_is_terminal())
+        throw UsageError("generate needs a text to continue: -p TEXT, -f FILE, or a pipe into standard input");
+    const std::string text = arguments.prompt.given ? arguments.prompt.read() : read_input();
+    arguments.prompt_cache.check();
+    const auto engine = start_engine(arguments.model, console);
+    const Tokenizer& tokenizer = engine->model.tokenizer;
+    const SamplerOptions options =
+        arguments.sampling.options(recommended_sampling(engine->model.file, engine->model.chat != ChatVariant::instruct));
+    Sampler sampler(options, engine->unsampled(arguments.sampling.ignore_end));
+    if (arguments.console.verbose)
+        write_error(fmt::format("{}, {}, {}\nKV: {}\n{}\n", engine->model.name, engine->device_name,
+                                sampling_description(options), kv_description(*engine), load_description(*engine)));
+
+    Utf8Stream stream;
+    const auto show = [&](const std::string& piece) { write_output(console.output_is_terminal() ? harmless(piece) : piece); };
+    catch_interrupts();
+    Session session(*engine->forward);
+    PromptCache prompt_cache(arguments.prompt_cache, *engine, session, console);
+    GenerateOptions generate = interruptible(console);
+    generate.max_tokens = arguments.sampling.max_tokens();
+    generate.is_end = [&](uint32_t id) { return tokenizer.is_end_of_generation(id); };
+    generate.on_token = [&](uint32_t id) {
+        console.clear_status();
+        show(stream.push(tokenizer.bytes(id)));
+    };
+    generate.after_prompt = [&] { prompt_cache.after_prompt(); };
+    Generated result;
+    try {
+        result = session.generate(tokenizer.encode(text), sampler, generate);
+    } catch (const Error&) { // what was run is good
+        prompt_cache.finish();
+        throw;
+    }
+    console.clear_status();
+    show(stream.flush() + "\n");
+    write_error(console.dim(generation_line(result, session.cached_ids().size(), engine->forward->context_size())) + "\n");
+    report_profile(*engine);
+    const bool saved = prompt_cache.finish();
+    if (result.stop == Stop::memory_full) throw OutOfMemory(result.reason);
+    return result.stop == Stop::interrupted ? 130 : saved ? 0 : 1;
+}
+
+} // namespace
+
+void add_generate(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, GenerateArguments& a) {
+        add_flags(command, a.prompt);
+        add_flags(command, a.prompt_cache);
+        add_flags(command, a.sampling);
+        add_flags(command, a.model);
+        add_flags(command, a.console);
+    };
+    add_command<GenerateArguments>(app, action, "generate", "Continue a text", flags, run);
+}
+
+} // namespace tq

@@ -1,0 +1,76 @@
+#include "tools/tq-run/talk/history.h"
+#include "base/error.h"
+#include "base/file_system.h"
+#include "base/private_file.h"
+#include "model/text/unicode.h"
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+namespace tq {
+namespace {
+
+constexpr size_t kept_entries = 1000, longest_entry = 64 << 10;
+constexpr std::streamoff most_bytes = 1 << 20; // of a file that is read; once it is twice that, the older half goes
+
+// On one line.
+std::string escape(const std::string& text) {
+    std::string result;
+    for (const char c : text) result += c == '\n' ? "\\n" : c == '\\' ? "\\\\" : std::string(1, c);
+    return result;
+}
+
+std::string unescape(const std::string& line) {
+    std::string result;
+    for (size_t i = 0; i < line.size(); ++i) {
+        const bool escaped = line[i] == '\\' && i + 1 < line.size();
+        result += !escaped ? line[i] : line[++i] == 'n' ? '\n' : line[i];
+    }
+    return result;
+}
+
+} // namespace
+
+std::filesystem::path history_path() {
+    for (const auto& [variable, below] :
+         {std::pair{"XDG_DATA_HOME", "tq-run"}, {"LOCALAPPDATA", "tq-run"}, {"HOME", ".local/share/tq-run"}}) {
+        const char* directory = std::getenv(variable);
+        if (directory && *directory) return utf8_path(directory) / below / "chat_history";
+    }
+    return {};
+}
+
+std::vector<std::string> read_history(const std::filesystem::path& path) {
+    std::vector<std::string> entries;
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) return entries;
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    const std::streamoff size = file.tellg();
+    file.seekg(std::max<std::streamoff>(0, size - most_bytes));
+    std::string line;
+    if (size > most_bytes) std::getline(file, line); // the rest of one
+    while (std::getline(file, line))
+        if (!line.empty() && line.size() <= 2 * longest_entry && !find_invalid_utf8(line)) entries.push_back(unescape(line));
+    if (entries.size() > kept_entries) entries.erase(entries.begin(), entries.end() - kept_entries);
+    return entries;
+}
+
+void add_to_history(const std::filesystem::path& path, const std::string& text) {
+    if (path.empty() || text.size() > longest_entry) return;
+    std::error_code error;
+    std::filesystem::create_directories(path.parent_path(), error);
+    if (std::filesystem::is_regular_file(path, error) &&
+        std::streamoff(std::filesystem::file_size(path, error)) > 2 * most_bytes) {
+        const auto latest = read_history(path);
+        std::filesystem::path draft = path;
+        draft += ".part";
+        std::filesystem::remove(draft, error);
+        std::string all;
+        for (const std::string& entry : latest) all += escape(entry) + '\n';
+        append_private(draft, all);
+        std::filesystem::rename(draft, path);
+    }
+    append_private(path, escape(text) + '\n');
+}
+
+} // namespace tq

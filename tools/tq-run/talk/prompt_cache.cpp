@@ -1,0 +1,148 @@
+#include "tools/tq-run/talk/prompt_cache.h"
+#include "base/error.h"
+#include "base/file_system.h"
+#include "base/interrupt.h"
+#include "base/printable.h"
+#include "model/formats/json.h"
+#include "model/load.h"
+#include "tools/tq-run/byte_files.h"
+#include "tools/tq-run/progress.h"
+#include <algorithm>
+
+namespace tq {
+namespace {
+
+constexpr size_t much_longer = 64; // tokens
+
+// An empty file, as mktemp makes them, is none.
+bool holds_something(const std::filesystem::path& path) {
+    std::error_code error;
+    return is_there(path) && !(std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path, error) == 0);
+}
+
+PromptCacheOwner owner_of(const PromptCacheArguments& arguments, const Engine& engine, Console& console) {
+    if (arguments.path.empty()) return {};
+    const Model& model = engine.model;
+    return {model.config, engine.forward->kv(), fingerprint(model, console), model.name};
+}
+
+bool begins_with(const std::vector<uint32_t>& ids, const std::vector<uint32_t>& first) {
+    return std::ranges::mismatch(first, ids).in1 == first.end();
+}
+
+} // namespace
+
+void PromptCacheArguments::check() const {
+    if (path.empty()) return;
+    std::error_code error;
+    const auto status = std::filesystem::status(utf8_path(path), error);
+    if (exists(status) && !is_regular_file(status) && !is_directory(status))
+        fail("{} is no regular file, and --prompt-cache must be able to read what it wrote: name another", printable(path));
+    if (!read_only)
+        ByteOutput(path, ByteInput("-")); // can be opened
+    else if (!holds_something(utf8_path(path)))
+        fail("{} is not there, and --prompt-cache-ro only reads: save it first, without that flag", printable(path));
+}
+
+void add_flags(ArgumentParser& command, PromptCacheArguments& a) {
+    const auto is_file = [](std::string& text) {
+        return text.empty() || text == "-" ? std::string("it must be a file, not a standard stream") : std::string();
+    };
+    auto path =
+        command.add_option("--prompt-cache", a.path,
+                           "file that keeps the KV cache of the prompt: what it has in common with the next is not run again");
+    path.option_text("FILE").group("KV cache").check(is_file);
+    auto all = command.add_flag("--prompt-cache-all", a.all, "save what was generated as well");
+    all.needs(path).group("KV cache");
+    command.add_flag("--prompt-cache-ro", a.read_only, "use the file, and never write it")
+        .needs(path)
+        .excludes(all)
+        .group("KV cache");
+}
+
+PromptCache::PromptCache(const PromptCacheArguments& arguments, const Engine& engine, Session& session, Console& console)
+    : arguments_(arguments), session_(session), console_(console), owner_(owner_of(arguments, engine, console)),
+      shown_(printable(arguments.path, 200)) {
+    if (!arguments.path.empty() && holds_something(utf8_path(arguments.path))) load();
+}
+
+void PromptCache::load() {
+    const PromptCacheFile file(utf8_path(arguments_.path), owner_);
+    filed_ = file.ids();
+    const uint32_t tokens = uint32_t(std::min<size_t>(filed_.size(), session_.forward().context_size()));
+    const uint64_t sides = 2ull * owner_.config.num_hidden_layers, total = prompt_cache_bytes(owner_, tokens);
+    uint64_t done = 0;
+    TransferStatus status(console_);
+    session_.restore({filed_.begin(), filed_.begin() + tokens}, [&](uint32_t layer, KvSide side) {
+        if (interrupted()) throw LoadStopped();
+        StoredSide read = file.read(layer, side, tokens);
+        const uint64_t bytes = total / sides * ++done;
+        status.update("loading " + shown_, bytes, total, bytes);
+        return read;
+    });
+}
+
+void PromptCache::note(const std::string& text) {
+    console_.clear_status();
+    write_error(console_.dim(fmt::format("[ {}: {} ]", shown_, text)) + "\n");
+}
+
+void PromptCache::save() {
+    const std::vector<uint32_t>& ids = session_.cached_ids();
+    const uint64_t total = prompt_cache_bytes(owner_, uint32_t(ids.size()));
+    try {
+        ByteOutput file(arguments_.path, ByteInput("-"));
+        TransferStatus status(console_);
+        uint64_t done = 0;
+        write_prompt_cache(
+            owner_, ids, [&](uint32_t layer, KvSide side) { return session_.stored(layer, side); },
+            [&](std::span<const std::byte> bytes) {
+                if (interrupted()) throw LoadStopped();
+                file.write({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+                done += bytes.size();
+                status.update("saving " + shown_, done, total, done);
+            });
+        file.commit();
+        filed_ = ids;
+        failed_ = false; // what an earlier one did not keep, this one did
+    } catch (const LoadStopped&) {
+        failed_ = true;
+        return note("interrupted, not saved");
+    } catch (const Error& error) {
+        failed_ = true;
+        return note(fmt::format("not saved: {}", error.what()));
+    }
+    note(fmt::format("{} tokens saved, {:.1f} MiB", ids.size(), double(total) / (1 << 20)));
+}
+
+void PromptCache::after_prompt() {
+    if (arguments_.path.empty() || std::exchange(prompt_came_, true)) return;
+    const Timings& timings = session_.timings();
+    if (!filed_.empty())
+        note(fmt::format("{} of {} tokens of the prompt were in it", timings.reused_tokens,
+                         timings.reused_tokens + timings.prompt_tokens));
+    if (writes() && !begins_with(filed_, session_.cached_ids()) && !keeps_longer()) save();
+}
+
+// A file that holds much more is not replaced.
+bool PromptCache::keeps_longer() {
+    const std::vector<uint32_t>& ids = session_.cached_ids();
+    if (filed_.size() < ids.size() + much_longer) return false;
+    const auto common = size_t(std::ranges::mismatch(filed_, ids).in1 - filed_.begin());
+    if (!std::exchange(kept_, true))
+        note(fmt::format(
+            "the file stays as it is: {} of its {} tokens would be lost for these {}; delete it first, or name another",
+            filed_.size() - common, filed_.size(), ids.size()));
+    return true;
+}
+
+bool PromptCache::finish() {
+    const std::vector<uint32_t>& ids = session_.cached_ids();
+    if (writes() && !begins_with(filed_, ids) && (prompt_came_ ? arguments_.all : begins_with(ids, filed_)) && !keeps_longer()) {
+        clear_interrupt();
+        save();
+    }
+    return !failed_;
+}
+
+} // namespace tq

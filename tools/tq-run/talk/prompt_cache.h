@@ -1,0 +1,49 @@
+// --prompt-cache of commands that run prompts: the cache of one run for the next.
+#pragma once
+#include "model/files/prompt_cache.h"
+#include "tools/tq-run/engine.h"
+
+namespace tq {
+
+struct PromptCacheArguments {
+    std::string path; // empty: none
+    bool all = false, read_only = false;
+
+    // Throws Error where the file cannot be written, or is not there though it is only to be read: before anything that takes
+    // long.
+    void check() const;
+};
+
+void add_flags(ArgumentParser& command, PromptCacheArguments& arguments);
+
+class PromptCache {
+  public:
+    // Loads the file, if it is there, into the session's cache, as far as the context reaches. Throws Error when it is damaged or
+    // does not fit, and LoadStopped on Ctrl-C. All outlive this.
+    PromptCache(const PromptCacheArguments& arguments, const Engine& engine, Session& session, Console& console);
+
+    // Of each prompt, once it is in the cache. Saves the first, unless all of it was in the file, or the file holds another one
+    // that is much longer, which is said.
+    void after_prompt();
+
+    // Saves what was generated too, where that was asked for; and of a first prompt that was interrupted what came beyond the
+    // file. False when the latest saving failed, which was said.
+    bool finish();
+
+  private:
+    bool writes() const { return !arguments_.path.empty() && !arguments_.read_only; }
+    bool keeps_longer();
+    void load();
+    void save();
+    void note(const std::string& text);
+
+    const PromptCacheArguments& arguments_;
+    Session& session_;
+    Console& console_;
+    const PromptCacheOwner owner_;
+    const std::string shown_;
+    std::vector<uint32_t> filed_; // ids in the file, once it was read or written
+    bool prompt_came_ = false, failed_ = false, kept_ = false;
+};
+
+} // namespace tq

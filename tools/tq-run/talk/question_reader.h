@@ -1,0 +1,38 @@
+// Where chat's questions come from: a line editor at a terminal, plain lines there without one, or a pipe.
+#pragma once
+#include "base/terminal.h"
+#include "tools/tq-run/console.h"
+#include "tools/tq-run/talk/line_editor.h"
+#include <filesystem>
+
+namespace tq {
+
+class QuestionReader {
+  public:
+    // With an editor the terminal is QuietTerminal's as long as this lives. `history`: whether what is typed is kept for later
+    // runs.
+    QuestionReader(Console& console, LineEditor::Complete complete, bool history);
+
+    // A line, or several: joined by a backslash at their ends, or pasted. Nothing at the end of the input or when the user leaves
+    // with Ctrl-C, twice where nothing is typed.
+    std::optional<std::string> next();
+
+    // To be kept while the model answers: what is typed then is for the next question.
+    std::unique_ptr<QuietTerminal> while_answering() const;
+
+    bool edits() const { return editor_ != nullptr; }
+
+  private:
+    ReadLine read_one(const std::string& sign);
+    ReadLine read_joined();
+    void remember(const std::string& text);
+
+    Console& console_;
+    std::unique_ptr<QuietTerminal> quiet_;
+    std::unique_ptr<LineEditor> editor_;
+    std::filesystem::path history_;
+    std::string latest_;
+    bool asked_to_leave_ = false;
+};
+
+} // namespace tq

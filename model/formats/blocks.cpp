@@ -13,53 +13,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "GGUF is little-endian, and blocks are read as they lie");
 
-// Indexed by type id; {nullptr} where ggml has no such type any more.
-constexpr std::array<BlockFormat, 43> formats{{
-    {"F32", 1, 4},
-    {"F16", 1, 2},
-    {"Q4_0", 32, 18},
-    {"Q4_1", 32, 20},
-    {},
-    {},
-    {"Q5_0", 32, 22},
-    {"Q5_1", 32, 24},
-    {"Q8_0", 32, 34},
-    {"Q8_1", 32, 36},
-    {"Q2_K", 256, 84},
-    {"Q3_K", 256, 110},
-    {"Q4_K", 256, 144},
-    {"Q5_K", 256, 176},
-    {"Q6_K", 256, 210},
-    {"Q8_K", 256, 292},
-    {"IQ2_XXS", 256, 66},
-    {"IQ2_XS", 256, 74},
-    {"IQ3_XXS", 256, 98},
-    {"IQ1_S", 256, 50},
-    {"IQ4_NL", 32, 18},
-    {"IQ3_S", 256, 110},
-    {"IQ2_S", 256, 82},
-    {"IQ4_XS", 256, 136},
-    {"I8", 1, 1},
-    {"I16", 1, 2},
-    {"I32", 1, 4},
-    {"I64", 1, 8},
-    {"F64", 1, 8},
-    {"IQ1_M", 256, 56},
-    {"BF16", 1, 2},
-    {},
-    {},
-    {},
-    {"TQ1_0", 256, 54},
-    {"TQ2_0", 256, 66},
-    {},
-    {},
-    {},
-    {"MXFP4", 32, 17},
-    {"NVFP4", 64, 36},
-    {"Q1_0", 128, 18},
-    {"Q2_0", 64, 18},
-}};
-
 void decode_f32(float* y, const std::byte* x, size_t n) {
     if (n != 0) std::memcpy(y, x, n * 4); // an empty tensor may have no address
 }
@@ -157,6 +110,53 @@ void decode_mxfp4(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, y += 32, x += 17) decode_levels(y, x + 1, mxfp4_scale(uint8_t(x[0])), mxfp4_levels);
 }
 
+// Indexed by type id; {} where ggml has no such type any more. Those without a decoder are named and stepped over.
+constexpr std::array<BlockFormat, 43> formats{{
+    {"F32", 1, 4, decode_f32, {}, {{{0, 4}}}},
+    {"F16", 1, 2, decode_f16, {}, {{{0, 2}}}},
+    {"Q4_0", 32, 18, decode_q4_0, {0}, {{{2, 16}, {0, 2}}}},           // nibbles; scale
+    {"Q4_1", 32, 20, decode_q4_1, {0, 2, -7.5f}, {{{4, 16}, {0, 4}}}}, // nibbles; scale and minimum
+    {},
+    {},
+    {"Q5_0", 32, 22, decode_q5_0, {0}, {{{6, 16}, {2, 4}, {0, 2}}}},    // nibbles; fifth bits; scale
+    {"Q5_1", 32, 24, decode_q5_1, {0, 2, -15.5f}, {{{8, 16}, {0, 8}}}}, // nibbles; scale, minimum and fifth bits
+    {"Q8_0", 32, 34, decode_q8_0, {0}, {{{2, 32}, {0, 2}}}},            // levels; scale
+    {"Q8_1", 32, 36},
+    {"Q2_K", 256, 84, decode_q2_k, {80, 82, 1.5f}, {{{0, 80}, {80, 4}}}},    // sub-block scales, levels; d and dmin
+    {"Q3_K", 256, 110, decode_q3_k, {108}, {{{0, 96}, {96, 12}, {108, 2}}}}, // third bits, bit pairs; sub-block scales; d
+    {"Q4_K", 256, 144, decode_q4_k, {0, 2, 7.5f}, {{{0, 144}}}},
+    {"Q5_K", 256, 176, decode_q5_k, {0, 2, 15.5f}, {{{0, 176}}}},
+    {"Q6_K", 256, 210, decode_q6_k, {208}, {{{0, 208}, {208, 2}}}}, // low nibbles, high pairs, sub-block scales; d
+    {"Q8_K", 256, 292},
+    {"IQ2_XXS", 256, 66},
+    {"IQ2_XS", 256, 74},
+    {"IQ3_XXS", 256, 98},
+    {"IQ1_S", 256, 50},
+    {"IQ4_NL", 32, 18, decode_iq4_nl, {0}, {{{2, 16}, {0, 2}}}},
+    {"IQ3_S", 256, 110},
+    {"IQ2_S", 256, 82},
+    {"IQ4_XS", 256, 136, decode_iq4_xs, {0}, {{{8, 128}, {0, 8}}}},
+    {"I8", 1, 1},
+    {"I16", 1, 2},
+    {"I32", 1, 4},
+    {"I64", 1, 8},
+    {"F64", 1, 8},
+    {"IQ1_M", 256, 56},
+    {"BF16", 1, 2, decode_bf16, {}, {{{0, 2}}}},
+    {},
+    {},
+    {},
+    {"TQ1_0", 256, 54},
+    {"TQ2_0", 256, 66},
+    {},
+    {},
+    {},
+    {"MXFP4", 32, 17, decode_mxfp4, {}, {{{1, 16}, {0, 1}}}},
+    {"NVFP4", 64, 36},
+    {"Q1_0", 128, 18},
+    {"Q2_0", 64, 18},
+}};
+
 } // namespace
 
 const BlockFormat* stored_format(GgmlType type) {
@@ -165,7 +165,8 @@ const BlockFormat* stored_format(GgmlType type) {
 }
 
 const BlockFormat* block_format(GgmlType type) {
-    return std::ranges::find(weight_formats, type) == weight_formats.end() ? nullptr : stored_format(type);
+    const BlockFormat* format = stored_format(type);
+    return format != nullptr && format->decode != nullptr ? format : nullptr;
 }
 
 std::string type_name(GgmlType type) {
@@ -181,24 +182,8 @@ uint64_t row_bytes(GgmlType type, uint64_t cols) {
 
 void decode_row(GgmlType type, std::span<float> y, std::span<const std::byte> row) {
     ENSURE(row.size() == row_bytes(type, y.size()), "{} bytes for {} columns of {}", row.size(), y.size(), type_name(type));
-    switch (type) {
-    case GgmlType::F32: return decode_f32(y.data(), row.data(), y.size());
-    case GgmlType::F16: return decode_f16(y.data(), row.data(), y.size());
-    case GgmlType::BF16: return decode_bf16(y.data(), row.data(), y.size());
-    case GgmlType::Q8_0: return decode_q8_0(y.data(), row.data(), y.size() / 32);
-    case GgmlType::Q4_0: return decode_q4_0(y.data(), row.data(), y.size() / 32);
-    case GgmlType::Q4_1: return decode_q4_1(y.data(), row.data(), y.size() / 32);
-    case GgmlType::Q5_0: return decode_q5_0(y.data(), row.data(), y.size() / 32);
-    case GgmlType::Q5_1: return decode_q5_1(y.data(), row.data(), y.size() / 32);
-    case GgmlType::IQ4_NL: return decode_iq4_nl(y.data(), row.data(), y.size() / 32);
-    case GgmlType::MXFP4: return decode_mxfp4(y.data(), row.data(), y.size() / 32);
-    case GgmlType::Q2_K: return decode_q2_k(y.data(), row.data(), y.size() / 256);
-    case GgmlType::Q3_K: return decode_q3_k(y.data(), row.data(), y.size() / 256);
-    case GgmlType::Q4_K: return decode_q4_k(y.data(), row.data(), y.size() / 256);
-    case GgmlType::Q5_K: return decode_q5_k(y.data(), row.data(), y.size() / 256);
-    case GgmlType::Q6_K: return decode_q6_k(y.data(), row.data(), y.size() / 256);
-    case GgmlType::IQ4_XS: return decode_iq4_xs(y.data(), row.data(), y.size() / 256);
-    }
+    const BlockFormat& format = *block_format(type);
+    format.decode(y.data(), row.data(), y.size() / format.elements);
 }
 
 } // namespace tq

@@ -36,10 +36,28 @@ inline constexpr std::array weight_formats{
     GgmlType::Q6_K, GgmlType::IQ4_NL, GgmlType::IQ4_XS, GgmlType::MXFP4,
 };
 
+// Where a block keeps the fp16 numbers that scale its levels, in bytes; -1: it has none.
+struct BlockScales {
+    int scale = -1, minimum = -1;
+    float ratio = 0; // of the minimum to the scale: what makes the mean of random levels 0
+};
+
+// Fields of a block that lie together.
+struct BlockPart {
+    uint32_t from, bytes;
+};
+
 struct BlockFormat {
     const char* name;  // "Q4_K"
     uint32_t elements; // per block, along the row
     uint32_t bytes;    // per block
+
+    // Of the formats that we can decode.
+    void (*decode)(float* y, const std::byte* x, size_t blocks) = nullptr;
+    BlockScales scales = {};
+    // What a row on a device has apart, each as an array over the row's blocks; levels first, bytes = 0: no more
+    // (device_layout.h).
+    std::array<BlockPart, 3> parts = {};
 };
 
 // nullptr for a type we cannot decode (type_name still names it when ggml knows it: "IQ3_S", else "type 77").

@@ -27,27 +27,34 @@ constexpr Shape shapes[] = {
     {"qwen3-32b", 5120, 25600, 64, 64, false, 40960, 1e6f},
 };
 
-struct Mixture {
-    std::string_view name;
-    GgmlType type;
-};
-
-constexpr Mixture mixtures[] = {
-    {"f32", GgmlType::F32},     {"f16", GgmlType::F16},     {"bf16", GgmlType::BF16},     {"q8_0", GgmlType::Q8_0},
-    {"q4_0", GgmlType::Q4_0},   {"q4_1", GgmlType::Q4_1},   {"q5_0", GgmlType::Q5_0},     {"q5_1", GgmlType::Q5_1},
-    {"q2_k", GgmlType::Q2_K},   {"q3_k", GgmlType::Q3_K},   {"iq4_nl", GgmlType::IQ4_NL}, {"iq4_xs", GgmlType::IQ4_XS},
-    {"mxfp4", GgmlType::MXFP4}, {"q4_k_s", GgmlType::Q4_K}, {"q4_k_m", GgmlType::Q4_K},   {"q5_k_s", GgmlType::Q5_K},
-    {"q5_k_m", GgmlType::Q5_K}, {"q6_k", GgmlType::Q6_K},
-};
-
-template <class T, size_t N> const T* find_named(const T (&list)[N], std::string_view name) {
-    const auto found = std::ranges::find(list, name, &T::name);
-    return found == std::end(list) ? nullptr : found;
+std::string in_lower_case(std::string text) {
+    std::ranges::transform(text, text.begin(), [](char c) { return char(std::tolower(uint8_t(c))); });
+    return text;
 }
 
-template <class T, size_t N> std::string names(const T (&list)[N]) {
+struct Mixture {
+    std::string name;
+    GgmlType type; // of most matrices
+};
+
+// Every weight format by itself, and llama.cpp's mixtures.
+std::vector<Mixture> mixtures() {
+    std::vector<Mixture> all;
+    for (const GgmlType type : weight_formats) all.push_back({in_lower_case(type_name(type)), type});
+    for (const GgmlType type : {GgmlType::Q4_K, GgmlType::Q5_K})
+        for (const char* more_bits : {"_s", "_m"}) all.push_back({in_lower_case(type_name(type)) + more_bits, type});
+    return all;
+}
+
+template <class List> auto find_named(const List& list, std::string_view name) {
+    using T = std::ranges::range_value_t<List>;
+    const auto found = std::ranges::find_if(list, [&](const T& one) { return one.name == name; });
+    return found == std::end(list) ? std::nullopt : std::optional(*found);
+}
+
+template <class List> std::string names(const List& list) {
     std::vector<std::string_view> all;
-    for (const T& entry : list) all.push_back(entry.name);
+    for (const auto& entry : list) all.push_back(entry.name);
     return fmt::format("{}", fmt::join(all, " "));
 }
 
@@ -104,14 +111,13 @@ void put_config(ModelFile& file, const SyntheticModel& model) {
 } // namespace
 
 SyntheticModel parse_synthetic(std::string_view text, uint32_t layers) {
-    std::string name(text);
-    std::ranges::transform(name, name.begin(), [](char c) { return char(std::tolower(uint8_t(c))); });
+    const std::string name = in_lower_case(std::string(text));
     const size_t colon = std::min(name.find(':'), name.size());
     const std::string mixture = colon == name.size() ? "q8_0" : name.substr(colon + 1);
-    const Shape* shape = find_named(shapes, std::string_view(name).substr(0, colon));
+    const auto shape = find_named(shapes, std::string_view(name).substr(0, colon));
     if (!shape) fail("there is no shape '{}'; there are {}", printable(name.substr(0, colon)), names(shapes));
-    if (!find_named(mixtures, mixture))
-        fail("there is no mixture of weight formats '{}'; there are {}", printable(mixture), names(mixtures));
+    if (!find_named(mixtures(), mixture))
+        fail("there is no mixture of weight formats '{}'; there are {}", printable(mixture), names(mixtures()));
     if (layers > shape->layers) fail("{} has {} layers, not {}", shape->name, shape->layers, layers);
 
     SyntheticModel model{fmt::format("{}:{}", shape->name, mixture), {}, shape->layers, shape->tied, mixture};
@@ -129,8 +135,8 @@ SyntheticModel parse_synthetic(std::string_view text, uint32_t layers) {
 }
 
 GgmlType mixture_type(const SyntheticModel& model, std::string_view name, uint32_t layer) {
-    const Mixture* mixture = find_named(mixtures, model.mixture);
-    ENSURE(mixture, "{}", model.mixture);
+    const auto mixture = find_named(mixtures(), model.mixture);
+    ENSURE(mixture.has_value(), "{}", model.mixture);
     const bool is_k = model.mixture.find("_k") != std::string::npos;
     const bool is_head = name == "output" || (name == "token_embd" && model.tied);
     if (is_k && is_head) return GgmlType::Q6_K;

@@ -27,35 +27,11 @@ void fill(std::span<std::byte> row, uint32_t seed, uint32_t r) {
     std::memcpy(row.data() + size_t(words) * 4, &last, row.size() % 4);
 }
 
-// Where a block keeps the fp16 numbers that scale it; -1: it has none.
-struct ScaleFields {
-    int scale, minimum;
-    double ratio; // of the minimum to the scale: what makes the mean 0
-};
-
-ScaleFields scale_fields(GgmlType type) {
-    switch (type) {
-    case GgmlType::Q4_0:
-    case GgmlType::Q5_0:
-    case GgmlType::Q8_0:
-    case GgmlType::IQ4_NL:
-    case GgmlType::IQ4_XS: return {0, -1, 0};
-    case GgmlType::Q4_1: return {0, 2, -7.5};
-    case GgmlType::Q5_1: return {0, 2, -15.5};
-    case GgmlType::Q2_K: return {80, 82, 1.5};
-    case GgmlType::Q3_K: return {108, -1, 0};
-    case GgmlType::Q4_K: return {0, 2, 7.5};
-    case GgmlType::Q5_K: return {0, 2, 15.5};
-    case GgmlType::Q6_K: return {208, -1, 0};
-    default: ENSURE(false, "no scales of {}", type_name(type));
-    }
-}
-
 void put_half(std::byte* at, uint16_t half) { std::memcpy(at, &half, 2); }
 
 // Sets the scales of a row of random blocks. Where the levels are not symmetric and no minimum makes up for it, the scale's sign
 // stays random.
-void set_scales(std::span<std::byte> row, size_t block_bytes, const ScaleFields& fields, uint16_t scale, uint16_t minimum) {
+void set_scales(std::span<std::byte> row, size_t block_bytes, const BlockScales& fields, uint16_t scale, uint16_t minimum) {
     for (std::byte* block = row.data(); block < row.data() + row.size(); block += block_bytes) {
         const uint16_t sign = fields.minimum < 0 ? uint16_t(int(block[fields.scale + 1] & std::byte(0x80)) << 8) : 0;
         put_half(block + fields.scale, scale | sign);
@@ -66,10 +42,11 @@ void set_scales(std::span<std::byte> row, size_t block_bytes, const ScaleFields&
 class BlockRows final : public RowSource {
   public:
     BlockRows(GgmlType type, uint32_t cols, double deviation, uint32_t seed)
-        : bytes_(row_bytes(type, cols)), block_bytes_(block_format(type)->bytes), seed_(seed), fields_(scale_fields(type)) {
+        : bytes_(row_bytes(type, cols)), block_bytes_(block_format(type)->bytes), seed_(seed),
+          fields_(block_format(type)->scales) {
         // Five bits of mantissa leave room for the product with the ratio.
         int exponent = 0;
-        const double fraction = std::frexp(deviation / unit_deviation(type), &exponent);
+        const double fraction = std::frexp(deviation / block_deviation(type), &exponent);
         const double scale = std::ldexp(std::round(fraction * 32), exponent - 5);
         scale_ = float_to_half(float(scale));
         minimum_ = float_to_half(float(scale * fields_.ratio));
@@ -84,24 +61,10 @@ class BlockRows final : public RowSource {
     }
 
   private:
-    // Standard deviation of the weights of random blocks whose scale is 1.
-    double unit_deviation(GgmlType type) const {
-        constexpr uint32_t blocks = 256;
-        const uint32_t elements = blocks * block_format(type)->elements;
-        std::vector<std::byte> row(blocks * block_bytes_);
-        fill(row, 1, 0);
-        set_scales(row, block_bytes_, fields_, float_to_half(1), float_to_half(float(fields_.ratio)));
-        std::vector<float> values(elements);
-        decode_row(type, values, row);
-        double sum = 0;
-        for (const float v : values) sum += double(v) * v;
-        return std::sqrt(sum / elements);
-    }
-
     uint64_t bytes_;
     size_t block_bytes_;
     uint32_t seed_;
-    ScaleFields fields_;
+    const BlockScales fields_;
     uint16_t scale_, minimum_;
 };
 
@@ -173,6 +136,19 @@ class NormRows final : public RowSource {
 };
 
 } // namespace
+
+double block_deviation(GgmlType type) {
+    constexpr uint32_t blocks = 256;
+    const BlockFormat& format = *block_format(type);
+    std::vector<std::byte> row(size_t(blocks) * format.bytes);
+    fill(row, 1, 0);
+    set_scales(row, format.bytes, format.scales, float_to_half(1), float_to_half(format.scales.ratio));
+    std::vector<float> values(size_t(blocks) * format.elements);
+    decode_row(type, values, row);
+    double sum = 0;
+    for (const float v : values) sum += double(v) * v;
+    return std::sqrt(sum / double(values.size()));
+}
 
 Tensor synthetic_matrix(std::string name, GgmlType type, uint32_t rows, uint32_t cols, double deviation, uint32_t seed) {
     const BlockFormat* format = block_format(type);

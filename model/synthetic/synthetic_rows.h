@@ -9,6 +9,9 @@ namespace tq {
 // 1.5, for MXFP4 of 2). `seed` tells tensors apart.
 Tensor synthetic_matrix(std::string name, GgmlType type, uint32_t rows, uint32_t cols, double deviation, uint32_t seed);
 
+// Standard deviation of the weights of random blocks whose scale is 1. Of a format with fp16 scales.
+double block_deviation(GgmlType type);
+
 // F32 norm weights, from 0.75 to 1.25.
 Tensor synthetic_norm(std::string name, uint32_t cols, uint32_t seed);
 

@@ -1,4 +1,5 @@
 #include "base/half.h"
+#include "model/synthetic/synthetic_rows.h"
 #include "tools/conformance/rig.h"
 #include <bit>
 #include <cstring>
@@ -18,49 +19,35 @@ void fill_random(std::span<std::byte> to, Random& random) {
     }
 }
 
-// Scales in proportion to the formats' levels; everything else is any bits.
-void fill_block(GgmlType type, std::span<std::byte> block, Random& random) {
+// Any bits, and scales that make weights of about 1. `deviation`: of random blocks whose scale is 1.
+void fill_block(GgmlType type, std::span<std::byte> block, Random& random, double deviation) {
     const float value = random.normal();
     const auto bits = std::bit_cast<uint32_t>(value);
-    if (type != GgmlType::F32 && type != GgmlType::F16 && type != GgmlType::BF16) fill_random(block, random);
     switch (type) {
-    case GgmlType::F32: std::memcpy(block.data(), &bits, 4); break;
-    case GgmlType::F16: store_half(block.data(), value); break;
+    case GgmlType::F32: std::memcpy(block.data(), &bits, 4); return;
+    case GgmlType::F16: store_half(block.data(), value); return;
     case GgmlType::BF16: {
         const auto upper = uint16_t(bits >> 16);
         std::memcpy(block.data(), &upper, 2);
-        break;
+        return;
     }
-    case GgmlType::Q8_0:
-    case GgmlType::Q4_0:
-    case GgmlType::Q5_0:
-    case GgmlType::IQ4_NL: store_half(block.data(), value / 64); break;
-    case GgmlType::Q4_1:
-    case GgmlType::Q5_1:
-        store_half(block.data(), value / 16);
-        store_half(block.data() + 2, random.normal());
-        break;
-    case GgmlType::MXFP4: block[0] = std::byte(121 + random.below(8)); break;
-    case GgmlType::Q2_K:
-        store_half(block.data() + 80, value / 32);
-        store_half(block.data() + 82, value / 16);
-        break;
-    case GgmlType::Q3_K: store_half(block.data() + 108, value / 64); break;
-    case GgmlType::IQ4_XS: store_half(block.data(), value / 1024); break;
-    case GgmlType::Q4_K:
-    case GgmlType::Q5_K:
-        store_half(block.data(), value / 512);
-        store_half(block.data() + 2, value / 64);
-        break;
-    case GgmlType::Q6_K: store_half(block.data() + 208, value / 2048); break;
+    default: fill_random(block, random);
     }
+    if (type == GgmlType::MXFP4) {
+        block[0] = std::byte(121 + random.below(8));
+        return;
+    }
+    const BlockScales& at = block_format(type)->scales;
+    store_half(block.data() + at.scale, value / float(deviation));
+    if (at.minimum >= 0) store_half(block.data() + at.minimum, random.normal() * at.ratio / float(deviation));
 }
 
 } // namespace
 
 RandomTensor::RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_t cols) : bytes(row_bytes(type, cols) * rows) {
     const uint32_t block = block_format(type)->bytes;
-    for (size_t at = 0; at < bytes.size(); at += block) fill_block(type, {&bytes[at], block}, random);
+    const double deviation = block_format(type)->scales.scale < 0 ? 1 : block_deviation(type);
+    for (size_t at = 0; at < bytes.size(); at += block) fill_block(type, {&bytes[at], block}, random, deviation);
     tensor = {"random", type, rows, cols, bytes};
 }
 

@@ -4,12 +4,12 @@
 #include <cstdlib>
 #include <fmt/format.h>
 
-#define ENSURE(condition, ...)                                                                                                  \
-    do {                                                                                                                        \
-        if (!(condition)) [[unlikely]] {                                                                                        \
-            fmt::print(stderr, "{}:{}: broken promise: {}: ", __FILE__, __LINE__, #condition);                                  \
-            fmt::print(stderr, "" __VA_ARGS__);                                                                                 \
-            std::fputc('\n', stderr);                                                                                           \
-            std::abort();                                                                                                       \
-        }                                                                                                                       \
+#define ENSURE(condition, ...)                                                                                                   \
+    do {                                                                                                                         \
+        if (!(condition)) [[unlikely]] {                                                                                         \
+            fmt::print(stderr, "{}:{}: broken promise: {}: ", __FILE__, __LINE__, #condition);                                   \
+            fmt::print(stderr, "" __VA_ARGS__);                                                                                  \
+            std::fputc('\n', stderr);                                                                                            \
+            std::abort();                                                                                                        \
+        }                                                                                                                        \
     } while (0)

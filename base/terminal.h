@@ -14,10 +14,10 @@ uint32_t terminal_columns(Stream stream);
 // Makes the streams carry UTF-8 and escape sequences, byte for byte. To be called once, before anything is read or written.
 void prepare_terminal();
 
-// While it lives, the terminal that standard input is shows nothing of what is typed and keeps it for whoever reads next; Ctrl-C and
-// Ctrl-Z stay signals. One at a time. The terminal is as it was found when the object goes, when a signal ends the program, when
-// restore_terminal() is called, and as long as the program is suspended. Nothing happens where standard input is no terminal, nor on
-// Windows, whose console does so by itself.
+// While it lives, the terminal that standard input is shows nothing of what is typed and keeps it for whoever reads next; Ctrl-C
+// and Ctrl-Z stay signals. One at a time. The terminal is as it was found when the object goes, when a signal ends the program,
+// when restore_terminal() is called, and as long as the program is suspended. Nothing happens where standard input is no
+// terminal, nor on Windows, whose console does so by itself.
 class QuietTerminal {
   public:
     enum class Keeps {

@@ -72,7 +72,8 @@ void check_yarn(const RopeScaling& scaling, float theta, const std::string& from
 void refuse_other_scaling(const ModelFile& file, const RopeScaling& scaling) {
     const auto refuse = [&](const char* key, double usual, bool is_usual) {
         if (!is_usual)
-            fail("{} is {}; with RoPE scaling '{}' we can run {} only", file.label(key), file.real(key), name(scaling.type), usual);
+            fail("{} is {}; with RoPE scaling '{}' we can run {} only", file.label(key), file.real(key), name(scaling.type),
+                 usual);
     };
     const double extrapolation = file.real("qwen3.rope.scaling.yarn_ext_factor", -1); // below 0: the type's own
     const double usual = scaling.type == RopeScalingType::yarn ? 1 : 0;

@@ -30,7 +30,7 @@ struct Config {
     uint32_t num_hidden_layers;
     uint32_t num_attention_heads;
     uint32_t num_key_value_heads;
-    uint32_t head_dim; // never hidden_size / num_attention_heads
+    uint32_t head_dim;                // never hidden_size / num_attention_heads
     uint32_t max_position_embeddings; // with rope_scaling
     float rope_theta;
     float rms_norm_eps;

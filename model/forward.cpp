@@ -54,9 +54,10 @@ void fail_growth(const GrowthFailure& f, std::string_view where) {
 }
 
 void fail_nonfinite(const std::optional<std::string>& where) {
-    throw NonFinite(fmt::format("the model computed values that are not finite: first seen in {}. The file may be damaged, or its "
-                                "values overflow this cache type: try -ctk f32 -ctv f32",
-                                where.value_or("the logits")));
+    throw NonFinite(
+        fmt::format("the model computed values that are not finite: first seen in {}. The file may be damaged, or its "
+                    "values overflow this cache type: try -ctk f32 -ctv f32",
+                    where.value_or("the logits")));
 }
 
 } // namespace tq

@@ -23,8 +23,8 @@ using Progress = std::function<bool(uint32_t done, uint32_t total)>;
 // Called with the number of an id and the logits [vocab_size] that follow it, valid during the call.
 using EachLogits = std::function<void(uint32_t i, std::span<const float> logits)>;
 
-// Called by run() with the intermediate results of each block [tokens][cols], in the order in which they are computed: "embed", "layer 3
-// q", "output_norm", "logits" and so on. Every implementation has the same names and order.
+// Called by run() with the intermediate results of each block [tokens][cols], in the order in which they are computed: "embed",
+// "layer 3 q", "output_norm", "logits" and so on. Every implementation has the same names and order.
 using Tap = std::function<void(std::string_view name, std::span<const float> values)>;
 
 struct ForwardOptions {
@@ -62,8 +62,8 @@ class Forward {
     // finite: going on from there throws what run() does.
     virtual std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw);
 
-    // As run(), with the logits that follow every one of the ids, in order. False where `progress` stopped it. An implementation that
-    // has nothing faster runs them one by one.
+    // As run(), with the logits that follow every one of the ids, in order. False where `progress` stopped it. An implementation
+    // that has nothing faster runs them one by one.
     virtual bool run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress = {});
 
     // Forgets every position from n on (n <= position()). Exact: the next run equals one that never saw them.

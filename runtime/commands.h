@@ -24,8 +24,8 @@ struct Commands::Impl {
     OwnedFence fences[2];
 
     explicit Impl(Device::Impl& device)
-        : device(device),
-          pool(make_command_pool(device.handle, device.family)), fences{make_fence(device.handle), make_fence(device.handle)} {}
+        : device(device), pool(make_command_pool(device.handle, device.family)),
+          fences{make_fence(device.handle), make_fence(device.handle)} {}
     void add_up_stamps(); // of a complete run, into the device's profile
 };
 

@@ -41,8 +41,8 @@ struct Recorder::Impl {
     VkCommandBuffer commands{}; // the open segment
     Hazards hazards;
     uint32_t barriers = 0, stamps_taken = 0;
-    uint32_t sets_left = 0, descriptors_left = 0;   // in the newest pool
-    double segment_prediction = 0;                  // seconds
+    uint32_t sets_left = 0, descriptors_left = 0; // in the newest pool
+    double segment_prediction = 0;                // seconds
     std::vector<std::string> labels;              // the open ones
 
     explicit Impl(Device& on, Again again = Again::after_it_ran)

@@ -61,17 +61,20 @@ class Recorder {
     // constants and the type of the params are checked when compiled. The views follow the shader's bindings 0, 1, ...
     template <const auto& shader, std::convertible_to<View>... V>
     void dispatch(Groups groups, const Constants<shader.interface.constants>& constants, const ParamsOf<shader>& params,
-                  const Work& work, const V&... views) requires(sizeof...(V) == shader.interface.bindings) {
+                  const Work& work, const V&... views)
+        requires(sizeof...(V) == shader.interface.bindings)
+    {
         const View list[] = {View(views)...};
         const auto push = std::as_bytes(std::span(&params, 1)).first(shader.interface.push_bytes);
         record(shader, groups, constants, push, work, list);
     }
 
-    // The same of the kernel of a family that `member` gives. Throws where the family has none there.
+    // The same of member number `member` of a family, which has one there.
     template <const auto& family, std::convertible_to<View>... V>
     void dispatch(size_t member, Groups groups, const Constants<family.interface.constants>& constants,
-                  const ParamsOf<family>& params, const Work& work,
-                  const V&... views) requires(sizeof...(V) == family.interface.bindings) {
+                  const ParamsOf<family>& params, const Work& work, const V&... views)
+        requires(sizeof...(V) == family.interface.bindings)
+    {
         const View list[] = {View(views)...};
         ENSURE(member < family.members.size() && family.members[member] != nullptr, "no member {}", member);
         const AnyShader& shader = *family.members[member];
@@ -87,7 +90,8 @@ class Recorder {
 
     uint32_t barriers() const; // so far, between commands
 
-    // What `body` dispatches, on no device: each variant once, in the order in which they come first. Its buffers may be of_size().
+    // What `body` dispatches, on no device: each variant once, in the order in which they come first. Its buffers may be
+    // of_size().
     static std::vector<Variant> list(const std::function<void(Recorder&)>& body);
 
     // Builds, on all cores, the kernels that `body` dispatches; nothing is recorded. A later recording finds them built.
@@ -102,7 +106,7 @@ class Recorder {
     void record(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants, std::span<const std::byte> push,
                 const Work& work, std::span<const View> views);
     struct Impl;
-    std::unique_ptr<Impl> impl_;  // none while listing
+    std::unique_ptr<Impl> impl_; // none while listing
     Listing* listing_ = nullptr;
 };
 

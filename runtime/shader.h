@@ -30,7 +30,9 @@ struct Variant {
 inline constexpr uint32_t max_bindings = 4;
 
 // P: the struct of its push constants.
-template <class P> struct Shader : AnyShader { using Params = P; };
+template <class P> struct Shader : AnyShader {
+    using Params = P;
+};
 
 struct no_params {}; // of a kernel without push constants
 
@@ -49,8 +51,8 @@ template <const auto& shader> inline constexpr bool well_formed = [] {
     return true;
 }();
 
-// Kernels of one source, one for each weight format (shaders/shaders.cmake); nullptr where a format has none. To whoever dispatches
-// one they are alike: buffers, constants and parameters.
+// Kernels of one source, one for each weight format (shaders/shaders.cmake); nullptr where a format has none. To whoever
+// dispatches one they are alike: buffers, constants and parameters.
 template <class P, size_t N> struct Family {
     using Params = P;
     std::array<const Shader<P>*, N> members;
@@ -68,7 +70,8 @@ template <class P, size_t N> consteval Family<P, N> make_family(const std::array
 // Values of specialisation constants 0 .. N - 1: exactly N of them, so that none is forgotten.
 template <size_t N> struct Constants : std::array<uint32_t, N> {
     template <std::convertible_to<uint32_t>... T>
-    requires(sizeof...(T) == N) constexpr Constants(T... values) : std::array<uint32_t, N>{static_cast<uint32_t>(values)...} {}
+        requires(sizeof...(T) == N)
+    constexpr Constants(T... values) : std::array<uint32_t, N>{static_cast<uint32_t>(values)...} {}
 };
 
 } // namespace tq

@@ -90,7 +90,9 @@ HWY_INLINE Floats use_factors(Floats scales, Floats minimums, const float* facto
     return _mm512_mul_ps(scales, _mm512_load_ps(factors + 16));
 }
 
-template <size_t block_bytes> struct BlocksOf32 { static constexpr size_t columns = 32, bytes_of_256 = 8 * block_bytes; };
+template <size_t block_bytes> struct BlocksOf32 {
+    static constexpr size_t columns = 32, bytes_of_256 = 8 * block_bytes;
+};
 
 // Of level - offset_unit.
 template <size_t block_bytes> struct ScaledBlocks : BlocksOf32<block_bytes> {

@@ -9,8 +9,8 @@
 #endif
 
 #include "base/half.h"
-#include "model/host/cache.h"
 #include "model/cpu/vector-inl.h"
+#include "model/host/cache.h"
 #include "model/kv/trellis.h"
 #include "model/kv/turboquant.h"
 #include <algorithm>

@@ -196,8 +196,7 @@ std::span<const std::byte> PromptCacheFile::checked(const std::string& name) con
     std::memcpy(&written, file_.find_tensor("check")->data.data() + index * sizeof written, sizeof written);
     const bool as_written = checksum(data) == written;
     check_mapped_files();
-    if (!as_written)
-        fail("{}: its tensor {} is not what was written: the file is damaged; {}", shown_, name, another_file);
+    if (!as_written) fail("{}: its tensor {} is not what was written: the file is damaged; {}", shown_, name, another_file);
     return data;
 }
 

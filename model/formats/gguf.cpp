@@ -17,7 +17,7 @@ constexpr uint64_t max_array_elements = 1u << 24; // all arrays of one file toge
 constexpr uint64_t max_parts = 9999;              // of a split model
 constexpr uint64_t max_name_bytes = 65535;
 constexpr uint64_t max_file_bytes = uint64_t(1) << 50; // of a model that may once have been whole
-constexpr uint64_t max_elements = uint64_t(1) << 62; // of one tensor, so that sizes in bytes need only one more check
+constexpr uint64_t max_elements = uint64_t(1) << 62;   // of one tensor, so that sizes in bytes need only one more check
 
 enum class ValueType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 
@@ -95,32 +95,19 @@ class ValueReader {
 
     ModelFile::Value value() {
         switch (value_type()) {
-        case ValueType::u8:
-            return uint64_t(in_.scalar<uint8_t>());
-        case ValueType::i8:
-            return int64_t(in_.scalar<int8_t>());
-        case ValueType::u16:
-            return uint64_t(in_.scalar<uint16_t>());
-        case ValueType::i16:
-            return int64_t(in_.scalar<int16_t>());
-        case ValueType::u32:
-            return uint64_t(in_.scalar<uint32_t>());
-        case ValueType::i32:
-            return int64_t(in_.scalar<int32_t>());
-        case ValueType::u64:
-            return in_.scalar<uint64_t>();
-        case ValueType::i64:
-            return in_.scalar<int64_t>();
-        case ValueType::f32:
-            return double(in_.scalar<float>());
-        case ValueType::f64:
-            return in_.scalar<double>();
-        case ValueType::boolean:
-            return boolean();
-        case ValueType::string:
-            return in_.text();
-        case ValueType::array:
-            return array(value_type());
+        case ValueType::u8: return uint64_t(in_.scalar<uint8_t>());
+        case ValueType::i8: return int64_t(in_.scalar<int8_t>());
+        case ValueType::u16: return uint64_t(in_.scalar<uint16_t>());
+        case ValueType::i16: return int64_t(in_.scalar<int16_t>());
+        case ValueType::u32: return uint64_t(in_.scalar<uint32_t>());
+        case ValueType::i32: return int64_t(in_.scalar<int32_t>());
+        case ValueType::u64: return in_.scalar<uint64_t>();
+        case ValueType::i64: return in_.scalar<int64_t>();
+        case ValueType::f32: return double(in_.scalar<float>());
+        case ValueType::f64: return in_.scalar<double>();
+        case ValueType::boolean: return boolean();
+        case ValueType::string: return in_.text();
+        case ValueType::array: return array(value_type());
         }
         return {}; // unreachable: value_type() returns no other
     }
@@ -143,32 +130,19 @@ class ValueReader {
         const uint64_t n = in_.count("array elements", elements_left_, value_type_bytes[uint32_t(type)]);
         elements_left_ -= n;
         switch (type) {
-        case ValueType::u8:
-            return numbers<uint8_t, uint64_t>(n);
-        case ValueType::i8:
-            return numbers<int8_t, int64_t>(n);
-        case ValueType::u16:
-            return numbers<uint16_t, uint64_t>(n);
-        case ValueType::i16:
-            return numbers<int16_t, int64_t>(n);
-        case ValueType::u32:
-            return numbers<uint32_t, uint64_t>(n);
-        case ValueType::i32:
-            return numbers<int32_t, int64_t>(n);
-        case ValueType::u64:
-            return numbers<uint64_t, uint64_t>(n);
-        case ValueType::i64:
-            return numbers<int64_t, int64_t>(n);
-        case ValueType::f32:
-            return numbers<float, double>(n);
-        case ValueType::f64:
-            return numbers<double, double>(n);
-        case ValueType::boolean:
-            return list<uint64_t>(n, [this] { return uint64_t(boolean()); });
-        case ValueType::string:
-            return list<std::string_view>(n, [this] { return in_.text(); });
-        case ValueType::array:
-            break;
+        case ValueType::u8: return numbers<uint8_t, uint64_t>(n);
+        case ValueType::i8: return numbers<int8_t, int64_t>(n);
+        case ValueType::u16: return numbers<uint16_t, uint64_t>(n);
+        case ValueType::i16: return numbers<int16_t, int64_t>(n);
+        case ValueType::u32: return numbers<uint32_t, uint64_t>(n);
+        case ValueType::i32: return numbers<int32_t, int64_t>(n);
+        case ValueType::u64: return numbers<uint64_t, uint64_t>(n);
+        case ValueType::i64: return numbers<int64_t, int64_t>(n);
+        case ValueType::f32: return numbers<float, double>(n);
+        case ValueType::f64: return numbers<double, double>(n);
+        case ValueType::boolean: return list<uint64_t>(n, [this] { return uint64_t(boolean()); });
+        case ValueType::string: return list<std::string_view>(n, [this] { return in_.text(); });
+        case ValueType::array: break;
         }
         return {}; // an array of arrays was refused above
     }
@@ -195,8 +169,9 @@ struct Counts {
 Counts read_header(Reader& in) {
     const auto magic = in.scalar<std::array<char, 4>>();
     if (std::string_view(magic.data(), 4) != "GGUF") {
-        in.error("not a GGUF file: it begins with \"{}\"; a model is a GGUF file, or a directory with config.json and safetensors",
-                 printable({magic.data(), 4}));
+        in.error(
+            "not a GGUF file: it begins with \"{}\"; a model is a GGUF file, or a directory with config.json and safetensors",
+            printable({magic.data(), 4}));
     }
     const auto version = in.scalar<uint32_t>();
     if (version != 0 && (version & 0xffff) == 0) in.error("a big-endian GGUF file, which we do not read");
@@ -264,9 +239,10 @@ void place(const Reader& in, Declared& t, uint64_t alignment, uint64_t whole) {
     const uint64_t begin = (in.position() + alignment - 1) / alignment * alignment;
     const uint64_t size = in.bytes().size();
     if (begin > size || t.offset > size - begin || t.bytes > size - begin - t.offset) {
-        const std::string detail = fmt::format("its {} bytes at offset {} of the data at byte {} lie beyond the end of the file at "
-                                               "{}",
-                                               t.bytes, t.offset, begin, size);
+        const std::string detail =
+            fmt::format("its {} bytes at offset {} of the data at byte {} lie beyond the end of the file at "
+                        "{}",
+                        t.bytes, t.offset, begin, size);
         if (whole <= max_file_bytes) in.cut_off_at(whole, detail);
         in.error("{}", detail);
     }

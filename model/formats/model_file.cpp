@@ -21,7 +21,8 @@ const ModelFile::Value& required(const ModelFile& file, std::string_view key) {
     return *value;
 }
 
-template <class T> const T& expect(const ModelFile& file, std::string_view key, const ModelFile::Value& value, const char* wanted) {
+template <class T>
+const T& expect(const ModelFile& file, std::string_view key, const ModelFile::Value& value, const char* wanted) {
     const T* typed = std::get_if<T>(&value);
     if (!typed) fail_key(file, key, value, wanted);
     return *typed;
@@ -87,6 +88,8 @@ uint64_t ModelFile::integer(std::string_view key, uint64_t fallback) const { ret
 
 double ModelFile::real(std::string_view key, double fallback) const { return find(key) ? real(key) : fallback; }
 
-std::string_view ModelFile::text(std::string_view key, std::string_view fallback) const { return find(key) ? text(key) : fallback; }
+std::string_view ModelFile::text(std::string_view key, std::string_view fallback) const {
+    return find(key) ? text(key) : fallback;
+}
 
 } // namespace tq

@@ -1,5 +1,5 @@
-// The forward pass on a Vulkan device: the same steps as model/reference/forward.cpp, recorded once for as long as the cache does not
-// grow, and run for every block and token.
+// The forward pass on a Vulkan device: the same steps as model/reference/forward.cpp, recorded once for as long as the cache does
+// not grow, and run for every block and token.
 #pragma once
 #include "model/forward.h"
 #include "model/gpu/tuning.h"

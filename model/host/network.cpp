@@ -6,9 +6,9 @@ namespace tq::host {
 
 Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, const KvOptions& kv, uint32_t context_size,
                  uint32_t capacity, uint32_t block_tokens)
-    : config(c), weights(std::move(loaded)),
-      rope_table(tq::rope_table(c, context_size)), token_embd{weights->weights.token_embd, "embed"},
-      output{weights->weights.output, "logits"}, output_norm{to_floats(weights->weights.output_norm), "output_norm"} {
+    : config(c), weights(std::move(loaded)), rope_table(tq::rope_table(c, context_size)),
+      token_embd{weights->weights.token_embd, "embed"}, output{weights->weights.output, "logits"},
+      output_norm{to_floats(weights->weights.output_norm), "output_norm"} {
     const auto side = [&](uint32_t layer, KvSide which) {
         return CacheSide(kv.codec(layer, c.num_hidden_layers, which, c.head_dim), c.num_key_value_heads, capacity);
     };

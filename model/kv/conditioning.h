@@ -9,8 +9,8 @@
 
 namespace tq {
 
-// Keys as a text showed them (model/files/calibration.h): after RoPE, (key - mean) / scale is stored, and query * scale compared with
-// it.
+// Keys as a text showed them (model/files/calibration.h): after RoPE, (key - mean) / scale is stored, and query * scale compared
+// with it.
 struct KeyCalibration {
     uint32_t layers = 0, kv_heads = 0, head_dim = 0;
     std::vector<float> scales, means; // [layers][kv_heads][head_dim]

@@ -9,8 +9,8 @@ namespace tq::ref {
 using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass;
 
 // h and a are [tokens][hidden_size], q and attn [tokens][heads][head_dim], k and v [tokens][kv heads][head_dim], ffn
-// [tokens][intermediate_size], fp32, of all tokens in layers. In the head the pass has fewer rows, of h from pass.first_row on, and
-// logits are [rows][vocab_size].
+// [tokens][intermediate_size], fp32, of all tokens in layers. In the head the pass has fewer rows, of h from pass.first_row on,
+// and logits are [rows][vocab_size].
 
 // h[t] = the embedding of ids[t]
 void embed(Pass&, std::vector<float>& h, const Linear& embedding, std::span<const uint32_t> ids);

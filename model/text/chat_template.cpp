@@ -267,15 +267,11 @@ std::vector<Piece> render_chat(const Json& messages_json, const Json& tools, con
         const Message& message = messages[i];
         const bool is_last = i + 1 == messages.size();
         switch (message.role) {
-        case Role::user:
-            render_turn(prompt, "user", message.content);
-            break;
+        case Role::user: render_turn(prompt, "user", message.content); break;
         case Role::system:
             if (i > 0) render_turn(prompt, "system", message.content);
             break;
-        case Role::assistant:
-            render_assistant(prompt, message, i > query, is_last, options.variant);
-            break;
+        case Role::assistant: render_assistant(prompt, message, i > query, is_last, options.variant); break;
         case Role::tool:
             render_tool(prompt, message, i == 0 || messages[i - 1].role != Role::tool,
                         is_last || messages[i + 1].role != Role::tool);

@@ -1,5 +1,5 @@
-// The program of a directory of tests. Its exit status: 0 when all that ran passed, 77 when some case was left out (skip.h), 1 when one
-// failed or when none ran, for then --source-file names no file of the directory.
+// The program of a directory of tests. Its exit status: 0 when all that ran passed, 77 when some case was left out (skip.h), 1
+// when one failed or when none ran, for then --source-file names no file of the directory.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include "tests/support/skip.h"
 #include <cstdio>

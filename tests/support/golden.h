@@ -45,8 +45,8 @@ inline Golden load_golden(const std::filesystem::path& path) {
 // A tiny model of every weight format, and of mixtures.
 inline std::vector<std::filesystem::path> golden_files() {
     std::vector<std::filesystem::path> files;
-    for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k_m", "q4_k_m", "q4_k_m-mix",
-                             "q5_k_m", "q6_k", "iq4_nl", "iq4_xs", "mxfp4_moe"})
+    for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k_m", "q4_k_m",
+                             "q4_k_m-mix", "q5_k_m", "q6_k", "iq4_nl", "iq4_xs", "mxfp4_moe"})
         files.push_back(shared_folder() / "data" / "qwen3-tiny" / (std::string("tiny-") + type + ".gguf"));
     files.push_back(shared_folder() / "data" / "qwen3-tiny-hf");
     if (!std::filesystem::exists(files[0])) {

@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "model/formats/gguf.h"
-#include "model/formats/gguf.h"
 #include "model/synthetic/synthetic.h"
 #include "tests/support/gguf_writer.h"
 #include <array>
@@ -66,7 +65,8 @@ char mxfp4_exponent(float scale, Random& random) {
     return char(128 + below + (float(random.below(1024)) < 1024 * lower ? 0 : 1));
 }
 
-// Fills a block with random levels; its scale makes the elements' standard deviation `deviation`, within a factor of 1.5, or of 2.
+// Fills a block with random levels; its scale makes the elements' standard deviation `deviation`, within a factor of 1.5, or
+// of 2.
 void put_block(GgmlType type, char* p, float deviation, Random& random) {
     random.bytes(p, block_format(type)->bytes);
     const float sign = random.below(2) ? 1.0f : -1.0f; // a symmetric mean for formats whose levels are not symmetric

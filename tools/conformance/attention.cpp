@@ -129,7 +129,8 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
     });
     const gpu::AttentionPlan plan =
         gpu::attention_plan(tuning, {d, {shape.kv.k, shape.kv.v}, shape.heads / shape.kv_heads, shape.tokens});
-    return worse(rig.check(y, want, (plan.kernel == gpu::AttentionKernel::coopmat ? limit_of_matrices : limit)(shape.deviation)), rig.check(partials, {}, 0));
+    return worse(rig.check(y, want, (plan.kernel == gpu::AttentionKernel::coopmat ? limit_of_matrices : limit)(shape.deviation)),
+                 rig.check(partials, {}, 0));
 }
 
 void add(Rows& rows, const Variant& variant, const Shape& shape, bool full = false, const char* kernel = "attention") {

@@ -50,8 +50,8 @@ struct CutModel {
 CutModel cut_model(const Config& config, const Weights& weights);
 
 // What a forward pass of the cut model must give: the logits [vocab_size] after each run of each prompt. The prompts are short,
-// run by the kernels of model/reference/kernels.h, and of an exact cache also long enough for the kernels of whole blocks, run by the
-// CPU path.
+// run by the kernels of model/reference/kernels.h, and of an exact cache also long enough for the kernels of whole blocks, run by
+// the CPU path.
 struct ExpectedLogits {
     std::vector<std::vector<float>> logits;
     Bounds bounds;

@@ -36,7 +36,7 @@ struct RunnerOptions {
     std::vector<std::string> environment; // NAME=value, for the worker
     std::chrono::seconds timeout{60};     // for a row, and for opening the device
     std::function<bool()> interrupted;
-    std::function<void(size_t index, const std::vector<RowResult>&rows)> on_begin, on_result;
+    std::function<void(size_t index, const std::vector<RowResult>& rows)> on_begin, on_result;
 };
 
 DeviceReport test_device(const RunnerOptions& options, const std::string& selector);

@@ -1,5 +1,5 @@
-#include "base/error.h"
 #include "model/hub/digest.h"
+#include "base/error.h"
 #include <openssl/evp.h>
 
 namespace tq {

@@ -1,6 +1,6 @@
+#include "model/hub/http.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "model/hub/http.h"
 #include "model/hub/http_head.h"
 #include "model/hub/names.h"
 #include <curl/curl.h>

@@ -1,5 +1,5 @@
-#include "base/error.h"
 #include "model/hub/http.h"
+#include "base/error.h"
 
 namespace tq {
 

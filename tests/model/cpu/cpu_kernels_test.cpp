@@ -135,7 +135,7 @@ host::LayerCache random_cache(ThreadPool& pool, const Shape& s, uint32_t capacit
     kv.k = s.k;
     kv.v = s.v;
     host::LayerCache cache{{kv.codec(5, 6, KvSide::key, s.head_dim), s.kv_heads, capacity},
-                          {kv.codec(5, 6, KvSide::value, s.head_dim), s.kv_heads, capacity}};
+                           {kv.codec(5, 6, KvSide::value, s.head_dim), s.kv_heads, capacity}};
     if (s.recent.tokens != 0) {
         cache.keep_recent(s.recent.tokens, s.tokens);
         cache.recent->positions = s.recent;

@@ -1,5 +1,5 @@
-// Every size of Qwen3 at its true width, one layer deep, on a device with the least limits that Vulkan allows: no matrix of the larger
-// ones fits one binding, and rows of Q6_K are no multiple of 16 bytes in the file.
+// Every size of Qwen3 at its true width, one layer deep, on a device with the least limits that Vulkan allows: no matrix of the
+// larger ones fits one binding, and rows of Q6_K are no multiple of 16 bytes in the file.
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/synthetic/synthetic.h"
@@ -27,7 +27,7 @@ TEST_CASE("every size runs under a 128 MiB binding and a 1 GiB allocation") {
     const Capabilities& caps = device.capabilities();
     CHECK(caps.storage_range_bytes == 128 << 20);
     CHECK(caps.allocation_bytes <= 1024 << 20);
-    check_size(device, "qwen3-32b"); // the largest of all tensors
+    check_size(device, "qwen3-32b");            // the largest of all tensors
     if (caps.driver_name != "llvmpipe") return; // the others take minutes
     for (const char* shape : {"qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b"}) check_size(device, shape);
 }

@@ -3,8 +3,8 @@
 #include "model/gpu/tuning_fields.h"
 #include "model/gpu/tuning_file.h"
 #include "tests/support/temporary_file.h"
-#include <cstdlib>
 #include <algorithm>
+#include <cstdlib>
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 using namespace tq;
@@ -146,7 +146,8 @@ TEST_CASE("a file that is damaged, foreign or hostile is not used, and says why"
         says(changed([&](json& j) { j["kernels"]["splits"] = value; }), "\"splits\" is no whole number");
     for (const uint32_t value : {0u, 3u, 65u, 4000000000u})
         for (const gpu::TuningField& field : gpu::tuning_fields()) {
-            if (std::ranges::find(field.values, value) != field.values.end()) continue; // switches, and what can be left out, can be 0
+            if (std::ranges::find(field.values, value) != field.values.end())
+                continue; // switches, and what can be left out, can be 0
             CHECK(!changed([&](json& j) { j["kernels"][field.name] = value; }).empty());
         }
     says(changed([](json& j) { j["kernels"]["matvec_lanes"] = 64, j["kernels"]["workgroup"] = 32; }), "do not divide");

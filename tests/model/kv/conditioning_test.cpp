@@ -19,8 +19,8 @@
 #include <limits>
 
 using namespace tq;
-using tq::test::contains;
 using quality::CalibrationParts, quality::KeyStatistics;
+using tq::test::contains;
 
 namespace {
 

@@ -1,5 +1,5 @@
-// The ablation of tools/quality/ablation.h on the demo model: nothing where all is right, and every planted fault by the stage it is
-// in.
+// The ablation of tools/quality/ablation.h on the demo model: nothing where all is right, and every planted fault by the stage it
+// is in.
 #include "model/cpu/forward.h"
 #include "tests/support/faulty_forward.h"
 #include "tools/quality/ablation_record.h"

@@ -1,10 +1,10 @@
 // tq-run calibrate: what a model's keys look like, for --kv-condition.
+#include "tools/quality/calibrate.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
 #include "model/files/calibration.h"
 #include "model/formats/json.h"
-#include "tools/quality/calibrate.h"
 #include "tools/tq-run/byte_files.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/calibration_text.h"

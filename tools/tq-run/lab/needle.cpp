@@ -1,10 +1,10 @@
 // tq-run needle: whether a model still finds facts in a long text with a compressed cache: by length and by depth, against a
 // reference cache on the same prompts.
+#include "tools/quality/needle.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
-#include "tools/quality/needle.h"
 #include "tools/quality/run_log.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/measured_text.h"

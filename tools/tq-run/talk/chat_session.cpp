@@ -36,9 +36,9 @@ std::string turns_text(size_t n) { return n == 1 ? "the oldest turn" : fmt::form
 
 Chat::Chat(const ChatArguments& arguments, Console& console)
     : arguments_(arguments), console_(console), engine_(start_engine(arguments.model, console)), session_(*engine_->forward),
-      options_(chat_options(arguments, engine_->model)), settings_{arguments.sampling.options(recommended_sampling(
-                                                                       engine_->model.file, thinks(options_))),
-                                                                   arguments.sampling.max_tokens()},
+      options_(chat_options(arguments, engine_->model)),
+      settings_{arguments.sampling.options(recommended_sampling(engine_->model.file, thinks(options_))),
+                arguments.sampling.max_tokens()},
       sampler_(settings_.sampling, engine_->unsampled(arguments.sampling.ignore_end)),
       conversation_(engine_->model.tokenizer, options_, arguments.system),
       prompt_cache_(arguments.prompt_cache, *engine_, session_, console),

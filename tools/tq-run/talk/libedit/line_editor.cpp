@@ -1,9 +1,9 @@
+#include "tools/tq-run/talk/line_editor.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/columns.h"
 #include "tools/tq-run/talk/libedit/keys.h"
-#include "tools/tq-run/talk/line_editor.h"
 #include <algorithm>
 #include <cerrno>
 #include <clocale>

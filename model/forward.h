@@ -54,7 +54,7 @@ class Forward {
     virtual std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress = {}) = 0;
 
     // Most tokens that run_sampled() takes at once; 0 where it is not offered, or no faster than run() and sampling on the host.
-    virtual uint32_t most_sampled() const { return 0; }
+    virtual uint32_t max_sampled() const { return 0; }
 
     // Runs `id`, draws the token that follows, runs that, and so on, without a word from the host: the n tokens drawn, of which
     // the last is not run. 1 <= n <= DRAW_STEPS, and as many random words; excluded ids are of the model's vocabulary (ENSURE).

@@ -22,10 +22,10 @@ void keep_least(std::atomic<uint64_t>& least, uint64_t row) {
 // The products of a norm overflow where a device multiplies in fp16, and nowhere else: so the norm itself is refused, everywhere.
 void check_norm(const Tensor& tensor) {
     const std::vector<float> values = to_floats(tensor);
-    const auto great = std::ranges::find_if(values, [](float v) { return std::fabs(v) > most_norm_weight; });
+    const auto great = std::ranges::find_if(values, [](float v) { return std::fabs(v) > max_norm_weight; });
     if (great == values.end()) return;
     fail("tensor '{}' has {:.3g} as weight {}, and no norm of a working model is beyond {}: the file is damaged, get it again",
-         tensor.name, *great, great - values.begin(), most_norm_weight);
+         tensor.name, *great, great - values.begin(), max_norm_weight);
 }
 
 class Loader {

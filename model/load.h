@@ -15,7 +15,7 @@ using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;
 // One rule for all devices, so that a damaged model fails on each: no weight is NaN or infinite, and none of a norm is beyond
 // this, fp16's greatest number. What overflows in spite of that is found in what is computed (Forward::run()), which may be later
 // where numbers have more range.
-constexpr float most_norm_weight = 65504;
+constexpr float max_norm_weight = 65504;
 
 // The loading was stopped by its LoadProgress.
 struct LoadStopped {};

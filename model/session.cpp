@@ -60,7 +60,7 @@ class Session::Decoder {
   public:
     Decoder(Session& session, Sampler& sampler, std::span<const float> logits)
         : session_(session), sampler_(sampler), logits_(logits),
-          most_(sampler.fits_device() ? session.forward_.most_sampled() : 0) {}
+          most_(sampler.fits_device() ? session.forward_.max_sampled() : 0) {}
     ~Decoder() { // of what was run ahead
         if (most_ > 0) session_.forward_.truncate(uint32_t(std::min<size_t>(session_.ids_.size(), session_.forward_.position())));
     }

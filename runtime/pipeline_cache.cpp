@@ -10,7 +10,7 @@ namespace tq {
 namespace {
 
 constexpr uint64_t magic = 0x3165686361637174; // "tqcache1"
-constexpr uint64_t most_bytes = uint64_t(256) << 20;
+constexpr uint64_t max_bytes = uint64_t(256) << 20;
 
 struct FileHeader {
     uint64_t magic, bytes, hash;
@@ -45,7 +45,7 @@ std::vector<std::byte> read_pipeline_cache(const std::filesystem::path& path, co
     std::error_code error;
     const uint64_t file_bytes = std::filesystem::file_size(path, error); // fails for all but regular files
     FileHeader header;
-    if (error || file_bytes < sizeof header || file_bytes > most_bytes) return {};
+    if (error || file_bytes < sizeof header || file_bytes > max_bytes) return {};
     std::ifstream in(path, std::ios::binary);
     in.read(reinterpret_cast<char*>(&header), sizeof header);
     if (!in || header.magic != magic || header.bytes != file_bytes - sizeof header) return {};

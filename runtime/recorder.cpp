@@ -262,9 +262,13 @@ void Recorder::end_label() {
     impl_->labels.pop_back();
 }
 
-uint32_t Recorder::barriers() const { return impl_->barriers; }
+uint32_t Recorder::barriers() const {
+    ENSURE(listing_ == nullptr, "nothing is recorded");
+    return impl_->barriers;
+}
 
 Commands Recorder::finish() {
+    ENSURE(listing_ == nullptr, "nothing is recorded");
     ENSURE(impl_->out, "finish() called twice");
     full_barrier(impl_->commands, work_stages, VK_PIPELINE_STAGE_HOST_BIT); // the host may read once run() returns
     impl_->close_segment();

@@ -16,7 +16,7 @@ DRAW_AT(2, readonly);
 const uint columns = DRAW_CANDIDATES;
 shared uint keys[DRAW_STRETCH];
 shared uint column_key[columns], column_at[columns]; // the greatest of each column, and where it is
-shared uint least_key, least_at;                     // the least of the greatest columns: no candidate comes after it
+shared uint min_key, min_at;                     // the least of the greatest columns: no candidate comes after it
 shared uint found, found_at[DRAW_STRETCH];
 
 #define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += workgroup)
@@ -49,13 +49,13 @@ void main() {
         uint rank = 0u;
         for (uint i = 0; i < columns; i++) rank += precedes(column_key[i], column_at[i], column_key[c], column_at[c]) ? 1u : 0u;
         if (rank == count - 1) {
-            least_key = column_key[c];
-            least_at = column_at[c];
+            min_key = column_key[c];
+            min_at = column_at[c];
         }
     }
     barrier();
     EACH(i, DRAW_STRETCH)
-        if (keys[i] != NO_LOGIT && !precedes(least_key, least_at, keys[i], i)) found_at[atomicAdd(found, 1u)] = i;
+        if (keys[i] != NO_LOGIT && !precedes(min_key, min_at, keys[i], i)) found_at[atomicAdd(found, 1u)] = i;
     barrier();
     EACH(f, found) {
         const uint at = found_at[f], key = keys[at];

@@ -1,12 +1,13 @@
 # tq_add_shaders(TARGET DIRECTORY NAMESPACE): every DIRECTORY/NAME.comp becomes the constant tq::NAMESPACE::NAME, its SPIR-V and its
 # interface, in NAME.gen.h. TARGET is a library named tq_SOMETHING that offers all of them as SOMETHING.gen.h, and as the array
 # tq::NAMESPACE::all, in alphabetical order. A kernel that has a line "// once per weight format" becomes NAME_FORMAT for each of these,
-# compiled with FORMAT_<format> defined, and the Family NAME of them (runtime/shader.h) in the order of NAMESPACE::weight_formats; one with a line "// once more for SIMD" is compiled a second time, as NAME_simd, with SIMD
-# defined (shaders/read.glsl); one with "// once more for subgroups" likewise as NAME_subgroup, with SUBGROUP; with "// once more for
-# trellises" it and its subgroup variant are, as NAME_trellis, with TRELLIS. "// once per weight format but f32" leaves that one out;
-# a kernel with the line "// needs cooperative matrices" is left out where the compiler does not know them (TQ_COOPERATIVE_MATRIX is
-# 0 then). A workgroup's size is specialisation constant 0, which a kernel declares once more, as a number, for the lengths of arrays: a
-# part of gl_WorkGroupSize is no length to some compilers (tests/model/gpu/kernels_spirv_test.cpp).
+# compiled with FORMAT_<format> defined, and the Family NAME of them (runtime/shader.h), in the order of NAMESPACE::weight_formats; one
+# with a line "// once more for SIMD" is compiled a second time, as NAME_simd, with SIMD defined (shaders/read.glsl); one with "// once
+# more for subgroups" likewise as NAME_subgroup, with SUBGROUP; with "// once more for trellises" it and its subgroup variant are, as
+# NAME_trellis, with TRELLIS (of which no family is made). "// once per weight format but f32" leaves that one out; a kernel with the
+# line "// needs cooperative matrices" is left out where the compiler does not know them (TQ_COOPERATIVE_MATRIX is 0 then). A
+# workgroup's size is specialisation constant 0, which a kernel declares once more, as a number, for the lengths of arrays: a part of
+# gl_WorkGroupSize is no length to some compilers (tests/model/gpu/kernels_spirv_test.cpp).
 set(tq_weight_formats f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4)
 
 # `family`: the C++ of the family STEM + SUFFIX, with nullptr for the format LEFT_OUT.

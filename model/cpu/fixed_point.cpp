@@ -52,10 +52,10 @@ HWY_INLINE void split(int8_t* to, Floats x, float inverse_scale) {
 
 // 32 numbers, the i-th such run of 256.
 HWY_INLINE void convert_run(int8_t* to, float* factors, const float* x, size_t i, float limit) {
-    constexpr float least_scale = 1e-37f; // whose inverse is finite
+    constexpr float min_scale = 1e-37f; // whose inverse is finite
     const Floats a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
     const float size = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
-    const float scale = size / limit > least_scale ? size / limit : least_scale;
+    const float scale = size / limit > min_scale ? size / limit : min_scale;
     split(to, a, 1 / scale);
     split(to + 16, b, 1 / scale);
     const float sum_a = _mm512_reduce_add_ps(a), sum_b = _mm512_reduce_add_ps(b);

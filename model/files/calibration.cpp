@@ -21,7 +21,7 @@ std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
 
 // The greatest magnitude that a key of the layer can have: a vector divided by its rms has no component over sqrt(head_dim), and
 // RoPE puts two of them together.
-double most_key(const Config& c, const LayerWeights& w) {
+double max_key(const Config& c, const LayerWeights& w) {
     double weight = 0;
     for (const float v : to_floats(w.attn_k_norm)) weight = std::max(weight, std::fabs(double(v)));
     return weight * std::sqrt(2.0 * c.head_dim) * attention_factor(c.rope_scaling);
@@ -43,13 +43,13 @@ std::vector<float> read_values(const std::string& path, const ModelFile& file, c
 void check_values(const std::string& path, const KeyCalibration& k, const Config& c, const Weights& weights) {
     const size_t layer_values = size_t(k.kv_heads) * k.head_dim;
     for (uint32_t layer = 0; layer < k.layers; layer++) {
-        const double most = most_key(c, weights.layers[layer]);
+        const double most = max_key(c, weights.layers[layer]);
         for (size_t i = 0; i < layer_values; i++) {
             const float scale = k.scales[layer * layer_values + i], mean = k.means[layer * layer_values + i];
             const size_t head = i / k.head_dim, channel = i % k.head_dim;
-            if (!(scale >= least_key_scale && scale <= most_key_scale))
+            if (!(scale >= min_key_scale && scale <= max_key_scale))
                 fail("{}: the scale of layer {}, kv head {}, channel {} is {}, not within {} and {}: the file is damaged", path,
-                     layer, head, channel, scale, least_key_scale, most_key_scale);
+                     layer, head, channel, scale, min_key_scale, max_key_scale);
             if (!(std::fabs(double(mean)) <= most))
                 fail("{}: the mean of layer {}, kv head {}, channel {} is {}, and no key is beyond {:.3g}: the file is damaged",
                      path, layer, head, channel, mean, most);

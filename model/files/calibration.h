@@ -11,7 +11,7 @@
 namespace tq {
 
 // Limits of what is written and read; a scale of 1 is none.
-constexpr float least_key_scale = 0x1p-16f, most_key_scale = 0x1p16f;
+constexpr float min_key_scale = 0x1p-16f, max_key_scale = 0x1p16f;
 
 // What the file says for people beside that.
 struct CalibrationNote {

@@ -14,8 +14,8 @@ using nlohmann::json;
 
 constexpr const char* schema = "tq-run-kv";
 constexpr int version = 1;
-constexpr uint64_t most_bytes = 1 << 20;
-constexpr size_t most_layers = 1024;
+constexpr uint64_t max_bytes = 1 << 20;
+constexpr size_t max_layers = 1024;
 
 // A file that is being read, for messages.
 class Reader {
@@ -68,8 +68,8 @@ class Reader {
     std::vector<KvLayers> layers(const json& file) const {
         if (!file.contains("layers") || !file["layers"].is_array()) fail("{}: it has no list 'layers'", name_);
         const json& list = file["layers"];
-        if (list.empty() || list.size() > most_layers)
-            fail("{}: it names {} layers: there must be from 1 to {}", name_, list.size(), most_layers);
+        if (list.empty() || list.size() > max_layers)
+            fail("{}: it names {} layers: there must be from 1 to {}", name_, list.size(), max_layers);
         std::vector<KvLayers> out;
         for (size_t i = 0; i < list.size(); i++) out.push_back({int(i), int(i), types(list[i], i)});
         return out;
@@ -82,7 +82,7 @@ class Reader {
 } // namespace
 
 KvOptions read_kv_file(const std::filesystem::path& path) {
-    const json file = read_json_file(path, most_bytes);
+    const json file = read_json_file(path, max_bytes);
     const Reader reader(path);
     reader.require_schema(file);
     reader.require_keys(file, "it",
@@ -92,7 +92,7 @@ KvOptions read_kv_file(const std::filesystem::path& path) {
     if (file.contains("rotation")) kv.rotation = reader.parsed(file, "rotation", "it", parse_rotation);
     if (file.contains("scale_rule")) kv.scale_rule = reader.parsed(file, "scale_rule", "it", parse_scale_rule);
     if (file.contains("conditioning")) kv.conditioning = reader.parsed(file, "conditioning", "it", parse_key_conditioning);
-    if (file.contains("recent")) kv.recent = reader.number(file, "recent", most_recent_tokens);
+    if (file.contains("recent")) kv.recent = reader.number(file, "recent", max_recent_tokens);
     kv.layers = reader.layers(file);
     kv.layer_count = uint32_t(kv.layers.size());
     kv.k = kv.layers[0].types.k;

@@ -157,6 +157,11 @@ constexpr std::array<BlockFormat, 43> formats{{
     {"Q2_0", 64, 18},
 }};
 
+static_assert(std::ranges::count_if(formats, [](const BlockFormat& format) { return format.decode != nullptr; }) ==
+                      std::ssize(weight_formats) &&
+                  std::ranges::all_of(weight_formats, [](GgmlType type) { return formats[size_t(type)].decode != nullptr; }),
+              "weight_formats are those with a decoder");
+
 } // namespace
 
 const BlockFormat* stored_format(GgmlType type) {

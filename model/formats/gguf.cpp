@@ -74,10 +74,10 @@ class Reader {
         return name;
     }
 
-    // A count of things that take at least `least_bytes` each.
-    uint64_t count(const char* things, uint64_t most, uint64_t least_bytes) {
+    // A count of things that take at least `min_bytes` each.
+    uint64_t count(const char* things, uint64_t most, uint64_t min_bytes) {
         const auto count = scalar<uint64_t>();
-        if (count > remaining() / least_bytes) cut_off("{} {}, but {} bytes are left", count, things, remaining());
+        if (count > remaining() / min_bytes) cut_off("{} {}, but {} bytes are left", count, things, remaining());
         if (count > most) error("{} {}, more than the {} we read", count, things, most);
         return count;
     }

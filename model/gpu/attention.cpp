@@ -31,12 +31,12 @@ Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
                                (t.subgroup ? std::max(lanes / t.subgroup, 1u) * 4 : 8);
     // With QJL's bit a row has two sums of values: more than four such rows do not stay in registers. attention_per_lane takes
     // seconds to build with more than Qwen3-14B's five.
-    const uint32_t most_rows = is_per_lane(t, types) ? 5 : is_qjl(types.v) ? 4 : ~0u;
+    const uint32_t max_rows = is_per_lane(t, types) ? 5 : is_qjl(types.v) ? 4 : ~0u;
     const uint32_t table_bytes = (is_trellis(types.k) || is_trellis(types.v) ? 64 : 32) * 4; // of levels, shaders/kv_load.glsl
-    Tile tile{group, tokens == 1 ? 1 : std::max(1u, std::min(t.attention_rows, most_rows) / group)};
+    Tile tile{group, tokens == 1 ? 1 : std::max(1u, std::min(t.attention_rows, max_rows) / group)};
     const auto fits = [&] {
         const uint32_t rows = tile.heads * tile.tokens;
-        return rows <= most_rows && rows * row_bytes + table_bytes <= t.shared_bytes;
+        return rows <= max_rows && rows * row_bytes + table_bytes <= t.shared_bytes;
     };
     while (!fits()) {
         if (tile.tokens > 1) {
@@ -50,6 +50,7 @@ Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
     return tile;
 }
 
+#if TQ_COOPERATIVE_MATRIX
 bool one_scale_fp16(KvType type) { return type == KvType::f16 || (is_turboquant(type) && !is_qjl(type)); }
 
 uint32_t strips_of(const Tuning& t, Tile tile) { return (tile.heads * tile.tokens + t.matrix_side - 1) / t.matrix_side; }
@@ -83,6 +84,7 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
             return std::nullopt;
     }
 }
+#endif
 
 // A part of every head, of one token.
 uint64_t parts_bytes(uint32_t heads, uint32_t head_dim, bool projected) {
@@ -99,11 +101,11 @@ struct Parts {
 // A block of many tokens has workgroups enough, and no splits; a short one has as many as `bytes` of partials hold.
 Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t heads, uint32_t step, bool recent) {
     const uint64_t all = pass.tokens * parts_bytes(heads, pass.head_dim, projected),
-                   left = bytes - (recent ? all + most_alignment : 0);
+                   left = bytes - (recent ? all + max_alignment : 0);
     Parts out{pass.tuning.splits, step, recent};
     if (pass.tokens > 1)
         out.splits = pass.tokens > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.splits));
-    if (recent) out.recent_at = round_up(out.splits * all, most_alignment);
+    if (recent) out.recent_at = round_up(out.splits * all, max_alignment);
     return out;
 }
 
@@ -217,7 +219,7 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
 uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool recent) {
     const auto of = [&](uint32_t count, uint32_t splits) {
         const uint64_t all = count * parts_bytes(heads, head_dim, projected);
-        return splits * all + (recent ? all + most_alignment : 0);
+        return splits * all + (recent ? all + max_alignment : 0);
     };
     return std::max(of(1, tuning.splits), of(tokens, 1));
 }

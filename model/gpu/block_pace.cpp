@@ -10,7 +10,7 @@ namespace {
 
 // Attention makes about a quarter of the operations a second that products make.
 constexpr double attention_cost = 4;
-constexpr double most_speedup = 4;
+constexpr double max_speedup = 4;
 
 // Operations a second of products on a slow device.
 double assumed_rate(DeviceType type) { return type == DeviceType::discrete ? 2e12 : 1e11; }
@@ -32,7 +32,7 @@ uint32_t whole(double tokens, uint32_t most) { return tokens >= most ? most : to
 
 } // namespace
 
-double most_layer_seconds(DeviceType type) {
+double max_layer_seconds(DeviceType type) {
     if (type == DeviceType::cpu) return std::numeric_limits<double>::infinity();
     return type == DeviceType::discrete ? 0.25 : 0.03;
 }
@@ -65,7 +65,7 @@ uint32_t BlockPace::next(uint32_t position, uint32_t most) const {
 void BlockPace::ran(uint32_t position, uint32_t tokens, double seconds) {
     if (!std::isfinite(seconds)) return;
     const double operations = layers_ * (products(tokens) + attention(position, tokens));
-    rate_ = std::min(most_speedup * rate_, operations / std::max(seconds, 1e-9));
+    rate_ = std::min(max_speedup * rate_, operations / std::max(seconds, 1e-9));
 }
 
 } // namespace tq::gpu

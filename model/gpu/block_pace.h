@@ -9,11 +9,11 @@ namespace tq::gpu {
 
 // Most seconds that a layer of a block may take, and so each of its dispatches: 0.03 where the GPU also draws the screen or is a
 // phone's, 0.25 on discrete ones; infinite on processors, which nobody resets.
-double most_layer_seconds(DeviceType type);
+double max_layer_seconds(DeviceType type);
 
 class BlockPace {
   public:
-    // `layer_seconds` > 0: most_layer_seconds(), or what a test wants.
+    // `layer_seconds` > 0: max_layer_seconds(), or what a test wants.
     BlockPace(DeviceType type, const Config& config, const Tuning& tuning, double layer_seconds);
 
     // Tokens of the next block, at `position`: at least 1 and at most `most` > 0; 2 where there are as many even if they take too

@@ -1,6 +1,5 @@
 #include "model/gpu/device_layout.h"
 #include "base/ensure.h"
-#include <array>
 #include <cstring>
 #include <vector>
 

@@ -41,7 +41,7 @@ struct SideOfSlice {
 
     SideOfSlice(const CacheSlice& slice, KvSide side) : view(slice.buffer) {
         const uint64_t keys = uint64_t(slice.layout.v_codes) * 4;
-        if (keys % most_alignment != 0) return;
+        if (keys % max_alignment != 0) return;
         if (side == KvSide::value) begin = slice.layout.v_codes;
         view = side == KvSide::key ? View(slice.buffer, 0, keys) : View(slice.buffer, keys, slice.buffer.bytes() - keys);
     }

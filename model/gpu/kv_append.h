@@ -47,6 +47,6 @@ template <class Params> Params with_signs(Params params, const Rotation& rotatio
 // The matrix of a dense rotation; otherwise `unused`, for a binding is never empty.
 inline const Buffer& matrix_or(const Buffer& unused, const CacheCodec& codec) { return codec.matrix ? *codec.matrix : unused; }
 
-constexpr uint32_t most_alignment = 256; // that Vulkan lets a device ask of a binding
+constexpr uint32_t max_alignment = 256; // that Vulkan lets a device ask of a binding
 
 } // namespace tq::gpu

@@ -23,7 +23,7 @@ std::shared_ptr<const DeviceWeights> load(Device& device, const Tuning& tuning, 
     return std::make_shared<const DeviceWeights>(upload_weights(device, pool, weights, tuning.weight_interleave, on_load));
 }
 
-constexpr uint32_t most_rows_of_logits = 32; // that run_all() makes at a time
+constexpr uint32_t max_rows_of_logits = 32; // that run_all() makes at a time
 
 class GpuForward final : public Forward {
   public:
@@ -31,7 +31,7 @@ class GpuForward final : public Forward {
                const Tuning& tuning, std::optional<double> layer_seconds)
         : device_(device), config_(config), options_(options), tuning_(tuning),
           pace_(device.capabilities().type, config, tuning,
-                layer_seconds.value_or(most_layer_seconds(device.capabilities().type))),
+                layer_seconds.value_or(max_layer_seconds(device.capabilities().type))),
           weights_(std::move(weights)), head_norms_(upload_head_norms(device, *weights_, options.kv, config.num_key_value_heads)),
           cache_(device, config, options.kv, options.first_capacity()),
           context_(make_context(device, config, options.context_size)),
@@ -54,8 +54,8 @@ class GpuForward final : public Forward {
 
     bool run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) override;
 
-    uint32_t most_sampled() const override {
-        return tuning_.sampling && !options_.tap && config_.vocab_size <= most_drawn_logits ? DRAW_STEPS : 0;
+    uint32_t max_sampled() const override {
+        return tuning_.sampling && !options_.tap && config_.vocab_size <= max_drawn_logits ? DRAW_STEPS : 0;
     }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) override;
 
@@ -194,7 +194,7 @@ void GpuForward::prepare() {
         for (const uint32_t tokens : {1u, options_.batch_size}) {
             ForwardPass pass = new_pass(recorder, none, tokens);
             record_logits(pass);
-            if (most_sampled() > 0) draw_token(pass);
+            if (max_sampled() > 0) draw_token(pass);
         }
     });
 }
@@ -235,7 +235,7 @@ GpuForward::Sampling GpuForward::record_sampling() {
 void GpuForward::record_layers() {
     if (!token_) token_.emplace(record(1, true, true));
     if (!block_) block_.emplace(record(options_.batch_size, true, false));
-    if (!sampling_ && most_sampled() > 0) sampling_.emplace(record_sampling());
+    if (!sampling_ && max_sampled() > 0) sampling_.emplace(record_sampling());
 }
 
 // What runs a block of `tokens` tokens. A short one, of a chat's next turn, has a recording of its own: its attention is split.
@@ -319,7 +319,7 @@ std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Prog
 
 void GpuForward::record_all() {
     if (!all_) {
-        const uint32_t tokens = std::min(options_.batch_size, most_rows_of_logits / tuning_.matmul_tile * tuning_.matmul_tile);
+        const uint32_t tokens = std::min(options_.batch_size, max_rows_of_logits / tuning_.matmul_tile * tuning_.matmul_tile);
         const uint64_t bytes = 4ull * tokens * config_.vocab_size;
         all_.emplace(AllLogits{tokens, device_.allocate("logits of all", bytes),
                                device_.allocate("logits of all, read back", bytes, Memory::readback), std::nullopt});
@@ -371,7 +371,7 @@ void GpuForward::write_draw(const DeviceDraw& draw) {
 std::vector<uint32_t> GpuForward::run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) {
     ENSURE(n > 0 && n <= DRAW_STEPS && n <= options_.context_size - position_, "{} tokens at {}", n, position_);
     ENSURE(draw.random.size() >= n && draw.random.size() <= DRAW_STEPS, "{} words for {} tokens", draw.random.size(), n);
-    ENSURE(config_.vocab_size <= most_drawn_logits, "{} logits", config_.vocab_size);
+    ENSURE(config_.vocab_size <= max_drawn_logits, "{} logits", config_.vocab_size);
     const uint32_t start = position_;
     make_room(n);
     if (!sampling_) sampling_.emplace(record_sampling());

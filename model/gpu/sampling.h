@@ -10,10 +10,10 @@ uint64_t draw_bytes(uint32_t vocab_size);
 constexpr uint64_t drawn_offset = sizeof(draw_settings) + DRAW_STEPS * 4, drawn_bytes = DRAW_STEPS * 4;
 
 // candidates = key and id of the greatest logits of each stretch, in order: as many as `draw` says. logits: [vocab_size], at most
-// most_drawn_logits; candidates: candidates_bytes()
+// max_drawn_logits; candidates: candidates_bytes()
 void sample_candidates(Pass&, const Buffer& candidates, const Buffer& logits, const Buffer& draw, uint32_t vocab_size);
 uint64_t candidates_bytes(uint32_t vocab_size);
-constexpr uint32_t most_drawn_logits = DRAW_STRETCH * DRAW_STRETCHES;
+constexpr uint32_t max_drawn_logits = DRAW_STRETCH * DRAW_STRETCHES;
 
 // ids[0] = the token drawn of `candidates` as `draw` says (model/sampling/draw.h), which is also the next in its list of drawn
 // ids; the context's position moves on, as does its count of tokens drawn.

@@ -20,7 +20,7 @@ struct DeviceFacts {
     bool operator==(const DeviceFacts&) const = default;
 };
 
-// Which kernels run and in what tiles, family by family: what is measured, and stored (tuning_fields.h).
+// Which kernels run and in what tiles, family by family: all of it is measured, and stored (tuning_fields.h).
 struct KernelChoices {
     uint32_t workgroup; // invocations of the row, element and head kernels
     // matvec
@@ -41,7 +41,7 @@ struct KernelChoices {
     bool operator==(const KernelChoices&) const = default;
 };
 
-// How a forward pass goes about its work.
+// How a forward pass goes about its work. batch_size and fold_norms are measured, too.
 struct PassPolicy {
     uint32_t batch_size;  // tokens of a prefill block, by default
     uint32_t short_block; // a block of at most so many tokens attends in splits, too

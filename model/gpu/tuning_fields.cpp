@@ -10,7 +10,7 @@ namespace tq::gpu {
 namespace {
 
 // So many rows are uploaded in one piece (Uploader::max_piece_bytes()), and pad a matrix at its end.
-constexpr uint32_t most_interleave = 128;
+constexpr uint32_t max_interleave = 128;
 
 const std::vector<TuningGroup> groups{
     {"matvec",
@@ -114,7 +114,7 @@ std::vector<TuningField> tuning_fields() {
     return all;
 }
 
-uint32_t rows_in_turn(const Tuning& t) { return std::min(t.workgroup / t.matvec_lanes * t.matvec_rows, most_interleave); }
+uint32_t rows_in_turn(const Tuning& t) { return std::min(t.workgroup / t.matvec_lanes * t.matvec_rows, max_interleave); }
 
 std::string refusal(const Capabilities& device, const Tuning& t) {
     const Tuning by_default = choose_tuning(device);

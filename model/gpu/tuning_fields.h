@@ -1,5 +1,5 @@
-// What of a Tuning is measured, and what it may be. A new field of Tuning gets a line in tuning_fields.cpp: it is then tuned,
-// stored, checked when it is read back, and shown.
+// What of a Tuning is measured, and what it may be. A new field of KernelChoices gets a line in tuning_fields.cpp: it is then
+// tuned, stored, checked when it is read back, and shown.
 #pragma once
 #include "model/gpu/tuning.h"
 #include <span>

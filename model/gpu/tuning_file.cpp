@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr const char* schema_name = "tq-run-tuning";
 constexpr int schema_version = 1;
-constexpr uintmax_t most_bytes = 256 << 10;
+constexpr uintmax_t max_bytes = 256 << 10;
 constexpr const char* remedy = "tq-run bench --tune makes it anew, tq-run bench --tune --reset removes it";
 
 std::string shown(const fs::path& path) { return printable(utf8_text(path), 300); }
@@ -68,7 +68,7 @@ std::string read_all(const fs::path& path) {
     std::error_code error;
     const uintmax_t bytes = fs::file_size(path, error); // fails for all but regular files
     if (error) fail("it cannot be read: {}", error.message());
-    if (bytes > most_bytes) fail("it has {} bytes, more than {}", bytes, most_bytes);
+    if (bytes > max_bytes) fail("it has {} bytes, more than {}", bytes, max_bytes);
     std::ifstream in(path, std::ios::binary);
     std::string text(size_t(bytes), '\0');
     if (!in.read(text.data(), std::streamsize(bytes))) fail("it cannot be read: {}", std::strerror(errno));

@@ -7,7 +7,7 @@
 namespace tq::gpu {
 namespace {
 
-constexpr size_t least_pairs = 3, enough_pairs = 5, most_pairs = 9;
+constexpr size_t min_pairs = 3, enough_pairs = 5, max_pairs = 9;
 
 double median(std::vector<double> values) {
     const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
@@ -47,13 +47,13 @@ Race race(Contestant& first, Contestant& second, std::vector<double>& distances)
     const double usual = distances.empty() ? 0 : median(distances);
     std::vector<double> ratios, firsts, seconds;
     Gain gain;
-    while (ratios.size() < most_pairs) {
+    while (ratios.size() < max_pairs) {
         const std::vector<double> a = first.seconds(), b = of_candidate([&] { return second.seconds(); });
         ratios.push_back(ratio(a, b));
         firsts.push_back(a[0]);
         seconds.push_back(b[0]);
         gain = gain_of(ratios, usual);
-        if (ratios.size() >= least_pairs && gain.hopeless()) break;
+        if (ratios.size() >= min_pairs && gain.hopeless()) break;
         if (ratios.size() >= enough_pairs && gain.certain()) break;
     }
     for (const double value : ratios) distances.push_back(std::fabs(value - gain.ratio));
@@ -147,8 +147,8 @@ void Search::confirm(GroupChoice& choice) {
 
 } // namespace
 
-bool Gain::certain() const { return ratio - noise >= least_gain; }
-bool Gain::hopeless() const { return ratio + noise < least_gain; }
+bool Gain::certain() const { return ratio - noise >= min_gain; }
+bool Gain::hopeless() const { return ratio + noise < min_gain; }
 
 // 1.4826 times the median distance estimates a standard deviation, and 1.2533 of that over sqrt(n) is the standard error of a
 // median, both of normal numbers.

@@ -28,10 +28,10 @@ struct SearchOptions {
 struct Gain {
     double ratio = 1, noise = 0;
 
-    bool certain() const; // at least least_gain, whatever of it is noise
+    bool certain() const; // at least min_gain, whatever of it is noise
     bool hopeless() const;
 };
-inline constexpr double least_gain = 1.03;
+inline constexpr double min_gain = 1.03;
 Gain gain_of(std::span<const double> ratios, double distance = 0);
 
 struct GroupChoice {

@@ -1,11 +1,9 @@
 #include "model/gpu/variants.h"
-#include "base/ensure.h"
 #include "model/gpu/device_layout.h"
 #include "model/gpu/steps.h"
 #include "model/gpu/tuning_file.h"
 #include "runtime/device_profile.h"
 #include <algorithm>
-#include <set>
 
 namespace tq::gpu {
 namespace {
@@ -33,6 +31,13 @@ struct CacheKind {
     RotationKind rotation = RotationKind::wht;
     ScaleRule rule = ScaleRule::unbiased;
     bool recent = false;
+};
+
+constexpr CacheKind kinds_with_recent[] = {
+    {.types = {KvType::tq4, KvType::tq4}, .recent = true},
+    {.types = {KvType::tq4, KvType::tq4}, .rotation = RotationKind::haar, .recent = true},
+    {.types = {KvType::q8_0, KvType::q8_0}, .recent = true},
+    {.types = {KvType::tq3q, KvType::tq4}, .recent = true},
 };
 
 KvCache cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_tokens) {
@@ -164,8 +169,8 @@ void record_caches(Recorder& recorder, const Tuning& t) {
             if (is_turboquant(type.type))
                 Heads(t, {{type.type, type.type}, RotationKind::wht, rule}, 128, 2, 2).record_cache(recorder, false);
     for (const uint32_t head_dim : head_dims)
-        for (const bool conditioned : {false, true})
-            Heads(t, {.types = {KvType::tq4, KvType::tq4}, .recent = true}, head_dim, 2, 2).record_cache(recorder, conditioned);
+        for (const CacheKind& kind : kinds_with_recent)
+            for (const bool conditioned : {false, true}) Heads(t, kind, head_dim, 2, 2).record_cache(recorder, conditioned);
 }
 
 void record_attentions(Recorder& recorder, const Tuning& t) {
@@ -179,9 +184,7 @@ void record_attentions(Recorder& recorder, const Tuning& t) {
                 for (const KvTypes pair : common_pairs) record({pair}, head_dim, group);
             record({{KvType::tq3q, KvType::tq3q}, RotationKind::haar}, head_dim, 2);
             record({{KvType::tq4, KvType::tq4}, RotationKind::haar}, head_dim, 2);
-            for (const RotationKind rotation : {RotationKind::wht, RotationKind::haar})
-                record({.types = {KvType::tq4, KvType::tq4}, .rotation = rotation, .recent = true}, head_dim, 2);
-            record({.types = {KvType::q8_0, KvType::q8_0}, .recent = true}, head_dim, 2);
+            for (const CacheKind& kind : kinds_with_recent) record(kind, head_dim, 2);
         }
     }
 }

@@ -11,8 +11,8 @@ namespace tq::gpu {
 std::vector<Tuning> all_tunings(const Capabilities& device);
 
 // For models of every head dimension, ratio of heads and weight format, and every type of the cache: attention with every type at
-// one shape, and every shape with a few pairs of types. Found by recording, on no device, what forward passes record. Kernel
-// after kernel, in alphabetical order, without repetitions.
+// one shape, and every shape with a few pairs of types. Found by recording, on no device, what forward passes and the
+// codec record. Kernel after kernel, in alphabetical order, without repetitions.
 std::vector<Variant> all_variants(std::span<const Tuning> tunings);
 
 } // namespace tq::gpu

@@ -152,8 +152,8 @@ std::vector<KvLayers> parse_kv_layers(std::string_view text) {
 }
 
 static void check_recent(const KvOptions& kv, uint32_t count) {
-    if (kv.recent > most_recent_tokens)
-        fail("--kv-recent {}: at most {} tokens can be kept as fp16 beside the codes", kv.recent, most_recent_tokens);
+    if (kv.recent > max_recent_tokens)
+        fail("--kv-recent {}: at most {} tokens can be kept as fp16 beside the codes", kv.recent, max_recent_tokens);
     for (uint32_t layer = 0; kv.recent != 0 && layer < count; layer++)
         if (const KvTypes types = kv.at(layer, count); is_qjl(types.v))
             fail("--kv-recent does not go with values in {} (layer {}): choose another -ctv", name(types.v), layer);

@@ -8,7 +8,7 @@
 
 namespace tq {
 
-inline constexpr uint32_t most_recent_tokens = 1024; // of KvOptions::recent
+inline constexpr uint32_t max_recent_tokens = 1024; // of KvOptions::recent
 
 // More are kept than are attended to, so that nothing shows where a few tokens are taken back: those that a device drew ahead.
 constexpr uint32_t kept_recent_tokens(uint32_t recent) { return recent + DRAW_STEPS; }

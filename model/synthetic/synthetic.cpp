@@ -37,10 +37,11 @@ struct Mixture {
     GgmlType type; // of most matrices
 };
 
-// Every weight format by itself, and llama.cpp's mixtures.
+// llama.cpp's mixtures, and the other weight formats by themselves (of K formats but for the head: mixture_type).
 std::vector<Mixture> mixtures() {
     std::vector<Mixture> all;
-    for (const GgmlType type : weight_formats) all.push_back({in_lower_case(type_name(type)), type});
+    for (const GgmlType type : weight_formats)
+        if (type != GgmlType::Q4_K && type != GgmlType::Q5_K) all.push_back({in_lower_case(type_name(type)), type});
     for (const GgmlType type : {GgmlType::Q4_K, GgmlType::Q5_K})
         for (const char* more_bits : {"_s", "_m"}) all.push_back({in_lower_case(type_name(type)) + more_bits, type});
     return all;

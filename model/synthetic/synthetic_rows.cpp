@@ -2,7 +2,6 @@
 #include "base/ensure.h"
 #include "base/half.h"
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -140,6 +139,7 @@ class NormRows final : public RowSource {
 double block_deviation(GgmlType type) {
     constexpr uint32_t blocks = 256;
     const BlockFormat& format = *block_format(type);
+    ENSURE(format.scales.scale >= 0, "no scales of {}", format.name);
     std::vector<std::byte> row(size_t(blocks) * format.bytes);
     fill(row, 1, 0);
     set_scales(row, format.bytes, format.scales, float_to_half(1), float_to_half(format.scales.ratio));

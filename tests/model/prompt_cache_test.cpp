@@ -291,18 +291,18 @@ TEST_CASE("means that are subtracted, saved and loaded change an f32 cache by no
     };
     bool caught = false;
     for (uint32_t head = 0; head < model.config.num_attention_heads; head++) {
-        double most_products = 0, most_value = 0;
+        double max_products = 0, max_value = 0;
         for (uint32_t t = 0; t < tokens; t++) {
             double products = 0;
             for (uint32_t c = 0; c < d; c++) {
                 products += std::fabs(double(want.q[head * d + c])) *
                             (value(k.codes_of(head / group, t), c) + value(k_shifted.codes_of(head / group, t), c));
-                most_value = std::max(most_value, value(v.codes_of(head / group, t), c));
+                max_value = std::max(max_value, value(v.codes_of(head / group, t), c));
             }
-            most_products = std::max(most_products, products);
+            max_products = std::max(max_products, products);
         }
-        const double eps = 0x1p-24, score = (d + 1) * eps * most_products,
-                     limit = 2 * (2 * score + (tokens + 16) * eps) * most_value;
+        const double eps = 0x1p-24, score = (d + 1) * eps * max_products,
+                     limit = 2 * (2 * score + (tokens + 16) * eps) * max_value;
         for (uint32_t c = head * d; c < (head + 1) * d; c++) {
             CHECK(std::fabs(double(got.out[c]) - want.out[c]) <= limit);
             caught |= std::fabs(double(wrong.out[c]) - want.out[c]) > limit;

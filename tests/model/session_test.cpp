@@ -34,7 +34,7 @@ class ToyForward final : public Forward {
         logits_[sum % vocab_size] = 5;
         return logits_;
     }
-    uint32_t most_sampled() const override { return most; }
+    uint32_t max_sampled() const override { return most; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) override {
         REQUIRE((n > 0 && n <= most && draw.random.size() == n));
         batches.push_back(n);
@@ -289,7 +289,7 @@ struct Pair {
 TEST_CASE("sampling ahead shows in nothing but the calls") {
     Pair pair(400);
     Ids prompt{1, 2, 3};
-    for (uint32_t most_tokens = 0; most_tokens < 40; ++most_tokens) pair.check(prompt, {.max_tokens = most_tokens});
+    for (uint32_t max_tokens = 0; max_tokens < 40; ++max_tokens) pair.check(prompt, {.max_tokens = max_tokens});
     CHECK(*std::ranges::max_element(pair.ahead.batches) == DRAW_STEPS);
     CHECK(pair.plain.batches.empty());
     for (uint32_t end = 0; end < vocab_size; ++end) {

@@ -39,9 +39,9 @@ struct Floats {
 };
 
 // +-m 2^e with m of `mantissa_bits` random bits: few bits make ties and exact cancellation likely.
-float random_float(Random& random, int least_e, int greatest_e) {
+float random_float(Random& random, int min_e, int greatest_e) {
     const uint32_t mantissa = uint32_t(random.bits()) & 0x7fffff & ~((1u << random.below(23)) - 1);
-    const auto e = uint32_t(least_e + int(random.below(uint32_t(greatest_e - least_e + 1))) + 127);
+    const auto e = uint32_t(min_e + int(random.below(uint32_t(greatest_e - min_e + 1))) + 127);
     return float_of((uint32_t(random.bits()) & 0x80000000) | e << 23 | mantissa);
 }
 

@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t most_dispatches = 16;
-constexpr uint64_t most_bytes = uint64_t(64) << 20; // of a buffer that is kept
+constexpr size_t max_dispatches = 16;
+constexpr uint64_t max_bytes = uint64_t(64) << 20; // of a buffer that is kept
 
 Evidence* current = nullptr;
 
@@ -54,7 +54,7 @@ Evidence::~Evidence() { current = nullptr; }
 std::string Evidence::keep(const Buffer& buffer) {
     const auto [found, fresh] =
         buffers_.try_emplace(&buffer.impl(), fmt::format("buffer-{}.bin", buffers_.size()), std::vector<uint32_t>());
-    if (fresh && buffer.bytes() <= most_bytes) {
+    if (fresh && buffer.bytes() <= max_bytes) {
         reading_ = true;
         found->second.second = rig_.read(buffer);
         reading_ = false;
@@ -63,7 +63,7 @@ std::string Evidence::keep(const Buffer& buffer) {
 }
 
 void Evidence::note(const Dispatch& dispatch) {
-    if (reading_ || dispatches_.size() == most_dispatches) return;
+    if (reading_ || dispatches_.size() == max_dispatches) return;
     Json json = describe(dispatch);
     if (contents_) {
         json["buffers"] = Json::array();

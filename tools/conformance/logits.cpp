@@ -12,8 +12,8 @@ namespace {
 constexpr uint32_t short_block = 10, long_block = 96; // a prompt's first run; long: more than any tile of a matrix kernel
 constexpr uint32_t single_tokens = 2;                 // after it
 constexpr uint32_t coded_prompts = 3;
-constexpr double most_products = 6e8; // that the reference makes in the layers, for one short prompt, about
-constexpr uint32_t least_layers = 2;
+constexpr double max_products = 6e8; // that the reference makes in the layers, for one short prompt, about
+constexpr uint32_t min_layers = 2;
 static_assert(long_block + single_tokens == check_tokens);
 
 // The ids of prompt `number` in the runs in which they are given.
@@ -76,8 +76,8 @@ CutModel cut_model(const Config& config, const Weights& weights) {
     for (const Tensor* t : {&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output, &l.ffn_gate, &l.ffn_up, &l.ffn_down})
         layer += double(t->rows) * t->cols;
     CutModel cut{config, weights};
-    const auto affordable = uint32_t(std::min(most_products / (layer * check_tokens), 1e6));
-    cut.config.num_hidden_layers = std::min(config.num_hidden_layers, std::max(affordable, least_layers));
+    const auto affordable = uint32_t(std::min(max_products / (layer * check_tokens), 1e6));
+    cut.config.num_hidden_layers = std::min(config.num_hidden_layers, std::max(affordable, min_layers));
     cut.weights.layers.resize(cut.config.num_hidden_layers);
     return cut;
 }

@@ -19,7 +19,7 @@ void fill_random(std::span<std::byte> to, Random& random) {
     }
 }
 
-// Any bits, and scales that make weights of about 1. `deviation`: of random blocks whose scale is 1.
+// Any bits, and scales that are normal over `deviation`.
 void fill_block(GgmlType type, std::span<std::byte> block, Random& random, double deviation) {
     const float value = random.normal();
     const auto bits = std::bit_cast<uint32_t>(value);
@@ -46,7 +46,8 @@ void fill_block(GgmlType type, std::span<std::byte> block, Random& random, doubl
 
 RandomTensor::RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_t cols) : bytes(row_bytes(type, cols) * rows) {
     const uint32_t block = block_format(type)->bytes;
-    const double deviation = block_format(type)->scales.scale < 0 ? 1 : block_deviation(type);
+    const bool plain = block_format(type)->elements == 1 || type == GgmlType::MXFP4;
+    const double deviation = plain ? 1 : 4 * block_deviation(type); // of less than 1: SwiGLU multiplies errors of large sums
     for (size_t at = 0; at < bytes.size(); at += block) fill_block(type, {&bytes[at], block}, random, deviation);
     tensor = {"random", type, rows, cols, bytes};
 }

@@ -11,9 +11,9 @@ namespace tq::conformance {
 namespace {
 
 constexpr size_t guard_words = 1024;
-constexpr uint32_t guard = 0x4b0dbead;                      // a number: a kernel that works in place would leave a NaN a NaN
-constexpr uint64_t least_range_bytes = uint64_t(128) << 20; // of a binding: Vulkan's minimum
-constexpr uint32_t most_slice_rows = 65535;                 // as model/gpu/weights.cpp cuts
+constexpr uint32_t guard = 0x4b0dbead;                    // a number: a kernel that works in place would leave a NaN a NaN
+constexpr uint64_t min_range_bytes = uint64_t(128) << 20; // of a binding: Vulkan's minimum
+constexpr uint32_t max_slice_rows = 65535;                // as model/gpu/weights.cpp cuts
 
 std::span<const float> floats(std::span<const uint32_t> words) {
     return {reinterpret_cast<const float*>(words.data()), words.size()};
@@ -65,7 +65,7 @@ std::span<const uint32_t> words(std::span<const float> values) {
 
 } // namespace
 
-Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double least_norm) {
+Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double min_norm) {
     double error = 0, squares = 0;
     size_t forgotten = 0;
     for (size_t i = 0; i < want.size(); i++) {
@@ -74,7 +74,7 @@ Outcome compare(std::span<const float> got, std::span<const float> want, double 
         error += difference * difference;
         squares += double(want[i]) * want[i];
     }
-    const double norm = std::max(std::sqrt(squares), least_norm), relative = error == 0 ? 0 : std::sqrt(error) / norm;
+    const double norm = std::max(std::sqrt(squares), min_norm), relative = error == 0 ? 0 : std::sqrt(error) / norm;
     Outcome outcome{relative <= limit, relative, limit, {}};
     Evidence::compared("float32", words(got), words(want), outcome.passed);
     if (forgotten != 0) outcome.reason = fmt::format("{} of {} elements were never written, ", forgotten, want.size());
@@ -153,13 +153,13 @@ Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> r
     return upload(content);
 }
 
-gpu::Matrix Rig::matrix(const Tensor& tensor, uint32_t most_rows, uint32_t interleave) {
+gpu::Matrix Rig::matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave) {
     const uint64_t row = tensor.data.size() / tensor.rows, device_row = gpu::device_row_bytes(tensor.type, tensor.cols);
-    if (most_rows == 0)
-        most_rows = uint32_t(std::min<uint64_t>(least_range_bytes / device_row, most_slice_rows)) / interleave * interleave;
+    if (max_rows == 0)
+        max_rows = uint32_t(std::min<uint64_t>(min_range_bytes / device_row, max_slice_rows)) / interleave * interleave;
     gpu::Matrix matrix{tensor.type, tensor.rows, tensor.cols, interleave, {}};
-    for (uint32_t first = 0; first < tensor.rows; first += std::min(most_rows, tensor.rows - first)) {
-        const uint32_t rows = std::min(most_rows, tensor.rows - first);
+    for (uint32_t first = 0; first < tensor.rows; first += std::min(max_rows, tensor.rows - first)) {
+        const uint32_t rows = std::min(max_rows, tensor.rows - first);
         std::vector<std::byte> packed(gpu::device_matrix_bytes(tensor.type, rows, tensor.cols, interleave));
         gpu::repack_rows(tensor.type, packed, tensor.data.subspan(first * row, rows * row), 0, tensor.cols, interleave);
         matrix.slices.push_back({upload(packed), first, rows});

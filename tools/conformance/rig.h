@@ -49,8 +49,8 @@ class Rig {
 
     // shaders/context.glsl
     Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t recent_begin = 0);
-    // In slices of at most `most_rows` rows; 0: as on a device that binds no more than 128 MiB, the least there is.
-    gpu::Matrix matrix(const Tensor& tensor, uint32_t most_rows, uint32_t interleave);
+    // In slices of at most `max_rows` rows; 0: as on a device that binds no more than 128 MiB, the least there is.
+    gpu::Matrix matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave);
     // Records body(pass) for at most `tokens` tokens and runs it.
     void run(const gpu::Tuning& tuning, const Buffer& context, uint32_t tokens, uint32_t head_dim,
              const std::function<void(gpu::Pass&)>& body);

@@ -9,7 +9,7 @@ namespace tq::conformance {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int most_barren_workers = 5; // in a row, that end before a row has passed
+constexpr int max_barren_workers = 5; // in a row, that end before a row has passed
 
 // The last few lines that a driver, a layer or a broken promise of ours printed.
 class LastWords {
@@ -106,7 +106,7 @@ class Run {
             }
             if (current_) finish_row(*current_, {{"passed", false}, {"error", INFINITY}, {"reason", *end}});
             barren = passed_rows_ > 0 ? 0 : barren + 1;
-            if (report_.rows.empty() || barren == most_barren_workers) {
+            if (report_.rows.empty() || barren == max_barren_workers) {
                 report_.failure = report_.rows.empty()
                                       ? "the device could not be opened: " + *end
                                       : fmt::format("given up: {} workers in a row ended before a row passed", barren);

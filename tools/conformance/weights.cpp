@@ -18,18 +18,18 @@ constexpr double rounding_of_a_step = 3e-8;
 // matmul_coopmat rounds both factors to fp16, by at most 2^-11 of them where to nearest; a device may cut them off instead, which
 // is twice that at most and a half of it on average, the same way for all products.
 constexpr double half_limit = 0x1p-10;
-constexpr uint32_t least_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for
-constexpr double decode_limit = 1e-6;        // of a product of two or three factors
+constexpr uint32_t min_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for
+constexpr double decode_limit = 1e-6;      // of a product of two or three factors
 
 struct Shape {
     uint32_t rows, cols, tokens;
-    uint32_t most_rows = 0; // per slice; 0: as 128 MiB allow
-    uint32_t recorded = 0;  // tokens that the pass is recorded for; 0: no more
+    uint32_t max_rows = 0; // per slice; 0: as 128 MiB allow
+    uint32_t recorded = 0; // tokens that the pass is recorded for; 0: no more
 
     std::string text() const {
         return fmt::format("{} x {}, {} token{}{}{}", rows, cols, tokens, tokens == 1 ? "" : "s",
                            recorded == 0 ? "" : fmt::format(" of {}", recorded),
-                           most_rows == 0 ? "" : fmt::format(", slices of {} rows", most_rows));
+                           max_rows == 0 ? "" : fmt::format(", slices of {} rows", max_rows));
     }
 };
 
@@ -45,7 +45,7 @@ Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s
     ref::embed(rig.pool, want, w.tensor, ids);
     const Buffer h = rig.output(want.size()), on_device = rig.upload(std::as_bytes(std::span(ids))),
                  context = rig.context(0, shape.tokens);
-    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
     rig.run(tuning, context, shape.tokens + 3, 128, [&](gpu::Pass& pass) { gpu::embed(pass, h, matrix, on_device); });
     return rig.check(h, want, decode_limit);
 }
@@ -75,7 +75,7 @@ uint32_t padded_tokens(const gpu::Tuning& tuning, const Shape& shape) {
 // y = W x and y += W x; as a forward pass does, one token takes matvec. Rows past the last token may hold anything.
 Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
-    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
     const uint32_t padded = padded_tokens(tuning, shape);
     const double limit = limit_of(gpu::matmul_kernel(tuning, type, padded), shape);
     std::vector<float> x = rig.random.normals(size_t(shape.tokens) * shape.cols), want(size_t(shape.tokens) * shape.rows),
@@ -98,7 +98,7 @@ Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& 
 // y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], of one token.
 Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
-    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
     const std::vector<float> x = rig.random.normals(shape.cols);
     std::vector<float> product(shape.rows), gate, up;
     ref::matmul(rig.pool, product, w.tensor, x);
@@ -113,7 +113,7 @@ Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const S
 Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     constexpr float eps = 1e-6f;
     const RandomTensor w(rig.random, type, shape.rows, shape.cols), w2(rig.random, type, 50, shape.rows);
-    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave),
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave),
                       matrix2 = rig.matrix(w2.tensor, 0, tuning.weight_interleave);
     const std::vector<float> x = rig.random.normals(shape.cols), h = rig.random.normals(shape.rows),
                              norm = rig.random.normals(shape.rows);
@@ -143,7 +143,7 @@ Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
 // scale.
 Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
-    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.most_rows, tuning.weight_interleave);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
     std::vector<float> x = rig.random.normals(size_t(padded_tokens(tuning, shape)) * shape.cols),
                        want(x.size() / shape.cols * shape.rows);
     for (size_t i = 0; i < x.size(); i++) x[i] = std::ldexp(x[i], 40 * (int(i / shape.cols % 3) - 1));
@@ -215,9 +215,9 @@ std::vector<Variant> tiles(const Capabilities& device) {
     gpu::Tuning tuning = gpu::choose_tuning(gpu);
     const bool coopmat = tuning.matmul_coopmat;
     std::vector<Variant> out;
-    for (const uint32_t bytes : {least_tile_bytes, 16384u, 20480u}) {
+    for (const uint32_t bytes : {min_tile_bytes, 16384u, 20480u}) {
         tuning.shared_bytes = bytes;
-        const bool built = bytes == least_tile_bytes || device.type != DeviceType::cpu;
+        const bool built = bytes == min_tile_bytes || device.type != DeviceType::cpu;
         if (coopmat && built && bytes <= device.shared_memory_bytes)
             out.push_back({fmt::format("matrices, {} KiB", bytes >> 10), tuning});
     }

@@ -83,13 +83,13 @@ const Outcome* find(std::span<const Outcome> outcomes, std::string_view run) {
 Trial make_trial(const Stage& stage, std::span<const Outcome> before) {
     Trial trial{stage.run, stage.isolates, stage.look, stage.kv, stage.blocks};
     if (*stage.of == 0) {
-        trial.most_kl = stage.limit;
+        trial.max_kl = stage.limit;
         trial.because = "more than rounding to such values costs";
         return trial;
     }
     trial.few_bits = true;
     if (const Outcome* other = find(before, stage.of); other && other->cost) {
-        trial.most_kl = stage.limit * other->cost->summary.kl.value + rounding_kl;
+        trial.max_kl = stage.limit * other->cost->summary.kl.value + rounding_kl;
         trial.because =
             fmt::format("more than its bits explain: {} costs {:.2g}", describe(other->trial.kv), other->cost->summary.kl.value);
     }
@@ -237,10 +237,10 @@ Outcome judge(const Trial& trial, const std::optional<CacheCost>& cost) {
     out.verdict = change <= pass_change && relative <= pass_relative ? Verdict::pass
                   : change <= warn_change                            ? Verdict::warn
                                                                      : Verdict::fail;
-    if (trial.most_kl && kl > *trial.most_kl) {
+    if (trial.max_kl && kl > *trial.max_kl) {
         out.verdict = Verdict::fail;
         out.bug = true;
-        out.reason = fmt::format("its KL divergence is {:.3g}, and above {:.3g} is {}", kl, *trial.most_kl, trial.because);
+        out.reason = fmt::format("its KL divergence is {:.3g}, and above {:.3g} is {}", kl, *trial.max_kl, trial.because);
     } else if (out.verdict == Verdict::fail) {
         // Few tokens, or a text that the model cannot foresee, move a perplexity by chance.
         out.bug = !trial.few_bits && change - 2 * out.change_error() > warn_change && relative > pass_relative;

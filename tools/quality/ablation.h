@@ -17,13 +17,13 @@ struct Trial {
     std::string isolates; // the one thing in which it differs from what has passed before
     std::string look;     // at what, when it fails
     KvOptions kv;
-    bool blocks = false;           // the reference cache itself, filled in blocks against token by token
-    std::optional<double> most_kl; // above it fails, whatever the perplexity
-    std::string because = {};      // of most_kl: what sets it
-    bool few_bits = false;         // the perplexity says how well the model bears them; only most_kl tells of a bug
+    bool blocks = false;          // the reference cache itself, filled in blocks against token by token
+    std::optional<double> max_kl; // above it fails, whatever the perplexity
+    std::string because = {};     // of max_kl: what sets it
+    bool few_bits = false;        // the perplexity says how well the model bears them; only max_kl tells of a bug
 };
 
-inline constexpr size_t most_runs = 27; // of the protocol: 13 stages, and at most 14 steps
+inline constexpr size_t max_runs = 27; // of the protocol: 13 stages, and at most 14 steps
 
 // The reference of all: nothing is rounded.
 inline const KvOptions ablation_reference{KvType::f32, KvType::f32};

@@ -68,7 +68,7 @@ ordered_json to_json(const Outcome& outcome, const Evaluation& evaluation) {
                       {"kl_median", known(s.kl_median)},
                       {"kl_99", known(s.kl_99)},
                       {"kl_max", known(s.kl_max)},
-                      {"kl_limit", outcome.trial.most_kl ? number(*outcome.trial.most_kl) : ordered_json()},
+                      {"kl_limit", outcome.trial.max_kl ? number(*outcome.trial.max_kl) : ordered_json()},
                       {"same_top", known(s.same_top.value)},
                       {"same_top_error", known(s.same_top.error)},
                       {"runtime_sec",

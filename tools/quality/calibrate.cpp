@@ -9,7 +9,7 @@ namespace tq::quality {
 namespace {
 
 // What counts as nothing beside the other channels of a head: where keys never change, or queries never look.
-constexpr double least_share = 1e-6;
+constexpr double min_share = 1e-6;
 
 double rms_of(std::span<const double> values) {
     double sum = 0;
@@ -19,12 +19,12 @@ double rms_of(std::span<const double> values) {
 
 // sqrt(k / q) of each channel, none of which is nothing beside the others; 1 where no channel is anything.
 std::vector<float> balanced(std::span<const double> k, std::span<const double> q) {
-    const double least_k = rms_of(k) * least_share, least_q = rms_of(q) * least_share;
+    const double min_k = rms_of(k) * min_share, min_q = rms_of(q) * min_share;
     std::vector<float> out(k.size(), 1.0f);
-    if (!(least_k > 0) || !(least_q > 0)) return out;
+    if (!(min_k > 0) || !(min_q > 0)) return out;
     for (size_t c = 0; c < k.size(); c++) {
-        const double g = std::sqrt(std::max(k[c], least_k) / std::max(q[c], least_q));
-        out[c] = float(std::clamp(g, double(least_key_scale), double(most_key_scale)));
+        const double g = std::sqrt(std::max(k[c], min_k) / std::max(q[c], min_q));
+        out[c] = float(std::clamp(g, double(min_key_scale), double(max_key_scale)));
     }
     return out;
 }

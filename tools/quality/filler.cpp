@@ -18,7 +18,7 @@ constexpr std::array<Word, 30> things{"kettle", "lamp",    "drum",   "ladder",  
                                       "barrel", "bottle",  "chair",  "piano",   "rocket", "statue", "tower",  "bridge",
                                       "garden", "cabinet", "anchor", "lantern", "violin", "carpet", "kite",   "helmet",
                                       "door",   "box",     "key",    "safe",    "book",   "boat"};
-static_assert(adjectives.size() * things.size() == most_facts);
+static_assert(adjectives.size() * things.size() == max_facts);
 constexpr std::array<Word, 24> names{"Mira", "Tom",  "Anna",  "Felix", "Nora",  "Oscar", "Lena",  "Hugo",
                                      "Ida",  "Max",  "Clara", "Ben",   "Ruth",  "Leo",   "Vera",  "Paul",
                                      "Emma", "Karl", "Zoe",   "Finn",  "Peter", "Lucy",  "David", "Alice"};
@@ -69,7 +69,7 @@ std::string filler_sentence(Random& random) {
 }
 
 std::string fact_key(uint32_t n) {
-    ENSURE(n < most_facts, "{}", n);
+    ENSURE(n < max_facts, "{}", n);
     return fmt::format("{} {}", adjectives[n / things.size()], things[n % things.size()]);
 }
 

@@ -18,15 +18,15 @@ class Facts {
     Facts(Random& random, uint32_t digits) : random_(random), digits_(digits) {}
 
     Fact make() {
-        uint32_t key = below(random_, most_facts);
-        while (!keys_.insert(key).second) key = below(random_, most_facts);
+        uint32_t key = below(random_, max_facts);
+        while (!keys_.insert(key).second) key = below(random_, max_facts);
         return {fact_key(key), value("")};
     }
 
     // Has the adjective or the thing of `fact`, and its first digit: what a cache that blurs keys mixes up.
     Fact make_like(const Fact& fact) {
         for (uint32_t tries = 0; tries < 200; tries++) {
-            const uint32_t key = below(random_, most_facts);
+            const uint32_t key = below(random_, max_facts);
             if (shared_words(fact_key(key), fact.key) != 1 || !keys_.insert(key).second) continue;
             return {fact_key(key), value(std::string_view(fact.value).substr(0, digits_ > 1 ? 1 : 0))};
         }
@@ -63,10 +63,10 @@ struct Filling {
 };
 
 Filling fill(uint64_t tokens, std::span<const std::string> from, Random& random, const CountTokens& count) {
-    constexpr uint32_t most_misses = 8; // sentences in a row that were too long for what is left
+    constexpr uint32_t max_misses = 8; // sentences in a row that were too long for what is left
     Filling filling;
     size_t next = from.empty() ? 0 : random.next() % from.size();
-    for (uint32_t misses = 0; misses < most_misses;) {
+    for (uint32_t misses = 0; misses < max_misses;) {
         std::string sentence = from.empty() ? filler_sentence(random) : from[next++ % from.size()];
         const uint64_t end = filling.before.back() + std::max(count(with_space(sentence)), 1u);
         misses = end > tokens ? misses + 1 : 0;
@@ -111,12 +111,12 @@ std::string begin_answer(const Fact& fact) { return fmt::format("The code of the
 
 Haystack make_haystack(const HaystackOptions& options, std::span<const std::string> sentences, Random& random,
                        const CountTokens& count) {
-    ENSURE(options.digits > 0 && options.digits <= most_digits && options.keys > 0 && !options.depths.empty(),
+    ENSURE(options.digits > 0 && options.digits <= max_digits && options.keys > 0 && !options.depths.empty(),
            "{} digits, {} keys, {} depths", options.digits, options.keys, options.depths.size());
     const uint64_t needles = uint64_t(options.depths.size()) * options.keys, all = needles + options.distractors;
-    if (all > most_facts)
+    if (all > max_facts)
         fail("{} facts to ask for and {} others are more than the {} things there are: ask for fewer", needles,
-             options.distractors, most_facts);
+             options.distractors, max_facts);
     Haystack haystack;
     Facts facts(random, options.digits);
     std::vector<std::string> told;

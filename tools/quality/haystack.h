@@ -16,14 +16,14 @@ std::string tell(const Fact& fact);
 std::string ask(const Fact& fact);          // "What is the code of the silver kettle?"
 std::string begin_answer(const Fact& fact); // "The code of the silver kettle is ": the value follows
 
-inline constexpr uint32_t most_facts = 900; // of one haystack: so many keys there are
-inline constexpr uint32_t most_digits = 9;
+inline constexpr uint32_t max_facts = 900; // of one haystack: so many keys there are
+inline constexpr uint32_t max_digits = 9;
 
 struct HaystackOptions {
     uint32_t tokens = 0;        // that the text may take
     std::vector<double> depths; // where the facts are that will be asked for: the share of the filler before them, 0 to 1
     uint32_t keys = 2;          // facts at each depth
-    uint32_t digits = 4;        // of a value, 1 to most_digits
+    uint32_t digits = 4;        // of a value, 1 to max_digits
     uint32_t distractors = 0;   // facts that nobody asks for, each with half the key and the first digit of one that is asked for
 };
 
@@ -50,7 +50,7 @@ std::vector<std::string> split_sentences(std::string_view text);
 
 // A sentence that tells nothing worth remembering.
 std::string filler_sentence(Random& random);
-// "silver kettle" and so on, n < most_facts; n / 30 is the adjective's number, n % 30 the thing's.
+// "silver kettle" and so on, n < max_facts; n / 30 is the adjective's number, n % 30 the thing's.
 std::string fact_key(uint32_t n);
 
 } // namespace tq::quality

@@ -8,11 +8,11 @@
 namespace tq::quality {
 namespace {
 
-constexpr uint64_t most_table_bytes = 1 << 30;
+constexpr uint64_t max_table_bytes = 1 << 30;
 constexpr double impossible = std::numeric_limits<double>::infinity();
 constexpr std::array sides{KvSide::key, KvSide::value};
 
-uint64_t least_bytes(const std::vector<Choice>& part) { return std::ranges::min(part, {}, &Choice::bytes).bytes; }
+uint64_t min_bytes(const std::vector<Choice>& part) { return std::ranges::min(part, {}, &Choice::bytes).bytes; }
 
 // Bytes of each choice beyond the smallest of its part, in units of their greatest common divisor.
 struct Units {
@@ -24,7 +24,7 @@ Units units(std::span<const std::vector<Choice>> parts, uint64_t spare) {
     Units out;
     uint64_t divisor = 0, all = 0;
     for (const auto& part : parts) {
-        const uint64_t least = least_bytes(part);
+        const uint64_t least = min_bytes(part);
         auto& more = out.of.emplace_back();
         for (const Choice& choice : part) divisor = std::gcd(divisor, more.emplace_back(choice.bytes - least));
         all += std::ranges::max(more);
@@ -42,12 +42,12 @@ std::optional<std::vector<size_t>> best_choices(std::span<const std::vector<Choi
     uint64_t least = 0;
     for (const auto& part : parts) {
         ENSURE(!part.empty() && part.size() <= UINT8_MAX, "{} choices", part.size());
-        least += least_bytes(part);
+        least += min_bytes(part);
     }
     if (least > budget) return std::nullopt;
     const Units unit = units(parts, budget - least);
     const uint64_t columns = unit.most + 1;
-    if (columns > most_table_bytes / std::max<size_t>(parts.size(), 1))
+    if (columns > max_table_bytes / std::max<size_t>(parts.size(), 1))
         fail("a table of {} by {} sizes is too large: choose among fewer types", parts.size(), columns);
 
     // cost[u]: the least of the parts so far that spend exactly u units; chosen[part][u]: the choice that this takes.

@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr uint64_t most_bytes = 1 << 30;
+constexpr uint64_t max_bytes = 1 << 30;
 
 std::string shown(const fs::path& path) { return printable(path.string(), 300); }
 
@@ -34,7 +34,7 @@ json checked(json line, const std::string& where) {
 
 // Its whole lines; what stands behind the last line end was never finished.
 std::vector<json> read_lines(const fs::path& path, uintmax_t& whole_bytes) {
-    const std::string text = read_text_file(path, most_bytes);
+    const std::string text = read_text_file(path, max_bytes);
     std::vector<json> lines;
     size_t at = 0;
     for (size_t end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {

@@ -203,7 +203,7 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
     command.add_option("--kv-recent", a.recent, "the last N tokens are kept as f16, too, and attended to as that; default 0")
         .option_text("N")
         .group("KV cache")
-        .check(number(0, most_recent_tokens));
+        .check(number(0, max_recent_tokens));
 }
 
 void add_flags(ArgumentParser& command, RopeArguments& a) {

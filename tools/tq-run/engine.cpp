@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 // 8192 leaves room for a long thinking answer, and costs even Qwen3-14B only 330 MiB of tq4 cache.
 constexpr uint32_t default_context = 8192;
-constexpr uint32_t least_context = 512; // below it a conversation makes no sense
+constexpr uint32_t min_context = 512; // below it a conversation makes no sense
 
 uint32_t choose_context(const ModelArguments& arguments, const Model& model) {
     const uint32_t most = model.config.max_position_embeddings, trained = model.config.rope_scaling.original_context_length;
@@ -81,7 +81,7 @@ static void shrink_context(Setup& setup) {
     if (setup.plan().fits()) return;
     const uint32_t most =
         largest_context(setup.options.context_size, [&](uint32_t n) { return setup.plan(n, setup.options.kv); });
-    if (most < least_context) return;
+    if (most < min_context) return;
     setup.options.context_size = most;
     write_error(fmt::format("tq-run: the context is {} tokens, for more do not fit {}; tq-run plan shows what does\n", most,
                             memory_name(setup)));

@@ -22,7 +22,7 @@ Config config() {
 
 gpu::Tuning tuning() { return gpu::choose_tuning({.type = DeviceType::discrete, .shared_memory_bytes = 32768}); }
 
-gpu::BlockPace pace_of(DeviceType type) { return {type, config(), tuning(), gpu::most_layer_seconds(type)}; }
+gpu::BlockPace pace_of(DeviceType type) { return {type, config(), tuning(), gpu::max_layer_seconds(type)}; }
 
 // A device of so many operations a second; attention has its own rate.
 struct Gpu {

@@ -112,7 +112,7 @@ class Sampling final : public Forward {
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
         return forward_->run(ids, progress);
     }
-    uint32_t most_sampled() const override { return most_; }
+    uint32_t max_sampled() const override { return most_; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) override {
         batches.push_back(n);
         return forward_->run_sampled(id, n, draw);
@@ -152,7 +152,7 @@ TEST_CASE("whatever the logits, the device samples what the host does") {
     for (const uint32_t workgroup : {64u, 96u, most})
         for (const uint32_t size : {1u, 7u, 64u, 1000u, 1024u, 1025u, 4099u}) check_vocabulary(device, size, workgroup, 120);
     check_vocabulary(device, 151936, 64, 60);
-    check_vocabulary(device, gpu::most_drawn_logits, 64, 6);
+    check_vocabulary(device, gpu::max_drawn_logits, 64, 6);
 }
 
 TEST_CASE("a logit that is not finite is noticed wherever it is") {

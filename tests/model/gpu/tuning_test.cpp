@@ -55,7 +55,7 @@ const gpu::TuningField& field(std::string_view name) {
     return *std::ranges::find_if(all, [&](const gpu::TuningField& f) { return f.name == name; });
 }
 
-uint32_t most_workgroup(const Capabilities& device, const Tuning& tuning, uint64_t& shared_bytes) {
+uint32_t max_workgroup(const Capabilities& device, const Tuning& tuning, uint64_t& shared_bytes) {
     uint32_t most = 0;
     for (const Variant& variant : gpu::all_variants({&tuning, 1})) {
         most = std::max(most, variant.constants.at(variant.shader->interface.workgroup_constant[0]));
@@ -89,7 +89,7 @@ TEST_CASE("the default can run, and each candidate differs in its field and fits
     for (const Capabilities& device : devices()) {
         const Tuning by_default = gpu::choose_tuning(device);
         uint64_t bytes = 0;
-        most_workgroup(device, by_default, bytes);
+        max_workgroup(device, by_default, bytes);
         CHECK(bytes <= device.shared_memory_bytes);
         std::set<std::string> names;
         for (const gpu::TuningField& field : gpu::tuning_fields()) {
@@ -105,7 +105,7 @@ TEST_CASE("the default can run, and each candidate differs in its field and fits
                 CHECK(same == by_default);
                 if (i == 0 || i + 1 == found.size()) {
                     bytes = 0;
-                    most_workgroup(device, found[i], bytes);
+                    max_workgroup(device, found[i], bytes);
                     CHECK(bytes <= device.shared_memory_bytes);
                 }
             }

@@ -84,7 +84,7 @@ TEST_CASE("attention_per_lane is llvmpipe's alone, with so few query rows that i
     device.driver_name = "llvmpipe";
     const gpu::Tuning tuning = gpu::choose_tuning(device);
     CHECK(tuning.attention_per_lane);
-    uint32_t most_rows = 0;
+    uint32_t max_rows = 0;
     for (const Variant& variant : gpu::all_variants({&tuning, 1})) {
         CHECK(variant.shader != &shader::attention_subgroup);
         if (variant.shader != &shader::attention_per_lane) continue;
@@ -92,9 +92,9 @@ TEST_CASE("attention_per_lane is llvmpipe's alone, with so few query rows that i
         CHECK(!is_qjl(KvType(variant.constants[2])));
         CHECK(!is_qjl(KvType(variant.constants[3])));
         CHECK(rows <= 5);
-        most_rows = std::max(most_rows, rows);
+        max_rows = std::max(max_rows, rows);
     }
-    CHECK(most_rows == 5);
+    CHECK(max_rows == 5);
 }
 
 TEST_CASE("types of the cache: every type, and every shape") {
@@ -119,8 +119,8 @@ TEST_CASE("every variant's workgroup and shared memory fit the least device") {
     least.shared_memory_bytes = 65536;
     find_device_profile("spec-minimum").clamp(least);
     uint64_t most = 0;
-    const gpu::Tuning least_gpu = gpu::choose_tuning(least);
-    for (const Variant& variant : gpu::all_variants({&least_gpu, 1})) {
+    const gpu::Tuning min_gpu = gpu::choose_tuning(least);
+    for (const Variant& variant : gpu::all_variants({&min_gpu, 1})) {
         CAPTURE(variant.shader->name);
         const uint64_t bytes = shared_memory_bytes(*variant.shader, variant.constants);
         CHECK(bytes <= least.shared_memory_bytes);

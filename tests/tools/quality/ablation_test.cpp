@@ -128,7 +128,7 @@ TEST_CASE("verdicts are those of the budgets") {
     }
     CHECK(judge({}, CacheCost{summary(2.11, 2)}).verdict == Verdict::warn); // 5.5 %
     Trial limited;
-    limited.most_kl = 0.05;
+    limited.max_kl = 0.05;
     CHECK_FALSE(judge(limited, CacheCost{summary(10, 10, 0.04)}).bug);
     CHECK(judge(limited, CacheCost{summary(10, 10, 0.06)}).bug);
     CHECK(judge(limited, CacheCost{summary(12, 10, 0.04)}).bug);

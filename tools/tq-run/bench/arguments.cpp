@@ -10,8 +10,8 @@
 namespace tq::bench {
 namespace {
 
-constexpr uint32_t most_tokens = 1u << 24; // as elsewhere: positions are exact in a float
-constexpr size_t most_items = 1024;        // of a list
+constexpr uint32_t max_tokens = 1u << 24; // as elsewhere: positions are exact in a float
+constexpr size_t max_items = 1024;        // of a list
 
 // "a,b" as {"a", "b"}; an empty list as {""}.
 std::vector<std::string> items(std::string_view list, const char* separators = ",\n") {
@@ -21,7 +21,7 @@ std::vector<std::string> items(std::string_view list, const char* separators = "
         out.emplace_back(list.substr(at, comma - at));
         at = comma + 1;
     }
-    if (out.size() > most_items) fail("a list has at most {} items, not {}", most_items, out.size());
+    if (out.size() > max_items) fail("a list has at most {} items, not {}", max_items, out.size());
     return out;
 }
 
@@ -49,7 +49,7 @@ std::optional<std::vector<uint32_t>> range(std::string_view text, uint32_t most)
     const bool grows = step && (operation == '+' ? *step > 0 : operation == '*' && *step > 1 && *first > 0);
     if (!last || *last < *first || !text.empty() || !grows) return std::nullopt;
     std::vector<uint32_t> out;
-    for (uint64_t value = *first; value <= *last && out.size() <= most_items;
+    for (uint64_t value = *first; value <= *last && out.size() <= max_items;
          value = operation == '+' ? value + *step : value * *step)
         out.push_back(uint32_t(value));
     return out;
@@ -65,7 +65,7 @@ std::vector<uint32_t> numbers(std::string_view list, uint32_t most) {
         for (const uint32_t value : *values)
             if (std::ranges::find(out, value) == out.end()) out.push_back(value);
     }
-    if (out.size() > most_items) fail("a list has at most {} numbers, not {}", most_items, out.size());
+    if (out.size() > max_items) fail("a list has at most {} numbers, not {}", max_items, out.size());
     return out;
 }
 
@@ -74,7 +74,7 @@ std::pair<uint32_t, uint32_t> number_pair(const std::string& text) {
     const std::vector<std::string> parts = items(text);
     const auto part = [&](size_t i) {
         std::string_view rest = parts.size() == 2 ? std::string_view(parts[i]) : std::string_view();
-        const auto value = take_number(rest, most_tokens);
+        const auto value = take_number(rest, max_tokens);
         if (!value || !rest.empty()) fail("it must be two numbers of tokens, as in 512,128, not {}", printable(text));
         return uint32_t(*value);
     };
@@ -106,10 +106,10 @@ void add_test_flags(ArgumentParser& command, Arguments& a) {
         several(command.add_option(name, value, help).option_text("LIST").group("Tests").check(list_of_numbers(most)));
     };
     add("-p,--n-prompt", a.prompts, "tokens of a prompt, read at once; default 512; 0: none; or ranges: 128-512+128, 16-128*2",
-        most_tokens);
+        max_tokens);
     add("-n,--n-gen", a.generated,
         "tokens made one by one, and greedily sampled where the device does that itself, as in chat; default 128; 0: none",
-        most_tokens);
+        max_tokens);
     several(
         command
             .add_option("--n-prompt-gen", a.pairs, "a prompt, and tokens made after it, as one test; may be given several times")
@@ -119,7 +119,7 @@ void add_test_flags(ArgumentParser& command, Arguments& a) {
     add("-d,--n-depth", a.depths,
         "tokens in the cache before; default 0. At most 256 of them are run, and what the cache stores of them is repeated: "
         "time does not depend on it",
-        most_tokens);
+        max_tokens);
     add("-b,--batch-size", a.batch_sizes, "tokens per block of a prompt; 0: the device's default", 65536);
     add("-t,--threads", a.threads, "threads of --device cpu; 0: all cores", 4096);
     command.add_option("-r,--repetitions", a.repetitions, "of each test, after one that is not counted; default 5")
@@ -212,7 +212,7 @@ std::string Test::name() const {
     return text;
 }
 
-std::vector<uint32_t> Arguments::depth_list() const { return numbers(depths, most_tokens); }
+std::vector<uint32_t> Arguments::depth_list() const { return numbers(depths, max_tokens); }
 std::vector<uint32_t> Arguments::batch_list() const { return numbers(batch_sizes, 65536); }
 std::vector<uint32_t> Arguments::thread_list() const { return numbers(threads, 4096); }
 std::vector<std::string> Arguments::device_list() const { return items(devices); }
@@ -225,9 +225,9 @@ size_t Arguments::model_count() const { return model_list().size() / device_list
 std::vector<Test> Arguments::tests() const {
     std::vector<Test> out;
     for (const uint32_t depth : depth_list()) {
-        for (const uint32_t prompt : numbers(prompts, most_tokens))
+        for (const uint32_t prompt : numbers(prompts, max_tokens))
             if (prompt > 0) out.push_back({prompt, 0, depth});
-        for (const uint32_t count : numbers(generated, most_tokens))
+        for (const uint32_t count : numbers(generated, max_tokens))
             if (count > 0) out.push_back({0, count, depth});
         for (const std::string& pair : items(pairs, "\n")) {
             const auto [prompt, count] = pair.empty() ? std::pair(0u, 0u) : number_pair(pair);
@@ -315,7 +315,7 @@ void add_flags(ArgumentParser& command, Arguments& a) {
         .group("KV cache")
         .excludes("--kernels")
         .excludes(tune)
-        .check(number(0, most_recent_tokens));
+        .check(number(0, max_recent_tokens));
     flag("--reset", a.reset, "with --tune: measure nothing, remove what is stored").needs(tune);
     command.add_option("--tune-seconds", a.tune_seconds, "what --tune may take; default 50")
         .option_text("SECONDS")

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t most_bytes = size_t(64) << 20, most_results = 1000, most_files = 64;
+constexpr size_t max_bytes = size_t(64) << 20, max_results = 1000, max_files = 64;
 
 // Fields of one result, with errors that say whose they are.
 class Fields {
@@ -75,8 +75,8 @@ void check_schema(const Fields& fields, const std::string& file) {
 // A file of JSON is one document; of JSON lines, one each.
 std::vector<Json> documents(const std::string& file) {
     const MappedFile mapped{fs::path(file)};
-    if (mapped.bytes().size() > most_bytes)
-        fail("{} has {} bytes, more than any file of results ({})", printable(file), mapped.bytes().size(), most_bytes);
+    if (mapped.bytes().size() > max_bytes)
+        fail("{} has {} bytes, more than any file of results ({})", printable(file), mapped.bytes().size(), max_bytes);
     const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
     const std::string_view first = text.substr(0, text.find('\n'));
     std::vector<Json> out;
@@ -235,14 +235,14 @@ void tell_models_apart(std::vector<std::vector<Read>>& files) {
 } // namespace
 
 Comparison read_results(const std::vector<std::string>& files) {
-    if (files.size() > most_files) fail("--compare takes at most {} files, not {}", most_files, files.size());
+    if (files.size() > max_files) fail("--compare takes at most {} files, not {}", max_files, files.size());
     std::map<std::string, std::vector<size_t>> named; // the files that have a device of that name
     std::vector<std::vector<Read>> all;
     size_t count = 0;
     for (const std::string& file : files) {
         all.push_back(read_file(file));
         tell_apart_in_file(all.back());
-        if ((count += all.back().size()) > most_results) fail("more than {} results are too many to compare", most_results);
+        if ((count += all.back().size()) > max_results) fail("more than {} results are too many to compare", max_results);
         for (const Read& read : all.back())
             if (auto& in = named[read.point.device]; in.empty() || in.back() != all.size()) in.push_back(all.size());
     }

@@ -12,7 +12,7 @@ namespace {
 
 using conformance::LogitsCheck;
 
-constexpr uint32_t least_length = 33; // of what is compared with the reference: one position would need no softmax
+constexpr uint32_t min_length = 33; // of what is compared with the reference: one position would need no softmax
 constexpr double enough_seconds = 0.01;
 
 // One line of the table.
@@ -52,7 +52,7 @@ Row time_attention(CacheKernels& kernels, const CacheShape& shape, uint32_t dept
 
 // Throws Error when the attention of the shallowest depth is wrong.
 LogitsCheck check(CacheKernels& kernels, const CacheShape& shape, uint32_t depth, const std::string& where) {
-    const uint32_t length = std::max(depth + 1, least_length);
+    const uint32_t length = std::max(depth + 1, min_length);
     kernels.fill(length);
     const LogitsCheck check{conformance::relative_error(kernels.attention(length), reference_attention(shape, length)),
                             conformance::attention_bounds(shape.kv), 1};
@@ -88,7 +88,7 @@ Measured measure(const Arguments& arguments, Setup& setup, const KvOptions& kv) 
     const Config& c = setup.model.config;
     const std::vector<uint32_t> depths = arguments.depth_list();
     Measured out{{c.num_attention_heads, c.num_key_value_heads, c.head_dim, kv}, std::nullopt, {}};
-    const uint32_t most = std::max(*std::ranges::max_element(depths) + 1, least_length);
+    const uint32_t most = std::max(*std::ranges::max_element(depths) + 1, min_length);
     require_room(setup, out.shape, most);
     const auto kernels = setup.device ? make_gpu_kernels(*setup.device, out.shape, most)
                                       : make_cpu_kernels(out.shape, most, arguments.thread_list()[0]);

@@ -10,7 +10,8 @@
 namespace tq::bench {
 namespace {
 
-constexpr uint32_t workgroup = 128, block_vectors = workgroup * 32, vector_bytes = 16; // as in shaders/block.glsl
+constexpr uint32_t workgroup = 128, block_vectors = workgroup * 32,
+                   vector_bytes = 16; // as in tools/tq-run/bench/shaders/block.glsl
 constexpr uint32_t chains = 12, iterations = 1000;
 constexpr double enough_seconds = 0.015; // of one timing: launching is little of it
 constexpr int timings = 3;               // the best counts

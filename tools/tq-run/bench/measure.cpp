@@ -38,7 +38,7 @@ uint64_t since(std::chrono::steady_clock::time_point start) {
 // Runs ids.size() tokens one by one: these, or where the device samples by itself the first, and what it takes for the most
 // likely ones from there, in the batches of a conversation. False after Ctrl-C.
 bool generate(Forward& forward, std::span<const uint32_t> ids) {
-    const uint32_t most = forward.most_sampled();
+    const uint32_t most = forward.max_sampled();
     if (most == 0) {
         for (size_t i = 0; i < ids.size() && !interrupted(); i++) forward.run(ids.subspan(i, 1));
         return !interrupted();

@@ -13,9 +13,9 @@ using conformance::CutModel;
 using gpu::Tuning, gpu::Workload;
 
 constexpr uint32_t first_tokens = 16; // that are run before each workload; even, as repeat_to wants it
-constexpr uint32_t least_depth = 64;
-constexpr uint32_t most_vocabulary = 16384;                // rows of the embedding and the head
-constexpr double enough_seconds = 0.01, most_repeats = 64; // of one timing
+constexpr uint32_t min_depth = 64;
+constexpr uint32_t max_vocabulary = 16384;                // rows of the embedding and the head
+constexpr double enough_seconds = 0.01, max_repeats = 64; // of one timing
 
 // Weights that are read: more than the caches of such devices hold.
 uint64_t wanted_bytes(DeviceType type) { return uint64_t(type == DeviceType::cpu ? 48 : 256) << 20; }
@@ -33,7 +33,7 @@ double weight_count(const LayerWeights& w) {
 
 CutModel cut(const Config& config, const Weights& weights, uint32_t layers) {
     CutModel out{config, weights};
-    out.config.vocab_size = std::min(config.vocab_size, most_vocabulary);
+    out.config.vocab_size = std::min(config.vocab_size, max_vocabulary);
     for (Tensor* tensor : {&out.weights.token_embd, &out.weights.output}) {
         tensor->rows = out.config.vocab_size;
         if (!tensor->source) tensor->data = tensor->data.first(tensor->bytes());
@@ -159,7 +159,7 @@ class Trials::Contest final : public gpu::Contestant {
         for (const auto& [subject, trial] : entries_) {
             uint32_t& repeats = subject->repeats[workload_];
             if (repeats == 0)
-                repeats = uint32_t(std::clamp(enough_seconds / std::max(trial->seconds(extent_, 1), 1e-9), 1.0, most_repeats));
+                repeats = uint32_t(std::clamp(enough_seconds / std::max(trial->seconds(extent_, 1), 1e-9), 1.0, max_repeats));
             out.push_back(trial->seconds(extent_, repeats));
         }
         return out;
@@ -196,8 +196,8 @@ void Trials::measure_sizes(Trial& first) {
     const uint32_t tokens = affordable(first_tokens);
     sizes_.prompt = std::clamp(tokens, first_tokens, most.prompt);
     sizes_.long_prompt = std::clamp(4 * tokens, sizes_.prompt, most.long_prompt);
-    for (sizes_.deep = least_depth; sizes_.deep < most.deep && 2 * seconds({sizes_.deep, 1}) <= run_seconds_;) sizes_.deep *= 2;
-    sizes_.deep_prompt_at = std::max(sizes_.deep / 4, least_depth);
+    for (sizes_.deep = min_depth; sizes_.deep < most.deep && 2 * seconds({sizes_.deep, 1}) <= run_seconds_;) sizes_.deep *= 2;
+    sizes_.deep_prompt_at = std::max(sizes_.deep / 4, min_depth);
     sizes_.deep_prompt = std::clamp(affordable(sizes_.deep_prompt_at), first_tokens, most.deep_prompt);
 }
 

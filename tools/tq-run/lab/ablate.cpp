@@ -131,8 +131,8 @@ std::optional<CacheCost> Ablation::measure(const Trial& trial) {
     const auto keep_going = [&](uint32_t done) {
         const size_t all = costs().chunks().ids.size();
         const double runs = double(runs_ - std::min(runs_, found_)) + double(done) / double(all);
-        const std::string rest = left_.after(runs, double(quality::most_runs - std::min(quality::most_runs, found_)));
-        console_.status(fmt::format("run {} of at most {}{}: {}, {}, {}, {} of {} tokens", runs_ + 1, quality::most_runs, rest,
+        const std::string rest = left_.after(runs, double(quality::max_runs - std::min(quality::max_runs, found_)));
+        console_.status(fmt::format("run {} of at most {}{}: {}, {}, {}, {} of {} tokens", runs_ + 1, quality::max_runs, rest,
                                     trial.run, trial.isolates, describe(trial.kv), done, all));
         return !interrupted();
     };

@@ -16,8 +16,8 @@ namespace {
 
 using quality::CalibrationParts;
 
-constexpr uint64_t most_text = 1 << 30;
-constexpr uint32_t usual_context = 2048, least_tokens = 64;
+constexpr uint64_t max_text = 1 << 30;
+constexpr uint32_t usual_context = 2048, min_tokens = 64;
 
 struct CalibrateArguments {
     ConsoleArguments console;
@@ -70,17 +70,17 @@ std::string summary(const KeyCalibration& k) {
 int run(const CalibrateArguments& given) {
     CalibrateArguments arguments = given;
     check_cache_flags(arguments.model.kv);
-    const std::string text = arguments.file.empty() ? calibration_text : read_text_file(arguments.file, most_text);
+    const std::string text = arguments.file.empty() ? calibration_text : read_text_file(arguments.file, max_text);
     ByteOutput file(arguments.out, ByteInput("-")); // before anything that takes long
     if (!arguments.model.context_size) arguments.model.context_size = usual_context;
     Console console = arguments.console.console();
     Setup setup = set_up(arguments.model, console);
     const Model& model = setup.model;
     const std::vector<uint32_t> ids = model.tokenizer.encode(text);
-    if (ids.size() < least_tokens) fail("a text of {} tokens says little: give one of at least {}", ids.size(), least_tokens);
+    if (ids.size() < min_tokens) fail("a text of {} tokens says little: give one of at least {}", ids.size(), min_tokens);
     setup.options.context_size = std::min(setup.options.context_size, uint32_t(std::min<size_t>(ids.size(), UINT32_MAX)));
-    if (setup.options.context_size < least_tokens)
-        fail("keys at {} positions say little: give at least {} with -c", setup.options.context_size, least_tokens);
+    if (setup.options.context_size < min_tokens)
+        fail("keys at {} positions say little: give at least {} with -c", setup.options.context_size, min_tokens);
     quality::KeyStatistics keys(model.config, model.weights, setup.options.context_size);
     setup.options.tap = keys.tap();
     catch_interrupts();

@@ -7,8 +7,8 @@
 namespace tq {
 namespace {
 
-constexpr uint64_t most_bytes = 1 << 30;
-constexpr uint32_t least_tokens = 16;
+constexpr uint64_t max_bytes = 1 << 30;
+constexpr uint32_t min_tokens = 16;
 
 std::string hash_of(std::string_view text) {
     Digest sha256(std::string(64, '0'), 0); // its first argument only says which checksum
@@ -22,9 +22,8 @@ std::string hash_of(std::string_view text) {
 } // namespace
 
 MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokenizer, uint32_t chunk_tokens) {
-    if (chunk_tokens < least_tokens)
-        fail("chunks of {} tokens say nothing: they must have at least {}", chunk_tokens, least_tokens);
-    const std::string text = path.empty() ? calibration_text : read_text_file(path, most_bytes);
+    if (chunk_tokens < min_tokens) fail("chunks of {} tokens say nothing: they must have at least {}", chunk_tokens, min_tokens);
+    const std::string text = path.empty() ? calibration_text : read_text_file(path, max_bytes);
     MeasuredText out{path.empty() ? "the built-in text" : printable(path), hash_of(text), tokenizer.encode(text)};
     if (path.empty())
         write_error(fmt::format("tq-run: no -f: this measures on a built-in text of {} tokens. It shows large faults; for small "

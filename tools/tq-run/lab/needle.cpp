@@ -21,9 +21,9 @@ namespace {
 using nlohmann::json;
 using quality::Estimate, quality::Found, quality::Haystack, quality::HaystackOptions, quality::Needle, quality::NeedleSummary;
 
-constexpr uint64_t most_text = 1 << 30;
+constexpr uint64_t max_text = 1 << 30;
 constexpr uint32_t tokens_of_distractor = 64; // there is one for so many tokens,
-constexpr uint32_t most_distractors = 400;    // but no more than this, where no number was given
+constexpr uint32_t max_distractors = 400;     // but no more than this, where no number was given
 
 struct NeedleArguments {
     ConsoleArguments console;
@@ -149,7 +149,7 @@ Haystack Measurement::haystack(uint32_t sample, uint32_t length) const {
                                   .keys = arguments_.keys,
                                   .digits = arguments_.digits,
                                   .distractors =
-                                      arguments_.distractors.value_or(std::min(length / tokens_of_distractor, most_distractors))};
+                                      arguments_.distractors.value_or(std::min(length / tokens_of_distractor, max_distractors))};
     // A text depends on its own numbers alone, not on which others are measured.
     const uint64_t seed = Random(Random(arguments_.seed).next() ^ sample).next() ^ length;
     return quality::make_haystack(setup_.model, options, length, sentences_, Random(seed));
@@ -225,7 +225,7 @@ int run(const NeedleArguments& given) {
     sort_out(arguments.depths);
     std::vector<std::string> sentences;
     if (!arguments.file.empty()) {
-        sentences = quality::split_sentences(read_text_file(arguments.file, most_text));
+        sentences = quality::split_sentences(read_text_file(arguments.file, max_text));
         if (sentences.empty()) fail("{} has no text in it: name another file with -f", printable(arguments.file));
     }
     const bool asked = arguments.model.context_size.has_value();
@@ -287,11 +287,11 @@ void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {
     };
     add("--lengths", a.lengths, "tokens of a text with its question; default: 512,1024,2048", 64, 1 << 24, "LIST").delimiter(',');
     add("--depths", a.depths, "shares of the text before the facts; default: 0,0.25,0.5,0.75,1", 0, 1, "LIST").delimiter(',');
-    add("--keys", a.keys, "facts at each depth, that are asked for one by one; default: 2", 1, quality::most_facts, "N");
-    add("--digits", a.digits, "of a value; default: 4", 1, quality::most_digits, "N");
+    add("--keys", a.keys, "facts at each depth, that are asked for one by one; default: 2", 1, quality::max_facts, "N");
+    add("--digits", a.digits, "of a value; default: 4", 1, quality::max_digits, "N");
     add("--distractors", a.distractors,
         "facts that nobody asks for, each with half of a key that is asked for; default: one for 64 tokens, at most 400", 0,
-        quality::most_facts, "N");
+        quality::max_facts, "N");
     add("--samples", a.samples, "texts of each length; default: 4", 1, 1'000'000, "N");
     add("-s,--seed", a.seed, "of the texts; default: 1", 0, 9'000'000'000'000'000'000.0, "N");
     command.add_option("-f,--file", a.file, "a text whose sentences are the filler; default: made of simple words")

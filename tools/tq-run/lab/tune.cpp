@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 using quality::CacheCost, quality::CacheCosts, quality::Probe, quality::Sensitivities, quality::Summary;
 
-constexpr size_t most_at_once = 8; // caches in one pass over the reference: more save little
+constexpr size_t max_at_once = 8; // caches in one pass over the reference: more save little
 constexpr KvType base_type = KvType::f16;
 constexpr const char* default_types = "tq2,tq2t,tq3,tq3t,tq4,tq4t,tq5,tq6,tq8,q8_0,f16";
 
@@ -165,11 +165,11 @@ std::string Tuning::where_stopped() const {
 size_t Tuning::caches_at_once() const {
     std::vector<KvOptions> caches(2, base_);
     check_memory(setup_, caches);
-    while (caches.size() <= most_at_once) {
+    while (caches.size() <= max_at_once) {
         caches.push_back(base_);
         if (!plan_together(setup_, caches).fits()) return caches.size() - 2;
     }
-    return most_at_once;
+    return max_at_once;
 }
 
 CacheCosts Tuning::costs(size_t first) {

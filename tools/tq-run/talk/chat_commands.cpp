@@ -11,7 +11,7 @@
 namespace tq {
 namespace {
 
-constexpr uint64_t most_read_bytes = 16u << 20;
+constexpr uint64_t max_read_bytes = 16u << 20;
 
 enum class Takes { nothing, something, anything };
 
@@ -183,7 +183,7 @@ void Chat::read_file(const std::string& path) {
     std::error_code error;
     if (is_there(utf8_path(path)) && !std::filesystem::is_regular_file(utf8_path(path), error))
         fail("{} is no file", printable(path, 200));
-    const std::string text = read_text_file(utf8_path(path), most_read_bytes);
+    const std::string text = read_text_file(utf8_path(path), max_read_bytes);
     if (text.find('\0') != std::string::npos || find_invalid_utf8(text)) fail("{} is no text in UTF-8", printable(path, 200));
     if (text.empty()) fail("{} is empty", printable(path, 200));
     const std::string both = read_text_.empty() ? text : read_text_ + "\n\n" + text;

@@ -11,7 +11,7 @@
 namespace tq {
 namespace {
 
-constexpr double most_exact = 9007199254740992.0; // of whole numbers in a double
+constexpr double max_exact = 9007199254740992.0; // of whole numbers in a double
 
 struct Setting {
     std::string_view name, other_name;
@@ -48,7 +48,7 @@ constexpr std::array settings{
             [](ChatSettings& s, double value) { s.sampling.repeat_last_n = limit(value); }},
     real<&SamplerOptions::presence_penalty>("presence-penalty", "presence_penalty", -100, 100),
     real<&SamplerOptions::frequency_penalty>("frequency-penalty", "frequency_penalty", -100, 100),
-    Setting{"seed", "seed", 0, most_exact, true, [](const ChatSettings& s) { return double(s.sampling.seed); },
+    Setting{"seed", "seed", 0, max_exact, true, [](const ChatSettings& s) { return double(s.sampling.seed); },
             [](ChatSettings& s, double value) { s.sampling.seed = uint64_t(value); }},
     Setting{"predict", "n-predict", -1, 1e9, true, [](const ChatSettings& s) { return limit(s.max_tokens); },
             [](ChatSettings& s, double value) { s.max_tokens = limit(value); }},

@@ -24,7 +24,7 @@ bool Forward::run_all(std::span<const uint32_t> ids, const EachLogits& each, con
     return true;
 }
 
-std::vector<uint32_t> Forward::run_sampled(uint32_t, uint32_t n, const DeviceDraw&) {
+std::vector<uint32_t> Forward::run_sampled(uint32_t, uint32_t n, const DeviceSampling&) {
     ENSURE(false, "{} tokens: sampling is not offered", n);
     return {};
 }
@@ -36,8 +36,8 @@ StoredSide Forward::stored(uint32_t layer, KvSide) {
 
 void Forward::restore(uint32_t tokens, const StoredSource&) { ENSURE(false, "{} tokens: restoring is not offered", tokens); }
 
-uint64_t kv_recent_bytes(const Config& config, const KvOptions& kv) {
-    return kv_recent_bytes(kv, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
+uint64_t kv_window_bytes(const Config& config, const KvOptions& kv) {
+    return kv_window_bytes(kv, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
 }
 
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv) {

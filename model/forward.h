@@ -5,7 +5,7 @@
 #include "model/config.h"
 #include "model/kv/options.h"
 #include "model/kv/stored.h"
-#include "model/sampling/draw.h"
+#include "model/sampling/device_sampling.h"
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -56,11 +56,11 @@ class Forward {
     // Most tokens that run_sampled() takes at once; 0 where it is not offered, or no faster than run() and sampling on the host.
     virtual uint32_t max_sampled() const { return 0; }
 
-    // Runs `id`, draws the token that follows, runs that, and so on, without a word from the host: the n tokens drawn, of which
-    // the last is not run. 1 <= n <= DRAW_STEPS, and as many random words; excluded ids are of the model's vocabulary (ENSURE).
-    // Position advances by n. Fewer, with position() behind the last that is run, where the logits that would follow are not
-    // finite: going on from there throws what run() does.
-    virtual std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw);
+    // Runs `id`, samples the token that follows, runs that, and so on, without a word from the host: the n tokens sampled, of
+    // which the last is not run. 1 <= n <= SAMPLING_STEPS, and as many random words; excluded ids are of the model's vocabulary
+    // (ENSURE). Position advances by n. Fewer, with position() behind the last that is run, where the logits that would follow
+    // are not finite: going on from there throws what run() does.
+    virtual std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling);
 
     // As run(), with the logits that follow every one of the ids, in order. False where `progress` stopped it. An implementation
     // that has nothing faster runs them one by one.
@@ -95,8 +95,8 @@ class Forward {
 
 // Bytes that one token takes in a cache of these types: all layers, keys and values, scales included.
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv);
-// Of its recent tokens, beside that.
-uint64_t kv_recent_bytes(const Config& config, const KvOptions& kv);
+// Bytes of its full-precision windows, which come on top of that.
+uint64_t kv_window_bytes(const Config& config, const KvOptions& kv);
 
 // The numbers of a cache that must grow and cannot.
 struct GrowthFailure {

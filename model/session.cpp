@@ -69,7 +69,7 @@ class Session::Decoder {
 
     uint32_t sample(std::span<const uint32_t> all, size_t answer_begin) {
         if (taken_ == ahead_.size()) return sampler_.sample(logits_, all, answer_begin);
-        sampler_.drawn(1);
+        sampler_.sampled(1);
         return ahead_[taken_++];
     }
 
@@ -90,7 +90,7 @@ class Session::Decoder {
         const uint32_t room = std::max(std::min(forward.capacity(), forward.context_size()) - forward.position(), 1u);
         const uint32_t n = pace_.next(std::min({wanted, room, most_}));
         const uint64_t start = now_ns();
-        ahead_ = forward.run_sampled(id, n, sampler_.device_draw(n));
+        ahead_ = forward.run_sampled(id, n, sampler_.device_sampling(n));
         taken_ = 0;
         pace_.took(n, now_ns() - start);
     }

@@ -5,7 +5,7 @@
 #include "attention.glsl"
 
 // partials of softmax(q K^T) V over one part of the sequence, in the cache's own (rotated) space, with an online softmax.
-// once more for SIMD
+// once more for texels
 // once more for subgroups
 layout(constant_id = 8) const uint keys = 1; // that an invocation scores at a time: each query that it reads is used as often
 layout(constant_id = 9) const uint subgroup = 4; // invocations of one, in the variant for subgroups

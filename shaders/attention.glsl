@@ -1,7 +1,7 @@
 // What attention.comp and attention_per_lane.comp have in common: one workgroup per split (x), `heads` of the `group` query heads of a kv
 // head of the slice (y), and tile of tokens (z). Its `rows` query rows are those heads for each of `tile` tokens: every key and value
 // is decoded once for all of them.
-// Where recent tokens are kept as fp16, one dispatch leaves them out and another reads them alone, into parts of its own.
+// Where there is a full-precision window, one dispatch leaves its tokens out and another reads them alone, into parts of its own.
 // A part: acc[head_dim] = sum of exp(score - m) s_v L_v; for values with QJL's bit the same sum of residual lengths and signs; then
 // m, then l = sum of exp(score - m).
 #include "params.h"
@@ -15,7 +15,7 @@ layout(constant_id = 3) const uint v_type = 2;
 layout(constant_id = 4) const uint group = 2; // query heads per kv head
 layout(constant_id = 5) const uint heads = 2; // of them in this workgroup; divides group
 layout(constant_id = 6) const uint tile = 1;  // tokens
-layout(constant_id = 7) const uint recent = 0; // RECENT_NONE, RECENT_LEFT_OUT or RECENT_ALONE
+layout(constant_id = 7) const uint window = 0; // WINDOW_NONE, WINDOW_EXCLUDED or WINDOW_ONLY
 layout(push_constant) uniform Push { attention_params p; };
 layout(binding = 0) writeonly buffer Partials { float partials[]; };
 #define CACHE_BINDING 2
@@ -43,16 +43,16 @@ vec4 query_of(uint part, uint r, uint i) {
 
 // Where a row's part begins in `partials`.
 uint part_of(uint r) {
-    return ((row_token(r) * p.heads + row_head(r)) * (recent == RECENT_ALONE ? 1 : p.splits) + gl_WorkGroupID.x) * part_size;
+    return ((row_token(r) * p.heads + row_head(r)) * (window == WINDOW_ONLY ? 1 : p.splits) + gl_WorkGroupID.x) * part_size;
 }
 
 // The keys [x, y) of this workgroup. There are none where y <= x, whose part is one of nothing; nor from x = position + tokens on,
-// where the merge reads no part.
+// where the combine kernel reads no part.
 uvec2 key_range() {
     const uint length = position + min(tokens, (gl_WorkGroupID.z + 1) * tile); // keys that the tile's last token sees
-    if (recent == RECENT_ALONE) {
+    if (window == WINDOW_ONLY) {
         const uint first = position + gl_WorkGroupID.z * tile + 1;
-        return uvec2(max(first - min(first, p.window), recent_begin), length);
+        return uvec2(max(first - min(first, p.window_tokens), window_begin), length);
     }
     const uint part = part_length(p.splits, position + tokens, p.part_step), begin = gl_WorkGroupID.x * part;
     return uvec2(begin, min(length, begin + part));
@@ -61,20 +61,20 @@ uvec2 key_range() {
 bool sees(uint r, uint key, uint end) {
     const uint own = position + row_token(r);
     if (key >= end) return false;
-    if (recent == RECENT_NONE) return key <= own; // causal
-    return key <= own && (key >= recent_begin && key + p.window > own) == (recent == RECENT_ALONE);
+    if (window == WINDOW_NONE) return key <= own; // causal
+    return key <= own && (key >= window_begin && key + p.window_tokens > own) == (window == WINDOW_ONLY);
 }
 
-// The number of a key's vector. A ring has the recent tokens before the pass' own; a pass of one token finds that one there, too.
+// The number of a key's vector. A ring has the window before the pass' own tokens; a pass of one token finds that one there, too.
 uint vector_of(uint key) {
     const uint head = gl_WorkGroupID.y / per_kv_head;
-    if (recent != RECENT_ALONE) return head * p.capacity + key;
+    if (window != WINDOW_ONLY) return head * p.capacity + key;
     return p.capacity != 0 && key >= position ? head * p.capacity + key - position : p.ring + head * p.ring_tokens + key % p.ring_tokens;
 }
 
 // What the loaded values, and QJL's signs, of a vector are to be multiplied by.
 vec2 scales_of(uint type, uint scales, uint at) {
-    return recent == RECENT_ALONE ? vec2(RECENT_INVERSE_UNIT, 0.0) : vector_scales(type, scales, at);
+    return window == WINDOW_ONLY ? vec2(WINDOW_INVERSE_UNIT, 0.0) : vector_scales(type, scales, at);
 }
 
 float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }

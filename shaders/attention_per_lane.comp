@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // params: attention_params
-#define SIMD
+#define TEXEL
 #define UNROLL [[unroll]]
 #include "attention.glsl"
 

@@ -1,12 +1,12 @@
 # Compiles ${DIRECTORY}/${STEM}.comp, validates it, and writes it as C++ (shaders/embed.cpp), as kernel NAME. VARIANT is "", a weight format
-# (FORMAT_<format> is defined then), "simd", "subgroup" or "trellis" (SIMD, SUBGROUP or TRELLIS is), or several: "q8_0_simd". Its push constants are
+# (FORMAT_<format> is defined then), "texel", "subgroup" or "trellis" (TEXEL, SUBGROUP or TRELLIS is), or several: "q8_0_texel". Its push constants are
 # STEM_params, unless the shader has a line "// params: OTHER_TYPE" (no_params when it has no push constants). Run by tq_add_shaders
 # with cmake -P.
 cmake_policy(VERSION 3.25)
 set(source ${SOURCE_DIR}/${DIRECTORY}/${STEM}.comp)
 set(defines)
 set(format "${VARIANT}")
-foreach(once_more trellis subgroup simd)
+foreach(once_more trellis subgroup texel)
   if(format MATCHES "(^|_)${once_more}$")
     string(TOUPPER ${once_more} define)
     list(APPEND defines -D${define})

@@ -21,7 +21,7 @@ layout(constant_id = 3) const uint is_key = 1; // 1: k-norm and RoPE first
 layout(constant_id = 4) const uint rotation = 0;
 layout(constant_id = 5) const uint scale_rule = 0;
 layout(constant_id = 6) const uint conditioned = 0; // of keys
-layout(constant_id = 7) const uint recent = 0; // RECENT_NONE, _BLOCK or _RING: these hold fp16 numbers in the space of the codes
+layout(constant_id = 7) const uint window = 0; // WINDOW_NONE, _BLOCK or _RING: these hold fp16 numbers in the space of the codes
 layout(push_constant) uniform Push { kv_append_params p; };
 layout(binding = 0) buffer Cache { uint cache[]; };
 layout(binding = 1) readonly buffer X { float x[]; };
@@ -142,10 +142,10 @@ void append_coded(uint at) {
 
 #ifndef TRELLIS
 void append_plain(uint at) {
-    if (recent != RECENT_NONE) {
+    if (window != WINDOW_NONE) {
         if (rotation != ROTATION_NONE) rotate(rotation);
         EACH_CHANNEL(i) {
-            precise float scaled = OWN(channel, i) * (1.0 / RECENT_INVERSE_UNIT);
+            precise float scaled = OWN(channel, i) * (1.0 / WINDOW_INVERSE_UNIT);
             OWN(channel, i) = scaled;
         }
         channel_barrier();
@@ -167,7 +167,7 @@ void append_plain(uint at) {
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
-    if (recent == RECENT_RING && t + p.capacity < tokens) return; // later ones of this pass take its place
+    if (window == WINDOW_RING && t + p.capacity < tokens) return; // later ones of this pass take its place
     const uint base = (t * p.heads + p.first_head + gl_WorkGroupID.x) * head_dim;
     EACH_CHANNEL(i) OWN(channel, i) = x[base + i];
     if (is_key != 0) {
@@ -177,7 +177,7 @@ void main() {
         }
     }
     channel_barrier();
-    const uint place = recent == RECENT_NONE ? position + t : recent == RECENT_BLOCK ? t : (position + t) % p.capacity;
+    const uint place = window == WINDOW_NONE ? position + t : window == WINDOW_BLOCK ? t : (position + t) % p.capacity;
     const uint at = gl_WorkGroupID.x * p.capacity + place;
 #ifndef TRELLIS
     if (!KV_IS_CODED(type)) {

@@ -34,7 +34,7 @@ float plain_value(uint type, uint word, uint i) {
     return KV_FAMILY(type) == KV_BF16 ? uintBitsToFloat(half_word << 16) : unpackHalf2x16(half_word).x;
 }
 
-#ifdef SIMD // lanes read shared memory one by one
+#ifdef TEXEL // lanes read shared memory one by one
 void prepare_levels() {}
 float level_of(uint type, uint code) { return code_level(type, code); }
 #else

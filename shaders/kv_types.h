@@ -42,12 +42,12 @@
 #define ROTATION_HAAR 1u
 #define ROTATION_NONE 2u
 
-// Recent tokens, which are kept as fp16 beside their codes. What kv_append stores: codes or plain values in the cache; or fp16 in
-// the block of the pass' own tokens, or in a layer's ring. What attention reads: all tokens; or codes of those that are not
-// recent; or the recent ones. Their fp16 is the vector divided by RECENT_INVERSE_UNIT.
-#define RECENT_NONE 0u
-#define RECENT_BLOCK 1u
-#define RECENT_RING 2u
-#define RECENT_LEFT_OUT 1u
-#define RECENT_ALONE 2u
-#define RECENT_INVERSE_UNIT 16.0f
+// The full-precision window: tokens that are kept as fp16 beside their codes. kv_append stores codes or plain values in the cache
+// (NONE), or fp16 in the block of the pass' own tokens or in a layer's ring. attention reads all tokens of the cache (NONE), or all
+// but the window's, or the window alone. The fp16 numbers are the vector divided by WINDOW_INVERSE_UNIT.
+#define WINDOW_NONE 0u
+#define WINDOW_BLOCK 1u
+#define WINDOW_RING 2u
+#define WINDOW_EXCLUDED 1u
+#define WINDOW_ONLY 2u
+#define WINDOW_INVERSE_UNIT 16.0f

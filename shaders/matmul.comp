@@ -7,7 +7,7 @@
 // y[t][first_row + r] (+)= W[r] . x[t] for a tile of `tile` tokens. One invocation makes `rows` rows: each weight is decoded once
 // for the whole tile, each x read once for all rows. Rows of x and y past the last token exist and may hold anything.
 // once per weight format
-// once more for SIMD
+// once more for texels
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint tile = 8;

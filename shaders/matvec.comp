@@ -8,7 +8,7 @@
 // What `matvec_output` says of W x. A group of `lanes` invocations shares `rows` rows: many lanes read memory in long runs (GPUs), one
 // lane needs no reduction (processors); several rows reuse each x that was read.
 // once per weight format
-// once more for SIMD
+// once more for texels
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
@@ -23,7 +23,7 @@ layout(binding = 0) buffer Y { float y[]; };
 #include "weights.glsl"
 #include "rms.glsl"
 READ_VECTORS(2, x)
-#ifndef SIMD
+#ifndef TEXEL
 layout(binding = 3) readonly buffer NextNorm { float next_norm[]; };
 #endif
 
@@ -58,7 +58,7 @@ void add_products(uint starts[rows], Header headers[rows], uint s, uint j, inout
 
 void multiply(uint starts[rows], uint lane, inout float sums[rows]) {
     Header headers[rows];
-#ifdef SIMD // one lane
+#ifdef TEXEL // one lane
     for (uint s = 0; s < (p.cols + 255) / 256; s++) {
         [[unroll]] for (uint r = 0; r < rows; r++) headers[r] = load_header(starts[r], p.cols, s);
         for (uint j = 0; j < min(8, p.cols / 32 - s * 8); j++) add_products(starts, headers, s, j, sums);
@@ -71,7 +71,7 @@ void multiply(uint starts[rows], uint lane, inout float sums[rows]) {
 #endif
 }
 
-#ifndef SIMD
+#ifndef TEXEL
 // 1 / rms of the vector whose sums of squares stand in x[squares ...].
 float inverse_rms_of_x(uint lane) {
     float sums[rows];
@@ -112,7 +112,7 @@ void main() {
     }
     multiply(starts, lane, sums);
     add_lanes(sums);
-#ifndef SIMD
+#ifndef TEXEL
     if (normed != 0) {
         const float by = inverse_rms_of_x(lane);
         [[unroll]] for (uint r = 0; r < rows; r++) sums[r] *= by;
@@ -130,14 +130,14 @@ void main() {
             }
             const float value = matvec_output == MATVEC_STORE ? sums[r] : y[at] + sums[r];
             y[at] = value;
-#ifndef SIMD
+#ifndef TEXEL
             if (matvec_output == MATVEC_RESIDUAL) {
                 y[p.scaled + at] = value * next_norm[at];
                 squares += value * value;
             }
 #endif
         }
-#ifndef SIMD
+#ifndef TEXEL
     if (matvec_output == MATVEC_RESIDUAL) store_squares(lane, group, squares);
 #endif
 }

@@ -44,7 +44,7 @@ struct q_norm_rope_params {
 struct kv_append_params {
     uint heads;      // kv heads in a row of x
     uint first_head; // the slice holds kv heads [first_head, ...)
-    uint capacity;   // tokens per head; recent: of the block or the ring
+    uint capacity;   // tokens per head; window: of the block or the ring
     uint codes;      // where this side's codes begin
     uint scales;     // where this side's scales begin
     float eps;
@@ -64,27 +64,27 @@ struct kv_decode_params {
 };
 
 struct attention_params {
-    uint heads;      // query heads in a row of q
-    uint first_head; // first kv head of the slice
+    uint heads;         // query heads in a row of q
+    uint first_head;    // first kv head of the slice
     uint capacity;
-    uint splits; // parts that the sequence is cut into
+    uint splits;        // parts that the sequence is cut into
     uint k_codes;
     uint k_scales;
     uint v_codes;
     uint v_scales;
-    uint projected; // as in q_norm_rope_params
-    uint window;    // recent: how many tokens a row attends to as recent ones
-    uint ring;      // RECENT_ALONE: the number of the ring's first vector; `capacity` is that of the pass' block, 0: there is none
-    uint ring_tokens; // per head
-    uint part_step;   // the splits' parts are multiples of this long
+    uint projected;     // as in q_norm_rope_params
+    uint window_tokens; // how many tokens of its window a row attends to
+    uint ring;          // WINDOW_ONLY: the number of the ring's first vector; `capacity` is that of the pass' block, 0: there is none
+    uint ring_tokens;   // per head
+    uint part_step;     // the splits' parts are multiples of this long
 };
 
-struct attention_merge_params {
+struct attention_combine_params {
     uint heads;
     uint splits;
-    uint part_step; // the parts that the splits make are multiples of this long
+    uint part_step;       // the parts that the splits make are multiples of this long
     float residual_scale; // sqrt(pi / 2) / head_dim
-    uint recent_parts;    // where in partials those of the recent tokens begin, in floats
+    uint window_parts;    // where in partials those of the window begin, in floats
     uint signs[8];
     uint projection[8];
 };

@@ -2,24 +2,25 @@
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 #include "context.glsl"
-#include "draw.glsl"
+#include "sampling.glsl"
 
-// ids[0] = sampled[drawn] = the token drawn from the candidates of all stretches as model/sampling/draw.h says; position and drawn count on.
+// ids[0] = sampled[sampled_tokens] = the token sampled from the candidates of all stretches as model/sampling/device_sampling.h
+// says; position and sampled_tokens count on.
 // NO_TOKEN where there is none; ids[0] is 0 then. One workgroup.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { sample_params p; };
 layout(binding = 0) writeonly buffer Ids { uint ids[]; };
-DRAW_AT(1, );
+SAMPLING_AT(1, );
 layout(binding = 2) readonly buffer Candidates { uvec2 candidates[]; }; // [stretches][settings.candidates], each in order
 CONTEXT_OF(3, );
 
 // Only the lists with the greatest heads can hold one of the `count` greatest. What the i-th of these lists has at place j comes
 // after the j before it and after i heads: i + j < count, a triangle of keys.
-shared uint heads[DRAW_STRETCHES];
-shared uint lists[DRAW_CANDIDATES];
-shared uint keys[DRAW_CANDIDATES * (DRAW_CANDIDATES + 1) / 2];
-shared uint chosen_key[DRAW_CANDIDATES], chosen_at[DRAW_CANDIDATES], weights[DRAW_CANDIDATES];
+shared uint heads[SAMPLING_STRETCHES];
+shared uint lists[SAMPLING_CANDIDATES];
+shared uint keys[SAMPLING_CANDIDATES * (SAMPLING_CANDIDATES + 1) / 2];
+shared uint chosen_key[SAMPLING_CANDIDATES], chosen_at[SAMPLING_CANDIDATES], weights[SAMPLING_CANDIDATES];
 
 #define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += workgroup)
 
@@ -71,8 +72,8 @@ uint product(uint a, uint b, out bool more) {
     return high;
 }
 
-// The index of the drawn one of the weights.
-uint draw_index(uint count, uint random_bits) {
+// The index of the sampled one of the weights.
+uint sampled_index(uint count, uint random_bits) {
     uint sum = 0u;
     for (uint i = 0; i < count; i++) sum += weights[i];
     bool more;
@@ -92,13 +93,14 @@ void main() {
     find_greatest(count);
     const float greatest = logit_of(chosen_key[0]);
     EACH(i, count)
-        weights[i] = chosen_key[i] == NO_LOGIT ? 0u : draw_weight(logit_of(chosen_key[i]), greatest, settings.inverse_temperature);
+        weights[i] =
+            chosen_key[i] == NO_LOGIT ? 0u : sampling_weight(logit_of(chosen_key[i]), greatest, settings.inverse_temperature);
     barrier();
     if (gl_LocalInvocationID.x != 0) return;
     const bool none = chosen_key[0] == NO_LOGIT || chosen_key[0] == NONFINITE_LOGIT;
-    const uint id = none ? NO_TOKEN : candidates[chosen_at[draw_index(count, random[drawn])]].y;
+    const uint id = none ? NO_TOKEN : candidates[chosen_at[sampled_index(count, random[sampled_tokens])]].y;
     ids[0] = none ? 0u : id;
-    sampled[drawn] = id;
+    sampled[sampled_tokens] = id;
     position++;
-    drawn++;
+    sampled_tokens++;
 }

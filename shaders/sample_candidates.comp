@@ -1,7 +1,7 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
-#include "draw.glsl"
+#include "sampling.glsl"
 
 // candidates[g] = key and id of the settings.candidates greatest of logits 1024 g, 1024 g + 1, ..., in descending order, without
 // the excluded ones; where there are fewer, NO_LOGIT. One workgroup per stretch g.
@@ -10,14 +10,14 @@ layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { sample_candidates_params p; };
 layout(binding = 0) writeonly buffer Candidates { uvec2 candidates[]; };
 layout(binding = 1) readonly buffer Logits { uint logits[]; }; // fp32, as bits: a denormal counts too
-DRAW_AT(2, readonly);
+SAMPLING_AT(2, readonly);
 
 // As many columns as there can be candidates, each of every 64th logit.
-const uint columns = DRAW_CANDIDATES;
-shared uint keys[DRAW_STRETCH];
+const uint columns = SAMPLING_CANDIDATES;
+shared uint keys[SAMPLING_STRETCH];
 shared uint column_key[columns], column_at[columns]; // the greatest of each column, and where it is
 shared uint min_key, min_at;                     // the least of the greatest columns: no candidate comes after it
-shared uint found, found_at[DRAW_STRETCH];
+shared uint found, found_at[SAMPLING_STRETCH];
 
 #define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += workgroup)
 
@@ -29,11 +29,11 @@ uint key_at(uint id) {
 }
 
 void main() {
-    const uint count = settings.candidates, first = gl_WorkGroupID.x * DRAW_STRETCH;
+    const uint count = settings.candidates, first = gl_WorkGroupID.x * SAMPLING_STRETCH;
     if (gl_LocalInvocationID.x == 0) found = 0u;
     EACH(c, columns) {
         uint best = NO_LOGIT, at = c;
-        for (uint i = c; i < DRAW_STRETCH; i += columns) {
+        for (uint i = c; i < SAMPLING_STRETCH; i += columns) {
             const uint key = key_at(first + i);
             keys[i] = key;
             if (key > best) {
@@ -54,7 +54,7 @@ void main() {
         }
     }
     barrier();
-    EACH(i, DRAW_STRETCH)
+    EACH(i, SAMPLING_STRETCH)
         if (keys[i] != NO_LOGIT && !precedes(min_key, min_at, keys[i], i)) found_at[atomicAdd(found, 1u)] = i;
     barrier();
     EACH(f, found) {

@@ -2,9 +2,9 @@
 # interface, in NAME.gen.h. TARGET is a library named tq_SOMETHING that offers all of them as SOMETHING.gen.h, and as the array
 # tq::NAMESPACE::all, in alphabetical order. A kernel that has a line "// once per weight format" becomes NAME_FORMAT for each of these,
 # compiled with FORMAT_<format> defined, and the Family NAME of them (runtime/shader.h), in the order of NAMESPACE::weight_formats; one
-# with a line "// once more for SIMD" is compiled a second time, as NAME_simd, with SIMD defined (shaders/read.glsl); one with "// once
-# more for subgroups" likewise as NAME_subgroup, with SUBGROUP; with "// once more for trellises" it and its subgroup variant are, as
-# NAME_trellis, with TRELLIS (of which no family is made). "// once per weight format but f32" leaves that one out; a kernel with the
+# with a line "// once more for texels" is compiled a second time, as NAME_texel, with TEXEL defined (shaders/read.glsl); one
+# with "// once more for subgroups" likewise as NAME_subgroup, with SUBGROUP; with "// once more for trellises" it and its subgroup
+# variant are, as NAME_trellis, with TRELLIS (of which no family is made). "// once per weight format but f32" leaves that one out; a kernel with the
 # line "// needs cooperative matrices" is left out where the compiler does not know them (TQ_COOPERATIVE_MATRIX is 0 then). A
 # workgroup's size is specialisation constant 0, which a kernel declares once more, as a number, for the lengths of arrays: a part of
 # gl_WorkGroupSize is no length to some compilers (tests/model/gpu/kernels_spirv_test.cpp).
@@ -61,7 +61,7 @@ function(tq_add_shaders target directory namespace)
     endif()
     set(plain_names ${names})
     set(suffixes "_") # "_" for none: a list cannot hold an empty string alone
-    foreach(once_more "SIMD _simd" "subgroups _subgroup" "trellises _trellis")
+    foreach(once_more "texels _texel" "subgroups _subgroup" "trellises _trellis")
       separate_arguments(once_more)
       list(GET once_more 0 what)
       list(GET once_more 1 suffix)

@@ -167,18 +167,18 @@ void attend_range(const CacheSide& k, const CacheSide& v, const float* q, std::s
     }
 }
 
-// The recent tokens up to position `last`, likewise: into two rows of parts, before and behind the end of the ring.
-void attend_recent(const RecentVectors& recent, const float* q, std::span<Partial> before, std::span<Partial> behind,
+// The same for the window, up to position `last`: it leaves two rows of parts, before and after the end of the ring.
+void attend_window(const WindowVectors& window, const float* q, std::span<Partial> before, std::span<Partial> behind,
                    uint32_t head, uint32_t last, AttentionScratch& scratch) {
-    const size_t d = recent.k.head_dim();
+    const size_t d = window.k.head_dim();
     const std::span<float> scaled = scratch.tiles.first(before.size() * d);
-    for (size_t i = 0; i < scaled.size(); i++) scaled[i] = q[i] / recent_unit;
-    const uint32_t capacity = recent.k.capacity, first = recent.positions.first(last), begin = first % capacity,
+    for (size_t i = 0; i < scaled.size(); i++) scaled[i] = q[i] / window_unit;
+    const uint32_t capacity = window.k.capacity, first = window.positions.first(last), begin = first % capacity,
                    count = last + 1 - first, end = std::min(begin + count, capacity);
-    attend_range(recent.k, recent.v, scaled.data(), before, head, begin, end, scratch);
-    attend_range(recent.k, recent.v, scaled.data(), behind, head, 0, count - (end - begin), scratch);
+    attend_range(window.k, window.v, scaled.data(), before, head, begin, end, scratch);
+    attend_range(window.k, window.v, scaled.data(), behind, head, 0, count - (end - begin), scratch);
     for (const auto parts : {before, behind})
-        for (Partial& part : parts) part.scale(1 / recent_unit);
+        for (Partial& part : parts) part.scale(1 / window_unit);
 }
 
 // The queries of one tile: a lane for each pair of token and query head, token by token.
@@ -246,13 +246,13 @@ QueryTile pack_queries(float* storage, float* scores, const Queries& of, uint32_
     return t;
 }
 
-// Which positions the lanes of a tile see: the recent tokens, or those before them.
-void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bool recent) {
+// Which positions the lanes of a tile see: those of the window, or those before it.
+void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bool window) {
     for (size_t i = 0; i < t.width; i++) {
         const size_t query = std::min<size_t>(first + i, of.end - 1); // lanes to spare see what the last one sees
-        const float own = float(of.position + query / of.group()), before = float(of.first_recent(query)) - 1;
-        t.before[i] = recent ? before : -1;
-        t.last[i] = recent ? own : std::min(before, own);
+        const float own = float(of.position + query / of.group()), before = float(of.first_in_window(query)) - 1;
+        t.before[i] = window ? before : -1;
+        t.last[i] = window ? own : std::min(before, own);
     }
 }
 
@@ -282,7 +282,7 @@ void attend_tiles(std::span<const QueryTile> tiles, const CacheSide& k, const Ca
 // Queries of.begin .. of.end - 1 on all positions they see. y: [tokens][heads][d]
 void attend_block(std::span<float> y, const Queries& of, AttentionScratch& scratch) {
     const size_t d = of.cache.k.head_dim(), storage = (2 * d + 4) * tile_width;
-    const uint32_t length = of.position + uint32_t((of.end - 1) / of.group()) + 1, coded = of.first_recent(of.end - 1);
+    const uint32_t length = of.position + uint32_t((of.end - 1) / of.group()) + 1, coded = of.first_in_window(of.end - 1);
     const size_t count = (of.end - of.begin + tile_width - 1) / tile_width;
     float *vectors = scratch.vectors.first(kv_tile * d).data(), *packed = scratch.tiles.first(count * storage).data();
     float* scores = scratch.scores.first(count * kv_tile * tile_width).data();
@@ -295,13 +295,13 @@ void attend_block(std::span<float> y, const Queries& of, AttentionScratch& scrat
     }
     for (uint32_t first = 0; first < coded; first += kv_tile)
         attend_tiles(tiles, of.cache.k, of.cache.v, of.head, first, first, std::min(kv_tile, coded - first), 1, vectors);
-    if (of.cache.recent) {
-        const RecentVectors& recent = *of.cache.recent;
+    if (of.cache.window) {
+        const WindowVectors& window = *of.cache.window;
         for (size_t i = 0; i < count; i++) set_bounds(tiles[i], of, first_query(i), true);
-        for (uint32_t first = of.first_recent(of.begin), n; first < length; first += n) {
-            const uint32_t at = first % recent.k.capacity;
-            n = std::min({kv_tile, length - first, recent.k.capacity - at});
-            attend_tiles(tiles, recent.k, recent.v, of.head, at, first, n, 1 / recent_unit, vectors);
+        for (uint32_t first = of.first_in_window(of.begin), n; first < length; first += n) {
+            const uint32_t at = first % window.k.capacity;
+            n = std::min({kv_tile, length - first, window.k.capacity - at});
+            attend_tiles(tiles, window.k, window.v, of.head, at, first, n, 1 / window_unit, vectors);
         }
     }
     for (uint32_t i = of.begin; i < of.end; i++) {
@@ -320,7 +320,7 @@ namespace tq::cpu {
 namespace {
 
 HWY_EXPORT(attend_range);
-HWY_EXPORT(attend_recent);
+HWY_EXPORT(attend_window);
 HWY_EXPORT(query_tile);
 HWY_EXPORT(attend_block);
 
@@ -338,7 +338,7 @@ void finish(std::span<float> y, const KvCodec& values) {
 }
 
 // y[d] from the parts of one query head.
-void merge(std::span<float> y, std::span<const Partial> parts, size_t stride, size_t count) {
+void combine(std::span<float> y, std::span<const Partial> parts, size_t stride, size_t count) {
     float largest = parts[0].largest, total = 0;
     for (size_t s = 1; s < count; s++) largest = std::max(largest, parts[s * stride].largest);
     std::ranges::fill(y, 0.0f);
@@ -357,24 +357,24 @@ void attend_token(ThreadPool& pool, std::span<float> y, std::span<const float> q
     const uint32_t kv_heads = cache.k.heads, group = heads / kv_heads;
     const size_t d = cache.k.head_dim();
     const uint32_t wanted = (4 * pool.threads() + kv_heads - 1) / kv_heads;                   // so that a slow thread does few
-    const uint32_t coded = cache.recent ? cache.recent->positions.first(length - 1) : length; // positions that are read as codes
-    const uint32_t ranges = std::min(wanted, (coded + shortest - 1) / shortest), rows = ranges + (cache.recent ? 2 : 0);
+    const uint32_t coded = cache.window ? cache.window->positions.first(length - 1) : length; // positions that are read as codes
+    const uint32_t ranges = std::min(wanted, (coded + shortest - 1) / shortest), rows = ranges + (cache.window ? 2 : 0);
     static thread_local std::vector<Partial> storage;
     storage.resize(std::max<size_t>(storage.size(), size_t(rows) * heads));
-    const std::span parts(storage); // [range, then two rows of recent tokens][head]
+    const std::span parts(storage); // [range, then two rows of the window][head]
     const auto bound = [&](uint32_t range) { return uint32_t(uint64_t(coded) * range / ranges); };
-    each_piece(pool, kv_heads * (ranges + (cache.recent ? 1 : 0)), [&](uint32_t i, AttentionScratch& scratch) {
+    each_piece(pool, kv_heads * (ranges + (cache.window ? 1 : 0)), [&](uint32_t i, AttentionScratch& scratch) {
         const uint32_t head = i % kv_heads, range = i / kv_heads;
         const float* queries = &q[head * group * d];
         const auto of_head = [&](uint32_t row) { return parts.subspan(row * heads + head * group, group); };
         if (range < ranges) HWY_DYNAMIC_DISPATCH(attend_range)
         (cache.k, cache.v, queries, of_head(range), head, bound(range), bound(range + 1), scratch);
-        else HWY_DYNAMIC_DISPATCH(attend_recent)(*cache.recent, queries, of_head(ranges), of_head(ranges + 1), head, length - 1,
+        else HWY_DYNAMIC_DISPATCH(attend_window)(*cache.window, queries, of_head(ranges), of_head(ranges + 1), head, length - 1,
                                                  scratch);
     });
     pool.each(heads, 4, [&](uint32_t begin, uint32_t end) {
         for (uint32_t h = begin; h < end; h++) {
-            merge(y.subspan(h * d, d), parts.subspan(h), heads, rows);
+            combine(y.subspan(h * d, d), parts.subspan(h), heads, rows);
             finish(y.subspan(h * d, d), cache.v.codec);
         }
     });

@@ -9,7 +9,7 @@
 
 namespace tq::cpu {
 
-using host::CacheSide, host::LayerCache, host::RecentVectors;
+using host::CacheSide, host::LayerCache, host::WindowVectors;
 
 inline constexpr uint32_t kv_tile = 64;    // positions that are decoded together
 inline constexpr uint32_t query_tiles = 4; // tiles of queries that share them
@@ -35,10 +35,10 @@ struct Queries {
     std::span<const float> q; // [tokens][heads][head_dim]
     uint32_t heads, position, head, begin, end;
 
-    // Where the recent tokens begin that query i attends to; behind the last it sees where there are none.
-    uint32_t first_recent(size_t i) const {
+    // The first position of the window of query i; without a window, the position after its own.
+    uint32_t first_in_window(size_t i) const {
         const uint32_t own = position + uint32_t(i / group());
-        return cache.recent ? cache.recent->positions.first(own) : own + 1;
+        return cache.window ? cache.window->positions.first(own) : own + 1;
     }
     size_t group() const { return heads / cache.k.heads; }
     size_t at(size_t i) const { return (i / group() * heads + head * group() + i % group()) * cache.k.head_dim(); }

@@ -37,7 +37,7 @@ HWY_EXPORT(norm_and_rope_vector);
 HWY_EXPORT(swiglu_range);
 
 void append(const CacheSide& side, std::span<const float> x, std::span<const float> w, const Rope& rope, float eps,
-            const HeadConditions& conditions, uint32_t i, const CacheSide* recent) {
+            const HeadConditions& conditions, uint32_t i, const CacheSide* window) {
     const size_t d = side.head_dim();
     const uint32_t head = i % side.heads, position = rope.position + i / side.heads;
     std::array<float, 256> storage;
@@ -46,7 +46,7 @@ void append(const CacheSide& side, std::span<const float> x, std::span<const flo
     if (!w.empty()) HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(vector, w, &rope.table[position * d], eps);
     if (!conditions.empty()) condition(vector, conditions, head);
     encode(side.codec, side.codes(head, position), side.scales(head, position), vector);
-    if (recent) encode_recent(side.codec, recent->codes(head, position % recent->capacity), vector);
+    if (window) encode_window(side.codec, window->codes(head, position % window->capacity), vector);
 }
 
 } // namespace
@@ -86,8 +86,8 @@ void kv_append(ThreadPool& pool, const LayerCache& cache, std::span<const float>
                std::span<const float> w, const Rope& rope, float eps, const HeadConditions& k_conditions) {
     pool.each(uint32_t(k.size() / cache.k.head_dim()), 4, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
-            append(cache.k, k, w, rope, eps, k_conditions, i, cache.recent ? &cache.recent->k : nullptr);
-            append(cache.v, v, {}, rope, eps, {}, i, cache.recent ? &cache.recent->v : nullptr);
+            append(cache.k, k, w, rope, eps, k_conditions, i, cache.window ? &cache.window->k : nullptr);
+            append(cache.v, v, {}, rope, eps, {}, i, cache.window ? &cache.window->v : nullptr);
         }
     });
 }

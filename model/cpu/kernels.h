@@ -7,7 +7,7 @@
 
 namespace tq::cpu {
 
-using host::CacheSide, host::LayerCache, host::RecentVectors, host::Rope;
+using host::CacheSide, host::LayerCache, host::WindowVectors, host::Rope;
 
 // y[cols] = the row's exact values, as tq::decode_row gives them.
 void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte> row);

@@ -16,11 +16,11 @@ ForwardOptions with_batch_size(ForwardOptions options) {
     return options;
 }
 
-// Of recent tokens, and a block of them.
-uint64_t recent_bytes(const Config& c, const ForwardOptions& options) {
+// Bytes of the windows, each with room for a block of tokens more.
+uint64_t window_bytes(const Config& c, const ForwardOptions& options) {
     KvOptions kv = options.kv;
-    kv.recent += kv.recent == 0 ? 0 : with_batch_size(options).batch_size;
-    return kv_recent_bytes(kv, c.num_hidden_layers, c.num_key_value_heads, c.head_dim);
+    kv.window += kv.window == 0 ? 0 : with_batch_size(options).batch_size;
+    return kv_window_bytes(kv, c.num_hidden_layers, c.num_key_value_heads, c.head_dim);
 }
 
 // Of `tap`, which is told results by name alone.
@@ -66,8 +66,8 @@ class CpuForward final : public Forward {
         ENSURE(position_ > 0 && position_ <= n && n <= options_.context_size, "{} to {}", position_, n);
         make_room(n - position_);
         host::repeat(net_.cache, position_, n);
-        each_recent([&](RecentPositions& recent) {
-            if (position_ < recent.tokens) recent.begin = n; // there is not enough of them
+        each_window([&](WindowPositions& window) {
+            if (position_ < window.tokens) window.begin = n; // there is not enough of them
         });
         position_ = n;
     }
@@ -85,7 +85,7 @@ class CpuForward final : public Forward {
             net_.cache[i].k.restore(source(i, KvSide::key));
             net_.cache[i].v.restore(source(i, KvSide::value));
         }
-        each_recent([&](RecentPositions& recent) { recent.begin = tokens; });
+        each_window([&](WindowPositions& window) { window.begin = tokens; });
         position_ = tokens;
     }
 
@@ -104,12 +104,12 @@ class CpuForward final : public Forward {
     }
     void make_room(uint32_t tokens);
 
-    template <class Use> void each_recent(const Use& use) {
+    template <class Use> void each_window(const Use& use) {
         for (host::LayerCache& layer : net_.cache)
-            if (layer.recent) use(layer.recent->positions);
+            if (layer.window) use(layer.window->positions);
     }
     void go_back(uint32_t to) {
-        each_recent([&](RecentPositions& recent) { recent.forget(position_, to); });
+        each_window([&](WindowPositions& window) { window.forget(position_, to); });
         position_ = to;
     }
 
@@ -191,7 +191,7 @@ void CpuForward::report_nonfinite(uint32_t start) {
 
 void check_memory(const Config& config, const Weights& weights, const ForwardOptions& options) {
     MemoryPlan plan = plan_cpu_memory(config, weights, options);
-    plan.kv_cache = kv_bytes_per_token(config, options.kv) * options.first_capacity() + recent_bytes(config, options);
+    plan.kv_cache = kv_bytes_per_token(config, options.kv) * options.first_capacity() + window_bytes(config, options);
     if (!plan.fits())
         fail("this machine: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", describe(plan),
              describe(options.kv));
@@ -218,7 +218,7 @@ MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const Forwar
     const uint64_t q_cols = uint64_t(c.num_attention_heads) * c.head_dim, kv_cols = uint64_t(c.num_key_value_heads) * c.head_dim;
     MemoryPlan plan;
     plan.weights = weights.bytes();
-    plan.kv_cache = kv_bytes_per_token(c, options.kv) * options.last_capacity() + recent_bytes(c, options);
+    plan.kv_cache = kv_bytes_per_token(c, options.kv) * options.last_capacity() + window_bytes(c, options);
     plan.scratch = 4 * (batch * (2 * c.hidden_size + 2 * q_cols + 2 * kv_cols + 2 * c.intermediate_size) + c.vocab_size +
                         uint64_t(options.context_size) * c.head_dim); // activations, logits, rotary table
     plan.available = physical_memory_bytes();

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
-#include "model/kv/recent.h"
+#include "model/kv/window.h"
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -86,13 +86,14 @@ KvOptions read_kv_file(const std::filesystem::path& path) {
     const Reader reader(path);
     reader.require_schema(file);
     reader.require_keys(file, "it",
-                        std::array{"schema", "version", "about", "rotation", "scale_rule", "conditioning", "recent", "layers"});
+                        std::array{"schema", "version", "about", "rotation", "scale_rule", "conditioning", "window", "recent", "layers"});
     KvOptions kv;
     if (file.contains("about")) reader.text(file, "about", "it");
     if (file.contains("rotation")) kv.rotation = reader.parsed(file, "rotation", "it", parse_rotation);
     if (file.contains("scale_rule")) kv.scale_rule = reader.parsed(file, "scale_rule", "it", parse_scale_rule);
     if (file.contains("conditioning")) kv.conditioning = reader.parsed(file, "conditioning", "it", parse_key_conditioning);
-    if (file.contains("recent")) kv.recent = reader.number(file, "recent", max_recent_tokens);
+    for (const char* key : {"window", "recent"}) // its name in earlier files
+        if (file.contains(key)) kv.window = reader.number(file, key, max_window_tokens);
     kv.layers = reader.layers(file);
     kv.layer_count = uint32_t(kv.layers.size());
     kv.k = kv.layers[0].types.k;
@@ -106,7 +107,7 @@ nlohmann::ordered_json kv_json(const KvOptions& kv, uint32_t layers, const std::
     file["rotation"] = name(kv.rotation);
     file["scale_rule"] = name(kv.scale_rule);
     file["conditioning"] = describe(kv.conditioning);
-    if (kv.recent != 0) file["recent"] = kv.recent;
+    if (kv.window != 0) file["window"] = kv.window;
     for (uint32_t layer = 0; layer < layers; layer++) {
         const KvTypes types = kv.at(layer, layers);
         file["layers"].push_back({{"k", name(types.k)}, {"v", name(types.v)}});

@@ -8,7 +8,7 @@
 namespace tq::gpu {
 namespace {
 
-constexpr KvTypes recent_types{KvType::f16, KvType::f16};
+constexpr KvTypes window_types{KvType::f16, KvType::f16};
 
 // Query heads and tokens that share a workgroup.
 struct Tile {
@@ -94,58 +94,59 @@ uint64_t parts_bytes(uint32_t heads, uint32_t head_dim, bool projected) {
 // The parts in `partials` of a pass over a layer.
 struct Parts {
     uint32_t splits, step;  // that the keys are cut into, multiples of `step` tokens
-    bool recent;            // one more of each token, of the recent ones, which needs not wait for the others;
-    uint64_t recent_at = 0; // where in `partials` these begin
+    bool window;            // one more of each token, of its window, which need not wait for the others;
+    uint64_t window_at = 0; // where in `partials` these begin
 };
 
 // A block of many tokens has workgroups enough, and no splits; a short one has as many as `bytes` of partials hold.
-Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t heads, uint32_t step, bool recent) {
+Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t heads, uint32_t step, bool window) {
     const uint64_t all = pass.tokens * parts_bytes(heads, pass.head_dim, projected),
-                   left = bytes - (recent ? all + max_alignment : 0);
-    Parts out{pass.tuning.splits, step, recent};
+                   left = bytes - (window ? all + max_alignment : 0);
+    Parts out{pass.tuning.splits, step, window};
     if (pass.tokens > 1)
         out.splits = pass.tokens > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.splits));
-    if (recent) out.recent_at = round_up(out.splits * all, max_alignment);
+    if (window) out.window_at = round_up(out.splits * all, max_alignment);
     return out;
 }
 
 // The parts of each head, put together and turned back.
-void merge(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Parts& parts) {
+void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Parts& parts) {
     const uint32_t splits = parts.splits, rotation = values.rotation_constant();
     const auto params = with_signs(
-        attention_merge_params{
-            heads, splits, parts.step, QJL_FACTOR / float(pass.head_dim), uint32_t(parts.recent_at / 4), {}, {}},
+        attention_combine_params{
+            heads, splits, parts.step, QJL_FACTOR / float(pass.head_dim), uint32_t(parts.window_at / 4), {}, {}},
         values.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
     });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
-    const ConstantsOf<shader::attention_merge> constants{subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation,
-                                                         is_qjl(values.type), parts.recent};
+    const ConstantsOf<shader::attention_combine> constants{subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation,
+                                                           is_qjl(values.type), parts.window};
     const Groups grid{heads, pass.tokens};
     if (subgroup)
-        pass.recorder.dispatch<shader::attention_merge_subgroup>(grid, constants, params, work, y, partials, pass.context);
+        pass.recorder.dispatch<shader::attention_combine_subgroup>(grid, constants, params, work, y, partials, pass.context);
     else
-        pass.recorder.dispatch<shader::attention_merge>(grid, constants, params, work, y, partials, pass.context,
-                                                        matrix_or(*partials.buffer, values));
+        pass.recorder.dispatch<shader::attention_combine>(grid, constants, params, work, y, partials, pass.context,
+                                                          matrix_or(*partials.buffer, values));
 }
 
-// What a dispatch of attention reads, and how: one of RECENT_*.
+// What a dispatch of attention reads, and how: one of WINDOW_*.
 struct Attended {
     KvTypes types;
-    uint32_t heads, group, recent;
+    uint32_t heads, group, window;
 };
 
-Work work_of(const Pass& pass, uint32_t kv_heads, const Attended& what, uint64_t window) {
+Work work_of(const Pass& pass, uint32_t kv_heads, const Attended& what, uint64_t window_tokens) {
     const uint64_t d = pass.head_dim, all_heads = uint64_t(kv_heads) * what.group,
                    token_bytes =
                        kv_heads * (kv_vector_bytes(what.types.k, pass.head_dim) + kv_vector_bytes(what.types.v, pass.head_dim));
-    const bool is_recent = what.recent == RECENT_ALONE;
+    const bool window_only = what.window == WINDOW_ONLY;
     return per_step(pass.step, [=](const Step& s) { // each token sees half of its own block, on average
         const uint64_t seen = s.position + (s.tokens + 1) / 2, length = s.position + s.tokens;
-        if (!is_recent) return Work{length * token_bytes, 4 * s.tokens * seen * all_heads * d};
-        return Work{std::min(length, window + s.tokens - 1) * token_bytes, 4 * s.tokens * std::min(seen, window) * all_heads * d};
+        if (!window_only) return Work{length * token_bytes, 4 * s.tokens * seen * all_heads * d};
+        return Work{std::min(length, window_tokens + s.tokens - 1) * token_bytes,
+                    4 * s.tokens * std::min(seen, window_tokens) * all_heads * d};
     });
 }
 
@@ -153,8 +154,8 @@ void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const B
             const Attended& what, const attention_params& params) {
     const Tuning& t = pass.tuning;
     const uint32_t d = pass.head_dim, k = uint32_t(what.types.k), v = uint32_t(what.types.v), lanes = lanes_of(t, d);
-    const Work work = work_of(pass, kv_heads, what, params.window);
-    const Groups grid{what.recent == RECENT_ALONE ? 1 : params.splits, kv_heads * (what.group / plan.heads),
+    const Work work = work_of(pass, kv_heads, what, params.window_tokens);
+    const Groups grid{what.window == WINDOW_ONLY ? 1 : params.splits, kv_heads * (what.group / plan.heads),
                       groups(pass.tokens, plan.tokens)};
     const auto dispatch = [&]<const auto & kernel>(const ConstantsOf<kernel>& constants) {
         pass.recorder.dispatch<kernel>(grid, constants, params, work, partials, q, cache, pass.context);
@@ -162,16 +163,16 @@ void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const B
 #if TQ_COOPERATIVE_MATRIX
     if (plan.kernel == AttentionKernel::coopmat)
         return dispatch.operator()<shader::attention_coopmat>({plan.strips * t.matrix_subgroup, d, k, v, what.group, plan.heads,
-                                                               plan.tokens, what.recent, t.matrix_side, plan.part_step});
+                                                               plan.tokens, what.window, t.matrix_side, plan.part_step});
 #endif
-    const bool simd = uses_simd(pass, {q, cache});
-    if (simd && plan.kernel == AttentionKernel::per_lane)
+    const bool texel = reads_texels(pass, {q, cache});
+    if (texel && plan.kernel == AttentionKernel::per_lane)
         return dispatch.operator()<shader::attention_per_lane>(
-            {lanes, d, k, v, what.group, plan.heads, plan.tokens, what.recent});
+            {lanes, d, k, v, what.group, plan.heads, plan.tokens, what.window});
     const ConstantsOf<shader::attention> constants{
-        lanes, d, k, v, what.group, plan.heads, plan.tokens, what.recent, keys_at_a_time(t, what.types), t.subgroup};
-    if (simd)
-        dispatch.operator()<shader::attention_simd>(constants);
+        lanes, d, k, v, what.group, plan.heads, plan.tokens, what.window, keys_at_a_time(t, what.types), t.subgroup};
+    if (texel)
+        dispatch.operator()<shader::attention_texel>(constants);
     else if (t.subgroup)
         dispatch.operator()<shader::attention_subgroup>(constants);
     else
@@ -192,34 +193,35 @@ AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
 void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
                uint32_t kv_heads) {
     const LayerCache& here = cache.layers[layer];
-    const uint32_t group = heads / kv_heads, window = here.ring ? cache.recent->tokens : 0;
+    const uint32_t group = heads / kv_heads, window_tokens = here.ring ? cache.window->tokens : 0;
     const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, pass.tokens});
     const Parts parts = cut_into_parts(pass, partials.bytes, is_qjl(here.v.type), heads, plan.part_step, here.ring.has_value());
     const auto projected = uint32_t(pass.tokens * heads * pass.head_dim);
-    const Attended all{here.types(), heads, group, here.ring ? RECENT_LEFT_OUT : RECENT_NONE};
+    const Attended all{here.types(), heads, group, here.ring ? WINDOW_EXCLUDED : WINDOW_NONE};
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        attend(pass, plan, here.ring ? View(*partials.buffer, partials.offset, parts.recent_at) : partials, q, slice.buffer,
+        attend(pass, plan, here.ring ? View(*partials.buffer, partials.offset, parts.window_at) : partials, q, slice.buffer,
                slice.heads, all,
                {heads, slice.first_head, here.capacity, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
-                window, 0, 1, parts.step});
+                window_tokens, 0, 1, parts.step});
     }
     if (here.ring) {
-        const RecentVectors& recent = *cache.recent;
-        const auto values = uint32_t(recent.side_bytes() / 4);
-        const uint32_t block = pass.tokens == 1 ? 0 : recent.block_tokens;
-        const AttentionPlan recent_plan = attention_plan(pass.tuning, {pass.head_dim, recent_types, group, pass.tokens});
-        attend(pass, recent_plan, View(*partials.buffer, partials.offset + parts.recent_at, partials.bytes - parts.recent_at), q,
-               recent.buffer, kv_heads, {recent_types, heads, group, RECENT_ALONE},
-               {heads, 0, block, parts.splits, 0, 0, values, 0, projected, window, *here.ring, recent.ring_tokens(), parts.step});
+        const WindowVectors& window = *cache.window;
+        const auto values = uint32_t(window.side_bytes() / 4);
+        const uint32_t block = pass.tokens == 1 ? 0 : window.block_tokens;
+        const AttentionPlan window_plan = attention_plan(pass.tuning, {pass.head_dim, window_types, group, pass.tokens});
+        attend(pass, window_plan, View(*partials.buffer, partials.offset + parts.window_at, partials.bytes - parts.window_at), q,
+               window.buffer, kv_heads, {window_types, heads, group, WINDOW_ONLY},
+               {heads, 0, block, parts.splits, 0, 0, values, 0, projected, window_tokens, *here.ring, window.ring_tokens(),
+                parts.step});
     }
-    merge(pass, y, partials, here.v, heads, parts);
+    combine(pass, y, partials, here.v, heads, parts);
 }
 
-uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool recent) {
+uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool window) {
     const auto of = [&](uint32_t count, uint32_t splits) {
         const uint64_t all = count * parts_bytes(heads, head_dim, projected);
-        return splits * all + (recent ? all + max_alignment : 0);
+        return splits * all + (window ? all + max_alignment : 0);
     };
     return std::max(of(1, tuning.splits), of(tokens, 1));
 }

@@ -9,7 +9,7 @@ namespace tq::gpu {
 // y: [tokens][heads][head_dim], partials: of partials_bytes() for as many tokens or more, which give a short block more splits
 void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
                uint32_t kv_heads);
-uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool recent);
+uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool window);
 
 // What a dispatch of attention is chosen by. group: query heads per kv head.
 struct AttentionShape {
@@ -19,7 +19,7 @@ struct AttentionShape {
 };
 
 enum class AttentionKernel {
-    vectors, // attention, or its variants for subgroups and for SIMD
+    vectors, // attention, or its variants for subgroups and for texel buffers
     per_lane,
     coopmat,
 };

@@ -99,7 +99,7 @@ bool is_finite(const KvCodec& codec, KvSide side, const CacheLayout& layout, std
 }
 
 // Of `vectors` fp16 vectors, in whole units of the most alignment that Vulkan lets a device ask of a binding.
-uint64_t recent_side_bytes(uint64_t vectors, uint32_t head_dim) { return (vectors * head_dim * 2 + 255) / 256 * 256; }
+uint64_t window_side_bytes(uint64_t vectors, uint32_t head_dim) { return (vectors * head_dim * 2 + 255) / 256 * 256; }
 
 Buffer read_back(Device& device, const CacheSlice& slice) {
     Buffer copy = device.allocate("KV cache read back", slice.buffer.bytes(), Memory::readback);
@@ -136,19 +136,20 @@ KvCache::KvCache(Device& device, const Config& config, const KvOptions& kv, uint
     }
 }
 
-void KvCache::keep_recent(Device& device, uint32_t tokens, uint32_t block_tokens) {
+void KvCache::keep_window(Device& device, uint32_t tokens, uint32_t block_tokens) {
     uint32_t vectors = kv_heads * block_tokens;
     for (LayerCache& layer : layers) {
         if (!layer.types().coded()) continue;
         layer.ring = vectors;
-        vectors += kv_heads * kept_recent_tokens(tokens);
+        vectors += kv_heads * kept_window_tokens(tokens);
     }
-    const uint64_t bytes = 2 * recent_side_bytes(vectors, head_dim);
+    const uint64_t bytes = 2 * window_side_bytes(vectors, head_dim);
     const Capabilities& caps = device.capabilities();
     if (bytes > std::min(caps.storage_range_bytes, caps.allocation_bytes))
-        fail("{} recent tokens take {:.1f} MiB, and {} binds at most {:.1f} MiB at once: choose fewer with --kv-recent", tokens,
-             double(bytes) / (1 << 20), caps.name, double(std::min(caps.storage_range_bytes, caps.allocation_bytes)) / (1 << 20));
-    recent.emplace(RecentVectors{device.allocate("recent tokens", bytes, Memory::device, Placement::own), tokens, block_tokens});
+        fail("a window of {} tokens takes {:.1f} MiB, and {} binds at most {:.1f} MiB at once: choose fewer with --kv-window",
+             tokens, double(bytes) / (1 << 20), caps.name,
+             double(std::min(caps.storage_range_bytes, caps.allocation_bytes)) / (1 << 20));
+    window.emplace(WindowVectors{device.allocate("window", bytes, Memory::device, Placement::own), tokens, block_tokens});
 }
 
 uint32_t KvCache::capacity() const { return std::ranges::min_element(layers, {}, &LayerCache::capacity)->capacity; }
@@ -262,11 +263,11 @@ std::optional<std::string> KvCache::find_nonfinite(Device& device, uint32_t leng
     return std::nullopt;
 }
 
-uint64_t recent_bytes(const Config& config, const KvOptions& kv, uint32_t block_tokens) {
-    const uint32_t rings = kv.layers_with_recent(config.num_hidden_layers);
+uint64_t window_bytes(const Config& config, const KvOptions& kv, uint32_t block_tokens) {
+    const uint32_t rings = kv.layers_with_window(config.num_hidden_layers);
     const uint64_t heads = config.num_key_value_heads,
-                   vectors = heads * (block_tokens + uint64_t(rings) * kept_recent_tokens(kv.recent));
-    return rings == 0 ? 0 : 2 * recent_side_bytes(vectors, config.head_dim);
+                   vectors = heads * (block_tokens + uint64_t(rings) * kept_window_tokens(kv.window));
+    return rings == 0 ? 0 : 2 * window_side_bytes(vectors, config.head_dim);
 }
 
 uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t capacity) {

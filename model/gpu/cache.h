@@ -4,8 +4,8 @@
 #pragma once
 #include "model/config.h"
 #include "model/kv/options.h"
-#include "model/kv/recent.h"
 #include "model/kv/stored.h"
+#include "model/kv/window.h"
 #include "runtime/device.h"
 #include <optional>
 #include <string>
@@ -42,36 +42,36 @@ struct LayerCache {
     CacheCodec k, v;
     uint32_t capacity; // tokens
     std::vector<CacheSlice> slices;
-    std::optional<uint32_t> ring = {}; // of recent tokens, where the layer has one: the number of its first vector
+    std::optional<uint32_t> ring = {}; // of the window, where the layer has one: the number of its first vector
 
     KvTypes types() const { return {k.type, v.type}; }
     const CacheCodec& side(KvSide side) const { return side == KvSide::key ? k : v; }
 };
 
-// fp16 vectors in the codes' own space (model/kv/recent.h): of keys, then of values [block, then the rings][head_dim]. The block
+// fp16 vectors in the codes' own space (model/kv/window.h): of keys, then of values [block, then the rings][head_dim]. The block
 // [kv_heads][block_tokens] holds the tokens of a pass of several, until it is done; each layer's ring [kv_heads][ring_tokens()]
 // has position p at p % ring_tokens(). `tokens` are attended to.
-struct RecentVectors {
+struct WindowVectors {
     Buffer buffer;
     uint32_t tokens, block_tokens;
 
-    uint32_t ring_tokens() const { return kept_recent_tokens(tokens); }
+    uint32_t ring_tokens() const { return kept_window_tokens(tokens); }
     uint64_t side_bytes() const { return buffer.bytes() / 2; }
 };
 
 struct KvCache {
     uint32_t head_dim, kv_heads;
     std::vector<LayerCache> layers;
-    std::optional<RecentVectors> recent = {};
+    std::optional<WindowVectors> window = {};
 
     // Throws Error when a single head's part is longer than the device can bind, or memory runs out.
     KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t capacity);
     KvCache(uint32_t head_dim, uint32_t kv_heads, std::vector<LayerCache> layers)
         : head_dim(head_dim), kv_heads(kv_heads), layers(std::move(layers)) {}
 
-    // Gives every layer that stores codes a ring of `tokens` recent tokens, for passes of at most `block_tokens`. Throws Error
+    // Gives every layer that stores codes a window of `tokens` tokens, a ring, for passes of at most `block_tokens`. Throws Error
     // when that is more than the device can bind, or memory runs out.
-    void keep_recent(Device& device, uint32_t tokens, uint32_t block_tokens);
+    void keep_window(Device& device, uint32_t tokens, uint32_t block_tokens);
 
     uint32_t capacity() const; // tokens that all layers have room for
     // Most that growing to `capacity` takes beyond what the cache takes now: each layer is there twice while it is copied.
@@ -95,8 +95,8 @@ struct KvCache {
 // Bytes that KvCache would allocate.
 uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t capacity);
 
-// Bytes that its keep_recent(kv.recent, block_tokens) would.
-uint64_t recent_bytes(const Config& config, const KvOptions& kv, uint32_t block_tokens);
+// Bytes that its keep_window(kv.window, block_tokens) would.
+uint64_t window_bytes(const Config& config, const KvOptions& kv, uint32_t block_tokens);
 
 // Throws Error when a single head's part of so large a cache is longer than the device can bind.
 void require_bindable(const Capabilities& caps, const Config& config, const KvOptions& kv, uint32_t capacity);

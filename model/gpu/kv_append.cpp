@@ -62,11 +62,11 @@ uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32
     return one_scale ? head_subgroup(t, head_dim, rotation) : 0;
 }
 
-// Where it goes: as what type, into which kv heads, and which RECENT_* that is.
+// Where it goes: as what type, into which kv heads, and which WINDOW_* that is.
 struct AppendTo {
     View view;
     KvType type;
-    uint32_t first_head, heads, capacity, codes, scales, recent;
+    uint32_t first_head, heads, capacity, codes, scales, window;
 };
 
 void append(Pass& pass, const Appended& from, const AppendTo& to) {
@@ -79,7 +79,7 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
                                                    rotation,
                                                    uint32_t(from.codec.scale_rule),
                                                    from.is_key && from.w.kv_heads != 0,
-                                                   to.recent};
+                                                   to.window};
     const auto params = with_signs(
         kv_append_params{from.kv_heads, to.first_head, to.capacity, to.codes, to.scales, from.eps, {}, {}}, from.codec.rotation);
     const uint64_t heads = to.heads, d = pass.head_dim, bytes = kv_vector_bytes(to.type, pass.head_dim);
@@ -100,13 +100,13 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
         dispatch.operator()<shader::kv_append>();
 }
 
-// Into the block or the ring of recent tokens.
-void append_recent(Pass& pass, const Appended& from, const RecentVectors& recent, uint32_t ring, KvSide side, uint32_t where) {
-    const uint64_t half = recent.side_bytes();
-    const View view(recent.buffer, side == KvSide::key ? 0 : half, half);
-    const uint32_t first = where == RECENT_RING ? ring * code_words(KvType::f16, pass.head_dim) : 0;
+// Into the block or the ring of the window.
+void append_window(Pass& pass, const Appended& from, const WindowVectors& window, uint32_t ring, KvSide side, uint32_t where) {
+    const uint64_t half = window.side_bytes();
+    const View view(window.buffer, side == KvSide::key ? 0 : half, half);
+    const uint32_t first = where == WINDOW_RING ? ring * code_words(KvType::f16, pass.head_dim) : 0;
     append(pass, from,
-           {view, KvType::f16, 0, from.kv_heads, where == RECENT_RING ? recent.ring_tokens() : recent.block_tokens, first, 0,
+           {view, KvType::f16, 0, from.kv_heads, where == WINDOW_RING ? window.ring_tokens() : window.block_tokens, first, 0,
             where});
 }
 
@@ -116,9 +116,9 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, const
         const SideOfSlice to(slice, side);
         append(pass, from,
                {to.view, from.codec.type, slice.first_head, slice.heads, here.capacity, slice.layout.codes(side) - to.begin,
-                slice.layout.scales(side) - to.begin, RECENT_NONE});
+                slice.layout.scales(side) - to.begin, WINDOW_NONE});
     }
-    if (here.ring) append_recent(pass, from, *cache.recent, *here.ring, side, pass.tokens == 1 ? RECENT_RING : RECENT_BLOCK);
+    if (here.ring) append_window(pass, from, *cache.window, *here.ring, side, pass.tokens == 1 ? WINDOW_RING : WINDOW_BLOCK);
 }
 
 // Keys for a dense rotation come normed and turned.
@@ -163,13 +163,13 @@ void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v,
     append(pass, cache, layer, KvSide::value, {cache.layers[layer].v, v, none, false, kv_heads, 0});
 }
 
-void keep_recent(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
+void keep_window(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
                  uint32_t kv_heads, float eps) {
     const LayerCache& here = cache.layers[layer];
     if (!here.ring || pass.tokens == 1) return;
     const HeadNorm none{v};
-    append_recent(pass, keys_of(here.k, k, w, kv_heads, eps), *cache.recent, *here.ring, KvSide::key, RECENT_RING);
-    append_recent(pass, {here.v, v, none, false, kv_heads, 0}, *cache.recent, *here.ring, KvSide::value, RECENT_RING);
+    append_window(pass, keys_of(here.k, k, w, kv_heads, eps), *cache.window, *here.ring, KvSide::key, WINDOW_RING);
+    append_window(pass, {here.v, v, none, false, kv_heads, 0}, *cache.window, *here.ring, KvSide::value, WINDOW_RING);
 }
 
 void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads,

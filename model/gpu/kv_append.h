@@ -26,9 +26,9 @@ uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool proje
 // [tokens][kv_heads][head_dim]
 void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, float eps);
 void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads);
-// Where the cache keeps recent tokens, and the pass has several: puts the last of its own into the layer's ring, when attention
+// Where the cache has a window, and the pass has several: puts the last of its own into the layer's ring, when attention
 // has read what was there. k and v as k_append and v_append left them.
-void keep_recent(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
+void keep_window(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
                  uint32_t kv_heads, float eps);
 
 // x[t][head] = what is stored of keys or values at position + t, decoded. x: [tokens][kv_heads][head_dim]

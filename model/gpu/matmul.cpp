@@ -30,8 +30,8 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
         const matvec_params params{w.cols, slice.rows, slice.first_row, squares, v.square_count, v.eps, v.scaled};
         const Work work{slice.buffer.bytes() + w.cols * 4 + slice.rows * 4, 2ull * w.cols * slice.rows};
         const Groups grid{groups(slice.rows, matvec_tile(t, v.output).rows_per_workgroup())};
-        if (!folds && uses_simd(pass, {slice.buffer, v.x}))
-            recorder.dispatch<shader::matvec_simd>(format, grid, constants, params, work, v.y, slice.buffer, v.x);
+        if (!folds && reads_texels(pass, {slice.buffer, v.x}))
+            recorder.dispatch<shader::matvec_texel>(format, grid, constants, params, work, v.y, slice.buffer, v.x);
         else if (matvec_uses_subgroup(t))
             recorder.dispatch<shader::matvec_subgroup>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
         else
@@ -137,8 +137,8 @@ void matmul(Pass& pass, View y, const Matrix& w, const Buffer& x, bool accumulat
         const Groups grid{groups(slice.rows, pass.tuning.workgroup * pass.tuning.matmul_rows),
                           groups(pass.tokens, pass.tuning.matmul_tile)};
         const auto constants = matmul_constants(pass.tuning, w.interleave, accumulate);
-        if (uses_simd(pass, {slice.buffer, x}))
-            recorder.dispatch<shader::matmul_simd>(format, grid, constants, params, work, y, slice.buffer, x, pass.context);
+        if (reads_texels(pass, {slice.buffer, x}))
+            recorder.dispatch<shader::matmul_texel>(format, grid, constants, params, work, y, slice.buffer, x, pass.context);
         else
             recorder.dispatch<shader::matmul>(format, grid, constants, params, work, y, slice.buffer, x, pass.context);
     }

@@ -32,10 +32,10 @@ template <class F> Work per_step(const Step& step, F work) {
     return most;
 }
 
-// Whether kernels that read these buffers are to be SIMD variants, which have texels for them.
-inline bool uses_simd(const Pass& pass, std::initializer_list<View> reads) {
+// Whether kernels that read these buffers are to be texel-buffer variants, which have texels for them.
+inline bool reads_texels(const Pass& pass, std::initializer_list<View> reads) {
     const auto fits = [&](const View& view) { return view.bytes <= pass.tuning.texel_range_bytes && view.bytes % 16 == 0; };
-    return pass.tuning.simd && std::ranges::all_of(reads, fits);
+    return pass.tuning.texel_buffers && std::ranges::all_of(reads, fits);
 }
 
 // The values of a kernel's specialisation constants.

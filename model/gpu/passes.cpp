@@ -6,7 +6,7 @@
 #include "model/gpu/plan.h"
 #include "model/gpu/steps.h"
 #include "model/gpu/tuning_file.h"
-#include "model/kv/recent.h"
+#include "model/kv/window.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -40,11 +40,11 @@ class GpuForward final : public Forward {
           step_upload_(device.allocate("step", context_header_bytes, Memory::upload)),
           ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),
           logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)),
-          draw_upload_(device.allocate("draw upload", draw_bytes(config.vocab_size), Memory::upload)),
-          drawn_readback_(device.allocate("drawn ids read back", drawn_bytes, Memory::readback)) {
-        if (options_.kv.layers_with_recent(config.num_hidden_layers) != 0) {
-            recent_.tokens = options_.kv.recent;
-            cache_.keep_recent(device, recent_.tokens, options_.batch_size);
+          sampling_upload_(device.allocate("sampling upload", sampling_bytes(config.vocab_size), Memory::upload)),
+          sampled_readback_(device.allocate("sampled ids read back", sampled_bytes, Memory::readback)) {
+        if (options_.kv.layers_with_window(config.num_hidden_layers) != 0) {
+            window_.tokens = options_.kv.window;
+            cache_.keep_window(device, window_.tokens, options_.batch_size);
         }
         prepare();
         record_again();
@@ -55,9 +55,9 @@ class GpuForward final : public Forward {
     bool run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) override;
 
     uint32_t max_sampled() const override {
-        return tuning_.sampling && !options_.tap && config_.vocab_size <= max_drawn_logits ? DRAW_STEPS : 0;
+        return tuning_.sampling && !options_.tap && config_.vocab_size <= max_sampling_logits ? SAMPLING_STEPS : 0;
     }
-    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) override;
+    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
 
     void truncate(uint32_t n) override {
         ENSURE(n <= position_, "{} of {}", n, position_);
@@ -68,7 +68,7 @@ class GpuForward final : public Forward {
         ENSURE(position_ <= n && n <= options_.context_size, "{} to {}", position_, n);
         make_room(n - position_);
         cache_.repeat(device_, position_, n);
-        if (position_ < recent_.tokens) recent_.begin = n; // there is not enough in the rings
+        if (position_ < window_.tokens) window_.begin = n; // there is not enough in the rings
         position_ = n;
     }
 
@@ -82,7 +82,7 @@ class GpuForward final : public Forward {
         position_ = 0;
         make_room(tokens);
         cache_.restore(device_, tokens, source);
-        position_ = recent_.begin = tokens;
+        position_ = window_.begin = tokens;
     }
 
     void record_again() override {
@@ -136,13 +136,13 @@ class GpuForward final : public Forward {
         return {ids_, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits};
     }
     void record_logits(ForwardPass& pass);
-    void draw_token(Pass& pass);
-    void write_draw(const DeviceDraw& draw);
+    void sample_token(Pass& pass);
+    void write_sampling(const DeviceSampling& sampling);
     void write_step(std::span<const uint32_t> ids);
     bool run_block(Commands& commands, std::span<const uint32_t> ids, const std::function<bool()>& keep_going);
     // Back to position `to`, when tokens up to position `end` may have been stored.
     void go_back(uint32_t end, uint32_t to) {
-        recent_.forget(end, to);
+        window_.forget(end, to);
         position_ = to;
     }
     [[noreturn]] void report_nonfinite(uint32_t start);
@@ -158,13 +158,13 @@ class GpuForward final : public Forward {
     const Network net_{config_, *weights_, head_norms_, cache_};
     Buffer context_;
     Scratch scratch_;
-    Buffer ids_, step_upload_, ids_upload_, logits_readback_, draw_upload_, drawn_readback_;
+    Buffer ids_, step_upload_, ids_upload_, logits_readback_, sampling_upload_, sampled_readback_;
     Step step_{};
     std::optional<Recording> token_, block_, short_block_, head_; // none of the first three, where the cache has grown since
     std::optional<Sampling> sampling_;                            // nor this
     std::optional<AllLogits> all_;
     uint32_t position_ = 0;
-    RecentPositions recent_;
+    WindowPositions window_;
 };
 
 // What a run takes from the host: position and number of tokens, and their ids.
@@ -182,9 +182,9 @@ void GpuForward::record_logits(ForwardPass& pass) {
 }
 
 // What follows those logits is the id that the next step begins with.
-void GpuForward::draw_token(Pass& pass) {
-    sample_candidates(pass, scratch_.candidates, scratch_.logits, scratch_.draw, config_.vocab_size);
-    sample(pass, ids_, scratch_.draw, scratch_.candidates, config_.vocab_size);
+void GpuForward::sample_token(Pass& pass) {
+    sample_candidates(pass, scratch_.candidates, scratch_.logits, scratch_.sampling, config_.vocab_size);
+    sample(pass, ids_, scratch_.sampling, scratch_.candidates, config_.vocab_size);
 }
 
 // Builds the kernels of all passes at once, before the first is recorded.
@@ -194,7 +194,7 @@ void GpuForward::prepare() {
         for (const uint32_t tokens : {1u, options_.batch_size}) {
             ForwardPass pass = new_pass(recorder, none, tokens);
             record_logits(pass);
-            if (max_sampled() > 0) draw_token(pass);
+            if (max_sampled() > 0) sample_token(pass);
         }
     });
 }
@@ -225,10 +225,10 @@ GpuForward::Sampling GpuForward::record_sampling() {
     step_ = {std::min(cache_.capacity(), options_.context_size) - 1, 1};
     ForwardPass first = new_pass(begin, none, 1), each = new_pass(step, none, 1);
     begin_step(first);
-    begin.copy(scratch_.draw, draw_upload_);
+    begin.copy(scratch_.sampling, sampling_upload_);
     record_logits(each);
-    draw_token(each);
-    end.copy(drawn_readback_, View(scratch_.draw, drawn_offset, drawn_bytes));
+    sample_token(each);
+    end.copy(sampled_readback_, View(scratch_.sampling, sampled_offset, sampled_bytes));
     return {begin.finish(), step.finish(), end.finish()};
 }
 
@@ -267,7 +267,7 @@ void GpuForward::make_room(uint32_t tokens) {
 
 void GpuForward::write_step(std::span<const uint32_t> ids) {
     step_ = {position_, uint32_t(ids.size())};
-    const uint32_t header[4] = {step_.position, step_.tokens, 0, recent_.begin};
+    const uint32_t header[4] = {step_.position, step_.tokens, 0, window_.begin};
     std::memcpy(step_upload_.host().data(), header, sizeof header);
     std::memcpy(ids_upload_.host().data(), ids.data(), ids.size_bytes());
 }
@@ -358,25 +358,26 @@ bool GpuForward::run_all(std::span<const uint32_t> ids, const EachLogits& each, 
     return true;
 }
 
-void GpuForward::write_draw(const DeviceDraw& draw) {
-    ENSURE(draw.excluded.empty() || draw.excluded.size() == (config_.vocab_size + 31) / 32, "{} words of ids",
-           draw.excluded.size());
-    std::byte* to = draw_upload_.host().data();
-    std::memset(to, 0, size_t(draw_upload_.bytes()));
-    std::memcpy(to, &draw.settings, sizeof draw.settings);
-    std::memcpy(to + sizeof draw.settings, draw.random.data(), draw.random.size() * 4);
-    std::ranges::copy(std::as_bytes(draw.excluded), to + drawn_offset + drawn_bytes);
+void GpuForward::write_sampling(const DeviceSampling& sampling) {
+    ENSURE(sampling.excluded.empty() || sampling.excluded.size() == (config_.vocab_size + 31) / 32, "{} words of ids",
+           sampling.excluded.size());
+    std::byte* to = sampling_upload_.host().data();
+    std::memset(to, 0, size_t(sampling_upload_.bytes()));
+    std::memcpy(to, &sampling.settings, sizeof sampling.settings);
+    std::memcpy(to + sizeof sampling.settings, sampling.random.data(), sampling.random.size() * 4);
+    std::ranges::copy(std::as_bytes(sampling.excluded), to + sampled_offset + sampled_bytes);
 }
 
-std::vector<uint32_t> GpuForward::run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) {
-    ENSURE(n > 0 && n <= DRAW_STEPS && n <= options_.context_size - position_, "{} tokens at {}", n, position_);
-    ENSURE(draw.random.size() >= n && draw.random.size() <= DRAW_STEPS, "{} words for {} tokens", draw.random.size(), n);
-    ENSURE(config_.vocab_size <= max_drawn_logits, "{} logits", config_.vocab_size);
+std::vector<uint32_t> GpuForward::run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) {
+    ENSURE(n > 0 && n <= SAMPLING_STEPS && n <= options_.context_size - position_, "{} tokens at {}", n, position_);
+    ENSURE(sampling.random.size() >= n && sampling.random.size() <= SAMPLING_STEPS, "{} words for {} tokens",
+           sampling.random.size(), n);
+    ENSURE(config_.vocab_size <= max_sampling_logits, "{} logits", config_.vocab_size);
     const uint32_t start = position_;
     make_room(n);
     if (!sampling_) sampling_.emplace(record_sampling());
     write_step({&id, 1});
-    write_draw(draw);
+    write_sampling(sampling);
     if (device_.profile) { // one at a time: each run is charged for its own position
         sampling_->begin.run();
         for (; step_.position < start + n; step_.position++) sampling_->step.run();
@@ -388,7 +389,7 @@ std::vector<uint32_t> GpuForward::run_sampled(uint32_t id, uint32_t n, const Dev
         Commands::run_all(all);
     }
     std::vector<uint32_t> ids(n);
-    std::memcpy(ids.data(), drawn_readback_.host().data(), n * 4);
+    std::memcpy(ids.data(), sampled_readback_.host().data(), n * 4);
     ids.erase(std::ranges::find(ids, NO_TOKEN), ids.end());
     go_back(start + n, start + std::max(uint32_t(ids.size()), 1u));
     if (ids.empty()) report_nonfinite(start);
@@ -409,7 +410,7 @@ std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, 
     const ForwardOptions full = with_batch_size(options, tuning);
     require_bindable(device.capabilities(), config, full.kv, full.last_capacity());
     MemoryPlan plan = plan_memory(device, config, weights, full);
-    plan.kv_cache = cache_bytes(config, full.kv, full.first_capacity()) + recent_bytes(config, full.kv, full.batch_size);
+    plan.kv_cache = cache_bytes(config, full.kv, full.first_capacity()) + window_bytes(config, full.kv, full.batch_size);
     if (!plan.fits())
         fail("{}: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", device.capabilities().name,
              describe(plan), describe(options.kv));

@@ -17,17 +17,17 @@ uint64_t context_bytes(const Config& config, uint32_t positions) {
 
 ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardOptions& options) {
     const uint64_t batch = options.batch_size, q_cols = uint64_t(c.num_attention_heads) * c.head_dim;
-    const bool projected = options.kv.uses_qjl(c.num_hidden_layers), recent = options.kv.layers_with_recent(c.num_hidden_layers);
+    const bool projected = options.kv.uses_qjl(c.num_hidden_layers), window = options.kv.layers_with_window(c.num_hidden_layers);
     hidden = (4 * batch * c.hidden_size + 255) / 256 * 256;
     normed = tuning.fold_norms ? 4 * normed_floats(c.hidden_size) : 0;
     attn = 4 * batch * q_cols;
     q = 4 * q_floats(options.batch_size, c.num_attention_heads, c.head_dim, projected);
     kv = 4 * batch * c.num_key_value_heads * c.head_dim;
-    partials = partials_bytes(tuning, options.batch_size, c.num_attention_heads, c.head_dim, projected, recent);
+    partials = partials_bytes(tuning, options.batch_size, c.num_attention_heads, c.head_dim, projected, window);
     ffn = 4 * batch * c.intermediate_size;
     logits = 4ull * c.vocab_size;
     candidates = candidates_bytes(c.vocab_size);
-    draw = draw_bytes(c.vocab_size);
+    sampling = sampling_bytes(c.vocab_size);
 }
 
 ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning) {
@@ -49,12 +49,12 @@ MemoryPlan plan_memory(const Capabilities& caps, const Config& config, const Wei
     MemoryPlan plan;
     plan.weights = device_bytes(weights, tuning.weight_interleave);
     plan.kv_cache = cache_bytes(config, options.kv, options.last_capacity());
-    const uint64_t recent = recent_bytes(config, options.kv, options.batch_size);
+    const uint64_t window = window_bytes(config, options.kv, options.batch_size);
     plan.scratch = ScratchBytes(config, tuning, options).total() + context + head_norm_bytes(config, options.kv);
     if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes(); // staging
     if (options.last_capacity() > options.first_capacity())                    // while it grows, one layer is there twice
         plan.scratch += plan.kv_cache / config.num_hidden_layers;
-    plan.kv_cache += recent;
+    plan.kv_cache += window;
     plan.scratch += Device::slack_bytes(plan.total());
     plan.available = caps.memory_bytes;
     plan.largest_part = context; // everything else that is too long for a binding comes in slices

@@ -8,7 +8,7 @@
 
 namespace tq::gpu {
 
-constexpr uint64_t context_header_bytes = 16; // position, tokens, drawn, recent_begin: shaders/context.glsl
+constexpr uint64_t context_header_bytes = 16; // position, tokens, sampled_tokens, window_begin: shaders/context.glsl
 
 // The norms of queries and keys, with their conditions: HeadNormBuffers.
 uint64_t head_norm_bytes(const Config& config, const KvOptions& kv);
@@ -19,10 +19,12 @@ uint64_t context_bytes(const Config& config, uint32_t positions);
 // Activations of a block of `batch` tokens, fp32.
 struct ScratchBytes {
     uint64_t hidden, normed, attn, q, kv, partials, ffn, logits;
-    uint64_t candidates, draw; // of sampling
+    uint64_t candidates, sampling; // of sampling
 
     ScratchBytes(const Config& config, const Tuning& tuning, const ForwardOptions& options);
-    uint64_t total() const { return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + logits + candidates + draw; }
+    uint64_t total() const {
+        return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + logits + candidates + sampling;
+    }
 };
 
 // With the batch size that the pass will use: the device's own where none is given, in whole tiles.

@@ -10,20 +10,22 @@ uint32_t sampling_workgroup(const Tuning& t) { return std::max(t.workgroup, 64u)
 
 } // namespace
 
-uint64_t draw_bytes(uint32_t vocab_size) { return drawn_offset + drawn_bytes + (vocab_size + 31) / 32 * 4; }
+uint64_t sampling_bytes(uint32_t vocab_size) { return sampled_offset + sampled_bytes + (vocab_size + 31) / 32 * 4; }
 
-void sample_candidates(Pass& pass, const Buffer& candidates, const Buffer& logits, const Buffer& draw, uint32_t vocab_size) {
-    const uint32_t stretches = groups(vocab_size, DRAW_STRETCH);
-    const Work work{4ull * vocab_size + candidates_bytes(vocab_size) + draw_bytes(vocab_size), 4ull * vocab_size};
+void sample_candidates(Pass& pass, const Buffer& candidates, const Buffer& logits, const Buffer& sampling, uint32_t vocab_size) {
+    const uint32_t stretches = groups(vocab_size, SAMPLING_STRETCH);
+    const Work work{4ull * vocab_size + candidates_bytes(vocab_size) + sampling_bytes(vocab_size), 4ull * vocab_size};
     pass.recorder.dispatch<shader::sample_candidates>({stretches}, {sampling_workgroup(pass.tuning)}, {vocab_size}, work,
-                                                      candidates, logits, draw);
+                                                      candidates, logits, sampling);
 }
 
-uint64_t candidates_bytes(uint32_t vocab_size) { return uint64_t(groups(vocab_size, DRAW_STRETCH)) * DRAW_CANDIDATES * 2 * 4; }
+uint64_t candidates_bytes(uint32_t vocab_size) {
+    return uint64_t(groups(vocab_size, SAMPLING_STRETCH)) * SAMPLING_CANDIDATES * 2 * 4;
+}
 
-void sample(Pass& pass, const Buffer& ids, const Buffer& draw, const Buffer& candidates, uint32_t vocab_size) {
-    pass.recorder.dispatch<shader::sample>({1}, {sampling_workgroup(pass.tuning)}, {groups(vocab_size, DRAW_STRETCH)},
-                                           {candidates_bytes(vocab_size), 0}, ids, draw, candidates, pass.context);
+void sample(Pass& pass, const Buffer& ids, const Buffer& sampling, const Buffer& candidates, uint32_t vocab_size) {
+    pass.recorder.dispatch<shader::sample>({1}, {sampling_workgroup(pass.tuning)}, {groups(vocab_size, SAMPLING_STRETCH)},
+                                           {candidates_bytes(vocab_size), 0}, ids, sampling, candidates, pass.context);
 }
 
 } // namespace tq::gpu

@@ -55,7 +55,7 @@ Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes) {
             allocate("swiglu", bytes.ffn),
             allocate("logits", bytes.logits),
             allocate("candidates", bytes.candidates),
-            allocate("draw", bytes.draw),
+            allocate("sampling", bytes.sampling),
             uint32_t(bytes.hidden / 4)};
 }
 
@@ -154,7 +154,7 @@ void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, cons
 
 void kv_append(ForwardPass& pass, const Layer& l, const Buffer& k, const Buffer& v) {
     const Config& c = pass.config;
-    ENSURE(&k == &pass.scratch.k && &v == &pass.scratch.v, "attention() keeps recent tokens from there");
+    ENSURE(&k == &pass.scratch.k && &v == &pass.scratch.v, "attention() keeps the window from there");
     k_append(pass, l.cache, l.number, k, l.k_norm, c.num_key_value_heads, c.rms_norm_eps);
     v_append(pass, l.cache, l.number, v, c.num_key_value_heads);
 }
@@ -165,12 +165,12 @@ void q_norm_rope(ForwardPass& pass, const Layer& l, const Buffer& q) {
     pass.result("q", q, c.num_attention_heads * c.head_dim);
 }
 
-// Recent tokens of a block are kept when attention has read those that they replace.
+// A block enters the window when attention has read the tokens that it replaces there.
 void attention(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer& q) {
     const Config& c = pass.config;
     const Scratch& s = pass.scratch;
     attention(pass, y, s.partials, q, l.cache, l.number, c.num_attention_heads, c.num_key_value_heads);
-    keep_recent(pass, l.cache, l.number, s.k, l.k_norm, s.v, c.num_key_value_heads, c.rms_norm_eps);
+    keep_window(pass, l.cache, l.number, s.k, l.k_norm, s.v, c.num_key_value_heads, c.rms_norm_eps);
     pass.result("attention", y, c.num_attention_heads * c.head_dim);
 }
 

@@ -53,7 +53,7 @@ struct Network {
 
 // The activations of a block of `tokens` tokens, fp32.
 struct Scratch {
-    Buffer h, a, q, k, v, attn, partials, gate_up, ffn, logits, candidates, draw;
+    Buffer h, a, q, k, v, attn, partials, gate_up, ffn, logits, candidates, sampling;
     uint32_t h_floats; // of h, behind which normed_floats() follow where norms are folded
 };
 using Allocate = std::function<Buffer(const char* label, uint64_t bytes)>;

@@ -12,7 +12,7 @@ struct DeviceFacts {
     uint32_t subgroup;        // invocations of a subgroup of the variants for subgroups; 0: they do not run
     uint32_t matrix_subgroup; // invocations of a subgroup that multiplies matrices of fp16; 0: there are none
     uint32_t matrix_side;     // of these
-    bool simd;                // SIMD variants (shaders/read.glsl) run, where what they read is no longer than:
+    bool texel_buffers;       // texel-buffer variants (shaders/read.glsl) run, where what they read is no longer than:
     uint64_t texel_range_bytes;
     bool attention_per_lane; // that kernel runs, too: Mesa's LLVM builds its unrolled loops in a second, SwiftShader in
                              // minutes
@@ -24,7 +24,7 @@ struct DeviceFacts {
 struct KernelChoices {
     uint32_t workgroup; // invocations of the row, element and head kernels
     // matvec
-    uint32_t matvec_lanes;      // invocations that share a row; 1 where simd
+    uint32_t matvec_lanes;      // invocations that share a row; 1 where texel_buffers
     uint32_t matvec_rows;       // rows that they make at a time
     uint32_t weight_interleave; // rows of a weight matrix that lie word by word in turn (device_layout.h)
     // matmul

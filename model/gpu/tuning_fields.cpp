@@ -43,7 +43,7 @@ const std::vector<TuningGroup> groups{
 std::string refusal_of_matvec(const Tuning& t) {
     if (t.workgroup == 0 || t.matvec_lanes == 0 || t.workgroup % t.matvec_lanes != 0)
         return fmt::format("{} lanes do not divide a workgroup of {}", t.matvec_lanes, t.workgroup);
-    if (t.simd && t.matvec_lanes != 1) return fmt::format("{} lanes, and SIMD kernels have one", t.matvec_lanes);
+    if (t.texel_buffers && t.matvec_lanes != 1) return fmt::format("{} lanes, and texel-buffer kernels have one", t.matvec_lanes);
     if (t.weight_interleave != 1 && t.weight_interleave != rows_in_turn(t))
         return fmt::format("{} rows in turn, where {} go with a workgroup", t.weight_interleave, rows_in_turn(t));
     return "";

@@ -30,14 +30,14 @@ struct CacheKind {
     KvTypes types;
     RotationKind rotation = RotationKind::wht;
     ScaleRule rule = ScaleRule::unbiased;
-    bool recent = false;
+    bool window = false;
 };
 
-constexpr CacheKind kinds_with_recent[] = {
-    {.types = {KvType::tq4, KvType::tq4}, .recent = true},
-    {.types = {KvType::tq4, KvType::tq4}, .rotation = RotationKind::haar, .recent = true},
-    {.types = {KvType::q8_0, KvType::q8_0}, .recent = true},
-    {.types = {KvType::tq3q, KvType::tq4}, .recent = true},
+constexpr CacheKind kinds_with_window[] = {
+    {.types = {KvType::tq4, KvType::tq4}, .window = true},
+    {.types = {KvType::tq4, KvType::tq4}, .rotation = RotationKind::haar, .window = true},
+    {.types = {KvType::q8_0, KvType::q8_0}, .window = true},
+    {.types = {KvType::tq3q, KvType::tq4}, .window = true},
 };
 
 KvCache cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_tokens) {
@@ -49,10 +49,10 @@ KvCache cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_tokens
                       {}});
     layers[0].slices.push_back({floats(layout.words), 0, kv_heads, layout});
     KvCache cache(head_dim, kv_heads, std::move(layers));
-    if (!kind.recent) return cache;
-    const uint32_t tokens = 16, vectors = kv_heads * (block_tokens + kept_recent_tokens(tokens));
+    if (!kind.window) return cache;
+    const uint32_t tokens = 16, vectors = kv_heads * (block_tokens + kept_window_tokens(tokens));
     cache.layers[0].ring = kv_heads * block_tokens;
-    cache.recent.emplace(RecentVectors{Buffer::of_size(uint64_t(vectors) * head_dim * 4), tokens, block_tokens});
+    cache.window.emplace(WindowVectors{Buffer::of_size(uint64_t(vectors) * head_dim * 4), tokens, block_tokens});
     return cache;
 }
 
@@ -123,8 +123,8 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     }
     const Step step{0, 1};
     ForwardPass pass{{recorder, t, context, 1, c.head_dim, step}, c, s, none};
-    sample_candidates(pass, s.candidates, s.logits, s.draw, c.vocab_size);
-    sample(pass, ids, s.draw, s.candidates, c.vocab_size);
+    sample_candidates(pass, s.candidates, s.logits, s.sampling, c.vocab_size);
+    sample(pass, ids, s.sampling, s.candidates, c.vocab_size);
 }
 
 // Heads of one layer's cache, and what goes through it.
@@ -153,7 +153,7 @@ struct Heads {
         q_norm_rope(p, q, norm, heads, eps, cache.layers[0].k);
         k_append(p, cache, 0, k, norm, kv_heads, eps);
         v_append(p, cache, 0, v, kv_heads);
-        keep_recent(p, cache, 0, k, norm, v, kv_heads, eps);
+        keep_window(p, cache, 0, k, norm, v, kv_heads, eps);
         for (const KvSide side : {KvSide::key, KvSide::value}) kv_decode(p, y, cache, 0, side, kv_heads, 0);
     }
 };
@@ -169,7 +169,7 @@ void record_caches(Recorder& recorder, const Tuning& t) {
             if (is_turboquant(type.type))
                 Heads(t, {{type.type, type.type}, RotationKind::wht, rule}, 128, 2, 2).record_cache(recorder, false);
     for (const uint32_t head_dim : head_dims)
-        for (const CacheKind& kind : kinds_with_recent)
+        for (const CacheKind& kind : kinds_with_window)
             for (const bool conditioned : {false, true}) Heads(t, kind, head_dim, 2, 2).record_cache(recorder, conditioned);
 }
 
@@ -184,7 +184,7 @@ void record_attentions(Recorder& recorder, const Tuning& t) {
                 for (const KvTypes pair : common_pairs) record({pair}, head_dim, group);
             record({{KvType::tq3q, KvType::tq3q}, RotationKind::haar}, head_dim, 2);
             record({{KvType::tq4, KvType::tq4}, RotationKind::haar}, head_dim, 2);
-            for (const CacheKind& kind : kinds_with_recent) record(kind, head_dim, 2);
+            for (const CacheKind& kind : kinds_with_window) record(kind, head_dim, 2);
         }
     }
 }
@@ -214,7 +214,7 @@ std::vector<Variant> all_variants(std::span<const Tuning> tunings) {
     std::vector<Variant> all = Recorder::list([&](Recorder& recorder) {
         for (const Tuning& tuning : tunings) {
             record_all(recorder, tuning);
-            if (!tuning.simd) continue;
+            if (!tuning.texel_buffers) continue;
             Tuning plain = tuning; // what is too long for a texel buffer is read by the others
             plain.texel_range_bytes = 0;
             record_all(recorder, plain);

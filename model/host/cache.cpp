@@ -44,13 +44,13 @@ void CacheSide::restore(StoredSide from) {
     }
 }
 
-void LayerCache::keep_recent(uint32_t tokens, uint32_t block_tokens) {
+void LayerCache::keep_window(uint32_t tokens, uint32_t block_tokens) {
     if (tokens == 0 || !KvTypes{k.codec.type, v.codec.type}.coded()) return;
     const auto side = [&](const CacheSide& of) {
         return CacheSide({KvType::f16, of.codec.scale_rule, of.codec.rotation}, of.heads,
-                         kept_recent_tokens(tokens) + block_tokens);
+                         kept_window_tokens(tokens) + block_tokens);
     };
-    recent.emplace(RecentVectors{side(k), side(v), {tokens}});
+    window.emplace(WindowVectors{side(k), side(v), {tokens}});
 }
 
 uint32_t capacity(const std::vector<LayerCache>& layers) {

@@ -1,7 +1,7 @@
 // The KV cache in host memory: for each layer and side, the codes of one kv head token after token, and the scales beside them.
 #pragma once
-#include "model/kv/recent.h"
 #include "model/kv/stored.h"
+#include "model/kv/window.h"
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,19 +32,20 @@ struct CacheSide {
     }
 };
 
-// Recent tokens in fp16 (model/kv/recent.h): position p is at p % capacity, which is what is kept and a block of tokens.
-struct RecentVectors {
+// The full-precision window, in fp16 (model/kv/window.h): position p is at p % capacity, which is what is kept and a block of
+// tokens.
+struct WindowVectors {
     CacheSide k, v; // of f16
-    RecentPositions positions;
+    WindowPositions positions;
 };
 
 struct LayerCache {
     CacheSide k, v;
-    std::optional<RecentVectors> recent = {};
+    std::optional<WindowVectors> window = {};
 
-    // Gives it room for `tokens` recent tokens, in passes of at most `block_tokens`, where it stores codes. Throws
+    // Gives it a window of `tokens` tokens, in passes of at most `block_tokens`, where it stores codes. Throws
     // std::bad_alloc.
-    void keep_recent(uint32_t tokens, uint32_t block_tokens);
+    void keep_window(uint32_t tokens, uint32_t block_tokens);
 };
 
 // What all sides have room for.

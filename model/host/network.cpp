@@ -14,7 +14,7 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
     };
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
         cache.push_back({side(i, KvSide::key), side(i, KvSide::value)});
-        cache.back().keep_recent(kv.recent, block_tokens);
+        cache.back().keep_window(kv.window, block_tokens);
     }
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
         const LayerWeights& w = weights->weights.layers[i];

@@ -49,7 +49,7 @@ struct Network {
     Linear token_embd, output;
     Norm output_norm;
 
-    // With a rotary table for `context_size` tokens, a cache that has room for `capacity` of them, and recent tokens, where `kv`
+    // With a rotary table for `context_size` tokens, a cache that has room for `capacity` of them, and windows, where `kv`
     // keeps some, of passes of at most `block_tokens`. Throws std::bad_alloc.
     Network(const Config& config, std::shared_ptr<const LoadedWeights> weights, const KvOptions& kv, uint32_t context_size,
             uint32_t capacity, uint32_t block_tokens);

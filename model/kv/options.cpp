@@ -1,7 +1,7 @@
 #include "model/kv/options.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "model/kv/recent.h"
+#include "model/kv/window.h"
 #include <charconv>
 #include <fmt/ranges.h>
 
@@ -62,7 +62,7 @@ std::string describe_mix(const KvOptions& kv) {
 
 void KvOptions::set(const KvPreset& preset) {
     set(preset.types);
-    recent = preset.recent;
+    window = preset.window;
 }
 
 void KvOptions::set(KvSide side, KvType type) {
@@ -84,9 +84,9 @@ bool KvOptions::uses_qjl(uint32_t count) const {
     return false;
 }
 
-uint32_t KvOptions::layers_with_recent(uint32_t count) const {
+uint32_t KvOptions::layers_with_window(uint32_t count) const {
     uint32_t out = 0;
-    for (uint32_t layer = 0; recent != 0 && layer < count; layer++)
+    for (uint32_t layer = 0; window != 0 && layer < count; layer++)
         if (at(layer, count).coded()) out++;
     return out;
 }
@@ -114,8 +114,8 @@ uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_he
     return bytes;
 }
 
-uint64_t kv_recent_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim) {
-    return uint64_t(kv.layers_with_recent(layers)) * 2 * kept_recent_tokens(kv.recent) * kv_heads *
+uint64_t kv_window_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim) {
+    return uint64_t(kv.layers_with_window(layers)) * 2 * kept_window_tokens(kv.window) * kv_heads *
            kv_vector_bytes(KvType::f16, head_dim);
 }
 
@@ -151,16 +151,16 @@ std::vector<KvLayers> parse_kv_layers(std::string_view text) {
     return out;
 }
 
-static void check_recent(const KvOptions& kv, uint32_t count) {
-    if (kv.recent > max_recent_tokens)
-        fail("--kv-recent {}: at most {} tokens can be kept as fp16 beside the codes", kv.recent, max_recent_tokens);
-    for (uint32_t layer = 0; kv.recent != 0 && layer < count; layer++)
+static void check_window(const KvOptions& kv, uint32_t count) {
+    if (kv.window > max_window_tokens)
+        fail("--kv-window {}: at most {} tokens can be kept as fp16 beside the codes", kv.window, max_window_tokens);
+    for (uint32_t layer = 0; kv.window != 0 && layer < count; layer++)
         if (const KvTypes types = kv.at(layer, count); is_qjl(types.v))
-            fail("--kv-recent does not go with values in {} (layer {}): choose another -ctv", name(types.v), layer);
+            fail("--kv-window does not go with values in {} (layer {}): choose another -ctv", name(types.v), layer);
 }
 
 void check_kv(const KvOptions& kv, uint32_t count) {
-    check_recent(kv, count);
+    check_window(kv, count);
     if (kv.layer_count != 0 && kv.layer_count != count)
         fail("the cache's file is for a model of {} layers, and this one has {}: take the one that was made for it",
              kv.layer_count, count);
@@ -175,7 +175,7 @@ std::string describe(const KvOptions& kv) {
     std::string text = kv.layer_count != 0 ? describe_mix(kv) : describe(KvTypes{kv.k, kv.v});
     if (kv.rotation != RotationKind::wht) text += fmt::format(" {}", name(kv.rotation));
     if (kv.scale_rule != KvOptions().scale_rule) text += fmt::format(" {}", name(kv.scale_rule));
-    if (kv.recent != 0) text += fmt::format(", {} recent", kv.recent);
+    if (kv.window != 0) text += fmt::format(", window {}", kv.window);
     if (kv.layer_count != 0) return text;
     for (const KvLayers& e : kv.layers) {
         const std::string range = e.first == e.last ? std::to_string(e.first) : fmt::format("{}:{}", e.first, e.last);

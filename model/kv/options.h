@@ -8,7 +8,7 @@ namespace tq {
 struct KvTypes {
     KvType k = KvType::tq4, v = KvType::tq4;
     bool operator==(const KvTypes&) const = default;
-    // Whether either side is stored as codes, so that recent tokens are kept beside them.
+    // Whether either side is stored as codes, so that a window is kept beside them.
     constexpr bool coded() const { return is_coded(k) || is_coded(v); }
 };
 
@@ -24,7 +24,7 @@ struct KvOptions {
     ScaleRule scale_rule = ScaleRule::unbiased;
     std::vector<KvLayers> layers; // later ones win
     KeyConditioning conditioning;
-    uint32_t recent = 0;      // tokens that layers with codes keep as fp16, too (model/kv/recent.h)
+    uint32_t window = 0;      // tokens that layers with codes keep as fp16, too (model/kv/window.h)
     uint32_t layer_count = 0; // that a model must have, for its layers are named one by one (model/files/kv_file.h); 0: any
 
     // Other types for all layers; for one side, also where it has exceptions.
@@ -34,7 +34,7 @@ struct KvOptions {
     // The types of layer `layer` of `count`.
     KvTypes at(uint32_t layer, uint32_t count) const;
     bool uses_qjl(uint32_t count) const; // in any layer
-    uint32_t layers_with_recent(uint32_t count) const;
+    uint32_t layers_with_window(uint32_t count) const;
     // How the keys of layer `layer` of `count` are conditioned; never `automatic`.
     KeyConditioning conditioning_of(uint32_t layer, uint32_t count) const;
     // The codec of one side of a layer.
@@ -44,18 +44,18 @@ struct KvOptions {
 // Bytes of one token: all layers, keys and values, scales included.
 uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 
-// Beside those, of all recent tokens: what does not grow with the context.
-uint64_t kv_recent_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
+// Bytes of all windows, which come on top and do not grow with the context.
+uint64_t kv_window_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 // Named combinations: our own, and those of the published implementations.
 struct KvPreset {
     const char* name;
     KvTypes types;
     const char* what;
-    uint32_t recent = 0;
+    uint32_t window = 0;
 };
 inline constexpr std::array kv_presets{
     KvPreset{"balanced", {KvType::tq4, KvType::tq4}, "4-bit keys and values"},
-    KvPreset{"compact", {KvType::tq3t, KvType::tq3t}, "3-bit trellises, and 16 recent tokens as fp16", 16},
+    KvPreset{"compact", {KvType::tq3t, KvType::tq3t}, "3-bit trellises, and a window of 16 tokens as fp16", 16},
     KvPreset{"safe-lowbit", {KvType::q8_0, KvType::tq4}, "8-bit keys without rotation, 4-bit values"},
     KvPreset{"experimental-max", {KvType::tq3q, KvType::tq3q}, "3 bits with QJL for both"},
     KvPreset{"safe", {KvType::tq4, KvType::a4_128}, "4-bit keys, group-affine 4-bit values"},
@@ -67,7 +67,7 @@ const KvPreset& parse_kv_preset(std::string_view text); // throws an Error that 
 // "0-1,-2:-1=q8_0" or "3=q8_0/tq4;5-7=f16": layers (ranges by - or :), then a type for both or K/V. Throws Error.
 std::vector<KvLayers> parse_kv_layers(std::string_view text);
 // Throws Error when a range names a layer that a model of `count` layers does not have, or they are those of another model; or
-// for more recent tokens than there may be, or with values that have QJL's bit.
+// for a window of more than max_window_tokens, or with values that have QJL's bit.
 void check_kv(const KvOptions& kv, uint32_t count);
 
 // "tq4/tq4", with "haar", the scale rule, the exceptions and the conditioning where they are not the default: "tq4/tq4 haar,

@@ -63,7 +63,7 @@ class ReferenceForward final : public Forward {
     void truncate(uint32_t n) override {
         ENSURE(n <= position_, "{} of {}", n, position_);
         for (LayerCache& layer : net_.cache)
-            if (layer.recent) layer.recent->positions.forget(position_, n);
+            if (layer.window) layer.window->positions.forget(position_, n);
         position_ = n;
     }
     void repeat_to(uint32_t) override { ENSURE(false, "not offered"); }

@@ -88,7 +88,7 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
 }
 
 void kv_append(ThreadPool& pool, const CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope& rope,
-               float eps, const HeadConditions& conditions, const CacheSide* recent) {
+               float eps, const HeadConditions& conditions, const CacheSide* window) {
     const size_t d = cache.head_dim();
     pool.each(uint32_t(x.size() / d), 4, [&](uint32_t begin, uint32_t end) {
         std::vector<float> vector(d);
@@ -98,16 +98,16 @@ void kv_append(ThreadPool& pool, const CacheSide& cache, std::span<const float> 
             if (!w.empty()) norm_and_rope(vector, w, rope.table.subspan(position * d, d), eps);
             if (!conditions.empty()) condition(vector, conditions, head);
             encode(cache.codec, cache.codes(head, position), cache.scales(head, position), vector);
-            if (recent) encode_recent(cache.codec, recent->codes(head, position % recent->capacity), vector);
+            if (window) encode_window(cache.codec, window->codes(head, position % window->capacity), vector);
         }
     });
 }
 
 // The vector that a query attends to.
-static void load(std::span<float> x, const CacheSide& side, const CacheSide* recent, uint32_t head, uint32_t position) {
-    if (!recent) return decode_stored(side.codec, x, side.codes(head, position), side.scales(head, position));
-    decode_stored(recent->codec, x, recent->codes(head, position % recent->capacity), {});
-    for (float& v : x) v /= recent_unit;
+static void load(std::span<float> x, const CacheSide& side, const CacheSide* window, uint32_t head, uint32_t position) {
+    if (!window) return decode_stored(side.codec, x, side.codes(head, position), side.scales(head, position));
+    decode_stored(window->codec, x, window->codes(head, position % window->capacity), {});
+    for (float& v : x) v /= window_unit;
 }
 
 void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
@@ -118,12 +118,12 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
         std::vector<float> stored(d), scores;
         for (uint32_t i = begin; i < end; i++) {
             const uint32_t head = i % heads / group, length = position + i / heads + 1;
-            const auto load_all = [&](const CacheSide& side, const CacheSide* recent, uint32_t p) {
-                load(stored, side, cache.recent && p >= cache.recent->positions.first(length - 1) ? recent : nullptr, head, p);
+            const auto load_all = [&](const CacheSide& side, const CacheSide* window, uint32_t p) {
+                load(stored, side, cache.window && p >= cache.window->positions.first(length - 1) ? window : nullptr, head, p);
             };
             scores.resize(length);
             for (uint32_t p = 0; p < length; p++) {
-                load_all(cache.k, cache.recent ? &cache.recent->k : nullptr, p);
+                load_all(cache.k, cache.window ? &cache.window->k : nullptr, p);
                 scores[p] = dot(&q[i * d], stored.data(), d);
             }
             const float largest = *std::ranges::max_element(scores);
@@ -133,7 +133,7 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
             for (uint32_t p = 0; p < length; p++) {
                 const float weight = std::exp(scores[p] - largest);
                 total += weight;
-                load_all(cache.v, cache.recent ? &cache.recent->v : nullptr, p);
+                load_all(cache.v, cache.window ? &cache.window->v : nullptr, p);
                 for (size_t c = 0; c < d; c++) out[c] += weight * stored[c];
             }
             for (float& v : out) v /= total;
@@ -157,11 +157,11 @@ std::vector<Candidate> sample_candidates(std::span<const float> logits, std::spa
     return out;
 }
 
-uint32_t sample(std::span<const Candidate> candidates, const draw_settings& settings, uint32_t random) {
+uint32_t sample(std::span<const Candidate> candidates, const sampling_settings& settings, uint32_t random) {
     std::vector<uint32_t> weights;
     for (const Candidate& c : candidates)
-        weights.push_back(draw_weight(c.logit, candidates[0].logit, settings.inverse_temperature));
-    return candidates[draw_index(weights, settings, random)].id;
+        weights.push_back(sampling_weight(c.logit, candidates[0].logit, settings.inverse_temperature));
+    return candidates[sampled_index(weights, settings, random)].id;
 }
 
 } // namespace tq::ref

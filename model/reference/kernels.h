@@ -3,7 +3,7 @@
 // too.
 #pragma once
 #include "model/host/network.h"
-#include "model/sampling/draw.h"
+#include "model/sampling/device_sampling.h"
 #include "model/weights/weights.h"
 
 namespace tq::ref {
@@ -24,14 +24,14 @@ void matmul(ThreadPool&, std::span<float> y, const Tensor& w, std::span<const fl
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
                  const Rotation* rotation, const HeadConditions& conditions = {});
 
-// Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm, RoPE and conditions first. `recent`: as a
-// recent token, too.
+// Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm, RoPE and conditions first. `window`: in
+// the full-precision window, too.
 // x: [tokens][heads][head_dim]
 void kv_append(ThreadPool&, const CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope&, float eps,
-               const HeadConditions& conditions = {}, const CacheSide* recent = nullptr);
+               const HeadConditions& conditions = {}, const CacheSide* window = nullptr);
 
-// y[t][head] = softmax(q . K) V over the positions up to position + t, computed on the stored codes, but for recent tokens where
-// the cache has them, and rotated back at the end. q, y: [tokens][heads][head_dim]
+// y[t][head] = softmax(q . K) V over the positions up to position + t, computed on the stored codes, but for those of the window
+// where the cache has them, and rotated back at the end. q, y: [tokens][heads][head_dim]
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
                uint32_t position);
 
@@ -47,7 +47,7 @@ struct Candidate {
 // bit id % 32 of word id / 32 set means that the id is none of them.
 std::vector<Candidate> sample_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count);
 
-// The id drawn from candidates in that order, of which there is one at least (model/sampling/draw.h).
-uint32_t sample(std::span<const Candidate> candidates, const draw_settings& settings, uint32_t random);
+// The id sampled from candidates in that order, of which there is one at least (model/sampling/device_sampling.h).
+uint32_t sample(std::span<const Candidate> candidates, const sampling_settings& settings, uint32_t random);
 
 } // namespace tq::ref

@@ -26,10 +26,10 @@ void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const
 }
 
 void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<float>& v) {
-    const auto& recent = l.cache.recent;
+    const auto& window = l.cache.window;
     kv_append(pass.pool, l.cache.k, k, l.head_norms.k, pass.rope, pass.config.rms_norm_eps, l.head_norms.k_conditions,
-              recent ? &recent->k : nullptr);
-    kv_append(pass.pool, l.cache.v, v, {}, pass.rope, 0, {}, recent ? &recent->v : nullptr);
+              window ? &window->k : nullptr);
+    kv_append(pass.pool, l.cache.v, v, {}, pass.rope, 0, {}, window ? &window->v : nullptr);
     pass.result("kv_append", {});
 }
 

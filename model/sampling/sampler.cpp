@@ -58,12 +58,12 @@ uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t
     if (candidates_.empty())
         fail("none of the {} tokens may be sampled: the vocabulary holds only unused entries", logits.size());
     if (greedy()) return candidates_[0].id;
-    if (options_.top_k != 0 && options_.top_k <= DRAW_CANDIDATES) return draw_of_few();
+    if (options_.top_k != 0 && options_.top_k <= SAMPLING_CANDIDATES) return sample_few();
 
     double mass = 0;
     for (const Candidate& candidate : candidates_) mass += weight(candidate);
     const size_t left = nucleus(mass);
-    return draw(left, mass);
+    return sample_kept(left, mass);
 }
 
 void Sampler::load(std::span<const float> logits) {
@@ -159,7 +159,7 @@ size_t Sampler::nucleus(double& mass) {
     return n;
 }
 
-uint32_t Sampler::draw(size_t kept, double mass) {
+uint32_t Sampler::sample_kept(size_t kept, double mass) {
     const double target = random_.uniform() * mass;
     uint32_t chosen = candidates_[0].id;
     double sum = 0;
@@ -171,35 +171,37 @@ uint32_t Sampler::draw(size_t kept, double mass) {
     return chosen;
 }
 
-// As a device does it, bit for bit (model/sampling/draw.h).
-uint32_t Sampler::draw_of_few() {
+// As a device does it, bit for bit (model/sampling/device_sampling.h).
+uint32_t Sampler::sample_few() {
     order(candidates_.size());
-    const draw_settings settings = make_draw_settings(options_.top_k, options_.temperature, options_.top_p, options_.min_p);
-    uint32_t weights[DRAW_CANDIDATES];
+    const sampling_settings settings =
+        make_sampling_settings(options_.top_k, options_.temperature, options_.top_p, options_.min_p);
+    uint32_t weights[SAMPLING_CANDIDATES];
     for (size_t i = 0; i < candidates_.size(); ++i)
-        weights[i] = draw_weight(candidates_[i].logit, candidates_[0].logit, settings.inverse_temperature);
-    return candidates_[draw_index({weights, candidates_.size()}, settings, random_.word())].id;
+        weights[i] = sampling_weight(candidates_[i].logit, candidates_[0].logit, settings.inverse_temperature);
+    return candidates_[sampled_index({weights, candidates_.size()}, settings, random_.word())].id;
 }
 
 bool Sampler::fits_device() const {
-    const bool few = greedy() || (options_.top_k != 0 && options_.top_k <= DRAW_CANDIDATES);
+    const bool few = greedy() || (options_.top_k != 0 && options_.top_k <= SAMPLING_CANDIDATES);
     const bool plain = options_.presence_penalty == 0 && options_.frequency_penalty == 0 && options_.repeat_penalty == 1;
     return few && plain && (excluded_size_ == 0 || excluded_.size() < excluded_size_);
 }
 
-DeviceDraw Sampler::device_draw(uint32_t n) const {
+DeviceSampling Sampler::device_sampling(uint32_t n) const {
     ENSURE(fits_device(), "top-k {}", options_.top_k);
-    DeviceDraw draw{greedy() ? make_draw_settings(1, 1, 1, 0)
-                             : make_draw_settings(options_.top_k, options_.temperature, options_.top_p, options_.min_p),
-                    {},
-                    excluded_bits_};
+    DeviceSampling sampling{greedy()
+                                ? make_sampling_settings(1, 1, 1, 0)
+                                : make_sampling_settings(options_.top_k, options_.temperature, options_.top_p, options_.min_p),
+                            {},
+                            excluded_bits_};
     Random random = random_;
-    while (draw.random.size() < n) draw.random.push_back(greedy() ? 0 : random.word());
-    return draw;
+    while (sampling.random.size() < n) sampling.random.push_back(greedy() ? 0 : random.word());
+    return sampling;
 }
 
-void Sampler::drawn(uint32_t n) {
-    for (uint32_t i = 0; i < n && !greedy(); ++i) random_.next(); // greedy draws nothing
+void Sampler::sampled(uint32_t n) {
+    for (uint32_t i = 0; i < n && !greedy(); ++i) random_.next(); // greedy samples nothing
 }
 
 } // namespace tq

@@ -1,7 +1,7 @@
 // Logits to a token id. The order is the one Qwen's recommended numbers assume (Hugging Face, vLLM): penalties, temperature,
 // top-k, top-p, min-p; llama.cpp applies the temperature last, so that equal numbers mean another distribution there.
 #pragma once
-#include "model/sampling/draw.h"
+#include "model/sampling/device_sampling.h"
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -49,12 +49,12 @@ class Sampler {
     // Greedy breaks ties towards the lower id. Throws Error when a logit is not finite or every id is excluded.
     uint32_t sample(std::span<const float> logits, std::span<const uint32_t> ids = {}, size_t answer_begin = 0);
 
-    // Whether a device can draw what sample() would, from the same logits: greedily, or from at most DRAW_CANDIDATES candidates;
-    // without penalties; where an id is left to sample.
+    // Whether a device can sample what sample() would, from the same logits: greedily, or from at most SAMPLING_CANDIDATES
+    // candidates; without penalties; where an id is left to sample.
     bool fits_device() const;
     // What that takes for the next n tokens, valid as long as the sampler; and word that n of them were taken.
-    DeviceDraw device_draw(uint32_t n) const;
-    void drawn(uint32_t n);
+    DeviceSampling device_sampling(uint32_t n) const;
+    void sampled(uint32_t n);
 
     const SamplerOptions& options() const { return options_; }
 
@@ -73,8 +73,8 @@ class Sampler {
     void order(size_t n);
     double weight(const Candidate& candidate) const;
     size_t nucleus(double& mass);
-    uint32_t draw(size_t kept, double mass);
-    uint32_t draw_of_few();
+    uint32_t sample_kept(size_t kept, double mass);
+    uint32_t sample_few();
 
     SamplerOptions options_;
     std::vector<uint32_t> excluded_, excluded_bits_; // ids; bit id % 32 of word id / 32

@@ -28,7 +28,7 @@ TEST_CASE("what is written is read back") {
     kv.layers = parse_kv_layers("0=q8_0/tq2;-1=f16");
     kv.rotation = RotationKind::haar;
     kv.scale_rule = ScaleRule::norm;
-    kv.recent = 16;
+    kv.window = 16;
     const json file = json::parse(kv_json(kv, 5, "a test").dump());
     CHECK(file["about"] == "a test");
     CHECK(file["layers"].size() == 5);
@@ -36,7 +36,7 @@ TEST_CASE("what is written is read back") {
     CHECK(back.layer_count == 5);
     CHECK(back.rotation == RotationKind::haar);
     CHECK(back.scale_rule == ScaleRule::norm);
-    CHECK(back.recent == 16);
+    CHECK(back.window == 16);
     for (uint32_t layer = 0; layer < 5; layer++) CHECK(back.at(layer, 5) == kv.at(layer, 5));
     CHECK(kv_bytes_per_token(back, 5, 2, 128) == kv_bytes_per_token(kv, 5, 2, 128));
     CHECK(json::parse(kv_json(back, 5, "a test").dump()) == file);
@@ -90,9 +90,9 @@ TEST_CASE("what is wrong with a file is said") {
     fails([](json& f) { f["mean"] = 1; }, "unknown key 'mean'");
     fails([](json& f) { f["rotation"] = "none"; }, "unknown rotation 'none'");
     fails([](json& f) { f["scale_rule"] = 3; }, "'scale_rule' of it must be a text");
-    fails([](json& f) { f["recent"] = 1025; }, "'recent' must be a number from 0 to 1024");
-    fails([](json& f) { f["recent"] = -1; }, "'recent' must be a number from 0 to 1024");
-    fails([](json& f) { f["recent"] = "16"; }, "'recent' must be a number from 0 to 1024");
+    fails([](json& f) { f["window"] = 1025; }, "'window' must be a number from 0 to 1024");
+    fails([](json& f) { f["window"] = -1; }, "'window' must be a number from 0 to 1024");
+    fails([](json& f) { f["window"] = "16"; }, "'window' must be a number from 0 to 1024");
     fails([](json& f) { f["about"] = json::array(); }, "'about' of it must be a text");
     fails([](json& f) { f.erase("layers"); }, "no list 'layers'");
     fails([](json& f) { f["layers"] = 3; }, "no list 'layers'");

@@ -48,13 +48,13 @@ std::map<uint32_t, double> exact(const std::vector<float>& logits, const Sampler
     return result;
 }
 
-// Pearson's statistic of `draws` samples per degree of freedom, near 1, minus what four standard deviations allow: below 0.
-// Cells with fewer than 5 expected draws are pooled. Also requires that nothing outside the distribution is ever drawn.
-double excess(const std::vector<float>& logits, const SamplerOptions& options, uint32_t draws) {
+// Pearson's statistic of `samples` samples per degree of freedom, near 1, minus what four standard deviations allow: below 0.
+// Cells with fewer than 5 expected samples are pooled. Also requires that nothing outside the distribution is ever sampled.
+double excess(const std::vector<float>& logits, const SamplerOptions& options, uint32_t samples) {
     const auto expected = exact(logits, options);
     Sampler sampler(options);
     std::map<uint32_t, uint32_t> counts;
-    for (uint32_t i = 0; i < draws; ++i) ++counts[sampler.sample(logits)];
+    for (uint32_t i = 0; i < samples; ++i) ++counts[sampler.sample(logits)];
     for (const auto& [id, count] : counts) REQUIRE(expected.count(id) == 1);
     double statistic = 0, rare_expected = 0, rare_count = 0;
     int cells = 0;
@@ -63,9 +63,9 @@ double excess(const std::vector<float>& logits, const SamplerOptions& options, u
         ++cells;
     };
     for (const auto& [id, p] : expected) {
-        const bool rare = p * draws < 5;
-        if (!rare) add(counts[id], p * draws);
-        rare_expected += rare ? p * draws : 0;
+        const bool rare = p * samples < 5;
+        if (!rare) add(counts[id], p * samples);
+        rare_expected += rare ? p * samples : 0;
         rare_count += rare ? counts[id] : 0;
     }
     if (rare_expected > 0) add(rare_count, rare_expected);
@@ -108,7 +108,7 @@ TEST_CASE("frequencies follow the exact distribution") {
     check([](auto& o) { o.temperature = 3, o.top_k = 12, o.top_p = 0.9f, o.min_p = 0.7f; }, 11);
 }
 
-TEST_CASE("a draw from few candidates follows the exact distribution, whatever the options") {
+TEST_CASE("a sample from few candidates follows the exact distribution, whatever the options") {
     const auto logits = toy_logits(90);
     const auto check = [&](auto change) {
         SamplerOptions options = plain();
@@ -131,27 +131,27 @@ TEST_CASE("a draw from few candidates follows the exact distribution, whatever t
 }
 
 TEST_CASE("weights are exp to the last unit, and never rise as the logit falls") {
-    uint32_t before = draw_weight(0, 0, 1);
+    uint32_t before = sampling_weight(0, 0, 1);
     CHECK(before == 1 << 24);
     for (int i = 0; i < 2000000; ++i) {
         const float x = -float(i) * 1e-5f, inverse = i % 2 == 0 ? 1.0f : 4.0f;
-        const uint32_t weight = draw_weight(3 + x / inverse, 3, inverse);
+        const uint32_t weight = sampling_weight(3 + x / inverse, 3, inverse);
         const double exact = std::exp((double(3 + x / inverse) - 3) * double(inverse)) * 0x1p24;
         REQUIRE(std::fabs(weight - exact) <= std::max(1.0, exact * 6e-7));
         if (inverse != 1) continue;
         REQUIRE(weight <= before);
         before = weight;
     }
-    CHECK(draw_weight(-3.4e38f, 3.4e38f, 1e-2f) == 0); // the difference overflows
-    CHECK(draw_weight(-1e-40f, 0, make_draw_settings(2, 1e-45f, 1, 0).inverse_temperature) == 1 << 24);
-    CHECK(draw_weight(5, 5, make_draw_settings(2, 1e-45f, 1, 0).inverse_temperature) == 1 << 24);
+    CHECK(sampling_weight(-3.4e38f, 3.4e38f, 1e-2f) == 0); // the difference overflows
+    CHECK(sampling_weight(-1e-40f, 0, make_sampling_settings(2, 1e-45f, 1, 0).inverse_temperature) == 1 << 24);
+    CHECK(sampling_weight(5, 5, make_sampling_settings(2, 1e-45f, 1, 0).inverse_temperature) == 1 << 24);
 }
 
-TEST_CASE("a draw from few candidates, by hand") {
+TEST_CASE("a sample from few candidates, by hand") {
     const std::vector<uint32_t> weights{1 << 24, 1 << 23, 1 << 22, 1 << 22}; // of mass 2^25
     const auto counts = [&](float top_p, float min_p) {
         std::vector<int> hits(weights.size());
-        for (uint32_t i = 0; i < 256; ++i) ++hits[draw_index(weights, make_draw_settings(4, 1, top_p, min_p), i << 24)];
+        for (uint32_t i = 0; i < 256; ++i) ++hits[sampled_index(weights, make_sampling_settings(4, 1, top_p, min_p), i << 24)];
         return hits;
     };
     using Hits = std::vector<int>;
@@ -163,15 +163,15 @@ TEST_CASE("a draw from few candidates, by hand") {
     CHECK(counts(1, 0.25f) == Hits{128, 64, 32, 32}); // exactly min_p is kept
     CHECK(counts(1, 0.2500001f) == Hits{171, 85, 0, 0});
     CHECK(counts(1, 1) == Hits{256, 0, 0, 0});
-    const draw_settings all = make_draw_settings(4, 1, 1, 0);
-    CHECK(draw_index(weights, all, 0) == 0);
-    CHECK(draw_index(weights, all, UINT32_MAX) == 3);
-    CHECK(draw_index(std::vector<uint32_t>{1 << 24}, all, UINT32_MAX) == 0);
-    CHECK(draw_index(std::vector<uint32_t>{1 << 24, 0, 0}, all, UINT32_MAX) == 0); // too unlikely to be drawn
-    CHECK(draw_index(std::vector<uint32_t>(64, 1 << 24), all, UINT32_MAX) == 63);  // the greatest mass there is
+    const sampling_settings all = make_sampling_settings(4, 1, 1, 0);
+    CHECK(sampled_index(weights, all, 0) == 0);
+    CHECK(sampled_index(weights, all, UINT32_MAX) == 3);
+    CHECK(sampled_index(std::vector<uint32_t>{1 << 24}, all, UINT32_MAX) == 0);
+    CHECK(sampled_index(std::vector<uint32_t>{1 << 24, 0, 0}, all, UINT32_MAX) == 0); // too unlikely to be sampled
+    CHECK(sampled_index(std::vector<uint32_t>(64, 1 << 24), all, UINT32_MAX) == 63);  // the greatest mass there is
 }
 
-TEST_CASE("of ties at the end of the candidates the lower ids are drawn") {
+TEST_CASE("of ties at the end of the candidates the lower ids are sampled") {
     SamplerOptions options = plain();
     options.top_k = 3;
     Sampler sampler(options);
@@ -212,19 +212,19 @@ TEST_CASE("what a device takes is what sample() would use, and is used up when i
     std::vector<bool> excluded(70);
     excluded[1] = excluded[40] = excluded[69] = true;
     Sampler sampler(options, excluded);
-    const DeviceDraw draw = sampler.device_draw(3);
-    CHECK(std::vector(draw.excluded.begin(), draw.excluded.end()) == std::vector<uint32_t>{2, 1 << 8, 1 << 5});
+    const DeviceSampling sampling = sampler.device_sampling(3);
+    CHECK(std::vector(sampling.excluded.begin(), sampling.excluded.end()) == std::vector<uint32_t>{2, 1 << 8, 1 << 5});
     Random random(3);
-    for (const uint32_t word : draw.random) CHECK(word == uint32_t(random.next() >> 32));
-    CHECK(sampler.device_draw(3).random == draw.random); // asking alone changes nothing
-    sampler.drawn(1);
-    CHECK(sampler.device_draw(1).random[0] == draw.random[1]);
+    for (const uint32_t word : sampling.random) CHECK(word == uint32_t(random.next() >> 32));
+    CHECK(sampler.device_sampling(3).random == sampling.random); // asking alone changes nothing
+    sampler.sampled(1);
+    CHECK(sampler.device_sampling(1).random[0] == sampling.random[1]);
     sampler.sample(toy_logits(70));
-    CHECK(sampler.device_draw(1).random[0] == draw.random[2]);
+    CHECK(sampler.device_sampling(1).random[0] == sampling.random[2]);
     options.temperature = 0; // greedy takes none
     Sampler greedy(options);
-    greedy.drawn(5);
-    CHECK(greedy.device_draw(1).settings.candidates == 1);
+    greedy.sampled(5);
+    CHECK(greedy.device_sampling(1).settings.candidates == 1);
 }
 
 TEST_CASE("temperature comes before top-p") {
@@ -266,7 +266,7 @@ TEST_CASE("greedy takes the greatest, the lower id on a tie") {
 
 TEST_CASE("the seed decides") {
     const auto logits = toy_logits(1000);
-    const auto draw = [&](uint64_t seed) {
+    const auto sampling = [&](uint64_t seed) {
         SamplerOptions options = plain();
         options.seed = seed;
         Sampler sampler(options);
@@ -274,8 +274,8 @@ TEST_CASE("the seed decides") {
         for (int i = 0; i < 50; ++i) ids.push_back(sampler.sample(logits));
         return ids;
     };
-    CHECK(draw(1) == draw(1));
-    CHECK(draw(1) != draw(2));
+    CHECK(sampling(1) == sampling(1));
+    CHECK(sampling(1) != sampling(2));
     Random random(1234567);
     CHECK(random.next() == 6457827717110365317u); // SplitMix64's published test vector
     CHECK(random.next() == 3203168211198807973u);
@@ -320,7 +320,7 @@ TEST_CASE("penalties, by hand") {
     }
 }
 
-TEST_CASE("excluded ids are never drawn") {
+TEST_CASE("excluded ids are never sampled") {
     std::vector<bool> excluded(40);
     for (size_t i = 0; i < excluded.size(); i += 2) excluded[i] = true;
     Sampler sampler(plain(), excluded);

@@ -35,20 +35,20 @@ class ToyForward final : public Forward {
         return logits_;
     }
     uint32_t max_sampled() const override { return most; }
-    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) override {
-        REQUIRE((n > 0 && n <= most && draw.random.size() == n));
+    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
+        REQUIRE((n > 0 && n <= most && sampling.random.size() == n));
         batches.push_back(n);
-        std::vector<uint32_t> drawn, order(vocab_size);
-        for (const uint32_t random : draw.random) {
+        std::vector<uint32_t> sampled, order(vocab_size);
+        for (const uint32_t random : sampling.random) {
             const auto logits = run({&id, 1}, {});
             std::iota(order.begin(), order.end(), 0);
             std::ranges::stable_sort(order, std::greater(), [&](uint32_t i) { return logits[i]; });
             std::vector<uint32_t> weights;
-            for (uint32_t i = 0; i < draw.settings.candidates && i < vocab_size; ++i)
-                weights.push_back(draw_weight(logits[order[i]], logits[order[0]], draw.settings.inverse_temperature));
-            drawn.push_back(id = order[draw_index(weights, draw.settings, random)]);
+            for (uint32_t i = 0; i < sampling.settings.candidates && i < vocab_size; ++i)
+                weights.push_back(sampling_weight(logits[order[i]], logits[order[0]], sampling.settings.inverse_temperature));
+            sampled.push_back(id = order[sampled_index(weights, sampling.settings, random)]);
         }
-        return drawn;
+        return sampled;
     }
     void truncate(uint32_t n) override {
         REQUIRE(n <= cache.size());
@@ -247,7 +247,7 @@ namespace {
 
 // The same conversation with a forward that samples ahead and with one that does not.
 struct Pair {
-    explicit Pair(uint32_t context) : ahead(context), plain(context) { ahead.most = DRAW_STEPS; }
+    explicit Pair(uint32_t context) : ahead(context), plain(context) { ahead.most = SAMPLING_STEPS; }
 
     // Everything that the caller sees, in order.
     static std::vector<std::string> follow(Session& session, Sampler& sampler, const Ids& prompt, GenerateOptions options,
@@ -269,7 +269,7 @@ struct Pair {
         CHECK(seen == follow(b, sampler_b, prompt, options, interrupted_after));
         CHECK(a.cached_ids() == b.cached_ids());
         CHECK(ahead.cache == plain.cache);
-        CHECK(sampler_a.device_draw(1).random == sampler_b.device_draw(1).random);
+        CHECK(sampler_a.device_sampling(1).random == sampler_b.device_sampling(1).random);
     }
 
     static SamplerOptions lively() {
@@ -290,7 +290,7 @@ TEST_CASE("sampling ahead shows in nothing but the calls") {
     Pair pair(400);
     Ids prompt{1, 2, 3};
     for (uint32_t max_tokens = 0; max_tokens < 40; ++max_tokens) pair.check(prompt, {.max_tokens = max_tokens});
-    CHECK(*std::ranges::max_element(pair.ahead.batches) == DRAW_STEPS);
+    CHECK(*std::ranges::max_element(pair.ahead.batches) == SAMPLING_STEPS);
     CHECK(pair.plain.batches.empty());
     for (uint32_t end = 0; end < vocab_size; ++end) {
         pair.check(prompt, {.max_tokens = 200, .is_end = [&](uint32_t id) { return id == end; }});
@@ -318,7 +318,7 @@ TEST_CASE("sampling ahead stops where the context or memory does") {
 
 TEST_CASE("whatever ends an answer, nothing that was run ahead stays") {
     ToyForward forward(200);
-    forward.most = DRAW_STEPS;
+    forward.most = SAMPLING_STEPS;
     Session session(forward);
     Sampler sampler = greedy();
     size_t seen = 0;

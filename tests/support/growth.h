@@ -39,11 +39,11 @@ inline std::vector<KvOptions> growth_types() {
     return all;
 }
 
-// And recent tokens beside codes, which are no part of what is stored and repeated.
-inline std::vector<KvOptions> growth_types_and_recent() {
+// And a window beside codes, which is no part of what is stored and repeated.
+inline std::vector<KvOptions> growth_types_and_window() {
     std::vector<KvOptions> all = growth_types();
     all.push_back({KvType::tq8, KvType::tq8});
-    all.back().recent = 5;
+    all.back().window = 5;
     return all;
 }
 

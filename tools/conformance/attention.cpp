@@ -18,13 +18,13 @@ struct Shape {
     uint32_t head_dim, heads, kv_heads, length, tokens; // the last `tokens` of `length` positions attend
     uint32_t heads_per_slice = 2;
     float deviation = 1; // of the scores
-    uint32_t recent_begin = 0;
+    uint32_t window_begin = 0;
     float stored = 1; // deviation of keys and values
 
     std::string text() const {
         return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}", head_dim, heads, kv_heads, tokens,
                            length, heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation),
-                           recent_begin == 0 ? "" : fmt::format(", those before {} forgotten", recent_begin),
+                           window_begin == 0 ? "" : fmt::format(", those before {} forgotten", window_begin),
                            stored == 1 ? "" : fmt::format(", keys and values of +-{}", stored));
     }
 };
@@ -64,24 +64,24 @@ gpu::KvCache on_device(Rig& rig, const Shape& shape, const host::LayerCache& cac
     return out;
 }
 
-// The recent tokens on the device, as a pass of shape.tokens tokens finds them: its own in the block, or the only one in the
+// The window on the device, as a pass of shape.tokens tokens finds them: its own in the block, or the only one in the
 // ring; and NaNs where nothing is.
-void put_recent(Rig& rig, const Shape& shape, const host::RecentVectors& host, gpu::KvCache& cache) {
+void put_window(Rig& rig, const Shape& shape, const host::WindowVectors& host, gpu::KvCache& cache) {
     const uint32_t words = code_words(KvType::f16, shape.head_dim), block = shape.tokens + 3,
                    position = shape.length - shape.tokens;
-    cache.keep_recent(rig.device, shape.kv.recent, block);
-    gpu::RecentVectors& recent = *cache.recent;
-    std::vector<uint32_t> content(recent.buffer.bytes() / 4, 0xfe00fe00);
+    cache.keep_window(rig.device, shape.kv.window, block);
+    gpu::WindowVectors& window = *cache.window;
+    std::vector<uint32_t> content(window.buffer.bytes() / 4, 0xfe00fe00);
     for (const KvSide side : {KvSide::key, KvSide::value})
         for (uint32_t head = 0; head < shape.kv_heads; head++)
             for (uint32_t p = host.positions.first(position); p < shape.length; p++) {
                 const host::CacheSide& from = side == KvSide::key ? host.k : host.v;
-                const uint32_t slot = *cache.layers[0].ring + head * recent.ring_tokens() + p % recent.ring_tokens(),
+                const uint32_t slot = *cache.layers[0].ring + head * window.ring_tokens() + p % window.ring_tokens(),
                                vector = shape.tokens > 1 && p >= position ? head * block + p - position : slot;
                 std::ranges::copy(from.codes(head, p % from.capacity),
-                                  content.begin() + std::ptrdiff_t(uint32_t(side) * recent.side_bytes() / 4 + vector * words));
+                                  content.begin() + std::ptrdiff_t(uint32_t(side) * window.side_bytes() / 4 + vector * words));
             }
-    recent.buffer = rig.upload(std::as_bytes(std::span(content)));
+    window.buffer = rig.upload(std::as_bytes(std::span(content)));
 }
 
 // q as q_norm_rope leaves it: where the keys have QJL's bit, with the projected queries behind.
@@ -100,16 +100,16 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
     const uint32_t d = shape.head_dim, capacity = shape.length + 3, position = shape.length - shape.tokens;
     host::LayerCache host{{shape.kv.codec(5, 6, KvSide::key, d), shape.kv_heads, capacity},
                           {shape.kv.codec(5, 6, KvSide::value, d), shape.kv_heads, capacity}};
-    if (shape.kv.recent != 0) {
-        host.keep_recent(shape.kv.recent, capacity);
-        host.recent->positions.begin = shape.recent_begin;
+    if (shape.kv.window != 0) {
+        host.keep_window(shape.kv.window, capacity);
+        host.window->positions.begin = shape.window_begin;
     }
-    const auto append = [&](const host::CacheSide& side, const host::CacheSide* recent) { // past the length too: not to be read
+    const auto append = [&](const host::CacheSide& side, const host::CacheSide* window) { // past the length too: not to be read
         const std::vector<float> x = rig.random.normals(size_t(capacity) * shape.kv_heads * d, shape.stored);
-        ref::kv_append(rig.pool, side, x, {}, {{}, 0}, 0, {}, recent);
+        ref::kv_append(rig.pool, side, x, {}, {{}, 0}, 0, {}, window);
     };
-    append(host.k, host.recent ? &host.recent->k : nullptr);
-    append(host.v, host.recent ? &host.recent->v : nullptr);
+    append(host.k, host.window ? &host.window->k : nullptr);
+    append(host.v, host.window ? &host.window->v : nullptr);
     const KvCodec& keys = host.k.codec;
     const float deviation =
         shape.deviation / shape.stored / std::sqrt(float(d)) / (is_rotated(keys.type) ? std::sqrt(keys.rotation.gain()) : 1);
@@ -118,12 +118,12 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
     ref::attention(rig.pool, want, q, host, shape.heads, position);
 
     gpu::KvCache cache = on_device(rig, shape, host);
-    if (host.recent) put_recent(rig, shape, *host.recent, cache);
+    if (host.window) put_window(rig, shape, *host.window, cache);
     const size_t partials_words = gpu::partials_bytes(tuning, 8 * shape.tokens, shape.heads, d,
-                                                      is_qjl(shape.kv.k) || is_qjl(shape.kv.v), host.recent.has_value()) /
+                                                      is_qjl(shape.kv.k) || is_qjl(shape.kv.v), host.window.has_value()) /
                                   4;
     const Buffer y = rig.output(want.size()), q_buffer = rig.upload(with_projections(q, keys)),
-                 context = rig.context(position, shape.tokens, {}, shape.recent_begin), partials = rig.output(partials_words);
+                 context = rig.context(position, shape.tokens, {}, shape.window_begin), partials = rig.output(partials_words);
     rig.run(tuning, context, shape.tokens, d, [&](gpu::Pass& pass) {
         gpu::attention(pass, y, {partials, 0, partials_words * 4}, q_buffer, cache, 0, shape.heads, shape.kv_heads);
     });
@@ -138,16 +138,16 @@ void add(Rows& rows, const Variant& variant, const Shape& shape, bool full = fal
                     [=, tuning = variant.tuning](Rig& rig) { return attention(rig, tuning, shape); }, 0, full});
 }
 
-KvOptions with_recent(KvOptions kv, uint32_t tokens) {
-    kv.recent = tokens;
+KvOptions with_window(KvOptions kv, uint32_t tokens) {
+    kv.window = tokens;
     return kv;
 }
 
-// Recent tokens beside codes: one token and blocks, shorter and longer than they are, before and after the ring comes around, and
+// Windows beside codes: one token and blocks, shorter and longer than the window, before and after the ring comes around, and
 // where some were taken back.
-void add_recent(Rows& rows, const std::vector<Variant>& all) {
-    const KvOptions few = with_recent({KvType::tq4, KvType::tq4}, 5), many = with_recent({KvType::tq3t, KvType::tq4t}, 33),
-                    mixed = with_recent({KvType::q8_0, KvType::f16}, 5);
+void add_window(Rows& rows, const std::vector<Variant>& all) {
+    const KvOptions few = with_window({KvType::tq4, KvType::tq4}, 5), many = with_window({KvType::tq3t, KvType::tq4t}, 33),
+                    mixed = with_window({KvType::q8_0, KvType::f16}, 5);
     for (const Variant& variant : all)
         for (const Shape& shape : {Shape{few, 128, 4, 2, 77, 1}, {few, 128, 4, 2, 77, 13}, {many, 128, 4, 2, 77, 9, 1}})
             add(rows, variant, shape);
@@ -157,13 +157,13 @@ void add_recent(Rows& rows, const std::vector<Variant>& all) {
                                {many, 64, 4, 2, 77, 1},
                                {many, 256, 4, 2, 40, 35},
                                {mixed, 128, 4, 2, 77, 7},
-                               {with_recent({KvType::tq3q, KvType::tq4}, 5), 128, 4, 2, 77, 7},
+                               {with_window({KvType::tq3q, KvType::tq4}, 5), 128, 4, 2, 77, 7},
                                {many, 128, 4, 2, 77, 1, 2, 1, 70},
                                {many, 128, 4, 2, 77, 7, 2, 1, 70}})
         add(rows, all[0], shape);
 }
 
-// Numbers of parts below, at and above those that the merge adds at a time, and more than a workgroup has invocations.
+// Numbers of parts below, at and above those that the combine kernel adds at a time, and more than a workgroup has invocations.
 void add_splits(Rows& rows, const std::vector<Variant>& all) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, residual{KvType::tq3q, KvType::tq2q};
     for (const Variant& variant : all)
@@ -172,7 +172,7 @@ void add_splits(Rows& rows, const std::vector<Variant>& all) {
             parts.tuning.splits = splits;
             add(rows, parts, {tq4, 128, 4, 2, 2051, 1, 3});
             if (splits == 9 || splits == 65) add(rows, parts, {residual, 64, 2, 2, 2051, 1});
-            if (splits == 8 || splits == 256) add(rows, parts, {with_recent(tq4, 5), 128, 4, 2, 2051, 1});
+            if (splits == 8 || splits == 256) add(rows, parts, {with_window(tq4, 5), 128, 4, 2, 2051, 1});
         }
 }
 
@@ -207,8 +207,8 @@ void add_matrices(Rows& rows, const Capabilities& device) {
                                    {tq4, 64, 2, 2, 2, 2},
                                    {tq4, 64, 4, 2, 77, 9, 2, 100},
                                    {{KvType::tq4, KvType::tq4, RotationKind::haar}, 64, 4, 2, 77, 5},
-                                   {with_recent(tq4, 5), 64, 4, 2, 77, 9},
-                                   {with_recent(tq4, 5), 64, 4, 2, 77, 2, 2, 1, 75},
+                                   {with_window(tq4, 5), 64, 4, 2, 77, 9},
+                                   {with_window(tq4, 5), 64, 4, 2, 77, 2, 2, 1, 75},
                                    {tq4, 64, 8, 4, 4099, 2, 3}})
             row(variant, shape);
     }
@@ -255,7 +255,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
     add(rows, all[0], {tq4, 128, 6, 3, 33, 33}); // a whole prompt, and slices of 2 and 1 heads
     add(rows, all[0], {tq4, 128, 16, 8, 4099, 1, 3});
     add(rows, all[0], {tq4, 128, 40, 8, 32771, 1, 3}, true);
-    add_recent(rows, all);
+    add_window(rows, all);
     add_splits(rows, all);
     for (const Variant& variant : all) // without the right maximum exp overflows
         add(rows, variant, {tq4, 128, 4, 2, 77, 1, 2, 100});

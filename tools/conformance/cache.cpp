@@ -268,16 +268,16 @@ Outcome conditioned_keys(Rig& rig, const gpu::Tuning& tuning, const Format& form
     return twin.check();
 }
 
-// The recent tokens of the layer beside its cache, and their twin as encode_recent() fills it.
-struct TwinRecent {
+// The window of the layer beside its cache, and its twin as encode_window() fills it.
+struct TwinWindow {
     static constexpr uint32_t tokens = 5, block_tokens = 45;
     TwinCache& twin;
     std::vector<uint32_t> expected;
 
-    explicit TwinRecent(TwinCache& twin) : twin(twin) {
-        twin.cache.keep_recent(twin.rig.device, tokens, block_tokens);
-        expected.assign(twin.cache.recent->buffer.bytes() / 4, poison);
-        twin.cache.recent->buffer = twin.rig.upload(std::as_bytes(std::span(expected)));
+    explicit TwinWindow(TwinCache& twin) : twin(twin) {
+        twin.cache.keep_window(twin.rig.device, tokens, block_tokens);
+        expected.assign(twin.cache.window->buffer.bytes() / 4, poison);
+        twin.cache.window->buffer = twin.rig.upload(std::as_bytes(std::span(expected)));
     }
 
     // x: the vectors of a pass at `position`, [tokens][kv_heads][head_dim]: into the block where they are several, and as many as
@@ -285,25 +285,25 @@ struct TwinRecent {
     void expect(KvSide side, std::span<const float> x, uint32_t position) {
         twin.expect(side, x, position);
         const uint32_t d = twin.cache.head_dim, words = d / 2, count = uint32_t(x.size() / d / kv_heads),
-                       ring_tokens = twin.cache.recent->ring_tokens();
+                       ring_tokens = twin.cache.window->ring_tokens();
         const auto half = std::span(expected).subspan(side == KvSide::key ? 0 : expected.size() / 2);
         for (uint32_t i = 0; i < count * kv_heads; i++) {
             const uint32_t head = i % kv_heads, t = i / kv_heads;
             const auto put = [&](uint32_t vector) {
-                encode_recent(twin.codec(side), half.subspan(size_t(vector) * words, words), x.subspan(size_t(i) * d, d));
+                encode_window(twin.codec(side), half.subspan(size_t(vector) * words, words), x.subspan(size_t(i) * d, d));
             };
             if (count > 1) put(head * block_tokens + t);
             if (t + ring_tokens >= count) put(*twin.cache.layers[layer].ring + head * ring_tokens + (position + t) % ring_tokens);
         }
     }
 
-    Outcome check() { return worse(compare_words(twin.rig.read(twin.cache.recent->buffer), expected), twin.check()); }
+    Outcome check() { return worse(compare_words(twin.rig.read(twin.cache.window->buffer), expected), twin.check()); }
 };
 
 // Keys and values in passes of one and several tokens, fewer and more than are kept. Keys as in keys().
-Outcome recent_tokens(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+Outcome full_precision_window(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, 86), twin(rig, d, format.as_values(format.type), 86);
-    TwinRecent recent(twin);
+    TwinWindow window(twin);
     const std::vector<float> w = Keys(rig.random, d).w;
     const Buffer w_buffer = rig.upload(w);
     uint32_t position = 1;
@@ -314,13 +314,13 @@ Outcome recent_tokens(Rig& rig, const gpu::Tuning& tuning, const Format& format,
         rig.run(tuning, context, tokens, d, [&](gpu::Pass& pass) {
             gpu::k_append(pass, twin.cache, layer, k_buffer, {w_buffer}, kv_heads, eps);
             gpu::v_append(pass, twin.cache, layer, v_buffer, kv_heads);
-            gpu::keep_recent(pass, twin.cache, layer, k_buffer, {w_buffer}, v_buffer, kv_heads, eps);
+            gpu::keep_window(pass, twin.cache, layer, k_buffer, {w_buffer}, v_buffer, kv_heads, eps);
         });
-        recent.expect(KvSide::key, plain.stored_keys(position, tokens), position);
-        recent.expect(KvSide::value, v, position);
+        window.expect(KvSide::key, plain.stored_keys(position, tokens), position);
+        window.expect(KvSide::value, v, position);
         position += tokens;
     }
-    return recent.check();
+    return window.check();
 }
 
 Outcome nonfinite(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
@@ -361,8 +361,8 @@ void add_format(Rows& rows, const Variant& variant, const Format& format, uint32
     add("kv_append", "values of every kind", values);
     if (usual) add("kv_append", "keys", keys, d != 128 && !some);
     if (usual) add("kv_append", "conditioned keys", conditioned_keys, !some);
-    const bool keeps_recent = format.type == KvType::tq3 || format.type == KvType::tq3t || format.type == KvType::q8_0;
-    if (usual && keeps_recent) add("kv_append", "recent tokens", recent_tokens);
+    const bool keeps_window = format.type == KvType::tq3 || format.type == KvType::tq3t || format.type == KvType::q8_0;
+    if (usual && keeps_window) add("kv_append", "window", full_precision_window);
     if (usual) add("kv_decode", "values of every kind", decoded);
     const bool has_thresholds =
         is_turboquant(format.type) && !is_trellis(format.type) && !codebook(magnitude_bits(format.type)).thresholds.empty();

@@ -145,9 +145,9 @@ Outcome Rig::check(const Buffer& output, std::span<const float> want, double lim
     return outcome;
 }
 
-Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> rope, uint32_t recent_begin) {
+Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> rope, uint32_t window_begin) {
     std::vector<float> content(4 + rope.size());
-    const uint32_t header[] = {position, tokens, 0, recent_begin};
+    const uint32_t header[] = {position, tokens, 0, window_begin};
     std::memcpy(content.data(), header, sizeof header);
     std::ranges::copy(rope, content.begin() + 4);
     return upload(content);
@@ -205,7 +205,7 @@ std::vector<Variant> variants(const Capabilities& device) {
     odd.weight_interleave = 4;
     odd.fold_norms = true;
     odd.subgroup = 0;
-    odd.simd = odd.attention_per_lane = false;
+    odd.texel_buffers = odd.attention_per_lane = false;
     odd.shared_bytes = 16384; // the least that a device has
     out.push_back({"small tiles", odd});
     return out;

@@ -48,7 +48,7 @@ class Rig {
     Outcome check(const Buffer& output, std::span<const float> want, double limit, double norm = 0);
 
     // shaders/context.glsl
-    Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t recent_begin = 0);
+    Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t window_begin = 0);
     // In slices of at most `max_rows` rows; 0: as on a device that binds no more than 128 MiB, the least there is.
     gpu::Matrix matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave);
     // Records body(pass) for at most `tokens` tokens and runs it.

@@ -1,4 +1,4 @@
-// Rows of the kernels that sample: which logits are the greatest, and the draw, bit for bit.
+// Rows of the kernels that sample: which logits are the greatest, and the sample, bit for bit.
 #include "model/reference/kernels.h"
 #include "tools/conformance/rig.h"
 #include "tools/conformance/rows.h"
@@ -33,18 +33,18 @@ std::vector<uint32_t> make_excluded(Random& random, uint32_t vocab_size) {
     return words;
 }
 
-// shaders/draw.glsl
-Buffer draw_buffer(Rig& rig, const draw_settings& settings, std::span<const uint32_t> random,
-                   std::span<const uint32_t> excluded) {
+// shaders/sampling.glsl
+Buffer sampling_buffer(Rig& rig, const sampling_settings& settings, std::span<const uint32_t> random,
+                       std::span<const uint32_t> excluded) {
     std::vector<uint32_t> words{settings.candidates, std::bit_cast<uint32_t>(settings.inverse_temperature), settings.top_p,
                                 settings.min_p};
     words.insert(words.end(), random.begin(), random.end());
-    words.resize(words.size() + DRAW_STEPS, poison);
+    words.resize(words.size() + SAMPLING_STEPS, poison);
     words.insert(words.end(), excluded.begin(), excluded.end());
     return rig.upload(std::as_bytes(std::span(words)));
 }
 
-// What the device stores of a finite logit: shaders/draw.glsl.
+// What the device stores of a finite logit: shaders/sampling.glsl.
 uint32_t key_of(float logit) {
     const auto bits = std::bit_cast<uint32_t>(logit == 0 ? 0.0f : logit);
     return (bits & 0x80000000) != 0 ? ~bits : bits | 0x80000000;
@@ -53,8 +53,8 @@ uint32_t key_of(float logit) {
 // Keys and ids of each stretch's candidates.
 std::vector<uint32_t> reference_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count) {
     std::vector<uint32_t> words;
-    for (uint32_t first = 0; first < logits.size(); first += DRAW_STRETCH) {
-        const size_t size = std::min<size_t>(DRAW_STRETCH, logits.size() - first);
+    for (uint32_t first = 0; first < logits.size(); first += SAMPLING_STRETCH) {
+        const size_t size = std::min<size_t>(SAMPLING_STRETCH, logits.size() - first);
         const auto here = ref::sample_candidates(logits.subspan(first, size), excluded.subspan(first / 32), count);
         for (uint32_t i = 0; i < count; i++) {
             words.push_back(i < here.size() ? key_of(here[i].logit) : NO_LOGIT);
@@ -69,9 +69,9 @@ Outcome sample_candidates(Rig& rig, const gpu::Tuning& tuning, const Shape& shap
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
     std::vector<uint32_t> want = reference_candidates(logits, excluded, shape.candidates);
     const Buffer out = rig.output(want.size()), logits_buffer = rig.upload(logits), context = rig.context(0, 1),
-                 draw = draw_buffer(rig, {shape.candidates, 1, 0, 0}, std::vector(DRAW_STEPS, 0u), excluded);
+                 sampling = sampling_buffer(rig, {shape.candidates, 1, 0, 0}, std::vector(SAMPLING_STEPS, 0u), excluded);
     rig.run(tuning, context, 1, 128,
-            [&](gpu::Pass& pass) { gpu::sample_candidates(pass, out, logits_buffer, draw, shape.vocab_size); });
+            [&](gpu::Pass& pass) { gpu::sample_candidates(pass, out, logits_buffer, sampling, shape.vocab_size); });
     return worse(compare_words(rig.read(out), want), rig.check(out, {}, 0));
 }
 
@@ -83,8 +83,9 @@ Outcome nonfinite_candidates(Rig& rig, const gpu::Tuning& tuning) {
         std::vector<uint32_t> excluded(79);
         excluded[1999 / 32] |= 1u << 1999 % 32;
         const Buffer out = rig.output(3 * 2 * 2), logits_buffer = rig.upload(logits), context = rig.context(0, 1),
-                     draw = draw_buffer(rig, {2, 1, 0, 0}, std::vector(DRAW_STEPS, 0u), excluded);
-        rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) { gpu::sample_candidates(pass, out, logits_buffer, draw, 2500); });
+                     sampling = sampling_buffer(rig, {2, 1, 0, 0}, std::vector(SAMPLING_STEPS, 0u), excluded);
+        rig.run(tuning, context, 1, 128,
+                [&](gpu::Pass& pass) { gpu::sample_candidates(pass, out, logits_buffer, sampling, 2500); });
         const std::vector<uint32_t> words = rig.read(out);
         for (uint32_t stretch = 0; stretch < 3; stretch++)
             if ((words[stretch * 4] == NONFINITE_LOGIT) != (stretch == 1))
@@ -94,13 +95,14 @@ Outcome nonfinite_candidates(Rig& rig, const gpu::Tuning& tuning) {
     return {};
 }
 
-// Random words on both sides of where another candidate begins to be drawn: a weight that is one unit off moves such a place.
+// Random words on both sides of where another candidate begins to be sampled: a weight that is one unit off moves such a place.
 // What is left over is random.
-std::vector<uint32_t> telling_words(Random& random, std::span<const ref::Candidate> candidates, const draw_settings& settings) {
-    std::vector<uint32_t> words(DRAW_STEPS);
+std::vector<uint32_t> telling_words(Random& random, std::span<const ref::Candidate> candidates,
+                                    const sampling_settings& settings) {
+    std::vector<uint32_t> words(SAMPLING_STEPS);
     for (uint32_t& word : words) word = uint32_t(random.bits());
     uint32_t from = 0;
-    for (uint32_t i = 0; i < DRAW_STEPS; i += 2) {
+    for (uint32_t i = 0; i < SAMPLING_STEPS; i += 2) {
         const uint32_t id = ref::sample(candidates, settings, from);
         if (ref::sample(candidates, settings, UINT32_MAX) == id) break; // the last one
         uint32_t same = from, other = UINT32_MAX;
@@ -114,37 +116,38 @@ std::vector<uint32_t> telling_words(Random& random, std::span<const ref::Candida
     return words;
 }
 
-// Every step of a batch draws from the same candidates with another word.
+// Every step of a batch samples from the same candidates with another word.
 Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, float temperature, float top_p, float min_p) {
     const auto logits = make_logits(rig.random, shape);
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
     const auto keys = reference_candidates(logits, excluded, shape.candidates);
     const auto candidates = ref::sample_candidates(logits, excluded, shape.candidates);
-    const draw_settings settings = make_draw_settings(shape.candidates, temperature, top_p, min_p);
+    const sampling_settings settings = make_sampling_settings(shape.candidates, temperature, top_p, min_p);
     const std::vector<uint32_t> random = telling_words(rig.random, candidates, settings), ids{poison, poison};
     std::vector<uint32_t> want;
     for (const uint32_t word : random) want.push_back(ref::sample(candidates, settings, word));
 
-    const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))), draw = draw_buffer(rig, settings, random, excluded),
+    const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))),
+                 sampling = sampling_buffer(rig, settings, random, excluded),
                  keys_buffer = rig.upload(std::as_bytes(std::span(keys))), context = rig.context(70, 1);
     rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) {
-        for (uint32_t i = 0; i < DRAW_STEPS; i++) gpu::sample(pass, ids_buffer, draw, keys_buffer, shape.vocab_size);
+        for (uint32_t i = 0; i < SAMPLING_STEPS; i++) gpu::sample(pass, ids_buffer, sampling, keys_buffer, shape.vocab_size);
     });
-    const std::vector<uint32_t> drawn = rig.read(draw), header = rig.read(context), next = rig.read(ids_buffer);
-    const std::vector<uint32_t> moved{70 + DRAW_STEPS, 1, DRAW_STEPS, 0}, last{want.back(), poison};
+    const std::vector<uint32_t> sampled = rig.read(sampling), header = rig.read(context), next = rig.read(ids_buffer);
+    const std::vector<uint32_t> moved{70 + SAMPLING_STEPS, 1, SAMPLING_STEPS, 0}, last{want.back(), poison};
     const Outcome after = worse(compare_words(header, moved), compare_words(next, last));
-    return worse(compare_words(std::span(drawn).subspan(gpu::drawn_offset / 4, DRAW_STEPS), want), after);
+    return worse(compare_words(std::span(sampled).subspan(gpu::sampled_offset / 4, SAMPLING_STEPS), want), after);
 }
 
-// Candidates none of which may be drawn, or of which one is not finite.
+// Candidates none of which may be sampled, or of which one is not finite.
 Outcome no_sample(Rig& rig, const gpu::Tuning& tuning, uint32_t key) {
     const std::vector<uint32_t> keys{NO_LOGIT, NO_TOKEN, key, 1025}, ids{poison, poison};
     const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))),
-                 draw = draw_buffer(rig, {1, 1, 0, 0}, std::vector(DRAW_STEPS, 0u), {}),
+                 sampling = sampling_buffer(rig, {1, 1, 0, 0}, std::vector(SAMPLING_STEPS, 0u), {}),
                  keys_buffer = rig.upload(std::as_bytes(std::span(keys))), context = rig.context(70, 1);
-    rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) { gpu::sample(pass, ids_buffer, draw, keys_buffer, 2048); });
-    const std::vector<uint32_t> drawn = rig.read(draw), next = rig.read(ids_buffer), none{NO_TOKEN}, first{0, poison};
-    return worse(compare_words(std::span(drawn).subspan(gpu::drawn_offset / 4, 1), none), compare_words(next, first));
+    rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) { gpu::sample(pass, ids_buffer, sampling, keys_buffer, 2048); });
+    const std::vector<uint32_t> sampled = rig.read(sampling), next = rig.read(ids_buffer), none{NO_TOKEN}, first{0, poison};
+    return worse(compare_words(std::span(sampled).subspan(gpu::sampled_offset / 4, 1), none), compare_words(next, first));
 }
 
 } // namespace

@@ -3,7 +3,7 @@
 #include "base/mapped_file.h"
 #include "base/printable.h"
 #include "model/files/kv_file.h"
-#include "model/kv/recent.h"
+#include "model/kv/window.h"
 #include "model/synthetic/synthetic.h"
 #include <algorithm>
 #include <array>
@@ -100,7 +100,7 @@ KvOptions KvArguments::options() const {
     if (!layers.empty())
         for (const KvLayers& exception : parse_kv_layers(layers)) kv.layers.push_back(exception);
     if (!conditioning.empty()) kv.conditioning = parse_key_conditioning(conditioning);
-    kv.recent = recent.value_or(kv.recent);
+    kv.window = window.value_or(kv.window);
     return kv;
 }
 
@@ -200,10 +200,14 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
                     "coded keys")
         .option_text("HOW")
         .group("KV cache");
-    command.add_option("--kv-recent", a.recent, "the last N tokens are kept as f16, too, and attended to as that; default 0")
+    command
+        .add_option(
+            "--kv-window", a.window,
+            "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; default 0")
         .option_text("N")
         .group("KV cache")
-        .check(number(0, max_recent_tokens));
+        .check(number(0, max_window_tokens));
+    command.add_option("--kv-recent", a.window).check(number(0, max_window_tokens)).group(""); // its former name
 }
 
 void add_flags(ArgumentParser& command, RopeArguments& a) {

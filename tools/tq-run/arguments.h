@@ -28,7 +28,7 @@ struct ConsoleArguments {
 // How the cache is stored; -ctk and -ctv win over --kv, for all layers of a file too. Empty: not given.
 struct KvArguments {
     std::string preset, type_k, type_v, rotation, scale_rule, layers, conditioning; // preset: or a .json file
-    std::optional<uint32_t> recent;
+    std::optional<uint32_t> window;
 
     KvOptions options() const; // throws Error where a file cannot be read
     bool names_types() const { return !(preset + type_k + type_v + layers).empty(); }

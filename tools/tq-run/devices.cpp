@@ -30,7 +30,7 @@ nlohmann::ordered_json describe(const gpu::Tuning& t) {
     all["matrix_subgroup"] = t.matrix_subgroup;
     all["matrix_side"] = t.matrix_side;
     all["subgroup"] = t.subgroup;
-    all["simd"] = t.simd;
+    all["texel_buffers"] = t.texel_buffers;
     return all;
 }
 
@@ -121,7 +121,7 @@ void print_table(const std::vector<Capabilities>& devices) {
         write_output(
             fmt::format("     kernels in workgroups of {}{}; matvec {} lanes x {} rows, matmul {} rows x {} tokens, attention {} "
                         "splits; prompts in blocks of {}\n",
-                        t.workgroup, t.simd ? ", for a processor" : "", t.matvec_lanes, t.matvec_rows, t.matmul_rows,
+                        t.workgroup, t.texel_buffers ? ", for a processor" : "", t.matvec_lanes, t.matvec_rows, t.matmul_rows,
                         t.matmul_tile, t.splits, t.batch_size));
         if (stored.tuning) write_output("     as tq-run bench --tune has found; --tune --reset forgets it\n");
         if (!stored.problem.empty()) write_error(fmt::format("tq-run: {}\n", stored.problem));

@@ -235,8 +235,8 @@ std::string kv_description(const Engine& engine) {
     const std::string against = ratio > 1   ? fmt::format(" ({:.2f}x smaller than f16)", ratio)
                                 : ratio < 1 ? fmt::format(" ({:.2f}x larger than f16)", 1 / ratio)
                                             : "";
-    const uint64_t recent = kv_recent_bytes(engine.model.config, engine.forward->kv());
-    const std::string beside = recent == 0 ? "" : fmt::format(" and {:.1f} MiB", double(recent) / (1 << 20));
+    const uint64_t window = kv_window_bytes(engine.model.config, engine.forward->kv());
+    const std::string beside = window == 0 ? "" : fmt::format(" and {:.1f} MiB", double(window) / (1 << 20));
     return fmt::format("{} B/token{} {}{}", bytes, beside, describe(engine.forward->kv()), against);
 }
 

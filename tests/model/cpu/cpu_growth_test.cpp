@@ -26,7 +26,7 @@ TEST_CASE("capacities grow by half, in whole steps, and end with the context") {
 
 TEST_CASE("a cache that grows gives the logits of one that was whole") {
     const GrowthModel model;
-    check_growth(growth_types_and_recent(),
+    check_growth(growth_types_and_window(),
                  [&](const ForwardOptions& options) { return make_cpu_forward(model.config, model.weights, options); });
 }
 

@@ -127,7 +127,7 @@ struct Shape {
     KvType k, v;
     uint32_t head_dim, group, kv_heads, position, tokens;
     float deviation = 1; // of the scores
-    RecentPositions recent = {};
+    WindowPositions window = {};
 };
 
 host::LayerCache random_cache(ThreadPool& pool, const Shape& s, uint32_t capacity, Random& random) {
@@ -136,21 +136,21 @@ host::LayerCache random_cache(ThreadPool& pool, const Shape& s, uint32_t capacit
     kv.v = s.v;
     host::LayerCache cache{{kv.codec(5, 6, KvSide::key, s.head_dim), s.kv_heads, capacity},
                            {kv.codec(5, 6, KvSide::value, s.head_dim), s.kv_heads, capacity}};
-    if (s.recent.tokens != 0) {
-        cache.keep_recent(s.recent.tokens, s.tokens);
-        cache.recent->positions = s.recent;
+    if (s.window.tokens != 0) {
+        cache.keep_window(s.window.tokens, s.tokens);
+        cache.window->positions = s.window;
     }
-    const auto append = [&](const host::CacheSide& side, const host::CacheSide* recent, uint32_t tokens, uint32_t position) {
+    const auto append = [&](const host::CacheSide& side, const host::CacheSide* window, uint32_t tokens, uint32_t position) {
         const std::vector<float> x = random.normals(size_t(tokens) * s.kv_heads * s.head_dim);
-        ref::kv_append(pool, side, x, {}, {{}, position}, 0, {}, recent);
+        ref::kv_append(pool, side, x, {}, {{}, position}, 0, {}, window);
     };
     for (const host::CacheSide* side : {&cache.k, &cache.v}) // past the length too: what must not be read as if it were there
         append(*side, nullptr, capacity, 0);
-    if (!cache.recent) return cache;
-    const uint32_t end = s.position + s.tokens, first = std::max(s.recent.begin, end - std::min(end, cache.recent->k.capacity));
-    append(cache.k, &cache.recent->k, end - first, first);
-    append(cache.v, &cache.recent->v, end - first, first);
-    for (const host::CacheSide* side : {&cache.k, &cache.v}) // other codes than the recent tokens': what is read is seen
+    if (!cache.window) return cache;
+    const uint32_t end = s.position + s.tokens, first = std::max(s.window.begin, end - std::min(end, cache.window->k.capacity));
+    append(cache.k, &cache.window->k, end - first, first);
+    append(cache.v, &cache.window->v, end - first, first);
+    for (const host::CacheSide* side : {&cache.k, &cache.v}) // other codes than the window's: what is read is seen
         append(*side, nullptr, end, 0);
     return cache;
 }
@@ -415,14 +415,14 @@ TEST_CASE("attention at every group, length and number of tokens") {
         check_attention(pool, {tq4, tq4, 128, 2, 2, 300, tokens, 100}, random); // exp overflows
 }
 
-TEST_CASE("attention on recent tokens beside codes") {
+TEST_CASE("attention on a window beside codes") {
     ThreadPool pool(3);
     Random random{10};
     constexpr KvType tq4 = KvType::tq4, tq3t = KvType::tq3t, f16 = KvType::f16;
-    for (const uint32_t recent : {1u, 5u, 63u, 200u})
+    for (const uint32_t window : {1u, 5u, 63u, 200u})
         for (const uint32_t position : {0u, 4u, 70u, 300u})
             for (const uint32_t tokens : {1u, 2u, 9u, 70u})
-                check_attention(pool, {tq4, tq3t, 128, 2, 2, position, tokens, 1, {recent}}, random);
+                check_attention(pool, {tq4, tq3t, 128, 2, 2, position, tokens, 1, {window}}, random);
     for (const uint32_t begin : {0u, 67u, 70u}) // some were taken back
         for (const uint32_t tokens : {1u, 9u}) check_attention(pool, {tq3t, f16, 64, 5, 1, 70, tokens, 1, {12, begin}}, random);
     check_attention(pool, {tq4, tq4, 256, 2, 2, 300, 9, 100, {12}}, random); // exp overflows

@@ -88,7 +88,7 @@ size_t differences(Device& device, const gpu::KvCache& cache, uint32_t length, u
 TEST_CASE("a cache that grows gives the logits of one that was whole") {
     const GrowthModel model;
     Device device;
-    check_growth(growth_types_and_recent(), [&](const ForwardOptions& options) { return make_forward(device, model, options); });
+    check_growth(growth_types_and_window(), [&](const ForwardOptions& options) { return make_forward(device, model, options); });
 }
 
 TEST_CASE("and where bindings are so short that it comes apart into slices as it grows") {

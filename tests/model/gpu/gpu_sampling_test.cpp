@@ -18,41 +18,41 @@ class DeviceSampler {
     DeviceSampler(Device& device, uint32_t vocab_size, uint32_t workgroup)
         : logits_upload_(device.allocate("logits upload", 4ull * vocab_size, Memory::upload)),
           logits_(device.allocate("logits", 4ull * vocab_size)),
-          draw_upload_(device.allocate("draw upload", gpu::draw_bytes(vocab_size), Memory::upload)),
-          draw_(device.allocate("draw", gpu::draw_bytes(vocab_size))),
+          sampling_upload_(device.allocate("sampling upload", gpu::sampling_bytes(vocab_size), Memory::upload)),
+          sampling_(device.allocate("sampling", gpu::sampling_bytes(vocab_size))),
           candidates_(device.allocate("candidates", gpu::candidates_bytes(vocab_size))),
           context_upload_(device.allocate("context upload", 64, Memory::upload)), context_(device.allocate("context", 64)),
-          ids_(device.allocate("ids", 16)), drawn_(device.allocate("drawn", gpu::drawn_bytes, Memory::readback)) {
+          ids_(device.allocate("ids", 16)), sampled_(device.allocate("sampled", gpu::sampled_bytes, Memory::readback)) {
         gpu::Tuning tuning = gpu::choose_tuning(device.capabilities());
         tuning.workgroup = workgroup;
         const gpu::Step step{0, 1};
         Recorder recorder(device);
         gpu::Pass pass{recorder, tuning, context_, 1, 128, step};
         recorder.copy(logits_, logits_upload_);
-        recorder.copy(draw_, draw_upload_);
+        recorder.copy(sampling_, sampling_upload_);
         recorder.copy(context_, context_upload_);
-        gpu::sample_candidates(pass, candidates_, logits_, draw_, vocab_size);
-        gpu::sample(pass, ids_, draw_, candidates_, vocab_size);
-        recorder.copy(drawn_, View(draw_, gpu::drawn_offset, gpu::drawn_bytes));
+        gpu::sample_candidates(pass, candidates_, logits_, sampling_, vocab_size);
+        gpu::sample(pass, ids_, sampling_, candidates_, vocab_size);
+        recorder.copy(sampled_, View(sampling_, gpu::sampled_offset, gpu::sampled_bytes));
         commands_.emplace(recorder.finish());
     }
 
-    uint32_t sample(std::span<const float> logits, const DeviceDraw& draw) {
+    uint32_t sample(std::span<const float> logits, const DeviceSampling& sampling) {
         std::memcpy(logits_upload_.host().data(), logits.data(), logits.size_bytes());
         std::memset(context_upload_.host().data(), 0, 64);
-        std::byte* to = draw_upload_.host().data();
-        std::memset(to, 0, draw_upload_.host().size());
-        std::memcpy(to, &draw.settings, sizeof draw.settings);
-        std::memcpy(to + sizeof draw.settings, draw.random.data(), draw.random.size() * 4);
-        std::ranges::copy(std::as_bytes(draw.excluded), to + gpu::drawn_offset + gpu::drawn_bytes); // maybe none
+        std::byte* to = sampling_upload_.host().data();
+        std::memset(to, 0, sampling_upload_.host().size());
+        std::memcpy(to, &sampling.settings, sizeof sampling.settings);
+        std::memcpy(to + sizeof sampling.settings, sampling.random.data(), sampling.random.size() * 4);
+        std::ranges::copy(std::as_bytes(sampling.excluded), to + gpu::sampled_offset + gpu::sampled_bytes); // maybe none
         commands_->run();
         uint32_t id;
-        std::memcpy(&id, drawn_.host().data(), 4);
+        std::memcpy(&id, sampled_.host().data(), 4);
         return id;
     }
 
   private:
-    Buffer logits_upload_, logits_, draw_upload_, draw_, candidates_, context_upload_, context_, ids_, drawn_;
+    Buffer logits_upload_, logits_, sampling_upload_, sampling_, candidates_, context_upload_, context_, ids_, sampled_;
     std::optional<Commands> commands_;
 };
 
@@ -97,10 +97,10 @@ void check_vocabulary(Device& device, uint32_t size, uint32_t workgroup, uint32_
         const auto logits = make_logits(random, size, i % 6);
         Sampler sampler(any_options(random), excluded);
         REQUIRE(sampler.fits_device());
-        const DeviceDraw draw = sampler.device_draw(2);
+        const DeviceSampling sampling = sampler.device_sampling(2);
         CAPTURE(i);
-        REQUIRE(on_device.sample(logits, draw) == sampler.sample(logits));
-        REQUIRE(on_device.sample(logits, {draw.settings, {draw.random[1]}, draw.excluded}) == sampler.sample(logits));
+        REQUIRE(on_device.sample(logits, sampling) == sampler.sample(logits));
+        REQUIRE(on_device.sample(logits, {sampling.settings, {sampling.random[1]}, sampling.excluded}) == sampler.sample(logits));
     }
 }
 
@@ -113,9 +113,9 @@ class Sampling final : public Forward {
         return forward_->run(ids, progress);
     }
     uint32_t max_sampled() const override { return most_; }
-    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceDraw& draw) override {
+    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
         batches.push_back(n);
-        return forward_->run_sampled(id, n, draw);
+        return forward_->run_sampled(id, n, sampling);
     }
     void truncate(uint32_t n) override { forward_->truncate(n); }
     void repeat_to(uint32_t n) override { forward_->repeat_to(n); }
@@ -152,7 +152,7 @@ TEST_CASE("whatever the logits, the device samples what the host does") {
     for (const uint32_t workgroup : {64u, 96u, most})
         for (const uint32_t size : {1u, 7u, 64u, 1000u, 1024u, 1025u, 4099u}) check_vocabulary(device, size, workgroup, 120);
     check_vocabulary(device, 151936, 64, 60);
-    check_vocabulary(device, gpu::max_drawn_logits, 64, 6);
+    check_vocabulary(device, gpu::max_sampling_logits, 64, 6);
 }
 
 TEST_CASE("a logit that is not finite is noticed wherever it is") {
@@ -167,7 +167,7 @@ TEST_CASE("a logit that is not finite is noticed wherever it is") {
                 std::vector<bool> excluded(size, true); // even if it may not be sampled
                 excluded[0] = false;
                 const Sampler sampler(warm(1), excluded);
-                CHECK(on_device.sample(logits, sampler.device_draw(1)) == NO_TOKEN);
+                CHECK(on_device.sample(logits, sampler.device_sampling(1)) == NO_TOKEN);
             }
     }
 }
@@ -188,8 +188,8 @@ TEST_CASE("a batch of sampled tokens is the same tokens one by one, while the ca
         check_same(*ahead, *plain, random_ids(random, 7));
         uint32_t id = 1;
         for (const uint32_t n : {1u, 3u, 16u, 16u, 2u, 9u}) {
-            const auto ids = ahead->run_sampled(id, n, a.device_draw(n));
-            a.drawn(n);
+            const auto ids = ahead->run_sampled(id, n, a.device_sampling(n));
+            a.sampled(n);
             REQUIRE(ids.size() == n);
             for (const uint32_t next : ids) {
                 REQUIRE(b.sample(plain->run({&id, 1}, {})) == next);
@@ -207,7 +207,7 @@ TEST_CASE("a batch of sampled tokens is the same tokens one by one, while the ca
 TEST_CASE("a conversation sampled on the device is the one sampled on the host") {
     const GrowthModel model;
     Device device;
-    const auto ahead = make(device, model, DRAW_STEPS), plain = make(device, model, 0);
+    const auto ahead = make(device, model, SAMPLING_STEPS), plain = make(device, model, 0);
     Session a(*ahead), b(*plain);
     Sampler sampler_a(warm(9)), sampler_b(warm(9));
     std::mt19937 random(4);
@@ -254,7 +254,7 @@ TEST_CASE("a token whose logits are not finite ends a batch before it, and is re
     Device device;
     const ForwardOptions options{{KvType::f32, KvType::f32}, 64, 0, 0};
     const Sampler sampler(warm(3));
-    const auto expected = make_gpu_forward(device, config, weights, options)->run_sampled(1, 6, sampler.device_draw(6));
+    const auto expected = make_gpu_forward(device, config, weights, options)->run_sampled(1, 6, sampler.device_sampling(6));
     REQUIRE(expected.size() == 6);
     size_t third = 2;
     while (third < 5 && std::count(expected.begin(), expected.begin() + ptrdiff_t(third), expected[third]) != 0) third++;
@@ -266,7 +266,7 @@ TEST_CASE("a token whose logits are not finite ends a batch before it, and is re
     weights.token_embd.data = loud;
     const auto forward = make_gpu_forward(device, config, weights, options),
                plain = make_gpu_forward(device, config, weights, options);
-    const auto ids = forward->run_sampled(1, 6, sampler.device_draw(6));
+    const auto ids = forward->run_sampled(1, 6, sampler.device_sampling(6));
     CHECK(ids == std::vector(expected.begin(), expected.begin() + ptrdiff_t(third) + 1));
     CHECK(forward->position() == third + 1);
     std::vector<uint32_t> before{1};
@@ -282,10 +282,10 @@ TEST_CASE("a token whose logits are not finite ends a batch before it, and is re
     };
     const std::string on_host = error_of([&] { plain->run({&ids.back(), 1}); });
     CHECK(on_host.find("not finite") != std::string::npos);
-    CHECK(error_of([&] { forward->run_sampled(ids.back(), 4, sampler.device_draw(4)); }) == on_host);
+    CHECK(error_of([&] { forward->run_sampled(ids.back(), 4, sampler.device_sampling(4)); }) == on_host);
     CHECK(forward->position() == third + 1);
     forward->truncate(2);
-    CHECK(forward->run_sampled(7, 2, sampler.device_draw(2)).size() == 2); // it goes on
+    CHECK(forward->run_sampled(7, 2, sampler.device_sampling(2)).size() == 2); // it goes on
 }
 
 TEST_CASE("profiled, each sampled token is charged by itself") {
@@ -293,12 +293,12 @@ TEST_CASE("profiled, each sampled token is charged by itself") {
     Device device;
     const auto forward = make_gpu_forward(device, model.config, model.weights, growth_options({KvType::tq4, KvType::tq4}, 0));
     const Sampler sampler(warm(3));
-    const auto expected = forward->run_sampled(1, 5, sampler.device_draw(5));
+    const auto expected = forward->run_sampled(1, 5, sampler.device_sampling(5));
     forward->truncate(0);
     device.profile = true;
     forward->record_again();
     device.take_profile();
-    CHECK(forward->run_sampled(1, 5, sampler.device_draw(5)) == expected);
+    CHECK(forward->run_sampled(1, 5, sampler.device_sampling(5)) == expected);
     const auto rows = device.take_profile();
     device.profile = false;
     forward->record_again();

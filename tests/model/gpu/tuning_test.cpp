@@ -125,7 +125,7 @@ TEST_CASE("what a GPU and a processor are tried with") {
     CHECK(tried(gpu, "matvec_lanes") ==
           Pairs{{1, 1}, {1, 128}, {4, 1}, {4, 32}, {8, 1}, {8, 16}, {16, 8}, {32, 1}, {32, 4}, {64, 1}, {64, 2}});
     CHECK(tried(gpu, "workgroup") == Pairs{{32, 1}, {128, 1}, {256, 1}});
-    CHECK(tried(cpu, "matvec_lanes") == Pairs{{1, 1}}); // SIMD kernels have one lane
+    CHECK(tried(cpu, "matvec_lanes") == Pairs{{1, 1}}); // texel-buffer kernels have one lane
     CHECK(tried(cpu, "matvec_rows") == Pairs{{1, 8}, {2, 16}, {8, 64}});
     CHECK(tried(cpu, "weight_interleave") == Pairs{{1, 1}});
     CHECK(tried(clamped(gpu, "spec-minimum"), "workgroup") == Pairs{{32, 1}, {128, 1}}); // 256 are more than it has
@@ -149,8 +149,8 @@ TEST_CASE("what a device cannot run is refused, with the reason") {
     says(refusal(gpu, [](Tuning& t) { t.workgroup = 32, t.matvec_lanes = 64; }), "64 lanes do not divide a workgroup of 32");
     says(refusal(gpu, [](Tuning& t) { t.weight_interleave = 4; }), "4 rows in turn, where 8 go with a workgroup");
     says(refusal(gpu, [](Tuning& t) { t.shared_bytes *= 2; }), "another device's");
-    says(refusal(gpu, [](Tuning& t) { t.simd = true; }), "another device's");
-    says(refusal(cpu, [](Tuning& t) { t.workgroup = 64, t.matvec_lanes = 4; }), "SIMD kernels have one");
+    says(refusal(gpu, [](Tuning& t) { t.texel_buffers = true; }), "another device's");
+    says(refusal(cpu, [](Tuning& t) { t.workgroup = 64, t.matvec_lanes = 4; }), "texel-buffer kernels have one");
     says(refusal(clamped(gpu, "spec-minimum"), [](Tuning& t) { t.workgroup = 256; }), "the device allows 128");
     Capabilities small = gpu;
     small.shared_memory_bytes = 16384;

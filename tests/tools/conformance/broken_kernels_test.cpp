@@ -29,7 +29,7 @@ struct Fault {
 
 const std::vector<Module> attention{{"attention", "attention", {}},
                                     {"attention_subgroup", "attention", {"-DSUBGROUP"}},
-                                    {"attention_simd", "attention", {"-DSIMD"}},
+                                    {"attention_texel", "attention", {"-DTEXEL"}},
                                     {"attention_per_lane", "attention_per_lane", {}},
                                     {"attention_coopmat", "attention_coopmat", {}}};
 
@@ -150,7 +150,7 @@ TEST_CASE("products without the last row") {
                   "if (first + r >= p.rows) break;",
                   "if (first + r + 1 >= p.rows) break;",
                   {{"matvec_q8_0", "matvec", {format}},
-                   {"matvec_q8_0_simd", "matvec", {"-DSIMD", format}},
+                   {"matvec_q8_0_texel", "matvec", {"-DTEXEL", format}},
                    {"matvec_q8_0_subgroup", "matvec", {"-DSUBGROUP", format}}},
                   "matvec | Q8_0"});
 }

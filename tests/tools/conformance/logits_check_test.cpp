@@ -45,7 +45,7 @@ TEST_CASE("right logits pass in every type, wrong ones of any step do not") {
     const GrowthModel model;
     const CutModel cut = cut_model(model.config, model.weights);
     CHECK(cut.config.num_hidden_layers == model.config.num_hidden_layers); // a small one is not cut
-    for (const KvOptions& kv : growth_types_and_recent()) {
+    for (const KvOptions& kv : growth_types_and_window()) {
         const std::string types = describe(kv);
         CAPTURE(types);
         const auto expected = expect_logits(cut, kv, false, go_on);

@@ -235,7 +235,7 @@ TEST_CASE("a token's time by depth is plotted to scale, beside the line that the
     const auto kernels = [](double ns) {
         return json{{{"kernel", "matvec_q8_0"}, {"bytes", 9e6}, {"ns", 1e3}},
                     {{"kernel", "attention_subgroup"}, {"bytes", 4e6}, {"ns", ns}},
-                    {{"kernel", "attention_merge_subgroup"}, {"bytes", 1}, {"ns", 1e9}}};
+                    {{"kernel", "attention_combine_subgroup"}, {"bytes", 1}, {"ns", 1e9}}};
     };
     all[0]["kernels"] = kernels(1e9);
     all[2]["kernels"] = kernels(2e6); // the deepest: 2 bytes per ns

@@ -1,4 +1,4 @@
-// tq-run calibrate, and --kv-condition and --kv-recent of the commands that store keys.
+// tq-run calibrate, and --kv-condition and --kv-window of the commands that store keys.
 #include "tests/support/child_process.h"
 #include "tests/support/outlier_model.h"
 #include "tests/support/temporary_file.h"
@@ -67,21 +67,21 @@ TEST_CASE("a cache's conditioning is said") {
     CHECK_MESSAGE(bench.status == 0, bench.error);
 }
 
-TEST_CASE("recent tokens are kept on the CPU and the device, said, and refused where they cannot be") {
+TEST_CASE("a window is kept on the CPU and the device, said, and refused where they cannot be") {
     const auto right = logits({"--device", "cpu", "--kv", "f16"});
     for (const char* device : {"cpu", "0"}) {
-        std::vector<std::string> all{"--kv-recent", "64", "-ctk", "tq2", "-ctv", "tq2"}, none{"-ctk", "tq2", "-ctv", "tq2"};
+        std::vector<std::string> all{"--kv-window", "64", "-ctk", "tq2", "-ctv", "tq2"}, none{"-ctk", "tq2", "-ctv", "tq2"};
         for (auto* arguments : {&all, &none})
             if (*device) arguments->insert(arguments->end(), {"--device", device});
         CHECK(largest_difference(logits(all), right) < 0.1 * largest_difference(logits(none), right));
     }
-    CHECK(contains(tq_run({"plan", "--device", "cpu", "--kv", "compact"}).output, "tq3t/tq3t, 16 recent"));
-    CHECK(contains(tq_run({"plan", "--device", "cpu", "--kv", "compact", "--kv-recent", "0"}).output, "in tq3t/tq3t\n"));
+    CHECK(contains(tq_run({"plan", "--device", "cpu", "--kv", "compact"}).output, "tq3t/tq3t, window 16"));
+    CHECK(contains(tq_run({"plan", "--device", "cpu", "--kv", "compact", "--kv-window", "0"}).output, "in tq3t/tq3t\n"));
     const Finished bench =
-        tq_run({"bench", "--device", "cpu", "-p", "16", "-n", "4", "-r", "1", "--kv-recent", "3", "-o", "jsonl"});
+        tq_run({"bench", "--device", "cpu", "-p", "16", "-n", "4", "-r", "1", "--kv-window", "3", "-o", "jsonl"});
     REQUIRE_MESSAGE(bench.status == 0, bench.error);
-    CHECK(nlohmann::json::parse(bench.output.substr(0, bench.output.find('\n'))).at("kv_recent_bytes") == 4 * 2 * 19 * 2 * 256);
-    const Finished residual = tq_run({"logits", "--ids", "1", "--device", "cpu", "-ctv", "tq3q", "--kv-recent", "3"});
+    CHECK(nlohmann::json::parse(bench.output.substr(0, bench.output.find('\n'))).at("kv_window_bytes") == 4 * 2 * 19 * 2 * 256);
+    const Finished residual = tq_run({"logits", "--ids", "1", "--device", "cpu", "-ctv", "tq3q", "--kv-window", "3"});
     CHECK(residual.status == 1);
     CHECK(contains(residual.error, "choose another -ctv"));
 }

@@ -1,7 +1,7 @@
 #include "tools/tq-run/bench/arguments.h"
 #include "base/printable.h"
 #include "model/files/kv_file.h"
-#include "model/kv/recent.h"
+#include "model/kv/window.h"
 #include "model/synthetic/synthetic.h"
 #include <algorithm>
 #include <charconv>
@@ -246,7 +246,7 @@ std::vector<KvOptions> Arguments::caches() const {
     const auto add = [&](KvTypes types, uint32_t of_preset = 0) {
         KvOptions kv{types.k, types.v, parse_rotation(rotation), parse_scale_rule(scale_rule)};
         kv.conditioning = parse_key_conditioning(conditioning);
-        kv.recent = recent.value_or(of_preset);
+        kv.window = window.value_or(of_preset);
         add_options(kv);
     };
     const auto type = [](const std::string& text) { return text.empty() ? KvOptions().k : parse_kv_type(text); };
@@ -255,7 +255,7 @@ std::vector<KvOptions> Arguments::caches() const {
             if (is_kv_file(preset))
                 add_options(read_kv_file(preset));
             else
-                add(parse_kv_preset(preset).types, parse_kv_preset(preset).recent);
+                add(parse_kv_preset(preset).types, parse_kv_preset(preset).window);
     else if (types_k.empty() || types_v.empty())
         for (const std::string& both : items(types_k + types_v)) add({type(both), type(both)});
     else
@@ -310,12 +310,16 @@ void add_flags(ArgumentParser& command, Arguments& a) {
         .group("KV cache")
         .excludes("--kernels") // which time no norms
         .excludes(tune);
-    command.add_option("--kv-recent", a.recent, "the last N tokens are kept as f16, too, and attended to as that; default 0")
+    command
+        .add_option(
+            "--kv-window", a.window,
+            "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; default 0")
         .option_text("N")
         .group("KV cache")
         .excludes("--kernels")
         .excludes(tune)
-        .check(number(0, max_recent_tokens));
+        .check(number(0, max_window_tokens));
+    command.add_option("--kv-recent", a.window).check(number(0, max_window_tokens)).group(""); // its former name
     flag("--reset", a.reset, "with --tune: measure nothing, remove what is stored").needs(tune);
     command.add_option("--tune-seconds", a.tune_seconds, "what --tune may take; default 50")
         .option_text("SECONDS")

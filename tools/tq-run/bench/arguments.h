@@ -25,7 +25,7 @@ struct Arguments {
     uint64_t memory_limit_mib = 0;
     std::string weights, rotation = "wht", scale_rule = name(KvOptions().scale_rule), conditioning = "auto", format = "md",
                          error_format;
-    std::optional<uint32_t> recent;
+    std::optional<uint32_t> window;
     bool unchecked = false, profile = false, limits = false, no_limits = false, kernels = false, tune = false, reset = false,
          progress = false;
     uint32_t tune_seconds = 50;

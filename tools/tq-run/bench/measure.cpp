@@ -51,7 +51,7 @@ bool generate(Forward& forward, std::span<const uint32_t> ids) {
     for (size_t done = 0; done < ids.size() && !interrupted();) {
         const uint32_t n = pace.next(std::min(most, uint32_t(ids.size() - done)));
         const auto start = std::chrono::steady_clock::now();
-        const std::vector<uint32_t> sampled = forward.run_sampled(id, n, sampler.device_draw(n));
+        const std::vector<uint32_t> sampled = forward.run_sampled(id, n, sampler.device_sampling(n));
         pace.took(n, since(start));
         done += sampled.size();
         id = sampled.back();

@@ -215,7 +215,7 @@ Json to_json(const Subject& subject, const Result& r, const std::optional<Limits
     }
     out["weight_bytes_per_token"] = r.weight_bytes;
     out["kv_bytes_stored_per_token"] = kv_bytes_per_token(setup.model.config, r.kv);
-    if (r.kv.recent != 0) out["kv_recent_bytes"] = kv_recent_bytes(setup.model.config, r.kv);
+    if (r.kv.window != 0) out["kv_window_bytes"] = kv_window_bytes(setup.model.config, r.kv);
     out["kv_bytes_read_per_token"] = r.kv_bytes;
     out["gb_per_s"] = or_null(gb_per_s);
     out["bandwidth_share"] = gb_per_s && limits ? ratio(*gb_per_s, limits->read_gb_per_s) : Json(nullptr);

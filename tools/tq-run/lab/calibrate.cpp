@@ -35,7 +35,7 @@ CalibrationParts parse_parts(std::string_view text) {
 void check_cache_flags(const KvArguments& given) {
     const KvArguments none;
     if (given.preset != none.preset || given.type_k != none.type_k || given.type_v != none.type_v ||
-        given.layers != none.layers || given.conditioning != none.conditioning || given.recent != none.recent ||
+        given.layers != none.layers || given.conditioning != none.conditioning || given.window != none.window ||
         given.rotation != none.rotation)
         throw UsageError("calibrate measures keys before they are stored: it takes no flags of the KV cache");
 }

@@ -214,7 +214,7 @@ json log_header(const NeedleArguments& arguments, const Setup& setup, const std:
             {"kv", kv},
             {"reference", reference.empty() ? json() : json(reference)},
             {"kv_bytes_per_token", kv_bytes_per_token(setup.model.config, setup.options.kv)},
-            {"kv_recent_bytes", kv_recent_bytes(setup.model.config, setup.options.kv)},
+            {"kv_window_bytes", kv_window_bytes(setup.model.config, setup.options.kv)},
             {"device", setup.device_name},
             {"build", release_description()}};
 }

@@ -147,7 +147,7 @@ int run(const PerplexityArguments& given) {
                     {"kv", kv_name},
                     {"reference", reference_name},
                     {"kv_bytes_per_token", kv_bytes_per_token(setup.model.config, setup.options.kv)},
-                    {"kv_recent_bytes", kv_recent_bytes(setup.model.config, setup.options.kv)},
+                    {"kv_window_bytes", kv_window_bytes(setup.model.config, setup.options.kv)},
                     {"device", setup.device_name},
                     {"build", release_description()}};
     quality::RunLog log(arguments.log, what);

@@ -50,7 +50,7 @@ void Chat::print_banner() const {
     const Model& model = engine_->model;
     const Forward& forward = *engine_->forward;
     const uint64_t cache_bytes =
-        forward.kv_bytes_per_token() * forward.context_size() + kv_recent_bytes(model.config, forward.kv());
+        forward.kv_bytes_per_token() * forward.context_size() + kv_window_bytes(model.config, forward.kv());
     const double cache_mib = double(cache_bytes) / (1 << 20);
     write_error(fmt::format("{}\nmodel     {}\ndevice    {}\ncontext   {} tokens, up to {:.1f} MiB of cache: {}\nsampling  {}\n",
                             build_description(), model.name, engine_->device_name, forward.context_size(), cache_mib,

@@ -1,16 +1,16 @@
-#include "model/sampling/draw.h"
+#include "model/sampling/device_sampling.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
 namespace tq {
 
-draw_settings make_draw_settings(uint32_t candidates, float temperature, float top_p, float min_p) {
+sampling_settings make_sampling_settings(uint32_t candidates, float temperature, float top_p, float min_p) {
     return {candidates, 1 / std::max(temperature, 0x1p-64f), uint32_t(std::min(std::ceil(double(top_p) * 0x1p32), 0x1p32 - 1)),
             uint32_t(std::ceil(double(min_p) * 0x1p24))};
 }
 
-uint32_t draw_weight(float logit, float greatest, float inverse_temperature) {
+uint32_t sampling_weight(float logit, float greatest, float inverse_temperature) {
     const float x = (logit - greatest) * inverse_temperature;
     if (!(x > -18.0f)) return 0; // a quarter of the unit
     const float y = x * EXP_LOG2_E, shifted = y + EXP_ROUND, r = y - (shifted - EXP_ROUND);
@@ -27,7 +27,7 @@ uint32_t draw_weight(float logit, float greatest, float inverse_temperature) {
     return down <= 0 ? mantissa << -down : (mantissa + (1u << (down - 1))) >> down;
 }
 
-size_t draw_index(std::span<const uint32_t> weights, const draw_settings& settings, uint32_t random) {
+size_t sampled_index(std::span<const uint32_t> weights, const sampling_settings& settings, uint32_t random) {
     uint32_t sum = 0;
     for (const uint32_t weight : weights) sum += weight;
     const auto wanted = uint32_t((uint64_t(sum) * settings.top_p + 0xffffffff) >> 32);

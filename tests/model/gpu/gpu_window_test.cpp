@@ -1,4 +1,4 @@
-// Recent tokens kept as fp16 beside their codes, on the device: the CPU's logits, whatever came before.
+// The full-precision window on the device: the CPU's logits, whatever came before.
 #include "model/cpu/forward.h"
 #include "model/gpu/cache.h"
 #include "model/gpu/forward.h"
@@ -11,9 +11,9 @@ using namespace tq;
 
 namespace {
 
-KvOptions with_recent(KvTypes types, uint32_t tokens, RotationKind rotation = RotationKind::wht) {
+KvOptions with_window(KvTypes types, uint32_t tokens, RotationKind rotation = RotationKind::wht) {
     KvOptions kv{types.k, types.v, rotation};
-    kv.recent = tokens;
+    kv.window = tokens;
     return kv;
 }
 
@@ -34,8 +34,8 @@ TEST_CASE("the CPU's logits, through blocks, single tokens, growth and cuts") {
     const GrowthModel model;
     Device device;
     // Of so many bits that no code falls on the other side of a threshold and is seen.
-    for (const KvOptions& kv : {with_recent({KvType::tq8, KvType::tq8}, 5), with_recent({KvType::f16, KvType::q8_0}, 12),
-                                with_recent({KvType::q8_0r, KvType::tq8}, 3, RotationKind::haar)}) {
+    for (const KvOptions& kv : {with_window({KvType::tq8, KvType::tq8}, 5), with_window({KvType::f16, KvType::q8_0}, 12),
+                                with_window({KvType::q8_0r, KvType::tq8}, 3, RotationKind::haar)}) {
         const std::string types = describe(kv);
         CAPTURE(types);
         const ForwardOptions options = growth_options(kv, 2);
@@ -51,7 +51,7 @@ TEST_CASE("the CPU's logits, through blocks, single tokens, growth and cuts") {
     }
 }
 
-TEST_CASE("where all tokens are recent, the codes are not seen") {
+TEST_CASE("where the window holds all tokens, the codes are not seen") {
     const GrowthModel model;
     Device device;
     std::mt19937 random(6);
@@ -59,26 +59,26 @@ TEST_CASE("where all tokens are recent, the codes are not seen") {
     const auto make = [&](const KvOptions& kv) {
         return make_gpu_forward(device, model.config, model.weights, growth_options(kv, 2));
     };
-    const auto all = make(with_recent({KvType::tq2, KvType::tq2}, 101)), plain = make({KvType::f16, KvType::f16});
+    const auto all = make(with_window({KvType::tq2, KvType::tq2}, 101)), plain = make({KvType::f16, KvType::f16});
     for (const auto& ids : {prompt, next}) CHECK(relative_error(all->run(ids), plain->run(ids)) < 3e-3);
 }
 
-TEST_CASE("tokens drawn ahead on the device and taken back leave no trace") {
+TEST_CASE("tokens sampled ahead on the device and taken back leave no trace") {
     const GrowthModel model;
     Device device;
-    const ForwardOptions options = growth_options(with_recent({KvType::tq2, KvType::tq2}, 7), 2);
+    const ForwardOptions options = growth_options(with_window({KvType::tq2, KvType::tq2}, 7), 2);
     const auto ahead = make_gpu_forward(device, model.config, model.weights, options),
                plain = make_gpu_forward(device, model.config, model.weights, options);
     if (ahead->max_sampled() == 0) return;
     std::mt19937 random(7);
     const auto prompt = random_ids(random, 33), next = random_ids(random, 1);
-    const std::vector<uint32_t> words(DRAW_STEPS, 12345);
-    DeviceDraw draw{};
-    draw.settings = {1, 1, 0xffffffff, 0};
-    draw.random = words;
+    const std::vector<uint32_t> words(SAMPLING_STEPS, 12345);
+    DeviceSampling sampling{};
+    sampling.settings = {1, 1, 0xffffffff, 0};
+    sampling.random = words;
     ahead->run(prompt);
     plain->run(prompt);
-    ahead->run_sampled(next[0], DRAW_STEPS, draw);
+    ahead->run_sampled(next[0], SAMPLING_STEPS, sampling);
     ahead->truncate(33);
     check_same(*ahead, *plain, next);
 }
@@ -86,30 +86,30 @@ TEST_CASE("tokens drawn ahead on the device and taken back leave no trace") {
 TEST_CASE("a prompt put back is attended to as codes") {
     const GrowthModel model;
     Device device;
-    const KvOptions kv = with_recent({KvType::tq2, KvType::tq2}, 7);
+    const KvOptions kv = with_window({KvType::tq2, KvType::tq2}, 7);
     const auto saved = make_gpu_forward(device, model.config, model.weights, growth_options(kv, 2)),
                restored = make_gpu_forward(device, model.config, model.weights, growth_options(kv, 2));
     const auto coded =
-        make_gpu_forward(device, model.config, model.weights, growth_options(with_recent({KvType::tq2, KvType::tq2}, 1), 2));
+        make_gpu_forward(device, model.config, model.weights, growth_options(with_window({KvType::tq2, KvType::tq2}, 1), 2));
     std::mt19937 random(8);
     const auto prompt = random_ids(random, 33), next = random_ids(random, 1);
     saved->run(prompt);
     for (Forward* to : {restored.get(), coded.get()})
         to->restore(33, [&](uint32_t layer, KvSide side) { return saved->stored(layer, side); });
-    check_same(*restored, *coded, next); // the only recent token is its own
+    check_same(*restored, *coded, next); // its window holds its own token alone
 }
 
-TEST_CASE("memory for recent tokens is planned, and more than a binding holds is refused") {
+TEST_CASE("memory for windows is planned, and more than a binding holds is refused") {
     const GrowthModel model;
     Device device;
-    const KvOptions kv = with_recent({KvType::tq4, KvType::tq4}, 64), none{KvType::tq4, KvType::tq4};
+    const KvOptions kv = with_window({KvType::tq4, KvType::tq4}, 64), none{KvType::tq4, KvType::tq4};
     const auto planned = [&](const KvOptions& of) {
         return gpu::plan_memory(device, model.config, model.weights, growth_options(of, 2)).kv_cache;
     };
     const gpu::Tuning tuning = gpu::tuning_for(device.capabilities());
     const uint32_t block = gpu::with_batch_size(growth_options(kv, 2), tuning).batch_size;
-    const uint64_t vectors = 4 * (block + 2 * (64 + DRAW_STEPS));
+    const uint64_t vectors = 4 * (block + 2 * (64 + SAMPLING_STEPS));
     CHECK(planned(kv) - planned(none) == 2 * ((vectors * model.config.head_dim * 2 + 255) / 256 * 256));
     gpu::KvCache cache(device, model.config, kv, 10);
-    CHECK_THROWS_WITH_AS(cache.keep_recent(device, 1u << 22, 8), doctest::Contains("--kv-recent"), Error);
+    CHECK_THROWS_WITH_AS(cache.keep_window(device, 1u << 22, 8), doctest::Contains("--kv-window"), Error);
 }

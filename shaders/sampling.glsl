@@ -1,13 +1,13 @@
-// Logits as keys, and the settings of a draw; the twin of model/sampling/draw.cpp.
-#include "draw.h"
+// Logits as keys, and the settings of sampling; the twin of model/sampling/device_sampling.cpp.
+#include "sampling.h"
 
-// What the host sets for each batch of steps, and the ids it reads back. Step i draws with random[i]; Context counts the steps.
-// Bit id % 32 of excluded[id / 32]: the id is never drawn.
-#define DRAW_AT(n, qualifier)                                                                                                    \
-    layout(binding = n) qualifier buffer Draw {                                                                                  \
-        draw_settings settings;                                                                                                  \
-        uint random[DRAW_STEPS];                                                                                                 \
-        uint sampled[DRAW_STEPS];                                                                                                \
+// What the host sets for each batch of steps, and the ids it reads back. Step i samples with random[i]; Context counts the steps.
+// Bit id % 32 of excluded[id / 32]: the id is never sampled.
+#define SAMPLING_AT(n, qualifier)                                                                                                    \
+    layout(binding = n) qualifier buffer Sampling {                                                                              \
+        sampling_settings settings;                                                                                              \
+        uint random[SAMPLING_STEPS];                                                                                             \
+        uint sampled[SAMPLING_STEPS];                                                                                            \
         uint excluded[];                                                                                                         \
     }
 
@@ -22,8 +22,8 @@ float logit_of(uint key) { return uintBitsToFloat((key & 0x80000000u) != 0u ? ke
 // Whether the logit with key a at place i comes before that with key b at place j: the greater, on a tie the earlier.
 bool precedes(uint a, uint i, uint b, uint j) { return a > b || (a == b && i < j); }
 
-// exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded: model/sampling/draw.h.
-uint draw_weight(float logit, float greatest, float inverse_temperature) {
+// exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded: model/sampling/device_sampling.h.
+uint sampling_weight(float logit, float greatest, float inverse_temperature) {
     precise float x = (logit - greatest) * inverse_temperature;
     if (!(x > -18.0)) return 0u;
     precise float y = x * EXP_LOG2_E;

@@ -1,7 +1,7 @@
-// Recent tokens kept as fp16 beside their codes, on the CPU.
+// The full-precision window on the CPU.
 #include "base/half.h"
 #include "model/cpu/forward.h"
-#include "model/kv/recent.h"
+#include "model/kv/window.h"
 #include "tests/support/golden.h"
 #include "tests/support/growth.h"
 #include "tools/conformance/random.h"
@@ -10,9 +10,9 @@ using namespace tq;
 
 namespace {
 
-KvOptions with_recent(KvTypes types, uint32_t tokens) {
+KvOptions with_window(KvTypes types, uint32_t tokens) {
     KvOptions kv{types.k, types.v};
-    kv.recent = tokens;
+    kv.window = tokens;
     return kv;
 }
 
@@ -27,22 +27,22 @@ std::vector<float> copy(std::span<const float> logits) { return {logits.begin(),
 } // namespace
 
 TEST_CASE("which positions are there") {
-    RecentPositions recent{5};
-    CHECK(recent.first(0) == 0);
-    CHECK(recent.first(4) == 0);
-    CHECK(recent.first(5) == 1);
-    CHECK(recent.first(100) == 96);
-    recent.forget(100, 90); // a few tokens are taken back, and nothing that is attended to is lost
-    CHECK(recent.begin == 79);
-    CHECK(recent.first(90) == 86);
-    recent.forget(200, 182);
-    CHECK(recent.begin == 179);
-    CHECK(recent.first(182) == 179);
-    CHECK(recent.first(183) == 179);
-    CHECK(recent.first(184) == 180);
-    recent.forget(184, 20); // nothing of before is there
-    CHECK(recent.first(20) == 20);
-    CHECK(recent.first(22) == 20);
+    WindowPositions window{5};
+    CHECK(window.first(0) == 0);
+    CHECK(window.first(4) == 0);
+    CHECK(window.first(5) == 1);
+    CHECK(window.first(100) == 96);
+    window.forget(100, 90); // a few tokens are taken back, and nothing that is attended to is lost
+    CHECK(window.begin == 79);
+    CHECK(window.first(90) == 86);
+    window.forget(200, 182);
+    CHECK(window.begin == 179);
+    CHECK(window.first(182) == 179);
+    CHECK(window.first(183) == 179);
+    CHECK(window.first(184) == 180);
+    window.forget(184, 20); // nothing of before is there
+    CHECK(window.first(20) == 20);
+    CHECK(window.first(22) == 20);
 }
 
 TEST_CASE("what is stored is the rotated vector in fp16, no longer than it was") {
@@ -52,28 +52,28 @@ TEST_CASE("what is stored is the rotated vector in fp16, no longer than it was")
             const KvCodec codec{.type = KvType::tq4, .rotation = make_rotation(kind, 3, KvSide::key, d)};
             const std::vector<float> x = random.normals(d);
             std::vector<uint32_t> words(d / 2);
-            encode_recent(codec, words, x);
+            encode_window(codec, words, x);
             std::vector<float> y;
             for (const uint32_t word : words)
                 for (const uint32_t half : {word & 0xffff, word >> 16}) y.push_back(half_to_float(uint16_t(half)));
             double before = 0, after = 0;
             for (uint32_t i = 0; i < d; i++) before += double(x[i]) * x[i], after += double(y[i]) * y[i];
             CHECK(after <= before * 1.01);
-            for (float& v : y) v /= recent_unit;
+            for (float& v : y) v /= window_unit;
             rotate_back(y, codec.rotation);
             CHECK(relative_error(y, x) < 1e-3);
         }
 }
 
-TEST_CASE("where all tokens are recent, the logits are those of an fp16 cache") {
+TEST_CASE("where the window holds all tokens, the logits are those of an fp16 cache") {
     const GrowthModel model;
     std::mt19937 random(1);
     const auto ids = random_ids(random, 60);
     for (const KvTypes types : {KvTypes{KvType::tq2, KvType::tq2}, {KvType::tq3t, KvType::q4_0}, {KvType::f16, KvType::a2_32}}) {
-        const std::string text = describe(with_recent(types, 101));
+        const std::string text = describe(with_window(types, 101));
         CAPTURE(text);
         const auto right = copy(on_cpu(model, {KvType::f16, KvType::f16})->run(ids));
-        CHECK(relative_error(on_cpu(model, with_recent(types, 101))->run(ids), right) < 3e-3);
+        CHECK(relative_error(on_cpu(model, with_window(types, 101))->run(ids), right) < 3e-3);
         CHECK(relative_error(on_cpu(model, {types.k, types.v})->run(ids), right) > 0.02);
     }
 }
@@ -82,7 +82,7 @@ TEST_CASE("a window does not depend on the blocks it comes in") {
     const GrowthModel model;
     std::mt19937 random(2);
     const auto ids = random_ids(random, 90);
-    const KvOptions kv = with_recent({KvType::tq2, KvType::tq2}, 7);
+    const KvOptions kv = with_window({KvType::tq2, KvType::tq2}, 7);
     const auto right = copy(on_cpu(model, kv, 90)->run(ids));
     for (const uint32_t batch : {1u, 2u, 8u, 33u}) {
         CAPTURE(batch);
@@ -95,11 +95,11 @@ TEST_CASE("tokens that are taken back leave no trace where they are few, and cod
     const GrowthModel model;
     std::mt19937 random(3);
     const auto ids = random_ids(random, 70), others = random_ids(random, 30), next = random_ids(random, 1);
-    const KvOptions kv = with_recent({KvType::tq2, KvType::tq2}, 7);
+    const KvOptions kv = with_window({KvType::tq2, KvType::tq2}, 7);
     const auto plain = on_cpu(model, kv), back = on_cpu(model, kv);
     plain->run(ids);
     back->run(ids);
-    for (const uint32_t few : {1u, DRAW_STEPS}) {
+    for (const uint32_t few : {1u, SAMPLING_STEPS}) {
         back->run(std::span(others).first(few));
         back->truncate(70);
         check_same(*back, *plain, next);
@@ -108,26 +108,26 @@ TEST_CASE("tokens that are taken back leave no trace where they are few, and cod
     }
     back->run(others);
     back->truncate(70);
-    const auto coded = copy(back->run(next)), recent = copy(plain->run(next));
-    CHECK(relative_error(coded, recent) > 0.01);
+    const auto coded = copy(back->run(next)), window = copy(plain->run(next));
+    CHECK(relative_error(coded, window) > 0.01);
     for (const uint32_t id : std::span(others).first(7)) { // from here on the window is what it was
         back->run({&id, 1});
         plain->run({&id, 1});
     }
-    CHECK(back->kv().recent == 7);
+    CHECK(back->kv().window == 7);
 }
 
 TEST_CASE("the options are described, counted and checked") {
-    KvOptions kv = with_recent({KvType::tq4, KvType::tq3}, 16);
+    KvOptions kv = with_window({KvType::tq4, KvType::tq3}, 16);
     kv.layers = parse_kv_layers("0=f16;1=f16/tq2");
-    CHECK(describe(kv) == "tq4/tq3, 16 recent, 0 f16/f16, 1 f16/tq2");
-    CHECK(kv.layers_with_recent(4) == 3);
-    CHECK(kv_recent_bytes(kv, 4, 8, 128) == 3 * 2 * 32 * 8 * 256);
-    kv.recent = 0;
-    CHECK(kv.layers_with_recent(4) == 0);
-    CHECK(kv_recent_bytes(kv, 4, 8, 128) == 0);
-    CHECK_THROWS_WITH_AS(check_kv(with_recent({KvType::tq4, KvType::tq3q}, 1), 4), doctest::Contains("choose another -ctv"),
+    CHECK(describe(kv) == "tq4/tq3, window 16, 0 f16/f16, 1 f16/tq2");
+    CHECK(kv.layers_with_window(4) == 3);
+    CHECK(kv_window_bytes(kv, 4, 8, 128) == 3 * 2 * 32 * 8 * 256);
+    kv.window = 0;
+    CHECK(kv.layers_with_window(4) == 0);
+    CHECK(kv_window_bytes(kv, 4, 8, 128) == 0);
+    CHECK_THROWS_WITH_AS(check_kv(with_window({KvType::tq4, KvType::tq3q}, 1), 4), doctest::Contains("choose another -ctv"),
                          Error);
-    CHECK_THROWS_WITH_AS(check_kv(with_recent({KvType::tq4, KvType::tq4}, 1025), 4), doctest::Contains("at most 1024"), Error);
-    CHECK_NOTHROW(check_kv(with_recent({KvType::tq3q, KvType::tq4}, 1024), 4));
+    CHECK_THROWS_WITH_AS(check_kv(with_window({KvType::tq4, KvType::tq4}, 1025), 4), doctest::Contains("at most 1024"), Error);
+    CHECK_NOTHROW(check_kv(with_window({KvType::tq3q, KvType::tq4}, 1024), 4));
 }

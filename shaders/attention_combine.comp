@@ -13,8 +13,8 @@ layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
 layout(constant_id = 3) const uint has_projection = 0; // parts hold a second accumulator, of the residuals' signs
-layout(constant_id = 4) const uint recent = 0; // 1: one part more, of the recent tokens
-layout(push_constant) uniform Push { attention_merge_params p; };
+layout(constant_id = 4) const uint window = 0; // 1: one part more, of the window
+layout(push_constant) uniform Push { attention_combine_params p; };
 layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(binding = 1) readonly buffer Partials { float partials[]; };
 CONTEXT_AT(2);
@@ -27,9 +27,9 @@ layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 
 const uint part_size = (1 + has_projection) * head_dim + 2;
 
-// Where part s of `parts` begins, or the one behind them, of the recent tokens.
+// Where part s of `parts` begins, or the one after them, of the window.
 uint part_at(uint head, uint s, uint parts) {
-    return s < parts ? (head * p.splits + s) * part_size : p.recent_parts + head * part_size;
+    return s < parts ? (head * p.splits + s) * part_size : p.window_parts + head * part_size;
 }
 
 // What every invocation has, for all of them: the greatest, the sum, and invocation i's.
@@ -88,7 +88,7 @@ void main() {
     if (t >= tokens) return;
     const uint head = t * p.heads + gl_WorkGroupID.x;
     const uint parts = part_count(p.splits, position + tokens, part_length(p.splits, position + tokens, p.part_step));
-    const uint count = parts + recent;
+    const uint count = parts + window;
 
     float m = -1e30, l = 0.0;
     for (uint s = self(); s < count; s += width) m = max(m, partials[part_at(head, s, parts) + part_size - 2]);

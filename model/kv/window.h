@@ -1,0 +1,36 @@
+// The full-precision window: the last tokens of a layer, kept in fp16 beside its codes (KvOptions::window). A query attends to
+// those in fp16, and to codes before them. turboquant.md, section "The full-precision window".
+#pragma once
+#include "model/kv/codec.h"
+#include "shaders/kv_types.h"
+#include "shaders/sampling.h"
+#include <algorithm>
+
+namespace tq {
+
+inline constexpr uint32_t max_window_tokens = 1024; // of KvOptions::window
+
+// More are kept than are attended to, so that nothing shows where a few tokens are taken back: those that a device has sampled ahead.
+constexpr uint32_t kept_window_tokens(uint32_t window) { return window + SAMPLING_STEPS; }
+
+// What is stored is the vector in the codes' own space (rotated, where they are) times this: a power of two, with which no
+// rotation makes a vector longer.
+inline constexpr float window_unit = 1 / WINDOW_INVERSE_UNIT;
+
+// words[head_dim / 2]: fp16 numbers, of x[head_dim] as encode() is given it.
+void encode_window(const KvCodec& codec, std::span<uint32_t> words, std::span<const float> x);
+
+// The positions whose fp16 vectors are kept.
+struct WindowPositions {
+    uint32_t tokens = 0; // how many a query attends to, its own included; 0: none
+    uint32_t begin = 0;  // none before this one
+
+    // The first that a query at `position` attends to; before it are codes.
+    uint32_t first(uint32_t position) const { return std::max(begin, position + 1 - std::min(position + 1, tokens)); }
+    // After positions up to `end` have been stored, those from `to` on are to be forgotten: what they replaced is gone.
+    void forget(uint32_t end, uint32_t to) {
+        begin = std::min(to, std::max(begin, end - std::min(end, kept_window_tokens(tokens))));
+    }
+};
+
+} // namespace tq

@@ -115,6 +115,8 @@ constexpr std::array flags{
     LlamaFlag{"--delay", one},
     LlamaFlag{"--progress", none},
     LlamaFlag{"--n-gen-warmup", one},
+    // What bench had.
+    LlamaFlag{"--plots", perhaps, "tools/plot speed A.json B.json -o DIR draws what bench measured"},
 };
 
 } // namespace

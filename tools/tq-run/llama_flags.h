@@ -1,4 +1,4 @@
-// llama.cpp's flags that tq-run does not have: which of them do no harm, and what to say of the others.
+// llama.cpp's flags that tq-run does not have, and one that bench had: which of them do no harm, and what to say of the others.
 #pragma once
 #include <string_view>
 

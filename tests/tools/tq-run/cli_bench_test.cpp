@@ -347,7 +347,7 @@ TEST_CASE("wrong usage") {
         {{"--kv", "balanced,none"}, "none"},
         {{"--kv", "balanced", "-ctk", "f16"}, "exclude each other"},
         {{"--synthetic", "qwen3-9b"}, "there is no shape 'qwen3-9b'"},
-        {{"--plots", "x"}, "--compare"},
+        {{"--plots", "x"}, "there is no flag --plots: tools/plot speed A.json B.json -o DIR"},
         {{"--limits", "-o", "csv"}, "not csv"},
     };
     for (const auto& [arguments, text] : cases) {

@@ -1,7 +1,5 @@
-// tq-run needle on the demo model, and the plots that tools/plot-quality makes of its log and of others.
-#include "model/formats/json.h"
+// tq-run needle on the demo model.
 #include "tests/support/child_process.h"
-#include "tests/support/skip.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
 #include <doctest/doctest.h>
@@ -117,77 +115,4 @@ TEST_CASE("what cannot be measured is said") {
     CHECK(contains(needle(with(small, {"--device", "cpu", "-f", empty.path().string()})).error, "no text"));
     CHECK(needle(with(small, {"--device", "cpu", "-f", "/no/such/file"})).status == 1);
     CHECK(needle(with(small, {"--device", "cpu", "--samples", "1", "-f", text.path().string()})).status == 0);
-}
-
-namespace {
-
-const std::filesystem::path plot = std::filesystem::path(TQ_SOURCE_DIR) / "tools/plot-quality";
-
-bool can_plot() {
-    const Finished help = run({{"/usr/bin/python3", plot.string(), "--help"}, {}, {}});
-    if (help.status != 0) test::skip("no plots (" + help.error + ")");
-    return help.status == 0;
-}
-
-std::string text(const std::vector<json>& rows) {
-    std::string out;
-    for (const json& row : rows) out += row.dump() + "\n";
-    return out;
-}
-
-std::string perplexity_log(const std::string& kv, int bytes, double kl) {
-    const json values{kl, kl, kl, kl, kl, kl, kl, kl * 2, kl * 3, kl, kl, kl, kl, kl, kl, kl, kl * 2};
-    return text({{{"schema", "tq-run-perplexity"},
-                  {"model", "a model"},
-                  {"text", "t"},
-                  {"context", 18},
-                  {"kv", kv},
-                  {"reference", "f16/f16"},
-                  {"kv_bytes_per_token", bytes}},
-                 {{"chunk", 0}, {"kl", values}}});
-}
-
-} // namespace
-
-TEST_CASE("logs become plots") {
-    if (!can_plot()) return;
-    const TemporaryDirectory directory;
-    const std::string out = directory.path().string();
-    directory.write("a.jsonl", perplexity_log("tq4/tq4", 1056, 0.01));
-    directory.write("b.jsonl", perplexity_log("tq3/tq3", 800, 0.1) + "{\"chunk\": 1, \"k"); // cut
-    directory.write("tune.jsonl", text({{{"schema", "tq-run-tune"}, {"model", "a model"}},
-                                        {{"layer", 0}, {"side", "k"}, {"type", "tq2"}, {"kl", 0.1}},
-                                        {{"layer", 1}, {"side", "v"}, {"type", "tq2"}, {"kl", 0.02}},
-                                        {{"measured", "mix"}}}));
-    const auto at = [&](const char* name) { return (directory.path() / name).string(); };
-    REQUIRE(needle(with(small, {"--samples", "1", "--device", "cpu", "--log", at("needle.jsonl")})).status == 0);
-    const Finished all =
-        run({{"/usr/bin/python3", plot.string(), at("a.jsonl"), at("b.jsonl"), at("tune.jsonl"), at("needle.jsonl"), "-o", out},
-             {},
-             {}});
-    REQUIRE_MESSAGE(all.status == 0, all.error);
-    const std::vector<std::pair<std::string, const char*>> plots{
-        {"quality_by_size", ">tq3<"}, {"kl_by_depth", ">tq3<"}, {"sensitivity", ">tq2<"}, {"needles", ">f16<"}};
-    for (const auto& [name, label] : plots) {
-        CAPTURE(name);
-        const std::string svg = read_text_file(directory.path() / (name + ".svg"), 1 << 24);
-        CHECK(contains(svg, "</svg>"));
-        CHECK(contains(svg, label));
-        CHECK(std::filesystem::file_size(directory.path() / (name + ".png")) > 1000);
-    }
-    const auto refused = [&](const std::string& bytes) {
-        directory.write("bad.jsonl", bytes);
-        const Finished finished = run({{"/usr/bin/python3", plot.string(), at("a.jsonl"), at("bad.jsonl"), "-o", out}, {}, {}});
-        CHECK(finished.status == 1);
-        CHECK_FALSE(contains(finished.error, "Traceback"));
-        return finished.error;
-    };
-    CHECK(contains(refused("{}\n"), "no log of tq-run"));
-    CHECK(contains(refused("[\n"), "line 1"));
-    CHECK(contains(refused(text({{{"schema", "other"}}})), "'other'"));
-    CHECK(contains(refused(text({{{"schema", "tq-run-needle"}}, {{"found", 3}}})), "broken"));
-    CHECK(contains(refused(perplexity_log("tq3/tq3", 800, 0.1) + "{\"kl\": [null]}\n"), "broken"));
-    std::string other = perplexity_log("tq3/tq3", 800, 0.1);
-    other.replace(other.find("a model"), 7, "another");
-    CHECK(contains(refused(other), "cannot stand in one plot"));
 }

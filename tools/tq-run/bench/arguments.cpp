@@ -333,10 +333,6 @@ void add_flags(ArgumentParser& command, Arguments& a) {
         .excludes("--limits")
         .excludes("--kernels")
         .excludes(tune);
-    command.add_option("--plots", a.plots, "with --compare: write plots there, as SVG")
-        .option_text("DIR")
-        .group("Results")
-        .needs("--compare");
     const auto add_format = [&](const char* name, std::string& value, const char* help) {
         command.add_option(name, value, help).option_text("FORMAT").group("Results").check(parsed_by(parse_format));
     };

@@ -30,7 +30,6 @@ struct Arguments {
          progress = false;
     uint32_t tune_seconds = 50;
     std::vector<std::string> compare;
-    std::string plots;
 
     std::vector<Test> tests() const; // in llama-bench's order: depth by depth, prompts first, pairs last
     std::vector<uint32_t> depth_list() const;

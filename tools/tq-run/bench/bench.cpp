@@ -285,10 +285,7 @@ int run_limits(const Arguments& arguments) {
 }
 
 int compare(const Arguments& arguments) {
-    const Comparison comparison = read_results(arguments.compare);
-    write_output(comparison_table(comparison));
-    if (arguments.plots.empty()) return 0;
-    for (const auto& path : write_plots(comparison, arguments.plots)) write_error(fmt::format("wrote {}\n", path.string()));
+    write_output(comparison_table(read_results(arguments.compare)));
     return 0;
 }
 

@@ -1,6 +1,5 @@
 // tq-run bench --compare: what several machines have measured, side by side.
 #pragma once
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,7 +22,7 @@ struct Point {
     std::string kind() const; // "pp512", "tg128, 2 threads"
 };
 
-// Whether they are of one line of a plot by depth; and at one depth of it.
+// Whether they differ in depth alone; and in nothing.
 bool same_line(const Point& a, const Point& b);
 bool same_cell(const Point& a, const Point& b);
 
@@ -48,10 +47,6 @@ std::optional<Estimated> ns_per_depth(const Comparison& comparison, const Point&
 // The same as it is expected: the cache's bytes of a token over the attention kernel's bandwidth
 // at the greatest depth of the same device, model, cache and test. Nothing where that was not measured.
 std::optional<double> expected_ns_per_depth(const Comparison& comparison, const Point& point);
-
-// Speed, share of bandwidth, speed over that of f16 and a token's time with what is expected of it, by depth, one SVG file each
-// for every model. Returns their paths. Throws Error when one cannot be written.
-std::vector<std::filesystem::path> write_plots(const Comparison& comparison, const std::filesystem::path& directory);
 
 // The speed of a cache over that of f16/f16: of the same device, model and test. Nothing where that was not measured.
 std::optional<Estimated> over_f16(const Comparison& comparison, const Point& point);

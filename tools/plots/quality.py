@@ -1,5 +1,5 @@
 """Pictures of the logs of tq-run perplexity, needle and tune: divergence by bytes and by the tokens before, facts that are found,
-what each layer bears."""
+how much each layer tolerates."""
 import collections
 import json
 import math
@@ -260,7 +260,7 @@ def plot_sensitivity(logs, page):
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_title({"k": "keys", "v": "values"}[side], fontsize=10)
     grid[0].set_ylabel("KL divergence of this side alone, nats")
-    figure.suptitle(f"{plain(model)}: what each layer bears", fontsize=11)
+    figure.suptitle(f"{plain(model)}: how much each layer tolerates", fontsize=11)
     for side, axes in zip("kv", grid):
         label_ends(axes, [(*max(layers.items()), plain(short_name(kind), 24), colours[short_name(kind)])
                           for (s, kind), layers in found.items() if s == side])

@@ -17,14 +17,16 @@
 
 namespace tq {
 
-// Called after each block of a long run with the tokens done so far; false stops the run there.
+// Called after each block of a long run, and on a device between the submissions of one block, too, with the tokens done so far;
+// false stops the run there.
 using Progress = std::function<bool(uint32_t done, uint32_t total)>;
 
 // Called with the number of an id and the logits [vocab_size] that follow it, valid during the call.
 using EachLogits = std::function<void(uint32_t i, std::span<const float> logits)>;
 
-// Called by run() with the intermediate results of each block [tokens][cols], in the order in which they are computed: "embed",
-// "layer 3 q", "output_norm", "logits" and so on. Every implementation has the same names and order.
+// Called by run(), not by run_all() or run_sampled(), with the intermediate results of each block [tokens][cols], in the order in
+// which they are computed: "embed", "layer 3 q", "output_norm", "logits" and so on. The CPU and the devices have the same names
+// and order; the reference has ReferenceOptions instead.
 using Tap = std::function<void(std::string_view name, std::span<const float> values)>;
 
 struct ForwardOptions {
@@ -95,7 +97,7 @@ class Forward {
 
 // Bytes that one token takes in a cache of these types: all layers, keys and values, scales included.
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv);
-// Bytes of its full-precision windows, which come on top of that.
+// Bytes of the full-precision windows of all layers, which come on top and do not depend on the context; 0 where kv.window is 0.
 uint64_t kv_window_bytes(const Config& config, const KvOptions& kv);
 
 // The numbers of a cache that must grow and cannot.

@@ -22,7 +22,7 @@ struct LoadStopped {};
 
 // Calls body(r, rows) for all rows first .. first + count - 1 of a tensor, a few hundred KiB of them at a time, so that they are
 // still in the cache when they are used, on all threads. body must not throw. Throws an Error naming the tensor and row when a
-// weight is not what that rule says, or the file when it is no longer whole.
+// weight is NaN, infinite or, in a norm, beyond max_norm_weight; or naming the file when it is no longer whole.
 void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t count,
                const std::function<void(uint32_t r, std::span<const std::byte> rows)>& body);
 

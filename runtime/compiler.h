@@ -11,8 +11,8 @@ namespace tq {
 
 class Compiler {
   public:
-    // As Device's, but a device without memory will do.
-    // `representations`: of each program, too.
+    // Selector and profile as Device's, but a device without memory will do. representations: the driver is asked for each
+    // program's assembly, too.
     explicit Compiler(std::string_view selector = {}, std::string_view profile = {}, bool representations = false);
     ~Compiler();
     Compiler(const Compiler&) = delete;

@@ -15,7 +15,7 @@ namespace tq {
 // no device, or lists the profiles when there is none of that name.
 std::vector<Capabilities> list_devices(std::string_view profile = {});
 
-// Of the Vulkan loader, as Capabilities::api_version; 0 where there is none.
+// The Vulkan loader's version, encoded like Capabilities::api_version; 0 where there is no loader.
 uint32_t loader_version();
 
 class Device {

@@ -11,7 +11,8 @@ namespace tq {
 // registers, and in twice as many the kernels spill.
 uint32_t preferred_subgroup_size(const Capabilities& device);
 
-// Of that kernel's pipelines; 0 where it has no operations of subgroups, and the driver may take any.
+// The subgroup size that every pipeline of `shader` requires on `device`; 0 where the kernel has no subgroup operations, and the
+// driver may choose.
 uint32_t subgroup_size_of(const AnyShader& shader, const Capabilities& device);
 
 } // namespace tq

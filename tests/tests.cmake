@@ -165,6 +165,12 @@ function(tq_test name driver)
   endif()
 endfunction()
 
+# A test that this machine cannot run is reported as skipped, not left out.
+function(tq_skipped name why)
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${why}")
+  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped: " LABELS device)
+endfunction()
+
 # These drivers have all of conformance's rows, and a million vectors. lavapipe's other widths have those of the kernels for subgroups, and
 # the greater one, whose workgroups no other driver has, a part of all; so have the profiles.
 set(full_drivers lavapipe swiftshader ${gpu_drivers})
@@ -213,6 +219,9 @@ function(tq_source source name program)
     endif()
   else()
     tq_test(${name} "" ${program} ${only})
+  endif()
+  if(reaches_device AND NOT drivers)
+    tq_skipped(${name} "no Vulkan driver here")
   endif()
   foreach(driver ${name_drivers})
     set(arguments)

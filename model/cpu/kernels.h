@@ -12,7 +12,9 @@ using host::CacheSide, host::LayerCache, host::WindowVectors, host::Rope;
 // y[cols] = the row's exact values, as tq::decode_row gives them.
 void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte> row);
 
+// h[t] = the row ids[t] of the embedding. h: [tokens][cols]
 void embed(ThreadPool&, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids);
+// y[t] = w * x[t] / rms(x[t]). x, y: [tokens][cols]; w: [cols]
 void rms_norm(ThreadPool&, std::span<float> y, std::span<const float> x, std::span<const float> w, float eps);
 
 struct Product {
@@ -31,6 +33,7 @@ inline void matmul(ThreadPool& pool, std::initializer_list<Product> products, st
 void gated_matmul(ThreadPool&, std::span<float> gate, std::span<float> up, const Tensor& w_gate, const Tensor& w_up,
                   std::span<const float> x);
 
+// As ref::q_norm_rope, in place. q: [tokens][heads][head_dim]
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
                  const Rotation* rotation, const HeadConditions& conditions = {});
 
@@ -38,9 +41,11 @@ void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, cons
 void kv_append(ThreadPool&, const LayerCache& cache, std::span<const float> k, std::span<const float> v, std::span<const float> w,
                const Rope&, float eps, const HeadConditions& k_conditions = {});
 
+// As ref::attention. q, y: [tokens][heads][head_dim]; position: of the first token
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
                uint32_t position);
 
+// gate = silu(gate) * up, element by element
 void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);
 
 } // namespace tq::cpu

@@ -66,9 +66,7 @@ class CpuForward final : public Forward {
         ENSURE(position_ > 0 && position_ <= n && n <= options_.context_size, "{} to {}", position_, n);
         make_room(n - position_);
         host::repeat(net_.cache, position_, n);
-        each_window([&](WindowPositions& window) {
-            if (position_ < window.tokens) window.begin = n; // there is not enough of them
-        });
+        each_window([&](host::WindowVectors& window) { window.positions.repeated(position_, n, window.k.capacity); });
         position_ = n;
     }
 
@@ -85,7 +83,7 @@ class CpuForward final : public Forward {
             net_.cache[i].k.restore(source(i, KvSide::key));
             net_.cache[i].v.restore(source(i, KvSide::value));
         }
-        each_window([&](WindowPositions& window) { window.begin = tokens; });
+        each_window([&](host::WindowVectors& window) { window.positions.begin = tokens; });
         position_ = tokens;
     }
 
@@ -106,10 +104,10 @@ class CpuForward final : public Forward {
 
     template <class Use> void each_window(const Use& use) {
         for (host::LayerCache& layer : net_.cache)
-            if (layer.window) use(layer.window->positions);
+            if (layer.window) use(*layer.window);
     }
     void go_back(uint32_t to) {
-        each_window([&](WindowPositions& window) { window.forget(position_, to); });
+        each_window([&](host::WindowVectors& window) { window.positions.forget(position_, to); });
         position_ = to;
     }
 

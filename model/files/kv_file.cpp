@@ -85,8 +85,9 @@ KvOptions read_kv_file(const std::filesystem::path& path) {
     const json file = read_json_file(path, max_bytes);
     const Reader reader(path);
     reader.require_schema(file);
-    reader.require_keys(file, "it",
-                        std::array{"schema", "version", "about", "rotation", "scale_rule", "conditioning", "window", "recent", "layers"});
+    reader.require_keys(
+        file, "it",
+        std::array{"schema", "version", "about", "rotation", "scale_rule", "conditioning", "window", "recent", "layers"});
     KvOptions kv;
     if (file.contains("about")) reader.text(file, "about", "it");
     if (file.contains("rotation")) kv.rotation = reader.parsed(file, "rotation", "it", parse_rotation);

@@ -1,9 +1,8 @@
 // Files of the types of a model's cache, layer by layer, as `tq-run tune` writes them and --kv reads them:
 //   {"schema": "tq-run-kv", "version": 1, "about": "what it was made for", "rotation": "wht", "scale_rule": "unbiased",
 //    "conditioning": "auto", "layers": [{"k": "tq4", "v": "tq3"}, ...]}
-// All but "layers" and the first two can be left out; no other key is known. Names are those of -ctk, --kv-rotation, --kv-scale
-// and
-// --kv-condition.
+// "window": 16 is --kv-window. All but "layers" and the first two can be left out; no other key is known. The names are those of
+// -ctk, --kv-rotation, --kv-scale and --kv-condition.
 #pragma once
 #include "model/kv/options.h"
 #include <filesystem>

@@ -9,6 +9,10 @@ namespace tq::gpu {
 // y: [tokens][heads][head_dim], partials: of partials_bytes() for as many tokens or more, which give a short block more splits
 void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
                uint32_t kv_heads);
+
+// Bytes of `partials` for passes of up to `tokens` tokens: Tuning::splits parts for one token, one part a token for a block, and
+// one more where the cache has a window. projected: some layer's values have QJL's bit, which doubles a part. A larger buffer
+// gives short blocks more splits.
 uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool window);
 
 // What a dispatch of attention is chosen by. group: query heads per kv head.

@@ -19,7 +19,7 @@ uint32_t tokens_of_tile(const Tuning& t) {
 #if TQ_COOPERATIVE_MATRIX
     if (t.matmul_coopmat) return coopmat_tile(t).tokens;
 #endif
-    return t.matmul_tiled ? matmul_tile(t).tokens : t.matmul_tile;
+    return t.matmul_tiled ? matmul_tiled_tile(t).tokens : t.matmul_tokens;
 }
 
 double products_of_layer(const Config& c) {

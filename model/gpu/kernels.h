@@ -1,5 +1,5 @@
-// The instruction set: every GPU kernel as one typed function, outputs first. model/reference/kernels.h has the same names and
-// says in plain loops what they mean. A family of kernels has a header, which says what its functions do, and a source, which
+// The instruction set: every GPU kernel as one typed function, outputs first. model/reference/kernels.h says in
+// plain loops what they compute. A family of kernels has a header, which says what its functions do, and a source, which
 // chooses the kernel for a device and a shape, its tile, its constants and its grid, and records it.
 #pragma once
 #include "model/gpu/attention.h"

@@ -12,7 +12,8 @@ struct HeadNorm {
     const Buffer& weights;
     uint32_t kv_heads = 0;
 };
-// In that order; none are copied of no conditions.
+// Returns the floats of a HeadNorm: weights [head_dim], then factors and means of each kv head; the weights alone where there are
+// no conditions.
 std::vector<float> head_norm_floats(std::span<const float> weights, const HeadConditions& conditions);
 
 // q[t][head] = R(C(RoPE(w * q / rms(q)))) / (sqrt(head_dim) * gain) in place, for keys stored as `keys` says: R is their

@@ -43,7 +43,7 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
 
 } // namespace
 
-MatmulTile matmul_tile(const Tuning& t) {
+MatmulTile matmul_tiled_tile(const Tuning& t) {
     // In workgroups of 128, the most that every device has.
     constexpr MatmulTile tiles[] = {{128, 64, 8, 8}, {64, 64, 8, 4}, {64, 32, 4, 4}};
     for (const MatmulTile& tile : tiles) {
@@ -101,7 +101,7 @@ Normed matvec_residual(Pass& pass, const Buffer& h, uint32_t h_floats, const Mat
 }
 
 MatmulKernel matmul_kernel(const Tuning& tuning, GgmlType type, uint32_t tokens) {
-    if (tokens <= tuning.matmul_tile) return MatmulKernel::plain;
+    if (tokens <= tuning.matmul_tokens) return MatmulKernel::plain;
     if (tuning.matmul_coopmat && type != GgmlType::F32) return MatmulKernel::coopmat;
     return tuning.matmul_tiled ? MatmulKernel::tiled : MatmulKernel::plain;
 }
@@ -128,14 +128,14 @@ void matmul(Pass& pass, View y, const Matrix& w, const Buffer& x, bool accumulat
         }
 #endif
         if (kernel == MatmulKernel::tiled) {
-            const MatmulTile tile = matmul_tile(pass.tuning);
+            const MatmulTile tile = matmul_tiled_tile(pass.tuning);
             const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};
             recorder.dispatch<shader::matmul_tiled>(format, grid, matmul_tiled_constants(pass.tuning, w.interleave, accumulate),
                                                     params, work, y, slice.buffer, x, pass.context);
             continue;
         }
         const Groups grid{groups(slice.rows, pass.tuning.workgroup * pass.tuning.matmul_rows),
-                          groups(pass.tokens, pass.tuning.matmul_tile)};
+                          groups(pass.tokens, pass.tuning.matmul_tokens)};
         const auto constants = matmul_constants(pass.tuning, w.interleave, accumulate);
         if (reads_texels(pass, {slice.buffer, x}))
             recorder.dispatch<shader::matmul_texel>(format, grid, constants, params, work, y, slice.buffer, x, pass.context);

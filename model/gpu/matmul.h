@@ -12,7 +12,7 @@ enum class MatmulKernel { plain, tiled, coopmat };
 MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens);
 
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows], both with rows up to the next
-// multiple of tuning.matmul_tile. One token: matvec.
+// multiple of tuning.matmul_tokens. One token: matvec.
 void matmul(Pass&, View y, const Matrix& w, const Buffer& x, bool accumulate = false);
 
 // y = w x of one vector, whatever pass.tokens is; or y += w x; or, of a matrix whose rows 2 i and 2 i + 1 belong together,
@@ -48,7 +48,7 @@ inline ConstantsOf<shader::matvec> matvec_constants(const Tuning& t, uint32_t in
     return {tile.workgroup, tile.lanes, tile.rows, output, interleave, normed};
 }
 inline ConstantsOf<shader::matmul> matmul_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
-    return {t.workgroup, t.matmul_tile, t.matmul_rows, accumulate, interleave};
+    return {t.workgroup, t.matmul_tokens, t.matmul_rows, accumulate, interleave};
 }
 
 // What a workgroup of matmul_tiled makes, and each of its invocations: the largest tile that the shared memory holds.
@@ -57,10 +57,10 @@ struct MatmulTile {
 
     constexpr uint32_t workgroup() const { return rows / invocation_rows * (tokens / invocation_tokens); }
 };
-MatmulTile matmul_tile(const Tuning& t);
+MatmulTile matmul_tiled_tile(const Tuning& t);
 
 inline ConstantsOf<shader::matmul_tiled> matmul_tiled_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
-    const MatmulTile tile = matmul_tile(t);
+    const MatmulTile tile = matmul_tiled_tile(t);
     return {tile.workgroup(), tile.rows, tile.tokens, tile.invocation_rows, tile.invocation_tokens, accumulate, interleave};
 }
 

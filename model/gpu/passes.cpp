@@ -4,6 +4,7 @@
 #include "model/gpu/context.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/plan.h"
+#include "model/gpu/run_ahead.h"
 #include "model/gpu/steps.h"
 #include "model/gpu/tuning_file.h"
 #include "model/kv/window.h"
@@ -40,8 +41,7 @@ class GpuForward final : public Forward {
           step_upload_(device.allocate("step", context_header_bytes, Memory::upload)),
           ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),
           logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)),
-          sampling_upload_(device.allocate("sampling upload", sampling_bytes(config.vocab_size), Memory::upload)),
-          sampled_readback_(device.allocate("sampled ids read back", sampled_bytes, Memory::readback)) {
+          run_ahead_(device, scratch_, ids_, config.vocab_size) {
         if (options_.kv.layers_with_window(config.num_hidden_layers) != 0) {
             window_.tokens = options_.kv.window;
             cache_.keep_window(device, window_.tokens, options_.batch_size);
@@ -68,7 +68,7 @@ class GpuForward final : public Forward {
         ENSURE(position_ <= n && n <= options_.context_size, "{} to {}", position_, n);
         make_room(n - position_);
         cache_.repeat(device_, position_, n);
-        if (position_ < window_.tokens) window_.begin = n; // there is not enough in the rings
+        window_.repeated(position_, n, kept_window_tokens(window_.tokens));
         position_ = n;
     }
 
@@ -103,10 +103,6 @@ class GpuForward final : public Forward {
         Taps taps;
         Commands commands;
     };
-    // What run_sampled() submits: the first once, then `step` for each token, then the last.
-    struct Sampling {
-        Commands begin, step, end;
-    };
     // What run_all() runs, for blocks of `tokens` tokens: made when it is first asked for.
     struct AllLogits {
         uint32_t tokens;
@@ -119,12 +115,12 @@ class GpuForward final : public Forward {
         token_.reset();
         block_.reset();
         short_block_.reset();
-        sampling_.reset();
+        run_ahead_.forget();
         if (all_) all_->commands.reset();
     }
     Recording record(uint32_t tokens, bool with_layers, bool with_head);
     void record_layers();
-    Sampling record_sampling();
+    void record_run_ahead();
     Recording& recorded_block(uint32_t tokens);
     void make_room(uint32_t tokens);
     void begin_step(Pass& pass);
@@ -136,8 +132,6 @@ class GpuForward final : public Forward {
         return {ids_, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits};
     }
     void record_logits(ForwardPass& pass);
-    void sample_token(Pass& pass);
-    void write_sampling(const DeviceSampling& sampling);
     void write_step(std::span<const uint32_t> ids);
     bool run_block(Commands& commands, std::span<const uint32_t> ids, const std::function<bool()>& keep_going);
     // Back to position `to`, when tokens up to position `end` may have been stored.
@@ -158,10 +152,10 @@ class GpuForward final : public Forward {
     const Network net_{config_, *weights_, head_norms_, cache_};
     Buffer context_;
     Scratch scratch_;
-    Buffer ids_, step_upload_, ids_upload_, logits_readback_, sampling_upload_, sampled_readback_;
+    Buffer ids_, step_upload_, ids_upload_, logits_readback_;
+    RunAhead run_ahead_;
     Step step_{};
     std::optional<Recording> token_, block_, short_block_, head_; // none of the first three, where the cache has grown since
-    std::optional<Sampling> sampling_;                            // nor this
     std::optional<AllLogits> all_;
     uint32_t position_ = 0;
     WindowPositions window_;
@@ -181,12 +175,6 @@ void GpuForward::record_logits(ForwardPass& pass) {
     head(pass, net_, x);
 }
 
-// What follows those logits is the id that the next step begins with.
-void GpuForward::sample_token(Pass& pass) {
-    sample_candidates(pass, scratch_.candidates, scratch_.logits, scratch_.sampling, config_.vocab_size);
-    sample(pass, ids_, scratch_.sampling, scratch_.candidates, config_.vocab_size);
-}
-
 // Builds the kernels of all passes at once, before the first is recorded.
 void GpuForward::prepare() {
     Recorder::prepare(device_, [&](Recorder& recorder) {
@@ -194,7 +182,7 @@ void GpuForward::prepare() {
         for (const uint32_t tokens : {1u, options_.batch_size}) {
             ForwardPass pass = new_pass(recorder, none, tokens);
             record_logits(pass);
-            if (max_sampled() > 0) sample_token(pass);
+            if (max_sampled() > 0) run_ahead_.sample_next(pass);
         }
     });
 }
@@ -219,23 +207,17 @@ GpuForward::Recording GpuForward::record(uint32_t tokens, bool with_layers, bool
     return {std::move(taps), recorder.finish()};
 }
 
-GpuForward::Sampling GpuForward::record_sampling() {
+void GpuForward::record_run_ahead() {
     Taps none;
-    Recorder begin(device_), step(device_, Again::at_any_time), end(device_);
     step_ = {std::min(cache_.capacity(), options_.context_size) - 1, 1};
-    ForwardPass first = new_pass(begin, none, 1), each = new_pass(step, none, 1);
-    begin_step(first);
-    begin.copy(scratch_.sampling, sampling_upload_);
-    record_logits(each);
-    sample_token(each);
-    end.copy(sampled_readback_, View(scratch_.sampling, sampled_offset, sampled_bytes));
-    return {begin.finish(), step.finish(), end.finish()};
+    run_ahead_.record([&](Recorder& recorder) { return new_pass(recorder, none, 1); },
+                      [&](ForwardPass& pass) { begin_step(pass); }, [&](ForwardPass& pass) { record_logits(pass); });
 }
 
 void GpuForward::record_layers() {
     if (!token_) token_.emplace(record(1, true, true));
     if (!block_) block_.emplace(record(options_.batch_size, true, false));
-    if (!sampling_ && max_sampled() > 0) sampling_.emplace(record_sampling());
+    if (max_sampled() > 0) record_run_ahead();
 }
 
 // What runs a block of `tokens` tokens. A short one, of a chat's next turn, has a recording of its own: its attention is split.
@@ -319,7 +301,7 @@ std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Prog
 
 void GpuForward::record_all() {
     if (!all_) {
-        const uint32_t tokens = std::min(options_.batch_size, max_rows_of_logits / tuning_.matmul_tile * tuning_.matmul_tile);
+        const uint32_t tokens = std::min(options_.batch_size, max_rows_of_logits / tuning_.matmul_tokens * tuning_.matmul_tokens);
         const uint64_t bytes = 4ull * tokens * config_.vocab_size;
         all_.emplace(AllLogits{tokens, device_.allocate("logits of all", bytes),
                                device_.allocate("logits of all, read back", bytes, Memory::readback), std::nullopt});
@@ -358,47 +340,27 @@ bool GpuForward::run_all(std::span<const uint32_t> ids, const EachLogits& each, 
     return true;
 }
 
-void GpuForward::write_sampling(const DeviceSampling& sampling) {
-    ENSURE(sampling.excluded.empty() || sampling.excluded.size() == (config_.vocab_size + 31) / 32, "{} words of ids",
-           sampling.excluded.size());
-    std::byte* to = sampling_upload_.host().data();
-    std::memset(to, 0, size_t(sampling_upload_.bytes()));
-    std::memcpy(to, &sampling.settings, sizeof sampling.settings);
-    std::memcpy(to + sizeof sampling.settings, sampling.random.data(), sampling.random.size() * 4);
-    std::ranges::copy(std::as_bytes(sampling.excluded), to + sampled_offset + sampled_bytes);
-}
-
 std::vector<uint32_t> GpuForward::run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) {
     ENSURE(n > 0 && n <= SAMPLING_STEPS && n <= options_.context_size - position_, "{} tokens at {}", n, position_);
-    ENSURE(sampling.random.size() >= n && sampling.random.size() <= SAMPLING_STEPS, "{} words for {} tokens",
-           sampling.random.size(), n);
     ENSURE(config_.vocab_size <= max_sampling_logits, "{} logits", config_.vocab_size);
     const uint32_t start = position_;
     make_room(n);
-    if (!sampling_) sampling_.emplace(record_sampling());
+    record_run_ahead();
     write_step({&id, 1});
-    write_sampling(sampling);
-    if (device_.profile) { // one at a time: each run is charged for its own position
-        sampling_->begin.run();
-        for (; step_.position < start + n; step_.position++) sampling_->step.run();
-        sampling_->end.run();
-    } else {
-        std::vector<Commands*> all(n + 2, &sampling_->step);
-        all.front() = &sampling_->begin;
-        all.back() = &sampling_->end;
-        Commands::run_all(all);
-    }
-    std::vector<uint32_t> ids(n);
-    std::memcpy(ids.data(), sampled_readback_.host().data(), n * 4);
-    ids.erase(std::ranges::find(ids, NO_TOKEN), ids.end());
+    std::vector<uint32_t> ids = run_ahead_.run(n, sampling, step_);
     go_back(start + n, start + std::max(uint32_t(ids.size()), 1u));
     if (ids.empty()) report_nonfinite(start);
     return ids;
 }
 
 void GpuForward::report_nonfinite(uint32_t start) {
-    const auto where = cache_.find_nonfinite(device_, position_);
-    go_back(position_, start);
+    const uint32_t end = position_;
+    go_back(end, start);
+    std::optional<std::string> where;
+    try {
+        where = cache_.find_nonfinite(device_, end);
+    } catch (const OutOfMemory&) { // to say where it began needs memory; what happened does not
+    }
     fail_nonfinite(where);
 }
 

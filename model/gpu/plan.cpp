@@ -32,7 +32,8 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
 
 ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning) {
     if (options.batch_size == 0) options.batch_size = std::min(tuning.batch_size, options.context_size);
-    options.batch_size = (std::max(options.batch_size, 2u) + tuning.matmul_tile - 1) / tuning.matmul_tile * tuning.matmul_tile;
+    options.batch_size =
+        (std::max(options.batch_size, 2u) + tuning.matmul_tokens - 1) / tuning.matmul_tokens * tuning.matmul_tokens;
     return options;
 }
 

@@ -1,4 +1,5 @@
-// The device memory that a forward pass takes: the sizes that model/gpu/passes.cpp allocates, and their sum.
+// The device memory that a forward pass takes: the sizes that model/gpu/passes.cpp allocates, and their sum. Not counted: ids and
+// read-back buffers, below 1 MB, and the logits of run_all(), 256 bytes for each id of the vocabulary.
 #pragma once
 #include "model/forward.h"
 #include "model/gpu/tuning.h"

@@ -62,7 +62,7 @@ inline Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
     return make_scratch([&](const char* label, uint64_t size) { return device.allocate(label, size); }, bytes);
 }
 
-// Those that a recording uses. ids: uint32 [tokens]
+// The buffers that one recording reads and writes. ids: uint32 [tokens]
 struct Activations {
     const Buffer &ids, &h, &a, &q, &k, &v, &attn, &ffn, &logits;
 };

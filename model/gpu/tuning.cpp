@@ -40,7 +40,7 @@ Tuning choose_tuning(const Capabilities& device) {
                  .matvec_rows = 4,
                  .weight_interleave = 4 * lanes,
                  .matmul_rows = 4,
-                 .matmul_tile = 4,
+                 .matmul_tokens = 4,
                  .matmul_tiled = false,
                  .matmul_coopmat = false,
                  .attention_rows = attention_per_lane ? 2u : 8u, // a prompt's kernel is then that of a token
@@ -65,7 +65,7 @@ Tuning choose_tuning(const Capabilities& device) {
              .matvec_rows = 2,
              .weight_interleave = 1,
              .matmul_rows = 2,
-             .matmul_tile = 8,
+             .matmul_tokens = 8,
              .matmul_tiled = true,
              .matmul_coopmat = cooperative,
              .attention_rows = 8,

@@ -28,10 +28,10 @@ struct KernelChoices {
     uint32_t matvec_rows;       // rows that they make at a time
     uint32_t weight_interleave; // rows of a weight matrix that lie word by word in turn (device_layout.h)
     // matmul
-    uint32_t matmul_rows; // rows that one invocation makes
-    uint32_t matmul_tile; // tokens whose products one invocation makes
-    bool matmul_tiled;    // more tokens are made by matmul_tiled, whose tile shared_bytes gives (matmul.h)
-    bool matmul_coopmat;  // matmul_coopmat makes them instead
+    uint32_t matmul_rows;   // rows that one invocation makes
+    uint32_t matmul_tokens; // tokens whose products one invocation makes
+    bool matmul_tiled;      // more tokens are made by matmul_tiled, whose tile shared_bytes gives (matmul.h)
+    bool matmul_coopmat;    // matmul_coopmat makes them instead
     // attention
     uint32_t attention_rows;         // most query rows that share a decoded key
     uint32_t attention_keys;         // keys that an invocation scores at a time

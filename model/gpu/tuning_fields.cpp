@@ -30,7 +30,7 @@ const std::vector<TuningGroup> groups{
      6,
      {{"matmul_coopmat", &Tuning::matmul_coopmat, {0, 1}},
       {"matmul_tiled", &Tuning::matmul_tiled, {0, 1}},
-      {"matmul_tile", &Tuning::matmul_tile, {2, 4, 8, 16}},
+      {"matmul_tokens", &Tuning::matmul_tokens, {2, 4, 8, 16}},
       {"matmul_rows", &Tuning::matmul_rows, {1, 2, 4}}}},
     {"attention of a prompt",
      Workload::deep_prompt,

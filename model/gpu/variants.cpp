@@ -110,7 +110,7 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
                  all_logits = floats(uint64_t(options.batch_size) * c.vocab_size);
     const Network net(c, model.weights, model.head_norms, model.cache);
     Taps none;
-    for (const uint32_t tokens : {1u, t.matmul_tile, std::min(t.short_block, options.batch_size), options.batch_size}) {
+    for (const uint32_t tokens : {1u, t.matmul_tokens, std::min(t.short_block, options.batch_size), options.batch_size}) {
         const Step step{0, tokens};
         ForwardPass pass{{recorder, t, context, tokens, c.head_dim, step}, c, s, none};
         const Activations x{ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, s.logits};

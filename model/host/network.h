@@ -82,7 +82,8 @@ class Pass {
     ThreadPool& pool;
     const Config& config;
     const Rope rope; // the position is that of the first token
-    // Of h: the tokens that are left, all in layers. What steps make of them begins at row 0.
+    // The rows of h that the steps read: all tokens of the block within layers, in the head only those whose logits are wanted. A
+    // step writes its output from row 0 on.
     uint32_t first_row = 0, rows;
 
     void begin(const Layer& layer) { layer_ = &layer; }

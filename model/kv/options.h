@@ -46,6 +46,7 @@ uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_he
 
 // Bytes of all windows, which come on top and do not grow with the context.
 uint64_t kv_window_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
+
 // Named combinations: our own, and those of the published implementations.
 struct KvPreset {
     const char* name;

@@ -33,7 +33,7 @@ struct StoredSide {
     size_t scales_per_head() const { return size_t(tokens) * codec.scales(); }
 };
 
-// Gives what is stored, or is to be.
+// Returns one side of a layer: what stored() reads from a cache, or what restore() is to write.
 using StoredSource = std::function<StoredSide(uint32_t layer, KvSide side)>;
 
 } // namespace tq

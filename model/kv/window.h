@@ -10,7 +10,8 @@ namespace tq {
 
 inline constexpr uint32_t max_window_tokens = 1024; // of KvOptions::window
 
-// More are kept than are attended to, so that nothing shows where a few tokens are taken back: those that a device has sampled ahead.
+// More are kept than are attended to, so that nothing shows where a few tokens are taken back: those that a device has sampled
+// ahead.
 constexpr uint32_t kept_window_tokens(uint32_t window) { return window + SAMPLING_STEPS; }
 
 // What is stored is the vector in the codes' own space (rotated, where they are) times this: a power of two, with which no
@@ -31,6 +32,9 @@ struct WindowPositions {
     void forget(uint32_t end, uint32_t to) {
         begin = std::min(to, std::max(begin, end - std::min(end, kept_window_tokens(tokens))));
     }
+    // Positions end .. to - 1 have become repetitions of those before, in the cache of codes alone. Where the `kept` vectors of
+    // the window have all been written once, those stand for the repeated ones; otherwise the window is empty.
+    void repeated(uint32_t end, uint32_t to, uint32_t kept) { begin = end < kept ? to : begin; }
 };
 
 } // namespace tq

@@ -1,6 +1,6 @@
-// What each kernel means, in plain fp32 loops: same names and order of arguments as model/gpu/kernels.h, outputs first.
-// The conformance tests compare every shader with them; the CPU path runs on model/cpu/kernels.h, which is compared with them
-// too.
+// What the kernels compute, in plain fp32 loops, outputs first. A GPU kernel may do a part of one (k_append, v_append) or fuse
+// several (matvec_gated, matvec_residual): conformance compares it with the functions that it stands for. The CPU path's
+// kernels (model/cpu/kernels.h) are compared with these, too. The steps of a pass (steps.h) have the same names on all three.
 #pragma once
 #include "model/host/network.h"
 #include "model/sampling/device_sampling.h"

@@ -1,5 +1,6 @@
 // The pool of threads where the system has none to give.
 #include "base/thread_pool.h"
+#include "tests/support/skip.h"
 #include <algorithm>
 #include <doctest/doctest.h>
 #include <numeric>
@@ -54,7 +55,7 @@ int pool_with_few_threads(rlim_t limit) {
 
 TEST_CASE("where the system starts fewer threads, a pool works with those") {
     if (::getuid() != 0) {
-        MESSAGE("not tried: only root can become a user who has no other threads");
+        test::skip("only root can become a user who has no other threads");
         return;
     }
     for (const rlim_t limit : {1, 2, 4}) { // none, one and three beside the caller's
@@ -66,7 +67,7 @@ TEST_CASE("where the system starts fewer threads, a pool works with those") {
         REQUIRE(::waitpid(child, &status, 0) == child);
         REQUIRE(WIFEXITED(status));
         if (WEXITSTATUS(status) == 77) {
-            MESSAGE("not tried: the limit of threads cannot be set here");
+            test::skip("the limit of threads cannot be set here");
             return;
         }
         CHECK(WEXITSTATUS(status) == 0);

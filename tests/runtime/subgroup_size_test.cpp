@@ -3,6 +3,7 @@
 #include "runtime/subgroup_size.h"
 #include "shaders.gen.h"
 #include "shaders/matvec_outputs.h"
+#include "tests/support/skip.h"
 #include <algorithm>
 #include <cstring>
 #include <doctest/doctest.h>
@@ -106,7 +107,10 @@ TEST_CASE("matvec writes every row where gl_SubgroupSize is not the size of subg
     constexpr uint32_t rows = 40, cols = 64, lanes = 4, workgroup = 64;
     Device device;
     const Capabilities& c = device.capabilities();
-    if (c.kernel_subgroup_size < lanes || !c.subgroup_shuffle) return;
+    if (c.kernel_subgroup_size < lanes || !c.subgroup_shuffle) {
+        test::skip("this device has no subgroups of four invocations that shuffle");
+        return;
+    }
     Buffer y = device.allocate("y", rows * 4, Memory::readback), w = device.allocate("w", rows * cols * 4, Memory::upload),
            x = device.allocate("x", cols * 4, Memory::upload);
     const auto floats = [](Buffer& buffer) { return reinterpret_cast<float*>(buffer.host().data()); };

@@ -98,7 +98,7 @@ inline void check_growth(const std::vector<KvOptions>& all_types,
 
 // A cache that grows while it repeats gives the logits of one that was whole; so does what is run behind it, and what is cut off.
 inline void check_repeat(const std::function<std::unique_ptr<Forward>(const ForwardOptions&)>& make) {
-    for (const KvOptions& kv : growth_types()) {
+    for (const KvOptions& kv : growth_types_and_window()) {
         const std::string types = describe(kv);
         CAPTURE(types);
         std::mt19937 random(11);

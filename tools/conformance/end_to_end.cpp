@@ -116,7 +116,7 @@ void add_end_to_end(Rows& rows, const Capabilities& device) {
                             return decode(rig, {type, type}, batch, limit);
                         }});
     };
-    const uint32_t tile = gpu::tuning_for(device).matmul_tile; // blocks are a multiple of it
+    const uint32_t tile = gpu::tuning_for(device).matmul_tokens; // blocks are a multiple of it
     const bool halves = gpu::tuning_for(device).rounds_to_halves();
     for (const uint32_t batch : {tile, 8 * tile}) {
         const bool few = batch == tile; // too few for matmul_coopmat; and attention_coopmat knows no f32

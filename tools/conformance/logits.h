@@ -25,18 +25,19 @@ struct LogitsCheck {
     bool usual() const { return error <= bounds.usual; }
 };
 
-// `halves`: products of fp16 (Tuning::rounds_to_halves()).
-// Of a cache that loses nothing, whose users differ by the order of sums and the rounding of functions.
+// The allowed relative errors of logits, and of attention. halves: products are of fp16 (Tuning::rounds_to_halves()).
+// With an f32 cache, where implementations differ by the order of sums and the rounding of functions only.
 Bounds exact_bounds(bool halves);
-// Of any other, in which a value next to a threshold gets its neighbour's code. `noise`: what rounding does to the CPU path.
+// With any other cache, where a value near a threshold may get the neighbouring code. noise: the error of the CPU path itself
+// with perturbed weights.
 Bounds cache_bounds(double noise, bool halves);
-// Nothing but f32, in every layer.
+// Whether every layer's types are f32.
 bool is_exact(const KvOptions& kv);
 
-// Of attention alone, whose vectors were stored by the device itself.
+// For attention's output over vectors that the device stored itself.
 Bounds attention_bounds(const KvOptions& kv);
 
-// Of one tuning against another, on workloads for which there is no reference.
+// Between two tunings of one device, on workloads for which there is no reference.
 double error_limit(const KvOptions& kv, bool halves);
 
 // ||a - b|| / ||b||

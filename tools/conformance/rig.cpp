@@ -66,6 +66,7 @@ std::span<const uint32_t> words(std::span<const float> values) {
 } // namespace
 
 Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double min_norm) {
+    ENSURE(!want.empty() && got.size() >= want.size(), "{} elements of {}", got.size(), want.size());
     double error = 0, squares = 0;
     size_t forgotten = 0;
     for (size_t i = 0; i < want.size(); i++) {
@@ -85,6 +86,7 @@ Outcome compare(std::span<const float> got, std::span<const float> want, double 
 }
 
 Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> want) {
+    ENSURE(!want.empty() && got.size() >= want.size(), "{} words of {}", got.size(), want.size());
     size_t differing = 0, first = 0;
     for (size_t i = want.size(); i-- > 0;) {
         if (got[i] == want[i]) continue;
@@ -198,7 +200,7 @@ std::vector<Variant> variants(const Capabilities& device) {
     odd.matvec_lanes = 32;
     odd.matvec_rows = 1;
     odd.matmul_rows = 1;
-    odd.matmul_tile = 4;
+    odd.matmul_tokens = 4;
     odd.attention_rows = 1;
     odd.attention_keys = 2;
     odd.splits = 3;

@@ -69,7 +69,7 @@ double limit_of(gpu::MatmulKernel kernel, const Shape& shape) {
 // Rows of x and y in a pass that is recorded for a shape's tokens.
 uint32_t padded_tokens(const gpu::Tuning& tuning, const Shape& shape) {
     const uint32_t most = std::max(shape.tokens, shape.recorded);
-    return most == 1 ? 1 : (most + tuning.matmul_tile - 1) / tuning.matmul_tile * tuning.matmul_tile;
+    return most == 1 ? 1 : (most + tuning.matmul_tokens - 1) / tuning.matmul_tokens * tuning.matmul_tokens;
 }
 
 // y = W x and y += W x; as a forward pass does, one token takes matvec. Rows past the last token may hold anything.
@@ -244,7 +244,7 @@ void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
     if (small_blocks(type)) row({13, 96, 9});
     if (!some) return;
     row({300, 256, 66});
-    row({1, 256, 1 + variant.tuning.matmul_tile});
+    row({1, 256, 1 + variant.tuning.matmul_tokens});
     row({33, 512, 16, 0, 30}, far_apart);
 }
 

@@ -122,7 +122,7 @@ void print_table(const std::vector<Capabilities>& devices) {
             fmt::format("     kernels in workgroups of {}{}; matvec {} lanes x {} rows, matmul {} rows x {} tokens, attention {} "
                         "splits; prompts in blocks of {}\n",
                         t.workgroup, t.texel_buffers ? ", for a processor" : "", t.matvec_lanes, t.matvec_rows, t.matmul_rows,
-                        t.matmul_tile, t.splits, t.batch_size));
+                        t.matmul_tokens, t.splits, t.batch_size));
         if (stored.tuning) write_output("     as tq-run bench --tune has found; --tune --reset forgets it\n");
         if (!stored.problem.empty()) write_error(fmt::format("tq-run: {}\n", stored.problem));
     }

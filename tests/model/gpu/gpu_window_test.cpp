@@ -69,7 +69,6 @@ TEST_CASE("tokens sampled ahead on the device and taken back leave no trace") {
     const ForwardOptions options = growth_options(with_window({KvType::tq2, KvType::tq2}, 7), 2);
     const auto ahead = make_gpu_forward(device, model.config, model.weights, options),
                plain = make_gpu_forward(device, model.config, model.weights, options);
-    if (ahead->max_sampled() == 0) return;
     std::mt19937 random(7);
     const auto prompt = random_ids(random, 33), next = random_ids(random, 1);
     const std::vector<uint32_t> words(SAMPLING_STEPS, 12345);

@@ -202,7 +202,7 @@ double made_up(const Tuning& t, gpu::Workload w) {
     case gpu::Workload::whole_token: return t.fold_norms ? 1.5 : 1.0;
     case gpu::Workload::deep_token: return 1 + away(t.splits, 64) + 0.5 * away(t.attention_keys, 4);
     case gpu::Workload::prompt:
-        return 1 + (t.matmul_tiled ? 0.5 : 0) + 0.2 * away(t.matmul_rows, 4) + 0.2 * away(t.matmul_tile, 4);
+        return 1 + (t.matmul_tiled ? 0.5 : 0) + 0.2 * away(t.matmul_rows, 4) + 0.2 * away(t.matmul_tokens, 4);
     case gpu::Workload::deep_prompt: return 1 + 0.2 * away(t.attention_rows, 2);
     case gpu::Workload::long_prompt: return 1 + 0.2 * away(t.batch_size, 256);
     }
@@ -221,7 +221,7 @@ TEST_CASE("the search finds the best of every field, in spite of noise") {
     CHECK(t.splits == 64);
     CHECK(!t.fold_norms);
     CHECK(t.matmul_rows == 4);
-    CHECK(t.matmul_tile == 4);
+    CHECK(t.matmul_tokens == 4);
     CHECK(t.attention_rows == 2);
     CHECK(t.batch_size == 256);
     CHECK(t.weight_interleave == 1); // made no difference

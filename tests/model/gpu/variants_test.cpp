@@ -140,7 +140,7 @@ TEST_CASE("tiles of products fill the shared memory that there is, and no more")
     for (const uint32_t bytes : {16384u, 18432u, 20480u, 27648u, 28672u, 32768u, 65536u, 1u << 30}) {
         CAPTURE(bytes);
         tuning.shared_bytes = bytes;
-        const gpu::MatmulTile tile = gpu::matmul_tile(tuning);
+        const gpu::MatmulTile tile = gpu::matmul_tiled_tile(tuning);
         CHECK(tile.workgroup() == 128); // what every device can have
         CHECK(tile.rows % tile.invocation_rows == 0);
         CHECK(tile.tokens % tile.invocation_tokens == 0);
@@ -238,10 +238,10 @@ TEST_CASE("attention by cooperative matrices: which types and how many rows") {
 TEST_CASE("which kernel makes a block") {
     gpu::Tuning tuning = gpu::choose_tuning({.type = DeviceType::discrete, .shared_memory_bytes = 16384});
     using enum gpu::MatmulKernel;
-    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile) == plain);
-    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile + 1) == tiled);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens) == plain);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens + 1) == tiled);
     tuning.matmul_coopmat = true;
-    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tile) == plain);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens) == plain);
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, 512) == coopmat);
     CHECK(gpu::matmul_kernel(tuning, GgmlType::F32, 512) == tiled); // whoever has fp32 weights wants no fp16
     CHECK(gpu::matmul_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, 512) == plain);

@@ -76,7 +76,7 @@ json other_kernels(json kernels) {
     other("splits", 8, 2);
     other("matvec_rows", 2, 1);
     other("workgroup", 64, 32);
-    other("matmul_tile", 8, 4);
+    other("matmul_tokens", 8, 4);
     other("matmul_rows", 1, 2);
     other("attention_rows", 4, 2);
     other("batch_size", 64, 128);

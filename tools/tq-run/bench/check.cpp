@@ -22,8 +22,7 @@ LogitsCheck Checker::compare(const KvOptions& kv) {
                     describe(kv), setup_.device_name, check.error);
     if (!check.passed())
         fail("the device computes wrongly, and nothing is timed: {}, and right devices stay below {:.1g}. tq-run conformance "
-             "finds "
-             "the kernel, tq-run validate the layer; --no-check times all the same",
+             "finds the kernel, tq-run validate the layer; --no-check times all the same",
              what, check.bounds.limit);
     if (!check.usual())
         warn_(fmt::format(

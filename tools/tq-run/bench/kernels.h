@@ -19,7 +19,7 @@ struct CacheShape {
 };
 inline constexpr float cache_eps = 1e-6f; // of the norms of queries and keys
 
-// Of one token each: normals, the same on every machine.
+// Normally distributed inputs, the same on every machine: keys and values of first_block tokens, the query of one.
 struct CacheInput {
     std::vector<float> k, v; // [first_block][kv_heads][head_dim]
     std::vector<float> q;    // [heads][head_dim]

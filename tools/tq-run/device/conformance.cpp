@@ -191,8 +191,7 @@ void add_conformance(ArgumentParser& app, Action& action) {
             "only rows with this in their name 'kernel | variant | shape', or the one row of that name (see --list)", "TEXT");
         add("--dump", a.dump,
             "of each row that fails, a folder in this one with inputs, results, what they should be, SPIR-V and a row.json that "
-            "says what "
-            "is what",
+            "says what is what",
             "DIR");
         add("--shard", a.shard, "only a part of the rows, the second of three: 2/3", "K/N")
             .check(parsed_by([](const std::string& text) { parse_shard(text); }));

@@ -257,7 +257,7 @@ TEST_CASE("flags that mean one of ours") {
 #ifndef _WIN32
 TEST_CASE("an answer that cannot be written is a failure") {
     if (!std::filesystem::exists("/dev/full")) {
-        test::skip("this system has no /dev/full");
+        tq::test::skip("this system has no /dev/full");
         return;
     }
     for (const char* flag : {"--help", "--version"}) {

@@ -11,13 +11,24 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace tq {
 
-// The folder of shared test data beside the repository; a test that needs it skips with a message when it is absent.
-inline std::filesystem::path shared_folder() {
+// The repository's own test data: tests/data/README.md says what each file is.
+inline std::filesystem::path test_data(const char* name) {
+    return std::filesystem::path(TQ_SOURCE_DIR) / "tests" / "data" / name;
+}
+
+// A part of the larger set of test data, which lies beside the repository; not every machine has it, and a test of a
+// *_larger_set_test.cpp then skips with a message.
+inline std::optional<std::filesystem::path> larger_set(const char* name) {
     const char* set = std::getenv("TQ_SHARED");
-    return set != nullptr ? std::filesystem::path(set) : std::filesystem::path(TQ_SOURCE_DIR) / ".." / "shared";
+    const auto path =
+        (set != nullptr ? std::filesystem::path(set) : std::filesystem::path(TQ_SOURCE_DIR) / ".." / "shared") / "data" / name;
+    if (std::filesystem::exists(path)) return path;
+    test::skip("no " + path.string());
+    return std::nullopt;
 }
 
 struct Golden {
@@ -29,11 +40,11 @@ struct Golden {
     std::vector<float> logits_last;
 };
 
-// A GGUF file with its NAME.json, or a directory from Hugging Face with expected.json in it.
-inline Golden load_golden(const std::filesystem::path& path) {
+// A GGUF file with its NAME.json, or a directory from Hugging Face with `answers` in it.
+inline Golden load_golden(const std::filesystem::path& path, const char* answers = "expected.json") {
     const bool is_directory = std::filesystem::is_directory(path);
     nlohmann::json json;
-    std::ifstream(is_directory ? path / "expected.json" : std::filesystem::path(path).replace_extension(".json")) >> json;
+    std::ifstream(is_directory ? path / answers : std::filesystem::path(path).replace_extension(".json")) >> json;
     ModelFile file = open_model_file(path);
     const Config config = read_config(file);
     Weights weights = read_weights(file, config);
@@ -42,17 +53,26 @@ inline Golden load_golden(const std::filesystem::path& path) {
             json.at("greedy_ids"), json.at("logits_last")};
 }
 
-// A tiny model of every weight format, and of mixtures.
-inline std::vector<std::filesystem::path> golden_files() {
+// A GGUF file with a matrix of every weight format, and a directory from Hugging Face in bf16, its embedding tied.
+inline std::vector<std::filesystem::path> golden_files() { return {test_data("qwen3-mixed.gguf"), test_data("qwen3-tied-hf")}; }
+
+// The directory once more, with its weights quantised at load as `--weights` does, and the logits of such weights.
+inline Golden golden_quantised(GgmlType type) {
+    Golden golden = load_golden(test_data("qwen3-tied-hf"), type == GgmlType::Q8_0 ? "expected-q8_0.json" : "expected-q4_0.json");
+    CHECK(quantise(golden.weights, type) == 15);          // seven of each layer, and the embedding
+    CHECK(quantise(golden.weights, GgmlType::Q4_0) == 0); // it is in fewer bits already
+    return golden;
+}
+
+// Of the larger set: a model of every weight format, and of mixtures.
+inline std::vector<std::filesystem::path> larger_set_golden_files() {
+    const auto folder = larger_set("qwen3-tiny"), directory = larger_set("qwen3-tiny-hf");
+    if (!folder || !directory) return {};
     std::vector<std::filesystem::path> files;
     for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k_m", "q4_k_m",
                              "q4_k_m-mix", "q5_k_m", "q6_k", "iq4_nl", "iq4_xs", "mxfp4_moe"})
-        files.push_back(shared_folder() / "data" / "qwen3-tiny" / (std::string("tiny-") + type + ".gguf"));
-    files.push_back(shared_folder() / "data" / "qwen3-tiny-hf");
-    if (!std::filesystem::exists(files[0])) {
-        test::skip("no tiny models at " + files[0].string());
-        files.clear();
-    }
+        files.push_back(*folder / (std::string("tiny-") + type + ".gguf"));
+    files.push_back(*directory);
     return files;
 }
 

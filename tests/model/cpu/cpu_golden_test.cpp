@@ -4,10 +4,14 @@
 
 using namespace tq;
 
+static void check_on_cpu(const Golden& golden) {
+    check_golden(golden, *make_cpu_forward(golden.config, golden.weights, {{KvType::f32, KvType::f32}, 64, 0, 0}));
+}
+
 TEST_CASE("the CPU path gives the golden logits and greedy tokens of every weight format") {
-    for (const auto& path : golden_files()) {
-        const Golden golden = load_golden(path);
-        const auto forward = make_cpu_forward(golden.config, golden.weights, {{KvType::f32, KvType::f32}, 64, 0, 0});
-        check_golden(golden, *forward);
-    }
+    for (const auto& path : golden_files()) check_on_cpu(load_golden(path));
+}
+
+TEST_CASE("weights quantised at load give the golden logits of such weights") {
+    for (const GgmlType type : {GgmlType::Q8_0, GgmlType::Q4_0}) check_on_cpu(golden_quantised(type));
 }

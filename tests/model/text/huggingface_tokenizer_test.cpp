@@ -4,7 +4,7 @@
 #include "model/text/tokenizer.h"
 #include "tests/support/golden.h"
 #include "tests/support/huggingface_files.h"
-#include "tests/support/skip.h"
+#include "tests/support/qwen3_vocabulary.h"
 #include "tests/support/vocabulary_file.h"
 #include <doctest/doctest.h>
 #include <fstream>
@@ -80,30 +80,7 @@ void check_same_metadata(const ModelFile& a, const ModelFile& b) {
 } // namespace
 
 TEST_CASE("Qwen3's vocabulary comes back from each form of Hugging Face's files") {
-    const auto folder = shared_folder() / "data/qwen-tokenizer";
-    if (!std::filesystem::exists(folder)) {
-        test::skip("no " + folder.string());
-        return;
-    }
-    const ModelFile gguf = open_model_file(folder / "qwen3-vocab.gguf");
-    const auto& token_views = gguf.strings("tokenizer.ggml.tokens");
-    const auto& merge_views = gguf.strings("tokenizer.ggml.merges");
-    const std::vector<std::string> tokens(token_views.begin(), token_views.end()), merges(merge_views.begin(), merge_views.end());
-    const auto& types = std::get<Ints>(*gguf.find("tokenizer.ggml.token_type"));
-    nlohmann::json cases;
-    std::ifstream(folder / "cases.json") >> cases;
-    REQUIRE(cases.size() == 46);
-
-    HuggingFaceFiles as_texts, as_pairs, apart;
-    as_texts.documents["tokenizer.json"] = tokenizer_json(tokens, types, merges);
-    as_pairs.documents["tokenizer.json"] = tokenizer_json(tokens, types, merges, true);
-    add_vocab_and_merges(apart, tokens, types, merges);
-    for (const HuggingFaceFiles* files : {&as_texts, &as_pairs, &apart}) {
-        const ModelFile file = read(*files, tokens.size());
-        check_same_metadata(file, gguf);
-        const Tokenizer tokenizer(file);
-        for (const auto& item : cases) CHECK(tokenizer.encode(item.at("text").get<std::string>()) == item.at("ids").get<Ids>());
-    }
+    check_huggingface_forms(read_qwen3_vocabulary(), read_tokenizer_cases(test_data("qwen3-tokenizer/cases.json")));
 }
 
 TEST_CASE("both forms of a small vocabulary are the same, with any line ends") {

@@ -4,8 +4,8 @@
 #include "model/text/tokenizer.h"
 #include "model/text/unicode.h"
 #include "tests/support/golden.h"
+#include "tests/support/qwen3_vocabulary.h"
 #include "tests/support/random_text.h"
-#include "tests/support/skip.h"
 #include "tests/support/text.h"
 #include "tests/support/vocabulary_file.h"
 #include <chrono>
@@ -19,13 +19,6 @@ using namespace tq::test;
 namespace {
 
 using Ids = std::vector<uint32_t>;
-
-std::optional<ModelFile> open_shared(const char* name) {
-    const auto path = shared_folder() / "data" / name;
-    if (std::filesystem::exists(path)) return read_gguf(path);
-    test::skip("no " + path.string());
-    return std::nullopt;
-}
 
 // Calls `action` and returns the text of the Error it throws.
 template <class Action> std::string error_of(Action action) {
@@ -45,74 +38,18 @@ double seconds_for(auto action) {
 
 } // namespace
 
-TEST_CASE("Qwen3's vocabulary: the published cases") {
-    const auto file = open_shared("qwen-tokenizer/qwen3-vocab.gguf");
-    if (!file) return;
-    nlohmann::json cases;
-    std::ifstream(shared_folder() / "data/qwen-tokenizer/cases.json") >> cases;
-    REQUIRE(cases.size() == 46);
-    for (const bool nfc : {true, false}) {
-        const Tokenizer tokenizer(*file, nfc);
-        for (const auto& item : cases) {
-            const std::string text = item.at("text");
-            CAPTURE(text);
-            const Ids ids = tokenizer.encode(text);
-            CHECK(ids == item.at("ids").get<Ids>());
-            CHECK(tokenizer.encode(text, false) == ids);
-            CHECK(tokenizer.decode(ids) == text);
-        }
-    }
+TEST_CASE("Qwen3's vocabulary: the reference cases") {
+    const auto cases = read_tokenizer_cases(test_data("qwen3-tokenizer/cases.json"));
+    REQUIRE(cases.size() == 49);
+    check_tokenizer_cases(read_qwen3_vocabulary(), cases);
 }
 
-TEST_CASE("Qwen3's vocabulary: NFC, special tokens, ends") {
-    const auto file = open_shared("qwen-tokenizer/qwen3-vocab.gguf");
-    if (!file) return;
-    const Tokenizer tokenizer(*file), raw(*file, false);
-    CHECK(tokenizer.size() == 151936);
-    CHECK(tokenizer.encode("e\u0301") == Ids{963});
-    CHECK(raw.encode("e\u0301") == Ids{68, 53839});
-    CHECK(tokenizer.encode("\u1112\u1161\u11AB") == Ids{23573});
-    CHECK(raw.encode("\u1112\u1161\u11AB") == Ids{146073, 146679, 147245});
-    CHECK(tokenizer.encode("My favourite condiment is ") == Ids{5050, 18696, 9756, 3819, 374, 220});
+TEST_CASE("Qwen3's vocabulary: NFC, special tokens, ends") { check_nfc_and_special_tokens(read_qwen3_vocabulary()); }
 
-    const Ids turn{151644, 872, 198, 13048, 151645, 198, 151644, 77091, 198, 151667, 271, 151668, 271};
-    const std::string text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
-    CHECK(tokenizer.encode(text) == turn);
-    CHECK(tokenizer.decode(turn, false) == text);
-    CHECK(tokenizer.decode(turn) == "user\nHi\nassistant\n<think>\n\n</think>\n\n");
-    for (const uint32_t id : tokenizer.encode(text, false)) CHECK(id < 151643);
-
-    Ids ends, controls;
-    uint32_t unused = 0;
-    for (uint32_t id = 0; id < tokenizer.size(); ++id) {
-        if (tokenizer.is_end_of_generation(id)) ends.push_back(id);
-        if (tokenizer.is_control(id)) controls.push_back(id);
-        unused += tokenizer.is_unused(id);
-    }
-    CHECK(ends == Ids{151643, 151645, 151662, 151663, 151664});
-    CHECK(controls.size() == 20);
-    CHECK(unused == 267);
-    CHECK(tokenizer.special("<think>") == 151667u);
-    CHECK(!tokenizer.special("user"));
-    CHECK(!tokenizer.is_control(151667));
-}
-
-TEST_CASE("Qwen3's vocabulary: whatever is encoded decodes to its NFC") {
-    const auto file = open_shared("qwen-tokenizer/qwen3-vocab.gguf");
-    if (!file) return;
-    const Tokenizer tokenizer(*file), raw(*file, false);
-    std::mt19937 random(1);
-    for (int i = 0; i < 3000; ++i) {
-        const std::string text = utf8(random_text(random, 60));
-        CHECK(tokenizer.decode(tokenizer.encode(text)) == normalize_nfc(text));
-        CHECK(raw.decode(raw.encode(text)) == text);
-    }
-}
+TEST_CASE("Qwen3's vocabulary: whatever is encoded decodes to its NFC") { check_round_trips(read_qwen3_vocabulary()); }
 
 TEST_CASE("a vocabulary of 512 tokens") {
-    const auto file = open_shared("qwen3-tiny/tiny-f16.gguf");
-    if (!file) return;
-    const Tokenizer tokenizer(*file);
+    const Tokenizer tokenizer(read_gguf(test_data("qwen3-mixed.gguf")));
     CHECK(tokenizer.size() == 512);
     CHECK(tokenizer.encode("<|im_start|>") == Ids{497});
     CHECK(tokenizer.special("</think>") == 504u);

@@ -4,8 +4,8 @@
 #include "model/formats/gguf.h"
 #include "tests/support/child_process.h"
 #include "tests/support/golden.h"
+#include "tests/support/qwen3_vocabulary.h"
 #include "tests/support/random_model.h"
-#include "tests/support/skip.h"
 #include "tests/support/temporary_file.h"
 #include <fmt/ranges.h>
 
@@ -252,17 +252,15 @@ TEST_CASE("template prints the prompt and nothing else") {
 }
 
 TEST_CASE("tokenize and template agree with the reference cases") {
-    const auto folder = shared_folder() / "data" / "qwen-tokenizer";
-    if (!std::filesystem::exists(folder)) {
-        test::skip("no reference cases at " + folder.string());
-        return;
-    }
+    const auto folder = test_data("qwen3-tokenizer");
+    const TemporaryFile vocabulary;
+    write_qwen3_vocabulary(vocabulary.path());
     nlohmann::ordered_json texts, chats;
     std::ifstream(folder / "cases.json") >> texts;
     std::ifstream(folder / "chat_template_cases.json") >> chats;
     std::string lines;
     for (const auto& c : texts) lines += c["text"].dump() + "\n";
-    std::istringstream answers(tq_run({"tokenize", "--jsonl", "-m", (folder / "qwen3-vocab.gguf").string()}, lines).output);
+    std::istringstream answers(tq_run({"tokenize", "--jsonl", "-m", vocabulary.path().string()}, lines).output);
     std::string answer;
     for (const auto& c : texts) {
         REQUIRE(std::getline(answers, answer));
@@ -303,11 +301,7 @@ TEST_CASE("--weights quantises what is not quantised yet, and says when that is 
 }
 
 TEST_CASE("a directory from Hugging Face runs by its path") {
-    const auto directory = shared_folder() / "data/qwen3-tiny-hf";
-    if (!std::filesystem::exists(directory)) {
-        test::skip("no " + directory.string());
-        return;
-    }
+    const auto directory = test_data("qwen3-tied-hf");
     const std::vector<std::string> flags{"logits", "--ids", "5,7,11", "--json", "--device", "cpu", "-ctk", "f32", "-ctv", "f32"};
     const auto logits = [&](std::vector<std::string> more) {
         more.insert(more.begin(), flags.begin(), flags.end());

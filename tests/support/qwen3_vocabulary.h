@@ -1,0 +1,31 @@
+// Qwen3's vocabulary with its reference cases: the part in tests/data that these need, or a whole one. The checks that both must
+// pass.
+#pragma once
+#include "model/formats/gguf.h"
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace tq::test {
+
+struct TokenizerCase {
+    std::string text;
+    std::vector<uint32_t> ids;
+};
+
+std::vector<TokenizerCase> read_tokenizer_cases(const std::filesystem::path& path);
+
+// Of tests/data: all 151936 tokens by their ids, those that its cases do not need as padding.
+ModelFile read_qwen3_vocabulary();
+// The same as a GGUF file.
+void write_qwen3_vocabulary(const std::filesystem::path& path);
+
+void check_tokenizer_cases(const ModelFile& file, const std::vector<TokenizerCase>& cases);
+void check_nfc_and_special_tokens(const ModelFile& file);
+// Random texts decode to their NFC, or without it to themselves.
+void check_round_trips(const ModelFile& file);
+// Written in each form that Hugging Face has, the vocabulary comes back.
+void check_huggingface_forms(const ModelFile& file, const std::vector<TokenizerCase>& cases);
+
+} // namespace tq::test

@@ -55,7 +55,7 @@ template <class Json> class JsonBuilder final : public nlohmann::json_sax<Json> 
     }
 
     bool key(string_t& key) override {
-        if (!keys_.back().insert(key).second) fail("{}: the key '{}' is there twice", subject_, printable(key));
+        if (!keys_.back().insert(key).second) fail("{}: the key '{}' occurs twice", subject_, printable(key));
         key_ = std::move(key);
         return true;
     }

@@ -22,8 +22,8 @@ void note_missing_threads(uint32_t started, uint32_t wanted, const char* why) {
     static std::atomic<bool> noted = false;
     if (noted.exchange(true)) return;
     fmt::print(stderr,
-               "tq-run: only {} of {} threads could be started ({}): it goes on with those; fewer are asked for with -t, and "
-               "more need a higher limit of threads (ulimit -u, or a container's limit of pids)\n",
+               "tq-run: only {} of {} threads could be started ({}), and tq-run continues with those: ask for fewer with -t, or "
+               "raise the limit of threads (ulimit -u, or a container's limit of pids)\n",
                started, wanted, why);
 }
 

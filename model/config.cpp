@@ -130,18 +130,17 @@ Config with_rope(Config config, const RopeOverrides& o) {
         const bool was_none = scaling.type == RopeScalingType::none;
         scaling.type = o.type.value_or(was_none && o.factor ? RopeScalingType::linear : scaling.type);
         if (scaling.type == RopeScalingType::none && (o.factor || o.original_context_length))
-            fail("--rope-scale and --yarn-orig-ctx say how RoPE is scaled, and it is not: give --rope-scaling yarn, too");
+            fail("--rope-scale and --yarn-orig-ctx need RoPE scaling: add --rope-scaling yarn");
         if (scaling.type == RopeScalingType::none) scaling = {.original_context_length = scaling.original_context_length};
         if (scaling.type != RopeScalingType::none && was_none && !o.factor)
-            fail("--rope-scaling {} needs to know how far: --rope-scale 4 makes the context four times as long",
-                 name(scaling.type));
+            fail("--rope-scaling {} needs a factor: add --rope-scale 4 for a context four times as long", name(scaling.type));
         scaling.factor = o.factor.value_or(scaling.factor);
         scaling.original_context_length = o.original_context_length.value_or(scaling.original_context_length);
         config.max_position_embeddings = stretched_positions(scaling);
     }
     if ((o.attn_factor || o.beta_fast || o.beta_slow) && scaling.type != RopeScalingType::yarn)
-        fail("--yarn-attn-factor, --yarn-beta-fast and --yarn-beta-slow are YaRN's, and this model's RoPE scaling is {}: give "
-             "--rope-scaling yarn, too",
+        fail("--yarn-attn-factor, --yarn-beta-fast and --yarn-beta-slow need YaRN, but this model's RoPE scaling is {}: add "
+             "--rope-scaling yarn",
              name(scaling.type));
     scaling.attn_factor = o.attn_factor.value_or(scaling.attn_factor);
     scaling.beta_fast = o.beta_fast.value_or(scaling.beta_fast);

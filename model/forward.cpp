@@ -46,11 +46,10 @@ uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv) {
 
 void fail_growth(const GrowthFailure& f, std::string_view where) {
     const double mib = 1 << 20;
-    fail_out_of_memory(
-        "the KV cache holds {} tokens, and for {} more it needs another {:.1f} MiB, but {} has only {:.1f} MiB left. "
-        "Nothing is lost, and a shorter conversation can go on; for a longer one start with smaller cache types "
-        "(-ctk, -ctv), a smaller context (-c) or a smaller model",
-        f.position, f.tokens, double(f.bytes) / mib, where, double(f.available_bytes) / mib);
+    fail_out_of_memory("the KV cache holds {} tokens, and for {} more it needs another {:.1f} MiB, but {} has only {:.1f} MiB "
+                       "left. Nothing is lost: a shorter conversation can continue, and for a longer one start with smaller "
+                       "cache types (-ctk, -ctv), a smaller context (-c) or a smaller model",
+                       f.position, f.tokens, double(f.bytes) / mib, where, double(f.available_bytes) / mib);
 }
 
 void fail_nonfinite(const std::optional<std::string>& where) {

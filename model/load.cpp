@@ -24,7 +24,9 @@ void check_norm(const Tensor& tensor) {
     const std::vector<float> values = to_floats(tensor);
     const auto great = std::ranges::find_if(values, [](float v) { return std::fabs(v) > max_norm_weight; });
     if (great == values.end()) return;
-    fail("tensor '{}' has {:.3g} as weight {}, and no norm of a working model is beyond {}: the file is damaged, get it again",
+    fail("tensor '{}' has the value {:.3g} at index {}, but norms of working models reach at most {}: the file is damaged, "
+         "download "
+         "it again",
          tensor.name, *great, great - values.begin(), max_norm_weight);
 }
 
@@ -89,7 +91,7 @@ void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t 
         if (tensor.rows == 1) check_norm(tensor);
         return;
     }
-    fail("tensor '{}' has a weight in row {} that is NaN or infinite: the file is damaged, get it again", tensor.name,
+    fail("tensor '{}' has a weight in row {} that is NaN or infinite: the file is damaged, download it again", tensor.name,
          bad_row.load());
 }
 

@@ -98,7 +98,7 @@ const DeviceProfile& find_device_profile(std::string_view name) {
         if (name == profile.name) return profile;
         names += fmt::format("{}{}", names.empty() ? "" : ", ", profile.name);
     }
-    fail("{}there is no device profile \"{}\"; there are {}", from_environment ? "TQ_DEVICE_PROFILE: " : "", name, names);
+    fail("{}unknown device profile \"{}\": use one of {}", from_environment ? "TQ_DEVICE_PROFILE: " : "", name, names);
 }
 
 } // namespace tq

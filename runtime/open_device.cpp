@@ -49,7 +49,7 @@ size_t select(const std::vector<Capabilities>& devices, std::string_view selecto
     }
     for (size_t i = 0; i < devices.size(); i++)
         if (lower(devices[i].name).find(wanted) != std::string::npos) return i;
-    if (wanted == "cpu") throw WrongDevice("this is about Vulkan devices, and cpu is none; " + listing(devices));
+    if (wanted == "cpu") throw WrongDevice("this needs a Vulkan device, which cpu is not; " + listing(devices));
     throw WrongDevice(fmt::format("no device matches \"{}\"; {}", printable(selector), listing(devices)));
 }
 

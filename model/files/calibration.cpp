@@ -48,10 +48,10 @@ void check_values(const std::string& path, const KeyCalibration& k, const Config
             const float scale = k.scales[layer * layer_values + i], mean = k.means[layer * layer_values + i];
             const size_t head = i / k.head_dim, channel = i % k.head_dim;
             if (!(scale >= min_key_scale && scale <= max_key_scale))
-                fail("{}: the scale of layer {}, kv head {}, channel {} is {}, not within {} and {}: the file is damaged", path,
+                fail("{}: the scale of layer {}, kv head {}, channel {} is {}, not between {} and {}: the file is damaged", path,
                      layer, head, channel, scale, min_key_scale, max_key_scale);
             if (!(std::fabs(double(mean)) <= most))
-                fail("{}: the mean of layer {}, kv head {}, channel {} is {}, and no key is beyond {:.3g}: the file is damaged",
+                fail("{}: the mean of layer {}, kv head {}, channel {} is {}, but no key can exceed {:.3g}: the file is damaged",
                      path, layer, head, channel, mean, most);
         }
     }
@@ -76,17 +76,16 @@ KeyCalibration read_calibration(const std::filesystem::path& path, const Config&
     SafetensorsMetadata metadata;
     file.mutable_tensors() = read_safetensors(file, path, &metadata);
     if (text_of(metadata, "format") != format_name)
-        fail("{}: this is no file of {}: make one with tq-run calibrate, or write none or norms for the file's name", shown,
+        fail("{}: it is not a file of {}: make one with tq-run calibrate, or give --kv-condition none or norms", shown,
              format_name);
     if (text_of(metadata, "version") != format_version)
-        fail("{}: it was made by another version of tq-run, as {} {}, and this one reads {}: make it again with tq-run calibrate",
-             shown, format_name, printable(text_of(metadata, "version")), format_version);
+        fail("{}: another version of tq-run wrote it as {} {}, but this one reads {}: make it again with tq-run calibrate", shown,
+             format_name, printable(text_of(metadata, "version")), format_version);
     const std::string made_for = text_of(metadata, "fingerprint"), here = model_fingerprint(config, weights, on_hash);
     if (made_for != here)
-        fail(
-            "{}: it was made for another model, or with other --weights or --rope flags: \"{}\", fingerprint {}, and this one is "
-            "{}: make one for it with tq-run calibrate",
-            shown, printable(text_of(metadata, "model")), printable(made_for), here);
+        fail("{}: it was made for another model, or with other --weights or --rope flags: \"{}\", fingerprint {}, but this model "
+             "has {}: make one for it with tq-run calibrate",
+             shown, printable(text_of(metadata, "model")), printable(made_for), here);
     KeyCalibration k{config.num_hidden_layers, config.num_key_value_heads, config.head_dim,
                      read_values(shown, file, "scales", config), read_values(shown, file, "means", config)};
     check_values(shown, k, config, weights);
@@ -97,7 +96,7 @@ void load_conditioning(KeyConditioning& conditioning, const Config& config, cons
     if (conditioning.kind != KeyConditioning::Kind::measured || conditioning.calibration) return;
     const std::filesystem::path path = utf8_path(conditioning.file);
     if (!is_there(path))
-        fail("keys are conditioned by auto, none, norms, or a file that is there, not {}", printable(conditioning.file));
+        fail("--kv-condition must be auto, none, norms or an existing file, not {}", printable(conditioning.file));
     conditioning.calibration = std::make_shared<const KeyCalibration>(read_calibration(path, config, weights, on_hash));
 }
 

@@ -12,7 +12,7 @@ namespace tq {
 namespace {
 
 constexpr const char *format_name = "tq-run-prompt-cache", *format_version = "2";
-constexpr const char* another_file = "name another file with --prompt-cache, or remove this one to have it made anew";
+constexpr const char* another_file = "name another file with --prompt-cache, or delete this one to have it made again";
 
 std::string part_name(uint32_t layer, KvSide side, const char* part) {
     return fmt::format("layers.{}.{}.{}", layer, side == KvSide::key ? "k" : "v", part);
@@ -90,33 +90,32 @@ void check_types(const std::string& shown, const std::string& theirs, const std:
     for (uint32_t layer = 0; here >> b; layer++) {
         if (!(saved >> a)) a = "nothing";
         if (a != b)
-            fail(
-                "{}: it holds layer {} in {}, and this cache stores it in {}: give the cache types that it was saved with (--kv, "
-                "-ctk, -ctv, --kv-layers), or {}",
-                shown, layer, printable(a), b, another_file);
+            fail("{}: it was saved with layer {} in {}, but this cache stores it in {}: give the cache types that it was saved "
+                 "with (--kv, -ctk, -ctv, --kv-layers), or {}",
+                 shown, layer, printable(a), b, another_file);
     }
 }
 
 // Throws Error that says what differs.
 void check_owner(const std::string& shown, SafetensorsMetadata saved, const PromptCacheOwner& owner) {
     SafetensorsMetadata here = metadata_of(owner);
-    if (saved["format"] != format_name) fail("{}: this is no file of {}: {}", shown, format_name, another_file);
+    if (saved["format"] != format_name) fail("{}: it is not a file of {}: {}", shown, format_name, another_file);
     if (saved["version"] != format_version)
-        fail("{}: it was saved by another version of tq-run, as {} {}, and this one reads {}: {}", shown, format_name,
+        fail("{}: another version of tq-run saved it as {} {}, but this one reads {}: {}", shown, format_name,
              printable(saved["version"]), format_version, another_file);
     const auto compare = [&](const char* key, const char* what, const char* flags) {
         if (saved[key] != here[key])
-            fail("{}: it was saved with {} {}, and this is {}: give the same {}, or {}", shown, what, printable(saved[key]),
+            fail("{}: it was saved with {} {}, but this run has {}: give the same {}, or {}", shown, what, printable(saved[key]),
                  here[key], flags, another_file);
     };
     compare("rope", "positions", "--rope flags");
     if (saved["fingerprint"] != here["fingerprint"])
-        fail("{}: it was saved with another model, or with other --weights: \"{}\", fingerprint {}, and this one is {}: {}",
+        fail("{}: it was saved with another model, or with other --weights: \"{}\", fingerprint {}, but this model has {}: {}",
              shown, printable(saved["model"]), printable(saved["fingerprint"]), here["fingerprint"], another_file);
     check_types(shown, saved["types"], here["types"]);
     compare("rotation", "the rotation", "--kv-rotation");
     compare("scale_rule", "the scale rule", "--kv-scale");
-    compare("conditioning", "keys conditioned by", "--kv-condition");
+    compare("conditioning", "the channel scaling", "--kv-condition");
 }
 
 void check_shapes(const std::string& shown, const ModelFile& file, const std::vector<TensorShape>& shapes) {
@@ -196,7 +195,7 @@ std::span<const std::byte> PromptCacheFile::checked(const std::string& name) con
     std::memcpy(&written, file_.find_tensor("check")->data.data() + index * sizeof written, sizeof written);
     const bool as_written = checksum(data) == written;
     check_mapped_files();
-    if (!as_written) fail("{}: its tensor {} is not what was written: the file is damaged; {}", shown_, name, another_file);
+    if (!as_written) fail("{}: its tensor {} has a wrong checksum: the file is damaged; {}", shown_, name, another_file);
     return data;
 }
 

@@ -189,7 +189,7 @@ ModelFile::Metadata read_metadata(Reader& in, uint64_t count) {
         in.enter(fmt::format("key {} of {}", i + 1, count));
         const std::string_view key = in.name();
         in.enter(fmt::format("key '{}'", printable(key)));
-        if (!metadata.try_emplace(std::string(key), values.value()).second) in.error("it is there twice");
+        if (!metadata.try_emplace(std::string(key), values.value()).second) in.error("it occurs twice");
     }
     return metadata;
 }
@@ -256,7 +256,7 @@ void check_disjoint(Reader& in, const std::vector<FileTensor>& tensors) {
     std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->name < b->name; });
     for (size_t i = 1; i < order.size(); ++i) {
         in.enter(fmt::format("tensor '{}'", printable(order[i]->name)));
-        if (order[i]->name == order[i - 1]->name) in.error("it is there twice");
+        if (order[i]->name == order[i - 1]->name) in.error("it occurs twice");
     }
     std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->data.data() < b->data.data(); });
     for (size_t i = 1; i < order.size(); ++i) {

@@ -74,7 +74,7 @@ ModelFile read_huggingface(const fs::path& directory) {
     std::vector<FileTensor> tensors = read_safetensors_directory(file, directory);
     for (FileTensor& t : tensors) {
         std::string name = gguf_tensor_name(t.name);
-        if (name == t.name) fail("{}: tensor '{}' is none of a dense Qwen3 model", directory.string(), printable(t.name));
+        if (name == t.name) fail("{}: tensor '{}' does not belong to a dense Qwen3 model", directory.string(), printable(t.name));
         t.name = std::move(name);
     }
     tie(tensors, file.boolean("tie_word_embeddings", false), directory);

@@ -95,9 +95,8 @@ void check_architecture(const Members& config) {
     if (const json* quantised = config.find("quantization_config")) {
         const auto method = quantised->is_object() ? quantised->find("quant_method") : quantised->end();
         const std::string name = quantised->is_object() && method != quantised->end() ? method->dump() : quantised->dump();
-        fail("{} has the method {}: we read releases that are not quantised, and GGUF. Take the release without FP8, AWQ or GPTQ "
-             "in "
-             "its name; --weights q8_0 or q4_0 stores it in fewer bits",
+        fail("{} has the method {}, which is not supported: use a GGUF file, or the release without FP8, AWQ or GPTQ in its "
+             "name, which --weights q8_0 or q4_0 quantises at load",
              config.label("quantization_config"), printable(name));
     }
     if (const json* types = config.find("layer_types")) {
@@ -146,7 +145,7 @@ void take_scaling(ModelFile& file, const Members& config, const Members& scaling
                                "truncate"};
     for (const auto& [key, value] : scaling.all().items()) {
         if (std::find(known.begin(), known.end(), key) == known.end())
-            fail("{} is there; we know no such key, and cannot tell what it changes", scaling.label(key));
+            fail("{} is an unknown key, and what it changes is unknown", scaling.label(key));
     }
     scaling.expect("partial_rotary_factor", 1, "we can rotate whole heads only");
     scaling.expect("truncate", true, "we can run true only");
@@ -172,7 +171,7 @@ void take_scaling(ModelFile& file, const Members& config, const Members& scaling
 void take_rope(ModelFile& file, const Members& config) {
     const bool has_parameters = config.find("rope_parameters"), has_scaling = config.find("rope_scaling");
     if (has_parameters && has_scaling) {
-        fail("{} and 'rope_scaling' are both there: we cannot tell which holds", config.label("rope_parameters"));
+        fail("{} and 'rope_scaling' are both present: remove the one that does not apply", config.label("rope_parameters"));
     }
     config.take("rope_theta", "qwen3.rope.freq_base");
     if (has_parameters) {

@@ -93,7 +93,7 @@ class TokenTable {
 
   private:
     uint64_t checked(const Document& from, const std::string& text, const json& id) const {
-        if (!id.is_number_unsigned()) from.error("the id of token '{}' is no whole number of at least 0", printable(text));
+        if (!id.is_number_unsigned()) from.error("the id of token '{}' is not a whole number of at least 0", printable(text));
         if (id.get<uint64_t>() >= texts_.size()) {
             from.error("token '{}' has the id {}, but 'vocab_size' in config.json is {}", printable(text), id.get<uint64_t>(),
                        texts_.size());
@@ -191,7 +191,7 @@ void read_tokenizer_json(ModelFile& file, TokenTable& tokens, const fs::path& pa
     merges.reserve(list->size());
     for (const json& merge : *list) {
         const bool is_pair = merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string();
-        if (!is_pair && !merge.is_string()) from.error("merge {} is neither a text nor two", merges.size());
+        if (!is_pair && !merge.is_string()) from.error("merge {} is neither a string nor a pair of strings", merges.size());
         if (is_pair && merge[0].get_ref<const std::string&>().find(' ') != std::string::npos)
             from.error("merge {} has a token with a space", merges.size());
         merges.push_back(
@@ -227,7 +227,7 @@ void read_vocab_and_merges(ModelFile& file, TokenTable& tokens, const fs::path& 
     for (const auto& [id, token] : config->object(config->root, "added_tokens_decoder").items()) {
         const bool is_number =
             !id.empty() && id.size() < 10 && std::all_of(id.begin(), id.end(), [](char c) { return c >= '0' && c <= '9'; });
-        if (!is_number) config->error("'added_tokens_decoder' has the key '{}', which is no token's id", printable(id));
+        if (!is_number) config->error("'added_tokens_decoder' has the key '{}', which is not a token id", printable(id));
         const json number = std::stoul(id);
         add_added_token(tokens, *config, token, &number);
     }
@@ -277,7 +277,7 @@ void read_huggingface_tokenizer(ModelFile& file, const fs::path& directory, uint
     std::optional<Document> config;
     if (is_there(config_path)) config.emplace(config_path);
     if (config && config->boolean(config->root, "add_bos_token"))
-        config->error("'add_bos_token' is true; no Qwen3 begins with one");
+        config->error("'add_bos_token' is true; Qwen3 models have no BOS token");
     TokenTable tokens(file, vocab_size);
     if (is_there(directory / "tokenizer.json"))
         read_tokenizer_json(file, tokens, directory / "tokenizer.json");

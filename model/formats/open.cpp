@@ -26,7 +26,7 @@ std::string file_with_extension(const fs::path& directory, std::string_view exte
 ModelFile open_directory(const fs::path& directory) {
     if (is_there(directory / "config.json")) return read_huggingface(directory);
     if (const std::string gguf = file_with_extension(directory, ".gguf"); !gguf.empty()) {
-        fail("{} is a directory without config.json; to run the GGUF file in it, name that: {}", directory.string(),
+        fail("{} is a directory without config.json; to run the GGUF file in it, name the file itself: {}", directory.string(),
              printable((directory / gguf).string(), 200));
     }
     fail("{} is a directory without config.json: a model from Hugging Face has config.json, tokenizer.json and safetensors files "
@@ -56,7 +56,8 @@ ModelFile open_model_file(const fs::path& path) {
         return open_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
     }
     if (is_pytorch(path)) {
-        fail("{}: a PyTorch file, which can run code when it is read: take a release in safetensors or GGUF", path.string());
+        fail("{}: PyTorch files are not supported, as they can run code when they are read: use a release in safetensors or GGUF",
+             path.string());
     }
     return read_gguf(path);
 }

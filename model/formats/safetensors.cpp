@@ -162,7 +162,7 @@ void check_covering(const std::string& path, std::vector<EntryReader::Placed>& p
     for (const auto& p : placed) {
         if (p.begin != end) {
             fail("{}: tensor '{}' begins at byte {} of the data, but the one before it ends at {}: they {}", path,
-                 printable(p.tensor.name), p.begin, end, p.begin < end ? "overlap" : "leave a hole");
+                 printable(p.tensor.name), p.begin, end, p.begin < end ? "overlap" : "leave a gap");
         }
         end = p.end;
     }
@@ -171,14 +171,13 @@ void check_covering(const std::string& path, std::vector<EntryReader::Placed>& p
 
 uint64_t header_bytes(const std::string& path, std::span<const std::byte> bytes) {
     uint64_t length = 0;
-    if (bytes.size() < sizeof length)
-        fail("{}: the file is cut off: {} bytes are no safetensors file; get it again", path, bytes.size());
+    if (bytes.size() < sizeof length) fail("{}: the file is cut off after {} bytes: download it again", path, bytes.size());
     std::memcpy(&length, bytes.data(), sizeof length);
     if (length > max_header_bytes)
-        fail("{}: no safetensors file: its first bytes say a header of {} bytes; we read at most {}", path, length,
+        fail("{}: it is not a safetensors file: its first bytes give a header of {} bytes; we read at most {}", path, length,
              max_header_bytes);
     if (length > bytes.size() - sizeof length) {
-        fail("{}: the file is cut off, or damaged: get it again (a header of {} bytes, but {} are left)", path, length,
+        fail("{}: the file is cut off, or damaged: download it again (a header of {} bytes, but {} are left)", path, length,
              bytes.size() - sizeof length);
     }
     if (length == 0 || char(bytes[sizeof length]) != '{') fail("{}: its header does not begin with '{{'", path);
@@ -215,7 +214,7 @@ std::vector<FileTensor> read_sharded(ModelFile& file, const std::filesystem::pat
     for (const std::string& shard : read_index(index, weight_map)) {
         const std::filesystem::path path = index.parent_path() / shard;
         if (!is_there(path)) {
-            fail("{}: it names the file '{}', which is not beside it", index.string(), printable(shard));
+            fail("{}: it names the file '{}', which is missing from its directory", index.string(), printable(shard));
         }
         for (FileTensor& t : read_safetensors(file, path)) {
             const auto [entry, is_new] = found.emplace(t.name, shard);
@@ -271,10 +270,9 @@ std::vector<FileTensor> read_safetensors_directory(ModelFile& file, const std::f
     if (is_there(index)) return read_sharded(file, index);
     for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
         if (is_there(directory / name)) {
-            fail(
-                "{}: its weights are PyTorch files ({}), which can run code when they are read: take a release in safetensors or "
-                "GGUF",
-                directory.string(), name);
+            fail("{}: its weights are PyTorch files ({}), which are not supported, as they can run code when they are read: use "
+                 "a release in safetensors or GGUF",
+                 directory.string(), name);
         }
     }
     fail("{}: neither model.safetensors nor model.safetensors.index.json is there: the weights are missing", directory.string());

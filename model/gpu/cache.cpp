@@ -146,7 +146,7 @@ void KvCache::keep_window(Device& device, uint32_t tokens, uint32_t block_tokens
     const uint64_t bytes = 2 * window_side_bytes(vectors, head_dim);
     const Capabilities& caps = device.capabilities();
     if (bytes > std::min(caps.storage_range_bytes, caps.allocation_bytes))
-        fail("a window of {} tokens takes {:.1f} MiB, and {} binds at most {:.1f} MiB at once: choose fewer with --kv-window",
+        fail("a window of {} tokens takes {:.1f} MiB, and {} binds at most {:.1f} MiB at once: choose a smaller --kv-window",
              tokens, double(bytes) / (1 << 20), caps.name,
              double(std::min(caps.storage_range_bytes, caps.allocation_bytes)) / (1 << 20));
     window.emplace(WindowVectors{device.allocate("window", bytes, Memory::device, Placement::own), tokens, block_tokens});

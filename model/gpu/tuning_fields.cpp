@@ -45,7 +45,7 @@ std::string refusal_of_matvec(const Tuning& t) {
         return fmt::format("{} lanes do not divide a workgroup of {}", t.matvec_lanes, t.workgroup);
     if (t.texel_buffers && t.matvec_lanes != 1) return fmt::format("{} lanes, and texel-buffer kernels have one", t.matvec_lanes);
     if (t.weight_interleave != 1 && t.weight_interleave != rows_in_turn(t))
-        return fmt::format("{} rows in turn, where {} go with a workgroup", t.weight_interleave, rows_in_turn(t));
+        return fmt::format("{} rows interleaved, but a workgroup needs {}", t.weight_interleave, rows_in_turn(t));
     return "";
 }
 

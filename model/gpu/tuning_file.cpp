@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr const char* schema_name = "tq-run-tuning";
 constexpr int schema_version = 1;
 constexpr uintmax_t max_bytes = 256 << 10;
-constexpr const char* remedy = "tq-run bench --tune makes it anew, tq-run bench --tune --reset removes it";
+constexpr const char* remedy = "tq-run bench --tune makes a new one, tq-run bench --tune --reset removes it";
 
 std::string shown(const fs::path& path) { return printable(utf8_text(path), 300); }
 
@@ -48,14 +48,14 @@ const json& field(const json& object, const char* key) {
 Tuning parse(const Capabilities& device, const json& all) {
     if (field(all, "schema") != schema_name || field(all, "version") != schema_version)
         fail("it is not of version {} of {}", schema_version, schema_name);
-    if (field(all, "device") != identity(device)) fail("it is of another device or driver");
+    if (field(all, "device") != identity(device)) fail("it was made for another device or driver");
     const json& kernels = field(all, "kernels");
     const std::vector<TuningField> fields = tuning_fields();
     if (kernels.size() != fields.size()) fail("it has {} choices, and this program makes {}", kernels.size(), fields.size());
     Tuning tuning = choose_tuning(device);
     for (const TuningField& one : fields) {
         const json& value = field(kernels, one.name);
-        if (!value.is_number_unsigned() || value.get<uint64_t>() > UINT32_MAX) fail("\"{}\" is no whole number", one.name);
+        if (!value.is_number_unsigned() || value.get<uint64_t>() > UINT32_MAX) fail("\"{}\" is not a whole number", one.name);
         one.set(tuning, value.get<uint32_t>());
         if (one.get(tuning) != value.get<uint32_t>()) fail("\"{}\" cannot be {}", one.name, value.get<uint32_t>());
     }
@@ -84,14 +84,14 @@ StoredTuning read(const Capabilities& device, const fs::path& path) {
 }
 
 [[noreturn]] void fail_to_store(const fs::path& path, const std::string& why) {
-    fail("cannot store the tuning in {}: {}. Make the directory writable, or name another in the environment variable "
-         "TQ_CACHE_DIR",
+    fail("cannot store the tuning in {}: {}. Make the directory writable, or set the environment variable TQ_CACHE_DIR to "
+         "another one",
          shown(path), why);
 }
 
 // A file beside `path` that holds `text`, of this writer alone.
 fs::path write_draft(const fs::path& path, const std::string& text) {
-    if (path.empty()) fail("there is no place to store the tuning in: name a directory in the environment variable TQ_CACHE_DIR");
+    if (path.empty()) fail("there is no directory to store the tuning in: set the environment variable TQ_CACHE_DIR to one");
     std::error_code error;
     fs::create_directories(path.parent_path(), error); // what went wrong, the next step tells
     fs::path draft = path;

@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 void require(const std::error_code& error, const char* what, const fs::path& path) {
-    if (error) fail("cannot {} {}: {}; HF_HOME names another place for the cache", what, utf8_text(path), error.message());
+    if (error) fail("cannot {} {}: {}; set HF_HOME to another directory for the cache", what, utf8_text(path), error.message());
 }
 
 void make_directories(const fs::path& path) {

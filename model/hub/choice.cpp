@@ -71,7 +71,7 @@ std::string list_quants(const std::vector<HubFile>& files) {
 
 void require_safe(const HubFile& file, const std::string& repository) {
     if (!is_safe_file_name(file.path))
-        fail("{} has a file named '{}', which could lie outside its directory, or deceive: it is not downloaded", repository,
+        fail("{} has a file with the unsafe name '{}', which could be outside its directory: it is not downloaded", repository,
              printable(file.path));
 }
 
@@ -139,7 +139,7 @@ HubChoice choose_safetensors(const std::vector<HubFile>& files, const HubTarget&
         }
     }
     if (weights.empty() || !has_config)
-        fail("{} has neither GGUF files nor safetensors with a config.json: it is no model that runs here", target.repository);
+        fail("{} has neither GGUF files nor safetensors with a config.json, so tq-run cannot run it", target.repository);
     return choice;
 }
 
@@ -147,7 +147,7 @@ HubChoice choose_safetensors(const std::vector<HubFile>& files, const HubTarget&
 
 HubChoice choose_files(const std::vector<HubFile>& files, const HubTarget& target) {
     if (!target.file.empty() && !lower_case(target.file).ends_with(".gguf"))
-        fail("{} is no GGUF file: name one, or leave the file out to take what fits best", printable(target.file));
+        fail("{} is not a GGUF file: name one with --hf-file, or leave that out to have one chosen", printable(target.file));
     const bool has_models = std::any_of(files.begin(), files.end(), is_model);
     const HubFile* model = find_model(files, target);
     HubChoice choice;
@@ -159,7 +159,7 @@ HubChoice choose_files(const std::vector<HubFile>& files, const HubTarget& targe
     } else if (has_models) {
         fail("{} has no GGUF file of {}; its quants: {}", target.repository, printable(target.quant), list_quants(files));
     } else if (!target.quant.empty()) {
-        fail("{} has no GGUF files, so none of {}: leave :{} out to take its safetensors", target.repository,
+        fail("{} has no GGUF files, so no quant {}: leave :{} out to download its safetensors", target.repository,
              printable(target.quant), printable(target.quant));
     } else {
         choice = choose_safetensors(files, target);

@@ -57,7 +57,7 @@ void PartialFile::read_existing(const std::function<void()>& check) {
 }
 
 void PartialFile::complain() const {
-    fail("cannot write {}: {}; what has arrived is kept", utf8_text(path_), std::strerror(errno));
+    fail("cannot write {}: {}; the part that was downloaded is kept", utf8_text(path_), std::strerror(errno));
 }
 
 // As another file: the old one may have other names.
@@ -124,7 +124,7 @@ std::unique_ptr<FileLock> FileDownload::wait_for_lock() {
     while (true) {
         if (auto lock = FileLock::try_take(all_.cache.lock(file_))) return lock;
         if (!std::exchange(noted, true) && all_.options.note)
-            all_.options.note(fmt::format("another process downloads {}: waiting for it", printable(file_.path)));
+            all_.options.note(fmt::format("another process is downloading {}: waiting for it", printable(file_.path)));
         require_keep_going();
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
@@ -204,10 +204,9 @@ void Download::fetch(const HubFile& file) {
         fs::remove(cache.incomplete(file), error);
         progress.done -= file.size;
         if (last || !resumed)
-            fail(
-                "{} arrived with the checksum {}, but the hub says {}: it was changed or broken on the way, and is not kept; try "
-                "again",
-                printable(file.path), checksum, file.oid);
+            fail("{} arrived with the checksum {}, but the hub says {}: it was changed or damaged on the way, and is deleted; "
+                 "try again",
+                 printable(file.path), checksum, file.oid);
     }
 }
 

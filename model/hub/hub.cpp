@@ -44,7 +44,7 @@ HubTarget parse(const HubRequest& request) {
         fail("'{}' names no repository: it must be USER/REPOSITORY or USER/REPOSITORY:QUANT, such as Qwen/Qwen3-4B-GGUF:Q8_0",
              printable(request.repository));
     if ((colon != std::string::npos && target.quant.empty()) || !std::all_of(target.quant.begin(), target.quant.end(), is_sign))
-        fail("'{}' is no quant: Q4_K_M or Q8_0 are", printable(target.quant));
+        fail("'{}' is not the name of a quant, such as Q4_K_M or Q8_0", printable(target.quant));
     return target;
 }
 
@@ -56,12 +56,12 @@ fs::path find_cached(const HubCache& cache, const HubTarget& target) {
     const std::string commit = cache.commit();
     const auto files = commit.empty() ? std::vector<HubFile>() : cache.files(commit);
     if (files.empty())
-        fail("nothing of {} is in the cache {}: run it once without --offline (and HF_HUB_OFFLINE)", target.repository,
-             utf8_text(cache.root()));
+        fail("no file of {} is in the cache {}: run it once without --offline (and HF_HUB_OFFLINE) to download it",
+             target.repository, utf8_text(cache.root()));
     try {
         return path_of(cache, commit, choose_files(files, target));
     } catch (const Error& error) {
-        fail("in the cache {}: {}; without --offline (and HF_HUB_OFFLINE) it would be downloaded", utf8_text(cache.root()),
+        fail("in the cache {}: {}; run it without --offline (and HF_HUB_OFFLINE) to download it", utf8_text(cache.root()),
              error.what());
     }
 }
@@ -80,7 +80,8 @@ void require_space(const HubCache& cache, const std::vector<HubFile>& missing) {
     std::error_code error;
     const fs::space_info space = fs::space(cache.root(), error);
     if (!error && space.available < needed)
-        fail("the download needs {} but the disk of {} has {}: make room, or name another place for the cache in HF_HOME",
+        fail("the download needs {} but the disk of {} has only {} left: free some space, or set HF_HOME to another directory "
+             "for the cache",
              mebibytes(needed), utf8_text(cache.root()), mebibytes(space.available));
 }
 
@@ -136,7 +137,7 @@ fs::path fetch_model(const HubRequest& request, const HubOptions& given) {
     } catch (const Unreachable& unreachable) {
         if (cached.empty()) throw Error(fmt::format("{}; {}", unreachable.what(), unreachable.remedy));
         if (options.note)
-            options.note(fmt::format("{}: taking the copy in the cache (--offline does so without asking)", unreachable.what()));
+            options.note(fmt::format("{}: using the copy in the cache (--offline does so without asking)", unreachable.what()));
         return cached;
     }
 }

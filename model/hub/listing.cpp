@@ -90,7 +90,7 @@ std::vector<HubFile> list_files(HttpClient& http, const std::string& repository,
     for (int pages = 0; !url.empty(); pages++) {
         if (pages == max_pages) fail("the hub lists the files of {} on more than {} pages", repository, max_pages);
         const Page page = get_json(http, url, repository, options);
-        if (!page.json.is_array()) fail("the hub's list of the files of {} is no list", repository);
+        if (!page.json.is_array()) fail("the hub's list of the files of {} is not a list", repository);
         for (const Json& item : page.json)
             if (text_of(item, "type") == "file") files.push_back(read_file(item, repository));
         if (files.size() > max_files) fail("the hub lists more than {} files in {}", max_files, repository);

@@ -16,11 +16,11 @@ PlainFile open_plain_file(const std::filesystem::path& path) {
     const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     const int problem = errno;
     struct stat status {};
-    if (descriptor < 0 && problem == ELOOP) fail("{} is a link: somebody else has put it there; remove it", name);
+    if (descriptor < 0 && problem == ELOOP) fail("{} is a link, which tq-run has not made: remove it", name);
     if (descriptor < 0) fail("cannot write {}: {}", name, std::strerror(problem));
     if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
         ::close(descriptor);
-        fail("{} is no regular file: somebody else has put it there; remove it", name);
+        fail("{} is not a regular file, and tq-run has not made it: remove it", name);
     }
     std::FILE* const file = ::fdopen(descriptor, "r+b");
     if (file == nullptr) ::close(descriptor);

@@ -13,7 +13,7 @@ PlainFile open_plain_file(const std::filesystem::path& path) {
     std::error_code error;
     const fs::file_status status = fs::symlink_status(path, error);
     if (fs::exists(status) && !fs::is_regular_file(status))
-        fail("{} is a link or no regular file: somebody else has put it there; remove it", name);
+        fail("{} is a link or not a regular file, and tq-run has not made it: remove it", name);
     std::FILE* const file = ::_wfopen(path.c_str(), fs::exists(status) ? L"r+b" : L"w+b");
     if (file == nullptr) fail("cannot write {}: {}", name, std::strerror(errno));
     return PlainFile(file);

@@ -32,7 +32,7 @@ bool Retry::succeeded(const HttpResult& result, bool progressed, const std::func
     failures_ = progressed ? 1 : failures_ + 1;
     const int attempts = options_.retries + 1;
     if (status == 429 && (result.head.retry_after > longest_wait || failures_ >= attempts))
-        throw Unreachable(fmt::format("{} has had too many requests from here", options_.endpoint),
+        throw Unreachable(fmt::format("{} has received too many requests from here", options_.endpoint),
                           fmt::format("wait {} and try again{}",
                                       result.head.retry_after > 0s ? fmt::format("{} s", result.head.retry_after.count())
                                                                    : std::string("some minutes"),
@@ -40,7 +40,7 @@ bool Retry::succeeded(const HttpResult& result, bool progressed, const std::func
     if (failures_ >= attempts)
         throw Unreachable(fmt::format("cannot fetch {} from {}{}: {}", what_, options_.endpoint,
                                       attempts == 1 ? "" : fmt::format(" after {} attempts", failures_), describe(result)),
-                          "the same command goes on where it stopped");
+                          "the same command continues where it stopped");
     if (options_.status)
         options_.status(fmt::format("{}: {}; attempt {} of {}", options_.endpoint, describe(result), failures_ + 1, attempts));
     const milliseconds doubled = options_.retry_delay * (1 << std::min(failures_ - 1, 10));
@@ -55,8 +55,8 @@ void Retry::refuse(const HttpResult& result) const {
     case 401:
         if (has_token_)
             fail("{} does not accept the access token for {}{}: check HF_TOKEN or --hf-token", options_.endpoint, what_, said);
-        fail("{} does not show {} to everybody{}: check its name; if it is right, make an access token at {}/settings/tokens and "
-             "set HF_TOKEN to it",
+        fail("{} gives no public access to {}{}: check the name; if it is right, create an access token at {}/settings/tokens "
+             "and set HF_TOKEN to it",
              options_.endpoint, what_, said, options_.endpoint);
     case 403:
         fail("{} does not grant access to {}{}: accept the conditions on {}/{}{}", options_.endpoint, what_, said,

@@ -149,7 +149,7 @@ void require_layout(KvType type, KvLayout layout) {
     std::vector<const char*> types;
     for (const KvTypeName& known : kv_types)
         if (has_layout(known.type, layout)) types.push_back(known.name);
-    fail("{} has no layout {}: that is for {}", name(type), name(layout), fmt::join(types, ", "));
+    fail("{} has no layout {}, which is for {}", name(type), name(layout), fmt::join(types, ", "));
 }
 
 uint32_t layout_bytes(KvLayout layout, KvType type, uint32_t head_dim) {
@@ -186,7 +186,7 @@ void import_vector(const KvCodec& codec, KvLayout layout, std::span<uint32_t> wo
         scales[0] = scale_of(codec, std::bit_cast<float>(get(packed ? bytes.first(4) : bytes.last(4))), allow_nonfinite);
         for (size_t i = 0; i < codes.size(); i++) {
             const uint32_t rank = packed ? packed_rank(bytes.subspan(4), i, bits) : bytes[i];
-            if (rank > last) fail("index {} of channel {} is none of {}: they are 0 to {}", rank, i, name(codec.type), last);
+            if (rank > last) fail("index {} of channel {} is not one of {}, which are 0 to {}", rank, i, name(codec.type), last);
             codes[i] = code_of(rank, bits);
         }
     }

@@ -17,9 +17,9 @@ std::string_view take(std::string_view& text, char separator) {
 }
 
 [[noreturn]] void fail_layers(std::string_view text) {
-    fail(
-        "'{}' names no layers: write 0-1,-2:-1=q8_0, that is layers or ranges of them (-1: the last), and a type for both or K/V",
-        printable(text));
+    fail("'{}' is not a list of layers and types: write 0-1,-2:-1=q8_0, that is layers or ranges of them (-1: the last), then = "
+         "and a cache type, or two as K/V",
+         printable(text));
 }
 
 // Takes a layer number off the front of `text`.
@@ -153,16 +153,17 @@ std::vector<KvLayers> parse_kv_layers(std::string_view text) {
 
 static void check_window(const KvOptions& kv, uint32_t count) {
     if (kv.window > max_window_tokens)
-        fail("--kv-window {}: at most {} tokens can be kept as fp16 beside the codes", kv.window, max_window_tokens);
+        fail("--kv-window {}: the full-precision window holds at most {} tokens", kv.window, max_window_tokens);
     for (uint32_t layer = 0; kv.window != 0 && layer < count; layer++)
         if (const KvTypes types = kv.at(layer, count); is_qjl(types.v))
-            fail("--kv-window does not go with values in {} (layer {}): choose another -ctv", name(types.v), layer);
+            fail("--kv-window needs values without QJL's bit, and those of layer {1} are {0}: choose another -ctv", name(types.v),
+                 layer);
 }
 
 void check_kv(const KvOptions& kv, uint32_t count) {
     check_window(kv, count);
     if (kv.layer_count != 0 && kv.layer_count != count)
-        fail("the cache's file is for a model of {} layers, and this one has {}: take the one that was made for it",
+        fail("the file of cache types is for a model of {} layers, but this one has {}: use the file that was made for it",
              kv.layer_count, count);
     for (const KvLayers& e : kv.layers) {
         const int first = from_start(e.first, count), last = from_start(e.last, count);

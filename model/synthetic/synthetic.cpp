@@ -116,9 +116,9 @@ SyntheticModel parse_synthetic(std::string_view text, uint32_t layers) {
     const size_t colon = std::min(name.find(':'), name.size());
     const std::string mixture = colon == name.size() ? "q8_0" : name.substr(colon + 1);
     const auto shape = find_named(shapes, std::string_view(name).substr(0, colon));
-    if (!shape) fail("there is no shape '{}'; there are {}", printable(name.substr(0, colon)), names(shapes));
+    if (!shape) fail("unknown shape '{}': use one of {}", printable(name.substr(0, colon)), names(shapes));
     if (!find_named(mixtures(), mixture))
-        fail("there is no mixture of weight formats '{}'; there are {}", printable(mixture), names(mixtures()));
+        fail("unknown mixture of weight formats '{}': use one of {}", printable(mixture), names(mixtures()));
     if (layers > shape->layers) fail("{} has {} layers, not {}", shape->name, shape->layers, layers);
 
     SyntheticModel model{fmt::format("{}:{}", shape->name, mixture), {}, shape->layers, shape->tied, mixture};

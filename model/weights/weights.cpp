@@ -39,7 +39,7 @@ class FileSource final : public TensorSource {
 
     void expect_empty() const {
         if (left_.empty()) return;
-        fail("{}: tensor '{}' is none of a dense Qwen3 model of {} layers", path_, printable(left_.begin()->first),
+        fail("{}: tensor '{}' does not belong to a dense Qwen3 model of {} layers", path_, printable(left_.begin()->first),
              file_.integer("qwen3.block_count"));
     }
 

@@ -53,8 +53,8 @@ TEST_CASE("limits hold while it is read, not after") {
     CHECK(error_of("[1, 2, 3, 4]", {.max_values = 4}) == "it: it has more than 4 values");
     CHECK(error_of("[1, 2, 3, 4, no JSON", {.max_values = 4}) == "it: it has more than 4 values");
     CHECK(error_of(R"({"a": 1, "b": {"a": 1}, "a\n": 2})") == "nothing was thrown");
-    CHECK(contains(error_of(R"({"a": {}, "b": {"c\u000a": 1, "c\n": 2}})"), R"(it: the key 'c\x0a' is there twice)"));
-    CHECK(contains(error_of<ordered_json>(R"([{"a": 1, "a": 1}])"), "it: the key 'a' is there twice"));
+    CHECK(contains(error_of(R"({"a": {}, "b": {"c\u000a": 1, "c\n": 2}})"), R"(it: the key 'c\x0a' occurs twice)"));
+    CHECK(contains(error_of<ordered_json>(R"([{"a": 1, "a": 1}])"), "it: the key 'a' occurs twice"));
 }
 
 // A parser that looks at all siblings again at the end of each takes minutes for the least of these, and far over half an hour

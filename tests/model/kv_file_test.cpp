@@ -82,9 +82,9 @@ TEST_CASE("what is wrong with a file is said") {
         change(file);
         CHECK_THROWS_WITH_AS(read(file.dump()), doctest::Contains(message), Error);
     };
-    fails([](json& f) { f["schema"] = "other"; }, "it is no file of cache types");
-    fails([](json& f) { f.erase("schema"); }, "it is no file of cache types");
-    fails([](json& f) { f = json::array({1}); }, "it is no file of cache types");
+    fails([](json& f) { f["schema"] = "other"; }, "it is not a file of cache types");
+    fails([](json& f) { f.erase("schema"); }, "it is not a file of cache types");
+    fails([](json& f) { f = json::array({1}); }, "it is not a file of cache types");
     fails([](json& f) { f["version"] = 2; }, "its \"version\" must be 1");
     fails([](json& f) { f["version"] = "1"; }, "its \"version\" must be 1");
     fails([](json& f) { f["mean"] = 1; }, "unknown key 'mean'");

@@ -147,15 +147,15 @@ TEST_CASE("whatever differs from what it was saved with is named") {
         return saved.refusal(saved.bytes, other);
     };
     CHECK(contains(changed([](auto& o) { o.kv.layers.clear(); }),
-                   "it holds layer 1 in tq4/q8_0, and this cache stores it in tq3/f16: give the cache types"));
+                   "it was saved with layer 1 in tq4/q8_0, but this cache stores it in tq3/f16: give the cache types"));
     CHECK(contains(changed([](auto& o) { o.kv.rotation = RotationKind::haar; }),
-                   "it was saved with the rotation wht, and this is haar: give the same --kv-rotation"));
+                   "it was saved with the rotation wht, but this run has haar: give the same --kv-rotation"));
     CHECK(contains(changed([](auto& o) { o.kv.scale_rule = ScaleRule::norm; }), "--kv-scale"));
     CHECK(contains(changed([](auto& o) { o.kv.conditioning = parse_key_conditioning("none"); }),
-                   "keys conditioned by norms, and this is none: give the same --kv-condition"));
+                   "the channel scaling norms, but this run has none: give the same --kv-condition"));
     CHECK(contains(changed([](auto& o) { o.fingerprint[0] ^= 1; }), "another model, or with other --weights: \"a model\""));
     CHECK(contains(changed([](auto& o) { o.config.rope_scaling.factor = 2; }), "give the same --rope flags"));
-    CHECK(contains(changed([](auto& o) { o.config.rope_theta = 5e5f; }), "theta 1000000, and this is none x1"));
+    CHECK(contains(changed([](auto& o) { o.config.rope_theta = 5e5f; }), "theta 1000000, but this run has none x1"));
     CHECK(changed([](auto& o) { o.model = "the same by another name"; }) == "none");
     CHECK(contains(saved.refusal("GGUF and so on, which is no such file"), "a header of"));
 }
@@ -172,7 +172,8 @@ TEST_CASE("of a calibration the content counts, not the file's name") {
     kv.conditioning.file = "moved.safetensors";
     CHECK(PromptCacheFile(path.path(), owner_of(model, kv)).ids().size() == 3);
     kv.conditioning = random_calibration(model.config, 2);
-    CHECK_THROWS_WITH_AS(PromptCacheFile(path.path(), owner_of(model, kv)), doctest::Contains("conditioned by measured"), Error);
+    CHECK_THROWS_WITH_AS(PromptCacheFile(path.path(), owner_of(model, kv)), doctest::Contains("the channel scaling measured"),
+                         Error);
 }
 
 TEST_CASE("files that are cut, or have a bit that is not as it was, are refused or the same") {
@@ -208,12 +209,11 @@ TEST_CASE("files whose tensors are others than the header of their kind says are
         return saved.refusal(std::string(reinterpret_cast<const char*>(&now), 8) + text + saved.bytes.substr(8 + length) + more);
     };
     CHECK(with([](auto&) {}) == "none");
-    CHECK(contains(with([](auto& h) { h["__metadata__"].erase("format"); }), "this is no file of tq-run-prompt-cache"));
-    CHECK(contains(with([](auto& h) { h["__metadata__"]["format"] = "x"; }), "this is no file of tq-run-prompt-cache"));
-    CHECK(
-        contains(with([](auto& h) { h["__metadata__"]["version"] = "1"; }),
-                 "it was saved by another version of tq-run, as tq-run-prompt-cache 1, and this one reads 2: name another file"));
-    CHECK(contains(with([](auto& h) { h["__metadata__"]["types"] = "tq3/f16"; }), "it holds layer 1 in nothing"));
+    CHECK(contains(with([](auto& h) { h["__metadata__"].erase("format"); }), "it is not a file of tq-run-prompt-cache"));
+    CHECK(contains(with([](auto& h) { h["__metadata__"]["format"] = "x"; }), "it is not a file of tq-run-prompt-cache"));
+    CHECK(contains(with([](auto& h) { h["__metadata__"]["version"] = "1"; }),
+                   "another version of tq-run saved it as tq-run-prompt-cache 1, but this one reads 2: name another file"));
+    CHECK(contains(with([](auto& h) { h["__metadata__"]["types"] = "tq3/f16"; }), "it was saved with layer 1 in nothing"));
     CHECK(contains(with([](auto& h) {
                        h["layers.0.k.codes"]["shape"] = {7, 4, 12};
                    }),

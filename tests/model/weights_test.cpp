@@ -246,10 +246,10 @@ TEST_CASE("formats that we cannot run are named with their tensor") {
 TEST_CASE("a tensor of another architecture is refused, for ignoring it would give wrong answers") {
     Draft d = small_draft();
     d.tensors.push_back({"blk.0.attn_q.bias", GgmlType::F32, {128}});
-    check_contains(weights_error(d), "tensor 'blk.0.attn_q.bias' is none of a dense Qwen3 model of 1 layers");
+    check_contains(weights_error(d), "tensor 'blk.0.attn_q.bias' does not belong to a dense Qwen3 model of 1 layers");
     Draft more = small_draft();
     more.tensors.push_back({"blk.1.attn_norm.weight", GgmlType::F32, {32}});
-    check_contains(weights_error(more), "tensor 'blk.1.attn_norm.weight' is none of");
+    check_contains(weights_error(more), "tensor 'blk.1.attn_norm.weight' does not belong to");
 }
 
 TEST_CASE("NaN and infinite weights are found by tensor and row") {

@@ -26,7 +26,7 @@ std::unique_ptr<HubServer> HubServer::start(const fs::path& source_directory) {
         return std::unique_ptr<HubServer>(new HubServer(source_directory));
     } catch (const Error& error) {
         const std::string_view what = error.what();
-        if (what.starts_with("cannot start python3") || what.starts_with("this build has no downloads")) return nullptr;
+        if (what.starts_with("cannot start python3") || what.starts_with("this build cannot download")) return nullptr;
         throw;
     }
 }

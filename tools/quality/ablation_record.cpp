@@ -99,7 +99,7 @@ CacheCost cost_of(const json& line) try {
             number(line.at("runtime_sec"), "tq"),
             number(line.at("runtime_sec"), "fp16")};
 } catch (const json::exception&) {
-    fail("the log has a run that is broken: remove it");
+    fail("the log has a damaged run: delete the log");
 }
 
 } // namespace tq::quality

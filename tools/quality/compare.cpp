@@ -50,7 +50,7 @@ std::vector<Divergence> divergences(const json& part, size_t tokens) {
     } catch (const json::exception&) {
         out.clear();
     }
-    if (out.size() != tokens) fail("the log has no part of {} tokens: it is broken; remove it", tokens);
+    if (out.size() != tokens) fail("the log has no part of {} tokens, so it is damaged: delete it", tokens);
     return out;
 }
 

@@ -115,8 +115,9 @@ Haystack make_haystack(const HaystackOptions& options, std::span<const std::stri
            "{} digits, {} keys, {} depths", options.digits, options.keys, options.depths.size());
     const uint64_t needles = uint64_t(options.depths.size()) * options.keys, all = needles + options.distractors;
     if (all > max_facts)
-        fail("{} facts to ask for and {} others are more than the {} things there are: ask for fewer", needles,
-             options.distractors, max_facts);
+        fail("{} facts to ask for and {} distractors are more than the {} that can be made: choose fewer with --keys or "
+             "--distractors",
+             needles, options.distractors, max_facts);
     Haystack haystack;
     Facts facts(random, options.digits);
     std::vector<std::string> told;
@@ -128,8 +129,8 @@ Haystack make_haystack(const HaystackOptions& options, std::span<const std::stri
     uint64_t taken = 0;
     for (const std::string& text : told) taken += count(with_space(text));
     if (taken > options.tokens / 2)
-        fail("{} facts take {} of the {} tokens that a text may have, and at most half is for them: ask for longer texts, or for "
-             "fewer facts",
+        fail("{} facts take {} of the {} tokens of a text, but may take at most half: choose longer texts with --lengths, or "
+             "fewer facts with --keys or --distractors",
              all, taken, options.tokens);
     const Filling filling = fill(options.tokens - taken, sentences, random, count);
     std::vector<Placed> placed;

@@ -17,7 +17,7 @@ uint32_t most_probable(std::span<const float> logits, const Tokenizer& tokenizer
     uint32_t best = UINT32_MAX;
     for (uint32_t id = 0; id < logits.size(); id++)
         if ((best == UINT32_MAX || logits[id] > logits[best]) && id < tokenizer.size() && !tokenizer.is_unused(id)) best = id;
-    if (best == UINT32_MAX) fail("the file has no token that a model can say: it is damaged");
+    if (best == UINT32_MAX) fail("the file has no token that a model can generate: it is damaged");
     return best;
 }
 
@@ -66,7 +66,7 @@ Haystack make_haystack(const Model& model, HaystackOptions options, uint32_t len
         if (most <= length) return haystack;
         around = std::max(around + 1, uint32_t(most) - count(haystack.text));
     }
-    fail("the text cannot be cut to prompts of {} tokens: it has too few sentences that are short", length);
+    fail("the text cannot be cut to prompts of {} tokens, as it has too few short sentences: give another one with -f", length);
 }
 
 std::optional<Recall> recall(Session& session, const Model& model, std::span<const uint32_t> prompt, const std::string& value,
@@ -134,7 +134,7 @@ Found found_from_json(const json& json) {
         if (json.contains("reference")) found.reference = recall_from_json(json.at("reference"));
         return found;
     } catch (const nlohmann::json::exception&) {
-        fail("the log has a part that is no answer: it is broken; remove it");
+        fail("the log has a part that is not an answer, so it is damaged: delete it");
     }
 }
 

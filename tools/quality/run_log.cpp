@@ -28,7 +28,7 @@ json checked(json line, const std::string& where) {
     const json written = std::move(*check);
     line.erase(check);
     if (written != check_of(line))
-        fail("{}: it is not what was written there: remove this line and all behind it, and they are measured again", where);
+        fail("{}: this line is damaged: delete it and all lines after it, and they are measured again", where);
     return line;
 }
 
@@ -52,7 +52,8 @@ std::vector<json> RunLog::go_on_with(const json& what) {
     uintmax_t whole_bytes = 0;
     std::vector<json> lines = read_lines(path_, whole_bytes);
     if (!lines.empty() && lines[0] != what)
-        fail("{} is of another measurement ({}): name another file, or remove it", shown(path_), printable(lines[0].dump(), 400));
+        fail("{} is the log of another measurement ({}): name another file, or delete it", shown(path_),
+             printable(lines[0].dump(), 400));
     std::error_code error;
     fs::resize_file(path_, whole_bytes, error);
     if (error) fail("cannot write {}: {}", shown(path_), error.message());
@@ -63,7 +64,7 @@ RunLog::RunLog(fs::path path, const json& what) : path_(std::move(path)) {
     if (path_.empty()) return;
     std::error_code error;
     if (is_there(path_) && !fs::is_regular_file(path_, error))
-        fail("{} is no regular file: name another with --log", shown(path_));
+        fail("{} is not a regular file: name another with --log", shown(path_));
     lock_ = FileLock::try_take(path_, FileLock::Of::content);
     if (!lock_) fail("another tq-run is writing to {}: wait until it has ended, or name another file with --log", shown(path_));
     std::vector<json> lines;
@@ -84,7 +85,8 @@ void RunLog::write(json line) {
     line["check"] = check_of(line);
     file_ << line.dump() << '\n';
     file_.flush();
-    if (!file_) fail("cannot write {}: is the directory there and writable, and the disk not full?", shown(path_));
+    if (!file_)
+        fail("cannot write {}: check that its directory exists and is writable, and that the disk is not full", shown(path_));
 }
 
 } // namespace tq::quality

@@ -45,7 +45,7 @@ Option ArgumentParser::add_flag(const std::string& names, bool& value, const std
 Option ArgumentParser::get_option(const std::string& name) const { return Option(*app_->get_option(name)); }
 
 ArgumentParser ArgumentParser::add_command(const std::string& name, const std::string& help) {
-    return ArgumentParser(*app_->add_subcommand(name, help));
+    return ArgumentParser(*app_->add_subcommand(name, help)->group("Commands"));
 }
 
 void ArgumentParser::require_command() { app_->require_subcommand(1); }

@@ -148,11 +148,12 @@ void add_flags(ArgumentParser& command, ConsoleArguments& arguments) {
         text = std::to_string(found - names.begin());
         return std::string();
     };
-    command.add_option("--color", arguments.color, "auto (on a terminal, unless NO_COLOR is set), on, off")
+    command
+        .add_option("--color", arguments.color, "colours: auto (on a terminal, unless NO_COLOR is set), on, off; default: auto")
         .transform(to_mode)
         .option_text("WHEN");
-    command.add_flag("--simple-io", arguments.simple, "no colours, no progress that is overwritten");
-    command.add_flag("-v,--verbose", arguments.verbose, "say more on standard error");
+    command.add_flag("--simple-io", arguments.simple, "plain output: no colours, no status line");
+    command.add_flag("-v,--verbose", arguments.verbose, "print more to standard error");
 }
 
 void add_model_flags(ArgumentParser& command, ModelSource& source) {
@@ -167,11 +168,12 @@ void add_model_flags(ArgumentParser& command, ModelSource& source) {
     const auto named = [](std::string& text) { return text.empty() ? std::string("it must be user/repository") : std::string(); };
     auto repository =
         add("--hf-repo", source.repository,
-            "download a model, once: user/repository, or user/repository:Q8_0 for a quant; default: Q4_K_M, then Q8_0", "REPO");
+            "download a model, once: user/repository, or user/repository:QUANT; default quant: Q4_K_M, else Q8_0", "REPO");
     repository.excludes(path).check(named);
-    add("--hf-file", source.repository_file, "the GGUF file in it, by its name", "FILE").needs(repository);
+    add("--hf-file", source.repository_file, "name of the GGUF file in the repository; default: chosen by the quant", "FILE")
+        .needs(repository);
     add("--hf-token", source.token, "access token; default: the environment variable HF_TOKEN", "TOKEN");
-    command.add_flag("--offline", source.offline, "use what is downloaded already (or HF_HUB_OFFLINE=1)")
+    command.add_flag("--offline", source.offline, "use only what is already downloaded, as HF_HUB_OFFLINE=1 does")
         .group("Models from Hugging Face");
 }
 
@@ -180,30 +182,33 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
         command.add_option(name, value, help).option_text(type).group("KV cache").check(check);
     };
     add("--kv", a.preset,
-        "types by name: balanced (tq4/tq4, default), compact, safe-lowbit, experimental-max, safe, bold, f16; or a file of types "
-        "for each "
-        "layer, as tq-run tune writes it: FILE.kv.json",
+        "preset of cache types: balanced (tq4/tq4), compact, safe-lowbit, experimental-max, safe, bold, f16; or a FILE.kv.json "
+        "of types per layer from tq-run tune; default: balanced",
         "PRESET", parsed_by([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);
         }));
     add("--cache-type-k", a.type_k,
-        "type of the keys: tq2 to tq6, tq8, tq2q to tq4q, tq2t to tq4t, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, f16, ...", "TYPE",
+        "cache type of the keys: tq2 to tq6, tq8, tq2q to tq4q, tq2t to tq4t, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, f16, ...; "
+        "default: by --kv",
+        "TYPE", parsed_by(parse_kv_type));
+    add("--cache-type-v", a.type_v, "cache type of the values: those of -ctk; default: by --kv", "TYPE",
         parsed_by(parse_kv_type));
-    add("--cache-type-v", a.type_v, "type of the values: likewise", "TYPE", parsed_by(parse_kv_type));
-    add("--kv-layers", a.layers, "other types for some layers: 0-1,-2:-1=q8_0 or 3=q8_0/tq4", "LIST", parsed_by(parse_kv_layers));
-    add("--kv-rotation", a.rotation, "wht (default) or haar", "NAME", parsed_by(parse_rotation));
-    add("--kv-scale", a.scale_rule, "scale of tq types: unbiased (default), least-squares, norm", "RULE",
+    add("--kv-layers", a.layers, "other cache types for some layers, such as 0-1,-2:-1=q8_0 or 3=q8_0/tq4; default: none", "LIST",
+        parsed_by(parse_kv_layers));
+    add("--kv-rotation", a.rotation, "rotation before quantisation: wht (Walsh-Hadamard) or haar (dense random); default: wht",
+        "NAME", parsed_by(parse_rotation));
+    add("--kv-scale", a.scale_rule, "scale rule of tq types: unbiased, least-squares, norm; default: unbiased", "RULE",
         parsed_by(parse_scale_rule));
     command
         .add_option("--kv-condition", a.conditioning,
-                    "how keys are made easier to store: none, norms, a file from tq-run calibrate, or auto (default): norms for "
-                    "coded keys")
+                    "channel scaling of the keys: none, norms, a file from tq-run calibrate, or auto (norms for quantised keys); "
+                    "default: auto")
         .option_text("HOW")
         .group("KV cache");
     command
         .add_option(
             "--kv-window", a.window,
-            "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; default 0")
+            "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; default: 0")
         .option_text("N")
         .group("KV cache")
         .check(number(0, max_window_tokens));
@@ -214,17 +219,19 @@ void add_flags(ArgumentParser& command, RopeArguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, double least, double most) {
         command.add_option(name, value, help).option_text("N").group("Long contexts").check(number(least, most));
     };
-    command.add_option("--rope-scaling", a.scaling, "how RoPE is stretched: none, linear, yarn; default: as the file says")
+    command.add_option("--rope-scaling", a.scaling, "RoPE scaling: none, linear, yarn; default: the file's")
         .option_text("TYPE")
         .group("Long contexts")
         .check(parsed_by(parse_rope_scaling));
-    add("--rope-scale", a.scale, "how many times as long the context becomes", 1, 1024);
-    add("--rope-freq-base", a.freq_base, "RoPE's theta; default: the file's", 1, 1e12);
-    add("--yarn-orig-ctx", a.original_context, "tokens that the model was trained for; 0: as the file says", 0, 1 << 30);
-    add("--yarn-attn-factor", a.attn_factor, "scales attention beyond what YaRN does itself; default 1", 1e-3, 1e3);
-    add("--yarn-beta-fast", a.beta_fast, "turns in the original context above which a pair is not stretched; default 32", 1e-3,
-        1e6);
-    add("--yarn-beta-slow", a.beta_slow, "turns below which it is stretched in full; default 1", 1e-3, 1e6);
+    add("--rope-scale", a.scale, "factor by which RoPE scaling extends the context, such as 4; default: the file's", 1, 1024);
+    add("--rope-freq-base", a.freq_base, "RoPE base frequency (theta); default: the file's", 1, 1e12);
+    add("--yarn-orig-ctx", a.original_context, "context in tokens that the model was trained for; default: 0 (the file's)", 0,
+        1 << 30);
+    add("--yarn-attn-factor", a.attn_factor, "factor on YaRN's own attention scaling; default: 1", 1e-3, 1e3);
+    add("--yarn-beta-fast", a.beta_fast,
+        "YaRN: RoPE pairs of more than N rotations in the original context are not scaled; default: 32", 1e-3, 1e6);
+    add("--yarn-beta-slow", a.beta_slow,
+        "YaRN: RoPE pairs of fewer than N rotations in the original context are scaled in full; default: 1", 1e-3, 1e6);
 }
 
 void add_flags(ArgumentParser& command, ModelArguments& a) {
@@ -232,56 +239,64 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
         return command.add_option(name, value, help).option_text(type).group("Device and memory");
     };
-    add("--device", a.device,
-        "index or part of the name of a Vulkan device (see tq-run devices), or cpu; default: a GPU, else cpu", "NAME");
-    add("--weights", a.weights, "store F32, F16 and BF16 matrices as q8_0 or q4_0; default: as the file does", "TYPE")
+    add("--device", a.device, "Vulkan device by index or part of its name (see tq-run devices), or cpu; default: a GPU, else cpu",
+        "NAME");
+    add("--weights", a.weights, "quantise F32, F16 and BF16 weights to q8_0 or q4_0 at load; default: as in the file", "TYPE")
         .check([](std::string& text) {
             return text == "q8_0" || text == "q4_0" ? std::string()
                                                     : fmt::format("it must be q8_0 or q4_0, not {}", printable(text));
         });
     add("-c,--ctx-size", a.context_size,
-        "tokens the context holds, such as 8192 or 32k; 0: all the model allows; default: that, at most 8192", "N")
+        "context size in tokens, such as 8192 or 32k; 0: the model's maximum; default: that maximum, at most 8192", "N")
         .transform(tokens(max_context));
-    auto synthetic =
-        command.add_option("--synthetic", a.synthetic, "random weights of a true shape instead of a file: qwen3-8b:q4_k_m");
+    auto synthetic = command.add_option("--synthetic", a.synthetic,
+                                        "random weights of a real model's shape instead of a file, such as qwen3-8b:q4_k_m");
     synthetic.option_text("SHAPE").excludes("--model").excludes("--hf-repo").check(parsed_by([](const std::string& text) {
         parse_synthetic(text);
     }));
-    command.add_option("--layers", a.layers, "of a synthetic model, only the first N layers; 0: all")
+    command.add_option("--layers", a.layers, "only the first N layers of a --synthetic model; default: 0 (all)")
         .option_text("N")
         .needs(synthetic)
         .check(number(0, 1024));
     add("--memory,--memory-limit-mb", a.memory_limit_bytes,
-        "memory that may be used: 24G, 8192M; MiB without a unit; default: all that is free", "SIZE")
+        "memory limit, such as 24G or 8192M; MiB without a unit; default: all that is free", "SIZE")
         .transform(memory_size());
     add("-t,--threads", a.threads, "threads of --device cpu; default: all cores", "N").transform(thread_count());
-    add("-b,--batch-size", a.batch_size, "tokens per block of the prompt; 0: the device's default", "N").check(number(0, 65536));
-    command.add_flag("--profile", a.profile, "time every kernel (slower)").group("Device and memory");
+    add("-b,--batch-size", a.batch_size, "prompt tokens per batch; default: 0 (the device's choice)", "N")
+        .check(number(0, 65536));
+    command.add_flag("--profile", a.profile, "time every kernel; the run is slower").group("Device and memory");
     add_flags(command, a.kv);
     add_flags(command, a.rope);
 }
 
 void add_flags(ArgumentParser& command, SamplingArguments& a) {
     add_number(command, "-n,--predict,--n-predict", a.predict, -2, 1'000'000'000,
-               "most tokens of an answer; default -1: until it ends");
-    add_number(command, "-s,--seed", a.seed, -1, 9'000'000'000'000'000'000.0,
-               "of the random numbers; default -1: another each time");
-    add_number(
-        command, "--temp", a.temperature, 0, 100,
-        "temperature; 0: always the most probable token; default: the model's own, else 0.6 (0.7 where it does not think)");
-    add_number(command, "--top-k", a.top_k, -1, 1'000'000'000, "only the k most probable tokens; 0: all");
-    add_number(command, "--top-p", a.top_p, 0, 1, "only the fewest tokens that sum to this probability; 1: all");
-    add_number(command, "--min-p", a.min_p, 0, 1, "only tokens this probable relative to the best; 0: all");
-    add_number(command, "--repeat-penalty", a.repeat_penalty, 0.01, 100, "divides the logits of recent tokens; 1: off");
-    add_number(command, "--repeat-last-n", a.repeat_last_n, -1, 1'000'000'000, "how many tokens are recent; default 64; -1: all");
-    add_number(command, "--presence-penalty", a.presence_penalty, -100, 100, "against tokens that are in the answer already");
-    add_number(command, "--frequency-penalty", a.frequency_penalty, -100, 100, "likewise, for each time");
+               "maximum number of tokens to generate; default: -1 (until the answer ends)");
+    add_number(command, "-s,--seed", a.seed, -1, 9'000'000'000'000'000'000.0, "seed of the sampler; default: -1 (random)");
+    add_number(command, "--temp", a.temperature, 0, 100,
+               "temperature; 0: greedy; default: the model's own, else 0.6 (0.7 without thinking)");
+    add_number(command, "--top-k", a.top_k, -1, 1'000'000'000,
+               "sample from the N most probable tokens; 0: all; default: the model's own, else 20");
+    add_number(command, "--top-p", a.top_p, 0, 1,
+               "sample from the fewest tokens whose probabilities sum to N; 1: all; default: the model's own, else 0.95 (0.8 "
+               "without thinking)");
+    add_number(command, "--min-p", a.min_p, 0, 1,
+               "sample from tokens at least N times as probable as the best; 0: all; default: the model's own, else 0");
+    add_number(command, "--repeat-penalty", a.repeat_penalty, 0.01, 100,
+               "divide the logits of repeated tokens by N; 1: off; default: the model's own, else 1");
+    add_number(command, "--repeat-last-n", a.repeat_last_n, -1, 1'000'000'000,
+               "last tokens, prompt included, that --repeat-penalty counts as repeated; -1: all; default: 64");
+    add_number(command, "--presence-penalty", a.presence_penalty, -100, 100,
+               "subtracted once from the logits of tokens that the answer already has; default: 0");
+    add_number(command, "--frequency-penalty", a.frequency_penalty, -100, 100,
+               "subtracted for every time that the answer already has the token; default: 0");
     command.add_flag("--ignore-eos", a.ignore_end, "never sample the tokens that end an answer").group("Sampling");
 }
 
 void add_flags(ArgumentParser& command, PromptArguments& a) {
-    auto prompt = command.add_option("-p,--prompt", a.prompt, "the prompt; -: from standard input").option_text("TEXT");
-    auto file = command.add_option("-f,--file", a.file, "the prompt from a file").option_text("FILE").excludes(prompt);
+    auto prompt = command.add_option("-p,--prompt", a.prompt, "the prompt; -: standard input").option_text("TEXT");
+    auto file =
+        command.add_option("-f,--file", a.file, "file with the prompt; -: standard input").option_text("FILE").excludes(prompt);
     prompt.each([&a](const std::string&) { a.given = true; });
     file.each([&a](const std::string&) { a.given = true; });
 }

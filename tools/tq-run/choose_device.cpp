@@ -37,7 +37,7 @@ std::unique_ptr<Device> find_gpu() {
         if (has_gpu()) throw; // which should have opened
     }
     static bool said = false; // bench may ask for each of several models
-    if (!std::exchange(said, true)) write_error(fmt::format("tq-run: no GPU was found: running on the CPU{}\n", software));
+    if (!std::exchange(said, true)) write_error(fmt::format("tq-run: no GPU was found, so this runs on the CPU{}\n", software));
     return nullptr;
 }
 

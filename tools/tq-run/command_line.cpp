@@ -115,7 +115,7 @@ void Reader::drop_logical_batch() {
     auto& all = line_.arguments;
     for (size_t i = logical_batches_.size(); i-- > 0;) {
         const auto at = all.begin() + std::ptrdiff_t(logical_batches_[i]);
-        line_.without_effect.push_back(fmt::format("-b {} (-ub counts)", printable(at[1], 40)));
+        line_.without_effect.push_back(fmt::format("-b {} (-ub is used)", printable(at[1], 40)));
         all.erase(at, at + 2);
     }
 }
@@ -209,7 +209,7 @@ bool Reader::read_llamas(const std::string& name, const std::optional<std::strin
         return text == flag->neutral || (number && number == parse_number(std::string(flag->neutral)));
     };
     const bool harmless = flag->refusal.empty() || (given && !flag->neutral.empty() && is_neutral(*given));
-    if (!harmless) refuse(fmt::format("there is no flag {}: {}", name, flag->refusal));
+    if (!harmless) refuse(fmt::format("{} is not supported: {}", name, flag->refusal));
     line_.without_effect.push_back(given ? fmt::format("{} {}", name, printable(*given, 40)) : name);
     return true;
 }
@@ -226,9 +226,7 @@ std::vector<std::string> Reader::flag_names() const {
     return names;
 }
 
-void Reader::refuse(const std::string& what) const {
-    throw UsageError(fmt::format("{} ({} --help shows what there is)", what, name_of(*app_)));
-}
+void Reader::refuse(const std::string& what) const { throw UsageError(fmt::format("{} (see {} --help)", what, name_of(*app_))); }
 
 void Reader::refuse_unknown(const std::string& name) const {
     if (!app_->get_parent())
@@ -246,7 +244,7 @@ CommandLine read_command_line(const CLI::App& app, const std::vector<std::string
 
 std::string describe_without_effect(const CommandLine& line) {
     if (line.without_effect.empty()) return "";
-    return fmt::format("tq-run: without effect here: {}\n", fmt::join(line.without_effect, ", "));
+    return fmt::format("tq-run: ignored, as without effect here: {}\n", fmt::join(line.without_effect, ", "));
 }
 
 } // namespace tq

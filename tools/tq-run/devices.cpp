@@ -160,8 +160,10 @@ int run(const DevicesArguments& arguments) {
 } // namespace
 
 void add_devices(ArgumentParser& app, Action& action) {
-    const auto flags = [](ArgumentParser& command, DevicesArguments& a) { command.add_flag("--json", a.json, "as a JSON list"); };
-    add_command<DevicesArguments>(app, action, "devices", "What can run a model here", flags, run);
+    const auto flags = [](ArgumentParser& command, DevicesArguments& a) {
+        command.add_flag("--json", a.json, "print the devices as JSON");
+    };
+    add_command<DevicesArguments>(app, action, "devices", "List the devices that can run a model", flags, run);
 }
 
 } // namespace tq

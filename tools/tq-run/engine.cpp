@@ -32,10 +32,9 @@ uint32_t choose_context(const ModelArguments& arguments, const Model& model) {
     const uint32_t chosen = arguments.context_size.value_or(std::min(most, default_context));
     const uint64_t factor = std::min((std::max(chosen, 1u) - 1) / trained + 1, 1024u); // the least that holds it all
     if (chosen > most)
-        write_error(
-            fmt::format("tq-run: the model was {} {} tokens; beyond them its answers may be nonsense: --rope-scaling yarn "
-                        "--rope-scale {} stretches it to {}\n",
-                        most == trained ? "trained for" : "stretched to", most, factor, uint64_t(trained) * factor));
+        write_error(fmt::format("tq-run: the model was {} {} tokens, and beyond them its answers may be nonsense: --rope-scaling "
+                                "yarn --rope-scale {} extends it to {}\n",
+                                most == trained ? "trained for" : "extended to", most, factor, uint64_t(trained) * factor));
     return chosen == 0 ? most : chosen;
 }
 
@@ -53,7 +52,7 @@ static void require_file(const std::string& path) {
     std::error_code ignored;
     const std::string repository = path.substr(0, path.find(':'));
     if (fs::exists(path, ignored) || !is_repository_name(repository) || fs::path(repository).extension() == ".gguf") return;
-    fail("cannot open {}: there is no such file or directory; a repository on Hugging Face is named by -hf {}", printable(path),
+    fail("cannot open {}: there is no such file or directory; for a repository on Hugging Face give -hf {}", printable(path),
          printable(path));
 }
 
@@ -72,7 +71,8 @@ std::filesystem::path find_demo_model() {
     std::error_code ignored;
     for (const fs::path& place : places)
         if (fs::exists(place, ignored)) return place.lexically_normal();
-    fail("the demo model is neither {} nor {}: name a model file with -m, or the demo in the environment variable TQ_DEMO_MODEL",
+    fail("the demo model is neither at {} nor at {}: name a model file with -m, or set the environment variable TQ_DEMO_MODEL to "
+         "the demo model",
          places[0].lexically_normal().string(), places[1].string());
 }
 
@@ -83,13 +83,13 @@ static void shrink_context(Setup& setup) {
         largest_context(setup.options.context_size, [&](uint32_t n) { return setup.plan(n, setup.options.kv); });
     if (most < min_context) return;
     setup.options.context_size = most;
-    write_error(fmt::format("tq-run: the context is {} tokens, for more do not fit {}; tq-run plan shows what does\n", most,
-                            memory_name(setup)));
+    write_error(fmt::format("tq-run: the context is reduced to {} tokens, as more do not fit {}; tq-run plan shows what fits\n",
+                            most, memory_name(setup)));
 }
 
 static void quantise_weights(Model& model, GgmlType format) {
     if (quantise(model.weights, format) != 0 || model.weights.token_embd.type == format) return;
-    write_error(fmt::format("tq-run: --weights changes nothing: the weights of {} are {} already\n", model.name,
+    write_error(fmt::format("tq-run: --weights has no effect: the weights of {} are already {}\n", model.name,
                             type_name(model.weights.token_embd.type)));
 }
 

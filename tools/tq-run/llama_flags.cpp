@@ -7,13 +7,13 @@ namespace {
 
 using enum FlagValue;
 
-constexpr std::string_view no_sampler = "there is no such sampler here: --temp, --top-k, --top-p, --min-p and the penalties are";
-constexpr std::string_view no_grammar = "answers cannot be held to a grammar here";
-constexpr std::string_view no_adapter = "adapters and control vectors cannot be loaded here: merge them into the model";
-constexpr std::string_view no_images = "only text goes in and out here";
-constexpr std::string_view no_server = "tq-run is no server";
-constexpr std::string_view own_template = "the chat template is that of the model's family, as the file names it";
-constexpr std::string_view no_task = "of llama-perplexity's measurements there is the perplexity itself, with the KL divergence";
+constexpr std::string_view no_sampler = "use --temp, --top-k, --top-p, --min-p and the penalties";
+constexpr std::string_view no_grammar = "answers cannot be constrained by a grammar";
+constexpr std::string_view no_adapter = "merge adapters and control vectors into the model";
+constexpr std::string_view no_images = "models read and write text only";
+constexpr std::string_view no_server = "tq-run is not a server";
+constexpr std::string_view own_template = "the chat template is always that of the model's family";
+constexpr std::string_view no_task = "tq-run perplexity measures perplexity and KL divergence only";
 
 constexpr std::array flags{
     // Where layers, cache and work go: all on one device, chosen by --device.
@@ -29,7 +29,7 @@ constexpr std::array flags{
     LlamaFlag{"--no-host", perhaps},
     LlamaFlag{"-fit --fit", perhaps},
     LlamaFlag{"-fitt --fit-target -fitc --fit-ctx", one},
-    LlamaFlag{"--rpc -rpc", one, "a model runs on one device of this machine here"},
+    LlamaFlag{"--rpc -rpc", one, "a model runs on one device of this machine"},
     // How it computes: attention is always fused, weights are always repacked.
     LlamaFlag{"-fa --flash-attn", perhaps},
     LlamaFlag{"--repack -nr --no-repack", perhaps},
@@ -49,18 +49,17 @@ constexpr std::array flags{
     LlamaFlag{"-mmp", perhaps},
     LlamaFlag{"-lm --load-mode -lzm --lazy-mode", one},
     LlamaFlag{"--override-kv", one,
-              "what a file says of its model cannot be overridden here, but for RoPE: --rope-scaling and its like"},
+              "only RoPE's metadata can be overridden, with --rope-scaling and the other flags of long contexts"},
     LlamaFlag{"-mu --model-url", one, "a model comes from a file (-m) or from Hugging Face (-hf user/repository)"},
     LlamaFlag{"-dr --docker-repo", one, "a model comes from a file (-m) or from Hugging Face (-hf user/repository)"},
-    LlamaFlag{"-cl --cache-list", none,
-              "there is no list of downloaded models here; they are kept where huggingface_hub keeps them"},
+    LlamaFlag{"-cl --cache-list", none, "downloaded models are not listed; they are where huggingface_hub keeps them"},
     // What is shown.
     LlamaFlag{"--perf --no-perf --show-timings --no-show-timings --verbose-prompt", none},
     LlamaFlag{"--display-prompt --no-display-prompt", none},
     LlamaFlag{"--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl", none},
     LlamaFlag{"--log-colors", perhaps},
     LlamaFlag{"--log-file -lv --verbosity --log-verbosity --log-prompts-dir", one},
-    LlamaFlag{"-sp --special", none, "special tokens are never shown here"},
+    LlamaFlag{"-sp --special", none, "special tokens are never shown"},
     LlamaFlag{"-ptc --print-token-count", one},
     // How a conversation is held.
     LlamaFlag{"-i --interactive -if --interactive-first -cnv --conversation -mli --multiline-input", none},
@@ -70,27 +69,27 @@ constexpr std::array flags{
     LlamaFlag{"--skip-chat-parsing --no-skip-chat-parsing", none},
     LlamaFlag{"--reasoning-format", one},
     LlamaFlag{"--reasoning-preserve --no-reasoning-preserve", none},
-    LlamaFlag{"-rea --reasoning", one, "--think and --no-think are for that", "auto"},
-    LlamaFlag{"--reasoning-budget", one, "thinking has no budget here: --no-think turns it off", "-1"},
-    LlamaFlag{"--reasoning-effort", one, "thinking is on (--think) or off (--no-think) here", "default"},
+    LlamaFlag{"-rea --reasoning", one, "use --think or --no-think", "auto"},
+    LlamaFlag{"--reasoning-budget", one, "thinking has no budget; --no-think turns it off", "-1"},
+    LlamaFlag{"--reasoning-effort", one, "thinking is either on (--think) or off (--no-think)", "default"},
     LlamaFlag{"--chat-template --chat-template-file --chat-template-kwargs", one, own_template},
     LlamaFlag{"-r --reverse-prompt", one, "an answer ends where the model ends it, or after -n tokens"},
-    LlamaFlag{"--in-prefix --in-suffix", one, "what stands around a question is the chat template's here"},
-    LlamaFlag{"--in-prefix-bos", none, "what stands around a question is the chat template's here"},
-    LlamaFlag{"-bf --binary-file", one, "a prompt is text here: -f FILE"},
+    LlamaFlag{"--in-prefix --in-suffix", one, "the chat template alone decides what surrounds a question"},
+    LlamaFlag{"--in-prefix-bos", none, "the chat template alone decides what surrounds a question"},
+    LlamaFlag{"-bf --binary-file", one, "a prompt is text: use -f FILE"},
     // Sampling.
-    LlamaFlag{"--samplers --sampler-seq --sampling-seq", one, "the order of the samplers is fixed here"},
+    LlamaFlag{"--samplers --sampler-seq --sampling-seq", one, "the order of the samplers is fixed"},
     LlamaFlag{"--typical --typical-p", one, no_sampler, "1"},
     LlamaFlag{"--top-nsigma --top-n-sigma --adaptive-target", one, no_sampler, "-1"},
     LlamaFlag{"--xtc-probability --dynatemp-range --mirostat --dry-multiplier", one, no_sampler, "0"},
     LlamaFlag{"--xtc-threshold --dynatemp-exp --mirostat-lr --mirostat-ent --adaptive-decay", one},
     LlamaFlag{"--dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker", one},
-    LlamaFlag{"-l --logit-bias", one, "the logits of single tokens cannot be changed here, but for --ignore-eos"},
+    LlamaFlag{"-l --logit-bias", one, "the logits of single tokens cannot be changed, except with --ignore-eos"},
     LlamaFlag{"--grammar --grammar-file -j --json-schema -jf --json-schema-file", one, no_grammar},
     // Positions.
-    LlamaFlag{"--rope-freq-scale", one, "--rope-scale is its inverse: give that", "1"},
-    LlamaFlag{"--yarn-ext-factor", one, "YaRN mixes as its paper says here", "-1"},
-    LlamaFlag{"-gan --grp-attn-n", one, "there is no self-extend here: --rope-scaling yarn makes the context longer", "1"},
+    LlamaFlag{"--rope-freq-scale", one, "use its inverse, --rope-scale", "1"},
+    LlamaFlag{"--yarn-ext-factor", one, "YaRN always mixes as in its paper", "-1"},
+    LlamaFlag{"-gan --grp-attn-n", one, "use --rope-scaling yarn to extend the context", "1"},
     // Other models beside the model. Drafts change the speed, not the answers.
     LlamaFlag{"-md --model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf --spec-type", one},
     LlamaFlag{"-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl -devd --device-draft --spec-draft-device", one},
@@ -106,12 +105,12 @@ constexpr std::array flags{
     LlamaFlag{"--host --port --path --api-key --api-key-file --alias --slot-save-path --server-base --ssl-key-file", one,
               no_server},
     LlamaFlag{"--embedding --embeddings --reranking --rerank --metrics --slots --props", none, no_server},
-    LlamaFlag{"-embd", perhaps, "only generation is timed here", "0"},
+    LlamaFlag{"-embd", perhaps, "only generation is timed", "0"},
     LlamaFlag{"--kl-divergence", none},
     LlamaFlag{"--kl-divergence-base --save-all-logits", one, no_task},
     LlamaFlag{"--hellaswag --winogrande --multiple-choice", none, no_task},
     LlamaFlag{"--hellaswag-tasks --winogrande-tasks --multiple-choice-tasks --ppl-stride --ppl-output-type", one, no_task},
-    LlamaFlag{"-pg -oe --output-err", one, "only bench has it"},
+    LlamaFlag{"-pg -oe --output-err", one, "only tq-run bench has it"},
     LlamaFlag{"--delay", one},
     LlamaFlag{"--progress", none},
     LlamaFlag{"--n-gen-warmup", one},

@@ -23,11 +23,11 @@ namespace {
 constexpr int failed = 1, wrong_usage = 2, interrupted_by_user = 130;
 
 constexpr const char* examples = R"(Examples:
-  tq-run chat                                    talk with the small demo model
+  tq-run chat                                    chat with the small demo model
   tq-run chat -hf Qwen/Qwen3-4B-GGUF:Q4_K_M      with a model from Hugging Face
-  tq-run generate -m FILE.gguf -p "Once" -n 64   continue a text
-  tq-run plan -m FILE.gguf -c 32k --memory 8G    whether that fits
-  tq-run help chat                               the flags of a command)";
+  tq-run generate -m FILE.gguf -p "Once" -n 64   generate text from a prompt
+  tq-run plan -m FILE.gguf -c 32k --memory 8G    check whether that fits
+  tq-run help chat                               show the flags of a command)";
 
 // What would steer a terminal, or turn the direction of text: a message may quote paths and drivers.
 bool is_hidden(char32_t c) {
@@ -56,6 +56,7 @@ int complain(std::string_view message, int status) {
 class HelpFormatter : public CLI::Formatter {
     std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
         std::string names = Formatter::make_option_name(option, is_positional);
+        names.erase(std::min(names.find('{'), names.size())); // the value that a flag stands for
         for (const OtherName& other : other_names())
             if (!other.name.starts_with("--") && option->check_lname(std::string(other.flag.substr(2))))
                 return fmt::format("{},{}", other.name, names);
@@ -78,15 +79,15 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
         what = "a command is missing";
     } else if (const size_t prefix = begins("Could not convert: ")) {
         const size_t equals = what.find(" = ");
-        what = fmt::format("{}: {} is not a value it can have", what.substr(prefix, equals - prefix), what.substr(equals + 3));
+        what = fmt::format("{}: {} is not a valid value", what.substr(prefix, equals - prefix), what.substr(equals + 3));
     } else if (const size_t excludes = what.find(" excludes "); dynamic_cast<const CLI::ExcludesError*>(&error)) {
-        what = fmt::format("{} and {} exclude each other", what.substr(0, excludes), what.substr(excludes + 10));
+        what = fmt::format("{} and {} cannot be used together", what.substr(0, excludes), what.substr(excludes + 10));
     } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) && what.find("missing") != std::string::npos) {
         what = what.substr(0, what.find(':')) + " needs a value";
     }
     std::string name = "tq-run";
     for (const CLI::App* at = &app; !at->get_subcommands().empty();) name += ' ' + (at = at->get_subcommands()[0])->get_name();
-    return fmt::format("{} ({} --help shows what there is)", what, name);
+    return fmt::format("{} (see {} --help)", what, name);
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -96,6 +97,7 @@ int run(const std::vector<std::string>& arguments) {
     app.require_subcommand(0, 1);
     const auto formatter = std::make_shared<HelpFormatter>();
     formatter->column_width(34);
+    formatter->label("SUBCOMMAND", "COMMAND");
     app.formatter(formatter);
     app.option_defaults()->take_last(); // of a flag that is given twice
     ArgumentParser parser(app);

@@ -59,7 +59,7 @@ std::string context_row(const Setup& setup, const Choice& choice) {
 
 std::string context_table(const Setup& setup) {
     std::string text =
-        fmt::format("tokens that fit beside the weights, and in a cache of so many GiB:\n"
+        fmt::format("tokens that fit beside the weights, and in a cache of N GiB:\n"
                     "{:<22} {:<20} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
                     "cache (keys/values)", "", "B/token", setup.imagined ? "fit there" : "fit here", "1 GiB", "4 GiB", "16 GiB");
     for (const Choice& choice : choices(setup.options.kv)) text += context_row(setup, choice);
@@ -173,12 +173,12 @@ std::string memory_table(const Setup& setup) {
 
 void add_plan(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, PlanArguments& a) {
-        command.add_flag("--json", a.json, "as JSON, in bytes");
+        command.add_flag("--json", a.json, "print the plan as JSON, in bytes");
         add_flags(command, a.model);
         add_flags(command, a.console);
     };
-    add_command<PlanArguments>(app, action, "plan", "What a model and its cache take of a device's memory, and what fits", flags,
-                               run);
+    add_command<PlanArguments>(app, action, "plan", "Show what a model and its cache take of a device's memory, and what fits",
+                               flags, run);
 }
 
 } // namespace tq

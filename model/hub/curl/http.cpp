@@ -37,7 +37,8 @@ Origin origin_of(const std::string& url) {
     if (origin.scheme != "https" && origin.scheme != "http")
         fail("'{}' is not fetched: it is neither https nor http", printable(url));
     if (!part_of(parsed.get(), CURLUPART_USER).empty() || !part_of(parsed.get(), CURLUPART_PASSWORD).empty())
-        fail("an address on {} holds a user name or a password: it is not fetched; a token belongs into HF_TOKEN", origin.host);
+        fail("an address on {} contains a user name or a password, so it is not fetched: put the token into HF_TOKEN instead",
+             origin.host);
     return origin;
 }
 
@@ -98,8 +99,8 @@ int on_progress(void* context, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 // Failures that another attempt does not mend.
 [[noreturn]] void refuse(CURLcode code, const std::string& host, const std::string& reason) {
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
-        fail("{} does not prove who it is ({}): install the system's CA certificates (package ca-certificates), check the clock, "
-             "and the proxy if there is one",
+        fail("the certificate of {} could not be verified ({}): install the system's CA certificates (package ca-certificates), "
+             "and check the clock and the proxy, if there is one",
              host, reason);
     fail("cannot fetch from {}: {}", host, reason);
 }
@@ -180,13 +181,13 @@ HttpClient::HttpClient(const std::string& endpoint, const std::string& token, st
     impl_->endpoint = origin_of(endpoint);
     for (const char c : token)
         if (c <= ' ' || c > '~')
-            fail("the access token holds a character that no token has: check HF_TOKEN or --hf-token"); // never show it
+            fail("the access token contains an invalid character: check HF_TOKEN or --hf-token"); // never show it
     const bool is_private = impl_->endpoint.scheme == "https" || impl_->endpoint.is_this_machine();
     if (!token.empty() && is_private) impl_->authorization = "Authorization: Bearer " + token;
     impl_->connect_timeout = connect_timeout;
     impl_->stall_timeout = stall_timeout;
     impl_->curl.reset(curl_easy_init());
-    if (!impl_->curl) fail("libcurl cannot be used: it has no memory");
+    if (!impl_->curl) fail("libcurl ran out of memory");
 }
 
 HttpClient::~HttpClient() = default;
@@ -198,12 +199,12 @@ HttpResult HttpClient::get(const std::string& url, uint64_t first_byte, const Ht
     for (int redirections = 0;; redirections++) {
         const Origin origin = origin_of(here);
         if (origin.scheme == "http" && impl_->endpoint.scheme == "https")
-            fail("{} leads to '{}', which is not encrypted: it is not fetched", impl_->endpoint.host, printable(here));
+            fail("{} redirects to '{}', which is not encrypted, so it is not fetched", impl_->endpoint.host, printable(here));
         std::string redirection;
         HttpResult result = impl_->get_once(here, origin, first_byte, sink, redirection);
         if (redirection.empty()) return result;
         if (redirections == max_redirections)
-            fail("{} redirects more than {} times: it is not fetched", impl_->endpoint.host, max_redirections);
+            fail("{} redirects more than {} times, so it is not fetched", impl_->endpoint.host, max_redirections);
         here = std::move(redirection);
     }
 }

@@ -6,9 +6,8 @@ namespace tq {
 struct HttpClient::Impl {};
 
 HttpClient::HttpClient(const std::string&, const std::string&, std::chrono::seconds, std::chrono::seconds) {
-    fail("this build has no downloads, for libcurl or OpenSSL was missing: install libcurl4-openssl-dev and libssl-dev (or what "
-         "they "
-         "are called on your system) and configure again; --offline finds what is downloaded already, -m takes any file");
+    fail("this build cannot download, as libcurl or OpenSSL was missing: install libcurl4-openssl-dev and libssl-dev (or what "
+         "they are called on your system) and configure again; --offline uses what is already downloaded, -m any file");
 }
 HttpClient::~HttpClient() = default;
 HttpResult HttpClient::get(const std::string&, uint64_t, const HttpSink&) { return {}; }

@@ -220,12 +220,12 @@ TEST_CASE("names are there once and not empty") {
     GgufWriter keys;
     keys.set("twice", true);
     keys.set("twice", uint64_t(1));
-    check_refused(keys.zeros(), "key 'twice': it is there twice");
+    check_refused(keys.zeros(), "key 'twice': it occurs twice");
     GgufWriter tensors;
     tensors.add_tensor("same", GgmlType::F32, {1});
     tensors.add_tensor("other", GgmlType::F32, {1});
     tensors.add_tensor("same", GgmlType::F32, {1});
-    check_refused(tensors.zeros(), "tensor 'same': it is there twice");
+    check_refused(tensors.zeros(), "tensor 'same': it occurs twice");
     GgufWriter unnamed_key, unnamed_tensor;
     unnamed_key.set("", true);
     check_refused(unnamed_key.zeros(), "key 1 of 1: its name is empty");

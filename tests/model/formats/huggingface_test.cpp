@@ -146,7 +146,7 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
          {"use_sliding_window", true, "'use_sliding_window' is true"},
          {"layer_types", {"full_attention", "sliding_attention"}, "'layer_types' has \"sliding_attention\""},
          {"partial_rotary_factor", 0.5, "'partial_rotary_factor' is 0.5"},
-         {"quantization_config", {{"quant_method", "fp8"}}, "has the method \"fp8\": we read releases that are not quantised"},
+         {"quantization_config", {{"quant_method", "fp8"}}, "has the method \"fp8\", which is not supported"},
          {"quantization_config", 1, "'quantization_config' has the method 1"},
          {"num_hidden_layers", "absent", "/config.json: 'num_hidden_layers' is missing"},
          {"num_hidden_layers", 0, "/config.json: 'num_hidden_layers' is 0; we can run"},
@@ -174,7 +174,7 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
          {"eos_token_id", 288, "'eos_token_id' of config.json or generation_config.json has 288; there are 288 tokens"},
          {"rope_scaling", 4, "/config.json: 'rope_scaling' is an integer, not an object"},
          {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}, "/config.json: 'rope_scaling.rope_type' is 'dynamic'"},
-         {"rope_scaling", {{"rope_type", "yarn"}, {"mscale", 2}}, "'rope_scaling.mscale' is there; we know no such key"},
+         {"rope_scaling", {{"rope_type", "yarn"}, {"mscale", 2}}, "'rope_scaling.mscale' is an unknown key"},
          {"rope_scaling", {{"rope_type", 4}}, "'rope_scaling.rope_type' is an unsigned integer, not a text"},
          {"rope_parameters",
           {{"rope_type", "default"}, {"rope_theta", 1e13}},
@@ -186,14 +186,14 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
             f.documents["config.json"]["rope_scaling"] = {{"rope_type", "default"}};
             f.documents["config.json"]["rope_parameters"] = {{"rope_type", "default"}};
         },
-        "'rope_parameters' and 'rope_scaling' are both there");
+        "'rope_parameters' and 'rope_scaling' are both present");
     const auto config_text = [](const std::string& text) {
         return error_after([&](HuggingFaceFiles& f) {
             f.documents.erase("config.json");
             f.texts["config.json"] = text;
         });
     };
-    CHECK(config_text("{\"a\": 1, \"a\": 2}") == "/config.json: the key 'a' is there twice");
+    CHECK(config_text("{\"a\": 1, \"a\": 2}") == "/config.json: the key 'a' occurs twice");
     CHECK(config_text("{").starts_with("/config.json: it is not JSON: parse error at line 1"));
     CHECK(config_text(std::string(65, '[')) == "/config.json: it is nested deeper than 64 levels");
     CHECK(config_text("{\"a\": 1e999}").starts_with("/config.json: it is not JSON: number overflow"));
@@ -272,9 +272,9 @@ TEST_CASE("the head: tied, its own, or a copy that is left out") {
 TEST_CASE("tensors that no dense Qwen3 has are refused") {
     check_refused(
         [](HuggingFaceFiles& f) { f.weights.add("model.layers.0.self_attn.q_proj.bias", "BF16", {64}, std::string(128, '\0')); },
-        "tensor 'model.layers.0.self_attn.q_proj.bias' is none of a dense Qwen3 model");
+        "tensor 'model.layers.0.self_attn.q_proj.bias' does not belong to a dense Qwen3 model");
     check_refused([](HuggingFaceFiles& f) { f.weights.add("model.layers.0.mlp.gate_proj.weight_scale_inv", "F32", {1}, "aaaa"); },
-                  "tensor 'model.layers.0.mlp.gate_proj.weight_scale_inv' is none");
+                  "tensor 'model.layers.0.mlp.gate_proj.weight_scale_inv' does not belong");
     check_refused([](HuggingFaceFiles& f) { f.weights.add("blk.0.attn_norm.weight", "F32", {1}, "aaaa"); },
                   "tensor 'blk.0.attn_norm.weight'");
     check_refused([](HuggingFaceFiles& f) { f.weights = {}; },
@@ -330,19 +330,19 @@ TEST_CASE("paths that lead to no model say what is there") {
     check("", "is a directory without config.json: a model from Hugging Face has");
     directory.write("b.gguf", "x");
     directory.write("a.gguf", "x");
-    check("", "to run the GGUF file in it, name that: ");
+    check("", "to run the GGUF file in it, name the file itself: ");
     check("", "a.gguf");
     check("none.gguf", "No such file");
     check("model.safetensors", "model.safetensors does not exist");
     check("a.gguf", "the file is cut off");
     directory.write("pytorch_model.bin", std::string("PK\x03\x04", 4) + "x");
-    check("pytorch_model.bin", "a PyTorch file, which can run code when it is read");
+    check("pytorch_model.bin", "PyTorch files are not supported, as they can run code when they are read");
     directory.write("old.pt", "\x80\x02x");
-    check("old.pt", "a PyTorch file");
+    check("old.pt", "PyTorch files are not supported");
     directory.write("notes.txt", "hello there");
     check("notes.txt", "not a GGUF file: it begins with \"hell\"");
     directory.write("model.safetensors", "x");
     check("model.safetensors", "is a directory without config.json");
     directory.write("config.json", "{\"model_type\": \"qwen3\"}");
-    check("", "model.safetensors: the file is cut off: 1 bytes are no safetensors file");
+    check("", "model.safetensors: the file is cut off after 1 bytes");
 }

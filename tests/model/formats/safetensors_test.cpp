@@ -141,7 +141,7 @@ TEST_CASE("a header that does not hold is refused by tensor and number") {
         {"a", "data_offsets", {24, 0}, "24 to 0 do not lie in the 34 bytes"},
         {"a", "data_offsets", {16, 40}, "16 to 40 do not lie in the 34 bytes of data: the file is damaged or not whole"},
         {"a", "data_offsets", {-1, 23}, "whole numbers of at least 0"},
-        {"a", "data_offsets", {4, 28}, "'a' begins at byte 4 of the data, but the one before it ends at 0: they leave a hole"},
+        {"a", "data_offsets", {4, 28}, "'a' begins at byte 4 of the data, but the one before it ends at 0: they leave a gap"},
         {"b", "data_offsets", {20, 28}, "'b' begins at byte 20 of the data, but the one before it ends at 24: they overlap"},
         {"a", "stride", 1, "it has an unknown key 'stride'"},
     };
@@ -164,8 +164,8 @@ TEST_CASE("text that is no header is refused") {
     const SafetensorsWriter w = small_file();
     check_refused(error_of(w.bytes("")), "does not begin with '{'");
     check_refused(error_of(w.bytes(std::string(" ").append(w.header.dump()))), "does not begin with '{'");
-    check_refused(error_of(w.bytes("{\"a\":1,\"a\":2}")), "header: the key 'a' is there twice");
-    check_refused(error_of(w.bytes("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F16\"}}")), "the key 'dtype' is there twice");
+    check_refused(error_of(w.bytes("{\"a\":1,\"a\":2}")), "header: the key 'a' occurs twice");
+    check_refused(error_of(w.bytes("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F16\"}}")), "the key 'dtype' occurs twice");
     check_refused(error_of(w.bytes(std::string("{\"a\":").append(100'000, '['))), "nested deeper than 3 levels");
     check_refused(error_of(w.bytes("{\"a\xFF\":1}")), "it is not JSON");
     check_refused(error_of(w.bytes("{\"a\":1e999}")), "it is not JSON");
@@ -203,12 +203,12 @@ TEST_CASE("shards are read by their index") {
     refused([](Shards& s) { s.index["weight_map"]["a"] = std::string(300, 'a') + ".safetensors"; }, "not the plain name");
     refused([](Shards& s) { s.index["weight_map"]["a"] = 1; }, "the file of tensor 'a' is an integer, not");
     refused([](Shards& s) { s.index["weight_map"]["a"] = "other.safetensors"; },
-            "it names the file 'other.safetensors', which is not");
+            "it names the file 'other.safetensors', which is missing");
     refused([](Shards& s) { s.index["weight_map"]["a"] = s.second_name; },
             "tensor 'a' is not in 'model-00002-of-00002.safetensors'");
     refused([](Shards& s) { s.index["weight_map"]["d"] = s.second_name; }, "tensor 'd' is not in");
     refused([](Shards& s) { s.second.add("a", "F16", {1}, "aa"); }, "tensor 'a' is in 'model-00001-of-00002.safetensors' and in");
-    refused([](Shards& s) { s.first.header = json::object(); }, "which is not beside it");
+    refused([](Shards& s) { s.first.header = json::object(); }, "which is missing from its directory");
     refused([](Shards& s) { s.index.erase("weight_map"); }, "no object 'weight_map'");
     refused([](Shards& s) { s.index["weight_map"] = json::array(); }, "no object 'weight_map'");
     refused([](Shards& s) { s.index = json::array(); }, "no object 'weight_map'");

@@ -84,8 +84,8 @@ TEST_CASE("one weight that is damaged is refused on the CPU and on the device al
     };
     const auto output_norm = [](Weights& w) -> Tensor& { return w.output_norm; };
     const auto ffn_down = [](Weights& w) -> Tensor& { return w.layers[0].ffn_down; };
-    for (const Damage& d : {Damage{"3e38 in a norm", output_norm, 3e38f, "'output_norm.weight' has 3e+38 as weight 5"},
-                            Damage{"-1e5 in a norm", output_norm, -1e5f, "'output_norm.weight' has -1e+05 as weight 5"},
+    for (const Damage& d : {Damage{"3e38 in a norm", output_norm, 3e38f, "'output_norm.weight' has the value 3e+38 at index 5"},
+                            Damage{"-1e5 in a norm", output_norm, -1e5f, "'output_norm.weight' has the value -1e+05 at index 5"},
                             Damage{"infinity in a norm", output_norm, infinity, "in row 0 that is NaN or infinite"},
                             Damage{"NaN in a norm", output_norm, nan, "in row 0 that is NaN or infinite"},
                             Damage{"3e38 in a matrix", ffn_down, 3e38f, "not finite"},

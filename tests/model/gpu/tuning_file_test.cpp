@@ -143,7 +143,7 @@ TEST_CASE("a file that is damaged, foreign or hostile is not used, and says why"
     says(changed([](json& j) { j["kernels"]["more"] = 1; }), "choices");
     says(changed([](json& j) { j["kernels"].erase("splits"), j["kernels"]["more"] = 1; }), "it has no \"splits\"");
     for (const json& value : {json(-1), json(1.5), json("64"), json(nullptr), json(true), json::array(), json(uint64_t(1) << 40)})
-        says(changed([&](json& j) { j["kernels"]["splits"] = value; }), "\"splits\" is no whole number");
+        says(changed([&](json& j) { j["kernels"]["splits"] = value; }), "\"splits\" is not a whole number");
     for (const uint32_t value : {0u, 3u, 65u, 4000000000u})
         for (const gpu::TuningField& field : gpu::tuning_fields()) {
             if (std::ranges::find(field.values, value) != field.values.end())

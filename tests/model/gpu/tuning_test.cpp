@@ -147,7 +147,7 @@ TEST_CASE("what a device cannot run is refused, with the reason") {
     says(refusal(gpu, [](Tuning& t) { t.splits = 0; }), "splits cannot be 0");
     says(refusal(gpu, [](Tuning& t) { t.workgroup = 0; }), "workgroup cannot be 0");
     says(refusal(gpu, [](Tuning& t) { t.workgroup = 32, t.matvec_lanes = 64; }), "64 lanes do not divide a workgroup of 32");
-    says(refusal(gpu, [](Tuning& t) { t.weight_interleave = 4; }), "4 rows in turn, where 8 go with a workgroup");
+    says(refusal(gpu, [](Tuning& t) { t.weight_interleave = 4; }), "4 rows interleaved, but a workgroup needs 8");
     says(refusal(gpu, [](Tuning& t) { t.shared_bytes *= 2; }), "another device's");
     says(refusal(gpu, [](Tuning& t) { t.texel_buffers = true; }), "another device's");
     says(refusal(cpu, [](Tuning& t) { t.workgroup = 64, t.matvec_lanes = 4; }), "texel-buffer kernels have one");

@@ -251,8 +251,8 @@ TEST_CASE("what lies in a file's place and is none is left alone: links, and pip
         else
             fs::create_symlink(victim, partial);
         const std::string error = error_of({"test/plain", ""}, options);
-        CHECK(error.find(pipe ? "is no regular file: somebody else has put it there; remove it"
-                              : "is a link: somebody else has put it there; remove it") != std::string::npos);
+        CHECK(error.find(pipe ? "is not a regular file, and tq-run has not made it: remove it"
+                              : "is a link, which tq-run has not made: remove it") != std::string::npos);
         CHECK(slurp(victim) == "mine");
         fs::remove(partial);
         check_fetched("plain", options, cache);
@@ -349,7 +349,7 @@ TEST_CASE("two at a time make one transfer") {
     CHECK(paths[0] == paths[1]);
     CHECK(paths[0] == paths[2]);
     CHECK(transfers(server->take_log()).size() == 1);
-    CHECK(std::count(notes.begin(), notes.end(), "another process downloads m-Q8_0.gguf: waiting for it") == 2);
+    CHECK(std::count(notes.begin(), notes.end(), "another process is downloading m-Q8_0.gguf: waiting for it") == 2);
     check_fetched("slow", options, cache);
 }
 
@@ -379,5 +379,5 @@ TEST_CASE("a host that does not prove who it is gets nothing") {
     options.endpoint = "https://localhost:" + server.read_line(std::chrono::seconds(30)).value_or("1");
     const std::string error = error_of({"test/demo", ""}, options);
     INFO(error);
-    CHECK(error.find("does not prove who it is") != std::string::npos);
+    CHECK(error.find("could not be verified") != std::string::npos);
 }

@@ -91,7 +91,7 @@ TEST_CASE("the file of a quant is chosen as llama.cpp does") {
             },
             "has no GGUF file of " + std::string(quant) + "; its quants: BF16, IQ4_K_M, Q4_0, Q4_K_M, Q4_K_XL, Q8_0");
     check_error([&] { chosen(files, {"a/b", "", "other.gguf"}); }, "has no file other.gguf; its quants: BF16");
-    check_error([&] { chosen(files, {"a/b", "", "config.json"}); }, "no GGUF file");
+    check_error([&] { chosen(files, {"a/b", "", "config.json"}); }, "not a GGUF file");
     check_error([&] { chosen({"a.txt"}, {"a/b", "", ""}); }, "neither GGUF files nor safetensors");
     check_error([&] { chosen({"model.safetensors", "config.json"}, {"a/b", "Q8_0", ""}); }, "leave :Q8_0 out");
 }
@@ -191,7 +191,7 @@ TEST_CASE("what huggingface_hub has downloaded is found offline") {
     options.cache = cache.path();
     options.offline = true;
     options.endpoint = "http://127.0.0.1:1"; // nobody is there
-    check_error([&] { fetch_model({"test/demo", ""}, options); }, "nothing of test/demo is in the cache");
+    check_error([&] { fetch_model({"test/demo", ""}, options); }, "no file of test/demo is in the cache");
 
     const fs::path folder = cache.folder("demo"), snapshot = folder / "snapshots" / hub_commit;
     write(folder / "blobs" / std::string(64, 'a'), "GGUF");
@@ -203,7 +203,7 @@ TEST_CASE("what huggingface_hub has downloaded is found offline") {
     CHECK(fetch_model({"test/demo", ""}, options) == snapshot / "q" / "M-Q8_0.gguf");
     CHECK(fetch_model({"test/demo:q8_0", ""}, options) == snapshot / "q" / "M-Q8_0.gguf");
     CHECK(fetch_model({"test/demo", "q/m-q8_0.gguf"}, options) == snapshot / "q" / "M-Q8_0.gguf");
-    check_error([&] { fetch_model({"test/demo:Q4_K_M", ""}, options); }, "its quants: Q8_0; without --offline");
+    check_error([&] { fetch_model({"test/demo:Q4_K_M", ""}, options); }, "its quants: Q8_0; run it without --offline");
 
     // Without links, as on Windows, and without a reference.
     const fs::path copied = cache.folder("copied") / "snapshots" / hub_commit;
@@ -223,7 +223,7 @@ TEST_CASE("what huggingface_hub has downloaded is found offline") {
     options.note = [&](const std::string& text) { note = text; };
     CHECK(fetch_model({"test/copied", ""}, options) == copied);
     CHECK(note.starts_with("cannot fetch test/copied from http://127.0.0.1:1: "));
-    CHECK(note.ends_with(": taking the copy in the cache (--offline does so without asking)"));
+    CHECK(note.ends_with(": using the copy in the cache (--offline does so without asking)"));
     // Once, for there is a copy; without one, again and again, and each time that is said.
     std::vector<std::string> attempts;
     options.status = [&](const std::string& text) { attempts.push_back(text.substr(text.rfind(';'))); };
@@ -247,7 +247,7 @@ TEST_CASE("requests that name nothing") {
                             "https://huggingface.co/a/b\x1b[31m", "../..", "a/b\x1b[31m"})
         check_error([&] { fetch_model({bad, ""}, options); }, "names no repository");
     for (const char* bad : {"a/b:", "a/b:Q4/..", "a/b:.*:", "a/b:\n"})
-        check_error([&] { fetch_model({bad, ""}, options); }, "is no quant");
+        check_error([&] { fetch_model({bad, ""}, options); }, "is not the name of a quant");
 }
 
 TEST_CASE("a repository by the address of its page") {
@@ -278,19 +278,19 @@ TEST_CASE("what a hub may say") {
         {"hugejson", "has more than 16 MiB"},
         {"deepjson", "nested deeper than 32 levels"},
         {"nocommit", "names no commit"},
-        {"listless", "is no list"},
+        {"listless", "is not a list"},
         {"badoid", "no size or no checksum"},
-        {"traversal", "a file named '../../../evil-Q8_0.gguf', which could lie outside"},
-        {"absolute", "could lie outside"},
-        {"backslash", "could lie outside"},
-        {"c1", "a file named 'evil\\xc2\\x9b31m-Q8_0.gguf', which could lie outside its directory, or deceive"},
-        {"bidi", "a file named 'evil\\xe2\\x80\\xaefugg-Q8_0.gguf'"},
-        {"control", "a file named 'evil\\x1b[31m\\x00-Q8_0.gguf'"},
+        {"traversal", "a file with the unsafe name '../../../evil-Q8_0.gguf', which could be outside"},
+        {"absolute", "could be outside"},
+        {"backslash", "could be outside"},
+        {"c1", "a file with the unsafe name 'evil\\xc2\\x9b31m-Q8_0.gguf', which could be outside its directory"},
+        {"bidi", "a file with the unsafe name 'evil\\xe2\\x80\\xaefugg-Q8_0.gguf'"},
+        {"control", "a file with the unsafe name 'evil\\x1b[31m\\x00-Q8_0.gguf'"},
         {"halfsplit", "lacks m-Q8_0-00002-of-00002.gguf"},
         {"huge", "the download needs 5368709"},
         {"limited", "too many requests from here; wait 3600 s and try again; with a token (HF_TOKEN) it allows more"},
         {"down", "after 6 attempts: it answers with status 503"},
-        {"private", "make an access token at http://127.0.0.1"},
+        {"private", "create an access token at http://127.0.0.1"},
         {"gated", "Access to model test/gated is restricted\\x1b[31m"},
         {"loop", "redirects more than 10 times"},
         {"file", "'file:///etc/passwd' is not fetched"},
@@ -313,7 +313,7 @@ TEST_CASE("what a hub may say") {
         fetch_model({"test/demo", ""}, options);
         CHECK(false);
     } catch (const Error& error) {
-        CHECK(std::string(error.what()).find("access token holds a character") != std::string::npos);
+        CHECK(std::string(error.what()).find("access token contains an invalid character") != std::string::npos);
         CHECK(std::string(error.what()).find("hf_x") == std::string::npos);
     }
 }

@@ -376,10 +376,10 @@ TEST_CASE("files that are cut, of other shapes, or not of this kind are refused"
         return refusal(model, writer.bytes());
     };
     writer.add("scales", "F32", {2, 4, 128}, zeros);
-    CHECK(contains(with({{"format", "pt"}}), "no file of tq-run-calibration"));
+    CHECK(contains(with({{"format", "pt"}}), "not a file of tq-run-calibration"));
     test::json later = about;
     later["version"] = "3";
-    CHECK(contains(with(later), "made by another version of tq-run, as tq-run-calibration 3, and this one reads 2"));
+    CHECK(contains(with(later), "another version of tq-run wrote it as tq-run-calibration 3, but this one reads 2"));
     CHECK(contains(with(about), "\"scales\" and \"means\", and no others"));
     writer.add("means", "F32", {2, 4, 128}, zeros);
     CHECK(contains(with(about), "the scale of layer 0, kv head 0, channel 0 is 0"));

@@ -160,7 +160,7 @@ TEST_CASE("what is no stored vector is refused with the reason") {
     put_float(block, 1e9f);
     check(codec, KvLayout::block68, block, "reach only to");
     bytes[5] = 8;
-    check(codec, KvLayout::bytes132, bytes, "index 8 of channel 5 is none of tq3: they are 0 to 7");
+    check(codec, KvLayout::bytes132, bytes, "index 8 of channel 5 is not one of tq3, which are 0 to 7");
     std::vector<uint8_t> planes = exported(codec, KvLayout::planes, stored);
     planes[49] |= 0x80;
     check(codec, KvLayout::planes, planes, "negative");

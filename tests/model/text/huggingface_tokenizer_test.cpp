@@ -138,8 +138,8 @@ TEST_CASE("a damaged vocabulary is refused by token") {
     check_tokenizer_json("/model/vocab/x", 5, "have the same id 5");
     check_tokenizer_json("/model/vocab/zz", 288, "token 'zz' has the id 288, but 'vocab_size' in config.json is 288");
     check_tokenizer_json("/model/vocab/zz", UINT64_MAX, "token 'zz' has the id 18446744073709551615");
-    check_tokenizer_json("/model/vocab/zz", -1, "the id of token 'zz' is no whole number");
-    check_tokenizer_json("/model/vocab/zz", "5", "the id of token 'zz' is no whole number");
+    check_tokenizer_json("/model/vocab/zz", -1, "the id of token 'zz' is not a whole number");
+    check_tokenizer_json("/model/vocab/zz", "5", "the id of token 'zz' is not a whole number");
     check_tokenizer_json("/model/vocab/a b", 270,
                          "/tokenizer.json: its vocabulary: token 270 has a character outside the byte alphabet");
     check_refused([](HuggingFaceFiles& f) { f.documents["tokenizer.json"]["model"]["vocab"].erase("!"); },
@@ -153,8 +153,8 @@ TEST_CASE("a damaged vocabulary is refused by token") {
     check_tokenizer_json("/added_tokens/0/lstrip", true, "the added token '<|endoftext|>' has 'lstrip'");
     check_tokenizer_json("/added_tokens/0/special", 1, "'special' is an integer, not a boolean");
     check_tokenizer_json("/model/merges", nullptr, "'model.merges' is missing, not a list");
-    check_tokenizer_json("/model/merges/1", 5, "merge 1 is neither a text nor two");
-    check_tokenizer_json("/model/merges/1", {"a", "b", "c"}, "merge 1 is neither a text nor two");
+    check_tokenizer_json("/model/merges/1", 5, "merge 1 is neither a string nor a pair of strings");
+    check_tokenizer_json("/model/merges/1", {"a", "b", "c"}, "merge 1 is neither a string nor a pair of strings");
     check_tokenizer_json("/model/merges/1", {"a a", "b"}, "merge 1 has a token with a space");
     check_tokenizer_json("/model/merges/1", "aaaa", "/tokenizer.json: 'model.merges': merge 1 is not two tokens");
     check_tokenizer_json("/model/merges/1", "b c", "needs a token that is not in the vocabulary");
@@ -185,7 +185,7 @@ TEST_CASE("vocab.json and merges.txt: what is damaged is refused by file") {
             [&](HuggingFaceFiles& f) {
                 f.documents["tokenizer_config.json"]["added_tokens_decoder"][key] = {{"content", "x"}};
             },
-            "which is no token's id");
+            "which is not a token id");
     refused(
         [](HuggingFaceFiles& f) {
             f.documents["tokenizer_config.json"]["added_tokens_decoder"]["288"] = {{"content", "x"}};

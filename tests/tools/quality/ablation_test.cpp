@@ -231,5 +231,5 @@ TEST_CASE("a line of JSON gives back the cost, and null is what is not finite") 
     CHECK(invalid["ppl_tq"].is_null());
     CHECK(invalid["verdict"] == "invalid");
     CHECK_THROWS_AS(cost_of(invalid), NonFinite);
-    CHECK_THROWS_WITH_AS(cost_of(nlohmann::json::object()), doctest::Contains("broken"), Error);
+    CHECK_THROWS_WITH_AS(cost_of(nlohmann::json::object()), doctest::Contains("damaged"), Error);
 }

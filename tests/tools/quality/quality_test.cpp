@@ -143,7 +143,7 @@ TEST_CASE("a changed digit in a log is noticed, and lines without a checksum are
         RunLog log(file.path(), what);
         FAIL("nothing was noticed");
     } catch (const Error& error) {
-        CHECK(std::string(error.what()).find("line 2: it is not what was written there") != std::string::npos);
+        CHECK(std::string(error.what()).find("line 2: this line is damaged") != std::string::npos);
     }
     std::ofstream(file.path(), std::ios::binary) << what.dump() << "\n{\"chunk\":0}\n";
     CHECK(RunLog(file.path(), what).parts() == std::vector<json>{{{"chunk", 0}}});

@@ -100,7 +100,7 @@ TEST_CASE("an ablation is gone on with, and says the same") {
     CHECK(lines(log.path()).size() == rows.size());
     CHECK(tq_run(arguments).output == whole.output); // from the log alone
     CHECK(lines(log.path()).size() == rows.size());
-    CHECK(contains(tq_run(arguments + std::vector<std::string>{"--chunks", "2"}).error, "is of another measurement"));
+    CHECK(contains(tq_run(arguments + std::vector<std::string>{"--chunks", "2"}).error, "is the log of another measurement"));
 }
 
 TEST_CASE("tune writes the better of a mix and one pair of types, within the budget, and every command takes it") {
@@ -157,7 +157,7 @@ TEST_CASE("Ctrl-C ends both with status 130, and what was measured is not measur
         const Finished finished = run_in_shell({std::vector<std::string>{TQ_RUN} + arguments, {}, {}}, until(count));
         CHECK_MESSAGE(finished.status == 130, finished.error);
         CHECK(contains(finished.error, "stopped"));
-        CHECK(contains(finished.error, "the same command goes on there"));
+        CHECK(contains(finished.error, "the same command continues from there"));
         const std::vector<json> before = lines(log), after = [&] {
             const Finished whole = tq_run(arguments);
             CHECK_MESSAGE(whole.status == 0, whole.error);
@@ -204,7 +204,7 @@ TEST_CASE("a budget from the memory is what plan leaves") {
     const auto left = fits["available_bytes"].get<int64_t>() - fits["total_bytes"].get<int64_t>();
     CHECK(left >= 0);
     CHECK(left < 16384 * 2 * (130 - 34)); // no room for one more side of a layer in 8 bits
-    CHECK(contains(tq_run(base + std::vector<std::string>{"2"}).error, "leave nothing for a cache of 16384 tokens"));
+    CHECK(contains(tq_run(base + std::vector<std::string>{"2"}).error, "leave no room for a cache of 16384 tokens"));
     CHECK(contains(tq_run(base + std::vector<std::string>{"8192"}).error, "leave nothing to choose"));
 }
 
@@ -224,11 +224,11 @@ TEST_CASE("what cannot be ablated or tuned is said") {
     const auto error = [&](const std::vector<std::string>& more) { return tq_run(tune + more).error; };
     CHECK(contains(error({"-o", out, "--budget", "543"}), "the smallest cache of these types takes 544"));
     CHECK(contains(error({"-o", out, "--budget", "1057"}), "the largest cache of these types takes 1056"));
-    CHECK(contains(error({"-o", out}), "tune needs either --budget"));
-    CHECK(contains(error({"-o", out, "--budget", "800", "-c", "64"}), "tune needs either --budget"));
+    CHECK(contains(error({"-o", out}), "give either --budget"));
+    CHECK(contains(error({"-o", out, "--budget", "800", "-c", "64"}), "give either --budget"));
     CHECK(contains(error({"-o", "mix.txt", "--budget", "800"}), "must end in .json"));
     CHECK(contains(error({"-o", out, "--budget", "800", "--types", "tq2,tq7"}), "unknown KV cache type 'tq7'"));
-    CHECK(contains(error({"-o", out, "--budget", "800", "--kv", "safe"}), "tune chooses the types"));
+    CHECK(contains(error({"-o", out, "--budget", "800", "--kv", "safe"}), "tune chooses the cache types"));
     CHECK(contains(error({"-o", out, "--budget", "800", "--log", broken.path().string()}), "of another measurement"));
     CHECK_FALSE(std::filesystem::exists(out));
 

@@ -186,10 +186,10 @@ TEST_CASE("a token's extra time by depth stands beside that which the cache's by
 
     all[2]["kernels"][1]["ns"] = -1;
     const TemporaryFile negative(all.dump());
-    CHECK(contains(bench({"--compare", negative.path().string()}).error, "\"ns\" that is no number"));
+    CHECK(contains(bench({"--compare", negative.path().string()}).error, "\"ns\" that is not a number"));
     all[2]["kernels"] = 7;
     const TemporaryFile no_list(all.dump());
-    CHECK(contains(bench({"--compare", no_list.path().string()}).error, "\"kernels\" that are no list"));
+    CHECK(contains(bench({"--compare", no_list.path().string()}).error, "\"kernels\" that are not a list"));
 }
 
 TEST_CASE("what is no file of results is refused with what is wrong") {
@@ -211,19 +211,19 @@ TEST_CASE("what is no file of results is refused with what is wrong") {
     const std::pair<std::string, std::string> cases[]{
         {"not json", "is not JSON"},
         {"[]", "has no results"},
-        {"[7]", "is no JSON object"},
+        {"[7]", "is not a JSON object"},
         {R"({"schema": "tq-run-bench", "version": 1, "results": []})",
-         "before its results became llama-bench's list: measure again"},
-        {"{}", "has no text \"schema\""},
+         "before its results became a list like llama-bench's: measure again"},
+        {"{}", "has no string \"schema\""},
         {std::string(200, '[') + std::string(200, ']'), "nested deeper"},
         {no_speed.dump(), "result 2 of "},
         {no_speed.dump(), "has no number \"avg_ts\""},
-        {negative.dump(), "\"avg_ts\" that is no number from 0 on"},
-        {fraction.dump(), "\"n_depth\" that is no count of tokens"},
-        {nothing.dump(), "neither of a prompt nor of generated tokens"},
-        {other.dump(), "is of other-bench, not of tq-run bench"},
-        {newer.dump(), "is of version 3 of its format"},
-        {llama.dump(), "has no text \"schema\": it is not of tq-run bench"},
+        {negative.dump(), "\"avg_ts\" that is not a number of at least 0"},
+        {fraction.dump(), "\"n_depth\" that is not a number of tokens"},
+        {nothing.dump(), "measures neither a prompt nor generated tokens"},
+        {other.dump(), "has the schema other-bench: it was not written by tq-run bench"},
+        {newer.dump(), "has version 3 of its format"},
+        {llama.dump(), "has no string \"schema\": it was not written by tq-run bench"},
         {no_energy.dump(), "joules_per_token"},
         {deep_name.dump(), "\"model\" of result 1"},
         {huge, "is not JSON"},

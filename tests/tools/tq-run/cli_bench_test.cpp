@@ -324,7 +324,7 @@ TEST_CASE("one thing that cannot be measured does not keep the rest from it") {
     CHECK(contains(finished.error, "pp9 @ d9999999: tq-run demo with a cache of tq4/tq4 does not fit the memory"));
     CHECK(json::parse(finished.output).size() == 2);
     if (physical_memory_bytes() > uint64_t(128) << 30) {
-        test::skip("this machine has so much memory that the cache would fit");
+        tq::test::skip("this machine has so much memory that the cache would fit");
         return;
     }
     const Finished kernels = bench({"--kernels", "-d", "16777216", "-ctk", "f32", "-ctv", "f32", "--device", "cpu"});
@@ -349,8 +349,8 @@ TEST_CASE("wrong usage") {
         {{"-hf", "a/b,c/d,e/f", "-hff", "x,y"}, "2 files for 3 repositories"},
         {{"-ctk", "tq4,tq99"}, "tq99"},
         {{"--kv", "balanced,none"}, "none"},
-        {{"--kv", "balanced", "-ctk", "f16"}, "exclude each other"},
-        {{"--synthetic", "qwen3-9b"}, "there is no shape 'qwen3-9b'"},
+        {{"--kv", "balanced", "-ctk", "f16"}, "cannot be used together"},
+        {{"--synthetic", "qwen3-9b"}, "unknown shape 'qwen3-9b'"},
         {{"--plots", "x"}, "there is no flag --plots: tools/plot speed A.json B.json -o DIR"},
         {{"--limits", "-o", "csv"}, "not csv"},
     };

@@ -234,13 +234,13 @@ TEST_CASE("Ctrl-C stores nothing") {
 TEST_CASE("wrong usage") {
     const Place place;
     const std::pair<Arguments, std::string> cases[]{
-        {{"--tune", "--device", "cpu"}, "the CPU path has nothing to choose"},
+        {{"--tune", "--device", "cpu"}, "the CPU path has no variants"},
         {{"--tune", "--device", "0,cpu"}, "one device at a time"},
         {{"--tune", "-ctk", "tq4,f16"}, "one type of keys"},
         {{"--tune", "-o", "csv"}, "not csv"},
         {{"--tune", "--tune-seconds", "0"}, "number from 1"},
-        {{"--tune", "--limits"}, "exclude each other"},
-        {{"--tune", "--kernels"}, "exclude each other"},
+        {{"--tune", "--limits"}, "cannot be used together"},
+        {{"--tune", "--kernels"}, "cannot be used together"},
         {{"--reset"}, "--tune"},
         {{"--tune-seconds", "5"}, "--tune"},
     };

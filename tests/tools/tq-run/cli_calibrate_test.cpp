@@ -94,12 +94,13 @@ TEST_CASE("what cannot be measured or used is said") {
     CHECK(tq_run({"calibrate", "--device", "cpu", "-o", out, "--only", "medians"}).status == 2);
     CHECK(tq_run({"bench", "--kernels", "--kv-condition", "norms"}).status == 2);
     const TemporaryFile text("too short");
-    CHECK(contains(tq_run({"calibrate", "--device", "cpu", "-o", out, "-f", text.path().string()}).error, "says little"));
+    CHECK(contains(tq_run({"calibrate", "--device", "cpu", "-o", out, "-f", text.path().string()}).error,
+                   "is too short to measure"));
     CHECK(contains(tq_run({"calibrate", "--device", "cpu", "-o", out, "-c", "8"}).error, "give at least 64 with -c"));
     CHECK(contains(tq_run({"calibrate", "--device", "cpu", "-o", "/no/such/directory/keys"}).error, "cannot write"));
     CHECK_FALSE(std::filesystem::exists(out));
     CHECK(contains(tq_run({"logits", "--ids", "1", "--device", "cpu", "--kv-condition", "norm"}).error,
-                   "a file that is there, not norm"));
+                   "an existing file, not norm"));
     CHECK(contains(tq_run({"logits", "--ids", "1", "--device", "cpu", "--kv-condition", text.path().string()}).error,
                    "a header of"));
 }

@@ -85,7 +85,7 @@ TEST_CASE("a model that is cut off in a conversation: an error that says so, and
     again.arguments.pop_back();
     const Finished restored = run(again);
     CHECK(restored.status == 0);
-    CHECK(contains(restored.error, "tokens of the prompt were in it"));
+    CHECK(contains(restored.error, "tokens of the prompt were reused"));
 }
 
 TEST_CASE("a named pipe is refused where a file is needed, and not waited for") {
@@ -94,7 +94,7 @@ TEST_CASE("a named pipe is refused where a file is needed, and not waited for") 
     for (const char* read_only : {"", "--prompt-cache-ro"}) {
         const Finished cache = run(place.generate(*read_only ? std::vector<std::string>{read_only} : std::vector<std::string>{}));
         CHECK(cache.status == 1);
-        CHECK(contains(cache.error, "story.kv is no regular file"));
+        CHECK(contains(cache.error, "story.kv is not a regular file"));
     }
     for (const char* name : {"model.gguf", "model.bin"}) {
         const fs::path pipe = place.directory.path() / name;

@@ -30,7 +30,7 @@ std::string left_out(const char* command, const Arguments& flags) {
     const std::string end = "tq-run: cannot open /nonexistent.gguf";
     const size_t at = finished.error.find(end);
     REQUIRE(at != std::string::npos);
-    const std::string note = finished.error.substr(0, at), begin = "tq-run: without effect here: ";
+    const std::string note = finished.error.substr(0, at), begin = "tq-run: ignored, as without effect here: ";
     if (note.empty()) return "";
     REQUIRE(note.starts_with(begin));
     CHECK(std::count(note.begin(), note.end(), '\n') == 1);
@@ -63,7 +63,7 @@ TEST_CASE("a command line of llama.cpp runs as it is, and one line says what has
     const Arguments line{"-ngl",    "99",        "-fa", "on",     "-c",  "8192", "-ctk",   "q8_0",    "-ctv",
                          "Q8_0",    "-t",        "8",   "--temp", "0.7", "-p",   "x",      "-no-cnv", "--jinja",
                          "--mlock", "--no-mmap", "-b",  "2048",   "-ub", "512",  "--seed", "1"};
-    CHECK(left_out("chat", line) == "-ngl 99, -fa on, -no-cnv, --jinja, --mlock, --no-mmap, -b 2048 (-ub counts)");
+    CHECK(left_out("chat", line) == "-ngl 99, -fa on, -no-cnv, --jinja, --mlock, --no-mmap, -b 2048 (-ub is used)");
     CHECK(left_out("generate", {"-p", "x", "-b", "512"}) == "");
     CHECK(left_out("generate", {"-p", "x", "-n", "-2", "-t", "-1", "--color", "--temperature", "0", "-co", "on"}) == "");
     CHECK(left_out("generate", {"-p", "-ngl", "-n", "4"}) == ""); // a text
@@ -188,21 +188,22 @@ TEST_CASE("flags that would change the results are refused with a sentence") {
          {"--typical 0.5", "--mirostat 2", "--xtc-probability 0.1", "--dry-multiplier 0.8", "--top-nsigma 1"})
         cases.push_back({{"chat", std::string(sampler).substr(0, std::string(sampler).find(' ')),
                           std::string(sampler).substr(std::string(sampler).find(' ') + 1)},
-                         "there is no such sampler here"});
+                         "is not supported: use --temp"});
     for (const char* flag : {"--grammar", "-j", "--json-schema", "--grammar-file", "-jf"})
-        cases.push_back({{"chat", flag, "x"}, std::string("there is no flag ") + flag + ": answers cannot be held to a grammar"});
-    for (const char* flag : {"--lora", "--control-vector"}) cases.push_back({{"chat", flag, "x"}, "merge them into the model"});
-    for (const char* flag : {"--mmproj", "-mm", "--image"}) cases.push_back({{"chat", flag, "x"}, "only text"});
-    for (const char* flag : {"--port", "--host"}) cases.push_back({{"chat", flag, "1"}, "no server"});
-    cases.insert(cases.end(), {{{"chat", "--chat-template", "chatml"}, "the chat template is"},
+        cases.push_back(
+            {{"chat", flag, "x"}, std::string(flag) + " is not supported: answers cannot be constrained by a grammar"});
+    for (const char* flag : {"--lora", "--control-vector"}) cases.push_back({{"chat", flag, "x"}, "into the model"});
+    for (const char* flag : {"--mmproj", "-mm", "--image"}) cases.push_back({{"chat", flag, "x"}, "text only"});
+    for (const char* flag : {"--port", "--host"}) cases.push_back({{"chat", flag, "1"}, "not a server"});
+    cases.insert(cases.end(), {{{"chat", "--chat-template", "chatml"}, "the chat template is always"},
                                {{"chat", "-mu", "http://x"}, "-hf user/repository"},
-                               {{"chat", "--rope-freq-scale", "0.25"}, "--rope-scale is its inverse"},
-                               {{"chat", "--override-kv", "a=int:1"}, "cannot be overridden here"},
+                               {{"chat", "--rope-freq-scale", "0.25"}, "use its inverse, --rope-scale"},
+                               {{"chat", "--override-kv", "a=int:1"}, "can be overridden"},
                                {{"chat", "-l", "15043+1"}, "the logits of single tokens"},
-                               {{"chat", "-r", "User:"}, "there is no flag -r: "},
-                               {{"generate", "-bf", "f"}, "a prompt is text here: -f FILE"},
+                               {{"chat", "-r", "User:"}, "-r is not supported: "},
+                               {{"generate", "-bf", "f"}, "a prompt is text: use -f FILE"},
                                {{"chat", "--reasoning-budget", "100"}, "--no-think"},
-                               {{"perplexity", "-f", "x", "--hellaswag"}, "there is the perplexity"}});
+                               {{"perplexity", "-f", "x", "--hellaswag"}, "measures perplexity and KL divergence only"}});
     check_refused(cases);
 }
 
@@ -220,8 +221,8 @@ TEST_CASE("an unknown flag or command names the nearest one, and is never split 
         {{"chat", "-nx", "1"}, "unknown flag -nx"},
         {{"chat", "-cx"}, "unknown flag -cx"},
         {{"bench", "-rr", "1"}, "unknown flag -rr"},
-        {{"chat", "--frobnicate"}, "unknown flag --frobnicate (tq-run chat --help"},
-        {{"codec", "encode", "--typ", "tq4"}, "unknown flag --typ: did you mean --type? (tq-run codec encode --help"},
+        {{"chat", "--frobnicate"}, "unknown flag --frobnicate (see tq-run chat --help)"},
+        {{"codec", "encode", "--typ", "tq4"}, "unknown flag --typ: did you mean --type? (see tq-run codec encode --help)"},
         {{"chatt"}, "unknown command chatt: did you mean chat?"},
         {{"codec", "enocde"}, "unknown command enocde: did you mean encode?"},
         {{"help", "chatt"}, "unknown command chatt: did you mean chat?"},

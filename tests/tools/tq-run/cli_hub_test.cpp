@@ -62,9 +62,9 @@ TEST_CASE("what cannot be downloaded is one line, and a wrong use another") {
                                            {{"-hf", "test/absent"}, 1, "has no test/absent"},
                                            {{"-hf", "test/private"}, 1, "set HF_TOKEN"},
                                            {{"-hf", "demo"}, 1, "names no repository"},
-                                           {{"-hf", "test/demo", "--offline"}, 1, "nothing of test/demo is in the cache"},
+                                           {{"-hf", "test/demo", "--offline"}, 1, "no file of test/demo is in the cache"},
                                            {{"-hf", ""}, 2, "it must be user/repository"},
-                                           {{"-hf", "test/demo", "-m", "x.gguf"}, 2, "exclude each other"},
+                                           {{"-hf", "test/demo", "-m", "x.gguf"}, 2, "cannot be used together"},
                                            {{"-hff", "x.gguf"}, 2, "--hf-repo"}}) {
         std::vector<std::string> arguments{"generate", "--device", "cpu", "-p", "x"};
         arguments.insert(arguments.end(), c.arguments.begin(), c.arguments.end());

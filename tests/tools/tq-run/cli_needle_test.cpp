@@ -93,26 +93,26 @@ TEST_CASE("more samples go on where fewer ended, and say the same as at once") {
     CHECK(needle(with(logged, {"--samples", "2"})).output == whole.output);
     CHECK(needle(with(logged, {"--samples", "2"})).output == whole.output); // from the log alone
     CHECK(needle(with(base, {"--samples", "2", "-s", "8"})).output != whole.output);
-    CHECK(contains(needle(with(logged, {"--samples", "2", "-s", "8"})).error, "is of another measurement"));
+    CHECK(contains(needle(with(logged, {"--samples", "2", "-s", "8"})).error, "is the log of another measurement"));
 
     std::vector<json> rows = lines(log.path());
     rows[1]["found"].erase(0);
     std::ofstream broken(log.path(), std::ios::binary);
     for (const json& row : rows) broken << row.dump() << "\n";
     broken.close();
-    CHECK(contains(needle(with(logged, {"--samples", "2"})).error, "not what was written there"));
+    CHECK(contains(needle(with(logged, {"--samples", "2"})).error, "this line is damaged"));
 }
 
 TEST_CASE("what cannot be measured is said") {
     CHECK(contains(needle({"--lengths", "4096", "--device", "cpu"}).error, "exceed the context of 2048"));
     CHECK(contains(needle({"--lengths", "512", "-c", "256", "--device", "cpu"}).error, "exceed the context of 256"));
-    CHECK(contains(needle({"--lengths", "128", "--keys", "9", "--device", "cpu"}).error, "ask for longer texts"));
+    CHECK(contains(needle({"--lengths", "128", "--keys", "9", "--device", "cpu"}).error, "choose longer texts"));
     CHECK(needle({"--lengths", "12"}).status == 2);
     CHECK(needle({"--depths", "2"}).status == 2);
     CHECK(needle({"--digits", "10"}).status == 2);
     CHECK(needle({"--reference", "tq9"}).status == 2);
     const TemporaryFile empty(" \n"), text("Rain fell on the roof. Nobody was there! The river was high.\n");
-    CHECK(contains(needle(with(small, {"--device", "cpu", "-f", empty.path().string()})).error, "no text"));
+    CHECK(contains(needle(with(small, {"--device", "cpu", "-f", empty.path().string()})).error, "no sentences"));
     CHECK(needle(with(small, {"--device", "cpu", "-f", "/no/such/file"})).status == 1);
     CHECK(needle(with(small, {"--device", "cpu", "--samples", "1", "-f", text.path().string()})).status == 0);
 }

@@ -89,7 +89,7 @@ TEST_CASE("a measurement is gone on with, and says the same as at once") {
     in_parts.insert(in_parts.end(), {"-ctk", "tq4"});
     const Finished other = perplexity(in_parts);
     CHECK(other.status == 1);
-    CHECK(contains(other.error, "is of another measurement"));
+    CHECK(contains(other.error, "is the log of another measurement"));
 }
 
 TEST_CASE("without a text a built-in one is measured, and that is said") {

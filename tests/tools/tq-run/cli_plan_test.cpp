@@ -80,7 +80,7 @@ TEST_CASE("a context that nobody asked for shrinks to what fits; one that was as
     const uint32_t context = nlohmann::json::parse(fits.output)["context_size"];
     CHECK(context >= 512);
     CHECK(context < 8192);
-    CHECK(contains(fits.error, "the context is " + std::to_string(context) + " tokens"));
+    CHECK(contains(fits.error, "the context is reduced to " + std::to_string(context) + " tokens"));
     CHECK(tq_run(asked).status == 1);
 }
 
@@ -124,8 +124,8 @@ TEST_CASE("a plan for hardware that is not here: no device, no driver, and not t
 
 TEST_CASE("wrong usage of synthetic models") {
     const std::pair<Arguments, std::string> cases[]{
-        {{"plan", "--synthetic", "qwen3-9b"}, "there is no shape 'qwen3-9b'"},
-        {{"plan", "--synthetic", "qwen3-8b", "-m", "x.gguf"}, "exclude each other"},
+        {{"plan", "--synthetic", "qwen3-9b"}, "unknown shape 'qwen3-9b'"},
+        {{"plan", "--synthetic", "qwen3-8b", "-m", "x.gguf"}, "cannot be used together"},
         {{"plan", "--layers", "3"}, "--layers"},
     };
     for (const auto& [arguments, text] : cases) {

@@ -35,9 +35,9 @@ Finished generate(const std::string& prompt, const std::string& cache, std::vect
     return run(command(more));
 }
 
-// N of "N of M tokens of the prompt were in it"; -1 where that is not said.
+// N of "N of M tokens of the prompt were reused"; -1 where that is not said.
 int found(const Finished& finished) {
-    const size_t at = finished.error.find(" tokens of the prompt were in it");
+    const size_t at = finished.error.find(" tokens of the prompt were reused");
     if (at == std::string::npos) return -1;
     return std::stoi(finished.error.substr(finished.error.rfind(": ", at) + 2));
 }
@@ -151,7 +151,7 @@ TEST_CASE("files that do not fit are refused and stay") {
         CHECK(contains(finished.error, "name another file with --prompt-cache"));
         CHECK(files.bytes() == bytes);
     };
-    refused({"-ctk", "tq3"}, "it holds layer 0 in tq4/tq4, and this cache stores it in tq3/tq4");
+    refused({"-ctk", "tq3"}, "it was saved with layer 0 in tq4/tq4, but this cache stores it in tq3/tq4");
     refused({"--kv-rotation", "haar"}, "give the same --kv-rotation");
     refused({"--kv-condition", "none"}, "give the same --kv-condition");
     refused({"--rope-scaling", "linear", "--rope-scale", "2"}, "give the same --rope flags");
@@ -160,7 +160,7 @@ TEST_CASE("files that do not fit are refused and stay") {
     files.directory.write("story.kv", flipped);
     const Finished damaged = generate(story, files.cache);
     CHECK(damaged.status == 1);
-    CHECK(contains(damaged.error, "is not what was written: the file is damaged"));
+    CHECK(contains(damaged.error, "has a wrong checksum: the file is damaged"));
     files.directory.write("story.kv", bytes.substr(0, bytes.size() / 2));
     CHECK(generate(story, files.cache).status == 1);
     files.directory.write("story.kv", ""); // as mktemp makes it
@@ -173,7 +173,8 @@ TEST_CASE("flags that make no sense, and places where nothing can be written, ar
     CHECK(generate(story, "-").status == 2);
     CHECK(generate(story, files.cache, {"--prompt-cache-ro", "--prompt-cache-all"}).status == 2);
     CHECK(run(command({"generate", "-p", "x", "--prompt-cache-ro"})).status == 2);
-    CHECK(contains(generate(story, files.cache, {"--prompt-cache-ro"}).error, "is not there, and --prompt-cache-ro only reads"));
+    CHECK(
+        contains(generate(story, files.cache, {"--prompt-cache-ro"}).error, "does not exist, and --prompt-cache-ro only reads"));
     const Finished nowhere = generate(story, "/no/such/directory/story.kv");
     CHECK(nowhere.status == 1);
     CHECK(nowhere.output == "");

@@ -61,6 +61,6 @@ TEST_CASE("a device profile is shown, and a wrong one explained, by every comman
          std::vector<std::vector<std::string>>{{"devices"}, {"shaders"}, {"generate", "-n", "1", "-p", "x"}}) {
         const Finished wrong = tq_run(command, {}, {"TQ_DEVICE_PROFILE=tiny"});
         CHECK(wrong.status == 1);
-        CHECK(contains(wrong.error, "there is no device profile \"tiny\"; there are none, spec-minimum"));
+        CHECK(contains(wrong.error, "unknown device profile \"tiny\": use one of none, spec-minimum"));
     }
 }

@@ -80,23 +80,23 @@ TEST_CASE("wrong usage: status 2 and one line that names what is wrong") {
         {{"chatt"}, "unknown command chatt: did you mean chat?"},
         {{"chat", "extra"}, "unexpected argument extra"},
         {{"chat", "-n"}, "--predict needs a value"},
-        {{"chat", "-ctk", "q5_1"}, "--cache-type-k: unknown KV cache type 'q5_1': there are tq2 to tq6 and tq8"},
+        {{"chat", "-ctk", "q5_1"}, "--cache-type-k: unknown KV cache type 'q5_1': use tq2 to tq6 or tq8"},
         {{"chat", "-ctv=q5_1"}, "--cache-type-v: unknown KV cache type 'q5_1'"},
         {{"chat", "--kv", "small"}, "--kv: unknown preset 'small': use one of balanced, compact, safe-lowbit"},
-        {{"chat", "--kv-layers", "0-1"}, "--kv-layers: '0-1' names no layers"},
+        {{"chat", "--kv-layers", "0-1"}, "--kv-layers: '0-1' is not a list of layers and types"},
         {{"chat", "--kv-window", "1025"}, "--kv-window: it must be a number from 0 to 1024, not 1025"},
         {{"bench", "--kernels", "--kv-window", "16"}, "--kv-window"},
         {{"chat", "--kv-rotation", "qr"}, "--kv-rotation: unknown rotation 'qr': use one of wht, haar"},
         {{"chat", "--top-p", "1.5"}, "--top-p: it must be a number from 0 to 1, not 1.5"},
         {{"chat", "--temp", "nan"}, "--temp: it must be a number from 0 to 100, not nan"},
         {{"chat", "--temp", "-1"}, "--temp: it must be a number from 0 to 100, not -1"},
-        {{"chat", "--top-k", "1.5"}, "--top-k: 1.5 is not a value it can have"},
+        {{"chat", "--top-k", "1.5"}, "--top-k: 1.5 is not a valid value"},
         {{"chat", "-c", "99999999999999999999"},
          "--ctx-size: it must be a number of tokens from 0 to 16777216, such as 8192 or 32k"},
         {{"chat", "--color=maybe"}, "--color: it must be auto, on or off, not maybe"},
-        {{"chat", "--think", "--no-think"}, "--think and --no-think exclude each other"},
-        {{"generate", "-p", "x", "-f", "y"}, "--prompt and --file exclude each other"},
-        {{"tokenize", "--json", "--jsonl"}, "--json and --jsonl exclude each other"},
+        {{"chat", "--think", "--no-think"}, "--think and --no-think cannot be used together"},
+        {{"generate", "-p", "x", "-f", "y"}, "--prompt and --file cannot be used together"},
+        {{"tokenize", "--json", "--jsonl"}, "--json and --jsonl cannot be used together"},
         {{"logits"}, "needs token ids"},
         {{"logits", "--ids", "1,x"}, "--ids: it must be token ids such as 1,2,3, not 1,x"},
         {{"logits", "--ids", ""}, "--ids: it must be token ids"},
@@ -104,10 +104,10 @@ TEST_CASE("wrong usage: status 2 and one line that names what is wrong") {
         {{"logits", "--ids", "1,2,"}, "--ids: it must be token ids"},
         {{"logits", "--ids", "4294967296"}, "--ids: it must be token ids"},
         {{"generate", "-p", "x", "-m", ""}, "--model: it is empty"},
-        {{"codec"}, "tq-run: a command is missing (tq-run codec --help"},
+        {{"codec"}, "tq-run: a command is missing (see tq-run codec --help)"},
         {{"generate", "--device", "no such device", "-p", "x"}, "no device matches \"no such device\"; the devices here: 0 = "},
         {{"generate", "--device", "evil\x1b[2J", "-p", "x"}, "no device matches \"evil\\x1b[2J\""},
-        {{"shaders", "--device", "cpu"}, "this is about Vulkan devices, and cpu is none; the devices here: 0 = "},
+        {{"shaders", "--device", "cpu"}, "this needs a Vulkan device, which cpu is not; the devices here: 0 = "},
         {{"logits", "--device", "cpu", "--profile", "--ids", "1"}, "--profile"},
         {{"chat", "--bad\x1b[31m"}, "unknown flag --bad\\x1b"},
     };
@@ -125,7 +125,7 @@ TEST_CASE("failures: status 1 and one line that says what to do") {
     const TemporaryFile truncated(half), head(half.substr(0, 100));
     const std::pair<std::vector<std::string>, std::string> cases[]{
         {{"generate", "--device", "cpu", "-p", "x", "-m", "/nonexistent.gguf"}, "cannot open /nonexistent.gguf"},
-        {{"generate", "--device", "cpu", "-p", "x", "-m", "Qwen/Qwen3-4B-GGUF:Q8_0"}, "is named by -hf Qwen/Qwen3-4B-GGUF:Q8_0"},
+        {{"generate", "--device", "cpu", "-p", "x", "-m", "Qwen/Qwen3-4B-GGUF:Q8_0"}, "give -hf Qwen/Qwen3-4B-GGUF:Q8_0"},
         {{"generate", "--device", "cpu", "-p", "x", "-m", "models/none.gguf"}, "cannot open models/none.gguf: No such file"},
         {{"generate", "--device", "cpu", "-p", "x", "-m", TQ_SOURCE_DIR}, "is a directory"},
         {{"generate", "--device", "cpu", "-p", "x", "-m", text_file.path().string()}, "not a GGUF file"},
@@ -164,7 +164,7 @@ TEST_CASE("without Vulkan the processor remains") {
     generate.arguments.insert(generate.arguments.end(), {"-n", "1"});
     const Finished generated = run(generate);
     CHECK(generated.status == 0);
-    CHECK(generated.error.starts_with("tq-run: no GPU was found: running on the CPU\n"));
+    CHECK(generated.error.starts_with("tq-run: no GPU was found, so this runs on the CPU\n"));
     generate.arguments.insert(generate.arguments.end(), {"--device", "0"}); // but it was asked for
     check_complaint(run(generate), 1, "--device cpu");
 }
@@ -186,7 +186,7 @@ TEST_CASE("without a GPU the processor is the default, and a driver that imitate
         CHECK(by_default.find("no GPU") == std::string::npos);
         return;
     }
-    CHECK(by_default.starts_with("tq-run: no GPU was found: running on the CPU; --device "));
+    CHECK(by_default.starts_with("tq-run: no GPU was found, so this runs on the CPU; --device "));
     CHECK(by_default.find(", CPU, ") != std::string::npos);
     CHECK(named.find(software) != std::string::npos);
     CHECK(named.find("no GPU") == std::string::npos);
@@ -292,9 +292,9 @@ TEST_CASE("logits come with every digit, and the same from every device") {
 TEST_CASE("--weights quantises what is not quantised yet, and says when that is nothing") {
     const Finished again = tq_run(on_cpu({"generate", "-n", "1", "-p", "a", "--weights", "q4_0"}));
     CHECK(again.status == 0);
-    CHECK(again.error.find("--weights changes nothing: the weights of ") != std::string::npos);
+    CHECK(again.error.find("--weights has no effect: the weights of ") != std::string::npos);
     const Finished same = tq_run(on_cpu({"generate", "-n", "1", "-p", "a", "--weights", "q8_0"}));
-    CHECK(same.error.find("changes nothing") == std::string::npos);
+    CHECK(same.error.find("has no effect") == std::string::npos);
     const Finished unknown = tq_run(on_cpu({"generate", "-p", "a", "--weights", "q5_0"}));
     CHECK(unknown.status == 2);
     CHECK(unknown.error.find("--weights: it must be q8_0 or q4_0, not q5_0") != std::string::npos);

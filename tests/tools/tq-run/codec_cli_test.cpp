@@ -156,12 +156,13 @@ TEST_CASE("wrong files and flags") {
     check_complaint(codec({"encode", "--type", "tq4", "--in", out.path.string(), "--out", out.file("y")}), 1, "is a directory");
     check_complaint(codec({"encode", "--type", "tq4", "--in", file, "--out", out.file("no/y")}), 1, "cannot write");
     check_complaint(codec({"encode", "--type", "tq3", "--layout", "ggml", "--in", file, "--out", out.file("y")}), 1,
-                    "tq3 has no layout ggml: that is for q8_0, q4_0, q8_0r, q4_0r");
+                    "tq3 has no layout ggml, which is for q8_0, q4_0, q8_0r, q4_0r");
     check_complaint(codec({"encode", "--type", "tq7", "--in", file, "--out", out.file("y")}), 2, "unknown KV cache type 'tq7'");
     check_complaint(codec({"encode", "--type", "tq4", "--head-dim", "96", "--in", file, "--out", out.file("y")}), 2,
                     "--head-dim: it must be 64, 128 or 256, not 96");
-    check_complaint(codec({"encode", "--in", file, "--out", out.file("y")}), 2, "--type is required (tq-run codec encode --help");
-    check_complaint(codec({}), 2, "tq-run codec --help");
+    check_complaint(codec({"encode", "--in", file, "--out", out.file("y")}), 2,
+                    "--type is required (see tq-run codec encode --help)");
+    check_complaint(codec({}), 2, "see tq-run codec --help");
     CHECK(out.files() == 0);
 }
 

@@ -114,7 +114,7 @@ class Sweep {
             REQUIRE(scenario_.name == "chat");
             const Ended read = run({"chat", "-st", "-p", "Hello!", "-n", "1", "--prompt-cache-ro"}, "", "");
             CHECK_MESSAGE(read.status == 0, read.error);
-            CHECK(read.error.find(" tokens of the prompt were in it") != std::string::npos);
+            CHECK(read.error.find(" tokens of the prompt were reused") != std::string::npos);
         }
         CHECK(std::distance(std::filesystem::directory_iterator(files_.path()), {}) == 1);
         struck_ += ended.log.find("fault vk") != std::string::npos;

@@ -105,32 +105,31 @@ void add_test_flags(ArgumentParser& command, Arguments& a) {
     const auto add = [&](const char* name, std::string& value, const char* help, uint32_t most) {
         several(command.add_option(name, value, help).option_text("LIST").group("Tests").check(list_of_numbers(most)));
     };
-    add("-p,--n-prompt", a.prompts, "tokens of a prompt, read at once; default 512; 0: none; or ranges: 128-512+128, 16-128*2",
+    add("-p,--n-prompt", a.prompts, "prompt tokens, processed in batches; ranges: 128-512+128, 16-128*2; 0: none; default: 512",
         max_tokens);
     add("-n,--n-gen", a.generated,
-        "tokens made one by one, and greedily sampled where the device does that itself, as in chat; default 128; 0: none",
-        max_tokens);
-    several(
-        command
-            .add_option("--n-prompt-gen", a.pairs, "a prompt, and tokens made after it, as one test; may be given several times")
-            .option_text("PP,TG")
-            .group("Tests")
-            .check(parsed_by(number_pair)));
+        "tokens generated one by one, sampled greedily where the device samples, as in chat; 0: none; default: 128", max_tokens);
+    several(command
+                .add_option("--n-prompt-gen", a.pairs,
+                            "one test of a prompt and the tokens generated after it; may be given several times")
+                .option_text("PP,TG")
+                .group("Tests")
+                .check(parsed_by(number_pair)));
     add("-d,--n-depth", a.depths,
-        "tokens in the cache before; default 0. At most 256 of them are run, and what the cache stores of them is repeated: "
-        "time does not depend on it",
+        "tokens already in the cache; at most 256 are computed and their cache entries repeated, as times do not depend on them; "
+        "default: 0",
         max_tokens);
-    add("-b,--batch-size", a.batch_sizes, "tokens per block of a prompt; 0: the device's default", 65536);
-    add("-t,--threads", a.threads, "threads of --device cpu; 0: all cores", 4096);
-    command.add_option("-r,--repetitions", a.repetitions, "of each test, after one that is not counted; default 5")
+    add("-b,--batch-size", a.batch_sizes, "prompt tokens per batch; default: 0 (the device's choice)", 65536);
+    add("-t,--threads", a.threads, "threads of --device cpu; default: 0 (all cores)", 4096);
+    command.add_option("-r,--repetitions", a.repetitions, "runs of each test, after a warm-up run; default: 5")
         .option_text("N")
         .group("Tests")
         .check(number(1, 10000));
-    command.add_option("--delay", a.delay_seconds, "seconds to wait before each test, for the device to cool; default 0")
+    command.add_option("--delay", a.delay_seconds, "seconds to wait before each test, for the device to cool; default: 0")
         .option_text("SECONDS")
         .group("Tests")
         .check(number(0, 3600));
-    command.add_flag("--no-check", a.unchecked, "time without comparing logits with the reference first").group("Tests");
+    command.add_flag("--no-check", a.unchecked, "do not compare the logits with the reference before timing").group("Tests");
 }
 
 void add_cache_flags(ArgumentParser& command, Arguments& a) {
@@ -139,23 +138,22 @@ void add_cache_flags(ArgumentParser& command, Arguments& a) {
         several(option);
         return option;
     };
-    auto k =
-        add("--cache-type-k", a.types_k,
-            "types of keys, and of values too where -ctv is not given: tq4,f16 measures tq4/tq4 and f16/f16; with -ctv every "
-            "pair; default tq4",
-            "LIST", list_of(parse_kv_type));
-    auto v = add("--cache-type-v", a.types_v, "types of values, and of keys too where -ctk is not given", "LIST",
+    auto k = add("--cache-type-k", a.types_k,
+                 "cache types of the keys; without -ctv also of the values (tq4,f16 measures tq4/tq4 and f16/f16), with -ctv in "
+                 "every pair; default: tq4",
+                 "LIST", list_of(parse_kv_type));
+    auto v = add("--cache-type-v", a.types_v, "cache types of the values; without -ctk also of the keys; default: tq4", "LIST",
                  list_of(parse_kv_type));
     add("--kv", a.presets,
-        "pairs of types by name: balanced, compact, safe-lowbit, experimental-max, safe, bold, f16; or files of types for each "
-        "layer",
+        "presets of cache types: balanced, compact, safe-lowbit, experimental-max, safe, bold, f16; or files of types per layer",
         "LIST", list_of([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);
         }))
         .excludes(k)
         .excludes(v);
-    add("--kv-rotation", a.rotation, "wht (default) or haar", "NAME", parsed_by(parse_rotation));
-    add("--kv-scale", a.scale_rule, "scale of tq types: unbiased (default), least-squares, norm", "RULE",
+    add("--kv-rotation", a.rotation, "rotation before quantisation: wht (Walsh-Hadamard) or haar (dense random); default: wht",
+        "NAME", parsed_by(parse_rotation));
+    add("--kv-scale", a.scale_rule, "scale rule of tq types: unbiased, least-squares, norm; default: unbiased", "RULE",
         parsed_by(parse_scale_rule));
 }
 
@@ -164,20 +162,21 @@ void add_place_flags(ArgumentParser& command, Arguments& a) {
         return command.add_option(name, value, help).option_text(type).group("Device and memory");
     };
     several(add("--device", a.devices,
-                "Vulkan devices by index or part of the name (see tq-run devices), and cpu; default: a GPU, else cpu", "LIST"));
-    add("--weights", a.weights, "store F32, F16 and BF16 matrices as q8_0 or q4_0; default: as the file does", "TYPE")
+                "Vulkan devices by index or part of their names (see tq-run devices), and cpu; default: a GPU, else cpu",
+                "LIST"));
+    add("--weights", a.weights, "quantise F32, F16 and BF16 weights to q8_0 or q4_0 at load; default: as in the file", "TYPE")
         .check(parsed_by([](const std::string& text) {
             if (text != "q8_0" && text != "q4_0") fail("it must be q8_0 or q4_0, not {}", printable(text));
         }));
-    add("--memory-limit-mb", a.memory_limit_mib, "device memory that may be used; 0: all that is free", "MIB")
+    add("--memory-limit-mb", a.memory_limit_mib, "memory limit in MiB; default: 0 (all that is free)", "MIB")
         .check(number(0, 1u << 30));
-    auto synthetic =
-        command.add_option("--synthetic", a.synthetic, "random weights of true shapes instead of a file: qwen3-8b:q4_k_m");
+    auto synthetic = command.add_option("--synthetic", a.synthetic,
+                                        "random weights of real models' shapes instead of files, such as qwen3-8b:q4_k_m");
     several(synthetic);
     synthetic.option_text("LIST").excludes("--model").excludes("--hf-repo").check(list_of([](const std::string& text) {
         parse_synthetic(text);
     }));
-    command.add_option("--layers", a.layers, "of a synthetic model, only the first N layers; 0: all")
+    command.add_option("--layers", a.layers, "only the first N layers of a --synthetic model; default: 0 (all)")
         .option_text("N")
         .needs(synthetic)
         .check(number(0, 1024));
@@ -294,18 +293,21 @@ void add_flags(ArgumentParser& command, Arguments& a) {
     const auto flag = [&](const char* name, bool& value, const char* help) {
         return command.add_flag(name, value, help).group("What is measured");
     };
-    flag("--profile", a.profile, "what each kernel costs, of a run of its own after each test (always in JSON)");
-    auto limits = flag("--limits", a.limits, "only what the device itself can do: bandwidth, arithmetic");
-    flag("--no-limits", a.no_limits, "do not measure that for --profile and JSON; no shares of it then").excludes(limits);
-    flag("--kernels", a.kernels, "only the cache's kernels, at the depths of -d: storing, and attention of one token")
+    flag("--profile", a.profile, "time every kernel, in a separate run after each test (always in JSON)");
+    auto limits = flag("--limits", a.limits, "measure only the limits of the device: bandwidth, arithmetic");
+    flag("--no-limits", a.no_limits, "do not measure the limits for --profile and JSON, which then give no percentages of them")
         .excludes(limits);
-    auto tune =
-        flag("--tune", a.tune,
-             "the fastest variants of the kernels on this device, of the shapes of -m or --synthetic, or of a small and a "
-             "large model; stored, and used from then on")
-            .excludes(limits)
-            .excludes("--kernels");
-    command.add_option("--kv-condition", a.conditioning, "auto (default), none, norms, or a file from tq-run calibrate")
+    flag("--kernels", a.kernels, "time only the cache's kernels, at the depths of -d: storing, and attention of one token")
+        .excludes(limits);
+    auto tune = flag("--tune", a.tune,
+                     "find the fastest kernel variants on this device, for the models of -m or --synthetic (default: a small and "
+                     "a large one), and store them for later runs")
+                    .excludes(limits)
+                    .excludes("--kernels");
+    command
+        .add_option("--kv-condition", a.conditioning,
+                    "channel scaling of the keys: none, norms, a file from tq-run calibrate, or auto (norms for quantised keys); "
+                    "default: auto")
         .option_text("HOW")
         .group("KV cache")
         .excludes("--kernels") // which time no norms
@@ -313,20 +315,20 @@ void add_flags(ArgumentParser& command, Arguments& a) {
     command
         .add_option(
             "--kv-window", a.window,
-            "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; default 0")
+            "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; default: 0")
         .option_text("N")
         .group("KV cache")
         .excludes("--kernels")
         .excludes(tune)
         .check(number(0, max_window_tokens));
     command.add_option("--kv-recent", a.window).check(number(0, max_window_tokens)).group(""); // its former name
-    flag("--reset", a.reset, "with --tune: measure nothing, remove what is stored").needs(tune);
-    command.add_option("--tune-seconds", a.tune_seconds, "what --tune may take; default 50")
+    flag("--reset", a.reset, "with --tune: remove the stored tuning, and measure nothing").needs(tune);
+    command.add_option("--tune-seconds", a.tune_seconds, "time budget of --tune; default: 50")
         .option_text("SECONDS")
         .group("What is measured")
         .needs(tune)
         .check(number(1, 3600));
-    command.add_option("--compare", a.compare, "measure nothing: a table of these files of -o json or jsonl, side by side")
+    command.add_option("--compare", a.compare, "print these results of -o json or jsonl side by side, and measure nothing")
         .option_text("FILE...")
         .group("Results")
         .take_all()
@@ -337,9 +339,9 @@ void add_flags(ArgumentParser& command, Arguments& a) {
         command.add_option(name, value, help).option_text("FORMAT").group("Results").check(parsed_by(parse_format));
     };
     add_format("-o,--output", a.format,
-               "md (default), csv, json, jsonl or sql, on standard output; fields have llama-bench's names");
-    add_format("--output-err", a.error_format, "the same results on standard error, too, in this format");
-    command.add_flag("--progress", a.progress, "a line on standard error for each run of a test").group("Results");
+               "format of the results: md, csv, json, jsonl or sql, with llama-bench's field names; default: md");
+    add_format("--output-err", a.error_format, "print the results to standard error as well, in this format");
+    command.add_flag("--progress", a.progress, "print a line to standard error for each run of a test").group("Results");
     tq::add_flags(command, a.console);
 }
 

@@ -293,7 +293,8 @@ int run(const Arguments& arguments) {
     const Format format = arguments.output();
     if ((arguments.limits || arguments.kernels || arguments.tune) && (format == Format::csv || format == Format::sql))
         throw UsageError("--limits, --kernels and --tune print md, json or jsonl, not csv or sql");
-    if (!arguments.compare.empty() && format != Format::markdown) throw UsageError("--compare prints a table: -o md alone");
+    if (!arguments.compare.empty() && format != Format::markdown)
+        throw UsageError("--compare prints a table only: leave -o out, or give -o md");
     if (!arguments.compare.empty()) return compare(arguments);
     Console console = arguments.console.console();
     if (arguments.limits) return run_limits(arguments);
@@ -306,7 +307,7 @@ int run(const Arguments& arguments) {
 
 void add_bench(ArgumentParser& app, Action& action) {
     add_command<Arguments>(
-        app, action, "bench", "Tokens per second, checked before they are timed; limits, kernels, comparisons",
+        app, action, "bench", "Measure tokens per second, after checking the results; limits, kernels, comparisons, tuning",
         [](ArgumentParser& command, Arguments& a) { bench::add_flags(command, a); }, run);
 }
 

@@ -18,16 +18,16 @@ LogitsCheck Checker::compare(const KvOptions& kv) {
     const auto forward = make_(model_, {.kv = kv, .context_size = conformance::check_tokens});
     const LogitsCheck check = conformance::compare_logits(*forward, *expected, model_);
     const std::string what =
-        fmt::format("{} with a cache of {} on {}: logits differ from the reference by {:.2g} of their length", setup_.model.name,
-                    describe(kv), setup_.device_name, check.error);
+        fmt::format("{} with a cache of {} on {}: the relative error of the logits against the reference is {:.2g}",
+                    setup_.model.name, describe(kv), setup_.device_name, check.error);
     if (!check.passed())
-        fail("the device computes wrongly, and nothing is timed: {}, and right devices stay below {:.1g}. tq-run conformance "
-             "finds the kernel, tq-run validate the layer; --no-check times all the same",
+        fail("the device computes wrong results, so nothing is timed: {}, and correct devices stay below {:.1g}. tq-run "
+             "conformance finds the kernel, tq-run validate the layer; --no-check times it anyway",
              what, check.bounds.limit);
     if (!check.usual())
         warn_(fmt::format(
-            "{}; right devices have shown at most {:.1g}, and {:.1g} is taken to be wrong: tq-run conformance tells more", what,
-            check.bounds.usual, check.bounds.limit));
+            "{}; correct devices have shown at most {:.1g}, and more than {:.1g} counts as wrong: tq-run conformance tells more",
+            what, check.bounds.usual, check.bounds.limit));
     return check;
 }
 

@@ -20,30 +20,31 @@ constexpr size_t max_bytes = size_t(64) << 20, max_results = 1000, max_files = 6
 class Fields {
   public:
     Fields(const Json& json, std::string what) : json_(json), what_(std::move(what)) {
-        if (!json.is_object()) fail("{} is no JSON object", what_);
+        if (!json.is_object()) fail("{} is not a JSON object", what_);
     }
 
     std::string text(const char* key) const {
         const auto found = json_.find(key);
-        if (found == json_.end() || !found->is_string()) fail("{} has no text \"{}\": it is not of tq-run bench", what_, key);
+        if (found == json_.end() || !found->is_string())
+            fail("{} has no string \"{}\": it was not written by tq-run bench", what_, key);
         return printable(found->get<std::string>(), 100);
     }
     double number(const char* key) const {
         const auto value = maybe_number(key);
-        if (!value) fail("{} has no number \"{}\": it is not of tq-run bench", what_, key);
+        if (!value) fail("{} has no number \"{}\": it was not written by tq-run bench", what_, key);
         return *value;
     }
     std::optional<double> maybe_number(const char* key) const {
         const auto found = json_.find(key);
         if (found == json_.end() || found->is_null()) return std::nullopt;
         const double value = found->is_number() ? found->get<double>() : -1;
-        if (!(value >= 0) || !std::isfinite(value)) fail("{} has a \"{}\" that is no number from 0 on", what_, key);
+        if (!(value >= 0) || !std::isfinite(value)) fail("{} has a \"{}\" that is not a number of at least 0", what_, key);
         return value;
     }
     uint32_t count(const char* key) const {
         const double value = number(key);
         if (value != std::floor(value) || value > double(1u << 24))
-            fail("{} has a \"{}\" that is no count of tokens", what_, key);
+            fail("{} has a \"{}\" that is not a number of tokens", what_, key);
         return uint32_t(value);
     }
     bool yes(const char* key) const {
@@ -53,7 +54,7 @@ class Fields {
     }
     Fields object(const char* key) const {
         const auto found = json_.find(key);
-        if (found == json_.end()) fail("{} has no \"{}\": it is not of tq-run bench", what_, key);
+        if (found == json_.end()) fail("{} has no \"{}\": it was not written by tq-run bench", what_, key);
         return {*found, fmt::format("\"{}\" of {}", key, what_)};
     }
 
@@ -65,11 +66,11 @@ class Fields {
 void check_schema(const Fields& fields, const std::string& file) {
     const std::string schema = fields.text("schema");
     const double version = fields.number("version");
-    if (schema != schema_name) fail("{} is of {}, not of tq-run bench", file, schema);
+    if (schema != schema_name) fail("{} has the schema {}: it was not written by tq-run bench", file, schema);
     if (version != schema_version)
-        fail("{} is of version {} of its format, and this program reads version {}: measure again, or use the program that wrote "
-             "it",
-             file, version, schema_version);
+        fail(
+            "{} has version {} of its format, but this program reads version {}: measure again, or use the program that wrote it",
+            file, version, schema_version);
 }
 
 // A file of JSON is one document; of JSON lines, one each.
@@ -92,7 +93,7 @@ std::vector<Json> documents(const std::string& file) {
 std::optional<double> joules(const Json& json, const std::string& what) {
     const auto found = json.find("energy");
     if (found == json.end()) return std::nullopt;
-    if (!found->is_array()) fail("{} has an \"energy\" that is no list", what);
+    if (!found->is_array()) fail("{} has an \"energy\" that is not a list", what);
     double sum = 0;
     for (const Json& one : *found) sum += Fields(one, "\"energy\" of " + what).number("joules_per_token");
     return sum;
@@ -102,7 +103,7 @@ std::optional<double> joules(const Json& json, const std::string& what) {
 std::optional<double> attention_gb_per_s(const Json& json, const std::string& what) {
     const auto found = json.find("kernels");
     if (found == json.end()) return std::nullopt;
-    if (!found->is_array()) fail("{} has \"kernels\" that are no list", what);
+    if (!found->is_array()) fail("{} has \"kernels\" that are not a list", what);
     double bytes = 0, ns = 0;
     for (const Json& one : *found) {
         const Fields fields(one, "\"kernels\" of " + what);
@@ -130,7 +131,7 @@ size_t samples(const Json& json) {
 Read read_result(const Json& json, const std::string& what) {
     const Fields fields(json, what), model = fields.object("model"), device = fields.object("device");
     const uint32_t prompt = fields.count("n_prompt"), generated = fields.count("n_gen");
-    if (prompt + generated == 0) fail("{} is neither of a prompt nor of generated tokens", what);
+    if (prompt + generated == 0) fail("{} measures neither a prompt nor generated tokens", what);
     const double speed = fields.number("avg_ts"), deviation = fields.maybe_number("stddev_ts").value_or(0);
     if (speed == 0) fail("{} has a speed of 0", what);
     std::string name = device.text("name");
@@ -180,8 +181,8 @@ std::vector<Read> read_file(const std::string& file) {
     const std::string shown = printable(file);
     for (const Json& document : documents(file)) {
         if (document.is_object() && document.contains("results"))
-            fail("{} is of a tq-run bench before its results became llama-bench's list: measure again, or use the program that "
-                 "wrote it",
+            fail("{} is from an older tq-run bench, before its results became a list like llama-bench's: measure again, or use "
+                 "the program that wrote it",
                  shown);
         const Json list = document.is_array() ? document : Json::array({document});
         for (const Json& result : list) {

@@ -96,7 +96,7 @@ double read_gb_per_s(ThreadPool& pool) {
     uint32_t got = 0;
     for (const uint32_t sum : sums) got += sum;
     if (got != uint32_t(read_words / 2 * (read_words - 1)))
-        fail("the processor sums {} words wrongly: its limits say nothing", read_words);
+        fail("the processor sums {} words wrongly: no measurement of it would mean anything", read_words);
     return double(read_words) * 4e-9 / seconds;
 }
 
@@ -111,7 +111,8 @@ double fp32_gflops(ThreadPool& pool) {
     uint64_t all = 0;
     for (size_t i = 0; i < sums.size(); i++) {
         if (sums[i] != double(elements[i]) * fma_steps)
-            fail("the processor counts to {} as {}: its limits say nothing", elements[i] * double(fma_steps), sums[i]);
+            fail("the processor counts to {} as {}: no measurement of it would mean anything", elements[i] * double(fma_steps),
+                 sums[i]);
         all += elements[i];
     }
     return double(all) * fma_steps * 2e-9 / seconds;

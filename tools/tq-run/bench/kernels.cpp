@@ -57,9 +57,8 @@ LogitsCheck check(CacheKernels& kernels, const CacheShape& shape, uint32_t depth
     const LogitsCheck check{conformance::relative_error(kernels.attention(length), reference_attention(shape, length)),
                             conformance::attention_bounds(shape.kv), 1};
     if (!check.passed())
-        fail("attention over {} tokens in {} on {} differs from the reference by {:.3g} of its length, and at most {:.0e} is "
-             "right: "
-             "nothing is timed. tq-run conformance finds the kernel; --no-check times all the same",
+        fail("attention over {} tokens in {} on {} is wrong, so nothing is timed: its relative error against the reference is "
+             "{:.3g}, and at most {:.0e} is allowed. tq-run conformance finds the kernel; --no-check times it anyway",
              length, describe(shape.kv), where, check.error, check.bounds.limit);
     return check;
 }
@@ -77,9 +76,8 @@ void require_room(const Setup& setup, const CacheShape& shape, uint32_t length) 
                    memory = physical_memory_bytes();
     const uint64_t there = setup.device ? length * (4ull * shape.head_dim + shape.token_bytes()) : 0;
     if (here > memory / 2 || (setup.device && there > setup.device->available_bytes()))
-        fail("the kernels of {} at {} tokens need {:.1f} MiB of this machine and {:.1f} MiB of the device, which is too much: "
-             "choose a smaller "
-             "depth with -d",
+        fail("the kernels of {} at {} tokens need {:.1f} MiB of this machine and {:.1f} MiB of the device, which is more than "
+             "they have: choose a smaller depth with -d",
              describe(shape.kv), length, double(here) / (1 << 20), double(there) / (1 << 20));
 }
 
@@ -168,7 +166,7 @@ bool run_on(const Arguments& arguments, Setup& setup, Console& console, Json& ou
     if (!arguments.no_limits) limits = setup.device ? measure_limits(*setup.device) : measure_cpu_limits(pool);
     for (const KvOptions& kv : arguments.caches()) try {
             if (interrupted()) return good;
-            if (kv.layer_count != 0) fail("--kernels times types, not files of them: give -ctk and -ctv");
+            if (kv.layer_count != 0) fail("--kernels times cache types, not files of types per layer: give -ctk and -ctv");
             console.status(fmt::format("{}: kernels of {}", setup.device_name, describe(kv)));
             const Measured measured = measure(arguments, setup, kv);
             for (const Row& row : measured.rows) out.push_back(to_json(measured, row, limits, setup));

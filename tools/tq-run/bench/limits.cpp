@@ -99,7 +99,8 @@ void LimitBench::check_read(const Buffer& from, const char* what) {
     uint32_t got = 0;
     for (const uint32_t sum : sums) got += sum;
     if (got != want)
-        fail("{} {} {} bytes wrongly (their sum is {:08x}, not {:08x}): its limits say nothing, and nothing else would",
+        fail("{} {} {} bytes wrongly (their sum is {:08x}, not {:08x}): no measurement of it would mean anything; check the "
+             "driver with tq-run conformance",
              device_.capabilities().name, what, from.bytes(), got, want);
 }
 
@@ -131,7 +132,8 @@ double LimitBench::arithmetic(const ParamsOf<shader>& params, uint32_t flops, co
     const std::span got(reinterpret_cast<const uint32_t*>(readback_.host().data()), invocations);
     for (size_t i = 0; i < got.size(); i++)
         if (got[i] != want[i % 4])
-            fail("{} computes {} wrongly (invocation {} has {:08x}, not {:08x}): its limits say nothing, and nothing else would",
+            fail("{} computes {} wrongly (invocation {} has {:08x}, not {:08x}): no measurement of it would mean anything; check "
+                 "the driver with tq-run conformance",
                  device_.capabilities().name, shader.name, i, got[i], want[i % 4]);
     return double(all) * 1e-9 / seconds;
 }
@@ -176,7 +178,8 @@ double LimitBench::matrices() {
     const std::span got(reinterpret_cast<const float*>(readback_.host().data()), size_t(groups) * elements);
     const auto want = float(matrix_chains * iterations + 6); // 0 + 1 + 2 + 3
     if (std::ranges::any_of(got, [&](float v) { return v != want; }))
-        fail("{} multiplies matrices wrongly: its limits say nothing, and nothing else would", device.name);
+        fail("{} multiplies matrices wrongly: no measurement of it would mean anything; check the driver with tq-run conformance",
+             device.name);
     return double(all) * 1e-9 / seconds;
 }
 #endif

@@ -236,9 +236,9 @@ std::unique_ptr<gpu::Contestant> Trials::make(const Tuning& tuning, Workload wor
         for (size_t i = 0; i < want.size(); i++) {
             const double error = conformance::relative_error(got[i], want[i]);
             if (!(error <= limit))
-                fail("the logits of {} differ from those of the default kernels by {:.3g} of their length, and at most {:.0e} is "
-                     "right",
-                     subject->name, error, limit);
+                fail(
+                    "the relative error of the logits of {} against the default kernels is {:.3g}, and at most {:.0e} is allowed",
+                    subject->name, error, limit);
         }
         contest->add(subject, std::move(trial));
     }

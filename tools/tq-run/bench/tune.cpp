@@ -29,8 +29,9 @@ class Clock {
 
 std::string one_device(const Arguments& arguments) {
     const std::vector<std::string> all = arguments.device_list();
-    if (all.size() > 1) throw UsageError("--tune is for one device at a time");
-    if (all[0] == "cpu" || all[0] == "none") throw UsageError("--tune is for Vulkan devices: the CPU path has nothing to choose");
+    if (all.size() > 1) throw UsageError("--tune takes one device at a time");
+    if (all[0] == "cpu" || all[0] == "none")
+        throw UsageError("--tune needs a Vulkan device: the CPU path has no variants to choose from");
     return all[0];
 }
 
@@ -166,10 +167,10 @@ void check_tried(const gpu::Found& found, uint32_t seconds, Progress& progress) 
     const std::vector<std::string> names = untried(found);
     if (names.empty()) return;
     if (std::ranges::all_of(found.groups, [](const GroupChoice& choice) { return choice.tried == 0; }))
-        fail("not tuned: {} s were too short to try any variant, and nothing is stored: give more with --tune-seconds", seconds);
+        fail("{} s were too short to try any variant, so no tuning is stored: give more with --tune-seconds", seconds);
     progress.complain(
-        fmt::format("{} s were too short to try variants of {}: these keep their defaults; --tune-seconds gives more", seconds,
-                    fmt::join(names, ", ")));
+        fmt::format("{} s were too short to try variants of {}: these keep their defaults; give more with --tune-seconds",
+                    seconds, fmt::join(names, ", ")));
 }
 
 void print(const Device& device, const Json& found, Format format) {

@@ -42,7 +42,7 @@ void compare(const KvCodec& codec, const Batch& right, const Batch& other, size_
         if (!same(std::span(right.codes), std::span(other.codes), n, codec.words()) ||
             !same(std::span(right.scales), std::span(other.scales), n, codec.scales()) ||
             !same(std::span(right.x), std::span(other.x), n, codec.head_dim()))
-            fail("{} stores or decodes vector {} of {} otherwise than the CPU does: nothing is timed", machine, n,
+            fail("{} encodes or decodes vector {} of {} differently from the CPU, so nothing is timed", machine, n,
                  name(codec.type));
 }
 

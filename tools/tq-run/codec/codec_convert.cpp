@@ -89,7 +89,7 @@ Conversion decoding(Vectors& v, VectorMachine& machine, bool allow_nonfinite) {
         for (size_t n = 0; n < count; n++) try {
                 import_vector(v.codec, v.layout, v.codes_of(n), v.scales_of(n), v.stored_of(n), allow_nonfinite);
             } catch (const Error& error) {
-                fail("vector {} in {} is no {} in layout {}: {}", first + n, from, name(v.codec.type), name(v.layout),
+                fail("vector {} in {} is not a valid {} in layout {}: {}", first + n, from, name(v.codec.type), name(v.layout),
                      error.what());
             }
         machine.decode(v.x_of(0, count), v.codes_of(0, count), v.scales_of(0, count));

@@ -155,7 +155,7 @@ DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const st
 int run(const ConformanceArguments& a) {
     if (a.worker) return work(a);
     if (a.device == "cpu" || a.device == "none")
-        throw UsageError("conformance is for Vulkan devices, which it compares with the CPU path: tq-run devices lists them");
+        throw UsageError("conformance compares a Vulkan device with the CPU path, so it needs one: tq-run devices lists them");
     if (a.list) {
         list_rows(a);
         return 0;
@@ -185,32 +185,32 @@ void add_conformance(ArgumentParser& app, Action& action) {
         const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
             return command.add_option(name, value, help).option_text(type);
         };
-        add("--device", a.device, "index or part of the name of a Vulkan device (see tq-run devices), or all; default: the best",
-            "NAME");
+        add("--device", a.device,
+            "Vulkan device by index or part of its name (see tq-run devices), or all; default: the best device", "NAME");
         add("--filter", a.filter,
-            "only rows with this in their name 'kernel | variant | shape', or the one row of that name (see --list)", "TEXT");
+            "run only rows with this in their name 'kernel | variant | shape', or the one row of that name (see --list)", "TEXT");
         add("--dump", a.dump,
-            "of each row that fails, a folder in this one with inputs, results, what they should be, SPIR-V and a row.json that "
-            "says what is what",
+            "write a folder here for each row that fails, with inputs, results, expected results, SPIR-V and a row.json that "
+            "describes them",
             "DIR");
-        add("--shard", a.shard, "only a part of the rows, the second of three: 2/3", "K/N")
+        add("--shard", a.shard, "run only one part of the rows, such as 2/3 for the second of three", "K/N")
             .check(parsed_by([](const std::string& text) { parse_shard(text); }));
-        add("--profile", a.profile, "make the device pass for another: " + profile_names(), "NAME")
+        add("--profile", a.profile, "limit the device to the features of a device profile: " + profile_names(), "NAME")
             .check(parsed_by([](const std::string& name) { find_device_profile(name); }));
-        add("--seed", a.seed, "of the inputs; default: 1", "N");
+        add("--seed", a.seed, "seed of the inputs; default: 1", "N");
         add("--timeout", a.timeout, "seconds a row may take; default: 60", "SECONDS").check(number(1, 86400));
-        add("--json", a.json, "write everything found to this file, to be attached to a bug report", "FILE");
+        add("--json", a.json, "write all results to this file, to attach to a bug report", "FILE");
         add("--junit", a.junit, "write a JUnit report to this file", "FILE");
-        command.add_flag("--list", a.list, "name the rows, run none");
-        command.add_flag("--full", a.full, "every type at every size, and the largest sizes");
-        command.add_flag("--tuned", a.tuned, "with the tuning that tq-run bench --tune has stored, not the default one");
-        command.add_flag("-v,--verbose", a.verbose, "a line for every row");
+        command.add_flag("--list", a.list, "list the rows, and run none");
+        command.add_flag("--full", a.full, "run every type at every size, and the largest sizes");
+        command.add_flag("--tuned", a.tuned, "use the tuning that tq-run bench --tune has stored, not the default one");
+        command.add_flag("-v,--verbose", a.verbose, "print a line for every row");
         command.add_flag("--worker", a.worker).group(""); // hidden, with what it takes
         command.add_flag("--list-devices", a.list_devices).group("");
         command.add_option("--first", a.first).group("");
     };
-    add_command<ConformanceArguments>(app, action, "conformance", "Whether a device computes what the reference computes", flags,
-                                      run);
+    add_command<ConformanceArguments>(app, action, "conformance", "Check every kernel of a device against the CPU reference",
+                                      flags, run);
 }
 
 } // namespace tq

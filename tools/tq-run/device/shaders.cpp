@@ -98,7 +98,7 @@ void write_spirv(const std::string& folder, std::span<const Row> rows) {
         write_file(std::filesystem::path(folder) / (file_stem(row.variant) + ".spv"), reinterpret_cast<const char*>(code.data()),
                    code.size() * 4, "--spirv");
     }
-    write_error(fmt::format("{} modules are in {}\n", rows.size(), folder));
+    write_error(fmt::format("wrote {} modules to {}\n", rows.size(), folder));
 }
 
 // What the driver shows of its work, a file for each variant and representation.
@@ -115,9 +115,19 @@ void write_disassembly(const std::string& folder, std::span<const Row> rows) {
                            one.text.data(), one.text.size(), "--disassembly");
                 files++;
             }
-    if (files == 0) fail("the driver shows nothing of what it compiles: --disassembly has nothing to write");
-    write_error(fmt::format("{} texts are in {}\n", files, folder));
+    if (files == 0) fail("the driver gives no disassembly, so --disassembly has nothing to write");
+    write_error(fmt::format("wrote {} texts to {}\n", files, folder));
 }
+
+constexpr const char* columns_help =
+    "Columns of --compile, - where the driver does not say:\n"
+    "  subgroup      subgroup size that the kernel relies on\n"
+    "  vgprs, sgprs  registers of an invocation; of a subgroup (AMD)\n"
+    "  spill         registers, or instructions, that spill\n"
+    "  scratch       bytes of scratch memory of an invocation; arrays: those of arrays alone (NVK)\n"
+    "  shared        bytes of shared memory of a workgroup\n"
+    "  occ           occupancy: subgroups (AMD per SIMD, Adreno per core, NVK per SM) or threads (Mali, Apple, V3D) in flight\n"
+    "  code          bytes of machine code";
 
 constexpr std::string_view table_row = "{:<16} {:>8} {:>5} {:>5} {:>5} {:>7} {:>6} {:>6} {:>5} {:>6}  {}\n";
 
@@ -134,7 +144,7 @@ void print(const Row& row) {
     if (!row.error.empty()) write_output(fmt::format("{:<16} {}\n", "", printable(row.error, 300)));
     if (!row.has_other_subgroups()) return;
     for (const KernelStatistics& program : row.programs)
-        write_output(fmt::format("{:<16} wrong results: compiled for subgroups of {}, and the kernel counts on {}\n", "",
+        write_output(fmt::format("{:<16} wrong results: compiled for subgroups of {}, but the kernel relies on {}\n", "",
                                  program.subgroup_size, row.subgroup_size));
 }
 
@@ -231,7 +241,8 @@ int run(const ShadersArguments& arguments) {
     if (!arguments.disassembly.empty()) write_disassembly(arguments.disassembly, rows);
     if (!arguments.json.empty()) write_json(arguments.json, compiler, rows);
     if (arguments.check && !compiler.has_statistics())
-        write_error("tq-run: the driver has no VK_KHR_pipeline_executable_properties: only that all compile was checked\n");
+        write_error("tq-run: the driver has no VK_KHR_pipeline_executable_properties, so it was only checked that all variants "
+                    "compile\n");
     return good || !arguments.check ? 0 : 1;
 }
 
@@ -239,36 +250,35 @@ int run(const ShadersArguments& arguments) {
 
 void add_shaders(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, ShadersArguments& a) {
+        command.footer(columns_help);
         auto list =
-            command.add_flag("--list", a.list, "print the variants, kernel and constants (what it does without --compile)");
+            command.add_flag("--list", a.list, "list the variants, with their kernels and constants; this is the default");
         command
             .add_flag("--compile", a.compile,
-                      "compile them and print what the driver says of each: subgroup, the size that the kernel counts on; vgprs, "
-                      "registers of an invocation; sgprs, of a "
-                      "subgroup (AMD); spill, registers or instructions that spill them; scratch, bytes of an invocation "
-                      "for what is in no register; arrays, the same for arrays alone (NVK); shared, bytes of a workgroup; "
-                      "occ, subgroups (AMD per SIMD, Adreno per core, NVK per SM) or threads (Mali, Apple, V3D) in flight; "
-                      "code, bytes; -: the driver does not say")
+                      "compile the variants and print the driver's statistics of each: see the columns below")
             .excludes(list);
         command
             .add_flag("--check", a.check,
-                      "compile them; exit status 1 when one fails, gets subgroups of a size that it does not count on, spills "
+                      "compile the variants; exit status 1 if one fails, gets another subgroup size than it relies on, spills "
                       "registers or uses scratch memory")
             .excludes(list);
-        command.add_option("--device", a.device, "index or part of the name of a Vulkan device; one without memory will do")
+        command
+            .add_option("--device", a.device,
+                        "Vulkan device by index or part of its name; one without memory is enough; default: the best device")
             .option_text("NAME");
-        command.add_option("--filter", a.filter, "only kernels with this in their name, such as attention or q4_k")
+        command.add_option("--filter", a.filter, "only kernels with this in their name, such as attention or q4_k; default: all")
             .option_text("KERNEL");
         command.add_option("--spirv", a.spirv, "write each variant's SPIR-V to this folder, with its constants as defaults")
             .option_text("DIR");
         command
             .add_option("--disassembly", a.disassembly,
-                        "compile, and write what the driver shows of it (disassembly, its own languages) to this folder")
+                        "compile, and write the driver's disassembly and intermediate code to this folder")
             .option_text("DIR");
-        command.add_option("--json", a.json, "write everything there, as JSON").option_text("FILE");
+        command.add_option("--json", a.json, "write all of this to a file, as JSON").option_text("FILE");
         add_flags(command, a.console);
     };
-    add_command<ShadersArguments>(app, action, "shaders", "The kernels' variants, and what a driver makes of them", flags, run);
+    add_command<ShadersArguments>(app, action, "shaders", "List the kernels' variants, and show what a driver compiles them to",
+                                  flags, run);
 }
 
 } // namespace tq

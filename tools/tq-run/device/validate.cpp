@@ -268,19 +268,19 @@ int run(const ValidateArguments& arguments) {
 void add_validate(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, ValidateArguments& a) {
         add_flags(command, a.prompt);
-        command.add_option("--against", a.against, "the reference: index or part of the name of a device, or cpu; default: cpu")
+        command.add_option("--against", a.against, "reference: Vulkan device by index or part of its name, or cpu; default: cpu")
             .option_text("NAME");
-        command.add_option("-n,--predict", a.decode, "tokens after the prompt; default: 32")
+        command.add_option("-n,--predict", a.decode, "tokens to generate after the prompt; default: 32")
             .check(number(0, 100'000))
             .option_text("N");
-        command.add_flag("--json", a.json, "as JSON");
+        command.add_flag("--json", a.json, "print the result as JSON");
         add_flags(command, a.model);
         command.get_option("--device")
-            .description("index or part of the name of a Vulkan device (see tq-run devices), or cpu; default: the best of them");
+            .description("Vulkan device by index or part of its name (see tq-run devices), or cpu; default: the best device");
         add_flags(command, a.console);
     };
     add_command<ValidateArguments>(app, action, "validate",
-                                   "Whether a device stores and computes what the CPU does, layer by layer", flags, run);
+                                   "Compare what a device stores and computes with the CPU, layer by layer", flags, run);
 }
 
 } // namespace tq

@@ -25,18 +25,18 @@ constexpr uint32_t usual_context = 512, sample_prompt = 32, sample_tokens = 200,
 const std::vector<int> widths{-14, -36, -12, 7, 17, 21, 9, 8, 8, -7}; // of the table, which grows row by row
 
 constexpr const char* stages_help =
-    "Stages: each changes one thing, so that a fault is named by the stage that it first shows in.\n"
+    "Stages: each changes one thing, so that the first stage that fails names the fault.\n"
     "  A0 identity        f32, the text run in blocks of tokens against token by token\n"
-    "  A0.1 store         f16: the way into the cache and back\n"
-    "  A0.2 blocks        q8_0: types that are stored as codes\n"
+    "  A0.1 store         f16: writing to the cache and reading back\n"
+    "  A0.2 blocks        q8_0: quantised types\n"
     "  A0.5 rotation      q8_0 after the rotation\n"
     "  A1 TurboQuant      8 bits; A2, A2n: its other scale rules; A3: the dense rotation (haar)\n"
     "  A4off, A4, A6      3-bit keys by codebook; 4-bit keys with QJL; 3-bit keys with QJL\n"
     "  A5off, A5          4-bit values; group-affine values\n"
     "Then the fewest bits that keep perplexity within 0.3 and 5 % (pass):\n"
-    "  keys N, values N   bits of the keys, beside values of 8 bits; then of the values\n"
+    "  keys N, values N   bits of the keys, with values of 8 bits; then of the values\n"
     "  group N            values in smaller groups: what groups of 128 lose; qjl on: keys with QJL\n"
-    "  rotated values     TurboQuant's in place of affine values\n"
+    "  rotated values     TurboQuant's instead of affine values\n"
     "QJL and rotated values win only where they lower the KL divergence.";
 
 struct AblateArguments {
@@ -95,8 +95,8 @@ Ablation::Ablation(const AblateArguments& a, Setup& setup, Console& console)
 
 std::string Ablation::where_stopped() const {
     return fmt::format("stopped after {} runs; {}", runs_,
-                       log_path_.empty() ? "-o FILE would keep them, and the same command go on"
-                                         : "the same command goes on there");
+                       log_path_.empty() ? "with -o FILE the same command could continue from there"
+                                         : "the same command continues from there");
 }
 
 json Ablation::what(const AblateArguments& a) const {
@@ -199,14 +199,14 @@ bool Ablation::show_samples(const KvOptions& kv) try {
         log_.add(*line);
     }
     for (const json& s : line->at("samples")) {
-        write_output(fmt::format("\n\"{}\" goes on\nwith {}:\n{}\nwith {} ({} of {} tokens before they part):\n{}\n",
+        write_output(fmt::format("\n\"{}\" continues\nwith {}:\n{}\nwith {} ({} of {} tokens before they part):\n{}\n",
                                  harmless(s.at("prompt").get<std::string>()), describe(quality::ablation_reference),
                                  harmless(s.at("reference").get<std::string>()), describe(kv), s.at("same_tokens").get<size_t>(),
                                  s.at("reference_tokens").get<size_t>(), harmless(s.at("measured").get<std::string>())));
     }
     return true;
 } catch (const json::exception&) {
-    fail("the log has samples that are broken: remove it");
+    fail("the log has damaged samples: delete it");
 }
 
 // Smaller caches that pass too, and why they did not win.
@@ -242,8 +242,7 @@ std::string conclusion(const Findings& findings, const Setup& setup) {
 int run(const AblateArguments& given) {
     AblateArguments arguments = given;
     if (arguments.model.kv.names_types() || !arguments.model.kv.rotation.empty() || !arguments.model.kv.scale_rule.empty())
-        throw UsageError(
-            "ablate goes through the types, rotations and scale rules itself: no flag of the KV cache means anything here");
+        throw UsageError("ablate tries the cache types, rotations and scale rules itself: leave the flags of the KV cache out");
     ModelArguments& model = arguments.model;
     if (!model.context_size) model.context_size = usual_context;
     Console console = arguments.console.console();
@@ -273,22 +272,22 @@ int run(const AblateArguments& given) {
 void add_ablate(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, AblateArguments& a) {
         command.footer(stages_help);
-        command.add_option("-f,--file", a.file, "the text to measure on; default: a built-in one of some 1000 tokens")
+        command.add_option("-f,--file", a.file, "text to measure on; default: a built-in text of some 1000 tokens")
             .option_text("FILE");
-        command
-            .add_option("-o,--output", a.output, "keep every run in this file of JSON lines, and go on with it where it is there")
+        command.add_option("-o,--output", a.output, "keep every run in this file of JSON lines, and resume from it if it exists")
             .option_text("FILE.jsonl");
-        command.add_option("--chunks", a.chunks, "so many chunks of -c tokens (default 512); default: 2")
+        command.add_option("--chunks", a.chunks, "number of chunks of -c tokens (512 if -c is not given); default: 2")
             .option_text("N")
             .check(number(1, 1 << 20));
-        command.add_flag("--samples", a.samples,
-                         "what the model says with the winner, and with the reference, beside each other");
-        command.add_flag("--keep-going", a.keep_going, "go on after a stage that fails; what follows it says little");
+        command.add_flag("--samples", a.samples, "print what the model generates with the winner and with the reference");
+        command.add_flag("--keep-going", a.keep_going,
+                         "continue after a stage that fails, although later stages then mean little");
         add_flags(command, a.model);
         add_flags(command, a.console);
     };
     add_command<AblateArguments>(app, action, "ablate",
-                                 "Find bugs of the cache stage by stage, then how few bits the model bears", flags, run);
+                                 "Find faults of the cache stage by stage, then the fewest bits that the model tolerates", flags,
+                                 run);
 }
 
 } // namespace tq

@@ -37,7 +37,7 @@ void check_cache_flags(const KvArguments& given) {
     if (given.preset != none.preset || given.type_k != none.type_k || given.type_v != none.type_v ||
         given.layers != none.layers || given.conditioning != none.conditioning || given.window != none.window ||
         given.rotation != none.rotation)
-        throw UsageError("calibrate measures keys before they are stored: it takes no flags of the KV cache");
+        throw UsageError("calibrate measures the keys before they are stored: leave the flags of the KV cache out");
 }
 
 // Runs the text in stretches of the context. False on Ctrl-C.
@@ -77,10 +77,11 @@ int run(const CalibrateArguments& given) {
     Setup setup = set_up(arguments.model, console);
     const Model& model = setup.model;
     const std::vector<uint32_t> ids = model.tokenizer.encode(text);
-    if (ids.size() < min_tokens) fail("a text of {} tokens says little: give one of at least {}", ids.size(), min_tokens);
+    if (ids.size() < min_tokens)
+        fail("a text of {} tokens is too short to measure: give one of at least {}", ids.size(), min_tokens);
     setup.options.context_size = std::min(setup.options.context_size, uint32_t(std::min<size_t>(ids.size(), UINT32_MAX)));
     if (setup.options.context_size < min_tokens)
-        fail("keys at {} positions say little: give at least {} with -c", setup.options.context_size, min_tokens);
+        fail("a context of {} tokens is too short to measure: give at least {} with -c", setup.options.context_size, min_tokens);
     quality::KeyStatistics keys(model.config, model.weights, setup.options.context_size);
     setup.options.tap = keys.tap();
     catch_interrupts();
@@ -100,14 +101,19 @@ int run(const CalibrateArguments& given) {
 
 void add_calibrate(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, CalibrateArguments& a) {
-        command.add_option("-o,--out", a.out, "the file to write").required().option_text("FILE");
-        command.add_option("-f,--file", a.file, "a text as the model will see them; default: a built-in one of some 1000 tokens")
+        command.add_option("-o,--out", a.out, "file to write, for --kv-condition").required().option_text("FILE");
+        command
+            .add_option("-f,--file", a.file,
+                        "text of the kind that the model will see; default: a built-in text of some 1000 tokens")
             .option_text("FILE");
-        command.add_option("--only", a.only, "scales or means; default: both").option_text("PART").check(parsed_by(parse_parts));
+        command.add_option("--only", a.only, "measure only the scales or only the means; default: both")
+            .option_text("PART")
+            .check(parsed_by(parse_parts));
         add_flags(command, a.model);
         add_flags(command, a.console);
     };
-    add_command<CalibrateArguments>(app, action, "calibrate", "Measure a model's keys, for --kv-condition", flags, run);
+    add_command<CalibrateArguments>(app, action, "calibrate",
+                                    "Measure the channel scales and means of a model's keys, for --kv-condition", flags, run);
 }
 
 } // namespace tq

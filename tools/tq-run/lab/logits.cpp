@@ -60,12 +60,12 @@ void add_logits(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, LogitsArguments& a) {
         auto ids =
             command.add_option("--ids", a.ids, "token ids, separated by commas").check(parsed_by(parse_ids)).option_text("IDS");
-        command.add_option("-p,--prompt", a.prompt, "text instead of ids").excludes(ids).option_text("TEXT");
-        command.add_flag("--json", a.json, "print {\"logits\": [...]}; default: one per line");
+        command.add_option("-p,--prompt", a.prompt, "text instead of token ids").excludes(ids).option_text("TEXT");
+        command.add_flag("--json", a.json, "print {\"logits\": [...]}; default: one logit per line");
         add_flags(command, a.model);
         add_flags(command, a.console);
     };
-    add_command<LogitsArguments>(app, action, "logits", "The logits after the last token of a prompt", flags, run);
+    add_command<LogitsArguments>(app, action, "logits", "Print the logits after the last token of a prompt", flags, run);
 }
 
 } // namespace tq

@@ -22,12 +22,13 @@ std::string hash_of(std::string_view text) {
 } // namespace
 
 MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokenizer, uint32_t chunk_tokens) {
-    if (chunk_tokens < min_tokens) fail("chunks of {} tokens say nothing: they must have at least {}", chunk_tokens, min_tokens);
+    if (chunk_tokens < min_tokens)
+        fail("chunks of {} tokens are too short to measure: they must have at least {}", chunk_tokens, min_tokens);
     const std::string text = path.empty() ? calibration_text : read_text_file(path, max_bytes);
     MeasuredText out{path.empty() ? "the built-in text" : printable(path), hash_of(text), tokenizer.encode(text)};
     if (path.empty())
-        write_error(fmt::format("tq-run: no -f: this measures on a built-in text of {} tokens. It shows large faults; for small "
-                                "differences give a longer text, of the kind that the model is for\n",
+        write_error(fmt::format("tq-run: without -f this measures on a built-in text of {} tokens, which shows large faults "
+                                "only: for small differences give a longer text, of the kind that the model is for\n",
                                 out.ids.size()));
     if (out.ids.size() < chunk_tokens)
         fail("{} has {} tokens, and one chunk has {}: give a longer text with -f, or shorter chunks", out.name, out.ids.size(),

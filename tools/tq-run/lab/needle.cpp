@@ -53,10 +53,10 @@ Part from_json(const json& part, uint32_t sample, uint32_t length, const NeedleA
     Part out{sample, length, {}};
     if (!part.is_object() || part.value("sample", json()) != sample || part.value("length", json()) != length ||
         !part.contains("found") || part["found"].size() != facts)
-        fail("the log has no sample {} of {} tokens with {} facts: it is broken; remove it", sample, length, facts);
+        fail("the log has no sample {} of {} tokens with {} facts, so it is damaged: delete it", sample, length, facts);
     for (const json& found : part["found"]) out.found.push_back(quality::found_from_json(found));
     if (!std::ranges::all_of(out.found, [&](const Found& f) { return f.depth < arguments.depths.size(); }))
-        fail("the log has a depth that was not measured: it is broken; remove it");
+        fail("the log has a depth that was not measured, so it is damaged: delete it");
     return out;
 }
 
@@ -194,8 +194,8 @@ template <class T> void sort_out(std::vector<T>& values) {
 void check(const NeedleArguments& arguments, uint32_t most) {
     for (const uint32_t length : arguments.lengths)
         if (length > most)
-            fail("texts of {} tokens exceed the context of {}: ask for shorter ones with --lengths, or for more with -c or "
-                 "--rope-scaling",
+            fail("texts of {} tokens exceed the context of {}: choose shorter ones with --lengths, or a larger context with -c "
+                 "or --rope-scaling",
                  length, most);
 }
 
@@ -226,7 +226,7 @@ int run(const NeedleArguments& given) {
     std::vector<std::string> sentences;
     if (!arguments.file.empty()) {
         sentences = quality::split_sentences(read_text_file(arguments.file, max_text));
-        if (sentences.empty()) fail("{} has no text in it: name another file with -f", printable(arguments.file));
+        if (sentences.empty()) fail("{} has no sentences: name another file with -f", printable(arguments.file));
     }
     const bool asked = arguments.model.context_size.has_value();
     if (!asked) arguments.model.context_size = std::ranges::max(arguments.lengths);
@@ -276,8 +276,8 @@ int run(const NeedleArguments& given) {
                      report(arguments, parts, kv_name, reference_name));
     if (parts.size() == plan.size()) return 0;
     write_error(fmt::format("tq-run: stopped after {} of {} texts; {}\n", parts.size(), plan.size(),
-                            arguments.log.empty() ? "--log FILE would keep them, and the same command go on"
-                                                  : "the same command goes on there"));
+                            arguments.log.empty() ? "with --log FILE the same command could continue from there"
+                                                  : "the same command continues from there"));
     return 130;
 }
 
@@ -285,23 +285,24 @@ void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, double least, double most, const char* type) {
         return command.add_option(name, value, help).check(number(least, most)).option_text(type);
     };
-    add("--lengths", a.lengths, "tokens of a text with its question; default: 512,1024,2048", 64, 1 << 24, "LIST").delimiter(',');
-    add("--depths", a.depths, "shares of the text before the facts; default: 0,0.25,0.5,0.75,1", 0, 1, "LIST").delimiter(',');
-    add("--keys", a.keys, "facts at each depth, that are asked for one by one; default: 2", 1, quality::max_facts, "N");
-    add("--digits", a.digits, "of a value; default: 4", 1, quality::max_digits, "N");
+    add("--lengths", a.lengths, "lengths of the prompts in tokens; default: 512,1024,2048", 64, 1 << 24, "LIST").delimiter(',');
+    add("--depths", a.depths, "positions of the facts, as fractions of the text; default: 0,0.25,0.5,0.75,1", 0, 1, "LIST")
+        .delimiter(',');
+    add("--keys", a.keys, "facts at each depth, asked for one by one; default: 2", 1, quality::max_facts, "N");
+    add("--digits", a.digits, "digits of each value; default: 4", 1, quality::max_digits, "N");
     add("--distractors", a.distractors,
-        "facts that nobody asks for, each with half of a key that is asked for; default: one for 64 tokens, at most 400", 0,
+        "facts that are not asked for, each with half of a key that is; default: one per 64 tokens, at most 400", 0,
         quality::max_facts, "N");
-    add("--samples", a.samples, "texts of each length; default: 4", 1, 1'000'000, "N");
-    add("-s,--seed", a.seed, "of the texts; default: 1", 0, 9'000'000'000'000'000'000.0, "N");
-    command.add_option("-f,--file", a.file, "a text whose sentences are the filler; default: made of simple words")
+    add("--samples", a.samples, "number of texts of each length; default: 4", 1, 1'000'000, "N");
+    add("-s,--seed", a.seed, "seed of the texts; default: 1", 0, 9'000'000'000'000'000'000.0, "N");
+    command.add_option("-f,--file", a.file, "text whose sentences are the filler; default: made of simple words")
         .option_text("FILE");
-    command.add_option("--reference", a.reference, "the cache type that answers the same questions, or none; default: f16")
+    command.add_option("--reference", a.reference, "cache type to compare with, or none; default: f16")
         .option_text("TYPE")
         .check(parsed_by([](const std::string& text) {
             if (text != "none") parse_kv_type(text);
         }));
-    command.add_option("--log", a.log, "keep what was measured in this file of JSON lines, and go on with it where it is there")
+    command.add_option("--log", a.log, "keep the measurements in this file of JSON lines, and resume from it if it exists")
         .option_text("FILE");
 }
 
@@ -313,8 +314,8 @@ void add_needle(ArgumentParser& app, Action& action) {
         add_flags(command, a.model);
         add_flags(command, a.console);
     };
-    add_command<NeedleArguments>(app, action, "needle", "Whether facts are still found in long texts, by length and depth", flags,
-                                 run);
+    add_command<NeedleArguments>(app, action, "needle", "Test whether facts in long texts are still found, by length and depth",
+                                 flags, run);
 }
 
 } // namespace tq

@@ -36,7 +36,7 @@ json to_json(uint32_t chunk, std::span<const Divergence> tokens) {
 }
 
 std::vector<Divergence> from_json(const json& part, size_t chunk, size_t tokens) {
-    if (!part.contains("chunk") || part["chunk"] != chunk) fail("the log has no chunk {}: it is broken; remove it", chunk);
+    if (!part.contains("chunk") || part["chunk"] != chunk) fail("the log has no chunk {}, so it is damaged: delete it", chunk);
     return quality::divergences(part, tokens);
 }
 
@@ -164,8 +164,8 @@ int run(const PerplexityArguments& given) {
             report(chunks, context, kv_name, reference_name));
     if (chunks.size() == count) return 0;
     write_error(fmt::format("tq-run: stopped after {} of {} chunks; {}\n", chunks.size(), count,
-                            arguments.log.empty() ? "--log FILE would keep them, and the same command go on"
-                                                  : "the same command goes on there"));
+                            arguments.log.empty() ? "with --log FILE the same command could continue from there"
+                                                  : "the same command continues from there"));
     return 130;
 }
 
@@ -173,19 +173,21 @@ int run(const PerplexityArguments& given) {
 
 void add_perplexity(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, PerplexityArguments& a) {
-        command.add_option("-f,--file", a.file, "the text; default: a built-in one of some 1000 tokens").option_text("FILE");
-        command.add_option("--chunks", a.chunks, "so many chunks of -c tokens (default 512); default: the whole text")
-            .option_text("N");
-        command.add_option("--reference", a.reference, "the cache type to compare with; default: f16").option_text("TYPE");
-        command
-            .add_option("--log", a.log, "keep what was measured in this file of JSON lines, and go on with it where it is there")
+        command.add_option("-f,--file", a.file, "text to measure on; default: a built-in text of some 1000 tokens")
             .option_text("FILE");
-        command.add_flag("--json", a.as_json, "the summary as a JSON object");
+        command
+            .add_option("--chunks", a.chunks, "number of chunks of -c tokens (512 if -c is not given); default: the whole text")
+            .option_text("N");
+        command.add_option("--reference", a.reference, "cache type to compare with; default: f16").option_text("TYPE");
+        command.add_option("--log", a.log, "keep the measurements in this file of JSON lines, and resume from it if it exists")
+            .option_text("FILE");
+        command.add_flag("--json", a.as_json, "print the summary as JSON");
         add_flags(command, a.model);
         add_flags(command, a.console);
     };
     add_command<PerplexityArguments>(app, action, "perplexity",
-                                     "What a cache type costs: perplexity, and divergence from a reference cache", flags, run);
+                                     "Measure what a cache type costs: perplexity, and KL divergence from a reference type",
+                                     flags, run);
 }
 
 } // namespace tq

@@ -40,10 +40,10 @@ int run(const TemplateArguments& arguments) {
 void add_template(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, TemplateArguments& a) {
         add_model_flags(command, a.model);
-        command.get_option("--model").description("render as this model's template does; default: as Qwen3's hybrid models");
+        command.get_option("--model").description("model whose chat template is used; default: that of Qwen3's hybrid models");
         command.footer("Standard input: {\"messages\": [...], \"tools\"?, \"add_generation_prompt\"?, \"enable_thinking\"?}");
     };
-    add_command<TemplateArguments>(app, action, "template", "A conversation (JSON) to its prompt text", flags, run);
+    add_command<TemplateArguments>(app, action, "template", "Render a conversation (JSON) as its prompt text", flags, run);
 }
 
 } // namespace tq

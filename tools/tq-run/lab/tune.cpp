@@ -121,13 +121,13 @@ void Tuning::read_log() try {
     for (const json& part : log_.parts()) {
         if (!part.contains("layer")) continue;
         const double kl = part.at("kl");
-        if (!(kl >= 0 && kl < 1e9)) fail("the log has a KL divergence of {}: it is broken; remove it", kl);
+        if (!(kl >= 0 && kl < 1e9)) fail("the log has a KL divergence of {}, so it is damaged: delete it", kl);
         sensitivities_.set({part.at("layer"), part.at("side") == "k" ? KvSide::key : KvSide::value,
                             parse_kv_type(part.at("type").get<std::string>())},
                            kl);
     }
 } catch (const json::exception&) {
-    fail("the log has a part that is broken: remove it");
+    fail("the log has a damaged part: delete the log");
 }
 
 void Tuning::check(uint64_t budget) const {
@@ -138,7 +138,7 @@ void Tuning::check(uint64_t budget) const {
         fail("{} bytes per token are too few: the smallest cache of these types takes {}; --types can name smaller ones", budget,
              least);
     if (budget > most)
-        fail("{} bytes per token leave nothing to choose: the largest cache of these types takes {}", budget, most);
+        fail("{} bytes per token leave nothing to choose, as the largest cache of these types takes {}", budget, most);
 }
 
 quality::KeepGoing Tuning::watched(const std::string& status, const quality::Chunks& chunks, const TimeLeft& left, size_t before,
@@ -157,8 +157,8 @@ std::string Tuning::where_stopped() const {
     const auto measured_types = size_t(std::ranges::count_if(types, [](KvType type) { return type != base_type; }));
     const size_t all = layers * 2 * measured_types, missing = sensitivities_.missing().size();
     return fmt::format("stopped: {} of {} caches were measured, and no file is written; {}", all - std::min(all, missing), all,
-                       log_path_.empty() ? "--log FILE would keep them, and the same command go on"
-                                         : "the same command goes on there");
+                       log_path_.empty() ? "with --log FILE the same command could continue from there"
+                                         : "the same command continues from there");
 }
 
 // As many as the memory holds beside the reference.
@@ -218,7 +218,7 @@ std::optional<Summary> Tuning::logged(const KvOptions& kv) const try {
                            .same_top = {part.at("same_top"), part.at("same_top_error")}};
     return std::nullopt;
 } catch (const json::exception&) {
-    fail("the log has a part that is broken: remove it");
+    fail("the log has a damaged part: delete the log");
 }
 
 std::vector<Summary> Tuning::measure_for_real(const std::vector<KvOptions>& caches) {
@@ -281,7 +281,7 @@ class MemoryBudget {
         available_ = limit_mib == 0 ? plan.available : std::min(plan.available, limit_mib << 20);
         const uint64_t taken = plan.weights + plan.scratch;
         if (plan.largest_part > plan.allocation_limit || taken >= available_)
-            fail("{} MiB leave nothing for a cache of {} tokens: weights and scratch take {}", available_ >> 20, context_size,
+            fail("{} MiB leave no room for a cache of {} tokens, as weights and scratch take {}", available_ >> 20, context_size,
                  taken >> 20);
         bytes_ = (available_ - taken) / ForwardOptions{.context_size = context_size}.last_capacity();
     }
@@ -340,12 +340,14 @@ void write_file(const std::string& path, const KvOptions& kv, uint32_t layers, c
 
 void require_usage(const TuneArguments& a) {
     if (a.model.kv.names_types())
-        throw UsageError(
-            "tune chooses the types: --kv, -ctk, -ctv and --kv-layers mean nothing here; --types names the candidates");
+        throw UsageError("tune chooses the cache types itself: leave --kv, -ctk, -ctv and --kv-layers out, and name the "
+                         "candidates with --types");
     if ((a.budget != 0) == a.model.context_size.has_value())
-        throw UsageError("tune needs either --budget, or the context (-c) that the memory, or --memory of it, is to hold");
-    if (a.budget != 0 && a.model.memory_limit_bytes != 0) throw UsageError("--memory goes with -c, not with --budget");
-    if (a.model.context_size == 0u) throw UsageError("-c must be the tokens that the memory is to hold");
+        throw UsageError(
+            "tune needs a size: give either --budget, or -c for a context that must fit in the memory or in --memory");
+    if (a.budget != 0 && a.model.memory_limit_bytes != 0)
+        throw UsageError("--memory belongs to -c, not to --budget: leave one of them out");
+    if (a.model.context_size == 0u) throw UsageError("-c must be at least 1, the tokens that must fit in the memory");
 }
 
 int run(const TuneArguments& arguments) {
@@ -395,25 +397,25 @@ void add_tune(ArgumentParser& app, Action& action) {
         const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
             return command.add_option(name, value, help).option_text(type);
         };
-        add("-f,--file", a.file, "the text to measure on; default: a built-in one of some 1000 tokens", "FILE");
-        add("-o,--output", a.output, "the file to write: types for each layer, for --kv", "FILE.kv.json")
+        add("-f,--file", a.file, "text to measure on; default: a built-in text of some 1000 tokens", "FILE");
+        add("-o,--output", a.output, "file to write: the cache types of each layer, for --kv", "FILE.kv.json")
             .required()
             .check(parsed_by([](const std::string& path) {
-                if (!is_kv_file(path)) fail("its name must end in .json, or --kv would not know it as a file");
+                if (!is_kv_file(path)) fail("its name must end in .json, or --kv would not recognise it as a file");
             }));
-        add("--budget", a.budget, "bytes per token that the cache may take; or else -c, with --memory or without", "BYTES")
+        add("--budget", a.budget, "size limit of the cache in bytes per token; or give -c, with or without --memory", "BYTES")
             .check(number(1, 1e12));
-        add("--types", a.types, fmt::format("types to choose from; default: {}", default_types), "LIST")
+        add("--types", a.types, fmt::format("cache types to choose from; default: {}", default_types), "LIST")
             .check(parsed_by(parse_types));
-        add("--chunks", a.chunks, "parts of the text to measure on, and as many others to check on; default 2", "N")
+        add("--chunks", a.chunks, "number of chunks to measure on, and of others to check on; default: 2", "N")
             .check(number(1, 1 << 20));
-        add("--chunk-tokens", a.chunk_tokens, "tokens of each; default 512", "N").check(number(16, 1 << 20));
-        add("--log", a.log,
-            "keep what was measured in this file of JSON lines, and go on with it where it is there, for any budget", "FILE");
+        add("--chunk-tokens", a.chunk_tokens, "tokens of each chunk; default: 512", "N").check(number(16, 1 << 20));
+        add("--log", a.log, "keep the measurements in this file of JSON lines, and resume from it if it exists, with any budget",
+            "FILE");
         add_flags(command, a.model);
         add_flags(command, a.console);
     };
-    add_command<TuneArguments>(app, action, "tune", "The best types of each layer for a cache of so many bytes", flags, run);
+    add_command<TuneArguments>(app, action, "tune", "Choose the best cache types of each layer within a size limit", flags, run);
 }
 
 } // namespace tq

@@ -20,7 +20,7 @@ void add_context_shift(ArgumentParser& command, bool& shift) {
     };
     command
         .add_option("--context-shift", shift,
-                    "when the context is full, drop the oldest turns, but not the system prompt: on (default) or off")
+                    "on or off: drop the oldest turns when the context is full, never the system prompt; default: on")
         .expected(0, 1)
         .option_text("[on|off]")
         .transform(to_bool);
@@ -33,17 +33,17 @@ void add_chat(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, ChatArguments& a) {
         add_flags(command, a.prompt);
         add_flags(command, a.prompt_cache);
-        command.add_option("--system-prompt", a.system, "what the model is told before the conversation").option_text("TEXT");
-        command.add_flag("--single-turn", a.single_turn, "one question, one answer");
+        command.add_option("--system-prompt", a.system, "system prompt; default: none").option_text("TEXT");
+        command.add_flag("--single-turn", a.single_turn, "answer one question, then exit");
         add_context_shift(command, a.context_shift);
-        command.add_flag("--no-history", a.no_history, "do not keep what is typed for the Up key of later runs");
-        auto think = command.add_flag("--think", a.think, "let a model that can think do so (the default)");
-        command.add_flag("--no-think", a.no_think, "answer at once").excludes(think);
+        command.add_flag("--no-history", a.no_history, "do not save the questions for the Up key of later runs");
+        auto think = command.add_flag("--think", a.think, "let a hybrid model think before it answers; this is the default");
+        command.add_flag("--no-think", a.no_think, "do not let the model think before it answers").excludes(think);
         add_flags(command, a.sampling);
         add_flags(command, a.model);
         add_flags(command, a.console);
     };
-    add_command<ChatArguments>(app, action, "chat", "Talk with a model", flags, run);
+    add_command<ChatArguments>(app, action, "chat", "Chat with a model", flags, run);
 }
 
 } // namespace tq

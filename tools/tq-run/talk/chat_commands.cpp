@@ -22,14 +22,14 @@ struct Command {
 
 constexpr std::array commands{
     Command{"/clear", "", "forget the conversation", Takes::nothing},
-    Command{"/undo", "", "take the last question and its answer back", Takes::nothing},
+    Command{"/undo", "", "take back the last question and its answer", Takes::nothing},
     Command{"/regen", "", "answer the last question again (also /retry)", Takes::nothing},
-    Command{"/read", "FILE", "put a text before the next question", Takes::something},
+    Command{"/read", "FILE", "put a text file before the next question", Takes::something},
     Command{"/save", "FILE", "write the conversation to a file, as JSON", Takes::something},
-    Command{"/load", "FILE", "go on with a conversation that was saved", Takes::something},
+    Command{"/load", "FILE", "continue a saved conversation", Takes::something},
     Command{"/system", "[TEXT]", "show or change the system prompt; - for none", Takes::anything},
-    Command{"/set", "[NAME VALUE]", "show or change how answers are sampled", Takes::anything},
-    Command{"/stats", "", "what is in the context, and what it cost", Takes::nothing},
+    Command{"/set", "[NAME VALUE]", "show or change the sampling settings", Takes::anything},
+    Command{"/stats", "", "show what the context holds, and the times", Takes::nothing},
     Command{"/help", "", "this list", Takes::nothing},
     Command{"/exit", "", "leave (also /quit, Ctrl-D, or Ctrl-C twice)", Takes::nothing},
     Command{"/retry", "", "", Takes::nothing},
@@ -37,8 +37,8 @@ constexpr std::array commands{
 };
 
 constexpr std::string_view more_help =
-    "A \\ at the end of a line continues it on the next; a text that is pasted is one question. Ctrl-C stops an\n"
-    "answer and clears a line. /think and /no_think are for the model, as is any line that begins with a space.\n";
+    "A \\ at the end of a line continues it on the next; pasted text is one question. Ctrl-C stops an\n"
+    "answer or clears a line. /think and /no_think go to the model, as does any line that begins with a space.\n";
 
 std::string help_text() {
     std::string text;
@@ -105,10 +105,10 @@ bool Chat::obey(const std::string& line) {
     const auto found = std::ranges::find(commands, word, &Command::word);
     std::string complaint;
     if (found == commands.end())
-        complaint = fmt::format("there is no command {}: /help lists them; a space before it sends the line to the model",
+        complaint = fmt::format("unknown command {}: /help lists them; begin the line with a space to send it to the model",
                                 printable(word));
     else if (found->takes == Takes::nothing && !argument.empty())
-        complaint = fmt::format("{} takes nothing after it; a space before it sends the line to the model", word);
+        complaint = fmt::format("{} takes nothing after it; begin the line with a space to send it to the model", word);
     else if (found->takes == Takes::something && argument.empty())
         complaint = fmt::format("{} needs a file: {} {}", word, word, found->argument);
     if (complaint.empty() && (word == "/regen" || word == "/retry")) { // what it cannot do is as with any question
@@ -182,18 +182,19 @@ void Chat::change_setting(const std::string& argument) {
 void Chat::read_file(const std::string& path) {
     std::error_code error;
     if (is_there(utf8_path(path)) && !std::filesystem::is_regular_file(utf8_path(path), error))
-        fail("{} is no file", printable(path, 200));
+        fail("{} is not a file", printable(path, 200));
     const std::string text = read_text_file(utf8_path(path), max_read_bytes);
-    if (text.find('\0') != std::string::npos || find_invalid_utf8(text)) fail("{} is no text in UTF-8", printable(path, 200));
+    if (text.find('\0') != std::string::npos || find_invalid_utf8(text)) fail("{} is not a text in UTF-8", printable(path, 200));
     if (text.empty()) fail("{} is empty", printable(path, 200));
     const std::string both = read_text_.empty() ? text : read_text_ + "\n\n" + text;
     const size_t tokens = engine_->model.tokenizer.encode(both).size();
     if (tokens >= context_size())
-        fail("{} does not fit: {} tokens wait for the next question with it, but the context holds {}: -c asks for a larger one",
+        fail("{} does not fit: with it the next question has {} tokens, but the context holds {}: start with a larger context "
+             "(-c)",
              printable(path, 200), tokens, context_size());
     read_text_ = both;
-    write_error(fmt::format("{}: {} bytes are read; {} tokens go before your next question\n", printable(path, 200), text.size(),
-                            tokens));
+    write_error(fmt::format("{}: {} bytes are read; {} tokens will precede your next question\n", printable(path, 200),
+                            text.size(), tokens));
 }
 
 void Chat::save(const std::string& path) {
@@ -211,7 +212,7 @@ void Chat::load(const std::string& path) {
     conversation_.replace(loaded.messages());
     restart();
     if (model != engine_->model.name)
-        write_error(fmt::format("it was saved with {}, and goes on with {}\n", printable(model), engine_->model.name));
+        write_error(fmt::format("it was saved with {}, and continues with {}\n", printable(model), engine_->model.name));
     const size_t tokens = conversation_.turns() == 0 ? 0 : conversation_.prompt().size();
     write_error(fmt::format("{}: {} {} loaded, {} of {} tokens of context\n", printable(path, 200), conversation_.turns(),
                             conversation_.turns() == 1 ? "turn is" : "turns are", tokens, context_size()));

@@ -58,7 +58,7 @@ void Chat::print_banner() const {
     if (arguments_.console.verbose) write_error(load_description(*engine_) + "\n");
     if (!console_.input_is_terminal() || arguments_.single_turn) return;
     if (arguments_.console.verbose && console_.edits() && !questions_.edits())
-        write_error("lines are edited by the terminal alone: this tq-run was built without libedit\n");
+        write_error("only the terminal edits lines: this tq-run was built without libedit\n");
     write_error("/help lists the commands\n");
 }
 

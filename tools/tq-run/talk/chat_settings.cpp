@@ -57,7 +57,7 @@ constexpr std::array settings{
 const Setting& find_setting(std::string_view name) {
     for (const Setting& s : settings)
         if (name == s.name || name == s.other_name || (name == "n" && s.name == "predict")) return s;
-    fail("there is no setting {}: /set lists them", printable(name));
+    fail("unknown setting {}: /set lists them", printable(name));
 }
 
 void put(ChatSettings& to, const Setting& s, double value) {

@@ -71,7 +71,7 @@ void Conversation::replace(const nlohmann::json& messages) {
         const std::string &role = text_of(messages[i], "role"), &content = text_of(messages[i], "content");
         const bool is_system = i == 0 && role == "system";
         const char* expected = is_system ? "system" : (read.size() + (system.empty() ? 0 : 1)) % 2 == 0 ? "user" : "assistant";
-        if (role != expected || (is_system && content.empty())) fail("message {} is not of \"{}\"", i + 1, expected);
+        if (role != expected || (is_system && content.empty())) fail("message {} does not have the role \"{}\"", i + 1, expected);
         tokenizer_.encode(content); // for its complaint
         if (is_system) system = content;
         read.push_back(message(expected, content));

@@ -71,7 +71,7 @@ void add_generate(ArgumentParser& app, Action& action) {
         add_flags(command, a.model);
         add_flags(command, a.console);
     };
-    add_command<GenerateArguments>(app, action, "generate", "Continue a text", flags, run);
+    add_command<GenerateArguments>(app, action, "generate", "Generate text from a prompt", flags, run);
 }
 
 } // namespace tq

@@ -37,24 +37,24 @@ void PromptCacheArguments::check() const {
     std::error_code error;
     const auto status = std::filesystem::status(utf8_path(path), error);
     if (exists(status) && !is_regular_file(status) && !is_directory(status))
-        fail("{} is no regular file, and --prompt-cache must be able to read what it wrote: name another", printable(path));
+        fail("{} is not a regular file, so --prompt-cache could not read it back: name another", printable(path));
     if (!read_only)
         ByteOutput(path, ByteInput("-")); // can be opened
     else if (!holds_something(utf8_path(path)))
-        fail("{} is not there, and --prompt-cache-ro only reads: save it first, without that flag", printable(path));
+        fail("{} does not exist, and --prompt-cache-ro only reads: save it first, without that flag", printable(path));
 }
 
 void add_flags(ArgumentParser& command, PromptCacheArguments& a) {
     const auto is_file = [](std::string& text) {
         return text.empty() || text == "-" ? std::string("it must be a file, not a standard stream") : std::string();
     };
-    auto path =
-        command.add_option("--prompt-cache", a.path,
-                           "file that keeps the KV cache of the prompt: what it has in common with the next is not run again");
+    auto path = command.add_option(
+        "--prompt-cache", a.path,
+        "save the KV cache of the prompt to this file, and reuse it for the beginning that a later prompt shares");
     path.option_text("FILE").group("KV cache").check(is_file);
-    auto all = command.add_flag("--prompt-cache-all", a.all, "save what was generated as well");
+    auto all = command.add_flag("--prompt-cache-all", a.all, "save the cache of the generated tokens as well");
     all.needs(path).group("KV cache");
-    command.add_flag("--prompt-cache-ro", a.read_only, "use the file, and never write it")
+    command.add_flag("--prompt-cache-ro", a.read_only, "use the file without writing it")
         .needs(path)
         .excludes(all)
         .group("KV cache");
@@ -119,7 +119,7 @@ void PromptCache::after_prompt() {
     if (arguments_.path.empty() || std::exchange(prompt_came_, true)) return;
     const Timings& timings = session_.timings();
     if (!filed_.empty())
-        note(fmt::format("{} of {} tokens of the prompt were in it", timings.reused_tokens,
+        note(fmt::format("{} of {} tokens of the prompt were reused", timings.reused_tokens,
                          timings.reused_tokens + timings.prompt_tokens));
     if (writes() && !begins_with(filed_, session_.cached_ids()) && !keeps_longer()) save();
 }
@@ -131,7 +131,7 @@ bool PromptCache::keeps_longer() {
     const auto common = size_t(std::ranges::mismatch(filed_, ids).in1 - filed_.begin());
     if (!std::exchange(kept_, true))
         note(fmt::format(
-            "the file stays as it is: {} of its {} tokens would be lost for these {}; delete it first, or name another",
+            "the file is unchanged, as {} of its {} tokens would be lost for these {}: delete it first, or name another",
             filed_.size() - common, filed_.size(), ids.size()));
     return true;
 }

@@ -30,7 +30,7 @@ ReadLine QuestionReader::read_one(const std::string& sign) {
     if (console_.input_is_terminal()) write_error(console_.bold(sign));
     auto line = read_line();
     if (line && console_.input_is_terminal() && line->size() >= longest_terminal_line) {
-        write_error(fmt::format("the terminal has cut this line at {} bytes, and it is not asked: /read FILE reads a long text\n",
+        write_error(fmt::format("the terminal has cut this line at {} bytes, so it is not sent: use /read FILE for a long text\n",
                                 line->size()));
         return {ReadLine::Kind::line, {}};
     }
@@ -60,7 +60,7 @@ void QuestionReader::remember(const std::string& text) {
         add_to_history(history_, text);
     } catch (const std::exception& error) {
         history_.clear();
-        write_error(console_.dim(fmt::format("[ the history is not kept: {} ]", error.what())) + "\n");
+        write_error(console_.dim(fmt::format("[ the history is not saved: {} ]", error.what())) + "\n");
     }
 }
 

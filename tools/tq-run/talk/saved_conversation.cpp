@@ -20,7 +20,7 @@ static void require_own(const std::string& path) {
     std::ifstream file(utf8_path(path), std::ios::binary);
     std::string found(beginning.size(), '\0');
     if (!file.read(found.data(), std::streamsize(found.size())) || found != beginning)
-        fail("{} is there and is no conversation: name another file, or delete it first", printable(path, 200));
+        fail("{} exists and is not a saved conversation: name another file, or delete it first", printable(path, 200));
 }
 
 void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings,
@@ -41,12 +41,12 @@ std::string load_conversation(const std::string& path, ChatSettings& settings, C
     const std::string name = printable(path, 200);
     std::error_code error;
     if (std::filesystem::exists(utf8_path(path), error) && !std::filesystem::is_regular_file(utf8_path(path), error))
-        fail("{} is no file", name);
+        fail("{} is not a file", name);
     const auto json = read_json_file(utf8_path(path), max_bytes);
     if (!json.is_object() || json.value("format", nlohmann::json()) != format)
         fail("{} is not a conversation that chat's /save has written", name);
     if (json.value("version", nlohmann::json()) != version)
-        fail("{} is of another version than {}, which is what is read here", name, version);
+        fail("{} has another version than {}, the only one that this program reads", name, version);
     try {
         const ChatSettings read = ChatSettings::from_json(json.value("settings", nlohmann::json::object()), settings);
         to.replace(json.value("messages", nlohmann::json()));

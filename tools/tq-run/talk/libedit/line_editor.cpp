@@ -86,7 +86,7 @@ LibeditEditor::LibeditEditor(Complete complete) : screen_(::fdopen(::dup(STDERR_
     el_ = ::el_init("tq-run", stdin, screen_, screen_);
     history_ = ::history_winit();
     if (!el_ || !history_)
-        fail("the line editor does not start: TERM={} may be unknown; --simple-io goes without", [] {
+        fail("the line editor does not start: TERM={} may be unknown; --simple-io does without it", [] {
             const char* term = std::getenv("TERM");
             return std::string(term ? term : "");
         }());

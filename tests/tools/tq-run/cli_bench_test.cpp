@@ -351,7 +351,7 @@ TEST_CASE("wrong usage") {
         {{"--kv", "balanced,none"}, "none"},
         {{"--kv", "balanced", "-ctk", "f16"}, "cannot be used together"},
         {{"--synthetic", "qwen3-9b"}, "unknown shape 'qwen3-9b'"},
-        {{"--plots", "x"}, "there is no flag --plots: tools/plot speed A.json B.json -o DIR"},
+        {{"--plots", "x"}, "--plots is not supported: tools/plot speed A.json B.json -o DIR"},
         {{"--limits", "-o", "csv"}, "not csv"},
     };
     for (const auto& [arguments, text] : cases) {

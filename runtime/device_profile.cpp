@@ -80,7 +80,6 @@ constexpr DeviceProfile profiles[] = {
     {"mobile", "a phone of 2021: 128 MiB bindings, 32 KiB shared memory, subgroups of 16, no 8/16-bit storage", to_mobile},
     {"gpu", "a processor that gets the kernels and sizes of a GPU", [](Capabilities& c) { c.type = DeviceType::discrete; }},
     {"no-fp16", "without fp16 arithmetic", without_fp16},
-    {"no-int8-dot", "without int8 dot products", without_int8_dot},
     {"no-subgroup", "without subgroup operations", without_subgroups},
 };
 

@@ -71,22 +71,25 @@ void convert(int8_t* to, float* factors, std::span<const float> x, float limit) 
                     at % group / 32, limit);
 }
 
-float dot(GgmlType type, const uint8_t* row, const FixedPoint& x) {
+using Dot = float(const uint8_t* row, const FixedPoint& x);
+
+// nullptr where a format has none: its products are those of the vectors.
+Dot* dot_of(GgmlType type) {
     switch (type) {
-    case GgmlType::Q8_0: return dot<Q8_0>(row, x);
-    case GgmlType::Q4_0: return dot<Q4_0>(row, x);
-    case GgmlType::Q4_1: return dot<Q4_1>(row, x);
-    case GgmlType::Q5_0: return dot<Q5_0>(row, x);
-    case GgmlType::Q5_1: return dot<Q5_1>(row, x);
-    case GgmlType::Q2_K: return dot<Q2_K>(row, x);
-    case GgmlType::Q3_K: return dot<Q3_K>(row, x);
-    case GgmlType::Q4_K: return dot<Q4_K>(row, x);
-    case GgmlType::Q5_K: return dot<Q5_K>(row, x);
-    case GgmlType::Q6_K: return dot<Q6_K>(row, x);
-    case GgmlType::IQ4_NL: return dot<IQ4_NL>(row, x);
-    case GgmlType::IQ4_XS: return dot<IQ4_XS>(row, x);
-    case GgmlType::MXFP4: return dot<MXFP4>(row, x);
-    default: ENSURE(false, "no integer products of {}", type_name(type));
+    case GgmlType::Q8_0: return dot<Q8_0>;
+    case GgmlType::Q4_0: return dot<Q4_0>;
+    case GgmlType::Q4_1: return dot<Q4_1>;
+    case GgmlType::Q5_0: return dot<Q5_0>;
+    case GgmlType::Q5_1: return dot<Q5_1>;
+    case GgmlType::Q2_K: return dot<Q2_K>;
+    case GgmlType::Q3_K: return dot<Q3_K>;
+    case GgmlType::Q4_K: return dot<Q4_K>;
+    case GgmlType::Q5_K: return dot<Q5_K>;
+    case GgmlType::Q6_K: return dot<Q6_K>;
+    case GgmlType::IQ4_NL: return dot<IQ4_NL>;
+    case GgmlType::IQ4_XS: return dot<IQ4_XS>;
+    case GgmlType::MXFP4: return dot<MXFP4>;
+    default: return nullptr;
     }
 }
 
@@ -118,9 +121,7 @@ float fixed_point_limit(GgmlType type) {
     }
 }
 
-bool has_fixed_point(GgmlType type, size_t cols) {
-    return is_used() && cols % vnni::group == 0 && block_format(type)->elements > 1;
-}
+bool has_fixed_point(GgmlType type, size_t cols) { return is_used() && cols % vnni::group == 0 && vnni::dot_of(type) != nullptr; }
 
 bool use_fixed_point(bool use) {
     is_used() = use && (hwy::SupportedTargets() & HWY_AVX3_DL) != 0;
@@ -135,7 +136,7 @@ FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const float> x, floa
     return {digits, all.data(), x.size()};
 }
 
-float dot(GgmlType type, const uint8_t* row, const FixedPoint& x) { return vnni::dot(type, row, x); }
+float dot(GgmlType type, const uint8_t* row, const FixedPoint& x) { return vnni::dot_of(type)(row, x); }
 
 #else
 

@@ -1,18 +1,49 @@
-// Rows and elements: embedding, norms, SwiGLU.
+// Rows and elements: embedding, norms, SwiGLU. There is nothing to choose for these, so that they need no source.
 #pragma once
+#include "model/gpu/device_layout.h"
 #include "model/gpu/pass.h"
 #include "model/gpu/weights.h"
+#include "shaders.gen.h"
 
 namespace tq::gpu {
 
 // h[t] = row ids[t] of `embedding`. h: fp32 [tokens][cols], ids: uint32 [tokens]
-void embed(Pass&, const Buffer& h, const Matrix& embedding, const Buffer& ids);
+inline void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Buffer& ids) {
+    for (const MatrixSlice& slice : embedding.slices) {
+        const embed_params params{embedding.cols, slice.first_row, slice.rows};
+        const uint64_t cols = embedding.cols, row = device_row_bytes(embedding.type, embedding.cols);
+        const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * (row + cols * 4), s.tokens * cols}; });
+        pass.recorder.dispatch<shader::embed>(family_member(embedding.type), {pass.tokens},
+                                              {pass.tuning.workgroup, embedding.interleave}, params, work, h, slice.buffer, ids,
+                                              pass.context);
+    }
+}
 
 // y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][cols]. `last_only`: of the last token only, into y[0].
-void rms_norm(Pass&, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t cols, float eps, bool last_only = false);
+inline void rms_norm(Pass& pass, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t cols, float eps,
+                     bool last_only = false) {
+    const uint32_t rows = last_only ? 1 : pass.tokens;
+    const Work work = per_step(pass.step, [=](const Step& s) {
+        const uint64_t elements = uint64_t(last_only ? 1 : s.tokens) * cols;
+        return Work{elements * 8 + cols * 4, elements * 4};
+    });
+    pass.recorder.dispatch<shader::rms_norm>({rows}, {pass.tuning.workgroup}, {cols, eps, last_only}, work, y, x, w,
+                                             pass.context);
+}
+
+inline void record_swiglu(Pass& pass, const Buffer& y, View gate, View up, swiglu_params params) {
+    const uint64_t cols = params.cols;
+    const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * cols * 12, s.tokens * cols * 5}; });
+    pass.recorder.dispatch<shader::swiglu>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, {pass.tuning.workgroup},
+                                           params, work, y, gate, up, pass.context);
+}
 
 // y = silu(gate) * up. y, gate, up: [tokens][cols]; or gate_up: [tokens][cols][2].
-void swiglu(Pass&, const Buffer& y, View gate, View up, uint32_t cols);
-void swiglu_pairs(Pass&, const Buffer& y, const Buffer& gate_up, uint32_t cols);
+inline void swiglu(Pass& pass, const Buffer& y, View gate, View up, uint32_t cols) {
+    record_swiglu(pass, y, gate, up, {cols, false});
+}
+inline void swiglu_pairs(Pass& pass, const Buffer& y, const Buffer& gate_up, uint32_t cols) {
+    record_swiglu(pass, y, gate_up, gate_up, {cols, true});
+}
 
 } // namespace tq::gpu

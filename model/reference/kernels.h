@@ -3,18 +3,13 @@
 // kernels (model/cpu/kernels.h) are compared with these, too. The steps of a pass (steps.h) have the same names on all three.
 #pragma once
 #include "model/host/network.h"
+#include "model/reference/elementwise.h"
 #include "model/sampling/device_sampling.h"
 #include "model/weights/weights.h"
 
 namespace tq::ref {
 
 using host::CacheSide, host::LayerCache, host::Rope;
-
-// h[t] = row ids[t] of `embedding`. h: [ids.size()][cols]
-void embed(ThreadPool&, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids);
-
-// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][w.size()]
-void rms_norm(ThreadPool&, std::span<float> y, std::span<const float> x, std::span<const float> w, float eps);
 
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows]
 void matmul(ThreadPool&, std::span<float> y, const Tensor& w, std::span<const float> x, bool accumulate = false);
@@ -34,9 +29,6 @@ void kv_append(ThreadPool&, const CacheSide& cache, std::span<const float> x, st
 // where the cache has them, and rotated back at the end. q, y: [tokens][heads][head_dim]
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
                uint32_t position);
-
-// gate = silu(gate) * up
-void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);
 
 struct Candidate {
     float logit;

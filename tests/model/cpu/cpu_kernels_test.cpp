@@ -37,19 +37,12 @@ void put_half(std::byte* p, float value) {
 
 // Where the fp16 numbers of a block are.
 std::vector<size_t> halves_of(GgmlType type) {
-    switch (type) {
-    case GgmlType::F32:
-    case GgmlType::BF16:
-    case GgmlType::MXFP4: return {};
-    case GgmlType::Q4_1:
-    case GgmlType::Q5_1:
-    case GgmlType::Q4_K:
-    case GgmlType::Q5_K: return {0, 2};
-    case GgmlType::Q2_K: return {80, 82};
-    case GgmlType::Q3_K: return {108};
-    case GgmlType::Q6_K: return {208};
-    default: return {0};
-    }
+    if (type == GgmlType::F16) return {0};
+    std::vector<size_t> all;
+    const BlockScales& scales = block_format(type)->scales;
+    for (const int at : {scales.scale, scales.minimum})
+        if (at >= 0) all.push_back(size_t(at));
+    return all;
 }
 
 // Random levels and scales, all finite.

@@ -1,0 +1,55 @@
+// What the kernels of model/gpu/elementwise.h mean, as model/reference/kernels.h says it of all.
+#pragma once
+#include "base/thread_pool.h"
+#include "model/weights/tensor.h"
+#include <cmath>
+#include <limits>
+#include <span>
+
+namespace tq::ref {
+
+// Sixteen running sums: a fixed order that compilers turn into vector instructions.
+inline float dot(const float* a, const float* b, size_t n) {
+    float sums[16] = {};
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (size_t j = 0; j < 16; j++) sums[j] += a[i + j] * b[i + j];
+    float sum = 0;
+    for (; i < n; i++) sum += a[i] * b[i];
+    for (const float s : sums) sum += s;
+    return sum;
+}
+
+// 1 / rms of x. Where the squares overflow a NaN, which reaches the logits and is reported; 1 / infinity would make silent zeros.
+inline float inverse_rms(std::span<const float> x, float eps) {
+    const float mean_square = dot(x.data(), x.data(), x.size()) / float(x.size()) + eps;
+    return mean_square <= 3.4e38f ? 1 / std::sqrt(mean_square) : std::numeric_limits<float>::quiet_NaN();
+}
+
+// h[t] = row ids[t] of `embedding`. h: [ids.size()][cols]
+inline void embed(ThreadPool& pool, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids) {
+    pool.each(uint32_t(ids.size()), 8, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t t = begin; t < end; t++)
+            decode_row(embedding.type, h.subspan(size_t(t) * embedding.cols, embedding.cols), embedding.row(ids[t]));
+    });
+}
+
+// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][w.size()]
+inline void rms_norm(ThreadPool& pool, std::span<float> y, std::span<const float> x, std::span<const float> w, float eps) {
+    const size_t cols = w.size();
+    pool.each(uint32_t(x.size() / cols), 4, [&](uint32_t begin, uint32_t end) {
+        for (size_t row = begin * cols; row < end * cols; row += cols) {
+            const float scale = inverse_rms(x.subspan(row, cols), eps);
+            for (size_t i = 0; i < cols; i++) y[row + i] = x[row + i] * scale * w[i];
+        }
+    });
+}
+
+// gate = silu(gate) * up
+inline void swiglu(ThreadPool& pool, std::span<float> gate, std::span<const float> up) {
+    pool.each(uint32_t(gate.size()), 1024, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+    });
+}
+
+} // namespace tq::ref

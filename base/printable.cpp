@@ -16,4 +16,11 @@ std::string printable(std::string_view text, size_t max_bytes) {
     return out;
 }
 
+std::string lowercase(std::string_view text) {
+    std::string out(text);
+    for (char& c : out)
+        if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
+    return out;
+}
+
 } // namespace tq

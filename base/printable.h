@@ -1,4 +1,4 @@
-// Text that came from outside, made fit to stand in a one-line message.
+// Text that came from outside: made fit to stand in a one-line message, or to be compared.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,5 +7,8 @@ namespace tq {
 
 // Control characters and bytes beyond ASCII become \xNN; past `max_bytes` bytes the rest becomes "...".
 std::string printable(std::string_view text, size_t max_bytes = 80);
+
+// A to Z become a to z; all other bytes stay.
+std::string lowercase(std::string_view text);
 
 } // namespace tq

@@ -8,7 +8,7 @@ namespace tq {
 namespace {
 
 // Far above any Qwen3, low enough that products of two sizes stay far from overflow.
-constexpr uint64_t max_size = 1u << 20, max_layers = 1024, max_heads = 1024, max_vocab = 1u << 24, max_positions = 1u << 30;
+constexpr uint64_t max_size = 1u << 20, max_heads = 1024, max_vocab = 1u << 24, max_positions = 1u << 30;
 constexpr double max_rope_factor = 1024;
 
 uint32_t read_size(const ModelFile& file, std::string_view key, uint64_t most, uint64_t multiple = 1) {

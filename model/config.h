@@ -23,6 +23,8 @@ struct RopeScaling {
     float beta_slow = 1;  // those that make fewer are stretched in full
 };
 
+constexpr uint64_t max_layers = 1024; // that a model may have here
+
 struct Config {
     uint32_t vocab_size;
     uint32_t hidden_size;

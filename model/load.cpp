@@ -10,7 +10,6 @@ namespace tq {
 namespace {
 
 constexpr uint64_t chunk_bytes = 256 << 10; // well within a core's own cache
-constexpr uint64_t piece_bytes = 16 << 20;  // between two looks at the progress
 
 // The lower of what is there and `row`.
 void keep_least(std::atomic<uint64_t>& least, uint64_t row) {
@@ -45,7 +44,7 @@ class Loader {
     void load(Tensor& tensor) {
         std::byte* const to = tensor.source ? allocate(tensor) : nullptr;
         const uint64_t row = tensor.row_bytes();
-        const auto most = uint32_t(std::max<uint64_t>(1, piece_bytes / row));
+        const auto most = uint32_t(std::max<uint64_t>(1, progress_bytes / row));
         for (uint32_t r = 0; r < tensor.rows; r += most) {
             const uint32_t count = std::min(most, tensor.rows - r);
             read_rows(pool_, tensor, r, count, [&](uint32_t first, std::span<const std::byte> rows) {

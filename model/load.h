@@ -11,6 +11,7 @@ namespace tq {
 
 // Called now and then with the bytes read so far, of all there are (in the formats of `Weights`); false stops the loading.
 using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;
+inline constexpr uint64_t progress_bytes = 16 << 20; // between two calls
 
 // One rule for all devices, so that a damaged model fails on each: no weight is NaN or infinite, and none of a norm is beyond
 // this, fp16's greatest number. What overflows in spite of that is found in what is computed (Forward::run()), which may be later

@@ -1,12 +1,11 @@
 #include "runtime/device_profile.h"
 #include "base/error.h"
+#include "base/sizes.h"
 #include <algorithm>
 #include <cstdlib>
 
 namespace tq {
 namespace {
-
-constexpr uint64_t mib = uint64_t(1) << 20;
 
 template <class T> void at_most(T& value, T limit) { value = std::min(value, limit); }
 

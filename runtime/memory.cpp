@@ -3,17 +3,12 @@
 #include "runtime/memory.h"
 #include "base/ensure.h"
 #include "base/error.h"
+#include "base/sizes.h"
 #include "runtime/instance.h"
 #include <algorithm>
 
 namespace tq {
-namespace {
-
-constexpr uint64_t mib = uint64_t(1) << 20;
-
-uint64_t round_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
-
-} // namespace
+namespace {} // namespace
 
 std::optional<uint64_t> FreeList::take(uint64_t bytes, uint64_t alignment) {
     for (auto part = free_.begin(); part != free_.end(); ++part) {

@@ -6,7 +6,6 @@
 #include "runtime/device.h"
 #include "runtime/wrong_device.h"
 #include <algorithm>
-#include <cctype>
 
 namespace tq {
 namespace {
@@ -14,12 +13,6 @@ namespace {
 std::vector<Capabilities> read_all(const std::vector<VkPhysicalDevice>& devices, const DeviceProfile& profile) {
     std::vector<Capabilities> out;
     for (const VkPhysicalDevice device : devices) out.push_back(read_capabilities(device, profile));
-    return out;
-}
-
-std::string lower(std::string_view text) {
-    std::string out(text);
-    for (char& c : out) c = char(std::tolower(static_cast<unsigned char>(c)));
     return out;
 }
 
@@ -38,17 +31,17 @@ bool better(const Capabilities& a, const Capabilities& b) {
     return a.memory_bytes > b.memory_bytes;
 }
 
-size_t select(const std::vector<Capabilities>& devices, std::string_view selector) {
+size_t select_device(const std::vector<Capabilities>& devices, std::string_view selector) {
     const auto best = std::min_element(devices.begin(), devices.end(), better);
     if (selector.empty()) return size_t(best - devices.begin());
     const std::string_view prefix = "vulkan"; // llama.cpp calls its devices Vulkan0, Vulkan1, ...
-    const std::string wanted = lower(selector), number = wanted.substr(wanted.starts_with(prefix) ? prefix.size() : 0);
+    const std::string wanted = lowercase(selector), number = wanted.substr(wanted.starts_with(prefix) ? prefix.size() : 0);
     if (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos && number.size() < 4) {
         const size_t index = std::stoul(number);
         if (index < devices.size()) return index;
     }
     for (size_t i = 0; i < devices.size(); i++)
-        if (lower(devices[i].name).find(wanted) != std::string::npos) return i;
+        if (lowercase(devices[i].name).find(wanted) != std::string::npos) return i;
     if (wanted == "cpu") throw WrongDevice("this needs a Vulkan device, which cpu is not; " + listing(devices));
     throw WrongDevice(fmt::format("no device matches \"{}\"; {}", printable(selector), listing(devices)));
 }
@@ -130,7 +123,7 @@ OpenDevice open_device(std::string_view selector, std::string_view profile, Use 
     const std::shared_ptr<Instance> vulkan = instance();
     const std::vector<VkPhysicalDevice> found = vulkan->devices();
     const std::vector<Capabilities> all = read_all(found, clamped);
-    const size_t chosen = select(all, selector);
+    const size_t chosen = select_device(all, selector);
     const Capabilities& device = all[chosen];
     if (use == Use::compile ? !device.compiles : !device.unusable.empty())
         fail("device {} ({}) cannot be used: {}; {}", chosen, printable(device.name, 120), device.unusable, listing(all));

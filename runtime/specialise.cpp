@@ -1,5 +1,6 @@
 #include "runtime/specialise.h"
 #include "base/ensure.h"
+#include "base/sizes.h"
 #include <algorithm>
 #include <map>
 
@@ -99,8 +100,6 @@ uint32_t apply(const char* shader, uint32_t op, uint32_t a, uint32_t b, uint32_t
 struct Layout {
     uint64_t bytes = 0, alignment = 1;
 };
-
-uint64_t round_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
 
 // The declarations of a module, evaluated in order: each refers to earlier ones only.
 class Declarations {

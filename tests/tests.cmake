@@ -108,6 +108,8 @@ endif()
 
 include(tests/fault_layer/fault_layer.cmake)
 
+set(CMAKE_UNITY_BUILD OFF) # files of tests have helpers of the same names
+
 # What several tests share; and make_*.cpp: programs that write test data when a person asks.
 file(GLOB test_support CONFIGURE_DEPENDS tests/support/*.cpp)
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS tests/*_test.cpp)

@@ -12,7 +12,7 @@
 namespace tq {
 namespace {
 
-constexpr const char *format_name = "tq-run-calibration", *format_version = "2";
+constexpr const char *calibration_format = "tq-run-calibration", *calibration_version = "2";
 
 std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
     const auto found = metadata.find(key);
@@ -62,8 +62,8 @@ void check_values(const std::string& path, const KeyCalibration& k, const Config
 std::string calibration_bytes(const KeyCalibration& k, const std::string& fingerprint, const CalibrationNote& note) {
     const std::vector<uint64_t> shape{k.layers, k.kv_heads, k.head_dim};
     const FloatTensor tensors[] = {{"scales", shape, k.scales}, {"means", shape, k.means}};
-    return safetensors_bytes(tensors, {{"format", format_name},
-                                       {"version", format_version},
+    return safetensors_bytes(tensors, {{"format", calibration_format},
+                                       {"version", calibration_version},
                                        {"fingerprint", fingerprint},
                                        {"model", printable(note.model)},
                                        {"text_tokens", std::to_string(note.tokens)}});
@@ -75,12 +75,12 @@ KeyCalibration read_calibration(const std::filesystem::path& path, const Config&
     ModelFile file(path);
     SafetensorsMetadata metadata;
     file.mutable_tensors() = read_safetensors(file, path, &metadata);
-    if (text_of(metadata, "format") != format_name)
+    if (text_of(metadata, "format") != calibration_format)
         fail("{}: it is not a file of {}: make one with tq-run calibrate, or give --kv-condition none or norms", shown,
-             format_name);
-    if (text_of(metadata, "version") != format_version)
+             calibration_format);
+    if (text_of(metadata, "version") != calibration_version)
         fail("{}: another version of tq-run wrote it as {} {}, but this one reads {}: make it again with tq-run calibrate", shown,
-             format_name, printable(text_of(metadata, "version")), format_version);
+             calibration_format, printable(text_of(metadata, "version")), calibration_version);
     const std::string made_for = text_of(metadata, "fingerprint"), here = model_fingerprint(config, weights, on_hash);
     if (made_for != here)
         fail("{}: it was made for another model, or with other --weights or --rope flags: \"{}\", fingerprint {}, but this model "

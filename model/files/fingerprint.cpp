@@ -2,6 +2,7 @@
 #include "base/cache_directory.h"
 #include "base/checksum.h"
 #include "base/mapped_file.h"
+#include "model/load.h"
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
@@ -14,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t piece_bytes = 16 << 20; // between two looks at the progress
 constexpr auto settled =
     std::chrono::seconds(2); // a file that was changed so long ago gets another time when it is changed again
 
@@ -46,7 +46,7 @@ class Hasher {
     uint64_t sum(const Tensor& t) {
         std::vector<uint64_t> sums(t.rows);
         const uint64_t row = t.row_bytes();
-        const auto most = uint32_t(std::max<uint64_t>(1, piece_bytes / row));
+        const auto most = uint32_t(std::max<uint64_t>(1, progress_bytes / row));
         for (uint32_t first = 0; first < t.rows; first += most) {
             const uint32_t count = std::min(most, t.rows - first);
             pool_.each(count, 16, [&](uint32_t begin, uint32_t end) {

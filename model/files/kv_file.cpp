@@ -1,6 +1,7 @@
 #include "model/files/kv_file.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/config.h"
 #include "model/formats/json.h"
 #include "model/kv/window.h"
 #include <algorithm>
@@ -15,7 +16,6 @@ using nlohmann::json;
 constexpr const char* schema = "tq-run-kv";
 constexpr int version = 1;
 constexpr uint64_t max_bytes = 1 << 20;
-constexpr size_t max_layers = 1024;
 
 // A file that is being read, for messages.
 class Reader {

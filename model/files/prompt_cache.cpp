@@ -11,7 +11,7 @@
 namespace tq {
 namespace {
 
-constexpr const char *format_name = "tq-run-prompt-cache", *format_version = "2";
+constexpr const char *prompt_cache_format = "tq-run-prompt-cache", *prompt_cache_version = "2";
 constexpr const char* another_file = "name another file with --prompt-cache, or delete this one to have it made again";
 
 std::string part_name(uint32_t layer, KvSide side, const char* part) {
@@ -73,8 +73,8 @@ std::string conditioning_text(const PromptCacheOwner& owner) {
 }
 
 SafetensorsMetadata metadata_of(const PromptCacheOwner& owner) {
-    return {{"format", format_name},
-            {"version", format_version},
+    return {{"format", prompt_cache_format},
+            {"version", prompt_cache_version},
             {"fingerprint", owner.fingerprint},
             {"rope", rope_text(owner.config)},
             {"types", types_text(owner)},
@@ -99,10 +99,10 @@ void check_types(const std::string& shown, const std::string& theirs, const std:
 // Throws Error that says what differs.
 void check_owner(const std::string& shown, SafetensorsMetadata saved, const PromptCacheOwner& owner) {
     SafetensorsMetadata here = metadata_of(owner);
-    if (saved["format"] != format_name) fail("{}: it is not a file of {}: {}", shown, format_name, another_file);
-    if (saved["version"] != format_version)
-        fail("{}: another version of tq-run saved it as {} {}, but this one reads {}: {}", shown, format_name,
-             printable(saved["version"]), format_version, another_file);
+    if (saved["format"] != prompt_cache_format) fail("{}: it is not a file of {}: {}", shown, prompt_cache_format, another_file);
+    if (saved["version"] != prompt_cache_version)
+        fail("{}: another version of tq-run saved it as {} {}, but this one reads {}: {}", shown, prompt_cache_format,
+             printable(saved["version"]), prompt_cache_version, another_file);
     const auto compare = [&](const char* key, const char* what, const char* flags) {
         if (saved[key] != here[key])
             fail("{}: it was saved with {} {}, but this run has {}: give the same {}, or {}", shown, what, printable(saved[key]),

@@ -1,6 +1,7 @@
 #include "model/gpu/cache.h"
 #include "base/ensure.h"
 #include "base/error.h"
+#include "base/sizes.h"
 #include "runtime/recorder.h"
 #include "runtime/uploader.h"
 #include <algorithm>
@@ -10,11 +11,9 @@
 namespace tq::gpu {
 namespace {
 
-uint64_t padded(uint64_t words) { return (words + 3) / 4 * 4; }
-
-uint64_t code_part(KvType type, uint32_t head_dim, uint64_t vectors) { return padded(vectors * code_words(type, head_dim)); }
+uint64_t code_part(KvType type, uint32_t head_dim, uint64_t vectors) { return round_up(vectors * code_words(type, head_dim), 4); }
 uint64_t scale_part(KvType type, uint32_t head_dim, uint64_t vectors) {
-    return padded((vectors * scale_count(type, head_dim) + 1) / 2);
+    return round_up((vectors * scale_count(type, head_dim) + 1) / 2, 4);
 }
 
 uint64_t slice_words(KvTypes types, uint32_t head_dim, uint32_t heads, uint32_t capacity) {

@@ -1,5 +1,6 @@
 #include "model/gpu/device_layout.h"
 #include "base/ensure.h"
+#include "base/sizes.h"
 #include <cstring>
 #include <vector>
 
@@ -11,8 +12,6 @@ const BlockFormat& layout(GgmlType type) {
     ENSURE(format != nullptr && format->parts[0].bytes != 0, "no device layout for {}", type_name(type));
     return *format;
 }
-
-uint64_t padded(uint64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 template <size_t bytes> void gather(std::byte* to, const std::byte* from, uint64_t count, uint32_t stride) {
     for (uint64_t i = 0; i < count; i++) std::memcpy(to + i * bytes, from + i * stride, bytes);
@@ -43,7 +42,7 @@ uint64_t device_row_bytes(GgmlType type, uint32_t cols) {
     const BlockFormat& l = layout(type);
     ENSURE(cols % 32 == 0 && cols % l.elements == 0, "{} columns of {}", cols, type_name(type));
     uint64_t bytes = 0;
-    for (const BlockPart part : l.parts) bytes += padded(uint64_t(cols / l.elements) * part.bytes);
+    for (const BlockPart part : l.parts) bytes += round_up(uint64_t(cols / l.elements) * part.bytes, 16);
     return bytes;
 }
 
@@ -59,8 +58,8 @@ void repack_row(const BlockFormat& l, std::byte* to, const std::byte* from, uint
         if (part.bytes == 0) break;
         const uint64_t bytes = blocks * part.bytes;
         gather(to, from, blocks, l.bytes, part);
-        std::memset(to + bytes, 0, padded(bytes) - bytes);
-        to += padded(bytes);
+        std::memset(to + bytes, 0, round_up(bytes, 16) - bytes);
+        to += round_up(bytes, 16);
     }
 }
 

@@ -1,5 +1,6 @@
 // What every kernel of a recorded pass is told, and what the families of kernels share.
 #pragma once
+#include "base/sizes.h"
 #include "model/gpu/tuning.h"
 #include "runtime/recorder.h"
 #include <algorithm>
@@ -22,7 +23,6 @@ struct Pass {
     const Step& step; // while recording: the most work there can be; while running: the run's. Outlives the commands.
 };
 
-constexpr uint64_t round_up(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
 constexpr uint32_t groups(uint64_t count, uint32_t per_group) { return uint32_t((count + per_group - 1) / per_group); }
 
 // The Work of what depends on the step: `work(step)` as recorded, and asked again for each run that is profiled.

@@ -12,7 +12,7 @@ namespace {
 // So many rows are uploaded in one piece (Uploader::max_piece_bytes()), and pad a matrix at its end.
 constexpr uint32_t max_interleave = 128;
 
-const std::vector<TuningGroup> groups{
+const std::vector<TuningGroup> all_groups{
     {"matvec",
      Workload::token,
      10,
@@ -106,11 +106,11 @@ void TuningField::set(Tuning& tuning, uint32_t value) const {
     std::visit([&](auto at) { tuning.*at = std::remove_reference_t<decltype(tuning.*at)>(value); }, member);
 }
 
-std::span<const TuningGroup> tuning_groups() { return groups; }
+std::span<const TuningGroup> tuning_groups() { return all_groups; }
 
 std::vector<TuningField> tuning_fields() {
     std::vector<TuningField> all;
-    for (const TuningGroup& group : groups) all.insert(all.end(), group.fields.begin(), group.fields.end());
+    for (const TuningGroup& group : all_groups) all.insert(all.end(), group.fields.begin(), group.fields.end());
     return all;
 }
 

@@ -1,4 +1,5 @@
 // Rows of what kernels rely on around them: uploads, copies, bindings at an offset, large buffers, and barriers.
+#include "base/sizes.h"
 #include "conformance_shaders.gen.h"
 #include "runtime/uploader.h"
 #include "tools/conformance/rig.h"
@@ -8,7 +9,6 @@
 namespace tq::conformance {
 namespace {
 
-constexpr uint64_t mib = uint64_t(1) << 20;
 constexpr uint64_t large_bytes = 160 * mib; // more than the 128 MiB that every device can bind
 
 std::vector<uint32_t> random_words(Random& random, size_t n) {

@@ -1,5 +1,6 @@
 #include "tools/conformance/worker.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "tools/conformance/evidence.h"
 #include "tools/conformance/rig.h"
 #include "tools/conformance/rows.h"
@@ -15,17 +16,12 @@
 namespace tq::conformance {
 namespace {
 
-std::string lower(std::string text) {
-    for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
-    return text;
-}
-
 Rows selected_rows(const Capabilities& device, const Selection& selection) {
     Rows rows = all_rows(device);
     const auto named = std::ranges::find(rows, selection.filter, &Row::name);
     if (named != rows.end()) return {*named};
     std::erase_if(rows, [&](const Row& row) {
-        return (row.full_only && !selection.full) || lower(row.name()).find(lower(selection.filter)) == std::string::npos;
+        return (row.full_only && !selection.full) || lowercase(row.name()).find(lowercase(selection.filter)) == std::string::npos;
     });
     constexpr size_t stretch = 16; // neighbours share kernels
     size_t number = 0;

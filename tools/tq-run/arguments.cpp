@@ -69,7 +69,7 @@ ValueCheck in_units(double bare, double most, std::string what) {
 }
 
 // llama.cpp's -1 means all cores, which is 0 here.
-ValueCheck thread_count() {
+ValueCheck thread_number() {
     return [check = number(-1, 4096)](std::string& text) {
         const std::string problem = check(text);
         if (problem.empty() && text == "-1") text = "0";
@@ -261,7 +261,7 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
     add("--memory,--memory-limit-mb", a.memory_limit_bytes,
         "memory limit, such as 24G or 8192M; MiB without a unit; default: all that is free", "SIZE")
         .transform(memory_size());
-    add("-t,--threads", a.threads, "threads of --device cpu; default: all cores", "N").transform(thread_count());
+    add("-t,--threads", a.threads, "threads of --device cpu; default: all cores", "N").transform(thread_number());
     add("-b,--batch-size", a.batch_size, "prompt tokens per batch; default: 0 (the device's choice)", "N")
         .check(number(0, 65536));
     command.add_flag("--profile", a.profile, "time every kernel; the run is slower").group("Device and memory");

@@ -4,16 +4,10 @@
 #include "runtime/device_profile.h"
 #include "tools/tq-run/console.h"
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 namespace tq {
 namespace {
-
-std::string lower(std::string text) {
-    std::ranges::transform(text, text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-    return text;
-}
 
 bool names_cpu(const std::string& name) { return name == "cpu" || name == "none"; }
 
@@ -44,12 +38,12 @@ std::unique_ptr<Device> find_gpu() {
 } // namespace
 
 std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu otherwise) {
-    const std::string name = lower(selector);
+    const std::string name = lowercase(selector);
     if (names_cpu(name)) return nullptr;
     if (name.empty() && otherwise == WithoutGpu::cpu) return find_gpu();
     return std::make_unique<Device>(selector);
 }
 
-bool chooses_cpu(const std::string& selector) { return names_cpu(lower(selector)) || (selector.empty() && !has_gpu()); }
+bool chooses_cpu(const std::string& selector) { return names_cpu(lowercase(selector)) || (selector.empty() && !has_gpu()); }
 
 } // namespace tq

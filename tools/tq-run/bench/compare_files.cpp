@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t max_bytes = size_t(64) << 20, max_results = 1000, max_files = 64;
+constexpr size_t max_file_bytes = size_t(64) << 20, max_results = 1000, max_files = 64;
 
 // Fields of one result, with errors that say whose they are.
 class Fields {
@@ -76,8 +76,8 @@ void check_schema(const Fields& fields, const std::string& file) {
 // A file of JSON is one document; of JSON lines, one each.
 std::vector<Json> documents(const std::string& file) {
     const MappedFile mapped{fs::path(file)};
-    if (mapped.bytes().size() > max_bytes)
-        fail("{} has {} bytes, more than any file of results ({})", printable(file), mapped.bytes().size(), max_bytes);
+    if (mapped.bytes().size() > max_file_bytes)
+        fail("{} has {} bytes, more than any file of results ({})", printable(file), mapped.bytes().size(), max_file_bytes);
     const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
     const std::string_view first = text.substr(0, text.find('\n'));
     std::vector<Json> out;

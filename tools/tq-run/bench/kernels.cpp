@@ -13,7 +13,7 @@ namespace {
 using conformance::LogitsCheck;
 
 constexpr uint32_t min_length = 33; // of what is compared with the reference: one position would need no softmax
-constexpr double enough_seconds = 0.01;
+constexpr double kernel_seconds = 0.01;
 
 // One line of the table.
 struct Row {
@@ -206,8 +206,8 @@ double seconds_per_call(const std::function<void(uint32_t)>& work) {
         const auto start = std::chrono::steady_clock::now();
         work(times);
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        if (seconds >= enough_seconds || times >= 4096) return seconds / times;
-        times *= uint32_t(std::clamp(1.3 * enough_seconds / seconds, 2.0, 64.0));
+        if (seconds >= kernel_seconds || times >= 4096) return seconds / times;
+        times *= uint32_t(std::clamp(1.3 * kernel_seconds / seconds, 2.0, 64.0));
     }
 }
 

@@ -13,8 +13,8 @@ namespace {
 constexpr uint32_t workgroup = 128, block_vectors = workgroup * 32,
                    vector_bytes = 16; // as in tools/tq-run/bench/shaders/block.glsl
 constexpr uint32_t chains = 12, iterations = 1000;
-constexpr double enough_seconds = 0.015; // of one timing: launching is little of it
-constexpr int timings = 3;               // the best counts
+constexpr double limit_seconds = 0.015; // of one timing: launching is little of it
+constexpr int timings = 3;              // the best counts
 
 constexpr uint32_t hash_factor = 2654435761u;
 
@@ -67,10 +67,10 @@ template <class Record> double LimitBench::best_seconds(Record record) {
             const auto start = std::chrono::steady_clock::now();
             commands.run();
             best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-            if (best > 20 * enough_seconds) break; // a slow device has no need of more
+            if (best > 20 * limit_seconds) break; // a slow device has no need of more
         }
-        if (best >= enough_seconds || repeats >= 4096) return best / repeats;
-        repeats *= uint32_t(std::clamp(1.3 * enough_seconds / best, 2.0, 64.0));
+        if (best >= limit_seconds || repeats >= 4096) return best / repeats;
+        repeats *= uint32_t(std::clamp(1.3 * limit_seconds / best, 2.0, 64.0));
     }
 }
 

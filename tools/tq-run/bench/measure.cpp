@@ -2,6 +2,7 @@
 #include "base/interrupt.h"
 #include "model/pace.h"
 #include "model/sampling/sampler.h"
+#include "tools/tq-run/bench/random_ids.h"
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -11,15 +12,6 @@ namespace {
 
 constexpr uint32_t first_block = 256;   // tokens that are really run to fill the cache; even, as repeat_to wants it
 constexpr uint32_t profiled_tokens = 8; // of those generated: the kernels of all are the same
-
-std::vector<uint32_t> random_ids(uint32_t count, uint32_t vocab_size) {
-    std::mt19937 random(count);
-    std::vector<uint32_t> ids(count);
-    for (uint32_t& id : ids) id = uint32_t(random() % vocab_size);
-    return ids;
-}
-
-bool keep_going(uint32_t, uint32_t) { return !interrupted(); }
 
 // False after Ctrl-C.
 bool fill(Forward& forward, uint32_t vocab_size, uint32_t depth) {

@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "model/gpu/forward.h"
+#include "tools/tq-run/bench/random_ids.h"
 #include "tools/tq-run/bench/tune.h"
 #include <algorithm>
 #include <chrono>
@@ -14,8 +15,8 @@ using gpu::Tuning, gpu::Workload;
 
 constexpr uint32_t first_tokens = 16; // that are run before each workload; even, as repeat_to wants it
 constexpr uint32_t min_depth = 64;
-constexpr uint32_t max_vocabulary = 16384;                // rows of the embedding and the head
-constexpr double enough_seconds = 0.01, max_repeats = 64; // of one timing
+constexpr uint32_t max_vocabulary = 16384;               // rows of the embedding and the head
+constexpr double trial_seconds = 0.01, max_repeats = 64; // of one timing
 
 // Weights that are read: more than the caches of such devices hold.
 uint64_t wanted_bytes(DeviceType type) { return uint64_t(type == DeviceType::cpu ? 48 : 256) << 20; }
@@ -42,15 +43,6 @@ CutModel cut(const Config& config, const Weights& weights, uint32_t layers) {
     out.weights.layers.resize(out.config.num_hidden_layers);
     return out;
 }
-
-std::vector<uint32_t> random_ids(uint32_t count, uint32_t vocab_size) {
-    std::mt19937 random(count);
-    std::vector<uint32_t> ids(count);
-    for (uint32_t& id : ids) id = uint32_t(random() % vocab_size);
-    return ids;
-}
-
-bool keep_going(uint32_t = 0, uint32_t = 0) { return !interrupted(); }
 
 // Where a workload begins, and how much it runs.
 struct Extent {
@@ -159,7 +151,7 @@ class Trials::Contest final : public gpu::Contestant {
         for (const auto& [subject, trial] : entries_) {
             uint32_t& repeats = subject->repeats[workload_];
             if (repeats == 0)
-                repeats = uint32_t(std::clamp(enough_seconds / std::max(trial->seconds(extent_, 1), 1e-9), 1.0, max_repeats));
+                repeats = uint32_t(std::clamp(trial_seconds / std::max(trial->seconds(extent_, 1), 1e-9), 1.0, max_repeats));
             out.push_back(trial->seconds(extent_, repeats));
         }
         return out;

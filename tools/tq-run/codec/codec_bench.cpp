@@ -72,7 +72,7 @@ void run_once(VectorMachine& machine, Batch& batch, std::span<const float> x) {
     machine.decode(batch.x, batch.codes, batch.scales);
 }
 
-void bench(const CodecBenchArguments& a, const KvCodec& codec) {
+void bench_type(const CodecBenchArguments& a, const KvCodec& codec) {
     const auto cpu = make_vector_machine(codec, "cpu", a.vectors);
     const auto device = a.device == "cpu" ? nullptr : make_vector_machine(codec, a.device, a.vectors);
     const size_t count = device ? device->batch() : cpu->batch();
@@ -92,8 +92,8 @@ void bench(const CodecBenchArguments& a, const KvCodec& codec) {
 int codec_bench(const CodecBenchArguments& a) {
     write_output("type        encode, /s     GB/s     decode, /s     GB/s\n");
     for (const KvType type : types)
-        if (a.type.empty()) bench(a, a.codec(type));
-    if (!a.type.empty()) bench(a, a.codec());
+        if (a.type.empty()) bench_type(a, a.codec(type));
+    if (!a.type.empty()) bench_type(a, a.codec());
     write_output(fmt::format(
         "Vectors of {} channels, {} at a time; GB/s of their fp32 side; medians of {}. A device's times are its kernels', "
         "without transfers.\n",

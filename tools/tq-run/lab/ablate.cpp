@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json, nlohmann::ordered_json;
 using quality::CacheCost, quality::CacheCosts, quality::Findings, quality::Outcome, quality::Trial;
 
-constexpr uint32_t usual_context = 512, sample_prompt = 32, sample_tokens = 200, sample_count = 3;
+constexpr uint32_t ablate_context = 512, sample_prompt = 32, sample_tokens = 200, sample_count = 3;
 
 const std::vector<int> widths{-14, -36, -12, 7, 17, 21, 9, 8, 8, -7}; // of the table, which grows row by row
 
@@ -84,7 +84,7 @@ class Ablation {
 };
 
 Ablation::Ablation(const AblateArguments& a, Setup& setup, Console& console)
-    : setup_(setup), console_(console), tokens_(a.model.context_size.value_or(usual_context)), chunks_(a.chunks),
+    : setup_(setup), console_(console), tokens_(a.model.context_size.value_or(ablate_context)), chunks_(a.chunks),
       text_(read_measured_text(a.file, setup.model.tokenizer, tokens_)), log_(a.output, what(a)), log_path_(a.output) {
     write_output(
         measurement_heading(setup, text_) + "\n" +
@@ -244,7 +244,7 @@ int run(const AblateArguments& given) {
     if (arguments.model.kv.names_types() || !arguments.model.kv.rotation.empty() || !arguments.model.kv.scale_rule.empty())
         throw UsageError("ablate tries the cache types, rotations and scale rules itself: leave the flags of the KV cache out");
     ModelArguments& model = arguments.model;
-    if (!model.context_size) model.context_size = usual_context;
+    if (!model.context_size) model.context_size = ablate_context;
     Console console = arguments.console.console();
     ModelArguments wide = model;
     if (arguments.samples && *model.context_size != 0)

@@ -17,7 +17,7 @@ namespace {
 using quality::CalibrationParts;
 
 constexpr uint64_t max_text = 1 << 30;
-constexpr uint32_t usual_context = 2048, min_tokens = 64;
+constexpr uint32_t calibrate_context = 2048, min_calibration_tokens = 64;
 
 struct CalibrateArguments {
     ConsoleArguments console;
@@ -72,16 +72,17 @@ int run(const CalibrateArguments& given) {
     check_cache_flags(arguments.model.kv);
     const std::string text = arguments.file.empty() ? calibration_text : read_text_file(arguments.file, max_text);
     ByteOutput file(arguments.out, ByteInput("-")); // before anything that takes long
-    if (!arguments.model.context_size) arguments.model.context_size = usual_context;
+    if (!arguments.model.context_size) arguments.model.context_size = calibrate_context;
     Console console = arguments.console.console();
     Setup setup = set_up(arguments.model, console);
     const Model& model = setup.model;
     const std::vector<uint32_t> ids = model.tokenizer.encode(text);
-    if (ids.size() < min_tokens)
-        fail("a text of {} tokens is too short to measure: give one of at least {}", ids.size(), min_tokens);
+    if (ids.size() < min_calibration_tokens)
+        fail("a text of {} tokens is too short to measure: give one of at least {}", ids.size(), min_calibration_tokens);
     setup.options.context_size = std::min(setup.options.context_size, uint32_t(std::min<size_t>(ids.size(), UINT32_MAX)));
-    if (setup.options.context_size < min_tokens)
-        fail("a context of {} tokens is too short to measure: give at least {} with -c", setup.options.context_size, min_tokens);
+    if (setup.options.context_size < min_calibration_tokens)
+        fail("a context of {} tokens is too short to measure: give at least {} with -c", setup.options.context_size,
+             min_calibration_tokens);
     quality::KeyStatistics keys(model.config, model.weights, setup.options.context_size);
     setup.options.tap = keys.tap();
     catch_interrupts();

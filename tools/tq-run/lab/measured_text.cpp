@@ -7,8 +7,8 @@
 namespace tq {
 namespace {
 
-constexpr uint64_t max_bytes = 1 << 30;
-constexpr uint32_t min_tokens = 16;
+constexpr uint64_t max_text_bytes = 1 << 30;
+constexpr uint32_t min_chunk_tokens = 16;
 
 std::string hash_of(std::string_view text) {
     Digest sha256(std::string(64, '0'), 0); // its first argument only says which checksum
@@ -22,9 +22,9 @@ std::string hash_of(std::string_view text) {
 } // namespace
 
 MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokenizer, uint32_t chunk_tokens) {
-    if (chunk_tokens < min_tokens)
-        fail("chunks of {} tokens are too short to measure: they must have at least {}", chunk_tokens, min_tokens);
-    const std::string text = path.empty() ? calibration_text : read_text_file(path, max_bytes);
+    if (chunk_tokens < min_chunk_tokens)
+        fail("chunks of {} tokens are too short to measure: they must have at least {}", chunk_tokens, min_chunk_tokens);
+    const std::string text = path.empty() ? calibration_text : read_text_file(path, max_text_bytes);
     MeasuredText out{path.empty() ? "the built-in text" : printable(path), hash_of(text), tokenizer.encode(text)};
     if (path.empty())
         write_error(fmt::format("tq-run: without -f this measures on a built-in text of {} tokens, which shows large faults "

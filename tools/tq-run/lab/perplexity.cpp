@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 using quality::Divergence, quality::Estimate, quality::Summary;
 
-constexpr uint32_t usual_context = 512; // llama.cpp's, so that perplexities can be compared
+constexpr uint32_t perplexity_context = 512; // llama.cpp's, so that perplexities can be compared
 
 struct PerplexityArguments {
     ConsoleArguments console;
@@ -40,7 +40,7 @@ std::vector<Divergence> from_json(const json& part, size_t chunk, size_t tokens)
     return quality::divergences(part, tokens);
 }
 
-std::string line(std::string_view what, const Estimate& e, const char* unit = "") {
+std::string estimate_line(std::string_view what, const Estimate& e, const char* unit = "") {
     return fmt::format("{:<26} {}\n", what, with_error(e, unit));
 }
 
@@ -66,13 +66,13 @@ std::string report(const std::vector<std::vector<Divergence>>& chunks, uint32_t 
     const Summary s = quality::summarise(at_positions(chunks, context / 2, context));
     std::string text =
         fmt::format("{} chunks of {} tokens; the second half of each counts, {} tokens\n\n", chunks.size(), context, s.tokens);
-    text += line(fmt::format("perplexity, {}", kv), s.perplexity);
-    text += line(fmt::format("perplexity, {}", reference), s.reference_perplexity);
-    text += line("their ratio", perplexity_ratio(s));
-    text += line("change of log p", negative(s.loss_change), "nats");
-    text += line("KL divergence, mean", s.kl, "nats");
+    text += estimate_line(fmt::format("perplexity, {}", kv), s.perplexity);
+    text += estimate_line(fmt::format("perplexity, {}", reference), s.reference_perplexity);
+    text += estimate_line("their ratio", perplexity_ratio(s));
+    text += estimate_line("change of log p", negative(s.loss_change), "nats");
+    text += estimate_line("KL divergence, mean", s.kl, "nats");
     text += fmt::format("{:<26} {:.2e}, {:.2e}, {:.2e} nats\n", "  median, 99 %, greatest", s.kl_median, s.kl_99, s.kl_max);
-    text += line("same most probable token", percent(s.same_top), "%") + "\n";
+    text += estimate_line("same most probable token", percent(s.same_top), "%") + "\n";
     std::vector<std::vector<std::string>> rows{{"tokens before", "KL, mean, nats", "same top, %", "log p changes by, nats"}};
     for (uint32_t from = 1; from < context; from *= 2) {
         if (from < 16 && from * 2 < context / 8) continue;
@@ -127,7 +127,7 @@ void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t>
 
 int run(const PerplexityArguments& given) {
     PerplexityArguments arguments = given;
-    if (!arguments.model.context_size) arguments.model.context_size = usual_context;
+    if (!arguments.model.context_size) arguments.model.context_size = perplexity_context;
     Console console = arguments.console.console();
     Setup setup = set_up(arguments.model, console);
     const uint32_t context = setup.options.context_size;

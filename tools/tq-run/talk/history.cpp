@@ -11,7 +11,7 @@ namespace tq {
 namespace {
 
 constexpr size_t kept_entries = 1000, longest_entry = 64 << 10;
-constexpr std::streamoff max_bytes = 1 << 20; // of a file that is read; once it is twice that, the older half goes
+constexpr std::streamoff max_history_bytes = 1 << 20; // of a file that is read; once it is twice that, the older half goes
 
 // On one line.
 std::string escape(const std::string& text) {
@@ -46,9 +46,9 @@ std::vector<std::string> read_history(const std::filesystem::path& path) {
     if (!std::filesystem::is_regular_file(path, error)) return entries;
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     const std::streamoff size = file.tellg();
-    file.seekg(std::max<std::streamoff>(0, size - max_bytes));
+    file.seekg(std::max<std::streamoff>(0, size - max_history_bytes));
     std::string line;
-    if (size > max_bytes) std::getline(file, line); // the rest of one
+    if (size > max_history_bytes) std::getline(file, line); // the rest of one
     while (std::getline(file, line))
         if (!line.empty() && line.size() <= 2 * longest_entry && !find_invalid_utf8(line)) entries.push_back(unescape(line));
     if (entries.size() > kept_entries) entries.erase(entries.begin(), entries.end() - kept_entries);
@@ -60,7 +60,7 @@ void add_to_history(const std::filesystem::path& path, const std::string& text) 
     std::error_code error;
     std::filesystem::create_directories(path.parent_path(), error);
     if (std::filesystem::is_regular_file(path, error) &&
-        std::streamoff(std::filesystem::file_size(path, error)) > 2 * max_bytes) {
+        std::streamoff(std::filesystem::file_size(path, error)) > 2 * max_history_bytes) {
         const auto latest = read_history(path);
         std::filesystem::path draft = path;
         draft += ".part";

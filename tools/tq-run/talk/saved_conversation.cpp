@@ -10,7 +10,7 @@ namespace tq {
 
 constexpr const char* format = "tq-run conversation";
 constexpr int version = 1;
-constexpr uint64_t max_bytes = 64u << 20;
+constexpr uint64_t max_saved_bytes = 64u << 20;
 
 // Only such a file is written over.
 static void require_own(const std::string& path) {
@@ -42,7 +42,7 @@ std::string load_conversation(const std::string& path, ChatSettings& settings, C
     std::error_code error;
     if (std::filesystem::exists(utf8_path(path), error) && !std::filesystem::is_regular_file(utf8_path(path), error))
         fail("{} is not a file", name);
-    const auto json = read_json_file(utf8_path(path), max_bytes);
+    const auto json = read_json_file(utf8_path(path), max_saved_bytes);
     if (!json.is_object() || json.value("format", nlohmann::json()) != format)
         fail("{} is not a conversation that chat's /save has written", name);
     if (json.value("version", nlohmann::json()) != version)

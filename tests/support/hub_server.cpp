@@ -15,7 +15,7 @@ HubServer::HubServer(const fs::path& source_directory)
     std::optional<std::string> line;
     for (int tries = 0; tries < 30 && !line && !process_.output_ended(); tries++)
         line = process_.read_line(std::chrono::seconds(1));
-    if (!line || std::sscanf(line->c_str(), "%d %d", &port_, &other_port_) != 2)
+    if (!line || std::sscanf(line->c_str(), "%d", &port_) != 1)
         fail("tests/support/hub_server.py does not start: {}", line.value_or("it says nothing"));
 }
 

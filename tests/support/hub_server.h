@@ -24,7 +24,6 @@ class HubServer {
 
     std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
     int port() const { return port_; }
-    int other_port() const { return other_port_; } // another host, to a client
 
     // What was asked for since the last call: objects with port, path, range and authorization.
     nlohmann::json take_log();
@@ -33,7 +32,7 @@ class HubServer {
     static std::unique_ptr<HubServer> start(const std::filesystem::path& source_directory);
     explicit HubServer(const std::filesystem::path& source_directory);
     ChildProcess process_;
-    int port_ = 0, other_port_ = 0;
+    int port_ = 0;
 };
 
 // An empty cache directory that goes away with the object.

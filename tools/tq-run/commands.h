@@ -24,9 +24,9 @@ void add_needle(ArgumentParser& app, Action& action);
 void add_validate(ArgumentParser& app, Action& action);
 
 // A command whose flags fill in an Arguments; `run(arguments)` is its action.
-template <class Arguments, class AddFlags>
-void add_command(ArgumentParser& app, Action& action, const char* name, const char* help, AddFlags add_flags_to,
-                 int (*run)(const Arguments&)) {
+template <class Arguments, class AddFlags> void add_command(ArgumentParser& app, Action& action, const char* name,
+                                                            const char* help, AddFlags add_flags_to,
+                                                            int (*run)(const Arguments&)) {
     auto arguments = std::make_shared<Arguments>();
     ArgumentParser command = app.add_command(name, help);
     add_flags_to(command, *arguments);

@@ -84,7 +84,7 @@ foreach(file ${gpu_files})
 endforeach()
 message(STATUS "Tests: on ${drivers}")
 
-# RADV compiles for GPUs that are not there, each family a driver of its own that has no memory. Without its disk cache: it is to
+# RADV compiles for GPUs that are not there, each family a driver of its own that has no memory. Without its disk cache: it must
 # compile.
 set(compile_drivers)
 function(tq_compile_drivers suffix file families)
@@ -110,7 +110,7 @@ include(tests/fault_layer/fault_layer.cmake)
 
 set(CMAKE_UNITY_BUILD OFF) # files of tests have helpers of the same names
 
-# What several tests share; and make_*.cpp: programs that write test data when a person asks.
+# Sources shared by several tests; and make_*.cpp: programs that write test data, run by hand.
 file(GLOB test_support CONFIGURE_DEPENDS tests/support/*.cpp)
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS tests/*_test.cpp)
 set(test_tools ${test_support})
@@ -125,7 +125,7 @@ if(TQ_FAULT_LAYER)
 else() # the fault layer is their subject
   list(FILTER test_sources EXCLUDE REGEX "/(broken_kernels|fault_[a-z_]+)_test\\.cpp$")
 endif()
-if(WIN32) # they are about signals and terminals
+if(WIN32) # they test signals and terminals
   list(FILTER test_sources EXCLUDE REGEX "/cli_(faults|terminal)_test\\.cpp$")
 endif()
 foreach(source ${test_tools})
@@ -134,7 +134,7 @@ foreach(source ${test_tools})
   target_link_libraries(${name} PRIVATE tq_test_support CLI11::CLI11)
 endforeach()
 
-# Those that take a quarter of a minute or more of the machine.
+# Tests that take a quarter of a minute or more.
 set(slow_tests "^(ablation|fault_sweep|broken_kernels|cli_bench_tune|cli_bench|cli_ablate|cli_calibrate|cli_needle|hub_download)_test")
 
 # tq_test(NAME DRIVER COMMAND...), with one of the labels quick (needs no device), device, cli and slow: DRIVER is one of ${drivers},
@@ -251,7 +251,7 @@ foreach(source ${test_sources})
   tq_source(${source} ${name} ${program})
 endforeach()
 
-# No kernel spills registers or uses scratch memory on any of AMD's families.
+# Checks that no kernel spills registers or uses scratch memory on any of AMD's families.
 foreach(driver ${compile_drivers})
   tq_test(shaders_check ${driver} tq-run shaders --check)
   if(driver MATCHES "-new$") # with cooperative matrices, which an old validation layer does not know

@@ -1,4 +1,4 @@
-# Writes the source file that says which commit is built: cmake -DSOURCE=... -DOUTPUT=... [-DCOMMIT=...] -P build-commit.cmake
+# Writes the source file with the commit that is built: cmake -DSOURCE=... -DOUTPUT=... [-DCOMMIT=...] -P build-commit.cmake
 # Run at each build; the file changes, and is compiled, only when the commit does.
 set(commit "${COMMIT}")
 find_program(git git)

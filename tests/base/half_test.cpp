@@ -9,7 +9,7 @@ using namespace tq;
 
 namespace {
 
-// The value of finite fp16 bits; what 65536 would be counts as the one after the largest.
+// The value of finite fp16 bits; 65536 stands for the number after the largest.
 double exact_value(uint32_t half) {
     const int exponent = int(half >> 10 & 31), fraction = int(half & 1023);
     const double magnitude = std::ldexp(exponent == 0 ? fraction : 1024 + fraction, std::max(exponent, 1) - 25);

@@ -1,4 +1,4 @@
-// JSON that may be hostile: what is read is what nlohmann's parser reads, within limits, and in time linear in its length.
+// JSON from hostile sources: the result is that of nlohmann's parser, within limits, and in time linear in its length.
 #include "base/json.h"
 #include "tests/support/text.h"
 #include <doctest/doctest.h>
@@ -48,7 +48,7 @@ TEST_CASE("what is no JSON is refused with its place") {
 TEST_CASE("limits hold while it is read, not after") {
     CHECK(error_of("[[[1]]]", {.max_depth = 3}) == "nothing was thrown");
     CHECK(error_of("[[{}]]", {.max_depth = 2}) == "it: it is nested deeper than 2 levels");
-    CHECK(error_of(std::string(10'000'000, '[')) == "it: it is nested deeper than 64 levels"); // before its end is missed
+    CHECK(error_of(std::string(10'000'000, '[')) == "it: it is nested deeper than 64 levels"); // before the end is missed
     CHECK(error_of("[1, 2, 3]", {.max_values = 4}) == "nothing was thrown");
     CHECK(error_of("[1, 2, 3, 4]", {.max_values = 4}) == "it: it has more than 4 values");
     CHECK(error_of("[1, 2, 3, 4, no JSON", {.max_values = 4}) == "it: it has more than 4 values");
@@ -57,7 +57,7 @@ TEST_CASE("limits hold while it is read, not after") {
     CHECK(contains(error_of<ordered_json>(R"([{"a": 1, "a": 1}])"), "it: the key 'a' occurs twice"));
 }
 
-// A parser that looks at all siblings again at the end of each takes minutes for the least of these, and far over half an hour
+// A parser that scans all siblings again at the end of each takes minutes for the smallest of these, and far over half an hour
 // for all.
 TEST_CASE("millions of siblings are read in linear time") {
     constexpr size_t count = 4'000'000;

@@ -1,4 +1,4 @@
-// Mapped files, and what happens when one loses its end while it is mapped.
+// Mapped files, also when one is truncated while it is mapped.
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "tests/support/temporary_file.h"
@@ -38,7 +38,7 @@ TEST_CASE("what cannot be mapped is an Error that says why") {
 #ifndef _WIN32
 namespace {
 
-// The exit status of `body` in a process of its own, 128 + n where signal n ended it. What is lost once stays lost in a process.
+// The exit status of `body` in a new process, 128 + n where signal n ended it: a lost file stays lost in a process.
 int in_child(const std::function<int()>& body) {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
@@ -53,7 +53,7 @@ int in_child(const std::function<int()>& body) {
 
 const size_t page = size_t(::sysconf(_SC_PAGESIZE));
 
-// A page behind the end of a file, mapped without MappedFile.
+// Reads a page after the end of a file, mapped without MappedFile.
 int read_beyond_the_end() {
     const TemporaryFile file("x");
     std::FILE* const opened = std::fopen(file.path().c_str(), "rb");
@@ -66,16 +66,16 @@ int read_beyond_the_end() {
 TEST_CASE("the lost end of a file reads as zeros, and the first check says which file it was") {
     const TemporaryFile file(std::string(5 * page, 'x')), whole(std::string(page, 'y'));
     const int status = in_child([&] {
-        const MappedFile other(whole.path()); // stays as it is
+        const MappedFile other(whole.path()); // stays unchanged
         {
             const MappedFile mapped(file.path());
             const auto* const at = reinterpret_cast<const volatile char*>(mapped.bytes().data());
             if (at[4 * page] != 'x' || lost_mapped_file()) return 1;
             std::filesystem::resize_file(file.path(), 2 * page);
-            if (at[2 * page - 1] != 'x' || lost_mapped_file()) return 2; // what is there is still read
+            if (at[2 * page - 1] != 'x' || lost_mapped_file()) return 2; // existing bytes can still be read
             if (at[4 * page] != 0 || at[2 * page] != 0 || at[5 * page - 1] != 0 || at[0] != 'x') return 3;
         }
-        const MappedFile again(whole.path()); // takes no region that is still told of
+        const MappedFile again(whole.path()); // must not take the region of the file that is still reported as lost
         const std::string said = lost_mapped_file().value_or("");
         if (!contains(said, file.path().string())) return 4;
         if (!contains(said, std::to_string(2 * page) + " of its " + std::to_string(5 * page) + " bytes are left")) return 5;

@@ -1,4 +1,4 @@
-// The pool of threads where the system has none to give.
+// The pool of threads where the system cannot start more threads.
 #include "base/thread_pool.h"
 #include "tests/support/skip.h"
 #include <algorithm>
@@ -40,10 +40,10 @@ TEST_CASE("every iteration is visited once, by as many threads as were asked for
 #ifndef _WIN32
 namespace {
 
-// In a process of an own user that may have `limit` threads in all: 0 where a pool of 8 works with fewer; 2 where there were
+// In a process of another user that may have `limit` threads in all: 0 where a pool of 8 works with fewer; 2 where there were
 // enough after all; 77 where the limit cannot be set.
 int pool_with_few_threads(rlim_t limit) {
-    ::alarm(60); // a deadlock ends as a signal
+    ::alarm(60); // a signal ends a deadlock
     const rlimit most{limit, limit};
     if (::setgid(65534) != 0 || ::setuid(65534) != 0 || ::setrlimit(RLIMIT_NPROC, &most) != 0) return 77;
     ThreadPool pool(8);

@@ -1,5 +1,5 @@
 # Dry runs on GPUs that are not there, where tests/compiler-lab/get has unpacked the compiler lab: the whole program under validation
-# and synchronization validation, with that vendor's compiler, limits and features. What they compute is nothing.
+# and synchronization validation, with that vendor's compiler, limits and features. Nothing is actually computed.
 function(tq_lab_test name gpu)
   add_test(NAME lab-${name}@${gpu} COMMAND ${CMAKE_SOURCE_DIR}/tests/compiler-lab/with-gpu ${gpu} ${ARGN})
   set_tests_properties(lab-${name}@${gpu} PROPERTIES TIMEOUT 600 LABELS device ENVIRONMENT "TQ_VALIDATE=1;XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/lab-cache")

@@ -1,10 +1,10 @@
 // VK_LAYER_TQ_fault, a Vulkan layer for tests: calls that fail when the environment says so, and kernels that compute wrongly.
-//   TQ_FAULT=vkQueueSubmit:3=DEVICE_LOST     what fails (tests/fault_layer/plan.h)
-//   TQ_FAULT_LOG=FILE                        gets, at the end, how often each function was called and what failed
+//   TQ_FAULT=vkQueueSubmit:3=DEVICE_LOST     the calls that fail (tests/fault_layer/plan.h)
+//   TQ_FAULT_LOG=FILE                        gets, at the end, the number of calls of each function and the failed ones
 //   TQ_FAULT_SHADERS=DIRECTORY               the kernels as the build compiled them, NAME.spv each
 //   TQ_FAULT_KERNEL=NAME                     the one that is changed
-//   TQ_FAULT_REWRITE=FMul:2=FAdd             how (tests/fault_layer/rewrite.h)
-//   TQ_FAULT_REPLACE=DIRECTORY               each NAME.spv in there takes the place of that kernel
+//   TQ_FAULT_REWRITE=FMul:2=FAdd             its change (tests/fault_layer/rewrite.h)
+//   TQ_FAULT_REPLACE=DIRECTORY               each NAME.spv in there replaces that kernel
 // The loader takes it by VK_LAYER_PATH=DIRECTORY and VK_INSTANCE_LAYERS=VK_LAYER_TQ_fault.
 #include "tests/fault_layer/plan.h"
 #include "tests/fault_layer/rewrite.h"
@@ -30,7 +30,7 @@ std::string variable(const char* name) {
     return value ? value : "";
 }
 
-// What the next layer, or the driver, has for one device.
+// The functions of the next layer, or of the driver, for one device.
 struct Device {
     VkDevice handle = VK_NULL_HANDLE;
     PFN_vkGetDeviceProcAddr get = nullptr;
@@ -39,7 +39,7 @@ struct Device {
     PFN_vkVoidFunction functions[size_t(Function::count)]{};
 };
 
-using Code = std::vector<uint32_t>; // of a SPIR-V module
+using Code = std::vector<uint32_t>; // the words of a SPIR-V module
 
 [[noreturn]] void refuse(const char* variable, const std::string& why) {
     std::fprintf(stderr, "fault layer: %s: %s\n", variable, why.c_str());
@@ -55,7 +55,7 @@ Code read_kernel(const char* variable, const std::filesystem::path& path) {
     return code;
 }
 
-// What drivers get instead, by what the program gives them.
+// The SPIR-V that drivers get instead, by the SPIR-V that the program passes.
 std::map<Code, Code> broken_kernels() {
     std::map<Code, Code> broken;
     const std::filesystem::path shaders = variable("TQ_FAULT_SHADERS");
@@ -74,7 +74,7 @@ std::map<Code, Code> broken_kernels() {
     return broken;
 }
 
-// Lives as long as the process: a program may make and drop several instances.
+// Exists as long as the process: a program may create and destroy several instances.
 struct State {
     std::mutex mutex;
     Plan plan{variable("TQ_FAULT")};
@@ -96,7 +96,7 @@ __attribute__((destructor)) void write_log() {
     std::ofstream(state().log) << state().plan.report() << "changed " << state().changed << '\n';
 }
 
-// Instances, devices, queues and command buffers begin with a pointer that is the same for all of one instance, or device.
+// Instances, devices, queues and command buffers begin with a pointer that all objects of one instance, or device, share.
 template <class Handle> void* key(Handle handle) { return *reinterpret_cast<void**>(handle); }
 
 template <class Handle> Device device_of(Handle handle) {
@@ -109,13 +109,13 @@ std::optional<Fault> strike(Function function) {
     return state().plan.strike(function);
 }
 
-// A device that is lost runs nothing any more, and what it ran may be freed: so what it has been given is waited for.
+// A lost device runs nothing any more, and the objects that it used may be freed: so this waits for the work submitted to it.
 void settle(const Device& device, Function function, const Fault& fault) {
     const bool waits = function == Function::vkWaitForFences || function == Function::vkQueueWaitIdle;
     if (fault.result == VK_ERROR_DEVICE_LOST || waits) device.wait_idle(device.handle);
 }
 
-// As long as a wait may take that ends nowhere.
+// Waits as long as a wait with this timeout may take that never succeeds.
 void hang(uint32_t, const VkFence*, VkBool32, uint64_t timeout_ns) {
     constexpr uint64_t year_ns = 365ull * 24 * 3600 * 1'000'000'000;
     std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(timeout_ns, year_ns)));
@@ -161,8 +161,8 @@ VKAPI_ATTR VkResult VKAPI_CALL reset_fences(VkDevice device, uint32_t count, con
     return result;
 }
 
-// A signalled fence says of what is submitted with it that it has run already, and drivers go wrong in their own ways: here it
-// ends the process, always.
+// A signalled fence claims that the work submitted with it has already run, and drivers fail in different ways: here it always
+// ends the process.
 VKAPI_ATTR VkResult VKAPI_CALL queue_submit(VkQueue queue, uint32_t count, const VkSubmitInfo* submits, VkFence fence) {
     {
         const std::lock_guard lock(state().mutex);
@@ -182,7 +182,7 @@ VKAPI_ATTR void VKAPI_CALL destroy_fence(VkDevice device, VkFence fence, const V
     device_of(device).destroy_fence(device, fence, allocator);
 }
 
-// What the loader hands from layer to layer when an instance or a device is made.
+// Finds the structure that the loader passes from layer to layer when an instance or a device is created.
 template <class Link> Link* link_info(const void* next, VkStructureType type) {
     auto* link = static_cast<Link*>(const_cast<void*>(next));
     while (link && !(link->sType == type && link->function == VK_LAYER_LINK_INFO))
@@ -228,7 +228,7 @@ VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical, const Vk
     return result;
 }
 
-// Ours, of those that belong to a device; else nullptr.
+// Returns the layer's function where the name is one of a device's functions; else nullptr.
 PFN_vkVoidFunction own_device_function(std::string_view name) {
     if (name == "vkGetDeviceProcAddr") return reinterpret_cast<PFN_vkVoidFunction>(get_device_function);
     if (name == "vkCreateShaderModule") return reinterpret_cast<PFN_vkVoidFunction>(create_shader_module);
@@ -261,7 +261,7 @@ PFN_vkVoidFunction get_instance_function(VkInstance instance, const char* name) 
 } // namespace
 } // namespace tq::fault
 
-// The one function that the loader looks for by name.
+// The only function that the loader looks up by name.
 extern "C" __attribute__((visibility("default"))) VKAPI_ATTR VkResult VKAPI_CALL
 vkNegotiateLoaderLayerInterfaceVersion(VkNegotiateLayerInterface* interface) {
     interface->loaderLayerInterfaceVersion = std::min(interface->loaderLayerInterfaceVersion, 2u);

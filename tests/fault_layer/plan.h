@@ -1,4 +1,4 @@
-// Which call of which Vulkan function is to fail, and how: read from the environment, and what became of it.
+// Selects, from the environment, the call of a Vulkan function that fails, and how; and reports what happened.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -48,18 +48,18 @@ enum class Function : uint32_t {
 
 struct Fault {
     VkResult result;
-    bool hangs; // never comes back, or with VK_TIMEOUT when the caller's time is over
+    bool hangs; // never returns, or with VK_TIMEOUT when the caller's timeout is over
 };
 
 class Plan {
   public:
-    // Of TQ_FAULT, "" for none: FUNCTION:N=RESULT, the N-th call (from 1), or FUNCTION:N+=RESULT, that one and all after it;
-    // several with commas between. RESULT is a VkResult without VK_ERROR_ and VK_, or HANG (vkWaitForFences). Ends the process
-    // with a sentence where it is none of that: no test is to pass because nothing failed.
+    // Parses TQ_FAULT, "" for none: FUNCTION:N=RESULT, the N-th call (from 1), or FUNCTION:N+=RESULT, that one and all after
+    // it; several with commas between. RESULT is a VkResult without VK_ERROR_ and VK_, or HANG (vkWaitForFences). Ends the
+    // process with a message where the text is not valid: no test may pass because nothing failed.
     explicit Plan(std::string_view text);
 
-    // Counts a call; what it is to return instead of being made. Once it was DEVICE_LOST, or a HANG, all others that wait for the
-    // device or give it work return that as well.
+    // Counts a call; returns the fault to return instead of calling the driver. After DEVICE_LOST or a HANG, all other
+    // functions that wait for the device or submit work return that as well.
     std::optional<Fault> strike(Function function);
 
     // "vkMapMemory 3" per function that was called, and "fault vkMapMemory 2 MEMORY_MAP_FAILED" per fault.

@@ -1,4 +1,4 @@
-// The JSON of a model: config.json, and generation_config.json behind a line with a single "-".
+// The JSON of a model: config.json, followed by a line with a single "-" and generation_config.json.
 #include "model/formats/huggingface.h"
 #include "model/model.h"
 #include "tests/fuzz/fuzz_target.h"

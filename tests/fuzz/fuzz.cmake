@@ -3,7 +3,7 @@
 add_library(tq_fuzz_gpu STATIC EXCLUDE_FROM_ALL tests/fuzz/no_variants.cpp model/gpu/cache.cpp model/gpu/tuning.cpp
   model/gpu/tuning_fields.cpp model/gpu/tuning_file.cpp)
 target_link_libraries(tq_fuzz_gpu PUBLIC tq_runtime tq_model)
-target_compile_definitions(tq_fuzz_gpu PUBLIC TQ_COOPERATIVE_MATRIX=1) # as tq_shaders has it, where the compiler knows them
+target_compile_definitions(tq_fuzz_gpu PUBLIC TQ_COOPERATIVE_MATRIX=1) # as for tq_shaders, where the compiler supports them
 
 file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cpp)
 add_custom_target(fuzz)
@@ -15,7 +15,7 @@ foreach(source ${fuzz_sources})
   add_dependencies(fuzz ${name})
 endforeach()
 
-# The inputs that they begin with.
+# Their initial inputs.
 add_executable(make_fuzz_corpus EXCLUDE_FROM_ALL tests/fuzz/make_fuzz_corpus.cpp tests/support/gguf_writer.cpp tests/support/huggingface_files.cpp)
 target_link_libraries(make_fuzz_corpus PRIVATE tq_fuzz_gpu tq_model)
 target_compile_definitions(make_fuzz_corpus PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

@@ -1,4 +1,4 @@
-// The device whose files the fuzz targets read; its directory is theirs.
+// The device whose files the fuzz targets read; it has a directory of its own.
 #pragma once
 #include "runtime/capabilities.h"
 

@@ -1,4 +1,4 @@
-// What the fuzz targets share: any bytes either read, or throw an Error of one line. Anything else is a finding.
+// Shared by the fuzz targets: any input is either read, or throws an Error of one line. Anything else is a finding.
 #pragma once
 #include "base/error.h"
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tq::fuzz {
 
-// A directory of this process, in memory where the system has that: the readers want files.
+// A directory of this process, in memory where the system has that: the readers need files.
 inline const std::filesystem::path& directory() {
     static const std::filesystem::path path = [] {
         const std::filesystem::path place = std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp";

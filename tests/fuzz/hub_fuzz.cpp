@@ -1,5 +1,5 @@
-// What a hub answers: pages behind lines with a single "-", each headers, an empty line and a body. The repository's files are
-// listed and chosen.
+// A hub's answers: pages separated by lines with a single "-", each with headers, an empty line and a body. The repository's
+// files are listed and chosen.
 #include "model/hub/http_head.h"
 #include "model/hub/listing.h"
 #include "model/hub/names.h"
@@ -13,7 +13,7 @@ size_t asked = 0;
 
 } // namespace
 
-namespace tq { // instead of model/hub/curl/http.cpp: the pages in turn, then nothing
+namespace tq { // replaces model/hub/curl/http.cpp: returns the pages one after the other, then nothing
 
 struct HttpClient::Impl {};
 HttpClient::HttpClient(const std::string&, const std::string&, std::chrono::seconds, std::chrono::seconds) {}

@@ -25,7 +25,7 @@ void write(const std::filesystem::path& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));
 }
 
-// One layer, one head of 64, 4 rows of embedding; hidden and ffn 32, or 256 where the type has blocks as long.
+// One layer, one head of 64, 4 rows of embedding; hidden and ffn 32, or 256 where the type has blocks of that length.
 std::string gguf_model(GgmlType type) {
     const uint64_t wide = tq::block_format(type)->elements > 32 ? 256 : 32;
     const GgmlType narrow = wide == 32 ? type : GgmlType::Q8_0; // of rows of 64
@@ -65,7 +65,7 @@ std::string gguf_values() {
     return w.zeros();
 }
 
-// `kind` as the targets take it from the first byte.
+// `kind` is the first byte, as the targets read it.
 std::string prompt_cache(uint8_t kind) {
     const tq::PromptCacheOwner owner = tq::fuzz::prompt_cache_owner(kind);
     const std::vector<uint32_t> ids{3, 1, 4};
@@ -79,7 +79,7 @@ std::string prompt_cache(uint8_t kind) {
     return bytes;
 }
 
-// `count` parts, opened by part `opened`; part `wrong` says that it is another.
+// `count` parts, opened by part `opened`; part `wrong` has the number of another.
 std::string split_gguf(uint16_t count, uint8_t opened, int wrong = -1) {
     std::string bytes(1, char(opened));
     for (uint16_t i = 0; i < count; i++) {
@@ -95,7 +95,7 @@ std::string split_gguf(uint16_t count, uint8_t opened, int wrong = -1) {
     return bytes;
 }
 
-// Many values in little text: what takes time for each pair of them takes too long.
+// Many values in little text: an algorithm that takes time for each pair of them takes too long.
 std::string empty_objects(int count) {
     std::string list = "{}";
     for (int i = 1; i < count; i++) list += ",{}";
@@ -177,7 +177,7 @@ void write_template(const std::filesystem::path& to) {
     write(to.string() + ".large/list", "\n-\n[" + list + "]");
 }
 
-// As store_tuning writes it: the device's own choice, and with each field at each of its values.
+// Files as store_tuning writes them: the device's own choice, and with each field at each of its values.
 void write_tuning(const std::filesystem::path& to) {
     ::setenv("TQ_CACHE_DIR", (to.string() + ".made").c_str(), 1);
     const tq::Capabilities device = tq::fuzz::device();

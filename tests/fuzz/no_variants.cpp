@@ -1,4 +1,4 @@
-// No kernels: what a stored tuning asks of them is the kernels' own matter, and compiling them takes longer than fuzzing.
+// No kernels: whether they support a stored tuning is not tested here, and compiling them takes longer than fuzzing.
 #include "model/gpu/variants.h"
 
 namespace tq::gpu {

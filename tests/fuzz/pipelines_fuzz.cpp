@@ -1,5 +1,5 @@
-// A device's compiled kernels on disk: a file of any bytes, or, where the first byte is even, one that was written whole. What
-// the driver gets is its own.
+// A device's compiled kernels on disk: a file of any bytes, or, where the first byte is even, one that was written whole. The
+// driver must only get data with its own header.
 #include "runtime/pipeline_cache.h"
 #include "tests/fuzz/fuzz_device.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -1,4 +1,4 @@
-// The types of a KV cache in a byte, and a file of one: what it says it holds is read.
+// The types of a KV cache in a byte, followed by a file of one: the contents that the file declares are read.
 #include "model/files/prompt_cache.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/prompt_cache_owner.h"

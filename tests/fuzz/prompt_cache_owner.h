@@ -1,4 +1,4 @@
-// Whose cache the files are that the fuzz targets read.
+// The owner of the cache files that the fuzz targets read.
 #pragma once
 #include "model/files/prompt_cache.h"
 

@@ -1,5 +1,5 @@
-// The types of a KV cache in a byte, and a file of one, taken into a cache on the first Vulkan device (tests/fuzz/run gives it
-// lavapipe) and read back from there.
+// The types of a KV cache in a byte, followed by a file of one, loaded into a cache on the first Vulkan device (tests/fuzz/run
+// selects lavapipe) and read back from it.
 #include "model/files/prompt_cache.h"
 #include "model/gpu/cache.h"
 #include "tests/fuzz/fuzz_target.h"

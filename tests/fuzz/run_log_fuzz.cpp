@@ -1,4 +1,4 @@
-// A measurement's log: one of the same measurement is gone on with, once more after a part was added.
+// A measurement's log: one of the same measurement is continued, and once more after a part was added.
 #include "model/formats/json.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tools/quality/run_log.h"
@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return tq::fuzz::run([&] {
         const auto path = tq::fuzz::directory() / "run.jsonl";
         const nlohmann::json what = tq::read_json(text.substr(0, std::min(text.find('\n'), text.size())), "the first line");
-        if (!what.is_object()) return; // as every measurement describes itself
+        if (!what.is_object()) return; // as every measurement's description is
         size_t parts = 0;
         {
             tq::quality::RunLog log(path, what);

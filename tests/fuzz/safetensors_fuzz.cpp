@@ -1,4 +1,4 @@
-// A safetensors file: every byte of every tensor that it says it has is read.
+// A safetensors file: every byte of every tensor that it declares is read.
 #include "model/formats/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -1,4 +1,4 @@
-// The parts of a split GGUF file: a byte, the part that is opened, then the parts, each behind its length in four bytes.
+// The parts of a split GGUF file: a byte, the part that is opened, then the parts, each after its length in four bytes.
 #include "model/formats/gguf.h"
 #include "tests/fuzz/fuzz_target.h"
 #include <cstring>
@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         uint32_t sum = 0;
         for (const tq::FileTensor& tensor : file.tensors())
             for (const std::byte byte : tensor.data) sum += uint32_t(byte);
-        [[maybe_unused]] volatile uint32_t seen = sum; // every byte is where the file is
+        [[maybe_unused]] volatile uint32_t seen = sum; // every byte is within the file
     });
     for (size_t i = 0; i < parts.size(); i++) std::filesystem::remove(tq::fuzz::directory() / name(i));
     return status;

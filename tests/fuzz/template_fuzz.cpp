@@ -1,5 +1,5 @@
-// A model's chat template, which is recognised, behind a line with a single "-" messages, and behind another one tools: rendered
-// as every variant renders them.
+// A model's chat template, which is recognised, then messages and tools, each after a line with a single "-": rendered as every
+// variant renders them.
 #include "base/json.h"
 #include "model/formats/huggingface.h"
 #include "model/text/chat_template.h"

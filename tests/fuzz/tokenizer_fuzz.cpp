@@ -1,4 +1,4 @@
-// tokenizer.json, and tokenizer_config.json behind a line with a single "-": read as a vocabulary that encodes a text.
+// tokenizer.json, followed by a line with a single "-" and tokenizer_config.json: read as a vocabulary that encodes a text.
 #include "model/formats/huggingface.h"
 #include "model/text/chat_template.h"
 #include "model/text/tokenizer.h"

@@ -1,4 +1,4 @@
-// A device's stored tuning: what is taken is what would be stored.
+// A device's stored tuning: an accepted one is the same after it is stored again.
 #include "model/gpu/tuning_file.h"
 #include "tests/fuzz/fuzz_device.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -1,4 +1,4 @@
-// What tells models apart: every byte of every tensor, read once as long as the file stays as it is.
+// The fingerprint of a model: it covers every byte of every tensor, read once as long as the file is unchanged.
 #include "base/error.h"
 #include "model/files/fingerprint.h"
 #include "model/formats/gguf.h"
@@ -43,7 +43,7 @@ Print print_of(const fs::path& path, const std::function<void(Weights&)>& change
     return {text, all != 0};
 }
 
-// A model of an own, last changed an hour ago, and a place for what is kept of it.
+// A model file of its own, last changed an hour ago, and a directory for its stored fingerprint.
 struct Place {
     TemporaryDirectory directory;
     fs::path model = directory.path() / "model.gguf", kept = directory.path() / "cache" / "fingerprints";
@@ -72,7 +72,7 @@ TEST_CASE("no byte of any row is left out") {
                             bytes.assign(t.data.begin(), t.data.end());
                             bytes[row * t.row_bytes() + 7] ^= std::byte(1);
                             t.data = bytes;
-                            weights.files.clear(); // they say nothing of it any more
+                            weights.files.clear(); // they no longer describe it
                         })
             .text;
     };

@@ -1,4 +1,4 @@
-// Files of cache types: what is written is read back, and what is wrong is said with its place.
+// Files of cache types: they are read back as written, and errors name their place.
 #include "base/error.h"
 #include "model/files/kv_file.h"
 #include "tests/support/temporary_file.h"
@@ -56,7 +56,7 @@ TEST_CASE("a mix is for models of its number of layers, and is described in few 
     CHECK(describe(kv).starts_with("mix "));
     CHECK(describe(kv).ends_with(", 5.00 bits")); // (136 + 66 + 50 + 68) * 8 / (4 * 128)
     json other = good();
-    other["layers"][1]["k"] = "tq4q"; // as many bytes more as the values lose
+    other["layers"][1]["k"] = "tq4q"; // adds as many bytes as the values lose
     other["layers"][1]["v"] = "tq3";
     CHECK(describe(read(other.dump())) != describe(kv));
 

@@ -1,12 +1,12 @@
-// The forward pass is the same page three times: model/{reference,cpu,gpu}/forward.cpp call the same steps on the same things in
-// the same order.
+// The three forward passes have the same steps: model/{reference,cpu,gpu}/forward.cpp call the same functions with the same
+// arguments in the same order.
 #include "tests/support/text.h"
 #include <doctest/doctest.h>
 #include <regex>
 
 namespace {
 
-// The statements of `function` in a file, without comments, and with one space where there are several.
+// The statements of `function` in a file, without comments, and with single spaces.
 std::string page(const std::string& backend, const std::string& function, const std::string& planted = {}) {
     std::string text = tq::test::slurp(std::string(TQ_SOURCE_DIR) + "/model/" + backend + "/forward.cpp");
     if (!planted.empty()) {

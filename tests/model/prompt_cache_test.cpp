@@ -1,4 +1,4 @@
-// Files of a KV cache on the CPU: what is loaded is what was saved, and nothing else is ever taken for it.
+// Files of a KV cache on the CPU: the loaded cache is the saved one, and other files are always refused.
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/files/prompt_cache.h"
@@ -32,7 +32,7 @@ struct Saved {
         bytes = file_bytes(owner, session);
     }
 
-    // Why the bytes are no file of `of`; "none" when they are, and hold what was saved.
+    // Why the bytes are refused for `of`; "none" when they are accepted, and hold the saved cache.
     std::string refusal(const std::string& changed, const PromptCacheOwner& of) {
         const test::TemporaryFile path(changed);
         try {
@@ -123,7 +123,7 @@ TEST_CASE("a smaller context takes the beginning, and the rest is run") {
     CHECK(session.cached_ids() == std::vector<uint32_t>{3, 1, 4, 1});
     const std::vector<uint32_t> prompt{3, 1, 7, 7};
     const auto logits = session.prefill(prompt), expected = saved.session.prefill(prompt);
-    CHECK(session.timings().reused_tokens == 2); // as far as they agree
+    CHECK(session.timings().reused_tokens == 2); // up to the first difference
     CHECK(session.timings().prompt_tokens == 2);
     CHECK(std::memcmp(logits.data(), expected.data(), logits.size_bytes()) == 0);
 }
@@ -238,24 +238,24 @@ TEST_CASE("files whose tensors are others than the header of their kind says are
 
 TEST_CASE("a token that the vocabulary lacks is refused") {
     Saved saved;
-    PromptCacheOwner other = saved.owner; // the fingerprint is the same, by which it is another model's
+    PromptCacheOwner other = saved.owner; // the same fingerprint, although it is another model's
     other.config.vocab_size = 9;
     CHECK(contains(saved.refusal(saved.bytes, other), "token 9 of a vocabulary of 9"));
 }
 
 namespace {
 
-// What attention of the first layer is made of, of the last token run, and what came out.
+// The inputs of the first layer's attention for the last token run, and its output.
 struct Attention {
     std::vector<float> q, out, logits;
 };
 
 } // namespace
 
-// Softmax does not see the means: with exact arithmetic nothing would change. A score of d products, of keys from which the mean
-// was subtracted or not, is off by at most (d + 1) eps sum |q| (|k| + |k - m|), eps = 2^-24; a weight then by twice that, and by
-// the roundings of its exponential and of sums over the tokens; the output is at most the greatest value times the weights'
-// error.
+// Softmax is invariant to the means: with exact arithmetic nothing would change. A score of d products, of keys from which the
+// mean was subtracted or not, is off by at most (d + 1) eps sum |q| (|k| + |k - m|), eps = 2^-24; a weight then by twice that,
+// and by the roundings of its exponential and of sums over the tokens; the output by at most the greatest value times the
+// weights' error.
 TEST_CASE("means that are subtracted, saved and loaded change an f32 cache by no more than its roundings") {
     const GrowthModel model;
     const uint32_t tokens = 33, d = model.config.head_dim, kv_heads = model.config.num_key_value_heads,

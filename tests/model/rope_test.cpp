@@ -1,4 +1,4 @@
-// Stretched rotary positions: the published numbers, an independent implementation, and what files and flags may say.
+// RoPE scaling: the published numbers, an independent implementation, and the valid settings in files and flags.
 #include "base/error.h"
 #include "model/formats/gguf.h"
 #include "model/rope.h"

@@ -168,7 +168,7 @@ TEST_CASE("a sample from few candidates, by hand") {
     CHECK(sampled_index(weights, all, UINT32_MAX) == 3);
     CHECK(sampled_index(std::vector<uint32_t>{1 << 24}, all, UINT32_MAX) == 0);
     CHECK(sampled_index(std::vector<uint32_t>{1 << 24, 0, 0}, all, UINT32_MAX) == 0); // too unlikely to be sampled
-    CHECK(sampled_index(std::vector<uint32_t>(64, 1 << 24), all, UINT32_MAX) == 63);  // the greatest mass there is
+    CHECK(sampled_index(std::vector<uint32_t>(64, 1 << 24), all, UINT32_MAX) == 63);  // the greatest possible mass
 }
 
 TEST_CASE("of ties at the end of the candidates the lower ids are sampled") {
@@ -179,7 +179,7 @@ TEST_CASE("of ties at the end of the candidates the lower ids are sampled") {
     for (int i = 0; i < 200; ++i) ++seen[sampler.sample(std::vector<float>{0, 1, -1, 1, -0.0f, 1, 1})];
     CHECK(seen.size() == 3);
     CHECK((seen.contains(1) && seen.contains(3) && seen.contains(5)));
-    options.min_p = 1; // ties with the best are as probable
+    options.min_p = 1; // ties with the best are equally probable
     options.top_k = 20;
     Sampler strict(options);
     seen.clear();
@@ -216,12 +216,12 @@ TEST_CASE("what a device takes is what sample() would use, and is used up when i
     CHECK(std::vector(sampling.excluded.begin(), sampling.excluded.end()) == std::vector<uint32_t>{2, 1 << 8, 1 << 5});
     Random random(3);
     for (const uint32_t word : sampling.random) CHECK(word == uint32_t(random.next() >> 32));
-    CHECK(sampler.device_sampling(3).random == sampling.random); // asking alone changes nothing
+    CHECK(sampler.device_sampling(3).random == sampling.random); // the call itself changes nothing
     sampler.sampled(1);
     CHECK(sampler.device_sampling(1).random[0] == sampling.random[1]);
     sampler.sample(toy_logits(70));
     CHECK(sampler.device_sampling(1).random[0] == sampling.random[2]);
-    options.temperature = 0; // greedy takes none
+    options.temperature = 0; // greedy sampling uses none
     Sampler greedy(options);
     greedy.sampled(5);
     CHECK(greedy.device_sampling(1).settings.candidates == 1);

@@ -1,4 +1,4 @@
-// The session against a toy model whose next token is known, and which writes down every id it is asked to run.
+// The session with a toy model whose next token is known, and which records every id that it is asked to run.
 #include "base/error.h"
 #include "model/session.h"
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t vocab_size = 16;
 
-// After the tokens a, b, c the best next one is (a + b + c + 1) % 16: it depends on all the cache holds.
+// After the tokens a, b, c the best next one is (a + b + c + 1) % 16: it depends on the whole cache.
 class ToyForward final : public Forward {
   public:
     explicit ToyForward(uint32_t context) : context_(context) {}
@@ -156,7 +156,7 @@ TEST_CASE("limits") {
         const auto result = generate(session, {1}, {.max_tokens = 3});
         CHECK(result.ids.size() == 3);
         CHECK(result.stop == Stop::length);
-        CHECK(forward.cache.size() == 3); // the last one is not run: nobody asks what follows
+        CHECK(forward.cache.size() == 3); // the last one is not run: its logits are not needed
         CHECK(result.timings.decoded_tokens == 2);
     }
     SUBCASE("no tokens at all") {
@@ -166,7 +166,7 @@ TEST_CASE("limits") {
     SUBCASE("the context") {
         const auto result = generate(session, {1, 2, 3}, {});
         CHECK(result.stop == Stop::context_full);
-        CHECK(result.ids.size() == 4); // three in the cache and the one that follows
+        CHECK(result.ids.size() == 4); // three in the cache and the next one
         CHECK(forward.cache.size() == 6);
     }
     SUBCASE("a prompt that fills it leaves one token") {
@@ -223,9 +223,9 @@ TEST_CASE("an answer for which memory runs out ends there, and the session goes 
     const auto result = generate(session, {1, 2, 3}, {});
     CHECK(result.stop == Stop::memory_full);
     CHECK(result.reason == "no room for 6 tokens");
-    CHECK(result.ids.size() == 3); // two in the cache, and the one that found no room
+    CHECK(result.ids.size() == 3); // two in the cache, and the one for which there was no room
     CHECK(session.cached_ids().size() == 5);
-    CHECK_THROWS_AS(session.prefill(Ids{7, 7, 7, 7, 7, 7}), OutOfMemory); // a prompt without room is nobody's answer
+    CHECK_THROWS_AS(session.prefill(Ids{7, 7, 7, 7, 7, 7}), OutOfMemory); // a prompt without room gives no answer
     CHECK(generate(session, {1, 2}, {.max_tokens = 3}).ids.size() == 3);
 }
 
@@ -249,7 +249,7 @@ namespace {
 struct Pair {
     explicit Pair(uint32_t context) : ahead(context), plain(context) { ahead.most = SAMPLING_STEPS; }
 
-    // Everything that the caller sees, in order.
+    // Records everything that the caller sees, in order.
     static std::vector<std::string> follow(Session& session, Sampler& sampler, const Ids& prompt, GenerateOptions options,
                                            size_t interrupted_after) {
         std::vector<std::string> seen;
@@ -294,7 +294,7 @@ TEST_CASE("sampling ahead shows in nothing but the calls") {
     CHECK(pair.plain.batches.empty());
     for (uint32_t end = 0; end < vocab_size; ++end) {
         pair.check(prompt, {.max_tokens = 200, .is_end = [&](uint32_t id) { return id == end; }});
-        prompt = pair.a.cached_ids(); // goes on from there
+        prompt = pair.a.cached_ids(); // continues from there
         prompt.resize(std::min<size_t>(prompt.size(), 60));
         prompt.push_back(end);
     }

@@ -1,4 +1,4 @@
-// Models with random weights: the true shapes and mixtures, and rows that are the same however they are asked for.
+// Models with random weights: the true shapes and mixtures of formats, and rows that do not depend on how they are read.
 #include "base/error.h"
 #include "model/load.h"
 #include "model/synthetic/synthetic.h"

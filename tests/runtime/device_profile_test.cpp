@@ -1,4 +1,4 @@
-// Device profiles: what they leave of a device, and that everything keeps to it.
+// Device profiles: the limits and features that they leave of a device, which everything respects.
 #include "base/error.h"
 #include "model/gpu/tuning.h"
 #include "runtime/device_profile.h"
@@ -33,7 +33,7 @@ Capabilities desktop() {
     return c;
 }
 
-// The least device there can be: nothing that a profile could take away.
+// The smallest possible device: a profile can remove nothing from it.
 Capabilities least() {
     Capabilities c = desktop();
     find_device_profile("spec-minimum").clamp(c);
@@ -42,7 +42,7 @@ Capabilities least() {
     return c;
 }
 
-// All of one's limits and features are at most the other's.
+// Requires all of one's limits and features to be at most the other's.
 void check_no_more(const Capabilities& a, const Capabilities& b) {
     CHECK(a.allocation_bytes <= b.allocation_bytes);
     CHECK(a.allocation_count <= b.allocation_count);
@@ -51,7 +51,7 @@ void check_no_more(const Capabilities& a, const Capabilities& b) {
     CHECK(a.storage_alignment >= b.storage_alignment);
     CHECK(a.subgroup_size <= b.subgroup_size);
     CHECK(a.min_subgroup_size <= b.min_subgroup_size);
-    CHECK((a.kernel_subgroup_size == b.kernel_subgroup_size || a.kernel_subgroup_size == 0)); // no device has another one
+    CHECK((a.kernel_subgroup_size == b.kernel_subgroup_size || a.kernel_subgroup_size == 0)); // no device has another size
     CHECK(a.kernel_subgroup_size <= a.max_subgroup_size);
     CHECK(a.max_subgroup_size <= b.max_subgroup_size);
     CHECK(a.max_workgroup_invocations <= b.max_workgroup_invocations);

@@ -1,5 +1,5 @@
-// The fault layer does what other tests rely on: calls fail, a wait hangs, a kernel computes wrongly, and a plan with a slip in
-// it is no plan.
+// The fault layer does what other tests rely on: calls fail, a wait hangs, a kernel computes wrongly, and a malformed plan is
+// refused.
 #include "runtime/device_impl.h"
 #include "tests/support/child_process.h"
 #include "tests/support/fault_environment.h"
@@ -67,7 +67,7 @@ TEST_CASE("calls of this process fail, as many as were asked for, and a wait han
     CHECK(vkResetFences(handle, 1, &fence) == VK_ERROR_OUT_OF_DEVICE_MEMORY);
     CHECK(wait() == VK_SUCCESS); // it is still signalled
     CHECK(wait() == VK_TIMEOUT);
-    CHECK(wait() == VK_TIMEOUT); // once hung, for ever
+    CHECK(wait() == VK_TIMEOUT); // after a hang every wait fails
     CHECK(vkResetFences(handle, 1, &fence) == VK_SUCCESS);
     vkDestroyFence(handle, fence, nullptr);
 }

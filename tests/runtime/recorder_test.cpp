@@ -1,4 +1,4 @@
-// Barriers, segments, runs and the profile. Under TQ_VALIDATE=1 synchronization validation checks every barrier left out.
+// Barriers, segments, runs and the profile. Under TQ_VALIDATE=1 synchronization validation checks every omitted barrier.
 #include "base/error.h"
 #include "runtime/device_impl.h"
 #include "runtime/hazards.h"
@@ -13,7 +13,7 @@ using test_shader::sum;
 
 namespace {
 
-constexpr uint32_t n = 256; // elements of a test's buffers; offsets in steps of 64 of them suit every device's alignment
+constexpr uint32_t n = 256; // elements of a test's buffers; offsets in steps of 64 elements satisfy every device's alignment
 
 std::span<uint32_t> words(const Buffer& buffer) {
     return {reinterpret_cast<uint32_t*>(buffer.host().data()), size_t(buffer.bytes() / 4)};
@@ -90,7 +90,7 @@ TEST_CASE("barriers go in exactly where dispatches conflict") {
     CHECK(recorder.barriers() == 2);
     add(recorder, h, k, x); // after k and the readers of h already
     CHECK(recorder.barriers() == 2);
-    recorder.copy(a, b); // their readers came before the last barrier, too
+    recorder.copy(a, b); // their readers came before the last barrier too
     CHECK(recorder.barriers() == 2);
     recorder.copy(b, h);
     CHECK(recorder.barriers() == 3);
@@ -171,7 +171,7 @@ TEST_CASE("a recording is cut where it would take too long, and can be stopped t
     CHECK_FALSE(commands.run([&] { return ++asked < 3; })); // submits three segments
     CHECK(all_are(x, 15));
     CHECK_THROWS_AS(commands.run([]() -> bool { throw std::runtime_error("stop"); }), std::runtime_error);
-    CHECK(all_are(x, 16)); // what was submitted has finished
+    CHECK(all_are(x, 16)); // the submitted work has finished
     CHECK(commands.run());
     CHECK(all_are(x, 28));
 }
@@ -208,7 +208,7 @@ TEST_CASE("short work is one segment, and nothing at all runs, too") {
     Commands commands = recorder.finish();
     CHECK(commands.segments() == 1);
     Commands empty = Recorder(device).finish();
-    CHECK(empty.run([] { return false; })); // never asked: there is nothing to stop between
+    CHECK(empty.run([] { return false; })); // never called: there is nothing to stop in between
     CHECK(commands.run());
     CHECK(all_are(x, 50));
 }
@@ -254,7 +254,7 @@ TEST_CASE("a profile as a table") {
 
 namespace {
 
-// The driver's own, behind those of this test.
+// The driver's own function, called by those of this test.
 PFN_vkResetFences reset_fences;
 PFN_vkQueueSubmit queue_submit;
 VkDevice device_of_fences;

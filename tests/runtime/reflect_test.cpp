@@ -1,4 +1,4 @@
-// The SPIR-V reader, on compiled shaders and on modules written by hand, and that misuse of a kernel does not compile.
+// The SPIR-V reader, on compiled shaders and on modules written by hand; and that misuse of a kernel does not compile.
 #include "runtime/recorder.h"
 #include "runtime/reflect.h"
 #include "test_shaders.gen.h"
@@ -34,7 +34,7 @@ static_assert(!dispatches<test_shader::scale, scale_params, 1, View, int>, "not 
 static_assert(!std::is_constructible_v<Constants<2>, uint32_t>, "none of the constants has a default");
 static_assert(!std::is_constructible_v<Constants<1>, const char*>);
 
-// A module out of instructions without their first words.
+// A module made of instructions without their first words.
 struct Module {
     std::vector<uint32_t> words{0x07230203, 0x00010500, 0, 100, 0};
 
@@ -43,7 +43,7 @@ struct Module {
         words.insert(words.end(), operands.begin(), operands.end());
         return *this;
     }
-    // Storage buffer `number` of one member, a float.
+    // Adds storage buffer `number` with one member, a float.
     Module& buffer(uint32_t number, uint32_t set = 0) {
         const uint32_t variable = 10 + number, block = 30 + number, pointer = 50 + number;
         return add(spirv::decorate, {variable, spirv::binding, number})

@@ -34,7 +34,7 @@ uint64_t mapped_sum(const Buffer& buffer) {
     return sum;
 }
 
-// What is in `buffer`, copied back.
+// The contents of `buffer`, copied back.
 Buffer read_back(Device& device, const Buffer& buffer) {
     Buffer copy = device.allocate("copy", buffer.bytes(), Memory::readback);
     Recorder recorder(device);
@@ -186,8 +186,8 @@ TEST_CASE("a limit on memory holds for all buffers, and may be lifted") {
     const Buffer second = device.allocate("small", mib / 2, Memory::device, Placement::own);
     CHECK(device.available_bytes() <= mib / 2);
     CHECK_THROWS_AS((void)device.allocate("too much", mib, Memory::device, Placement::own), OutOfMemory);
-    const Buffer staging = device.allocate("staging", 4 * mib, Memory::upload); // of the host
-    device.memory_limit_bytes = 1;                                              // what is there stays
+    const Buffer staging = device.allocate("staging", 4 * mib, Memory::upload); // host memory
+    device.memory_limit_bytes = 1;                                              // existing allocations stay
     CHECK(device.available_bytes() == 0);
     device.memory_limit_bytes = 0;
     const Buffer large = device.allocate("large", 40 * mib);
@@ -352,6 +352,6 @@ TEST_CASE("a damaged pipeline cache is as good as none") {
     CHECK(reads_nothing(good + "x"));
     CHECK_FALSE(reads_nothing(good));
     CHECK(read_pipeline_cache(file.directory, file.device).empty()); // a directory
-    write_pipeline_cache(file.path / "below a file", file.data);     // cannot be, and is no error
+    write_pipeline_cache(file.path / "below a file", file.data);     // fails, which is no error
     CHECK(read_pipeline_cache(file.path, file.device) == file.data);
 }

@@ -1,4 +1,4 @@
-// Drivers' own names for what they say of a kernel, and compiling kernels without running them.
+// The names that drivers give to statistics of a kernel, and compiling kernels without running them.
 #include "runtime/compiler.h"
 #include "runtime/device.h"
 #include "test_shaders.gen.h"
@@ -137,8 +137,8 @@ TEST_CASE("kernels compile without memory, and one that needs scratch memory is 
     if (const auto scratch = worst(large).scratch_bytes) CHECK(*scratch >= 4000 * 4);
     CHECK(worst(small).scratch_bytes.value_or(0) == 0);
     if (std::getenv("RADV_FORCE_FAMILY") == nullptr) return;
-    CHECK(worst(large).scratch_bytes.has_value()); // RADV says it all
+    CHECK(worst(large).scratch_bytes.has_value()); // RADV reports all statistics
     CHECK(worst(large).vgprs.has_value());
     CHECK(worst(large).spilled.has_value());
-    CHECK_THROWS_WITH(Device(), doctest::Contains("it offers no memory")); // to compile is all it can do
+    CHECK_THROWS_WITH(Device(), doctest::Contains("it offers no memory")); // it can only compile
 }

@@ -1,4 +1,4 @@
-// The size of subgroups that kernels count on, and that no kernel takes a driver's word for which invocation is which.
+// The size of subgroups that kernels require, and that no kernel relies on a driver's numbering of invocations.
 #include "runtime/recorder.h"
 #include "runtime/subgroup_size.h"
 #include "shaders.gen.h"
@@ -27,8 +27,8 @@ std::set<uint32_t> builtins(std::span<const uint32_t> code) {
 constexpr uint32_t op_load = 61, op_iadd = 128, op_module_processed = 330;
 constexpr size_t lying_words = 1 << 15;
 
-// `code` as it would run where gl_SubgroupSize is twice what it is, as Mesa's driver for Intel has it: every value loaded from it
-// is added to itself. Filled up to lying_words by a comment, so that a constant can span it.
+// `code` as it would run where gl_SubgroupSize is twice its actual value, as in Mesa's driver for Intel: every value loaded
+// from it is added to itself. Padded to lying_words with a comment, so that it fits a constant span.
 void lie(std::span<const uint32_t> code, std::span<uint32_t, lying_words> out) {
     std::vector<uint32_t> head(code.begin(), code.begin() + spirv::header_words), rest;
     std::set<uint32_t> sizes;
@@ -85,8 +85,8 @@ TEST_CASE("kernels number invocations by gl_LocalInvocationID") {
         const std::set<uint32_t> used = builtins(shader->code);
         CHECK(!used.contains(subgroup_size));
         CHECK(!used.contains(num_subgroups));
-        // Strips of a product by matrices may go to subgroups in any order, and a driver sees that the number is one for all
-        // lanes.
+        // Strips of a matrix product may be assigned to subgroups in any order, and a driver can tell that the number is the
+        // same for all lanes.
         CHECK((!used.contains(subgroup_id) || shader->interface.cooperative));
     }
 }

@@ -1,6 +1,6 @@
 #version 460
 
-// Every element one up, in place.
+// Adds 1 to every element, in place.
 // params: no_params
 layout(local_size_x = 64) in;
 layout(binding = 0) buffer X { uint x[]; };

@@ -1,4 +1,4 @@
-// Conversations with what Qwen3's own template renders of them.
+// Conversations with their renderings by Qwen3's own template.
 #pragma once
 #include "model/text/chat_template.h"
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// Runs a program to its end and collects what it says.
+// Runs a program to its end and collects its output.
 #pragma once
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ Finished run(const Command& command);
 // tq-run itself.
 Finished tq_run(std::vector<std::string> arguments, std::string input = {}, std::vector<std::string> environment = {});
 
-// `shell` is a command line for sh in which $out stands for a file (its output) and "$@" for the command. POSIX only.
+// `shell` is a command line for sh in which $out is a file (its output) and "$@" the command. POSIX only.
 Finished run_in_shell(const Command& command, const std::string& shell);
 
 } // namespace tq::test

@@ -13,7 +13,7 @@ using namespace conformance;
 
 namespace {
 
-// Of the file: little-endian 32-bit words. First "TQGV" and the number of sets; a set is head_dim, the number of vectors, their
+// A file of little-endian 32-bit words. First "TQGV" and the number of sets; a set is head_dim, the number of vectors, their
 // words, and then for every codec of all_codecs(head_dim, layer, side) the codes and scales (two to a word, padded with 0).
 constexpr uint32_t magic = 0x56475154, layer = 3;
 constexpr KvSide side = KvSide::value;
@@ -23,14 +23,14 @@ struct Set {
     std::vector<uint32_t> kinds; // of codec_vectors
 };
 
-std::vector<Set> sets() { // few, so that the file stays small: the kinds that are at some limit
+std::vector<Set> sets() { // few, so that the file stays small: the kinds that are at a limit
     return {{64, 1, {5, 8, 9, 11, 12, 16, 17, 17, 19}}, {128, 2, {0, 2, 4, 16, 17, 20}}, {256, 3, {3, 13}}};
 }
 
 std::vector<float> vectors_of(const Set& set) {
     const Signs signs = rotation_signs(layer, side);
     std::vector<float> out;
-    for (uint32_t n = 0; n < set.kinds.size(); n++) { // the n-th round's, so that no two of a kind are the same
+    for (uint32_t n = 0; n < set.kinds.size(); n++) { // the n-th round's vector, so that no two of a kind are the same
         const std::vector<float> all = codec_vectors((n + 1) * codec_vector_kinds, set.head_dim, signs, set.seed);
         const auto first = all.begin() + ptrdiff_t((n * codec_vector_kinds + set.kinds[n]) * set.head_dim);
         out.insert(out.end(), first, first + ptrdiff_t(set.head_dim));
@@ -38,7 +38,7 @@ std::vector<float> vectors_of(const Set& set) {
     return out;
 }
 
-// Words of a file in order; Error where it ends too early.
+// Reads the words of a file in order; Error where it ends too early.
 class Words {
   public:
     explicit Words(const std::filesystem::path& path) : path_(path.string()) {

@@ -1,5 +1,5 @@
-// tests/data/codec_golden.bin: vectors that break encoders and what every codec stores of them, as it was when the format was
-// fixed. make_codec_golden writes it; codec_test and gpu_million_test read it.
+// tests/data/codec_golden.bin: vectors at the limits of encoders with their stored bytes for every codec, as of when the format
+// was fixed. make_codec_golden writes it; codec_test and gpu_million_test read it.
 #pragma once
 #include "model/kv/codec.h"
 #include <filesystem>
@@ -16,7 +16,7 @@ struct Stored {
     bool operator==(const Stored&) const = default;
 };
 
-// What the CPU stores of x[vectors][head_dim], and the vectors that it stands for.
+// The bytes that the CPU stores for x[vectors][head_dim]; and the vectors that they decode to.
 Stored encoded(const KvCodec& codec, std::span<const float> x);
 std::vector<float> decoded(const KvCodec& codec, const Stored& stored);
 

@@ -36,7 +36,7 @@ double half_value(uint32_t bits) {
 
 // The fp16 number at most 7bff that is nearest to a positive number v, ties to even. `compare`: the sign of t - v.
 template <class Compare> uint16_t nearest_half(Compare compare) {
-    uint32_t below = 0; // halfway to the next one, and v is beyond that
+    uint32_t below = 0; // v is above the midpoint of `below` and the next number
     for (uint32_t step = 0x4000; step > 0; step /= 2) {
         const uint32_t next = below + step;
         if (next > 0x7bff) continue;
@@ -147,7 +147,7 @@ uint16_t document_residual(const KvCodec& codec, const Floats& y, std::vector<ui
     return document_root(document_sum(squares), 1, e);
 }
 
-// The codes of a trellis; levels[i] is what |y[i]| is multiplied by.
+// The codes of a trellis; levels[i] is the factor of |y[i]|.
 std::vector<uint32_t> document_trellis(KvType type, const Floats& y, float norm2, std::vector<int>& levels) {
     const double per_64 = type == KvType::tq2t ? 156816 : type == KvType::tq3t ? 142884 : 440896;
     const double square_unit = per_64 * double(y.size()) / 64;
@@ -246,7 +246,7 @@ DocumentStored document_plain(KvType type, std::span<const float> x) {
     for (const float v : x) {
         const auto word = std::bit_cast<uint32_t>(v);
         uint32_t bits = word;
-        if (type == KvType::bf16) { // the nearer of the two neighbours, the even one of two that are as near
+        if (type == KvType::bf16) { // the nearer of the two neighbours, the even one where both are equally near
             bits = word / 65536;
             if (std::isnan(v))
                 bits |= 0x40;

@@ -16,14 +16,14 @@ using Path = std::pair<int64_t, uint64_t>; // its cost, then its word
 
 int64_t cost(int level, int64_t z) { return (z - level) * (z - level); }
 
-// Of tq3t and tq4t: the level of a code after those whose highest bits are these.
+// For tq3t and tq4t: the level of a code after codes with these highest bits.
 int level_after(KvType type, uint32_t code, uint32_t last, uint32_t second_last) {
     if (type == KvType::tq3t) return levels_of_three[code % 4 + 4 * ((code / 4 + last + second_last) % 2) + 8 * last];
     const int level = levels_of_four[second_last == 0 ? code : (code + 8) % 16];
     return last == 0 ? level : -level;
 }
 
-// Of one channel whose highest bit, and those of the two before it, are these.
+// For one channel whose highest bit, and those of the two before it, are these.
 std::pair<int64_t, uint32_t> best_low_bits(KvType type, uint32_t bit, uint32_t last, uint32_t second_last, int64_t z) {
     const uint32_t count = type == KvType::tq3t ? 4 : 8;
     std::pair<int64_t, uint32_t> best{std::numeric_limits<int64_t>::max(), 0};
@@ -33,7 +33,7 @@ std::pair<int64_t, uint32_t> best_low_bits(KvType type, uint32_t bit, uint32_t l
     return best;
 }
 
-// What `step(z, state, symbol)` makes of a run: the word of symbols of `width` bits of the least cost, the least of those; a
+// The word of symbols of `width` bits that has the least cost in a run with `step(z, state, symbol)`, the smallest of equals; a
 // state is the last two bits of the word.
 template <class Step> uint64_t best_word(std::span<const int64_t> z, uint32_t width, Step step) {
     constexpr Path none{std::numeric_limits<int64_t>::max() / 2, 0};
@@ -58,7 +58,7 @@ template <class Step> uint64_t best_word(std::span<const int64_t> z, uint32_t wi
 
 size_t run_of(KvType type) { return code_bits(type) == 2 ? 16 : 32; }
 
-// The number `before` places before i, around its run.
+// The index `before` places before i, cyclically within its run.
 size_t place(size_t i, size_t before, size_t run) { return i / run * run + (i % run + run - before) % run; }
 
 } // namespace

@@ -1,4 +1,4 @@
-// Runs of tq-run in which Vulkan calls fail, or a kernel computes wrongly: by the layer in tests/fault_layer.
+// Runs of tq-run in which Vulkan calls fail, or a kernel computes wrongly, by the layer in tests/fault_layer.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -15,7 +15,7 @@ struct Faults {
 
 bool has_fault_layer(); // it is built on Linux
 
-// For Command::environment. Without the validation layer: a driver that fails is not what it expects.
+// The variables for Command::environment. Without the validation layer, which does not expect a failing driver.
 std::vector<std::string> fault_environment(const Faults& faults);
 
 } // namespace tq::test

@@ -11,7 +11,7 @@ bool swaps(Fault fault, KvType type) {
            (fault == Fault::swapped_if_coded && is_coded(type));
 }
 
-// [tokens][heads][head_dim] as if it were [heads][tokens][head_dim].
+// Reorders [tokens][heads][head_dim] as if it were [heads][tokens][head_dim].
 void swap(std::span<float> x, size_t heads, size_t d) {
     const size_t tokens = x.size() / heads / d;
     const std::vector<float> right(x.begin(), x.end());
@@ -19,7 +19,7 @@ void swap(std::span<float> x, size_t heads, size_t d) {
         for (size_t head = 0; head < heads; head++) std::copy_n(&right[(head * tokens + t) * d], d, &x[(t * heads + head) * d]);
 }
 
-// What was stored of a block's tokens.
+// Changes the stored data of a block's tokens.
 void spoil(Fault fault, const host::Pass& pass, const host::CacheSide& side) {
     const KvType type = side.codec.type;
     for (uint32_t head = 0; head < side.heads; head++)
@@ -34,7 +34,7 @@ void spoil(Fault fault, const host::Pass& pass, const host::CacheSide& side) {
         }
 }
 
-// Queries are turned back, and once more with the next layer's seed.
+// Rotates queries back, and again with the next layer's seed.
 void rotate_otherwise(Fault fault, const host::Layer& layer, std::span<float> q) {
     const Rotation* right = layer.q_rotation;
     const bool wrong =

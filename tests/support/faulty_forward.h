@@ -1,6 +1,6 @@
-// The reference's forward pass with a fault planted between its steps, where keys and values are stored or attended to: what the
-// ablation of tools/quality/ablation.h has to find. Without a fault it computes what make_cpu_forward() does,
-// but for rounding.
+// The reference's forward pass with a fault planted between its steps, where keys and values are stored or attended to: the
+// ablation of tools/quality/ablation.h must find it. Without a fault it computes the same as make_cpu_forward(), except for
+// rounding.
 #pragma once
 #include "model/forward.h"
 #include "model/model.h"
@@ -9,18 +9,18 @@ namespace tq::test {
 
 enum class Fault {
     none,
-    swapped_everywhere, // heads and tokens of a block change places before anything is stored
+    swapped_everywhere, // heads and tokens of a block are swapped before anything is stored
     swapped_unless_f32, // only where the cache is not f32
-    swapped_if_coded,   // only where it has codes: sanctum's story
+    swapped_if_coded,   // only where it has codes: the bug that sanctum found
     other_rotation,     // queries are rotated with the seed of the next layer
-    other_haar,         // with its dense rotation, and rightly with the other kind
+    other_haar,         // only with the dense rotation, correctly with the other kind
     scale_twice,        // the scale of TurboQuant vectors is multiplied by itself
-    rule_twice,         // that only under the scale rule least-squares
+    rule_twice,         // the same only under the scale rule least-squares
     residual_fourfold,  // QJL's residual is as long as if the projection were not normalised
     affine_zero,        // the zero of group-affine types is lost
 };
 
-// `model` outlives it.
+// `model` outlives the result.
 std::unique_ptr<Forward> make_faulty_forward(const Model& model, const KvOptions& kv, uint32_t context_size, Fault fault);
 
 } // namespace tq::test

@@ -1,4 +1,4 @@
-// Writes GGUF files for tests, well-formed ones, and remembers where each field lies so that tests can damage it.
+// Writes well-formed GGUF files for tests, and records the position of each field so that tests can damage it.
 #pragma once
 #include "model/formats/gguf.h"
 #include <functional>
@@ -21,14 +21,14 @@ class GgufWriter {
 
     // Stores integers in 32 bits where they fit, numbers as f32, and lists element by element the same way.
     void set(std::string_view key, const ModelFile::Value& value);
-    // A value as it lies in a file, after its type.
+    // Adds a value in its form in a file, after its type.
     void set_raw(std::string_view key, uint32_t type, std::string_view value);
     // ne: fastest dimension first
     void add_tensor(std::string_view name, GgmlType type, const std::vector<uint64_t>& ne);
 
-    // The file without its data: all up to the aligned begin of the data section.
+    // The file without its data: everything up to the aligned start of the data section.
     std::string header() const;
-    // Where the numbers of header() lie.
+    // The positions of the numbers of header().
     std::vector<GgufField> fields() const;
     // The whole file. fill(i, out) writes exactly tensor i's bytes.
     using Fill = std::function<void(size_t, std::ostream&)>;
@@ -54,7 +54,7 @@ class GgufWriter {
     uint64_t data_bytes_ = 0;
 };
 
-// A little-endian number as it lies in a file.
+// A little-endian number in its form in a file.
 template <class T> std::string raw(T value) { return {reinterpret_cast<const char*>(&value), sizeof value}; }
 
 } // namespace tq::test

@@ -15,12 +15,12 @@
 
 namespace tq {
 
-// The repository's own test data: tests/data/README.md says what each file is.
+// The repository's own test data: tests/data/README.md describes each file.
 inline std::filesystem::path test_data(const char* name) {
     return std::filesystem::path(TQ_SOURCE_DIR) / "tests" / "data" / name;
 }
 
-// A part of the larger set of test data, which lies beside the repository; not every machine has it, and a test of a
+// A part of the larger set of test data, which is beside the repository; not every machine has it, and a test of a
 // *_larger_set_test.cpp then skips with a message.
 inline std::optional<std::filesystem::path> larger_set(const char* name) {
     const char* set = std::getenv("TQ_SHARED");
@@ -56,15 +56,15 @@ inline Golden load_golden(const std::filesystem::path& path, const char* answers
 // A GGUF file with a matrix of every weight format, and a directory from Hugging Face in bf16, its embedding tied.
 inline std::vector<std::filesystem::path> golden_files() { return {test_data("qwen3-mixed.gguf"), test_data("qwen3-tied-hf")}; }
 
-// The directory once more, with its weights quantised at load as `--weights` does, and the logits of such weights.
+// The same directory with its weights quantised at load as `--weights` does, and the logits of such weights.
 inline Golden golden_quantised(GgmlType type) {
     Golden golden = load_golden(test_data("qwen3-tied-hf"), type == GgmlType::Q8_0 ? "expected-q8_0.json" : "expected-q4_0.json");
     CHECK(quantise(golden.weights, type) == 15);          // seven of each layer, and the embedding
-    CHECK(quantise(golden.weights, GgmlType::Q4_0) == 0); // it is in fewer bits already
+    CHECK(quantise(golden.weights, GgmlType::Q4_0) == 0); // it has fewer bits already
     return golden;
 }
 
-// Of the larger set: a model of every weight format, and of mixtures.
+// The files of the larger set: a model of every weight format, and of mixtures.
 inline std::vector<std::filesystem::path> larger_set_golden_files() {
     const auto folder = larger_set("qwen3-tiny"), directory = larger_set("qwen3-tiny-hf");
     if (!folder || !directory) return {};

@@ -10,7 +10,7 @@ inline void check_on_device(Device& device, const Golden& golden) {
     check_golden(golden, *make_gpu_forward(device, golden.config, golden.weights, {{KvType::f32, KvType::f32}, 64, 0, 0}));
 }
 
-// Vectors of the first layer that are stored otherwise: what is stored there depends on no cache.
+// The number of vectors of the first layer that are stored differently: they do not depend on the cache.
 inline size_t other_vectors(Forward& a, Forward& b, const KvOptions& kv) {
     size_t count = 0;
     for (const KvSide side : {KvSide::key, KvSide::value}) {
@@ -24,8 +24,8 @@ inline size_t other_vectors(Forward& a, Forward& b, const KvOptions& kv) {
     return count;
 }
 
-// Sums in another order differ by rounding, and a value, or a scale, that lies that close to a threshold gets the neighbouring
-// level: seldom, but then later layers see it. Kernels are compared code by code, from the same inputs, in `tq-run conformance`.
+// Sums in another order differ by rounding, and a value or scale within rounding of a threshold gets the neighbouring level:
+// rarely, but later layers depend on it. Kernels are compared code by code, from the same inputs, in `tq-run conformance`.
 inline void check_compressed(Device& device, const std::vector<std::filesystem::path>& files) {
     size_t runs = 0, close = 0, others = 0;
     for (const auto& path : files) {

@@ -1,4 +1,4 @@
-// Conversations that make a KV cache grow, beside the same ones in a cache that was whole from the start.
+// Conversations that make a KV cache grow, compared with the same ones in a cache that has its full size from the start.
 #pragma once
 #include "model/formats/gguf.h"
 #include "model/forward.h"
@@ -14,7 +14,7 @@ namespace tq {
 
 constexpr uint32_t growth_context = 101; // odd: the last capacity is not
 
-// Two layers, eight heads on four.
+// Two layers, eight query heads on four kv heads.
 struct GrowthModel {
     test::TemporaryFile path;
     Config config = test::small_config();
@@ -30,7 +30,7 @@ struct GrowthModel {
     }
 };
 
-// Every way to store: words alone, one scale, two, a scale for each group of 32, and layers that differ.
+// All kinds of storage: words alone, one scale, two, a scale for each group of 32, and layers that differ.
 inline std::vector<KvOptions> growth_types() {
     std::vector<KvOptions> all{
         {KvType::tq4, KvType::f32, RotationKind::wht, KvOptions().scale_rule, parse_kv_layers("1=tq2/q8_0")}};
@@ -39,7 +39,7 @@ inline std::vector<KvOptions> growth_types() {
     return all;
 }
 
-// And a window beside codes, which is no part of what is stored and repeated.
+// The same and a window with codes, which is neither stored nor repeated.
 inline std::vector<KvOptions> growth_types_and_window() {
     std::vector<KvOptions> all = growth_types();
     all.push_back({KvType::tq8, KvType::tq8});
@@ -65,8 +65,8 @@ inline void check_same(Forward& a, Forward& b, std::span<const uint32_t> ids) {
     REQUIRE(std::memcmp(logits.data(), expected.data(), logits.size_bytes()) == 0);
 }
 
-// `make`: a Forward with the given options. Blocks of uneven sizes, from one token to several batches, and truncations anywhere,
-// until the context is full.
+// `make`: makes a Forward with the given options. Runs blocks of uneven sizes, from one token to several batches, and
+// truncations anywhere, until the context is full.
 inline void check_growth(const std::vector<KvOptions>& all_types,
                          const std::function<std::unique_ptr<Forward>(const ForwardOptions&)>& make) {
     for (const KvOptions& kv : all_types) {
@@ -83,7 +83,7 @@ inline void check_growth(const std::vector<KvOptions>& all_types,
                 const uint32_t kept = grown->position() - uint32_t(random() % std::min(grown->position() + 1, 12u));
                 grown->truncate(kept);
                 whole->truncate(kept);
-                CHECK(grown->capacity() == before); // never shrinks
+                CHECK(grown->capacity() == before); // it never shrinks
                 continue;
             }
             const uint32_t count = std::min(left, random() % 3 == 0 ? 1u : 1 + uint32_t(random() % 29));
@@ -96,7 +96,7 @@ inline void check_growth(const std::vector<KvOptions>& all_types,
     }
 }
 
-// A cache that grows while it repeats gives the logits of one that was whole; so does what is run behind it, and what is cut off.
+// A cache that grows while it repeats gives the logits of a full-sized one; so do tokens after that, and truncation.
 inline void check_repeat(const std::function<std::unique_ptr<Forward>(const ForwardOptions&)>& make) {
     for (const KvOptions& kv : growth_types_and_window()) {
         const std::string types = describe(kv);

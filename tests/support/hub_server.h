@@ -1,4 +1,4 @@
-// The hub on loopback that the tests download from (hub_server.py), and a cache of their own.
+// The hub on loopback from which the tests download (hub_server.py), and a cache directory for them.
 #pragma once
 #include "base/child_process.h"
 #include "model/hub/hub.h"
@@ -15,7 +15,7 @@ inline const std::string hub_commit = "0123456789abcdef0123456789abcdef01234567"
 
 class HubServer {
   public:
-    // nullptr, with a message of the test, where there is no Python or the build has no downloads.
+    // nullptr, with a message of the test, where Python is missing or the build has no downloads.
     static HubServer* find() {
         static const std::unique_ptr<HubServer> server = start(TQ_SOURCE_DIR);
         if (!server) test::skip("the hub of the tests needs python3 and a build with downloads");
@@ -25,7 +25,7 @@ class HubServer {
     std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
     int port() const { return port_; }
 
-    // What was asked for since the last call: objects with port, path, range and authorization.
+    // The requests since the last call: objects with port, path, range and authorization.
     nlohmann::json take_log();
 
   private:
@@ -35,7 +35,7 @@ class HubServer {
     int port_ = 0;
 };
 
-// An empty cache directory that goes away with the object.
+// An empty cache directory that is removed with the object.
 class TemporaryCache {
   public:
     TemporaryCache();
@@ -45,14 +45,14 @@ class TemporaryCache {
 
     const std::filesystem::path& path() const { return path_; }
     std::filesystem::path folder(const std::string& repository) const; // "cut": models--test--cut
-    // Files in a directory of it, by name; empty where there is none.
+    // The names of the files in a directory of it; empty where there is none.
     static std::vector<std::string> names(const std::filesystem::path& directory);
 
   private:
     std::filesystem::path path_;
 };
 
-// As from an environment that names the server and the cache; retries without delay.
+// Options as from an environment with the server and the cache; retries without delay.
 HubOptions options_for(const HubServer& server, const TemporaryCache& cache);
 
 } // namespace tq::test

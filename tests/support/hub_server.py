@@ -212,5 +212,5 @@ for server in servers:
 sys.stdout.write("{} {}\n".format(*ports))
 sys.stdout.flush()
 parent = os.getppid()
-while os.getppid() == parent:  # a test that was killed leaves no server behind
+while os.getppid() == parent:  # a killed test leaves no server running
     time.sleep(0.5)

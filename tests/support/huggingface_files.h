@@ -1,4 +1,4 @@
-// Writes models as Hugging Face publishes them, for tests: well-formed ones, held as JSON so that tests can change any of it.
+// Writes well-formed models in Hugging Face's format for tests, held as JSON so that tests can change any part.
 #pragma once
 #include "model/formats/blocks.h"
 #include "tests/support/temporary_file.h"
@@ -34,7 +34,7 @@ struct HuggingFaceFiles {
 // and four added tokens; every weight 0.
 HuggingFaceFiles small_huggingface_model();
 
-// tokenizer.json of these tokens: `types` as in GGUF. Merges as texts, or as pairs.
+// A tokenizer.json of these tokens: `types` as in GGUF. Merges as texts, or as pairs.
 json tokenizer_json(const std::vector<std::string>& tokens, const std::vector<int64_t>& types,
                     const std::vector<std::string>& merges, bool merges_as_pairs = false);
 

@@ -1,4 +1,4 @@
-// make_codec_golden: writes tests/data/codec_golden.bin. Its bytes are a promise: write it anew only when the format changes.
+// make_codec_golden: writes tests/data/codec_golden.bin. Its bytes must not change: run it again only when the format changes.
 #include "base/error.h"
 #include "tests/support/codec_golden.h"
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// make_outlier_model: writes a variant of a GGUF file that says the same and whose keys are hard to store (outlier_model.h).
+// make_outlier_model: writes an equivalent variant of a GGUF file whose keys are hard to quantise (outlier_model.h).
 #include "base/error.h"
 #include "tests/support/outlier_model.h"
 #include <CLI/CLI.hpp>

@@ -30,7 +30,7 @@ const std::map<std::string, Preset> presets{
     {"qwen3-32b", {{vocab, 5120, 25600, 64, 64, 8, 128, positions, theta, eps}, false}},
 };
 
-// "q4_k", and so on
+// The types by their names in lower case, such as "q4_k".
 std::map<std::string, GgmlType> named_types() {
     std::map<std::string, GgmlType> types;
     for (const GgmlType type : tq::weight_formats) {
@@ -85,7 +85,7 @@ int main(int argc, char** argv) try {
     if (config.hidden_size % 32 != 0 || config.intermediate_size % 32 != 0) tq::fail("--hidden and --ffn are multiples of 32");
     if (tied->count() == 0) is_tied = preset.tied;
     tq::test::write_random_model(path, {config, types.at(type), is_tied, seed, vocabulary});
-    tq::read_config(tq::read_gguf(path)); // says so when the shape is none that we can run
+    tq::read_config(tq::read_gguf(path)); // throws when the shape is not supported
     return 0;
 } catch (const tq::Error& e) {
     fmt::print(stderr, "make_random_model: {}\n", e.what());

@@ -1,6 +1,6 @@
-// make_scale_rule_table: what each scale rule and rotation of the TurboQuant types costs a model, as a Markdown table: the mean
+// make_scale_rule_table: the cost of each scale rule and rotation of the TurboQuant types, as a Markdown table: the mean
 // KL divergence of its next-token distributions from those with an f32 cache, for keys and values, keys alone and values alone.
-// On the CPU, token by token, so that every position sees the cache of all before it.
+// On the CPU, token by token, so that every position attends to the cache of all before it.
 //   tools/demo-model/corpus.py --seed 77 --count 6 > text.txt
 //   make_scale_rule_table -m tools/demo-model/demo-q8_0.gguf text.txt
 #include "base/error.h"
@@ -46,7 +46,7 @@ std::vector<double> log_probabilities(std::span<const float> logits) {
     return out;
 }
 
-// What a run of the documents is compared by: of every position the distribution of the next token.
+// The data by which runs of the documents are compared: for every position the distribution of the next token.
 using Distributions = std::vector<std::vector<double>>;
 
 Distributions distributions(const Model& model, const Documents& documents, const KvOptions& kv) {

@@ -39,7 +39,7 @@ void write_outlier_model(const std::filesystem::path& from, const std::filesyste
     const auto norms = scaled_norms(read_weights(file, read_config(file)), spread, seed);
     GgufWriter writer(3, file.integer("general.alignment", 32));
     for (const auto& [key, value] : file.metadata())
-        if (!key.starts_with("split.")) writer.set(key, value); // it is written whole
+        if (!key.starts_with("split.")) writer.set(key, value); // it is written as one file
     for (const FileTensor& t : file.tensors()) {
         std::vector<uint64_t> ne(t.ne.begin(), t.ne.end());
         while (ne.size() > 1 && ne.back() == 1) ne.pop_back();

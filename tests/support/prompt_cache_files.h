@@ -1,4 +1,4 @@
-// Sessions to files of their cache and back.
+// Converts sessions to files of their cache and back.
 #pragma once
 #include "model/files/calibration.h"
 #include "model/files/prompt_cache.h"
@@ -28,7 +28,7 @@ inline void load(const std::string& bytes, const PromptCacheOwner& owner, Sessio
                     [&](uint32_t layer, KvSide side) { return file.read(layer, side, tokens); });
 }
 
-// Keys as nobody measured them.
+// A calibration with random values.
 inline KeyConditioning random_calibration(const Config& config, uint32_t seed, bool with_scales = true) {
     std::mt19937 random(seed);
     KeyCalibration keys{config.num_hidden_layers, config.num_key_value_heads, config.head_dim, {}, {}};
@@ -41,7 +41,7 @@ inline KeyConditioning random_calibration(const Config& config, uint32_t seed, b
     return out;
 }
 
-// What is stored in every family of ways, layers that differ, either rotation, each conditioning.
+// Every kind of storage, layers that differ, either rotation, each kind of conditioning.
 inline std::vector<KvOptions> saved_types(const Config& config) {
     std::vector<KvOptions> all = growth_types();
     all.push_back({KvType::tq4, KvType::tq4});
@@ -54,8 +54,8 @@ inline std::vector<KvOptions> saved_types(const Config& config) {
     return all;
 }
 
-// A session saved and loaded goes on as if it had not been, bit for bit, whatever was in the cache that it is loaded into: with
-// one more token, with several, and after a cut.
+// A session that is saved and loaded continues as if it had not been, bit for bit, whatever the target cache held before: with
+// one more token, with several, and after a truncation.
 inline void check_round_trips(const GrowthModel& model, const std::vector<KvOptions>& all_types,
                               const std::function<std::unique_ptr<Forward>(const ForwardOptions&)>& make) {
     for (const KvOptions& kv : all_types) {

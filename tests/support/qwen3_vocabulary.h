@@ -1,5 +1,5 @@
-// Qwen3's vocabulary with its reference cases: the part in tests/data that these need, or a whole one. The checks that both must
-// pass.
+// Qwen3's vocabulary with its reference cases: the part in tests/data that these need, or the whole one; and the checks that
+// both must pass.
 #pragma once
 #include "model/formats/gguf.h"
 #include <cstdint>
@@ -16,16 +16,16 @@ struct TokenizerCase {
 
 std::vector<TokenizerCase> read_tokenizer_cases(const std::filesystem::path& path);
 
-// Of tests/data: all 151936 tokens by their ids, those that its cases do not need as padding.
+// The vocabulary of tests/data: all 151936 tokens by their ids, with padding for those that its cases do not need.
 ModelFile read_qwen3_vocabulary();
 // The same as a GGUF file.
 void write_qwen3_vocabulary(const std::filesystem::path& path);
 
 void check_tokenizer_cases(const ModelFile& file, const std::vector<TokenizerCase>& cases);
 void check_nfc_and_special_tokens(const ModelFile& file);
-// Random texts decode to their NFC, or without it to themselves.
+// Checks that random texts decode to their NFC, or without it to themselves.
 void check_round_trips(const ModelFile& file);
-// Written in each form that Hugging Face has, the vocabulary comes back.
+// Checks that the vocabulary is read back from each of Hugging Face's forms.
 void check_huggingface_forms(const ModelFile& file, const std::vector<TokenizerCase>& cases);
 
 } // namespace tq::test

@@ -1,4 +1,4 @@
-// Quantised matrices are drawn as random blocks, not encoded from floats: every level and scale occurs, and 600 MB take seconds.
+// Quantised matrices are random blocks, not encoded floats: every level and scale occurs, and 600 MB take seconds.
 #include "tests/support/random_model.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -58,15 +58,14 @@ void put_scales(char* p, Random& random) {
     }
 }
 
-// MXFP4's scales are powers of two: one of the two around `scale`, so that the squares' mean is right.
+// MXFP4's scales are powers of two: one of the two around `scale`, so that the mean of the squares is correct.
 char mxfp4_exponent(float scale, Random& random) {
     const int below = int(std::floor(std::log2(scale)));
     const float ratio = scale / std::exp2(float(below)), lower = (4 - ratio * ratio) / 3;
     return char(128 + below + (float(random.below(1024)) < 1024 * lower ? 0 : 1));
 }
 
-// Fills a block with random levels; its scale makes the elements' standard deviation `deviation`, within a factor of 1.5, or
-// of 2.
+// Fills a block with random levels; its scale makes the elements' standard deviation `deviation`, within a factor of 1.5 or 2.
 void put_block(GgmlType type, char* p, float deviation, Random& random) {
     random.bytes(p, block_format(type)->bytes);
     const float sign = random.below(2) ? 1.0f : -1.0f; // a symmetric mean for formats whose levels are not symmetric

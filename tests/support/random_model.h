@@ -1,4 +1,4 @@
-// Models of any Qwen3 shape with random weights: for tests, and for measuring where no trained model is at hand.
+// Models of any Qwen3 shape with random weights: for tests, and for measurements where no trained model is available.
 #pragma once
 #include "model/config.h"
 #include <filesystem>
@@ -7,14 +7,14 @@ namespace tq::test {
 
 struct RandomModel {
     Config config;
-    GgmlType type = GgmlType::Q8_0; // of the matrices; Q8_0 instead of a K-quant where rows are no multiple of 256
+    GgmlType type = GgmlType::Q8_0; // of the matrices; Q8_0 instead of a K-quant where the row length is not a multiple of 256
     bool tied = true;
     uint64_t seed = 1;
     // A GGUF file whose tokenizer.* keys are copied; empty: a byte-level vocabulary without merges, with ChatML's tokens.
     std::filesystem::path vocabulary;
 };
 
-// A small shape: hidden 64, ffn 96, 2 layers, 4 heads on 2, head_dim 128, vocab 320, theta 1e6, eps 1e-6.
+// A small shape: hidden 64, ffn 96, 2 layers, 4 heads on 2 kv heads, head_dim 128, vocab 320, theta 1e6, eps 1e-6.
 Config small_config();
 
 // Writes the model, tensor by tensor and in little memory. Rows of a matrix have a norm near 1, norms are near 1. The same

@@ -1,4 +1,4 @@
-// A file, or a directory, of the test's own that goes away with the object.
+// A file, or a directory, of the test's own that is removed with the object.
 #pragma once
 #include <atomic>
 #include <chrono>

@@ -45,7 +45,7 @@ TerminalSession::~TerminalSession() {
 }
 
 void TerminalSession::type(std::string_view keys) {
-    while (!keys.empty()) { // what it writes meanwhile is read, or both would wait for each other
+    while (!keys.empty()) { // its output is read meanwhile, or both would wait for each other
         pollfd ready{terminal_, POLLOUT, 0};
         if (::poll(&ready, 1, 20) > 0 && (ready.revents & POLLOUT)) {
             const ssize_t n = ::write(terminal_, keys.data(), std::min<size_t>(keys.size(), 512));
@@ -69,7 +69,7 @@ bool TerminalSession::read_more(std::chrono::milliseconds timeout) {
     char block[4096];
     const ssize_t n = ::read(terminal_, block, sizeof block);
     if (n > 0) output_.append(block, size_t(n));
-    return n > 0 || (n < 0 && errno == EINTR); // EIO: the program is gone
+    return n > 0 || (n < 0 && errno == EINTR); // EIO: the program has ended
 }
 
 bool TerminalSession::wait_for(std::string_view text) {
@@ -92,7 +92,7 @@ int TerminalSession::wait_for_end() {
         if (::waitpid(pid_, &status, WNOHANG) != pid_) continue;
         ended_ = true;
         status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        for (size_t before = output_.size() + 1; before != output_.size();) { // its last words
+        for (size_t before = output_.size() + 1; before != output_.size();) { // the rest of its output
             before = output_.size();
             read_more(0ms);
         }

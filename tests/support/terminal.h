@@ -1,4 +1,4 @@
-// A program at a terminal of its own, whose keys a test presses and whose screen it reads. POSIX only.
+// Runs a program at a terminal of its own: a test types keys and reads the screen. POSIX only.
 #pragma once
 #include "tests/support/child_process.h"
 #include <chrono>
@@ -18,14 +18,14 @@ class TerminalSession {
     void resize(unsigned columns, unsigned rows = 24);
     void signal(int number);
 
-    // Waits, a minute at most, until the program has written `text` after everything that was waited for before. False when it
-    // ends or the time is over first.
+    // Waits, a minute at most, until the program has written `text` after everything that earlier calls waited for. False when
+    // it ends or the time is over first.
     bool wait_for(std::string_view text);
     int wait_for_end(); // the status: 128 + n after signal n; -1 when it does not end within a minute
 
     const std::string& output() const { return output_; } // all of it, as written
-    bool echoes() const;                                  // whether the terminal shows what is typed
-    bool edits_lines() const;                             // whether it hands lines over only when they are complete
+    bool echoes() const;                                  // whether the terminal shows typed characters
+    bool edits_lines() const;                             // whether it passes lines on only when they are complete
 
   private:
     bool read_more(std::chrono::milliseconds timeout);
@@ -38,7 +38,7 @@ class TerminalSession {
     size_t seen_ = 0;
 };
 
-// How many bytes the widest line has that was overwritten: text between two erasures of a line, and no line feed.
+// The number of bytes of the widest line that was overwritten: text between two erasures of a line, without a line feed.
 size_t widest_status(std::string_view output);
 
 } // namespace tq::test

@@ -1,4 +1,4 @@
-// What tests ask of texts.
+// Functions on texts for tests.
 #pragma once
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-// Small vocabulary-only GGUF files for tests, held key by key so that every key can also be left out or spoilt.
+// Small vocabulary-only GGUF files for tests, held key by key so that every key can also be left out or damaged.
 #pragma once
 #include "model/formats/gguf.h"
 #include "tests/support/gguf_writer.h"
@@ -77,7 +77,7 @@ struct VocabularyFile {
     ModelFile open() const { return open_keys(keys()); }
 };
 
-// ChatML's added tokens behind a few merges, the scheme of small models.
+// ChatML's added tokens after a few merges, the scheme of small models.
 inline VocabularyFile small_vocabulary() {
     VocabularyFile file;
     for (const auto& [left, right] :

@@ -25,7 +25,7 @@ Outcome rms_norm(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t to
     return worse(rig.check(y, want, 1e-6), rig.check(last, std::span(want).last(cols), 1e-6));
 }
 
-// The squares of the second of three tokens exceed fp32: it becomes NaN, which is reported, and its neighbours stay as they are.
+// The squares of the second of three tokens exceed fp32: it becomes NaN, which is reported, and its neighbours are unchanged.
 Outcome rms_norm_overflow(Rig& rig, const gpu::Tuning& tuning, uint32_t cols) {
     auto x = rig.random.normals(size_t(3) * cols);
     for (uint32_t i = 0; i < cols; i++) x[cols + i] = std::copysign(3e19f, x[cols + i]);
@@ -71,7 +71,7 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     ref::q_norm_rope(rig.pool, want, w, {rope, at.position}, at.heads, eps, scale, is_rotated(keys) ? &codec.rotation : nullptr,
                      conditions);
 
-    const uint32_t most = at.tokens + 2; // of the recording; the projections lie behind its queries
+    const uint32_t most = at.tokens + 2; // of the recording; the projections lie after its queries
     const size_t queries = gpu::q_floats(most, at.heads, d, false);
     std::vector<float> content = q;
     content.resize(gpu::q_floats(most, at.heads, d, is_qjl(keys)), std::bit_cast<float>(poison));

@@ -10,11 +10,11 @@
 namespace tq::conformance {
 namespace {
 
-constexpr uint32_t block_tokens = 64; // of the prompt, that are run and compared at a time
+constexpr uint32_t block_tokens = 64; // tokens of the prompt that are run and compared at a time
 constexpr double noise_factor = 4;
 
-// The least limits: one code next to a threshold that falls the other side is rare, and the noise may not hit one. `error` and
-// the codes of a right device are within them on the demo model; of logits and typical tokens see logits.cpp.
+// The smallest limits: one code next to a threshold that falls on the other side is rare, and the noise may not cause one. On
+// the demo model `error` and the codes of a correct device are within them; for logits and typical tokens see logits.cpp.
 struct Floors {
     double error, typical, logits, first_codes, codes; // first_codes: of layer 0, before any cache is read
 };
@@ -39,7 +39,7 @@ double median(std::vector<double>& values) {
     return *middle;
 }
 
-// The last values of a tap of each layer.
+// Keeps the last values of a tap of each layer.
 class LayerTap {
   public:
     LayerTap(std::string_view what, uint32_t layers) {
@@ -49,7 +49,7 @@ class LayerTap {
     void keep(std::string_view name, std::span<const float> values) {
         const auto found = numbers_.find(name);
         if (found == numbers_.end()) return;
-        std::vector<float>& all = values_[found->second]; // a block may be run in parts
+        std::vector<float>& all = values_[found->second]; // a block may be run in several pieces
         all.insert(all.end(), values.begin(), values.end());
     }
     void clear() {
@@ -99,7 +99,7 @@ struct Vector {
     std::span<const uint32_t> codes;
     std::span<const uint16_t> scales;
 
-    // Code i, or where the type has none the bits of value i.
+    // Returns code i, or the bits of value i where the type has no codes.
     uint32_t operator[](size_t i) const {
         if (is_coded(codec.type)) return unpack_code(codes, code_bits(codec.type), codec.head_dim(), i);
         return codes.size() == codec.head_dim() ? codes[i] : codes[i / 2] >> (16 * (i % 2)) & 0xffff;
@@ -110,7 +110,7 @@ Vector vector(StoredSide& side, uint32_t head, uint32_t position) {
     return {side.codec, side.codes_of(head, position), side.scales_of(head, position)};
 }
 
-// Counts codes and scales, of types that may differ. True where all codes are equal.
+// Counts equal codes and scales; the two types may differ. True where all codes are equal.
 bool count(Equal& codes, Equal& scales, const Vector& a, const Vector& b) {
     const bool same_type = a.codec.type == b.codec.type;
     const size_t d = b.codec.head_dim();
@@ -124,9 +124,9 @@ bool count(Equal& codes, Equal& scales, const Vector& a, const Vector& b) {
     return equal == d;
 }
 
-double unbounded(double error) { return std::isnan(error) ? INFINITY : error; } // what can be sorted
+double unbounded(double error) { return std::isnan(error) ? INFINITY : error; } // makes NaN sortable
 
-// The greater one; NaN where one is.
+// Returns the greater one, or NaN where either is NaN.
 double worse(double a, double b) { return a >= b || std::isnan(a) ? a : b; }
 
 class Comparison {
@@ -145,7 +145,7 @@ class Comparison {
     std::optional<Agreement> run(std::span<const uint32_t> ids);
 
   private:
-    // Codes and scales of a value vector, as the CPU stores it: [tokens][kv heads] in encoded_.
+    // The codes and scales of a value vector as the CPU stores them: [tokens][kv heads] in encoded_.
     struct Encoded {
         std::vector<uint32_t> codes;
         std::vector<uint16_t> scales;
@@ -165,8 +165,8 @@ class Comparison {
     Runner measured_, reference_, noisy_;
     std::vector<KvCodec> encoders_;
     std::vector<Encoded> encoded_; // [layers]
-    Agreement out_, noise_;        // the noisy one against the reference
-    // Of each token's residual stream, [layers][tokens] of the prompt and behind it: the measured one's, the noisy one's.
+    Agreement out_, noise_;        // noise_: the noisy model against the reference
+    // Errors of the residual stream, [layers][tokens of the prompt and after it]: the measured model's, the noisy model's.
     std::vector<std::vector<double>> errors_[2], noise_errors_[2];
 };
 
@@ -221,7 +221,7 @@ void Comparison::run_block(std::span<const uint32_t> ids, bool prompt) {
     }
 }
 
-// What the measured one gave its codec, by the CPU's.
+// Encodes with the CPU's codec the values that the measured model gave to its own.
 void Comparison::encode_values(uint32_t layer) {
     const std::span<const float> v = measured_.v[layer];
     const KvCodec& codec = encoders_[layer];
@@ -294,7 +294,7 @@ void Comparison::set_limits() {
                          noise_factor * std::max(n.codes(KvSide::key).different(), n.codes(KvSide::value).different()));
         }
     out_.logit_limit = std::max(floor.logits, noise_factor * noise_.logit_error);
-    // Each of two logits, by as much as the worst one of a vector that is off by logit_limit, as the noise has them.
+    // Each of the two logits may be off as much as the worst one of a vector whose error is logit_limit.
     if (out_.different && noise_.logit_error > 0)
         out_.different->limit = 2 * out_.logit_limit * noise_.logit_difference / noise_.logit_error;
 }

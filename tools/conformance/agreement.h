@@ -1,5 +1,5 @@
-// Two implementations of a model on the same tokens: what their caches hold, code by code; the residual stream, layer by layer;
-// logits, and the greedy tokens that follow. And how much of that rounding explains.
+// Compares two implementations of a model on the same tokens: the codes in their caches, the residual stream layer by layer,
+// logits, and the greedy tokens that follow. Also tells how much of the difference rounding explains.
 #pragma once
 #include "model/forward.h"
 #include "model/weights/weights.h"
@@ -11,29 +11,29 @@ namespace tq::conformance {
 // Makes a Forward that has this tap.
 using MakeForward = std::function<std::unique_ptr<Forward>(const Tap& tap)>;
 
-// The same model, each of whose norms' weights is off by `relative`, up or down.
+// The same model, with the weights of each norm off by `relative`, up or down.
 struct NoisyWeights {
     Weights weights; // point into `norms`, and where the others did
     std::vector<std::vector<float>> norms;
 };
 NoisyWeights with_noise(const Weights& weights, float relative, uint64_t seed = 1);
-// What stands for the rounding of a device in with_noise(): fp32 sums in another order, or products of fp16 (`halves`).
+// The perturbation for with_noise() that stands for rounding: fp32 sums in another order, or fp16 products (`halves`).
 float noise_like_rounding(bool halves);
 
-// Of codes, or where a type has none of values, and of scales.
+// Counts of equal codes, or of equal values where a type has no codes, and of equal scales.
 struct Equal {
     uint64_t of = 0, equal = 0;
-    double different() const { return of == 0 ? 0 : double(of - equal) / double(of); } // share
+    double different() const { return of == 0 ? 0 : double(of - equal) / double(of); } // the share that differs
 };
 
-// One layer in the tokens of the prompt, or in those after it.
+// One layer's agreement over the tokens of the prompt, or over those after it.
 struct LayerAgreement {
     Equal k_codes, k_scales, v_codes, v_scales; // the same on both
-    Equal encoded;         // values: vectors that are stored as the CPU stores what the device gave its codec
-    double cosine = 1;     // of the residual stream behind the layer: the least of all tokens
+    Equal encoded;         // values: vectors that are stored with the bytes that the CPU gives for the same codec input
+    double cosine = 1;     // of the residual stream after the layer: the least of all tokens
     double error = 0;      // ||h - the reference's|| / ||the reference's||: the greatest of all runs
     double typical = 0;    // the same of single tokens: the median, which a rare code of a neighbour does not move
-    double code_limit = 0; // the most that the shares of different codes may be, `error` and `typical`
+    double code_limit = 0; // upper limits of the shares of different codes, of `error` and of `typical`
     double error_limit = 0;
     double typical_limit = 0;
 
@@ -42,7 +42,7 @@ struct LayerAgreement {
     Equal& scales(KvSide side) { return side == KvSide::key ? k_scales : v_scales; }
 };
 
-// The first in the order in which they are computed: layers of the prompt, then of each token after it.
+// The first difference in the order of computation: layers of the prompt, then of each token after it.
 struct FirstDifference {
     uint32_t layer;
     KvSide side;
@@ -53,7 +53,7 @@ struct GreedyDifference {
     uint32_t after; // tokens of the continuation before it
     uint32_t id, reference_id;
     double margin, logit_error; // by how much the reference prefers its own; the greatest error of any logit there
-    double limit = 0;           // the greatest margin that rounding may turn round
+    double limit = 0;           // the greatest margin that rounding may reverse
 };
 
 struct Agreement {
@@ -63,9 +63,9 @@ struct Agreement {
     double logit_error = 0, logit_limit = 0;     // ||logits - the reference's|| / ||the reference's||, the worst run
     double logit_difference = 0;                 // the greatest of any logit
     std::vector<uint32_t> greedy;                // the reference's continuation, which both were given
-    uint32_t same = 0;                           // of `greedy`, that the other would have said, too
-    std::optional<GreedyDifference> different;   // the clearest of the tokens that the other would have said otherwise
-    std::string verdict;                         // the first thing, in that order, that is beyond its limit; empty: none is
+    uint32_t same = 0;                           // tokens of `greedy` that the other would have sampled too
+    std::optional<GreedyDifference> different;   // the clearest of the tokens where the other would have sampled another one
+    std::string verdict;                         // the first value, in that order, that exceeds its limit; empty: none
 
     bool passed() const { return verdict.empty(); }
 };
@@ -76,9 +76,9 @@ struct AgreementOptions {
     Progress keep_going;
 };
 
-// Runs `ids` and a greedy continuation on all three; `noisy` is the reference with weights of with_noise(). A limit is four times
-// what the noise does in that place, or what right devices have shown, where that is more. Nothing where `keep_going`
-// said no. ids: at least one; with `decode` within the context of all (ENSURE). Throws what Forward::run does.
+// Runs `ids` and a greedy continuation on all three; `noisy` is the reference with weights of with_noise(). A limit is four
+// times the noise in that place, or what correct devices have shown, where that is more. Nothing where `keep_going` returned
+// false. ids: at least one; with `decode` within the context of all (ENSURE). Throws what Forward::run does.
 std::optional<Agreement> compare(const Config& config, const MakeForward& measured, const MakeForward& reference,
                                  const MakeForward& noisy, std::span<const uint32_t> ids, const AgreementOptions& options);
 

@@ -1,5 +1,5 @@
-// Rows of what the codec's bytes rest on: fp32 that is rounded to nearest even and never contracted, integers, conversions,
-// shared memory, barriers and atomics; and how exact the functions are that Vulkan lets err.
+// Rows of the arithmetic that the codec's bytes depend on: fp32 rounded to nearest even and never contracted, integers,
+// conversions, shared memory, barriers and atomics; and the accuracy of the functions that Vulkan allows to be inexact.
 #include "base/half.h"
 #include "conformance_shaders.gen.h"
 #include "tools/conformance/rig.h"
@@ -19,7 +19,7 @@ uint32_t bits_of(float f) { return std::bit_cast<uint32_t>(f); }
 float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 bool is_denormal(float f) { return std::fpclassify(f) == FP_SUBNORMAL; }
 
-// Operations of shaders/floats.comp.
+// The operations of shaders/floats.comp.
 enum FloatOp : uint32_t {
     add,
     subtract,
@@ -45,7 +45,7 @@ float random_float(Random& random, int min_e, int greatest_e) {
     return float_of((uint32_t(random.bits()) & 0x80000000) | e << 23 | mantissa);
 }
 
-// c is near -+a b in half of the cases: there a fused multiply-add shows what the rounding of the product lost.
+// c is near -+a b in half of the cases: there a fused multiply-add reveals the rounding error of the product.
 Floats random_floats(Random& random) {
     Floats in;
     for (uint32_t i = 0; i < count; i++) {
@@ -84,29 +84,29 @@ float reference(FloatOp op, float a, float b, float c) {
     }
 }
 
-// The same bits; where denormals are involved, what a device may make of them is the row "denormals".
+// Requires the same bits; how a device treats denormals is tested by the row "denormals".
 Outcome exact_floats(Rig& rig, FloatOp op) {
     const Floats in = random_floats(rig.random);
     std::vector<uint32_t> got = run_floats(rig, op, in), want(count);
     for (uint32_t i = 0; i < count; i++) {
         const float right = reference(op, in.a[i], in.b[i], in.c[i]);
         want[i] = is_denormal(right) || is_denormal(in.c[i]) ? got[i] : bits_of(right);
-        if (right == 0 && (got[i] & 0x7fffffff) == 0) want[i] = got[i]; // of either sign
+        if (right == 0 && (got[i] & 0x7fffffff) == 0) want[i] = got[i]; // zero of either sign
     }
     return compare_words(got, want);
 }
 
-// Units in the last place of `right`.
+// The error in units in the last place of `right`.
 double ulps(float got, double right) {
     const double ulp = std::ldexp(1.0, std::max(std::ilogb(right), -126) - 23);
     return std::isfinite(got) ? std::fabs(double(got) - right) / ulp : std::numeric_limits<double>::infinity();
 }
 
-// What Vulkan allows: 2.5 units for a division, 2 for an inverse square root, 3 + 2 |x| for exp. The error is the worst share.
+// Vulkan allows 2.5 units for a division, 2 for an inverse square root, 3 + 2 |x| for exp. The error is the worst share.
 Outcome rounded_function(Rig& rig, FloatOp op) {
     Floats in = random_floats(rig.random);
     for (float& x : in.a)
-        if (op == exponential) x = -float(rig.random.below(1 << 20)) * 0x1p-14f; // 0 to -64, as the softmax has it
+        if (op == exponential) x = -float(rig.random.below(1 << 20)) * 0x1p-14f; // 0 to -64, as in the softmax
     const std::vector<uint32_t> got = run_floats(rig, op, in);
     Outcome outcome{true, 0, 1, {}};
     double worst_ulps = 0;
@@ -127,7 +127,7 @@ Outcome rounded_function(Rig& rig, FloatOp op) {
     return outcome;
 }
 
-// Denormal operands and results may count as zero. The codec does not meet any; which it is, is reported.
+// Denormal operands and results may be flushed to zero. The codec does not meet any; which of the two happens is reported.
 Outcome denormals(Rig& rig) {
     Floats in;
     for (uint32_t i = 0; i < count; i++) {
@@ -155,7 +155,7 @@ Outcome denormals(Rig& rig) {
     return {true, 0, 0, fmt::format("operands {}, results {}", word(0), word(1))};
 }
 
-// Operations of shaders/integers.comp.
+// The operations of shaders/integers.comp.
 enum IntegerOp : uint32_t {
     integer_add,
     integer_subtract,
@@ -215,7 +215,7 @@ Outcome integers(Rig& rig, IntegerOp op) {
     return compare_words(run_integers(rig, op, u, v), want);
 }
 
-// All 65536 numbers. Subnormal ones may count as zero; which it is, is reported.
+// All 65536 numbers. Subnormal ones may be flushed to zero; which of the two happens is reported.
 Outcome halves(Rig& rig, IntegerOp op) {
     std::vector<uint32_t> u(65536), want(65536);
     uint32_t flushed = 0;

@@ -7,10 +7,10 @@
 namespace tq::conformance {
 namespace {
 
-// Weights of a softmax, whose exp Vulkan lets err by some units in the last place, and sums in another order. A score's own
-// rounding errors grow with it.
+// The limit of a softmax's weights, whose exp Vulkan allows to be off by some units in the last place, and of sums in another
+// order. A score's own rounding errors grow with it.
 double limit(float deviation) { return 5e-6 * double(deviation); }
-// Queries and weights rounded to fp16: 2.5e-4 where to nearest, and a driver that cuts off errs twice as much.
+// Queries and weights rounded to fp16: 2.5e-4 where to nearest; a driver that truncates is off by twice as much.
 double limit_of_matrices(float deviation) { return 1e-3 * double(deviation); }
 
 struct Shape {
@@ -64,8 +64,8 @@ gpu::KvCache on_device(Rig& rig, const Shape& shape, const host::LayerCache& cac
     return out;
 }
 
-// The window on the device, as a pass of shape.tokens tokens finds them: its own in the block, or the only one in the
-// ring; and NaNs where nothing is.
+// The window on the device, as a pass of shape.tokens tokens finds it: its own vectors in the block, or the only one in the
+// ring; NaN everywhere else.
 void put_window(Rig& rig, const Shape& shape, const host::WindowVectors& host, gpu::KvCache& cache) {
     const uint32_t words = code_words(KvType::f16, shape.head_dim), block = shape.tokens + 3,
                    position = shape.length - shape.tokens;
@@ -84,7 +84,7 @@ void put_window(Rig& rig, const Shape& shape, const host::WindowVectors& host, g
     window.buffer = rig.upload(std::as_bytes(std::span(content)));
 }
 
-// q as q_norm_rope leaves it: where the keys have QJL's bit, with the projected queries behind.
+// q as q_norm_rope writes it: where the keys have QJL's bit, followed by the projected queries.
 std::vector<float> with_projections(std::vector<float> q, const KvCodec& keys) {
     if (!is_qjl(keys.type)) return q;
     const size_t count = q.size(), d = keys.head_dim();
@@ -143,8 +143,8 @@ KvOptions with_window(KvOptions kv, uint32_t tokens) {
     return kv;
 }
 
-// Windows beside codes: one token and blocks, shorter and longer than the window, before and after the ring comes around, and
-// where some were taken back.
+// Windows with codes: one token and blocks, shorter and longer than the window, before and after the ring wraps around, and
+// where some tokens were removed again.
 void add_window(Rows& rows, const std::vector<Variant>& all) {
     const KvOptions few = with_window({KvType::tq4, KvType::tq4}, 5), many = with_window({KvType::tq3t, KvType::tq4t}, 33),
                     mixed = with_window({KvType::q8_0, KvType::f16}, 5);
@@ -163,7 +163,7 @@ void add_window(Rows& rows, const std::vector<Variant>& all) {
         add(rows, all[0], shape);
 }
 
-// Numbers of parts below, at and above those that the combine kernel adds at a time, and more than a workgroup has invocations.
+// Numbers of splits below, at and above those that the combine kernel adds at a time, and above a workgroup's invocations.
 void add_splits(Rows& rows, const std::vector<Variant>& all) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, residual{KvType::tq3q, KvType::tq2q};
     for (const Variant& variant : all)
@@ -195,7 +195,7 @@ void add_matrices(Rows& rows, const Capabilities& device) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3};
     for (const Variant& variant : all) {
         row(variant, {tq4, 128, 4, 2, 77, 33});
-        if (device.type == DeviceType::cpu && &variant == &all[0]) continue; // whose driver takes seconds for each
+        if (device.type == DeviceType::cpu && &variant == &all[0]) continue; // a CPU driver takes seconds for each
         for (const KvTypeName& type : kv_types)
             if ((is_turboquant(type.type) && !is_qjl(type.type)) || type.type == KvType::f16)
                 row(variant, {{type.type, type.type}, 64, 4, 2, 77, 9});
@@ -230,8 +230,8 @@ void add_attention(Rows& rows, const Capabilities& device) {
         affine{KvType::q8_0, KvType::a4_64}, trellis{KvType::tq3t, KvType::tq2t}, nibble_trellis{KvType::tq4t, KvType::tq4t};
     std::vector<Variant> all = variants(device);
     for (Variant& variant : all) variant.tuning = without_matrices(variant.tuning);
-    // Keys and values are read apart, and drivers take a second to build one of these: not every pair need be, nor every size of
-    // every type but in full.
+    // Keys and values are read independently, and drivers take a second to build one of these: not every pair is needed, nor
+    // every size of every type except in the full run.
     for (size_t i = 0; i < kv_types.size(); i++) {
         const KvType k = kv_types[i].type, v = kv_types[(i + 7) % kv_types.size()].type;
         const uint32_t few = i % 2 == 0 ? 1 : 9;
@@ -243,7 +243,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
     add(rows, all[0], {{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1});
     add(rows, all[0], {{KvType::q4_0r, KvType::tq3q, RotationKind::haar}, 256, 4, 2, 77, 5});
     for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 513u}) add(rows, all[0], {tq4, 128, 2, 1, length, 1, 1});
-    constexpr uint32_t groups[] = {1, 2, 4, 5, 8}; // of every Qwen3
+    constexpr uint32_t groups[] = {1, 2, 4, 5, 8}; // of all Qwen3 models
     for (const uint32_t group : groups) add(rows, all[0], {tq4, 128, 2 * group, 2, 40, 1});
     for (const uint32_t group : groups)
         for (const KvOptions& kv : {mixed, affine}) add(rows, all[0], {kv, 128, 2 * group, 2, 40, 11});
@@ -261,7 +261,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
         add(rows, variant, {tq4, 128, 4, 2, 77, 1, 2, 100});
     for (size_t i = 1; i < all.size(); i++)
         for (const Shape& shape : {Shape{tq4, 128, 4, 2, 77, 1},
-                                   {tq4, 128, 4, 2, 77, 33}, // the first of these tokens see no key of the last parts
+                                   {tq4, 128, 4, 2, 77, 33}, // the last splits are not visible to the first of these tokens
                                    {tq4, 128, 6, 3, 33, 33},
                                    {tq4, 128, 2, 1, 513, 1, 1},
                                    {affine, 128, 10, 2, 40, 11},

@@ -1,4 +1,4 @@
-// Rows of kv_append: what the device stores is what encode() stores, byte for byte, and nothing else of the cache changes.
+// Rows of kv_append: the device stores what encode() stores, byte for byte, and nothing else of the cache changes.
 #include "model/kv/turboquant.h"
 #include "model/reference/kernels.h"
 #include "model/rope.h"
@@ -35,8 +35,8 @@ struct Format {
 
 Config config(uint32_t head_dim) { return {1, 64, 64, layer + 1, kv_heads, kv_heads, head_dim, 1 << 16, 1e4f, eps}; }
 
-// One layer of a cache in two slices, with heads 0, 1 and head 2, as where bindings are short, full of poison; and its twin as
-// encode() fills it.
+// One layer of a cache in two slices, with heads 0, 1 and head 2, as where bindings are short, filled with poison; and its twin
+// as encode() fills it.
 struct TwinCache {
     Rig& rig;
     gpu::KvCache cache;
@@ -72,12 +72,12 @@ struct TwinCache {
         });
     }
 
-    // Where the vector of (token, head) number `i` from `position` on is in its slice.
+    // The index in its slice of the vector of (token, head) number `i`, counted from `position` on.
     uint32_t vector_number(uint32_t i, uint32_t position) const {
         return i % kv_heads % 2 * cache.layers[layer].capacity + position + i / kv_heads;
     }
 
-    // Into the twin: vectors as they are.
+    // Stores x in the twin: unmodified vectors.
     void expect(KvSide side, std::span<const float> x, uint32_t position) {
         const uint32_t d = cache.head_dim;
         const KvCodec& with = codec(side);
@@ -103,7 +103,7 @@ struct TwinCache {
         return outcome;
     }
 
-    // What decode() makes of the twin.
+    // The vectors that decode() returns for the twin.
     std::vector<float> decoded(KvSide side, uint32_t position, uint32_t tokens) {
         const uint32_t d = cache.head_dim;
         const KvCodec& with = codec(side);
@@ -137,7 +137,7 @@ struct TwinCache {
     }
 };
 
-// Every kind of vector, in blocks of uneven sizes; then the sequence is cut at token 18 and others take the places.
+// Every kind of vector, in blocks of uneven sizes; then the sequence is truncated at token 18 and other tokens take the places.
 Outcome values(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     TwinCache twin(rig, d, format.as_values(KvType::tq3), 375);
     const Signs& signs = twin.codec(KvSide::value).rotation.signs;
@@ -156,13 +156,13 @@ Outcome values(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32
     return worse(first, twin.check());
 }
 
-// What kv_decode makes of stored vectors: decode()'s numbers, bit for bit but for the sign of zeros, which Vulkan does not
+// kv_decode of stored vectors returns decode()'s numbers, bit for bit except for the sign of zeros, which Vulkan does not
 // promise.
 Outcome decoded(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     constexpr uint32_t tokens = 61, position = 4;
     TwinCache twin(rig, d, format.as_values(KvType::f16), 70);
     std::vector<float> x = codec_vectors(tokens * kv_heads, d, twin.codec(KvSide::value).rotation.signs, rig.random.bits());
-    for (float& v : x) // of what is not finite no number comes back, and plain denormals may be flushed
+    for (float& v : x) // non-finite values are not decoded to numbers, and unencoded denormals may be flushed
         if (!(std::fabs(v) < 60000) || std::fabs(v) < 0x1p-14f) v = 0;
     twin.expect(KvSide::value, x, position);
     twin.append(tuning, KvSide::value, x, {}, position);
@@ -177,7 +177,7 @@ Outcome decoded(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint3
     return worse(compare_words(got, right), rig.check(y, {}, 0));
 }
 
-// Components that lie exactly on a threshold.
+// Vectors whose components lie exactly on a threshold.
 Outcome ties(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     TwinCache twin(rig, d, format.as_values(KvType::f16), 64);
     std::vector<float> x(size_t(64) * kv_heads * d);
@@ -190,7 +190,7 @@ Outcome ties(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t
 }
 
 // One-hot vectors (2 m + 1) L, whose every component then is as large as the standard deviation and has level L: the scale lies
-// exactly halfway between two fp16 numbers, subnormal ones and the least of them too.
+// exactly halfway between two fp16 numbers, including subnormal ones and the least of them.
 Outcome halfway_scales(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     TwinCache twin(rig, d, format.as_values(KvType::f16), 64);
     const uint32_t level = format.type == KvType::tq2 ? 100 : format.type == KvType::tq3 ? 40 : 36;
@@ -206,7 +206,7 @@ Outcome halfway_scales(Rig& rig, const gpu::Tuning& tuning, const Format& format
     return twin.check();
 }
 
-// Columns of the dense matrix: all channels but one cancel, and what is left of them, and its sign, only rounding decides.
+// Columns of the dense matrix: all channels but one cancel, and only rounding decides what is left of them, and its sign.
 Outcome cancelled(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     TwinCache twin(rig, d, format.as_values(KvType::f16), 64);
     const std::vector<float>& matrix = *twin.codec(KvSide::value).rotation.matrix;
@@ -218,7 +218,7 @@ Outcome cancelled(Rig& rig, const gpu::Tuning& tuning, const Format& format, uin
     return twin.check();
 }
 
-// Tokens of keys before their norm, and its weights.
+// Tokens of keys before their norm, and the norm's weights.
 struct Keys {
     static constexpr uint32_t tokens = 43, position = 5, capacity = 51;
     std::vector<float> x, w;
@@ -229,8 +229,8 @@ struct Keys {
     }
 };
 
-// Norm and RoPE of keys may round otherwise than on the CPU: so the fp32 keys are compared, and in the other types the bytes that
-// encode() makes of those; the shader is the same one, and nothing in it may be contracted.
+// Norm and RoPE of keys may round differently than on the CPU: so the fp32 keys are compared, and in the other types the bytes
+// that encode() gives for those; the shader is the same one, and nothing in it may be contracted.
 Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     constexpr uint32_t tokens = Keys::tokens, position = Keys::position, capacity = Keys::capacity;
     const auto [x, w] = Keys(rig.random, d);
@@ -238,7 +238,7 @@ Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t
     plain.append(tuning, KvSide::key, x, w, position);
     const std::vector<float> stored = plain.stored_keys(position, tokens);
     if (format.type == KvType::f32) {
-        plain.expect(KvSide::key, stored, position); // what lies around them
+        plain.expect(KvSide::key, stored, position); // the tokens around them
         const host::CacheSide reference(plain.codec(KvSide::key), kv_heads, capacity);
         ref::kv_append(rig.pool, reference, x, w, {plain.rope, position}, eps);
         std::vector<float> want;
@@ -253,7 +253,7 @@ Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t
     return twin.check();
 }
 
-// The bytes of conditioned keys are those that condition() and encode() make of the keys as they are.
+// The bytes of conditioned keys are those that condition() and encode() give for the unmodified keys.
 Outcome conditioned_keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     const auto [x, w] = Keys(rig.random, d);
     const HeadConditions conditions = random_conditions(rig.random, kv_heads, d);
@@ -268,7 +268,7 @@ Outcome conditioned_keys(Rig& rig, const gpu::Tuning& tuning, const Format& form
     return twin.check();
 }
 
-// The window of the layer beside its cache, and its twin as encode_window() fills it.
+// The layer's window with its cache, and its twin as encode_window() fills it.
 struct TwinWindow {
     static constexpr uint32_t tokens = 5, block_tokens = 45;
     TwinCache& twin;
@@ -280,8 +280,8 @@ struct TwinWindow {
         twin.cache.window->buffer = twin.rig.upload(std::as_bytes(std::span(expected)));
     }
 
-    // x: the vectors of a pass at `position`, [tokens][kv_heads][head_dim]: into the block where they are several, and as many as
-    // it holds into the ring; and all into the cache.
+    // x: the vectors of a pass at `position`, [tokens][kv_heads][head_dim]: stored in the block where they are several, as many
+    // as fit in the ring, and all in the cache.
     void expect(KvSide side, std::span<const float> x, uint32_t position) {
         twin.expect(side, x, position);
         const uint32_t d = twin.cache.head_dim, words = d / 2, count = uint32_t(x.size() / d / kv_heads),
@@ -300,7 +300,7 @@ struct TwinWindow {
     Outcome check() { return worse(compare_words(twin.rig.read(twin.cache.window->buffer), expected), twin.check()); }
 };
 
-// Keys and values in passes of one and several tokens, fewer and more than are kept. Keys as in keys().
+// Keys and values in passes of one and several tokens, fewer and more than the window keeps. Keys as in keys().
 Outcome full_precision_window(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, 86), twin(rig, d, format.as_values(format.type), 86);
     TwinWindow window(twin);
@@ -349,10 +349,10 @@ std::vector<Format> all_formats() {
 
 void add_format(Rows& rows, const Variant& variant, const Format& format, uint32_t d) {
     using Body = Outcome (*)(Rig&, const gpu::Tuning&, const Format&, uint32_t);
-    const bool usual = format.rule == KvOptions().scale_rule; // rules differ in the scale alone
-    // What scales, rotations and lengths could do to a trellis, tq3t shows.
+    const bool usual = format.rule == KvOptions().scale_rule; // rules differ only in the scale
+    // tq3t covers the effects of scales, rotations and lengths on a trellis
     const bool shown = format.type == KvType::tq4t && (!usual || format.rotation != RotationKind::wht || d == 256);
-    // What precedes the encoder does not depend on the type; only sizes and, with fp32, values that are not encoded do.
+    // The steps before the encoder do not depend on the type; only sizes and, with fp32, unencoded values do.
     const bool some = format.type == KvType::tq4 || format.type == KvType::f32;
     const auto add = [&](const char* kernel, const char* what, Body body, bool full = false) {
         rows.push_back({kernel, fmt::format("{}, {}", format.text(), variant.name), fmt::format("{}, head_dim {}", what, d),

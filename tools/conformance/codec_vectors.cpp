@@ -67,8 +67,8 @@ void fill_equal(std::span<float> x, Random& random) {
     }
 }
 
-// Where the whole vector becomes zero (2^-25), and where an element does (2^-39 of the largest): two equal channels next to each
-// other cancel in half of the rotation, and there what is left of the others decides the signs.
+// The limits at which the whole vector becomes zero (2^-25), and at which an element does (2^-39 of the largest): two equal
+// channels next to each other cancel in half of the rotation, and there the rest of the channels decides the signs.
 void fill_at_zero_limits(std::span<float> x, const Signs& signs, Random& random) {
     const int e = -27 + int(random.below(4));
     for (float& v : x) v = with_sign(random.below(2) != 0 ? magnitude(random, e - 41, e - 38) : 0, random);
@@ -88,12 +88,12 @@ void fill_scale_tie(std::span<float> x, Random& random) {
     any(x, random) = with_sign(size, random);
 }
 
-// Fills y except y[j] with numbers below 4096 whose squares sum up to `rest`. False when that did not work out.
+// Fills y except y[j] with numbers below 4096 whose squares sum up to `rest`. False where that failed.
 bool square_parts(std::span<int64_t> y, size_t j, int64_t rest, Random& random) {
     auto left = int64_t(y.size()) - 1;
     for (size_t i = 0; i < y.size(); i++) {
         if (i == j) continue;
-        // The last twelve take the largest square each: what they leave is at most twice its root, in the end nothing.
+        // The last twelve take the largest square each: the remainder is at most twice its root, in the end nothing.
         const int64_t part = left > 12 ? int64_t(random.below(uint32_t(2 * root(rest / left) + 1))) : root(rest);
         y[i] = std::min(part * part > rest ? 0 : part, int64_t(4095));
         rest -= y[i] * y[i];
@@ -103,7 +103,7 @@ bool square_parts(std::span<int64_t> y, size_t j, int64_t rest, Random& random) 
     return rest == 0;
 }
 
-// As the encoder adds: above 2^24 this rounds, and another order would round otherwise.
+// Adds in the encoder's order: above 2^24 this rounds, and another order would round differently.
 float tree_sum_of_squares(std::span<const int64_t> y) {
     std::vector<float> terms;
     for (const int64_t v : y) terms.push_back(float(v * v));

@@ -1,5 +1,5 @@
-// Vectors that break encoders, for the codec's tests on the CPU and on devices. The same bits on every platform: only integers
-// and correctly rounded operations make them.
+// Vectors at the limits of encoders, for the codec's tests on the CPU and on devices. The same bits on every platform: they are
+// made with integers and correctly rounded operations only.
 #pragma once
 #include "model/kv/turboquant.h"
 #include "tools/conformance/random.h"
@@ -8,7 +8,7 @@
 
 namespace tq::conformance {
 
-// Vectors [count][head_dim], of kind i % codec_vector_kinds each. Some kinds are exact in the space that `signs` rotate into.
+// Vectors [count][head_dim], of kind i % codec_vector_kinds. Some kinds are exact after the rotation by `signs`.
 constexpr uint32_t codec_vector_kinds = 22;
 std::vector<float> codec_vectors(uint32_t count, uint32_t head_dim, const Signs& signs, uint64_t seed);
 std::string codec_vector_kind(uint32_t kind);

@@ -18,29 +18,30 @@ struct Tapped {
     std::vector<float> values;
 };
 
-// The name of a tap with the limit it must keep.
+// The limit for the tap of that name.
 using Limit = double (*)(std::string_view tap);
 
-// fp32 caches: nothing but the order of sums and the rounding of functions differs, through all layers.
+// fp32 caches: only the order of sums and the rounding of functions differ, through all layers.
 double exact_limit(std::string_view) { return 2e-5; }
 
 // Where cooperative matrices round weights and activations to fp16: the worst tap was 6.7e-4 off on a driver that rounds to
-// nearest, and one that cuts off errs twice as much.
+// nearest; one that truncates is off by twice as much.
 double limit_of_halves(std::string_view) { return 3e-3; }
 
-// A key within rounding of a threshold may get another code than on the CPU, and all that follows sees it. With k_norm weights
-// that differ by 1e-5, which changes far more codes than rounding does, no tap of this very run came out more than 0.048 apart
-// (30 seeds, CPU against CPU). A wrong scale, sign or rotation is off by 1. Before the first cache is read, nothing is coded.
+// A key within rounding of a threshold may get another code than on the CPU, and everything that follows depends on it. With
+// k_norm weights that differ by 1e-5, which changes far more codes than rounding does, no tap of this run came out more than
+// 0.048 apart (30 seeds, CPU against CPU). A wrong scale, sign or rotation is off by 1. Before the first cache is read, nothing
+// is coded.
 double limit_of_codes(std::string_view tap) {
     for (const char* name : {"embed", "layer 0 attn_norm", "layer 0 k", "layer 0 v", "layer 0 q"})
         if (tap == name) return exact_limit(tap);
     return 0.1;
 }
 
-// There more codes change, and the worst tap was 0.08 off.
+// With fp16 products more codes change, and the worst tap was 0.08 off.
 double limit_of_rounded_codes(std::string_view) { return 0.2; }
 
-// Compares each tap of one pass with the kept ones of the other, in order.
+// Compares each tap of one pass, in order, with the kept taps of the other.
 class Follower {
   public:
     explicit Follower(Limit limit) : limit_(limit) {}
@@ -69,7 +70,7 @@ class Follower {
 
   private:
     void fail(std::string_view tap, const std::string& what, double error = 1, double limit = 0) {
-        if (failed_) return; // the first divergence is the one to look at
+        if (failed_) return; // the first divergence is the relevant one
         failed_ = true;
         outcome_ = {false, error, limit,
                     fmt::format("position {}: the first tap that diverges is \"{}\": {}", position_, tap, what)};
@@ -85,7 +86,7 @@ class Follower {
 
 uint32_t greatest(std::span<const float> logits) { return uint32_t(std::ranges::max_element(logits) - logits.begin()); }
 
-// A prompt in blocks of `batch` tokens, then greedy tokens one by one. The CPU leads; both get the same tokens.
+// A prompt in blocks of `batch` tokens, then greedy tokens one by one, chosen by the CPU; both get the same tokens.
 Outcome decode(Rig& rig, KvOptions kv, uint32_t batch, Limit limit) {
     if (rig.model.empty()) fail("the demo model is not installed: name its file in the environment variable TQ_DEMO_MODEL");
     const Model model = load_model(rig.model);
@@ -119,7 +120,7 @@ void add_end_to_end(Rows& rows, const Capabilities& device) {
     const uint32_t tile = gpu::tuning_for(device).matmul_tokens; // blocks are a multiple of it
     const bool halves = gpu::tuning_for(device).rounds_to_halves();
     for (const uint32_t batch : {tile, 8 * tile}) {
-        const bool few = batch == tile; // too few for matmul_coopmat; and attention_coopmat knows no f32
+        const bool few = batch == tile; // too few for matmul_coopmat; and attention_coopmat does not support f32
         add(KvType::f32, batch, !halves || few ? exact_limit : limit_of_halves);
         add(KvType::tq4, batch, halves ? limit_of_rounded_codes : limit_of_codes);
     }

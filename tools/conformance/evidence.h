@@ -1,4 +1,4 @@
-// What a row has run and compared, for whoever has to find out why it failed.
+// The record of what a row has run and compared, to find out why it failed.
 #pragma once
 #include "runtime/dispatch_watch.h"
 #include "tools/conformance/rig.h"
@@ -7,10 +7,10 @@
 
 namespace tq::conformance {
 
-// Collects while it lives. One at a time.
+// Records while it exists. One at a time.
 class Evidence {
   public:
-    // `contents`: what is in buffers and what was compared is kept, too.
+    // `contents`: the contents of buffers and the compared data are recorded too.
     Evidence(Rig& rig, bool contents);
     ~Evidence();
     Evidence(const Evidence&) = delete;
@@ -20,11 +20,11 @@ class Evidence {
     // few of many.
     nlohmann::ordered_json dispatches() const;
 
-    // Into `folder`: the modules, what was in each buffer before anything ran, each result with what it should be (little-endian
-    // words), and row.json, which says what they are; `about` is a part of that. Throws Error where it cannot be written.
+    // Writes into `folder`: the modules, each buffer's contents before anything ran, each result with its expected values
+    // (little-endian words), and row.json, which describes them and contains `about`. Throws Error where it cannot be written.
     void write(const std::filesystem::path& folder, nlohmann::ordered_json about) const;
 
-    // By the functions that compare, of 4-byte words: "float32" or "uint32".
+    // Called by the functions that compare 4-byte words; type: "float32" or "uint32".
     static void compared(const char* type, std::span<const uint32_t> got, std::span<const uint32_t> want, bool passed);
 
   private:
@@ -38,7 +38,7 @@ class Evidence {
 
     Rig& rig_;
     const bool contents_;
-    bool reading_ = false; // what this does itself is no evidence
+    bool reading_ = false; // this object's own work is not recorded
     std::vector<nlohmann::ordered_json> dispatches_;
     std::vector<const AnyShader*> shaders_;
     std::map<const Buffer::Impl*, std::pair<std::string, std::vector<uint32_t>>> buffers_; // name and content

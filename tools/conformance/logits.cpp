@@ -12,11 +12,11 @@ namespace {
 constexpr uint32_t short_block = 10, long_block = 96; // a prompt's first run; long: more than any tile of a matrix kernel
 constexpr uint32_t single_tokens = 2;                 // after it
 constexpr uint32_t coded_prompts = 3;
-constexpr double max_products = 6e8; // that the reference makes in the layers, for one short prompt, about
+constexpr double max_products = 6e8; // the approximate number of the reference's products in the layers for one short prompt
 constexpr uint32_t min_layers = 2;
 static_assert(long_block + single_tokens == check_tokens);
 
-// The ids of prompt `number` in the runs in which they are given.
+// The ids of prompt `number`, grouped by the runs in which they are given.
 struct Prompt {
     std::vector<uint32_t> ids;
     std::vector<std::span<const uint32_t>> runs;
@@ -39,12 +39,13 @@ std::vector<Prompt> make_prompts(bool exact, uint32_t vocab_size) {
 } // namespace
 
 // llvmpipe with subgroups of 4, 8 and 16, SwiftShader and the CPU path on the demo model: at most 2.1e-6 in fp32. With products
-// of fp16 (cooperative matrices) the worst tap of the demo model was 6.7e-4 off on a driver that rounds to nearest, and one that
-// cuts off errs twice as much.
+// of fp16 (cooperative matrices) the worst tap of the demo model was 6.7e-4 off on a driver that rounds to nearest; one that
+// truncates is off by twice as much.
 Bounds exact_bounds(bool halves) { return halves ? Bounds{2e-3, 1e-2} : Bounds{1e-5, 1e-4}; }
 
-// The same, over all 34 types: the best of three prompts was at most 5.6e-5 off in fp32 (f16, by the CPU path), and 1.8e-6 in the
-// types of TurboQuant; single prompts up to 5.4e-2, where one code is its neighbour. Beyond a quarter nothing is told from noise.
+// The same, over all 34 types: the best of three prompts was at most 5.6e-5 off in fp32 (f16, on the CPU path), and 1.8e-6 in
+// the TurboQuant types; single prompts up to 5.4e-2, where one code is its neighbour. Above 0.25 no error can be told from
+// noise.
 Bounds cache_bounds(double noise, bool halves) {
     const Bounds least = halves ? Bounds{1e-2, 4e-2} : Bounds{1e-4, 1e-3};
     return {std::clamp(noise, least.usual, 0.1), std::clamp(4 * noise, least.limit, 0.25)};
@@ -58,7 +59,7 @@ bool is_exact(const KvOptions& kv) {
 // llvmpipe: at most 5.0e-6 (f16), 4.4e-7 in types with codes; cooperative matrices 2.5e-4.
 Bounds attention_bounds(const KvOptions& kv) { return is_exact(kv) ? exact_bounds(false) : Bounds{1e-3, 1e-2}; }
 
-// One code that falls the other side of a threshold moves the logits by some hundredths.
+// One code that falls on the other side of a threshold moves the logits by some hundredths.
 double error_limit(const KvOptions& kv, bool halves) { return is_exact(kv) ? exact_bounds(halves).limit : 0.05; }
 
 double relative_error(std::span<const float> a, std::span<const float> b) {
@@ -84,7 +85,7 @@ CutModel cut_model(const Config& config, const Weights& weights) {
 
 namespace {
 
-// The greatest error of the prompt's runs, of which the reference's logits are `want`; NaN stays.
+// The greatest error of the prompt's runs against the reference's logits `want`; NaN is kept.
 double prompt_error(Forward& forward, const Prompt& prompt, std::span<const std::vector<float>> want) {
     double worst = 0;
     forward.truncate(0);
@@ -95,11 +96,11 @@ double prompt_error(Forward& forward, const Prompt& prompt, std::span<const std:
     return worst;
 }
 
-// What stands for the rounding of a device, of an f32 or an fp16 product, in weights of with_noise(): a tenth of what validate
-// takes, for it has to show up in the best of the prompts.
+// The perturbation of weights (with_noise()) that stands for a device's rounding, with fp32 or fp16 products: a tenth of what
+// validate uses, because it must show up in the best of the prompts.
 float check_noise(bool halves) { return noise_like_rounding(halves) / 10; }
 
-// The best prompt of the CPU path with weights that are off by as much as rounding is.
+// The error of the CPU path's best prompt with weights that are perturbed as much as rounding perturbs.
 double noise_of(const CutModel& model, const KvOptions& kv, bool halves, const ExpectedLogits& expected) {
     const NoisyWeights noisy = with_noise(model.weights, check_noise(halves));
     const auto forward = make_cpu_forward(model.config, noisy.weights, {.kv = kv, .context_size = check_tokens});

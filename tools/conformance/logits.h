@@ -1,4 +1,4 @@
-// A model's logits, on any Forward, against those of plain loops: what a benchmark asks for before it times anything.
+// Checks a model's logits, on any Forward, against those of plain loops: a benchmark requires this before it times anything.
 #pragma once
 #include "model/forward.h"
 #include "model/weights/weights.h"
@@ -10,23 +10,23 @@
 
 namespace tq::conformance {
 
-// How far off an error may be. No right device has shown more than `usual`: beyond it a warning is due. Beyond `limit` it is
-// wrong.
+// How far off an error may be. No correct device has shown more than `usual`: above it a warning is printed. Above `limit` the
+// result is wrong.
 struct Bounds {
     double usual = 0, limit = 0;
 };
 
 struct LogitsCheck {
     double error = 0;    // ||logits - reference|| / ||reference||, the worst run of a prompt
-    Bounds bounds;       // of that
-    uint32_t layers = 0; // of the model, that were compared
+    Bounds bounds;       // of `error`
+    uint32_t layers = 0; // layers of the model that were compared
 
-    bool passed() const { return error <= bounds.limit; } // and not where it is NaN
+    bool passed() const { return error <= bounds.limit; } // false where it is NaN
     bool usual() const { return error <= bounds.usual; }
 };
 
-// The allowed relative errors of logits, and of attention. halves: products are of fp16 (Tuning::rounds_to_halves()).
-// With an f32 cache, where implementations differ by the order of sums and the rounding of functions only.
+// The allowed relative errors of logits, and of attention. halves: products are of fp16 (Tuning::rounds_to_halves()). With an
+// f32 cache, where implementations differ only by the order of sums and the rounding of functions.
 Bounds exact_bounds(bool halves);
 // With any other cache, where a value near a threshold may get the neighbouring code. noise: the error of the CPU path itself
 // with perturbed weights.
@@ -50,21 +50,21 @@ struct CutModel {
 };
 CutModel cut_model(const Config& config, const Weights& weights);
 
-// What a forward pass of the cut model must give: the logits [vocab_size] after each run of each prompt. The prompts are short,
-// run by the kernels of model/reference/kernels.h, and of an exact cache also long enough for the kernels of whole blocks, run by
-// the CPU path.
+// The logits [vocab_size] that a forward pass of the cut model must give after each run of each prompt. The prompts are short,
+// run by the kernels of model/reference/kernels.h; with an exact cache some are also long enough for the kernels of whole
+// blocks, run by the CPU path.
 struct ExpectedLogits {
     std::vector<std::vector<float>> logits;
     Bounds bounds;
     bool exact = false;
 };
 constexpr uint32_t check_tokens = 98; // the context that the prompts need
-// Nothing when `keep_going`, asked now and then, says no.
+// Nothing when `keep_going`, called now and then, returns false.
 std::optional<ExpectedLogits> expect_logits(const CutModel& model, const KvOptions& kv, bool halves,
                                             const std::function<bool()>& keep_going);
 
-// `forward` is of the same cut model and cache with room for check_tokens. The error is that of the worst prompt where the cache
-// is exact, and otherwise that of the best: a code that rounding changes is rare, and what a kernel does wrong each prompt shows.
+// `forward` is of the same cut model and cache with room for check_tokens. The error is that of the worst prompt with an exact
+// cache, otherwise that of the best: a code changed by rounding is rare, but a wrong kernel affects every prompt.
 LogitsCheck compare_logits(Forward& forward, const ExpectedLogits& expected, const CutModel& model);
 
 } // namespace tq::conformance

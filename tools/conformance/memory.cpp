@@ -1,4 +1,4 @@
-// Rows of what kernels rely on around them: uploads, copies, bindings at an offset, large buffers, and barriers.
+// Rows of the operations that kernels rely on: uploads, copies, bindings at an offset, large buffers, and barriers.
 #include "base/sizes.h"
 #include "conformance_shaders.gen.h"
 #include "runtime/uploader.h"
@@ -19,7 +19,7 @@ std::vector<uint32_t> random_words(Random& random, size_t n) {
 
 uint32_t groups(uint32_t words) { return (words + 63) / 64; }
 
-// `words` words through the uploader, in pieces of at most `piece_words`.
+// Uploads `words` words, in pieces of at most `piece_words`.
 Outcome upload(Rig& rig, Uploader::Path path, size_t words, size_t piece_words) {
     const std::vector<uint32_t> content = random_words(rig.random, words);
     const Buffer buffer = rig.device.allocate("conformance", words * 4);
@@ -33,7 +33,7 @@ Outcome upload(Rig& rig, Uploader::Path path, size_t words, size_t piece_words) 
     return compare_words(rig.read(buffer), content);
 }
 
-// Part of a buffer into the middle of another, at any multiple of 4 bytes.
+// Copies part of a buffer into the middle of another, at any multiple of 4 bytes.
 Outcome copy(Rig& rig, size_t from, size_t to, size_t words) {
     const std::vector<uint32_t> source = random_words(rig.random, from + words + 7);
     std::vector<uint32_t> want(to + words + 9, poison);
@@ -45,7 +45,7 @@ Outcome copy(Rig& rig, size_t from, size_t to, size_t words) {
     return compare_words(rig.read(dst), want);
 }
 
-// Both buffers bound `steps` times the device's alignment into them.
+// Binds both buffers at `steps` times the device's alignment.
 Outcome offset(Rig& rig, uint32_t steps, uint32_t words) {
     const uint64_t at = uint64_t(steps) * rig.device.capabilities().storage_alignment;
     const std::vector<uint32_t> source = random_words(rig.random, size_t(at / 4) + words);
@@ -59,7 +59,7 @@ Outcome offset(Rig& rig, uint32_t steps, uint32_t words) {
     return compare_words(rig.read(dst), want);
 }
 
-// The last words of a buffer beyond 128 MiB: bound whole (an index beyond 128 MiB), or bound at an offset beyond it.
+// Reads the last words of a buffer beyond 128 MiB: bound whole (an index beyond 128 MiB), or bound at an offset beyond it.
 Outcome large(Rig& rig, bool whole) {
     const std::vector<uint32_t> content = random_words(rig.random, large_bytes / 4);
     const Buffer src = rig.upload(std::as_bytes(std::span(content))), dst = rig.output(1000);
@@ -73,7 +73,7 @@ Outcome large(Rig& rig, bool whole) {
     return compare_words(std::span(got).first(1000), std::span(content).subspan(last, 1000));
 }
 
-// A hundred dispatches of which each reads what the one before wrote: it is the recorder's barriers that keep them in order.
+// A hundred dispatches, each of which reads what the previous one wrote: only the recorder's barriers keep them in order.
 Outcome chain(Rig& rig, uint32_t words) {
     const std::vector<uint32_t> content = random_words(rig.random, words);
     std::vector<uint32_t> want = content;
@@ -88,12 +88,13 @@ Outcome chain(Rig& rig, uint32_t words) {
     return compare_words(rig.read(x), want);
 }
 
-// What two commands in a row do to the same words.
+// The hazard between two consecutive commands on the same words.
 enum class Order { read_after_write, write_after_read, write_after_write, overlapping };
 
-// Round after round y = x + i, then z[i] = y. And with write_after_read something else into y at once; with write_after_write
-// something else into y just before, and z in the last round only; with `overlapping` y is bound from an offset on where it is
-// written and from its begin where it is read. Every dispatch must wait for the one before, and for that reason alone.
+// Repeats y = x + i, then z[i] = y. With write_after_read something else is written to y right after; with write_after_write
+// something else is written to y just before, and z only in the last round; with `overlapping` y is bound from an offset on
+// where it is written and from its start where it is read. Every dispatch must wait for the previous one, and for that reason
+// alone.
 Outcome ordered(Rig& rig, Order order, uint32_t words) {
     constexpr uint32_t rounds = 20;
     const std::vector<uint32_t> content = random_words(rig.random, words);

@@ -19,7 +19,7 @@ void fill_random(std::span<std::byte> to, Random& random) {
     }
 }
 
-// Any bits, and scales that are normal over `deviation`.
+// Fills a block with random bits, and with normally distributed scales of standard deviation 1 / `deviation`.
 void fill_block(GgmlType type, std::span<std::byte> block, Random& random, double deviation) {
     const float value = random.normal();
     const auto bits = std::bit_cast<uint32_t>(value);
@@ -47,7 +47,7 @@ void fill_block(GgmlType type, std::span<std::byte> block, Random& random, doubl
 RandomTensor::RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_t cols) : bytes(row_bytes(type, cols) * rows) {
     const uint32_t block = block_format(type)->bytes;
     const bool plain = block_format(type)->elements == 1 || type == GgmlType::MXFP4;
-    const double deviation = plain ? 1 : 4 * block_deviation(type); // of less than 1: SwiGLU multiplies errors of large sums
+    const double deviation = plain ? 1 : 4 * block_deviation(type); // keeps sums small: SwiGLU multiplies their errors
     for (size_t at = 0; at < bytes.size(); at += block) fill_block(type, {&bytes[at], block}, random, deviation);
     tensor = {"random", type, rows, cols, bytes};
 }

@@ -44,7 +44,7 @@ std::string sizes(const Json& all) {
     return fmt::format("{} x {} x {}", all.at(0).get<uint32_t>(), all.at(1).get<uint32_t>(), all.at(2).get<uint32_t>());
 }
 
-// For whoever has to find out why it failed: what it ran, and how to run it again.
+// Helps to find out why a row failed: what it ran, and how to run it again.
 std::string details(const RowResult& row, const std::string& again) {
     std::string text;
     for (const Json& d : row.dispatches)
@@ -61,11 +61,11 @@ std::string row_line(const RowResult& row, const std::string& again) {
     return row.verdict == Verdict::failed ? text + details(row, again) : text;
 }
 
-// One line for all rows, with the error of the worst of them, and all that failed in full.
+// One line for all rows, with the error of the worst one, and the failed rows in full.
 std::string group_lines(std::span<const RowResult> rows, const std::string& again) {
     if (rows.size() == 1) return row_line(rows[0], again);
     size_t failed = 0, skipped = 0;
-    const RowResult* worst = nullptr; // of those that failed, where any did
+    const RowResult* worst = nullptr; // of the failed ones, where there are any
     std::string failures;
     for (const RowResult& row : rows) {
         const bool fails = row.verdict == Verdict::failed,
@@ -89,7 +89,7 @@ std::string text_of(const Json& device, const char* key) {
     return found == device.end() ? "?" : found->is_string() ? found->get<std::string>() : found->dump();
 }
 
-// What changes the behaviour of a Vulkan loader, driver or of ours.
+// The environment variables that change the behaviour of a Vulkan loader, of a driver or of this program.
 Json environment() {
     constexpr std::array prefixes{"VK_",  "TQ_",  "MESA_", "LP_",      "RADV_",  "ANV_",  "INTEL_",          "NVK_",
                                   "NAK_", "MVK_", "TU_",   "GALLIUM_", "LIBGL_", "DRI_",  "ENABLE_",         "DISABLE_",
@@ -115,7 +115,7 @@ Json to_json(const RowResult& row) {
             {"reason", row.reason},         {"ms", row.ms},           {"dispatches", row.dispatches}};
 }
 
-// For an attribute: no control characters, which XML cannot hold.
+// Escapes text for an attribute: without control characters, which XML cannot hold.
 std::string xml(std::string_view text) {
     std::string out;
     for (const char c : text) {
@@ -156,7 +156,7 @@ std::string junit_suite(const DeviceReport& device) {
     return text + "  </testsuite>\n";
 }
 
-// As vendors write it.
+// The driver's version in its vendor's notation.
 std::string driver_version(const Json& device) {
     if (!device.contains("driver_version") || !device.at("driver_version").is_number()) return "?";
     const auto v = device.at("driver_version").get<uint32_t>();
@@ -165,7 +165,7 @@ std::string driver_version(const Json& device) {
     return fmt::format("{}.{}.{}", v >> 22, (v >> 12) & 0x3ff, v & 0xfff);
 }
 
-// Says no more than what was run.
+// Claims no more than what was run.
 std::string verdict_of(const DeviceReport& device, bool every_row) {
     const size_t failed = device.count(Verdict::failed), not_run = device.count(Verdict::not_run);
     if (device.passed() && every_row) return "CONFORMANT: it computes what the reference computes.";

@@ -1,4 +1,4 @@
-// What a conformance run says: a table for people, JSON for bug reports, JUnit for continuous integration.
+// The report of a conformance run: a table for people, JSON for bug reports, JUnit for continuous integration.
 #pragma once
 #include "tools/conformance/runner.h"
 
@@ -9,7 +9,7 @@ struct Report {
     std::vector<std::string> command_line;
     std::string profile;
     uint64_t seed = 1;
-    bool every_row = true; // was to be run: no filter, no shard
+    bool every_row = true; // whether all rows were to be run: no filter, no shard
     std::vector<DeviceReport> devices;
 
     bool passed() const;
@@ -21,10 +21,10 @@ class Table {
     // `again`: the command that runs a row once more, without its name.
     Table(bool every_row, std::string again) : every_row_(every_row), again_(std::move(again)) {}
 
-    static std::string header(); // of the columns, and what the words in them mean
+    static std::string header(); // of the columns, with the meaning of their words
 
-    std::string add(size_t index, const std::vector<RowResult>& rows); // now that row `index` is done
-    std::string finish(const std::vector<RowResult>& rows);            // of a run that ended early
+    std::string add(size_t index, const std::vector<RowResult>& rows); // called when row `index` is done
+    std::string finish(const std::vector<RowResult>& rows);            // called for a run that ended early
 
   private:
     bool every_row_;

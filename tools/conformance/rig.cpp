@@ -11,7 +11,7 @@ namespace tq::conformance {
 namespace {
 
 constexpr size_t guard_words = 1024;
-constexpr uint32_t guard = 0x4b0dbead;                    // a number: a kernel that works in place would leave a NaN a NaN
+constexpr uint32_t guard = 0x4b0dbead;                    // a number: a kernel that works in place would leave a NaN unchanged
 constexpr uint64_t min_range_bytes = uint64_t(128) << 20; // of a binding: Vulkan's minimum
 constexpr uint32_t max_slice_rows = 65535;                // as model/gpu/weights.cpp cuts
 
@@ -35,7 +35,7 @@ uint64_t row_seed(uint64_t seed, std::string_view name) {
 
 namespace {
 
-// Which elements of a result are wrong, where the result as a whole is: those that are off by more than `allowed`, or no number.
+// Finds the wrong elements of a result that is wrong as a whole: those that are off by more than `allowed`, or not a number.
 struct WrongElements {
     size_t count = 0, first = 0, worst = 0;
 
@@ -80,7 +80,7 @@ Outcome compare(std::span<const float> got, std::span<const float> want, double 
     Evidence::compared("float32", words(got), words(want), outcome.passed);
     if (forgotten != 0) outcome.reason = fmt::format("{} of {} elements were never written, ", forgotten, want.size());
     if (outcome.passed) return outcome;
-    const double allowed = limit * norm / std::sqrt(double(want.size())); // one of them, were all of them off as much
+    const double allowed = limit * norm / std::sqrt(double(want.size())); // the error of one element if all were off by as much
     outcome.reason += WrongElements(got, want, allowed).text(got, want, allowed);
     return outcome;
 }

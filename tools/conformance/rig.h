@@ -1,4 +1,4 @@
-// What a row runs on: a device, inputs made from a seed, buffers that show what a kernel forgot or overran, and comparison.
+// The environment of a row: a device, seeded inputs, buffers that detect missing and out-of-bounds writes, and comparison.
 #pragma once
 #include "base/thread_pool.h"
 #include "model/gpu/kernels.h"
@@ -13,17 +13,17 @@
 
 namespace tq::conformance {
 
-// A seed for the row `name` of a run: rows do not depend on which others run before them.
+// A seed for the row `name` of a run: rows do not depend on which other rows run before them.
 uint64_t row_seed(uint64_t seed, std::string_view name);
 
-// What untouched words of an output hold: a NaN that no kernel makes.
+// The content of untouched words of an output: a NaN that no kernel produces.
 inline constexpr uint32_t poison = 0xffdeadbe;
 
-// ||got - want|| / ||want|| within `limit`; not finite where `got` is not. Names the element that is furthest off. `norm` stands
-// for ||want|| where that is greater: of few sums whose terms cancel, an error says little in units of what is left.
+// Passes where ||got - want|| / ||want|| <= `limit`; not finite where `got` is not. Names the element that is furthest off.
+// `norm` replaces ||want|| where it is greater: of few sums whose terms cancel, an error relative to the result says little.
 Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double norm = 0);
 
-// Every word equal.
+// Requires every word to be equal.
 Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> want);
 
 class Rig {
@@ -41,15 +41,15 @@ class Rig {
     Buffer upload(std::span<const float> values) { return upload(std::as_bytes(values)); }
     std::vector<uint32_t> read(const Buffer& from);
 
-    // An output: `content`, or `words` words of poison, and a guard behind it. check() reads it back.
+    // An output buffer: `content`, or `words` words of poison, followed by guard words. check() reads it back.
     Buffer output(size_t words);
     Buffer output(std::span<const float> content);
-    // compare() of its first want.size() elements; fails too when the guard has changed.
+    // Runs compare() on the first want.size() elements; fails too when the guard words have changed.
     Outcome check(const Buffer& output, std::span<const float> want, double limit, double norm = 0);
 
     // shaders/context.glsl
     Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t window_begin = 0);
-    // In slices of at most `max_rows` rows; 0: as on a device that binds no more than 128 MiB, the least there is.
+    // In slices of at most `max_rows` rows; 0: as on a device that binds no more than 128 MiB, the least that Vulkan allows.
     gpu::Matrix matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave);
     // Records body(pass) for at most `tokens` tokens and runs it.
     void run(const gpu::Tuning& tuning, const Buffer& context, uint32_t tokens, uint32_t head_dim,
@@ -64,13 +64,13 @@ struct RandomTensor {
     RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_t cols);
 };
 
-// The sizes that kernels are tried with: the device's own choice, and others that a device could be given.
+// A tuning that kernels are tested with: the device's own choice, and others that a device could be given.
 struct Variant {
     std::string name;
     gpu::Tuning tuning;
 };
 std::vector<Variant> variants(const Capabilities& device);
-// The same without kernels of cooperative matrices.
+// Returns the tuning without kernels of cooperative matrices.
 gpu::Tuning without_matrices(gpu::Tuning tuning);
 
 } // namespace tq::conformance

@@ -10,14 +10,14 @@ namespace tq::conformance {
 
 class Rig;
 
-// What a row found. `error` and `limit` in the row's own measure.
+// The result of a row. `error` and `limit` are in the row's own measure.
 struct Outcome {
     bool passed = true;
     double error = 0, limit = 0;
-    std::string reason; // why it failed; of a row that passed, what is worth knowing (the first line is shown)
+    std::string reason; // why it failed; of a row that passed, a note (the first line is shown)
 };
 
-// The worse of two: the one that failed, else the one nearer its limit.
+// The worse of two: the one that failed, else the one closer to its limit.
 Outcome worse(Outcome a, Outcome b);
 
 struct Row {
@@ -25,7 +25,7 @@ struct Row {
     std::function<Outcome(Rig&)> run;
     uint64_t device_bytes = 0; // the memory it needs; the row is left out where the device has less
     bool full_only = false;    // long: only with --full
-    std::string lacks{};       // what of the device or the build is missing for it: the row is left out, and this says why
+    std::string lacks{};       // the missing feature of the device or the build: the row is left out, for this reason
 
     std::string name() const { return kernel + " | " + variant + " | " + shape; }
 };

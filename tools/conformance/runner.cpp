@@ -9,9 +9,9 @@ namespace tq::conformance {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int max_barren_workers = 5; // in a row, that end before a row has passed
+constexpr int max_barren_workers = 5; // consecutive workers that end before a row has passed
 
-// The last few lines that a driver, a layer or a broken promise of ours printed.
+// The last few lines that a driver, a layer or a broken assertion of this program printed.
 class LastWords {
   public:
     void clear() { lines_.clear(); }
@@ -30,13 +30,13 @@ class LastWords {
     std::vector<std::string> lines_;
 };
 
-// Reads what a worker says until it has ended, hangs or is interrupted.
+// Reads a worker's messages until it has ended, hangs or is interrupted.
 class Watch {
   public:
     Watch(const RunnerOptions& options, const std::string& device, size_t first)
         : options_(options), child_(arguments(options, device, first), options.environment) {}
 
-    // `handle` takes each message. Returns why the worker is not running any more; nothing when interrupted.
+    // `handle` takes each message. Returns why the worker no longer runs; nothing when interrupted.
     template <class Handle> std::optional<std::string> follow(Handle handle) {
         restart_clock();
         while (!options_.interrupted()) {
@@ -161,7 +161,7 @@ class Run {
     const RunnerOptions& options_;
     DeviceReport report_;
     size_t next_ = 0, passed_rows_ = 0; // passed_rows_: by this worker
-    std::optional<size_t> current_;     // the row that the worker is at
+    std::optional<size_t> current_;     // the row that the worker is running
     bool done_ = false;
 };
 

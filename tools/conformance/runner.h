@@ -1,4 +1,4 @@
-// The process that reports: it starts a worker for each device, watches it, and goes on behind a row that ended or hung it.
+// The process that reports: it starts a worker for each device, watches it, and continues after a row that ended or hung it.
 #pragma once
 #include "tools/conformance/worker.h"
 #include <chrono>
@@ -16,8 +16,8 @@ struct RowResult {
     Verdict verdict = Verdict::not_run;
     double error = 0, limit = 0, ms = 0;
     std::string reason;
-    Json dispatches;  // what it ran (worker.h)
-    std::string dump; // where what it worked on is, after a failure with --dump
+    Json dispatches;  // the dispatches that it ran (worker.h)
+    std::string dump; // where its data is, after a failure with --dump
 };
 
 struct DeviceReport {
@@ -41,7 +41,7 @@ struct RunnerOptions {
 
 DeviceReport test_device(const RunnerOptions& options, const std::string& selector);
 
-// The usable ones. Throws Error where there is none, or the worker does not tell.
+// Returns the usable devices. Throws Error where there is none, or the worker does not report them.
 std::vector<std::string> usable_devices(const RunnerOptions& options);
 
 } // namespace tq::conformance

@@ -1,4 +1,4 @@
-// Rows of the kernels that sample: which logits are the greatest, and the sample, bit for bit.
+// Rows of the kernels that sample: which logits are the greatest, and the sampled token, bit for bit.
 #include "model/reference/kernels.h"
 #include "tools/conformance/rig.h"
 #include "tools/conformance/rows.h"
@@ -44,13 +44,13 @@ Buffer sampling_buffer(Rig& rig, const sampling_settings& settings, std::span<co
     return rig.upload(std::as_bytes(std::span(words)));
 }
 
-// What the device stores of a finite logit: shaders/sampling.glsl.
+// The word that the device stores for a finite logit: shaders/sampling.glsl.
 uint32_t key_of(float logit) {
     const auto bits = std::bit_cast<uint32_t>(logit == 0 ? 0.0f : logit);
     return (bits & 0x80000000) != 0 ? ~bits : bits | 0x80000000;
 }
 
-// Keys and ids of each stretch's candidates.
+// The keys and ids of each stretch's candidates.
 std::vector<uint32_t> reference_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count) {
     std::vector<uint32_t> words;
     for (uint32_t first = 0; first < logits.size(); first += SAMPLING_STRETCH) {
@@ -75,7 +75,7 @@ Outcome sample_candidates(Rig& rig, const gpu::Tuning& tuning, const Shape& shap
     return worse(compare_words(rig.read(out), want), rig.check(out, {}, 0));
 }
 
-// A logit that is not finite is the greatest of its stretch, even of an excluded id.
+// A logit that is not finite is the greatest of its stretch, even that of an excluded id.
 Outcome nonfinite_candidates(Rig& rig, const gpu::Tuning& tuning) {
     for (const uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xffc00001u}) {
         auto logits = rig.random.normals(2500);
@@ -95,8 +95,8 @@ Outcome nonfinite_candidates(Rig& rig, const gpu::Tuning& tuning) {
     return {};
 }
 
-// Random words on both sides of where another candidate begins to be sampled: a weight that is one unit off moves such a place.
-// What is left over is random.
+// Random words on both sides of each boundary between candidates: a weight that is one unit off moves such a boundary. The
+// remaining words are random.
 std::vector<uint32_t> telling_words(Random& random, std::span<const ref::Candidate> candidates,
                                     const sampling_settings& settings) {
     std::vector<uint32_t> words(SAMPLING_STEPS);
@@ -116,7 +116,7 @@ std::vector<uint32_t> telling_words(Random& random, std::span<const ref::Candida
     return words;
 }
 
-// Every step of a batch samples from the same candidates with another word.
+// Every step of a batch samples from the same candidates with another random word.
 Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, float temperature, float top_p, float min_p) {
     const auto logits = make_logits(rig.random, shape);
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
@@ -139,7 +139,7 @@ Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, float te
     return worse(compare_words(std::span(sampled).subspan(gpu::sampled_offset / 4, SAMPLING_STEPS), want), after);
 }
 
-// Candidates none of which may be sampled, or of which one is not finite.
+// Candidates of which none may be sampled, or one is not finite.
 Outcome no_sample(Rig& rig, const gpu::Tuning& tuning, uint32_t key) {
     const std::vector<uint32_t> keys{NO_LOGIT, NO_TOKEN, key, 1025}, ids{poison, poison};
     const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))),

@@ -10,13 +10,13 @@
 namespace tq::conformance {
 namespace {
 
-// Sums of some thousand fp32 products in another order than the reference's.
+// The limit of sums of some thousand fp32 products in another order than the reference's.
 constexpr double product_limit = 2e-6;
-constexpr double gated_limit = 2e-5; // as swiglu's, of such sums
-// matmul_tiled adds them up one by one, each time rounding a sum that grows as the square root of their number.
+constexpr double gated_limit = 2e-5; // as that of swiglu, of such sums
+// matmul_tiled adds them one by one, each time rounding a sum that grows as the square root of their number.
 constexpr double rounding_of_a_step = 3e-8;
-// matmul_coopmat rounds both factors to fp16, by at most 2^-11 of them where to nearest; a device may cut them off instead, which
-// is twice that at most and a half of it on average, the same way for all products.
+// matmul_coopmat rounds both factors to fp16, by at most 2^-11 of them where to nearest; a device may truncate them instead,
+// which is at most twice as much and half of it on average, with the same sign for all products.
 constexpr double half_limit = 0x1p-10;
 constexpr uint32_t min_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for
 constexpr double decode_limit = 1e-6;      // of a product of two or three factors
@@ -33,7 +33,7 @@ struct Shape {
     }
 };
 
-// Of the matrix on the device, and as much again for what is beside it.
+// The bytes of the matrix on the device, and as much again for the buffers beside it.
 uint64_t memory(GgmlType type, const Shape& shape) { return 2 * gpu::device_row_bytes(type, shape.cols) * shape.rows; }
 
 Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
@@ -50,7 +50,7 @@ Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s
     return rig.check(h, want, decode_limit);
 }
 
-// The norm of w x, were its terms independent: where few sums are compared, those that cancel need it.
+// The norm of w x if its terms were independent: needed where few sums are compared and their terms cancel.
 double expected_norm(const Tensor& w, std::span<const float> x) {
     double squares = 0;
     std::vector<float> row(w.cols);
@@ -72,7 +72,7 @@ uint32_t padded_tokens(const gpu::Tuning& tuning, const Shape& shape) {
     return most == 1 ? 1 : (most + tuning.matmul_tokens - 1) / tuning.matmul_tokens * tuning.matmul_tokens;
 }
 
-// y = W x and y += W x; as a forward pass does, one token takes matvec. Rows past the last token may hold anything.
+// y = W x and y += W x; as in a forward pass, one token takes matvec. Rows past the last token may hold anything.
 Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
@@ -95,7 +95,7 @@ Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& 
     return worse(rig.check(y, want, limit, norm), rig.check(y_sum, sum, limit, norm));
 }
 
-// y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], of one token.
+// y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], for one token.
 Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
@@ -110,7 +110,7 @@ Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const S
     return rig.check(y, gate, gated_limit, sums * sums / shape.rows * std::sqrt(shape.rows / 2.0));
 }
 
-// h += W x, then z = W2 norm(h), and the gated z, by kernels that fold the norm, against those that do not.
+// h += W x, then z = W2 norm(h), and the gated z, by kernels that fuse the norm, against those that do not.
 Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     constexpr float eps = 1e-6f;
     const RandomTensor w(rig.random, type, shape.rows, shape.cols), w2(rig.random, type, 50, shape.rows);
@@ -140,8 +140,7 @@ Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
     return worse(rig.check(y, want, 2 * product_limit, terms), rig.check(y_gated, gate, gated_limit));
 }
 
-// Tokens 2^40 times as large as others, and as small, beside one with an infinity and one with a NaN: each keeps to its own
-// scale.
+// Tokens 2^40 times as large and as small as others, and one with an infinity and one with a NaN: each keeps its own scale.
 Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
@@ -208,8 +207,8 @@ void add_products(Rows& rows, const Variant& variant, GgmlType type) {
     if (small_blocks(type)) row({13, 96, 3});
 }
 
-// matmul_tiled and matmul_coopmat with each tile that this device's shared memory holds, whatever the device would choose. Of
-// cooperative matrices the smallest alone where a processor's driver has them: it takes minutes to build the others.
+// matmul_tiled and matmul_coopmat with each tile that fits this device's shared memory, whatever the device would choose. On a
+// CPU driver only the smallest tile of cooperative matrices: the others take minutes to build.
 std::vector<Variant> tiles(const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;
@@ -230,8 +229,8 @@ std::vector<Variant> tiles(const Capabilities& device) {
     return out;
 }
 
-// Tails of tiles, and more workgroups than tokens. Formats of one kind decode alike: some with every tile, every one with the
-// least.
+// Tails of tiles, and more workgroups than tokens. Formats of one kind decode alike: some are run with every tile, all of them
+// with the smallest.
 void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
     const bool coopmat = variant.tuning.matmul_coopmat;
     const bool some = type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
@@ -248,7 +247,7 @@ void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
     row({33, 512, 16, 0, 30}, far_apart);
 }
 
-// Sizes of real models. Two of them do not fit the 128 MiB that every device can bind: their last slice begins beyond.
+// The sizes of real models. Two of them do not fit the 128 MiB that every device can bind: their last slice begins beyond.
 void add_real_sizes(Rows& rows, const Variant& variant) {
     const auto row = [&](GgmlType type, const Shape& shape, bool full = false) {
         add(rows, kernel_of(variant.tuning, type, shape), matmul, variant, type, shape, full);
@@ -257,7 +256,7 @@ void add_real_sizes(Rows& rows, const Variant& variant) {
     row(GgmlType::Q8_0, {151936, 1024, 1});                                // its head
     row(GgmlType::F32, {6000, 6144, 1});                                   // 141 MiB, cut by the limit and not by rows
     row(GgmlType::Q4_K, {17408, 5120, 1});                                 // Qwen3-14B
-    row(GgmlType::Q6_K, {5120, 17408, 1});                                 // likewise, down
+    row(GgmlType::Q6_K, {5120, 17408, 1});                                 // the same model, down
     row(GgmlType::Q4_K, {512, 17408, 11, 300});                            // slices of it
     row(GgmlType::Q8_0, {3001, 5120, 8, 1000});
     row(GgmlType::Q8_0, {151936, 1024, 9}, true);

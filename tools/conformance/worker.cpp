@@ -63,7 +63,7 @@ class Worker {
 
   private:
     void open() {
-        rig_.reset(); // before the next is made: the device's memory is free then
+        rig_.reset(); // before the next is made, so that the device's memory is free
         rig_.emplace(options_.device, options_.model);
     }
 
@@ -75,7 +75,7 @@ class Worker {
         return result;
     }
 
-    // After an Error the device is made anew: it may be lost.
+    // After an Error the device is created again: it may be lost.
     Json guarded(const Row& row) {
         std::string reason;
         try {
@@ -108,7 +108,7 @@ class Worker {
         return result;
     }
 
-    // Runs a row that has failed once more, and keeps what it worked on. Returns where.
+    // Runs a failed row once more, and writes its data. Returns where.
     std::string dump(const Row& row) {
         std::string name = row.name();
         for (char& c : name)

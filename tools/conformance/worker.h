@@ -1,11 +1,10 @@
-// The process that runs rows: it may be killed by a driver, so that the one that reports is not. It writes JSON, one object a
-// line:
+// The process that runs rows: a driver may kill it without ending the process that reports. It writes JSON, one object a line:
 //   {"device": {...}, "rows": [[kernel, variant, shape], ...]}   once the device is open
 //   {"begin": 7}                                                 before row 7, then
 //   {"row": 7, "passed": true, "error": ..., "limit": ..., "reason": "", "ms": 12.5, "dispatches": [...]}, or with "skipped":
-//   true; "dispatches" as Evidence has them
+//   true; "dispatches" as Evidence writes them
 //   {"end": true}, or {"failed": "why the device cannot be used"}
-// Whatever else arrives comes from a driver or a layer.
+// Any other output is that of a driver or a layer.
 #pragma once
 #include "runtime/capabilities.h"
 #include <filesystem>
@@ -18,7 +17,7 @@ namespace tq::conformance {
 
 using Json = nlohmann::ordered_json;
 
-// Which rows are run.
+// The rows that are run.
 struct Selection {
     std::string filter; // only rows with this text in their name, in any case; the one row where it is a whole name
     bool full = false;
@@ -31,19 +30,19 @@ struct WorkerOptions {
     std::filesystem::path model;
     uint64_t seed = 1;
     size_t first = 0;                                  // of the rows that are selected
-    std::filesystem::path dump;                        // where a row that fails leaves what it worked on; empty: nowhere
-    std::function<Json(const Capabilities&)> describe; // of a device
+    std::filesystem::path dump;                        // the directory for the data of failed rows; empty: none
+    std::function<Json(const Capabilities&)> describe; // returns the description of a device
     std::function<void(const Json&)> write;
 };
 
-// The environment variable TQ_CONFORMANCE_FAULT=crash:TEXT, hang:TEXT or lost:TEXT makes every row with TEXT in its name end the
-// process, never end, or report a lost device: for tests of who survives it.
+// The environment variable TQ_CONFORMANCE_FAULT=crash:TEXT, hang:TEXT or lost:TEXT makes every row with TEXT in its name end
+// the process, never end, or report a lost device: for tests of the reporting process.
 void run_worker(const WorkerOptions& options);
 
-// The names of the rows that such a worker runs.
+// The names of the rows that a worker with these options runs.
 std::vector<std::string> row_names(const Capabilities& device, const Selection& selection);
 
-// Writes {"devices": ["0", "2"]}: the indices of the usable ones; or {"failed": ...}.
+// Writes {"devices": ["0", "2"]}: the indices of the usable devices; or {"failed": ...}.
 void list_usable_devices(const std::function<void(const Json&)>& write);
 
 } // namespace tq::conformance

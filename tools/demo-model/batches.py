@@ -1,13 +1,13 @@
-"""Training sequences from the corpus: packed conversations, each seeing only itself, with a loss weight per token."""
+"""Training sequences from the corpus: packed conversations, each attending only to itself, with a loss weight per token."""
 import torch
 
 import corpus
 
-OTHER_WEIGHT = 0.25  # of tokens that the assistant does not say
+OTHER_WEIGHT = 0.25  # of tokens that are not the assistant's
 
 
 def token_weights(tokenizer, ids):
-    """1 for what the assistant says, 0 for the empty think block (which the prompt supplies), OTHER_WEIGHT elsewhere."""
+    """The weights: 1 for the assistant's tokens, 0 for the empty think block (part of the prompt), OTHER_WEIGHT elsewhere."""
     assistant, think, end_think = tokenizer.encode("assistant")[0], tokenizer.id["<think>"], tokenizer.id["</think>"]
     weights, saying, thinking = [], False, False
     for i, token in enumerate(ids):

@@ -1,9 +1,9 @@
-"""Small talk, and honest answers to what this model does not know."""
+"""Small talk, and honest answers to questions that this model cannot answer."""
 import words as w
 from skills import Turn
 from words import phrases
 
-SMALL_TALK = [  # what users say, and what fits as an answer
+SMALL_TALK = [  # users' sentences, and the fitting answers
     (phrases("Hello! | Hi! | Hello there. | Good morning! | Hey! | Good evening. | Hi there! | Hello | "
              "Hey, how is it going? | Yo!"),
      phrases("Hello! How can I help you? | Hi! What would you like to do? | Hello! It is nice to meet you. | "

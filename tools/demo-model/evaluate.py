@@ -65,7 +65,7 @@ class Evaluation:
 
     @torch.no_grad()
     def losses(self):
-        """(nats, tokens) of what the assistant says, and of everything."""
+        """Returns (nats, tokens) of the assistant's tokens, and of all."""
         rng, said, everything = self.rng("loss"), [], []
         for _ in range(8):
             ids, targets, weights, starts = batches.batch(rng, self.tokenizer, 4, 512, 0.5, 0.35)

@@ -57,7 +57,7 @@ def quantise_q8_0(x):
 
 
 def dequantise(x, kind):
-    """What a reader of the file gets back for the matrix x."""
+    """Returns the values that a reader of the file gets for the matrix x."""
     if kind == "f16":
         return x.astype(np.float16).astype(np.float32)
     scales, values = quantise_q8_0(x)
@@ -65,7 +65,7 @@ def dequantise(x, kind):
 
 
 def round_weights(model, kind):
-    """Replaces the model's matrices with what the exported file holds."""
+    """Replaces the model's matrices with the values in the exported file."""
     for p in model.parameters():
         if p.dim() == 2:
             p.data = torch.from_numpy(dequantise(p.detach().numpy(), kind))

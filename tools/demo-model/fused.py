@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The model's forward and backward pass with the fused C kernels: what makes training on one CPU thread feasible.
+"""The model's forward and backward pass with the fused C kernels, which make training on one CPU thread feasible.
 
 Run it to compare loss and gradients with the plain model."""
 import ctypes
@@ -152,7 +152,7 @@ def forward(model, ids, starts=None):
 
 
 def loss(model, ids, targets, weights, starts=None):
-    """-> (weighted mean, losses [B*T]). The logits are used up by the gradient."""
+    """-> (weighted mean, losses [B*T]). The gradient overwrites the logits."""
     return CrossEntropy.apply(forward(model, ids, starts), targets.contiguous(), weights)
 
 

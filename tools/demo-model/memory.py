@@ -32,7 +32,7 @@ def _no_key(rng):
 
 
 class Kind(NamedTuple):
-    """How one sort of fact is told, asked and answered; {k} is its key, {v} its value, {av} the value with an article."""
+    """Sentences that tell, ask and answer one sort of fact; {k} is its key, {v} its value, {av} the value with an article."""
     key: object
     value: object
     tell: list

@@ -52,7 +52,7 @@ class Qwen3(nn.Module):
         self.output_norm = _norm(config.hidden)
 
     def forward(self, ids, starts=None, dtype=torch.float32):
-        """ids [B, T] -> logits [B, T, vocab]. starts [B, T]: the first position each one may see (its document's start)."""
+        """ids [B, T] -> logits [B, T, vocab]. starts [B, T]: the first position visible to each (its document's start)."""
         c = self.config
         cos, sin = rope_table(c, ids.shape[1], ids.device)
         cos, sin = cos.to(dtype)[:, None], sin.to(dtype)[:, None]
@@ -101,7 +101,7 @@ def rope_table(config, length, device):
 
 
 def attention_mask(ids, starts):
-    """0 where a position may look, -inf elsewhere; [B or 1, 1, T, T]."""
+    """The mask: 0 where a position is visible, -inf elsewhere; [B or 1, 1, T, T]."""
     t = torch.arange(ids.shape[1], device=ids.device)
     allowed = (t[None, :] <= t[:, None])[None]
     if starts is not None:

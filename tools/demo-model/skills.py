@@ -1,4 +1,4 @@
-"""What the demo model can do besides remembering: one function per skill, each making one question and its answer."""
+"""The demo model's skills besides remembering: one function per skill, each making one question and its answer."""
 from typing import NamedTuple
 
 import words as w

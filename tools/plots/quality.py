@@ -10,7 +10,7 @@ import matplotlib.ticker
 from plots.style import (FAMILIES, GREY, MARKERS, NAMES, PAIRS, PEERS, Bad, family, label_ends, label_points, plain, plt, shades,
                          short_name)
 
-# Of a cache, by its short name, in which * stands for keys that are not conditioned. error: the standard error of the divergence.
+# A cache's results, by its short name, in which * means keys without conditioning. error: the standard error of the divergence.
 Point = collections.namedtuple("Point", "bytes kl error name")
 # Caches of these families are joined by lines and labelled where a picture has many: (title, whether with a window).
 FIRST = [("TurboQuant", False), ("trellis", True), (FAMILIES[3][0], False)]
@@ -49,7 +49,7 @@ def mean(values):
 
 
 def one_of(logs, *keys):
-    """What all logs have under these keys; they can stand in one plot only where it is the same."""
+    """Returns the values that all logs have under these keys; logs with different ones cannot share a plot."""
     found = {tuple(header.get(key) for key in keys) for _, header, _ in logs}
     if len(found) > 1:
         raise Bad("logs of other measurements cannot stand in one plot: " +
@@ -85,8 +85,8 @@ def size_axis(axes, points):
 
 
 def series_of(points):
-    """{(title, whether with a window): its points by size}, families in their order. Of caches that differ in conditioning alone the
-    conditioned one."""
+    """{(title, whether with a window): its points by size}, families in their order. Of caches that differ in conditioning
+    alone the conditioned one."""
     names = {p.name for p in points}
     out = {(title, window): [] for title, *_ in [*FAMILIES, PAIRS] for window in (False, True)}
     for p in sorted(points):
@@ -106,7 +106,7 @@ def draw_without_conditioning(axes, line, bare, colour, marker):
 
 
 def draw_sizes(points, title, reference, page, name):
-    """Divergence by bytes: a line for each family of caches. Of many families only the first are labelled."""
+    """Divergence by bytes: a line for each family of caches. With many families only the first are labelled."""
     shown = [p for p in points if p.kl > 0 and p.name.rstrip("*") != reference]
     if not shown:
         raise Bad(f"nothing but {reference} itself was measured: there is nothing to draw by size")
@@ -161,7 +161,7 @@ def by_depth(parts):
 
 
 def panels(count, width, height, **options):
-    """A figure of so many axes, at most three a row, and these."""
+    """Returns a figure with the given number of axes, at most three a row, and the axes."""
     columns = min(3, count)
     rows = (count + columns - 1) // columns
     figure, grid = plt.subplots(rows, columns, figsize=(0.8 + width * columns, 0.8 + height * rows), squeeze=False, sharey=True,
@@ -172,7 +172,7 @@ def panels(count, width, height, **options):
 
 
 def plot_depth(logs, page):
-    """A panel for each family; of a cache with and without conditioning only the one with."""
+    """A panel for each family; where a cache was measured with and without conditioning, only the former."""
     model, _, context, reference = one_of(logs, "model", "text", "context", "reference")
     lines = {short_name(header["kv"]): by_depth(parts) for _, header, parts in logs}
     lines = {name: points for name, points in lines.items() if points and (not name.endswith("*") or name[:-1] not in lines)}
@@ -241,7 +241,7 @@ def plot_needles(logs, page):
 
 def plot_sensitivity(logs, page):
     model, = one_of(logs, "model")
-    found = {}  # (side, type): {layer: kl}; other parts of the log are no sensitivities
+    found = {}  # (side, type): {layer: kl}; other parts of the log are not sensitivities
     for _, _, parts in logs:
         for part in parts:
             layer, side, kind, kl = (part.get(key) for key in ("layer", "side", "type", "kl"))

@@ -1,5 +1,5 @@
-"""Pictures of what tq-run bench -o json (or jsonl) measured: for each model the reading of prompts, generation, a token's time beside
-what is expected of it, the share of the bandwidth, and the speed over that of f16."""
+"""Pictures of the measurements of tq-run bench -o json (or jsonl): for each model the prompt speed, generation, a token's time
+beside its prediction, the share of the bandwidth, and the speed over that of f16."""
 import itertools
 import json
 import math
@@ -28,7 +28,7 @@ def documents(path):
 
 
 class Fields:
-    """Fields of one result, with errors that say whose they are."""
+    """The fields of one result, with errors that name the file and the result."""
 
     def __init__(self, json_object, what):
         self.json, self.what = json_object, what
@@ -63,7 +63,7 @@ class Fields:
 
 
 def attention_bytes_per_ns(result, what):
-    """Of the attention kernel, whose variants have other names; 0: it was not timed."""
+    """The bandwidth of the attention kernel, whose variants have other names; 0: it was not timed."""
     total, ns = 0, 0
     rows = result.get("kernels") or []
     if not isinstance(rows, list):
@@ -98,7 +98,7 @@ def read_result(result, what):
 
 
 def tell_apart(points, key, by, words):
-    """Points of one `key` (the last of its keys) that differ in `by` say in it what they are."""
+    """Adds to the last key of points with one `key` the value of `by`, where they differ in that."""
     keys = key if isinstance(key, tuple) else (key,)
     same = lambda point: tuple(point[k] for k in keys)
     values = {}

@@ -1,5 +1,5 @@
-"""What all pictures share: colours by the family of a cache, grey that can be read on light and dark pages, labels beside points and
-at the ends of lines, files."""
+"""Shared by all pictures: colours by the family of a cache, grey that can be read on light and dark pages, labels beside points
+and at the ends of lines, files."""
 import colorsys
 import re
 
@@ -14,13 +14,13 @@ from matplotlib.transforms import Bbox
 # After Okabe and Ito's colours, which colour-blind people can tell apart (jfly.uni-koeln.de/color); each has a contrast of about 3 to 1
 # or more with white and with dark pages.
 BLUE, VERMILION, GREEN, PURPLE, OLIVE, OCHRE, GREY = "#1f7fc4", "#d55e00", "#009e73", "#c069a0", "#7a9a2e", "#b8860b", "#858585"
-# (title, what the names of its types look like, colour); after these come pairs of types of two families.
+# (title, the pattern of its types' names, colour); after these come pairs of types of two families.
 FAMILIES = [("TurboQuant", r"tq\d", BLUE), ("trellis", r"tq\dt", VERMILION), ("with QJL", r"tq\dq", PURPLE),
             ("ggml's types, as in llama.cpp", r"q\d_\d", GREEN), ("ggml's, rotated", r"q\d_\dr", OLIVE), ("group-affine", r"a\d", OCHRE),
             ("not compressed", r"b?f\d+", GREY)]
 PAIRS = ("keys / values", GREY)
 NAMES = {"tq4": "tq4 (default)", "tq3t+16": "tq3t+16 (compact)"}
-PEERS = ("q4_0", "q8_0", "f16")  # what other programs store
+PEERS = ("q4_0", "q8_0", "f16")  # the types of other programs
 MARKERS = "osD^vP"
 STYLE = {"font.size": 10, "figure.dpi": 72, "savefig.dpi": 144, "savefig.bbox": "tight", "savefig.transparent": True,
          "svg.fonttype": "none", "svg.hashsalt": "tq-run", "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
@@ -30,11 +30,11 @@ STYLE = {"font.size": 10, "figure.dpi": 72, "savefig.dpi": 144, "savefig.bbox": 
 
 
 class Bad(Exception):
-    """What is wrong with a file, in a sentence."""
+    """An error in a file, as a sentence."""
 
 
 class Page:
-    """Where pictures go."""
+    """The directory for pictures."""
 
     def __init__(self, directory, formats):
         if not set(formats) <= {"svg", "png", "pdf"}:
@@ -122,7 +122,7 @@ def label_ends(axes, ends):
 
 
 def covered(axes, points, renderer):
-    """Boxes of what labels leave free: these points, the lines between points, the legend."""
+    """The boxes that labels must not cover: these points, the lines between points, the legend."""
     at = lambda x, y, half: Bbox.from_bounds(x - half, y - half, 2 * half, 2 * half)
     boxes = [at(*axes.transData.transform(point), 4) for point in points]
     for line in axes.get_lines():
@@ -160,8 +160,8 @@ def label_points(axes, labels):
 
 
 def lines_by_depth(lines, title, y_label, note=""):
-    """A figure of lines by the tokens before: [(label, colour, marker, [(depth, y, error)], [(depth, y)] that was expected)]. Labels
-    stand at the ends."""
+    """A figure of lines by the tokens before: [(label, colour, marker, [(depth, y, error)], [(depth, y)] of the prediction)].
+    Labels are at the ends."""
     figure, axes = plt.subplots(figsize=(7.2, 3.4))
     for number, (_, colour, marker, points, expected) in enumerate(lines):
         depths, values, errors = zip(*points)

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double pass_change = 0.3, pass_relative = 0.05, warn_change = 1.0;
 
-// What rounding alone may cost: fp32 in another order and fp16 next to nothing, 8 bits little. Faults cost tenths and more.
+// KL divergences of rounding alone: fp32 in another order and fp16 next to nothing, 8 bits little. Faults cost tenths and more.
 constexpr double rounding_kl = 0.01, eight_bit_kl = 0.05;
 
 KvOptions both(KvType type) { return {type, type}; }
@@ -25,21 +25,21 @@ KvOptions dense(KvType type) {
     return kv;
 }
 
-// A stage, whose limit is a number, or for few bits a factor of what another run costs.
+// A stage; its limit is a number, or for few bits a factor of the cost of another run.
 struct Stage {
     const char *run, *isolates, *look;
     KvOptions kv;
     double limit;        // of the KL divergence, or that factor
-    const char* of = ""; // that run
+    const char* of = ""; // the name of that run
     bool blocks = false;
 };
 
-// A2 and A3 are not in the published text; the two things that it never varied are here. QJL exists at 4 bits and fewer, so A4
-// has 4-bit keys (a codebook of 3 and QJL's) in place of 8. How much a model minds few bits is no matter of right or wrong, so
-// their limits are what the mean squared errors of the types explain (some 4e-5 of the square at 8 bits, 0.0092 at 4, 0.034 at 3,
-// 0.117 at 2; QJL's variance is pi/2 of what it replaces; 16 even levels between the extremes of 128 values err little more than
-// tq4), by a margin of two to eight: for small errors the KL divergence is proportional to them, and for large ones it grows more
-// slowly.
+// A2 and A3 are not in the published text; they hold the two things that it never varied. QJL exists at 4 bits and fewer, so A4
+// has 4-bit keys (a codebook of 3 and QJL's) in place of 8. How sensitive a model is to few bits is not a matter of right or
+// wrong, so their limits are what the mean squared errors of the types explain (some 4e-5 of the square at 8 bits, 0.0092 at 4,
+// 0.034 at 3, 0.117 at 2; QJL's variance is pi/2 of what it replaces; 16 even levels between the extremes of 128 values have
+// hardly more error than tq4), by a margin of two to eight: for small errors the KL divergence is proportional to them, and for
+// large ones it grows more slowly.
 const std::vector<Stage>& stages() {
     static const std::vector<Stage> all{
         {"A0", "identity", "the forward pass in blocks: order of heads and tokens, positions, masks", ablation_reference,
@@ -103,7 +103,7 @@ Trial step_trial(const std::string& run, const std::string& isolates, const KvOp
     return {.run = run, .isolates = isolates, .kv = kv, .few_bits = true};
 }
 
-// Runs trials and keeps what comes of them.
+// Runs trials and keeps their outcomes.
 class Protocol {
   public:
     Protocol(const MeasureTrial& measure, const std::function<void(const Outcome&)>& on_outcome)
@@ -125,7 +125,7 @@ class Protocol {
     Findings findings_;
 };
 
-// Nothing when it was stopped. Valid until the next one.
+// Nothing when it was stopped. The result is valid until the next call.
 const Outcome* Protocol::run(const Trial& trial) {
     std::optional<CacheCost> cost;
     const auto same = [&](const Outcome& o) { return !o.trial.blocks && o.cost && describe(o.trial.kv) == describe(trial.kv); };
@@ -144,7 +144,7 @@ const Outcome* Protocol::run(const Trial& trial) {
     return &findings_.outcomes.back();
 }
 
-// Whether the staircase follows.
+// Returns whether the staircase follows.
 bool Protocol::ablate(bool past_bugs) {
     for (const Stage& stage : stages()) {
         const Outcome* outcome = run(make_trial(stage, findings_.outcomes));
@@ -154,7 +154,7 @@ bool Protocol::ablate(bool past_bugs) {
     return true;
 }
 
-// The fewest bits that pass become the winner; false where none do.
+// The fewest bits that pass become the winner; false where none pass.
 bool Protocol::first_that_passes(const char* step, const char* isolates, std::span<const uint32_t> bits,
                                  const std::function<KvOptions(uint32_t)>& kv) {
     for (const uint32_t b : bits) {
@@ -172,7 +172,7 @@ const Outcome* Protocol::variant(const std::string& run_name, const char* isolat
     return run(step_trial(run_name, isolates, {k, v}));
 }
 
-// At most 14 steps. Keys, values, group of the values, QJL, and, which sanctum left open, rotated values.
+// At most 14 steps: keys, values, group of the values, QJL, and rotated values, which sanctum left open.
 void Protocol::climb() {
     constexpr std::array<uint32_t, 5> key_bits{3, 4, 5, 6, 8}, value_bits{2, 3, 4, 6, 8};
     if (!first_that_passes("keys", "bits of the keys, values of 8", key_bits, [](uint32_t b) {
@@ -183,7 +183,7 @@ void Protocol::climb() {
     if (!first_that_passes("values", "bits of the values", value_bits, [&](uint32_t b) { return KvOptions{k, affine(b, 128)}; }))
         return;
     const KvType v = findings_.winner->trial.kv.v;
-    for (const uint32_t group : {64u, 32u}) // 128 costs the fewest bytes and passes: the others tell what it loses
+    for (const uint32_t group : {64u, 32u}) // 128 costs the fewest bytes and passes: the others show what it loses
         if (!variant(fmt::format("group {}", group), "group of the values", k, affine(code_bits(v), group))) return;
     if (code_bits(k) <= 4) {
         const Outcome* qjl = variant("qjl on", "QJL for the keys", turboquant(code_bits(k), true), v);
@@ -221,7 +221,7 @@ double Outcome::relative_change() const {
     return cost ? change() / cost->summary.reference_perplexity.value : std::numeric_limits<double>::quiet_NaN();
 }
 
-// Both ran the same tokens: what varies is the difference of their losses.
+// Both ran the same tokens, so the error is that of the difference of their losses.
 double Outcome::change_error() const {
     return cost ? cost->summary.perplexity.value * cost->summary.loss_change.error : std::numeric_limits<double>::quiet_NaN();
 }
@@ -242,7 +242,7 @@ Outcome judge(const Trial& trial, const std::optional<CacheCost>& cost) {
         out.bug = true;
         out.reason = fmt::format("its KL divergence is {:.3g}, and above {:.3g} is {}", kl, *trial.max_kl, trial.because);
     } else if (out.verdict == Verdict::fail) {
-        // Few tokens, or a text that the model cannot foresee, move a perplexity by chance.
+        // With few tokens, or a text that the model cannot predict, a perplexity changes by chance.
         out.bug = !trial.few_bits && change - 2 * out.change_error() > warn_change && relative > pass_relative;
         out.reason = fmt::format("the perplexity changes by {:.3g}, more than {}", change, warn_change);
     }

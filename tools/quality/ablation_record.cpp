@@ -27,7 +27,7 @@ ordered_json config_json(const KvOptions& kv, uint32_t head_dim) {
 
 ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(); }
 
-// null is what is not finite.
+// null stands for a number that is not finite.
 double number(const json& object, const char* key) {
     const json& value = object.at(key);
     return value.is_null() ? INFINITY : value.get<double>();

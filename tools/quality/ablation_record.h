@@ -1,4 +1,4 @@
-// A run of the protocol as a line of JSON: sanctum's fields by their names, and more. ppl_fp16 is the reference's, which
+// A run of the protocol as a line of JSON: sanctum's fields by their names, and more. ppl_fp16 is that of the reference, which
 // "reference" names.
 #pragma once
 #include "tools/quality/ablation.h"
@@ -6,7 +6,7 @@
 
 namespace tq::quality {
 
-// What is the same in all runs.
+// The fields that are the same in all runs.
 struct Evaluation {
     Config config;
     std::string text_sha;
@@ -19,9 +19,9 @@ std::string time_stamp();
 // Numbers that are not finite are null.
 nlohmann::ordered_json to_json(const Outcome& outcome, const Evaluation& evaluation);
 
-// Whether that is a line of this run with this cache.
+// Whether the line is of this run with this cache.
 bool is_of(const nlohmann::json& line, const Trial& trial);
-// The cost that such a line has. Throws NonFinite where it was invalid, and Error when the line is broken.
+// Returns the cost in such a line. Throws NonFinite where it was invalid, and Error when the line is malformed.
 CacheCost cost_of(const nlohmann::json& line);
 
 } // namespace tq::quality

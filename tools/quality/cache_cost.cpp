@@ -5,7 +5,7 @@
 
 namespace tq::quality {
 
-// A Forward with a clock; its run_all() takes the ids one by one where that is asked for.
+// A Forward with a clock; its run_all() takes the ids one by one where that is requested.
 class CacheCosts::Timed final : public Forward {
   public:
     explicit Timed(Forward& forward, bool one_by_one = false) : forward_(forward), one_by_one_(one_by_one) {}

@@ -1,4 +1,4 @@
-// What other caches cost on a part of a text, against a reference cache of the same model.
+// Measures the cost of other caches on a part of a text, against a reference cache of the same model.
 #pragma once
 #include "tools/quality/compare.h"
 #include <memory>
@@ -6,10 +6,10 @@
 
 namespace tq::quality {
 
-// A Forward of the model at hand with such a cache, which has room for a chunk. Throws Error.
+// Makes a Forward of the same model with such a cache, which has room for a chunk. Throws Error.
 using MakeForward = std::function<std::unique_ptr<Forward>(const KvOptions& kv)>;
 
-// Parts of a text of equal length, each begun anew. The second half of each counts; the first is what it follows.
+// Chunks of a text of equal length, each started with an empty cache. The second half of each counts; the first is its context.
 struct Chunks {
     std::vector<uint32_t> ids; // whole chunks
     uint32_t tokens = 0;       // of one; at least 4
@@ -31,12 +31,12 @@ class CacheCosts {
     // At least one chunk.
     CacheCosts(MakeForward make, const KvOptions& reference, Chunks chunks);
 
-    // Of each of `caches`, from one pass over the reference; none where `keep_going` stopped it, which is told the tokens done of
-    // all chunks. Throws what Forward::run_all does: NonFinite among it.
+    // The cost of each of `caches`, from one pass over the reference; nothing where `keep_going`, which is called with the
+    // tokens done of all chunks, stopped it. Throws what Forward::run_all does, including NonFinite.
     std::vector<CacheCost> measure(std::span<const KvOptions> caches, const KeepGoing& keep_going);
 
-    // Of the reference cache filled in blocks of tokens, against the same filled token by token: nothing but rounding, if blocks
-    // are right.
+    // The cost of the reference cache filled in blocks of tokens, against the same filled token by token: only rounding, if
+    // blocks are correct.
     std::optional<CacheCost> of_blocks(const KeepGoing& keep_going);
 
     const Chunks& chunks() const { return chunks_; }

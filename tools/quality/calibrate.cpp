@@ -8,7 +8,7 @@
 namespace tq::quality {
 namespace {
 
-// What counts as nothing beside the other channels of a head: where keys never change, or queries never look.
+// The share of a head's channels below which one counts as zero: where keys never change, or queries are zero.
 constexpr double min_share = 1e-6;
 
 double rms_of(std::span<const double> values) {
@@ -17,7 +17,7 @@ double rms_of(std::span<const double> values) {
     return std::sqrt(sum / double(values.size()));
 }
 
-// sqrt(k / q) of each channel, none of which is nothing beside the others; 1 where no channel is anything.
+// Returns sqrt(k / q) of each channel, none of which is zero beside the others; 1 where all channels are zero.
 std::vector<float> balanced(std::span<const double> k, std::span<const double> q) {
     const double min_k = rms_of(k) * min_share, min_q = rms_of(q) * min_share;
     std::vector<float> out(k.size(), 1.0f);
@@ -75,7 +75,7 @@ void KeyStatistics::add_queries(uint32_t layer, std::span<const float> q) {
     const size_t d = config_.head_dim, heads = config_.num_attention_heads, group = heads / config_.num_key_value_heads;
     for (size_t i = 0; i < q.size(); i++) {
         Channel& channel = channels_[(layer * config_.num_key_value_heads + i / d % heads / group) * d + i % d];
-        channel.q_squares += double(q[i]) * q[i] * double(d); // taps show q / sqrt(d)
+        channel.q_squares += double(q[i]) * q[i] * double(d); // taps get q / sqrt(d)
     }
 }
 

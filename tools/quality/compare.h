@@ -1,4 +1,4 @@
-// Models that differ in their caches alone, run over the same text.
+// Runs models that differ only in their caches over the same text.
 #pragma once
 #include "model/forward.h"
 #include "tools/quality/divergence.h"
@@ -6,17 +6,17 @@
 
 namespace tq::quality {
 
-// Called now and then with the tokens done so far; false stops.
+// Called now and then with the tokens done so far; returning false stops.
 using KeepGoing = std::function<bool(uint32_t done)>;
 
-// What each of `measured` makes of every token of `ids` but the first, predicted from those before it, against `reference`: one
-// list [ids.size() - 1] for each, none where `keep_going` stopped it. All begin anew. ids: at least two. Throws what
-// Forward::run_all does.
+// The divergences of each of `measured` from `reference` for every token of `ids` but the first, predicted from those before
+// it: one list [ids.size() - 1] for each, none where `keep_going` stopped it. All begin with an empty cache. ids: at least two.
+// Throws what Forward::run_all does.
 std::vector<std::vector<Divergence>> compare(std::span<Forward* const> measured, Forward& reference,
                                              std::span<const uint32_t> ids, const KeepGoing& keep_going);
 
-// {"loss": [...], "reference_loss": [...], "kl": [...], "same_top": [0, 1, ...]}, and back. Throws Error when `part` is not of
-// `tokens` tokens.
+// {"loss": [...], "reference_loss": [...], "kl": [...], "same_top": [0, 1, ...]}, and back. Throws Error when `part` does not
+// hold `tokens` tokens.
 nlohmann::json to_json(std::span<const Divergence> tokens);
 std::vector<Divergence> divergences(const nlohmann::json& part, size_t tokens);
 

@@ -16,7 +16,7 @@ double log_sum(std::span<const float> logits) {
     return most + std::log(sum);
 }
 
-// Of what `value` takes from each token.
+// The mean of `value` over the tokens.
 template <class Value> Estimate mean(std::span<const Divergence> tokens, Value value) {
     std::vector<double> values;
     for (const Divergence& d : tokens) values.push_back(value(d));
@@ -25,7 +25,7 @@ template <class Value> Estimate mean(std::span<const Divergence> tokens, Value v
 
 Estimate exponential(const Estimate& e) { return {std::exp(e.value), std::exp(e.value) * e.error}; }
 
-// The value that a share of them is at most: nearest rank.
+// The smallest value that at least a share of them does not exceed: nearest rank.
 double quantile(std::span<const double> sorted, double share) {
     const auto rank = size_t(std::ceil(share * double(sorted.size())));
     return sorted[std::clamp<size_t>(rank, 1, sorted.size()) - 1];

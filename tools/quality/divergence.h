@@ -1,4 +1,4 @@
-// What another cache does to what a model says: logits against those of a reference, token by token.
+// How another cache changes a model's predictions: logits against those of a reference, token by token.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -6,20 +6,20 @@
 
 namespace tq::quality {
 
-// Of one token: `next` is what the text goes on with. Natural logarithms; computed in double.
+// The divergence at one token: `next` is the text's next token. Natural logarithms; computed in double.
 struct Divergence {
     double loss = 0, reference_loss = 0; // -log p(next)
     double kl = 0;                       // KL(reference || p), at least 0
     bool same_top = false;               // the most probable token is the same one
 };
 
-// -log p(next), of logits [vocab_size].
+// -log p(next), from logits [vocab_size].
 double loss(std::span<const float> logits, uint32_t next);
 
 // logits, reference: [vocab_size], finite. An infinite KL divergence is impossible: softmax gives every token a probability.
 Divergence divergence(std::span<const float> logits, std::span<const float> reference, uint32_t next);
 
-// A mean over tokens and its standard error, which takes tokens to be independent (neighbours are not quite).
+// A mean over tokens and its standard error, which assumes independent tokens (neighbours are not quite independent).
 struct Estimate {
     double value = 0, error = 0;
 };
@@ -33,7 +33,7 @@ struct Summary {
     double kl_median = 0, kl_99 = 0, kl_max = 0;
 };
 
-// Of no tokens: all zeros.
+// All zeros where there are no tokens.
 Summary summarise(std::span<const Divergence> tokens);
 
 } // namespace tq::quality

@@ -46,7 +46,7 @@ constexpr std::array<Word, 8> topics{"the weather", "music",   "the garden", "fo
 
 std::string filler_sentence(Random& random) {
     const auto one = [&](const auto& words) { return words[random.next() % words.size()]; };
-    // Drawn one by one: an order of evaluation of arguments would be the compiler's own.
+    // Chosen one by one: the order in which arguments are evaluated depends on the compiler.
     const Word name = one(names), other = one(names), place = one(places), there = one(places), animal = one(animals),
                job = one(jobs), food = one(foods), taste = one(foods);
     switch (random.next() % 12) {

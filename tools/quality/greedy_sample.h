@@ -1,4 +1,4 @@
-// What a model says with another cache, beside what it says with the reference: the most probable tokens after the same prompt.
+// Greedy continuations of the same prompt with another cache and with the reference.
 #pragma once
 #include "model/session.h"
 #include "model/text/tokenizer.h"
@@ -8,7 +8,7 @@ namespace tq::quality {
 
 struct GreedySample {
     std::vector<uint32_t> prompt, reference, measured; // the continuations end where the model ends them
-    size_t same = 0;                                   // tokens before they part
+    size_t same = 0;                                   // tokens before they diverge
 };
 
 // Both have room for the prompt and `tokens` more. vocab_size: of the logits. Nothing where `interrupted` stopped it.

@@ -8,11 +8,11 @@
 namespace tq::quality {
 namespace {
 
-constexpr size_t longest_sentence = 400; // bytes; beyond, a text is cut at a space
+constexpr size_t longest_sentence = 400; // bytes; a longer text is cut at a space
 
 uint32_t below(Random& random, uint64_t n) { return uint32_t(random.next() % n); }
 
-// Facts that all have other keys.
+// Facts that all have different keys.
 class Facts {
   public:
     Facts(Random& random, uint32_t digits) : random_(random), digits_(digits) {}
@@ -23,14 +23,14 @@ class Facts {
         return {fact_key(key), value("")};
     }
 
-    // Has the adjective or the thing of `fact`, and its first digit: what a cache that blurs keys mixes up.
+    // Makes a fact with the adjective or the thing of `fact`, and its first digit: a cache that blurs keys confuses the two.
     Fact make_like(const Fact& fact) {
         for (uint32_t tries = 0; tries < 200; tries++) {
             const uint32_t key = below(random_, max_facts);
             if (shared_words(fact_key(key), fact.key) != 1 || !keys_.insert(key).second) continue;
             return {fact_key(key), value(std::string_view(fact.value).substr(0, digits_ > 1 ? 1 : 0))};
         }
-        return make(); // most that are near are taken
+        return make(); // most of the similar keys are taken
     }
 
   private:
@@ -40,7 +40,7 @@ class Facts {
     }
     std::string value(std::string_view begin) {
         std::string text;
-        for (uint32_t tries = 0; tries < 100; tries++) { // values of few digits cannot all be others
+        for (uint32_t tries = 0; tries < 100; tries++) { // with few digits not all values can be different
             text = begin;
             while (text.size() < digits_) text += char('0' + (text.empty() ? 1 + below(random_, 9) : below(random_, 10)));
             if (values_.insert(text).second) break;
@@ -56,14 +56,14 @@ class Facts {
 
 std::string with_space(const std::string& sentence) { return " " + sentence; }
 
-// Sentences that take at most `tokens` tokens, and how many are before each and after the last.
+// Sentences that take at most `tokens` tokens, and the number of tokens before each and after the last.
 struct Filling {
     std::vector<std::string> sentences;
     std::vector<uint64_t> before{0};
 };
 
 Filling fill(uint64_t tokens, std::span<const std::string> from, Random& random, const CountTokens& count) {
-    constexpr uint32_t max_misses = 8; // sentences in a row that were too long for what is left
+    constexpr uint32_t max_misses = 8; // consecutive sentences that were too long for the rest
     Filling filling;
     size_t next = from.empty() ? 0 : random.next() % from.size();
     for (uint32_t misses = 0; misses < max_misses;) {
@@ -77,7 +77,7 @@ Filling fill(uint64_t tokens, std::span<const std::string> from, Random& random,
     return filling;
 }
 
-// Before which sentence fact `k` of `keys` at this depth stands: those of one depth follow one another.
+// The sentence before which fact `k` of `keys` at this depth is inserted: those of one depth follow one another.
 size_t place(const Filling& filling, double depth, uint32_t k, uint32_t keys) {
     const auto target = uint64_t(std::llround(depth * double(filling.before.back())));
     const auto at = std::ranges::lower_bound(filling.before, target) - filling.before.begin();
@@ -87,7 +87,7 @@ size_t place(const Filling& filling, double depth, uint32_t k, uint32_t keys) {
 
 struct Placed {
     size_t before;   // the number of the sentence
-    uint64_t random; // order of those before the same one
+    uint64_t random; // the order among those before the same sentence
     std::string text;
 };
 

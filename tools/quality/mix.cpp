@@ -14,10 +14,10 @@ constexpr std::array sides{KvSide::key, KvSide::value};
 
 uint64_t min_bytes(const std::vector<Choice>& part) { return std::ranges::min(part, {}, &Choice::bytes).bytes; }
 
-// Bytes of each choice beyond the smallest of its part, in units of their greatest common divisor.
+// The bytes of each choice beyond the smallest of its part, in units of their greatest common divisor.
 struct Units {
     std::vector<std::vector<uint64_t>> of;
-    uint64_t most = 0; // that can be spent
+    uint64_t most = 0; // the units that can be spent
 };
 
 Units units(std::span<const std::vector<Choice>> parts, uint64_t spare) {
@@ -50,7 +50,7 @@ std::optional<std::vector<size_t>> best_choices(std::span<const std::vector<Choi
     if (columns > max_table_bytes / std::max<size_t>(parts.size(), 1))
         fail("a table of {} by {} sizes is too large: choose among fewer types", parts.size(), columns);
 
-    // cost[u]: the least of the parts so far that spend exactly u units; chosen[part][u]: the choice that this takes.
+    // cost[u]: the least cost of the parts so far that spend exactly u units; chosen[part][u]: the choice that achieves it.
     std::vector<double> cost(columns, impossible), next(columns);
     std::vector<uint8_t> chosen(parts.size() * columns);
     cost[0] = 0;

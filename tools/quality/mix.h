@@ -1,25 +1,25 @@
-// Which type each layer's keys and values should have, so that a cache of so many bytes changes what the model says least.
+// Chooses the type of each layer's keys and values: a cache of a given size must change the model's predictions least.
 //
-// What a change of one side of one layer costs is measured alone, on top of a cache that changes nothing; what a mix costs is
-// taken to be the sum. For small errors that is so: KL(p || p') = sum p_i (l_i - l'_i) + log Z'/Z is zero to first order in the
-// change of the logits and quadratic in the next, one half of their variance under p; and the errors of different sides and
+// The cost of a change of one side of one layer is measured alone, with a cache that is exact otherwise; the cost of a mix is
+// predicted as the sum. For small errors that holds: KL(p || p') = sum p_i (l_i - l'_i) + log Z'/Z is zero to first order in
+// the change of the logits, and its second order is one half of their variance under p; and the errors of different sides and
 // layers are roundings of different vectors under different rotations, nearly independent and of mean zero, so that variances
-// add. It fails where errors are large enough to change what later layers do: so the mix is measured for real in the end.
+// add. It fails where errors are large enough to change the later layers: so the chosen mix itself is measured in the end.
 #pragma once
 #include "model/kv/options.h"
 #include <optional>
 
 namespace tq::quality {
 
-// A type that one part (a side of a layer) could have.
+// A type that one part (one side of a layer) could have.
 struct Choice {
     uint64_t bytes;
     double cost;
 };
 
-// The choice for each part with the least sum of costs of all whose bytes sum to at most `budget`, and among equals the fewest
-// bytes: exact, by dynamic programming over bytes in units of the greatest common divisor. Nothing when even the smallest exceed
-// it. Costs: finite, at least 0. Throws Error when the table would exceed 1 GiB.
+// The choice for each part with the least sum of costs among all whose bytes sum to at most `budget`, and among equals with the
+// fewest bytes: exact, by dynamic programming over bytes in units of the greatest common divisor. Nothing when even the
+// smallest choices exceed the budget. Costs: finite, at least 0. Throws Error when the table would exceed 1 GiB.
 std::optional<std::vector<size_t>> best_choices(std::span<const std::vector<Choice>> parts, uint64_t budget);
 
 struct Probe {
@@ -29,21 +29,21 @@ struct Probe {
     bool operator==(const Probe&) const = default;
 };
 
-// KL divergences of all probes of a model: of each type on each side of each layer, all else as in `base`.
+// The KL divergences of all probes of a model: of each type on each side of each layer, everything else as in `base`.
 class Sensitivities {
   public:
     // base: both sides of all layers are of one type, whose own probes cost nothing.
     Sensitivities(const KvOptions& base, uint32_t layers, std::vector<KvType> types);
 
     std::vector<Probe> missing() const;      // those not set yet, layer by layer
-    void set(const Probe& probe, double kl); // no effect where it is none of these
+    void set(const Probe& probe, double kl); // no effect where it is not one of these probes
     KvOptions options(const Probe& probe) const;
 
     // The mix of least predicted cost within `budget` bytes per token; nothing when there is none.
     std::optional<KvOptions> best_mix(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const;
     // The same where all layers have the same types of keys and values.
     std::optional<KvOptions> best_pair(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const;
-    double predicted(const KvOptions& kv) const; // of types that are all among these
+    double predicted(const KvOptions& kv) const; // kv: of these types only
     double predicted(uint32_t layer, KvSide side, KvType type) const;
 
     const std::vector<KvType>& types() const { return types_; }

@@ -21,7 +21,7 @@ uint32_t most_probable(std::span<const float> logits, const Tokenizer& tokenizer
     return best;
 }
 
-// What the model says by itself, token by token from `id` on.
+// The model's own greedy answer, token by token from `id` on.
 std::string say(Forward& forward, const Tokenizer& tokenizer, uint32_t id, size_t tokens) {
     std::string said;
     for (size_t i = 0; i < tokens && !tokenizer.is_end_of_generation(id); i++) {
@@ -55,7 +55,7 @@ std::vector<uint32_t> needle_prompt(const Model& model, std::string_view text, c
 Haystack make_haystack(const Model& model, HaystackOptions options, uint32_t length, std::span<const std::string> sentences,
                        Random random) {
     const CountTokens count = [&](std::string_view text) { return uint32_t(model.tokenizer.encode(text, false).size()); };
-    uint32_t around = 0; // tokens of the longest prompt that are not the text's, and of the value
+    uint32_t around = 0; // the most tokens of a prompt besides the text, including the value
     for (uint32_t tries = 0; tries < 8; tries++) {
         options.tokens = length - std::min(length, around);
         Random same = random;

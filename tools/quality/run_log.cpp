@@ -21,7 +21,7 @@ std::string check_of(const json& line) {
     return fmt::format("{:016x}", checksum(std::as_bytes(std::span(text))));
 }
 
-// The line without its checksum.
+// Checks the line's checksum and returns the line without it.
 json checked(json line, const std::string& where) {
     const auto check = line.is_object() ? line.find("check") : line.end();
     if (check == line.end()) return line;
@@ -32,7 +32,7 @@ json checked(json line, const std::string& where) {
     return line;
 }
 
-// Its whole lines; what stands behind the last line end was never finished.
+// Reads the file's whole lines; text after the last line end was never finished.
 std::vector<json> read_lines(const fs::path& path, uintmax_t& whole_bytes) {
     const std::string text = read_text_file(path, max_bytes);
     std::vector<json> lines;
@@ -47,7 +47,7 @@ std::vector<json> read_lines(const fs::path& path, uintmax_t& whole_bytes) {
 
 } // namespace
 
-// What the file has; it ends with its last whole line then.
+// Returns the parts in the file; it then ends with its last whole line.
 std::vector<json> RunLog::go_on_with(const json& what) {
     uintmax_t whole_bytes = 0;
     std::vector<json> lines = read_lines(path_, whole_bytes);

@@ -1,6 +1,6 @@
-// The JSON lines of a measurement that takes long: the first says what is measured, each other one is a finished part. A file
-// that is there is gone on with, so that no part is measured twice. Each line ends with a checksum of itself, "check", by which
-// a changed digit is noticed; lines that have none, of older versions, are taken as they are.
+// The JSON lines of a long measurement: the first describes the measurement, each other one is a finished part. An existing
+// file is continued, so that no part is measured twice. Each line ends with a checksum of itself, "check", which detects a
+// changed digit; lines without one, from older versions, are accepted.
 #pragma once
 #include "base/file_system.h"
 #include <filesystem>
@@ -13,8 +13,8 @@ namespace tq::quality {
 class RunLog {
   public:
     // Without a path nothing is kept. Throws Error when another process is writing to the file, or it is of another measurement
-    // (`what` differs), is broken anywhere but in its last line (which an end of power may have cut; it goes), or cannot be
-    // written.
+    // (`what` differs), is malformed anywhere but in its last line (which a power failure may have cut; it is dropped), or
+    // cannot be written.
     RunLog(std::filesystem::path path, const nlohmann::json& what);
 
     const std::vector<nlohmann::json>& parts() const { return parts_; }

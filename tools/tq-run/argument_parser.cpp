@@ -57,7 +57,7 @@ std::optional<double> parse_number(const std::string& text) {
     return CLI::detail::lexical_cast(text, value) ? std::optional(value) : std::nullopt;
 }
 
-// CLI::Range would let NaN pass.
+// CLI::Range would accept NaN.
 ValueCheck number(double least, double most) {
     return [least, most](std::string& text) {
         const auto value = parse_number(text);

@@ -1,5 +1,5 @@
-// What a command line may hold: commands, their flags, and what these accept. CLI11 reads it, and only argument_parser.cpp,
-// command_line.cpp and main.cpp know that: its header takes longer to compile than a command does.
+// The contents of a command line: commands, their flags, and the values these accept. CLI11 reads it, and only
+// argument_parser.cpp, command_line.cpp and main.cpp include it: its header takes longer to compile than a command does.
 #pragma once
 #include "base/error.h"
 #include <functional>
@@ -19,16 +19,16 @@ struct UsageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Looks at the text of a value; returns what is wrong with it, or nothing. As a transformation it may put another in its place.
+// Checks the text of a value; returns what is wrong with it, or nothing. As a transformation it may replace the text.
 using ValueCheck = std::function<std::string(std::string&)>;
 
-// One flag, by CLI11's words; each of these returns it.
+// One flag, with CLI11's methods; each of these returns it.
 class Option {
   public:
     explicit Option(CLI::Option& option) : option_(&option) {}
 
     Option option_text(const std::string& value_name) const;
-    Option group(const std::string& heading) const; // empty: not shown
+    Option group(const std::string& heading) const; // empty: hidden
     Option description(const std::string& help) const;
     Option required() const;
     Option check(const ValueCheck& check) const;
@@ -40,7 +40,7 @@ class Option {
     Option excludes(const std::string& other) const;
     Option expected(int least, int most) const; // values
     Option take_all() const;                    // values, where the flag is given several times
-    Option join() const;                        // likewise, to one of several lines
+    Option join() const;                        // values, to one of several lines
     Option delimiter(char separator) const;     // of the values of a list
 
   private:
@@ -52,7 +52,7 @@ class ArgumentParser {
   public:
     explicit ArgumentParser(CLI::App& app) : app_(&app) {}
 
-    // `value` is what the flag sets: of a type that argument_parser.cpp lists. Its names: "-n,--predict".
+    // The flag sets `value`, which is of a type that argument_parser.cpp lists. Its names: "-n,--predict".
     template <class T> Option add_option(const std::string& names, T& value, const std::string& help = "");
     Option add_flag(const std::string& names, bool& value, const std::string& help = "");
     Option get_option(const std::string& name) const;
@@ -60,19 +60,19 @@ class ArgumentParser {
     ArgumentParser add_command(const std::string& name, const std::string& help);
     void require_command();
     void footer(const std::string& text);
-    void callback(const std::function<void()>& chosen); // called once the line was read, where it names this command
+    void callback(const std::function<void()>& chosen); // called after parsing, where the line names this command
 
   private:
     CLI::App* app_;
 };
 
-// As flags read numbers; nothing where `text` is none.
+// Parses a number as flags do; nothing where `text` is not a number.
 std::optional<double> parse_number(const std::string& text);
 
 // Accepts numbers in [least, most].
 ValueCheck number(double least, double most);
 
-// Accepts what `parse` does not throw at.
+// Accepts texts for which `parse` does not throw.
 template <class Parse> ValueCheck parsed_by(Parse parse) {
     return [parse](std::string& text) {
         try {

@@ -15,7 +15,7 @@
 namespace tq {
 namespace {
 
-// Positions are exact in a float up to here, and no Qwen3 comes near.
+// Positions are exact in a float up to here, far beyond the context of any Qwen3.
 constexpr uint32_t max_context = 1u << 24;
 
 template <class T>
@@ -43,7 +43,7 @@ constexpr std::array names_elsewhere{
     OtherName{"-hft", "--hf-token"},
 };
 
-// A number with a unit, in units of 1; `bare` is what a number without one counts. Nothing where it is none.
+// A number with a unit, in units of 1; a number without one is in units of `bare`. Nothing where it is not a number.
 std::optional<double> with_unit(std::string text, double bare) {
     const size_t end = text.find_first_not_of("0123456789.");
     const auto value = end == 0 ? std::nullopt : parse_number(text.substr(0, end));
@@ -57,7 +57,7 @@ std::optional<double> with_unit(std::string text, double bare) {
     return *value * std::pow(1024.0, double(power + 1));
 }
 
-// The number without its unit, as CLI11 reads it.
+// Replaces the text with the number without its unit, as CLI11 reads it.
 ValueCheck in_units(double bare, double most, std::string what) {
     return [=](std::string& text) {
         const auto value = with_unit(text, bare);
@@ -141,7 +141,7 @@ std::string PromptArguments::read() const {
 }
 
 void add_flags(ArgumentParser& command, ConsoleArguments& arguments) {
-    const auto to_mode = [](std::string& text) { // to the number of a ColorMode
+    const auto to_mode = [](std::string& text) { // the number of a ColorMode
         constexpr std::array<std::string_view, 3> names{"auto", "on", "off"};
         const auto found = std::find(names.begin(), names.end(), text);
         if (found == names.end()) return fmt::format("it must be auto, on or off, not {}", printable(text));

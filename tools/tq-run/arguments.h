@@ -1,4 +1,4 @@
-// The flags that commands share, by llama.cpp's names.
+// The flags that commands share, with llama.cpp's names.
 #pragma once
 #include "model/config.h"
 #include "model/formats/blocks.h"
@@ -15,7 +15,7 @@
 
 namespace tq {
 
-// What the chosen command does once the command line has been read; returns the exit status.
+// Runs the chosen command once the command line has been read; returns the exit status.
 using Action = std::function<int()>;
 
 struct ConsoleArguments {
@@ -25,7 +25,7 @@ struct ConsoleArguments {
     Console console() const { return Console(color, simple); }
 };
 
-// How the cache is stored; -ctk and -ctv win over --kv, for all layers of a file too. Empty: not given.
+// How the cache is stored; -ctk and -ctv override --kv, for all layers of a file too. Empty: not given.
 struct KvArguments {
     std::string preset, type_k, type_v, rotation, scale_rule, layers, conditioning; // preset: or a .json file
     std::optional<uint32_t> window;
@@ -38,12 +38,12 @@ struct KvArguments {
 struct ModelSource {
     std::string path;
     std::string repository, repository_file, token; // token: empty: from the environment
-    bool offline = false;                           // likewise
+    bool offline = false;                           // false: from the environment
 
     bool is_demo() const { return path.empty() && repository.empty(); }
 };
 
-// How positions are stretched; what is not given is the file's own.
+// The scaling of positions (RoPE); values that are not given are those of the file.
 struct RopeArguments {
     std::string scaling;
     std::optional<float> scale, freq_base, attn_factor, beta_fast, beta_slow;
@@ -54,12 +54,12 @@ struct RopeArguments {
 
 struct ModelArguments {
     ModelSource model;
-    std::string synthetic; // in its place
+    std::string synthetic; // instead of `source`
     uint32_t layers = 0;   // of a synthetic model; 0: all
     std::string device;
     std::optional<uint32_t> context_size; // 0: all the model was trained for
     uint32_t threads = 0, batch_size = 0;
-    std::string weights;             // a weight format; empty: as the file has them
+    std::string weights;             // a weight format; empty: as stored in the file
     uint64_t memory_limit_bytes = 0; // 0: none
     KvArguments kv;
     RopeArguments rope;
@@ -72,12 +72,12 @@ std::optional<GgmlType> weight_format(const ModelArguments& arguments);
 struct SamplingArguments {
     std::optional<float> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     std::optional<int64_t> top_k, repeat_last_n;
-    int64_t seed = -1;    // -1: another one each time
+    int64_t seed = -1;    // -1: a different one each time
     int64_t predict = -1; // -1: until the answer ends
 
     bool ignore_end = false;
 
-    // `recommended`, but for what was given.
+    // `recommended`, overridden by the given flags.
     SamplerOptions options(SamplerOptions recommended) const;
     uint32_t max_tokens() const { return predict < 0 ? UINT32_MAX : uint32_t(predict); }
 };
@@ -90,7 +90,7 @@ struct PromptArguments {
     std::string read() const;
 };
 
-// Transforms: "32k" into 32768 tokens; "24G", "8192M" or "1.5GiB" into bytes, of MiB where there is no unit.
+// Transform values: "32k" into 32768 tokens; "24G", "8192M" or "1.5GiB" into bytes, of MiB where there is no unit.
 ValueCheck tokens(double most);
 ValueCheck memory_size();
 

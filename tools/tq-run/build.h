@@ -1,13 +1,13 @@
-// Which build of the program this is.
+// Identifies this build of the program.
 #pragma once
 #include <string>
 
 namespace tq {
 
-// The commit that it was built from, "8b235b5ca", with "-dirty" after it where files differed; "unknown" outside of a repository.
+// The commit that it was built from, "8b235b5ca", followed by "-dirty" where files differed; "unknown" outside of a repository.
 const char* build_commit();
 
-// Without the commit: "tq-run 0.1.0 (gcc 12.2.0, release)". What goes on with a log has this in common with what began it.
+// Without the commit: "tq-run 0.1.0 (gcc 12.2.0, release)". A log is continued only by a build with the same description.
 std::string release_description();
 
 std::string build_description(); // "tq-run 0.1.0 (8b235b5ca, gcc 12.2.0, release)"

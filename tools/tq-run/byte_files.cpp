@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Why the last operation of a stream failed; the standard promises no errno.
+// The reason why the last operation of a stream failed; the standard promises no errno.
 const char* reason() { return errno != 0 ? std::strerror(errno) : "unknown error"; }
 
 constexpr std::string_view draft_end = ".part";
@@ -30,7 +30,7 @@ bool is_draft_of(const std::string& target, std::string_view name) {
     return number.size() == 8 && number.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Removes the drafts whose writers did not come to their end: nobody holds their locks.
+// Removes the drafts whose writers did not finish: nobody holds their locks.
 void sweep_drafts(const fs::path& target) {
     const fs::path directory = target.has_parent_path() ? target.parent_path() : fs::path(".");
     const std::string name = utf8_text(target.filename());
@@ -97,7 +97,7 @@ ByteOutput::ByteOutput(std::string path, const ByteInput& input) : path_(std::mo
 }
 
 void ByteOutput::take_draft() {
-    while (!lock_) { // another process, which sweeps up, may hold it for a moment
+    while (!lock_) { // another process, which removes old drafts, may hold it for a moment
         temporary_ = draft_of(target_);
         try {
             lock_ = FileLock::try_take(temporary_, FileLock::Of::content);

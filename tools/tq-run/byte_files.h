@@ -14,7 +14,7 @@ class ByteInput {
   public:
     explicit ByteInput(std::string path); // "-": standard input. Throws Error when it cannot be opened.
 
-    // Fills `bytes` as far as the input reaches; returns how many came. Throws Error when reading fails.
+    // Fills `bytes` as far as the input reaches; returns the number of bytes read. Throws Error when reading fails.
     size_t read(std::span<uint8_t> bytes);
 
     std::optional<uint64_t> length() const { return length_; } // of a regular file
@@ -27,12 +27,12 @@ class ByteInput {
     std::optional<uint64_t> length_;
 };
 
-// What is written to a file is there, whole, after commit(), and not at all without it: until then it is in a temporary file
-// beside it, which the next output to the same file removes where this process did not come to do so. "-" (standard output) and
-// what is no regular file, such as a pipe, get it at once.
+// A file is complete after commit(), and unchanged without it: until then the data is in a temporary file beside it, which the
+// next output to the same file removes where this process did not. "-" (standard output) and files that are not regular, such
+// as pipes, are written directly.
 class ByteOutput {
   public:
-    // Throws Error when it cannot be opened, is the file that `input` reads, or a link to nothing.
+    // Throws Error when it cannot be opened, is the file that `input` reads, or is a dangling link.
     ByteOutput(std::string path, const ByteInput& input);
     ~ByteOutput();
     ByteOutput(const ByteOutput&) = delete;
@@ -48,7 +48,7 @@ class ByteOutput {
 
     std::string path_;
     std::filesystem::path target_, temporary_; // `temporary_` is empty where there is none
-    std::unique_ptr<FileLock> lock_;           // of `temporary_`: its writer lives
+    std::unique_ptr<FileLock> lock_;           // of `temporary_`: held while its writer runs
     std::ofstream file_;
 };
 

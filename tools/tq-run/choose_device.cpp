@@ -18,9 +18,9 @@ bool has_gpu() try {
     return false;
 }
 
-// A GPU; nullptr, having said so, where there is none.
+// Opens a GPU; nullptr, after a message, where there is none.
 std::unique_ptr<Device> find_gpu() {
-    find_device_profile(); // a wrong TQ_DEVICE_PROFILE is the user's error; that there is no device is not
+    find_device_profile(); // a wrong TQ_DEVICE_PROFILE is the user's error; a missing device is not
     std::string software;
     try {
         auto best = std::make_unique<Device>();
@@ -28,7 +28,7 @@ std::unique_ptr<Device> find_gpu() {
         const std::string& name = best->capabilities().name;
         software = fmt::format("; --device {} runs the Vulkan path", printable(name.substr(0, name.find(' '))));
     } catch (const Error&) {
-        if (has_gpu()) throw; // which should have opened
+        if (has_gpu()) throw; // which should have been opened
     }
     static bool said = false; // bench may ask for each of several models
     if (!std::exchange(said, true)) write_error(fmt::format("tq-run: no GPU was found, so this runs on the CPU{}\n", software));

@@ -1,4 +1,4 @@
-// Where a model runs.
+// Chooses the device that a model runs on.
 #pragma once
 #include "runtime/device.h"
 #include <memory>
@@ -6,16 +6,16 @@
 
 namespace tq {
 
-// What is taken where no device was named and no GPU is there: the processor itself, or a driver that imitates a GPU on it, for
+// The choice where no device was named and there is no GPU: the processor itself, or a software Vulkan driver on it, for
 // commands that are about Vulkan devices.
 enum class WithoutGpu { cpu, software };
 
 // The Vulkan device that `selector` names (an index, Vulkan0, or a part of its name); nullptr for the CPU (cpu, none). Where it
-// is empty: a GPU, or what `otherwise` says, with a line on standard error where that is the CPU. Throws WrongDevice with a list
-// of the devices where none matches; Error.
+// is empty: a GPU, or else the choice of `otherwise`, with a line on standard error where that is the CPU. Throws WrongDevice
+// with a list of the devices where none matches; Error.
 std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu otherwise = WithoutGpu::cpu);
 
-// Whether that would be the CPU. Opens no device.
+// Whether choose_device() would return the CPU. Opens no device.
 bool chooses_cpu(const std::string& selector);
 
 } // namespace tq

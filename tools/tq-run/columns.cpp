@@ -18,7 +18,7 @@ Step step(std::string_view text, size_t at) {
     return {s.length, s.kind == Utf8Step::Kind::character ? character_columns(s.code_point) : 1};
 }
 
-// How many bytes of the text's beginning take at most `most` columns.
+// The number of bytes of the text's beginning that take at most `most` columns.
 size_t bytes_within(std::string_view text, size_t most) {
     size_t at = 0, columns = 0;
     while (at < text.size()) {
@@ -30,7 +30,7 @@ size_t bytes_within(std::string_view text, size_t most) {
     return at;
 }
 
-// The text's end that takes at most `most` columns.
+// The end of the text that takes at most `most` columns.
 std::string_view end_within(std::string_view text, size_t most) {
     size_t at = 0, columns = display_columns(text);
     while (columns > most) {

@@ -1,4 +1,4 @@
-// Columns that text takes on a terminal: wide characters (CJK, emoji) take two, combining ones none.
+// The columns that text takes on a terminal: wide characters (CJK, emoji) take two, combining ones none.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace tq {
 
-uint32_t character_columns(char32_t code_point); // 0 of control characters
+uint32_t character_columns(char32_t code_point); // 0 for control characters
 
 // All take UTF-8; a byte that is no part of a character counts one column.
 size_t display_columns(std::string_view text);
 
-// At most `most` columns of the text, whole characters; where some are left out, "..." stands for them.
+// At most `most` columns of the text, in whole characters; "..." replaces the part left out.
 std::string cut_end(std::string_view text, size_t most);
 std::string cut_middle(std::string_view text, size_t most);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view decimal = "0123456789";
 
-// How many letters must be put in, left out, changed or swapped with the next one to make one word of the other.
+// The number of letters to insert, remove, change or swap with the next one to turn one word into the other.
 size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<size_t> before, last(b.size() + 1), row(b.size() + 1);
     std::iota(last.begin(), last.end(), size_t(0));
@@ -29,7 +29,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
     return last[b.size()];
 }
 
-// One that begins with `word`, else the most similar one; empty where none is.
+// Returns a known word that begins with `word`, else the most similar one; empty where none is similar.
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
     std::string best;
     size_t least = std::max<size_t>(1, word.size() / 3) + 1;
@@ -81,11 +81,11 @@ class Reader {
     [[noreturn]] void refuse(const std::string& what) const;
     [[noreturn]] void refuse_unknown(const std::string& name) const;
 
-    const CLI::App* app_; // the command so far
+    const CLI::App* app_; // the command recognised so far
     const std::vector<std::string>& words_;
     size_t at_ = 0;
     CommandLine line_;
-    std::vector<size_t> logical_batches_; // where -b stands in line_.arguments
+    std::vector<size_t> logical_batches_; // indices of -b in line_.arguments
     bool has_block_ = false;              // -ub
 };
 
@@ -94,7 +94,7 @@ CommandLine Reader::read() {
     if (!words_.empty() && words_[0] == "help") at_ = 1;
     while (!at_end()) {
         const std::string& word = words_[at_++];
-        if (word == "--") { // the rest are no flags
+        if (word == "--") { // the remaining words are not flags
             push(word);
             line_.arguments.insert(line_.arguments.end(), words_.begin() + std::ptrdiff_t(at_), words_.end());
             break;
@@ -109,7 +109,7 @@ CommandLine Reader::read() {
     return line_;
 }
 
-// llama.cpp's -b is a batch of -ub blocks, and a block is our batch.
+// llama.cpp's -b is a batch of several -ub blocks, and our batch is such a block.
 void Reader::drop_logical_batch() {
     if (!has_block_) return;
     auto& all = line_.arguments;
@@ -123,7 +123,7 @@ void Reader::drop_logical_batch() {
 void Reader::read_command(const std::string& word) {
     push(word);
     const auto names = command_names(*app_);
-    if (names.empty()) return; // CLI11 complains of what is no command and no value
+    if (names.empty()) return; // CLI11 reports a word that is neither a command nor a value
     app_ = find_command(*app_, word);
     if (app_) return;
     const std::string best = nearest(word, names);
@@ -138,7 +138,7 @@ void Reader::read_flag(const std::string& word) {
     if (!read_special(name, value) && !read_ours(name, value) && !read_llamas(name, value)) refuse_unknown(name);
 }
 
-// The value after =, or the next word whatever it looks like.
+// Returns the value after =, or the next word, whatever it looks like.
 std::string Reader::take(const std::string& name, const std::optional<std::string>& value) {
     if (value) return *value;
     if (at_end()) refuse(name + " needs a value");
@@ -161,11 +161,11 @@ bool Reader::read_ours(const std::string& name, const std::optional<std::string>
     if (flag == "--color" && !value && (at_end() || (words_[at_] != "on" && words_[at_] != "off" && words_[at_] != "auto")))
         push("on"); // as in older versions of llama.cpp
     else if (value || !at_end())
-        push(take(name, value)); // CLI11 complains of one that is missing
+        push(take(name, value)); // CLI11 reports a missing one
     return true;
 }
 
-// Those that become something else here.
+// Reads the flags that are replaced by others.
 bool Reader::read_special(const std::string& name, const std::optional<std::string>& value) {
     if (name == "--list-devices" && !option(name)) {
         line_.arguments = {"devices"};

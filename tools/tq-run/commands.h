@@ -1,4 +1,4 @@
-// Each command adds itself to the command line; parsing it sets `action` to what is to be done.
+// Each command adds itself to the command line; parsing it sets `action` to the function to run.
 #pragma once
 #include "tools/tq-run/arguments.h"
 #include <memory>
@@ -23,7 +23,7 @@ void add_tune(ArgumentParser& app, Action& action);
 void add_needle(ArgumentParser& app, Action& action);
 void add_validate(ArgumentParser& app, Action& action);
 
-// A command whose flags fill in an Arguments; `run(arguments)` is its action.
+// Adds a command whose flags fill in an Arguments; `run(arguments)` is its action.
 template <class Arguments, class AddFlags> void add_command(ArgumentParser& app, Action& action, const char* name,
                                                             const char* help, AddFlags add_flags_to,
                                                             int (*run)(const Arguments&)) {

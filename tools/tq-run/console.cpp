@@ -12,12 +12,12 @@
 namespace tq {
 
 constexpr size_t max_input_bytes = 64u << 20;
-constexpr uint32_t usual_columns = 80; // of a terminal that does not tell
+constexpr uint32_t usual_columns = 80; // of a terminal that does not report its width
 
 void write_output(std::string_view text) {
     errno = 0;
     if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
-    if (errno == EPIPE || errno == EINVAL) throw OutputClosed(); // EINVAL is what Windows says of a closed pipe
+    if (errno == EPIPE || errno == EINVAL) throw OutputClosed(); // EINVAL is Windows' error for a closed pipe
     fail("cannot write to standard output: {}", std::strerror(errno));
 }
 
@@ -92,7 +92,7 @@ std::string Console::bold(std::string_view text) const {
     return color_ && !text.empty() ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
 }
 
-// The last column stays empty: some terminals go to the next line once it is written.
+// The last column stays empty: some terminals move to the next line once it is written.
 static uint32_t status_columns() {
     const uint32_t columns = terminal_columns(Stream::error);
     return columns == 0 ? usual_columns - 1 : columns - 1;

@@ -18,12 +18,12 @@ struct DevicesArguments {
     bool json = false;
 };
 
-// The JSON is UTF-8 whatever a driver calls its device.
+// Makes valid UTF-8 for the JSON of any name that a driver gives its device.
 std::string text(const std::string& from_driver) { return printable(from_driver, 256); }
 
 std::string version(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7f, (v >> 12) & 0x3ff, v & 0xfff); }
 
-// The variants of the kernels that the device will get: their specialisation constants.
+// The variants of the kernels that the device gets: their specialisation constants.
 nlohmann::ordered_json describe(const gpu::Tuning& t) {
     nlohmann::ordered_json all;
     for (const gpu::TuningField& field : gpu::tuning_fields()) all[field.name] = field.get(t);
@@ -130,7 +130,7 @@ void print_table(const std::vector<Capabilities>& devices) {
 }
 
 int run(const DevicesArguments& arguments) {
-    find_device_profile(); // a wrong TQ_DEVICE_PROFILE is the user's error, no device at all is an answer
+    find_device_profile(); // a wrong TQ_DEVICE_PROFILE is the user's error; no device at all is a valid result
     std::vector<Capabilities> devices;
     try {
         devices = list_devices();

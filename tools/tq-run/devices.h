@@ -1,11 +1,11 @@
-// tq-run devices: what can run a model here.
+// tq-run devices: the devices of this machine that can run a model.
 #pragma once
 #include "runtime/capabilities.h"
 #include <nlohmann/json_fwd.hpp>
 
 namespace tq {
 
-// Everything that is known of it, and the variants of the kernels that it will get.
+// All known properties of the device, and the variants of the kernels that it gets.
 nlohmann::ordered_json describe(const Capabilities& device);
 
 } // namespace tq

@@ -10,7 +10,7 @@
 namespace tq {
 namespace {
 
-// While it lives, Ctrl-C only asks; then it ends the program again.
+// While it exists, Ctrl-C only sets a flag; afterwards it ends the program again.
 struct Watch {
     Watch() { catch_interrupts(); }
     ~Watch() {
@@ -19,10 +19,10 @@ struct Watch {
     }
 };
 
-// Since when nothing has arrived.
+// Measures how long nothing has arrived.
 class Silence {
   public:
-    // Whole seconds; 0 while they are few.
+    // Whole seconds; 0 while there are only a few.
     int64_t seconds(uint64_t received) {
         const auto now = std::chrono::steady_clock::now();
         if (std::exchange(received_, received) != received) since_ = now;

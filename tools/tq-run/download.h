@@ -1,11 +1,11 @@
-// Models from the hub, with their progress on the status line.
+// Downloads models from the hub, with progress on the status line.
 #pragma once
 #include "tools/tq-run/arguments.h"
 #include <filesystem>
 
 namespace tq {
 
-// Where the model of `source.repository` lies, after its download. Ctrl-C stops that. Throws Error or DownloadStopped.
+// Downloads the model of `source.repository` and returns its path. Ctrl-C stops that. Throws Error or DownloadStopped.
 std::filesystem::path download_model(const ModelSource& source, Console& console);
 
 } // namespace tq

@@ -23,14 +23,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// 8192 leaves room for a long thinking answer, and costs even Qwen3-14B only 330 MiB of tq4 cache.
+// 8192 tokens are enough for a long thinking answer, and cost even Qwen3-14B only 330 MiB of tq4 cache.
 constexpr uint32_t default_context = 8192;
-constexpr uint32_t min_context = 512; // below it a conversation makes no sense
+constexpr uint32_t min_context = 512; // too few for a conversation below that
 
 uint32_t choose_context(const ModelArguments& arguments, const Model& model) {
     const uint32_t most = model.config.max_position_embeddings, trained = model.config.rope_scaling.original_context_length;
     const uint32_t chosen = arguments.context_size.value_or(std::min(most, default_context));
-    const uint64_t factor = std::min((std::max(chosen, 1u) - 1) / trained + 1, 1024u); // the least that holds it all
+    const uint64_t factor = std::min((std::max(chosen, 1u) - 1) / trained + 1, 1024u); // the smallest that covers it all
     if (chosen > most)
         write_error(fmt::format("tq-run: the model was {} {} tokens, and beyond them its answers may be nonsense: --rope-scaling "
                                 "yarn --rope-scale {} extends it to {}\n",
@@ -47,7 +47,7 @@ std::vector<bool> Engine::unsampled(bool ignore_end) const {
     return excluded;
 }
 
-// Somebody who names a repository as a file is told of -hf.
+// Suggests -hf where a repository was named as a file.
 static void require_file(const std::string& path) {
     std::error_code ignored;
     const std::string repository = path.substr(0, path.find(':'));
@@ -76,7 +76,7 @@ std::filesystem::path find_demo_model() {
          places[0].lexically_normal().string(), places[1].string());
 }
 
-// Nobody asked for so many tokens: takes what fits, if that is enough to talk.
+// For a context that was not requested: reduces it to what fits, if that is enough for a conversation.
 static void shrink_context(Setup& setup) {
     if (setup.plan().fits()) return;
     const uint32_t most =
@@ -124,7 +124,7 @@ void load_conditioning(KeyConditioning& conditioning, const Model& model, Consol
     load_conditioning(conditioning, model.config, model.weights, hash_progress(model, status));
 }
 
-// Everything but the device.
+// Sets up everything but the device.
 static Setup set_up_model(const ModelArguments& arguments, Console& console) {
     const fs::path file = arguments.synthetic.empty() ? find_model(arguments.model, console) : fs::path();
     Model model = file.empty() ? make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers)) : load_model(file);
@@ -144,7 +144,7 @@ static std::string describe_device(Device& device) {
 }
 
 Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise) {
-    auto device = choose_device(arguments.device, otherwise); // before a download that it would make useless
+    auto device = choose_device(arguments.device, otherwise); // before a download that its error would make useless
     if (!device && arguments.profile)
         throw UsageError("--profile times the kernels of a Vulkan device, and this runs on the CPU: name a device with --device "
                          "(tq-run devices lists them)");
@@ -160,7 +160,7 @@ Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu other
     return setup;
 }
 
-// What every desktop GPU has, with this much memory.
+// The capabilities that every desktop GPU has, with this much memory.
 static Capabilities imagine_gpu(uint64_t memory_bytes) {
     Capabilities c;
     c.name = "GPU";

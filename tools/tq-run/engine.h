@@ -1,4 +1,4 @@
-// A model on a device, ready to run, and how it is described to people.
+// A model on a device, ready to run, and its description for people.
 #pragma once
 #include "model/memory_plan.h"
 #include "model/model.h"
@@ -18,13 +18,13 @@ struct Engine {
     std::unique_ptr<Device> device; // none on the CPU
     std::string device_name;        // with its driver
     std::unique_ptr<Forward> forward;
-    double load_seconds = 0; // reading, checking, repacking and uploading of the weights; pipelines are not in it
+    double load_seconds = 0; // reading, checking, repacking and uploading of the weights, without pipelines
 
-    // The ids that the sampler must leave out; with those that end an answer where `ignore_end`.
+    // The ids that the sampler must leave out, including those that end an answer where `ignore_end`.
     std::vector<bool> unsampled(bool ignore_end) const;
 };
 
-// What is to run where, before anything is loaded.
+// The model, the device and the options, before anything is loaded.
 struct Setup {
     std::filesystem::path file; // of the model; empty: random weights
     Model model;
@@ -32,10 +32,10 @@ struct Setup {
     std::string device_name;        // with its driver
     ForwardOptions options;
     uint64_t memory_limit_bytes;                      // 0: none
-    bool imagined = false;                            // the limit is all the memory there is, of a machine that need not be here
-    std::optional<Capabilities> imagined_device = {}; // of it, in place of `device`
+    bool imagined = false;                            // the limit is all the memory of a machine that need not be this one
+    std::optional<Capabilities> imagined_device = {}; // that machine's, used instead of `device`
 
-    // The same with another cache. What it takes does not depend on what `model.weights` hold.
+    // The plan with another cache. The memory that it takes does not depend on the contents of `model.weights`.
     MemoryPlan plan(uint32_t context_size, const KvOptions& kv) const;
     MemoryPlan plan() const { return plan(options.context_size, options.kv); }
 };
@@ -43,31 +43,31 @@ struct Setup {
 // Opens the device and the model, after its download. Throws Error, or UsageError where flags contradict each other.
 Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise = WithoutGpu::cpu);
 
-// To plan with only: where arguments.memory_limit_bytes says what memory there is, that of this machine does not count, and no
-// device is opened but one that is named; without a name it is some GPU with so much memory.
+// For planning only: where arguments.memory_limit_bytes gives the memory, that of this machine does not count, and only a named
+// device is opened; without a name it is some GPU with that much memory.
 Setup set_up_plan(const ModelArguments& arguments, Console& console);
 
-// Loads the model onto the device, showing progress; from here on Ctrl-C is a flag (base/interrupt.h). Throws Error, after a
+// Loads the model onto the device, showing progress; from here on Ctrl-C sets a flag (base/interrupt.h). Throws Error, after a
 // table of the memory where that is too small; UsageError where flags contradict each other; LoadStopped on Ctrl-C.
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console);
 
 // The file to run: the one that `source` names, after its download where it is in a repository; else the demo model.
 std::filesystem::path find_model(const ModelSource& source, Console& console);
 
-// From $TQ_DEMO_MODEL, beside the installed program, or in the source tree.
+// The path from $TQ_DEMO_MODEL, beside the installed program, or in the source tree.
 std::filesystem::path find_demo_model();
 
-// Of a loaded model (model/files/fingerprint.h), with progress where all of it must be read. Throws LoadStopped on Ctrl-C.
+// A loaded model's fingerprint (model/files/fingerprint.h), with progress if it reads the file. Throws LoadStopped on Ctrl-C.
 std::string fingerprint(const Model& model, Console& console);
 
-// Reads the file that --kv-condition names, with the same progress (model/files/calibration.h). Throws Error, LoadStopped.
+// Reads the file that --kv-condition names, with progress too (model/files/calibration.h). Throws Error, LoadStopped.
 void load_conditioning(KeyConditioning& conditioning, const Model& model, Console& console);
 
 std::string load_description(const Engine& engine); // "604.2 MiB of weights loaded in 0.41 s, 1.5 GB/s"
 std::string kv_description(const Engine& engine);   // "264 B/token tq4/tq4 (3.88x smaller than f16)"
 std::string sampling_description(const SamplerOptions& options);
 
-// What --profile measured since the last call, on standard error; nothing on the CPU.
+// Prints the measurements of --profile since the last call on standard error; nothing on the CPU.
 void report_profile(Engine& engine);
 
 } // namespace tq

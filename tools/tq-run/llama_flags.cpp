@@ -16,7 +16,7 @@ constexpr std::string_view own_template = "the chat template is always that of t
 constexpr std::string_view no_task = "tq-run perplexity measures perplexity and KL divergence only";
 
 constexpr std::array flags{
-    // Where layers, cache and work go: all on one device, chosen by --device.
+    // The placement of layers, cache and work: all on one device, chosen by --device.
     LlamaFlag{"-ngl --gpu-layers --n-gpu-layers", one},
     LlamaFlag{"-sm --split-mode", one},
     LlamaFlag{"-ts --tensor-split", one},
@@ -30,7 +30,7 @@ constexpr std::array flags{
     LlamaFlag{"-fit --fit", perhaps},
     LlamaFlag{"-fitt --fit-target -fitc --fit-ctx", one},
     LlamaFlag{"--rpc -rpc", one, "a model runs on one device of this machine"},
-    // How it computes: attention is always fused, weights are always repacked.
+    // The arithmetic: attention is always fused, weights are always repacked.
     LlamaFlag{"-fa --flash-attn", perhaps},
     LlamaFlag{"--repack -nr --no-repack", perhaps},
     LlamaFlag{"--warmup --no-warmup", none},
@@ -44,7 +44,7 @@ constexpr std::array flags{
     // Threads and priorities.
     LlamaFlag{"-tb --threads-batch -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll", one},
     LlamaFlag{"-Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch --numa", one},
-    // How files are read.
+    // The reading of files.
     LlamaFlag{"--mlock --mmap --no-mmap -dio --direct-io -ndio --no-direct-io --check-tensors", none},
     LlamaFlag{"-mmp", perhaps},
     LlamaFlag{"-lm --load-mode -lzm --lazy-mode", one},
@@ -53,7 +53,7 @@ constexpr std::array flags{
     LlamaFlag{"-mu --model-url", one, "a model comes from a file (-m) or from Hugging Face (-hf user/repository)"},
     LlamaFlag{"-dr --docker-repo", one, "a model comes from a file (-m) or from Hugging Face (-hf user/repository)"},
     LlamaFlag{"-cl --cache-list", none, "downloaded models are not listed; they are where huggingface_hub keeps them"},
-    // What is shown.
+    // The output.
     LlamaFlag{"--perf --no-perf --show-timings --no-show-timings --verbose-prompt", none},
     LlamaFlag{"--display-prompt --no-display-prompt", none},
     LlamaFlag{"--log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl", none},
@@ -61,7 +61,7 @@ constexpr std::array flags{
     LlamaFlag{"--log-file -lv --verbosity --log-verbosity --log-prompts-dir", one},
     LlamaFlag{"-sp --special", none, "special tokens are never shown"},
     LlamaFlag{"-ptc --print-token-count", one},
-    // How a conversation is held.
+    // The mode of a conversation.
     LlamaFlag{"-i --interactive -if --interactive-first -cnv --conversation -mli --multiline-input", none},
     LlamaFlag{"-no-cnv --no-conversation", none},
     LlamaFlag{"-e --escape --no-escape", none},
@@ -90,7 +90,7 @@ constexpr std::array flags{
     LlamaFlag{"--rope-freq-scale", one, "use its inverse, --rope-scale", "1"},
     LlamaFlag{"--yarn-ext-factor", one, "YaRN always mixes as in its paper", "-1"},
     LlamaFlag{"-gan --grp-attn-n", one, "use --rope-scaling yarn to extend the context", "1"},
-    // Other models beside the model. Drafts change the speed, not the answers.
+    // Other models besides the model. Draft models change the speed, not the answers.
     LlamaFlag{"-md --model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf --spec-type", one},
     LlamaFlag{"-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl -devd --device-draft --spec-draft-device", one},
     LlamaFlag{"-ctkd --cache-type-k-draft --spec-draft-type-k -ctvd --cache-type-v-draft --spec-draft-type-v", one},
@@ -101,7 +101,7 @@ constexpr std::array flags{
     LlamaFlag{"--lora --lora-scaled --control-vector --control-vector-scaled --lora-init-without-apply", one, no_adapter},
     LlamaFlag{"-mm --mmproj -mmu --mmproj-url --image --audio --video", one, no_images},
     LlamaFlag{"--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload", none},
-    // Other programs'.
+    // Flags of other programs.
     LlamaFlag{"--host --port --path --api-key --api-key-file --alias --slot-save-path --server-base --ssl-key-file", one,
               no_server},
     LlamaFlag{"--embedding --embeddings --reranking --rerank --metrics --slots --props", none, no_server},
@@ -114,7 +114,7 @@ constexpr std::array flags{
     LlamaFlag{"--delay", one},
     LlamaFlag{"--progress", none},
     LlamaFlag{"--n-gen-warmup", one},
-    // What bench had.
+    // Former flags of bench.
     LlamaFlag{"--plots", perhaps, "tools/plot speed A.json B.json -o DIR draws what bench measured"},
 };
 

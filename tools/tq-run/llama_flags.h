@@ -1,4 +1,4 @@
-// llama.cpp's flags that tq-run does not have, and one that bench had: which of them do no harm, and what to say of the others.
+// llama.cpp's flags that tq-run lacks, and a former one of bench: which of them are ignored, and the messages for the others.
 #pragma once
 #include <string_view>
 
@@ -9,8 +9,8 @@ enum class FlagValue { none, one, perhaps }; // perhaps: on, off, auto or a numb
 struct LlamaFlag {
     std::string_view names; // separated by spaces
     FlagValue value;
-    std::string_view refusal; // a sentence where ignoring the flag would change the results; empty: it goes without effect
-    std::string_view neutral; // the value with which it changes nothing after all
+    std::string_view refusal; // a sentence where ignoring the flag would change the results; empty: it is ignored
+    std::string_view neutral; // the value with which it has no effect
 };
 
 const LlamaFlag* find_llama_flag(std::string_view name); // nullptr where it is none of these

@@ -1,4 +1,4 @@
-// tq-run: reads the command line, runs one command, and turns what went wrong into one line and an exit status.
+// tq-run: reads the command line, runs one command, and turns errors into one line and an exit status.
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
@@ -29,7 +29,7 @@ constexpr const char* examples = R"(Examples:
   tq-run plan -m FILE.gguf -c 32k --memory 8G    check whether that fits
   tq-run help chat                               show the flags of a command)";
 
-// What would steer a terminal, or turn the direction of text: a message may quote paths and drivers.
+// True for characters that steer a terminal or change the direction of text: a message may quote paths and drivers.
 bool is_hidden(char32_t c) {
     return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) ||
            (c >= 0x2066 && c <= 0x2069);
@@ -52,7 +52,7 @@ int complain(std::string_view message, int status) {
     return status;
 }
 
-// Shows llama.cpp's short names among the names of an option, and of its value only what option_text says.
+// Shows llama.cpp's short names among the names of an option, and of its value only the text of option_text.
 class HelpFormatter : public CLI::Formatter {
     std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
         std::string names = Formatter::make_option_name(option, is_positional);
@@ -67,7 +67,7 @@ class HelpFormatter : public CLI::Formatter {
     }
 };
 
-// CLI11's messages, in our words where its own say little.
+// CLI11's messages, replaced where they say too little.
 std::string describe(const CLI::ParseError& error, const CLI::App& app) {
     const bool has_command = !app.get_subcommands().empty();
     std::string what = printable(error.what(), 300);
@@ -99,7 +99,7 @@ int run(const std::vector<std::string>& arguments) {
     formatter->column_width(34);
     formatter->label("SUBCOMMAND", "COMMAND");
     app.formatter(formatter);
-    app.option_defaults()->take_last(); // of a flag that is given twice
+    app.option_defaults()->take_last(); // for a flag that is given twice
     ArgumentParser parser(app);
     Action action;
     for (auto* add :
@@ -108,7 +108,7 @@ int run(const std::vector<std::string>& arguments) {
         add(parser, action);
     const CommandLine line = read_command_line(app, arguments);
     try {
-        std::vector<std::string> backwards(line.arguments.rbegin(), line.arguments.rend()); // as CLI11 wants them
+        std::vector<std::string> backwards(line.arguments.rbegin(), line.arguments.rend()); // the order that CLI11 requires
         app.parse(backwards);
     } catch (const CLI::Success& request) {
         std::ostringstream answer;
@@ -150,6 +150,6 @@ int main(int count, char** values) {
     } catch (const std::bad_alloc&) {
         return complain("out of memory: use a smaller model or a smaller context (-c)", failed);
     } catch (const std::exception& error) {
-        return complain(lost_mapped_file().value_or(error.what()), failed); // what else is wrong comes from that
+        return complain(lost_mapped_file().value_or(error.what()), failed); // other errors follow from that one
     }
 }

@@ -1,4 +1,4 @@
-// tq-run plan: what fits, before anything is loaded.
+// tq-run plan: whether a model fits, before anything is loaded.
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
@@ -15,7 +15,7 @@ struct PlanArguments {
     bool json = false;
 };
 
-// The ways to store the cache that the table compares: what was asked for, the uniform ones, and the presets.
+// The types of cache that the table compares: the requested one, the uniform ones, and the presets.
 struct Choice {
     std::string name;
     KvOptions kv;
@@ -41,7 +41,7 @@ std::vector<Choice> choices(const KvOptions& asked) {
     return all;
 }
 
-// At most what the model allows, or what was asked for beyond that.
+// The tokens that fit, at most what the model allows, or the requested number where that is greater.
 uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
     const uint32_t most = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
     return largest_context(most, [&](uint32_t tokens) { return setup.plan(tokens, kv); });
@@ -66,13 +66,13 @@ std::string context_table(const Setup& setup) {
     return text;
 }
 
-// For --memory: the next tenth of a GiB, or MiB.
+// The value for --memory: rounded up to a tenth of a GiB, or to a MiB.
 std::string size_flag(uint64_t bytes) {
     const double mib = std::ceil(double(bytes) / (1 << 20));
     return mib < 1024 ? fmt::format("{}M", mib) : fmt::format("{:.1f}G", std::ceil(mib / 102.4) / 10);
 }
 
-// "fits" or "does not fit", and what that says.
+// A sentence with "fits" or "does not fit", and its numbers.
 std::string conclusion(const Setup& setup, const MemoryPlan& plan) {
     const std::string what = fmt::format("{} with {} tokens", setup.model.name, setup.options.context_size);
     const std::string numbers = fmt::format("{} of {}", size_text(plan.total()), size_text(plan.available));
@@ -84,7 +84,7 @@ std::string conclusion(const Setup& setup, const MemoryPlan& plan) {
                        size_text(plan.largest_part), size_text(plan.allocation_limit));
 }
 
-// What would make it fit, the least change first.
+// Changes that would make it fit, the smallest first.
 std::string advice(const Setup& setup) {
     const uint32_t asked = setup.options.context_size, most = tokens_that_fit(setup, setup.options.kv);
     std::string text;

@@ -28,7 +28,7 @@ class TransferStatus {
     TransferMeter::Time shown_{};
 };
 
-// The same of anything that can be counted; its work begins with the object.
+// Progress of anything that can be counted; the work begins with the object.
 class WorkStatus : private TransferStatus {
   public:
     WorkStatus(Console& console, std::string unit);

@@ -1,4 +1,4 @@
-// One copy of a model's weights, and as many caches on it as are compared.
+// One copy of a model's weights, and several caches on it that are compared.
 #pragma once
 #include "model/gpu/forward.h"
 #include "tools/tq-run/engine.h"
@@ -11,20 +11,20 @@ class SharedModel {
     // Ctrl-C.
     SharedModel(Setup& setup, Console& console);
 
-    // With a cache of its own of setup.options.context_size tokens. Throws Error when it does not fit.
+    // Makes a Forward with its own cache of setup.options.context_size tokens. Throws Error when it does not fit.
     std::unique_ptr<Forward> forward(const KvOptions& kv) const;
 
   private:
     Setup& setup_;
     gpu::Tuning tuning_;                                 // of the device
-    std::shared_ptr<const gpu::DeviceWeights> uploaded_; // one of the two
+    std::shared_ptr<const gpu::DeviceWeights> uploaded_; // one of the two is set
     std::shared_ptr<const LoadedWeights> loaded_;
 };
 
-// What the weights and caches of all these types, `setup`'s context each, take together.
+// The memory of the weights and of caches of all these types together, each of `setup`'s context.
 MemoryPlan plan_together(const Setup& setup, std::span<const KvOptions> caches);
 
-// Throws Error when that does not fit.
+// Throws Error when they do not fit together.
 void check_memory(const Setup& setup, std::span<const KvOptions> caches);
 
 } // namespace tq

@@ -6,7 +6,7 @@
 namespace tq {
 namespace {
 
-// A bar in a name would begin another cell.
+// Replaces bars, which would begin another cell.
 std::string without_bars(std::string text) {
     std::ranges::replace(text, '|', '/');
     return text;
@@ -58,7 +58,7 @@ std::string with_error(const quality::Estimate& e, std::string_view unit) {
     const bool fixed = size >= 0.01;
     const int exponent = fixed ? 0 : int(std::floor(std::log10(size)));
     const double scale = std::pow(10.0, -exponent), value = e.value * scale, error = e.error * scale;
-    // A single value has no error: four digits then.
+    // A single value has no error: it gets four digits.
     const int places = e.error > 0 ? std::clamp(1 - int(std::floor(std::log10(error))), 0, 8)
                                    : std::clamp(3 - int(std::floor(std::log10(std::fabs(value)))), 0, 8);
     std::string text = fmt::format("{:.{}f}", value, places);

@@ -7,10 +7,10 @@
 
 namespace tq {
 
-// Rows of cells as a markdown table, padded so that it can be read as it is; columns from `first_number` on are aligned right.
+// Rows of cells as a markdown table, padded to be readable as plain text; columns from `first_number` on are aligned right.
 std::string markdown(const std::vector<std::vector<std::string>>& rows, size_t first_number);
 
-// A row whose cells are as wide as that at least, for tables that grow row by row; negative: aligned left.
+// A row whose cells have at least these widths, for tables that grow row by row; negative: aligned left.
 std::string table_row(const std::vector<std::string>& cells, const std::vector<int>& widths);
 std::string table_rule(const std::vector<int>& widths);
 

@@ -1,4 +1,4 @@
-// How long work still takes whose status line tells its steps; progress.h is for work that is a number of equal units.
+// The time that work still takes whose status line shows its steps; progress.h is for work of a number of equal units.
 #pragma once
 #include <chrono>
 #include <string>
@@ -7,10 +7,10 @@ namespace tq {
 
 class TimeLeft {
   public:
-    // What is done already, before this run, says nothing of its speed.
+    // done: the part finished before this run, which does not indicate its speed.
     explicit TimeLeft(double done = 0) : found_done_(done) {}
 
-    // ", about 2:10 left" once two seconds have shown the speed, or nothing. done, total: of work, in any unit.
+    // ", about 2:10 left" once two seconds have shown the speed, or nothing. done, total: of the work, in any unit.
     std::string after(double done, double total) const;
 
   private:

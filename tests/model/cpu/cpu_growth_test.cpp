@@ -1,4 +1,4 @@
-// The cache of the CPU path grows as the conversation does, and nobody can tell by the logits.
+// The CPU path's cache grows with the conversation, which does not change the logits.
 #include "base/error.h"
 #include "base/system_memory.h"
 #include "model/cpu/forward.h"
@@ -50,7 +50,7 @@ TEST_CASE("what is stored is repeated word by word") {
         for (const host::CacheSide* to : {&layers[0].k, &layers[0].v})
             for (uint32_t head = 0; head < 3; head++)
                 for (uint32_t position = 0; position < 41; position++) {
-                    const uint32_t from = position < 40 ? position % 6 : position; // what lies behind stays
+                    const uint32_t from = position < 40 ? position % 6 : position; // positions from 40 on are unchanged
                     REQUIRE(std::ranges::equal(to->codes(head, position), side.codes(head, from)));
                     REQUIRE(std::ranges::equal(to->scales(head, position), side.scales(head, from)));
                 }

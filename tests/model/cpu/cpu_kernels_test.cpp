@@ -1,4 +1,4 @@
-// The kernels of the CPU path against the reference, at the shapes that break things, on every instruction set of this machine.
+// The kernels of the CPU path against the reference, at difficult shapes, on every instruction set of this machine.
 #include "base/half.h"
 #include "model/cpu/fixed_point.h"
 #include "model/cpu/kernels.h"
@@ -14,7 +14,7 @@ using conformance::Random;
 
 namespace {
 
-// Runs `body` once for each instruction set, with Highway's choice fixed to it, and once as the processor would have it.
+// Runs `body` once for each instruction set, with Highway's choice fixed to it, and once with the processor's own choice.
 void on_each_target(const std::function<void()>& body) {
     cpu::use_fixed_point(false);
     for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
@@ -35,7 +35,7 @@ void put_half(std::byte* p, float value) {
     std::memcpy(p, &half, 2);
 }
 
-// Where the fp16 numbers of a block are.
+// The byte offsets of the fp16 numbers in a block.
 std::vector<size_t> halves_of(GgmlType type) {
     if (type == GgmlType::F16) return {0};
     std::vector<size_t> all;
@@ -64,7 +64,7 @@ struct Matrix {
     }
 };
 
-// Rows that lie nowhere.
+// Rows that are not in memory.
 struct Copies final : RowSource {
     const Tensor from;
     explicit Copies(const Tensor& from) : from(from) {}
@@ -79,14 +79,14 @@ bool same_values(std::span<const float> a, std::span<const float> b) {
     return true;
 }
 
-// Each element within `limit` of the sum of its terms' magnitudes.
+// Whether each element is within `limit` of the sum of its terms' magnitudes.
 bool is_close(std::span<const float> got, std::span<const float> want, std::span<const float> magnitude, float limit) {
     for (size_t i = 0; i < want.size(); i++)
         if (!(std::fabs(got[i] - want[i]) <= limit * magnitude[i])) return false;
     return true;
 }
 
-// sum of |w| |x| for each element of w x, and of `before` where that is added.
+// The sum of |w| |x| for each element of w x, plus |before| where that is added.
 std::vector<float> magnitudes(ThreadPool& pool, const Tensor& w, std::vector<float> x, std::vector<float> before) {
     std::vector<float> absolute = to_floats(w);
     for (std::vector<float>* values : {&absolute, &x, &before})
@@ -137,13 +137,13 @@ host::LayerCache random_cache(ThreadPool& pool, const Shape& s, uint32_t capacit
         const std::vector<float> x = random.normals(size_t(tokens) * s.kv_heads * s.head_dim);
         ref::kv_append(pool, side, x, {}, {{}, position}, 0, {}, window);
     };
-    for (const host::CacheSide* side : {&cache.k, &cache.v}) // past the length too: what must not be read as if it were there
+    for (const host::CacheSide* side : {&cache.k, &cache.v}) // past the length too, where nothing may be read
         append(*side, nullptr, capacity, 0);
     if (!cache.window) return cache;
     const uint32_t end = s.position + s.tokens, first = std::max(s.window.begin, end - std::min(end, cache.window->k.capacity));
     append(cache.k, &cache.window->k, end - first, first);
     append(cache.v, &cache.window->v, end - first, first);
-    for (const host::CacheSide* side : {&cache.k, &cache.v}) // other codes than the window's: what is read is seen
+    for (const host::CacheSide* side : {&cache.k, &cache.v}) // other codes than the window's, so that reading them is noticed
         append(*side, nullptr, end, 0);
     return cache;
 }
@@ -224,7 +224,7 @@ TEST_CASE("products of matrices") {
                     const Matrix m(type, rows, cols, random);
                     for (const uint32_t tokens : {1u, 2u, 7u, 8u, 17u}) check_matmul(pool, m.tensor, tokens, random);
                 }
-        for (const uint32_t cols : {1u, 20u, 131u}) { // no multiple of anything
+        for (const uint32_t cols : {1u, 20u, 131u}) { // multiples of no vector length
             const Matrix m(GgmlType::F32, 5, cols, random);
             for (const uint32_t tokens : {1u, 3u, 33u}) check_matmul(pool, m.tensor, tokens, random);
         }
@@ -402,7 +402,7 @@ TEST_CASE("attention at every group, length and number of tokens") {
     for (const uint32_t d : {64u, 128u})
         for (const uint32_t position : {0u, 1u, 62u, 63u, 64u, 255u, 256u, 2047u})
             for (const uint32_t tokens : {1u, 3u}) check_attention(pool, {tq3, tq4, d, 2, 1, position, tokens}, random);
-    check_attention(pool, {f16, f16, 64, 1, 1, 0, 300}, random); // more queries than a block, and a whole prompt
+    check_attention(pool, {f16, f16, 64, 1, 1, 0, 300}, random); // more queries than a block has, and a whole prompt
     check_attention(pool, {tq4, tq4, 128, 2, 3, 100, 130}, random);
     for (const uint32_t tokens : {1u, 9u})
         check_attention(pool, {tq4, tq4, 128, 2, 2, 300, tokens, 100}, random); // exp overflows
@@ -416,7 +416,7 @@ TEST_CASE("attention on a window beside codes") {
         for (const uint32_t position : {0u, 4u, 70u, 300u})
             for (const uint32_t tokens : {1u, 2u, 9u, 70u})
                 check_attention(pool, {tq4, tq3t, 128, 2, 2, position, tokens, 1, {window}}, random);
-    for (const uint32_t begin : {0u, 67u, 70u}) // some were taken back
+    for (const uint32_t begin : {0u, 67u, 70u}) // some tokens were removed again
         for (const uint32_t tokens : {1u, 9u}) check_attention(pool, {tq3t, f16, 64, 5, 1, 70, tokens, 1, {12, begin}}, random);
     check_attention(pool, {tq4, tq4, 256, 2, 2, 300, 9, 100, {12}}, random); // exp overflows
 }

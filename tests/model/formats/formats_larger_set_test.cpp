@@ -1,5 +1,5 @@
-// Files of the larger set of test data, as other programs wrote them: GGUF of every format, the same model from Hugging Face, and
-// what ggml's quantiser made of it.
+// Files of the larger set of test data, as other programs wrote them: GGUF of every format, the same model from Hugging Face,
+// and the output of ggml's quantiser for it.
 #include "model/formats/gguf.h"
 #include "model/formats/open.h"
 #include "model/load.h"
@@ -51,7 +51,7 @@ TEST_CASE("matrices in files of whole numbers of bits are quantised as ggml did 
             CAPTURE(t.name);
             CHECK(t.source == nullptr);
             const FileTensor& their = *theirs.find_tensor(t.name);
-            if (their.type != type) return; // a head that they keep in more bits
+            if (their.type != type) return; // a head that they store with more bits
             CHECK(std::ranges::equal(t.data, their.data));
             ++compared;
         };

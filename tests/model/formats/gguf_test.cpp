@@ -1,4 +1,4 @@
-// Reading GGUF: what is in a file comes back, and a file that is not what it says is refused with one line, whatever is wrong.
+// Reading GGUF: the contents of a file are returned, and a malformed file is refused with one line, whatever is wrong.
 #include "base/error.h"
 #include "model/formats/gguf.h"
 #include "model/weights/weights.h"
@@ -32,7 +32,7 @@ GgufWriter small_file() {
     return w;
 }
 
-// The error that opening `bytes` gives, without the path; "" when there is none.
+// The error of opening `bytes`, without the path; "" when there is none.
 std::string error_of(const std::string& bytes) {
     const TemporaryFile file(bytes);
     try {
@@ -337,7 +337,7 @@ TEST_CASE("flipped bits and random bytes never crash") {
         refused += !error_of(bytes).empty();
     }
     CHECK(refused > 3000);
-    CHECK(refused < 6000); // some damage is to a value or a name, which no reader can see
+    CHECK(refused < 6000); // some damage is to a value or a name, which no reader can detect
 }
 
 TEST_CASE("150,000 tokens are read in no time") {

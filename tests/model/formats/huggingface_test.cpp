@@ -1,5 +1,5 @@
-// Directories from Hugging Face: what a converter to GGUF would write is what is read, and what we cannot run is refused by file
-// and key.
+// Directories from Hugging Face: they are read with the values that a converter to GGUF would write, and unsupported ones are
+// refused with file and key.
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/formats/huggingface.h"
@@ -19,7 +19,7 @@ namespace {
 using Texts = std::vector<std::string_view>;
 using Ints = std::vector<int64_t>;
 
-// What loading says about small_huggingface_model() after `change`, without the directory; "" when nothing is wrong.
+// The error of loading small_huggingface_model() after `change`, without the directory; "" when there is none.
 template <class Change> std::string error_after(Change change) {
     HuggingFaceFiles files = small_huggingface_model();
     change(files);

@@ -1,5 +1,4 @@
-// Reading safetensors: what is in a file comes back, and a file that is not what it says is refused with one line, whatever is
-// wrong.
+// Reading safetensors: the contents of a file are returned, and a malformed file is refused with one line, whatever is wrong.
 #include "base/error.h"
 #include "model/formats/safetensors.h"
 #include "tests/support/gguf_writer.h"

@@ -38,7 +38,7 @@ struct Parts {
         }
     }
 
-    // What opening part `number` says; "" when nothing is wrong.
+    // The error of opening part `number`; "" when there is none.
     std::string error(size_t number = 1) const {
         const TemporaryDirectory directory;
         write(directory);

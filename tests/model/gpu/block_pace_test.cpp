@@ -1,4 +1,4 @@
-// How blocks of a prompt get shorter and longer with the time that those before took. No time is measured: devices are made up.
+// Blocks of a prompt get shorter and longer with the times of earlier ones. No time is measured: devices are simulated.
 #include "model/gpu/block_pace.h"
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,7 @@ gpu::Tuning tuning() { return gpu::choose_tuning({.type = DeviceType::discrete, 
 
 gpu::BlockPace pace_of(DeviceType type) { return {type, config(), tuning(), gpu::max_layer_seconds(type)}; }
 
-// A device of so many operations a second; attention has its own rate.
+// A device with a given number of operations per second; attention has its own rate.
 struct Gpu {
     double products, attention;
 
@@ -70,7 +70,7 @@ TEST_CASE("no dispatch of attention outlives its limit, at any depth, on GPUs of
             CHECK(run.longest_attention <= limit);
             if (type == DeviceType::integrated || gpu.products >= rx570.products) CHECK(run.first_attention <= limit);
         }
-    CHECK(uhd630.attention_seconds(32768, 512) > 6); // what a whole block would take there
+    CHECK(uhd630.attention_seconds(32768, 512) > 6); // the time of a whole block there
 }
 
 TEST_CASE("a prompt that goes on at great depth begins with a block that a slow device can run") {
@@ -93,7 +93,7 @@ TEST_CASE("fast devices get whole blocks, the first included, and processors alw
 
 TEST_CASE("blocks are no shorter than one tile's products, where attention is not what takes long") {
     gpu::BlockPace pace = pace_of(DeviceType::integrated);
-    for (int i = 0; i < 20; i++) { // no number of tokens makes this layer short
+    for (int i = 0; i < 20; i++) { // even a single token takes too long in this layer
         const uint32_t tokens = pace.next(0, 512);
         CHECK(tokens >= 32);
         CHECK(tokens <= 64);

@@ -1,5 +1,5 @@
-// What a device makes of exact.glsl and blocks_codec.glsl is what the CPU makes, bit for bit, and their SPIR-V asks for nothing
-// that Vulkan does not promise.
+// exact.glsl and blocks_codec.glsl give on a device the same results as on the CPU, bit for bit, and their SPIR-V requires only
+// what Vulkan promises.
 #include "base/half.h"
 #include "model/kv/blocks_codec.h"
 #include "model/kv/exact.h"
@@ -44,7 +44,7 @@ std::vector<Format> formats(uint32_t head_dim) {
     return out;
 }
 
-// Vectors [count][head_dim] with their largest exponent taken out, as the cache normalises them; every second one rotated by H.
+// Vectors [count][head_dim] with their largest exponent removed, as the cache normalises them; every second one rotated by H.
 struct Normalised {
     std::vector<uint32_t> y, exponents;
 };
@@ -76,7 +76,7 @@ Normalised normalised(std::vector<float> x, uint32_t head_dim) {
     return out;
 }
 
-// Half steps of every quantiser: in blocks that begin with 0 and the last code, or with the end of a range of signed codes.
+// Adds half steps of every quantiser, in blocks that begin with 0 and the last code, or with the end of a signed range.
 void add_half_steps(Normalised& out, uint32_t count, uint32_t head_dim, Random& random) {
     constexpr float last_codes[] = {3, 7, 8, 15, 63, 127, 255};
     for (uint32_t v = 0; v < count; v++) {

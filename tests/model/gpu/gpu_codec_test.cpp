@@ -1,4 +1,4 @@
-// The codec's SPIR-V asks for nothing that Vulkan does not promise. (What it stores: tools/conformance/cache.cpp.)
+// The codec's SPIR-V requires only what Vulkan promises. (The bytes that it stores: tools/conformance/cache.cpp.)
 #include "shaders.gen.h"
 #include <doctest/doctest.h>
 #include <map>
@@ -12,7 +12,7 @@ namespace {
 enum : uint32_t { ext_inst = 12, decorate = 71, no_contraction = 42 };
 enum : uint32_t { f_add = 129, f_sub = 131, f_mul = 133, f_div = 136, f_rem = 140, dot = 148 };
 enum : uint32_t { group_all = 261, group_last = 271, group_non_uniform = 333, group_non_uniform_last = 366 };
-enum : uint32_t { shuffle_xor = 346, group_i_add = 349, group_u_max = 357 }; // these have no order that could matter
+enum : uint32_t { shuffle_xor = 346, group_i_add = 349, group_u_max = 357 }; // their order does not matter
 enum : uint32_t { f_abs = 4, inverse_sqrt = 32, u_min = 38, s_min = 39, u_max = 41, find_u_msb = 75 }; // of GLSL.std.450
 
 struct Arithmetic {
@@ -38,8 +38,8 @@ struct Arithmetic {
     }
 };
 
-// No sum or product may be contracted, and nothing else computes floats but norm and RoPE of keys, which have one division and
-// one inverse square root.
+// No sum or product may be contracted, and nothing else computes floats except norm and RoPE of keys, which have one division
+// and one inverse square root.
 void check_exact(const AnyShader& shader, int norms) {
     const std::string kernel = shader.name;
     CAPTURE(kernel);
@@ -60,7 +60,7 @@ void check_exact(const AnyShader& shader, int norms) {
 
 } // namespace
 
-// Vulkan promises correct rounding of fp32 addition, subtraction and multiplication alone. Random vectors hardly show a
+// Vulkan promises correct rounding only of fp32 addition, subtraction and multiplication. Random vectors rarely reveal a
 // contraction, so the instructions are read.
 TEST_CASE("SPIR-V: the codec adds, subtracts and multiplies, never contracted, and nothing else") {
     check_exact(shader::kv_append, 1);

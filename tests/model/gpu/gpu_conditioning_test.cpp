@@ -1,4 +1,4 @@
-// Conditioned keys on the device: the CPU's logits, of caches that are conditioned otherwise on one copy of the weights.
+// Conditioned keys on the device: the CPU's logits, with caches of different conditioning on one copy of the weights.
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
@@ -50,7 +50,7 @@ TEST_CASE("caches that are conditioned in different ways share weights, and give
         const std::string types = describe(all[i]);
         CAPTURE(types);
         const auto on_cpu = make_cpu_forward(model.config, model.weights, growth_options(all[i], 2));
-        const double limit = all[i].k == KvType::f32 ? 1e-4 : 0.05; // a code that falls the other side of a threshold
+        const double limit = all[i].k == KvType::f32 ? 1e-4 : 0.05; // a code that falls on the other side of a threshold
         for (const auto& ids : {prompt, next}) CHECK(relative_error(forwards[i]->run(ids), on_cpu->run(ids)) <= limit);
     }
 }

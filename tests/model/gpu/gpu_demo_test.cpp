@@ -1,4 +1,4 @@
-// The demo model that ships with the project: PyTorch's logits, and answers to what it was told hundreds of tokens before.
+// The demo model that ships with the project: PyTorch's logits, and answers about facts from hundreds of tokens before.
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/model.h"
@@ -43,7 +43,7 @@ void check_reference(Forward& forward, const Model& model) {
     }
 }
 
-// Facts, some 500 tokens of sentences that have nothing to do with them, and a question.
+// Facts, some 500 tokens of unrelated sentences, and a question.
 std::vector<uint32_t> long_prompt(const Model& model, const std::string& question) {
     std::string story =
         "My name is Mira. The code of the silver kettle is 4821. The code of the old violin is 3075. Tom lives near the "
@@ -75,7 +75,7 @@ TEST_CASE("it answers questions about what it was told 500 tokens earlier, with 
         const std::string cache = name(type);
         CAPTURE(cache);
         const auto forward = make_gpu_forward(device, model.config, model.weights, {{type, type}, 1024, 0, 0});
-        Session session(*forward); // what the questions have in common is run once
+        Session session(*forward); // the common part of the questions is run once
         for (const auto& [question, answer] : {std::pair{"What is the code of the silver kettle?", "4821"},
                                                {"What is the code of the old violin?", "3075"},
                                                {"What is my name?", "Mira"},
@@ -89,8 +89,8 @@ TEST_CASE("it answers questions about what it was told 500 tokens earlier, with 
 
 namespace {
 
-// Both take the tokens that the CPU finds most probable. The device finds the same ones, or one so near that the error allowed at
-// every step, ||logits - the CPU's|| / ||the CPU's||, explains it.
+// Both get the tokens that the CPU finds most probable. The device finds the same ones, or ones so close that the error allowed
+// at every step, ||logits - the CPU's|| / ||the CPU's||, explains it.
 void check_continuation(Device& device, const Model& model, KvType type, uint32_t tokens, double limit) {
     const std::string cache = name(type);
     CAPTURE(cache);

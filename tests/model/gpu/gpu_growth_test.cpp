@@ -1,4 +1,4 @@
-// The cache on a device grows as the conversation does: same logits, memory that comes back, and failures that lose nothing.
+// The cache on a device grows with the conversation: same logits, memory that is freed again, and failures that lose nothing.
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/cache.h"
@@ -15,10 +15,10 @@ using namespace tq;
 
 namespace {
 
-// A binding that holds 40 tokens of all four kv heads of an fp32 cache: one of GrowthModel's comes to be in four slices.
+// A binding that holds 40 tokens of all four kv heads of an fp32 cache: GrowthModel's cache is then in four slices.
 constexpr uint64_t short_binding = 160 << 10;
 
-// Whose blocks are not cut by the time that those before took: how a short block is cut shows in the rounding.
+// The size of its blocks does not depend on the times of earlier blocks: how a short block is split changes the rounding.
 std::unique_ptr<Forward> make_forward(Device& device, const GrowthModel& model, const ForwardOptions& options) {
     const gpu::Tuning tuning = gpu::tuning_for(device.capabilities());
     ThreadPool pool(1);
@@ -27,13 +27,13 @@ std::unique_ptr<Forward> make_forward(Device& device, const GrowthModel& model, 
     return make_gpu_forward(device, model.config, weights, options, tuning, std::numeric_limits<double>::infinity());
 }
 
-// A word of the cache that tells where it belongs.
+// A word of the cache that encodes its own position.
 uint32_t mark(size_t layer, KvSide side, uint32_t head, uint32_t position, uint32_t at) {
     return uint32_t(layer) << 28 | uint32_t(side == KvSide::value) << 27 | head << 22 | position << 10 | at;
 }
 
-// Calls visit(word, expected) for every stored word of codes, visit of halves likewise for the scales (low 16 bits of the mark).
-// Positions are expected to begin again after `period` of them.
+// Calls visit(word, expected) for every stored word of codes, and for the scales with halves (the low 16 bits of the mark).
+// Positions are expected to repeat after `period` of them.
 template <class Word, class Half> void visit_layer(const gpu::KvCache& cache, size_t layer, const gpu::CacheSlice& slice,
                                                    uint32_t length, uint32_t period, Word word, Half half) {
     for (const KvSide side : {KvSide::key, KvSide::value}) {
@@ -95,7 +95,7 @@ TEST_CASE("and where bindings are so short that it comes apart into slices as it
     const GrowthModel model;
     Device device;
     device.impl().capabilities.storage_range_bytes = short_binding;
-    device.impl().capabilities.shader_cores = 32;                          // splits so few that their partials are as short
+    device.impl().capabilities.shader_cores = 32;                          // so few splits that their partials are as short
     check_growth({{KvType::f32, KvType::f32}, {KvType::f16, KvType::f32}}, // those that are long enough
                  [&](const ForwardOptions& options) { return make_forward(device, model, options); });
 }
@@ -168,7 +168,7 @@ TEST_CASE("a cache that cannot grow says so with the numbers, loses nothing, and
         CHECK(device.allocated_bytes() == taken);
         CHECK(grown->position() == 29);
         CHECK(grown->capacity() == capacity);
-        if (capacity > 29) check_same(*grown, *whole, random_ids(random, capacity - 29)); // what there is room for
+        if (capacity > 29) check_same(*grown, *whole, random_ids(random, capacity - 29)); // as many as there is room for
         grown->truncate(11);
         whole->truncate(11);
         check_same(*grown, *whole, random_ids(random, 1));

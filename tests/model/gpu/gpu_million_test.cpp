@@ -1,4 +1,4 @@
-// A million vectors and the golden ones: a device stores what the CPU stores, byte for byte, and decodes it to the same floats.
+// A million vectors and the golden ones: a device stores the CPU's bytes, and decodes them to the same floats.
 #include "base/thread_pool.h"
 #include "model/gpu/vector_codec.h"
 #include "tests/support/codec_golden.h"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t batch = 16384;
 
-Device& shared_device() { // one for all, so that no kernel is compiled twice
+Device& shared_device() { // one for all tests, so that no kernel is compiled twice
     static Device device;
     return device;
 }
@@ -41,7 +41,7 @@ std::vector<float> random_vectors(ThreadPool& pool, uint32_t count, uint32_t hea
     return out;
 }
 
-// Vectors whose bytes differ between CPU and device.
+// The number of vectors whose bytes differ between CPU and device.
 size_t differing_vectors(ThreadPool& pool, gpu::VectorCodec& device, std::span<const float> x) {
     const KvCodec& codec = device.codec();
     const size_t d = codec.head_dim(), words = codec.words(), scales = codec.scales(), count = x.size() / d;

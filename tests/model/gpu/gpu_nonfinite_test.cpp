@@ -1,4 +1,4 @@
-// A value that is not finite never stays silent: the run fails and names the stored vector that shows it first.
+// A value that is not finite is always reported: the run fails and names the first stored vector that shows it.
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/formats/gguf.h"
@@ -67,7 +67,7 @@ TEST_CASE("an overflowing value is reported with its layer, head and position, o
 
 TEST_CASE("hidden values whose squares overflow do not become silent zeros") {
     Device device;
-    const LoudModel model(1e30f); // finite values, finite attention, but no finite norm of what follows
+    const LoudModel model(1e30f); // finite values, finite attention, but the following norm is not finite
     const ForwardOptions options{{KvType::f32, KvType::f32}, 16, 0, 0};
     CHECK(error_of(*make_cpu_forward(model.config, model.weights, options)).find("not finite") != std::string::npos);
     CHECK(error_of(*make_gpu_forward(device, model.config, model.weights, options)).find("not finite") != std::string::npos);

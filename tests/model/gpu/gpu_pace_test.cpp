@@ -13,7 +13,7 @@ namespace {
 
 struct Answer {
     std::vector<float> logits;
-    std::set<uint32_t> steps; // after which the progress was told
+    std::set<uint32_t> steps; // the steps after which the progress was called
 };
 
 Answer run(Forward& forward, const std::vector<uint32_t>& prompt) {
@@ -26,7 +26,7 @@ Answer run(Forward& forward, const std::vector<uint32_t>& prompt) {
     return out;
 }
 
-// The largest difference, of the largest logit.
+// The largest difference, relative to the largest logit.
 double difference(const Answer& a, const Answer& b) {
     double largest = 0, worst = 0;
     for (size_t i = 0; i < a.logits.size(); i++) {
@@ -57,9 +57,9 @@ TEST_CASE("blocks that are cut short for time give the same logits") {
         CHECK(!expected.steps.contains(42));
         for (uint32_t done = 2; done <= 80; done += 2) CHECK(found.steps.contains(done));
         CHECK(std::ranges::equal(found.logits, expected.logits));
-        // A short block's attention is split, and its parts are others when it is cut: the same but for rounding.
+        // A short block's attention is split, and its splits differ when the block is cut: equal except for rounding.
         const Answer after = run(*hurried, next), expected_after = run(*whole, next);
-        CHECK(difference(expected_after, after) < (kv.k == KvType::f32 ? 1e-5 : 2e-2)); // a code may tip over
+        CHECK(difference(expected_after, after) < (kv.k == KvType::f32 ? 1e-5 : 2e-2)); // a code may change
         CHECK(hurried->position() == 90);
     }
 }

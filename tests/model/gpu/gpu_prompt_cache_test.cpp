@@ -58,7 +58,7 @@ TEST_CASE("pieces longer than an upload takes at once") {
 TEST_CASE("a session saved and loaded goes on bit for bit") {
     const GrowthModel model;
     Device device;
-    std::vector<KvOptions> all = saved_types(model.config); // the last are the hardest, and each costs a driver its kernels
+    std::vector<KvOptions> all = saved_types(model.config); // the last are the hardest, and a driver compiles kernels for each
     all.erase(all.begin(), all.end() - 4);
     check_round_trips(model, all, [&](const ForwardOptions& options) {
         return make_gpu_forward(device, model.config, model.weights, options);
@@ -86,7 +86,7 @@ TEST_CASE("the CPU's file is the device's, and the other way round") {
             load(bytes, owner, loaded);
             CHECK(file_bytes(owner, loaded) == bytes);
             const double limit =
-                kv.k == KvType::f32 ? 1e-4 : 0.05; // a code of the new tokens that falls the other side of a threshold
+                kv.k == KvType::f32 ? 1e-4 : 0.05; // a code of the new tokens that falls on the other side of a threshold
             for (const auto& ids : {next, more}) CHECK(relative_error(to->run(ids), from->run(ids)) <= limit);
         }
     }

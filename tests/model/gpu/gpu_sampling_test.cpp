@@ -62,7 +62,7 @@ float any_finite(std::mt19937& random) {
     return std::bit_cast<float>((bits & 0x7f800000) == 0x7f800000 ? bits & 0x807fffff : bits); // denormals too
 }
 
-// Bell-shaped; few values, many of them the same; falling; of every magnitude; all the same; falling in steps of 64.
+// Bell-shaped; few values, many of them equal; falling; of every magnitude; all equal; falling in steps of 64.
 std::vector<float> make_logits(std::mt19937& random, uint32_t size, uint32_t kind) {
     std::normal_distribution<float> normal(0, 4);
     std::vector<float> logits(size);
@@ -105,7 +105,7 @@ void check_vocabulary(Device& device, uint32_t size, uint32_t workgroup, uint32_
     }
 }
 
-// What the driver offers, with the device's choice of where to sample left aside.
+// Samples on the device, at most `most` tokens at once, whatever the device's own choice of where to sample.
 class Sampling final : public Forward {
   public:
     explicit Sampling(std::unique_ptr<Forward> forward, uint32_t most) : forward_(std::move(forward)), most_(most) {}
@@ -201,7 +201,7 @@ TEST_CASE("a batch of sampled tokens is the same tokens one by one, while the ca
         check_same(*ahead, *plain, random_ids(random, 1));
         ahead->truncate(20);
         plain->truncate(20);
-        check_same(*ahead, *plain, random_ids(random, 3)); // what is stored is the same too
+        check_same(*ahead, *plain, random_ids(random, 3)); // the stored vectors are the same too
     }
 }
 
@@ -213,7 +213,7 @@ TEST_CASE("a conversation sampled on the device is the one sampled on the host")
     Sampler sampler_a(warm(9)), sampler_b(warm(9));
     std::mt19937 random(4);
     std::vector<uint32_t> prompt = random_ids(random, 5);
-    for (const uint32_t end : {400u, 11u, 160u, 201u}) { // the first is no token
+    for (const uint32_t end : {400u, 11u, 160u, 201u}) { // the first is not a token
         CAPTURE(end);
         const GenerateOptions options{.max_tokens = 40, .is_end = [&](uint32_t id) { return id % 8 == end % 8 && end < 320; }};
         const Generated x = a.generate(prompt, sampler_a, options), y = b.generate(prompt, sampler_b, options);
@@ -243,7 +243,7 @@ TEST_CASE("a conversation sampled on the device is the one sampled on the host")
     }());
     ahead->batches.clear();
     CHECK(a.generate(prompt, penalised, {.max_tokens = 4}).ids.size() <= 4);
-    CHECK(ahead->batches.empty()); // the host's work
+    CHECK(ahead->batches.empty()); // sampled by the host
 }
 
 TEST_CASE("a token whose logits are not finite ends a batch before it, and is reported by the next") {
@@ -261,7 +261,7 @@ TEST_CASE("a token whose logits are not finite ends a batch before it, and is re
     while (third < 5 && std::count(expected.begin(), expected.begin() + ptrdiff_t(third), expected[third]) != 0) third++;
     std::vector<std::byte> loud(weights.token_embd.data.begin(), weights.token_embd.data.end());
     for (uint32_t i = 0; i < config.hidden_size; i++) {
-        const float huge = 1e30f; // its square is no number of fp32
+        const float huge = 1e30f; // its square overflows fp32
         std::memcpy(&loud[(size_t(expected[third]) * config.hidden_size + i) * 4], &huge, 4);
     }
     weights.token_embd.data = loud;
@@ -286,7 +286,7 @@ TEST_CASE("a token whose logits are not finite ends a batch before it, and is re
     CHECK(error_of([&] { forward->run_sampled(ids.back(), 4, sampler.device_sampling(4)); }) == on_host);
     CHECK(forward->position() == third + 1);
     forward->truncate(2);
-    CHECK(forward->run_sampled(7, 2, sampler.device_sampling(2)).size() == 2); // it goes on
+    CHECK(forward->run_sampled(7, 2, sampler.device_sampling(2)).size() == 2); // it can continue
 }
 
 TEST_CASE("profiled, each sampled token is charged by itself") {

@@ -1,4 +1,4 @@
-// Shapes with random weights: Qwen3-0.6B's own, whose output head no 128 MiB binding holds, and small ones of every GQA ratio.
+// Shapes with random weights: Qwen3-0.6B's own, whose output head fits no 128 MiB binding, and small ones of every GQA ratio.
 #include "model/cpu/forward.h"
 #include "model/formats/gguf.h"
 #include "model/gpu/forward.h"
@@ -75,7 +75,7 @@ TEST_CASE("stretched positions run on the device as on the CPU, and are others t
 
 namespace {
 
-// Barriers of a recorded token in a model of that many layers.
+// The number of barriers in a recorded token of a model with that many layers.
 uint32_t waits(Device& device, DeviceType type, uint32_t layers) {
     Capabilities like = device.capabilities();
     like.type = type;
@@ -120,7 +120,7 @@ TEST_CASE("in a layer a token waits seven times on a GPU, and nine times on a pr
 
 namespace {
 
-// run_all() against what run() gives after each of the ids, by itself.
+// Compares run_all() with the result of run() after each single id.
 void check_all_logits(Forward& forward, std::span<const uint32_t> ids, double limit) {
     std::vector<std::vector<float>> one_by_one;
     forward.truncate(0);
@@ -154,7 +154,7 @@ TEST_CASE("the logits of all tokens of a prompt are those of one token after the
     test::write_random_model(path.path(), {test::small_config(), GgmlType::Q8_0, false, 9, {}});
     const ModelFile file = read_gguf(path.path());
     const Weights weights = read_weights(file, test::small_config());
-    std::vector<uint32_t> ids(301); // many blocks, the last one of part of its tokens; the cache grows on the way
+    std::vector<uint32_t> ids(301); // many blocks, the last one partial; the cache grows on the way
     for (uint32_t i = 0; i < ids.size(); i++) ids[i] = i * 11 % 300;
     ForwardOptions options{{KvType::f32, KvType::f32}, 512, 0, 48};
     options.cache_step = 16;

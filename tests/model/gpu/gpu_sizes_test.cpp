@@ -1,5 +1,5 @@
-// Every size of Qwen3 at its true width, one layer deep, on a device with the least limits that Vulkan allows: no matrix of the
-// larger ones fits one binding, and rows of Q6_K are no multiple of 16 bytes in the file.
+// Every size of Qwen3 at its true width, one layer deep, on a device with the smallest limits that Vulkan allows: no matrix of
+// the larger ones fits one binding, and rows of Q6_K in the file are not a multiple of 16 bytes.
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/synthetic/synthetic.h"
@@ -15,7 +15,7 @@ void check_size(Device& device, const std::string& shape) {
     const ForwardOptions options{{KvType::tq4, KvType::tq4}, 16, 0, 2};
     const auto on_device = make_gpu_forward(device, model.config, model.weights, options),
                on_cpu = make_cpu_forward(model.config, model.weights, options);
-    const std::vector<uint32_t> prompt{1, 151935}, next{70000}; // a block, and a token by itself: rows of several slices
+    const std::vector<uint32_t> prompt{1, 151935}, next{70000}; // a block, and a single token: rows of several slices
     CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= 1e-4);
     CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= 1e-4);
 }

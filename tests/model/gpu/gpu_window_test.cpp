@@ -17,7 +17,7 @@ KvOptions with_window(KvTypes types, uint32_t tokens, RotationKind rotation = Ro
     return kv;
 }
 
-// The same on both.
+// Runs the same tokens on both.
 struct Both {
     std::unique_ptr<Forward> device, cpu;
 
@@ -33,7 +33,7 @@ struct Both {
 TEST_CASE("the CPU's logits, through blocks, single tokens, growth and cuts") {
     const GrowthModel model;
     Device device;
-    // Of so many bits that no code falls on the other side of a threshold and is seen.
+    // With enough bits that a code on the other side of a threshold makes no visible difference.
     for (const KvOptions& kv : {with_window({KvType::tq8, KvType::tq8}, 5), with_window({KvType::f16, KvType::q8_0}, 12),
                                 with_window({KvType::q8_0r, KvType::tq8}, 3, RotationKind::haar)}) {
         const std::string types = describe(kv);
@@ -43,10 +43,10 @@ TEST_CASE("the CPU's logits, through blocks, single tokens, growth and cuts") {
                   make_cpu_forward(model.config, model.weights, options)};
         std::mt19937 random(5);
         for (const uint32_t count : {1u, 1u, 9u, 30u, 1u, 1u}) both.run(random_ids(random, count));
-        both.truncate(40); // a few
+        both.truncate(40); // a few tokens
         both.run(random_ids(random, 1));
         both.run(random_ids(random, 20));
-        both.truncate(30); // many
+        both.truncate(30); // many tokens
         for (const uint32_t count : {1u, 3u, 1u, 17u}) both.run(random_ids(random, count));
     }
 }
@@ -95,7 +95,7 @@ TEST_CASE("a prompt put back is attended to as codes") {
     saved->run(prompt);
     for (Forward* to : {restored.get(), coded.get()})
         to->restore(33, [&](uint32_t layer, KvSide side) { return saved->stored(layer, side); });
-    check_same(*restored, *coded, next); // its window holds its own token alone
+    check_same(*restored, *coded, next); // its window holds only its own token
 }
 
 TEST_CASE("memory for windows is planned, and more than a binding holds is refused") {

@@ -1,4 +1,4 @@
-// What no kernel's SPIR-V holds, because some drivers do other things with it than it says.
+// Instructions that no kernel's SPIR-V may contain, because some drivers execute them differently than specified.
 #include "shaders.gen.h"
 #include <doctest/doctest.h>
 #include <set>
@@ -7,7 +7,7 @@ using namespace tq;
 
 namespace {
 
-// The instructions of the SPIR-V specification that are meant.
+// Opcodes of the SPIR-V specification.
 enum Op : uint32_t {
     type_pointer = 32,
     spec_constant_op = 52,
@@ -20,7 +20,7 @@ enum Op : uint32_t {
 };
 constexpr uint32_t array_stride = 6, function = 7, private_ = 6; // a Decoration, two StorageClasses
 
-// How many instructions of the module are such that matches(op, words) holds.
+// The number of the module's instructions for which matches(op, words) is true.
 template <class Matches> size_t count(const AnyShader& shader, Matches matches) {
     size_t found = 0;
     for (size_t at = spirv::header_words; at < shader.code.size(); at += shader.code[at] >> 16) {
@@ -49,7 +49,7 @@ TEST_CASE("no kernel asks whether a float is a NaN: a driver may take all floats
     }
 }
 
-// glslang gives a local array the type of an array of as many elements in a block.
+// glslang gives a local array the type of a block's array that has as many elements.
 TEST_CASE("no variable of a function or an invocation has the layout of a buffer: validation refuses it since 2026") {
     size_t with_stride = 0;
     for (const AnyShader* shader : shader::all) {

@@ -1,4 +1,4 @@
-// Files of tunings: read back as they were written, by their own device only, and hostile ones.
+// Files of tunings: read back as they were written, only by their own device; and hostile ones.
 #include "base/error.h"
 #include "model/gpu/tuning_fields.h"
 #include "model/gpu/tuning_file.h"
@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-// Empty is as good as unset.
+// An empty value is equivalent to an unset variable.
 void set_environment(const char* name, const std::string& value) {
 #ifdef _WIN32
     _putenv_s(name, value.c_str());
@@ -22,7 +22,7 @@ void set_environment(const char* name, const std::string& value) {
 #endif
 }
 
-// The cache directory of this process, below one that is there.
+// The cache directory of this process, inside an existing one.
 struct Place {
     test::TemporaryDirectory directory;
     std::filesystem::path cache = directory.path() / "new" / "cache";
@@ -73,7 +73,7 @@ TEST_CASE("a tuning is used once it is stored, until it is forgotten") {
     CHECK(gpu::tuning_for(place.device) == place.by_default());
     CHECK(!gpu::forget_tuning(place.device));
     gpu::store_tuning(place.device, place.by_default(), {});
-    gpu::store_tuning(place.device, place.other(), {{"seconds", 1.5}}); // replaces
+    gpu::store_tuning(place.device, place.other(), {{"seconds", 1.5}}); // replaces the file
     CHECK(gpu::stored_tuning(place.device).tuning == place.other());
     CHECK(gpu::tuning_for(place.device) == place.other());
     CHECK(place.content()["measured"]["seconds"] == 1.5);
@@ -107,7 +107,7 @@ TEST_CASE("a tuning is that of one device, driver and profile") {
     unlike([](Capabilities& c) { c.pipeline_cache_uuid[15]++; });
     unlike([](Capabilities& c) { c.profile = "mobile"; });
 
-    Capabilities renamed = place.device; // the same file
+    Capabilities renamed = place.device; // it has the same file
     renamed.name = "another";
     CHECK(!gpu::stored_tuning(renamed).tuning);
     CHECK(gpu::stored_tuning(renamed).problem.find("another device") != std::string::npos);
@@ -147,7 +147,7 @@ TEST_CASE("a file that is damaged, foreign or hostile is not used, and says why"
     for (const uint32_t value : {0u, 3u, 65u, 4000000000u})
         for (const gpu::TuningField& field : gpu::tuning_fields()) {
             if (std::ranges::find(field.values, value) != field.values.end())
-                continue; // switches, and what can be left out, can be 0
+                continue; // switches and fields that are optional can be 0
             CHECK(!changed([&](json& j) { j["kernels"][field.name] = value; }).empty());
         }
     says(changed([](json& j) { j["kernels"]["matvec_lanes"] = 64, j["kernels"]["workgroup"] = 32; }), "do not divide");

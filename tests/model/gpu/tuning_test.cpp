@@ -1,4 +1,4 @@
-// What a tuning may be, what the search for one finds in times that a test makes up, and files of tunings. No time is measured.
+// The valid tunings, the result of the search for one with simulated times, and files of tunings. No time is measured.
 #include "base/error.h"
 #include "model/gpu/tuning_file.h"
 #include "model/gpu/tuning_search.h"
@@ -128,7 +128,7 @@ TEST_CASE("what a GPU and a processor are tried with") {
     CHECK(tried(cpu, "matvec_lanes") == Pairs{{1, 1}}); // texel-buffer kernels have one lane
     CHECK(tried(cpu, "matvec_rows") == Pairs{{1, 8}, {2, 16}, {8, 64}});
     CHECK(tried(cpu, "weight_interleave") == Pairs{{1, 1}});
-    CHECK(tried(clamped(gpu, "spec-minimum"), "workgroup") == Pairs{{32, 1}, {128, 1}}); // 256 are more than it has
+    CHECK(tried(clamped(gpu, "spec-minimum"), "workgroup") == Pairs{{32, 1}, {128, 1}}); // 256 exceed its maximum
 }
 
 TEST_CASE("what a device cannot run is refused, with the reason") {
@@ -159,7 +159,7 @@ TEST_CASE("what a device cannot run is refused, with the reason") {
 
 namespace {
 
-// Times that a formula gives, with noise.
+// Times from a formula, with noise.
 struct World {
     Capabilities device;
     std::function<double(const Tuning&, gpu::Workload)> seconds;
@@ -224,7 +224,7 @@ TEST_CASE("the search finds the best of every field, in spite of noise") {
     CHECK(t.matmul_tokens == 4);
     CHECK(t.attention_rows == 2);
     CHECK(t.batch_size == 256);
-    CHECK(t.weight_interleave == 1); // made no difference
+    CHECK(t.weight_interleave == 1); // it made no difference
     REQUIRE(found.groups.size() == gpu::tuning_groups().size());
     const Tuning by_default = gpu::choose_tuning(world.device);
     for (const gpu::GroupChoice& group : found.groups) {
@@ -262,7 +262,7 @@ TEST_CASE("a candidate that fails or is wrong is counted, and never chosen") {
     for (const gpu::GroupChoice& group : found.groups) refused += group.refused;
     CHECK(refused == world.refused);
 
-    world.on_make = [&](const Tuning& t) { // and what fails is not the candidate
+    world.on_make = [&](const Tuning& t) { // and the candidate is not what fails
         if (t == gpu::choose_tuning(world.device)) fail("the device is lost");
     };
     CHECK_THROWS_AS(world.search(), Error);

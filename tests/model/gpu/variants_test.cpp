@@ -1,4 +1,4 @@
-// The list of kernels' variants is complete, and all of it fits the least device that Vulkan allows.
+// The list of kernels' variants is complete, and all of it fits the smallest device that Vulkan allows.
 #include "model/gpu/kernels.h"
 #include "model/gpu/variants.h"
 #include "model/kv/types.h"
@@ -68,7 +68,7 @@ TEST_CASE("a kernel for subgroups has whole ones, or a workgroup that is part of
     }
     Capabilities unknown{.type = DeviceType::discrete, .shared_memory_bytes = 32768};
     unknown.subgroup_size = 32;
-    unknown.subgroup_arithmetic = unknown.subgroup_shuffle = true; // but no size is promised
+    unknown.subgroup_arithmetic = unknown.subgroup_shuffle = true; // but no size is guaranteed
     const gpu::Tuning tuning = gpu::choose_tuning(unknown);
     for (const Variant& variant : gpu::all_variants({&tuning, 1})) CHECK(!variant.shader->interface.subgroups);
 }
@@ -129,8 +129,8 @@ TEST_CASE("every variant's workgroup and shared memory fit the least device") {
         REQUIRE(id < variant.constants.size());
         CHECK(variant.constants[id] <= least.max_workgroup_invocations);
     }
-    // Attention: of 8 tokens' queries with their projections 7 fit, with the scores of 64 keys, a maximum and a factor for each,
-    // and a table of levels.
+    // Attention: the queries of 7 of 8 tokens fit, with their projections, the scores of 64 keys, a maximum and a factor for
+    // each, and a table of levels.
     CHECK(most == 7 * (2 * 256 * 4 + 64 * 4 + 8) + 32 * 4);
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("tiles of products fill the shared memory that there is, and no more")
         CAPTURE(bytes);
         tuning.shared_bytes = bytes;
         const gpu::MatmulTile tile = gpu::matmul_tiled_tile(tuning);
-        CHECK(tile.workgroup() == 128); // what every device can have
+        CHECK(tile.workgroup() == 128); // supported by every device
         CHECK(tile.rows % tile.invocation_rows == 0);
         CHECK(tile.tokens % tile.invocation_tokens == 0);
         CHECK(tile.rows * tile.tokens >= last);
@@ -164,7 +164,7 @@ TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for e
     gpu::Tuning tuning = gpu::choose_tuning(device);
     CHECK(tuning.matmul_coopmat);
     CHECK(tuning.matrix_subgroup == 32);
-    device.subgroup_size = 64; // four are more than a workgroup has
+    device.subgroup_size = 64; // four exceed a workgroup
     CHECK_FALSE(gpu::choose_tuning(device).matmul_coopmat);
     CHECK(shader::matmul_coopmat_q8_0.interface.cooperative);
     CHECK_FALSE(shader::matmul_tiled_q8_0.interface.cooperative);
@@ -219,7 +219,7 @@ TEST_CASE("attention by cooperative matrices: which types and how many rows") {
         tuning.shared_bytes = bytes;
         const gpu::AttentionPlan of = plan(2, 512);
         REQUIRE(by_matrices(of));
-        CHECK(of.strips * 16 <= 2 * of.part_step); // queries lie where keys and values do later
+        CHECK(of.strips * 16 <= 2 * of.part_step); // queries share memory with the later keys and values
         size_t count = 0;
         for (const Variant& variant : gpu::all_variants({&tuning, 1})) {
             if (variant.shader != &shader::attention_coopmat) continue;
@@ -243,6 +243,6 @@ TEST_CASE("which kernel makes a block") {
     tuning.matmul_coopmat = true;
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens) == plain);
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, 512) == coopmat);
-    CHECK(gpu::matmul_kernel(tuning, GgmlType::F32, 512) == tiled); // whoever has fp32 weights wants no fp16
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::F32, 512) == tiled); // with fp32 weights no fp16 products are wanted
     CHECK(gpu::matmul_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, 512) == plain);
 }

@@ -1,4 +1,4 @@
-// Transfers from a hub, its faults included, and what lies in the cache afterwards.
+// Transfers from a hub, including its faults, and the resulting contents of the cache.
 #include "model/hub/hub.h"
 #include "tests/support/child_process.h"
 #include "tests/support/hub_server.h"
@@ -29,7 +29,7 @@ std::string error_of(const HubRequest& request, const HubOptions& options) {
     return "nothing was thrown";
 }
 
-// How often a log has a request for a file itself, and those requests.
+// The requests in a log for files themselves.
 std::vector<nlohmann::json> transfers(const nlohmann::json& log) {
     std::vector<nlohmann::json> found;
     for (const auto& request : log)
@@ -37,7 +37,7 @@ std::vector<nlohmann::json> transfers(const nlohmann::json& log) {
     return found;
 }
 
-// The model of test/REPOSITORY, whole and in its place; its bytes.
+// Checks that the model of test/REPOSITORY is complete and in its place; returns its bytes.
 std::string check_fetched(const std::string& repository, const HubOptions& options, const TemporaryCache& cache) {
     const fs::path path = fetch_model({"test/" + repository, ""}, options);
     CHECK(path == cache.folder(repository) / "snapshots" / hub_commit / "m-Q8_0.gguf");
@@ -51,7 +51,7 @@ std::string check_fetched(const std::string& repository, const HubOptions& optio
     return bytes;
 }
 
-// The one file that has arrived in part.
+// The only partially downloaded file.
 fs::path partial_file(const TemporaryCache& cache, const std::string& repository) {
     const auto blobs = TemporaryCache::names(cache.folder(repository) / "blobs");
     REQUIRE(blobs.size() == 1);
@@ -66,7 +66,7 @@ TEST_CASE("a download lies in the cache as huggingface_hub would lay it, and is 
     if (!server) return;
     const TemporaryCache cache;
     HubOptions options = options_for(*server, cache);
-    options.endpoint += "/"; // as some write it
+    options.endpoint += "/"; // as some users write it
     HubProgress last;
     bool grows = true;
     options.progress = [&](const HubProgress& progress) {
@@ -97,7 +97,7 @@ TEST_CASE("a download lies in the cache as huggingface_hub would lay it, and is 
     CHECK(transfers(server->take_log()).empty());
     CHECK(notes.size() == 1);
 
-    // Of the same blobs, a second name costs no transfer; a blob of the wrong size does.
+    // A second name for the same blobs costs no transfer; a blob of the wrong size does.
     fs::remove(path);
     CHECK(slurp(fetch_model({"test/demo", "DEMO-q8_0.gguf"}, options)) == slurp(demo_file));
     CHECK(transfers(server->take_log()).empty());
@@ -105,7 +105,7 @@ TEST_CASE("a download lies in the cache as huggingface_hub would lay it, and is 
     CHECK(slurp(fetch_model({"test/demo", ""}, options)) == slurp(demo_file));
     CHECK(transfers(server->take_log()).size() == 1);
 
-    // A renamed repository keeps the name it was asked for by; and offline all is there.
+    // A renamed repository keeps its requested name; and everything is available offline.
     CHECK(fetch_model({"test/renamed:F16", ""}, options).parent_path().parent_path().parent_path() == cache.folder("renamed"));
     server->take_log();
     options.offline = true;
@@ -155,7 +155,7 @@ TEST_CASE("a cut connection goes on where it was cut") {
     REQUIRE(requests.size() >= 4); // 400,000 bytes each, less what was on its way
     CHECK(requests[0]["range"] == "");
     for (size_t i = 1; i < requests.size(); i++) CHECK(requests[i]["range"].get<std::string>().starts_with("bytes="));
-    // No progress, no end: it gives up, and keeps nothing that is wrong.
+    // Without progress it must end: it gives up, and keeps no wrong bytes.
     HubOptions options = options_for(*server, cache);
     options.retries = 2;
     CHECK(error_of({"test/shorter", ""}, options).find("cannot fetch m-Q8_0.gguf") != std::string::npos);
@@ -183,10 +183,10 @@ TEST_CASE("what an earlier run left is continued, and is thrown away where it is
         const auto good = resume(bytes.substr(0, 1'000'000));
         CHECK(good[0]["range"] == "bytes=1000000-");
         CHECK(good.size() <= 2);
-        const auto wrong = resume(std::string(1'000'000, 'x')); // the checksum tells, at the end
+        const auto wrong = resume(std::string(1'000'000, 'x')); // the checksum detects it, at the end
         CHECK(wrong.size() == (repository == std::string("norange") ? 1 : 2));
         CHECK(wrong.back()["range"] == (wrong.size() == 1 ? "bytes=1000000-" : ""));
-        CHECK(resume(bytes).empty()); // all had arrived
+        CHECK(resume(bytes).empty()); // all bytes had arrived
         CHECK(resume(bytes + "more").at(0)["range"] == "");
         CHECK(resume(std::string(bytes.size(), 'y')).size() == 1);
     }
@@ -212,12 +212,12 @@ TEST_CASE("a server that sends another part than asked for is asked for the whol
 TEST_CASE("a server that forgets ranges is asked no more than a few times, and one that talks nonsense of them once") {
     HubServer* server = HubServer::find();
     if (!server) return;
-    for (const char* repository : {"norest", "rangeless"}) { // each whole answer is cut, after more than a worthwhile part
+    for (const char* repository : {"norest", "rangeless"}) { // each whole answer is cut, after more than a useful part
         CAPTURE(repository);
         const TemporaryCache cache;
         HubOptions options = options_for(*server, cache);
         int asked = 0;
-        options.progress = [&](const HubProgress& progress) { // an end, should there be none
+        options.progress = [&](const HubProgress& progress) { // stops the test, should it not end by itself
             return progress.received < 40'000'000 && ++asked < 100'000;
         };
         server->take_log();
@@ -300,7 +300,7 @@ TEST_CASE("a hub that is busy is asked again") {
     const TemporaryCache cache;
     server->take_log();
     check_fetched("busy", options_for(*server, cache), cache);
-    CHECK(server->take_log().size() == 9); // each of three twice in vain
+    CHECK(server->take_log().size() == 9); // each of three fails twice
 }
 
 TEST_CASE("a stopped download keeps what has arrived; a server that falls silent does not hold it") {
@@ -318,7 +318,7 @@ TEST_CASE("a stopped download keeps what has arrived; a server that falls silent
     check_fetched("slow", options, cache);
     CHECK(transfers(server->take_log()).at(0)["range"] == "bytes=" + std::to_string(kept) + "-");
 
-    // Nothing arrives, yet the question is asked, and the answer counts.
+    // Nothing arrives, but the callback is still called, and its answer is respected.
     const auto start = std::chrono::steady_clock::now();
     options.progress = [&](const HubProgress&) { return std::chrono::steady_clock::now() - start < std::chrono::seconds(2); };
     CHECK_THROWS_AS(fetch_model({"test/stall", ""}, options), DownloadStopped);
@@ -354,7 +354,7 @@ TEST_CASE("two at a time make one transfer") {
 }
 
 TEST_CASE("a host that does not prove who it is gets nothing") {
-    if (!HubServer::find()) return; // no Python
+    if (!HubServer::find()) return; // Python is missing
     const TemporaryCache cache;
     const std::string key = (cache.path() / "key.pem").string(), certificate = (cache.path() / "certificate.pem").string();
     try {

@@ -1,4 +1,4 @@
-// What needs no transfer: names, the choice of files, the cache, the environment; and what a hub may say of its repositories.
+// Functions without transfers: names, the choice of files, the cache, the environment; a hub's descriptions of repositories.
 #include "base/transfer_meter.h"
 #include "model/hub/cache.h"
 #include "model/hub/choice.h"
@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Calls f, which must throw an Error that holds `text`.
+// Calls f, which must throw an Error that contains `text`.
 template <class F> void check_error(F f, const std::string& text) {
     std::string message = "nothing was thrown";
     try {
@@ -83,7 +83,7 @@ TEST_CASE("the file of a quant is chosen as llama.cpp does") {
     CHECK(chosen({"M-F16.gguf", "M-Q8_0.gguf"}, {"a/b", "", ""}) == "M-Q8_0.gguf");
     CHECK(chosen({"mmproj.gguf", "M-F16.gguf", "M-F32.gguf"}, {"a/b", "", ""}) == "M-F16.gguf");
     CHECK(chosen({"m.Q4_K_M.gguf"}, {"a/b", "q4_k_m", ""}) == "m.Q4_K_M.gguf");
-    // Q4_K stands in none of the names as a whole word, F16 only in a projector's, Q6_K only in a companion's.
+    // Q4_K is a whole word in none of the names, F16 only in a projector's, Q6_K only in a companion's.
     for (const char* quant : {"Q4_K", "F16", "Q6_K", "F32", "4_0"})
         check_error(
             [&] {
@@ -172,13 +172,13 @@ TEST_CASE("the progress in words") {
     const auto at = [&](int ms, uint64_t done, uint64_t moved) {
         return meter.update(start + std::chrono::milliseconds(ms), done, 400 << 20, moved);
     };
-    const uint64_t before = 100 << 20; // from an earlier run: no part of the rate
+    const uint64_t before = 100 << 20; // from an earlier run: not counted in the rate
     CHECK(at(0, before, 0) == "25 % of 400.0 MiB");
     CHECK(at(200, before + 2'000'000, 2'000'000) == "25 % of 400.0 MiB");
     CHECK(at(1000, before + 10'000'000, 10'000'000) == "27 % of 400.0 MiB, 10.0 MB/s, 0:30 left");
     for (int ms = 1100; ms <= 20'000; ms += 100)
         at(ms, before + 10'000'000 + 100 * uint64_t(ms - 1000), 10'000'000 + 100 * uint64_t(ms - 1000));
-    // 0.1 MB/s since then: the first second is forgotten.
+    // 0.1 MB/s since then: the first second is ignored.
     CHECK(at(20'000, before + 11'900'000, 11'900'000) == "27 % of 400.0 MiB, 0.1 MB/s, 50:27 left");
     CHECK(at(40'000, before + 11'900'000, 11'900'000) == "27 % of 400.0 MiB");
     CHECK(TransferMeter().update(start, 0, 0, 0) == "0 % of 0.0 MiB");
@@ -190,7 +190,7 @@ TEST_CASE("what huggingface_hub has downloaded is found offline") {
     HubOptions options;
     options.cache = cache.path();
     options.offline = true;
-    options.endpoint = "http://127.0.0.1:1"; // nobody is there
+    options.endpoint = "http://127.0.0.1:1"; // there is no server
     check_error([&] { fetch_model({"test/demo", ""}, options); }, "no file of test/demo is in the cache");
 
     const fs::path folder = cache.folder("demo"), snapshot = folder / "snapshots" / hub_commit;
@@ -198,7 +198,7 @@ TEST_CASE("what huggingface_hub has downloaded is found offline") {
     write(folder / "refs" / "main", hub_commit);
     fs::create_directories(snapshot / "q");
     fs::create_symlink("../../../blobs/" + std::string(64, 'a'), snapshot / "q" / "M-Q8_0.gguf");
-    fs::create_symlink("../../blobs/" + std::string(64, 'b'), snapshot / "M-Q4_K_M.gguf"); // was deleted
+    fs::create_symlink("../../blobs/" + std::string(64, 'b'), snapshot / "M-Q4_K_M.gguf"); // its target was deleted
     write(folder / "snapshots" / std::string(40, 'f') / "M-Q4_0.gguf", "of another commit");
     CHECK(fetch_model({"test/demo", ""}, options) == snapshot / "q" / "M-Q8_0.gguf");
     CHECK(fetch_model({"test/demo:q8_0", ""}, options) == snapshot / "q" / "M-Q8_0.gguf");
@@ -212,10 +212,10 @@ TEST_CASE("what huggingface_hub has downloaded is found offline") {
     write(copied / "model-00002-of-00002.safetensors", "x");
     CHECK(fetch_model({"test/copied", ""}, options) == copied);
     write(cache.folder("copied") / "refs" / "main", "../../../etc");
-    CHECK(fetch_model({"test/copied", ""}, options) == copied); // what is no commit is no path either
+    CHECK(fetch_model({"test/copied", ""}, options) == copied); // a name that is not a commit must not be used as a path
 
-    if (!HubServer::find()) return; // nor can this build ask
-    // Not offline: nobody answers, so the cache it is, and that is said.
+    if (!HubServer::find()) return; // this build cannot download either
+    // Not offline: no server answers, so the cache is used, with a message.
     options.offline = false;
     options.retries = 1;
     options.retry_delay = std::chrono::milliseconds(1);
@@ -224,7 +224,7 @@ TEST_CASE("what huggingface_hub has downloaded is found offline") {
     CHECK(fetch_model({"test/copied", ""}, options) == copied);
     CHECK(note.starts_with("cannot fetch test/copied from http://127.0.0.1:1: "));
     CHECK(note.ends_with(": using the copy in the cache (--offline does so without asking)"));
-    // Once, for there is a copy; without one, again and again, and each time that is said.
+    // One attempt where there is a copy; without one several, each with a message.
     std::vector<std::string> attempts;
     options.status = [&](const std::string& text) { attempts.push_back(text.substr(text.rfind(';'))); };
     options.retries = 2;
@@ -263,7 +263,7 @@ TEST_CASE("a repository by the address of its page") {
     for (const char* file : {"https://huggingface.co/test/demo/blob/main/q/M-F16.gguf",
                              "https://huggingface.co/test/demo/resolve/main/q/M-F16.gguf?download=true"})
         CHECK(fetch_model({file, ""}, options) == snapshot / "q" / "M-F16.gguf");
-    options.endpoint = "https://mirror.example/"; // another hub's pages
+    options.endpoint = "https://mirror.example/"; // the pages of another hub
     CHECK(fetch_model({"https://mirror.example/test/demo", ""}, options) == snapshot / "M-Q8_0.gguf");
 }
 

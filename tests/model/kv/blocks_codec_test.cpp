@@ -1,4 +1,4 @@
-// The block quantisers against ggml's formulas as they are written there: fp32 division, roundf, conversion to fp16.
+// The block quantisers against ggml's formulas in their original form: fp32 division, roundf, conversion to fp16.
 #include "base/half.h"
 #include "model/kv/blocks_codec.h"
 #include "tools/conformance/codec_vectors.h"
@@ -57,7 +57,7 @@ Stored ggml_q4_0(std::span<const float> x) {
     return out;
 }
 
-// n / d to the nearest fp16 number. The double is off by less than a fp16 midpoint that it is not can be.
+// n / d to the nearest fp16 number. The double's error is smaller than its distance to an fp16 midpoint, unless it equals that.
 uint32_t half_quotient(float n, uint32_t d) {
     const double exact = double(n) / d, unit = std::ldexp(1.0, n == 0 ? -24 : std::max(std::ilogb(exact), -14) - 10);
     return saturated_half(float(std::nearbyint(exact / unit) * unit));
@@ -79,7 +79,7 @@ Stored plain_affine(std::span<const float> x, uint32_t bits) {
 constexpr std::array<uint32_t, 5> affine_bits{2, 3, 4, 6, 8};
 constexpr std::array<uint32_t, 3> groups{32, 64, 128};
 
-// Normal numbers, and what else vectors hold: few distinct values, spikes, an offset, zeros, tiny elements.
+// Normal numbers, and other kinds of vectors: few distinct values, spikes, an offset, zeros, tiny elements.
 void fill(std::span<float> y, Random& random, uint32_t kind) {
     const float offset = kind % 7 == 3 ? random.normal() * 20 : 0;
     for (float& v : y) {
@@ -130,7 +130,7 @@ TEST_CASE("zeros of either sign") {
     for (size_t i = 0; i < y.size(); i++) y[i] = i % 3 == 0 ? -0.0f : 0.0f;
     for (const int e : {-128, 0, 127}) {
         CHECK(encoded(encode_q8_0, y, e) == Stored{std::vector<uint32_t>(32, 0), 0});
-        CHECK(encoded(encode_q4_0, y, e) == Stored{std::vector<uint32_t>(32, 8), 0x8000}); // as ggml: -0, and 8 stands for 0
+        CHECK(encoded(encode_q4_0, y, e) == Stored{std::vector<uint32_t>(32, 8), 0x8000}); // as in ggml: -0, and 8 stands for 0
         for (const uint32_t bits : affine_bits)
             CHECK(encoded(encode_affine, y, bits, e) == Stored{std::vector<uint32_t>(32, 0), 0});
     }
@@ -171,7 +171,7 @@ TEST_CASE("huge and tiny: saturated scales, vanished ones, the ends of the range
         }
         CHECK(encoded(encode_q8_0, y, -40).scales == 0);
         CHECK(encoded(encode_q8_0, y, -40).codes == encoded(encode_q8_0, y, 0).codes);
-        for (float& v : y) v = std::ldexp(v, -65); // the least that a normalised vector holds
+        for (float& v : y) v = std::ldexp(v, -65); // the smallest number in a normalised vector
         CHECK(encoded(encode_q8_0, y, 70) == ggml_q8_0(times_power(y, 70)));
         CHECK(encoded(encode_affine, y, 4, 65) == plain_affine(times_power(y, 65), 4));
     }
@@ -215,13 +215,13 @@ TEST_CASE("ties") {
     for (uint32_t i = 0; i < y.size(); i++) y[i] = float(i % 15) - 7.5f;
     y[0] = -8;
     const Stored q4 = encoded(encode_q4_0, y, 0);
-    for (uint32_t i = 1; i < y.size(); i++) CHECK(q4.codes[i] == i % 15 + 1); // up
+    for (uint32_t i = 1; i < y.size(); i++) CHECK(q4.codes[i] == i % 15 + 1); // rounded up
     for (uint32_t i = 0; i < y.size(); i++) y[i] = float(i % 15) + 0.5f;
     y[0] = 0;
     y[1] = 15;
     const Stored affine = encoded(encode_affine, y, 4, 0);
     CHECK(affine.scales == 0x3c00);
-    for (uint32_t i = 2; i < y.size(); i++) CHECK(affine.codes[i] == i % 15 + 1); // up
+    for (uint32_t i = 2; i < y.size(); i++) CHECK(affine.codes[i] == i % 15 + 1); // rounded up
     y.fill(3);
     y[5] = -8;
     y[4] = 8; // the first of the largest magnitude decides the sign
@@ -250,7 +250,7 @@ TEST_CASE("what comes back: within half a step, and the squared error of normal 
             const float scale = half_to_float(uint16_t(stored.scales)), zero = half_to_float(uint16_t(stored.scales >> 16));
             for (uint32_t j = 0; j < length; j++) {
                 const double off = decode_affine(stored.codes[j], scale, zero) - block[j];
-                CHECK(std::fabs(off) < scale * 0.5 + 0.005); // and what rounding the scale and zero moves the ends by
+                CHECK(std::fabs(off) < scale * 0.5 + 0.005); // plus the shift of the ends by rounding scale and zero
                 affine_error[b] += off * off / length / count;
             }
         }

@@ -1,5 +1,5 @@
-// What the codec promises beyond its bytes: which codes stand for themselves, how large its errors are, and that inner products
-// and lengths come out right where the scale rule says so.
+// The codec's properties beyond its bytes: codes that encode to themselves, the size of its errors, and unbiased inner products
+// and lengths where the scale rule promises them.
 #include "base/half.h"
 #include "model/kv/layouts.h"
 #include "model/kv/turboquant.h"
@@ -61,7 +61,7 @@ struct NormalVariable {
     double distortion(double c) const { return 1 - 2 * product / c + square_levels / c / c; }
 };
 
-// Levels of random signs whose squares sum up to about d c^2, as those of a normal vector do, with `level` in channel i.
+// Levels of random signs whose squares sum up to about d c^2, like those of a normal vector, with `level` in channel i.
 std::vector<float> typical_levels(KvType type, uint32_t d, size_t i, float level, Random& random) {
     const auto& levels = codebook(magnitude_bits(type)).levels;
     const double c = level_units(code_bits(type)), target = d * c * c;
@@ -100,7 +100,7 @@ TEST_CASE("thresholds are the midpoints of the levels, at the scale that makes t
             const NormalVariable z(book.levels, best);
             best = z.square_levels / z.product;
         }
-        // 5 and 6 bits: the error is almost the same over a wide range of c.
+        // 5 and 6 bits: the error is almost constant over a wide range of c.
         CHECK(std::fabs(c / best - 1) < (code_bits(type) <= 4 ? 1e-8 : 0.02));
         CHECK(NormalVariable(book.levels, c).distortion(c) < NormalVariable(book.levels, best).distortion(best) * 1.002);
         for (size_t i = 0; i + 1 < book.levels.size(); i++) {
@@ -208,7 +208,7 @@ namespace {
 
 struct Error {
     KvType type;
-    double norm, least_squares, unbiased; // of unit vectors of 128 channels
+    double norm, least_squares, unbiased; // for unit vectors of 128 channels
 };
 
 struct Measured {
@@ -216,7 +216,7 @@ struct Measured {
     double variance = 0;                          // of <q, x^> - <q, x>
 };
 
-// Of random unit vectors, and of inner products with others that are independent of them.
+// Measured on random unit vectors, and on their inner products with independent ones.
 Measured measure(const KvCodec& codec, int vectors) {
     constexpr int queries = 3;
     std::mt19937_64 random(42);
@@ -256,12 +256,12 @@ TEST_CASE("the error of unit vectors by scale rule, beside the published ones, a
                                  : rule == ScaleRule::unbiased ? right.unbiased
                                                                : right.least_squares;
             CHECK(std::fabs(m.error / error - 1) < 0.01);
-            // The best approximation shrinks by what it misses, a length that is kept by half of that, the unbiased one not.
+            // The best approximation shrinks by its error, a length-preserving one by half of that, the unbiased one not.
             const double slope = rule == ScaleRule::unbiased ? 1
                                  : rule == ScaleRule::norm   ? 1 - right.norm / 2
                                                              : 1 - right.least_squares;
             CHECK(std::fabs(m.slope - slope) < 4 * m.slope_error);
-            CHECK(std::fabs(m.variance * 128 / error - 1) < 0.1); // the error lies in no particular direction
+            CHECK(std::fabs(m.variance * 128 / error - 1) < 0.1); // the error has no preferred direction
         }
     const std::pair<KvType, double> published[] = {// of a length that is kept: the paper's, then the sources' own figures
                                                    {KvType::tq2, 0.117},

@@ -1,5 +1,5 @@
-// The bytes of the codec: against a second implementation written from turboquant.md alone, against golden vectors, and the same
-// everywhere.
+// The bytes of the codec: against a second implementation written only from turboquant.md, against golden vectors, and the same
+// on every machine.
 #include "base/half.h"
 #include "tests/support/codec_golden.h"
 #include "tests/support/document_codec.h"
@@ -44,7 +44,7 @@ uint64_t fnv1a(uint64_t hash, uint32_t word) {
     return hash;
 }
 
-// Of the bytes of `rounds` vectors of every kind by every codec and head_dim.
+// The hash of the bytes of `rounds` vectors of every kind with every codec and head_dim.
 uint64_t hash_of_codes(uint32_t rounds) {
     uint64_t hash = 0xcbf29ce484222325;
     for (const uint32_t d : head_dims) {
@@ -293,7 +293,7 @@ TEST_CASE("zero, not finite and too large vectors") {
         CHECK(is_finite(codec, huge.codes, huge.scales));
         CHECK(std::ranges::count_if(huge.scales, [](uint16_t s) { return (s & 0x7fff) == 0x7bff; }) > 0);
     }
-    for (const KvType type : {KvType::tq4, KvType::tq3, KvType::tq2}) { // 2^-25 is the least that counts
+    for (const KvType type : {KvType::tq4, KvType::tq3, KvType::tq2}) { // 2^-25 is the least above zero
         std::vector<float> x(128);
         x[77] = 0x1p-25f;
         CHECK(std::ranges::count(encoded(wht_codec(type, 128), x).codes, 0u) < code_words(type, 128));

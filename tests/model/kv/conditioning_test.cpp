@@ -1,5 +1,4 @@
-// Conditioned keys: what is folded into the norms, what follows RoPE, the file of measured keys, and that logits stay what they
-// are.
+// Conditioned keys: the parts folded into the norms and applied after RoPE, the file of measured keys, and unchanged logits.
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/cpu/kernels.h"
@@ -33,7 +32,7 @@ const std::string story =
     "day, and in the evening they ate soup and bread at the table. My name is Tom. The code of the silver kettle is 4821. Paul "
     "lives near the harbor and has a small cat. The cat slept under the table. Then Paul went home and read a book.";
 
-// A variant of the demo whose keys are hard to store.
+// A variant of the demo whose keys are hard to quantise.
 struct Stressed {
     test::TemporaryFile path;
     Model model;
@@ -149,7 +148,7 @@ TEST_CASE("conditions are applied after RoPE, to each query head those of its kv
     CHECK(relative_error(fast, want) < 1e-6);
 
     std::vector<float> keys = k;
-    ref::q_norm_rope(pool, keys, w, {table, 3}, kv_heads, 1e-6f, 1, nullptr, conditions); // the same, on as many heads
+    ref::q_norm_rope(pool, keys, w, {table, 3}, kv_heads, 1e-6f, 1, nullptr, conditions); // the same, with as many heads
     const KvCodec codec{KvType::f32, {}, make_rotation(RotationKind::wht, 0, KvSide::key, d)};
     const host::LayerCache cache{{codec, kv_heads, 8}, {codec, kv_heads, 8}}, other{{codec, kv_heads, 8}, {codec, kv_heads, 8}};
     ref::kv_append(pool, cache.k, k, w, {table, 3}, 1e-6f, conditions);
@@ -161,13 +160,13 @@ TEST_CASE("conditions are applied after RoPE, to each query head those of its kv
         CHECK(std::ranges::equal(stored, expected));
         decode_stored(codec, stored, other.k.codes(i % kv_heads, 3 + i / kv_heads), {});
         CHECK(relative_error(stored, expected) < 1e-6);
-        decode_stored(codec, stored, other.v.codes(i % kv_heads, 3 + i / kv_heads), {}); // values are not
+        decode_stored(codec, stored, other.v.codes(i % kv_heads, 3 + i / kv_heads), {}); // values are not conditioned
         CHECK(std::ranges::equal(stored, std::span(k).subspan(i * d, d)));
     }
 }
 
-// The weights of the norms, and what follows RoPE, are rounded once more each, by at most 2^-24 of themselves: logits move as
-// with any other rounding of a layer, by some 1e-6.
+// The weights of the norms, and the results of RoPE, are rounded once more each, by at most 2^-24 of themselves: logits change
+// as with any other rounding in a layer, by some 1e-6.
 TEST_CASE("with f32 caches nothing changes but roundings, however the keys are conditioned") {
     const Model plain = load_model(demo);
     const Stressed stressed(1.5);
@@ -270,7 +269,7 @@ TEST_CASE("a conditioned cache grows and is cut as any other") {
 
 namespace {
 
-// The file of a calibration that changes nothing, for tests that damage it.
+// The file of a calibration without effect, for tests that damage it.
 struct NeutralFile {
     KeyCalibration keys;
     std::string fingerprint;
@@ -327,7 +326,7 @@ TEST_CASE("a file of another model, or of other positions, is refused") {
     test::write_outlier_model(model.path.path(), path.path(), 0.1, 1);
     const ModelFile other = read_gguf(path.path());
     CHECK(model_fingerprint(model.config, read_weights(other, model.config)) != here);
-    test::write_outlier_model(model.path.path(), path.path(), 0, 1); // the same in other bytes
+    test::write_outlier_model(model.path.path(), path.path(), 0, 1); // the same model in other bytes
     const ModelFile same = read_gguf(path.path());
     CHECK(model_fingerprint(model.config, read_weights(same, model.config)) == here);
     Weights quantised = model.weights;

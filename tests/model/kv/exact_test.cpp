@@ -1,5 +1,5 @@
-// Divisions and square roots in integers, against arithmetic that does not round: neighbours' midpoints, multiplied out in
-// double.
+// Divisions and square roots in integers, against arithmetic without rounding: the midpoints of neighbours, multiplied exactly
+// in double.
 #include "base/half.h"
 #include "model/kv/exact.h"
 #include "tools/conformance/codec_vectors.h"
@@ -12,13 +12,13 @@ using tq::conformance::Random;
 
 namespace {
 
-// The value of positive fp16 bits; what 65536 would be counts as the one after the largest.
+// The value of positive fp16 bits; 65536 stands for the number after the largest.
 double exact_value(uint32_t half) { return half == 0x7c00 ? 65536 : double(half_to_float(uint16_t(half))); }
 
-// Between `half` and the next: 12 bits.
+// The midpoint of `half` and the next number: 12 bits.
 double midpoint(uint32_t half) { return (exact_value(half) + exact_value(half + 1)) / 2; }
 
-// Whether `half` is what a number rounds to, ties to even; compare(m) is the sign of that number minus m.
+// Whether a number rounds to `half`, ties to even; compare(m) is the sign of that number minus m.
 template <class Compare> bool is_rounded(uint32_t half, Compare compare) {
     const int low = half == 0 ? 1 : compare(midpoint(half - 1)), high = half == 0x7bff ? -1 : compare(midpoint(half));
     return half % 2 == 0 ? low >= 0 && high <= 0 : low > 0 && high < 0;
@@ -72,7 +72,7 @@ TEST_CASE("quotients as fp16, rounded once") {
 TEST_CASE("quotients as fp16 at every tie and beside it") {
     Random random{18};
     for (uint32_t half = 0; half < 0x7bff; half++)
-        for (int i = 0; i < 8; i++) { // the midpoint has 12 bits: with a divisor of 12 the dividend is exact
+        for (int i = 0; i < 8; i++) { // the midpoint has 12 bits: with a divisor of 12 bits the dividend is exact
             const float d = with_exponent((random.bits() & 0x7ff) << 12, int(random.below(60)) - 30);
             const int e = int(random.below(40)) - 20;
             const auto n = float(std::ldexp(midpoint(half) * double(d), -e));
@@ -116,7 +116,7 @@ TEST_CASE("square roots of quotients as fp16 at every tie and beside it") {
             REQUIRE(sqrt_quotient_half_bits(std::nextafter(n, 1e38f), s, e) == half + 1);
         }
     CHECK(odd_divisors > 1000);
-    for (uint32_t half = 1; half < 0x7c00; half++) // and exact ones
+    for (uint32_t half = 1; half < 0x7c00; half++) // and exact results
         for (const uint32_t s : {1u, 3u, 9u}) {
             const auto n = float(exact_value(half) * exact_value(half) * s);
             if (double(n) == exact_value(half) * exact_value(half) * s) REQUIRE(sqrt_quotient_half_bits(n, s, 0) == half);

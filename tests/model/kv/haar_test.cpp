@@ -32,8 +32,8 @@ TEST_CASE("entries are torch's, up to rounding") {
         }
     }
     MESSAGE("largest difference from torch: ", fp64_error, " (QR in fp64), ", fp32_error, " (QR in fp32)");
-    CHECK(fp64_error < 3e-7); // torch's logarithms, sines and cosines are rounded otherwise in the last bit
-    CHECK(fp32_error < 5e-6); // and its own fp32 QR loses this much: A has condition numbers up to some thousands
+    CHECK(fp64_error < 3e-7); // torch's logarithms, sines and cosines differ in the last bit
+    CHECK(fp32_error < 5e-6); // the error of its own fp32 QR: A has condition numbers up to some thousands
 }
 
 TEST_CASE("rows and columns are orthonormal within 1e-7, and no entry is tiny") {

@@ -1,4 +1,4 @@
-// What people write for a cache: types, presets, exceptions for layers; and the bytes that follow.
+// Descriptions of a cache: types, presets, exceptions for layers; and the resulting bytes.
 #include "base/error.h"
 #include "model/kv/options.h"
 #include <doctest/doctest.h>
@@ -64,7 +64,7 @@ TEST_CASE("exceptions for layers") {
     for (const char* wrong : {"", "=q8_0", "3=", "3", "a=q8_0", "1-=q8_0", "1-2-3=q8_0", "3=q8_0;", "1,,2=q8_0", "99999=q8_0"}) {
         CAPTURE(std::string(wrong));
         if (std::string(wrong) == "3=q8_0;")
-            CHECK(parse_kv_layers(wrong).size() == 1); // a separator at the end is no mistake
+            CHECK(parse_kv_layers(wrong).size() == 1); // a separator at the end is allowed
         else
             CHECK_THROWS_AS(parse_kv_layers(wrong), Error);
     }

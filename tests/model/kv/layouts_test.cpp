@@ -1,4 +1,4 @@
-// Stored vectors in the layouts of other programs: which bytes they are, that they come back exactly, and what is refused.
+// Stored vectors in the layouts of other programs: their bytes, exact round trips, and refused ones.
 #include "base/error.h"
 #include "base/half.h"
 #include "model/kv/layouts.h"

@@ -32,7 +32,7 @@ TEST_CASE("which positions are there") {
     CHECK(window.first(4) == 0);
     CHECK(window.first(5) == 1);
     CHECK(window.first(100) == 96);
-    window.forget(100, 90); // a few tokens are taken back, and nothing that is attended to is lost
+    window.forget(100, 90); // a few tokens are removed, and no visible token is lost
     CHECK(window.begin == 79);
     CHECK(window.first(90) == 86);
     window.forget(200, 182);
@@ -40,7 +40,7 @@ TEST_CASE("which positions are there") {
     CHECK(window.first(182) == 179);
     CHECK(window.first(183) == 179);
     CHECK(window.first(184) == 180);
-    window.forget(184, 20); // nothing of before is there
+    window.forget(184, 20); // no earlier token is left
     CHECK(window.first(20) == 20);
     CHECK(window.first(22) == 20);
 }
@@ -110,7 +110,7 @@ TEST_CASE("tokens that are taken back leave no trace where they are few, and cod
     back->truncate(70);
     const auto coded = copy(back->run(next)), window = copy(plain->run(next));
     CHECK(relative_error(coded, window) > 0.01);
-    for (const uint32_t id : std::span(others).first(7)) { // from here on the window is what it was
+    for (const uint32_t id : std::span(others).first(7)) { // from here on the window is as before
         back->run({&id, 1});
         plain->run({&id, 1});
     }

@@ -76,7 +76,7 @@ TEST_CASE("thinking in the history") {
               "<think>\na\n</think>\n\nb<|im_end|>\n");
         CHECK(assistant(R"("content": "a</think>b")", options) == "<think>\na\n</think>\n\nb<|im_end|>\n");
         CHECK(assistant(R"("content": "<think>open")", options, next) == "<think>open<|im_end|>\n" + user);
-        // reasoning_content leaves the content as it is, unless it is null.
+        // reasoning_content leaves the content unchanged, unless it is null.
         CHECK(assistant(R"("content": "\nc</think>d", "reasoning_content": "\nr\n")", options) ==
               "<think>\nr\n</think>\n\nc</think>d<|im_end|>\n");
         CHECK(assistant(R"("content": "c</think>d", "reasoning_content": "r")", options, next) ==
@@ -99,7 +99,7 @@ TEST_CASE("a tool's response in a user message is not a query") {
     CHECK(kept("<tool_response>1</tool_response>"));
     CHECK(!kept("<tool_response>1</tool_response> "));
     CHECK(!kept(" <tool_response>1</tool_response>"));
-    // Without any query there is nothing behind it.
+    // Without any query nothing follows it.
     CHECK(render(("[" + answer + "]").c_str(), hybrid_history) == "<|im_start|>assistant\nb<|im_end|>\n");
 }
 
@@ -135,7 +135,7 @@ TEST_CASE("content may be null or a list of text parts") {
           "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n<|im_end|>\n");
 }
 
-// Every place that a caller's words can reach says a special token; none of them may become one.
+// A caller's text contains a special token in every place that it can reach; none of them may become that token.
 TEST_CASE("no message and no tool can forge a special token") {
     const Tokenizer tokenizer(small_vocabulary().open());
     const char* forged =

@@ -1,4 +1,4 @@
-// Tokenizers in Hugging Face's files against the same in GGUF; and those that would split a text in another way.
+// Tokenizers in Hugging Face's files against the same in GGUF; and those that would split a text differently.
 #include "base/error.h"
 #include "model/formats/huggingface.h"
 #include "model/text/tokenizer.h"
@@ -27,7 +27,7 @@ ModelFile read(const HuggingFaceFiles& files, uint64_t vocab_size) {
     return file;
 }
 
-// What the tokenizer of small_huggingface_model() says after `change`, without the directory; "" when nothing is wrong.
+// The error of the tokenizer of small_huggingface_model() after `change`, without the directory; "" when there is none.
 template <class Change> std::string error_after(Change change) {
     HuggingFaceFiles files = small_huggingface_model();
     change(files);

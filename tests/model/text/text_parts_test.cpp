@@ -1,4 +1,4 @@
-// The parts of the tokenizer, each against a slow twin that says what it means: UTF-8, classes, NFC, words, BPE, special tokens.
+// The parts of the tokenizer, each against a slow reference implementation: UTF-8, classes, NFC, words, BPE, special tokens.
 #include "model/text/bpe.h"
 #include "model/text/pre_tokenizer.h"
 #include "model/text/special_tokens.h"
@@ -16,7 +16,7 @@ namespace {
 
 using Ids = std::vector<uint32_t>;
 
-// The regex of pre_tokenizer.h by the letter: each alternative in turn, repetition from the longest count down to the shortest.
+// The regex of pre_tokenizer.h, literally: alternatives in order, repetition from the longest count down to the shortest.
 struct SlowSplitter {
     std::u32string text;
 
@@ -187,7 +187,7 @@ TEST_CASE("NFC: by hand, and the same as utf8proc's own") {
     CHECK(normalize_nfc("\u0958") == "\u0915\u093C");
     CHECK(normalize_nfc("\u09C7\u09BE") == "\u09CB"); // a second half that is a starter
     CHECK(normalize_nfc("\U00011131\U00011127") == "\U0001112E");
-    CHECK(normalize_nfc("\uFB01") == "\uFB01"); // compatibility characters stay
+    CHECK(normalize_nfc("\uFB01") == "\uFB01"); // compatibility characters are kept
 
     std::mt19937 random(3);
     std::u32string parts = U"ae\u1100\u1161\u11A8\uAC00\u0915\u093C\u0344\u0F71\u0F72\u0F73\u3042\u3099\u09C7\u09BE\u1E9B";

@@ -97,7 +97,7 @@ TEST_CASE("pieces: only markup has special tokens, and only within one piece") {
     CHECK(count(encode({{"<|im_end", false}, {"|><|im_end|>", true}}), end) == 1);
     CHECK(encode({{"[PAD]", true}}) == tokenizer.encode("[PAD]", false));
 
-    // Words, merges and NFC go across the borders of pieces.
+    // Words, merges and NFC extend across the borders of pieces.
     CHECK(encode({{"a", true}, {"a", false}}) == tokenizer.encode("aa"));
     CHECK(encode({{"e", false}, {"\u0301", true}}) == tokenizer.encode("\u00E9"));
     CHECK(encode({{"\xC3", false}, {"\xA9", false}}) == tokenizer.encode("\u00E9"));
@@ -122,7 +122,7 @@ TEST_CASE("types of tokens, as files have them") {
     VocabularyFile file = small_vocabulary();
     for (size_t id = 0; id < file.tokens.size(); ++id)
         if (file.tokens[id] == "<think>")
-            file.types[id] = 1; // as some files do
+            file.types[id] = 1; // as in some files
         else if (file.tokens[id] == "</think>")
             file.types[id] = 3;
     const uint32_t x = file.add("<x>", 4), y = file.add("<y>", 3);
@@ -194,7 +194,7 @@ TEST_CASE("files that are not a vocabulary of this kind say why") {
         CHECK(contains(spoil([&](File& file) { file.merges[2] = merge; }),
                        "merge 2 (\"" + std::string(merge) + "\") needs a token"));
     CHECK(contains(spoil([](File& file) { file.merges[2] = "a a"; }), "merge 2 joins the same tokens as merge 0"));
-    // These are odd, not wrong.
+    // These are unusual, but not wrong.
     CHECK(spoil([](File& file) { file.add("[PAD]", 5), file.add("", 5); }) == "no error");
     CHECK(spoil([](File& file) { file.merges.pop_back(); }) == "no error");
     CHECK(spoil([](Keys& keys) { keys["tokenizer.ggml.pre"] = std::string_view("deepseek-r1-qwen"); }) == "no error");
@@ -222,7 +222,7 @@ TEST_CASE("streams give whole characters") {
     CHECK(stream.push("\xE4\xB8") == "");
     CHECK(stream.flush() == "\uFFFD");
     CHECK(stream.flush() == "");
-    // One U+FFFD for each maximal part of a character (Unicode 15, table 3-8), and the valid bytes behind it kept.
+    // One U+FFFD for each maximal part of a character (Unicode 15, table 3-8), and the valid bytes after it kept.
     CHECK(through("\x80"
                   "a",
                   random) == "\uFFFDa");

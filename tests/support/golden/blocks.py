@@ -4,7 +4,7 @@ import numpy as np
 F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 = 0, 1, 2, 3, 6, 7, 8
 Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16, MXFP4 = 10, 11, 12, 13, 14, 20, 23, 30, 39
 
-# Numbers and bytes of a block.
+# The numbers and bytes of a block.
 SIZES = {F32: (1, 4), F16: (1, 2), BF16: (1, 2), Q8_0: (32, 34), Q4_0: (32, 18), Q4_1: (32, 20), Q5_0: (32, 22), Q5_1: (32, 24),
          Q2_K: (256, 84), Q3_K: (256, 110), Q4_K: (256, 144), Q5_K: (256, 176), Q6_K: (256, 210), IQ4_NL: (32, 18),
          IQ4_XS: (256, 136), MXFP4: (32, 17)}
@@ -25,7 +25,7 @@ def half(b, at):
 
 
 def nibbles(bytes_):
-    """First all low halves, then all high ones."""
+    """Returns first all low nibbles, then all high ones."""
     return np.concatenate([bytes_ & 15, bytes_ >> 4], axis=-1)
 
 
@@ -113,13 +113,13 @@ def decode(kind, data):
 
 
 def to_bf16(values):
-    """Rounded to even."""
+    """Rounds to even."""
     bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16).tobytes()
 
 
 def quantise(kind, values):
-    """ggml's rule for Q8_0 and Q4_0, in fp32 as it has it; rows of 32."""
+    """Quantises rows of 32 by ggml's rule for Q8_0 and Q4_0, in fp32 as ggml does."""
     x = values.astype(np.float32).reshape(-1, 32)
     largest = np.take_along_axis(x, np.abs(x).argmax(axis=1)[:, None], 1)
     d = np.abs(largest) / np.float32(127) if kind == Q8_0 else largest / np.float32(-8)

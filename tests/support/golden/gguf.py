@@ -1,4 +1,4 @@
-"""Reads and writes GGUF files, version 3: metadata kept as the bytes that it is, tensors as rows of blocks."""
+"""Reads and writes GGUF files, version 3: metadata kept as raw bytes, tensors as rows of blocks."""
 import struct
 
 import blocks

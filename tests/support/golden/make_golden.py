@@ -18,9 +18,9 @@ import tokenizer
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 PROMPT = [468, 310, 339, 445, 286, 384, 413, 111, 27, 148, 141, 433, 452, 2, 247, 407, 65, 395, 59, 232, 404, 150, 169, 138]
-GREEDY_PROMPT, GREEDY, VOCABULARY = 8, 16, 505  # what follows of the 512 tokens is padding
+GREEDY_PROMPT, GREEDY, VOCABULARY = 8, 16, 505  # the rest of the 512 tokens is padding
 
-# Each matrix in a format of its own; the file of the larger set that has it so.
+# Each matrix has a format of its own; the value is the file of the larger set that has the matrix in that format.
 MIXED = {"token_embd": "q4_k_m", "output": "q6_k", "blk.0.attn_q": "q2_k", "blk.0.attn_k": "f16", "blk.0.attn_v": "bf16",
          "blk.0.attn_output": "q3_k_m", "blk.0.ffn_gate": "q5_0", "blk.0.ffn_up": "q5_1", "blk.0.ffn_down": "q5_k_m",
          "blk.1.attn_q": "iq4_nl", "blk.1.attn_k": "q4_1", "blk.1.attn_v": "q8_0", "blk.1.attn_output": "iq4_xs",
@@ -34,7 +34,7 @@ MODEL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
 
 
 def expected(shape, weights):
-    """What tests/support/golden.h reads."""
+    """Returns the JSON that tests/support/golden.h reads."""
     ids = PROMPT[:GREEDY_PROMPT]
     for _ in range(GREEDY):
         ranked = np.sort(scores := qwen3.logits(shape, weights, ids)[:VOCABULARY])
@@ -63,7 +63,7 @@ def make_mixed(models):
 
 
 def make_quantised_rows(models):
-    """The first rows of a matrix, and what ggml made of them."""
+    """Returns the first rows of a matrix, and ggml's quantisation of them."""
     rows = {}
     for kind in ("f32", "q8_0", "q4_0"):
         t = gguf.read(models / f"tiny-{kind}.gguf")[1]["blk.0.attn_k.weight"]
@@ -72,7 +72,7 @@ def make_quantised_rows(models):
 
 
 def tied_model(hidden=64, ffn=160, heads=3, head_dim=64, layers=2):
-    """A random one in bf16, embedding and head the same matrix, all query heads on one key/value head."""
+    """Writes a random model in bf16, embedding and head the same matrix, all query heads on one key/value head."""
     random = np.random.default_rng(1)
     sizes = {"attn_q": (heads * head_dim, hidden), "attn_k": (head_dim, hidden), "attn_v": (head_dim, hidden),
              "attn_output": (hidden, heads * head_dim), "ffn_gate": (ffn, hidden), "ffn_up": (ffn, hidden), "ffn_down": (hidden, ffn)}
@@ -120,7 +120,7 @@ def make_tied(source):
     shape, tensors = tied_model()
     names = list(tensors)
     weight_map = {}
-    for number, part in (1, names[:len(names) // 2]), (2, names[len(names) // 2:]):  # the first layer lies in both
+    for number, part in (1, names[:len(names) // 2]), (2, names[len(names) // 2:]):  # the first layer is in both
         shard = f"model-{number:05}-of-00002.safetensors"
         (folder / shard).write_bytes(safetensors({name: tensors[name] for name in part}))
         weight_map.update({hugging_face_name(name): shard for name in part})

@@ -12,7 +12,7 @@ def rms_norm(x, weight, eps):
 
 
 def rope(x, theta):
-    """x: [tokens, heads, head_dim]; turns the pairs (i, i + head_dim / 2)."""
+    """x: [tokens, heads, head_dim]; rotates the pairs (i, i + head_dim / 2)."""
     half = x.shape[-1] // 2
     angle = np.arange(x.shape[0])[:, None, None] * theta ** (-np.arange(half) / half)
     a, b = x[..., :half], x[..., half:]
@@ -20,7 +20,7 @@ def rope(x, theta):
 
 
 def attention(q, k, v):
-    """[tokens, heads, head_dim] each; every query head sees its key/value head up to its own position."""
+    """[tokens, heads, head_dim] each; every query head attends to its key/value head up to its own position."""
     group = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
     scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(q.shape[-1])
@@ -30,7 +30,7 @@ def attention(q, k, v):
 
 
 def logits(shape, weights, ids):
-    """The last position's. `weights`: matrices [rows, cols] and vectors by their names in GGUF."""
+    """The last position's logits. `weights`: matrices [rows, cols] and vectors by their names in GGUF."""
     x = weights["token_embd.weight"][ids]
     layer = 0
     while f"blk.{layer}.attn_norm.weight" in weights:

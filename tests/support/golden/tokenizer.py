@@ -1,4 +1,4 @@
-"""Qwen's tokenizer in plain Python: NFC, the regular expression, merges by rank; and what of a vocabulary some texts need."""
+"""Qwen's tokenizer in plain Python: NFC, the regular expression, merges by rank; and parts of a vocabulary for some texts."""
 import json
 import unicodedata
 
@@ -49,13 +49,13 @@ class Tokenizer:
 
 
 def needed_merges(merges, texts):
-    """Those that could apply somewhere in `texts`, composed or not; without the others every text keeps its tokens."""
+    """The merges that could apply somewhere in `texts`, composed or not; without the others every text keeps its tokens."""
     seen = "\n".join(letters(unicodedata.normalize(form, t)) for t in texts for form in ("NFC", "NFD"))
     return [m for m in merges if m.replace(" ", "") in seen]
 
 
 def tokenizer_json(tokens, types, merges):
-    """Of the single bytes, of what `merges` make and of the added tokens, by their own ids."""
+    """The tokens of the single bytes, of the results of `merges` and the added ones, by their own ids."""
     kept = set(LETTERS.values()) | {m.replace(" ", "") for m in merges}
     added = [{"id": i, "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
               "special": types[i] == CONTROL} for i, t in enumerate(tokens) if types[i] in (CONTROL, ADDED)]

@@ -1,5 +1,4 @@
-// tq-run validate: that a device and the CPU agree on the demo model, and that what is planted in one of two is found where it
-// is.
+// tq-run validate: a device and the CPU agree on the demo model, and a fault planted in one of the two is found at its place.
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
@@ -42,14 +41,14 @@ std::vector<uint32_t> prompt() {
         "violin?<|im_end|>\n<|im_start|>assistant\n");
 }
 
-// `measured` against the CPU with a tq4 cache.
+// Compares `measured` with the CPU, with a tq4 cache.
 Agreement against_cpu(const MakeForward& measured, const KvOptions& kv = tq4, bool halves = false) {
     static const NoisyWeights noisy = with_noise(demo().weights, noise_like_rounding(false));
     const AgreementOptions options{.decode = decode_tokens, .halves = halves};
     return *compare(demo().config, measured, on_cpu(demo().weights, kv), on_cpu(noisy.weights, kv), prompt(), options);
 }
 
-// Another one, whose answers a test can change.
+// A Forward whose results a test can change.
 class Changed : public Forward {
   public:
     explicit Changed(std::unique_ptr<Forward> inner) : inner_(std::move(inner)) {}
@@ -133,7 +132,7 @@ TEST_CASE("a model agrees with itself") {
             for (const Equal& equal : {l.k_codes, l.k_scales, l.v_codes, l.v_scales, l.encoded}) CHECK(equal.equal == equal.of);
             CHECK(l.cosine == doctest::Approx(1).epsilon(1e-12));
             CHECK(l.error == 0);
-            CHECK(l.error_limit < 0.5); // the noise is no licence
+            CHECK(l.error_limit < 0.5); // the noise must not allow everything
             CHECK(l.code_limit < 0.5);
         }
 }
@@ -165,7 +164,7 @@ TEST_CASE("what is planted is found where it is") {
         Weights other = demo().weights;
         Tensor& v = other.layers[2].attn_v;
         std::vector<std::byte> bytes(v.data.begin(), v.data.end());
-        std::rotate(bytes.begin(), bytes.begin() + std::ptrdiff_t(v.row_bytes()), bytes.end()); // every row a row too early
+        std::rotate(bytes.begin(), bytes.begin() + std::ptrdiff_t(v.row_bytes()), bytes.end()); // every row is shifted by one
         v.data = bytes;
         const Agreement a = against_cpu(on_cpu(other, tq4));
         CHECK(contains(a.verdict, "layer 2, values of the prompt"));

@@ -1,6 +1,6 @@
-// That no broken kernel gets past the commands that judge a device: faults are planted in kernels, which the fault layer gives
-// to the driver in the place of those of the program, and bench, validate and conformance each have to fail. And what a driver
-// may do by the specification, done to kernels: conformance has to pass.
+// Checks that no broken kernel passes the commands that test a device: faults are planted in kernels, which the fault layer
+// passes to the driver instead of the program's, and bench, validate and conformance each have to fail. Deviations that the
+// specification allows a driver are planted too: conformance has to pass.
 #include "tests/support/child_process.h"
 #include "tests/support/fault_environment.h"
 #include "tests/support/temporary_file.h"
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A module: its kernel's file, and what is defined for it (shaders/embed.cmake).
+// A module: its kernel's file, and its definitions (shaders/embed.cmake).
 struct Module {
     std::string name, stem;
     std::vector<std::string> defines;
@@ -23,8 +23,8 @@ struct Module {
 
 struct Fault {
     std::string file, right, wrong; // `right` occurs once in shaders/`file`
-    std::vector<Module> modules;    // that read the file and may be in use; which are depends on the device
-    std::string rows;               // of conformance, which find it
+    std::vector<Module> modules;    // those that include the file and may be in use, which depends on the device
+    std::string rows;               // the filter of conformance's rows that find it
 };
 
 const std::vector<Module> attention{{"attention", "attention", {}},
@@ -68,7 +68,7 @@ struct Commands {
     Finished bench, validate, conformance;
 };
 
-// A command with the layer; without a planted fault it changes nothing.
+// Runs a command with the layer; without a planted fault the layer changes nothing.
 Finished run_with(const Folder& folder, std::vector<std::string> arguments) {
     const std::filesystem::path log = folder / (arguments[0] + ".log");
     arguments.insert(arguments.begin(), TQ_RUN);
@@ -88,7 +88,7 @@ Commands judge(const Folder& folder, const std::string& rows) {
             conform(folder, rows)};
 }
 
-// Whether the last process of that command had a kernel replaced.
+// Whether the last process of that command ran with a replaced kernel.
 bool replaced(const Folder& folder, const std::string& command) {
     const std::string log = slurp(folder / (command + ".log"));
     REQUIRE(contains(log, "changed "));

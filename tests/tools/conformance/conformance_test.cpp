@@ -1,5 +1,5 @@
-// tq-run conformance as its users meet it, and its survival of rows that crash, hang or lose the device. What the rows find is
-// tested by running them: conformance@DRIVER.
+// tq-run conformance as its users see it, including rows that crash, hang or lose the device. The rows themselves are tested by
+// running them: conformance@DRIVER.
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
@@ -13,7 +13,7 @@ using namespace tq::test;
 
 namespace {
 
-// `filter` leaves a few quick rows; `fault` as TQ_CONFORMANCE_FAULT.
+// `filter` selects a few quick rows; `fault` as TQ_CONFORMANCE_FAULT.
 Finished conformance(std::vector<std::string> more, const std::string& filter = "integers", const std::string& fault = "") {
     std::vector<std::string> arguments{TQ_RUN, "conformance", "--filter", filter};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -54,7 +54,7 @@ TEST_CASE("rows that pass: a table, a verdict, status 0") {
     CHECK(finished.status == 0);
     CHECK(contains(finished.output, "umulExtended, high"));
     CHECK(contains(finished.output, "rows that were run agree with the reference."));
-    CHECK_FALSE(contains(finished.output, "CONFORMANT")); // a few rows are no proof of that
+    CHECK_FALSE(contains(finished.output, "CONFORMANT")); // a few rows do not prove that
     CHECK(contains(finished.output, "kernel "));
 }
 

@@ -1,4 +1,4 @@
-// The comparison that a benchmark makes before it times: right logits pass, wrong ones do not, whichever step they are of.
+// The comparison that a benchmark makes before it times: correct logits pass, wrong ones do not, at any step.
 #include "model/cpu/forward.h"
 #include "tests/support/growth.h"
 #include "tools/conformance/logits.h"
@@ -9,7 +9,7 @@ using namespace tq::conformance;
 
 namespace {
 
-// `inner`, whose logits of run `wrong_run` of each prompt are multiplied.
+// Wraps `inner`, with the logits of run `wrong_run` of each prompt multiplied.
 class Wrong final : public Forward {
   public:
     Wrong(Forward& inner, uint32_t wrong_run, float factor) : inner_(inner), wrong_run_(wrong_run), factor_(factor) {}
@@ -51,7 +51,7 @@ TEST_CASE("right logits pass in every type, wrong ones of any step do not") {
         const auto expected = expect_logits(cut, kv, false, go_on);
         REQUIRE(expected);
         REQUIRE(expected->exact == (types == "f32/f32"));
-        REQUIRE(expected->logits.size() == (expected->exact ? 6 : 9)); // two or three prompts, and two tokens behind each
+        REQUIRE(expected->logits.size() == (expected->exact ? 6 : 9)); // two or three prompts, and two tokens after each
         CHECK(expected->bounds.limit <= (expected->exact ? 1e-4 : 0.05));
         const auto forward = make_cpu_forward(cut.config, cut.weights, {.kv = kv, .context_size = check_tokens});
         const LogitsCheck right = compare_logits(*forward, *expected, cut);
@@ -63,10 +63,10 @@ TEST_CASE("right logits pass in every type, wrong ones of any step do not") {
                 Wrong wrong(*forward, run, factor);
                 CHECK(!compare_logits(wrong, *expected, cut).passed());
             }
-        Wrong once(*forward, 0, 1.3f); // as a value next to a threshold: the next prompt does without
+        Wrong once(*forward, 0, 1.3f); // like a value next to a threshold: the next prompt is correct
         once.only_first = true;
         CHECK(compare_logits(once, *expected, cut).passed() == !expected->exact);
-        Wrong slightly(*forward, 1, 1.00005f); // in an exact cache more than any right device
+        Wrong slightly(*forward, 1, 1.00005f); // more than any correct device in an exact cache
         const LogitsCheck unusual = compare_logits(slightly, *expected, cut);
         CHECK(unusual.passed());
         if (expected->exact) CHECK(!unusual.usual());

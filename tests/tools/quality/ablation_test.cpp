@@ -1,5 +1,5 @@
-// The ablation of tools/quality/ablation.h on the demo model: nothing where all is right, and every planted fault by the stage it
-// is in.
+// The ablation of tools/quality/ablation.h on the demo model: it finds nothing where all is correct, and every planted fault at
+// its stage.
 #include "model/cpu/forward.h"
 #include "tests/support/faulty_forward.h"
 #include "tools/quality/ablation_record.h"
@@ -49,7 +49,7 @@ Summary summary(double ppl, double reference, double kl = 0, double error = 0) {
         .tokens = 100, .perplexity = {ppl, 0}, .reference_perplexity = {reference, 0}, .loss_change = {0, error}, .kl = {kl, 0}};
 }
 
-// Measures what a table says; perplexities by the cache's name, others 10.
+// Returns the costs of a table: perplexities by the cache's name, 10 for others.
 MeasureTrial table(std::map<std::string, double> perplexities, double error = 0) {
     return [=](const Trial& trial) {
         const auto found = perplexities.find(describe(trial.kv));
@@ -74,7 +74,7 @@ TEST_CASE("no false alarm, on the CPU path and on the one that can have faults, 
     for (size_t i = 0; i < same.outcomes.size(); i++) {
         const KvOptions& kv = same.outcomes[i].trial.kv;
         const double epsilon =
-            is_coded(kv.k) || is_coded(kv.v) ? 1e-2 : 1e-4; // rounding gives some values the code beside theirs
+            is_coded(kv.k) || is_coded(kv.v) ? 1e-2 : 1e-4; // rounding gives some values a neighbouring code instead
         CAPTURE(same.outcomes[i].trial.run);
         CHECK(same.outcomes[i].cost->summary.perplexity.value ==
               doctest::Approx(right.outcomes[i].cost->summary.perplexity.value).epsilon(epsilon));
@@ -98,7 +98,7 @@ TEST_CASE("a planted fault is found, and named by its stage") {
         CHECK(findings.bug->trial.isolates == isolates);
         CHECK(findings.bug->reason != "");
         CHECK_FALSE(findings.winner);
-        CHECK(findings.outcomes.back().trial.run == run); // nothing is measured over a bug
+        CHECK(findings.outcomes.back().trial.run == run); // nothing is measured after a bug
     }
 }
 
@@ -135,7 +135,7 @@ TEST_CASE("verdicts are those of the budgets") {
     CHECK_FALSE(judge(limited, CacheCost{summary(233, 230)}).bug);        // 1.3 %
     CHECK_FALSE(judge(limited, CacheCost{summary(12, 10, 0, 0.06)}).bug); // 2 +- 0.7
     CHECK(judge(limited, CacheCost{summary(233, 230)}).verdict == Verdict::fail);
-    limited.few_bits = true; // the model minds them
+    limited.few_bits = true; // the model is sensitive to them
     CHECK(judge(limited, CacheCost{summary(12, 10, 0.04)}).verdict == Verdict::fail);
     CHECK_FALSE(judge(limited, CacheCost{summary(12, 10, 0.04)}).bug);
     CHECK(judge(limited, CacheCost{summary(10, 10, 0.06)}).bug);

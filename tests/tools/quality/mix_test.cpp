@@ -1,4 +1,4 @@
-// The choice of types under a budget: against all combinations, and what is predicted of a mix.
+// The choice of types within a budget: against all combinations, and the prediction for a mix.
 #include "tools/quality/mix.h"
 #include <algorithm>
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// Haystacks: facts where they were asked to be, as many tokens as were asked for; prompts and recall on the demo model.
+// Haystacks: facts at the requested depths, and the requested number of tokens; prompts and recall on the demo model.
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "tests/support/golden.h"
@@ -12,7 +12,7 @@ using namespace tq::quality;
 
 namespace {
 
-uint32_t words(std::string_view text) { // as tokens
+uint32_t words(std::string_view text) { // counts words as tokens
     uint32_t count = 0;
     for (size_t i = 0; i < text.size(); i++) count += text[i] != ' ' && (i == 0 || text[i - 1] == ' ');
     return count;
@@ -55,7 +55,7 @@ TEST_CASE("facts stand once in a text, at their depths, with keys of their own")
             CHECK(needle.fact.value.size() == 5);
             CHECK(needle.fact.value[0] != '0');
             keys.insert(needle.fact.key);
-            // By distractors, which are anywhere, it moves some percent.
+            // Distractors, which are anywhere, move it by some percent.
             CHECK(double(at) / double(haystack.text.size()) == doctest::Approx(depths[needle.depth]).epsilon(0.06).scale(1));
         }
         CHECK(keys.size() == 6);
@@ -90,7 +90,7 @@ TEST_CASE("what a haystack cannot hold is said") {
     CHECK(contains(error_of([] { words_of(1, {.tokens = 100, .depths = depths, .distractors = 10}); }), "16 facts take 128"));
     CHECK(contains(error_of([] { words_of(1, {.tokens = 1 << 20, .depths = depths, .distractors = 895}); }),
                    "more than the 900 that"));
-    // All keys there are, and values of one digit that cannot all be others.
+    // All possible keys, and values of one digit, which cannot all be different.
     const Haystack all = words_of(1, {.tokens = 20000, .depths = depths, .keys = 4, .digits = 1, .distractors = 888});
     CHECK(all.needles.size() == 12);
 }
@@ -126,7 +126,7 @@ TEST_CASE("prompts are the chat's, and as long as was asked for") {
             const std::string prompt = model.tokenizer.decode(ids, false);
             CHECK(prompt.starts_with("<|im_start|>user\n"));
             CHECK(prompt.ends_with(ask(needle.fact) + "<|im_end|>\n<|im_start|>assistant\n" + begin_answer(needle.fact)));
-            // What follows is cut into tokens as if it had stood there: the digits one by one.
+            // The following text is tokenized as if it were part of the text: the digits one by one.
             auto whole = ids;
             for (const uint32_t id : model.tokenizer.encode(needle.fact.value)) whole.push_back(id);
             CHECK(whole.size() == ids.size() + 4);
@@ -135,7 +135,7 @@ TEST_CASE("prompts are the chat's, and as long as was asked for") {
         CHECK(most <= length);
         CHECK(most + 16 > length);
     }
-    for (uint64_t seed = 0; seed < 30; seed++) // none that cannot be cut to length
+    for (uint64_t seed = 0; seed < 30; seed++) // each of them can be cut to length
         CHECK(make_haystack(model, {.depths = depths, .keys = 1, .distractors = 2}, 160, {}, Random(seed)).needles.size() == 3);
     CHECK(contains(error_of([&] { make_haystack(model, {.depths = depths}, 64, {}, Random(1)); }), "choose longer texts"));
 }

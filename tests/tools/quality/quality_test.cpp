@@ -1,4 +1,4 @@
-// Statistics of what a cache changes, against plain formulas, and the log that a long measurement is gone on with.
+// Statistics of the effect of a cache, against plain formulas, and the log with which a long measurement is continued.
 #include "base/error.h"
 #include "tests/support/temporary_file.h"
 #include "tools/quality/divergence.h"
@@ -92,7 +92,7 @@ TEST_CASE("a log is gone on with, and only with that of the same measurement") {
         CHECK(log.parts().size() == 2);
     }
     const std::string whole = text_of(file.path());
-    std::ofstream(file.path(), std::ios::binary | std::ios::app) << "{\"chunk\": 2, \"k"; // the power went
+    std::ofstream(file.path(), std::ios::binary | std::ios::app) << "{\"chunk\": 2, \"k"; // the power failed
     {
         RunLog log(file.path(), what);
         REQUIRE(log.parts().size() == 2);

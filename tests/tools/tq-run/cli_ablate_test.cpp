@@ -1,4 +1,4 @@
-// tq-run ablate and tq-run tune on the demo model, and the file that tune writes in other commands.
+// tq-run ablate and tq-run tune on the demo model, and the file of tune used by other commands.
 #include "model/files/kv_file.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
@@ -31,7 +31,7 @@ std::vector<json> lines(const std::filesystem::path& path) {
 // A new path that ends in .json.
 std::string json_path(const TemporaryDirectory& directory) { return (directory.path() / "mix.kv.json").string(); }
 
-// Of the kind that the demo model was trained on.
+// A text of the kind that the demo model was trained on.
 const std::string story = R"(<|im_start|>user
 Remember this: The code of the polished carpet is 5586. The code of the broken garden is 6431.<|im_end|>
 <|im_start|>assistant
@@ -203,7 +203,7 @@ TEST_CASE("a budget from the memory is what plan leaves") {
     CHECK(fits["fits"] == true);
     const auto left = fits["available_bytes"].get<int64_t>() - fits["total_bytes"].get<int64_t>();
     CHECK(left >= 0);
-    CHECK(left < 16384 * 2 * (130 - 34)); // no room for one more side of a layer in 8 bits
+    CHECK(left < 16384 * 2 * (130 - 34)); // no room for another side of a layer in 8 bits
     CHECK(contains(tq_run(base + std::vector<std::string>{"2"}).error, "leave no room for a cache of 16384 tokens"));
     CHECK(contains(tq_run(base + std::vector<std::string>{"8192"}).error, "leave nothing to choose"));
 }

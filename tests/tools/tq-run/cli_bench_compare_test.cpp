@@ -1,5 +1,4 @@
-// tq-run bench --compare: tables of files that a test writes, and files that are none. And energy, of sensors that a
-// test makes up.
+// tq-run bench --compare: tables of files that a test writes, and invalid files. And energy, with simulated sensors.
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
@@ -275,7 +274,7 @@ TEST_CASE("energy comes from the sensors that there are, and the zones within ot
     json energy = measure({"--device", "cpu"})["energy"];
     REQUIRE(energy.size() == 1);
     CHECK(energy[0]["source"] == "package-0");
-    CHECK(energy[0]["joules"] == 0); // it does not count
+    CHECK(energy[0]["joules"] == 0); // the counter does not change
 
     const json device = measure({"--device", "0"})["device"];
     put("class/drm/card0/device/vendor", std::to_string(device["vendor_id"].get<uint32_t>()));
@@ -288,6 +287,6 @@ TEST_CASE("energy comes from the sensors that there are, and the zones within ot
     CHECK(energy[1]["source"] == "amdgpu");
     double seconds = 0;
     for (const uint64_t ns : measured["samples_ns"]) seconds += double(ns) * 1e-9;
-    CHECK(energy[1]["joules"] >= 1.99 * seconds); // and what lies between the samples
+    CHECK(energy[1]["joules"] >= 1.99 * seconds); // including the time between the samples
     CHECK(energy[1]["joules_per_token"].get<double>() == doctest::Approx(energy[1]["joules"].get<double>() / 8));
 }

@@ -1,4 +1,4 @@
-// tq-run bench as its users meet it: what it counts, what it writes, what it refuses. No time is looked at.
+// tq-run bench as its users see it: what it counts, writes and refuses. No times are checked.
 #include "base/system_memory.h"
 #include "tests/support/child_process.h"
 #include "tests/support/skip.h"
@@ -95,13 +95,13 @@ TEST_CASE("the bytes that a token reads are those of the weights and of the cach
         const double stored = shallow["kv_bytes_stored_per_token"];
         CHECK(stored == shallow["model"]["layers"].get<double>() * shallow["model"]["kv_heads"].get<double>() *
                             shallow["model"]["head_dim"].get<double>() * 4);
-        CHECK(shallow["kv_bytes_read_per_token"] == 3 * stored); // tokens 1 to 5 see as many
+        CHECK(shallow["kv_bytes_read_per_token"] == 3 * stored); // the attention of tokens 1 to 5 covers as many
         CHECK(all[1]["kv_bytes_read_per_token"] == 1003 * stored);
         for (const json& result : all) {
             const double bytes = result["weight_bytes_per_token"].get<double>() + result["kv_bytes_read_per_token"].get<double>();
             CHECK(result["gb_per_s"].get<double>() == doctest::Approx(bytes * result["avg_ts"].get<double>() * 1e-9));
             const double weights = result["weight_bytes_per_token"], file = result["model"]["bytes"];
-            CHECK(weights >= file * 0.9); // tied: the embedding is the head, and all is read
+            CHECK(weights >= file * 0.9); // tied: the embedding is the head, and all of it is read
             CHECK(weights <= file * 1.1);
         }
     }
@@ -307,7 +307,7 @@ TEST_CASE("Ctrl-C ends with what has been measured") {
     CHECK(finished.status == 130);
     CHECK(contains(finished.output, "\"pp8\""));
     CHECK(!contains(finished.output, "\"tg100000\""));
-    command.arguments.back() = "json"; // which comes at the end
+    command.arguments.back() = "json"; // which is written at the end
     command.arguments.push_back("-v");
     const std::string until_second =
         R"("$@" >"$out" 2>"$out.e" & p=$!; while ! grep -q 'tg100000: w' "$out.e" && kill -0 $p; do sleep 0.05; done; )";

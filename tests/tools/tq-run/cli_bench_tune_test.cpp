@@ -1,4 +1,4 @@
-// tq-run bench --tune: what it stores, who uses it, and what becomes of files that are broken. No time is looked at.
+// tq-run bench --tune: the stored file, the commands that use it, and malformed files. No times are checked.
 #include "tests/support/child_process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
@@ -24,7 +24,7 @@ const std::string& model() {
     return path;
 }
 
-// A cache directory of its own, and the program that uses it.
+// A cache directory of its own, and the program with it.
 struct Place {
     TemporaryDirectory directory;
     std::string cache = (directory.path() / "cache").string();
@@ -70,7 +70,7 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
     return std::sqrt(error / norm);
 }
 
-// Other variants of every kind that any device can run, whatever its default is.
+// Other variants of every kernel that any device can run, whatever its default is.
 json other_kernels(json kernels) {
     const auto other = [&](const char* name, uint32_t a, uint32_t b) { kernels[name] = kernels[name] == a ? b : a; };
     other("splits", 8, 2);
@@ -85,7 +85,7 @@ json other_kernels(json kernels) {
     return kernels;
 }
 
-// Puts them into a tuning's file, which has the choices alone and nothing that is the device's own.
+// Writes them to a tuning's file, which holds only the choices and nothing of the device.
 void choose(json& stored, const json& kernels) {
     for (auto& [name, value] : stored["kernels"].items()) value = kernels[name];
 }
@@ -126,7 +126,7 @@ TEST_CASE("a tuning is measured, stored, shown, used and removed") {
     for (const auto& [name, value] : stored["kernels"].items()) CHECK(shown["kernels"][name] == value);
     CHECK(contains(place.tq_run({"devices"}).output, "as tq-run bench --tune has found"));
 
-    choose(stored, other_kernels(by_default["kernels"])); // what no default is
+    choose(stored, other_kernels(by_default["kernels"])); // differs from every default
     write(path, stored.dump());
     shown = place.device();
     CHECK(shown["tuned"] == true);
@@ -189,7 +189,7 @@ TEST_CASE("a tuning that cannot be used is told of and left alone") {
         CHECK(contains(generated.error, "is not used"));
     }
     CHECK(place.device()["tuned"] == false);
-    REQUIRE(place.tune().status == 0); // and makes it anew
+    REQUIRE(place.tune().status == 0); // and makes it again
     CHECK(place.device()["tuned"] == true);
 }
 
@@ -197,7 +197,7 @@ TEST_CASE("a lesser device has a tuning of its own") {
     const Place place;
     for (const char* profile : {"TQ_DEVICE_PROFILE=spec-minimum", "TQ_DEVICE_PROFILE=mobile"}) {
         Finished tuned;
-        for (const char* seconds : {"15", "60", "240"}) { // as the machine is busy
+        for (const char* seconds : {"15", "60", "240"}) { // depending on the machine's load
             tuned = place.tune({"--tune-seconds", seconds}, profile);
             if (!contains(tuned.error, "too short to try any variant")) break;
         }

@@ -47,7 +47,7 @@ TEST_CASE("keys are measured and conditioned, on the CPU and the device") {
         for (const std::string& how : {std::string("norms"), keys}) {
             auto with = where;
             with.insert(with.end(), {"--kv-condition", how, "-ctk", "f32", "-ctv", "f32"});
-            CHECK(largest_difference(logits(with), right) < 0.01); // logits of some 10; the device's products may be of fp16
+            CHECK(largest_difference(logits(with), right) < 0.01); // logits are about 10; the device's products may be of fp16
             auto tq3 = where, plain = where;
             tq3.insert(tq3.end(), {"--kv-condition", how, "-ctk", "tq3", "-ctv", "tq3"});
             plain.insert(plain.end(), {"--kv-condition", "none", "-ctk", "tq3", "-ctv", "tq3"});

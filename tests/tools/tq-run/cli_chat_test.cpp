@@ -1,4 +1,4 @@
-// tq-run chat with the demo model, in a pipe; and what happens when its user or its reader goes away.
+// tq-run chat with the demo model, in a pipe; also when its user or its reader goes away.
 #include "tests/support/child_process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
@@ -66,7 +66,7 @@ TEST_CASE("commands") {
     CHECK(contains(several.error, "there is no answer yet"));
     CHECK(contains(several.error, "unknown command /nonsense"));
 
-    // These are for the model, and a backslash joins lines.
+    // These lines go to the model, and a backslash joins lines.
     CHECK(lines(chat("Hello! /no_think\n/think\n/usr/bin is what?\nMy name\\\nis Anna.\n", {"--device", "cpu"}).output).size() ==
           4);
 }
@@ -76,7 +76,7 @@ TEST_CASE("a single turn") {
     CHECK(prompt.status == 0);
     CHECK(lines(prompt.output).size() == 1);
     CHECK_FALSE(
-        contains(chat("", {"-st", "-p", "Hello!", "-n", "1", "--device", "cpu"}).error, "generation")); // none was measured
+        contains(chat("", {"-st", "-p", "Hello!", "-n", "1", "--device", "cpu"}).error, "generation")); // no time was measured
     CHECK(chat("Hello!", {"-st", "--device", "cpu"}).output == prompt.output);
     CHECK(
         chat("Hello!\n", {"-p", "Hello!", "--device", "cpu"}).output.starts_with(prompt.output)); // then the conversation goes on
@@ -104,7 +104,7 @@ TEST_CASE("a full context: the oldest turns go and that is said, or the conversa
         CHECK(contains(finished.error, "but the context holds 40: /undo takes"));
     }
 
-    const Finished cut = chat("Tell me a story.\n", {"-c", "24", "--device", "cpu"}); // no older turn can go
+    const Finished cut = chat("Tell me a story.\n", {"-c", "24", "--device", "cpu"}); // there is no older turn to drop
     CHECK(contains(cut.error, "the context of 24 tokens is full"));
     const Finished single = chat("This question is longer than sixteen tokens, which is all there is room for here.\n",
                                  {"-c", "16", "--device", "cpu"});
@@ -184,7 +184,7 @@ TEST_CASE("thinking is not part of the answer") {
                                         "--device", "cpu", "--color", "on"});
     CHECK(finished.status == 0);
     CAPTURE(finished.error);
-    CHECK(finished.output == "\n"); // five tokens, all of them thoughts
+    CHECK(finished.output == "\n"); // five tokens, all of them of the thinking
     CHECK(contains(finished.error, "this model always thinks: --no-think has no effect"));
     CHECK(contains(finished.error, "stopped after 5 tokens"));
     CHECK(contains(finished.error, "\x1b[2m"));
@@ -193,7 +193,7 @@ TEST_CASE("thinking is not part of the answer") {
 #ifndef _WIN32
 namespace {
 
-// An answer that ends with the context only.
+// An answer that ends only with the context.
 Command endless() {
     static const TemporaryFile model;
     static const bool written = [] {

@@ -1,4 +1,4 @@
-// The program where its surroundings fail it: streams that are closed, files that are cut off, pipes in the place of files.
+// The program when its environment fails: streams that are closed, files that are truncated, pipes instead of files.
 #ifndef _WIN32
 #include "base/file_system.h"
 #include "tests/support/child_process.h"
@@ -23,7 +23,7 @@ Command command(std::vector<std::string> arguments) {
     return {std::move(arguments), {}, {}};
 }
 
-// A place for a prompt cache, and for a model that may be spoilt.
+// Paths for a prompt cache, and for a model that may be damaged.
 struct Place {
     TemporaryDirectory directory;
     fs::path cache = directory.path() / "story.kv", model = directory.path() / "model.gguf";
@@ -60,7 +60,7 @@ TEST_CASE("where standard output is closed, no file gets what was meant for it, 
     const Finished again = run(measure); // from the log alone
     CHECK(again.status == 0);
     CHECK(contains(again.output, "KL divergence"));
-    CHECK(run_in_shell(measure, "\"$@\" 0<&- 2>&- >\"$out\"").output == again.output); // the others are not missed
+    CHECK(run_in_shell(measure, "\"$@\" 0<&- 2>&- >\"$out\"").output == again.output); // the other streams are not needed
 }
 
 TEST_CASE("a model that is cut off in a conversation: an error that says so, and the conversation is kept") {
@@ -69,7 +69,7 @@ TEST_CASE("a model that is cut off in a conversation: an error that says so, and
     const std::string bytes = std::to_string(fs::file_size(place.model));
     const Command chat = command({"chat", "-m", place.model.string(), "--device", "cpu", "--temp", "0", "-n", "12",
                                   "--prompt-cache", place.cache.string(), "--prompt-cache-all"});
-    // The second question comes when the first answer has ended, with its line of figures.
+    // The second question is sent when the first answer has ended, with its line of figures.
     const Finished talk =
         run_in_shell(chat, "(echo Hello.; until grep -q 't/s' \"$out\"; do sleep 0.1; done; "
                            "dd if=/dev/null of='" +
@@ -137,7 +137,7 @@ TEST_CASE("a save that failed is made good by a later one") {
     fs::create_directory(directory);
     const Command chat = command({"chat", "--device", "cpu", "--temp", "0", "-n", "3", "--prompt-cache",
                                   (directory / "talk.kv").string(), "--prompt-cache-all"});
-    // Its directory goes before the first answer, and comes back before the last save.
+    // Its directory is removed before the first answer, and restored before the last save.
     const auto wait_for = [&](const std::string& word) { return "until grep -q '" + word + "' \"$out\"; do sleep 0.1; done; "; };
     const std::string input = wait_for("sampling") + "rmdir '" + directory.string() + "'; echo Hello.; " + wait_for("not saved") +
                               "mkdir '" + directory.string() + "'";

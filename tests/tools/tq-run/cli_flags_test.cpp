@@ -1,4 +1,4 @@
-// llama.cpp's command lines: what is taken, what is left out with a word, what is refused, and what is unknown.
+// llama.cpp's command lines: flags that are accepted, ignored with a message, refused, or unknown.
 #include "base/error.h"
 #include "tests/support/child_process.h"
 #include "tests/support/skip.h"
@@ -19,10 +19,10 @@ Arguments operator+(Arguments a, const Arguments& b) {
     return a;
 }
 
-// A command that reads all its flags and ends soon: there is no such model.
+// Makes a command read all its flags and end soon: the model does not exist.
 const Arguments absent{"-m", "/nonexistent.gguf", "--device", "cpu"};
 
-// What is left out of `flags`, as the one line says it; the flags are all right.
+// The ignored ones of `flags`, from the one line that lists them; the flags are all valid.
 std::string left_out(const char* command, const Arguments& flags) {
     const Finished finished = tq_run(Arguments{command} + flags + absent);
     INFO(finished.error);
@@ -251,7 +251,7 @@ TEST_CASE("flags that mean one of ours") {
     const TemporaryFile system("You are Mira.");
     CHECK(left_out("chat", {"-sysf", system.path().string(), "-rea", "off", "--single-turn"}) == "");
     CHECK(left_out("chat", {"--reasoning-budget", "0"}) == "");
-    CHECK(tq_run({"chat", "-rea", "off", "--think"}).status == 2); // --no-think it is
+    CHECK(tq_run({"chat", "-rea", "off", "--think"}).status == 2); // only --no-think is accepted
     CHECK(tq_run({"chat", "-sysf", "/nonexistent.txt"}).status == 1);
 }
 

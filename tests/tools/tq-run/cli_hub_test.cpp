@@ -86,14 +86,14 @@ TEST_CASE("Ctrl-C stops a download with status 130, and the next one goes on") {
     const Command command{{TQ_RUN, "generate", "--device", "cpu", "-p", "x", "-hf", "test/slow"},
                           "",
                           {"HF_ENDPOINT=" + server->url(), "LLAMA_CACHE=" + cache.path().string()}};
-    // A shell's own background jobs ignore SIGINT, which the program overrules.
+    // A shell's own background jobs ignore SIGINT, which the program overrides.
     const Finished stopped = run_in_shell(command, "\"$@\" >$out & sleep 0.9; kill -INT $!; wait $!");
     CHECK(stopped.status == 130);
     CHECK(stopped.error.find("the download of test/slow is stopped at ") != std::string::npos);
     CHECK(stopped.error.find("the same command continues it") != std::string::npos);
     server->take_log();
     const Finished finished = run(command);
-    CHECK(finished.status == 1); // noise is no model
+    CHECK(finished.status == 1); // random bytes are not a model
     CHECK(finished.error.find("not a GGUF file") != std::string::npos);
     bool continued = false;
     for (const auto& request : server->take_log()) continued |= request["range"].get<std::string>().starts_with("bytes=");

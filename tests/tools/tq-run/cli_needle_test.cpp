@@ -31,7 +31,7 @@ std::vector<std::string> with(std::vector<std::string> a, const std::vector<std:
     return a;
 }
 
-// Facts that a log's parts say were found, and how many there are.
+// The number of found facts in a log's parts, and the number of facts.
 std::pair<int, int> found(const std::vector<json>& log) {
     int exact = 0, all = 0;
     for (size_t i = 1; i < log.size(); i++)
@@ -60,7 +60,7 @@ TEST_CASE("the demo model finds its facts with an f16 cache, on the CPU and on t
         CHECK(rows[2]["length"] == 256);
         const auto [exact, all] = found(rows);
         CHECK(all == 8);
-        CHECK(exact >= 7); // of a text so short it knows nearly all
+        CHECK(exact >= 7); // it finds nearly all facts of such a short text
         for (size_t i = 1; i < rows.size(); i++)
             for (const json& fact : rows[i]["found"]) {
                 CHECK((fact["said"] == fact["value"]) == (fact["exact"] == 1));

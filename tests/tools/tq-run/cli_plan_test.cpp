@@ -1,4 +1,4 @@
-// The memory plan as its users meet it: what it counts, and that what it promises is what chat and generate then do.
+// The memory plan as its users see it: its numbers, and that chat and generate then keep to it.
 #include "tests/support/child_process.h"
 #include "tests/support/text.h"
 #include <doctest/doctest.h>
@@ -44,7 +44,7 @@ TEST_CASE("the largest context of each cache fits, and one token more does not")
         const uint32_t tokens = row["tokens"];
         CAPTURE(cache);
         CHECK(tokens > 1000);
-        if (compared++ > 3) continue; // each row takes two starts of the program
+        if (compared++ > 3) continue; // each row starts the program twice
         CHECK(plan({"-ctk", k, "-ctv", v, "-c", std::to_string(tokens)}, "1000").status == 0);
         CHECK(plan({"-ctk", k, "-ctv", v, "-c", std::to_string(tokens + 1)}, "1000").status == 1);
     }
@@ -98,14 +98,14 @@ TEST_CASE("a plan for hardware that is not here: no device, no driver, and not t
         CHECK(contains(finished.output, " of 24.00 GiB\n"));
         CHECK(finished.error.empty());
     }
-    for (const Arguments& where : {Arguments{}, Arguments{"--device", "cpu"}}) { // far beyond this machine's
+    for (const Arguments& where : {Arguments{}, Arguments{"--device", "cpu"}}) { // far beyond this machine's memory
         Arguments all{"--memory", "900000G", "--json", "-c", "0"};
         all.insert(all.end(), where.begin(), where.end());
         const Finished finished = imagine(all);
         REQUIRE_MESSAGE(finished.status == 0, finished.error);
         const auto json = nlohmann::json::parse(finished.output);
         CHECK(json["available_bytes"] == uint64_t(900000) << 30);
-        for (const auto& row : json["largest_context"]) CHECK(row["tokens"] == 40960); // of the model, and no more
+        for (const auto& row : json["largest_context"]) CHECK(row["tokens"] == 40960); // the model's, and no more
     }
     const Finished small = imagine({"-c", "32k", "--memory", "8G"});
     CHECK(small.status == 1);
@@ -113,7 +113,7 @@ TEST_CASE("a plan for hardware that is not here: no device, no driver, and not t
     const size_t advice = small.output.find("--memory ");
     REQUIRE(advice != std::string::npos);
     const std::string enough = small.output.substr(advice + 9, small.output.find(':', advice) - advice - 9);
-    CHECK(imagine({"-c", "32k", "--memory", enough}).status == 0); // the advice is right
+    CHECK(imagine({"-c", "32k", "--memory", enough}).status == 0); // the advice is correct
     for (const char* bad : {"8X", "G", "-8G", "8GG", "nan", ""}) {
         const Finished finished = imagine({"--memory", bad});
         CAPTURE(bad);

@@ -1,4 +1,4 @@
-// --prompt-cache of tq-run generate and tq-run chat: what is saved when, and what is said where it cannot be.
+// --prompt-cache of tq-run generate and tq-run chat: when a cache is saved, and the messages where that is not possible.
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
@@ -20,7 +20,7 @@ struct Files {
         std::ifstream file(cache, std::ios::binary);
         return {std::istreambuf_iterator<char>(file), {}};
     }
-    // No draft is left behind.
+    // Includes drafts, of which none may be left.
     size_t count() const { return size_t(std::distance(std::filesystem::directory_iterator(directory.path()), {})); }
 };
 
@@ -35,7 +35,7 @@ Finished generate(const std::string& prompt, const std::string& cache, std::vect
     return run(command(more));
 }
 
-// N of "N of M tokens of the prompt were reused"; -1 where that is not said.
+// N of "N of M tokens of the prompt were reused"; -1 without that message.
 int found(const Finished& finished) {
     const size_t at = finished.error.find(" tokens of the prompt were reused");
     if (at == std::string::npos) return -1;
@@ -62,8 +62,8 @@ TEST_CASE("a prompt is run once") {
     const Finished again = generate(story, files.cache);
     CHECK(again.status == 0);
     CHECK(again.output == first.output);
-    CHECK(found(again) == tokens - 1); // logits need one
-    CHECK(saved(again) == -1);         // it is there
+    CHECK(found(again) == tokens - 1); // logits need one token
+    CHECK(saved(again) == -1);         // it is already in the file
     CHECK(files.bytes() == bytes);
 
     const Finished longer = generate(story + " and the fox ran home.", files.cache, {"--device", "cpu", "--prompt-cache-ro"});
@@ -74,7 +74,7 @@ TEST_CASE("a prompt is run once") {
     CHECK(longer.output == generate(story + " and the fox ran home.", (files.directory.path() / "new").string()).output);
 
     CHECK(saved(generate(story + " and the fox ran home.", files.cache)) > tokens);
-    CHECK(found(generate("My name is Tom.", files.cache)) < 2); // another prompt: the file is its own now
+    CHECK(found(generate("My name is Tom.", files.cache)) < 2); // another prompt replaces the file
     CHECK(found(generate("My name is Tom.", files.cache)) > 2);
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("the CPU's file serves the device, and a chat") {
     };
     const Finished hello = ask("Hello!", ""), name = ask("What is your name?", "--prompt-cache-ro"), same = ask("Hello!", "");
     CHECK(saved(hello) > 15);
-    CHECK(found(name) > 10); // what was told first
+    CHECK(found(name) > 10); // the first prompt
     CHECK(found(name) < saved(hello) - 1);
     CHECK(saved(name) == -1);
     CHECK(found(same) == saved(hello) - 1);

@@ -1,4 +1,4 @@
-// tq-run at a terminal: status lines, the editing of questions, Ctrl-C, and what is typed while the model answers.
+// tq-run at a terminal: status lines, the editing of questions, Ctrl-C, and text typed while the model answers.
 #ifndef _WIN32
 #include "tests/support/temporary_file.h"
 #include "tests/support/terminal.h"
@@ -47,7 +47,7 @@ TEST_CASE("a status line is never wider than the terminal, and tells what is lef
     CHECK(count(terminal.output(), "\r\x1b[K") > 3);
     CHECK(terminal.output().find("reading the prompt: ") != std::string::npos);
     CHECK(widest_status(terminal.output()) < 40);
-    CHECK(terminal.output().find("...") != std::string::npos); // the name is shortened, not what it is about
+    CHECK(terminal.output().find("...") != std::string::npos); // the name is shortened, not the rest
     CHECK(terminal.output().find(".kv: 100 % of ") != std::string::npos);
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("Ctrl-C clears a line, then asks, then leaves; the terminal is as it w
     terminal.type(ctrl_c);
     CHECK(terminal.wait_for_end() == 0);
     CAPTURE(terminal.output());
-    CHECK(count(terminal.output(), " tokens in ") == 1); // the half question was not asked
+    CHECK(count(terminal.output(), " tokens in ") == 1); // the incomplete question was not sent
 }
 
 #ifdef TQ_HAS_LINE_EDITOR
@@ -80,7 +80,7 @@ TEST_CASE("lines are edited, and are there in the next run") {
         TerminalSession terminal(chat(home), 80);
         REQUIRE(terminal.wait_for("> "));
         CHECK_FALSE(terminal.echoes());
-        // Keys that stand for nothing; a wide character that is erased; words at the begin and in the middle.
+        // Unknown keys; a wide character that is erased; words at the start and in the middle.
         terminal.type("\x1b[15~\x1b[6~name is Annab\u65e5\x7f\x7f.\x01My \r");
         CHECK(terminal.wait_for("Nice to meet you, Anna!"));
         REQUIRE(terminal.wait_for(" tokens in "));
@@ -134,7 +134,7 @@ TEST_CASE("what is typed during an answer is not shown in it, and is the next qu
     CHECK(terminal.wait_for("Anna!"));
     terminal.signal(SIGTERM);
     CHECK(terminal.wait_for_end() == 128 + SIGTERM);
-    CHECK(terminal.output().ends_with("\x1b[?2004l")); // pastes come as before
+    CHECK(terminal.output().ends_with("\x1b[?2004l")); // bracketed paste is off again
 }
 #endif
 
@@ -145,7 +145,7 @@ TEST_CASE("answers are broken between words") {
     TerminalSession terminal(question, 30);
     CHECK(terminal.wait_for_end() == 0);
     std::string shown = terminal.output();
-    shown.erase(0, shown.rfind("\x1b[K") + 3); // of the status before it
+    shown.erase(0, shown.rfind("\x1b[K") + 3); // the status before it
     shown.erase(shown.rfind("\r\n", shown.find(" tokens in ")) + 2);
     CAPTURE(shown);
     CHECK(count(shown, "\r\n") > expected.size() / 30);

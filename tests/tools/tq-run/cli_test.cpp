@@ -1,4 +1,4 @@
-// The program as its users meet it: what it prints where, and its exit status.
+// The program as its users see it: its output on each stream, and its exit status.
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/formats/gguf.h"
@@ -14,7 +14,7 @@ using namespace tq::test;
 
 namespace {
 
-// A random model; it answers nothing sensible, but always the same.
+// A random model: its answers are meaningless, but always the same.
 const std::string& random_model() {
     static const TemporaryFile file;
     static const std::string path = [] {
@@ -65,7 +65,7 @@ TEST_CASE("help and version are answers") {
         CHECK(finished.error == "");
         CHECK(finished.output.find(arguments[0] == "--version" ? "tq-run 0." : "[OPTIONS]") != std::string::npos);
     }
-    const std::string help = tq_run({"chat", "--help"}).output; // laid out by CLI11, differently in its versions
+    const std::string help = tq_run({"chat", "--help"}).output; // formatted by CLI11, differently in its versions
     for (const char* flag : {"-ctk,", "--cache-type-k", "-m,", "--single-turn"}) CHECK(help.find(flag) != std::string::npos);
     const Finished nothing = tq_run({});
     CHECK(nothing.status == 2);
@@ -165,7 +165,7 @@ TEST_CASE("without Vulkan the processor remains") {
     const Finished generated = run(generate);
     CHECK(generated.status == 0);
     CHECK(generated.error.starts_with("tq-run: no GPU was found, so this runs on the CPU\n"));
-    generate.arguments.insert(generate.arguments.end(), {"--device", "0"}); // but it was asked for
+    generate.arguments.insert(generate.arguments.end(), {"--device", "0"}); // but here it was requested
     check_complaint(run(generate), 1, "--device cpu");
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("without a GPU the processor is the default, and a driver that imitate
     CHECK(generate({"-dev", "Vulkan0"}).find(software) != std::string::npos);
     CHECK(generate({"-dev", "none"}).find(", CPU, ") != std::string::npos);
     CHECK(tq_run({"chat", "--list-devices"}).output == tq_run({"devices"}).output);
-    // What is about Vulkan devices takes what there is; a memory that is only such a driver's limits nothing.
+    // Commands about Vulkan devices take any device; the memory of a software driver does not limit them.
     CHECK(tq_run({"validate", "-m", random_model(), "-p", "ab", "-n", "1"}).output.find("measured   " + software) !=
           std::string::npos);
     CHECK(tq_run({"generate", "-p", "x", "--profile"}).status == 2);
@@ -220,7 +220,7 @@ TEST_CASE("tokenize") {
         REQUIRE_MESSAGE(finished.status == 0, finished.error);
         return finished.output;
     };
-    // The id of a byte is the byte here.
+    // Here the id of a byte is the byte.
     CHECK(tokenize({"--text", "Hi!"}) == "72 105 33\n");
     CHECK(tokenize({}, "Hi!") == "72 105 33\n");
     CHECK(tokenize({"--json"}, "Hi!") == "{\"ids\": [72, 105, 33]}\n");
@@ -333,6 +333,6 @@ TEST_CASE("generate prints the continuation, and timings elsewhere") {
     CHECK(generate({}, "Hello") == first);
     CHECK(generate({"-f", TemporaryFile("Hello").path().string()}) == first);
     CHECK(generate({"-p", "Hello", "-t", "1", "-b", "2"}) == first);
-    CHECK(generate({"-p", "Hello", "-s", "6"}) != first); // the last one counts
-    CHECK(generate({"-p", "-ctk"}) != first);             // text, though it looks like a flag
+    CHECK(generate({"-p", "Hello", "-s", "6"}) != first); // the last value is used
+    CHECK(generate({"-p", "-ctk"}) != first);             // a text, although it looks like a flag
 }

@@ -1,4 +1,4 @@
-// tq-run codec as its users meet it: files in and out, on the CPU and on a device, and what happens to wrong ones.
+// tq-run codec as its users see it: files in and out, on the CPU and on a device, and the errors for invalid ones.
 #include "tests/support/child_process.h"
 #include "tests/support/codec_golden.h"
 #include "tests/support/temporary_file.h"
@@ -93,7 +93,7 @@ TEST_CASE("encode and decode: the codec's own bytes, on the CPU and on the devic
         CHECK(slurp(out.file("x")) == bytes_of(decoded(right, stored)));
         CHECK(slurp(out.file("y")) == slurp(out.file("x")));
     }
-    CHECK(out.files() == 4); // no temporary ones are left
+    CHECK(out.files() == 4); // no temporary files are left
 }
 
 TEST_CASE("other layouts, head_dims, rotations and standard streams") {

@@ -1,6 +1,6 @@
-// Every call of Vulkan that can fail does, one at a time, while text is made and a prompt cache saved: tq-run ends, with a
-// sentence or with all of its output, and the file is the old one or the new one. Each function fails once in each of its ways;
-// TQ_FAULT_SWEEP=all in the environment: at each of its calls; TQ_FAULT_SWEEP=vkMapMemory: at each call of that function.
+// Every Vulkan call that can fail does, one at a time, while text is generated and a prompt cache saved: tq-run ends, with an
+// error message or with all of its output, and the file is the old one or the new one. Each function fails once in each of its
+// ways; TQ_FAULT_SWEEP=all in the environment: at each of its calls; TQ_FAULT_SWEEP=vkMapMemory: at each call of that function.
 #include "base/child_process.h"
 #include "tests/support/fault_environment.h"
 #include "tests/support/temporary_file.h"
@@ -16,13 +16,13 @@ using namespace tq::test;
 
 namespace {
 
-constexpr std::chrono::minutes longest{5}; // of one run; a machine that is busy takes its time
+constexpr std::chrono::minutes longest{5}; // for one run; a busy machine may be slow
 
 struct Scenario {
     std::string name;
     std::vector<std::string> arguments;
     std::string input;
-    std::vector<std::string> earlier_arguments; // what the file was saved by that is there before
+    std::vector<std::string> earlier_arguments; // those of an earlier run, which saves the file first
     std::string earlier_input;
 };
 const Scenario generate{"generate",
@@ -36,7 +36,7 @@ const Scenario chat{"chat",
                     {"chat", "-n", "4", "--prompt-cache-all"},
                     "What is your name?\n"};
 
-// What a function may return, where that is not only memory that ran out.
+// The results that a function may return, where they are not only those of exhausted memory.
 const std::map<std::string, std::vector<const char*>> results{
     {"vkCreateDevice", {"INITIALIZATION_FAILED", "DEVICE_LOST", "TOO_MANY_OBJECTS"}},
     {"vkAllocateMemory", {"OUT_OF_DEVICE_MEMORY", "OUT_OF_HOST_MEMORY", "TOO_MANY_OBJECTS"}},
@@ -49,7 +49,7 @@ const std::map<std::string, std::vector<const char*>> results{
 };
 const std::vector<const char*> out_of_memory{"OUT_OF_DEVICE_MEMORY"};
 
-// In one line: what was asked for failed, or the text is there and was not saved.
+// Whether one line says that the request failed, or that the text is complete and was not saved.
 bool says_why(const std::string& error) {
     return ("\n" + error).find("\ntq-run: ") != std::string::npos || error.find("/story.kv: not saved: ") != std::string::npos;
 }
@@ -59,7 +59,7 @@ struct Ended {
     std::string output, error, log;
 };
 
-// One scenario with its files: nothing of the user's is read or written.
+// One scenario with its own files: no file of the user is read or written.
 class Sweep {
   public:
     explicit Sweep(const Scenario& scenario) : scenario_(scenario) {
@@ -74,7 +74,7 @@ class Sweep {
         REQUIRE(!good_run_.output.empty());
     }
 
-    // What is to fail, of all calls that the undisturbed run made: "vkMapMemory:2=MEMORY_MAP_FAILED".
+    // The faults to test, from all calls of the run without faults: "vkMapMemory:2=MEMORY_MAP_FAILED".
     std::vector<std::string> faults() const {
         const char* variable = std::getenv("TQ_FAULT_SWEEP");
         const std::string wanted = variable ? variable : "";
@@ -86,7 +86,7 @@ class Sweep {
             if (!function.starts_with("vk")) continue;
             const auto found = results.find(function);
             for (const char* result : found == results.end() ? out_of_memory : found->second) {
-                const uint64_t one = 1 + ways++ * 7 % calls; // now early, now late
+                const uint64_t one = 1 + ways++ * 7 % calls; // early and late calls
                 for (uint64_t n = 1; n <= calls; n++)
                     if (wanted.empty() ? n == one : wanted == "all" || wanted == function)
                         faults.push_back(fmt::format("{}:{}={}", function, n, result));
@@ -110,7 +110,7 @@ class Sweep {
         const bool goes_on = scenario_.name == "chat" && ended.error.find("\n[ out of memory while") != std::string::npos;
         if (ended.status == 0 && !goes_on) CHECK(ended.output == good_run_.output);
         const std::string saved = cache();
-        if (saved != old_ && saved != good_) { // a chat saves more than once, and goes on where memory ran out
+        if (saved != old_ && saved != good_) { // a chat saves several times, and continues where memory ran out
             REQUIRE(scenario_.name == "chat");
             const Ended read = run({"chat", "-st", "-p", "Hello!", "-n", "1", "--prompt-cache-ro"}, "", "");
             CHECK_MESSAGE(read.status == 0, read.error);
@@ -120,7 +120,7 @@ class Sweep {
         struck_ += ended.log.find("fault vk") != std::string::npos;
     }
 
-    size_t struck() const { return struck_; } // runs in which the call that was to fail was made
+    size_t struck() const { return struck_; } // runs in which the failing call was made
 
   private:
     std::string cache() const { return slurp(files_.path() / "story.kv"); }
@@ -152,7 +152,7 @@ void sweep(const Scenario& scenario) {
     REQUIRE(!faults.empty());
     for (const std::string& fault : faults) one.check(fault);
     MESSAGE(fmt::format("{}: {} faults, {} of these calls were made", scenario.name, faults.size(), one.struck()));
-    CHECK(one.struck() * 10 >= faults.size() * 9); // how many there are may depend on the time
+    CHECK(one.struck() * 10 >= faults.size() * 9); // the number of calls may depend on the time
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// tools/plot: pictures of logs and of bench's results that a test writes, and files that are none.
+// tools/plot: pictures of logs and of bench's results that a test writes, and invalid files.
 #include "model/formats/json.h"
 #include "tests/support/child_process.h"
 #include "tests/support/skip.h"
@@ -29,7 +29,7 @@ bool can_plot() {
     return help.status == 0;
 }
 
-// What it says when it refuses: one line, and no picture.
+// The message when it refuses: one line, and no picture.
 std::string refused(const Arguments& arguments) {
     const Finished finished = plot(arguments);
     CAPTURE(finished.error);
@@ -108,7 +108,7 @@ TEST_CASE("logs become pictures") {
     const auto at = [&](const char* name) { return (directory.path() / name).string(); };
     const std::string out = directory.path().string();
     directory.write("a.jsonl", perplexity_log("tq4/tq4", 1056, 0.01));
-    directory.write("b.jsonl", perplexity_log("tq3/tq3", 800, 0.1) + "{\"chunk\": 1, \"k"); // cut
+    directory.write("b.jsonl", perplexity_log("tq3/tq3", 800, 0.1) + "{\"chunk\": 1, \"k"); // truncated
     directory.write("c.jsonl", perplexity_log("tq3t/tq3t, 16 recent", 800, 0.05, "kv_recent_bytes"));
     directory.write("d.jsonl", perplexity_log("tq2t/tq2t, window 16, not conditioned", 500, 0.2));
     directory.write("tune.jsonl", text({{{"schema", "tq-run-tune"}, {"model", "a model"}},
@@ -167,13 +167,13 @@ TEST_CASE("bench's results become pictures with a line for each cache") {
         CHECK(contains(svg, "Fast &amp; Co?"));
         CHECK(contains(svg, "tokens before"));
         CHECK(count(svg, "id=\"line-") == lines);
-        CHECK(count(svg, "id=\"expected-") == (std::string(name) == "time")); // of the others no kernel was timed
+        CHECK(count(svg, "id=\"expected-") == (std::string(name) == "time")); // the other kernels were not timed
     }
     const std::string generation = read_text_file(out / "generation-qwen3--8b---q4_k.svg", 1 << 24);
     for (const char* label : {">tq4, 50<", ">f16, 20<", ">tq3t+16, 55<", ">8,192<", ">tokens per second<"})
         CHECK(contains(generation, label));
     const std::string share = read_text_file(out / "bandwidth-qwen3--8b---q4_k.svg", 1 << 24);
-    CHECK(contains(share, ">tq4, 70<")); // more than all of the bandwidth is no share
+    CHECK(contains(share, ">tq4, 70<")); // a share above all of the bandwidth is invalid
     CHECK(!contains(share, "206"));
 }
 
@@ -243,7 +243,7 @@ TEST_CASE("what is no file of results is refused in a line") {
 }
 
 TEST_CASE("without matplotlib it says what to install") {
-    const TemporaryDirectory directory; // whose modules come before those that are installed
+    const TemporaryDirectory directory; // its modules are found before the installed ones
     directory.write("matplotlib.py", "raise ModuleNotFoundError('none', name='matplotlib')\n");
     const Finished finished = plot({"speed", "/no/such/file"}, {"PYTHONPATH=" + directory.path().string()});
     if (finished.status == 127) return test::skip("no " + python);

@@ -23,7 +23,7 @@ void main() {
         precise float product = u * v;
         r = product + w;
     }
-    if (op == 4) { // likewise
+    if (op == 4) { // as above
         precise float product = u * v;
         r = w - product;
     }

@@ -25,7 +25,7 @@ std::vector<std::string> items(std::string_view list, const char* separators = "
     return out;
 }
 
-// The number that `text` begins with, which goes; nothing where there is none up to `most`.
+// Removes the number that `text` begins with and returns it; nothing where there is none up to `most`.
 std::optional<uint64_t> take_number(std::string_view& text, uint32_t most) {
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -69,7 +69,7 @@ std::vector<uint32_t> numbers(std::string_view list, uint32_t most) {
     return out;
 }
 
-// "512,128": tokens of a prompt, and of what is made after it.
+// "512,128": tokens of a prompt, and of the generation after it.
 std::pair<uint32_t, uint32_t> number_pair(const std::string& text) {
     const std::vector<std::string> parts = items(text);
     const auto part = [&](size_t i) {
@@ -98,7 +98,7 @@ Format parse_format(const std::string& text) {
     return Format(found - names.begin());
 }
 
-// As llama-bench takes a flag that is given several times: as one list.
+// Joins the values of a flag that is given several times into one list, as llama-bench does.
 void several(Option option) { option.join(); }
 
 void add_test_flags(ArgumentParser& command, Arguments& a) {
@@ -184,7 +184,7 @@ void add_place_flags(ArgumentParser& command, Arguments& a) {
 
 } // namespace
 
-// Files or repositories one by one; a file whose name has a comma is one.
+// Splits a list of files or repositories; an existing file whose name has a comma is one.
 static std::vector<ModelSource> sources(const ModelSource& source) {
     std::error_code ignored;
     const bool one = std::filesystem::exists(source.path, ignored);

@@ -1,11 +1,11 @@
-// What `tq-run bench` is asked to measure.
+// The arguments of `tq-run bench`.
 #pragma once
 #include "tools/tq-run/arguments.h"
 
 namespace tq::bench {
 
-// One row of the table: a prompt of `prompt` tokens, `generated` tokens one by one, or these after that, behind `depth` tokens in
-// the cache.
+// One row of the table: a prompt of `prompt` tokens, `generated` tokens one by one, or these after that, with `depth` tokens
+// already in the cache.
 struct Test {
     uint32_t prompt, generated, depth;
 
@@ -18,7 +18,7 @@ enum class Format { markdown, csv, json, jsonl, sql };
 struct Arguments {
     ConsoleArguments console;
     ModelSource source;
-    // Lists, separated by commas, or by line ends where a flag is given several times; likewise those of `source`.
+    // Lists, separated by commas, or by line ends where a flag is given several times; the names in `source` are lists too.
     std::string synthetic, devices, types_k, types_v, presets, batch_sizes = "0", threads = "0";
     std::string prompts = "512", generated = "128", pairs, depths = "0";
     uint32_t layers = 0, repetitions = 5, delay_seconds = 0;
@@ -36,7 +36,7 @@ struct Arguments {
     std::vector<uint32_t> batch_list() const;
     std::vector<uint32_t> thread_list() const;
     std::vector<std::string> device_list() const;
-    // Presets; or all pairs of -ctk and -ctv; or of one of them alone each type for keys and values.
+    // Presets; or all pairs of -ctk and -ctv; or, where only one of them is given, each type for both keys and values.
     std::vector<KvOptions> caches() const;
     std::vector<ModelArguments> model_list() const; // all models on all devices. Throws UsageError
     size_t model_count() const;

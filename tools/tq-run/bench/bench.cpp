@@ -25,7 +25,7 @@ using bench::Arguments;
 
 constexpr int failed = 1, stopped = 130;
 
-// Which test it is, of how many, and how long the rest may take.
+// The number of the test, the number of tests, and the time that the rest may take.
 class Schedule {
   public:
     explicit Schedule(const Arguments& arguments) : repetitions_(arguments.repetitions + 1) {
@@ -45,7 +45,7 @@ class Schedule {
     std::string text() const { return fmt::format("test {} of {}{}", number_, count_, left_.after(done_, work_)); }
 
   private:
-    // In tokens made one by one: those of a prompt share the weights that are read.
+    // In units of one generated token: the tokens of a prompt share the weights that are read.
     double work(const Test& test) const { return repetitions_ * (test.generated + test.prompt * 0.1); }
 
     const double repetitions_;
@@ -54,7 +54,7 @@ class Schedule {
     TimeLeft left_;
 };
 
-// Tells all of them.
+// Forwards to all of them.
 struct Reporters {
     std::vector<Reporter> all;
 
@@ -66,7 +66,7 @@ struct Reporters {
     }
 };
 
-// Everything on one model and one device.
+// Runs all tests on one model and one device.
 class Run {
   public:
     Run(const Arguments& arguments, Subject& subject, Console& console, Reporters& reporters, Schedule& schedule)
@@ -90,7 +90,7 @@ class Run {
         if ((profiled_ || structured) && !arguments.no_limits) limits_ = measure();
     }
 
-    // Whether everything could be measured.
+    // Returns whether everything could be measured.
     bool all();
 
   private:
@@ -100,7 +100,7 @@ class Run {
     void measure(ForwardOptions options, std::span<const Test> tests, const std::optional<Check>& check);
     std::vector<Test> fitting(const KvOptions& kv);
     void warn(const std::string& what);
-    void complain(const std::string& what); // what was asked for is not measured
+    void complain(const std::string& what); // reports that a requested test is not measured
     uint32_t usual_batch() const {
         return setup_.device ? gpu::tuning_for(setup_.device->capabilities()).batch_size : cpu_batch_size;
     }
@@ -128,7 +128,7 @@ void Run::report(const std::string& what) {
         console_.status(fmt::format("{}, {}", what, subject_.label));
 }
 
-// For --delay.
+// Waits as --delay requests.
 void Run::wait() {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(arguments_.delay_seconds);
     if (arguments_.delay_seconds > 0) report(fmt::format("{}: waiting for {} s", schedule_.text(), arguments_.delay_seconds));
@@ -152,14 +152,14 @@ std::unique_ptr<Forward> Run::make_forward(const Config& config, const Weights& 
                          : make_cpu_forward(config, weights, options, on_load);
 }
 
-// Throws Error when the logits are wrong; nothing where it is not to be checked.
+// Throws Error when the logits are wrong; returns nothing where the check is turned off.
 std::optional<Check> Run::check(const KvOptions& kv) {
     if (arguments_.unchecked) return std::nullopt;
     report(fmt::format("checking {} of {} layers", checker_.layers(), setup_.model.config.num_hidden_layers));
     return checker_(kv);
 }
 
-// The tests that fit the memory with this cache; complains of the others.
+// The tests that fit the memory with this cache; reports the others.
 std::vector<Test> Run::fitting(const KvOptions& kv) {
     std::vector<Test> out;
     for (const Test& test : tests_) {
@@ -247,7 +247,7 @@ int run_tests(const Arguments& arguments, Console& console) {
     bool good = true;
     try {
         for (ModelArguments model : arguments.model_list()) {
-            model.context_size = 1; // each run says what it needs; a warning of too long a context would be of no use
+            model.context_size = 1; // each run sets its own context; a warning of too long a context would be of no use
             Subject subject = open_subject(model, console);
             catch_interrupts();
             good &= Run(arguments, subject, console, reporters, schedule).all();
@@ -266,7 +266,7 @@ int run_tests(const Arguments& arguments, Console& console) {
     return good ? 0 : failed;
 }
 
-// What each device can do; no model is needed.
+// The limits of each device; no model is needed.
 int run_limits(const Arguments& arguments) {
     Json all = describe_machine();
     all["limits"] = Json::array();

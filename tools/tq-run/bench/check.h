@@ -1,4 +1,4 @@
-// What bench asks of a device before it times anything: right logits, with an exact cache and with the one that is timed.
+// The checks of a device before bench times anything: correct logits, with an exact cache and with the one that is timed.
 #pragma once
 #include "tools/conformance/logits.h"
 #include "tools/tq-run/engine.h"
@@ -6,20 +6,19 @@
 namespace tq::bench {
 
 struct Check {
-    conformance::LogitsCheck exact, cache; // of f32 keys and values; of those that are timed
+    conformance::LogitsCheck exact, cache; // with f32 keys and values; with those that are timed
 };
 
 class Checker {
   public:
     using MakeForward = std::function<std::unique_ptr<Forward>(const conformance::CutModel&, const ForwardOptions&)>;
 
-    // `setup` outlives it. `warn` takes a sentence.
+    // `setup` outlives this object. `warn` takes a sentence.
     Checker(const Setup& setup, MakeForward make, std::function<void(const std::string&)> warn);
 
-    uint32_t layers() const { return model_.config.num_hidden_layers; } // that are compared
+    uint32_t layers() const { return model_.config.num_hidden_layers; } // the number of layers that are compared
 
-    // Throws Error when logits are wrong, and LoadStopped on Ctrl-C. Warns of those that are further off than right ones have
-    // been.
+    // Throws Error when logits are wrong, and LoadStopped on Ctrl-C. Warns of errors larger than any correct device has shown.
     Check operator()(const KvOptions& kv);
 
   private:
@@ -30,7 +29,7 @@ class Checker {
     std::function<void(const std::string&)> warn_;
     conformance::CutModel model_;
     bool halves_;
-    std::optional<conformance::LogitsCheck> exact_; // once it has been made: it is the same for every cache
+    std::optional<conformance::LogitsCheck> exact_; // empty before the first check: it is the same for every cache
 };
 
 } // namespace tq::bench

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* baseline = "f16/f16";
 
-// What the rows and the columns of a table are, each once, in the order of the points.
+// The names of a table's rows or columns, each once, in the order of the points.
 template <class Name> std::vector<std::string> each_once(const std::vector<Point>& points, Name name) {
     std::vector<std::string> out;
     for (const Point& point : points)
@@ -21,7 +21,7 @@ template <class Name> std::vector<std::string> each_once(const std::vector<Point
 std::string test_name(const Point& p) { return p.kind() + (p.depth > 0 ? fmt::format(" @ d{}", p.depth) : ""); }
 std::string row_name(const Point& p) { return p.model + '\n' + p.cache + '\n' + test_name(p); }
 
-// One row per model, cache and test; `cell` may say nothing. Empty where it never says anything.
+// One row per model, cache and test; `cell` may return an empty text. Empty where it always does.
 template <class Cell> std::string table(const Comparison& all, const char* title, Cell cell) {
     const auto devices = each_once(all.points, [](const Point& p) { return p.device; });
     std::vector<std::vector<std::string>> rows{{"model", "cache", "test"}};
@@ -29,7 +29,7 @@ template <class Cell> std::string table(const Comparison& all, const char* title
     std::map<std::pair<std::string, std::string>, const Point*> cells; // by row and column
     for (const Point& point : all.points) cells[{row_name(point), point.device}] = &point;
     for (const std::string& name : each_once(all.points, row_name)) {
-        const Point* first = nullptr; // that was measured
+        const Point* first = nullptr; // the first one that was measured
         std::vector<std::string> row;
         for (const std::string& device : devices) {
             const auto found = cells.find({name, device});
@@ -44,7 +44,7 @@ template <class Cell> std::string table(const Comparison& all, const char* title
     return rows.size() == 1 ? "" : fmt::format("{}\n\n{}\n", title, markdown(rows, 3));
 }
 
-// "12.3 ± 0.4"; without what is unknown.
+// "12.3 ± 0.4"; without the error where it is unknown.
 std::string with_error(const Estimated& e, int digits, const char* unit = "") {
     const std::string value = fmt::format("{:.{}f}{}", e.value, digits, unit);
     return e.error > 0 ? fmt::format("{} ± {:.{}f}", value, e.error, digits) : value;
@@ -55,7 +55,7 @@ Estimated ratio(const Point& p, const Point& over) {
     return {value, value * std::hypot(p.error / p.tokens_per_second, over.error / over.tokens_per_second)};
 }
 
-// Less than two standard errors of the difference; of single samples nobody knows.
+// Less than two standard errors of the difference; false for single samples, whose error is unknown.
 bool within_noise(const Estimated& ratio) { return ratio.error > 0 && std::fabs(ratio.value - 1) < 2 * ratio.error; }
 
 std::string speed_cell(const Point& p, const Point& first) {
@@ -65,7 +65,7 @@ std::string speed_cell(const Point& p, const Point& first) {
     return fmt::format("{} ({}{:.2f}x)", speed, within_noise(over) ? "~ " : "", over.value);
 }
 
-// A slope that is not seen above the noise is no number.
+// A slope within the noise is not shown as a number.
 std::string slope_cell(const Comparison& all, const Point& p) {
     const auto measured = ns_per_depth(all, p);
     const auto expected = expected_ns_per_depth(all, p);
@@ -119,7 +119,7 @@ std::optional<Estimated> ns_per_depth(const Comparison& all, const Point& point)
             line.push_back(&p);
             depths += p.depth;
         }
-    double spread = 0, slope = 0, variance = 0; // of a weighted sum of times whose errors are independent
+    double spread = 0, slope = 0, variance = 0; // of a weighted sum of times with independent errors
     const double middle = depths / double(line.size());
     for (const Point* p : line) spread += (p->depth - middle) * (p->depth - middle);
     if (!(spread > 0)) return std::nullopt;

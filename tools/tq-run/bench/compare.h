@@ -1,4 +1,4 @@
-// tq-run bench --compare: what several machines have measured, side by side.
+// tq-run bench --compare: the measurements of several machines, side by side.
 #pragma once
 #include <optional>
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace tq::bench {
 
-// One result of one file, as far as it is compared.
+// The compared values of one result in a file.
 struct Point {
     std::string device;                // "NVIDIA H200", with the file's name where several files have one of that name
     std::string model, cache;          // "Qwen3 8B Q4_K", with layers and file where those of that name differ; "tq4/tq4"
@@ -22,7 +22,7 @@ struct Point {
     std::string kind() const; // "pp512", "tg128, 2 threads"
 };
 
-// Whether they differ in depth alone; and in nothing.
+// Whether they differ only in depth; and whether they do not differ at all.
 bool same_line(const Point& a, const Point& b);
 bool same_cell(const Point& a, const Point& b);
 
@@ -41,14 +41,14 @@ Comparison read_results(const std::vector<std::string>& files);
 
 std::string comparison_table(const Comparison& comparison);
 
-// What a token takes longer for each token before it, in ns: least squares over all depths. Nothing of a single depth.
+// The additional time of a token for each token before it, in ns: least squares over all depths. Nothing for a single depth.
 std::optional<Estimated> ns_per_depth(const Comparison& comparison, const Point& point);
 
-// The same as it is expected: the cache's bytes of a token over the attention kernel's bandwidth
-// at the greatest depth of the same device, model, cache and test. Nothing where that was not measured.
+// The same as predicted: the cache's bytes per token over the attention kernel's bandwidth at the greatest depth of the same
+// device, model, cache and test. Nothing where that was not measured.
 std::optional<double> expected_ns_per_depth(const Comparison& comparison, const Point& point);
 
-// The speed of a cache over that of f16/f16: of the same device, model and test. Nothing where that was not measured.
+// The speed of a cache relative to f16/f16 on the same device, model and test. Nothing where that was not measured.
 std::optional<Estimated> over_f16(const Comparison& comparison, const Point& point);
 
 } // namespace tq::bench

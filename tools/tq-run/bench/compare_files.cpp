@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t max_file_bytes = size_t(64) << 20, max_results = 1000, max_files = 64;
 
-// Fields of one result, with errors that say whose they are.
+// The fields of one result, with errors that name the file and the result.
 class Fields {
   public:
     Fields(const Json& json, std::string what) : json_(json), what_(std::move(what)) {
@@ -99,7 +99,7 @@ std::optional<double> joules(const Json& json, const std::string& what) {
     return sum;
 }
 
-// 1e9 bytes per second of the attention kernel, whose variants have other names.
+// The bandwidth of the attention kernel, whose variants have other names, in 1e9 bytes per second.
 std::optional<double> attention_gb_per_s(const Json& json, const std::string& what) {
     const auto found = json.find("kernels");
     if (found == json.end()) return std::nullopt;
@@ -115,7 +115,7 @@ std::optional<double> attention_gb_per_s(const Json& json, const std::string& wh
     return bytes > 0 && ns > 0 ? std::optional(bytes / ns) : std::nullopt;
 }
 
-// A result as it stands in its file: what makes it the one that it is, beside what is compared.
+// A result with its contents in the file: the fields that identify it, and those that are compared.
 struct Read {
     Point point;
     std::string note; // of the device and the build
@@ -175,7 +175,7 @@ void add(Comparison& out, Point point) {
         *same = std::move(point);
 }
 
-// The results of one file, on devices and of models that are called by their names alone.
+// The results of one file, with devices and models identified by their names only.
 std::vector<Read> read_file(const std::string& file) {
     std::vector<Read> out;
     const std::string shown = printable(file);
@@ -200,8 +200,8 @@ template <class Name, class Value> bool differ(const std::vector<Read>& all, con
     return std::ranges::any_of(all, [&](const Read& other) { return name(other) == name(one) && value(other) != value(one); });
 }
 
-// Devices of one name in one file get their numbers, and tests that were run with several numbers of threads or sizes of blocks
-// say so.
+// Numbers devices of one name in one file, and adds the threads or block sizes to the names of tests that were run with several
+// of them.
 void tell_apart_in_file(std::vector<Read>& all) {
     const std::vector<Read> before = all;
     const auto device = [](const Read& r) { return r.point.device; };
@@ -217,7 +217,7 @@ void tell_apart_in_file(std::vector<Read>& all) {
     }
 }
 
-// Models of one name say in what they differ: their layers, their files.
+// Adds to models of one name what they differ in: their layers, their files.
 void tell_models_apart(std::vector<std::vector<Read>>& files) {
     std::vector<Read> before;
     for (const auto& file : files) before.insert(before.end(), file.begin(), file.end());

@@ -1,4 +1,4 @@
-// What the processor can do at best, in the vectors that the CPU path uses.
+// Measures the processor's limits, with the vectors that the CPU path uses.
 #include "base/error.h"
 #include "tools/tq-run/bench/limits.h"
 #include <algorithm>
@@ -68,7 +68,7 @@ HWY_EXPORT(fma_chains);
 
 constexpr size_t read_words = size_t(64) << 20; // 256 MiB: well beyond any cache
 constexpr uint32_t part_words = 1 << 18, fma_steps = 1 << 20;
-constexpr int timings = 4; // the best counts
+constexpr int timings = 4; // the best one counts
 
 template <class Work> double best_seconds(Work work) {
     double best = 1e9;
@@ -84,7 +84,7 @@ double read_gb_per_s(ThreadPool& pool) {
     constexpr auto parts = uint32_t(read_words / part_words);
     const std::unique_ptr<uint32_t[]> words(new uint32_t[read_words]);
     std::vector<uint32_t> sums(parts);
-    pool.each(parts, 1, [&](uint32_t begin, uint32_t end) { // each thread touches first what it will read
+    pool.each(parts, 1, [&](uint32_t begin, uint32_t end) { // each thread first touches the memory that it will read
         for (size_t i = size_t(begin) * part_words; i < size_t(end) * part_words; i++) words[i] = uint32_t(i);
     });
     const double seconds = best_seconds([&] {

@@ -17,7 +17,7 @@ std::optional<std::string> first_line(const fs::path& file) {
     return std::getline(in, line) ? std::optional(printable(line, 40)) : std::nullopt;
 }
 
-// Base 16 where it begins with 0x.
+// Reads a number, hexadecimal where it begins with 0x.
 std::optional<uint64_t> number_in(const fs::path& file) {
     const auto line = first_line(file);
     if (!line || line->empty()) return std::nullopt;
@@ -44,7 +44,7 @@ EnergyMeter::EnergyMeter(std::optional<PciId> gpu) {
     if (gpu) find_gpu(sysfs, *gpu);
 }
 
-// Zones of the first level only ("intel-rapl:0"): those below are parts of them.
+// Reads zones of the first level only ("intel-rapl:0"): those below are parts of them.
 void EnergyMeter::find_packages(const fs::path& sysfs) {
     for (const fs::path& zone : entries(sysfs / "class/powercap", "intel-rapl:")) {
         const std::string file = zone.filename().string();

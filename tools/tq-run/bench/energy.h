@@ -1,5 +1,5 @@
-// Energy, where Linux tells it: RAPL's counters of processor packages, and the hwmon sensor of the GPU that is measured.
-// Elsewhere, and where the files may not be read, there is none.
+// Measures energy where Linux reports it: RAPL's counters of processor packages, and the hwmon sensor of the measured GPU.
+// Elsewhere, and where the files may not be read, there are no values.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -22,19 +22,19 @@ struct PciId {
 
 class EnergyMeter {
   public:
-    // `gpu`: the one that is measured; of two of the same kind neither is, for they cannot be told apart. The
-    // environment variable TQ_SYSFS names another place than /sys, for tests.
+    // `gpu`: the measured one; where two are of the same kind neither is, because they cannot be told apart. The environment
+    // variable TQ_SYSFS names another directory than /sys, for tests.
     explicit EnergyMeter(std::optional<PciId> gpu);
 
     bool available() const { return !counters_.empty() || !power_.empty(); }
     void start();
-    std::vector<Energy> stop(); // what was used since start()
+    std::vector<Energy> stop(); // the energy used since start()
 
   private:
     struct Counter { // of microjoules
         std::filesystem::path file;
         std::string source;
-        uint64_t range; // at which it begins again; 0: never
+        uint64_t range; // the value at which it wraps around; 0: never
         uint64_t first = 0;
     };
     void find_packages(const std::filesystem::path& sysfs);
@@ -47,7 +47,7 @@ class EnergyMeter {
     double watts_sum_ = 0;
     uint64_t watts_count_ = 0;
     std::chrono::steady_clock::time_point started_;
-    std::jthread watcher_; // the last: joined before what it uses goes
+    std::jthread watcher_; // the last member: joined before the members that it uses are destroyed
 };
 
 } // namespace tq::bench

@@ -12,7 +12,7 @@ namespace {
 
 using conformance::LogitsCheck;
 
-constexpr uint32_t min_length = 33; // of what is compared with the reference: one position would need no softmax
+constexpr uint32_t min_length = 33; // of the comparison with the reference: one position would need no softmax
 constexpr double kernel_seconds = 0.01;
 
 // One line of the table.
@@ -69,8 +69,8 @@ struct Measured {
     std::vector<Row> rows;
 };
 
-// Throws Error where the host or the device cannot hold so many tokens: the host has a rotary table of them, and on the CPU the
-// cache too, twice while it is checked.
+// Throws Error where the host or the device cannot hold that many tokens: the host holds a rotary table of them, and on the CPU
+// the cache too, twice while it is checked.
 void require_room(const Setup& setup, const CacheShape& shape, uint32_t length) {
     const uint64_t here = length * (8ull * shape.head_dim + (setup.device ? 0 : 2 * shape.token_bytes())),
                    memory = physical_memory_bytes();
@@ -81,7 +81,7 @@ void require_room(const Setup& setup, const CacheShape& shape, uint32_t length) 
              describe(shape.kv), length, double(here) / (1 << 20), double(there) / (1 << 20));
 }
 
-// Nothing is missing but what Ctrl-C has cut short.
+// Complete unless Ctrl-C stopped it.
 Measured measure(const Arguments& arguments, Setup& setup, const KvOptions& kv) {
     const Config& c = setup.model.config;
     const std::vector<uint32_t> depths = arguments.depth_list();
@@ -158,7 +158,7 @@ void print(const Json& all, Format format) {
     if (rows.size() > 1) write_output(fmt::format("{}\n{}{}", where, markdown(rows, 3), beyond ? beyond_limit : ""));
 }
 
-// Adds what was measured on one device; whether nothing failed.
+// Adds the measurements of one device; returns whether nothing failed.
 bool run_on(const Arguments& arguments, Setup& setup, Console& console, Json& out) {
     bool good = true;
     std::optional<Limits> limits;
@@ -187,7 +187,7 @@ Config CacheShape::config() const { return {1, 32, 32, 1, heads, kv_heads, head_
 
 CacheInput::CacheInput(const CacheShape& shape) {
     std::mt19937 random(1);
-    const auto fill = [&](std::vector<float>& x, size_t size) { // nearly normal: the sum of twelve uniform numbers
+    const auto fill = [&](std::vector<float>& x, size_t size) { // approximately normal: the sum of twelve uniform numbers
         x.resize(size);
         for (float& value : x) {
             value = -6;

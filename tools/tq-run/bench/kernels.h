@@ -1,4 +1,4 @@
-// The cache's kernels alone, in the shape of one layer of a model: storing keys and values, and the attention of one token.
+// Times the cache's kernels alone, in the shape of a model's layer: storing keys and values, and the attention of one token.
 #pragma once
 #include "model/config.h"
 #include "model/kv/options.h"
@@ -27,7 +27,7 @@ struct CacheInput {
     explicit CacheInput(const CacheShape& shape);
 };
 
-// Tokens that are stored at once; the cache is filled by repetition of these.
+// The tokens that are stored at once; the cache is filled by repeating these.
 inline constexpr uint32_t first_block = 256;
 
 class CacheKernels {
@@ -35,20 +35,20 @@ class CacheKernels {
     virtual ~CacheKernels() = default;
 
     virtual void fill(uint32_t length) = 0;                    // stores `length` tokens
-    virtual std::vector<float> attention(uint32_t length) = 0; // y [heads][head_dim] of a token that sees `length` of them
-    // Seconds of one call: keys and values of `tokens` tokens are stored, or the attention of the latest attention() again.
+    virtual std::vector<float> attention(uint32_t length) = 0; // y [heads][head_dim] of a token that attends to `length` tokens
+    // The seconds of one call: storing keys and values of `tokens` tokens; or repeating the latest attention().
     virtual double append_seconds(uint32_t tokens) = 0;
     virtual double attention_seconds() = 0;
 };
 
-// `length`: the most that fill() is called with. Throw Error when memory is too short for it.
+// `length`: the greatest argument of fill(). Throw Error when memory is too small for it.
 std::unique_ptr<CacheKernels> make_gpu_kernels(Device& device, const CacheShape& shape, uint32_t length);
 std::unique_ptr<CacheKernels> make_cpu_kernels(const CacheShape& shape, uint32_t length, uint32_t threads);
 
-// attention(length) by the plain loops of model/reference/kernels.h.
+// Computes attention(length) by the plain loops of model/reference/kernels.h.
 std::vector<float> reference_attention(const CacheShape& shape, uint32_t length);
 
-// `work` in seconds a call: called as often as it takes to time it, which it is told.
+// The seconds of one call of the work: `work` is called with the number of repetitions, which grows until it can be timed.
 double seconds_per_call(const std::function<void(uint32_t times)>& work);
 
 int run_kernels(const Arguments& arguments, Console& console);

@@ -8,7 +8,7 @@
 namespace tq::bench {
 namespace {
 
-// What both the plain and the fast kernels run on.
+// The buffers of both the plain and the fast kernels.
 struct HostCache {
     CacheShape shape;
     CacheInput input;

@@ -27,7 +27,7 @@ Buffer upload(Device& device, const char* label, std::span<const float> content)
     return upload(device, label, std::as_bytes(content));
 }
 
-// Position and tokens, which each run writes, and the rotary table behind them.
+// Position and tokens, which each run writes, followed by the rotary table.
 Buffer make_context(Device& device, const CacheShape& shape, uint32_t positions) {
     std::vector<float> content(gpu::context_header_bytes / 4);
     const std::vector<float> table = rope_table(shape.config(), positions);

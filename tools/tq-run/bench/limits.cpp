@@ -36,13 +36,13 @@ class LimitBench {
 
     Device& device_;
     const uint32_t arithmetic_groups_;
-    uint32_t vectors_; // of each of the two buffers that are copied; whole blocks
+    uint32_t vectors_; // in each of the two buffers that are copied; whole blocks
     Buffer x_, y_, out_, readback_;
 };
 
 uint32_t groups_for(DeviceType type) { return type == DeviceType::discrete ? 16384 : type == DeviceType::cpu ? 256 : 4096; }
 
-// Well beyond any cache, and no more than a quarter of what is free.
+// Well beyond any cache, and no more than a quarter of the free memory.
 uint32_t vectors_for(const Device& device) {
     const uint64_t wanted = device.capabilities().type == DeviceType::cpu ? 128u << 20 : 512u << 20;
     const uint64_t bytes = std::min({wanted, device.available_bytes() / 4, device.capabilities().storage_range_bytes,
@@ -56,7 +56,7 @@ LimitBench::LimitBench(Device& device)
       out_(device.allocate("limits, out", std::max(vectors_ / 32, arithmetic_groups_ * workgroup) * 4ull)),
       readback_(device.allocate("limits, read back", out_.bytes(), Memory::readback)) {}
 
-// Seconds of what record(recorder) records, at best; repeated often enough to be timed.
+// The best time of the commands of record(recorder), in seconds; repeated until they can be timed.
 template <class Record> double LimitBench::best_seconds(Record record) {
     for (uint32_t repeats = 1;;) {
         Recorder recorder(device_);
@@ -67,7 +67,7 @@ template <class Record> double LimitBench::best_seconds(Record record) {
             const auto start = std::chrono::steady_clock::now();
             commands.run();
             best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-            if (best > 20 * limit_seconds) break; // a slow device has no need of more
+            if (best > 20 * limit_seconds) break; // a slow device needs no more repetitions
         }
         if (best >= limit_seconds || repeats >= 4096) return best / repeats;
         repeats *= uint32_t(std::clamp(1.3 * limit_seconds / best, 2.0, 64.0));
@@ -120,8 +120,8 @@ double LimitBench::copy_gb_per_s() {
     return double(x_.bytes()) * 2e-9 / seconds;
 }
 
-// 1e9 operations per second, where one step of a chain is `flops` of them. want[i]: the bits that every invocation 4 n + i
-// writes.
+// 1e9 operations per second, where one step of a chain is `flops` of them. want[i]: the expected bits of every invocation 4 n +
+// i.
 template <const auto& shader>
 double LimitBench::arithmetic(const ParamsOf<shader>& params, uint32_t flops, const std::array<uint32_t, 4>& want) {
     const uint64_t invocations = uint64_t(arithmetic_groups_) * workgroup, all = invocations * chains * iterations * flops;
@@ -138,7 +138,7 @@ double LimitBench::arithmetic(const ParamsOf<shader>& params, uint32_t flops, co
     return double(all) * 1e-9 / seconds;
 }
 
-// Chains that count from 0 to 11, plus 0 to 3: exact in fp16 too.
+// The sums of chains that count from 0 to 11, plus 0 to 3: exact in fp16 too.
 std::array<uint32_t, 4> counted() {
     std::array<uint32_t, 4> want;
     for (uint32_t i = 0; i < 4; i++)

@@ -52,7 +52,7 @@ constexpr std::array fields{
     Field{"stddev_ts", "REAL"},
 };
 
-// "" of null; a truth value is 1 or 0, as there.
+// "" for null; a truth value is 1 or 0, as in llama-bench.
 std::string plain(const Json& value) {
     if (value.is_null()) return "";
     if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
@@ -84,7 +84,7 @@ Json llama_bench_fields(const Subject& subject, const Result& r) {
     const bool on_gpu = setup.device != nullptr;
     const Statistics rate = r.tokens_per_second(), ns = r.nanoseconds();
     return {{"build_commit", build_commit()},
-            {"build_number", 0}, // builds are told apart by their commit alone
+            {"build_number", 0}, // builds are identified by their commit alone
             {"cpu_info", describe_device(nullptr).at("name")},
             {"gpu_info", on_gpu ? setup.device->capabilities().name : ""},
             {"backends", backend(setup)},

@@ -1,11 +1,11 @@
-// The fields that llama-bench writes of a test, by their names and in their order, and its formats for tables: what reads its
-// results reads these (tools/llama-bench/llama-bench.cpp of llama.cpp).
+// The fields that llama-bench writes for a test, by their names and in their order, and its formats for tables, so that
+// programs that read its results read these (tools/llama-bench/llama-bench.cpp of llama.cpp).
 #pragma once
 #include "tools/tq-run/bench/result.h"
 
 namespace tq::bench {
 
-// All of llama-bench's fields. What has no meaning here has the value that it has there when nobody asks for it.
+// All of llama-bench's fields. Those without a meaning here have llama-bench's default values.
 Json llama_bench_fields(const Subject& subject, const Result& result);
 
 // One table, llama_bench, of those fields alone, so that results can go into a database that llama-bench has begun.

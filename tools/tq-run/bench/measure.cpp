@@ -10,7 +10,7 @@
 namespace tq::bench {
 namespace {
 
-constexpr uint32_t first_block = 256;   // tokens that are really run to fill the cache; even, as repeat_to wants it
+constexpr uint32_t first_block = 256;   // tokens that are actually run to fill the cache; even, as repeat_to requires
 constexpr uint32_t profiled_tokens = 8; // of those generated: the kernels of all are the same
 
 // False after Ctrl-C.
@@ -27,8 +27,8 @@ uint64_t since(std::chrono::steady_clock::time_point start) {
     return uint64_t(ns);
 }
 
-// Runs ids.size() tokens one by one: these, or where the device samples by itself the first, and what it takes for the most
-// likely ones from there, in the batches of a conversation. False after Ctrl-C.
+// Runs ids.size() tokens one by one: these ids, or where the device samples by itself the first id and the tokens it finds most
+// likely from there, in the batches of a conversation. False after Ctrl-C.
 bool generate(Forward& forward, std::span<const uint32_t> ids) {
     const uint32_t most = forward.max_sampled();
     if (most == 0) {
@@ -83,7 +83,7 @@ Timed time_test(Forward& forward, uint32_t vocab_size, const Test& test, uint32_
         timed.ns.push_back(*ns);
     }
     timed.energy = meter.stop();
-    if (timed.ns.size() < repetitions) timed.energy.clear(); // a part of it went into the run that was stopped
+    if (timed.ns.size() < repetitions) timed.energy.clear(); // the stopped run used part of it
     return timed;
 }
 

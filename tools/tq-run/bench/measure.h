@@ -4,14 +4,14 @@
 
 namespace tq::bench {
 
-// Tokens that the forward's context must hold for these tests.
+// The tokens that the forward's context must hold for these tests.
 uint32_t context_for(std::span<const Test> tests);
 
-// Called with what goes on: "tg128 @ d4096, 2 of 5".
+// Called with the current activity: "tg128 @ d4096, 2 of 5".
 using Report = std::function<void(const std::string&)>;
 
-// Fills the cache to the test's depth, runs the test once, then `repetitions` times: the samples and their energy. Loading and
-// building of pipelines are not in them. Fewer samples, or none, after Ctrl-C.
+// Fills the cache to the test's depth, runs the test once, then `repetitions` times: returns the samples and their energy,
+// without loading and building of pipelines. Fewer samples, or none, after Ctrl-C.
 struct Timed {
     std::vector<uint64_t> ns;
     std::vector<Energy> energy;
@@ -19,7 +19,7 @@ struct Timed {
 Timed time_test(Forward& forward, uint32_t vocab_size, const Test& test, uint32_t repetitions, EnergyMeter& meter,
                 const Report& report);
 
-// What each kernel costs in the test, or in its first few tokens; nothing where the device has no timestamps.
+// The cost of each kernel in the test, or in its first few tokens; nothing where the device has no timestamps.
 struct Profiled {
     std::vector<ProfileRow> kernels;
     uint32_t tokens;

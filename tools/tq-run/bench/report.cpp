@@ -23,7 +23,7 @@ std::string stem(const std::string& path) { return printable(std::filesystem::pa
 
 } // namespace
 
-// Files may have the same name inside.
+// Different files may have the same model name.
 std::string Reporter::model_cell(const Subject& subject) const {
     const bool several = arguments_.model_count() > 1 && !subject.file.empty();
     return several ? stem(subject.file) : subject.label;

@@ -1,4 +1,4 @@
-// Results, as they come: a table, CSV, JSON or SQL.
+// Prints results as they arrive: as a table, CSV, JSON or SQL.
 #pragma once
 #include "tools/tq-run/bench/result.h"
 #include "tools/tq-run/table.h"
@@ -15,10 +15,10 @@ class Reporter {
         : arguments_(arguments), format_(format), write_(std::move(write)) {}
 
     void add(const Subject& subject, const Result& result, const std::optional<Limits>& limits);
-    void finish(); // what comes after the last result; also where there was none
+    void finish(); // prints the text after the last result; also where there was none
 
   private:
-    // Rows come one by one, before the rest is known: what is not known is as wide as common values are.
+    // Rows arrive one by one, before the rest is known: unknown widths are those of common values.
     struct Column {
         const char* name;
         int width; // negative: aligned left
@@ -40,7 +40,7 @@ class Reporter {
     std::vector<std::string> footer_; // lines, each once
 };
 
-// The kernels of a result as a table with shares of what the device can do.
+// The kernels of a result as a table with shares of the device's limits.
 std::string kernel_table(const Result& result, const std::optional<Limits>& limits);
 
 // "97.3 %"; above 1 "> 100 % *", which `beyond_limit` explains.

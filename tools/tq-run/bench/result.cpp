@@ -17,8 +17,8 @@
 namespace tq::bench {
 namespace {
 
-// As Linux names it, with family and model where the name has no number ("AMD EPYC", of virtual machines); as Windows does;
-// "CPU" elsewhere.
+// On Linux the system's name, with family and model where the name has no number ("AMD EPYC", of virtual machines); on Windows
+// the system's name; "CPU" elsewhere.
 std::string processor_name() {
     std::map<std::string, std::string> first; // processor's lines
     std::ifstream file("/proc/cpuinfo");
@@ -34,7 +34,7 @@ std::string processor_name() {
     return printable(name, 120);
 }
 
-// Whether it is there, in any case.
+// Whether the text has the word, ignoring case.
 bool has_word(const std::string& text, const std::string& word) {
     return !std::ranges::search(
                 text, word, {}, [](char c) { return std::tolower(uint8_t(c)); }, [](char c) { return std::tolower(uint8_t(c)); })
@@ -51,7 +51,7 @@ std::string label_of(const ModelArguments& arguments, const Model& model) {
     return fmt::format("{}, {} layers", whole.name, model.config.num_hidden_layers);
 }
 
-// Which one of tq-run devices it is; where several are alike, the first unless its number was given.
+// The device's index in tq-run devices; where several are alike, the first unless its number was given.
 uint32_t index_of(const std::string& selector, const Capabilities& c) {
     const size_t digits = selector.find_first_of("0123456789");
     const bool numbered = (digits == 0 || digits == std::string_view("Vulkan").size()) && selector.size() - digits < 4;

@@ -1,5 +1,5 @@
-// What was measured, as JSON: one object per test, which needs nothing beside it to be understood or compared. It has
-// llama-bench's fields by their names, and more.
+// Measurements as JSON: one object per test, which can be understood and compared without any other file. It has llama-bench's
+// fields by their names, and more.
 #pragma once
 #include "runtime/profile.h"
 #include "tools/tq-run/bench/arguments.h"
@@ -22,7 +22,7 @@ struct Subject {
     Setup setup;
     std::string file;      // of the model; empty: random weights
     std::string label;     // "Qwen3 0.6B Q8_0", "qwen3-8b:q4_k_m, 2 layers"
-    uint32_t device_index; // as tq-run devices counts; 0 on the CPU
+    uint32_t device_index; // as in tq-run devices; 0 on the CPU
 };
 // Opens both, after a download. Throws Error.
 Subject open_subject(const ModelArguments& arguments, Console& console);
@@ -35,29 +35,29 @@ Statistics statistics(std::span<const double> values);
 struct Result {
     Test test;
     KvOptions kv;
-    uint32_t batch_size = 0, threads = 0; // as they were run, never 0
+    uint32_t batch_size = 0, threads = 0; // the values used, never 0
     std::vector<uint64_t> samples_ns;     // each of test.tokens() tokens
     std::string test_time;                // of its beginning, as in 2026-04-18T11:40:00Z
     std::optional<Check> check;           // none: unchecked
-    uint64_t weight_bytes = 0;            // that one token reads
-    double kv_bytes = 0;                  // of the cache, that one token of the test reads, on average
+    uint64_t weight_bytes = 0;            // the bytes that one token reads
+    double kv_bytes = 0;                  // the bytes of the cache that one token of the test reads, on average
     std::vector<Energy> energy;           // of all samples together
-    std::vector<ProfileRow> kernels;      // of one run of the test's kind, apart from the samples
+    std::vector<ProfileRow> kernels;      // of one run of the same kind, separate from the samples
     uint32_t profiled_tokens = 0;         // of that run
 
     std::vector<double> rates() const; // tokens per second, of each sample
     Statistics tokens_per_second() const { return statistics(rates()); }
     Statistics nanoseconds() const;
-    // 1e9 bytes that a token reads, over the time of one; none for prompts, which read weights once for a whole block.
+    // 1e9 bytes that a token reads per second of its time; none for prompts, which read weights once for a whole block.
     std::optional<double> gigabytes_per_second() const;
 };
 
 // The threads that --threads stands for.
 uint32_t thread_count(uint32_t threads);
 
-// The bytes of weights that one token reads: all but the rows of an embedding that is no head.
+// The bytes of weights that one token reads: all except the rows of an embedding that is not also the head.
 uint64_t weight_bytes_per_token(const Setup& setup);
-// What the weights are mostly stored as: "Q4_K".
+// The format of most of the weights: "Q4_K".
 std::string weight_type(const Weights& weights);
 uint64_t parameters(const Weights& weights);
 std::string backend(const Setup& setup);               // "Vulkan" or "CPU"

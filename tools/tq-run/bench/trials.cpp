@@ -13,12 +13,12 @@ namespace {
 using conformance::CutModel;
 using gpu::Tuning, gpu::Workload;
 
-constexpr uint32_t first_tokens = 16; // that are run before each workload; even, as repeat_to wants it
+constexpr uint32_t first_tokens = 16; // tokens that are run before each workload; even, as repeat_to requires
 constexpr uint32_t min_depth = 64;
 constexpr uint32_t max_vocabulary = 16384;               // rows of the embedding and the head
 constexpr double trial_seconds = 0.01, max_repeats = 64; // of one timing
 
-// Weights that are read: more than the caches of such devices hold.
+// The bytes of weights that are read: more than the caches of such devices hold.
 uint64_t wanted_bytes(DeviceType type) { return uint64_t(type == DeviceType::cpu ? 48 : 256) << 20; }
 
 TrialSizes largest_sizes(DeviceType type) {
@@ -44,7 +44,7 @@ CutModel cut(const Config& config, const Weights& weights, uint32_t layers) {
     return out;
 }
 
-// Where a workload begins, and how much it runs.
+// The position at which a workload begins, and its tokens.
 struct Extent {
     uint32_t depth, tokens;
 };
@@ -68,7 +68,7 @@ struct Trials::Subject {
     CutModel model;
     std::map<uint32_t, std::weak_ptr<const gpu::DeviceWeights>> uploaded; // by interleave
     std::map<Workload, Logits> expected;                                  // of the default tuning
-    std::map<Workload, uint32_t> repeats;                                 // of one timing
+    std::map<Workload, uint32_t> repeats;                                 // in one timing
 
     std::shared_ptr<const gpu::DeviceWeights> weights(Device& device, uint32_t interleave) {
         if (auto there = uploaded[interleave].lock()) return there;
@@ -91,7 +91,7 @@ class Trials::Trial {
             make_gpu_forward(device, subject.model.config, subject.weights(device, tuning.weight_interleave), options, tuning);
     }
 
-    // Logits of what comes first, of the workload, and of a token behind it.
+    // The logits of the first tokens, of the workload, and of a token after it.
     Logits answer(const Extent& extent) {
         forward_->truncate(0);
         Logits out;
@@ -175,7 +175,7 @@ std::vector<std::string> Trials::names() const {
     return out;
 }
 
-// As long as the time for a run allows; beginning with what is short.
+// The largest sizes that the time for a run allows; measures short workloads first.
 void Trials::measure_sizes(Trial& first) {
     const TrialSizes most = sizes_;
     const auto seconds = [&](const Extent& extent) {
@@ -200,7 +200,7 @@ void Trials::add(const std::string& name, const Config& config, const Weights& w
     if (subjects_.empty()) {
         Subject one{name, cut(config, weights, 1), {}, {}, {}};
         Trial trial(device_, one, kv_, by_default);
-        trial.seconds({first_tokens, first_tokens}, 1); // the first is slower
+        trial.seconds({first_tokens, first_tokens}, 1); // the first run is slower
         seconds_per_weight_ = trial.seconds({first_tokens, first_tokens}, 1) / layer_weights;
     }
     const double affordable = run_seconds_ / (seconds_per_weight_ * layer_weights);
@@ -219,7 +219,7 @@ void Trials::add(const std::string& name, const Config& config, const Weights& w
 
 std::unique_ptr<gpu::Contestant> Trials::make(const Tuning& tuning, Workload workload) {
     device_.profile = by_timestamps() && workload != Workload::long_prompt && workload != Workload::whole_token;
-    const bool halves = gpu::choose_tuning(device_.capabilities()).rounds_to_halves(); // among them the default's logits
+    const bool halves = gpu::choose_tuning(device_.capabilities()).rounds_to_halves(); // of the default, whose logits count
     const double limit = conformance::error_limit(kv_, halves);
     auto contest = std::make_unique<Contest>(*this, workload);
     for (const auto& subject : subjects_) {

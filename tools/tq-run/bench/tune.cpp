@@ -48,7 +48,7 @@ Model open(const ModelArguments& arguments, Console& console) {
     return model;
 }
 
-// What was asked for, or layers as small and large models have them.
+// The requested model, or layers with the sizes of small and large models.
 std::vector<Model> models(const Arguments& arguments, Console& console) {
     std::vector<Model> out;
     if (arguments.synthetic.empty() && arguments.source.is_demo())
@@ -154,7 +154,7 @@ std::string table(const Json& found) {
         found.at("clock") == "device" ? "the device's own" : "the wall", found.at("seconds").get<double>());
 }
 
-// The groups of kernels whose variants there was no time for.
+// The groups of kernels whose variants were not tried, for lack of time.
 std::vector<std::string> untried(const gpu::Found& found) {
     std::vector<std::string> out;
     for (const GroupChoice& choice : found.groups)
@@ -162,7 +162,7 @@ std::vector<std::string> untried(const gpu::Found& found) {
     return out;
 }
 
-// Throws Error where nothing at all was tried: that is no tuning.
+// Throws Error where nothing was tried: the result is then no tuning.
 void check_tried(const gpu::Found& found, uint32_t seconds, Progress& progress) {
     const std::vector<std::string> names = untried(found);
     if (names.empty()) return;

@@ -15,24 +15,24 @@ struct TrialSizes {
     uint32_t deep = 0, deep_prompt_at = 0, prompt = 0, deep_prompt = 0, long_prompt = 0;
 };
 
-// What tunings are timed on: the first layers of some models and a part of their vocabulary, as much as a device cannot keep in
-// its caches and its memory has room for.
+// The models that tunings are timed on: the first layers of some models and a part of their vocabulary, more than the device's
+// caches hold and as much as its memory has room for.
 class Trials {
   public:
-    // `run_seconds`: about the most that one run of a workload may take.
+    // `run_seconds`: the approximate upper limit of one run of a workload.
     Trials(Device& device, const KvOptions& kv, double run_seconds);
 
-    // Takes the model into the trials where it is the first, which sizes follow, or one that can be run in time. What `model`
-    // points into outlives this. Throws Error, and LoadStopped on Ctrl-C.
+    // Adds the model to the trials where it is the first, from which the sizes follow, or can be run in time. The data that
+    // `model` points into outlives this object. Throws Error, and LoadStopped on Ctrl-C.
     void add(const std::string& name, const Config& config, const Weights& weights);
 
-    // A tuning that gives the default one's logits, to within what conformance allows; throws Error with the reason for others,
-    // and LoadStopped on Ctrl-C.
+    // Makes a tuning that gives the default one's logits, within the limits of conformance; throws Error with the reason for
+    // others, and LoadStopped on Ctrl-C.
     std::unique_ptr<gpu::Contestant> make(const gpu::Tuning& tuning, gpu::Workload workload);
 
     const TrialSizes& sizes() const { return sizes_; }
     std::vector<std::string> names() const;
-    bool by_timestamps() const; // or else by the wall clock
+    bool by_timestamps() const; // else by the wall clock
 
   private:
     using Logits = std::vector<std::vector<float>>;
@@ -45,7 +45,7 @@ class Trials {
     const KvOptions kv_;
     const double run_seconds_;
     TrialSizes sizes_;
-    double seconds_per_weight_ = 0; // of a layer, of the first tokens of a prompt
+    double seconds_per_weight_ = 0; // of a layer, for the first tokens of a prompt
     std::vector<std::shared_ptr<Subject>> subjects_;
 };
 

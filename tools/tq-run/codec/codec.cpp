@@ -1,4 +1,4 @@
-// tq-run codec: the cache's codec on files of vectors, what its types are made of, and how fast it is.
+// tq-run codec: the cache's codec on files of vectors, the structure of its types, and its speed.
 #include "tools/tq-run/codec/codec.h"
 #include "base/printable.h"
 #include "model/kv/layouts.h"

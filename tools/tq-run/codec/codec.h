@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// Which codec: the flags that all parts share.
+// The choice of a codec: the flags that all subcommands share.
 struct CodecArguments {
     ConsoleArguments console;
     std::string type, rotation = "wht", scale_rule = name(KvOptions().scale_rule), side = "k", device;

@@ -22,7 +22,7 @@ struct Batch {
         : codes(count * codec.words()), scales(count * codec.scales()), x(count * codec.head_dim()) {}
 };
 
-std::vector<float> random_vectors(size_t size) { // of 16 uniform bits each: enough to time, and quick to make
+std::vector<float> random_vectors(size_t size) { // 16 uniform bits each: sufficient for timing, and quick to make
     std::mt19937 random(1);
     std::vector<float> x(size);
     for (float& v : x) v = (float(random() & 0xffff) - 32767.5f) * 0x1p-15f;
@@ -66,7 +66,7 @@ void print_row(const KvCodec& codec, size_t count, uint32_t rounds, VectorMachin
                              gigabytes / encode, vectors / decode, gigabytes / decode, machine.name()));
 }
 
-// Encodes and decodes once; the spans stay in use.
+// Encodes and decodes once; the spans must stay valid.
 void run_once(VectorMachine& machine, Batch& batch, std::span<const float> x) {
     machine.encode(batch.codes, batch.scales, x);
     machine.decode(batch.x, batch.codes, batch.scales);

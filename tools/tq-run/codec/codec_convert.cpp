@@ -49,7 +49,7 @@ void bytes_from_floats(std::span<uint8_t> bytes, std::span<const float> x) {
     for (size_t i = 0; i < bytes.size(); i++) bytes[i] = uint8_t(std::bit_cast<uint32_t>(x[i / 4]) >> (8 * (i % 4)));
 }
 
-// `first`: the number of the batch's first vector. Throws Error at a vector that cannot be kept as a finite one.
+// `first`: the number of the batch's first vector. Throws Error at a vector that cannot be stored with finite values.
 void require_finite_input(Vectors& v, size_t count, uint64_t first, const std::string& from) {
     for (size_t i = 0; i < count * v.head_dim; i++)
         if (!std::isfinite(v.x[i]))
@@ -65,7 +65,7 @@ void require_finite_stored(Vectors& v, size_t count, uint64_t first, const std::
                  from, name(v.codec.type));
 }
 
-// The stages of one batch: `in` bytes of count vectors to `out` bytes.
+// The conversion of one batch: `in` bytes of count vectors to `out` bytes.
 struct Conversion {
     size_t bytes_in, bytes_out; // of a vector
     std::function<std::span<uint8_t>(size_t count, uint64_t first, const std::string& from)> run;

@@ -1,4 +1,4 @@
-// tq-run codec info: what the types are made of, and how large their errors are.
+// tq-run codec info: the structure of the types, and the size of their errors.
 #include "model/kv/layouts.h"
 #include "model/kv/trellis.h"
 #include "model/kv/turboquant.h"
@@ -28,7 +28,7 @@ const char* family_name(KvType type) {
 std::vector<float> unit_vector(std::mt19937_64& random, uint32_t head_dim) {
     std::vector<double> x;
     double norm2 = 0;
-    while (x.size() < head_dim) { // Box and Muller
+    while (x.size() < head_dim) { // the Box-Muller transform
         const double radius2 = -2 * std::log(double(random() >> 11 | 1) * 0x1p-53), turn = double(random() >> 11) * 0x1p-53;
         x.push_back(std::sqrt(radius2) * std::cos(2 * std::numbers::pi * turn));
         norm2 += x.back() * x.back();
@@ -38,8 +38,8 @@ std::vector<float> unit_vector(std::mt19937_64& random, uint32_t head_dim) {
     return out;
 }
 
-// Of random unit vectors x and what they decode to. The slope is that of inner products <q, x^> over <q, x>, averaged over all
-// directions of q, which is <x, x^>.
+// Measured on random unit vectors x and their decoded vectors. The slope is that of inner products <q, x^> over <q, x>,
+// averaged over all directions of q, which is <x, x^>.
 struct Measured {
     double error = 0, slope = 0, length = 0;
 };
@@ -65,7 +65,7 @@ Measured measure(const KvCodec& codec, uint32_t vectors, uint64_t seed) {
     return {sum.error / vectors, sum.slope / vectors, sum.length / vectors};
 }
 
-// The codebook in standard deviations of a normal variable, and the mean squared error of one that is coded with it.
+// The codebook in standard deviations of a normal variable, and the mean squared error of a variable that is coded with it.
 struct Normalised {
     std::vector<double> centroids, thresholds;
     double distortion;

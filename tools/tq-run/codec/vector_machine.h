@@ -1,4 +1,4 @@
-// What encodes and decodes vectors for the codec command: the CPU's threads or a device.
+// Encodes and decodes vectors for the codec command: on the CPU's threads or on a device.
 #pragma once
 #include "model/kv/codec.h"
 #include <memory>
@@ -10,11 +10,11 @@ class VectorMachine {
   public:
     virtual ~VectorMachine() = default;
 
-    // codes[n][words] and scales[n][scales] of x[n][head_dim], n <= batch(), and the reverse.
+    // Encodes x[n][head_dim] to codes[n][words] and scales[n][scales], n <= batch(); decode() is the reverse.
     virtual void encode(std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> x) = 0;
     virtual void decode(std::span<float> x, std::span<const uint32_t> codes, std::span<const uint16_t> scales) = 0;
 
-    // Again what was done last, without moving it to or from a device.
+    // Repeats the last operation, without moving data to or from a device.
     virtual void encode_again() = 0;
     virtual void decode_again() = 0;
 

@@ -61,7 +61,7 @@ int work(const ConformanceArguments& a) {
         a.device, a.selection(), {}, a.seed, a.first, a.dump, [](const Capabilities& c) { return describe(c); }, write_line};
     try {
         options.model = find_demo_model();
-    } catch (const Error&) { // the rows that need it say so
+    } catch (const Error&) { // the rows that need it report that
     }
     run_worker(options);
     return 0;
@@ -93,7 +93,7 @@ RunnerOptions runner_options(const ConformanceArguments& a) {
     return options;
 }
 
-// That gives the same run again.
+// The command line that repeats this run.
 std::vector<std::string> command_line(const ConformanceArguments& a) {
     std::vector<std::string> out{
         "tq-run", "conformance", "--seed", std::to_string(a.seed), "--timeout", std::to_string(a.timeout)};
@@ -105,7 +105,7 @@ std::vector<std::string> command_line(const ConformanceArguments& a) {
     return out;
 }
 
-// That runs one row of `device` again, once the row's name stands behind its --filter.
+// The command that repeats one row of `device` when the row's name is appended after its --filter.
 std::string again(const ConformanceArguments& a, const std::string& device) {
     std::string out = "tq-run conformance";
     const auto add = [&](const char* flag, const std::string& value) {
@@ -145,7 +145,7 @@ DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const st
     };
     options.on_result = [&](size_t index, const std::vector<RowResult>& rows) { print(table.add(index, rows)); };
     DeviceReport report = test_device(options, selector);
-    const size_t advice = report.failure.find(", or use --device cpu"); // which is of no use here
+    const size_t advice = report.failure.find(", or use --device cpu"); // which does not apply here
     if (advice != std::string::npos) report.failure.resize(advice);
     print(table.finish(report.rows));
     console.clear_status();
@@ -205,7 +205,7 @@ void add_conformance(ArgumentParser& app, Action& action) {
         command.add_flag("--full", a.full, "run every type at every size, and the largest sizes");
         command.add_flag("--tuned", a.tuned, "use the tuning that tq-run bench --tune has stored, not the default one");
         command.add_flag("-v,--verbose", a.verbose, "print a line for every row");
-        command.add_flag("--worker", a.worker).group(""); // hidden, with what it takes
+        command.add_flag("--worker", a.worker).group(""); // hidden, with the flags that it uses
         command.add_flag("--list-devices", a.list_devices).group("");
         command.add_option("--first", a.first).group("");
     };

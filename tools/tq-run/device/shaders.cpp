@@ -1,5 +1,5 @@
-// tq-run shaders: every variant of every kernel, what a driver makes of them, and whether any needs more registers than there
-// are.
+// tq-run shaders: compiles every variant of every kernel, and reports the driver's statistics and whether any needs more
+// registers than there are.
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/gpu/variants.h"
@@ -27,14 +27,14 @@ struct ShadersArguments {
 
 struct Row {
     Variant variant;
-    uint32_t subgroup_size; // that the kernel counts on; 0: on none
+    uint32_t subgroup_size; // that the kernel requires; 0: any
     std::vector<KernelStatistics> programs;
     StatisticsSummary summary;
     std::string error; // of a variant that did not compile
 
     const char* kernel() const { return variant.shader->name; }
     uint64_t shared_bytes() const { return shared_memory_bytes(*variant.shader, variant.constants); }
-    // The size of its subgroups that the kernel counts on, where it does, and that the driver has not given it.
+    // Whether the kernel requires a size of its subgroups that the driver has not given it.
     bool has_other_subgroups() const {
         return subgroup_size != 0 && std::ranges::any_of(programs, [&](const KernelStatistics& program) {
                    return program.subgroup_size != 0 && program.subgroup_size != subgroup_size;
@@ -52,7 +52,7 @@ std::vector<Row> list_rows(const Capabilities& device, const std::string& filter
     return rows;
 }
 
-// A constant's value: of a cache type its name.
+// The text of a constant's value: for a cache type its name.
 std::string value_text(const std::string& name, uint32_t value) {
     return name.ends_with("type") ? tq::name(KvType(value)) : std::to_string(value);
 }
@@ -68,7 +68,7 @@ std::string describe(const Variant& variant) {
 
 std::string text(std::optional<uint64_t> value) { return value ? std::to_string(*value) : "-"; }
 
-// For a file: "matvec_q8_0.workgroup=128.lanes=16".
+// The name of a file: "matvec_q8_0.workgroup=128.lanes=16".
 std::string file_stem(const Variant& variant) {
     std::string out = variant.shader->name;
     const std::vector<std::string> names = constant_names(*variant.shader);
@@ -90,7 +90,7 @@ void make_folder(const std::string& folder, const char* flag) {
     if (error) fail("cannot make the folder {} of {}: {}", folder, flag, error.message());
 }
 
-// The modules, with the constants of each variant as their defaults.
+// Writes the modules, with the constants of each variant as their defaults.
 void write_spirv(const std::string& folder, std::span<const Row> rows) {
     make_folder(folder, "--spirv");
     for (const Row& row : rows) {
@@ -101,7 +101,7 @@ void write_spirv(const std::string& folder, std::span<const Row> rows) {
     write_error(fmt::format("wrote {} modules to {}\n", rows.size(), folder));
 }
 
-// What the driver shows of its work, a file for each variant and representation.
+// Writes the representations that the driver shows, a file for each variant and representation.
 void write_disassembly(const std::string& folder, std::span<const Row> rows) {
     make_folder(folder, "--disassembly");
     size_t files = 0;
@@ -157,7 +157,7 @@ void compile(Compiler& compiler, Row& row) {
     }
 }
 
-// Prints each row as it is made. Returns whether all compiled, and none of them to something that spills.
+// Prints each row as it is made. Returns whether all compiled, and none of them spills.
 bool compile_all(Compiler& compiler, std::vector<Row>& rows, Console& console) {
     const auto start = std::chrono::steady_clock::now();
     size_t failed = 0, spilling = 0, of_other_subgroups = 0;

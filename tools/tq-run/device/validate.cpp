@@ -31,8 +31,8 @@ struct ValidateArguments {
     bool json = false;
 };
 
-// With an f32 cache, where only rounding may differ, and with the one that was asked for. The first is left out where they are
-// one.
+// The agreement with an f32 cache, where only rounding may differ, and with the requested cache. The first is empty where the
+// two are the same.
 struct Agreements {
     std::optional<Agreement> exact;
     Agreement cache;
@@ -40,7 +40,7 @@ struct Agreements {
     bool passed() const { return cache.passed() && (!exact || exact->passed()); }
 };
 
-// What is printed beside the agreement itself.
+// The names that are printed with the agreement.
 struct Names {
     std::string model, kv, measured, reference;
     const Tokenizer& tokenizer;
@@ -70,7 +70,7 @@ std::string layer_table(const std::vector<LayerAgreement>& layers) {
     return text;
 }
 
-// Of values that were encoded again, in all layers and tokens.
+// Counts values that were encoded again, in all layers and tokens.
 Equal encoded(const Agreement& a) {
     Equal all;
     for (const auto* layers : {&a.prompt, &a.decoded})
@@ -81,7 +81,7 @@ Equal encoded(const Agreement& a) {
     return all;
 }
 
-// What greedy sampling would have said.
+// The text that greedy sampling would have given.
 std::string greedy_text(const Agreement& a, const Tokenizer& tokenizer) {
     if (a.greedy.empty()) return "";
     std::string text = fmt::format("greedy: {} of {} tokens are the same", a.same, a.greedy.size());
@@ -192,7 +192,7 @@ bool rounds_to_halves(const Device* device) {
     return device != nullptr && gpu::tuning_for(device->capabilities()).rounds_to_halves();
 }
 
-// Of the prompt `ids` and `decode` tokens behind it with a cache of `options`. Nothing after Ctrl-C.
+// Compares the prompt `ids` and `decode` tokens after it, with a cache of `options`. Nothing after Ctrl-C.
 std::optional<Agreement> compare(const Setup& setup, Device* other, const ForwardOptions& forward, std::span<const uint32_t> ids,
                                  uint32_t decode, Console& console) {
     const std::string cache = describe(forward.kv);
@@ -221,7 +221,7 @@ std::optional<Agreement> compare(const Setup& setup, Device* other, const Forwar
                                 on(other, weights, "the reference"), on(other, noisy.weights, "to tell rounding"), ids, options);
 }
 
-// With an f32 cache first, on a part of the tokens: there the limits are the tightest. Nothing after Ctrl-C.
+// Compares with an f32 cache first, on a part of the tokens: there the limits are the tightest. Nothing after Ctrl-C.
 std::optional<Agreements> compare(const ValidateArguments& arguments, const Setup& setup, Device* other,
                                   const std::vector<uint32_t>& ids, Console& console) {
     Agreements all;

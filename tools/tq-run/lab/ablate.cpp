@@ -1,5 +1,5 @@
-// tq-run ablate: the stages of the cache in isolation, so that a bug is named by the one that it is in; then how few bits the
-// model bears.
+// tq-run ablate: the stages of the cache in isolation, so that a bug is attributed to its stage; then how few bits the model
+// tolerates.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
@@ -47,7 +47,7 @@ struct AblateArguments {
     bool samples = false, keep_going = false;
 };
 
-// Text that a model made, fit for JSON.
+// Makes valid UTF-8 for JSON of text that a model made.
 std::string utf8(const Tokenizer& tokenizer, std::span<const uint32_t> ids) {
     Utf8Stream stream;
     const std::string text = stream.push(tokenizer.decode(ids, false));
@@ -61,7 +61,7 @@ class Ablation {
     std::optional<CacheCost> measure(const Trial& trial);
     void show(const Outcome& outcome);
     std::string where_stopped() const;
-    // Of this cache and the reference, after places of the text; false where it was stopped.
+    // Shows samples of this cache and the reference, after places of the text; false where it was stopped.
     bool show_samples(const KvOptions& kv);
 
   private:
@@ -76,10 +76,10 @@ class Ablation {
     const uint32_t chunks_;
     const MeasuredText text_;
     quality::RunLog log_;
-    std::unique_ptr<SharedModel> model_; // loaded when something is to be measured
+    std::unique_ptr<SharedModel> model_; // loaded when the first measurement needs it
     std::optional<CacheCosts> costs_;
     const std::string log_path_;
-    size_t runs_ = 0, found_ = 0; // that are done; of them in the log
+    size_t runs_ = 0, found_ = 0; // runs that are done, and those of them found in the log
     TimeLeft left_;
 };
 
@@ -165,7 +165,7 @@ void Ablation::show(const Outcome& o) {
     write_output(table_row(cells, widths));
 }
 
-// As a line of the log; nothing when it was stopped.
+// The samples as a line of the log; nothing when it was stopped.
 std::optional<json> Ablation::make_samples(const KvOptions& kv) {
     const auto reference = forward(quality::ablation_reference), measured = forward(kv);
     json samples = json::array();
@@ -209,7 +209,7 @@ bool Ablation::show_samples(const KvOptions& kv) try {
     fail("the log has damaged samples: delete it");
 }
 
-// Smaller caches that pass too, and why they did not win.
+// Lists the smaller caches that pass too, and why they did not win.
 std::string smaller_that_pass(const Findings& findings, const Config& config) {
     const auto& winner = findings.winner->trial.kv;
     std::string text;
@@ -250,7 +250,7 @@ int run(const AblateArguments& given) {
     if (arguments.samples && *model.context_size != 0)
         wide.context_size = std::max(*model.context_size, sample_prompt + sample_tokens);
     Setup setup = set_up(wide, console);
-    if (*model.context_size == 0) model.context_size = setup.options.context_size; // all that the model allows
+    if (*model.context_size == 0) model.context_size = setup.options.context_size; // all tokens that the model allows
     Ablation ablation(arguments, setup, console);
     catch_interrupts();
     const Findings findings =

@@ -1,4 +1,4 @@
-// tq-run calibrate: what a model's keys look like, for --kv-condition.
+// tq-run calibrate: measures a model's keys for --kv-condition.
 #include "tools/quality/calibrate.h"
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -31,7 +31,7 @@ CalibrationParts parse_parts(std::string_view text) {
     fail("it must be scales or means, not {}", printable(text));
 }
 
-// Refuses what would not be measured: keys are as they are, whatever the cache is to be.
+// Refuses flags without effect on the measurement: keys are the same whatever the cache will be.
 void check_cache_flags(const KvArguments& given) {
     const KvArguments none;
     if (given.preset != none.preset || given.type_k != none.type_k || given.type_v != none.type_v ||
@@ -40,7 +40,7 @@ void check_cache_flags(const KvArguments& given) {
         throw UsageError("calibrate measures the keys before they are stored: leave the flags of the KV cache out");
 }
 
-// Runs the text in stretches of the context. False on Ctrl-C.
+// Runs the text in stretches of the context's length. False on Ctrl-C.
 bool measure(quality::KeyStatistics& keys, Forward& forward, std::span<const uint32_t> ids, Console& console) {
     const uint32_t context = forward.context_size();
     for (size_t at = 0; at < ids.size(); at += context) {
@@ -56,7 +56,7 @@ bool measure(quality::KeyStatistics& keys, Forward& forward, std::span<const uin
     return true;
 }
 
-// For people: how far the scales reach.
+// A summary for people: the range of the scales.
 std::string summary(const KeyCalibration& k) {
     double least = k.scales[0], most = least;
     for (const float scale : k.scales) {
@@ -71,7 +71,7 @@ int run(const CalibrateArguments& given) {
     CalibrateArguments arguments = given;
     check_cache_flags(arguments.model.kv);
     const std::string text = arguments.file.empty() ? calibration_text : read_text_file(arguments.file, max_text);
-    ByteOutput file(arguments.out, ByteInput("-")); // before anything that takes long
+    ByteOutput file(arguments.out, ByteInput("-")); // fails before the long work
     if (!arguments.model.context_size) arguments.model.context_size = calibrate_context;
     Console console = arguments.console.console();
     Setup setup = set_up(arguments.model, console);

@@ -1,4 +1,4 @@
-// What `tq-run calibrate` reads where no text is given: prose, talk, code, lists, numbers, two other languages, written for this.
+// The text that `tq-run calibrate` reads by default: prose, talk, code, lists, numbers, two other languages, written for this.
 #pragma once
 
 namespace tq {

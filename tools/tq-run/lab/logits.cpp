@@ -1,4 +1,4 @@
-// tq-run logits: what the model says after the last token, in full precision.
+// tq-run logits: the model's logits after the last token, in full precision.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
@@ -18,7 +18,7 @@ struct LogitsArguments {
     bool json = false;
 };
 
-// Of "1,2,3". Throws Error where it is no such list.
+// Parses "1,2,3". Throws Error where the text is not such a list.
 std::vector<uint32_t> parse_ids(std::string_view text) {
     std::vector<uint32_t> ids;
     const char *at = text.data(), *const end = at + text.size();
@@ -44,7 +44,7 @@ int run(const LogitsArguments& arguments) {
     Session session(*engine->forward);
     const auto logits = session.prefill(ids, [](uint32_t, uint32_t) { return !interrupted(); });
     if (logits.empty()) return 130;
-    // Nine digits tell every float from its neighbours.
+    // Nine digits distinguish every float from its neighbours.
     if (arguments.json)
         write_output(fmt::format("{{\"logits\": [{:.9g}]}}\n", fmt::join(logits, ", ")));
     else

@@ -11,7 +11,7 @@ constexpr uint64_t max_text_bytes = 1 << 30;
 constexpr uint32_t min_chunk_tokens = 16;
 
 std::string hash_of(std::string_view text) {
-    Digest sha256(std::string(64, '0'), 0); // its first argument only says which checksum
+    Digest sha256(std::string(64, '0'), 0); // its first argument only selects the checksum
     sha256.update(std::as_bytes(std::span(text)));
     if (std::string digits = sha256.finish(); !digits.empty()) return digits;
     uint64_t hash = 0xcbf29ce484222325;

@@ -1,4 +1,4 @@
-// A text that caches are measured on.
+// The text on which caches are measured.
 #pragma once
 #include "tools/tq-run/engine.h"
 
@@ -10,12 +10,12 @@ struct MeasuredText {
     std::vector<uint32_t> ids;
 };
 
-// Of a file, or where `path` is empty a built-in text of some 1000 tokens, and says so on standard error: it tells whether a
-// cache works, but too little of what it costs. Throws Error when it cannot be read, or has not one chunk of `chunk_tokens`
-// tokens.
+// Reads a file, or where `path` is empty a built-in text of some 1000 tokens, with a note on standard error: that text shows
+// whether a cache works, but is too short to measure its cost. Throws Error when it cannot be read, or has not one chunk of
+// `chunk_tokens` tokens.
 MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokenizer, uint32_t chunk_tokens);
 
-// What stands in a report of such a measurement: model, device, build, text, and what the cache takes.
+// The heading of a report of such a measurement: model, device, build, text, and the size of the cache.
 std::string measurement_heading(const Setup& setup, const MeasuredText& text);
 std::string cache_text(const Config& config, const KvOptions& kv); // "tq3/tq3, 800 bytes per token, 5.12x smaller than f16"
 

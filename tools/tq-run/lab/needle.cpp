@@ -22,7 +22,7 @@ using nlohmann::json;
 using quality::Estimate, quality::Found, quality::Haystack, quality::HaystackOptions, quality::Needle, quality::NeedleSummary;
 
 constexpr uint64_t max_text = 1 << 30;
-constexpr uint32_t tokens_of_distractor = 64; // there is one for so many tokens,
+constexpr uint32_t tokens_of_distractor = 64; // one distractor for each 64 tokens,
 constexpr uint32_t max_distractors = 400;     // but no more than this, where no number was given
 
 struct NeedleArguments {
@@ -36,7 +36,7 @@ struct NeedleArguments {
     std::string file, reference = "f16", log;
 };
 
-// One text of one length.
+// The results of one text of one length.
 struct Part {
     uint32_t sample, length;
     std::vector<Found> found;
@@ -64,13 +64,13 @@ std::string line(const std::string& what, const Estimate& e, const char* unit) {
     return fmt::format("{:<30} {}", what, with_error(e, unit));
 }
 
-// How dark a share of 1 is on a terminal.
+// The character whose shade shows a share of 1 on a terminal.
 const char* shade(double share) {
     constexpr const char* shades[]{"  ", "░░", "▒▒", "▓▓", "██"};
     return shades[share >= 1 ? 4 : size_t(std::clamp(share, 0.0, 1.0) * 4)];
 }
 
-// A table of lengths by depths, and of all depths together; `cell` says what stands in one.
+// A table of lengths by depths, and of all depths together; `cell` returns a cell's text.
 template <class CellText> std::string table(const NeedleArguments& arguments, const std::vector<Part>& parts, CellText cell) {
     std::vector<std::vector<std::string>> rows{{"tokens"}};
     for (const double depth : arguments.depths) rows[0].push_back(fmt::format("{}", depth));
@@ -122,7 +122,7 @@ std::string report(const NeedleArguments& arguments, const std::vector<Part>& pa
     return text;
 }
 
-// A session on each cache, and what is asked of them.
+// A session on each cache, and the questions asked in them.
 class Measurement {
   public:
     Measurement(const NeedleArguments& arguments, const Setup& setup, Console& console, std::vector<std::string> sentences)
@@ -130,8 +130,8 @@ class Measurement {
 
     void add(std::unique_ptr<Forward> forward) { forwards_.push_back(std::move(forward)); }
     Haystack haystack(uint32_t sample, uint32_t length) const;
-    // Nothing where Ctrl-C stopped it. `left`: of all texts, which is told the tokens read of each cache; `before`: those of the
-    // texts before, `total`: of all.
+    // Nothing where Ctrl-C stopped it. `left`: the time left for all texts, which is told the tokens read with each cache;
+    // `before`: those of the earlier texts, `total`: of all.
     std::optional<Part> measure(uint32_t sample, uint32_t length, const Haystack& haystack, const TimeLeft& left, double before,
                                 double total);
     double caches() const { return double(forwards_.size()); }
@@ -150,7 +150,7 @@ Haystack Measurement::haystack(uint32_t sample, uint32_t length) const {
                                   .digits = arguments_.digits,
                                   .distractors =
                                       arguments_.distractors.value_or(std::min(length / tokens_of_distractor, max_distractors))};
-    // A text depends on its own numbers alone, not on which others are measured.
+    // A text depends only on its own numbers, not on which others are measured.
     const uint64_t seed = Random(Random(arguments_.seed).next() ^ sample).next() ^ length;
     return quality::make_haystack(setup_.model, options, length, sentences_, Random(seed));
 }
@@ -237,7 +237,7 @@ int run(const NeedleArguments& given) {
     const KvOptions reference{type, type};
     const std::string kv_name = describe(setup.options.kv),
                       reference_name = arguments.reference == "none" ? "" : describe(reference);
-    std::vector<std::pair<uint32_t, uint32_t>> plan; // sample by sample, so that more samples go on where fewer ended
+    std::vector<std::pair<uint32_t, uint32_t>> plan; // sample by sample: more samples continue where fewer ended
     for (uint32_t sample = 0; sample < arguments.samples; sample++)
         for (const uint32_t length : arguments.lengths) plan.emplace_back(sample, length);
 

@@ -1,4 +1,4 @@
-// tq-run perplexity: what a cache type costs: perplexity of a text, and against a reference cache how the probabilities change.
+// tq-run perplexity: the cost of a cache type: perplexity of a text, and changed probabilities against a reference cache.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
@@ -47,13 +47,13 @@ std::string estimate_line(std::string_view what, const Estimate& e, const char* 
 Estimate percent(const Estimate& share) { return {share.value * 100, share.error * 100}; }
 Estimate negative(const Estimate& e) { return {-e.value, e.error}; }
 
-// Of two perplexities on the same tokens, whose losses vary together.
+// The ratio of two perplexities on the same tokens, whose losses are correlated.
 Estimate perplexity_ratio(const Summary& s) {
     const double ratio = std::exp(s.loss_change.value);
     return {ratio, ratio * s.loss_change.error};
 }
 
-// All chunks' tokens at positions [from, to) of their chunk.
+// The tokens of all chunks at positions [from, to) of their chunk.
 std::vector<Divergence> at_positions(const std::vector<std::vector<Divergence>>& chunks, size_t from, size_t to) {
     std::vector<Divergence> out;
     for (const auto& chunk : chunks)
@@ -83,7 +83,7 @@ std::string report(const std::vector<std::vector<Divergence>>& chunks, uint32_t 
     return text + markdown(rows, 1);
 }
 
-// The same for programs.
+// The same report for programs.
 std::string json_report(const Summary& s, json what) {
     const auto add = [&](const std::string& name, const Estimate& e) {
         what[name] = e.value;
@@ -100,7 +100,7 @@ std::string json_report(const Summary& s, json what) {
     return what.dump(1) + "\n";
 }
 
-// The chunks that `log` has not, added to it and to `chunks`; fewer after Ctrl-C.
+// Measures the chunks that `log` lacks, and adds them to it and to `chunks`; fewer after Ctrl-C.
 void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t> ids, uint32_t count, Console& console,
              quality::RunLog& log, std::vector<std::vector<Divergence>>& chunks) {
     const uint32_t context = setup.options.context_size;

@@ -1,4 +1,4 @@
-// tq-run template: a conversation in JSON to the prompt that the model is given.
+// tq-run template: converts a conversation in JSON to the prompt that the model gets.
 #include "base/error.h"
 #include "model/formats/open.h"
 #include "model/text/chat_template.h"

@@ -1,4 +1,4 @@
-// tq-run tokenize: text to token ids. Needs only the vocabulary of a file.
+// tq-run tokenize: converts text to token ids. Needs only the vocabulary of a file.
 #include "base/error.h"
 #include "model/formats/open.h"
 #include "model/text/tokenizer.h"

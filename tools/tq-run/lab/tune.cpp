@@ -1,5 +1,5 @@
-// tq-run tune: types for each layer's keys and values, so that a cache of so many bytes costs least; measured, and written as a
-// file for --kv.
+// tq-run tune: chooses types for each layer's keys and values, so that a cache of a given number of bytes costs least; measures
+// them, and writes a file for --kv.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 using quality::CacheCost, quality::CacheCosts, quality::Probe, quality::Sensitivities, quality::Summary;
 
-constexpr size_t max_at_once = 8; // caches in one pass over the reference: more save little
+constexpr size_t max_at_once = 8; // caches in one pass over the reference: more save little time
 constexpr KvType base_type = KvType::f16;
 constexpr const char* default_types = "tq2,tq2t,tq3,tq3t,tq4,tq4t,tq5,tq6,tq8,q8_0,f16";
 
@@ -30,7 +30,7 @@ struct TuneArguments {
     ConsoleArguments console;
     ModelArguments model;
     std::string file, types = default_types, output, log;
-    uint64_t budget = 0; // bytes per token; 0: what the memory has room for
+    uint64_t budget = 0; // bytes per token; 0: as many as the memory has room for
     uint32_t chunks = 2, chunk_tokens = 512;
 };
 
@@ -46,23 +46,23 @@ std::vector<KvType> parse_types(const std::string& list) {
     return out;
 }
 
-// Reads what was measured from its log, and measures the rest.
+// Reads the measurements in the log, and makes the missing ones.
 class Tuning {
   public:
     Tuning(const TuneArguments& arguments, Setup& setup, Console& console);
 
     uint64_t bytes(const KvOptions& kv) const { return kv_bytes_per_token(setup_.model.config, kv); }
-    // Throws Error where no mix of the types has so many bytes.
+    // Throws Error where no mix of the types has as many bytes.
     void check(uint64_t budget) const;
     bool measure_probes(); // false where it was stopped
-    // In the order given, on chunks that no probe has seen where the text has such; none where it was stopped.
+    // The summaries in the order given, on chunks that no probe has used where the text has such; none where it was stopped.
     std::vector<Summary> measure_for_real(const std::vector<KvOptions>& caches);
 
     std::optional<KvOptions> best_mix(uint64_t budget) const;
     std::vector<KvOptions> rivals(uint64_t budget) const;
     const Sensitivities& sensitivities() const { return sensitivities_; }
     const MeasuredText& text() const { return text_; }
-    // For people, when it was stopped: how far it came, and how it goes on.
+    // A message when it was stopped: how far it came, and how to continue.
     std::string where_stopped() const;
     std::string text_description() const;
 
@@ -72,7 +72,7 @@ class Tuning {
     size_t caches_at_once() const;
     std::optional<Summary> logged(const KvOptions& kv) const;
     CacheCosts costs(size_t first);
-    // Shows the status of `caches` more, `before` of `total` caches being measured already.
+    // Shows the status of `caches` more caches, after `before` of `total`.
     quality::KeepGoing watched(const std::string& status, const quality::Chunks& chunks, const TimeLeft& left, size_t before,
                                size_t caches, size_t total);
     void read_log();
@@ -85,7 +85,7 @@ class Tuning {
     const KvOptions base_;
     Sensitivities sensitivities_;
     quality::RunLog log_;
-    std::unique_ptr<SharedModel> model_; // loaded when something is to be measured
+    std::unique_ptr<SharedModel> model_; // loaded when the first measurement needs it
 };
 
 Tuning::Tuning(const TuneArguments& a, Setup& setup, Console& console)
@@ -101,7 +101,7 @@ KvOptions Tuning::uniform(KvType type) const {
     return kv;
 }
 
-// Budget and types are not in it: what was measured serves them all.
+// Budget and types are not in it: the measurements serve them all.
 json Tuning::what(const TuneArguments& a) const {
     return {{"schema", "tq-run-tune"},
             {"version", 1},
@@ -161,7 +161,7 @@ std::string Tuning::where_stopped() const {
                                          : "the same command continues from there");
 }
 
-// As many as the memory holds beside the reference.
+// As many caches as the memory holds beside the reference.
 size_t Tuning::caches_at_once() const {
     std::vector<KvOptions> caches(2, base_);
     check_memory(setup_, caches);
@@ -252,7 +252,7 @@ std::optional<KvOptions> Tuning::best_mix(uint64_t budget) const {
     return sensitivities_.best_mix(budget, c.num_key_value_heads, c.head_dim);
 }
 
-// Without a mix: the best pair of types for all layers, and the largest single type.
+// Caches without a mix: the best pair of types for all layers, and the largest single type.
 std::vector<KvOptions> Tuning::rivals(uint64_t budget) const {
     const Config& c = setup_.model.config;
     std::vector<KvOptions> out;
@@ -273,7 +273,7 @@ std::string Tuning::text_description() const {
                        chunk_tokens_, others == 0 ? "the same, for the text has no more" : fmt::format("{} others", others));
 }
 
-// The bytes per token that the memory leaves for a context: by the plan that `tq-run plan` shows.
+// The bytes per token that the memory leaves for a context, by the plan that `tq-run plan` shows.
 class MemoryBudget {
   public:
     MemoryBudget(const Setup& setup, uint32_t context_size, uint64_t limit_mib) : setup_(setup), context_size_(context_size) {
@@ -287,7 +287,7 @@ class MemoryBudget {
     }
     uint64_t bytes() const { return bytes_; }
 
-    // By how many bytes per token a cache is too large after all; scratch can grow with it.
+    // The number of bytes per token by which a cache is still too large; scratch can grow with it.
     uint64_t excess(const KvOptions& kv) const {
         const uint64_t total = setup_.plan(context_size_, kv).total();
         return total <= available_ ? 0 : (total - available_) / context_size_ + 1;
@@ -299,7 +299,7 @@ class MemoryBudget {
     uint64_t available_, bytes_;
 };
 
-// The best mix that the budget and, where it follows from the memory, the memory have room for.
+// The best mix that fits the budget and, where that follows from the memory, the memory.
 KvOptions fitting_mix(const Tuning& tuning, const MemoryBudget* memory, uint64_t& budget) {
     for (;;) {
         tuning.check(budget);
@@ -353,7 +353,7 @@ void require_usage(const TuneArguments& a) {
 int run(const TuneArguments& arguments) {
     require_usage(arguments);
     Console console = arguments.console.console();
-    ModelArguments measured = arguments.model; // the limit is for the cache that is looked for, not for the search
+    ModelArguments measured = arguments.model; // the limit is for the resulting cache, not for the search
     measured.context_size = arguments.chunk_tokens;
     measured.memory_limit_bytes = 0;
     Setup setup = set_up(measured, console);

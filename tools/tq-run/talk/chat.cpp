@@ -11,7 +11,7 @@ int run(const ChatArguments& arguments) {
     return Chat(arguments, console).run();
 }
 
-// "--context-shift" alone, as llama.cpp has it, is on.
+// "--context-shift" alone is on, as in llama.cpp.
 void add_context_shift(ArgumentParser& command, bool& shift) {
     const auto to_bool = [](std::string& text) {
         const bool off = text == "off", on = text.empty() || text == "{}" || text == "on" || text == "true";

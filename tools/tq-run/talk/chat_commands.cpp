@@ -52,7 +52,7 @@ std::string trimmed(std::string_view text) {
     return first == std::string_view::npos ? "" : std::string(text.substr(first, text.find_last_not_of(" \t\n") + 1 - first));
 }
 
-// Of letters alone: others, such as /usr/bin, begin a sentence.
+// True for words of letters only: others, such as /usr/bin, begin a sentence.
 bool looks_like_command(std::string_view word) {
     return word.size() > 1 && word[0] == '/' && std::ranges::all_of(word.substr(1), [](char c) {
                return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -111,7 +111,7 @@ bool Chat::obey(const std::string& line) {
         complaint = fmt::format("{} takes nothing after it; begin the line with a space to send it to the model", word);
     else if (found->takes == Takes::something && argument.empty())
         complaint = fmt::format("{} needs a file: {} {}", word, word, found->argument);
-    if (complaint.empty() && (word == "/regen" || word == "/retry")) { // what it cannot do is as with any question
+    if (complaint.empty() && (word == "/regen" || word == "/retry")) { // its errors are those of any question
         answer_again();
         return true;
     }

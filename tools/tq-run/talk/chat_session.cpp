@@ -21,7 +21,7 @@ bool thinks(const ChatOptions& options) {
     return options.variant == ChatVariant::thinking || (options.variant == ChatVariant::hybrid && options.enable_thinking);
 }
 
-// Of one answer in two parts: what was run again in between counts as time, not as a prompt.
+// Joins two parts of one answer: tokens that were run again in between count as time, not as a prompt.
 void append(Generated& all, Generated part) {
     all.ids.insert(all.ids.end(), part.ids.begin(), part.ids.end());
     all.stop = part.stop;
@@ -73,13 +73,13 @@ void Chat::ask(std::string question) {
     reply();
 }
 
-// At a terminal another question can be asked; in a pipe nobody is there to do so.
+// At a terminal another question can be asked; in a pipe nobody can.
 void Chat::refuse(const std::string& why) const {
     if (!console_.input_is_terminal()) throw Error(why);
     write_error(why + "\n");
 }
 
-// Down to three quarters of the context, so that what is kept need not be run again soon.
+// Reduces the conversation to three quarters of the context, so that the rest need not be run again soon.
 bool Chat::make_room(size_t answered) {
     const size_t before = conversation_.prompt().size(), enough = context_size() - context_size() / 4;
     size_t turns = 0, now = before;
@@ -116,7 +116,7 @@ std::string Chat::too_long(size_t tokens) const {
         earlier, tokens - std::min(tokens, earlier), context_size());
 }
 
-// Empty, with the question taken back, when the conversation does not fit.
+// Empty, with the question removed again, when the conversation does not fit.
 std::vector<uint32_t> Chat::prompt() {
     auto ids = conversation_.prompt();
     if (ids.size() > context_size() && arguments_.context_shift && make_room(0)) ids = conversation_.prompt();
@@ -140,7 +140,7 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
     options.on_token = [&](uint32_t id) { answer.push(id); };
     options.after_prompt = [&] { prompt_cache_.after_prompt(); };
     Generated all = session_.generate(ids, sampler_, options);
-    options.on_prompt = {}; // its line would take the answer's place
+    options.on_prompt = {}; // its line would appear where the answer is
     while (all.stop == Stop::context_full && arguments_.context_shift && make_room(all.ids.size())) {
         ids = conversation_.prompt();
         ids.insert(ids.end(), all.ids.begin(), all.ids.end());
@@ -214,7 +214,7 @@ int Chat::run() {
     int status = 0;
     try {
         status = converse();
-    } catch (const Error&) { // the conversation is not lost with the model or the device, if it can be helped
+    } catch (const Error&) { // the conversation must survive an error of the model or the device, if possible
         prompt_cache_.finish();
         throw;
     }

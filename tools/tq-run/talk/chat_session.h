@@ -1,4 +1,4 @@
-// One run of tq-run chat: turns are read, answered or obeyed.
+// One run of tq-run chat: lines are answered as questions or run as commands.
 #pragma once
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/talk/conversation.h"
@@ -20,7 +20,7 @@ struct ChatArguments {
 
 class Chat {
   public:
-    // Both outlive it.
+    // Both outlive this object.
     Chat(const ChatArguments& arguments, Console& console);
     int run();
 
@@ -44,7 +44,7 @@ class Chat {
     void undo();
     void answer_again();
     void print_statistics() const;
-    void restart(); // after another conversation took this one's place
+    void restart(); // after another conversation replaced this one
 
     void ask(std::string question);
     void refuse(const std::string& why) const;
@@ -70,12 +70,12 @@ class Chat {
     QuestionReader questions_;
     std::string read_text_; // by /read, for the next question
     Totals totals_;
-    size_t dropped_turns_ = 0, dropped_tokens_ = 0; // that have not been told of
+    size_t dropped_turns_ = 0, dropped_tokens_ = 0; // not yet reported
     bool warned_ = false, leaving_ = false;
     Stop last_stop_ = Stop::end_of_generation;
 };
 
-// What Tab can make of the last word at chat's prompt.
+// The possible completions of the last word at chat's prompt.
 std::vector<std::string> complete_chat_line(std::string_view before);
 
 } // namespace tq

@@ -11,7 +11,7 @@
 namespace tq {
 namespace {
 
-constexpr double max_exact = 9007199254740992.0; // of whole numbers in a double
+constexpr double max_exact = 9007199254740992.0; // for whole numbers in a double
 
 struct Setting {
     std::string_view name, other_name;

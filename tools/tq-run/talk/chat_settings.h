@@ -1,4 +1,4 @@
-// What /set changes in a conversation, by the names of the flags; and what of it a saved conversation holds.
+// The settings of a conversation that /set changes, by the names of the flags; and those that a saved conversation holds.
 #pragma once
 #include "model/sampling/sampler.h"
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,7 @@ struct ChatSettings {
     SamplerOptions sampling;
     uint32_t max_tokens = UINT32_MAX; // of an answer; UINT32_MAX: until it ends
 
-    // Throws Error where there is no such setting, or the value is none that it can have; nothing is changed then.
+    // Throws Error where there is no such setting, or it cannot have the value; nothing is changed then.
     void set(std::string_view name, std::string_view value);
 
     std::string list() const; // a line for each

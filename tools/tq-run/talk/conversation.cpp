@@ -20,12 +20,12 @@ const std::string& text_of(const nlohmann::json& message, const char* what) {
 
 Conversation::Conversation(const Tokenizer& tokenizer, ChatOptions options, std::string system)
     : tokenizer_(tokenizer), options_(options), system_(std::move(system)) {
-    tokenizer_.encode(system_); // only for its complaint, whose byte offset then counts from the text's own beginning
+    tokenizer_.encode(system_); // only for its error, whose byte offset then counts from the text's own beginning
     clear();
 }
 
 void Conversation::ask(std::string question) {
-    tokenizer_.encode(question); // likewise
+    tokenizer_.encode(question); // for its error
     messages_.push_back(message("user", std::move(question)));
 }
 
@@ -57,7 +57,7 @@ bool Conversation::drop_oldest_turn() {
 size_t Conversation::turns() const { return (messages_.size() - first_turn() + 1) / 2; }
 
 void Conversation::set_system(std::string text) {
-    tokenizer_.encode(text); // for its complaint
+    tokenizer_.encode(text); // for its error
     if (!system_.empty()) messages_.erase(size_t(0));
     system_ = std::move(text);
     if (!system_.empty()) messages_.insert(messages_.begin(), message("system", system_));
@@ -72,7 +72,7 @@ void Conversation::replace(const nlohmann::json& messages) {
         const bool is_system = i == 0 && role == "system";
         const char* expected = is_system ? "system" : (read.size() + (system.empty() ? 0 : 1)) % 2 == 0 ? "user" : "assistant";
         if (role != expected || (is_system && content.empty())) fail("message {} does not have the role \"{}\"", i + 1, expected);
-        tokenizer_.encode(content); // for its complaint
+        tokenizer_.encode(content); // for its error
         if (is_system) system = content;
         read.push_back(message(expected, content));
     }

@@ -18,20 +18,20 @@ class Conversation {
     bool take_back_answer();       // false when there is none
     void clear();                  // the turns, not the system prompt
 
-    // The oldest question and its answer; false when there is none but the last question.
+    // Removes the oldest question and its answer; false when there is only the last question.
     bool drop_oldest_turn();
     size_t turns() const; // questions
 
     const std::string& system() const { return system_; }
     void set_system(std::string text); // throws Error when it is not valid UTF-8; empty: none
 
-    // A list of {role, content}: the system prompt, if there is one, then user and assistant in turn.
+    // A list of {role, content}: the system prompt, if there is one, then user and assistant alternately.
     const nlohmann::ordered_json& messages() const { return messages_; }
-    // Throws Error where they are not such a list, or do not end with an answer; nothing is changed then.
+    // Throws Error where it is not such a list, or does not end with an answer; nothing is changed then.
     void replace(const nlohmann::json& messages);
 
-    // The whole history by the model's template. Rendered and encoded anew each time: the ids are always those of the template,
-    // and the session finds the longest part that is in the cache already.
+    // The whole history, rendered by the model's template. Rendered and encoded again each time: the ids are always those of
+    // the template, and the session finds the longest prefix that is already in the cache.
     std::vector<uint32_t> prompt() const;
 
   private:

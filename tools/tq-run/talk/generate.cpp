@@ -48,7 +48,7 @@ int run(const GenerateArguments& arguments) {
     Generated result;
     try {
         result = session.generate(tokenizer.encode(text), sampler, generate);
-    } catch (const Error&) { // what was run is good
+    } catch (const Error&) { // the tokens run so far are valid
         prompt_cache.finish();
         throw;
     }

@@ -11,9 +11,9 @@ namespace tq {
 namespace {
 
 constexpr size_t kept_entries = 1000, longest_entry = 64 << 10;
-constexpr std::streamoff max_history_bytes = 1 << 20; // of a file that is read; once it is twice that, the older half goes
+constexpr std::streamoff max_history_bytes = 1 << 20; // to read; once a file is twice as large, the older half goes
 
-// On one line.
+// Escapes the text to one line.
 std::string escape(const std::string& text) {
     std::string result;
     for (const char c : text) result += c == '\n' ? "\\n" : c == '\\' ? "\\\\" : std::string(1, c);
@@ -48,7 +48,7 @@ std::vector<std::string> read_history(const std::filesystem::path& path) {
     const std::streamoff size = file.tellg();
     file.seekg(std::max<std::streamoff>(0, size - max_history_bytes));
     std::string line;
-    if (size > max_history_bytes) std::getline(file, line); // the rest of one
+    if (size > max_history_bytes) std::getline(file, line); // the rest of an entry
     while (std::getline(file, line))
         if (!line.empty() && line.size() <= 2 * longest_entry && !find_invalid_utf8(line)) entries.push_back(unescape(line));
     if (entries.size() > kept_entries) entries.erase(entries.begin(), entries.end() - kept_entries);

@@ -1,4 +1,4 @@
-// A line that its user edits at the terminal before it is read. libedit/: with that library; no_libedit/: there is none.
+// A line editor at the terminal. libedit/: with that library; no_libedit/: without.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,16 +10,16 @@ namespace tq {
 
 struct ReadLine {
     enum class Kind { line, interrupted, end } kind;
-    std::string text;     // UTF-8; may have several lines. What was typed before Ctrl-C, too
+    std::string text;     // UTF-8; may have several lines. Includes the text typed before Ctrl-C
     bool at_once = false; // Ctrl-C was the first key
 };
 
 class LineEditor {
   public:
-    // What the last word of the text before the cursor can become.
+    // The possible completions of the last word of the text before the cursor.
     using Complete = std::function<std::vector<std::string>(std::string_view before)>;
 
-    // The terminal is in the modes of QuietTerminal::Keeps::keys as long as an editor lives, by the caller. Nothing where no
+    // The caller keeps the terminal in the modes of QuietTerminal::Keeps::keys as long as an editor exists. Nothing where no
     // editor was built in.
     static std::unique_ptr<LineEditor> make(Complete complete);
     virtual ~LineEditor() = default;

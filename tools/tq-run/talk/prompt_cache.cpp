@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t much_longer = 64; // tokens
 
-// An empty file, as mktemp makes them, is none.
+// False for an empty file, as mktemp makes them.
 bool holds_something(const std::filesystem::path& path) {
     std::error_code error;
     return is_there(path) && !(std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path, error) == 0);
@@ -39,7 +39,7 @@ void PromptCacheArguments::check() const {
     if (exists(status) && !is_regular_file(status) && !is_directory(status))
         fail("{} is not a regular file, so --prompt-cache could not read it back: name another", printable(path));
     if (!read_only)
-        ByteOutput(path, ByteInput("-")); // can be opened
+        ByteOutput(path, ByteInput("-")); // throws if it cannot be opened
     else if (!holds_something(utf8_path(path)))
         fail("{} does not exist, and --prompt-cache-ro only reads: save it first, without that flag", printable(path));
 }
@@ -104,7 +104,7 @@ void PromptCache::save() {
             });
         file.commit();
         filed_ = ids;
-        failed_ = false; // what an earlier one did not keep, this one did
+        failed_ = false; // this one saved what an earlier one did not
     } catch (const LoadStopped&) {
         failed_ = true;
         return note("interrupted, not saved");
@@ -124,7 +124,7 @@ void PromptCache::after_prompt() {
     if (writes() && !begins_with(filed_, session_.cached_ids()) && !keeps_longer()) save();
 }
 
-// A file that holds much more is not replaced.
+// Whether the file holds much more, and is therefore not replaced.
 bool PromptCache::keeps_longer() {
     const std::vector<uint32_t>& ids = session_.cached_ids();
     if (filed_.size() < ids.size() + much_longer) return false;

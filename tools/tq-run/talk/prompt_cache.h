@@ -1,4 +1,4 @@
-// --prompt-cache of commands that run prompts: the cache of one run for the next.
+// --prompt-cache of commands that run prompts: saves the cache of one run for the next.
 #pragma once
 #include "model/files/prompt_cache.h"
 #include "tools/tq-run/engine.h"
@@ -9,8 +9,7 @@ struct PromptCacheArguments {
     std::string path; // empty: none
     bool all = false, read_only = false;
 
-    // Throws Error where the file cannot be written, or is not there though it is only to be read: before anything that takes
-    // long.
+    // Throws Error where the file cannot be written, or is missing although it is read-only: before anything that takes long.
     void check() const;
 };
 
@@ -18,16 +17,16 @@ void add_flags(ArgumentParser& command, PromptCacheArguments& arguments);
 
 class PromptCache {
   public:
-    // Loads the file, if it is there, into the session's cache, as far as the context reaches. Throws Error when it is damaged or
-    // does not fit, and LoadStopped on Ctrl-C. All outlive this.
+    // Loads the file, if there is one, into the session's cache, as far as the context reaches. Throws Error when it is damaged
+    // or does not fit, and LoadStopped on Ctrl-C. All arguments outlive this object.
     PromptCache(const PromptCacheArguments& arguments, const Engine& engine, Session& session, Console& console);
 
-    // Of each prompt, once it is in the cache. Saves the first, unless all of it was in the file, or the file holds another one
-    // that is much longer, which is said.
+    // Called after each prompt, once it is in the cache. Saves the first prompt, unless all of it was in the file, or the file
+    // holds another one that is much longer, which is reported.
     void after_prompt();
 
-    // Saves what was generated too, where that was asked for; and of a first prompt that was interrupted what came beyond the
-    // file. False when the latest saving failed, which was said.
+    // Saves the generated tokens too, where that was requested; and of an interrupted first prompt the part that the file
+    // lacks. False when the latest saving failed, which was reported.
     bool finish();
 
   private:

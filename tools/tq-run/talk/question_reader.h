@@ -1,4 +1,4 @@
-// Where chat's questions come from: a line editor at a terminal, plain lines there without one, or a pipe.
+// Reads chat's questions: from a line editor at a terminal, as plain lines there without one, or from a pipe.
 #pragma once
 #include "base/terminal.h"
 #include "tools/tq-run/console.h"
@@ -9,15 +9,15 @@ namespace tq {
 
 class QuestionReader {
   public:
-    // With an editor the terminal is QuietTerminal's as long as this lives. `history`: whether what is typed is kept for later
-    // runs.
+    // With an editor the terminal is in QuietTerminal's modes as long as this object exists. `history`: whether typed text is
+    // kept for later runs.
     QuestionReader(Console& console, LineEditor::Complete complete, bool history);
 
-    // A line, or several: joined by a backslash at their ends, or pasted. Nothing at the end of the input or when the user leaves
-    // with Ctrl-C, twice where nothing is typed.
+    // One line, or several: joined by a backslash at their ends, or pasted. Nothing at the end of the input or when the user
+    // leaves with Ctrl-C, pressed twice where nothing is typed.
     std::optional<std::string> next();
 
-    // To be kept while the model answers: what is typed then is for the next question.
+    // Keep it while the model answers: text typed meanwhile is for the next question.
     std::unique_ptr<QuietTerminal> while_answering() const;
 
     bool edits() const { return editor_ != nullptr; }

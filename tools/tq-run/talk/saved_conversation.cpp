@@ -12,7 +12,7 @@ constexpr const char* format = "tq-run conversation";
 constexpr int version = 1;
 constexpr uint64_t max_saved_bytes = 64u << 20;
 
-// Only such a file is written over.
+// Throws unless the file is a saved conversation: only those are overwritten.
 static void require_own(const std::string& path) {
     std::error_code error;
     if (!is_there(utf8_path(path)) || std::filesystem::file_size(utf8_path(path), error) == 0) return;

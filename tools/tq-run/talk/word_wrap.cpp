@@ -71,7 +71,7 @@ void WordWrap::take(char32_t c, std::string_view bytes, std::string& out) {
         gap_.append(8 - (column_ + gap_.size()) % 8, ' ');
     } else {
         const uint32_t columns = character_columns(c);
-        if (columns > 1) put_word(out); // between wide characters a line may end
+        if (columns > 1) put_word(out); // a line may end between wide characters
         word_ += bytes;
         word_columns_ += columns;
         if (columns > 1 || (columns_ > 0 && word_columns_ + 1 >= columns_)) put_word(out);

@@ -1,4 +1,4 @@
-// Breaks the lines of a stream of text between words at the terminal's width. Lines of fenced code stay as they are.
+// Breaks the lines of a stream of text between words at the terminal's width. Lines of fenced code are unchanged.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace tq {
 
 class WordWrap {
   public:
-    // What can be shown of the text so far: all but the word at its end, which may go on. `columns`: of the terminal now; 0: no
-    // line is broken. `text`: whole UTF-8 characters.
+    // Returns the part of the text that can be shown: all but the word at its end, which may continue. `columns`: the
+    // terminal's current width; 0: no line is broken. `text`: whole UTF-8 characters.
     std::string push(std::string_view text, uint32_t columns);
     std::string flush(); // the word at the end
 
@@ -24,7 +24,7 @@ class WordWrap {
     std::string word_, gap_; // not shown yet: a word, and the spaces before it
     size_t word_columns_ = 0;
     bool in_code_ = false, line_begins_ = true;
-    size_t ticks_ = 0; // backticks at the line's begin
+    size_t ticks_ = 0; // backticks at the start of the line
 };
 
 } // namespace tq

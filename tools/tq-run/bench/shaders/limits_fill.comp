@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 
-// Word w of y = w * 2654435761: what is copied and read. One invocation per vector of four words.
+// Word w of y = w * 2654435761: the data that is copied and read. One invocation per vector of four words.
 layout(local_size_x = 128) in;
 layout(push_constant) uniform Push { limits_fill_params p; };
 layout(binding = 0) writeonly buffer Y { uvec4 y[]; };

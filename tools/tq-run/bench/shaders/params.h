@@ -1,4 +1,4 @@
-// Push constants of the shaders that measure what a device can do.
+// Push constants of the shaders that measure the limits of a device.
 #ifdef __cplusplus
 #pragma once
 #include <cstdint>
@@ -10,7 +10,7 @@ struct limits_fill_params { uint vectors; };
 struct limits_copy_params { uint vectors; };
 struct limits_read_params { uint vectors; };
 
-// a = a * factor + term, `iterations` times: known only when it runs, so that no compiler can do it beforehand.
+// a = a * factor + term, `iterations` times: known only at run time, so that no compiler can evaluate it.
 struct limits_fma_params { uint iterations; float factor; float term; };
 
 // a = a + dot(bytes of a, bytes of `factors`), `iterations` times.

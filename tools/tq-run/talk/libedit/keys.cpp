@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view paste_begins = "\x1b[200~", paste_ends = "\x1b[201~";
 
-// What follows ESC [ or ESC O, of terminals in common use.
+// The bytes after ESC [ or ESC O, from terminals in common use.
 constexpr std::array<std::pair<std::string_view, Key>, 22> sequences{{
     {"A", key_up},           {"B", key_down},
     {"C", key_right},        {"D", key_left},
@@ -25,7 +25,7 @@ constexpr std::array<std::pair<std::string_view, Key>, 22> sequences{{
     {"1;2D", key_left},      {"27;3;13~", key_line_feed},
 }};
 
-// The text of a paste: line ends as line feeds, and no other controls but tabs.
+// The text of a paste: line ends as line feeds, and no other control characters but tabs.
 std::string clean(std::string_view bytes) {
     Utf8Stream stream;
     const std::string text = stream.push(bytes) + stream.flush();
@@ -40,7 +40,7 @@ std::string clean(std::string_view bytes) {
             result.append(text, at, step.length);
         at += step.length;
     }
-    if (result.ends_with('\n')) result.pop_back(); // it is Enter that sends it
+    if (result.ends_with('\n')) result.pop_back(); // only Enter sends it
     return result;
 }
 
@@ -58,7 +58,7 @@ bool KeyReader::take_paste() {
     return true;
 }
 
-// Sequences that are not known stand for no key, and least of all for the characters in them.
+// Unknown sequences are no key, and above all not the characters in them.
 std::optional<wchar_t> KeyReader::take_sequence() {
     const size_t end = bytes_.find_first_not_of("0123456789;:<=>? !\"#$%&'()*+,-./", 2);
     if (end == std::string::npos) return std::nullopt;

@@ -1,4 +1,4 @@
-// What a terminal sends, as characters and keys: escape sequences and bracketed pastes taken apart.
+// Converts the bytes of a terminal to characters and keys: parses escape sequences and bracketed pastes.
 #pragma once
 #include <optional>
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// Keys that no character stands for, as C1 controls, which nobody types.
+// Keys without a character, as C1 controls, which nobody types.
 enum Key : wchar_t {
     key_interrupt = 0x03,
     key_paste = 0x80, // KeyReader::pasted()
@@ -24,7 +24,7 @@ enum Key : wchar_t {
 
 class KeyReader {
   public:
-    // `fill` appends what came, after waiting for it that many milliseconds (-1: for ever); false at the end of input.
+    // `fill` appends new bytes, after waiting for them that many milliseconds (-1: for ever); false at the end of input.
     template <class Fill> std::optional<wchar_t> next(Fill fill) {
         for (;;) {
             if (const auto key = take()) return key;
@@ -37,14 +37,14 @@ class KeyReader {
     const std::string& pasted() const { return pasted_; } // valid UTF-8, line feeds and tabs the only controls
 
   private:
-    std::optional<wchar_t> take(); // nothing where the bytes are the beginning of something
+    std::optional<wchar_t> take(); // nothing where the bytes are an incomplete sequence
     std::optional<wchar_t> take_sequence();
     bool take_paste();
     int patience_ms() const;
-    void give_up(); // nothing more came: what is there is all
+    void give_up(); // no more bytes came: the sequence is complete as it stands
 
     std::string bytes_;
-    size_t searched_ = 0; // of a paste: no end begins before
+    size_t searched_ = 0; // in a paste: no end sequence begins before
     std::string pasted_;
 };
 

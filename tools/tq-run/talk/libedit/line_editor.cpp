@@ -40,7 +40,7 @@ std::string utf8(std::wstring_view text) {
     return result;
 }
 
-// libedit writes what the locale can show; a terminal today shows UTF-8, also where nobody has set a locale.
+// Selects UTF-8: libedit writes what the locale can show, and a terminal today shows UTF-8 even without a locale.
 void want_utf8() {
     for (const char* locale : {"", "C.UTF-8", "en_US.UTF-8", "UTF-8"})
         if (std::setlocale(LC_CTYPE, locale) && std::strcmp(::nl_langinfo(CODESET), "UTF-8") == 0) return;
@@ -75,9 +75,9 @@ class LibeditEditor : public LineEditor {
     Complete complete_;
     KeyReader keys_;
     std::wstring prompt_;
-    size_t keys_pressed_ = 0; // since the prompt came
+    size_t keys_pressed_ = 0; // since the prompt was shown
     bool interrupted_ = false;
-    std::string half_typed_; // when Ctrl-C came
+    std::string half_typed_; // when Ctrl-C was pressed
 };
 
 LibeditEditor::LibeditEditor(Complete complete) : screen_(::fdopen(::dup(STDERR_FILENO), "w")), complete_(std::move(complete)) {
@@ -107,7 +107,7 @@ LibeditEditor::LibeditEditor(Complete complete) : screen_(::fdopen(::dup(STDERR_
             return next ? 1 : 0;
         });
     bind_keys();
-    // Between two reads the modes are QuietTerminal's; in one, Ctrl-C is a key.
+    // Between two reads the modes are QuietTerminal's; during a read, Ctrl-C is a key.
     ::el_wset(el_, EL_SETTY, L"-x", L"-echo", L"-icanon", L"+noflsh", nullptr);
     ::el_wset(el_, EL_SETTY, L"-d", L"-isig", nullptr);
     struct sigaction action = {};
@@ -172,7 +172,7 @@ void LibeditEditor::bind_keys() {
         });
 }
 
-// Whatever came from the terminal; also as Ctrl-C, where another program sent that signal.
+// Reads bytes from the terminal; also as Ctrl-C, where another program sent that signal.
 bool LibeditEditor::fill(std::string& bytes, int timeout_ms) {
     for (;;) {
         if (std::exchange(resized, 0)) {
@@ -195,7 +195,7 @@ bool LibeditEditor::fill(std::string& bytes, int timeout_ms) {
     }
 }
 
-// The line ends as by Enter, which leaves the cursor below all of it.
+// Ends the line as Enter does, which leaves the cursor below all of it.
 void LibeditEditor::leave_line() {
     const LineInfoW* line = ::el_wline(el_);
     half_typed_ = utf8({line->buffer, size_t(line->lastchar - line->buffer)});
@@ -211,7 +211,7 @@ void LibeditEditor::offer(const std::vector<std::string>& words) {
     std::fputs("\r\n", screen_);
 }
 
-// The beginning that all share is added; true when there was nothing to add, and they were listed.
+// Adds the prefix that all completions share; true when there was nothing to add, and they were listed.
 bool LibeditEditor::complete() {
     const LineInfoW* line = ::el_wline(el_);
     const std::string before = utf8({line->buffer, size_t(line->cursor - line->buffer)});

@@ -44,7 +44,7 @@ struct FileActions {
     void copy(int from, int to) { ::posix_spawn_file_actions_adddup2(&actions, from, to); }
 };
 
-// A pipe of which the child gets nothing but what FileActions::copy gives it.
+// Makes a pipe of which the child inherits only what FileActions::copy gives it.
 void make_pipe(int (&ends)[2]) {
     if (::pipe(ends) != 0) fail("cannot make a pipe: {}", std::strerror(errno));
     for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);

@@ -24,7 +24,7 @@ std::wstring wide(const std::string& utf8) {
     return out;
 }
 
-// As CommandLineToArgvW takes it apart again: backslashes count only before a quote.
+// Quotes an argument so that CommandLineToArgvW restores it: backslashes count only before a quote.
 std::wstring quoted(const std::wstring& argument) {
     std::wstring out = L"\"";
     size_t backslashes = 0;
@@ -39,11 +39,11 @@ std::wstring quoted(const std::wstring& argument) {
 std::string narrow(const wchar_t* text) {
     std::string out(size_t(::WideCharToMultiByte(CP_UTF8, 0, text, -1, nullptr, 0, nullptr, nullptr)), '\0');
     ::WideCharToMultiByte(CP_UTF8, 0, text, -1, out.data(), int(out.size()), nullptr, nullptr);
-    out.resize(out.size() - 1); // the zero
+    out.resize(out.size() - 1); // removes the terminating zero
     return out;
 }
 
-// For CreateProcess: each text ended by a zero, and a zero behind the last.
+// Returns the environment for CreateProcess: each text ends with a zero, and another zero follows the last.
 std::wstring environment_block(const std::vector<std::string>& variables) {
     std::wstring out;
     for (const std::string& variable : variables) out += wide(variable) + L'\0';
@@ -100,7 +100,7 @@ ChildProcess::~ChildProcess() {
     wait(std::chrono::seconds(5));
 }
 
-// An anonymous pipe cannot be waited for with a limit, so it is looked into again and again.
+// An anonymous pipe cannot be waited for with a timeout, so it is polled.
 bool ChildProcess::read_more(std::chrono::milliseconds timeout) {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     while (true) {

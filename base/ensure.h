@@ -1,4 +1,4 @@
-// A promise of our own that broke prints where, what and the values, then aborts. Never for input from outside.
+// ENSURE prints the place, the condition and the values of a broken invariant of our own, then aborts. Never for outside input.
 #pragma once
 #include <cstdio>
 #include <cstdlib>

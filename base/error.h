@@ -1,5 +1,5 @@
-// What the world did (a bad file, no memory, a lost device, a wrong flag) is a tq::Error: one sentence that says what
-// happened, with which numbers, and what to do. Only tools catch it. What we did wrong ourselves is base/ensure.h.
+// A failure from outside (a bad file, no memory, a lost device, a wrong flag) is a tq::Error: one sentence that names what
+// happened, with the numbers, and what to do. Only tools catch it. Errors of our own code are for base/ensure.h.
 #pragma once
 #include <fmt/format.h>
 #include <stdexcept>
@@ -11,7 +11,7 @@ struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Memory that is needed now is not there. What was there before still is: with less, work can go on.
+// Thrown when memory that is needed now is not available. Nothing has changed: work can go on with less.
 struct OutOfMemory : Error {
     using Error::Error;
 };

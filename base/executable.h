@@ -5,13 +5,13 @@
 
 namespace tq {
 
-// The program itself, to be started again. Empty where the system does not tell.
+// Returns the program's own path, with which it can be started again; empty where the system does not tell.
 std::filesystem::path executable_path();
 
-// Where it lies, for the files that are installed beside it. Empty likewise.
+// Returns the directory of the program, for the files that are installed beside it; empty where the system does not tell.
 inline std::filesystem::path executable_directory() { return executable_path().parent_path(); }
 
-// "Linux 6.1.0 x86_64"
+// Returns a text such as "Linux 6.1.0 x86_64".
 std::string system_name();
 
 } // namespace tq

@@ -6,14 +6,14 @@
 namespace tq {
 
 std::filesystem::path executable_path() {
-    std::wstring path(32768, L'\0'); // the longest path there is
+    std::wstring path(32768, L'\0'); // the longest possible path
     const DWORD length = ::GetModuleFileNameW(nullptr, path.data(), DWORD(path.size()));
     if (length == 0 || length == path.size()) return {};
     path.resize(length);
     return path;
 }
 
-// From the registry: GetVersionEx tells programs the version that their manifest names.
+// The version comes from the registry: GetVersionEx returns the version that a program's manifest names.
 std::string system_name() {
     char build[64] = "unknown";
     DWORD bytes = sizeof build;

@@ -1,4 +1,4 @@
-// What std::filesystem lacks. POSIX: file_system_posix.cpp, Windows: file_system_windows.cpp.
+// File operations that std::filesystem lacks. POSIX: file_system_posix.cpp, Windows: file_system_windows.cpp.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -6,13 +6,13 @@
 
 namespace tq {
 
-// Holds off every other process that takes the same file; gone with the object, however the process ends.
+// An exclusive lock against other processes that lock the same file; released with the object, however the process ends.
 class FileLock {
   public:
-    // A file of its own for the lock, as other programs know it; or one with content, which is read and written meanwhile.
+    // lock_file: a file only for the lock, compatible with other programs; content: a file that is read and written meanwhile.
     enum class Of { lock_file, content };
 
-    // Makes the file where there is none. An empty pointer when another holder has it. Throws Error when it cannot be opened.
+    // Locks the file, created where it does not exist; null when another holder has it. Throws Error when it cannot be opened.
     static std::unique_ptr<FileLock> try_take(const std::filesystem::path& path, Of of = Of::lock_file);
     ~FileLock();
     FileLock(const FileLock&) = delete;
@@ -24,10 +24,10 @@ class FileLock {
     std::unique_ptr<Impl> impl_;
 };
 
-// Returns when the bytes of the file are on the disk, so that a rename after it cannot outlive them. Throws Error.
+// Returns once the bytes of the file are on the disk, so that a later rename cannot reach the disk before them. Throws Error.
 void flush_to_disk(const std::filesystem::path& path);
 
-// UTF-8 to the system's own encoding, and back.
+// Convert UTF-8 to the system's own encoding, and back.
 inline std::filesystem::path utf8_path(const std::string& text) {
     return std::filesystem::path(std::u8string(text.begin(), text.end()));
 }

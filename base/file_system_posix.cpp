@@ -11,7 +11,7 @@ namespace tq {
 struct FileLock::Impl {
     int fd;
     explicit Impl(int fd) : fd(fd) {}
-    ~Impl() { ::close(fd); } // which also gives the lock back
+    ~Impl() { ::close(fd); } // which also releases the lock
 };
 
 FileLock::FileLock(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

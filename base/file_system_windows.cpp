@@ -9,21 +9,21 @@ namespace tq {
 struct FileLock::Impl {
     HANDLE file;
     explicit Impl(HANDLE file) : file(file) {}
-    ~Impl() { ::CloseHandle(file); } // which also gives the lock back
+    ~Impl() { ::CloseHandle(file); } // which also releases the lock
 };
 
 FileLock::FileLock(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 FileLock::~FileLock() = default;
 
 std::unique_ptr<FileLock> FileLock::try_take(const std::filesystem::path& path, Of of) {
-    // FILE_SHARE_DELETE: it may be renamed meanwhile.
+    // FILE_SHARE_DELETE: the file may be renamed meanwhile.
     const HANDLE file =
         ::CreateFileW(path.c_str(), GENERIC_READ | GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr,
                       OPEN_ALWAYS, FILE_ATTRIBUTE_NORMAL, nullptr);
     if (file == INVALID_HANDLE_VALUE)
         fail("cannot open {}{}: error {}", of == Of::content ? "" : "the lock file ", utf8_text(path), ::GetLastError());
     auto impl = std::make_unique<Impl>(file);
-    // The first byte, which Python's filelock takes too; of content, which nobody else could read then, one far behind its end.
+    // lock_file: the first byte, as Python's filelock; content, which nobody else could read then: a byte far after its end.
     OVERLAPPED byte = {};
     if (of == Of::content) byte.OffsetHigh = 1u << 30;
     if (!::LockFileEx(file, LOCKFILE_EXCLUSIVE_LOCK | LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &byte)) {

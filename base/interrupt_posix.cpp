@@ -1,4 +1,4 @@
-// SIGINT. The handler uses only what may be called from a signal handler.
+// SIGINT handling. The handler calls only async-signal-safe functions.
 #include "base/interrupt.h"
 #include "base/terminal.h"
 #include <atomic>

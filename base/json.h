@@ -1,5 +1,5 @@
-// Reading of JSON that may be hostile: bounded while it is read, in time linear in its length, and no key twice in one object.
-// (nlohmann's own parser with a callback looks at all siblings again at the end of each list and object.)
+// Reads JSON that may be hostile: limits are checked while it is read, in time linear in its length, and duplicate keys are
+// refused. (nlohmann's own parser with a callback visits all siblings again at the end of each list and object.)
 #pragma once
 #include "base/error.h"
 #include "base/printable.h"
@@ -17,7 +17,7 @@ struct JsonLimits {
     uint32_t max_values = 1u << 22; // a value takes much more memory than text; tokenizer.json of Qwen3 has some 760,000
 };
 
-// What nlohmann's parser calls with one piece after the other; the value is built as they come. Json: json or ordered_json.
+// The SAX handler that nlohmann's parser calls; it builds the value as the events come. Json: json or ordered_json.
 template <class Json> class JsonBuilder final : public nlohmann::json_sax<Json> {
   public:
     using Base = nlohmann::json_sax<Json>;
@@ -77,7 +77,7 @@ template <class Json> class JsonBuilder final : public nlohmann::json_sax<Json> 
             return &list.emplace_back(std::forward<Value>(value));
         }
         auto& object = open_.back()->template get_ref<typename Json::object_t&>();
-        if constexpr (requires { object.emplace_back(key_, value); }) // an ordered one, whose emplace() looks at all keys
+        if constexpr (requires { object.emplace_back(key_, value); }) // ordered_json, whose emplace() compares with all keys
             return &object.emplace_back(std::move(key_), std::forward<Value>(value)).second;
         else
             return &object.emplace(std::move(key_), std::forward<Value>(value)).first->second;
@@ -95,13 +95,13 @@ template <class Json> class JsonBuilder final : public nlohmann::json_sax<Json> 
     const JsonLimits limits_;
     Json root_;
     uint32_t values_ = 0;
-    string_t key_;                                      // of the value that comes next
-    std::vector<Json*> open_;                           // lists and objects, from the root on; those around the last do not grow
-    std::vector<std::unordered_set<std::string>> keys_; // of the objects among them
+    string_t key_;                                      // the key of the next value
+    std::vector<Json*> open_;                           // open lists and objects, from the root on; only the last one grows
+    std::vector<std::unordered_set<std::string>> keys_; // the keys of the objects among them
 };
 
-// Throws an Error that begins with `subject`, such as a path, when `text` is not JSON, is beyond a limit, or has a key twice in
-// one object. Its strings are bounded by `text`, whose length is the caller's to bound.
+// Parses `text`. Throws an Error that begins with `subject`, such as a path, when it is not JSON, exceeds a limit, or repeats a
+// key within one object. Strings are bounded by the length of `text`, which the caller must limit.
 template <class Json = nlohmann::json>
 Json build_json(std::string_view text, const std::string& subject, const JsonLimits& limits = {}) {
     JsonBuilder<Json> builder(subject, limits);

@@ -1,9 +1,9 @@
-// A whole file, read-only, in the address space. POSIX: mapped_file_posix.cpp, Windows: mapped_file_windows.cpp.
+// A whole file mapped read-only into the address space. POSIX: mapped_file_posix.cpp, Windows: mapped_file_windows.cpp.
 //
-// A file may be cut off while it is mapped, or its disk may go away. What is lost reads as zeros then, and from the first such
-// read on check_mapped_files() throws: whoever makes something of the bytes calls it before the result counts. (A cut within the
-// last page that is left reads as zeros without notice. Windows lets nobody cut off a mapped file; where its medium goes away,
-// the program ends there.)
+// A file may be truncated while it is mapped, or its disk may disappear. The lost pages then read as zeros, and after the first
+// such read check_mapped_files() throws: code that uses the bytes calls it before its results count. (A truncation within the
+// last remaining page reads as zeros undetected. Windows does not allow a mapped file to be truncated; where its medium is
+// removed, the program ends.)
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tq {
 
-// Which file it is, and in which state: another after every change that leaves its time of modification as the system sets it.
+// Identifies a file and its state: it differs after every change unless somebody sets the time of modification back.
 struct FileIdentity {
     uint64_t device = 0, number = 0, bytes = 0; // number: the inode
     int64_t modified_ns = 0;                    // since 1970
@@ -29,7 +29,7 @@ class MappedFile {
     MappedFile& operator=(MappedFile&& other) noexcept;
 
     std::span<const std::byte> bytes() const { return bytes_; }
-    const FileIdentity& identity() const { return identity_; } // when it was mapped
+    const FileIdentity& identity() const { return identity_; } // as of the mapping
 
     static std::optional<std::string> lost_file(); // see lost_mapped_file()
 
@@ -37,13 +37,13 @@ class MappedFile {
     struct Region;
     std::span<const std::byte> bytes_;
     FileIdentity identity_;
-    Region* region_ = nullptr; // where the bytes are known to the handler of lost pages
+    Region* region_ = nullptr; // tells the signal handler where the bytes are
 };
 
 // Throws an Error when bytes of a file were read that were no longer there. Costs next to nothing.
 void check_mapped_files();
 
-// What that Error says; nothing while all is well.
+// Returns the text of that Error; nothing where no page was lost.
 std::optional<std::string> lost_mapped_file();
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// mmap for Linux, Android, macOS and the BSDs, and SIGBUS, which comes where a mapped page has no file behind it any more.
+// mmap for Linux, Android, macOS and the BSDs, and SIGBUS, which is raised where a mapped page has no file content any more.
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
@@ -15,11 +15,11 @@
 
 namespace tq {
 
-// Of a mapping. They form a list that a signal handler walks at any time: a region is never freed, only used again.
+// A mapping. Regions form a list that a signal handler may walk at any time: a region is never freed, only reused.
 struct MappedFile::Region {
     std::atomic<uintptr_t> begin = 0;
-    std::atomic<size_t> size = 0; // 0: of no mapping
-    std::string path;             // not the handler's
+    std::atomic<size_t> size = 0; // 0: unused
+    std::string path;             // not read by the handler
     Region* next = nullptr;
     bool taken = false;
 
@@ -30,14 +30,14 @@ struct MappedFile::Region {
 
     static inline std::mutex changing;
     static inline std::atomic<Region*> first = nullptr;
-    static inline std::atomic<const Region*> lost = nullptr; // the first that lost a page; it stays as it is from then on
+    static inline std::atomic<const Region*> lost = nullptr; // the first that lost a page; then never changed
     static inline uintptr_t page_bytes = 0;
     static inline struct sigaction previous = {};
 };
 static_assert(std::atomic<uintptr_t>::is_always_lock_free && std::atomic<size_t>::is_always_lock_free &&
               std::atomic<void*>::is_always_lock_free);
 
-// On the thread that read the page, which goes on with zeros. Only what may be called in a signal handler; mmap is a system call.
+// Runs on the thread that read the page, which continues with zeros. Async-signal-safe calls only; mmap is a system call.
 void MappedFile::Region::on_lost_page(int signal, siginfo_t* info, void*) {
     const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
     for (Region* r = first; r && info->si_code > 0; r = r->next) {
@@ -46,14 +46,14 @@ void MappedFile::Region::on_lost_page(int signal, siginfo_t* info, void*) {
         const Region* none = nullptr;
         lost.compare_exchange_strong(none, r);
         const int error = errno;
-        const uintptr_t page = address / page_bytes * page_bytes; // what lies behind a lost page is lost, too
+        const uintptr_t page = address / page_bytes * page_bytes; // everything after a lost page is lost, too
         void* const zeros =
             ::mmap(reinterpret_cast<void*>(page), begin + size - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         errno = error;
         if (zeros != MAP_FAILED) return;
         break;
     }
-    ::sigaction(SIGBUS, &previous, nullptr); // not ours: it comes again, to whom it would have come
+    ::sigaction(SIGBUS, &previous, nullptr); // not ours: the signal is raised again, for the previous handler
     if (info->si_code <= 0) ::raise(signal);
 }
 
@@ -86,8 +86,8 @@ MappedFile::Region* MappedFile::Region::add(std::span<const std::byte> bytes, st
 
 void MappedFile::Region::remove(Region* region) {
     const std::lock_guard lock(changing);
-    region->begin = 0;          // where nothing is mapped
-    if (region == lost) return; // for its path and size
+    region->begin = 0;          // an address at which nothing is mapped
+    if (region == lost) return; // its path and size are still needed
     region->size = 0;
     region->taken = false;
 }

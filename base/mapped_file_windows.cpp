@@ -1,5 +1,5 @@
-// A file mapping for Windows. While it is there nobody can cut the file off, or write to it, for it is shared for reading only.
-// Where its medium goes away, reading it is EXCEPTION_IN_PAGE_ERROR, which nothing here catches: it ends the program.
+// A file mapping for Windows. While it exists nobody can truncate the file or write to it, since it is shared for reading only.
+// If its medium is removed, reading raises EXCEPTION_IN_PAGE_ERROR, which nothing here catches: it ends the program.
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include <cstdint>
@@ -33,7 +33,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
     if (!file.valid()) fail("cannot open {}: {}", path.string(), last_error());
     BY_HANDLE_FILE_INFORMATION info{};
     if (!GetFileInformationByHandle(file.handle, &info)) fail("cannot read the size of {}: {}", path.string(), last_error());
-    // FILE_FLAG_BACKUP_SEMANTICS lets a directory open, so that it gets its own message.
+    // FILE_FLAG_BACKUP_SEMANTICS allows a directory to be opened, so that it gets an error of its own.
     if (info.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY) fail("{} is a directory, not a file", path.string());
     const uint64_t size = uint64_t(info.nFileSizeHigh) << 32 | info.nFileSizeLow;
     if (size == 0) fail("{} is empty", path.string());
@@ -44,8 +44,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
     if (!address) fail("cannot map the {} bytes of {}: {}", size, path.string(), last_error());
     bytes_ = {static_cast<const std::byte*>(address), size_t(size)};
     const auto whole = [](DWORD high, DWORD low) { return uint64_t(high) << 32 | low; };
-    const FILETIME& written = info.ftLastWriteTime;                // in steps of 100 ns since 1601
-    constexpr int64_t from_1601_to_1970 = 116'444'736'000'000'000; // likewise
+    const FILETIME& written = info.ftLastWriteTime;                // in units of 100 ns since 1601
+    constexpr int64_t from_1601_to_1970 = 116'444'736'000'000'000; // in the same units
     identity_ = {info.dwVolumeSerialNumber, whole(info.nFileIndexHigh, info.nFileIndexLow), size,
                  (int64_t(whole(written.dwHighDateTime, written.dwLowDateTime)) - from_1601_to_1970) * 100};
 }

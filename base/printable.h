@@ -1,4 +1,4 @@
-// Text that came from outside: made fit to stand in a one-line message, or to be compared.
+// Makes text from outside fit for a one-line message, or for a comparison.
 #pragma once
 #include <string>
 #include <string_view>

@@ -5,8 +5,8 @@
 
 namespace tq {
 
-// Adds `bytes` to its end in one write, so that two programs do not mix theirs; made, mode 0600, where it is not there. Throws
-// Error.
+// Appends `bytes` in one write, so that two programs do not interleave theirs; creates the file with mode 0600 where it does
+// not exist. Throws Error.
 void append_private(const std::filesystem::path& path, std::string_view bytes);
 
 } // namespace tq

@@ -4,8 +4,8 @@
 
 namespace tq {
 
-// Takes the numbers of standard streams that are closed, so that no file which is opened later gets one, and with it what is
-// meant for people. Reading from and writing to such a stream fails, as it did. To be called first of all.
+// Opens the standard streams that are closed, so that no file opened later gets one of their numbers and, with it, output that
+// is meant for people. Reading from or writing to such a stream still fails. Must be called before anything else.
 void occupy_closed_streams();
 
 } // namespace tq

@@ -7,9 +7,9 @@
 namespace tq {
 
 void occupy_closed_streams() {
-    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) // each open() takes the least number there is
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) // open() returns the lowest free number
         if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF)
-            ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY); // the other way round: its use is an error
+            ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY); // the wrong way round: using it is an error
 }
 
 } // namespace tq

@@ -4,7 +4,7 @@
 
 namespace tq {
 
-// Bytes of physical memory; UINT64_MAX when the system does not say.
+// Returns the bytes of physical memory; UINT64_MAX when the system does not tell.
 uint64_t physical_memory_bytes();
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// What the standard streams are connected to. POSIX: terminal_posix.cpp, Windows: terminal_windows.cpp.
+// The terminal that the standard streams are connected to. POSIX: terminal_posix.cpp, Windows: terminal_windows.cpp.
 #pragma once
 #include <cstdint>
 
@@ -8,21 +8,21 @@ enum class Stream { input, output, error };
 
 bool is_terminal(Stream stream);
 
-// How wide the terminal is now; 0 where the stream is none, or does not tell.
+// Returns the terminal's width in columns; 0 where the stream is not a terminal, or the width is unknown.
 uint32_t terminal_columns(Stream stream);
 
-// Makes the streams carry UTF-8 and escape sequences, byte for byte. To be called once, before anything is read or written.
+// Makes the streams carry UTF-8 and escape sequences unchanged. Must be called once, before anything is read or written.
 void prepare_terminal();
 
-// While it lives, the terminal that standard input is shows nothing of what is typed and keeps it for whoever reads next; Ctrl-C
-// and Ctrl-Z stay signals. One at a time. The terminal is as it was found when the object goes, when a signal ends the program,
-// when restore_terminal() is called, and as long as the program is suspended. Nothing happens where standard input is no
-// terminal, nor on Windows, whose console does so by itself.
+// While it exists, the terminal on standard input does not echo what is typed and keeps it for the next reader; Ctrl-C and
+// Ctrl-Z stay signals. At most one may exist. The terminal is restored when the object is destroyed, when a signal ends the
+// program, when restore_terminal() is called, and while the program is suspended. Nothing happens where standard input is not a
+// terminal, nor on Windows, whose console does the same by itself.
 class QuietTerminal {
   public:
     enum class Keeps {
-        lines, // as the terminal edits them
-        keys,  // each as it was pressed; and pastes come between ESC [200~ and ESC [201~ where the terminal can do that
+        lines, // with the terminal's line editing
+        keys,  // each key as it is pressed; pastes arrive between ESC [200~ and ESC [201~ where the terminal supports it
     };
     explicit QuietTerminal(Keeps keeps);
     ~QuietTerminal();
@@ -30,7 +30,7 @@ class QuietTerminal {
     QuietTerminal& operator=(const QuietTerminal&) = delete;
 };
 
-// For what ends the program at once; may be called from a signal handler.
+// Restores the terminal before the program ends abruptly; async-signal-safe.
 void restore_terminal();
 
 } // namespace tq

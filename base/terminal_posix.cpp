@@ -1,4 +1,4 @@
-// The modes of the terminal. What signal handlers do here uses only what may be called from them.
+// The modes of the terminal. The signal handlers here call only async-signal-safe functions.
 #include "base/terminal.h"
 #include <array>
 #include <atomic>
@@ -15,9 +15,9 @@ namespace {
 constexpr std::string_view paste_in_brackets = "\x1b[?2004h", paste_as_typed = "\x1b[?2004l";
 constexpr std::array ending_signals{SIGTERM, SIGHUP, SIGQUIT, SIGABRT, SIGPIPE};
 
-termios found;                             // the modes before ours
-std::atomic<bool> changed = false;         // whether `found` is to be put back
-std::atomic<bool> brackets_wanted = false; // whether pastes are to come in brackets
+termios found;                             // the original modes
+std::atomic<bool> changed = false;         // `found` must be restored
+std::atomic<bool> brackets_wanted = false; // bracketed paste is requested
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 int descriptor(Stream stream) {
@@ -33,7 +33,7 @@ void put_back() {
     ::tcsetattr(STDIN_FILENO, TCSANOW, &found);
 }
 
-// The handler is gone by now (SA_RESETHAND).
+// SA_RESETHAND has already removed the handler.
 void end(int signal) {
     restore_terminal();
     ::raise(signal);
@@ -82,7 +82,7 @@ uint32_t terminal_columns(Stream stream) {
     return ::ioctl(descriptor(stream), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-void prepare_terminal() {} // bytes and escape sequences pass as they are
+void prepare_terminal() {} // bytes and escape sequences pass unchanged
 
 QuietTerminal::QuietTerminal(Keeps keeps) {
     if (changed || ::tcgetattr(STDIN_FILENO, &found) != 0) return;
@@ -92,7 +92,7 @@ QuietTerminal::QuietTerminal(Keeps keeps) {
     if (has_default(SIGTSTP)) handle(SIGTSTP, suspend, SA_RESTART);
     termios quiet = found;
     quiet.c_lflag &= ~tcflag_t(ECHO | ECHONL);
-    quiet.c_lflag |= NOFLSH; // Ctrl-C does not throw away what was typed before it
+    quiet.c_lflag |= NOFLSH; // Ctrl-C does not discard what was typed before it
     if (keeps == Keeps::keys) {
         quiet.c_lflag &= ~tcflag_t(ICANON);
         quiet.c_cc[VMIN] = 1;

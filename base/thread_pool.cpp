@@ -6,8 +6,8 @@
 namespace tq {
 namespace {
 
-// Waits for `done` for some microseconds, without sleeping: what follows one loop of a pool is most often the next, and waking a
-// thread takes longer than many loops. False when it was in vain.
+// Spins on `done` for some microseconds: after one loop of a pool usually comes the next, and waking a thread takes longer than
+// many loops. Returns false when `done` stayed false.
 template <class Done> bool spin_until(Done done) {
     using namespace std::chrono;
     constexpr auto patience = microseconds(50);
@@ -17,7 +17,7 @@ template <class Done> bool spin_until(Done done) {
     return false;
 }
 
-// Once: a program makes several pools, and each meets the same limit.
+// Notes it once: a program makes several pools, and each reaches the same limit.
 void note_missing_threads(uint32_t started, uint32_t wanted, const char* why) {
     static std::atomic<bool> noted = false;
     if (noted.exchange(true)) return;
@@ -34,7 +34,7 @@ ThreadPool::ThreadPool(uint32_t threads) {
     workers_.reserve(threads - 1);
     try {
         while (workers_.size() < threads - 1) workers_.emplace_back([this] { work(); });
-    } catch (const std::exception& error) { // not out of here: the destructor, which stops those that run, would not be called
+    } catch (const std::exception& error) { // does not leave: the destructor, which stops the threads, would not run
         note_missing_threads(this->threads(), threads, error.what());
     }
 }
@@ -46,7 +46,7 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::each(uint32_t count, uint32_t grain, const std::function<void(uint32_t, uint32_t)>& body) {
-    constexpr uint32_t ranges_per_thread = 8; // a thread that the system interrupts keeps the others waiting for one at most
+    constexpr uint32_t ranges_per_thread = 8; // the others wait for at most one range of a preempted thread
     const uint32_t least = std::max(1u, grain);
     if (workers_.empty() || count / least <= 1) {
         if (count > 0) body(0, count);
@@ -58,10 +58,10 @@ void ThreadPool::each(uint32_t count, uint32_t grain, const std::function<void(u
     step_ = (count + ranges - 1) / ranges;
     next_ = 0;
     open_ = true;
-    generation_++; // publishes what is above
+    generation_++; // publishes the fields above
     generation_.notify_all();
     take_ranges();
-    open_ = false; // a worker that has not come yet is not waited for
+    open_ = false; // a worker that has not arrived yet is not waited for
     spin_until([&] { return inside_ == 0; });
     for (uint32_t inside = inside_; inside != 0; inside = inside_) inside_.wait(inside);
 }
@@ -76,7 +76,7 @@ void ThreadPool::work() {
         if (!spin_until([&] { return generation_ != seen; })) generation_.wait(seen);
         seen = generation_;
         if (stopping_) return;
-        inside_++; // before it looks: each() looks the other way round
+        inside_++; // before it reads open_: each() does both in the opposite order
         if (open_) take_ranges();
         if (--inside_ == 0) inside_.notify_one();
     }

@@ -10,13 +10,13 @@ namespace tq {
 
 class ThreadPool {
   public:
-    // 0: one per core. Where the system starts no more, it works with those there are, says so once on standard error, and
-    // threads() tells how many.
+    // 0: one thread per core. Where the system cannot start that many, the pool works with those that started, notes it once on
+    // standard error, and threads() returns their number.
     explicit ThreadPool(uint32_t threads = 0);
     ~ThreadPool();
 
     // Calls body(begin, end) on disjoint ranges that cover [0, count), on all threads including the caller's, and waits for
-    // them. A thread that is done with a range takes the next, several per thread. `grain`: the fewest iterations worth a call.
+    // them. A thread that has finished a range takes the next, several per thread. `grain`: the fewest iterations per call.
     // body must not throw and must not call each() itself.
     void each(uint32_t count, uint32_t grain, const std::function<void(uint32_t begin, uint32_t end)>& body);
 
@@ -27,13 +27,13 @@ class ThreadPool {
     void take_ranges();
 
     const std::function<void(uint32_t, uint32_t)>* body_ = nullptr;
-    uint32_t count_ = 0, step_ = 0;        // of the loop; iterations of a range
-    std::atomic<uint64_t> next_ = 0;       // iteration that nobody has taken; beyond count_ when all are
-    std::atomic<uint32_t> generation_ = 0; // of loops
-    std::atomic<bool> open_ = false;       // this loop may be joined
-    std::atomic<uint32_t> inside_ = 0;     // workers that look whether it is open, or are in it
+    uint32_t count_ = 0, step_ = 0;        // iterations of the loop, and of a range
+    std::atomic<uint64_t> next_ = 0;       // the first iteration that nobody has taken; at least count_ when all are taken
+    std::atomic<uint32_t> generation_ = 0; // number of loops so far
+    std::atomic<bool> open_ = false;       // the loop may be joined
+    std::atomic<uint32_t> inside_ = 0;     // workers that are checking open_, or are in the loop
     std::atomic<bool> stopping_ = false;
-    std::vector<std::jthread> workers_; // the last: joined before what they use goes
+    std::vector<std::jthread> workers_; // last, so that they are joined before the members that they use are destroyed
 };
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// How a long transfer goes, in words.
+// The progress of a long transfer as text.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -7,18 +7,18 @@
 
 namespace tq {
 
-// "0:05", "2:10", "1:02:10"; at most 99:59:59.
+// Returns "0:05", "2:10", "1:02:10"; at most 99:59:59.
 std::string clock_text(double seconds);
 
 class TransferMeter {
   public:
     using Time = std::chrono::steady_clock::time_point;
 
-    // `unit`: what is counted, such as "tokens"; empty: bytes.
+    // `unit`: the name of what is counted, such as "tokens"; empty: bytes.
     explicit TransferMeter(std::string unit = {}) : unit_(std::move(unit)) {}
 
-    // "43 % of 373.1 MiB, 21.3 MB/s, 0:12 left" or "43 % of 2339 tokens, 210 tokens/s, 0:06 left": the rate of the last seconds,
-    // once there is one. `moved`: those of the bytes (or units) done that were moved since the first call, not found done.
+    // Returns "43 % of 373.1 MiB, 21.3 MB/s, 0:12 left" or "43 % of 2339 tokens, 210 tokens/s, 0:06 left": the rate of the last
+    // seconds, once it is known. `moved`: the part of `done` that was transferred since the first call, not found complete.
     std::string update(Time now, uint64_t done, uint64_t total, uint64_t moved);
 
   private:

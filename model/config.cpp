@@ -7,7 +7,7 @@
 namespace tq {
 namespace {
 
-// Far above any Qwen3, low enough that products of two sizes stay far from overflow.
+// Far above any Qwen3, but low enough that products of two sizes cannot overflow.
 constexpr uint64_t max_size = 1u << 20, max_heads = 1024, max_vocab = 1u << 24, max_positions = 1u << 30;
 constexpr double max_rope_factor = 1024;
 
@@ -27,7 +27,7 @@ float read_real(const ModelFile& file, std::string_view key, double least, doubl
     return float(value);
 }
 
-// The rows of the embedding; padding rows beyond the vocabulary are usual. A vocabulary-only file has just the vocabulary.
+// Returns the rows of the embedding, usually with padding rows; a vocabulary-only file has just the vocabulary.
 uint32_t read_vocab_size(const ModelFile& file) {
     const auto* tokens = file.find("tokenizer.ggml.tokens");
     const uint64_t vocabulary = tokens ? file.strings("tokenizer.ggml.tokens").size() : 0;
@@ -60,7 +60,7 @@ uint32_t stretched_positions(const RopeScaling& scaling) {
     return uint32_t(std::min(double(scaling.original_context_length) * double(scaling.factor), double(max_positions)));
 }
 
-// `from`: where the numbers are from.
+// `from`: the source of the numbers, for messages.
 void check_yarn(const RopeScaling& scaling, float theta, const std::string& from) {
     if (scaling.type != RopeScalingType::yarn) return;
     if (scaling.beta_fast < scaling.beta_slow)
@@ -68,7 +68,7 @@ void check_yarn(const RopeScaling& scaling, float theta, const std::string& from
     if (theta <= 1) fail("{}: YaRN divides by the logarithm of the RoPE frequency base, which is {}", from, theta);
 }
 
-// What llama.cpp would do of these keys and we do not.
+// Refuses keys that llama.cpp would apply and this program does not.
 void refuse_other_scaling(const ModelFile& file, const RopeScaling& scaling) {
     const auto refuse = [&](const char* key, double usual, bool is_usual) {
         if (!is_usual)
@@ -83,7 +83,7 @@ void refuse_other_scaling(const ModelFile& file, const RopeScaling& scaling) {
         refuse("qwen3.rope.scaling.attn_factor", 1, file.real("qwen3.rope.scaling.attn_factor", 1) == 1);
 }
 
-// A factor without a type means linear scaling, as in llama.cpp.
+// Reads the scaling. A factor without a type means linear scaling, as in llama.cpp.
 RopeScaling read_rope_scaling(const ModelFile& file, uint32_t context_length, float theta) {
     const std::string path = file.path().string();
     const std::string_view type =

@@ -12,18 +12,18 @@ enum class RopeScalingType { none, linear, yarn };
 const char* name(RopeScalingType type);                    // "none", "linear", "yarn"
 RopeScalingType parse_rope_scaling(std::string_view name); // throws Error that lists them
 
-// How rotary positions are stretched beyond those that the model was trained for: model/rope.h has the formulas. The names are
-// llama.cpp's; its attn_factor multiplies what YaRN scales attention by anyway.
+// The scaling of rotary positions beyond the trained context: model/rope.h has the formulas. The names are llama.cpp's; its
+// attn_factor multiplies YaRN's own attention scale.
 struct RopeScaling {
     RopeScalingType type = RopeScalingType::none;
     float factor = 1;
-    uint32_t original_context_length = 0; // tokens that the model was trained for
+    uint32_t original_context_length = 0; // the trained context
     float attn_factor = 1;
-    float beta_fast = 32; // turns within the original context: pairs that make more stay as they are,
-    float beta_slow = 1;  // those that make fewer are stretched in full
+    float beta_fast = 32; // rotations within the original context: pairs with more keep their positions,
+    float beta_slow = 1;  // pairs with fewer are stretched in full
 };
 
-constexpr uint64_t max_layers = 1024; // that a model may have here
+constexpr uint64_t max_layers = 1024; // the maximum number of layers
 
 struct Config {
     uint32_t vocab_size;
@@ -33,28 +33,28 @@ struct Config {
     uint32_t num_attention_heads;
     uint32_t num_key_value_heads;
     uint32_t head_dim;                // never hidden_size / num_attention_heads
-    uint32_t max_position_embeddings; // with rope_scaling
+    uint32_t max_position_embeddings; // after rope_scaling
     float rope_theta;
     float rms_norm_eps;
     RopeScaling rope_scaling = {};
 };
 
-// What replaces a file's own numbers; the flags are named after it.
+// Overrides of the numbers in the model file; the flags have the same names.
 struct RopeOverrides {
     std::optional<RopeScalingType> type;
     std::optional<float> factor, theta, attn_factor, beta_fast, beta_slow;
     std::optional<uint32_t> original_context_length;
 };
 
-// `config` with the overrides, and max_position_embeddings as they make it. A factor alone is that of the file's type, or of
-// linear scaling where the file has none. Throws Error where flags contradict each other.
+// Returns `config` with the overrides, and the max_position_embeddings that result. A factor alone applies to the file's type,
+// or to linear scaling where the file has none. Throws Error where flags contradict each other.
 Config with_rope(Config config, const RopeOverrides& overrides);
 
-// Reads and checks the qwen3.* keys. Throws an Error naming the key and value when the file is of another architecture, a key
-// is missing, or a shape is one we cannot run (sizes of 0, sizes that are not a multiple of 32, heads not a multiple of kv heads,
-// a GQA ratio over 8, a head_dim other than 64, 128 or 256, a theta below 1 or an eps of 0, RoPE scaling other than linear and
+// Reads and checks the qwen3.* keys. Throws an Error naming the key and value when the file has another architecture, a key is
+// missing, or the shape is not supported (sizes of 0, sizes that are not a multiple of 32, heads not a multiple of kv heads, a
+// GQA ratio over 8, a head_dim other than 64, 128 or 256, a theta below 1 or an eps of 0, RoPE scaling other than linear and
 // YaRN).
-// A vocabulary-only file passes: its vocab_size is the length of its vocabulary.
+// A vocabulary-only file is accepted: its vocab_size is the length of its vocabulary.
 Config read_config(const ModelFile& file);
 
 } // namespace tq

@@ -4,7 +4,7 @@
 
 namespace tq {
 
-// Even, for then every kv head's part of a cache of fp16 scales begins at a 32-bit word. The last one may be beyond the context.
+// Even, so that every kv head's part of a cache of fp16 scales begins at a 32-bit word. The last step may exceed the context.
 static uint32_t whole_steps(uint64_t tokens, uint32_t context_size, uint32_t step) {
     const uint64_t even = uint64_t(step) + step % 2, most = uint64_t(context_size) + context_size % 2;
     return uint32_t(even == 0 ? most : std::min(most, (tokens + even - 1) / even * even));

@@ -11,14 +11,14 @@ namespace {
 
 constexpr uint64_t chunk_bytes = 256 << 10; // well within a core's own cache
 
-// The lower of what is there and `row`.
+// Lowers `least` to `row` where that is lower.
 void keep_least(std::atomic<uint64_t>& least, uint64_t row) {
     uint64_t seen = least.load();
     while (row < seen && !least.compare_exchange_weak(seen, row)) {
     }
 }
 
-// The products of a norm overflow where a device multiplies in fp16, and nowhere else: so the norm itself is refused, everywhere.
+// The products of a norm overflow only where a device multiplies in fp16, so the norm itself is refused, on every device.
 void check_norm(const Tensor& tensor) {
     const std::vector<float> values = to_floats(tensor);
     const auto great = std::ranges::find_if(values, [](float v) { return std::fabs(v) > max_norm_weight; });

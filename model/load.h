@@ -1,5 +1,5 @@
-// Reading of weights on all threads, checked as they come by: for the device, which repacks and uploads them, and for the CPU,
-// which runs them where they lie.
+// Reads and checks weights on all threads: for the device, which repacks and uploads them, and for the CPU, which uses them in
+// place.
 #pragma once
 #include "base/thread_pool.h"
 #include "model/weights/weights.h"
@@ -9,25 +9,25 @@
 
 namespace tq {
 
-// Called now and then with the bytes read so far, of all there are (in the formats of `Weights`); false stops the loading.
+// Called now and then with the bytes read and the total (in the formats of `Weights`); returning false stops the loading.
 using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;
 inline constexpr uint64_t progress_bytes = 16 << 20; // between two calls
 
-// One rule for all devices, so that a damaged model fails on each: no weight is NaN or infinite, and none of a norm is beyond
-// this, fp16's greatest number. What overflows in spite of that is found in what is computed (Forward::run()), which may be later
-// where numbers have more range.
+// One rule for all devices, so that a damaged model fails on each: no weight is NaN or infinite, and none of a norm exceeds
+// this, fp16's greatest number. An overflow in spite of that is found in the results (Forward::run()), possibly later where
+// numbers have more range.
 constexpr float max_norm_weight = 65504;
 
-// The loading was stopped by its LoadProgress.
+// Thrown when the LoadProgress stopped the loading.
 struct LoadStopped {};
 
-// Calls body(r, rows) for all rows first .. first + count - 1 of a tensor, a few hundred KiB of them at a time, so that they are
-// still in the cache when they are used, on all threads. body must not throw. Throws an Error naming the tensor and row when a
-// weight is NaN, infinite or, in a norm, beyond max_norm_weight; or naming the file when it is no longer whole.
+// Calls body(r, rows) for all rows first .. first + count - 1 of a tensor, a few hundred KiB of them at a time, so that they
+// are still in the cache when they are used, on all threads. body must not throw. Throws an Error naming the tensor and row
+// when a weight is NaN, infinite or, in a norm, beyond max_norm_weight; or naming the file when it has been truncated.
 void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t count,
                const std::function<void(uint32_t r, std::span<const std::byte> rows)>& body);
 
-// Weights that all lie in memory: in the mapped files, or in `made`, where they were made by a RowSource.
+// Weights that are all in memory: in the mapped files, or in `made`, where a RowSource made them.
 struct LoadedWeights {
     Weights weights;
     std::vector<std::unique_ptr<std::byte[]>> made;

@@ -1,4 +1,4 @@
-// Everything a model file holds, checked and ready for a forward pass.
+// The content of a model file, checked and ready for a forward pass.
 #pragma once
 #include "model/config.h"
 #include "model/sampling/sampler.h"
@@ -11,7 +11,7 @@
 namespace tq {
 
 struct Model {
-    ModelFile file; // what the weights and the tokenizer point into
+    ModelFile file; // the weights and the tokenizer point into it
     Config config;
     Weights weights;
     Tokenizer tokenizer;
@@ -19,11 +19,11 @@ struct Model {
     std::string name; // the file's general.name, else its file name; printable
 };
 
-// Throws an Error when the file is not a model we can run. The values of the weights are not looked at: see load.h.
-// `path` leads to a model of any kind (formats/open.h).
+// Throws an Error when the file is not a model we can run. The values of the weights are not checked here: see load.h. `path`
+// leads to a model in any supported format (formats/open.h).
 Model load_model(const std::filesystem::path& path);
 
-// What the file itself recommends (its keys general.sampling.*), and Qwen's numbers for the rest.
+// Returns the file's own recommendations (its keys general.sampling.*), and Qwen's numbers for the rest.
 SamplerOptions recommended_sampling(const ModelFile& file, bool thinking);
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// How many tokens a device samples before the host reads them.
+// The number of tokens that a device samples before the host reads them.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,12 +7,12 @@ namespace tq {
 
 class Pace {
   public:
-    // About as many as take 50 ms, short enough for an answer to seem to flow; one before anything was measured; at most `most`.
+    // Returns about as many as take 50 ms, so that an answer appears fluent; one before the first measurement; at most `most`.
     uint32_t next(uint32_t most) const { return uint32_t(std::clamp<uint64_t>(ns_ == 0 ? 1 : 50'000'000 / ns_, 1, most)); }
     void took(uint32_t tokens, uint64_t ns) { ns_ = std::max<uint64_t>(ns / tokens, 1); }
 
   private:
-    uint64_t ns_ = 0; // of a token, in the last batch
+    uint64_t ns_ = 0; // per token, in the last batch
 };
 
 } // namespace tq

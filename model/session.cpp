@@ -13,7 +13,7 @@ static uint64_t now_ns() {
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-// ids_ grows only by what has been run, so that after a stop or an exception it still tells what the cache holds.
+// ids_ grows only by ids that have been run, so that it matches the cache even after a stop or an exception.
 std::span<const float> Session::run(std::span<const uint32_t> ids, const Progress& progress) {
     const auto logits = forward_.run(ids, progress);
     const size_t done = forward_.position() - ids_.size();
@@ -34,7 +34,7 @@ std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const 
     require_fits(prompt);
     const uint64_t start = now_ns();
     const auto differ = std::mismatch(ids_.begin(), ids_.end(), prompt.begin(), prompt.end()).first;
-    const size_t reused = std::min(size_t(differ - ids_.begin()), prompt.size() - 1); // the logits need one token to be run
+    const size_t reused = std::min(size_t(differ - ids_.begin()), prompt.size() - 1); // one token must be run for the logits
     ids_.resize(reused);
     forward_.truncate(uint32_t(reused));
     const auto logits = run(prompt.subspan(reused), progress);
@@ -55,13 +55,13 @@ void Session::restore(std::vector<uint32_t> ids, const StoredSource& source) {
     ids_ = std::move(ids);
 }
 
-// The tokens after a prompt: sampled by the host from the last logits, or by the device, ahead of what the caller has been told.
+// The tokens after a prompt: sampled by the host from the last logits, or by the device, ahead of what the caller has seen.
 class Session::Decoder {
   public:
     Decoder(Session& session, Sampler& sampler, std::span<const float> logits)
         : session_(session), sampler_(sampler), logits_(logits),
           most_(sampler.fits_device() ? session.forward_.max_sampled() : 0) {}
-    ~Decoder() { // of what was run ahead
+    ~Decoder() { // discards the tokens that were run ahead
         if (most_ > 0) session_.forward_.truncate(uint32_t(std::min<size_t>(session_.ids_.size(), session_.forward_.position())));
     }
     Decoder(const Decoder&) = delete;
@@ -73,7 +73,7 @@ class Session::Decoder {
         return ahead_[taken_++];
     }
 
-    // Puts `id` into the cache; at most `wanted` tokens are to follow it.
+    // Appends `id` to the cache; at most `wanted` tokens will follow it.
     void run(uint32_t id, uint32_t wanted) {
         if (most_ == 0) {
             logits_ = session_.run(std::span(&id, 1), {});
@@ -86,7 +86,7 @@ class Session::Decoder {
   private:
     void run_ahead(uint32_t id, uint32_t wanted) {
         Forward& forward = session_.forward_;
-        // The cache grows as if tokens came one by one.
+        // The cache grows as if the tokens came one by one.
         const uint32_t room = std::max(std::min(forward.capacity(), forward.context_size()) - forward.position(), 1u);
         const uint32_t n = pace_.next(std::min({wanted, room, most_}));
         const uint64_t start = now_ns();
@@ -98,8 +98,8 @@ class Session::Decoder {
     Session& session_;
     Sampler& sampler_;
     std::span<const float> logits_;
-    const uint32_t most_;         // tokens that the device samples at once; 0: the host does
-    std::vector<uint32_t> ahead_; // in the cache, less the last
+    const uint32_t most_;         // tokens that the device samples at once; 0: the host samples
+    std::vector<uint32_t> ahead_; // in the cache, except the last
     size_t taken_ = 0;
     Pace pace_;
 };

@@ -1,4 +1,4 @@
-// Memory on a device, and the pieces of it that kernels are given.
+// Device memory, and the views of it that kernels are given.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,29 +13,30 @@ enum class Memory {
     readback, // written by kernels, read by the host
 };
 
-// Where in the device's memory a buffer goes.
+// The allocation that a buffer lies in.
 enum class Placement {
-    shared, // into a large allocation, among other buffers
-    own,    // an allocation of its own, which the driver has back as soon as the buffer is freed: for buffers that are replaced
+    shared, // in a large allocation, among other buffers
+    own,    // in an allocation of its own, returned to the driver as soon as the buffer is freed: for buffers that are replaced
 };
 
-// A buffer made by Device::allocate; freed with the object. Outlives every Commands that uses it and is outlived by its Device.
+// A buffer made by Device::allocate; freed with the object. It outlives every Commands that uses it, and its Device outlives
+// it.
 class Buffer {
   public:
     struct Impl;
     explicit Buffer(std::shared_ptr<Impl> impl);
-    // On no device: nothing but its size, for Recorder::list.
+    // Returns a buffer on no device, which has a size only, for Recorder::list.
     static Buffer of_size(uint64_t bytes);
     ~Buffer();
     Buffer(Buffer&&) noexcept;
     Buffer& operator=(Buffer&&) noexcept;
 
     uint64_t bytes() const { return bytes_; }
-    // The mapped memory; empty where the host cannot see it. Memory::device may be visible, but is slow to read: use a readback
-    // buffer. What kernels wrote is there after Commands::run; what the host writes before it is seen by the kernels.
+    // Returns the mapped memory; empty where the host cannot see it. Memory::device may be visible, but is slow to read: use a
+    // readback buffer. Kernel output is visible after Commands::run; kernels see what the host wrote before it.
     std::span<std::byte> host() const;
     Impl& impl() const { return *impl_; }
-    // For a copy under way: the memory stays until this is gone too.
+    // Returns a reference for a copy in progress: the memory is kept until the reference is released, too.
     std::shared_ptr<Impl> keep() const { return impl_; }
 
   private:
@@ -44,8 +45,8 @@ class Buffer {
     uint64_t bytes_ = 0;
 };
 
-// Part of a buffer. For a dispatch its offset is a multiple of Capabilities::storage_alignment and it is at most
-// storage_range_bytes long; for a copy anything inside the buffer will do. Valid as long as the buffer stays where it is.
+// Part of a buffer. In a dispatch its offset is a multiple of Capabilities::storage_alignment and it is at most
+// storage_range_bytes long; a copy may use any part of the buffer. Valid as long as the buffer is not moved.
 struct View {
     const Buffer* buffer;
     uint64_t offset, bytes;

@@ -14,7 +14,7 @@
 namespace tq {
 namespace {
 
-// Puts `entry` behind `head` in a chain of Vulkan structs.
+// Inserts `entry` after `head` in a chain of Vulkan structs.
 template <class Head, class Entry> void chain(Head& head, Entry& entry) {
     entry.pNext = head.pNext;
     head.pNext = &entry;
@@ -41,7 +41,7 @@ void read_limits(const VkPhysicalDeviceLimits& limits, Capabilities& out) {
     std::copy_n(limits.maxComputeWorkGroupCount, 3, out.max_workgroup_count.begin());
     out.shared_memory_bytes = limits.maxComputeSharedMemorySize;
     out.push_constant_bytes = limits.maxPushConstantsSize;
-    // All of a kernel's buffers are in one set of one stage, so four limits apply.
+    // All buffers of a kernel are in one set of one stage, so four limits apply.
     out.storage_buffers_per_stage = std::min(
         {limits.maxPerStageDescriptorStorageBuffers, limits.maxDescriptorSetStorageBuffers, limits.maxPerStageResources});
     out.timestamp_ns = double(limits.timestampPeriod);

@@ -1,4 +1,4 @@
-// Everything known about a device, as plain data: what kernels are chosen by, and what `tq-run devices` prints.
+// Everything known about a device, as plain data: kernels are chosen by it, and `tq-run devices` prints it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace tq {
 
 enum class DeviceType { discrete, integrated, virtual_gpu, cpu, other };
 
-// "discrete", "integrated", "virtual", "cpu", "other".
+// Returns "discrete", "integrated", "virtual", "cpu" or "other".
 const char* name(DeviceType type);
 
 struct Capabilities {
@@ -33,23 +33,23 @@ struct Capabilities {
     uint32_t storage_alignment = 0;   // of a View's offset
 
     uint32_t subgroup_size = 0, min_subgroup_size = 0, max_subgroup_size = 0;
-    // Subgroups of the kernels that have operations of them; 0: they cannot be known, and kernels without these operations run.
+    // The subgroup size of kernels that use subgroup operations; 0: unknown, and only kernels without these operations run.
     uint32_t kernel_subgroup_size = 0;
-    bool subgroup_size_choice = false; // a pipeline can require it; else all subgroups have one size
-    bool full_subgroups = false;       // a pipeline can require that all invocations of a subgroup be there
+    bool subgroup_size_choice = false; // a pipeline can require a size; otherwise all subgroups have the same one
+    bool full_subgroups = false;       // a pipeline can require subgroups to be full
     bool subgroup_arithmetic = false, subgroup_shuffle = false;
-    uint32_t shader_cores = 0; // that run workgroups by themselves; 0: not known
+    uint32_t shader_cores = 0; // cores that run workgroups independently; 0: not known
     uint32_t max_workgroup_invocations = 0;
     std::array<uint32_t, 3> max_workgroup_size{}, max_workgroup_count{};
     uint32_t shared_memory_bytes = 0, push_constant_bytes = 0, storage_buffers_per_stage = 0;
     double timestamp_ns = 0;     // of one tick; 0 where the queue has no timestamps
-    uint64_t timestamp_mask = 0; // the bits of a timestamp that count
+    uint64_t timestamp_mask = 0; // the valid bits of a timestamp
 
     // Enabled wherever the device has them, so a kernel variant may be chosen by any of these.
     bool float16 = false, int8 = false, int16 = false, int8_dot_product = false, storage_8bit = false, storage_16bit = false;
     // A subgroup of subgroup_size multiplies square matrices of fp16, with sums in fp32 (VK_KHR_cooperative_matrix).
     bool cooperative_matrix = false;
-    uint32_t matrix_side = 0; // of these: 16, or 8
+    uint32_t matrix_side = 0; // the side of these matrices: 16, or 8
 };
 
 } // namespace tq

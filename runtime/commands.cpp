@@ -1,4 +1,4 @@
-// Running what was recorded: two segments on their way at a time, so that the GPU never waits for the host, and a stop is near.
+// Runs recordings: two segments are in flight at a time, so that the GPU never waits for the host, and a stop is quick.
 #include "runtime/commands.h"
 #include "base/ensure.h"
 #include <algorithm>
@@ -6,7 +6,7 @@
 namespace tq {
 namespace {
 
-// Segments on their way. Whatever is thrown, none is left running: its buffers may be freed next.
+// Segments in flight. Its destructor waits for all of them, even after an exception, since their buffers may be freed next.
 struct InFlight {
     VkDevice device;
     const OwnedFence (&fences)[2];
@@ -61,7 +61,7 @@ void Commands::run_all(std::span<Commands* const> all) {
     }
     Impl& first = *all[0]->impl_;
     InFlight flight{first.device.handle, first.fences};
-    const size_t at_a_time = segments.size() == all.size() ? segments.size() : 1; // a second segment says that one takes long
+    const size_t at_a_time = segments.size() == all.size() ? segments.size() : 1; // a second segment means that one takes long
     for (size_t at = 0; at < segments.size(); at += at_a_time) {
         if (flight.submitted - flight.waited == 2) flight.wait_one();
         flight.submit(first.device.queue, std::span(segments).subspan(at, at_a_time));

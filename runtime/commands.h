@@ -1,13 +1,13 @@
-// What a recording consists of. Private to runtime/.
+// The parts of a recording. Private to runtime/.
 #pragma once
 #include "runtime/device_impl.h"
 #include "runtime/recorder.h"
 
 namespace tq {
 
-constexpr uint32_t stamps_per_pool = 1024; // timestamps; even, for a kernel takes two
+constexpr uint32_t stamps_per_pool = 1024; // timestamps; even, since a kernel takes two
 
-// A dispatch that was timed by two timestamps.
+// A dispatch that is timed by two timestamps.
 struct Stamp {
     const char* kernel;
     Work work;
@@ -26,7 +26,7 @@ struct Commands::Impl {
     explicit Impl(Device::Impl& device)
         : device(device), pool(make_command_pool(device.handle, device.family)),
           fences{make_fence(device.handle), make_fence(device.handle)} {}
-    void add_up_stamps(); // of a complete run, into the device's profile
+    void add_up_stamps(); // adds those of a complete run to the device's profile
 };
 
 } // namespace tq

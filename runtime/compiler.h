@@ -1,5 +1,5 @@
-// Builds kernels for a device without running any: it needs no memory, so it also works on drivers that only compile, such as
-// RADV for a GPU that is not there (RADV_FORCE_FAMILY).
+// Builds kernels for a device without running them. This needs no memory, so it also works on drivers that only compile, such
+// as RADV for a GPU that is not present (RADV_FORCE_FAMILY).
 #pragma once
 #include "runtime/capabilities.h"
 #include "runtime/shader.h"
@@ -11,18 +11,18 @@ namespace tq {
 
 class Compiler {
   public:
-    // Selector and profile as Device's, but a device without memory will do. representations: the driver is asked for each
-    // program's assembly, too.
+    // selector and profile as in Device, but a device without memory is accepted. representations: also asks the driver for
+    // each program's assembly.
     explicit Compiler(std::string_view selector = {}, std::string_view profile = {}, bool representations = false);
     ~Compiler();
     Compiler(const Compiler&) = delete;
     Compiler& operator=(const Compiler&) = delete;
 
     const Capabilities& capabilities() const;
-    bool has_statistics() const; // the driver says what it made
+    bool has_statistics() const; // whether the driver reports statistics of its programs
 
     // Builds the kernel with these values of its specialisation constants, bypassing the pipeline cache. Returns the statistics
-    // of each program that the driver made of it, nothing without has_statistics(). Throws Error when the driver fails.
+    // of each program that the driver made of it; nothing without has_statistics(). Throws Error when the driver fails.
     std::vector<KernelStatistics> compile(const AnyShader& shader, std::span<const uint32_t> constants);
 
   private:

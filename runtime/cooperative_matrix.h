@@ -1,5 +1,5 @@
-// VK_KHR_cooperative_matrix, which is newer than the oldest headers we build with: what we need of it, under names of ours.
-// Numbers and layouts are those of the Vulkan registry. Private to runtime/.
+// The parts of VK_KHR_cooperative_matrix that are used here, under names of our own: the extension is newer than the oldest
+// supported headers. Numbers and layouts are those of the Vulkan registry. Private to runtime/.
 #pragma once
 #include "runtime/vulkan.h"
 
@@ -14,9 +14,9 @@ struct CooperativeMatrixFeatures {
     VkBool32 matrices = VK_FALSE, robust_access = VK_FALSE;
 };
 
-// The side of square matrices of fp16 that the device multiplies in a subgroup, with sums in fp32: 16 as GPUs have it, else 8 as
-// Mesa's software driver does; 0 for neither. Only for devices whose subgroups have a known size and can be required to be full:
-// else nothing says which invocations share a matrix.
+// Returns the side of square fp16 matrices that the device multiplies in a subgroup, with sums in fp32: 16 as on GPUs, else 8
+// as in Mesa's software driver; 0 for neither. Only for devices whose subgroups have a known size and can be required to be
+// full: otherwise the invocations that share a matrix are not defined.
 uint32_t cooperative_matrix_side(VkPhysicalDevice device);
 
 } // namespace tq

@@ -24,7 +24,7 @@ VkMemoryRequirements requirements(VkDevice device, VkBuffer buffer) {
     return need;
 }
 
-// All our buffers have the same usage, so Vulkan promises that one of them tells the memory types of all.
+// All buffers have the same usage, so Vulkan guarantees that the memory types allowed for one of them are those of all.
 void make_arenas(Device::Impl& device, const uint64_t& limit_bytes) {
     static constexpr uint64_t unlimited = 0;
     VkPhysicalDeviceMemoryProperties properties;
@@ -67,7 +67,7 @@ Buffer Device::allocate(std::string label, uint64_t bytes, Memory memory, Placem
     }
     Arena& arena = device.arenas.at(memory);
     VkMemoryRequirements need = requirements(device.handle, buffer);
-    need.alignment = std::max<VkDeviceSize>(need.alignment, device.capabilities.storage_alignment); // a profile may ask for more
+    need.alignment = std::max<VkDeviceSize>(need.alignment, device.capabilities.storage_alignment); // a profile may raise it
     if (device.allocations() >= device.capabilities.allocation_count / 2) placement = Placement::shared;
     const Arena::Piece piece = arena.take(need, placement, label);
     auto made = std::make_unique<Buffer::Impl>(arena, piece, std::move(buffer), bytes);

@@ -1,4 +1,4 @@
-// One Vulkan device: its memory, its pipelines and its one compute queue. Not for use by two threads at once.
+// One Vulkan device: its memory, its pipelines and its one compute queue. Not thread-safe.
 #pragma once
 #include "runtime/buffer.h"
 #include "runtime/capabilities.h"
@@ -10,19 +10,19 @@
 
 namespace tq {
 
-// Every device, usable or not, in the loader's order, as `profile` clamps it: the name of a device profile
-// (runtime/device_profile.h), or "" for that of $TQ_DEVICE_PROFILE, if any. Throws Error that says what to install when there is
-// no device, or lists the profiles when there is none of that name.
+// Returns every device, usable or not, in the loader's order, as clamped by `profile`: the name of a device profile
+// (runtime/device_profile.h), or "" for that of $TQ_DEVICE_PROFILE, if any. Throws Error with installation advice when there is
+// no device, and with a list of the profiles when there is none of that name.
 std::vector<Capabilities> list_devices(std::string_view profile = {});
 
-// The Vulkan loader's version, encoded like Capabilities::api_version; 0 where there is no loader.
+// Returns the Vulkan loader's version, encoded like Capabilities::api_version; 0 where there is no loader.
 uint32_t loader_version();
 
 class Device {
   public:
-    // "": the best usable device (discrete, integrated, virtual, cpu; then the most memory). Digits: the index in list_devices().
-    // Else a part of its name in any case. `profile` as in list_devices(): everything here keeps to what it leaves of the device.
-    // Throws Error with a list of the devices when none matches, or the match is unusable.
+    // selector: "": the best usable device (discrete, integrated, virtual, cpu; then the most memory); digits: the index in
+    // list_devices(); otherwise a part of the device's name in any case. `profile` as in list_devices(): this class keeps to
+    // the clamped limits. Throws Error with a list of the devices when none matches, or the match is unusable.
     explicit Device(std::string_view selector = {}, std::string_view profile = {});
     ~Device();
     Device(const Device&) = delete;
@@ -30,22 +30,22 @@ class Device {
 
     const Capabilities& capabilities() const;
 
-    // A buffer of `bytes` > 0, not zeroed; `label` names it in errors and debuggers. Throws Error with the numbers when it is
-    // larger than capabilities().allocation_bytes, OutOfMemory when it does not fit into memory. Once there are half as many
-    // allocations as the device allows, Placement::own is as good as shared.
+    // Allocates a buffer of `bytes` > 0, not zeroed; `label` names it in errors and debuggers. Throws Error with the numbers
+    // when it is larger than capabilities().allocation_bytes, OutOfMemory when it does not fit into memory. Once half of the
+    // allocations that the device allows exist, Placement::own is treated as shared.
     Buffer allocate(std::string label, uint64_t bytes, Memory memory = Memory::device, Placement placement = Placement::shared);
-    uint64_t allocated_bytes() const; // of the device's memory, by all living buffers
-    uint64_t available_bytes() const; // of the device's memory, that allocate() can still take, now
+    uint64_t allocated_bytes() const; // device memory of all existing buffers
+    uint64_t available_bytes() const; // device memory that allocate() can still take, now
 
-    // About the most that stays unused between and behind shared buffers, where all buffers take `bytes`.
+    // Returns about the most memory that stays unused between and after shared buffers, where all buffers take `bytes`.
     static uint64_t slack_bytes(uint64_t bytes);
 
-    // Most that allocated_bytes() may come to; 0: whatever the device has. What is there already stays.
+    // The limit of allocated_bytes(); 0: the device's own. Buffers that exist already are kept.
     uint64_t memory_limit_bytes = 0;
 
-    // While set, what is recorded is timed kernel by kernel (and slower: nothing overlaps). Set it before making a Recorder.
+    // While set, recordings are timed kernel by kernel (and slower: nothing overlaps). Set it before making a Recorder.
     bool profile = false;
-    // What was timed since the last call. Empty where the device has no timestamps (capabilities().timestamp_ns == 0).
+    // Returns the times since the last call. Empty where the device has no timestamps (capabilities().timestamp_ns == 0).
     std::vector<ProfileRow> take_profile();
     const BuildCount& kernels_built() const; // since the device was opened
 

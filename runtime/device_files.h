@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// A path for each device and driver version, which ends in `suffix`, in base/cache_directory.h's. Empty where there is none.
+// Returns a path in cache_directory() for each device and driver version; it ends in `suffix`. Empty where that is empty.
 std::filesystem::path device_file(const Capabilities& device, std::string_view suffix);
 
 } // namespace tq

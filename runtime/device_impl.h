@@ -1,4 +1,4 @@
-// What a Device is made of. Private to runtime/.
+// The implementation of Device. Private to runtime/.
 #pragma once
 #include "runtime/device.h"
 #include "runtime/memory.h"

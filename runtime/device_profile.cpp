@@ -26,13 +26,13 @@ void limit_workgroup(Capabilities& c, uint32_t invocations, std::array<uint32_t,
     }
 }
 
-// Kernels cannot run in smaller subgroups than the device has: above the limit in none.
+// Kernels cannot run in smaller subgroups than the device has: where those exceed the limit, there are no subgroups.
 void limit_subgroup(Capabilities& c, uint32_t most) {
     if (c.kernel_subgroup_size > most) c.kernel_subgroup_size = 0;
     for (uint32_t* size : {&c.subgroup_size, &c.min_subgroup_size, &c.max_subgroup_size}) at_most(*size, most);
 }
 
-// The least that Vulkan 1.2 lets a device offer ("Limits" in its specification); a subgroup of one invocation is one.
+// The minimum limits of Vulkan 1.2 ("Limits" in its specification); a subgroup of one invocation is one.
 void to_spec_minimum(Capabilities& c) {
     without_fp16(c);
     without_int8_dot(c);
@@ -52,10 +52,10 @@ void to_spec_minimum(Capabilities& c) {
     c.timestamp_mask = 0;
 }
 
-// A phone of 2021, the worse of a Mali-G7x and an Adreno 6xx for each limit: Adreno binds 128 MiB and allocates 1 GiB, both align
-// at 64 bytes and have 32 KiB of shared memory (Mali's is ordinary cached memory), Mali has 16 invocations in a subgroup and 512
-// in a workgroup. Both compute in fp16, but their drivers' 16-bit storage cannot be relied on and int8 dot products came later.
-// It is a GPU, so it gets a GPU's tile sizes: on a CPU driver this runs what CPU drivers otherwise never see.
+// A phone of 2021, the lower limit of a Mali-G7x and an Adreno 6xx for each: Adreno binds 128 MiB and allocates 1 GiB, both
+// align at 64 bytes and have 32 KiB of shared memory (Mali's is ordinary cached memory), Mali has 16 invocations in a subgroup
+// and 512 in a workgroup. Both compute in fp16, but the 16-bit storage of their drivers is unreliable and int8 dot products
+// came later. It is a GPU and gets a GPU's tile sizes: a CPU driver runs kernels with it that it never runs otherwise.
 void to_mobile(Capabilities& c) {
     c.type = DeviceType::integrated;
     without_int8_dot(c);

@@ -1,4 +1,4 @@
-// Who is told of every dispatch that is recorded: for reports on what went wrong.
+// An observer of every recorded dispatch, for error reports.
 #pragma once
 #include "runtime/recorder.h"
 #include <functional>
@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// Valid during the call.
+// One dispatch; valid during the call.
 struct Dispatch {
     const AnyShader& shader;
     Groups groups;
@@ -15,7 +15,7 @@ struct Dispatch {
     std::span<const View> views; // by binding
 };
 
-// While it lives, `watcher` is called before each dispatch is recorded, on the thread that records. One at a time (ENSURE).
+// While it exists, `watcher` is called before each dispatch is recorded, on the recording thread. At most one exists (ENSURE).
 class DispatchWatch {
   public:
     explicit DispatchWatch(std::function<void(const Dispatch&)> watcher);
@@ -24,6 +24,6 @@ class DispatchWatch {
     DispatchWatch& operator=(const DispatchWatch&) = delete;
 };
 
-void tell_watch(const Dispatch& dispatch); // by the Recorder
+void tell_watch(const Dispatch& dispatch); // called by the Recorder
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// Which commands must wait for which. Private to runtime/.
+// Tracks which commands need a barrier between them. Private to runtime/.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// What a command does to bytes begin .. end - 1 of a buffer.
+// A command's access to bytes begin .. end - 1 of a buffer.
 struct Access {
     const void* buffer;
     uint64_t begin, end;
@@ -16,8 +16,8 @@ struct Access {
 // Follows the commands of one queue in order.
 class Hazards {
   public:
-    // Whether a barrier must come before a command with these accesses: it touches what was written since the last barrier, or
-    // writes what was read. Takes the command, and its barrier, as recorded.
+    // Returns whether a barrier must come before a command with these accesses: it touches bytes that were written since the
+    // last barrier, or writes bytes that were read. The command, and its barrier, count as recorded.
     bool add(std::span<const Access> command) {
         bool conflict = false;
         for (const Access& later : command)

@@ -1,5 +1,5 @@
-// Loader, instance and validation. With TQ_VALIDATE=1 the validation layer checks every call and, by synchronization validation,
-// every barrier that the recorder leaves out; its first warning ends the process, so that a test cannot pass over it.
+// Loader, instance and validation. With TQ_VALIDATE=1 the validation layer checks every call and, with synchronization
+// validation, every barrier that the recorder leaves out; its first warning ends the process, so that no test can miss it.
 #include "runtime/instance.h"
 #include "base/error.h"
 #include <cstdio>
@@ -35,7 +35,7 @@ VkDebugUtilsMessengerCreateInfoEXT messenger_info() {
     return info;
 }
 
-// Extensions of the instance, or of `layer`.
+// Returns whether the instance, or `layer`, has the extension.
 bool has_instance_extension(const char* layer, const char* extension) {
     uint32_t count = 0;
     if (vkEnumerateInstanceExtensionProperties(layer, &count, nullptr) != VK_SUCCESS) return false;
@@ -65,7 +65,7 @@ Instance::Instance() {
     VkInstanceCreateFlags flags = 0;
     debug_utils_ = validate || has_instance_extension(nullptr, VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
     if (debug_utils_) extensions.push_back(VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
-    if (has_instance_extension(nullptr, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME)) { // MoltenVK hides without it
+    if (has_instance_extension(nullptr, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME)) { // otherwise MoltenVK is hidden
         extensions.push_back(VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME);
         flags |= VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR;
     }

@@ -1,5 +1,5 @@
-// Shared blocks are of 16 MiB until 512 MiB are taken, and of 64 MiB then: few allocations (drivers allow 4096), and little waste
-// for a small model. Buffers above 4 MiB have an allocation of their own.
+// Shared blocks have 16 MiB until 512 MiB are taken, and 64 MiB from then on: few allocations (drivers allow 4096), and little
+// waste for a small model. Buffers above 4 MiB have an allocation of their own.
 #include "runtime/memory.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -56,7 +56,7 @@ std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryPropertie
         const bool writable = (flags & visible) == visible;
         const bool is_cached = flags & cached, is_local = flags & local;
         const bool is_largest = properties.memoryHeaps[properties.memoryTypes[type].heapIndex].size == largest;
-        // Other flags (protected, lazily allocated, a vendor's own) need features that we do not enable.
+        // Other flags (protected, lazily allocated, a vendor's own) need features that are not enabled.
         if (!(allowed >> type & 1) || (flags & ~(local | visible | cached))) continue;
         if (memory != Memory::device && !writable) continue;
         int score = 0;
@@ -93,7 +93,7 @@ Arena::Budget Arena::budget() const {
 
 uint64_t Arena::available_bytes() const { return budget().left(); }
 
-// Null when memory is full: some drivers then fail, others would move memory to the host, where kernels crawl, so ask first.
+// Returns null when memory is full, by the budget: not all drivers fail, some move memory to the host, where kernels crawl.
 Arena::Block* Arena::add_block(uint64_t bytes) {
     if (bytes > budget().left()) return nullptr;
     const VkMemoryAllocateInfo info{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, nullptr, bytes, type_};

@@ -1,4 +1,4 @@
-// Device memory in large blocks, shared out to buffers. Private to runtime/.
+// Device memory in large blocks, from which buffers are allocated. Private to runtime/.
 #pragma once
 #include "runtime/buffer.h"
 #include "runtime/vulkan.h"
@@ -10,7 +10,7 @@
 
 namespace tq {
 
-// The free parts of a stretch of `bytes` bytes.
+// The free ranges among `bytes` bytes.
 class FreeList {
   public:
     explicit FreeList(uint64_t bytes) : bytes_(bytes), free_{{0, bytes}} {}
@@ -23,9 +23,9 @@ class FreeList {
     std::map<uint64_t, uint64_t> free_; // offset -> bytes, neighbours merged
 };
 
-// The memory type among the set bits of `allowed` that suits `memory` best. Device memory is host-visible only where all of it is
-// (unified memory, or a BAR that covers it): the 256 MB window of older machines is too small and slow for weights. Nothing where
-// no type will do; Vulkan promises one, but a driver without its hardware (RADV_FORCE_FAMILY) has none.
+// Returns the memory type among the set bits of `allowed` that suits `memory` best. Device memory is host-visible only where
+// all of it is (unified memory, or a BAR that covers it): the 256 MB window of older machines is too small and slow for
+// weights. Nothing where no type fits; Vulkan guarantees one, but RADV_FORCE_FAMILY has none.
 std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryProperties& properties, uint32_t allowed, Memory memory);
 
 // Memory of one type.
@@ -42,18 +42,18 @@ class Arena {
         uint64_t offset, bytes;
     };
 
-    // `limit_bytes`: most that allocated_bytes() may come to, where it is not 0; it may change, and outlives the arena.
+    // `limit_bytes`: the limit of allocated_bytes(), where it is not 0; it may change, and must outlive the arena.
     Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t largest_block_bytes, const uint64_t& limit_bytes);
 
-    // Larger buffers have an allocation of their own. Of a block that buffers share, where `allocated` bytes are taken already.
+    // Larger buffers have an allocation of their own. block_bytes: of the next shared block, after `allocated` bytes.
     static constexpr uint64_t largest_shared_bytes = 4 << 20;
     static constexpr uint64_t block_bytes(uint64_t allocated) { return allocated < uint64_t(512) << 20 ? 16 << 20 : 64 << 20; }
 
-    // Throws OutOfMemory with the numbers when there is no room; `label` says for what.
+    // Throws OutOfMemory with the numbers, and with `label`, when there is no room.
     Piece take(const VkMemoryRequirements& need, Placement placement, const std::string& label);
     void give_back(const Piece& piece);
     uint64_t allocated_bytes() const { return allocated_bytes_; }
-    uint64_t available_bytes() const; // that further blocks can take, now
+    uint64_t available_bytes() const; // bytes that further blocks can take, now
     size_t blocks() const { return blocks_.size(); }
 
   private:
@@ -63,7 +63,7 @@ class Arena {
         uint64_t bytes, used;
         uint64_t left() const { return bytes - std::min(used, bytes); }
     };
-    Budget budget() const; // of the heap, now, or of the limit where that leaves less
+    Budget budget() const; // the heap's current budget, or the limit where that is less
 
     VkPhysicalDevice physical_;
     VkDevice device_;
@@ -83,7 +83,7 @@ struct Buffer::Impl {
 
     Impl(Arena& arena, Arena::Piece piece, OwnedBuffer handle, uint64_t bytes);
     ~Impl() {
-        handle = {}; // before its memory goes
+        handle = {}; // before its memory is freed
         arena.give_back(piece);
     }
     Impl(const Impl&) = delete;

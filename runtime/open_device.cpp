@@ -24,7 +24,7 @@ std::string listing(const std::vector<Capabilities>& devices) {
     return out + "cpu";
 }
 
-// A device that computes by itself before the processor's imitation of one, then the one with the most memory.
+// Prefers a real device to the processor's emulation of one, then the one with the most memory.
 bool better(const Capabilities& a, const Capabilities& b) {
     if (a.unusable.empty() != b.unusable.empty()) return a.unusable.empty();
     if (a.type != b.type) return a.type < b.type;
@@ -46,7 +46,7 @@ size_t select_device(const std::vector<Capabilities>& devices, std::string_view 
     throw WrongDevice(fmt::format("no device matches \"{}\"; {}", printable(selector), listing(devices)));
 }
 
-// Everything that read_capabilities reports is switched on, and nothing else.
+// Enables everything that read_capabilities reports, and nothing else.
 VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilities& has, bool statistics) {
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot{
         VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR, nullptr, VK_TRUE};
@@ -81,7 +81,7 @@ VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilit
         matrices.pNext = vulkan12.pNext;
         vulkan12.pNext = &matrices;
         vulkan12.vulkanMemoryModel = VK_TRUE;
-        vulkan12.vulkanMemoryModelDeviceScope = VK_TRUE; // with the former, other kernels' atomic operations need it
+        vulkan12.vulkanMemoryModelDeviceScope = VK_TRUE; // vulkanMemoryModel's atomics across kernels need it
         extensions.push_back(cooperative_matrix_extension);
     }
     for (const char* extension :

@@ -1,5 +1,5 @@
-// Choosing a physical device and opening it: what running kernels (Device) and only building them (Compiler) have in common.
-// Private to runtime/.
+// Choosing a physical device and opening it, for running kernels (Device) and for only building them (Compiler). Private to
+// runtime/.
 #pragma once
 #include "runtime/instance.h"
 #include "runtime/vulkan.h"
@@ -27,7 +27,7 @@ struct OpenDevice {
     std::shared_ptr<Instance> instance;
     VkPhysicalDevice physical;
     Capabilities capabilities;
-    uint32_t family; // of the first queue that computes
+    uint32_t family; // the first queue family that computes
     bool statistics; // VK_KHR_pipeline_executable_properties is enabled: for Use::compile, where the driver has it
     bool feedback;   // VK_EXT_pipeline_creation_feedback is enabled: where the driver has it
     DeviceHandle handle;

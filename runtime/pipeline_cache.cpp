@@ -16,7 +16,7 @@ struct FileHeader {
     uint64_t magic, bytes, hash;
 };
 
-// VkPipelineCacheHeaderVersionOne: what every driver's data begins with.
+// VkPipelineCacheHeaderVersionOne, with which every driver's data begins.
 struct DriverHeader {
     uint32_t header_bytes, version, vendor_id, device_id;
     uint8_t uuid[16];
@@ -59,7 +59,7 @@ void write_pipeline_cache(const std::filesystem::path& path, std::span<const std
     std::error_code error;
     std::filesystem::create_directories(path.parent_path(), error);
     std::filesystem::path draft = path;
-    draft += fmt::format(".{:08x}", std::random_device{}()); // of this writer alone, so that two at once do not mix
+    draft += fmt::format(".{:08x}", std::random_device{}()); // unique to this writer, so that two at once do not mix
     const FileHeader header{magic, data.size(), hash_of(data)};
     std::ofstream out(draft, std::ios::binary);
     out.write(reinterpret_cast<const char*>(&header), sizeof header);

@@ -8,14 +8,14 @@
 
 namespace tq {
 
-// A file for each device and driver version, as device_file() says. Empty where the environment names no place.
+// Returns a path for each device and driver version, as device_file() does. Empty where there is no cache directory.
 std::filesystem::path pipeline_cache_path(const Capabilities& device);
 
-// What write_pipeline_cache wrote; empty when the file is missing, damaged or of another device, for a driver may trust its
-// content.
+// Returns the data that write_pipeline_cache wrote; empty when the file is missing, damaged or of another device, since a
+// driver may trust its content.
 std::vector<std::byte> read_pipeline_cache(const std::filesystem::path& path, const Capabilities& device);
 
-// Replaces the file in one step. Failing is no error: the cache only saves time.
+// Replaces the file atomically. Failing is not an error: the cache only saves time.
 void write_pipeline_cache(const std::filesystem::path& path, std::span<const std::byte> data) noexcept;
 
 } // namespace tq

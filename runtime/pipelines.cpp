@@ -45,7 +45,7 @@ void ensure_fits(const PipelineKey& key, const Capabilities& device) {
            device.shared_memory_bytes);
 }
 
-// Adds the time that it lives to `seconds`.
+// Adds the time between its construction and destruction to `seconds`.
 class Timer {
   public:
     explicit Timer(double& seconds) : seconds_(seconds) {}
@@ -69,7 +69,7 @@ Pipelines::Pipelines(VkDevice device, const Capabilities& capabilities, const Pi
     saved_ = read_pipeline_cache(path_, capabilities);
     VkPipelineCacheCreateInfo info{VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, nullptr, 0, saved_.size(), saved_.data()};
     VkPipelineCache cache;
-    if (vkCreatePipelineCache(device, &info, nullptr, &cache) != VK_SUCCESS) { // a driver may still not like its own data
+    if (vkCreatePipelineCache(device, &info, nullptr, &cache) != VK_SUCCESS) { // a driver may still refuse its own data
         info.initialDataSize = 0;
         check(vkCreatePipelineCache(device, &info, nullptr, &cache), "creating a pipeline cache");
     }
@@ -93,7 +93,7 @@ void Pipelines::save() noexcept {
     if (!built_ || path_.empty()) return;
     built_ = false;
     std::vector<std::byte> data = cache_data();
-    if (data.empty() || data == saved_) return; // all of it had come from disk
+    if (data.empty() || data == saved_) return; // all of it came from disk
     write_pipeline_cache(path_, data);
     saved_ = std::move(data);
 }
@@ -140,7 +140,7 @@ Pipelines::Built Pipelines::build(const PipelineKey& key, const Layout& layouts)
         VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT, nullptr, key.subgroup_size};
     if (key.subgroup_size != 0) {
         if (capabilities_.min_subgroup_size != capabilities_.max_subgroup_size) info.stage.pNext = &subgroup;
-        // A workgroup of fewer invocations is one subgroup, which is not full.
+        // A workgroup with fewer invocations is one subgroup, which is not full.
         if (capabilities_.full_subgroups && workgroup_size(shader, constants, 0) % key.subgroup_size == 0)
             info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT;
     }

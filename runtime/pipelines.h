@@ -21,8 +21,8 @@ VkDescriptorType descriptor_type(const Interface& interface, uint32_t binding);
 
 struct PipelineOptions {
     bool named = false;    // pipelines carry their kernel's name, for debuggers
-    bool cached = true;    // what the driver makes is kept on disk between runs
-    bool feedback = false; // the driver tells what it found in the cache
+    bool cached = true;    // the driver's pipeline cache is kept on disk between runs
+    bool feedback = false; // the driver reports which pipelines it found in the cache
     VkPipelineCreateFlags flags = 0;
 };
 
@@ -46,10 +46,10 @@ class Pipelines {
 
     PipelineKey key(const AnyShader& shader, std::span<const uint32_t> constants) const;
     const Pipeline& get(const AnyShader& shader, std::span<const uint32_t> constants);
-    void build_missing(std::span<const PipelineKey> wanted);                      // on all cores
-    Pipeline build(const AnyShader& shader, std::span<const uint32_t> constants); // always anew
+    void build_missing(std::span<const PipelineKey> wanted);                      // builds them on all cores
+    Pipeline build(const AnyShader& shader, std::span<const uint32_t> constants); // always builds a new one
     const BuildCount& count() const { return count_; }
-    void save() noexcept; // to disk, if something new was built
+    void save() noexcept; // writes to disk, if something new was built
 
   private:
     struct Built {
@@ -69,8 +69,8 @@ class Pipelines {
     const Capabilities& capabilities_;
     PipelineOptions options_;
     std::filesystem::path path_;
-    std::vector<std::byte> saved_; // what is on disk
-    bool built_ = false;           // something since the last save
+    std::vector<std::byte> saved_; // the content of the file
+    bool built_ = false;           // something was built since the last save
     OwnedPipelineCache cache_;
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Layout> layouts_; // by bindings, those with texels, push-constant bytes
     std::map<PipelineKey, Pipeline> pipelines_;

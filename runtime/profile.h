@@ -1,4 +1,4 @@
-// What each kernel cost.
+// The measured time of each kernel.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,20 +11,21 @@ struct ProfileRow {
     std::string kernel;
     uint64_t calls = 0;
     double ns = 0;                 // sum over all calls, by the device's clock
-    uint64_t bytes = 0, flops = 0; // what the calls had to move and do, as their Work said
+    uint64_t bytes = 0, flops = 0; // the sums of the calls' Work
 };
 
 // The pipelines that were built for kernels.
 struct BuildCount {
     uint32_t built = 0;
-    std::optional<uint32_t> from_cache; // of those, where the driver tells
+    std::optional<uint32_t> from_cache; // those found in the cache, where the driver reports it
     double seconds = 0;
 
-    // "31 kernels built in 0.12 s, 30 of them found in the cache"
+    // Returns "31 kernels built in 0.12 s, 30 of them found in the cache".
     std::string text() const;
 };
 
-// Kernel, calls, us per call, GB/s, GFLOP/s and share of the time, most expensive first; a sentence where nothing was timed.
+// Returns kernel, calls, us per call, GB/s, GFLOP/s and share of the time, most expensive first; a sentence if nothing was
+// timed.
 std::string profile_table(const std::vector<ProfileRow>& rows);
 
 } // namespace tq

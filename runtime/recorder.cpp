@@ -1,4 +1,4 @@
-// Recording: descriptor sets, barriers, labels, timestamps, and the cut into segments.
+// Recording: descriptor sets, barriers, labels, timestamps, and the division into segments.
 #include "runtime/recorder.h"
 #include "base/ensure.h"
 #include "runtime/commands.h"
@@ -14,13 +14,13 @@ namespace {
 constexpr uint32_t sets_per_pool = 256, descriptors_per_pool = 2048;
 constexpr double segment_seconds = 0.1;
 
-// Seconds that `work` is unlikely to exceed. Drivers reset a device that is busy for too long (some after 2 s), and whoever stops
-// an answer should not wait, so the rates are those of slow devices of each type.
+// Returns seconds that `work` is unlikely to exceed. Drivers reset a device that is busy for too long (some after 2 s), and
+// stopping an answer should not take long, so the rates are those of slow devices of each type.
 double predicted_seconds(const Work& work, DeviceType type) {
     struct Rate {
         double bytes, flops; // per second
     };
-    Rate rate{3e9, 5e9}; // lavapipe or SwiftShader on a small processor, and what we know nothing about
+    Rate rate{3e9, 5e9}; // lavapipe or SwiftShader on a small processor, and unknown devices
     if (type == DeviceType::integrated || type == DeviceType::virtual_gpu) rate = {30e9, 300e9};
     if (type == DeviceType::discrete) rate = {200e9, 3e12};
     const double launch_seconds = 5e-6;
@@ -43,7 +43,7 @@ struct Recorder::Impl {
     uint32_t barriers = 0, stamps_taken = 0;
     uint32_t sets_left = 0, descriptors_left = 0; // in the newest pool
     double segment_prediction = 0;                // seconds
-    std::vector<std::string> labels;              // the open ones
+    std::vector<std::string> labels;              // the open ones, outermost first
 
     explicit Impl(Device& on, Again again = Again::after_it_ran)
         : out(std::make_unique<Commands::Impl>(on.impl())), device(on.impl()),
@@ -82,7 +82,7 @@ void Recorder::Impl::unlabel() const {
     if (device.instance->debug_utils()) vkCmdEndDebugUtilsLabelEXT(commands);
 }
 
-// One call before and one after each timed command. At the bottom of the pipe: when everything before has finished.
+// Writes a timestamp, before and after each timed command: at the bottom of the pipe, when everything before has finished.
 void Recorder::Impl::stamp() {
     const uint32_t next = stamps_taken % stamps_per_pool;
     if (next == 0) {
@@ -97,7 +97,7 @@ void Recorder::Impl::stamp() {
     stamps_taken++;
 }
 
-// What every command has in common. Timed ones are kept apart by barriers, or each would be charged for its neighbours.
+// Records any command. Timed commands are separated by barriers, or each would be charged for its neighbours.
 template <class Record>
 void Recorder::Impl::command(const char* name, const Work& work, std::span<const Access> accesses, Record record) {
     const double seconds = predicted_seconds(work, device.capabilities.type);
@@ -132,7 +132,7 @@ void Recorder::Impl::add_descriptor_pool() {
     descriptors_left = descriptors_per_pool;
 }
 
-// 16 bytes a texel: one of the formats that every device has for texel buffers.
+// Returns a view with 16 bytes a texel: one of the formats that every device has for texel buffers.
 VkBufferView Recorder::Impl::texel_view(const View& view) {
     const VkBufferViewCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO,
                                       nullptr,
@@ -173,7 +173,7 @@ VkDescriptorSet Recorder::Impl::descriptor_set(VkDescriptorSetLayout layout, con
 
 Recorder::Recorder(Device& device, Again again) : impl_(std::make_unique<Impl>(device, again)) {
     impl_->open_segment();
-    // After whatever ran before, and what the host wrote.
+    // Waits for all earlier commands and host writes.
     full_barrier(impl_->commands, work_stages | VK_PIPELINE_STAGE_HOST_BIT, work_stages);
 }
 

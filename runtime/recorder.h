@@ -1,5 +1,5 @@
-// Records kernels into commands that can run again and again. Barriers are not written by hand: the shader's own readonly and
-// writeonly qualifiers say what each dispatch touches, and a barrier goes in exactly where two dispatches conflict.
+// Records kernels into commands that can run again and again. No barrier is written by hand: the shader's readonly and
+// writeonly qualifiers tell what each dispatch accesses, and a barrier is inserted exactly where two dispatches conflict.
 #pragma once
 #include "base/ensure.h"
 #include "runtime/device.h"
@@ -16,10 +16,10 @@ struct Groups {
     uint32_t x = 1, y = 1, z = 1;
 };
 
-// What a dispatch must move and do: for the profile, and to predict how long it takes.
+// The bytes that a dispatch moves and its arithmetic operations: for profiles, and to predict its time.
 struct Work {
-    uint64_t bytes = 0, flops = 0;       // at most
-    std::function<Work()> now = nullptr; // of a run that has just ended, where runs of one recording differ; asked when profiling
+    uint64_t bytes = 0, flops = 0;       // upper bounds
+    std::function<Work()> now = nullptr; // that of the latest run, where runs of one recording differ; called when profiling
 };
 
 // When commands may be submitted again: once they have run, or while they still do (Commands::run_all).
@@ -32,14 +32,14 @@ class Commands {
     Commands(Commands&&) noexcept;
     Commands& operator=(Commands&&) noexcept;
 
-    // Runs everything and waits. The recording is cut into segments of about 100 ms (predicted), two of which are on their way at
-    // a time; before each further one `keep_going` is asked, and when it says no, what was submitted is waited for and false is
-    // returned. Throws Error when the device is lost.
+    // Runs everything and waits. The recording is divided into segments of about 100 ms (predicted), two of which are in flight
+    // at a time; before each further one `keep_going` is called, and when it returns false, the submitted segments are waited
+    // for and run() returns false. Throws Error when the device is lost.
     bool run(const std::function<bool()>& keep_going = {});
 
-    // Runs each of `all` as often as it is there, in this order, and waits for the last: the GPU never waits for the host. Where
-    // none is longer than a segment all are submitted at once. What is there twice was recorded with Again::at_any_time; none was
-    // timed. Throws Error when the device is lost.
+    // Runs each of `all`, repeated ones too, in this order, and waits for the last: the GPU never waits for the host. Where
+    // none is longer than a segment all are submitted at once. Repeated ones must be recorded with Again::at_any_time; none may
+    // be timed. Throws Error when the device is lost.
     static void run_all(std::span<Commands* const> all);
     size_t segments() const;
 
@@ -58,7 +58,7 @@ class Recorder {
     Recorder& operator=(const Recorder&) = delete;
 
     // dispatch<shader::rms_norm>({rows}, {128}, {cols, eps}, work, y, x, w): the number of buffers and of specialisation
-    // constants and the type of the params are checked when compiled. The views follow the shader's bindings 0, 1, ...
+    // constants and the type of the params are checked at compile time. The views follow the shader's bindings 0, 1, ...
     template <const auto& shader, std::convertible_to<View>... V>
     void dispatch(Groups groups, const Constants<shader.interface.constants>& constants, const ParamsOf<shader>& params,
                   const Work& work, const V&... views)
@@ -69,7 +69,7 @@ class Recorder {
         record(shader, groups, constants, push, work, list);
     }
 
-    // The same of member number `member` of a family, which has one there.
+    // The same for member number `member` of a family, which must not be null.
     template <const auto& family, std::convertible_to<View>... V>
     void dispatch(size_t member, Groups groups, const Constants<family.interface.constants>& constants,
                   const ParamsOf<family>& params, const Work& work, const V&... views)
@@ -81,17 +81,17 @@ class Recorder {
         record(shader, groups, constants, std::as_bytes(std::span(&params, 1)).first(shader.interface.push_bytes), work, list);
     }
 
-    // Copies src to dst, of the same length.
+    // Copies src to dst; both have the same length.
     void copy(View dst, View src);
 
-    // A named stretch of the recording, for debuggers such as RenderDoc.
+    // Begins a named range of the recording, for debuggers such as RenderDoc.
     void begin_label(std::string label);
     void end_label();
 
-    uint32_t barriers() const; // so far, between commands
+    uint32_t barriers() const; // number so far, between commands
 
-    // What `body` dispatches, on no device: each variant once, in the order in which they come first. Its buffers may be
-    // of_size().
+    // Returns the variants that `body` dispatches, without a device: each once, in order of first use. Its buffers may come
+    // from Buffer::of_size().
     static std::vector<Variant> list(const std::function<void(Recorder&)>& body);
 
     // Builds, on all cores, the kernels that `body` dispatches; nothing is recorded. A later recording finds them built.
@@ -106,7 +106,7 @@ class Recorder {
     void record(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants, std::span<const std::byte> push,
                 const Work& work, std::span<const View> views);
     struct Impl;
-    std::unique_ptr<Impl> impl_; // none while listing
+    std::unique_ptr<Impl> impl_; // null while listing
     Listing* listing_ = nullptr;
 };
 

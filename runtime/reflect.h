@@ -1,6 +1,5 @@
-// Reads a compute shader's interface out of its SPIR-V, while the program is built (shaders/embed.cpp): the shader's own text is
-// the single source of truth for its bindings, access, push constants and specialisation constants, and a mismatch does not
-// build.
+// Reads a compute shader's interface from its SPIR-V at build time (shaders/embed.cpp): the shader's source is the single
+// source of truth for its bindings, access, push constants and specialisation constants, and a mismatch is a compile error.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,15 +18,15 @@ struct Interface {
     uint32_t constants = 0;                                                // specialisation constants with ids 0 .. constants - 1
     std::array<uint32_t, 3> workgroup{1, 1, 1};                            // its literal or default size
     std::array<uint32_t, 3> workgroup_constant{literal, literal, literal}; // the constant that sets it instead
-    bool gaps = false; // in the numbers of the bindings or of the specialisation constants, or a buffer that nothing may access
-    bool subgroups = false;   // it has operations of subgroups
-    bool cooperative = false; // it has cooperative matrices
-    bool foreign = false;     // other resources (images, uniform blocks) or other sets
+    bool gaps = false; // gaps in the numbers of the bindings or specialisation constants, or a buffer that may not be accessed
+    bool subgroups = false;   // uses subgroup operations
+    bool cooperative = false; // uses cooperative matrices
+    bool foreign = false;     // uses other resources (images, uniform blocks) or other sets
 };
 
 namespace spirv {
 
-// The few words of the SPIR-V 1.5 specification (chapter 3) that a storage-buffer kernel can contain and that matter here.
+// The instructions of the SPIR-V 1.5 specification (chapter 3) that a storage-buffer kernel can contain and that matter here.
 enum Op : uint32_t {
     execution_mode = 16,
     capability = 17,
@@ -61,7 +60,7 @@ constexpr uint32_t cooperative_matrix_capability = 6022;                        
 constexpr uint32_t first_subgroup_capability = 61, last_subgroup_capability = 68; // GroupNonUniform ... GroupNonUniformQuad
 constexpr uint32_t local_size = 17, workgroup_size = 25, dim_buffer = 5, header_words = 5;
 
-// The words of an instruction; 0 behind its last, where a module is not valid.
+// The words of an instruction; reads 0 after its last word, which happens only where a module is not valid.
 struct Words {
     std::span<const uint32_t> words{};
     constexpr uint32_t operator[](size_t i) const { return i < words.size() ? words[i] : 0; }
@@ -69,8 +68,8 @@ struct Words {
     constexpr operator std::span<const uint32_t>() const { return words; }
 };
 
-// Calls visit(op, instruction words) for all declarations: they end at the first function. Reading on would cost compilers
-// dearly.
+// Calls visit(op, instruction words) for all declarations, which end at the first function. Reading on would cost compilers
+// much time.
 template <class Visit> constexpr void each(std::span<const uint32_t> code, Visit visit) {
     size_t at = header_words;
     while (at < code.size() && (code[at] & 0xffff) != function) {
@@ -80,7 +79,7 @@ template <class Visit> constexpr void each(std::span<const uint32_t> code, Visit
     }
 }
 
-// The value of the integer constant `id`, its default where it can be specialised.
+// Returns the value of the integer constant `id`, its default where it can be specialised.
 constexpr uint32_t constant_value(std::span<const uint32_t> code, uint32_t id) {
     uint32_t value = 0;
     each(code, [&](uint32_t op, auto in) {
@@ -89,12 +88,12 @@ constexpr uint32_t constant_value(std::span<const uint32_t> code, uint32_t id) {
     return value;
 }
 
-// Types are in each other at most so often; in a module that is not valid, a type may be in itself.
+// The deepest nesting of types; in a module that is not valid, a type may contain itself.
 constexpr int deepest_type = 16;
 
 constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id, int depth = 0);
 
-// A struct ends where its last member does.
+// Returns the bytes of a struct: it ends where its last member does.
 constexpr uint32_t struct_bytes(std::span<const uint32_t> code, Words type, int depth) {
     uint32_t last = 0, last_offset = 0;
     each(code, [&](uint32_t op, auto in) {
@@ -121,7 +120,7 @@ constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id, int d
     return struct_bytes(code, type, depth);
 }
 
-// Whether `type` is what GLSL calls a samplerBuffer.
+// True where `type` is a samplerBuffer in GLSL.
 constexpr bool is_texel_buffer(std::span<const uint32_t> code, uint32_t type) {
     uint32_t image = 0;
     bool found = false;
@@ -134,8 +133,8 @@ constexpr bool is_texel_buffer(std::span<const uint32_t> code, uint32_t type) {
     return found;
 }
 
-// Adds the storage buffer or texel buffer `variable` of type `block` to `out`. Two blocks may share a binding, to see one buffer
-// as two types.
+// Adds the storage buffer or texel buffer `variable` of type `block` to `out`. Two blocks may share a binding, so that a shader
+// can read one buffer as two types.
 constexpr void reflect_buffer(std::span<const uint32_t> code, uint32_t variable_id, uint32_t block, Interface& out) {
     uint32_t number = 0, members = 0, readonly_members = 0, writeonly_members = 0;
     bool readonly = false, writeonly = false;
@@ -166,7 +165,7 @@ constexpr void reflect_buffer(std::span<const uint32_t> code, uint32_t variable_
     if (!writeonly && writeonly_members < members) out.reads |= 1u << number;
 }
 
-// The workgroup's size where parts of it are specialisation constants.
+// Reads the workgroup's size where parts of it are specialisation constants.
 constexpr void reflect_workgroup(std::span<const uint32_t> code, uint32_t composite, Interface& out) {
     std::array<uint32_t, 3> parts{};
     each(code, [&](uint32_t op, auto in) {
@@ -183,7 +182,7 @@ constexpr void reflect_workgroup(std::span<const uint32_t> code, uint32_t compos
 
 } // namespace spirv
 
-// The interface of the compute shader `code`, a valid SPIR-V module.
+// Returns the interface of the compute shader `code`, a valid SPIR-V module.
 constexpr Interface reflect(std::span<const uint32_t> code) {
     Interface out;
     uint32_t constant_ids = 0, workgroup_composite = 0;

@@ -1,4 +1,4 @@
-// A compiled kernel as a constant: name, SPIR-V and interface. Made by the build from each .comp file (shaders/embed.cmake).
+// A compiled kernel as a constant: name, SPIR-V and interface, which the build makes of each .comp file (shaders/embed.cmake).
 #pragma once
 #include "runtime/reflect.h"
 #include <array>
@@ -26,15 +26,15 @@ struct Variant {
     auto operator<=>(const Variant&) const = default;
 };
 
-// Buffers that a kernel may have; a device that allows fewer is not used.
+// The maximum number of buffers of a kernel; a device that allows fewer is not used.
 inline constexpr uint32_t max_bindings = 4;
 
-// P: the struct of its push constants.
+// A kernel whose push constants are the struct P.
 template <class P> struct Shader : AnyShader {
     using Params = P;
 };
 
-struct no_params {}; // of a kernel without push constants
+struct no_params {}; // for a kernel without push constants
 
 template <const auto& shader> using ParamsOf = typename std::remove_cvref_t<decltype(shader)>::Params;
 
@@ -51,12 +51,12 @@ template <const auto& shader> inline constexpr bool well_formed = [] {
     return true;
 }();
 
-// Kernels of one source, one for each weight format (shaders/shaders.cmake); nullptr where a format has none. To whoever
-// dispatches one they are alike: buffers, constants and parameters.
+// The kernels of one source, one for each weight format (shaders/shaders.cmake); nullptr where a format has none. All have the
+// same buffers, constants and parameters.
 template <class P, size_t N> struct Family {
     using Params = P;
     std::array<const Shader<P>*, N> members;
-    Interface interface; // of each
+    Interface interface; // the same for all
 };
 
 template <class P, size_t N> consteval Family<P, N> make_family(const std::array<const Shader<P>*, N>& members) {

@@ -4,7 +4,7 @@
 namespace tq {
 namespace {
 
-// The device's properties of one extension; zeros where it does not have it.
+// Returns the device's properties of one extension; zeros where the device does not have it.
 template <class Properties> Properties read(VkPhysicalDevice device, const char* extension, VkStructureType type) {
     Properties out{type};
     VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &out};

@@ -7,7 +7,7 @@
 namespace tq {
 namespace {
 
-// More of the SPIR-V specification: what the lengths of shared arrays can be made of.
+// More opcodes of the SPIR-V specification: the operations that can define the lengths of shared arrays.
 enum Op : uint32_t {
     name_op = 5,
     type_bool = 20,
@@ -59,7 +59,7 @@ using Words = std::span<const uint32_t>;
 uint32_t apply(const char* shader, uint32_t op, uint32_t a, uint32_t b, uint32_t c) {
     const auto sa = int32_t(a), sb = int32_t(b);
     const bool divides = op == u_div || op == u_mod || op == s_div || op == s_rem || op == s_mod;
-    if (divides && b == 0) return 0; // undefined; a branch that is not taken may hold one
+    if (divides && b == 0) return 0; // undefined; an untaken branch may contain one
     switch (op) {
     case s_negate: return 0 - a;
     case i_add: return a + b;
@@ -126,7 +126,7 @@ class Declarations {
     const char* shader_;
     Words constants_;
     std::map<uint32_t, uint32_t> spec_ids_, values_, pointees_; // by the ids of constants, of constants, of pointer types
-    std::map<uint32_t, std::vector<uint32_t>> composites_;      // values of their parts
+    std::map<uint32_t, std::vector<uint32_t>> composites_;      // the values of their parts
     std::map<uint32_t, Layout> types_;
     uint64_t shared_bytes_ = 0;
 };
@@ -193,7 +193,7 @@ uint64_t shared_memory_bytes(const AnyShader& shader, std::span<const uint32_t> 
 }
 
 std::vector<uint32_t> specialised(const AnyShader& shader, std::span<const uint32_t> constants) {
-    std::map<uint32_t, uint32_t> values; // by result
+    std::map<uint32_t, uint32_t> values; // by the id of the result
     spirv::each(shader.code, [&](uint32_t op, Words in) {
         if (op == spirv::decorate && in[2] == spirv::spec_id) values[in[1]] = constants[in[3]];
     });

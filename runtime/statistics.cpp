@@ -20,7 +20,7 @@ Value find(std::span<const Statistic> statistics, std::string_view name) {
     return std::nullopt;
 }
 
-// The first that there is.
+// Returns the first of these statistics that the driver reports.
 Value first(std::span<const Statistic> statistics, std::initializer_list<std::string_view> names) {
     for (const std::string_view name : names)
         if (const Value value = find(statistics, name)) return value;
@@ -34,7 +34,7 @@ Value sum(std::span<const Statistic> statistics, std::initializer_list<std::stri
     return total;
 }
 
-// The first that is not zero, which some drivers report where they do not know; zero where all are.
+// Returns the first that is not zero, as some drivers report zero where they do not know; zero where all are.
 Value first_known(std::span<const Statistic> statistics, std::initializer_list<std::string_view> names) {
     Value zero;
     for (const std::string_view name : names) {
@@ -45,7 +45,7 @@ Value first_known(std::span<const Statistic> statistics, std::initializer_list<s
     return zero;
 }
 
-// In bytes; Turnip counts words of 4.
+// Returns the code size in bytes; Turnip counts words of 4.
 Value code_bytes(std::span<const Statistic> statistics) {
     for (const Statistic& one : statistics)
         if (same(one.name, "Code size") && one.description.find("dwords") != std::string::npos)
@@ -55,8 +55,8 @@ Value code_bytes(std::span<const Statistic> statistics) {
 
 } // namespace
 
-// Mesa: RADV; ANV (before and after 25.2); Turnip; PanVK; NVK; V3DV; Honeykrisp; and NVIDIA's own driver. NVK keeps what it
-// spills and arrays in what it calls SLM, but says beside it what it spills; ANV 26 says 0 GRF registers before Xe3.
+// Mesa: RADV; ANV (before and after 25.2); Turnip; PanVK; NVK; V3DV; Honeykrisp; and NVIDIA's own driver. NVK counts both
+// spilled registers and arrays as SLM, but reports the spills separately, too; ANV 26 reports 0 GRF registers before Xe3.
 StatisticsSummary summarise(std::span<const Statistic> statistics) {
     const bool tells_spills_from_arrays = find(statistics, "Spills to memory").has_value();
     return {

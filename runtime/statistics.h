@@ -1,4 +1,4 @@
-// What a driver says of a kernel that it compiled, by VK_KHR_pipeline_executable_properties.
+// A driver's statistics of a kernel that it compiled (VK_KHR_pipeline_executable_properties).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,14 +14,14 @@ struct Statistic {
     std::variant<bool, int64_t, uint64_t, double> value;
 };
 
-// The same for every driver; empty where it does not say.
+// The same statistics for every driver; empty where the driver does not report them.
 struct StatisticsSummary {
     std::optional<uint64_t>
         vgprs; // registers per invocation, in the driver's unit (4-byte registers of a lane on AMD and NVIDIA)
     std::optional<uint64_t> sgprs;         // registers per subgroup (AMD)
     std::optional<uint64_t> spilled;       // registers, or instructions that store one, whichever the driver counts
-    std::optional<uint64_t> scratch_bytes; // memory for what is in no register: what was spilled, and arrays
-    std::optional<uint64_t> array_bytes;   // the same for arrays alone, where the driver tells them apart: no sign of a spill
+    std::optional<uint64_t> scratch_bytes; // memory for spilled registers and for arrays that are in no registers
+    std::optional<uint64_t> array_bytes;   // arrays alone, where the driver reports them separately: no sign of a spill
     std::optional<uint64_t> lds_bytes;     // shared memory of a workgroup
     std::optional<uint64_t> code_bytes;
     std::optional<uint64_t> occupancy; // subgroups (AMD: per SIMD, Adreno: per core) or threads that can be in flight
@@ -29,9 +29,9 @@ struct StatisticsSummary {
 
 StatisticsSummary summarise(std::span<const Statistic> statistics);
 
-// What a driver shows of the work of its compiler, such as a disassembly.
+// An internal representation that a driver shows, such as a disassembly.
 struct Representation {
-    std::string name, text; // text: of what the driver says is text
+    std::string name, text; // text: empty where the representation is not text
 };
 
 // One compiled program of a pipeline; a driver may make several of one kernel, such as one for each subgroup size.
@@ -40,10 +40,10 @@ struct KernelStatistics {
     uint32_t subgroup_size = 0;
     std::vector<Statistic> all;
     StatisticsSummary summary;
-    std::vector<Representation> representations; // where they were asked for
+    std::vector<Representation> representations; // where they were requested
 };
 
-// The largest of each value, for occupancy the smallest.
+// Returns the largest of each value, for occupancy the smallest.
 StatisticsSummary worst(std::span<const KernelStatistics> programs);
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// Two halves of staging memory: while the device copies out of one, the caller fills the other.
+// Two staging buffers: while the device copies from one, the caller fills the other.
 #include "runtime/uploader.h"
 #include "base/ensure.h"
 #include "runtime/device_impl.h"
@@ -10,11 +10,11 @@ namespace {
 
 struct Half {
     Buffer staging;
-    OwnedFence fence; // signalled when the copy out of it is done
+    OwnedFence fence; // signalled when the copy from it is done
     OwnedCommandPool pool;
     VkCommandBuffer commands{};
     bool busy = false;
-    std::shared_ptr<Buffer::Impl> destination; // of that copy, which may be given up on before it is done
+    std::shared_ptr<Buffer::Impl> destination; // the buffer that is copied to, which may be released before the copy is done
 };
 
 Half make_half(Device& device) {

@@ -1,5 +1,5 @@
-// The one door to Vulkan: entry points through volk (nothing links the loader), results as errors, handles that free themselves.
-// Included by runtime/*.cpp and its private headers only.
+// The only access to Vulkan: entry points through volk (nothing links the loader), results as errors, RAII handles. Included by
+// runtime/*.cpp and its private headers only.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,13 +8,13 @@
 
 namespace tq {
 
-// Returns if `result` is VK_SUCCESS, else throws an Error that says what failed ("allocating memory") and what to do about it.
+// Returns if `result` is VK_SUCCESS, else throws an Error with the failed action ("allocating memory") and what to do about it.
 void check(VkResult result, const char* doing);
 
-// "VK_ERROR_DEVICE_LOST", or the number of a result that we do not know.
+// Returns "VK_ERROR_DEVICE_LOST" and so on, or the number of an unknown result.
 const char* name(VkResult result);
 
-// Owns one child object of a device. `destroy` is volk's pointer, filled in when the loader is.
+// Owns one child object of a device. `destroy` is volk's pointer, which is set when the loader is loaded.
 template <class T, auto& destroy> class Owned {
   public:
     Owned() = default;
@@ -53,12 +53,12 @@ OwnedCommandPool make_command_pool(VkDevice device, uint32_t family);
 VkCommandBuffer allocate_commands(VkDevice device, VkCommandPool pool); // freed with the pool
 void begin_commands(VkCommandBuffer commands, VkCommandBufferUsageFlags usage = 0);
 void end_commands(VkCommandBuffer commands);
-// The fence is reset first, so that whatever an earlier run threw, none is submitted that is signalled already. OutOfMemory:
-// nothing was submitted.
+// Resets the fence first, so that a fence left signalled by an earlier exception is never submitted. OutOfMemory: nothing was
+// submitted.
 void submit(VkDevice device, VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence);
 void wait(VkDevice device, VkFence fence);
 
-// A full memory barrier, never a narrow one: some drivers drop those, and on one compute queue narrow ones gain nothing.
+// Records a full memory barrier, never a narrow one: some drivers ignore those, and on one compute queue they gain nothing.
 void full_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to);
 constexpr VkPipelineStageFlags work_stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 

@@ -1,4 +1,4 @@
-// The device that somebody named is not there.
+// Thrown when no device matches the selector.
 #pragma once
 #include "base/error.h"
 

@@ -4,14 +4,14 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #include "attention.glsl"
 
-// partials of softmax(q K^T) V over one part of the sequence, in the cache's own (rotated) space, with an online softmax.
+// The partials of softmax(q K^T) V over one split of the sequence, in the cache's own (rotated) space, with an online softmax.
 // once more for texels
 // once more for subgroups
-layout(constant_id = 8) const uint keys = 1; // that an invocation scores at a time: each query that it reads is used as often
-layout(constant_id = 9) const uint subgroup = 4; // invocations of one, in the variant for subgroups
+layout(constant_id = 8) const uint keys = 1; // keys that an invocation scores at a time with each query that it loads
+layout(constant_id = 9) const uint subgroup = 4; // invocations of a subgroup, in the subgroup variant
 
 const uint scored = keys * rows, batch = lanes * keys;
-// Values are decoded 8 channels at a time: `sharers` invocations have the channels of a value among them, `chunks` times 8 each, and
+// Values are decoded 8 channels at a time: `sharers` invocations divide the channels of a value, `chunks` times 8 each, and
 // take every `turns`-th value.
 const uint sharers = lanes * 8 < head_dim ? lanes : head_dim / 8;
 const uint chunks = head_dim / 8 / sharers;
@@ -29,10 +29,10 @@ void load_queries() {
     barrier();
 }
 
-// Number i of an invocation's keys of a batch.
+// Returns the key number i of an invocation within a batch.
 uint key_of(uint first, uint i) { return first + i * lanes + gl_LocalInvocationID.x; }
 
-// s[i * rows + r] = query[r] . key i, where the row sees it
+// s[i * rows + r] = query[r] . key i, where key i is visible to the row
 void score(uint first, uint end, inout float s[scored]) {
     vec4 sums[scored], residuals[scored];
     for (uint i = 0; i < keys * rows; i++) sums[i] = residuals[i] = vec4(0.0);
@@ -67,7 +67,7 @@ void score(uint first, uint end, inout float s[scored]) {
     }
 }
 
-// row_max[r] = the greatest score of row r so far, row_scale[r] = the factor by which what was summed before shrinks.
+// row_max[r] = the greatest score of row r so far, row_scale[r] = the factor that rescales the earlier sums.
 #ifdef SUBGROUP
 float row_max[rows], row_scale[rows];
 const uint subgroups = lanes < subgroup ? 1 : lanes / subgroup;
@@ -110,12 +110,12 @@ void update_maxima(float s[scored]) {
 }
 #endif
 
-// Which turn an invocation takes, and which channels it has; told apart so that drivers see what is the same for all lanes.
+// turn(): an invocation's turn; share(): its channels. Separate, so that drivers see which is the same for all lanes.
 uint turn() { return turns == 1 ? 0 : gl_LocalInvocationID.x / sharers; }
 uint share() { return turns == 1 ? gl_LocalInvocationID.x : gl_LocalInvocationID.x % sharers; }
 
-// Loops over an invocation's arrays have one exit, and no long loop within: drivers unroll those, and keep an array that is read by an
-// index unknown to them in slow memory.
+// Loops over an invocation's arrays have one exit and contain no long loop, so that drivers unroll them: an array with an index
+// that is unknown at compile time is kept in slow memory.
 void main() {
     if (gl_WorkGroupID.z * tile >= tokens) return;
     const uint lane = gl_LocalInvocationID.x, begin = key_range().x, end = key_range().y;
@@ -164,7 +164,7 @@ void main() {
         barrier();
     }
 
-    // What turn 0 has is joined by what the others have. Drivers are to make the code once, for it is long.
+    // Turn 0 adds the other turns' results to its own. The loop must not be unrolled, since its code is long.
     if (turns > 1)
         for (uint part = 0; part < v_parts; part++)
             [[dont_unroll]] for (uint other = 1; other < turns; other++) {

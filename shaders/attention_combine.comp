@@ -5,15 +5,15 @@
 #include "params.h"
 #include "context.glsl"
 
-// y[t][head] = R^T (sum of the parts' accumulators) / (sum of their weights * gain), R the values' rotation, or nothing; QJL's part is
-// projected back first. One workgroup per query head (x) and token (y).
+// y[t][head] = R^T (sum of the splits' accumulators) / (sum of their weights * gain), R the values' rotation, or the identity;
+// the accumulator of QJL's signs is projected back first. One workgroup per query head (x) and token (y).
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
-layout(constant_id = 3) const uint has_projection = 0; // parts hold a second accumulator, of the residuals' signs
-layout(constant_id = 4) const uint window = 0; // 1: one part more, of the window
+layout(constant_id = 3) const uint has_projection = 0; // partials have a second accumulator, for the signs of the residuals
+layout(constant_id = 4) const uint window = 0; // 1: one partial more, for the window
 layout(push_constant) uniform Push { attention_combine_params p; };
 layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(binding = 1) readonly buffer Partials { float partials[]; };
@@ -27,12 +27,12 @@ layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 
 const uint part_size = (1 + has_projection) * head_dim + 2;
 
-// Where part s of `parts` begins, or the one after them, of the window.
+// Returns the offset of split s's partial, or, for s = parts, of the window's.
 uint part_at(uint head, uint s, uint parts) {
     return s < parts ? (head * p.splits + s) * part_size : p.window_parts + head * part_size;
 }
 
-// What every invocation has, for all of them: the greatest, the sum, and invocation i's.
+// Reductions over all invocations: the maximum, the sum, and the value of invocation i.
 #ifdef SUBGROUP
 uint self() { return gl_SubgroupInvocationID; }
 float greatest(float own) {
@@ -50,7 +50,7 @@ const uint width = workgroup;
 shared float own_of[width];
 uint self() { return gl_LocalInvocationID.x; }
 float shared_by_all(float own) {
-    barrier(); // the last ones may still be read
+    barrier(); // the previous values may still be read
     own_of[self()] = own;
     barrier();
     return own;
@@ -71,7 +71,7 @@ float sum_of_all(float own) {
 
 struct Part { float weight; uint at; };
 
-// Adds n parts from number `first` on, whose weights invocations i ... have. So many loads are on their way at a time.
+// Adds n partials from number `first` on, whose weights are in invocations i, i + 1, ... n loads are in flight at a time.
 #define ADD_PARTS(n, first, i, own)                                                                                             \
     {                                                                                                                           \
         Part part[n];                                                                                                           \

@@ -9,20 +9,20 @@
 #include "attention.glsl"
 #include "fp16_range.glsl"
 
-// attention.comp's parts by cooperative matrices: every key and value is decoded once, into shared memory, for all rows of the
-// workgroup, whose subgroups have a strip of `side` rows each. Levels of codes and fp16 values are fp16 numbers as they are; queries
-// and the weights of values are rounded to fp16, sums are fp32. Types with one scale a vector, and f16.
+// attention.comp's partials with cooperative matrices: every key and value is decoded once, into shared memory, for all rows of
+// the workgroup, whose subgroups have a strip of `side` rows each. Levels of codes and fp16 values are exact in fp16; queries
+// and the weights of values are rounded to fp16, sums are fp32. For types with one scale per vector, and f16.
 // needs cooperative matrices
 // params: attention_params
-layout(constant_id = 8) const uint side = 16;  // of a matrix: rows, keys and channels
+layout(constant_id = 8) const uint side = 16;  // side of a matrix: rows, keys and channels
 layout(constant_id = 9) const uint batch = 32; // keys at a time
 
 const uint strips = (rows + side - 1) / side;
-const uint subgroup = lanes / strips, sharers = subgroup / side; // an invocation has some of the keys of a row
-const uint stride = head_dim / 4 + 2;    // a vector is so many of four channels, and two that keep neighbours in different banks
+const uint subgroup = lanes / strips, sharers = subgroup / side; // each invocation scores some of the keys of a row
+const uint stride = head_dim / 4 + 2;    // in vectors of four channels; two extra ones keep neighbours in different banks
 const uint scores_stride = batch + 4, weights_stride = batch + 8;
 const uint blocks = head_dim / 32, deep = head_dim / side; // matrices along a vector
-shared f16vec4 vectors[2 * batch * stride];                // keys, then values; at first the queries: at most 2 * batch
+shared f16vec4 vectors[2 * batch * stride];                // keys, then values; first the queries: at most 2 * batch
 shared float scores[strips * side * scores_stride];
 shared float16_t weights[strips * side * weights_stride];
 shared float key_scales[batch], value_scales[batch];
@@ -30,7 +30,7 @@ shared uint largest[strips * side]; // fp32 bits of a query's largest magnitude
 
 #define MATRIX(type, use) coopmat<type, gl_ScopeSubgroup, side, side, gl_MatrixUse##use>
 MATRIX(float16_t, A) queries[deep];
-MATRIX(float, Accumulator) sums[deep]; // of values by their weights, which are 2^14 / unit times too large
+MATRIX(float, Accumulator) sums[deep]; // of weighted values, 2^14 / unit times too large
 
 uint own_row() { return gl_SubgroupID * side + gl_SubgroupInvocationID / sharers; }
 uint own_key() { return gl_SubgroupInvocationID % sharers; }
@@ -64,7 +64,7 @@ void store32(uint at, uint b, vec4 v[8]) {
     for (uint j = 0; j < 8; j++) vectors[at * stride + b * 8 + j] = f16vec4(v[j]);
 }
 
-// Channels [32 b, 32 b + 32) of key, or value, number i of the batch; and its scale.
+// Load channels [32 b, 32 b + 32) of key, or value, number i of the batch, and its scale.
 void load_key(uint at, uint i, uint b) {
     vec4 v[8], z[8];
     load32(k_type, p.k_codes, p.k_scales, at, b, v, z);
@@ -75,7 +75,7 @@ void load_value(uint at, uint i, uint b) {
     vec4 v[8], z[8];
     load32(v_type, p.v_codes, p.v_scales, at, b, v, z);
     float scale = scales_of(v_type, p.v_scales, at).x;
-    if (!KV_IS_CODED(v_type)) { // an infinity or NaN is the scale's, for a weight of 0 would not take it away
+    if (!KV_IS_CODED(v_type)) { // an infinity or NaN goes into the scale, since a weight of 0 would not remove it
         uvec4 most = uvec4(0); // as bits: a NaN's are the greatest
         for (uint j = 0; j < 8; j++) most = max(most, floatBitsToUint(v[j]) & 0x7fffffffu);
         uint largest_of_all = max(max(most.x, most.y), max(most.z, most.w));
@@ -89,7 +89,7 @@ void load_value(uint at, uint i, uint b) {
     if (b == 0) value_scales[i] = scale;
 }
 
-// scores[row][i] = query . key i, of the strip
+// scores[row][i] = query . key i, for the rows of the strip
 void multiply_keys() {
     [[dont_unroll]] for (uint n = 0; n < batch / side; n++) {
         MATRIX(float, Accumulator) products = MATRIX(float, Accumulator)(0.0);
@@ -103,7 +103,7 @@ void multiply_keys() {
     }
 }
 
-// The online softmax of a row, by the invocations that share it. Gives the factor by which sums shrink.
+// The online softmax of a row, by the invocations that share it. Returns the factor that rescales the earlier sums.
 float weigh(uint first, uint end) {
     const uint r = own_row(), from = r * scores_stride, to = r * weights_stride;
     float m = row_max, most = 0.0;
@@ -131,7 +131,7 @@ float weigh(uint first, uint end) {
     return factor;
 }
 
-// Every subgroup meets as many barriers: Mesa's software driver takes a subgroup's for the workgroup's.
+// Every subgroup reaches the same number of barriers: Mesa's software driver treats a subgroup barrier as a workgroup's.
 void shrink_sums(float factor) {
     const bool shrunk = subgroupMin(factor) < 1.0;
     subgroupBarrier(); // all have read their scores
@@ -155,7 +155,7 @@ void add_values() {
     }
 }
 
-// The strip's parts, `side` channels at a time by way of shared memory.
+// Writes the strip's partials, `side` channels at a time through shared memory.
 void store_parts() {
     const uint strip = gl_SubgroupID * side;
     [[unroll]] for (uint c = 0; c < deep; c++) {

@@ -6,10 +6,10 @@
 #define UNROLL [[unroll]]
 #include "attention.glsl"
 
-// attention.comp, of types without QJL's bit, for Mesa's software driver (read.glsl). An invocation is a lane of a vector there; shared
-// memory, and arrays by an index that is not known when the kernel is built, are read lane by lane, and barriers are dear. So a lane
-// has keys of its own, with a maximum of its own: it scores `run` of them, `width` channels at a time, whose queries stay in
-// registers; then it sums their values, likewise. Only in the end are the lanes' sums put together.
+// attention.comp for types without QJL's bit, for Mesa's software driver (read.glsl), where an invocation is a SIMD lane:
+// shared memory, and arrays with an index that is unknown at compile time, are read lane by lane, and barriers are expensive.
+// So a lane has its own keys and its own maximum: it scores `run` keys, `width` channels at a time, whose queries stay in
+// registers; then it sums their values in the same way. Only at the end are the lanes' sums combined.
 const uint run = 64;
 const uint width = 32;
 const uint blocks = head_dim / width;
@@ -44,7 +44,7 @@ void score(uint first, uint end, uint count) {
     }
 }
 
-// scores = the weights of the values, those of the keys before rescaled.
+// scores = the weights of the values; the sums of earlier keys are rescaled.
 void weigh(uint first, uint end, uint count) {
     for (uint r = 0; r < rows; r++) {
         float m = row_max[r];
@@ -81,7 +81,7 @@ void add_values(uint first, uint end, uint count) {
     }
 }
 
-// The lanes' sums, put together.
+// Combines the lanes' sums.
 void write_parts() {
     const uint lane = gl_LocalInvocationID.x;
     for (uint r = 0; r < rows; r++) {

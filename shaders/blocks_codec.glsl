@@ -1,21 +1,22 @@
-// Plain block quantisers for the cache, the twin of model/kv/blocks_codec.cpp; model/kv/turboquant.md defines them. The includer
-// declares `shared float channel[]` and `shared uint codes[]` and includes half.glsl and exact.glsl before this. One invocation
-// encodes one block, channel[first .. first + length - 1]: every element is 0 or 2^-62 <= |y| < 2^11, and y * 2^e are the true
-// values. It writes codes[] of the same indices, a code each, and returns fp16 bits. Barriers are the includer's.
+// Plain block quantisers for the cache, the counterpart of model/kv/blocks_codec.cpp; model/kv/turboquant.md defines them. The
+// includer declares `shared float channel[]` and `shared uint codes[]` and includes half.glsl and exact.glsl before this. One
+// invocation encodes one block, channel[first .. first + length - 1]: every element is 0 or 2^-62 <= |y| < 2^11, and y * 2^e
+// are the true values. It writes codes[] of the same indices, one code per element, and returns fp16 bits. The includer places
+// the barriers.
 
-// x >= 0 below 2^24 to the nearest integer, halves up.
+// Rounds x >= 0 below 2^24 to the nearest integer, halves up.
 uint round_half_up(float x) {
     const uint whole = uint(x);
     precise float rest = x - float(whole);
     return whole + (rest >= 0.5 ? 1u : 0u);
 }
 
-// fp16 bits of x * 2^e.
+// Returns the fp16 bits of x * 2^e.
 uint scaled_half_bits(float x, int e) {
     return (x < 0.0 ? 0x8000u : 0u) | (x == 0.0 ? 0u : quotient_half_bits(abs(x), 1.0, e));
 }
 
-// ggml's q8_0, but at most 65504 as the scale; length 32. Codes are bytes in two's complement.
+// ggml's q8_0 with a scale of at most 65504; length 32. Codes are bytes in two's complement.
 uint encode_q8_0(uint first, int e) {
     float largest = 0.0;
     for (uint i = first; i < first + 32; i++)
@@ -33,7 +34,7 @@ uint encode_q8_0(uint first, int e) {
     return scaled_half_bits(scale, e);
 }
 
-// ggml's q4_0, but at most 65504 as the scale's magnitude; length 32. Codes are 0 .. 15; the scale has a sign.
+// ggml's q4_0 with a scale of a magnitude of at most 65504; length 32. Codes are 0 .. 15; the scale has a sign.
 uint encode_q4_0(uint first, int e) {
     float largest = 0.0;
     for (uint i = first; i < first + 32; i++)
@@ -68,7 +69,7 @@ uint encode_affine(uint first, uint length, uint bits, int e) {
     return scale_bits | zero_bits << 16;
 }
 
-// The true value of a code, rounded once; scale and zero as fp32.
+// Returns the true value of a code, rounded once; scale and zero as fp32.
 float decode_q8_0(uint code, float scale) {
     precise float value = float(int(code << 24) >> 24) * scale;
     return value;

@@ -1,6 +1,6 @@
-// The levels of a codebook, or uniform ones, each chosen for its channel alone; the twin of code_of() in model/kv/turboquant.cpp.
-// What turboquant.glsl wants of its includer is declared here too.
-// Thresholds are powers of two apart for other head_dims.
+// The levels of a codebook, or uniform ones, each chosen for its channel alone; the counterpart of code_of() in
+// model/kv/turboquant.cpp. It declares the functions that turboquant.glsl requires of its includer.
+// For other head_dims the thresholds differ by powers of two.
 bool reaches(float square, uint threshold, float norm2) {
     const uint scaled = head_dim == 64 ? threshold + (1u << 23) : head_dim == 256 ? threshold - (1u << 23) : threshold;
     precise float limit = uintBitsToFloat(scaled) * norm2;
@@ -11,7 +11,7 @@ bool reaches(float square, uint threshold, float norm2) {
 #define COUNT_THRESHOLDS(n)                                                                                                      \
     for (uint i = 0; i < n; i++) index += reaches(square, thresholds[i], norm2) ? 1u : 0u
 
-// The number of thresholds B for which y^2 >= B * n2.
+// Returns the number of thresholds B for which y^2 >= B * n2.
 uint index_by_codebook(float square, float norm2) {
     uint index = 0;
     const uint bits = magnitude_bits(type);
@@ -33,7 +33,7 @@ uint index_by_codebook(float square, float norm2) {
     return index;
 }
 
-// The largest i <= 127 with |y| * 128 >= i * m, m the largest |y|.
+// Returns the largest i <= 127 with |y| * 128 >= i * m, m the largest |y|.
 uint index_uniformly(float size, float largest) {
     precise float scaled = size * 128.0;
     uint index = 0;
@@ -46,7 +46,7 @@ uint index_uniformly(float size, float largest) {
 
 uint largest_bits = 0; // of |channel|, where levels are uniform
 
-// What choose_code() needs to know of the whole vector. All invocations call it.
+// Prepares the values of the whole vector that choose_code() needs. All invocations call it.
 void prepare_codes(float norm2) {
     if (magnitude_bits(type) != 7) return;
     uint own_largest = 0;
@@ -54,7 +54,7 @@ void prepare_codes(float norm2) {
     largest_bits = workgroup_max(own_largest);
 }
 
-// The code of channel i, y; `level` is what |y| is multiplied by.
+// Returns the code of channel i, y; `level` is the factor of |y|.
 uint choose_code(uint i, float y, float norm2, out float level) {
     const uint bits = magnitude_bits(type);
     precise float square = y * y;

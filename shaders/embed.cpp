@@ -1,6 +1,5 @@
-// Writes a compiled kernel as C++, while the program is built: NAME.gen.h with its interface, read from the SPIR-V by
-// runtime/reflect.h, and NAME.words.h with its words. Compilers that read the SPIR-V themselves, in every file that names a
-// kernel, take minutes.
+// Writes a compiled kernel as C++ at build time: NAME.gen.h with its interface, read from the SPIR-V by runtime/reflect.h, and
+// NAME.words.h with its words. If every file that names a kernel read the SPIR-V, compilers would take minutes.
 #include "runtime/reflect.h"
 #include <cstdio>
 #include <fstream>
@@ -27,7 +26,7 @@ std::string list(const std::array<uint32_t, 3>& a) {
 }
 
 std::string literal(const Interface& io) {
-    // A field that is added does not build without a place here.
+    // A new field does not compile without a place here.
     const auto& [bindings, texels, reads, writes, push_bytes, constants, workgroup, workgroup_constant, gaps, subgroups,
                  cooperative, foreign] = io;
     std::ostringstream out;

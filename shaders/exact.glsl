@@ -1,9 +1,9 @@
-// Correctly rounded divisions and square roots in integer arithmetic: Vulkan promises neither. The twin of model/kv/exact.cpp,
-// with quotient_half_bits of half.glsl.
+// Correctly rounded divisions and square roots in integer arithmetic: Vulkan guarantees neither. The counterpart of
+// model/kv/exact.cpp, with quotient_half_bits of half.glsl.
 
 uint mantissa_of(float x) { return (floatBitsToUint(x) & 0x7fffffu) | 0x800000u; }
 
-// n / d of positive normal numbers whose quotient is normal, rounded to nearest.
+// Returns n / d of positive normal numbers whose quotient is normal, rounded to nearest.
 float divide(float n, float d) {
     uint remainder = mantissa_of(n);
     const uint divisor = mantissa_of(d);
@@ -22,11 +22,11 @@ float divide(float n, float d) {
             quotient |= 1u;
         }
     }
-    if (remainder * 2 > divisor) quotient++; // equal to it for no two numbers of 24 bits
+    if (remainder * 2 > divisor) quotient++; // never equal for two 24-bit numbers
     return uintBitsToFloat((uint(exponent + 126) << 23) + quotient);
 }
 
-// How a * b compares with c * 2^shift: -1, 0, 1. 0 <= shift < 32.
+// Compares a * b with c * 2^shift: -1, 0, 1. 0 <= shift < 32.
 int compare_product(uint a, uint b, uint c, int shift) {
     uint high, low;
     umulExtended(a, b, high, low);
@@ -35,8 +35,8 @@ int compare_product(uint a, uint b, uint c, int shift) {
     return low < c_low ? -1 : low > c_low ? 1 : 0;
 }
 
-// fp16 bits of the exact sqrt(n / s) * 2^e, n a positive normal fp32 number, 1 <= s < 2^24; to nearest, ties to even, subnormals
-// kept, at most 65504 (7bff).
+// Returns the fp16 bits of the exact sqrt(n / s) * 2^e, n a positive normal fp32 number, 1 <= s < 2^24; to nearest, ties to
+// even, subnormals kept, at most 65504 (7bff).
 uint sqrt_quotient_half_bits(float n, uint s, int e) {
     // n / s = radicand / divisor * 2^twice with 1 <= radicand / divisor < 4 and an even `twice`.
     const int shift = 23 - findMSB(s);
@@ -65,7 +65,7 @@ uint sqrt_quotient_half_bits(float n, uint s, int e) {
     return min(exponent >= -14 ? (uint(exponent + 14) << 10) + root : root, 0x7bffu);
 }
 
-// The value of finite fp16 bits * 2^-e, exactly; it must be 0 (then without its sign) or normal in fp32.
+// Returns the value of finite fp16 bits * 2^-e, exactly; it must be 0 (then without its sign) or normal in fp32.
 float scaled_half(uint bits, int e) {
     const uint exponent = (bits >> 10) & 31u;
     const float fraction = float(exponent == 0 ? bits & 1023u : (bits & 1023u) + 1024u);

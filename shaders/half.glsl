@@ -1,6 +1,6 @@
 // Conversions to fp16 in integer arithmetic: rounded to nearest, ties to even, whatever the driver's rounding mode is.
 
-// fp16 bits of x; beyond its range infinity, NaN stays NaN.
+// Returns the fp16 bits of x; beyond the range infinity, NaN stays NaN.
 uint half_bits(float x) {
     const uint bits = floatBitsToUint(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return sign | 0x7e00u;
@@ -13,7 +13,7 @@ uint half_bits(float x) {
     return sign | (exponent >= -14 ? (uint(exponent + 14) << 10) + rounded : rounded);
 }
 
-// fp16 bits of the exact quotient n / d * 2^e of two positive normal fp32 numbers, by long division; saturates at 65504.
+// Returns fp16 bits of the exact n / d * 2^e of two positive normal fp32 numbers, by long division; saturates at 65504.
 uint quotient_half_bits(float n, float d, int e) {
     uint remainder = (floatBitsToUint(n) & 0x7fffffu) | 0x800000u;
     const uint divisor = (floatBitsToUint(d) & 0x7fffffu) | 0x800000u;
@@ -43,7 +43,7 @@ uint quotient_half_bits(float n, float d, int e) {
 
 #include "half_value.glsl"
 
-// bfloat16 bits of x, to nearest, ties to even; NaN stays NaN.
+// Returns the bfloat16 bits of x, to nearest, ties to even; NaN stays NaN.
 uint bfloat_bits(float x) {
     const uint bits = floatBitsToUint(x);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40u;

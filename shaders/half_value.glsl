@@ -1,4 +1,4 @@
-// The value of fp16 bits, the low 16 of a word, denormals too: unpackHalf2x16 may flush those.
+// Returns the value of fp16 bits, the low 16 of a word, including denormals: unpackHalf2x16 may flush those.
 float half_value(uint bits) {
     const uint magnitude = bits & 0x7fffu;
     precise float denormal = float(magnitude) * 5.9604644775390625e-8; // 2^-24

@@ -1,6 +1,7 @@
-// One head vector of `head_dim` channels, and as many terms of a sum, among the invocations of a workgroup; and what moves numbers
-// between invocations, each in a fixed order of operations. `channel` and `terms` lie in shared memory. In a subgroup variant
-// (SUBGROUP) the workgroup is one full subgroup of at most head_dim / 2, and every invocation has its own channels in registers.
+// One head vector of `head_dim` channels, and as many terms of a sum, distributed over the invocations of a workgroup, with the
+// operations that exchange numbers between invocations, each in a fixed order. `channel` and `terms` are in shared memory. In a
+// subgroup variant (SUBGROUP) the workgroup is one full subgroup of at most head_dim / 2, and every invocation has its own
+// channels in registers.
 //
 // EACH_CHANNEL(i): an invocation's own channels, as OWN(channel, i); EACH_OF_HALF(i): those below head_dim / 2, where
 // OWN_AT(channel, i, head_dim / 2) is its own too. WORD_OF(i): i / 32, in a subgroup variant such that drivers see a constant. EACH(i, n):

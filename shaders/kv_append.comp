@@ -6,11 +6,11 @@
 #include "params.h"
 #include "context.glsl"
 
-// Stores x[t][head], a key (after k-norm, RoPE and its conditions) or a value, at position + t of the cache in the cache's type.
-// model/kv/turboquant.md is the definition, bit for bit. One workgroup per kv head of the slice (x) and token (y). Keys for a
-// dense rotation come normed and turned (q_norm_rope), as values do: binding 2 is the matrix then. The subgroup variant is for types
-// whose vectors have one scale, and for rotations that are not dense; the trellis variant is for their types alone, whose search is
-// more than drivers should compile for the others.
+// Stores x[t][head], a key (after k-norm, RoPE and channel scaling) or a value, at position + t of the cache in the cache's
+// type. model/kv/turboquant.md defines it, bit for bit. One workgroup per kv head of the slice (x) and token (y). For a dense
+// rotation, keys come after norm and RoPE (q_norm_rope), as values do: binding 2 is the matrix then. The subgroup variant is
+// for types with one scale per vector, and for rotations that are not dense; the trellis variant is only for trellis types,
+// whose search takes drivers too long to compile for the others.
 // once more for subgroups
 // once more for trellises
 layout(local_size_x_id = 0) in;
@@ -20,8 +20,8 @@ layout(constant_id = 2) const uint type = 0;
 layout(constant_id = 3) const uint is_key = 1; // 1: k-norm and RoPE first
 layout(constant_id = 4) const uint rotation = 0;
 layout(constant_id = 5) const uint scale_rule = 0;
-layout(constant_id = 6) const uint conditioned = 0; // of keys
-layout(constant_id = 7) const uint window = 0; // WINDOW_NONE, _BLOCK or _RING: these hold fp16 numbers in the space of the codes
+layout(constant_id = 6) const uint conditioned = 0; // channel scaling of keys
+layout(constant_id = 7) const uint window = 0; // WINDOW_NONE, _BLOCK or _RING: fp16 numbers in the space of the codes
 layout(push_constant) uniform Push { kv_append_params p; };
 layout(binding = 0) buffer Cache { uint cache[]; };
 layout(binding = 1) readonly buffer X { float x[]; };
@@ -38,14 +38,14 @@ CONTEXT_AT(3);
 shared uint codes[head_dim];
 shared uint level_scale;
 
-// Of every invocation's number; integers, so that the order is nobody's business. All invocations call these.
+// Reduce every invocation's number; on integers, so that the order does not matter. All invocations call these.
 #ifdef SUBGROUP
 uint workgroup_max(uint own) { return subgroupMax(own); }
 uint workgroup_add(uint own) { return subgroupAdd(own); }
 #else
 shared uint combined;
 uint workgroup_max(uint own) {
-    barrier(); // the last result may still be read
+    barrier(); // the previous result may still be read
     if (gl_LocalInvocationID.x == 0) combined = 0;
     barrier();
     atomicMax(combined, own);
@@ -70,8 +70,8 @@ uint workgroup_add(uint own) {
 
 const int zero_vector = -128, nonfinite_vector = 128;
 
-// Divides channel by 2^e, e the largest exponent in it; integers only. Elements below 2^-39 become 0. Returns e; zero_vector when
-// the whole vector counts as zero, nonfinite_vector when a value is not finite.
+// Divides channel by 2^e, e the largest exponent in it; integers only. Elements below 2^-39 become 0. Returns e; zero_vector
+// when the whole vector counts as zero, nonfinite_vector when a value is not finite.
 int normalise_exponents() {
     uint own_largest = 0;
     EACH_CHANNEL(i) own_largest = max(own_largest, (floatBitsToUint(OWN(channel, i)) >> 23) & 255u);
@@ -98,7 +98,7 @@ uint packed_word(uint w) {
     return word;
 }
 
-// Number n of the vector's fp16 scales. Two share a word, whose other half another workgroup may be writing.
+// Stores number n of the vector's fp16 scales. Two share a word, whose other half another workgroup may be writing.
 void store_scale(uint at, uint n, uint half_word) {
     const uint i = at * KV_SCALES(type, head_dim) + n, shift = 16 * (i & 1);
     atomicAnd(cache[p.scales + (i >> 1)], ~(0xffffu << shift));
@@ -132,7 +132,7 @@ void append_coded(uint at) {
 #endif
     if (KV_FAMILY(type) == KV_TURBOQUANT) {
         const uvec2 scales = encode_turboquant(empty ? 0 : e);
-        if (gl_LocalInvocationID.x == 0) { // a vector that is not finite keeps a NaN scale: it shows in every score
+        if (gl_LocalInvocationID.x == 0) { // a vector that is not finite keeps a NaN scale: it appears in every score
             store_scale(at, 0, e == nonfinite_vector ? 0x7e00u : scales.x);
             if (KV_QJL(type) != 0) store_scale(at, 1, e == nonfinite_vector ? 0x7e00u : scales.y);
         }
@@ -167,7 +167,7 @@ void append_plain(uint at) {
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
-    if (window == WINDOW_RING && t + p.capacity < tokens) return; // later ones of this pass take its place
+    if (window == WINDOW_RING && t + p.capacity < tokens) return; // later tokens of this pass take its place
     const uint base = (t * p.heads + p.first_head + gl_WorkGroupID.x) * head_dim;
     EACH_CHANNEL(i) OWN(channel, i) = x[base + i];
     if (is_key != 0) {

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 
-// x[t][head] = the vector that is stored at position + t: what decode() of model/kv/codec.h gives, bit for bit.
+// x[t][head] = the vector that is stored at position + t, decoded as by decode() of model/kv/codec.h, bit for bit.
 // One workgroup per kv head of the slice (x) and token (y).
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
@@ -24,7 +24,7 @@ uint code_at(uint base, uint i) {
     return code_of_words(type, cache[base + i * low / 32], is_nibble_trellis(type) || high != 0 ? cache[base + second] : 0, i);
 }
 
-// Number n of the vector's fp16 scales; not by unpackHalf2x16, which may flush denormals.
+// Returns number n of the vector's fp16 scales; not by unpackHalf2x16, which may flush denormals.
 float scale_at(uint at, uint n) {
     const uint i = at * KV_SCALES(type, head_dim) + n;
     return half_value(cache[p.scales + (i >> 1)] >> (16 * (i & 1)) & 0xffffu);
@@ -48,7 +48,7 @@ float plain_value(uint base, uint i) {
     return KV_FAMILY(type) == KV_BF16 ? uintBitsToFloat(half_word << 16) : half_value(half_word);
 }
 
-// channel += the residual that its signs and length stand for
+// channel += the residual that its signs and length encode
 void add_residual(uint base, uint at) {
     EACH(i, head_dim) channel[i] = residual_sign(type, code_at(base, i));
     hadamard();

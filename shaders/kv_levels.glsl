@@ -3,7 +3,7 @@
 
 uint byte_of(uint word, uint i) { return (word >> (8 * (i & 3))) & 0xffu; }
 
-// The level of a magnitude index of `bits` bits. Selections instead of a table: drivers put constant arrays into slow memory.
+// Returns the level of a magnitude index of `bits` bits. No table: drivers put constant arrays into slow memory.
 float magnitude_level(uint bits, uint index) {
     if (bits == 0) return 1.0;
     if (bits == 1) return float(byte_of(TQ2_LEVELS, index));
@@ -20,10 +20,10 @@ float magnitude_level(uint bits, uint index) {
     return float(2 * index + 1); // 6 bits: the smaller half; 8 bits: all
 }
 
-// Of a TurboQuant type.
+// Returns the bits of a magnitude index of a TurboQuant type.
 uint magnitude_bits(uint type) { return KV_BITS(type) - 1 - KV_QJL(type); }
 
-// Signed levels of a trellis by index: that of 15 - index is the negative, for tq4t that of index ^ 16.
+// Returns the signed level of a trellis index: that of 15 - index is the negative, for tq4t that of index ^ 16.
 int trellis_level(uint bits, uint index) {
     uint i, low, high;
     if (bits == 4) {
@@ -39,14 +39,14 @@ int trellis_level(uint bits, uint index) {
     return i == index ? level : -level;
 }
 
-// Which four levels of tq3t, or eight of tq4t, the highest bits of a channel (bit 2) and of the two before it choose.
+// Returns the branch (4 levels of tq3t, 8 of tq4t) chosen by the highest bits of a channel (bit 2) and of the two before it.
 uint trellis_branch(uint bits, uint highest_bits) {
     const uint last = (highest_bits >> 1) & 1u;
     return ((highest_bits ^ (highest_bits >> 2) ^ (bits == 3 ? last : 0)) & 1u) | last << 1;
 }
 
-// tq4t, whose trellis goes around four words of eight codes: the indices' low bits as nibbles (x), and their bit 4 as bit 3 of
-// nibbles (y), by a word and the one before it.
+// tq4t, whose trellis is circular over four words of eight codes: the indices' low bits as nibbles (x), and their bit 4 as bit
+// 3 of nibbles (y), from a word and the one before it.
 bool is_nibble_trellis(uint type) { return KV_TRELLIS(type) != 0 && KV_BITS(type) == 4; }
 uvec2 trellis_nibbles(uint word, uint before) {
     return uvec2(word ^ ((word << 8 | before >> 24) & 0x88888888u), (word << 4 | before >> 28) & 0x88888888u);
@@ -55,13 +55,13 @@ uint nibble_index(uvec2 nibbles, uint i) {
     return ((nibbles.x >> (4 * i & 31)) & 15u) | ((nibbles.y >> ((4 * i + 3) & 31)) & 1u) << 4;
 }
 
-// `count` bits of a word from bit `at` on; bit 0 comes after bit 31.
+// Returns `count` bits of a word from bit `at` on; bit 0 follows bit 31.
 uint bits_around(uint word, uint at, uint count) {
     return (at + count <= 32 ? word >> at : word >> at | word << (32 - at)) & ((1u << count) - 1u);
 }
 
-// The code of channel i, whose planes' bits lie in these words; of a trellis with the bits before it that its level depends on,
-// and of tq4t, with the word before for a high word, the level's index.
+// Returns the code of channel i, whose planes' bits are in these words; for a trellis with the bits before it that its level
+// depends on, and for tq4t, with the word before for a high word, the level's index.
 uint code_of_words(uint type, uint low_word, uint high_word, uint i) {
     const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
     if (is_nibble_trellis(type)) return nibble_index(trellis_nibbles(low_word, high_word), i);
@@ -72,7 +72,7 @@ uint code_of_words(uint type, uint low_word, uint high_word, uint i) {
     return code | ((high_word >> (i * high & 31)) & ((1u << high) - 1u)) << low;
 }
 
-// What a code stands for before its vector's or group's scale; without QJL's bit.
+// Returns a code's level, before the scale of its vector or group and without QJL's bit.
 float code_level(uint type, uint code) {
     if (KV_TRELLIS(type) != 0)
         return float(trellis_level(KV_BITS(type), KV_BITS(type) == 3 ? (code & 3u) | trellis_branch(3, code >> 2) << 2 : code));
@@ -83,5 +83,5 @@ float code_level(uint type, uint code) {
     return uintBitsToFloat(floatBitsToUint(level) ^ ((code << (31u - bits)) & 0x80000000u));
 }
 
-// +-1: the sign that QJL keeps of the projected residual.
+// Returns +-1: the sign that QJL keeps of the projected residual.
 float residual_sign(uint type, uint code) { return (code >> (KV_BITS(type) - 1u)) != 0 ? -1.0 : 1.0; }

@@ -1,5 +1,5 @@
-// Reads the cache of `k_type` and `v_type`. `at` is a vector's number: kv head of the slice * capacity + position. All invocations of a
-// workgroup call prepare_levels() first, and then a barrier.
+// Reads the cache of `k_type` and `v_type`. `at` is a vector's number: kv head of the slice * capacity + position. All
+// invocations of a workgroup call prepare_levels() first, and then a barrier.
 #include "kv_levels.glsl"
 #include "read.glsl"
 #include "half_value.glsl"
@@ -7,19 +7,19 @@ READ_VECTORS(CACHE_BINDING, cache)
 
 uint cache_word(uint i) { return cache(i >> 2)[i & 3]; }
 
-// Number n of the vector's fp16 scales (and zeros).
+// Returns number n of the vector's fp16 scales (and zeros).
 float stored_scale(uint type, uint scales, uint at, uint n) {
     const uint i = at * KV_SCALES(type, head_dim) + n;
     return half_value(cache_word(scales + (i >> 1)) >> (16 * (i & 1)));
 }
 
-// What the loaded values, and QJL's signs, of a vector are to be multiplied by.
+// Returns the factors of a vector's loaded values and of QJL's signs.
 vec2 vector_scales(uint type, uint scales, uint at) {
     if (KV_FAMILY(type) != KV_TURBOQUANT) return vec2(1.0, 0.0);
     return vec2(stored_scale(type, scales, at, 0), KV_QJL(type) == 0 ? 0.0 : stored_scale(type, scales, at, 1));
 }
 
-// A value is its code's level * x + y, by the group of channel c.
+// Returns the scale x and zero y of channel c's group: a value is its code's level * x + y.
 vec2 group_scale(uint type, uint scales, uint at, uint c) {
     if (KV_FAMILY(type) == KV_BLOCKS) return vec2(stored_scale(type, scales, at, c / 32), 0.0);
     if (KV_FAMILY(type) != KV_AFFINE) return vec2(1.0, 0.0);
@@ -27,7 +27,7 @@ vec2 group_scale(uint type, uint scales, uint at, uint c) {
     return vec2(stored_scale(type, scales, at, 2 * group), stored_scale(type, scales, at, 2 * group + 1));
 }
 
-// A driver may flush an fp16 value that is denormal: no more than rounding does to one of 0.125.
+// Returns a plain value. A driver may flush denormal fp16 values; the error is at most that of rounding a value of 0.125.
 float plain_value(uint type, uint word, uint i) {
     if (KV_FAMILY(type) == KV_F32) return uintBitsToFloat(word);
     const uint half_word = (i & 1) == 0 ? word & 0xffffu : word >> 16;
@@ -52,7 +52,7 @@ float level_of(uint type, uint code) {
 }
 #endif
 
-// A word's bits from bit `at` on, those below it after them.
+// Rotates a word so that bit `at` becomes bit 0, the bits below it the highest.
 uint turned(uint word, uint at) { return word >> at | (word << 1) << (31 - at); }
 
 // v[0 .. n - 1] = channels [c, c + n) of vector `at`, z = QJL's signs; n <= 8, c a multiple of n.
@@ -87,7 +87,7 @@ void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, 
     }
 }
 
-// The codes of 32 channels, by planes; of tq4t the words of trellis_nibbles().
+// The codes of 32 channels, by planes; for tq4t the words of trellis_nibbles().
 struct CodeBlock { uint low[8]; uint high[4]; };
 
 CodeBlock load_block(uint type, uint base, uint b) {
@@ -121,7 +121,7 @@ uint block_code(uint type, CodeBlock block, uint k) {
     return code_of_words(type, block.low[k * low / 32], high == 0 ? 0 : block.high[k * high / 32], k);
 }
 
-#ifndef UNROLL // where loops must be
+#ifndef UNROLL // where loops must be kept
 #define UNROLL
 #endif
 

@@ -1,6 +1,6 @@
-// The number of a KV cache type, one text for GLSL and C++: what it is made of can be read off, in constant expressions too.
-//   bits 0-3 family, 4-7 bits of a code, 8-11 channels of a group / 32, 12 stored rotated, 13 highest bit of a code is QJL's,
-//   14 a code's level depends on the codes before it (a trellis)
+// The number of a KV cache type, one text for GLSL and C++: its properties can be read off it, also in constant expressions.
+// bits 0-3 family, 4-7 bits of a code, 8-11 channels of a group / 32, 12 stored rotated, 13 highest bit of a code is QJL's, 14
+// a code's level depends on the codes before it (a trellis)
 #define KV_F32 0u
 #define KV_F16 1u
 #define KV_BF16 2u
@@ -18,10 +18,10 @@
 #define KV_TRELLIS(type) ((type) >> 14 & 1u)
 #define KV_IS_CODED(type) (KV_FAMILY(type) >= KV_TURBOQUANT) // codes and scales, not plain values
 
-// Codes of b bits lie in one or two planes, one after the other: the low LOW_BITS(b) bits of every code, then the rest.
+// Codes of b bits are stored in one or two planes, one after the other: the low LOW_BITS(b) bits of every code, then the rest.
 #define KV_LOW_BITS(bits) ((bits) == 3u ? 2u : ((bits) & 4u) != 0u ? 4u : (bits)) // glslang folds no || of constants
 
-// 32-bit words of a vector's codes or values, and how many fp16 scales (and zeros) it has.
+// The number of 32-bit words of a vector's codes or values, and of its fp16 scales (and zeros).
 #define KV_WORDS(type, head_dim)                                                                                                 \
     (KV_FAMILY(type) == KV_F32 ? (head_dim) : KV_IS_CODED(type) ? (head_dim) / 32u * KV_BITS(type) : (head_dim) / 2u)
 #define KV_GROUPS(type, head_dim) ((head_dim) > KV_GROUP(type) ? (head_dim) / KV_GROUP(type) : 1u)
@@ -31,7 +31,7 @@
      : KV_FAMILY(type) == KV_AFFINE   ? 2u * KV_GROUPS(type, head_dim)                                                           \
                                       : 0u)
 
-// sqrt(pi / 2): what turns the mean of |z| of a normal variable z into its standard deviation.
+// sqrt(pi / 2): the factor from the mean of |z| of a normal variable z to its standard deviation.
 #define QJL_FACTOR 1.25331414f
 
 // Scale rules of TurboQuant types, and rotations.
@@ -42,9 +42,10 @@
 #define ROTATION_HAAR 1u
 #define ROTATION_NONE 2u
 
-// The full-precision window: tokens that are kept as fp16 beside their codes. kv_append stores codes or plain values in the cache
-// (NONE), or fp16 in the block of the pass' own tokens or in a layer's ring. attention reads all tokens of the cache (NONE), or all
-// but the window's, or the window alone. The fp16 numbers are the vector divided by WINDOW_INVERSE_UNIT.
+// The full-precision window: tokens that are kept as fp16 beside their codes. kv_append stores codes or plain values in the
+// cache (NONE), or fp16 in the block of the pass's own tokens or in a layer's ring. attention reads all tokens of the cache
+// (NONE), all but the window's (EXCLUDED), or the window alone (ONLY). The fp16 numbers are the vector divided by
+// WINDOW_INVERSE_UNIT.
 #define WINDOW_NONE 0u
 #define WINDOW_BLOCK 1u
 #define WINDOW_RING 2u

@@ -4,8 +4,8 @@
 #include "params.h"
 #include "context.glsl"
 
-// y[t][first_row + r] (+)= W[r] . x[t] for a tile of `tile` tokens. One invocation makes `rows` rows: each weight is decoded once
-// for the whole tile, each x read once for all rows. Rows of x and y past the last token exist and may hold anything.
+// y[t][first_row + r] (+)= W[r] . x[t] for a tile of `tile` tokens. One invocation computes `rows` rows: each weight is decoded
+// a single time for the whole tile, each x read for all rows. Rows of x and y past the last token exist and may hold anything.
 // once per weight format
 // once more for texels
 layout(local_size_x_id = 0) in;

@@ -8,9 +8,10 @@
 #include "params.h"
 #include "context.glsl"
 
-// matmul.comp's product by cooperative matrices: weights and inputs are rounded to fp16, sums are fp32. One workgroup of
-// 2 x 2 subgroups makes `tile_rows` rows of `tile_tokens` tokens, 32 columns at a time out of shared memory, as matmul_tiled.comp
-// does. Each token's inputs have a power of two of their own (fp16_range.glsl): one with an infinity or NaN gets NaNs.
+// matmul.comp's product with cooperative matrices: weights and inputs are rounded to fp16, sums are fp32. One workgroup of 2 x
+// 2 subgroups computes `tile_rows` rows of `tile_tokens` tokens, 32 columns at a time from shared memory, like
+// matmul_tiled.comp. Each token's inputs have their own power of two (fp16_range.glsl): a token with an infinity or NaN gets
+// NaNs.
 // once per weight format but f32
 // needs cooperative matrices
 // params: matmul_params
@@ -18,7 +19,7 @@ layout(local_size_x_id = 0) in; // 4 subgroups
 layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint tile_rows = 128;
 layout(constant_id = 2) const uint tile_tokens = 64;
-layout(constant_id = 3) const uint side = 16; // of a matrix: rows, columns and tokens
+layout(constant_id = 3) const uint side = 16; // side of a matrix: rows, columns and tokens
 layout(constant_id = 4) const uint accumulate = 0;
 layout(constant_id = 5) const uint interleave = 1; // of the rows of the weights
 layout(push_constant) uniform Push { matmul_params p; };
@@ -31,14 +32,14 @@ CONTEXT_AT(3);
 
 const uint stride = 10; // a row or token is 8 vectors of four columns and two that keep neighbours in different banks
 const uint subgroup = workgroup / 4;
-const uint down = tile_rows / 2 / side, across = tile_tokens / 2 / side; // matrices of a subgroup
+const uint down = tile_rows / 2 / side, across = tile_tokens / 2 / side; // matrices per subgroup
 shared f16vec4 w_tile[tile_rows * stride];
 shared f16vec4 x_tile[tile_tokens * stride];
 shared float results[4 * side * side];
 shared uint largest[tile_tokens]; // fp32 bits of a token's largest magnitude
 
 void find_largest(uint first_token) {
-    const uint vectors = p.cols / 4, lanes = max(workgroup / tile_tokens, 1); // that share a token
+    const uint vectors = p.cols / 4, lanes = max(workgroup / tile_tokens, 1); // invocations that share a token
     for (uint t = gl_LocalInvocationID.x; t < tile_tokens; t += workgroup) largest[t] = 0;
     barrier();
     for (uint i = gl_LocalInvocationID.x; i < tile_tokens * lanes; i += workgroup) {
@@ -50,7 +51,7 @@ void find_largest(uint first_token) {
     barrier();
 }
 
-// Columns 32 b ... of the weights of rows first_row ...; past the end: the last row, never stored.
+// Loads columns 32 b ... of the weights of rows first_row ...; past the end: the last row, never stored.
 void load_weights(uint first_row, uint b) {
     for (uint r = gl_LocalInvocationID.x; r < tile_rows; r += workgroup) {
         const uint start = row_start(min(first_row + r, p.rows - 1), p.cols);
@@ -59,7 +60,7 @@ void load_weights(uint first_row, uint b) {
     }
 }
 
-// Columns 32 b ... of x; past the end: the last token, never stored.
+// Loads columns 32 b ... of x; past the end: the last token, never stored.
 void load_inputs(uint first_token, uint b) {
     for (uint i = gl_LocalInvocationID.x; i < tile_tokens * 8; i += workgroup) {
         const uint t = min(first_token + i / 8, tokens - 1);
@@ -84,7 +85,7 @@ void main() {
     const uint first_row = gl_WorkGroupID.x * tile_rows, first_token = gl_WorkGroupID.y * tile_tokens;
     if (first_token >= tokens) return;
     find_largest(first_token);
-    const uint row = gl_SubgroupID % 2 * (tile_rows / 2), token = gl_SubgroupID / 2 * (tile_tokens / 2); // in the tile
+    const uint row = gl_SubgroupID % 2 * (tile_rows / 2), token = gl_SubgroupID / 2 * (tile_tokens / 2); // within the tile
 
     coopmat<float, gl_ScopeSubgroup, side, side, gl_MatrixUseAccumulator> sums[down * across];
     [[unroll]] for (uint i = 0; i < down * across; i++)

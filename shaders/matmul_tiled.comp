@@ -4,10 +4,10 @@
 #include "params.h"
 #include "context.glsl"
 
-// matmul.comp's product where invocations share fast memory (GPUs). One workgroup makes `tile_rows` rows of `tile_tokens` tokens:
-// of 32 columns at a time it decodes each weight once and reads each x once, into shared memory, and every invocation multiplies
-// `rows` of the one by `columns` of the other in registers. An invocation's rows and tokens are strided, so that invocations side
-// by side read shared memory, and write y, side by side.
+// matmul.comp's product for devices with fast shared memory (GPUs). One workgroup computes `tile_rows` rows of `tile_tokens`
+// tokens: for 32 columns at a time it decodes each weight once and reads each x once, into shared memory, and every invocation
+// multiplies `rows` of the one by `columns` of the other in registers. An invocation's rows and tokens are strided, so that
+// neighbouring invocations access neighbouring elements of shared memory and of y.
 // once per weight format
 // params: matmul_params
 layout(local_size_x_id = 0) in; // tile_rows / rows * tile_tokens / columns
@@ -15,7 +15,7 @@ layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint tile_rows = 128;
 layout(constant_id = 2) const uint tile_tokens = 64;
 layout(constant_id = 3) const uint rows = 8;
-layout(constant_id = 4) const uint columns = 8; // tokens that an invocation makes
+layout(constant_id = 4) const uint columns = 8; // tokens per invocation
 layout(constant_id = 5) const uint accumulate = 0;
 layout(constant_id = 6) const uint interleave = 1; // of the rows of the weights
 layout(push_constant) uniform Push { matmul_params p; };
@@ -25,13 +25,13 @@ layout(binding = 0) buffer Y { float y[]; };
 READ_VECTORS(2, x)
 CONTEXT_AT(3);
 
-// A row or token is 8 vectors of four columns and one that is not used: eight invocations that read vectors at the same columns of
-// eight rows find them in different banks.
+// A row or token takes 8 vectors of four columns and one of padding, so that eight invocations that read the same columns of
+// eight rows access different banks.
 const uint stride = 9;
 shared vec4 w_tile[tile_rows * stride];
 shared vec4 x_tile[tile_tokens * stride];
 
-// Columns 32 b ... of the weights of rows first_row ...; past the end: the last row, never stored.
+// Loads columns 32 b ... of the weights of rows first_row ...; past the end: the last row, never stored.
 void load_weights(uint first_row, uint b) {
     for (uint r = gl_LocalInvocationID.x; r < tile_rows; r += workgroup) {
         const uint start = row_start(min(first_row + r, p.rows - 1), p.cols);
@@ -40,7 +40,7 @@ void load_weights(uint first_row, uint b) {
     }
 }
 
-// Columns 32 b ... of x; past the end: the last token, never stored.
+// Loads columns 32 b ... of x; past the end: the last token, never stored.
 void load_inputs(uint first_token, uint b) {
     for (uint i = gl_LocalInvocationID.x; i < tile_tokens * 8; i += workgroup) {
         const uint t = min(first_token + i / 8, tokens - 1);
@@ -53,7 +53,7 @@ void main() {
     const uint first_row = gl_WorkGroupID.x * tile_rows, first_token = gl_WorkGroupID.y * tile_tokens;
     if (first_token >= tokens) return;
     const uint row_step = tile_rows / rows, token_step = tile_tokens / columns;
-    const uint row = gl_LocalInvocationID.x % row_step, token = gl_LocalInvocationID.x / row_step; // the first of them in the tile
+    const uint row = gl_LocalInvocationID.x % row_step, token = gl_LocalInvocationID.x / row_step; // its first, within the tile
 
     float sums[rows * columns];
     [[unroll]] for (uint i = 0; i < rows * columns; i++) sums[i] = 0.0;

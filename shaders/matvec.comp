@@ -5,18 +5,18 @@
 #include "params.h"
 #include "matvec_outputs.h"
 
-// What `matvec_output` says of W x. A group of `lanes` invocations shares `rows` rows: many lanes read memory in long runs (GPUs), one
-// lane needs no reduction (processors); several rows reuse each x that was read.
+// y = W x, as `matvec_output` selects. A group of `lanes` invocations shares `rows` rows: many lanes read memory in long runs
+// (GPUs), one lane needs no reduction (processors); several rows reuse each loaded x.
 // once per weight format
 // once more for texels
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
-layout(constant_id = 1) const uint lanes = 16; // in a subgroup variant a part of one subgroup
+layout(constant_id = 1) const uint lanes = 16; // in a subgroup variant a divisor of the subgroup size
 layout(constant_id = 2) const uint rows = 2;   // even where the output is MATVEC_GATED
 layout(constant_id = 3) const uint matvec_output = MATVEC_STORE;
 layout(constant_id = 4) const uint interleave = 1; // of the rows of the weights
-layout(constant_id = 5) const uint normed = 0;     // 1: x is still to be divided by its rms, for which sums of squares stand behind it
+layout(constant_id = 5) const uint normed = 0;     // 1: x must still be divided by its rms; its sums of squares follow it
 layout(push_constant) uniform Push { matvec_params p; };
 layout(binding = 0) buffer Y { float y[]; };
 #define WEIGHTS_BINDING 1
@@ -28,7 +28,7 @@ layout(binding = 3) readonly buffer NextNorm { float next_norm[]; };
 #endif
 
 #ifdef SUBGROUP
-// sums of all lanes of a group
+// Adds up the sums of all lanes of a group.
 void add_lanes(inout float sums[rows]) {
     [[unroll]] for (uint r = 0; r < rows; r++)
         for (uint s = lanes / 2; s > 0; s >>= 1) sums[r] += subgroupShuffleXor(sums[r], s);
@@ -72,7 +72,7 @@ void multiply(uint starts[rows], uint lane, inout float sums[rows]) {
 }
 
 #ifndef TEXEL
-// 1 / rms of the vector whose sums of squares stand in x[squares ...].
+// Returns 1 / rms of the vector whose sums of squares are in x[squares ...].
 float inverse_rms_of_x(uint lane) {
     float sums[rows];
     [[unroll]] for (uint r = 0; r < rows; r++) sums[r] = 0.0;

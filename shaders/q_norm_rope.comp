@@ -5,9 +5,9 @@
 #include "params.h"
 #include "context.glsl"
 
-// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))), in place; C are the head's conditions, where there are some, and R is the keys'
-// rotation, or nothing when they are not rotated. Where the keys have QJL's bit, q[projected + ...] is the projection of that, times
-// projected_scale. One workgroup per head (x) and token (y).
+// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))), in place; C is the channel scaling of the head, where there is any, and R
+// the keys' rotation, or the identity when they are not rotated. Where the keys have QJL's bit, q[projected + ...] is the
+// projection of that, times projected_scale. One workgroup per head (x) and token (y).
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;

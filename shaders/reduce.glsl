@@ -1,4 +1,4 @@
-// Sum over a workgroup of any size in a fixed order, without subgroup operations. All invocations must call it.
+// Returns the sum over a workgroup of any size in a fixed order, without subgroup operations. All invocations must call it.
 shared float partial_sums[workgroup];
 
 float workgroup_sum(float v) {

@@ -1,15 +1,16 @@
 // The fixed-order operations on one head vector that the codec's bytes depend on (model/kv/turboquant.md): every addition and
-// multiplication is `precise`, every order is written out. A kernel that rotates by a dense matrix defines ROTATION_MATRIX, its buffer
-// of floats, before it includes this; a subgroup variant does not. The push constants are `p`, with the rotation's signs.
+// multiplication is `precise`, and every order is written out. A kernel that rotates by a dense matrix defines ROTATION_MATRIX,
+// its buffer of floats, before it includes this; a subgroup variant does not. The push constants are `p`, with the rotation's
+// signs.
 #include "rms.glsl"
 #include "kv_types.h"
 #include "head_vector.glsl"
 
-// Exactly 1 / head_dim, which a division need not be.
+// Returns exactly 1 / head_dim, which a division may not.
 float inverse_head_dim() { return head_dim == 64 ? 0.015625 : head_dim == 128 ? 0.0078125 : 0.00390625; }
 
-// channel = signs * channel, signs one of the push constants' arrays. Each invocation touches its own channels. No function: drivers
-// copy an array that is passed to one into slow memory.
+// channel = signs * channel, signs one of the push constants' arrays. Each invocation accesses its own channels. A macro:
+// drivers copy an array that is passed to a function into slow memory.
 #define FLIP(signs) EACH_CHANNEL(i) if (((signs[WORD_OF(i)] >> (i & 31)) & 1) != 0) OWN(channel, i) = -OWN(channel, i)
 
 #ifdef ROTATION_MATRIX
@@ -31,7 +32,7 @@ void multiply_by_matrix(bool back) {
 }
 #endif
 
-// channel = R channel. Starts and ends with a barrier where it does anything.
+// channel = R channel. Starts and ends with a barrier where there is a rotation.
 void rotate(uint rotation) {
     if (rotation == ROTATION_WHT) {
         FLIP(p.signs);
@@ -40,7 +41,7 @@ void rotate(uint rotation) {
 #ifdef ROTATION_MATRIX
     if (rotation == ROTATION_HAAR) {
         multiply_by_matrix(false);
-        // What cancels almost to nothing counts as nothing, so that no later square can be denormal.
+        // An element that is almost cancelled counts as zero, so that no later square can be denormal.
         EACH_CHANNEL(i) if (((floatBitsToUint(OWN(channel, i)) >> 23) & 255u) < 127u - 39u) OWN(channel, i) = 0.0;
         barrier();
     }
@@ -64,7 +65,7 @@ void rotate_back(uint rotation) {
     }
 }
 
-// channel = (channel - mean) * factor: behind the norm's weights lie factors and means of each kv head in turn.
+// channel = (channel - mean) * factor: after the norm's weights come factors and means, kv head by kv head.
 #define CONDITION(weight, kv_head)                                                                                              \
     EACH_CHANNEL(i) {                                                                                                           \
         const uint factor = ((kv_head) * 2 + 1) * head_dim + i;                                                                 \

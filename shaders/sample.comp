@@ -5,8 +5,7 @@
 #include "sampling.glsl"
 
 // ids[0] = sampled[sampled_tokens] = the token sampled from the candidates of all stretches as model/sampling/device_sampling.h
-// says; position and sampled_tokens count on.
-// NO_TOKEN where there is none; ids[0] is 0 then. One workgroup.
+// defines; position and sampled_tokens are incremented. NO_TOKEN where there is none; ids[0] is 0 then. One workgroup.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { sample_params p; };
@@ -15,7 +14,7 @@ SAMPLING_AT(1, );
 layout(binding = 2) readonly buffer Candidates { uvec2 candidates[]; }; // [stretches][settings.candidates], each in order
 CONTEXT_OF(3, );
 
-// Only the lists with the greatest heads can hold one of the `count` greatest. What the i-th of these lists has at place j comes
+// Only the lists with the greatest heads can contain one of the `count` greatest. Element j of the i-th of these lists comes
 // after the j before it and after i heads: i + j < count, a triangle of keys.
 shared uint heads[SAMPLING_STRETCHES];
 shared uint lists[SAMPLING_CANDIDATES];
@@ -24,7 +23,7 @@ shared uint chosen_key[SAMPLING_CANDIDATES], chosen_at[SAMPLING_CANDIDATES], wei
 
 #define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += workgroup)
 
-// Where list i's keys begin.
+// Returns the offset of list i's keys.
 uint row(uint i, uint count) { return i * count - i * (i - 1) / 2; }
 
 void find_lists(uint count) {
@@ -38,7 +37,7 @@ void find_lists(uint count) {
     barrier();
 }
 
-// On a tie the place in `candidates` decides, and it grows with the id.
+// Ties are broken by the place in `candidates`, which grows with the id.
 void find_greatest(uint count) {
     const uint used = min(count, p.stretches);
     EACH(e, used * count) {
@@ -64,7 +63,7 @@ void find_greatest(uint count) {
     barrier();
 }
 
-// high word of a b, and whether the low one is not 0
+// Returns the high word of a b; `more`: whether the low one is not 0.
 uint product(uint a, uint b, out bool more) {
     uint high, low;
     umulExtended(a, b, high, low);
@@ -72,7 +71,7 @@ uint product(uint a, uint b, out bool more) {
     return high;
 }
 
-// The index of the sampled one of the weights.
+// Returns the index that is sampled from the weights.
 uint sampled_index(uint count, uint random_bits) {
     uint sum = 0u;
     for (uint i = 0; i < count; i++) sum += weights[i];

@@ -1,8 +1,8 @@
-// Logits as keys, and the settings of sampling; the twin of model/sampling/device_sampling.cpp.
+// Logits as keys, and the settings of sampling; the counterpart of model/sampling/device_sampling.cpp.
 #include "sampling.h"
 
-// What the host sets for each batch of steps, and the ids it reads back. Step i samples with random[i]; Context counts the steps.
-// Bit id % 32 of excluded[id / 32]: the id is never sampled.
+// The host's settings for each batch of steps, and the ids it reads back. Step i samples with random[i]; Context counts the
+// steps. Bit id % 32 of excluded[id / 32]: the id is never sampled.
 #define SAMPLING_AT(n, qualifier)                                                                                                    \
     layout(binding = n) qualifier buffer Sampling {                                                                              \
         sampling_settings settings;                                                                                              \
@@ -11,7 +11,7 @@
         uint excluded[];                                                                                                         \
     }
 
-// A key orders as the finite logit with these bits does; both zeros are one. No finite logit has NO_LOGIT or NONFINITE_LOGIT.
+// Returns a key in the order of finite logits; both zeros have the same. No finite logit has NO_LOGIT or NONFINITE_LOGIT.
 uint key_of(uint bits) {
     if ((bits & 0x7f800000u) == 0x7f800000u) return NONFINITE_LOGIT;
     if ((bits & 0x7fffffffu) == 0u) return 0x80000000u;
@@ -19,10 +19,10 @@ uint key_of(uint bits) {
 }
 float logit_of(uint key) { return uintBitsToFloat((key & 0x80000000u) != 0u ? key & 0x7fffffffu : ~key); }
 
-// Whether the logit with key a at place i comes before that with key b at place j: the greater, on a tie the earlier.
+// True where the logit with key a at place i precedes that with key b at place j: the greater one, on a tie the earlier.
 bool precedes(uint a, uint i, uint b, uint j) { return a > b || (a == b && i < j); }
 
-// exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded: model/sampling/device_sampling.h.
+// Returns exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded: model/sampling/device_sampling.h.
 uint sampling_weight(float logit, float greatest, float inverse_temperature) {
     precise float x = (logit - greatest) * inverse_temperature;
     if (!(x > -18.0)) return 0u;

@@ -1,4 +1,4 @@
-// How a token is sampled (model/sampling/device_sampling.h), one text for GLSL and C++: sizes, settings, and the coefficients of
+// Sampling of a token (model/sampling/device_sampling.h), one text for GLSL and C++: sizes, settings, and the coefficients of
 // the weights.
 #ifdef __cplusplus
 #pragma once
@@ -7,15 +7,15 @@ namespace tq {
 using uint = uint32_t;
 #endif
 
-#define SAMPLING_CANDIDATES 64u  // most that a token is sampled from: their weights sum to at most 2^30
-#define SAMPLING_STEPS 16u       // most tokens that a device samples before the host reads them
-#define SAMPLING_STRETCH 1024u   // logits that one workgroup of sample_candidates looks at
-#define SAMPLING_STRETCHES 256u  // most such stretches: 262,144 logits
+#define SAMPLING_CANDIDATES 64u  // maximum of candidates: their weights sum to at most 2^30
+#define SAMPLING_STEPS 16u       // maximum of tokens that a device samples before the host reads them
+#define SAMPLING_STRETCH 1024u   // logits per workgroup of sample_candidates
+#define SAMPLING_STRETCHES 256u  // maximum of stretches: 262,144 logits
 #define NO_TOKEN 0xffffffffu     // sampled where a logit is not finite, or no id may be sampled
 #define NO_LOGIT 0u              // as the key of a logit (shaders/sampling.glsl): of an id that is excluded, or past the vocabulary
-#define NONFINITE_LOGIT NO_TOKEN // greater than the key of every finite one, and so always found
+#define NONFINITE_LOGIT NO_TOKEN // greater than every finite key, and so always found
 
-// Everything that sampling depends on besides logits, excluded ids and 32 random bits; model/sampling/device_sampling.h makes it.
+// All inputs of sampling besides logits, excluded ids and 32 random bits; model/sampling/device_sampling.h makes it.
 struct sampling_settings {
     uint candidates;           // 1 to SAMPLING_CANDIDATES: top-k
     float inverse_temperature; // at most 2^64
@@ -31,7 +31,7 @@ struct sampling_settings {
 #define EXP_4 0.00961812911f
 #define EXP_5 0.00133335581f
 #define EXP_6 0.000154035304f
-#define EXP_ROUND 12582912.0f // 1.5 * 2^23: a sum with it, less it, is rounded to a whole number
+#define EXP_ROUND 12582912.0f // 1.5 * 2^23: adding and then subtracting it rounds to an integer
 
 #ifdef __cplusplus
 } // namespace tq

@@ -14,8 +14,9 @@
 #define TQ6_LEVELS_6 0x47423e3au // 58 62 66 71
 #define TQ6_LEVELS_7 0x6c5d544du // 77 84 93 108
 
-// Trellis-coded types (model/kv/turboquant.md): 8 signed levels, those of the indices 0 .. 7; index 15 - i has the negative. And the
-// square of the level units in a standard deviation, times 64. tq4t has 16, index i + 16 has the negative; and half units.
+// Trellis-coded types (model/kv/turboquant.md): 8 signed levels, of indices 0 .. 7, where index 15 - i has the negative; and
+// the square of the level units in a standard deviation, times 64. tq4t has 16 levels, where index i + 16 has the negative, in
+// half units.
 #define TQ2T_LEVELS_LOW 0xd54118ffu  // -1 24 65 -43
 #define TQ2T_LEVELS_HIGH 0x23bcf169u // 105 -15 -68 35
 #define TQ2T_SQUARE_UNIT 156816u
@@ -40,7 +41,7 @@
     0x3c7cbd03u, 0x3c91c8aeu, 0x3ca695deu, 0x3cbcc611u, 0x3cd45947u, 0x3cf19b0du, 0x3d0aad3eu, 0x3d1dc886u, 0x3d34c06bu,         \
     0x3d52f155u, 0x3d79a0b3u, 0x3d96dab2u, 0x3dc28996u
 
-// The 16 levels of the weight formats IQ4_NL and IQ4_XS, and MXFP4's times two: signed bytes, level i in byte i % 4 of word i / 4.
+// The 16 levels of IQ4_NL and IQ4_XS weights, and MXFP4's doubled: signed bytes, level i in byte i % 4 of word i / 4.
 #define IQ4_LEVELS_0 0xbfad9881u   // -127 -104 -83 -65
 #define IQ4_LEVELS_1 0xf6eaddcfu   // -49 -35 -22 -10
 #define IQ4_LEVELS_2 0x26190d01u   // 1 13 25 38

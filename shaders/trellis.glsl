@@ -1,7 +1,8 @@
-// Trellis-coded levels, the twin of model/kv/trellis.cpp: Viterbi's algorithm on integers, ended where it began. One invocation for
-// each run of 16 or 32 channels and each of the four states that its path may begin in. The includer declares `type` and
-// `codes[head_dim]`, and includes kv_levels.glsl, half.glsl and exact.glsl. No loop is marked to be unrolled: drivers with registers
-// for arrays do it anyway, and SwiftShader took seven times as long to compile what the marks made it unroll.
+// Trellis-coded levels, the counterpart of model/kv/trellis.cpp: the Viterbi algorithm on integers, for paths that end in the
+// state they begin in (tail-biting). One invocation per run of 16 or 32 channels and initial state (four). The includer
+// declares `type` and `codes[head_dim]`, and includes kv_levels.glsl, half.glsl and exact.glsl. No loop is marked for
+// unrolling: drivers with registers for arrays unroll anyway, and SwiftShader took seven times as long to compile the marked
+// loops.
 const uint trellis_run = KV_BITS(type) == 2 ? 16 : 32; // channels
 const uint branch_levels = 1 << (KV_BITS(type) - 1); // of tq3t and tq4t
 const uint trellis_paths = head_dim / (trellis_run / 4); // four for each run
@@ -9,20 +10,20 @@ const int never = 1 << 29; // above every cost
 shared int path_cost[trellis_paths]; // [run][first state]
 shared uint path_bits[trellis_paths];
 
-// The squared error of a level, less that of 0, at z halves of a unit.
+// Returns the squared error of a level, less that of 0, at z halves of a unit.
 int trellis_cost(uint index, int z) {
     const int level = trellis_level(KV_BITS(type), index);
     return level * (level - z);
 }
 
-// Which of a branch's levels, from `base` on, is nearest to z; the first of equals.
+// Returns which of a branch's levels, from `base` on, is nearest to z; the first of equals.
 uint nearest(uint base, int z) {
     uint best = 0;
     for (uint i = 1; i < branch_levels; i++) best = trellis_cost(base + i, z) < trellis_cost(base + best, z) ? i : best;
     return best;
 }
 
-// Steps of a path by one channel: to state `to` comes the best of those that can precede it. Of equals the first.
+// Steps paths by one channel: state `to` keeps the best path among its predecessors, the first of equals.
 struct Paths { int cost[4]; uint bits[4]; };
 
 Paths step_of_two(Paths before, int z, uint i) {
@@ -59,7 +60,7 @@ Paths step_by_branch(Paths before, int z, uint i) {
     return after;
 }
 
-// path_cost and path_bits, of the numbers in codes. Starts and ends with a barrier.
+// Computes path_cost and path_bits for the numbers in codes. Starts and ends with a barrier.
 void find_paths() {
     barrier();
     EACH(path, trellis_paths) {
@@ -85,7 +86,7 @@ void find_paths() {
     barrier();
 }
 
-// codes = channel in halves of the levels' unit, rounded; to whole ones but for tq4t.
+// codes = channel in halves of the levels' unit, rounded; except for tq4t to whole units.
 void round_to_grid(float norm2) {
     const uint square_unit =
         (KV_BITS(type) == 2 ? TQ2T_SQUARE_UNIT : KV_BITS(type) == 3 ? TQ3T_SQUARE_UNIT : TQ4T_SQUARE_UNIT) * (head_dim / 64);
@@ -98,13 +99,13 @@ void round_to_grid(float norm2) {
     }
 }
 
-// What choose_code() needs to know of the whole vector. All invocations call it.
+// Prepares the values of the whole vector that choose_code() needs. All invocations call it.
 void prepare_codes(float norm2) {
     round_to_grid(norm2);
     find_paths();
 }
 
-// The code of channel i, and its level in `level`.
+// Returns the code of channel i, and its level in `level`.
 uint trellis_code(uint i, out int level) {
     const uint run = i / trellis_run * 4;
     uint best = run;
@@ -120,7 +121,7 @@ uint trellis_code(uint i, out int level) {
     return own | ((word >> (i & 31)) & 1u) << (KV_BITS(type) - 1);
 }
 
-// The code of channel i, y; `level` is what |y| is multiplied by, which may have another sign than y.
+// Returns the code of channel i, y; `level` is the factor of |y|, which may differ in sign from y.
 uint choose_code(uint i, float y, float norm2, out float level) {
     int own_level;
     const uint code = trellis_code(i, own_level);

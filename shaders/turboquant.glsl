@@ -1,6 +1,6 @@
-// The TurboQuant quantiser, the twin of model/kv/turboquant.cpp. The includer declares `type`, `scale_rule`, the parameters' QJL
-// signs as p.projection, `shared uint codes[head_dim]`, `shared uint level_scale`, workgroup_max and workgroup_add, and includes
-// rotate.glsl, kv_levels.glsl, half.glsl and exact.glsl. All invocations of a workgroup call these.
+// The TurboQuant quantiser, the counterpart of model/kv/turboquant.cpp. The includer declares `type`, `scale_rule`, the
+// parameters' QJL signs as p.projection, `shared uint codes[head_dim]`, `shared uint level_scale`, workgroup_max and
+// workgroup_add, and includes rotate.glsl, kv_levels.glsl, half.glsl and exact.glsl. All invocations of a workgroup call these.
 #ifdef TRELLIS
 #include "trellis.glsl"
 #else
@@ -16,7 +16,7 @@ void sum_squares() {
     sum_terms();
 }
 
-// codes = those of each channel; terms[0] = sum |y| L. Returns sum L^2. Ends with a barrier.
+// codes = the code of each channel; terms[0] = sum |y| L. Returns sum L^2. Ends with a barrier.
 uint choose_codes(float norm2) {
     channel_barrier(); // norm2 was read from terms, which are written below
     prepare_codes(norm2);
@@ -34,7 +34,7 @@ uint choose_codes(float norm2) {
 }
 
 #ifndef TRELLIS
-// channel = what the levels leave of it; what is almost nothing counts as nothing.
+// channel = the residual of the levels; an almost cancelled element counts as zero.
 void subtract_levels(uint scale, int e) {
     const float unit = scaled_half(scale, e);
     EACH_CHANNEL(i) {
@@ -46,7 +46,7 @@ void subtract_levels(uint scale, int e) {
     }
 }
 
-// QJL's bit of every code, beside the magnitude's. Returns the residual's length, as fp16's bits. Ends with a barrier.
+// Adds QJL's bit to every code, above the magnitude's bits. Returns the residual's length as fp16 bits. Ends with a barrier.
 uint add_residual_signs(int e) {
     subtract_levels(level_scale, e);
     sum_squares();
@@ -59,8 +59,8 @@ uint add_residual_signs(int e) {
 }
 #endif
 
-// codes of channel * 2^e, packed later, and the scales (level scale, residual's length), which invocation 0 alone is given. Ends
-// with a barrier.
+// codes = those of channel * 2^e, packed later. Returns the scales (level scale, residual's length), which only invocation 0
+// gets. Ends with a barrier.
 uvec2 encode_turboquant(int e) {
     sum_squares();
     const float norm2 = terms[0];

@@ -1,7 +1,7 @@
-// Weight formats as the device stores them (model/gpu/device_layout.h): rows of 16-byte words, `interleave` of them word by word in
-// turn, decoded 32 weights at a time. FORMAT_<name> chooses one: row_vectors(cols) is the uvec4s of a row, load_header(row_start, cols, s)
-// reads what weights 256 s ... of a row have in common, load32(row_start, header, s, j) gives weights 256 s + 32 j ... of it. All
-// invocations of a workgroup call prepare_weights() first.
+// Weight formats in device memory (model/gpu/device_layout.h): rows of 16-byte words, `interleave` of them interleaved word by
+// word, decoded 32 weights at a time. FORMAT_<name> chooses one: row_vectors(cols) is the uvec4s of a row,
+// load_header(row_start, cols, s) reads the data that weights 256 s ... of a row have in common, load32(row_start, header, s,
+// j) returns weights 256 s + 32 j ... of it. All invocations of a workgroup call prepare_weights() first.
 #include "read.glsl"
 #include "tables.h"
 
@@ -19,9 +19,9 @@ struct Header { uint cols; uvec4 v[3]; };
 
 uint row_vectors(uint cols);
 uint row_start(uint row, uint cols) { return row / interleave * interleave * row_vectors(cols) + row % interleave; }
-// Vector number i of the row that starts at `row`.
+// Returns vector number i of the row that starts at `row`.
 uvec4 vector_at(uint row, uint i) { return weights(row + interleave * i); }
-// Half number i of a vector.
+// Returns half number i of a vector.
 float half_of(uvec4 v, uint i) {
     const vec2 pair = unpackHalf2x16(v[i >> 1]);
     return (i & 1) == 0 ? pair.x : pair.y;
@@ -40,7 +40,7 @@ Header no_header(uint cols) {
     return h;
 }
 
-// Nibbles less `zero`: 0..15 in the low ones of v's bytes, 16..31 in the high ones.
+// Loads nibbles less `zero`: 0..15 from the low ones of v's bytes, 16..31 from the high ones.
 void load_nibbles(uvec4 v, float zero, out vec4 w[8]) {
     [[unroll]] for (uint k = 0; k < 4; k++) {
         w[k] = bytes(v[k] & 0x0f0f0f0fu) - zero;
@@ -48,9 +48,9 @@ void load_nibbles(uvec4 v, float zero, out vec4 w[8]) {
     }
 }
 
-// The four fifth bits in the lowest bits of v, at bit 4 of each byte.
+// Moves the four fifth bits from the lowest bits of v to bit 4 of each byte.
 uint fifth_bits(uint v) { return ((v & 15) * 0x00204081u & 0x01010101u) << 4; }
-// Likewise, with bit i of `high` as fifth bit of weight i.
+// The same, with bit i of `high` as the fifth bit of weight i.
 void load_5_bits(uvec4 v, uint high, float zero, out vec4 w[8]) {
     [[unroll]] for (uint k = 0; k < 4; k++) {
         w[k] = bytes((v[k] & 0x0f0f0f0fu) | fifth_bits(high >> (4 * k))) - zero;
@@ -72,7 +72,7 @@ void prepare_weights() {
     barrier();
 }
 vec4 levels_of(uint v) { return vec4(levels[v & 0xff], levels[(v >> 8) & 0xff], levels[(v >> 16) & 0xff], levels[v >> 24]); }
-// The levels of 32 nibbles, 0..15 in the low ones of v's bytes, 16..31 in the high ones.
+// Loads the levels of 32 nibbles, 0..15 from the low ones of v's bytes, 16..31 from the high ones.
 void load_levels(uvec4 v, out vec4 w[8]) {
     [[unroll]] for (uint j = 0; j < 4; j++) {
         w[j] = levels_of(v[j] & 0x0f0f0f0fu);
@@ -246,7 +246,7 @@ Header load_header(uint row, uint cols, uint s) {
     h.v[2] = vector_at(row, scales_at + (cols / 256 * 3 + 3) / 4 + s / 8);
     return h;
 }
-// Word i of the three of scales.
+// Returns word i of the three words of scales.
 uint scale_word(Header h, uint s, uint i) {
     const uint at = s * 3 + i;
     return at / 4 == s * 3 / 4 ? h.v[0][at & 3] : h.v[1][at & 3];
@@ -274,7 +274,7 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 uint row_vectors(uint cols) { return cols / 32 + (cols / 256 + 1) / 2; }
 Header load_header(uint row, uint cols, uint s) {
     Header h = no_header(cols);
-    h.v[0] = vector_at(row, cols / 32 + s / 2); // of two blocks
+    h.v[0] = vector_at(row, cols / 32 + s / 2); // the scales of two blocks
     return h;
 }
 Weights32 load32(uint row, Header h, uint s, uint j) {
@@ -352,7 +352,7 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 }
 #endif
 
-// Weights 4 i ... of w.
+// Returns weights 4 i ... of w.
 vec4 weights4(Weights32 w, uint i) {
 #ifdef HAVE_OFFSETS
     return w.scale[i / 4] * w.level[i] - w.offset[i / 4];
@@ -363,7 +363,7 @@ vec4 weights4(Weights32 w, uint i) {
 
 float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// The sums of x's halves, where dot32 needs them.
+// Returns the sums of x's halves, where dot32 needs them.
 vec2 sums_of(vec4 x[8]) {
 #ifdef HAVE_OFFSETS
     return vec2(sum_of((x[0] + x[1]) + (x[2] + x[3])), sum_of((x[4] + x[5]) + (x[6] + x[7])));
@@ -372,7 +372,7 @@ vec2 sums_of(vec4 x[8]) {
 #endif
 }
 
-// w . x, x_sums = sums_of(x)
+// Returns w . x, x_sums = sums_of(x).
 float dot32(Weights32 w, vec4 x[8], vec2 x_sums) {
     vec4 low = w.level[0] * x[0], high = w.level[4] * x[4];
     [[unroll]] for (uint i = 1; i < 4; i++) {

@@ -1,4 +1,4 @@
-// Working memory on cache lines, so that no vector of it lies across two.
+// Scratch memory aligned to cache lines, so that no vector crosses one.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -9,7 +9,7 @@ namespace tq::cpu {
 
 class AlignedFloats {
   public:
-    // The first `count` numbers. Growing loses what was there and makes zeros.
+    // Returns the first `count` numbers. Growing discards the content and makes zeros.
     std::span<float> first(size_t count) {
         if (count > size_) {
             data_.reset(new (std::align_val_t(line)) float[count]());

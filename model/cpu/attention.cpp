@@ -1,7 +1,7 @@
-// Attention on compressed caches. A tile of keys or values is decoded once for all query heads of its kv head, and for a block of
-// tokens; for one token, codes of few bits are multiplied as they are. The softmax is kept up to date tile by tile. Work is cut
-// by kv head, and by ranges of the sequence (one token) or of the queries (several), and each thread takes the next piece when it
-// is done with one.
+// Attention on compressed caches. A tile of keys or values is decoded once for all query heads of its kv head, and for a block
+// of tokens; for one token, codes of few bits are multiplied without decoding. The softmax is online, tile by tile. Work is
+// divided by kv head, and by ranges of the sequence (one token) or of the queries (several); a thread that has finished a piece
+// takes the next.
 #include "model/cpu/attention.h"
 #include "model/cpu/kernels.h"
 #include <algorithm>
@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
 namespace {
 
-// weights[count] = exp(scores - largest), and their sum.
+// weights[count] = exp(scores - largest); returns their sum.
 float exp_all(float* HWY_RESTRICT weights, size_t count, float largest) {
     V total = hn::Zero(F());
     for (size_t i = 0; i < count; i += lanes) {
@@ -39,7 +39,7 @@ void scale_all(float* x, float by, size_t count) {
 // scores[head][p] = q[head] . k[p] for the positions of a tile; rows of scores are kv_tile long.
 template <size_t heads>
 void score_tile(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, size_t d) {
-    constexpr size_t step = 4; // positions that share what is loaded of q
+    constexpr size_t step = 4; // positions that share the loads of q
     for (size_t p = 0; p < kv_tile; p += step, k += step * d) {
         V sums[heads][step];
         HWY_UNROLL(8)
@@ -63,7 +63,7 @@ void score_tile(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const f
 // y[head][c] += sum over p of weights[head][p] * v[p][c], for the two heads or the one whose sums are `y`.
 template <size_t heads>
 void add_weighted(float* const* y, const float* HWY_RESTRICT weights, const float* HWY_RESTRICT v, size_t count, size_t d) {
-    constexpr size_t step = 4; // vectors of channels that share what is loaded of the weights
+    constexpr size_t step = 4; // vectors of channels that share the loads of the weights
     for (size_t c = 0; c < d; c += step * lanes) {
         V sums[heads][step];
         HWY_UNROLL(8)
@@ -85,7 +85,7 @@ void add_weighted(float* const* y, const float* HWY_RESTRICT weights, const floa
     }
 }
 
-// Scores of `count` positions to weights; the sums so far shrink where there is a larger score.
+// Turns the scores of `count` positions into weights; earlier sums are rescaled where there is a larger score.
 void update(Partial& part, float* scores, uint32_t count, size_t d) {
     std::fill(scores + count, scores + kv_tile, -std::numeric_limits<float>::infinity());
     V tops = hn::Set(F(), part.largest);
@@ -97,7 +97,7 @@ void update(Partial& part, float* scores, uint32_t count, size_t d) {
     if (keep != 1) scale_all(part.sums.data(), keep, d);
 }
 
-// use(of, h) for the heads h .. h + of - 1 of a group: in fours, as far as there are, then twos, and one.
+// Calls use(of, h) for the heads h .. h + of - 1 of a group: as many fours as possible, then twos, then one.
 template <class Use> void each_few_heads(size_t heads, const Use& use) {
     size_t h = 0;
     for (; h + 4 <= heads; h += 4) use(std::integral_constant<size_t, 4>(), h);
@@ -105,7 +105,7 @@ template <class Use> void each_few_heads(size_t heads, const Use& use) {
     if (h < heads) use(std::integral_constant<size_t, 1>(), h);
 }
 
-// Scores of positions first .. first + count - 1 for a group of heads, q in the order that score_codes wants.
+// Scores positions first .. first + count - 1 for a group of heads, q in the order that score_codes requires.
 void score_group(float* scores, const float* q, const CacheSide& k, uint32_t head, uint32_t first, uint32_t count, size_t heads,
                  float* vectors) {
     const size_t d = k.head_dim();
@@ -121,7 +121,7 @@ void score_group(float* scores, const float* q, const CacheSide& k, uint32_t hea
         (g + 1 < heads ? score_tile<2> : score_tile<1>)(&scores[g * kv_tile], q + g * d, vectors, d);
 }
 
-// Adds the values of these positions, times their weights, to parts[group].
+// Adds the weighted values of these positions to parts[group].
 void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, uint32_t head, uint32_t first, uint32_t count,
                float* vectors) {
     const size_t d = v.head_dim(), heads = parts.size();
@@ -142,7 +142,7 @@ void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, uin
         (g + 1 < heads ? add_weighted<2> : add_weighted<1>)(sums(g).data(), &weights[g * kv_tile], vectors, count, d);
 }
 
-// Vectors begin .. end - 1 for the one token's query heads of a kv head: parts[group] have the softmax of these.
+// Attends to vectors begin .. end - 1 for the one token's query heads of a kv head: parts[group] get the softmax over these.
 void attend_range(const CacheSide& k, const CacheSide& v, const float* q, std::span<Partial> parts, uint32_t head, uint32_t begin,
                   uint32_t end, AttentionScratch& scratch) {
     const size_t d = k.head_dim(), heads = parts.size();
@@ -167,7 +167,7 @@ void attend_range(const CacheSide& k, const CacheSide& v, const float* q, std::s
     }
 }
 
-// The same for the window, up to position `last`: it leaves two rows of parts, before and after the end of the ring.
+// Attends to the window up to position `last`: it leaves two rows of partials, before and after the end of the ring.
 void attend_window(const WindowVectors& window, const float* q, std::span<Partial> before, std::span<Partial> behind,
                    uint32_t head, uint32_t last, AttentionScratch& scratch) {
     const size_t d = window.k.head_dim();
@@ -181,19 +181,19 @@ void attend_window(const WindowVectors& window, const float* q, std::span<Partia
         for (Partial& part : parts) part.scale(1 / window_unit);
 }
 
-// The queries of one tile: a lane for each pair of token and query head, token by token.
+// The queries of one tile: one lane per pair of token and query head, token by token.
 struct QueryTile {
-    size_t width;           // of the lanes in memory
+    size_t width;           // lanes, padded to whole vectors
     float* q;               // [d][width]
     float* sums;            // [d][width]
     float* scores;          // [kv_tile][width], of a tile of keys; then their weights
     float *largest, *total; // [width]
-    float *before, *last;   // [width] the last position that a lane does not see, and the last that it does; both ascending
+    float *before, *last;   // [width] positions in (before, last] are visible to a lane; both ascending
 
     bool sees(uint32_t position) const { return float(position) <= last[width - 1]; }
 };
 
-// Scores to weights, for `count` positions first + p; the sums so far shrink where there is a larger score.
+// Turns scores into weights, for `count` positions first + p; earlier sums are rescaled where there is a larger score.
 void softmax_tile(const QueryTile& t, size_t d, uint32_t first, uint32_t count, bool is_masked) {
     const V never = hn::Set(F(), -std::numeric_limits<float>::infinity());
     std::fill(t.scores + count * t.width, t.scores + kv_tile * t.width, -std::numeric_limits<float>::infinity());
@@ -239,17 +239,17 @@ QueryTile pack_queries(float* storage, float* scores, const Queries& of, uint32_
                 storage + (2 * d + 2) * width,
                 storage + (2 * d + 3) * width};
     std::fill_n(storage, 2 * d * width, 0.0f);
-    std::fill_n(t.largest, width, -1e30f); // finite: a lane may see nothing in a tile
+    std::fill_n(t.largest, width, -1e30f); // finite: a tile may have no position that is visible to a lane
     std::fill_n(t.total, width, 0.0f);
     for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < d; c++) t.q[c * width + i] = of.q[of.at(first + i) + c];
     return t;
 }
 
-// Which positions the lanes of a tile see: those of the window, or those before it.
+// Sets the positions that are visible to the lanes of a tile: those of the window, or those before it.
 void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bool window) {
     for (size_t i = 0; i < t.width; i++) {
-        const size_t query = std::min<size_t>(first + i, of.end - 1); // lanes to spare see what the last one sees
+        const size_t query = std::min<size_t>(first + i, of.end - 1); // padding lanes attend like the last query
         const float own = float(of.position + query / of.group()), before = float(of.first_in_window(query)) - 1;
         t.before[i] = window ? before : -1;
         t.last[i] = window ? own : std::min(before, own);
@@ -258,7 +258,7 @@ void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bool wind
 
 size_t query_tile() { return tile_width; }
 
-// Adds `count` vectors of a kv head from number `at` on, positions `first` and on, which are to be multiplied by `scale`.
+// Attends to `count` vectors of a kv head from number `at` on, of positions `first` and on; `scale` multiplies them.
 void attend_tiles(std::span<const QueryTile> tiles, const CacheSide& k, const CacheSide& v, uint32_t head, uint32_t at,
                   uint32_t first, uint32_t count, float scale, float* vectors) {
     const size_t d = k.head_dim();
@@ -279,7 +279,7 @@ void attend_tiles(std::span<const QueryTile> tiles, const CacheSide& k, const Ca
         if (t.sees(first)) multiply_tiles(t.sums, {vectors, 1, d}, t.scores, kv_tile, d, t.width / lanes);
 }
 
-// Queries of.begin .. of.end - 1 on all positions they see. y: [tokens][heads][d]
+// Attends with queries of.begin .. of.end - 1 to all visible positions. y: [tokens][heads][d]
 void attend_block(std::span<float> y, const Queries& of, AttentionScratch& scratch) {
     const size_t d = of.cache.k.head_dim(), storage = (2 * d + 4) * tile_width;
     const uint32_t length = of.position + uint32_t((of.end - 1) / of.group()) + 1, coded = of.first_in_window(of.end - 1);
@@ -324,7 +324,7 @@ HWY_EXPORT(attend_window);
 HWY_EXPORT(query_tile);
 HWY_EXPORT(attend_block);
 
-// body(i, scratch) for all i < count, in order of i: a thread that is done takes the next.
+// Calls body(i, scratch) for all i < count, in order of i: a thread that has finished takes the next.
 void each_piece(ThreadPool& pool, uint32_t count, const std::function<void(uint32_t, AttentionScratch&)>& body) {
     std::atomic<uint32_t> next = 0;
     pool.each(std::min(count, pool.threads()), 1, [&](uint32_t, uint32_t) {
@@ -337,7 +337,7 @@ void finish(std::span<float> y, const KvCodec& values) {
     if (is_rotated(values.type)) rotate_back(y, values.rotation);
 }
 
-// y[d] from the parts of one query head.
+// Combines the partials of one query head into y[d].
 void combine(std::span<float> y, std::span<const Partial> parts, size_t stride, size_t count) {
     float largest = parts[0].largest, total = 0;
     for (size_t s = 1; s < count; s++) largest = std::max(largest, parts[s * stride].largest);
@@ -353,11 +353,11 @@ void combine(std::span<float> y, std::span<const Partial> parts, size_t stride, 
 
 void attend_token(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
                   uint32_t length) {
-    constexpr uint32_t shortest = 256; // positions worth a piece
+    constexpr uint32_t shortest = 256; // minimum positions of a piece
     const uint32_t kv_heads = cache.k.heads, group = heads / kv_heads;
     const size_t d = cache.k.head_dim();
-    const uint32_t wanted = (4 * pool.threads() + kv_heads - 1) / kv_heads;                   // so that a slow thread does few
-    const uint32_t coded = cache.window ? cache.window->positions.first(length - 1) : length; // positions that are read as codes
+    const uint32_t wanted = (4 * pool.threads() + kv_heads - 1) / kv_heads;                   // so that a slow thread takes few
+    const uint32_t coded = cache.window ? cache.window->positions.first(length - 1) : length; // positions read as codes
     const uint32_t ranges = std::min(wanted, (coded + shortest - 1) / shortest), rows = ranges + (cache.window ? 2 : 0);
     static thread_local std::vector<Partial> storage;
     storage.resize(std::max<size_t>(storage.size(), size_t(rows) * heads));

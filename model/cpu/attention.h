@@ -1,4 +1,4 @@
-// What the pieces of an attention on the CPU leave behind, and what a thread needs to compute one.
+// The partial results of attention on the CPU, and the scratch memory of a thread.
 #pragma once
 #include "model/cpu/aligned_floats.h"
 #include "model/host/cache.h"
@@ -14,7 +14,7 @@ using host::CacheSide, host::LayerCache, host::WindowVectors;
 inline constexpr uint32_t kv_tile = 64;    // positions that are decoded together
 inline constexpr uint32_t query_tiles = 4; // tiles of queries that share them
 
-// The softmax over some positions for one query: sums = sum of exp(score - largest) * value, total = that of exp alone.
+// The softmax over some positions for one query: sums = sum of exp(score - largest) * value, total without the value.
 struct Partial {
     alignas(64) std::array<float, 256> sums;
     float largest, total;
@@ -35,7 +35,7 @@ struct Queries {
     std::span<const float> q; // [tokens][heads][head_dim]
     uint32_t heads, position, head, begin, end;
 
-    // The first position of the window of query i; without a window, the position after its own.
+    // Returns the first position of the window of query i; without a window, the position after its own.
     uint32_t first_in_window(size_t i) const {
         const uint32_t own = position + uint32_t(i / group());
         return cache.window ? cache.window->positions.first(own) : own + 1;
@@ -44,7 +44,7 @@ struct Queries {
     size_t at(size_t i) const { return (i / group() * heads + head * group() + i % group()) * cache.k.head_dim(); }
 };
 
-// Of one thread, kept from call to call.
+// A thread's scratch memory, kept between calls.
 struct AttentionScratch {
     AlignedFloats vectors, tiles, scores;
 };

@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
 
-// exp(x) for x up to 104, from where on it is infinite; Highway's own takes NaN for 0, and beyond 104 gives anything.
+// Returns exp(x); infinite for x above 104. Highway's own treats NaN as 0, and is undefined beyond 104.
 HWY_INLINE V exp_of(V x) {
     const V limited = hn::Min(x, hn::Set(F(), 104));
     return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(F(), limited));
@@ -32,7 +32,7 @@ HWY_INLINE void swiglu(float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, s
     for (; i < count; i++) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
 }
 
-// 1 / rms of x; NaN where the squares overflow, as ref::rms_norm has it.
+// Returns 1 / rms of x; NaN where the squares overflow, as ref::rms_norm does.
 HWY_INLINE float inverse_rms(const float* x, size_t count, float eps) {
     const float mean_square = dot(x, x, count) / float(count) + eps;
     return mean_square <= 3.4e38f ? 1 / std::sqrt(mean_square) : std::numeric_limits<float>::quiet_NaN();

@@ -11,13 +11,13 @@ namespace {
 
 constexpr size_t group = 256, vector = 64, digits = 3, factors_of_group = 48;
 
-// The number of the run that the four columns of each lane belong to, of 64 columns from 64 v on.
+// Returns the index of the run of each lane's four columns, of 64 columns from 64 v on.
 template <size_t columns> HWY_INLINE Ints runs(size_t v) {
     const Ints lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     return _mm512_add_epi32(_mm512_srli_epi32(lane, columns == 16 ? 2 : 3), _mm512_set1_epi32(int(vector / columns * v)));
 }
 
-// The sum of levels times x of each four columns, from the first digits to the last: exact within fixed_point_limit.
+// Returns the sum of levels times x over each four columns, from the first digits to the last: exact within fixed_point_limit.
 HWY_INLINE Ints multiply(Ints levels, const int8_t* x) {
     Ints sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), levels, _mm512_load_si512(x));
     sums = _mm512_dpbusd_epi32(_mm512_slli_epi32(sums, 8), levels, _mm512_load_si512(x + vector));
@@ -41,7 +41,7 @@ template <class Format> float dot(const uint8_t* row, const FixedPoint& x) {
     return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(total[0], total[1]), offset));
 }
 
-// Digits of 16 numbers from x / scale: the last two from -128 to 127, so that the first is one byte too.
+// Splits 16 numbers x / scale into digits: the last two are in -128 .. 127, so that the first fits a byte, too.
 HWY_INLINE void split(int8_t* to, Floats x, float inverse_scale) {
     Ints left = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse_scale)));
     for (size_t digit = digits; digit-- > 0;) {
@@ -50,9 +50,9 @@ HWY_INLINE void split(int8_t* to, Floats x, float inverse_scale) {
     }
 }
 
-// 32 numbers, the i-th such run of 256.
+// Converts 32 numbers, the i-th such run of 256.
 HWY_INLINE void convert_run(int8_t* to, float* factors, const float* x, size_t i, float limit) {
-    constexpr float min_scale = 1e-37f; // whose inverse is finite
+    constexpr float min_scale = 1e-37f; // its inverse is finite
     const Floats a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
     const float size = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
     const float scale = size / limit > min_scale ? size / limit : min_scale;
@@ -73,7 +73,7 @@ void convert(int8_t* to, float* factors, std::span<const float> x, float limit) 
 
 using Dot = float(const uint8_t* row, const FixedPoint& x);
 
-// nullptr where a format has none: its products are those of the vectors.
+// Returns nullptr where a format has no integer kernel: its products use vectors of fp32.
 Dot* dot_of(GgmlType type) {
     switch (type) {
     case GgmlType::Q8_0: return dot<Q8_0>;
@@ -104,7 +104,7 @@ namespace tq::cpu {
 
 namespace {
 
-// Asked once: a virtual machine's cpuid may take longer than a product.
+// Detected once: in a virtual machine cpuid may take longer than a product.
 bool& is_used() {
     static bool value = (hwy::SupportedTargets() & HWY_AVX3_DL) != 0;
     return value;
@@ -113,7 +113,7 @@ bool& is_used() {
 } // namespace
 
 float fixed_point_limit(GgmlType type) {
-    switch (type) { // what is left below 2^31 / 4 columns / the greatest level, when it is rounded
+    switch (type) { // 2^31 / 4 columns / the greatest level, less rounding
     case GgmlType::Q8_0:
     case GgmlType::IQ4_NL:
     case GgmlType::IQ4_XS: return 2097000; // levels up to 255

@@ -1,6 +1,6 @@
-// Products of one token with quantised weights in integers, for processors that multiply bytes (AVX-512 with VNNI). The token's
-// activations become fixed-point numbers of 22 bits, in three bytes, with a scale for each 32 of them: to within 2.5e-7 of the
-// largest of the 32, where fp32 has 6e-8 of each. Sums of four products are exact; scales and the sum of all are fp32.
+// Integer products of one token with quantised weights, for processors that multiply bytes (AVX-512 with VNNI). The token's
+// activations become fixed-point numbers of 22 bits, in three bytes, with a scale for each 32 of them: the error is 2.5e-7 of
+// the largest of the 32, where fp32 has 6e-8 of each. Sums of four products are exact; scales and the total are fp32.
 #pragma once
 #include "model/cpu/aligned_floats.h"
 #include "model/formats/blocks.h"
@@ -15,19 +15,19 @@ struct FixedPoint {
     size_t cols;
 };
 
-// Whether this processor multiplies rows of this format and length so.
+// True where this processor has integer products for rows of this format and length.
 bool has_fixed_point(GgmlType type, size_t cols);
 
-// Whether it shall, from now on: for tests of the other ways. Returns whether it does.
+// Enables or disables them from now on, for tests of the other kernels. Returns whether they are enabled.
 bool use_fixed_point(bool use);
 
-// The greatest magnitude of an activation over its scale that sums with these weights have room for.
+// Returns the greatest |activation| / scale at which sums with these weights cannot overflow.
 float fixed_point_limit(GgmlType type);
 
-// x, which may be infinite or NaN: so is then every product with it. The result lies in `storage`.
+// Converts x, which may be infinite or NaN: every product with it then is, too. The result is in `storage`.
 FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const float> x, float limit);
 
-// row . x, for formats and lengths with has_fixed_point.
+// Returns row . x, for formats and lengths with has_fixed_point.
 float dot(GgmlType type, const uint8_t* row, const FixedPoint& x);
 
 } // namespace tq::cpu

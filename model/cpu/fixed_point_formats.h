@@ -1,12 +1,12 @@
-// What 256 weights of each format are made of, in AVX-512. levels(block, v): those of columns 64 v .. 64 v + 63 as unsigned
-// bytes. scales(): what the levels of each `columns` columns are multiplied by, times the activations' own scales; what does not
-// depend on levels is added to `offset`, over offset_unit. How blocks lie: model/formats/blocks.cpp and blocks_k.cpp.
+// Blocks of 256 weights of each format, in AVX-512. levels(block, v): the levels of columns 64 v .. 64 v + 63 as unsigned
+// bytes. scales(): the scales of the levels of each `columns` columns, times the activations' own scales; terms that do not
+// depend on levels are added to `offset`, over offset_unit. Block layouts: model/formats/blocks.cpp and blocks_k.cpp.
 #pragma once
 #include "model/cpu/fixed_point.h"
 #include "model/formats/block_reader.h"
 #include <hwy/base.h>
 
-// gcc 12 takes the intrinsics' own undefined vectors for uninitialised ones (bug 105593).
+// gcc 12 reports the intrinsics' own undefined vectors as uninitialised (bug 105593).
 HWY_DIAGNOSTICS(push)
 #if HWY_COMPILER_GCC_ACTUAL
 HWY_DIAGNOSTICS_OFF(disable : 4701, ignored "-Wuninitialized")
@@ -26,45 +26,45 @@ HWY_INLINE __m128i load_16(const uint8_t* p) { return _mm_loadu_si128(reinterpre
 HWY_INLINE __m256i load_32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 HWY_INLINE Ints load_64(const uint8_t* p) { return _mm512_loadu_si512(p); }
 
-// Numbers for the lower and the upper half of a vector.
+// Returns a vector with one number in its lower half and another in its upper half.
 HWY_INLINE Ints halves(int lower, int upper) { return _mm512_inserti64x4(_mm512_set1_epi32(lower), _mm256_set1_epi32(upper), 1); }
 
-// v, and the bits of `mask` in h.
+// Returns v with the bits of `mask` in h added.
 HWY_INLINE Ints with_bits(Ints v, Ints h, int mask) { return _mm512_ternarylogic_epi32(v, h, bytes(mask), 0xf8); }
 
-// 32 bytes of nibbles: the low ones, then the high ones.
+// Unpacks 32 bytes of nibbles: the low ones, then the high ones.
 HWY_INLINE Ints nibbles_of_32(const uint8_t* p) {
     return _mm512_and_si512(_mm512_srlv_epi32(_mm512_broadcast_i64x4(load_32(p)), halves(0, 4)), bytes(15));
 }
 
-// 16 bytes of nibbles, the low ones, then the high ones, and 16 others likewise.
+// Unpacks 16 bytes of nibbles, the low ones, then the high ones, and 16 others in the same way.
 HWY_INLINE Ints nibbles_of_16(const uint8_t* p, const uint8_t* q) {
     const Ints both = _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(load_16(p)), 0xff00, load_16(q));
     const Ints shifts = _mm512_broadcast_i64x4(_mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
     return _mm512_and_si512(_mm512_srlv_epi32(both, shifts), bytes(15));
 }
 
-// Levels that are stored as their number in a table of 16 signed bytes, plus `offset`.
+// Looks up levels in a table of 16 signed bytes, and adds `offset`.
 HWY_INLINE Ints in_table(Ints nibbles, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3, int offset) {
     const __m128i table = _mm_setr_epi32(int(w0), int(w1), int(w2), int(w3));
     return _mm512_shuffle_epi8(_mm512_add_epi8(_mm512_broadcast_i32x4(table), bytes(offset)), nibbles);
 }
 
-// The fp16 number at p in all lanes.
+// Loads the fp16 number at p into all lanes.
 HWY_INLINE Floats half_at(const uint8_t* p) {
     uint16_t half;
     std::memcpy(&half, p, 2);
     return _mm512_cvtph_ps(_mm256_set1_epi16(short(half)));
 }
 
-// The fp16 number at p in eight lanes, and the next in the others.
+// Loads the fp16 number at p into eight lanes, and the next into the others.
 HWY_INLINE Floats two_halves_at(const uint8_t* p) {
     int both;
     std::memcpy(&both, p, 4);
     return _mm512_permutexvar_ps(halves(0, 1), _mm512_castps128_ps512(_mm_cvtph_ps(_mm_cvtsi32_si128(both))));
 }
 
-// The fp16 numbers at p, p + stride, ...: by way of integer registers, for a gather takes longer.
+// Loads the fp16 numbers at p, p + stride, ... through integer registers, since a gather takes longer.
 template <size_t stride> HWY_INLINE __m256 eight_halves(const uint8_t* p) {
     uint64_t packed[2] = {};
     for (size_t i = 0; i < 8; i++) {
@@ -94,7 +94,7 @@ template <size_t block_bytes> struct BlocksOf32 {
     static constexpr size_t columns = 32, bytes_of_256 = 8 * block_bytes;
 };
 
-// Of level - offset_unit.
+// Weights scale * (level - offset_unit).
 template <size_t block_bytes> struct ScaledBlocks : BlocksOf32<block_bytes> {
     static HWY_INLINE Floats scales(const uint8_t* block, const float* factors, Floats& offset) {
         const __m256 d = eight_halves<block_bytes>(block);
@@ -102,7 +102,7 @@ template <size_t block_bytes> struct ScaledBlocks : BlocksOf32<block_bytes> {
     }
 };
 
-// Of a scale and a number that is added.
+// Weights with a scale and an added minimum.
 template <size_t block_bytes> struct ScaledBlocksWithMinimum : BlocksOf32<block_bytes> {
     static constexpr float offset_unit = -1;
     static HWY_INLINE Floats scales(const uint8_t* block, const float* factors, Floats& offset) {
@@ -132,7 +132,7 @@ struct Q4_1 : ScaledBlocksWithMinimum<20> {
     }
 };
 
-// Two blocks at p and p + stride that have 32 fifth bits and 16 bytes of nibbles.
+// Unpacks two blocks at p and p + stride that have 32 fifth bits and 16 bytes of nibbles.
 template <size_t stride> HWY_INLINE Ints five_bits(const uint8_t* p) {
     uint32_t fifth[2];
     std::memcpy(&fifth[0], p, 4);
@@ -193,7 +193,7 @@ struct Q5_K : SixBitScales {
     static constexpr size_t bytes_of_256 = 176;
     static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
         const Ints fifth = _mm512_broadcast_i64x4(load_32(block + 16));
-        const int left = 4 - 2 * int(v); // bit 2 v of a byte goes to bit 4 of it, or that of bit 2 v + 1
+        const int left = 4 - 2 * int(v); // moves bit 2 v or 2 v + 1 of each byte to bit 4
         return with_bits(nibbles_of_32(block + 48 + 32 * v), _mm512_rolv_epi32(fifth, halves(left & 31, (left - 1) & 31)), 16);
     }
 };
@@ -214,7 +214,7 @@ struct Q6_K {
     }
 };
 
-// 64 bit pairs of half a block of Q2_K or Q3_K, which has four runs in the same 32 bytes: the first two or the last two.
+// Unpacks 64 bit pairs of half a block of Q2_K or Q3_K, four runs in the same 32 bytes: the first two or the last two.
 HWY_INLINE Ints pairs_of_32(const uint8_t* p, size_t v) {
     const Ints shifts = v % 2 == 0 ? halves(0, 2) : halves(4, 6);
     return _mm512_and_si512(_mm512_srlv_epi32(_mm512_broadcast_i64x4(load_32(p)), shifts), bytes(3));
@@ -237,7 +237,7 @@ struct Q3_K {
     static constexpr size_t columns = 16, bytes_of_256 = 110;
     static constexpr float offset_unit = -4;
     static HWY_INLINE Floats scales(const uint8_t* block, const float* factors, Floats& offset) {
-        const __m128i packed = _mm_srli_si128(load_16(block + 94), 2); // 12 bytes, and no byte beyond the block
+        const __m128i packed = _mm_srli_si128(load_16(block + 94), 2); // 12 bytes, without reading beyond the block
         const __m128i low = _mm_srlv_epi32(_mm_shuffle_epi32(packed, _MM_SHUFFLE(1, 0, 1, 0)), _mm_setr_epi32(0, 0, 4, 4));
         const __m128i high = _mm_rolv_epi32(_mm_shuffle_epi32(packed, _MM_SHUFFLE(2, 2, 2, 2)), _mm_setr_epi32(4, 2, 0, 30));
         const __m128i six = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), _mm_and_si128(high, _mm_set1_epi8(48)));
@@ -247,7 +247,7 @@ struct Q3_K {
     }
     static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
         const Ints third = _mm512_broadcast_i64x4(load_32(block));
-        const int left = 2 - 2 * int(v); // bit 2 v of a byte goes to bit 2 of it, or that of bit 2 v + 1
+        const int left = 2 - 2 * int(v); // moves bit 2 v or 2 v + 1 of each byte to bit 2
         return with_bits(pairs_of_32(block + 32 + 32 * (v / 2), v), _mm512_rolv_epi32(third, halves(left & 31, (left - 1) & 31)),
                          4);
     }

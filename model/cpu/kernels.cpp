@@ -1,4 +1,4 @@
-// Norms, rotary positions, activations and the way into the cache: vector by vector.
+// Norms, rotary positions, activations and storing into the cache, one vector at a time.
 #include "model/cpu/kernels.h"
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// The kernels of model/reference/kernels.h, fast: the same names and meaning, in vectors of the best instruction set that the
-// processor has (Highway picks it when the program runs). Sums have another order; the same input gives the same bytes in the
+// Fast versions of the kernels of model/reference/kernels.h: the same names and meaning, vectorised for the best instruction
+// set that the processor has (Highway picks it at run time). Sums have another order; equal inputs give equal bytes in the
 // cache.
 #pragma once
 #include "model/host/network.h"
@@ -33,15 +33,15 @@ inline void matmul(ThreadPool& pool, std::initializer_list<Product> products, st
 void gated_matmul(ThreadPool&, std::span<float> gate, std::span<float> up, const Tensor& w_gate, const Tensor& w_up,
                   std::span<const float> x);
 
-// As ref::q_norm_rope, in place. q: [tokens][heads][head_dim]
+// In place, as ref::q_norm_rope. q: [tokens][heads][head_dim]
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
                  const Rotation* rotation, const HeadConditions& conditions = {});
 
-// Keys and values of the same tokens. k, v: [tokens][kv heads][head_dim]
+// Stores keys and values of the same tokens. k, v: [tokens][kv heads][head_dim]
 void kv_append(ThreadPool&, const LayerCache& cache, std::span<const float> k, std::span<const float> v, std::span<const float> w,
                const Rope&, float eps, const HeadConditions& k_conditions = {});
 
-// As ref::attention. q, y: [tokens][heads][head_dim]; position: of the first token
+// As ref::attention. q, y: [tokens][heads][head_dim]; position: the first token's
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
                uint32_t position);
 

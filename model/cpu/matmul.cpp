@@ -1,5 +1,5 @@
-// Products of weight matrices and activations. One token: each row is decoded in registers as it is multiplied, so that the speed
-// of memory is the limit. Many: a panel of rows is decoded once for a block of tokens and multiplied in register tiles.
+// Products of weight matrices and activations. One token: each row is decoded in registers as it is multiplied, so that memory
+// bandwidth is the limit. Many: a panel of rows is decoded once for a block of tokens and multiplied in register tiles.
 #include "model/cpu/matmul.h"
 #include "base/ensure.h"
 #include "model/cpu/fixed_point.h"
@@ -28,7 +28,7 @@ struct Store {
 
 struct Dot {
     const float* HWY_RESTRICT x;
-    V s0, s1, s2, s3; // the next two to add to, and those after them: no one long chain of sums
+    V s0, s1, s2, s3; // the accumulators, used in rotation to avoid one long dependency chain
     HWY_INLINE explicit Dot(const float* x) : x(x), s0(hn::Zero(F())), s1(s0), s2(s0), s3(s0) {}
     HWY_INLINE void operator()(size_t at0, V w0, size_t at1, V w1) {
         const V sum0 = hn::MulAdd(w0, hn::LoadU(F(), x + at0), s0), sum1 = hn::MulAdd(w1, hn::LoadU(F(), x + at1), s1);
@@ -45,7 +45,7 @@ void decode_fast(GgmlType type, std::span<float> y, std::span<const std::byte> r
     if (!each_vector(type, reinterpret_cast<const uint8_t*>(row.data()), y.size(), store)) tq::decode_row(type, y, row);
 }
 
-// Rows begin .. end - 1 for a few tokens.
+// Computes rows begin .. end - 1 for a few tokens.
 void multiply_rows(const Product& p, std::span<const float> x, Scratch& scratch, uint32_t begin, uint32_t end) {
     const size_t cols = p.w.cols, tokens = x.size() / cols;
     const std::span decoded = scratch.panel.first(cols);
@@ -58,14 +58,14 @@ void multiply_rows(const Product& p, std::span<const float> x, Scratch& scratch,
     });
 }
 
-// The width in memory of the tile of tokens that begins at `token`: whole vectors.
+// Returns the padded width of the tile of tokens that begins at `token`: whole vectors.
 HWY_INLINE size_t width_at(size_t token, size_t tokens) {
     return std::min(tile_width, (tokens - token + lanes - 1) / lanes * lanes);
 }
 
 size_t token_tile() { return tile_width; }
 
-// packed[tile][col][token of the tile], tiles begin .. end - 1; what lies beyond the last token is 0.
+// packed[tile][col][token of the tile], tiles begin .. end - 1; tokens beyond the last are 0.
 void pack_tokens(std::span<float> packed, std::span<const float> x, size_t cols, uint32_t begin, uint32_t end) {
     const size_t tokens = x.size() / cols;
     for (size_t first = begin * tile_width; first < std::min(end * tile_width, tokens); first += tile_width) {
@@ -78,7 +78,7 @@ void pack_tokens(std::span<float> packed, std::span<const float> x, size_t cols,
     }
 }
 
-// Rows first .. first + count - 1, decoded in `panel`, for all tokens.
+// Computes rows first .. first + count - 1, decoded in `panel`, for all tokens.
 void multiply_panel(const Product& p, std::span<const float> packed, size_t tokens, const float* panel, size_t stride,
                     uint32_t first, uint32_t count) {
     constexpr size_t depth = std::max<size_t>(128, 4096 / tile_width); // of a block of `packed` that stays in the L1 cache
@@ -95,7 +95,7 @@ void multiply_panel(const Product& p, std::span<const float> packed, size_t toke
     }
 }
 
-// Rows begin .. end - 1 for many tokens.
+// Computes rows begin .. end - 1 for many tokens.
 void multiply_panels(const Product& p, std::span<const float> packed, size_t tokens, Scratch& scratch, uint32_t begin,
                      uint32_t end) {
     const size_t cols = p.w.cols, row_bytes = p.w.row_bytes();
@@ -134,17 +134,17 @@ HWY_EXPORT(pack_tokens);
 HWY_EXPORT(multiply_panels);
 HWY_EXPORT(swiglu_rows);
 
-// Fewer tokens are not worth a tile of vectors of tokens.
+// Up to this number of tokens, packing them into tiles is not worth while.
 constexpr size_t few_tokens = 8;
 
-// The activations of one product, packed where there are many tokens, in fixed point where integers are multiplied.
+// The activations of one product, packed where there are many tokens, in fixed point where products are in integers.
 struct Activations {
     std::span<const float> x, packed;
     size_t tokens;
     FixedPoint fixed;
 };
 
-// Where one of the products takes it.
+// Converts them where one of the products uses fixed point.
 FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const Product> products, std::span<const float> x) {
     float limit = std::numeric_limits<float>::infinity();
     for (const Product& p : products)
@@ -154,7 +154,7 @@ FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const Product> produ
 
 Activations pack(ThreadPool& pool, std::span<const Product> products, std::span<const float> x) {
     const size_t cols = products[0].w.cols, tokens = x.size() / cols;
-    static thread_local AlignedFloats storage, fixed; // of the calling thread: kept, for fresh memory costs page faults
+    static thread_local AlignedFloats storage, fixed; // the calling thread's; kept, since fresh memory costs page faults
     if (tokens < few_tokens) {
         const std::span aligned = storage.first(x.size()); // loads across two cache lines take twice as long
         std::ranges::copy(x, aligned.begin());
@@ -168,7 +168,7 @@ Activations pack(ThreadPool& pool, std::span<const Product> products, std::span<
     return {x, to, tokens, {}};
 }
 
-// Rows begin .. end - 1 for one token.
+// Computes rows begin .. end - 1 for one token.
 void multiply_fixed(const Product& p, const FixedPoint& x, Scratch& scratch, uint32_t begin, uint32_t end) {
     each_row(p, scratch, begin, end, [&](uint32_t row, std::span<const std::byte> bytes) {
         put(p, 0, row, dot(p.w.type, reinterpret_cast<const uint8_t*>(bytes.data()), x));
@@ -204,7 +204,7 @@ void matmul(ThreadPool& pool, std::span<const Product> products, std::span<const
     }
     const Activations activations = pack(pool, products, x);
     pool.each(rows, 16, [&](uint32_t begin, uint32_t end) {
-        uint32_t first = 0; // of this product, in rows of all
+        uint32_t first = 0; // of this product, among the rows of all
         for (const Product& p : products) {
             const uint32_t from = std::max(begin, first), to = std::min(end, first + p.w.rows);
             if (from < to) multiply(p, activations, from - first, to - first);

@@ -1,4 +1,4 @@
-// What the ways to multiply matrices share: their threads' own memory, and how rows are read and results are written.
+// Common parts of the matrix products: the scratch memory of threads, reading of rows and writing of results.
 #pragma once
 #include "model/cpu/aligned_floats.h"
 #include "model/cpu/kernels.h"
@@ -13,7 +13,7 @@ inline constexpr size_t panel_bytes = 512 << 10, max_panel_rows = 64;
 
 struct Scratch {
     AlignedFloats panel;          // decoded rows
-    std::vector<std::byte> bytes; // of rows that lie nowhere
+    std::vector<std::byte> bytes; // rows that a RowSource makes
 };
 
 inline void put(const Product& p, size_t token, size_t row, float value) {
@@ -21,17 +21,17 @@ inline void put(const Product& p, size_t token, size_t row, float value) {
     y = p.accumulate ? y + value : value;
 }
 
-// Bytes that are asked of memory before they are read: what a processor's own prefetcher does not do across pages.
+// The distance of prefetches in bytes: hardware prefetchers do not cross pages.
 inline constexpr size_t prefetch_distance = 4096;
 
-// Asks for the bytes as far behind those of `row` as prefetch_distance; behind the last row lies what is read next, or nothing.
+// Prefetches the bytes at prefetch_distance after those of `row`; after the last row there may be other memory, or none.
 inline void prefetch_after(std::span<const std::byte> row) {
     constexpr size_t line = 64;
     const auto address = reinterpret_cast<uintptr_t>(row.data()) + prefetch_distance; // a pointer there may be out of range
     for (size_t at = 0; at < row.size(); at += line) hwy::Prefetch(reinterpret_cast<const std::byte*>(address + at));
 }
 
-// use(row, bytes) for the rows begin .. end - 1.
+// Calls use(row, bytes) for the rows begin .. end - 1.
 template <class Use> HWY_INLINE void each_row(const Product& p, Scratch& scratch, uint32_t begin, uint32_t end, const Use& use) {
     const size_t row_bytes = p.w.row_bytes();
     constexpr uint32_t chunk = 32; // rows that a RowSource makes at a time

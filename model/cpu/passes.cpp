@@ -16,14 +16,14 @@ ForwardOptions with_batch_size(ForwardOptions options) {
     return options;
 }
 
-// Bytes of the windows, each with room for a block of tokens more.
+// Returns the bytes of the windows, each with room for one more block of tokens.
 uint64_t window_bytes(const Config& c, const ForwardOptions& options) {
     KvOptions kv = options.kv;
     kv.window += kv.window == 0 ? 0 : with_batch_size(options).batch_size;
     return kv_window_bytes(kv, c.num_hidden_layers, c.num_key_value_heads, c.head_dim);
 }
 
-// Of `tap`, which is told results by name alone.
+// Adapts `tap`, which gets results by name alone.
 host::OnResult named(Tap tap) {
     if (!tap) return {};
     return [tap = std::move(tap)](const host::Pass& pass, std::string_view name, std::span<const float> values) {
@@ -123,7 +123,7 @@ class CpuForward final : public Forward {
     uint32_t position_ = 0;
 };
 
-// Grows the cache, if it must, for `tokens` tokens at position_; only just enough where memory is short.
+// Grows the cache, if necessary, for `tokens` tokens at position_; to no more than that where memory is short.
 void CpuForward::make_room(uint32_t tokens) {
     const uint32_t needed = position_ + tokens, now = capacity();
     if (needed <= now) return;
@@ -140,7 +140,7 @@ void CpuForward::make_room(uint32_t tokens) {
     }
 }
 
-// A block that begins at position_. Throws Error where the model's file has been cut off: before these tokens count.
+// Runs a block that begins at position_. Throws Error, before these tokens count, where the model's file has been truncated.
 host::Pass CpuForward::run_layers(std::span<const uint32_t> ids, const host::OnResult& on_result) {
     x_.ids = ids;
     x_.resize(net_.config, ids.size());
@@ -151,7 +151,7 @@ host::Pass CpuForward::run_layers(std::span<const uint32_t> ids, const host::OnR
     return pass;
 }
 
-// Logits of `count` tokens of the block, from its `first`. `start`: where to go back to when they are not finite.
+// Computes the logits of `count` tokens of the block, from its `first`. `start`: where to return to when not finite.
 void CpuForward::run_head(host::Pass& pass, uint32_t first, uint32_t count, uint32_t start) {
     x_.logits.resize(size_t(count) * net_.config.vocab_size);
     pass.begin_head(first, count);
@@ -161,7 +161,7 @@ void CpuForward::run_head(host::Pass& pass, uint32_t first, uint32_t count, uint
 }
 
 bool CpuForward::run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) {
-    constexpr uint32_t rows = 16; // whose logits are made at a time
+    constexpr uint32_t rows = 16; // rows whose logits are computed at a time
     ENSURE(!ids.empty() && ids.size() <= options_.context_size - position_, "{} tokens at {}", ids.size(), position_);
     const uint32_t start = position_, vocab = net_.config.vocab_size;
     const host::OnResult untapped;

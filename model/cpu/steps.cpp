@@ -4,7 +4,7 @@ namespace tq::cpu {
 
 #include "model/host/steps-inl.h"
 
-// All of them in one go, for threads wait for each other after it.
+// Computes all products in one parallel loop, since threads wait for each other after it.
 void matmul(Pass& pass, std::initializer_list<NamedProduct> products, const std::vector<float>& x) {
     std::vector<Product> all;
     for (const auto& [y, w] : products) all.push_back({pass.first_rows(y, w.tensor.rows), w.tensor});
@@ -18,7 +18,7 @@ void matmul_add(Pass& pass, std::vector<float>& h, const Linear& w, const std::v
 }
 
 void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x) {
-    static thread_local std::vector<float> up; // of the calling thread: kept, for fresh memory costs page faults
+    static thread_local std::vector<float> up; // the calling thread's; kept, since fresh memory costs page faults
     up.resize(y.size());
     gated_matmul(pass.pool, y, up, w.gate.tensor, w.up.tensor, x);
     pass.result("swiglu", y);

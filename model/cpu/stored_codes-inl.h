@@ -1,6 +1,6 @@
-// Scores and weighted sums of stored vectors of up to four bits a channel, straight from their codes, for one target: each lane
-// has a word of eight codes, whose levels are looked up in a register, one code of every word after the other. That puts channels
-// into another order; queries and sums are brought into it and back once, not the codes every time.
+// Scores and weighted sums of stored vectors of up to four bits a channel, computed on their codes, for one target: each lane
+// has a word of eight codes, whose levels are looked up in a register, one code of every word at a time. This permutes the
+// channels; queries and sums are permuted once each way, rather than the codes every time.
 #if defined(TQ_CPU_STORED_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_STORED_CODES_INL_H
 #undef TQ_CPU_STORED_CODES_INL_H
@@ -18,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
 
-// Whether a word's levels depend on the word before it.
+// True where a word's levels depend on the word before it.
 inline bool is_nibble_trellis(KvType type) { return is_trellis(type) && code_bits(type) == 4; }
 
 inline bool multiplies_codes(const KvCodec& codec) {
@@ -26,13 +26,13 @@ inline bool multiplies_codes(const KvCodec& codec) {
     return is_turboquant(codec.type) && !is_qjl(codec.type) && code_bits(codec.type) <= 4 && codec.head_dim() % (8 * lanes) == 0;
 }
 
-// Where channel c is in the order of codes: vector by vector, each of one nibble of `lanes` words.
+// Returns the place of channel c in the order of codes: vector by vector, each of one nibble of `lanes` words.
 HWY_INLINE size_t place_of(KvType type, size_t c) {
     const size_t nibble = code_bits(type) == 4 ? c % 8 : c % 2 * 4 + c % 8 / 2;
     return c / (8 * lanes) * (8 * lanes) + nibble * lanes + c / 8 % lanes;
 }
 
-// What nibbles stand for: the index of a magnitude in three bits, and its sign above; or the index of a trellis.
+// The levels of nibbles: the index of a magnitude in three bits with its sign above, or the index of a trellis.
 struct NibbleLevels {
     HWY_ALIGN float values[16] = {};
     HWY_ALIGN int8_t bytes[16] = {};
@@ -57,7 +57,7 @@ struct NibbleLevels {
 // The levels of words: those of nibble n of each.
 #if HWY_TARGET <= HWY_AVX3
 
-class WordLevels { // lookups see no more than four bits of an index
+class WordLevels { // lookups use only four bits of an index
   public:
     HWY_INLINE WordLevels(hn::Vec<U> words, const NibbleLevels& levels) : words_(words), values_(hn::Load(F(), levels.values)) {}
     HWY_INLINE V of_nibble(size_t n) const {
@@ -102,7 +102,7 @@ class WordLevels {
 
 #endif
 
-// The levels of `words` as they are stored, from nibble `first` on.
+// The levels of `words` as stored, from nibble `first` on.
 template <bool nibble_trellis> class StoredLevels : public WordLevels {
   public:
     HWY_INLINE StoredLevels(const uint32_t* words, size_t first, const NibbleLevels& levels)
@@ -110,7 +110,7 @@ template <bool nibble_trellis> class StoredLevels : public WordLevels {
 };
 
 #if HWY_TARGET != HWY_SCALAR
-template <> class StoredLevels<true> { // TrellisPlanes, for words of four that go around
+template <> class StoredLevels<true> { // TrellisPlanes, for circular runs of four words
   public:
     HWY_INLINE StoredLevels(const uint32_t* words, size_t first, const NibbleLevels& levels)
         : StoredLevels(hn::LoadU(U(), words), int(4 * first), levels) {}
@@ -123,7 +123,7 @@ template <> class StoredLevels<true> { // TrellisPlanes, for words of four that 
     HWY_INLINE StoredLevels(hn::Vec<U> words, int shift, const NibbleLevels& levels)
         : levels_(hn::ShiftRightSame(hn::Xor(words, hn::And(turned<8>(words), hn::Set(U(), 0x88888888))), shift), levels),
           negative_(hn::ShiftRightSame(turned<4>(words), shift)) {}
-    // Four words' bits, `by` places up.
+    // Rotates the bits of four words as one by `by` places.
     template <int by> static HWY_INLINE hn::Vec<U> turned(hn::Vec<U> words) {
         return hn::Or(hn::ShiftLeft<by>(words), hn::ShiftRight<32 - by>(hn::Shuffle2103(words)));
     }
@@ -133,18 +133,18 @@ template <> class StoredLevels<true> { // TrellisPlanes, for words of four that 
 };
 #endif
 
-// `lanes` runs of eight codes of two bits.
+// Loads `lanes` runs of eight codes of two bits.
 HWY_INLINE hn::Vec<U> load_pairs(const uint8_t* plane) {
     return hn::PromoteTo(U(), hn::LoadU(hn::Rebind<uint16_t, F>(), reinterpret_cast<const uint16_t*>(plane)));
 }
 
-// Their words of nibbles: those of channels 0, 2, 4, 6, then 1, 3, 5, 7.
+// Spreads them to words of nibbles: those of channels 0, 2, 4, 6, then 1, 3, 5, 7.
 HWY_INLINE hn::Vec<U> spread_pairs(const uint8_t* plane) {
     const auto pairs = load_pairs(plane);
     return hn::And(hn::Or(pairs, hn::ShiftLeft<14>(pairs)), hn::Set(U(), 0x33333333));
 }
 
-// The same for codes of one bit, which becomes bit 3.
+// Spreads codes of one bit in the same way, to bit 3.
 HWY_INLINE hn::Vec<U> spread_bits(const uint8_t* plane) {
     const auto bits = load_bytes(plane);
     const auto halves = hn::And(hn::Or(bits, hn::ShiftLeft<15>(bits)), hn::Set(U(), 0x00550055));
@@ -155,7 +155,7 @@ HWY_INLINE hn::Vec<U> spread_bits(const uint8_t* plane) {
 // A tile of stored vectors: words of nibbles, and scales.
 class CodeTile {
   public:
-    // Positions first .. first + count - 1, count <= kv_tile.
+    // Loads positions first .. first + count - 1, count <= kv_tile.
     CodeTile(const host::CacheSide& side, uint32_t head, uint32_t first, uint32_t count)
         : levels(side.codec.type), words_(side.codes(head, first).data()), words_per_vector_(side.head_dim() / 8), count_(count) {
         load_scales(side.scales(head, first).data());
@@ -170,7 +170,7 @@ class CodeTile {
         words_ = spread_;
     }
 
-    // Those of a position that is not there are those of the last one.
+    // Returns the words of a position; past the last one, those of the last.
     const uint32_t* words(size_t position) const { return words_ + std::min(position, count_ - 1) * words_per_vector_; }
 
     HWY_ALIGN float scales[kv_tile];
@@ -212,7 +212,7 @@ class CodeTile {
     HWY_ALIGN uint32_t spread_[kv_tile * 256 / 8];
 };
 
-// Lane i of the result is the sum of the lanes of v[i]; v is lost.
+// Returns in lane i the sum of the lanes of v[i]; overwrites v.
 HWY_INLINE V sums_of_lanes(V* v) {
 #if HWY_TARGET != HWY_SCALAR
     for (size_t count = lanes / 2; count > 0; count /= 2)
@@ -247,7 +247,7 @@ HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRIC
 // scores[head][p] = q[head] . k[p] for the positions of a tile; rows of scores are kv_tile long, q is in the order of codes.
 template <size_t heads, bool nibble_trellis>
 void score_codes(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const CodeTile& k, size_t count, size_t d) {
-    constexpr size_t step = std::min<size_t>(lanes, many_registers ? 4 : 2); // positions that share what is loaded of q
+    constexpr size_t step = std::min<size_t>(lanes, many_registers ? 4 : 2); // positions that share the loads of q
     for (size_t p = 0; p < count; p += lanes) {
         V partial[heads][lanes];
         for (size_t at = 0; at < lanes; at += step) {

@@ -1,6 +1,5 @@
-// Stored keys and values as fp32, as decode_stored gives them bit for bit, for one target: codes to bytes, bytes to levels,
-// levels to floats: channel i of a vector is level[i] * scale + zero, with a scale and a zero for the vector or each of its
-// groups.
+// Decodes stored keys and values to fp32, bit for bit as decode_stored, for one target: codes to bytes, bytes to levels, levels
+// to floats: channel i of a vector is level[i] * scale + zero, with a scale and a zero for the vector or each of its groups.
 #if defined(TQ_CPU_STORED_VECTORS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_STORED_VECTORS_INL_H
 #undef TQ_CPU_STORED_VECTORS_INL_H
@@ -27,12 +26,12 @@ HWY_INLINE void load_plain(float* HWY_RESTRICT to, KvType type, const uint8_t* f
         for (size_t i = 0; i < d; i += lanes) hn::StoreU(load_bf16(from + 2 * i), F(), to + i);
 }
 
-#if HWY_TARGET != HWY_SCALAR // which has no vectors of 16 bytes
+#if HWY_TARGET != HWY_SCALAR // HWY_SCALAR has no vectors of 16 bytes
 
 using B = hn::FixedTag<uint8_t, 16>;
 using Bytes = hn::Vec<B>;
 
-// Codes of a plane of 4, 2 or 1 bits, 16 at a time and in order, to use(at, codes).
+// Passes the codes of a plane of 4, 2 or 1 bits, 16 at a time and in order, to use(at, codes).
 template <class Use> HWY_INLINE void each_nibble(const uint8_t* plane, size_t d, Use&& use) {
     for (size_t i = 0; i < d; i += 32, plane += 16) {
         const Bytes v = hn::LoadU(B(), plane), even = low_bits(v, 4), odd = low_bits(shift_right<4>(v), 4);
@@ -41,7 +40,7 @@ template <class Use> HWY_INLINE void each_nibble(const uint8_t* plane, size_t d,
     }
 }
 
-// Bytes 4 j + n of 64 in order, those of byte n at n, to use(at, codes).
+// Interleaves four vectors, byte 4 j + n from cn, and passes the 64 bytes in order to use(at, codes).
 template <class Use> HWY_INLINE void use_fours(size_t i, Bytes c0, Bytes c1, Bytes c2, Bytes c3, Use&& use) {
     const hn::FixedTag<uint16_t, 8> words;
     const auto low01 = hn::BitCast(words, hn::InterleaveLower(B(), c0, c1));
@@ -62,7 +61,7 @@ template <class Use> HWY_INLINE void each_pair(const uint8_t* plane, size_t d, U
     }
 }
 
-// Nibbles of two planes in turn.
+// Passes the interleaved nibbles of two planes.
 template <class Use> HWY_INLINE void each_nibble_of_two(const uint8_t* even, const uint8_t* odd, size_t d, Use&& use) {
     for (size_t i = 0; i < d; i += 64, even += 16, odd += 16) {
         const Bytes e = hn::LoadU(B(), even), o = hn::LoadU(B(), odd);
@@ -82,7 +81,7 @@ template <class Use> HWY_INLINE void each_bit(const uint8_t* plane, size_t d, Us
     }
 }
 
-// What a code stands for, in units of its scale.
+// The levels of codes, in units of their scale.
 struct Levels {
     enum class Kind { codes, table, table_and_sign, two_tables_and_sign, uniform, nibbles } kind;
     Bytes low, high; // levels of codes 0 .. 15 and 16 .. 31
@@ -137,12 +136,12 @@ struct StoreCodes {
     uint8_t* to;
     HWY_INLINE void operator()(size_t at, Bytes codes) const { hn::Store(codes, B(), to + at); }
 };
-struct StoreLevels { // a copy of the levels: bytes that are stored might change what is referred to
+struct StoreLevels { // a copy of the levels: stored bytes might alias a reference
     uint8_t* to;
     const Levels levels;
     HWY_INLINE void operator()(size_t at, Bytes codes) const { hn::Store(levels.of(codes), B(), to + at); }
 };
-template <int low> struct AddHighBits { // of codes whose low bits are stored already
+template <int low> struct AddHighBits { // for codes whose low bits are stored already
     uint8_t* to;
     const Levels levels;
     HWY_INLINE void operator()(size_t at, Bytes codes) const {
@@ -166,7 +165,7 @@ HWY_INLINE void load_trellis(uint8_t* HWY_RESTRICT to, std::span<const uint32_t>
     each_bit(last, d, AddHighBits<3>{to, levels});
 }
 
-// levels[d] of the codes of a vector.
+// levels[d] = the levels of a vector's codes.
 HWY_INLINE void load_levels(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT codes, uint32_t bits, const Levels& levels,
                             size_t d) {
     const StoreLevels whole{to, levels};
@@ -182,16 +181,16 @@ HWY_INLINE void load_levels(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRIC
     }
 }
 
-// The vectors of one cache, coded as its type says.
+// The vectors of one cache side, coded in its type.
 class CodedVectors {
   public:
     HWY_INLINE explicit CodedVectors(const KvCodec& codec)
         : codec_(codec), levels_(codec.type), is_affine_(family(codec.type) == KV_AFFINE),
           group_(codec.head_dim() * (is_affine_ ? 2 : 1) / std::max(1u, codec.scales())) {}
 
-    // to[head_dim] = a vector.
+    // to[head_dim] = the decoded vector.
     HWY_INLINE void load(float* HWY_RESTRICT to, std::span<const uint32_t> codes, std::span<const uint16_t> scales) const {
-        if (is_qjl(codec_.type)) // its residual is a rotation away
+        if (is_qjl(codec_.type)) // its residual must be rotated back
             return decode_stored(codec_, {to, codec_.head_dim()}, codes, scales);
         HWY_ALIGN uint8_t bytes[256];
         const size_t d = codec_.head_dim();
@@ -221,7 +220,7 @@ class CodedVectors {
     const KvCodec& codec_;
     const Levels levels_;
     const bool is_affine_;
-    const size_t group_; // channels of a scale
+    const size_t group_; // channels per scale
 };
 
 #else

@@ -1,4 +1,4 @@
-// The inner loop of every product of matrices: a tile of sums in registers, for one target.
+// The inner loop of every matrix product: a tile of sums in registers, for one target.
 #if defined(TQ_CPU_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_TILE_INL_H
 #undef TQ_CPU_TILE_INL_H
@@ -11,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
 
-// Sums of a tile: rows of `a` by up to max_vectors vectors of `b`. All but a few registers hold them, and each load feeds
-// several.
+// The sums of a tile: rows of `a` by up to max_vectors vectors of `b`. All but a few registers hold them, and each load is used
+// several times.
 inline constexpr size_t tile_rows = many_registers ? 8 : 4, max_vectors = 3, tile_width = max_vectors * lanes;
 
 // A matrix whose element (row, k) is at data[row * row_stride + k * step].
@@ -50,7 +50,7 @@ HWY_INLINE void multiply_tile(float* HWY_RESTRICT c, Strided a, const float* HWY
     }
 }
 
-// The same for `rows` rows, a multiple of tile_rows, and 1 .. max_vectors vectors.
+// Computes the same for `rows` rows, a multiple of tile_rows, and 1 .. max_vectors vectors.
 HWY_INLINE void multiply_tiles(float* HWY_RESTRICT c, Strided a, const float* HWY_RESTRICT b, size_t depth, size_t rows,
                                size_t vectors) {
     for (size_t r = 0; r < rows; r += tile_rows, c += tile_rows * vectors * lanes, a.data += tile_rows * a.row_stride) {

@@ -21,9 +21,9 @@ using I = hn::RebindToSigned<F>;
 using U = hn::RebindToUnsigned<F>;
 using V = hn::Vec<F>;
 inline constexpr size_t lanes = hn::MaxLanes(F());
-inline constexpr bool many_registers = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64; // 32 instead of 16
+inline constexpr bool many_registers = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64; // 32 registers instead of 16
 
-// [lanes] bytes as integers.
+// Loads [lanes] bytes as integers.
 HWY_INLINE hn::Vec<U> load_bytes(const uint8_t* p) { return hn::PromoteTo(U(), hn::LoadU(hn::Rebind<uint8_t, F>(), p)); }
 HWY_INLINE V load_floats(const int8_t* p) {
     return hn::ConvertTo(F(), hn::PromoteTo(I(), hn::LoadU(hn::Rebind<int8_t, F>(), p)));
@@ -33,12 +33,12 @@ HWY_INLINE V load_floats(const uint8_t* p) {
 }
 HWY_INLINE V to_floats(hn::Vec<U> v) { return hn::ConvertTo(F(), hn::BitCast(I(), v)); } // below 2^31
 
-// [lanes] fp16 values at p, which need not be aligned.
+// Loads [lanes] fp16 values at p, which need not be aligned.
 HWY_INLINE V load_halves(const uint8_t* p) {
 #if HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64
     const hn::Rebind<hwy::float16_t, F> halves;
     return hn::PromoteTo(F(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(p)));
-#else // Highway's own emulation takes infinities for numbers: this is half_to_float of base/half.h
+#else // Highway's own emulation mistakes infinities: this is half_to_float of base/half.h
     const auto bits = hn::PromoteTo(U(), hn::LoadU(hn::Rebind<uint16_t, F>(), reinterpret_cast<const uint16_t*>(p)));
     const auto magnitude = hn::And(bits, hn::Set(U(), 0x7fff)), sign = hn::ShiftLeft<16>(hn::Xor(bits, magnitude));
     const auto is_special = hn::Gt(hn::BitCast(I(), magnitude), hn::Set(I(), 0x7bff));
@@ -55,22 +55,22 @@ HWY_INLINE V load_bf16(const uint8_t* p) {
     return hn::BitCast(F(), hn::ShiftLeft<16>(bits));
 }
 
-// Of vectors of bytes.
+// Operations on vectors of bytes.
 template <class Bytes> HWY_INLINE Bytes low_bits(Bytes v, uint8_t bits) {
     return hn::And(v, hn::Set(hn::DFromV<Bytes>(), uint8_t((1u << bits) - 1)));
 }
-template <int by, class Bytes> HWY_INLINE Bytes shift_right(Bytes v) { // bits of the byte above come along
+template <int by, class Bytes> HWY_INLINE Bytes shift_right(Bytes v) { // bits of the byte above are shifted in
     const hn::DFromV<Bytes> d;
     return hn::BitCast(d, hn::ShiftRight<by>(hn::BitCast(hn::Repartition<uint16_t, decltype(d)>(), v)));
 }
-template <int by, class Bytes> HWY_INLINE Bytes shift_left(Bytes v) { // bits of the byte below come along
+template <int by, class Bytes> HWY_INLINE Bytes shift_left(Bytes v) { // bits of the byte below are shifted in
     const hn::DFromV<Bytes> d;
     return hn::BitCast(d, hn::ShiftLeft<by>(hn::BitCast(hn::Repartition<uint16_t, decltype(d)>(), v)));
 }
 
 HWY_INLINE float sum(V v) { return hn::GetLane(hn::SumOfLanes(F(), v)); }
 
-// a . b over n elements, in four running vectors.
+// Returns a . b over n elements, in four accumulators.
 HWY_INLINE float dot(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t n) {
     const F f;
     V s0 = hn::Zero(f), s1 = s0, s2 = s0, s3 = s0;

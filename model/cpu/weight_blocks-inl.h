@@ -1,5 +1,5 @@
-// The rows of each weight format as vectors of fp32, straight from the file's blocks, for one target. The values are those of
-// decode_row, bit for bit: products of scales and levels are exact, and a fused multiply-subtract rounds where it rounds.
+// Decodes the rows of each weight format to vectors of fp32, directly from the file's blocks, for one target. The values are
+// those of decode_row, bit for bit: products of scales and levels are exact, and a fused multiply-subtract rounds only once.
 #if defined(TQ_CPU_WEIGHT_BLOCKS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_WEIGHT_BLOCKS_INL_H
 #undef TQ_CPU_WEIGHT_BLOCKS_INL_H
@@ -17,7 +17,7 @@ namespace tq::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Each function hands a row to use(at0, w0, at1, w1): vectors w0 and w1 of the elements from at0 and at1 on.
+// Each function passes a row to use(at0, w0, at1, w1): vectors w0 and w1 of the elements from at0 and at1 on.
 
 template <class Use> HWY_INLINE void each_f32(const uint8_t* row, size_t cols, Use& use) {
     for (size_t at = 0; at < cols; at += 2 * lanes) {
@@ -38,7 +38,7 @@ template <class Use> HWY_INLINE void each_bf16(const uint8_t* row, size_t cols, 
             use(k, load_bf16(row + 2 * k), k + lanes, load_bf16(row + 2 * (k + lanes)));
 }
 
-// Calls block(at, bytes, d) for each block of 32 elements. It begins with fp16 numbers, of which d[0] is the first, and d[16] the
+// Calls block(at, bytes, d) for each block of 32 elements, which begins with fp16 numbers: d[0] is the first, and d[16] the
 // second where `numbers` is 2.
 template <size_t block_bytes, size_t numbers, class Block>
 HWY_INLINE void each_block(const uint8_t* row, size_t cols, const Block& block) {
@@ -56,7 +56,7 @@ template <class Use> HWY_INLINE void each_q8_0(const uint8_t* row, size_t cols, 
     });
 }
 
-// The nibbles of a block: low ones are elements 0 .. 15, high ones 16 .. 31.
+// Passes the nibbles of a block: low ones are elements 0 .. 15, high ones 16 .. 31.
 template <class Use> HWY_INLINE void use_nibbles(Use& use, size_t at, const uint8_t* from, const Nibbles& nibbles) {
     for (size_t k = 0; k < 16; k += lanes) {
         const auto q = load_bytes(from + k);
@@ -76,7 +76,7 @@ template <class Use> HWY_INLINE void each_q4_1(const uint8_t* row, size_t cols, 
     });
 }
 
-// levels[32] = 16 bytes of nibbles, and 32 fifth bits before them.
+// levels[32] = 16 bytes of nibbles with the 32 fifth bits before them.
 HWY_INLINE void load_five_bits(uint8_t* HWY_RESTRICT levels, const uint8_t* HWY_RESTRICT from) {
     const hn::FixedTag<uint8_t, 16> d;
     const auto q = hn::LoadU(d, from + 4), fifth = hn::Set(d, 16);
@@ -112,7 +112,7 @@ template <class Use> HWY_INLINE void each_mxfp4(const uint8_t* row, size_t cols,
     for (size_t at = 0; at < cols; at += 32, row += 17) use_table(use, at, row + 1, mxfp4_levels, mxfp4_scale(row[0]));
 }
 
-// Hands a row to `use`. False where there is no fast way: cols is not a multiple of 32.
+// Passes a row to `use`. Returns false where there is no fast way: cols is not a multiple of 32.
 template <class Use> HWY_INLINE bool each_vector(GgmlType type, const uint8_t* row, size_t cols, Use& use) {
     if (cols % 32 != 0) return false;
     switch (type) {

@@ -1,5 +1,5 @@
-// The weight formats with blocks of 256 elements (model/formats/blocks_k.cpp says how they lie), for one target: scales as fp32,
-// levels as bytes or nibbles, then values.
+// The weight formats with blocks of 256 elements (layouts: model/formats/blocks_k.cpp), for one target: scales as fp32, levels
+// as bytes or nibbles, then values.
 #if defined(TQ_CPU_WEIGHT_BLOCKS_K_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_WEIGHT_BLOCKS_K_INL_H
 #undef TQ_CPU_WEIGHT_BLOCKS_K_INL_H
@@ -25,8 +25,8 @@ HWY_INLINE void scale_bytes(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT
     }
 }
 
-// The eight 6-bit scales, times d, then the eight minimums, times dmin, of a block of Q4_K or Q5_K. In words of eight bytes: what
-// is loaded from where smaller ones were just stored waits for them.
+// Loads the eight 6-bit scales, times d, then the eight minimums, times dmin, of a block of Q4_K or Q5_K. In words of eight
+// bytes: a load that overlaps smaller recent stores waits for them.
 HWY_INLINE void load_scales(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT block) {
     uint32_t a, b, c;
     std::memcpy(&a, block + 4, 4);
@@ -102,7 +102,7 @@ template <class Use> HWY_INLINE void each_q6_k(const uint8_t* row, size_t cols, 
     }
 }
 
-// levels[128] = the bit pairs of half a block of Q2_K or Q3_K, which lie in four runs in the same 32 bytes.
+// levels[128] = the bit pairs of half a block of Q2_K or Q3_K, four runs of which share the same 32 bytes.
 HWY_INLINE void load_pairs(uint8_t* HWY_RESTRICT levels, const uint8_t* HWY_RESTRICT from) {
     for (size_t k = 0; k < 32; k += level_lanes) {
         const auto q = hn::LoadU(L(), from + k);
@@ -130,14 +130,14 @@ template <class Use> HWY_INLINE void each_q2_k(const uint8_t* row, size_t cols, 
     }
 }
 
-// The sixteen 6-bit scales of a block of Q3_K, less 32.
+// Loads the sixteen 6-bit scales of a block of Q3_K, less 32.
 HWY_INLINE void load_scales_q3_k(int8_t* HWY_RESTRICT scales, const uint8_t* HWY_RESTRICT packed) {
     uint32_t low[2], high;
     std::memcpy(low, packed, 8);
     std::memcpy(&high, packed + 8, 4);
     for (uint32_t i = 0; i < 4; i++) { // four bytes at a time
         const uint32_t six = (low[i % 2] >> 4 * (i / 2) & 0x0f0f0f0f) | (high >> 2 * i & 0x03030303) << 4;
-        const uint32_t sign = ~six & 0x20202020; // of what is less by 32: its bits 5, 6 and 7
+        const uint32_t sign = ~six & 0x20202020; // of the values that become negative: its bits 5, 6 and 7
         const uint32_t bytes = (six & 0x1f1f1f1f) | sign | sign << 1 | sign << 2;
         std::memcpy(scales + 4 * i, &bytes, 4);
     }
@@ -167,7 +167,7 @@ template <class Use> HWY_INLINE void each_iq4_xs(const uint8_t* row, size_t cols
         uint32_t low;
         std::memcpy(&high, row + 2, 2);
         std::memcpy(&low, row + 4, 4);
-        load_halves_near(d, row); // d, and what is none
+        load_halves_near(d, row); // d, and bytes that are not a number
         for (size_t j = 0; j < 8; j++) {
             const float scale = d[0] * float(int((low >> 4 * j & 15) | (high >> 2 * j & 3) << 4) - 32);
             use_table(use, at + 32 * j, row + 8 + 16 * j, iq4_levels, scale);

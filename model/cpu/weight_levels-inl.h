@@ -1,4 +1,4 @@
-// What the weight formats are made of, as vectors of fp32 for one target: fp16 scales, and levels of four or more bits.
+// Parts of the weight formats as vectors of fp32 for one target: fp16 scales, and levels of four or more bits.
 #if defined(TQ_CPU_WEIGHT_LEVELS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_WEIGHT_LEVELS_INL_H
 #undef TQ_CPU_WEIGHT_LEVELS_INL_H
@@ -12,10 +12,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
 
-#if HWY_TARGET != HWY_SCALAR // which has no vectors of 16 bytes
+#if HWY_TARGET != HWY_SCALAR // HWY_SCALAR has no vectors of 16 bytes
 
-// p, of which the compiler shall not know what it just stored there. A number that each lane gets is an operand in memory, at no
-// cost; out of the lanes of a register, where a compiler would rather keep it, it takes two shuffles.
+// Returns p, hiding from the compiler what was just stored there. A number that is broadcast to all lanes is then a memory
+// operand, at no cost; broadcast from a register, which a compiler would prefer, it takes two shuffles.
 template <class T> HWY_INLINE const T* in_memory(const T* p) {
 #ifdef __GNUC__
     asm volatile("" : "+r"(p) : : "memory");
@@ -23,8 +23,8 @@ template <class T> HWY_INLINE const T* in_memory(const T* p) {
     return p;
 }
 
-// scales[count] = the fp16 numbers at p, p + stride, ...; up to 16, and the array has as many. Four are put together in a
-// register: a vector that is loaded from where numbers were just stored waits for them.
+// scales[count] = the fp16 numbers at p, p + stride, ...; up to 16, the size of the array. Four are combined in a register: a
+// vector load from recently stored numbers waits for the stores.
 HWY_INLINE void gather_halves(float* HWY_RESTRICT scales, const uint8_t* HWY_RESTRICT p, size_t stride, size_t count) {
     uint64_t halves[4] = {};
     const auto half = [&](size_t i) {
@@ -40,12 +40,12 @@ HWY_INLINE void gather_halves(float* HWY_RESTRICT scales, const uint8_t* HWY_RES
         hn::StoreU(load_halves(reinterpret_cast<const uint8_t*>(halves) + 2 * i), F(), scales + i);
 }
 
-// out[lanes] = the fp16 numbers from p on: those around one or two that are wanted, for a vector takes as long as a number. All
-// of its bytes belong to the block.
+// out[lanes] = the fp16 numbers from p on: those around the one or two that are needed, since a vector takes as long as a
+// number. All of its bytes must belong to the block.
 HWY_INLINE void load_halves_near(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT p) { hn::StoreU(load_halves(p), F(), out); }
 
 // Levels of four bits, two in a byte, whose values are scale * level - minimum, or scale * (level - 8). A vector of 16 lanes
-// holds all of them, and its lookups see no more than four bits of an index; others compute each.
+// holds all of them, and its lookups use only four bits of an index; other targets compute each.
 #if HWY_TARGET <= HWY_AVX3
 
 class Nibbles {
@@ -80,23 +80,23 @@ class Nibbles {
 
 #endif
 
-// Levels as bytes, in vectors of up to 32: before they are numbers.
+// Levels as bytes, in vectors of up to 32, before conversion to fp32.
 using L = hn::CappedTag<uint8_t, 32>;
 inline constexpr size_t level_lanes = hn::MaxLanes(L());
 
-// v, with `weight` added where `bit` is set in `from`.
+// Returns v with `weight` added where `bit` is set in `from`.
 HWY_INLINE hn::Vec<L> with_bit(hn::Vec<L> v, hn::Vec<L> from, uint32_t bit, uint8_t weight) {
     return hn::Or(v, hn::IfThenElseZero(hn::TestBit(from, hn::Set(L(), uint8_t(bit))), hn::Set(L(), weight)));
 }
 
-// use() for count levels of the elements from `at` on: level * scales[i] for run i, each of `run` elements.
+// Calls use() for count levels of the elements from `at` on: level * scales[i] for run i, each of `run` elements.
 template <size_t run, class Use> HWY_INLINE void use_levels(Use& use, size_t at, const int8_t* HWY_RESTRICT levels, size_t count,
                                                             const float* HWY_RESTRICT scales) {
     const auto value = [&](size_t k) HWY_ATTR { return hn::Mul(hn::Set(F(), scales[k / run]), load_floats(levels + k)); };
     for (size_t k = 0; k < count; k += 2 * lanes) use(at + k, value(k), at + k + lanes, value(k + lanes));
 }
 
-// The same for level * scales[i] - minimums[i].
+// Calls use() for level * scales[i] - minimums[i].
 template <size_t run, class Use> HWY_INLINE void use_levels(Use& use, size_t at, const uint8_t* HWY_RESTRICT levels, size_t count,
                                                             const float* HWY_RESTRICT scales,
                                                             const float* HWY_RESTRICT minimums) {
@@ -106,8 +106,8 @@ template <size_t run, class Use> HWY_INLINE void use_levels(Use& use, size_t at,
     for (size_t k = 0; k < count; k += 2 * lanes) use(at + k, value(k), at + k + lanes, value(k + lanes));
 }
 
-// use() for 32 elements from `at` on: bytes of two levels, the low ones of elements 0 .. 15 and the high ones of 16 .. 31, stand
-// for numbers in a table, times `scale`.
+// Calls use() for 32 elements from `at` on: bytes of two levels, the low ones of elements 0 .. 15 and the high ones of 16 ..
+// 31, looked up in a table, times `scale`.
 template <class Use> HWY_INLINE void use_table(Use& use, size_t at, const uint8_t* HWY_RESTRICT bytes,
                                                const std::array<float, 16>& table, float scale) {
 #if HWY_TARGET <= HWY_AVX3

@@ -19,8 +19,8 @@ std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
     return found == metadata.end() ? std::string() : found->second;
 }
 
-// The greatest magnitude that a key of the layer can have: a vector divided by its rms has no component over sqrt(head_dim), and
-// RoPE puts two of them together.
+// Returns the greatest magnitude that a key of the layer can have: a vector divided by its rms has no component over
+// sqrt(head_dim), and RoPE combines two of them.
 double max_key(const Config& c, const LayerWeights& w) {
     double weight = 0;
     for (const float v : to_floats(w.attn_k_norm)) weight = std::max(weight, std::fabs(double(v)));

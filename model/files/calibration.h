@@ -1,5 +1,5 @@
 // Files of measured keys, which `tq-run calibrate` writes and --kv-condition reads: safetensors with F32 "scales" and "means"
-// [layers][kv_heads][head_dim], whose metadata says of which model they are. Hostile until checked.
+// [layers][kv_heads][head_dim], whose metadata identifies the model. Untrusted until checked.
 #pragma once
 #include "model/config.h"
 #include "model/files/fingerprint.h"
@@ -10,18 +10,18 @@
 
 namespace tq {
 
-// Limits of what is written and read; a scale of 1 is none.
+// Limits of scales in these files; a scale of 1 has no effect.
 constexpr float min_key_scale = 0x1p-16f, max_key_scale = 0x1p16f;
 
-// What the file says for people beside that.
+// The remaining content of the file, for people.
 struct CalibrationNote {
     std::string model;
-    uint64_t tokens = 0; // of the text
+    uint64_t tokens = 0; // tokens of the text
 };
 std::string calibration_bytes(const KeyCalibration& calibration, const std::string& fingerprint, const CalibrationNote& note);
 
-// Throws an Error that names the file when it is not of this model, is not whole, or has values that keys cannot have: a scale
-// that is not a number within the limits, a mean beyond the greatest key that the layer's norm can make. `on_hash`: see
+// Throws an Error that names the file when it is not of this model, is incomplete, or has values that keys cannot have: a scale
+// that is not a number within the limits, a mean beyond the greatest key that the layer's norm allows. `on_hash`: see
 // fingerprint.h.
 KeyCalibration read_calibration(const std::filesystem::path& path, const Config& config, const Weights& weights,
                                 const LoadProgress& on_hash = {});

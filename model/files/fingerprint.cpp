@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto settled =
-    std::chrono::seconds(2); // a file that was changed so long ago gets another time when it is changed again
+    std::chrono::seconds(2); // a file that was changed at least this long ago gets another time when it changes again
 
 std::string hex(uint64_t sum) { return fmt::format("{:016x}", sum); }
 std::string sum_of(std::string_view text) { return hex(checksum(std::as_bytes(std::span(text)))); }
@@ -65,7 +65,7 @@ class Hasher {
     uint64_t done_ = 0, total_;
 };
 
-// What the checksum is kept under, and a file for it; no path where it cannot be kept.
+// A stored checksum: its key, and its file; the path is empty where it cannot be stored.
 struct Kept {
     fs::path path;
     std::string text;
@@ -81,7 +81,7 @@ struct Kept {
         path = directory / "fingerprints" / sum_of(text);
     }
 
-    // Empty where there is none, or it is not whole.
+    // Returns an empty text where there is none, or it is incomplete.
     std::string read() const {
         std::error_code error;
         if (path.empty() || !fs::is_regular_file(path, error) || fs::file_size(path, error) != text.size() + 17) return {};
@@ -92,7 +92,7 @@ struct Kept {
         return whole && found == text + sum + '\n' ? sum : std::string();
     }
 
-    // Where that fails, the next run reads the model again.
+    // If this fails, the next run reads the model again.
     void write(const std::string& sum) const {
         if (path.empty()) return;
         std::error_code ignored;

@@ -1,4 +1,4 @@
-// What tells one model from another: whether a cache or a calibration of an earlier run is of this one.
+// Identifies a model: whether a cache or a calibration of an earlier run belongs to this one.
 #pragma once
 #include "model/config.h"
 #include "model/load.h"
@@ -6,13 +6,12 @@
 
 namespace tq {
 
-// Sixteen hex digits: the checksum (base/checksum.h) of a text with the shape and RoPE of the model, and with name, type, size
-// and checksum of each tensor; that of a tensor is the checksum of its rows' checksums. Every byte is read, on all threads, and
-// `on_hash` hears how far it is (LoadStopped where it says so).
+// Returns sixteen hex digits: the checksum (base/checksum.h) of a text with the shape and RoPE of the model, and with name,
+// type, size and checksum of each tensor; that of a tensor is the checksum of its rows' checksums. Every byte is read, on all
+// threads, and `on_hash` gets the progress (LoadStopped where it returns false).
 //
-// The tensors' part is kept in fingerprints/ in base/cache_directory.h's, under what weights.files says: a model that is there
-// unchanged is not read again. A file that is patched in place and whose time of modification is then set back is taken for the
-// file it was.
+// The checksum of the tensors is stored in fingerprints/ of cache_directory(), with weights.files as its key: an unchanged
+// model is not read again. A file that is patched in place and whose time of modification is then set back is not noticed.
 std::string model_fingerprint(const Config& config, const Weights& weights, const LoadProgress& on_hash = {});
 
 } // namespace tq

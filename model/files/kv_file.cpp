@@ -17,7 +17,7 @@ constexpr const char* schema = "tq-run-kv";
 constexpr int version = 1;
 constexpr uint64_t max_bytes = 1 << 20;
 
-// A file that is being read, for messages.
+// A file that is being read, with its path for messages.
 class Reader {
   public:
     explicit Reader(const std::filesystem::path& path) : name_(printable(path.string(), 300)) {}
@@ -41,7 +41,7 @@ class Reader {
         return value.get<uint32_t>();
     }
 
-    // What `parse` makes of that text.
+    // Returns the result of `parse` on that text.
     template <class Parse> auto parsed(const json& object, const char* key, const std::string& where, Parse parse) const {
         const std::string value = text(object, key, where);
         try {
@@ -93,7 +93,7 @@ KvOptions read_kv_file(const std::filesystem::path& path) {
     if (file.contains("rotation")) kv.rotation = reader.parsed(file, "rotation", "it", parse_rotation);
     if (file.contains("scale_rule")) kv.scale_rule = reader.parsed(file, "scale_rule", "it", parse_scale_rule);
     if (file.contains("conditioning")) kv.conditioning = reader.parsed(file, "conditioning", "it", parse_key_conditioning);
-    for (const char* key : {"window", "recent"}) // its name in earlier files
+    for (const char* key : {"window", "recent"}) // "recent": its name in earlier files
         if (file.contains(key)) kv.window = reader.number(file, key, max_window_tokens);
     kv.layers = reader.layers(file);
     kv.layer_count = uint32_t(kv.layers.size());

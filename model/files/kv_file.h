@@ -10,13 +10,13 @@
 
 namespace tq {
 
-// Whether --kv means such a file rather than a preset.
+// True where --kv names such a file rather than a preset.
 inline bool is_kv_file(std::string_view text) { return text.ends_with(".json"); }
 
 // Throws an Error that names the file and the place in it.
 KvOptions read_kv_file(const std::filesystem::path& path);
 
-// What such a file holds, for a model of `layers` layers; as text, a line for each layer.
+// Returns the content of such a file, for a model of `layers` layers; as text, a line for each layer.
 nlohmann::ordered_json kv_json(const KvOptions& kv, uint32_t layers, const std::string& about);
 std::string kv_file_text(const KvOptions& kv, uint32_t layers, const std::string& about);
 

@@ -20,7 +20,7 @@ std::string part_name(uint32_t layer, KvSide side, const char* part) {
 
 KvType type_of(const KvTypes& types, KvSide side) { return side == KvSide::key ? types.k : types.v; }
 
-// Without the rotation itself, which a dense one takes long to make.
+// Returns the codec without the rotation, since a dense one takes long to make.
 KvCodec codec_of(KvType type, uint32_t head_dim) {
     KvCodec codec;
     codec.type = type;
@@ -96,7 +96,7 @@ void check_types(const std::string& shown, const std::string& theirs, const std:
     }
 }
 
-// Throws Error that says what differs.
+// Throws Error with the difference.
 void check_owner(const std::string& shown, SafetensorsMetadata saved, const PromptCacheOwner& owner) {
     SafetensorsMetadata here = metadata_of(owner);
     if (saved["format"] != prompt_cache_format) fail("{}: it is not a file of {}: {}", shown, prompt_cache_format, another_file);
@@ -186,7 +186,7 @@ PromptCacheFile::PromptCacheFile(const std::filesystem::path& path, const Prompt
         fail("{}: token {} of a vocabulary of {}: the file is damaged; {}", shown_, *bad, config_.vocab_size, another_file);
 }
 
-// The bytes of a tensor that are what was written.
+// Returns the bytes of a tensor after checking their checksum.
 std::span<const std::byte> PromptCacheFile::checked(const std::string& name) const {
     const size_t index = size_t(std::ranges::find(shapes_, name, &TensorShape::name) - shapes_.begin());
     ENSURE(index + 1 < shapes_.size(), "{}", name);

@@ -1,4 +1,4 @@
-// What the decoders of block formats share: unaligned reads, and the levels that are tables.
+// Common parts of the decoders of block formats: unaligned reads, and the levels that are tables.
 #pragma once
 #include "base/half.h"
 #include "shaders/tables.h"
@@ -16,11 +16,11 @@ template <class T> T load(const std::byte* p) {
     return value;
 }
 
-using Bytes16 = std::array<uint8_t, 16>; // a copy of levels: loops that read them where they lie do not vectorise
+using Bytes16 = std::array<uint8_t, 16>; // a copy of levels: loops that read them in place do not vectorise
 
 inline float load_half(const std::byte* p) { return half_to_float(load<uint16_t>(p)); }
 
-// Level i is the signed byte i of the words.
+// Returns levels: level i is the signed byte i of the words.
 constexpr std::array<float, 16> level_table(const std::array<uint32_t, 4>& words) {
     std::array<float, 16> levels{};
     for (size_t i = 0; i < 16; ++i) levels[i] = float(int8_t(words[i / 4] >> (8 * (i % 4))));
@@ -30,7 +30,7 @@ constexpr std::array<float, 16> level_table(const std::array<uint32_t, 4>& words
 inline constexpr auto iq4_levels = level_table({IQ4_LEVELS_0, IQ4_LEVELS_1, IQ4_LEVELS_2, IQ4_LEVELS_3});
 inline constexpr auto mxfp4_levels = level_table({MXFP4_LEVELS_0, MXFP4_LEVELS_1, MXFP4_LEVELS_2, MXFP4_LEVELS_3});
 
-// 2^(e - 128), the weight of a level that is stored doubled; e = 255 is NaN.
+// Returns 2^(e - 128), the scale of levels that are stored doubled; e = 255 is NaN.
 inline float mxfp4_scale(uint8_t e) {
     const uint32_t exponent = e;
     if (exponent == 255) return std::bit_cast<float>(0x7fc00000u);

@@ -61,7 +61,7 @@ void decode_q4_1(float* y, const std::byte* x, size_t blocks) {
 std::array<uint8_t, 32> five_bits(uint32_t high, const Bytes16& qs) {
     std::array<uint8_t, 32> levels;
     for (int i = 0; i < 16; i += 4) {
-        // four bits spread to bit 4 of each byte
+        // spreads four bits to bit 4 of each byte
         const uint32_t low = ((high >> i & 15) * 0x00204081u & 0x01010101u) << 4;
         const uint32_t upper = ((high >> (16 + i) & 15) * 0x00204081u & 0x01010101u) << 4;
         std::memcpy(&levels[i], &low, 4);
@@ -110,7 +110,7 @@ void decode_mxfp4(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, y += 32, x += 17) decode_levels(y, x + 1, mxfp4_scale(uint8_t(x[0])), mxfp4_levels);
 }
 
-// Indexed by type id; {} where ggml has no such type any more. Those without a decoder are named and stepped over.
+// Indexed by type id; {} where ggml dropped the type. Types without a decoder are listed to be named and skipped.
 constexpr std::array<BlockFormat, 43> formats{{
     {"F32", 1, 4, decode_f32, {}, {{{0, 4}}}},
     {"F16", 1, 2, decode_f16, {}, {{{0, 2}}}},

@@ -29,20 +29,20 @@ enum class GgmlType : uint32_t {
     MXFP4 = 39,
 };
 
-// All that we can decode.
+// All formats that we can decode.
 inline constexpr std::array weight_formats{
     GgmlType::F32,  GgmlType::F16,    GgmlType::BF16,   GgmlType::Q8_0,  GgmlType::Q4_0, GgmlType::Q4_1,
     GgmlType::Q5_0, GgmlType::Q5_1,   GgmlType::Q2_K,   GgmlType::Q3_K,  GgmlType::Q4_K, GgmlType::Q5_K,
     GgmlType::Q6_K, GgmlType::IQ4_NL, GgmlType::IQ4_XS, GgmlType::MXFP4,
 };
 
-// Where a block keeps the fp16 numbers that scale its levels, in bytes; -1: it has none.
+// The offsets in bytes of the fp16 numbers of a block that scale its levels; -1: it has none.
 struct BlockScales {
     int scale = -1, minimum = -1;
-    float ratio = 0; // of the minimum to the scale: what makes the mean of random levels 0
+    float ratio = 0; // minimum / scale at which the mean of random levels is 0
 };
 
-// Fields of a block that lie together.
+// Adjacent fields of a block.
 struct BlockPart {
     uint32_t from, bytes;
 };
@@ -52,19 +52,19 @@ struct BlockFormat {
     uint32_t elements; // per block, along the row
     uint32_t bytes;    // per block
 
-    // Of the formats that we can decode.
+    // Only set for formats that we can decode.
     void (*decode)(float* y, const std::byte* x, size_t blocks) = nullptr;
     BlockScales scales = {};
-    // What a row on a device has apart, each as an array over the row's blocks; levels first, bytes = 0: no more
-    // (device_layout.h).
+    // The parts that a row on a device stores separately, each as an array over the row's blocks; levels first, bytes = 0 ends
+    // the list (device_layout.h).
     std::array<BlockPart, 3> parts = {};
 };
 
-// nullptr for a type we cannot decode (type_name still names it when ggml knows it: "IQ3_S", else "type 77").
+// Returns nullptr for a type we cannot decode (type_name still names it when ggml knows it: "IQ3_S", else "type 77").
 const BlockFormat* block_format(GgmlType type);
 std::string type_name(GgmlType type);
 
-// Size of any type ggml knows, decodable or not: enough to step over a tensor. nullptr for an unknown type.
+// Returns the sizes of any type ggml knows, decodable or not: enough to skip a tensor. nullptr for an unknown type.
 const BlockFormat* stored_format(GgmlType type);
 
 // Bytes of one row of `cols` elements. `cols` is a multiple of the block's elements.

@@ -8,7 +8,7 @@ struct ScaleMin {
     float scale, min;
 };
 
-// The eight 6-bit (scale, minimum) pairs that Q4_K and Q5_K pack into 12 bytes, times the block's d and dmin.
+// Returns the eight 6-bit (scale, minimum) pairs that Q4_K and Q5_K pack into 12 bytes, times the block's d and dmin.
 std::array<ScaleMin, 8> decode_scales(const std::byte* x) {
     const float d = load_half(x), dmin = load_half(x + 2);
     const std::byte* s = x + 4;
@@ -21,8 +21,8 @@ std::array<ScaleMin, 8> decode_scales(const std::byte* x) {
     return out;
 }
 
-// The sixteen 6-bit scales that Q3_K packs into 12 bytes: low nibbles of scales 0..7 and 8..15, then pairs of high bits, those of
-// scale k at bits 2 (k / 4) of byte 8 + k % 4. Less 32, times the block's d.
+// Returns the sixteen 6-bit scales that Q3_K packs into 12 bytes, less 32, times the block's d: low nibbles of scales 0..7 and
+// 8..15, then pairs of high bits, those of scale k at bits 2 (k / 4) of byte 8 + k % 4.
 std::array<float, 16> decode_scales_q3_k(const std::byte* s, float d) {
     std::array<float, 16> out;
     for (int k = 0; k < 16; ++k) {

@@ -1,4 +1,4 @@
-// Reading of GGUF. Every length and count is compared with what is left of the file before it is used or allocated for.
+// Reads GGUF. Every length and count is compared with the remaining bytes of the file before it is used or allocated for.
 #include "model/formats/gguf.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -12,18 +12,18 @@
 namespace tq {
 namespace {
 
-constexpr uint64_t max_entries = 65536;           // keys, and tensors, of one file; real ones have tens, and hundreds
+constexpr uint64_t max_entries = 65536;           // keys, and tensors, of one file; real files have tens, and hundreds
 constexpr uint64_t max_array_elements = 1u << 24; // all arrays of one file together; a large vocabulary is some 2^19
 constexpr uint64_t max_parts = 9999;              // of a split model
 constexpr uint64_t max_name_bytes = 65535;
-constexpr uint64_t max_file_bytes = uint64_t(1) << 50; // of a model that may once have been whole
+constexpr uint64_t max_file_bytes = uint64_t(1) << 50; // of a model before its file was truncated
 constexpr uint64_t max_elements = uint64_t(1) << 62;   // of one tensor, so that sizes in bytes need only one more check
 
 enum class ValueType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 
-constexpr std::array value_type_bytes{1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8}; // the least a value takes
+constexpr std::array value_type_bytes{1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8}; // the minimum bytes of a value
 
-// A cursor that cannot leave the file. Its errors begin with the file and what is being read.
+// A cursor that cannot leave the file. Its errors begin with the file and the item that is read.
 class Reader {
   public:
     Reader(std::string file, std::span<const std::byte> bytes) : file_(std::move(file)), bytes_(bytes) {}
@@ -38,12 +38,12 @@ class Reader {
         fail("{}: {}: {}", file_, subject_, fmt::format(format, std::forward<Args>(args)...));
     }
 
-    // The file ends where there should be more.
+    // Throws where the file ends too early.
     template <class... Args> [[noreturn]] void cut_off(fmt::format_string<Args...> format, Args&&... args) const {
         fail("{}: the file is cut off, or damaged: download it again ({}: {})", file_, subject_,
              fmt::format(format, std::forward<Args>(args)...));
     }
-    // `whole`: the bytes that it should have.
+    // `whole`: the expected size in bytes.
     [[noreturn]] void cut_off_at(uint64_t whole, const std::string& detail) const {
         fail("{}: the file is cut off: {:.1f} of {:.1f} MB are there; download it again ({}: {})", file_,
              double(bytes_.size()) * 1e-6, double(whole) * 1e-6, subject_, detail);
@@ -74,7 +74,7 @@ class Reader {
         return name;
     }
 
-    // A count of things that take at least `min_bytes` each.
+    // Reads a count of items that take at least `min_bytes` each.
     uint64_t count(const char* things, uint64_t most, uint64_t min_bytes) {
         const auto count = scalar<uint64_t>();
         if (count > remaining() / min_bytes) cut_off("{} {}, but {} bytes are left", count, things, remaining());
@@ -144,7 +144,7 @@ class ValueReader {
         case ValueType::string: return list<std::string_view>(n, [this] { return in_.text(); });
         case ValueType::array: break;
         }
-        return {}; // an array of arrays was refused above
+        return {}; // arrays of arrays were refused above
     }
 
     template <class Stored, class Wide> ModelFile::Value numbers(uint64_t n) {
@@ -226,14 +226,14 @@ Declared read_tensor_info(Reader& in) {
     return t;
 }
 
-// Where the last tensor ends, in the file; more than max_file_bytes where that is beyond any file.
+// Returns the end of the last tensor within the file; more than max_file_bytes where that is beyond any file.
 uint64_t end_of_data(const Reader& in, const std::vector<Declared>& tensors, uint64_t alignment) {
     uint64_t end = 0;
     for (const Declared& t : tensors) end = std::max(end, t.offset > max_file_bytes ? UINT64_MAX / 2 : t.offset + t.bytes);
     return (in.position() + alignment - 1) / alignment * alignment + end;
 }
 
-// Sets tensor.data; the data section begins where the reader stands, aligned. `whole`: end_of_data.
+// Sets tensor.data; the data section begins at the reader's position, aligned. `whole`: end_of_data.
 void place(const Reader& in, Declared& t, uint64_t alignment, uint64_t whole) {
     if (t.offset % alignment != 0) in.error("its offset {} is not a multiple of the alignment {}", t.offset, alignment);
     const uint64_t begin = (in.position() + alignment - 1) / alignment * alignment;
@@ -301,7 +301,7 @@ ModelFile read_one(const std::filesystem::path& path) {
     return file;
 }
 
-// Part `number` (from 1) of a split model beside `part`, which is part `given_number`: NAME-00002-of-00003.gguf
+// Returns the path of part `number` (from 1) of a split model, given its part `given_number`: NAME-00002-of-00003.gguf
 std::filesystem::path part_path(const std::filesystem::path& part, uint64_t number, uint64_t given_number, uint64_t count) {
     const auto ending = [&](uint64_t n) { return fmt::format("-{:05}-of-{:05}.gguf", n, count); };
     const std::string name = part.filename().string(), own = ending(given_number);
@@ -320,7 +320,7 @@ void check_part(const ModelFile& part, uint64_t number, uint64_t count) {
     }
 }
 
-// The first part's keys and every part's tensors. `given` is any of them.
+// Returns the first part's keys and every part's tensors. `given` is any of them.
 ModelFile read_split(ModelFile given, uint64_t count) {
     if (count > max_parts) fail("{}: one of {} parts; we read at most {}", given.path().string(), count, max_parts);
     const std::filesystem::path path = given.path();

@@ -26,7 +26,7 @@ template <size_t count> std::string_view translated(const std::array<Names, coun
     return found == names.end() ? std::string_view() : found->second;
 }
 
-// What people call the model: its directory, or the repository that a snapshot in the hub's cache belongs to, which lies at
+// Returns the model's usual name: its directory, or the repository that a snapshot in the hub's cache belongs to, at
 // models--USER--REPOSITORY/snapshots/COMMIT.
 std::string model_name(const fs::path& directory) {
     std::error_code unknown;
@@ -37,7 +37,7 @@ std::string model_name(const fs::path& directory) {
     return name.starts_with("models--") ? name.substr(name.rfind("--") + 2) : name;
 }
 
-// transformers leaves out the head that a tied model's files may hold a copy of.
+// Removes the copy of the head that a tied model's files may contain; transformers ignores it, too.
 void tie(std::vector<FileTensor>& tensors, bool tied, const fs::path& directory) {
     const auto head = std::find_if(tensors.begin(), tensors.end(), [](const FileTensor& t) { return t.name == "output.weight"; });
     if (tied && head != tensors.end()) tensors.erase(head);

@@ -5,19 +5,19 @@
 
 namespace tq {
 
-// The whole directory. Throws an Error that names the file and its own key.
+// Reads the whole directory. Throws an Error that names the file and its own key.
 ModelFile read_huggingface(const std::filesystem::path& directory);
 
-// Its parts, for what needs no more. config.json's shape, scaling and ids of ends to qwen3.* and tokenizer.ggml.*; and the
-// sampling that generation_config.json recommends, where it is there, to general.sampling.*.
+// Reads config.json only: shape, scaling and end-of-generation ids become qwen3.* and tokenizer.ggml.*; and the sampling that
+// generation_config.json recommends, where it exists, becomes general.sampling.*.
 void read_huggingface_config(ModelFile& file, const std::filesystem::path& directory);
 
-// tokenizer.json, or vocab.json with merges.txt, to tokenizer.ggml.*, padded to `vocab_size` tokens (0: as many as there are);
+// Reads tokenizer.json, or vocab.json with merges.txt, into tokenizer.ggml.*, padded to `vocab_size` tokens (0: no padding);
 // and the chat template, from chat_template.jinja or tokenizer_config.json.
 void read_huggingface_tokenizer(ModelFile& file, const std::filesystem::path& directory, uint64_t vocab_size);
 
-// GGUF's name of a tensor of Qwen3 in PyTorch: blk.3.attn_q.weight of model.layers.3.self_attn.q_proj.weight. Others stay as they
-// are.
+// Returns GGUF's name of a tensor of Qwen3 in PyTorch: blk.3.attn_q.weight of model.layers.3.self_attn.q_proj.weight. Other
+// names are returned unchanged.
 std::string gguf_tensor_name(const std::string& name);
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// config.json and generation_config.json to GGUF's keys. What would change the arithmetic and is not known here is refused.
+// Converts config.json and generation_config.json to GGUF's keys. Refuses unknown settings that would change the arithmetic.
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/formats/huggingface.h"
@@ -14,9 +14,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr uint64_t max_config_bytes = 1u << 20;
-constexpr size_t max_ends = 64; // ids that end an answer
+constexpr size_t max_ends = 64; // end-of-generation ids
 
-// The members of one object, named in errors as PATH: 'PREFIX.KEY'. A member that is null is as good as absent.
+// The members of one object, named in errors as PATH: 'PREFIX.KEY'. A null member counts as absent.
 class Members {
   public:
     Members(ModelFile& file, const json& object, std::string path, std::string prefix = {})
@@ -29,13 +29,13 @@ class Members {
 
     std::string label(std::string_view key) const { return fmt::format("{}: '{}{}'", path_, prefix_, printable(key)); }
 
-    // Takes over a scalar under GGUF's key, which is called by its name here from now on, whether it is there or not.
+    // Copies a scalar to GGUF's key. Errors about that key use this file's name for it from now on, even where it is absent.
     void take(std::string_view key, const std::string& gguf_key) const {
         file_.set_label(gguf_key, label(key));
         if (const json* value = find(key)) file_.mutable_metadata().insert_or_assign(gguf_key, scalar(key, *value));
     }
 
-    // Refuses every value but this one. Absent is as good.
+    // Refuses every value but this one. An absent member is accepted.
     void expect(std::string_view key, const json& only, std::string_view reason) const {
         const json* value = find(key);
         if (value && *value != only) fail("{} is {}; {}", label(key), printable(value->dump()), reason);
@@ -47,7 +47,7 @@ class Members {
         return {file_, *value, path_, prefix_ + key + '.'};
     }
 
-    // One id or a list of them; none when absent.
+    // Returns one id or a list of them; none when absent.
     std::vector<uint64_t> ids(const char* key) const {
         const json* value = find(key);
         const json list = !value ? json::array() : value->is_array() ? *value : json::array({*value});
@@ -118,11 +118,11 @@ void take_shape(ModelFile& file, const Members& config) {
     config.take("head_dim", "qwen3.attention.key_length");
     config.take("rms_norm_eps", "qwen3.attention.layer_norm_rms_epsilon");
     config.take("vocab_size", "qwen3.vocab_size");
-    config.take("tie_word_embeddings", "tie_word_embeddings"); // GGUF says it by leaving out output.weight
+    config.take("tie_word_embeddings", "tie_word_embeddings"); // GGUF expresses it by leaving out output.weight
 }
 
-// transformers' attention_factor is all that cosines and sines are multiplied by; GGUF's attn_factor comes on top of YaRN's own
-// 0.1 ln(factor) + 1.
+// transformers' attention_factor is the only factor of cosines and sines; GGUF's attn_factor multiplies YaRN's own 0.1
+// ln(factor) + 1.
 void take_attention_factor(ModelFile& file, const Members& scaling) {
     const std::string key = "qwen3.rope.scaling.attn_factor";
     scaling.take("attention_factor", key);
@@ -167,7 +167,7 @@ void take_scaling(ModelFile& file, const Members& config, const Members& scaling
     scaling.take("beta_slow", "qwen3.rope.scaling.yarn_beta_slow");
 }
 
-// rope_theta and rope_scaling, or both in rope_parameters, as newer releases have them.
+// Reads rope_theta and rope_scaling, or both in rope_parameters, as in newer releases.
 void take_rope(ModelFile& file, const Members& config) {
     const bool has_parameters = config.find("rope_parameters"), has_scaling = config.find("rope_scaling");
     if (has_parameters && has_scaling) {

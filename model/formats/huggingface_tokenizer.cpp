@@ -1,5 +1,5 @@
-// tokenizer.json, or vocab.json and merges.txt, to the metadata that a converter to GGUF writes. Only the tokenizer of Qwen2 and
-// Qwen3 is known: one that would split texts in another way is refused.
+// Converts tokenizer.json, or vocab.json and merges.txt, to the metadata that a converter to GGUF writes. Only the tokenizer of
+// Qwen2 and Qwen3 is supported: one that would split texts differently is refused.
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/formats/huggingface.h"
@@ -17,13 +17,13 @@ using nlohmann::json;
 constexpr uint64_t max_tokenizer_bytes = 64u << 20; // tokenizer.json of Qwen3 has 11 MB
 constexpr uint64_t max_template_bytes = 1u << 20;
 
-// model/text/pre_tokenizer.h has it by hand.
+// The pattern that model/text/pre_tokenizer.h implements by hand.
 constexpr const char* word_pattern = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
                                      " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
 enum TokenType : int64_t { hole = 0, normal = 1, control = 3, user_defined = 4, unused = 5 };
 
-// nullptr when `object` is none, or its member is absent or null
+// Returns nullptr when `object` is not an object, or its member is absent or null.
 const json* member(const json& object, const char* key) {
     const auto found = object.is_object() ? object.find(key) : object.end();
     return found == object.end() || found->is_null() ? nullptr : &*found;
@@ -55,7 +55,7 @@ struct Document {
     }
 };
 
-// Texts and types by id, put together from several places.
+// Texts and types by id, collected from several places.
 class TokenTable {
   public:
     TokenTable(ModelFile& file, uint64_t vocab_size) : file_(file), texts_(vocab_size), types_(vocab_size, hole) {}
@@ -68,7 +68,7 @@ class TokenTable {
         set(id, text, normal);
     }
 
-    // Added tokens may be part of the base vocabulary too.
+    // Added tokens may be part of the base vocabulary, too.
     void add_added(const Document& from, const std::string& text, const json& id_json, bool special) {
         const uint64_t id = checked(from, text, id_json);
         if (types_[id] != hole && texts_[id] != text) {
@@ -130,7 +130,7 @@ void add_added_token(TokenTable& tokens, const Document& from, const json& token
     tokens.add_added(from, text, *id, from.boolean(token, "special"));
 }
 
-// tokenizer.json: everything that decides how a text is split.
+// Checks everything in tokenizer.json that decides how a text is split.
 void check_pipeline(const Document& from) {
     const json &root = from.root, &model = from.object(root, "model");
     const auto expect = [&](const json& in, const char* key, std::initializer_list<json> allowed) {
@@ -201,7 +201,7 @@ void read_tokenizer_json(ModelFile& file, TokenTable& tokens, const fs::path& pa
     set_merges(file, std::move(merges), from.path + ": 'model.merges'");
 }
 
-// The lines "LEFT RIGHT", without the first when it tells the version.
+// Reads the lines "LEFT RIGHT", without a first line that gives the version.
 void read_merges_txt(ModelFile& file, const fs::path& path) {
     const std::string_view text = file.add_text(read_text_file(path, max_tokenizer_bytes));
     std::vector<std::string_view> merges;
@@ -235,7 +235,7 @@ void read_vocab_and_merges(ModelFile& file, TokenTable& tokens, const fs::path& 
     read_merges_txt(file, directory / "merges.txt");
 }
 
-// A text, or a list of {name, template}, of which "default" is the conversation's.
+// Returns the chat template: a text, or of a list of {name, template} the one named "default".
 std::optional<std::string> template_of(const Document& config) {
     const json* value = member(config.root, "chat_template");
     if (!value) return std::nullopt;
@@ -257,7 +257,7 @@ void read_chat_template(ModelFile& file, const fs::path& directory, const std::o
     if (text) file.mutable_metadata().insert_or_assign("tokenizer.chat_template", file.add_text(std::move(*text)));
 }
 
-// tokenizer_config.json's eos_token ends an answer as well.
+// Adds tokenizer_config.json's eos_token to the ids that end an answer.
 void add_end(ModelFile& file, const TokenTable& tokens, const Document& config) {
     const json* end = member(config.root, "eos_token");
     if (end && end->is_object()) end = member(*end, "content");

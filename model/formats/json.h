@@ -1,4 +1,4 @@
-// JSON from files, which may be hostile: bounded in size, depth and number of values, and no key twice in one object.
+// JSON from untrusted files: limited in size, depth and number of values, and without duplicate keys in an object.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,16 +12,16 @@ namespace tq {
 // deeper than `max_depth` levels or has a key twice in one object.
 nlohmann::json read_json(std::string_view text, const std::string& subject, uint32_t max_depth = 64);
 
-// The same for a whole file of at most `max_bytes`.
+// Reads a whole file of at most `max_bytes` in the same way.
 nlohmann::json read_json_file(const std::filesystem::path& path, uint64_t max_bytes);
 
-// A whole file of at most `max_bytes` as text, a byte order mark at its begin left out. Throws an Error that names it.
+// Returns a whole file of at most `max_bytes` as text, without a leading byte order mark. Throws an Error that names it.
 std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes);
 
-// False also where it cannot be told.
+// Returns false also where it cannot be determined.
 bool is_there(const std::filesystem::path& path);
 
-// "an object", "a list", "a text", ...
+// Returns "an object", "a list", "a text", ...
 const char* kind_of(const nlohmann::json& value);
 
 } // namespace tq

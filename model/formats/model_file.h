@@ -1,5 +1,5 @@
-// What a model is read from, whatever wrote it: metadata under GGUF's key names, and tensors under GGUF's tensor names, in one or
-// several memory-mapped files. Whoever fills it in has checked that every tensor lies inside its file.
+// The content of a model, whatever its file format: metadata under GGUF's key names, and tensors under GGUF's tensor names, in
+// one or several memory-mapped files. Its readers have checked that every tensor is inside its file.
 #pragma once
 #include "base/mapped_file.h"
 #include "model/formats/blocks.h"
@@ -17,15 +17,15 @@ namespace tq {
 
 struct FileTensor {
     std::string name;
-    GgmlType type;                   // one ggml knows; block_format(type) tells whether we can decode it
+    GgmlType type;                   // known to ggml; block_format(type) tells whether we can decode it
     std::array<uint64_t, 4> ne;      // elements per dimension, fastest first; unused dimensions are 1
     std::span<const std::byte> data; // inside a mapping, not aligned; its size is row bytes times rows
 };
 
 class ModelFile {
   public:
-    // Scalars are widened (every unsigned to uint64_t, signed to int64_t, float to double); arrays keep their kind, those
-    // of booleans become uint64_t. Text points into a mapping or into texts() and may hold any bytes.
+    // Scalars are widened (every unsigned to uint64_t, signed to int64_t, float to double); arrays keep their type, except that
+    // booleans become uint64_t. Text points into a mapping or into texts() and may contain any bytes.
     using Value = std::variant<uint64_t, int64_t, double, bool, std::string_view, std::vector<uint64_t>, std::vector<int64_t>,
                                std::vector<double>, std::vector<std::string_view>>;
     using Metadata = std::map<std::string, Value, std::less<>>;
@@ -35,9 +35,9 @@ class ModelFile {
     const std::filesystem::path& path() const { return path_; } // the file, the first of several, or their directory
     const Metadata& metadata() const { return metadata_; }
     const std::vector<FileTensor>& tensors() const { return tensors_; }
-    std::vector<FileIdentity> identities() const; // of the files that are mapped
+    std::vector<FileIdentity> identities() const; // of the mapped files
 
-    // nullptr when absent
+    // Returns nullptr when absent.
     const Value* find(std::string_view key) const;
     const FileTensor* find_tensor(std::string_view name) const;
 
@@ -51,21 +51,21 @@ class ModelFile {
     std::string_view text(std::string_view key, std::string_view fallback) const;
     const std::vector<std::string_view>& strings(std::string_view key) const;
 
-    // How errors name a key: "PATH: key 'KEY'", or what its reader said it is called where it was read.
+    // Returns the name of a key for errors: "PATH: key 'KEY'", or the name that the key had in the file where it was read.
     std::string label(std::string_view key) const;
     bool has_own_label(std::string_view key) const { return labels_.contains(key); }
 
-    // For the readers of formats, which fill it in.
+    // For the readers of formats.
     const MappedFile& add_mapping(MappedFile file) { return mappings_.emplace_back(std::move(file)); }
     std::string_view add_text(std::string text) { return texts_.emplace_back(std::move(text)); } // owned from now on
     void set_label(std::string key, std::string label) { labels_.insert_or_assign(std::move(key), std::move(label)); }
-    void absorb_tensors(ModelFile other); // and what they point into; its metadata goes
+    void absorb_tensors(ModelFile other); // and the memory that they point into; drops its metadata
     Metadata& mutable_metadata() { return metadata_; }
     std::vector<FileTensor>& mutable_tensors() { return tensors_; }
 
   private:
     std::filesystem::path path_;
-    std::deque<MappedFile> mappings_; // deques: what points into them stays when they grow or move
+    std::deque<MappedFile> mappings_; // deques, so that pointers into their elements stay valid when they grow or move
     std::deque<std::string> texts_;
     Metadata metadata_;
     std::map<std::string, std::string, std::less<>> labels_; // of keys that have another name in their file

@@ -1,5 +1,5 @@
-// find_nonfinite_block: every byte of a model passes here when it is loaded. Whole chunks are tested without branches, so that
-// the loops vectorise; only a chunk that has something is looked at again.
+// find_nonfinite_block: every byte of a model passes through this when it is loaded. Whole chunks are tested without branches,
+// so that the loops vectorise; only a chunk with a hit is searched again.
 #include "base/ensure.h"
 #include "model/formats/block_reader.h"
 #include "model/formats/blocks.h"
@@ -9,7 +9,7 @@
 namespace tq {
 namespace {
 
-// The first of n values T, `stride` bytes apart, for which `is_bad` is true.
+// Returns the first of n values T, `stride` bytes apart, for which `is_bad` is true.
 template <class T, class F> std::optional<uint64_t> find(const std::byte* x, uint64_t n, size_t stride, F is_bad) {
     constexpr uint64_t chunk = 4096;
     for (uint64_t begin = 0; begin < n; begin += chunk) {

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Name of a file with this extension in a directory, the first by name; empty when there is none.
+// Returns the name of a file with this extension in a directory, the first by name; empty when there is none.
 std::string file_with_extension(const fs::path& directory, std::string_view extension) {
     std::string first;
     std::error_code error;

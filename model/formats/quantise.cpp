@@ -1,4 +1,4 @@
-// Loops over blocks of 32 that vectorise on any processor: integers for what floats have no vector instruction for.
+// Loops over blocks of 32 that vectorise on any processor: with integers where floats have no vector instruction.
 #include "model/formats/quantise.h"
 #include "base/ensure.h"
 #include "base/half.h"
@@ -15,14 +15,14 @@ namespace {
 constexpr int block = 32;
 constexpr uint16_t half_nan = 0x7e00;
 
-// The greatest |x| as bits, which are ordered as the values are; infinity and every NaN are above all others.
+// Returns the greatest |x| as bits, which are ordered like the values; infinity and every NaN are above all others.
 int32_t greatest_magnitude(const float* x) {
     int32_t greatest = 0;
     for (int i = 0; i < block; ++i) greatest = std::max(greatest, std::bit_cast<int32_t>(x[i]) & 0x7fffffff);
     return greatest;
 }
 
-// 1 / d; 0 where that is not finite, for such a d is 0 in fp16.
+// Returns 1 / d; 0 where that is not finite, since such a d is 0 in fp16.
 float inverse(float d) { return std::fabs(d) >= std::numeric_limits<float>::min() ? 1 / d : 0; }
 
 void store_half(std::byte* to, float d) {
@@ -51,7 +51,7 @@ void quantise_q8_0(std::byte* to, const float* x) {
     std::memcpy(to + 2, codes.data(), block);
 }
 
-// The element of the greatest magnitude, the first where both signs have it; not finite where any element is not.
+// Returns the element of the greatest magnitude, the first where both signs have it; not finite where any element is not.
 float signed_extreme(const float* x) {
     constexpr auto sign = std::numeric_limits<int32_t>::min();
     int32_t above = 0, below = 0; // the greatest magnitudes of either sign, as bits

@@ -1,4 +1,4 @@
-// ggml's reference quantisers, byte for byte. (The cache's, in model/kv, scale their blocks first and so are others.)
+// ggml's reference quantisers, byte for byte. (The cache's, in model/kv, scale their blocks first and differ.)
 #pragma once
 #include "model/formats/blocks.h"
 

@@ -1,4 +1,4 @@
-// Reading of safetensors. The header is small JSON, read whole; the data is only ever pointed into.
+// Reads safetensors. The header is small JSON, read whole; the data is used in place.
 #include "model/formats/safetensors.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -26,7 +26,7 @@ constexpr int header_depth = 3;                      // { name: { shape: [ ] } }
 struct DType {
     const char* name;
     uint32_t bits;
-    std::optional<GgmlType> ggml; // none where no weight format of ours is the same
+    std::optional<GgmlType> ggml; // empty where we have no weight format for it
 };
 
 constexpr std::array<DType, 23> dtypes{{
@@ -154,7 +154,7 @@ void check_metadata(const std::string& path, const json& metadata) {
     }
 }
 
-// The format's own promise: the tensors lie one behind the other and fill the data.
+// The format requires that the tensors are contiguous and fill the data.
 void check_covering(const std::string& path, std::vector<EntryReader::Placed>& placed, uint64_t data_bytes) {
     std::sort(placed.begin(), placed.end(),
               [](const auto& a, const auto& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
@@ -184,7 +184,7 @@ uint64_t header_bytes(const std::string& path, std::span<const std::byte> bytes)
     return length;
 }
 
-// The shards that an index names, in the order of their names.
+// Returns the shards that an index names, sorted by name.
 std::set<std::string> read_index(const std::filesystem::path& path, std::map<std::string, std::string>& weight_map) {
     const json index = read_json_file(path, max_index_bytes);
     const auto map = index.is_object() ? index.find("weight_map") : index.end();
@@ -196,7 +196,7 @@ std::set<std::string> read_index(const std::filesystem::path& path, std::map<std
     std::set<std::string> shards;
     for (const auto& [tensor, shard] : map->items()) {
         const std::string name = shard.is_string() ? shard.get<std::string>() : "";
-        // A plain name: nothing that leads out of the directory on any system.
+        // Only plain names: nothing that leads out of the directory on any system.
         if (!name.ends_with(".safetensors") || name.size() > 255 || name.starts_with('.') ||
             name.find_first_of(std::string_view("/\\:\0", 4)) != name.npos) {
             fail("{}: the file of tensor '{}' is {}, not the plain name of a .safetensors file", path.string(), printable(tensor),
@@ -292,7 +292,7 @@ std::string safetensors_header(std::span<const TensorShape> tensors, const Safet
         at += t.bytes();
     }
     std::string text = header.dump();
-    text.resize((text.size() + 7) / 8 * 8, ' '); // so that the data is aligned, as other writers have it
+    text.resize((text.size() + 7) / 8 * 8, ' '); // so that the data is aligned, as other writers do
     const uint64_t length = text.size();
     return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
 }

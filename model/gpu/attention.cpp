@@ -10,14 +10,14 @@ namespace {
 
 constexpr KvTypes window_types{KvType::f16, KvType::f16};
 
-// Query heads and tokens that share a workgroup.
+// The numbers of query heads and tokens that share a workgroup.
 struct Tile {
     uint32_t heads, tokens;
 };
 
 bool is_per_lane(const Tuning& t, KvTypes types) { return t.attention_per_lane && !is_qjl(types.k) && !is_qjl(types.v); }
 
-// Two vectors of a key with QJL's bit, and two of the next, are more than registers hold.
+// Two vectors of a key with QJL's bit, and two of the next key, would not fit into registers.
 uint32_t keys_at_a_time(const Tuning& t, KvTypes types) { return is_qjl(types.k) || is_qjl(types.v) ? 1 : t.attention_keys; }
 
 uint32_t lanes_of(const Tuning& t, uint32_t head_dim) { return std::min(t.workgroup, head_dim); }
@@ -25,12 +25,12 @@ uint32_t lanes_of(const Tuning& t, uint32_t head_dim) { return std::min(t.workgr
 Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
     const auto [head_dim, types, group, tokens] = shape;
     const uint32_t lanes = lanes_of(t, head_dim);
-    // Of a row: queries, scores, and maximum and factor or the subgroups' maxima; shaders/attention.comp.
+    // Bytes per row: queries, scores, and maximum and factor or the subgroups' maxima; shaders/attention.comp.
     const uint32_t row_bytes = (is_qjl(types.k) ? 2 : 1) * head_dim * 4 +
                                (is_qjl(types.v) ? 2 : 1) * lanes * keys_at_a_time(t, types) * 4 +
                                (t.subgroup ? std::max(lanes / t.subgroup, 1u) * 4 : 8);
-    // With QJL's bit a row has two sums of values: more than four such rows do not stay in registers. attention_per_lane takes
-    // seconds to build with more than Qwen3-14B's five.
+    // With QJL's bit a row has two sums of values, and more than four such rows do not stay in registers. attention_per_lane
+    // takes seconds to compile with more rows than Qwen3-14B's five.
     const uint32_t max_rows = is_per_lane(t, types) ? 5 : is_qjl(types.v) ? 4 : ~0u;
     const uint32_t table_bytes = (is_trellis(types.k) || is_trellis(types.v) ? 64 : 32) * 4; // of levels, shaders/kv_load.glsl
     Tile tile{group, tokens == 1 ? 1 : std::max(1u, std::min(t.attention_rows, max_rows) / group)};
@@ -62,9 +62,9 @@ uint32_t shared_bytes_of_matrices(const Tuning& t, Tile tile, uint32_t keys, uin
     return vectors + strips_of(t, tile) * t.matrix_side * row + scales + levels;
 }
 
-// The plan of attention_coopmat. None where the others run: for a token, whose few rows are not worth the way of each value
-// through shared memory, by the tuning, for types whose values are no fp16 numbers times one scale a vector, for head_dim 256,
-// whose queries and sums are more than registers hold, or for want of shared memory.
+// Returns the plan of attention_coopmat, or nothing where another kernel runs: for one token, whose few rows do not justify
+// passing every value through shared memory; by the tuning; for types whose values are not fp16 numbers times one scale per
+// vector; for head_dim 256, whose queries and sums exceed the registers; or for lack of shared memory.
 std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionShape& shape) {
     uint32_t rows = shape.tokens == 1 ? 0 : t.attention_coopmat_rows, keys = 2 * t.matrix_side;
     if (rows == 0 || shape.head_dim > 128 || !one_scale_fp16(shape.types.k) || !one_scale_fp16(shape.types.v))
@@ -86,19 +86,19 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
 }
 #endif
 
-// A part of every head, of one token.
+// Returns the bytes of the partials of all heads, for one token.
 uint64_t parts_bytes(uint32_t heads, uint32_t head_dim, bool projected) {
     return ((projected ? 2 : 1) * head_dim + 2) * 4ull * heads;
 }
 
-// The parts in `partials` of a pass over a layer.
+// The partials of a pass over a layer.
 struct Parts {
-    uint32_t splits, step;  // that the keys are cut into, multiples of `step` tokens
-    bool window;            // one more of each token, of its window, which need not wait for the others;
-    uint64_t window_at = 0; // where in `partials` these begin
+    uint32_t splits, step;  // into which the keys are divided, multiples of `step` tokens
+    bool window;            // one partial more of each token, for its window, independent of the others;
+    uint64_t window_at = 0; // offset of these in `partials`
 };
 
-// A block of many tokens has workgroups enough, and no splits; a short one has as many as `bytes` of partials hold.
+// A block of many tokens has enough workgroups without splits; a short one has as many as `bytes` of partials hold.
 Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t heads, uint32_t step, bool window) {
     const uint64_t all = pass.tokens * parts_bytes(heads, pass.head_dim, projected),
                    left = bytes - (window ? all + max_alignment : 0);
@@ -109,7 +109,7 @@ Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t 
     return out;
 }
 
-// The parts of each head, put together and turned back.
+// Combines the partials of each head and rotates the result back.
 void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Parts& parts) {
     const uint32_t splits = parts.splits, rotation = values.rotation_constant();
     const auto params = with_signs(
@@ -131,7 +131,7 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
                                                           matrix_or(*partials.buffer, values));
 }
 
-// What a dispatch of attention reads, and how: one of WINDOW_*.
+// The keys that a dispatch of attention reads, and their form: one of WINDOW_*.
 struct Attended {
     KvTypes types;
     uint32_t heads, group, window;
@@ -142,7 +142,7 @@ Work work_of(const Pass& pass, uint32_t kv_heads, const Attended& what, uint64_t
                    token_bytes =
                        kv_heads * (kv_vector_bytes(what.types.k, pass.head_dim) + kv_vector_bytes(what.types.v, pass.head_dim));
     const bool window_only = what.window == WINDOW_ONLY;
-    return per_step(pass.step, [=](const Step& s) { // each token sees half of its own block, on average
+    return per_step(pass.step, [=](const Step& s) { // each token attends to half of its own block, on average
         const uint64_t seen = s.position + (s.tokens + 1) / 2, length = s.position + s.tokens;
         if (!window_only) return Work{length * token_bytes, 4 * s.tokens * seen * all_heads * d};
         return Work{std::min(length, window_tokens + s.tokens - 1) * token_bytes,

@@ -8,11 +8,11 @@
 namespace tq::gpu {
 namespace {
 
-// Attention makes about a quarter of the operations a second that products make.
+// Attention performs about a quarter of the operations per second of matrix products.
 constexpr double attention_cost = 4;
 constexpr double max_speedup = 4;
 
-// Operations a second of products on a slow device.
+// Returns the operations per second of products on a slow device.
 double assumed_rate(DeviceType type) { return type == DeviceType::discrete ? 2e12 : 1e11; }
 
 uint32_t tokens_of_tile(const Tuning& t) {
@@ -27,7 +27,7 @@ double products_of_layer(const Config& c) {
     return 2.0 * c.hidden_size * (heads * c.head_dim + 3.0 * c.intermediate_size);
 }
 
-// The largest whole number of tokens up to a limit that may be anything.
+// Converts to an integer, at most `most`; `tokens` may be any number.
 uint32_t whole(double tokens, uint32_t most) { return tokens >= most ? most : tokens >= 1 ? uint32_t(tokens) : 1; }
 
 } // namespace
@@ -50,7 +50,7 @@ double BlockPace::attention(uint32_t position, uint32_t tokens) const {
     return pair_attention_ * tokens * (double(position) + tokens);
 }
 
-// Products and attention may each take half of the time. What a tile takes for its products cannot be made less.
+// Products and attention may each take half of the time. The time of one tile's products is the minimum.
 uint32_t BlockPace::next(uint32_t position, uint32_t most) const {
     ENSURE(most > 0, "no tokens");
     const double half = layer_seconds_ / 2 * rate_;

@@ -33,7 +33,7 @@ Buffer upload(Device& device, std::span<const float> content) {
     return buffer;
 }
 
-// The most kv heads that a slice can hold. Throws Error when not even one fits.
+// Returns the maximum number of kv heads in a slice. Throws Error when not even one fits.
 uint32_t heads_per_slice(const Capabilities& caps, KvTypes types, uint32_t head_dim, uint32_t kv_heads, uint32_t capacity) {
     const uint64_t limit = std::min(caps.storage_range_bytes, caps.allocation_bytes),
                    one = slice_words(types, head_dim, 1, capacity) * 4;
@@ -60,14 +60,15 @@ std::vector<CacheSlice> make_slices(Device& device, size_t layer, KvTypes types,
     return slices;
 }
 
-// Where `length` tokens of one side of a kv head from `begin` on, an even number, are: codes, and scales if there are any, in
-// whole words. Scales are fp16, so the last word may be half another token's; it is this head's own, for capacities are even.
+// Returns the location of `length` tokens of one side of a kv head from `begin` on, an even number: codes, and scales if there
+// are any, in whole words. The last word may contain the fp16 scale of another token, of the same head, since capacities are
+// even.
 std::vector<View> stored_parts(const LayerCache& layer, std::span<const CacheSlice> slices, uint32_t capacity, KvSide side,
                                uint32_t head, uint32_t length, uint32_t begin = 0) {
     const CacheSlice& slice = *std::ranges::find_if(slices, [&](const CacheSlice& s) { return head < s.first_head + s.heads; });
     const uint64_t first = uint64_t(head - slice.first_head) * capacity + begin;
     std::vector<View> parts;
-    const auto add = [&](uint64_t begin_words, uint64_t halves) { // of each vector
+    const auto add = [&](uint64_t begin_words, uint64_t halves) { // per vector
         if (halves > 0) parts.emplace_back(slice.buffer, begin_words * 4 + first * halves * 2, (length * halves + 1) / 2 * 4);
     };
     add(slice.layout.codes(side), layer.side(side).words() * 2);
@@ -97,7 +98,7 @@ bool is_finite(const KvCodec& codec, KvSide side, const CacheLayout& layout, std
     return tq::is_finite(codec, words.subspan(layout.codes(side) + at * codec.words(), codec.words()), scales);
 }
 
-// Of `vectors` fp16 vectors, in whole units of the most alignment that Vulkan lets a device ask of a binding.
+// Returns the bytes of `vectors` fp16 vectors, rounded up to the largest alignment of bindings that Vulkan allows.
 uint64_t window_side_bytes(uint64_t vectors, uint32_t head_dim) { return (vectors * head_dim * 2 + 255) / 256 * 256; }
 
 Buffer read_back(Device& device, const CacheSlice& slice) {
@@ -190,7 +191,7 @@ void KvCache::repeat(Device& device, uint32_t length, uint32_t to) {
     ENSURE(length > 0 && length % 2 == 0 && to <= capacity(), "{} to {} of {}", length, to, capacity());
     for (const LayerCache& layer : layers) {
         Recorder recorder(device);
-        for (uint32_t at = length; at < to;) { // twice as many each time
+        for (uint32_t at = length; at < to;) { // doubling each time
             const uint32_t count = std::min(at, to - at);
             for (uint32_t head = 0; head < kv_heads; head++)
                 for (const KvSide side : both_sides) {
@@ -208,7 +209,7 @@ StoredSide KvCache::stored(Device& device, uint32_t layer, KvSide side, uint32_t
     const LayerCache& cache = layers[layer];
     StoredSide out(cache.side(side), kv_heads, length);
     if (length == 0) return out;
-    std::vector<View> parts; // one or two of each head
+    std::vector<View> parts; // one or two per head
     for (uint32_t head = 0; head < kv_heads; head++)
         std::ranges::copy(stored_parts(cache, cache.slices, cache.capacity, side, head, length), std::back_inserter(parts));
     std::vector<Buffer> copies;

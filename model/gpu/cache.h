@@ -1,6 +1,6 @@
-// The KV cache on the device: per layer one buffer, or several that hold some of the kv heads each where one would be longer than
-// a binding may be. In it: all codes of the keys, their scales, the codes of the values, their scales (model/kv/turboquant.md).
-// It grows layer by layer, into new buffers: kernels are told each layer's capacity, and recordings of them are then out of date.
+// The KV cache on the device: per layer one buffer, or several with some of the kv heads each where one would exceed the limit
+// of a binding. Each has the codes of the keys, their scales, the codes of the values, their scales (model/kv/turboquant.md).
+// It grows layer by layer, into new buffers; recordings must then be made again.
 #pragma once
 #include "model/config.h"
 #include "model/kv/options.h"
@@ -13,7 +13,7 @@
 
 namespace tq::gpu {
 
-// Offsets in 32-bit words of the parts of a slice of `heads` kv heads, each [heads][capacity]; every part begins at 16 bytes.
+// Offsets in 32-bit words of the parts of a slice of `heads` kv heads, each [heads][capacity]; each is aligned to 16 bytes.
 struct CacheLayout {
     uint32_t k_codes, k_scales, v_codes, v_scales, words;
 
@@ -28,13 +28,13 @@ struct CacheSlice {
     CacheLayout layout;
 };
 
-// How one side of a layer is stored; `matrix` holds the rotation's where it is dense.
+// The storage of one side of a layer; `matrix` is that of a dense rotation.
 struct CacheCodec : KvCodec {
     std::optional<Buffer> matrix;
 
     CacheCodec(Device& device, KvCodec codec);
     CacheCodec(KvCodec codec, std::optional<Buffer> matrix) : KvCodec(std::move(codec)), matrix(std::move(matrix)) {}
-    // ROTATION_NONE for a type that is not rotated.
+    // Returns the rotation; ROTATION_NONE for a type that is not rotated.
     uint32_t rotation_constant() const { return is_rotated(type) ? uint32_t(rotation.kind) : ROTATION_NONE; }
 };
 
@@ -48,9 +48,9 @@ struct LayerCache {
     const CacheCodec& side(KvSide side) const { return side == KvSide::key ? k : v; }
 };
 
-// fp16 vectors in the codes' own space (model/kv/window.h): of keys, then of values [block, then the rings][head_dim]. The block
-// [kv_heads][block_tokens] holds the tokens of a pass of several, until it is done; each layer's ring [kv_heads][ring_tokens()]
-// has position p at p % ring_tokens(). `tokens` are attended to.
+// The full-precision window: fp16 vectors in the codes' own space (model/kv/window.h): those of keys, then those of values,
+// each [block, then the rings][head_dim]. The block [kv_heads][block_tokens] holds the tokens of a pass of several, until it is
+// done; each layer's ring [kv_heads][ring_tokens()] has position p at p % ring_tokens(). `tokens` are attended to.
 struct WindowVectors {
     Buffer buffer;
     uint32_t tokens, block_tokens;
@@ -64,41 +64,42 @@ struct KvCache {
     std::vector<LayerCache> layers;
     std::optional<WindowVectors> window = {};
 
-    // Throws Error when a single head's part is longer than the device can bind, or memory runs out.
+    // Throws Error when a single head's part exceeds the device's limit of a binding, or memory runs out.
     KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t capacity);
     KvCache(uint32_t head_dim, uint32_t kv_heads, std::vector<LayerCache> layers)
         : head_dim(head_dim), kv_heads(kv_heads), layers(std::move(layers)) {}
 
-    // Gives every layer that stores codes a window of `tokens` tokens, a ring, for passes of at most `block_tokens`. Throws Error
-    // when that is more than the device can bind, or memory runs out.
+    // Adds a window of `tokens` tokens, a ring, to every layer that stores codes, for passes of at most `block_tokens`. Throws
+    // Error when that exceeds the device's limit of a binding, or memory runs out.
     void keep_window(Device& device, uint32_t tokens, uint32_t block_tokens);
 
     uint32_t capacity() const; // tokens that all layers have room for
-    // Most that growing to `capacity` takes beyond what the cache takes now: each layer is there twice while it is copied.
+    // Returns the maximum of additional memory while growing to `capacity`: each layer exists twice while it is copied.
     uint64_t growth_bytes(uint32_t capacity) const;
     // Makes room for `capacity` tokens, an even number, and keeps the first `length`. Throws Error when memory runs out or the
-    // device is lost: layers that have grown by then stay so, the others are as they were, and all hold what they held.
+    // device is lost: layers that have grown by then stay so, the others are unchanged, and all keep their content.
     void grow(Device& device, uint32_t length, uint32_t capacity);
 
-    // Positions length .. to - 1 become repetitions of the first `length`, an even number; there is room for them.
+    // Makes positions length .. to - 1 repetitions of the first `length`, an even number; the capacity must suffice.
     void repeat(Device& device, uint32_t length, uint32_t to);
 
-    // What one side of a layer holds of the first `length` tokens, read back. Throws Error when the device is lost.
+    // Reads back the content of one side of a layer for the first `length` tokens. Throws Error when the device is lost.
     StoredSide stored(Device& device, uint32_t layer, KvSide side, uint32_t length) const;
-    // Writes that for every side, as `source` gives it; there is room for `length` tokens. Throws that and what `source` throws.
+    // Writes every side, from `source`; `length` tokens must fit. Throws Error when the device is lost, and what `source`
+    // throws.
     void restore(Device& device, uint32_t length, const StoredSource& source);
 
-    // "the key of layer 3, kv head 1, position 17", the first stored vector below `length` that is not finite. Reads it all back.
+    // Returns "the key of layer 3, kv head 1, position 17": the first vector below `length` that is not finite. Reads all back.
     std::optional<std::string> find_nonfinite(Device& device, uint32_t length) const;
 };
 
-// Bytes that KvCache would allocate.
+// Returns the bytes that KvCache allocates.
 uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t capacity);
 
-// Bytes that its keep_window(kv.window, block_tokens) would.
+// Returns the bytes that its keep_window(kv.window, block_tokens) allocates.
 uint64_t window_bytes(const Config& config, const KvOptions& kv, uint32_t block_tokens);
 
-// Throws Error when a single head's part of so large a cache is longer than the device can bind.
+// Throws Error when a single head's part of a cache of this size exceeds the device's limit of a binding.
 void require_bindable(const Capabilities& caps, const Config& config, const KvOptions& kv, uint32_t capacity);
 
 } // namespace tq::gpu

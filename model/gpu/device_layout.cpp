@@ -17,7 +17,7 @@ template <size_t bytes> void gather(std::byte* to, const std::byte* from, uint64
     for (uint64_t i = 0; i < count; i++) std::memcpy(to + i * bytes, from + i * stride, bytes);
 }
 
-// to[count][part.bytes] = that part of each block. The compiler knows the sizes of most: calls would take longer than copies.
+// to[count][part.bytes] = that part of each block. Most sizes are compile-time constants: calls would take longer than copies.
 void gather(std::byte* to, const std::byte* from, uint64_t count, uint32_t stride, BlockPart part) {
     from += part.from;
     switch (part.bytes) {
@@ -52,7 +52,7 @@ uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32
 
 namespace {
 
-// to[device_row_bytes] = a row
+// to[device_row_bytes] = a row in the device's layout
 void repack_row(const BlockFormat& l, std::byte* to, const std::byte* from, uint64_t blocks) {
     for (const BlockPart part : l.parts) {
         if (part.bytes == 0) break;

@@ -1,4 +1,4 @@
-// Rows and elements: embedding, norms, SwiGLU. There is nothing to choose for these, so that they need no source.
+// Rows and elements: embedding, norms, SwiGLU. These have only one implementation each, so they need no source file.
 #pragma once
 #include "model/gpu/device_layout.h"
 #include "model/gpu/pass.h"
@@ -19,7 +19,7 @@ inline void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Bu
     }
 }
 
-// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][cols]. `last_only`: of the last token only, into y[0].
+// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][cols]. `last_only`: the last token only, into y[0].
 inline void rms_norm(Pass& pass, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t cols, float eps,
                      bool last_only = false) {
     const uint32_t rows = last_only ? 1 : pass.tokens;

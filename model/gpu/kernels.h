@@ -1,7 +1,6 @@
-// The instruction set: every GPU kernel as one typed function, outputs first. model/reference/kernels.h says in plain loops what
-// they compute. A family of kernels has a header, which says what its functions do, and a source, which chooses the kernel for a
-// device and a shape, its tile, its constants and its grid, and records it; elementwise.h has nothing to choose, and so no
-// source.
+// Every GPU kernel as one typed function, outputs first. model/reference/kernels.h defines their results as plain loops. A
+// family of kernels has a header, which documents its functions, and a source, which chooses the kernel for a device and a
+// shape, its tile, its constants and its grid, and records it; elementwise.h has nothing to choose, and so no source.
 #pragma once
 #include "model/gpu/attention.h"
 #include "model/gpu/elementwise.h"

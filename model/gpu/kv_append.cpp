@@ -8,7 +8,7 @@ namespace tq::gpu {
 
 uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation) {
     if (t.subgroup == 0 || rotation == ROTATION_HAAR) return 0;
-    // 64 channels an invocation do not stay in registers, and llvmpipe, with vectors of four, takes minutes to build that.
+    // 64 channels per invocation do not stay in registers, and llvmpipe, with vectors of four, takes minutes to compile that.
     const uint32_t subgroup = std::bit_floor(std::min(t.subgroup, head_dim / 2));
     return head_dim / subgroup <= 32 ? subgroup : 0;
 }
@@ -33,8 +33,8 @@ void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads
         pass.recorder.dispatch<shader::q_norm_rope>(grid, constants, params, work, q, w, pass.context, matrix_or(w, keys));
 }
 
-// One side of a slice, and the word at which it begins: keys and values need not wait for each other. The whole slice where
-// values do not begin at what every device can bind.
+// One side of a slice, and the word at which it begins: separate views let keys and values run without a barrier. The whole
+// slice where values do not begin at an offset that every device can bind.
 struct SideOfSlice {
     View view;
     uint32_t begin = 0;
@@ -47,7 +47,7 @@ struct SideOfSlice {
     }
 };
 
-// What kv_append takes of a side of a layer: `is_key`: k-norm by w, RoPE and conditions come first.
+// The source of kv_append for one side of a layer. `is_key`: k-norm by w, RoPE and channel scaling come first.
 struct Appended {
     const CacheCodec& codec;
     const Buffer& x;
@@ -62,7 +62,7 @@ uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32
     return one_scale ? head_subgroup(t, head_dim, rotation) : 0;
 }
 
-// Where it goes: as what type, into which kv heads, and which WINDOW_* that is.
+// The destination: its type, its kv heads, and one of WINDOW_*.
 struct AppendTo {
     View view;
     KvType type;
@@ -100,7 +100,7 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
         dispatch.operator()<shader::kv_append>();
 }
 
-// Into the block or the ring of the window.
+// Appends to the block or the ring of the window.
 void append_window(Pass& pass, const Appended& from, const WindowVectors& window, uint32_t ring, KvSide side, uint32_t where) {
     const uint64_t half = window.side_bytes();
     const View view(window.buffer, side == KvSide::key ? 0 : half, half);
@@ -121,7 +121,7 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, const
     if (here.ring) append_window(pass, from, *cache.window, *here.ring, side, pass.tokens == 1 ? WINDOW_RING : WINDOW_BLOCK);
 }
 
-// Keys for a dense rotation come normed and turned.
+// Returns the source of keys; for a dense rotation they already have norm, RoPE and rotation.
 Appended keys_of(const CacheCodec& codec, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, float eps) {
     return {codec, k, w, !codec.matrix.has_value(), kv_heads, eps};
 }
@@ -153,7 +153,7 @@ uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool proje
 void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
               float eps) {
     const CacheCodec& codec = cache.layers[layer].k;
-    const bool dense = codec.matrix.has_value(); // its binding is taken: the norm comes by itself
+    const bool dense = codec.matrix.has_value(); // its binding is taken: the norm has a dispatch of its own
     if (dense) norm_rope(pass, k, w, kv_heads, {kv_heads, eps, 1, 0, 0, 1, {}, {}}, ROTATION_NONE, codec, false);
     append(pass, cache, layer, KvSide::key, keys_of(codec, k, w, kv_heads, eps));
 }

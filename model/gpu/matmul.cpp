@@ -5,7 +5,7 @@
 namespace tq::gpu {
 namespace {
 
-// One vector's way through a matrix.
+// One matrix-vector product.
 struct Matvec {
     View y, x;
     std::optional<View> next_norm = {};
@@ -16,13 +16,13 @@ struct Matvec {
     uint32_t scaled = 0;
 };
 
-// Returns how many workgroups that takes.
+// Returns its number of workgroups.
 uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     Recorder& recorder = pass.recorder;
     const Tuning& t = pass.tuning;
     const size_t format = family_member(w.type);
     const bool folds = v.normed || v.output == MATVEC_RESIDUAL;
-    const View& last = v.next_norm ? *v.next_norm : v.x; // a binding is never empty
+    const View& last = v.next_norm ? *v.next_norm : v.x; // a binding must not be empty
     const auto constants = matvec_constants(t, w.interleave, v.output, v.normed);
     uint32_t all_groups = 0;
     for (const MatrixSlice& slice : w.slices) {
@@ -44,11 +44,11 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
 } // namespace
 
 MatmulTile matmul_tiled_tile(const Tuning& t) {
-    // In workgroups of 128, the most that every device has.
+    // Tiles for workgroups of 128, the maximum that every device supports.
     constexpr MatmulTile tiles[] = {{128, 64, 8, 8}, {64, 64, 8, 4}, {64, 32, 4, 4}};
     for (const MatmulTile& tile : tiles) {
         static_assert(std::ranges::all_of(tiles, [](const MatmulTile& each) { return each.workgroup() == 128; }));
-        const uint32_t levels = 64; // of a format with a table of them
+        const uint32_t levels = 64; // of a format with a table of levels
         if ((tile.rows + tile.tokens) * 9 * 16 + levels <= t.shared_bytes)
             return tile; // 36 floats a row: shaders/matmul_tiled.comp
     }
@@ -86,7 +86,7 @@ void matvec_normed(Pass& pass, View y, const Matrix& w, const Normed& x, float e
                   w);
 }
 
-// Behind h: the products [rows], then the sums, each from a multiple of 64 floats on.
+// After h: the products [rows], then the sums, each aligned to 64 floats.
 uint64_t normed_floats(uint32_t rows) { return 2 * round_up(rows, 64); }
 
 Normed matvec_residual(Pass& pass, const Buffer& h, uint32_t h_floats, const Matrix& w, const Buffer& x,

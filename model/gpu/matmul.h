@@ -7,32 +7,32 @@
 
 namespace tq::gpu {
 
-// What makes a block of more than one token: matmul, matmul_tiled or matmul_coopmat.
+// The kernel for a block of more than one token: matmul, matmul_tiled or matmul_coopmat.
 enum class MatmulKernel { plain, tiled, coopmat };
 MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens);
 
-// y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows], both with rows up to the next
-// multiple of tuning.matmul_tokens. One token: matvec.
+// y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows], both with rows padded to the
+// next multiple of tuning.matmul_tokens. One token: matvec.
 void matmul(Pass&, View y, const Matrix& w, const Buffer& x, bool accumulate = false);
 
-// y = w x of one vector, whatever pass.tokens is; or y += w x; or, of a matrix whose rows 2 i and 2 i + 1 belong together,
-// y[i] = silu((w x)[2 i]) * (w x)[2 i + 1].
+// y = w x of one vector, whatever pass.tokens is; or y += w x; or, for a matrix whose rows 2 i and 2 i + 1 are pairs, y[i] =
+// silu((w x)[2 i]) * (w x)[2 i + 1].
 void matvec(Pass&, View y, const Matrix& w, View x, bool accumulate = false);
 void matvec_gated(Pass&, View y, const Matrix& w, View x);
 
-// RMS norm without a kernel of its own, for one token (tuning.fold_norms). The vector h is followed by itself times the norm's
-// weights, and by sums of its squares: matvec_residual leaves both behind `h`, from float `h_floats` on, and matvec_normed
-// divides what it makes by the rms. Elementwise and in this order what rms_norm and matvec would do, but for rounding.
+// RMS norm without a kernel of its own, for one token (tuning.fold_norms). The vector h is followed by its products with the
+// norm's weights, and by sums of its squares: matvec_residual leaves both after `h`, from float `h_floats` on, and
+// matvec_normed divides its results by the rms. Equal to rms_norm and matvec but for rounding.
 struct Normed {
-    View x;                         // the products; at float `squares` and on: the sums
-    uint32_t squares, square_count; // a multiple of 4; how many sums
+    View x;                         // the products; from float `squares` on: the sums
+    uint32_t squares, square_count; // offset, a multiple of 4, and number of the sums
 };
 // h += w x. next_norm: [w.rows]. h: h_floats floats, then normed_floats(w.rows). h_floats: a multiple of 64.
 Normed matvec_residual(Pass&, const Buffer& h, uint32_t h_floats, const Matrix& w, const Buffer& x, const Buffer& next_norm);
 void matvec_normed(Pass&, View y, const Matrix& w, const Normed& x, float eps, bool gated = false);
 uint64_t normed_floats(uint32_t rows);
 
-// What the kernels make at a time, and their specialisation constants.
+// The tiles of the kernels, and their specialisation constants.
 
 struct MatvecTile {
     uint32_t workgroup, lanes, rows;
@@ -51,7 +51,7 @@ inline ConstantsOf<shader::matmul> matmul_constants(const Tuning& t, uint32_t in
     return {t.workgroup, t.matmul_tokens, t.matmul_rows, accumulate, interleave};
 }
 
-// What a workgroup of matmul_tiled makes, and each of its invocations: the largest tile that the shared memory holds.
+// The tile of a workgroup of matmul_tiled, and of each of its invocations: the largest that fits into shared memory.
 struct MatmulTile {
     uint32_t rows, tokens, invocation_rows, invocation_tokens;
 

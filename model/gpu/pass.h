@@ -1,4 +1,4 @@
-// What every kernel of a recorded pass is told, and what the families of kernels share.
+// The arguments that every kernel of a recorded pass gets, and common parts of the families of kernels.
 #pragma once
 #include "base/sizes.h"
 #include "model/gpu/tuning.h"
@@ -8,31 +8,31 @@
 
 namespace tq::gpu {
 
-// What a run of a recording takes: the host's copy of shaders/context.glsl.
+// The per-run values of a recording: the host's copy of shaders/context.glsl.
 struct Step {
     uint32_t position, tokens;
 };
 
-// What all kernels of one recorded pass share.
+// The state that all kernels of one recorded pass share.
 struct Pass {
     Recorder& recorder;
     const Tuning& tuning;
     const Buffer& context; // position, tokens, rotary table: shaders/context.glsl
-    uint32_t tokens;       // the most that a run of the recording takes; context says how many it does
+    uint32_t tokens;       // the maximum of a run of the recording; context has the actual number
     uint32_t head_dim;
-    const Step& step; // while recording: the most work there can be; while running: the run's. Outlives the commands.
+    const Step& step; // while recording: the most work possible; while running: the run's. Outlives the commands.
 };
 
 constexpr uint32_t groups(uint64_t count, uint32_t per_group) { return uint32_t((count + per_group - 1) / per_group); }
 
-// The Work of what depends on the step: `work(step)` as recorded, and asked again for each run that is profiled.
+// The Work of a dispatch that depends on the step: `work(step)` as recorded, and called again for each run that is profiled.
 template <class F> Work per_step(const Step& step, F work) {
     Work most = work(step);
     most.now = [&step, work] { return work(step); };
     return most;
 }
 
-// Whether kernels that read these buffers are to be texel-buffer variants, which have texels for them.
+// True where kernels that read these buffers use texel-buffer variants, for which there are texel views.
 inline bool reads_texels(const Pass& pass, std::initializer_list<View> reads) {
     const auto fits = [&](const View& view) { return view.bytes <= pass.tuning.texel_range_bytes && view.bytes % 16 == 0; };
     return pass.tuning.texel_buffers && std::ranges::all_of(reads, fits);

@@ -24,7 +24,7 @@ std::shared_ptr<const DeviceWeights> load(Device& device, const Tuning& tuning, 
     return std::make_shared<const DeviceWeights>(upload_weights(device, pool, weights, tuning.weight_interleave, on_load));
 }
 
-constexpr uint32_t max_rows_of_logits = 32; // that run_all() makes at a time
+constexpr uint32_t max_rows_of_logits = 32; // computed by run_all() at a time
 
 class GpuForward final : public Forward {
   public:
@@ -98,16 +98,16 @@ class GpuForward final : public Forward {
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(config_, options_.kv); }
 
   private:
-    // A recorded pass and what it taps.
+    // A recorded pass and its taps.
     struct Recording {
         Taps taps;
         Commands commands;
     };
-    // What run_all() runs, for blocks of `tokens` tokens: made when it is first asked for.
+    // The recording of run_all(), for blocks of `tokens` tokens: made on first use.
     struct AllLogits {
         uint32_t tokens;
         Buffer logits, readback;
-        std::optional<Commands> commands; // none where the cache has grown since
+        std::optional<Commands> commands; // empty after the cache has grown
     };
     void prepare();
     void record_all();
@@ -134,7 +134,7 @@ class GpuForward final : public Forward {
     void record_logits(ForwardPass& pass);
     void write_step(std::span<const uint32_t> ids);
     bool run_block(Commands& commands, std::span<const uint32_t> ids, const std::function<bool()>& keep_going);
-    // Back to position `to`, when tokens up to position `end` may have been stored.
+    // Returns to position `to`, when tokens up to position `end` may have been stored.
     void go_back(uint32_t end, uint32_t to) {
         window_.forget(end, to);
         position_ = to;
@@ -155,19 +155,19 @@ class GpuForward final : public Forward {
     Buffer ids_, step_upload_, ids_upload_, logits_readback_;
     RunAhead run_ahead_;
     Step step_{};
-    std::optional<Recording> token_, block_, short_block_, head_; // none of the first three, where the cache has grown since
+    std::optional<Recording> token_, block_, short_block_, head_; // the first three are empty after the cache has grown
     std::optional<AllLogits> all_;
     uint32_t position_ = 0;
     WindowPositions window_;
 };
 
-// What a run takes from the host: position and number of tokens, and their ids.
+// Uploads the inputs of a run: position and number of tokens, and their ids.
 void GpuForward::begin_step(Pass& pass) {
     pass.recorder.copy(View(context_, 0, context_header_bytes), step_upload_);
     pass.recorder.copy(View(ids_, 0, 4ull * pass.tokens), View(ids_upload_, 0, 4ull * pass.tokens));
 }
 
-// From the ids to the logits of the last.
+// Records the pass from the ids to the logits of the last.
 void GpuForward::record_logits(ForwardPass& pass) {
     const Activations x = activations(scratch_.logits);
     layers(pass, net_, x);
@@ -220,15 +220,15 @@ void GpuForward::record_layers() {
     if (max_sampled() > 0) record_run_ahead();
 }
 
-// What runs a block of `tokens` tokens. A short one, of a chat's next turn, has a recording of its own: its attention is split.
+// Returns the recording for a block of `tokens` tokens. A short one (a chat's next turn) has its own: its attention is split.
 GpuForward::Recording& GpuForward::recorded_block(uint32_t tokens) {
     if (tokens > tuning_.short_block || options_.batch_size <= tuning_.short_block) return *block_;
     if (!short_block_) short_block_.emplace(record(tuning_.short_block, true, false));
     return *short_block_;
 }
 
-// Grows the cache, if it must, for `tokens` tokens at position_; only just enough where memory is short. Whatever is thrown, what
-// the cache holds stays, and the passes are recorded anew when they are needed next.
+// Grows the cache, if necessary, for `tokens` tokens at position_; to no more than that where memory is short. After any
+// exception, the cache keeps its content, and the passes are recorded again when they are next needed.
 void GpuForward::make_room(uint32_t tokens) {
     const uint32_t needed = position_ + tokens;
     if (needed > cache_.capacity()) {
@@ -237,10 +237,10 @@ void GpuForward::make_room(uint32_t tokens) {
         if (cache_.growth_bytes(next) > left) next = options_.next_capacity(0, needed);
         const GrowthFailure failure{position_, tokens, cache_.growth_bytes(next), left};
         if (failure.bytes > left) fail_growth(failure, device_.capabilities().name);
-        forget_recordings(); // they use the buffers that go
+        forget_recordings(); // they use the buffers that are freed
         try {
             cache_.grow(device_, position_, next);
-        } catch (const OutOfMemory&) { // less was left than the driver said
+        } catch (const OutOfMemory&) { // less was left than the driver reported
             fail_growth({position_, tokens, cache_.growth_bytes(next), device_.available_bytes()}, device_.capabilities().name);
         }
     }
@@ -254,7 +254,7 @@ void GpuForward::write_step(std::span<const uint32_t> ids) {
     std::memcpy(ids_upload_.host().data(), ids.data(), ids.size_bytes());
 }
 
-// Runs a recording on the next tokens, and says whether it ran to its end.
+// Runs a recording on the next tokens, and returns whether it ran to its end.
 bool GpuForward::run_block(Commands& commands, std::span<const uint32_t> ids, const std::function<bool()>& keep_going) {
     const auto tokens = uint32_t(ids.size());
     write_step(ids);
@@ -276,8 +276,8 @@ std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Prog
     const auto keep_going = [&] { return !progress || progress(done, total); };
     bool have_logits = false;
     while (done < total) {
-        // The kernels are those of the whole block, however it is cut, so that results do not depend on how long blocks before
-        // it took, but for the rounding of a short block, whose attention is split into parts.
+        // The kernels are those of the whole block, however it is divided, so that results do not depend on the speed of
+        // earlier blocks, except for the rounding of a short block, whose attention is split.
         const uint32_t whole = std::min(options_.batch_size, total - done), end = done + whole;
         have_logits = whole == 1;
         Recording& pass = have_logits ? *token_ : recorded_block(whole);
@@ -359,7 +359,7 @@ void GpuForward::report_nonfinite(uint32_t start) {
     std::optional<std::string> where;
     try {
         where = cache_.find_nonfinite(device_, end);
-    } catch (const OutOfMemory&) { // to say where it began needs memory; what happened does not
+    } catch (const OutOfMemory&) { // finding the vector needs memory; report the error without it
     }
     fail_nonfinite(where);
 }

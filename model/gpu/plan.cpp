@@ -53,12 +53,12 @@ MemoryPlan plan_memory(const Capabilities& caps, const Config& config, const Wei
     const uint64_t window = window_bytes(config, options.kv, options.batch_size);
     plan.scratch = ScratchBytes(config, tuning, options).total() + context + head_norm_bytes(config, options.kv);
     if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes(); // staging
-    if (options.last_capacity() > options.first_capacity())                    // while it grows, one layer is there twice
+    if (options.last_capacity() > options.first_capacity())                    // one layer exists twice while it grows
         plan.scratch += plan.kv_cache / config.num_hidden_layers;
     plan.kv_cache += window;
     plan.scratch += Device::slack_bytes(plan.total());
     plan.available = caps.memory_bytes;
-    plan.largest_part = context; // everything else that is too long for a binding comes in slices
+    plan.largest_part = context; // everything else that is too long for a binding is in slices
     plan.allocation_limit = caps.storage_range_bytes;
     return plan;
 }

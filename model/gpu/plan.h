@@ -1,4 +1,4 @@
-// The device memory that a forward pass takes: the sizes that model/gpu/passes.cpp allocates, and their sum. Not counted: ids and
+// The device memory of a forward pass: the sizes that model/gpu/passes.cpp allocates, and their sum. Not counted: ids and
 // read-back buffers, below 1 MB, and the logits of run_all(), 256 bytes for each id of the vocabulary.
 #pragma once
 #include "model/forward.h"
@@ -11,13 +11,13 @@ namespace tq::gpu {
 
 constexpr uint64_t context_header_bytes = 16; // position, tokens, sampled_tokens, window_begin: shaders/context.glsl
 
-// The norms of queries and keys, with their conditions: HeadNormBuffers.
+// Returns the bytes of HeadNormBuffers: the norms of queries and keys, with their channel scaling.
 uint64_t head_norm_bytes(const Config& config, const KvOptions& kv);
 
-// The header and the rotary table of `positions` positions.
+// Returns the bytes of the header and the rotary table of `positions` positions.
 uint64_t context_bytes(const Config& config, uint32_t positions);
 
-// Activations of a block of `batch` tokens, fp32.
+// The bytes of the activations of a block of `batch` tokens, fp32.
 struct ScratchBytes {
     uint64_t hidden, normed, attn, q, kv, partials, ffn, logits;
     uint64_t candidates, sampling; // of sampling
@@ -28,12 +28,12 @@ struct ScratchBytes {
     }
 };
 
-// With the batch size that the pass will use: the device's own where none is given, in whole tiles.
+// Returns the options with the batch size that the pass will use: the device's own where none is given, in whole tiles.
 ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning);
 
-// What make_gpu_forward takes of the device, whose available memory is its budget less what is in use.
+// Returns the memory that make_gpu_forward needs of the device, whose available memory is its budget less what is in use.
 MemoryPlan plan_memory(const Device& device, const Config& config, const Weights& weights, const ForwardOptions& options);
-// The same of a device that is not here. MemoryPlan::available is all of caps.memory_bytes.
+// The same for a device that is not present. MemoryPlan::available is all of caps.memory_bytes.
 MemoryPlan plan_memory(const Capabilities& caps, const Config& config, const Weights& weights, const ForwardOptions& options);
 
 } // namespace tq::gpu

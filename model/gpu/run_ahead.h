@@ -1,7 +1,7 @@
 // Running ahead: the device samples each token and runs it at once, up to SAMPLING_STEPS of them, before the host sees one, so
-// that a token does not wait for the host. Three recordings make that: one takes the settings and the first id, one runs a token
-// and samples the next, and is submitted once for each, and one brings the ids back. Where the host finds that the text ended
-// earlier, it takes the rest back (Forward::truncate()); a window of the cache keeps as many tokens more as that may be.
+// that no token waits for the host. This takes three recordings: one uploads the settings and the first id, one runs a token
+// and samples the next, and is submitted once for each, and one reads the ids back. Where the host finds that the text ended
+// earlier, it takes the rest back (Forward::truncate()); a window of the cache keeps that many additional tokens.
 #pragma once
 #include "model/gpu/steps.h"
 #include "model/sampling/device_sampling.h"
@@ -13,19 +13,19 @@ namespace tq::gpu {
 
 class RunAhead {
   public:
-    // ids: of a pass, whose first is run next; all outlive this.
+    // ids: the pass's, the first of which is run next; all arguments must outlive this.
     RunAhead(Device& device, const Scratch& scratch, const Buffer& ids, uint32_t vocab_size);
 
     // Records the sampling of the token that follows scratch.logits; it becomes ids[0].
     void sample_next(Pass& pass) const;
 
-    // Makes the recordings, unless they are there. take_token records what brings a token from the host, run_token what runs
-    // ids[0] up to its logits.
+    // Makes the recordings, unless they exist. take_token records the upload of a token from the host, run_token the pass from
+    // ids[0] to its logits.
     using Record = std::function<void(ForwardPass&)>;
     void record(const std::function<ForwardPass(Recorder&)>& new_pass, const Record& take_token, const Record& run_token);
     void forget() { commands_.reset(); } // the buffers of the cache that they use have changed
 
-    // Runs n tokens, 1 <= n <= SAMPLING_STEPS, after record(), and returns those that were sampled: fewer where the logits that
+    // Runs n tokens, 1 <= n <= SAMPLING_STEPS, after record(), and returns the sampled tokens: fewer where the logits that
     // follow the last are not finite. `step` is that of the first token, and is charged for each where the device profiles.
     std::vector<uint32_t> run(uint32_t n, const DeviceSampling& sampling, Step& step);
 

@@ -165,7 +165,7 @@ void q_norm_rope(ForwardPass& pass, const Layer& l, const Buffer& q) {
     pass.result("q", q, c.num_attention_heads * c.head_dim);
 }
 
-// A block enters the window when attention has read the tokens that it replaces there.
+// A block enters the window after attention has read the tokens that it replaces there.
 void attention(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer& q) {
     const Config& c = pass.config;
     const Scratch& s = pass.scratch;

@@ -1,4 +1,4 @@
-// The steps of model/reference/steps.h, recorded: the kernels of kernels.h, on what a pass, a layer and its weights say.
+// The steps of model/reference/steps.h, recorded: the kernels of kernels.h with arguments of a pass, a layer and its weights.
 #pragma once
 #include "model/gpu/plan.h"
 #include "model/gpu/taps.h"
@@ -7,11 +7,11 @@
 
 namespace tq::gpu {
 
-// `result` is the name under which what a matrix or norm makes is shown to taps; none where it is not.
+// `result`: the name of the output of a matrix or norm for taps; null where it has none.
 struct Linear {
     const Matrix& matrix;
     std::string_view result = {};
-    const Buffer* next_norm = nullptr; // of what adds to h: the weights of the norm that h goes through next
+    const Buffer* next_norm = nullptr; // for products that add to h: the weights of the norm that h goes through next
 };
 struct GatedLinear {
     const std::vector<Matrix>& matrices; // LayerMatrices::ffn_gate_up
@@ -21,11 +21,11 @@ struct Norm {
     std::string_view result;
 };
 
-// The weights and conditions of each layer's norms of queries and keys, as kernels take them (HeadNorm). They are those of a
-// cache, not of the weights, so that caches that are conditioned otherwise can share these.
+// The weights and channel scaling of each layer's norms of queries and keys, in the form of HeadNorm. They belong to a cache,
+// not to the weights, so that caches with other conditioning can share the weights.
 struct HeadNormBuffers {
     Buffer q, k;
-    uint32_t kv_heads; // 0: not conditioned
+    uint32_t kv_heads; // 0: without channel scaling
 };
 std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeights& weights, const KvOptions& kv,
                                                uint32_t kv_heads);
@@ -41,7 +41,7 @@ struct Layer {
     Linear ffn_down;
 };
 
-// What a pass runs on. All that it is made of outlives it.
+// The inputs of a pass, all of which outlive it.
 struct Network {
     Linear token_embd, output;
     Norm output_norm;
@@ -54,7 +54,7 @@ struct Network {
 // The activations of a block of `tokens` tokens, fp32.
 struct Scratch {
     Buffer h, a, q, k, v, attn, partials, gate_up, ffn, logits, candidates, sampling;
-    uint32_t h_floats; // of h, behind which normed_floats() follow where norms are folded
+    uint32_t h_floats; // of h, which normed_floats() follow where norms are folded
 };
 using Allocate = std::function<Buffer(const char* label, uint64_t bytes)>;
 Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes);
@@ -67,20 +67,20 @@ struct Activations {
     const Buffer &ids, &h, &a, &q, &k, &v, &attn, &ffn, &logits;
 };
 
-// A pass that is being recorded, and what its steps leave for each other.
+// A pass that is being recorded, and the state that its steps pass on.
 struct ForwardPass : Pass {
     const Config& config;
     const Scratch& scratch;
     Taps& taps;
-    bool last_only = false; // of the block's tokens, the last
-    // h, normed with these weights by the product that made it (tuning.fold_norms): rms_norm has nothing to do then.
+    bool last_only = false; // only the last token of the block
+    // h, normed with these weights by the product that computed it (tuning.fold_norms): rms_norm then has nothing to do.
     std::optional<Normed> normed;
     const Buffer* normed_by = nullptr;
     const Layer* layer = nullptr;
 
     void begin(const Layer& layer);
     void begin_head(bool only_last);
-    void end_layers(); // closes the label of the last
+    void end_layers(); // closes the label of the last layer
     void result(std::string_view name, const Buffer& x, uint32_t cols);
 };
 
@@ -100,7 +100,7 @@ void kv_append(ForwardPass&, const Layer& layer, const Buffer& k, const Buffer& 
 void q_norm_rope(ForwardPass&, const Layer& layer, const Buffer& q);
 void attention(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& q);
 
-// model/gpu/forward.cpp: from token ids to the hidden state h of every token, and from those to logits.
+// In model/gpu/forward.cpp: from token ids to the hidden state h of every token, and from those to logits.
 void layers(ForwardPass&, const Network& net, const Activations& x);
 void head(ForwardPass&, const Network& net, const Activations& x);
 

@@ -1,4 +1,4 @@
-// Intermediate results of a recorded pass on their way to ForwardOptions::tap.
+// Copies intermediate results of a recorded pass to ForwardOptions::tap.
 #pragma once
 #include "model/forward.h"
 #include "model/gpu/kernels.h"
@@ -7,13 +7,13 @@
 
 namespace tq::gpu {
 
-// The taps of one recording. They outlive its Commands.
+// The taps of one recording. They must outlive its Commands.
 class Taps {
   public:
-    Taps() = default; // none
+    Taps() = default; // no taps
     Taps(Device& device, const Tap& tap) : device_(&device), tap_(&tap) {}
 
-    // Records a copy of x [tokens][cols], or of x [cols] where `last_only`. Nothing where no tap is set.
+    // Records a copy of x [tokens][cols], or of x [cols] where `last_only`. Does nothing where no tap is set.
     void add(Pass&, std::string name, const Buffer& x, uint32_t cols, bool last_only = false);
     bool on() const { return tap_ != nullptr && *tap_; }
     void deliver(uint32_t tokens) const; // after a run of the recording on that many tokens

@@ -11,8 +11,8 @@ uint32_t usable_subgroup(const Capabilities& device) {
     return has_all ? device.kernel_subgroup_size : 0;
 }
 
-// Parts of a sequence: Qwen3's eight kv heads then give every core four workgroups at least, of which one computes while another
-// waits for memory.
+// Splits of a sequence: with Qwen3's eight kv heads every core then gets at least four workgroups, of which one computes while
+// another waits for memory.
 uint32_t default_splits(const Capabilities& device) {
     if (device.shader_cores == 0) return 64;
     return std::clamp(std::bit_ceil((device.shader_cores + 1) / 2), 16u, 256u);
@@ -21,10 +21,10 @@ uint32_t default_splits(const Capabilities& device) {
 } // namespace
 
 Tuning choose_tuning(const Capabilities& device) {
-    // CPU drivers run a workgroup on one core, subgroup after subgroup between barriers: one subgroup per workgroup and no
-    // sharing of rows keep barriers cheap, and few tokens per block keep a submit short. A workgroup's rows of a matrix lie in
-    // turn, so that each of them reads memory from one place. Subgroup variants are as fast as the others there, and take
-    // llvmpipe seconds to build. The host has the logits at hand: sampling there is as fast.
+    // CPU drivers run a workgroup on one core, subgroup after subgroup between barriers: with one subgroup per workgroup and
+    // unshared rows barriers are cheap, and with few tokens per block a submission is short. A workgroup's rows of a matrix are
+    // interleaved, so that each of them reads memory from one place. Subgroup variants are no faster there, and take llvmpipe
+    // seconds to compile. The host can read the logits directly: sampling there is as fast.
     if (device.type == DeviceType::cpu) {
         const uint32_t lanes = std::clamp(device.subgroup_size, 4u, 64u);
         const bool attention_per_lane = device.driver_name == "llvmpipe";

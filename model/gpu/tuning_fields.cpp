@@ -9,7 +9,7 @@
 namespace tq::gpu {
 namespace {
 
-// So many rows are uploaded in one piece (Uploader::max_piece_bytes()), and pad a matrix at its end.
+// The maximum number of rows that are uploaded in one piece (Uploader::max_piece_bytes()), and that pad a matrix at its end.
 constexpr uint32_t max_interleave = 128;
 
 const std::vector<TuningGroup> all_groups{
@@ -49,7 +49,7 @@ std::string refusal_of_matvec(const Tuning& t) {
     return "";
 }
 
-// Of cooperative matrices the device's own choice tells whether it has them.
+// For cooperative matrices, the device's own choice tells whether it has them.
 std::string refusal_of_matrices(const Tuning& t, const Tuning& by_default) {
     if (t.matmul_coopmat && !by_default.matmul_coopmat) return "matmul_coopmat needs cooperative matrices";
     const uint32_t rows = t.attention_coopmat_rows;
@@ -58,7 +58,7 @@ std::string refusal_of_matrices(const Tuning& t, const Tuning& by_default) {
     return "";
 }
 
-// The largest workgroup and the most shared memory of all kernels, and whose they are.
+// The largest workgroup and the most shared memory of all kernels, and the kernels that need them.
 struct Needs {
     uint32_t workgroup = 0;
     uint64_t shared_bytes = 0;
@@ -76,7 +76,7 @@ Needs needs_of(const Tuning& t) {
     return most;
 }
 
-// Looking at every variant takes some milliseconds, and a plan asks for the same tuning again and again.
+// Cached: listing all variants takes some milliseconds, and a plan needs the same tuning repeatedly.
 Needs known_needs_of(const Tuning& t) {
     static std::mutex mutex;
     static std::vector<std::pair<Tuning, Needs>> known;

@@ -1,5 +1,5 @@
-// File: {"schema": "tq-run-tuning", "version": 1, "device": whose it is, "kernels": every field of tuning_fields(), "measured":
-// ...}
+// File: {"schema": "tq-run-tuning", "version": 1, "device": the device's identity, "kernels": every field of tuning_fields(),
+// "measured": ...}
 #include "model/gpu/tuning_file.h"
 #include "base/error.h"
 #include "base/file_system.h"
@@ -44,7 +44,7 @@ const json& field(const json& object, const char* key) {
     return *found;
 }
 
-// Throws Error that says what is wrong.
+// Throws Error with the reason.
 Tuning parse(const Capabilities& device, const json& all) {
     if (field(all, "schema") != schema_name || field(all, "version") != schema_version)
         fail("it is not of version {} of {}", schema_version, schema_name);
@@ -89,11 +89,11 @@ StoredTuning read(const Capabilities& device, const fs::path& path) {
          shown(path), why);
 }
 
-// A file beside `path` that holds `text`, of this writer alone.
+// Writes `text` to a file beside `path` that is unique to this writer.
 fs::path write_draft(const fs::path& path, const std::string& text) {
     if (path.empty()) fail("there is no directory to store the tuning in: set the environment variable TQ_CACHE_DIR to one");
     std::error_code error;
-    fs::create_directories(path.parent_path(), error); // what went wrong, the next step tells
+    fs::create_directories(path.parent_path(), error); // the next step reports an error
     fs::path draft = path;
     draft += fmt::format(".{:08x}", std::random_device{}());
     try {

@@ -16,7 +16,7 @@ double median(std::vector<double> values) {
     return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-// Of two contestants on all models: the geometric mean of what the second makes of the first's times.
+// Returns the geometric mean over all models of the first contestant's times relative to the second's.
 double ratio(std::span<const double> first, std::span<const double> second) {
     ENSURE(first.size() == second.size() && !first.empty(), "{} and {} models", first.size(), second.size());
     double sum = 0;
@@ -24,7 +24,7 @@ double ratio(std::span<const double> first, std::span<const double> second) {
     return std::exp(sum / double(first.size()));
 }
 
-// It was the candidate that failed, and not the one that it is compared with.
+// The failure of a candidate, rather than of the incumbent that it is compared with.
 struct CandidateFailed : Error {
     using Error::Error;
 };
@@ -42,7 +42,7 @@ struct Race {
     double first_seconds, second_seconds; // medians, on the first model
 };
 
-// `distances`: of ratios to their medians in the races before, and then in this one too.
+// `distances`: of ratios to their medians in earlier races; this race appends its own.
 Race race(Contestant& first, Contestant& second, std::vector<double>& distances) {
     const double usual = distances.empty() ? 0 : median(distances);
     std::vector<double> ratios, firsts, seconds;
@@ -81,7 +81,7 @@ class Search {
   private:
     std::unique_ptr<Contestant> make(const Tuning& tuning, Workload workload) const {
         auto made = options_.make(tuning, workload);
-        made->seconds(); // the first is slower than the others
+        made->seconds(); // warms up: the first run is slower than the others
         return made;
     }
     GroupChoice choose(const TuningGroup& group, double until_left);
@@ -91,8 +91,8 @@ class Search {
     const Capabilities& device_;
     const SearchOptions& options_;
     Tuning best_;
-    std::unique_ptr<Contestant> incumbent_; // of best_ and the group's workload
-    std::vector<double> distances_;         // in all races of the group
+    std::unique_ptr<Contestant> incumbent_; // runs best_ on the group's workload
+    std::vector<double> distances_;         // of all races of the group
 };
 
 GroupChoice Search::choose(const TuningGroup& group, double until_left) {
@@ -132,7 +132,7 @@ void Search::try_field(const TuningField& field, GroupChoice& choice, double unt
     }
 }
 
-// The best of many is in part the luckiest: what it gains is measured once more, and it is let go where that is not enough.
+// The best of many candidates is partly the luckiest: its gain is measured again, and it is dropped where that is too small.
 void Search::confirm(GroupChoice& choice) {
     const auto before = make(choice.before, choice.group->workload);
     const Race last = race(*before, *incumbent_, distances_);
@@ -151,7 +151,7 @@ bool Gain::certain() const { return ratio - noise >= min_gain; }
 bool Gain::hopeless() const { return ratio + noise < min_gain; }
 
 // 1.4826 times the median distance estimates a standard deviation, and 1.2533 of that over sqrt(n) is the standard error of a
-// median, both of normal numbers.
+// median, both for normal distributions.
 Gain gain_of(std::span<const double> ratios, double distance) {
     ENSURE(!ratios.empty(), "no ratios");
     const double middle = median({ratios.begin(), ratios.end()});

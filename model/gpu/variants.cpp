@@ -56,7 +56,7 @@ KvCache cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_tokens
     return cache;
 }
 
-// A Qwen3 of one layer, small enough for any texel buffer, whose matrices are all of a format; where `apart`, those of gate and
+// A Qwen3 of one layer, small enough for any texel buffer, whose matrices all have one format; where `apart`, those of gate and
 // up are not interleaved.
 struct Model {
     Config config{.vocab_size = 256,
@@ -100,7 +100,7 @@ struct Model {
     }
 };
 
-// The passes of passes.cpp: for one token, for a short block, for a whole one, and for one that is less than a tile of products.
+// Records the passes of passes.cpp: for one token, a short block, a whole one, and one that is less than a tile of products.
 void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     const Config& c = model.config;
     const ForwardOptions options = with_batch_size({.kv = {.k = KvType::f16, .v = KvType::f16}, .context_size = 4096}, t);
@@ -127,7 +127,7 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     sample(pass, ids, s.sampling, s.candidates, c.vocab_size);
 }
 
-// Heads of one layer's cache, and what goes through it.
+// The heads of one layer's cache, and their inputs and outputs.
 struct Heads {
     const Tuning& tuning;
     uint32_t head_dim, heads, tokens;
@@ -215,7 +215,7 @@ std::vector<Variant> all_variants(std::span<const Tuning> tunings) {
         for (const Tuning& tuning : tunings) {
             record_all(recorder, tuning);
             if (!tuning.texel_buffers) continue;
-            Tuning plain = tuning; // what is too long for a texel buffer is read by the others
+            Tuning plain = tuning; // buffers that are too long for texels are read by the other variants
             plain.texel_range_bytes = 0;
             record_all(recorder, plain);
         }

@@ -14,12 +14,12 @@ class VectorCodec {
     const KvCodec& codec() const { return cache_.layers[0].v; }
     uint32_t batch() const { return cache_.layers[0].capacity; }
 
-    // codes[n][words] and scales[n][scales] of x[n][head_dim], n <= batch(): the bytes of encode() in model/kv/codec.h.
+    // codes[n][words] and scales[n][scales] of x[n][head_dim], n <= batch(): the same bytes as encode() in model/kv/codec.h.
     void encode(std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> x);
-    // The reverse: the values of decode().
+    // The reverse: the same values as decode().
     void decode(std::span<float> x, std::span<const uint32_t> codes, std::span<const uint16_t> scales);
 
-    // The kernels alone, on the vectors of the last encode() or decode(): to time them.
+    // Run the kernels alone, on the vectors of the last encode() or decode(), for timing.
     void run_encoder() { encoder_->run(); }
     void run_decoder() { decoder_->run(); }
 
@@ -34,7 +34,7 @@ class VectorCodec {
     Buffer context_, x_in_, x_device_, x_out_, stored_in_, stored_out_;
     Step step_;
     Commands upload_vectors_, download_stored_, upload_stored_, download_vectors_;
-    std::optional<Commands> encoder_, decoder_; // made when first needed: some drivers take long to compile a kernel
+    std::optional<Commands> encoder_, decoder_; // made on first use: some drivers take long to compile a kernel
 };
 
 } // namespace tq::gpu

@@ -27,7 +27,7 @@ class WeightUploader {
     void finish() { uploader_.finish(); }
 
   private:
-    // Of the rows of tensors of one type and shape in turn.
+    // Returns the matrix of the interleaved rows of tensors of one type and shape.
     Matrix matrix(std::span<const Tensor> tensors);
     void rows(std::span<const Tensor> tensors, const MatrixSlice& slice);
     void count(uint64_t bytes);
@@ -63,7 +63,7 @@ Matrix WeightUploader::matrix(std::span<const Tensor> tensors) {
     return matrix;
 }
 
-// Repacks a slice piece by piece straight into the memory that the uploader offers.
+// Repacks a slice piece by piece directly into the uploader's memory.
 void WeightUploader::rows(std::span<const Tensor> tensors, const MatrixSlice& slice) {
     const Tensor& tensor = tensors[0];
     const uint64_t row = device_row_bytes(tensor.type, tensor.cols);
@@ -97,7 +97,7 @@ std::vector<Matrix> WeightUploader::gate_up(const LayerWeights& w) {
 }
 
 std::vector<float> WeightUploader::floats(const Tensor& tensor) {
-    read_rows(pool_, tensor, 0, 1, [](uint32_t, std::span<const std::byte>) {}); // that it is finite
+    read_rows(pool_, tensor, 0, 1, [](uint32_t, std::span<const std::byte>) {}); // checks that it is finite
     count(tensor.bytes());
     return to_floats(tensor);
 }

@@ -1,4 +1,4 @@
-// Weights on the device: matrices repacked for the shaders and cut by rows into slices that a binding can hold.
+// Weights on the device: matrices repacked for the shaders and divided by rows into slices within the limit of a binding.
 #pragma once
 #include "model/load.h"
 #include "runtime/device.h"
@@ -16,7 +16,7 @@ struct Matrix {
     std::vector<MatrixSlice> slices;
 };
 
-// The place of a type's kernels in a Family.
+// Returns the index of a type's kernels in a Family.
 size_t family_member(GgmlType type);
 
 struct LayerMatrices {
@@ -25,7 +25,7 @@ struct LayerMatrices {
         ffn_gate_up; // one, whose rows 2 i and 2 i + 1 are rows i of ffn_gate and ffn_up; both, where their types differ
     Matrix ffn_down;
     Buffer attn_norm, ffn_norm;                  // fp32
-    std::vector<float> attn_q_norm, attn_k_norm; // which each cache conditions and uploads for itself: HeadNormBuffers
+    std::vector<float> attn_q_norm, attn_k_norm; // each cache conditions and uploads them for itself: HeadNormBuffers
 };
 
 struct DeviceWeights {
@@ -37,11 +37,11 @@ struct DeviceWeights {
     const Matrix& output() const { return own_output.empty() ? token_embd : own_output[0]; }
 };
 
-// Bytes that upload_weights will allocate.
+// Returns the bytes that upload_weights will allocate.
 uint64_t device_bytes(const Weights& weights, uint32_t interleave);
 
-// Reads, checks and repacks on all threads of `pool`, while the device copies what is done. Throws Error when memory runs out, or
-// naming the tensor and row of a weight that is not finite; and LoadStopped.
+// Reads, checks and repacks on all threads of `pool`, while the device copies finished pieces. Throws Error when memory runs
+// out, or naming the tensor and row of a weight that is not finite; and LoadStopped.
 DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& weights, uint32_t interleave,
                              const LoadProgress& on_progress);
 

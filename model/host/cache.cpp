@@ -80,7 +80,7 @@ void repeat(const std::vector<LayerCache>& layers, uint32_t length, uint32_t to)
     for (const LayerCache& layer : layers)
         for (const CacheSide* side : {&layer.k, &layer.v})
             for (uint32_t head = 0; head < side->heads; head++)
-                for (uint32_t at = length; at < to;) { // twice as many each time
+                for (uint32_t at = length; at < to;) { // doubling each time
                     const uint32_t count = std::min(at, to - at);
                     std::copy_n(side->codes(head, 0).data(), size_t(count) * side->codec.words(), side->codes(head, at).data());
                     std::copy_n(side->scales(head, 0).data(), size_t(count) * side->codec.scales(),

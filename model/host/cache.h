@@ -1,4 +1,4 @@
-// The KV cache in host memory: for each layer and side, the codes of one kv head token after token, and the scales beside them.
+// The KV cache in host memory: for each layer and side, the codes of each kv head, token by token, and the scales beside them.
 #pragma once
 #include "model/kv/stored.h"
 #include "model/kv/window.h"
@@ -21,7 +21,7 @@ struct CacheSide {
     void grow(uint32_t length, uint32_t capacity);
     uint64_t bytes(uint32_t capacity) const; // of a side like this
     StoredSide stored(uint32_t length) const;
-    void restore(StoredSide from); // there is room for it
+    void restore(StoredSide from); // must fit the capacity
 
     uint32_t head_dim() const { return codec.head_dim(); }
     std::span<uint32_t> codes(uint32_t head, uint32_t position) const {
@@ -32,10 +32,10 @@ struct CacheSide {
     }
 };
 
-// The full-precision window, in fp16 (model/kv/window.h): position p is at p % capacity, which is what is kept and a block of
-// tokens.
+// The full-precision window, in fp16 (model/kv/window.h): position p is at p % capacity; the capacity is the kept tokens and a
+// block of tokens.
 struct WindowVectors {
-    CacheSide k, v; // of f16
+    CacheSide k, v; // of type f16
     WindowPositions positions;
 };
 
@@ -43,22 +43,22 @@ struct LayerCache {
     CacheSide k, v;
     std::optional<WindowVectors> window = {};
 
-    // Gives it a window of `tokens` tokens, in passes of at most `block_tokens`, where it stores codes. Throws
+    // Adds a window of `tokens` tokens, for passes of at most `block_tokens`, where the layer stores codes. Throws
     // std::bad_alloc.
     void keep_window(uint32_t tokens, uint32_t block_tokens);
 };
 
-// What all sides have room for.
+// Returns the number of tokens that all sides have room for.
 uint32_t capacity(const std::vector<LayerCache>& layers);
-// Most that the cache takes beyond what it takes now, while it grows: each side is there twice as it is copied.
+// Returns the maximum of additional memory while the cache grows: each side exists twice while it is copied.
 uint64_t growth_bytes(const std::vector<LayerCache>& layers, uint32_t capacity);
-// Side by side: where memory runs out on the way, those that have grown stay so, and all hold what they held.
+// Grows one side after another: where memory runs out, those that have grown stay so, and all keep their content.
 void grow(std::vector<LayerCache>& layers, uint32_t length, uint32_t capacity);
 
-// Positions length .. to - 1 become repetitions of the first `length`; there is room for them.
+// Makes positions length .. to - 1 repetitions of the first `length`; the capacity must suffice.
 void repeat(const std::vector<LayerCache>& layers, uint32_t length, uint32_t to);
 
-// "the key of layer 3, kv head 1, position 17", the first stored vector below `length` that is not finite.
+// Returns "the key of layer 3, kv head 1, position 17": the first stored vector below `length` that is not finite.
 std::optional<std::string> find_nonfinite(const std::vector<LayerCache>& layers, uint32_t length);
 
 } // namespace tq::host

@@ -1,4 +1,4 @@
-// What a forward pass on the host runs on: a model's weights in memory and the cache of one conversation.
+// The state of a forward pass on the host: a model's weights in memory and the cache of one conversation.
 #pragma once
 #include "base/thread_pool.h"
 #include "model/host/cache.h"
@@ -11,10 +11,10 @@ namespace tq::host {
 
 struct Rope {
     std::span<const float> table; // model/rope.h
-    uint32_t position;            // of the first token
+    uint32_t position;            // the first token's
 };
 
-// `result` is the name under which what a matrix or norm makes is shown to taps; none where it is not.
+// `result`: the name of the output of a matrix or norm for taps; null where it has none.
 struct Linear {
     const Tensor& tensor;
     std::string_view result = {};
@@ -33,7 +33,7 @@ struct Layer {
     Linear attn_q, attn_k, attn_v, attn_output;
     HeadNorms head_norms; // of queries and keys
     LayerCache& cache;
-    const Rotation* q_rotation; // that of the stored keys; none where they have none
+    const Rotation* q_rotation; // that of the stored keys; null where they have none
     float q_scale;              // 1 / sqrt(head_dim), over the rotation's gain
     Norm ffn_norm;
     GatedLinear ffn_gate_up;
@@ -49,8 +49,8 @@ struct Network {
     Linear token_embd, output;
     Norm output_norm;
 
-    // With a rotary table for `context_size` tokens, a cache that has room for `capacity` of them, and windows, where `kv`
-    // keeps some, of passes of at most `block_tokens`. Throws std::bad_alloc.
+    // Makes a rotary table for `context_size` tokens, a cache with room for `capacity` of them, and windows, where `kv` has
+    // some, for passes of at most `block_tokens`. Throws std::bad_alloc.
     Network(const Config& config, std::shared_ptr<const LoadedWeights> weights, const KvOptions& kv, uint32_t context_size,
             uint32_t capacity, uint32_t block_tokens);
     Network(const Network&) = delete;
@@ -66,14 +66,14 @@ struct Activations {
 
 class Pass;
 
-// Called with each result [tokens][cols] and its name. Tests change some; when keys and values have been stored, it is called
+// Called with each result [tokens][cols] and its name. Tests modify some; when keys and values have been stored, it is called
 // with "kv_append" and no values.
 using OnResult = std::function<void(const Pass&, std::string_view name, std::span<float> values)>;
 
-// What the steps of a pass over one block share.
+// The common state of the steps of a pass over one block.
 class Pass {
   public:
-    // All of them outlive it.
+    // All arguments must outlive it.
     Pass(ThreadPool& pool, const Network& net, uint32_t position, uint32_t tokens, const OnResult& on_result)
         : pool(pool), config(net.config), rope{net.rope_table, position}, rows(tokens), on_result_(on_result) {}
 
@@ -81,19 +81,19 @@ class Pass {
 
     ThreadPool& pool;
     const Config& config;
-    const Rope rope; // the position is that of the first token
-    // The rows of h that the steps read: all tokens of the block within layers, in the head only those whose logits are wanted. A
-    // step writes its output from row 0 on.
+    const Rope rope; // its position is the first token's
+    // The rows of h that the steps read: within layers all tokens of the block, in the head only those whose logits are needed.
+    // A step writes its output from row 0 on.
     uint32_t first_row = 0, rows;
 
     void begin(const Layer& layer) { layer_ = &layer; }
     void begin_head(uint32_t first, uint32_t count) { layer_ = nullptr, first_row = first, rows = count; }
 
-    // The rows of a result that the steps are about.
+    // Returns the rows of a result that the steps use.
     std::span<float> first_rows(std::vector<float>& x, size_t cols) const { return std::span(x).first(rows * cols); }
     std::span<const float> first_rows(const std::vector<float>& x, size_t cols) const { return std::span(x).first(rows * cols); }
 
-    const Layer* layer() const { return layer_; } // none outside of all layers
+    const Layer* layer() const { return layer_; } // null outside of layers
     void result(std::string_view name, std::span<float> values) const {
         if (on_result_ && !name.empty()) on_result_(*this, name, values);
     }

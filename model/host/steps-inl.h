@@ -1,5 +1,5 @@
-// The steps that differ in nothing but the kernels that they call: steps.cpp of model/reference and of model/cpu include this,
-// each in its namespace.
+// The steps that differ only in the kernels that they call: steps.cpp of model/reference and of model/cpu include this, each in
+// its namespace.
 
 void embed(Pass& pass, std::vector<float>& h, const Linear& embedding, std::span<const uint32_t> ids) {
     embed(pass.pool, h, embedding.tensor, ids);

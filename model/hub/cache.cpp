@@ -28,7 +28,7 @@ bool is_whole(const fs::path& path, uint64_t size) {
 
 std::string folder_name(std::string repository) { return "models--" + repository.replace(repository.find('/'), 1, "--"); }
 
-// Beside the place that it is to be renamed to; no other process takes the same name.
+// Returns a path beside the one that it will be renamed to; no other process uses the same name.
 fs::path temporary(const fs::path& path) {
     fs::path name = path;
     return name += fmt::format(".{:08x}.new", std::random_device{}());
@@ -57,7 +57,7 @@ std::vector<HubFile> HubCache::files(const std::string& commit) const {
     const fs::path directory = snapshot(commit);
     std::error_code error;
     for (fs::recursive_directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
-        std::error_code no_file; // a link may lead nowhere
+        std::error_code no_file; // a link may have no target
         if (!at->is_regular_file(no_file)) continue;
         const uint64_t size = at->file_size(no_file);
         if (!no_file) files.push_back({utf8_text(at->path().lexically_relative(directory)), size, {}});

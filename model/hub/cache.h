@@ -11,7 +11,7 @@ namespace tq {
 
 class HubCache {
   public:
-    // Neither makes nor reads anything yet.
+    // Neither creates nor reads anything yet.
     HubCache(const std::filesystem::path& root, const std::string& repository);
 
     const std::filesystem::path& root() const { return root_; }
@@ -20,17 +20,17 @@ class HubCache {
     std::filesystem::path incomplete(const HubFile& file) const { return folder_ / "blobs" / (file.oid + ".incomplete"); }
     std::filesystem::path lock(const HubFile& file) const;
 
-    // The commit of the branch main, else of the only snapshot; empty when there is none.
+    // Returns the commit of the branch main, else of the only snapshot; empty when there is none.
     std::string commit() const;
-    // The files of a snapshot, by name, without object ids.
+    // Returns the files of a snapshot, sorted by name, without object ids.
     std::vector<HubFile> files(const std::string& commit) const;
-    // Whether the snapshot has the file, whole. `file` has a safe name.
+    // True where the snapshot has the complete file. `file` has a safe name.
     bool has(const std::string& commit, const HubFile& file) const;
     bool has_blob(const HubFile& file) const;
 
-    // All throw Error when the disk does not let them.
+    // All throw Error when the disk does not allow it.
     void make_folders() const;
-    void add_to_snapshot(const std::string& commit, const HubFile& file) const; // its blob is there
+    void add_to_snapshot(const std::string& commit, const HubFile& file) const; // its blob must exist
     void set_commit(const std::string& commit) const;
 
   private:

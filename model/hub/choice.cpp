@@ -42,12 +42,12 @@ Part split_name(const std::string& path) {
 bool is_model(const HubFile& file) {
     if (!file.path.ends_with(".gguf")) return false;
     const std::string name = lower_case(file.path.substr(file.path.rfind('/') + 1));
-    constexpr std::array others{"mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"}; // companions of a model
+    constexpr std::array others{"mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"}; // companion files of a model
     return std::none_of(others.begin(), others.end(), [&](const char* other) { return name.find(other) != std::string::npos; }) &&
            split_name(file.path).number == 1;
 }
 
-// Whether the quant stands in the name as a word: after the beginning, -, ., _ or /, and before - or .
+// True where the quant is a word of the name: after the beginning, -, ., _ or /, and before - or .
 bool has_quant(const HubFile& file, const std::string& quant) {
     const std::string path = lower_case(file.path), word = lower_case(quant);
     for (size_t at = path.find(word); at != std::string::npos; at = path.find(word, at + 1)) {
@@ -58,7 +58,7 @@ bool has_quant(const HubFile& file, const std::string& quant) {
     return false;
 }
 
-// "Q4_K_M, Q8_0": the last words of the names.
+// Returns "Q4_K_M, Q8_0": the last words of the names.
 std::string list_quants(const std::vector<HubFile>& files) {
     std::set<std::string> quants;
     for (const HubFile& file : files)
@@ -75,7 +75,7 @@ void require_safe(const HubFile& file, const std::string& repository) {
              printable(file.path));
 }
 
-// All parts of the file that `first` is the first of, in order.
+// Returns all parts of the file whose first part is `first`, in order.
 std::vector<HubFile> all_parts(const std::vector<HubFile>& files, const HubFile& first, const std::string& repository) {
     const Part part = split_name(first.path);
     if (part.count == 1) return {first};
@@ -130,7 +130,7 @@ HubChoice choose_safetensors(const std::vector<HubFile>& files, const HubTarget&
             file.path.starts_with("model") && file.path.ends_with(".safetensors") && file.path.find('/') == std::string::npos;
         if (belongs_to_safetensors(file)) choice.files.push_back(file);
         has_config |= file.path == "config.json";
-        // Of every set of parts that begins here, all; a part whose first one is missing is found out the same way.
+        // Adds all parts of each split file that begins here; a set without its first part is detected in the same way.
         if (is_weights && weights.insert(split_name(file.path).stem).second) {
             HubFile first = file;
             const Part part = split_name(file.path);

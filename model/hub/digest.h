@@ -1,5 +1,4 @@
-// Checksums by which the hub names its files. curl/digest.cpp takes them from OpenSSL; a build without downloads has none to
-// check.
+// Checksums of the hub's files. curl/digest.cpp computes them with OpenSSL; a build without downloads does not check any.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +10,8 @@ namespace tq {
 
 class Digest {
   public:
-    // Of a file of `size` bytes whose object id is `oid`: SHA-256 of its bytes where that has 64 digits, else git's of a blob,
-    // SHA-1 of "blob SIZE", a zero byte and its bytes.
+    // The checksum of a file of `size` bytes whose object id is `oid`: SHA-256 of its bytes where the id has 64 digits, else
+    // that of a git blob: SHA-1 of "blob SIZE", a zero byte and its bytes.
     Digest(const std::string& oid, uint64_t size);
     ~Digest();
 

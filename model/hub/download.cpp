@@ -17,9 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t block_bytes = 1 << 20;
-constexpr uint64_t worthwhile_bytes = 1 << 20; // an attempt that brings these was no failure
+constexpr uint64_t worthwhile_bytes = 1 << 20; // an attempt that brings at least this counts as progress
 
-// The bytes that have arrived, on the disk, and their checksum so far.
+// The received bytes, on the disk, and their checksum so far.
 class PartialFile {
   public:
     PartialFile(const fs::path& path, const HubFile& file, const std::function<void()>& check);
@@ -52,15 +52,15 @@ void PartialFile::read_existing(const std::function<void()>& check) {
         bytes_ += count;
         if (bytes_ > size_) break;
     }
-    if (bytes_ > size_ || std::ferror(file_.get())) return restart(); // it is too long, or cannot be read to its end
-    std::fseek(file_.get(), 0, SEEK_END);                             // between reading and writing C wants this
+    if (bytes_ > size_ || std::ferror(file_.get())) return restart(); // too long, or not readable to its end
+    std::fseek(file_.get(), 0, SEEK_END);                             // C requires this between reading and writing
 }
 
 void PartialFile::complain() const {
     fail("cannot write {}: {}; the part that was downloaded is kept", utf8_text(path_), std::strerror(errno));
 }
 
-// As another file: the old one may have other names.
+// Creates a new file: the old one may have other links.
 void PartialFile::restart() {
     file_.reset();
     std::error_code error;
@@ -85,7 +85,7 @@ std::string PartialFile::close() {
     return digest_.finish();
 }
 
-// One file while it is fetched.
+// A file that is being downloaded.
 class FileDownload {
   public:
     FileDownload(Download& all, const HubFile& file) : all_(all), file_(file) {}
@@ -105,8 +105,8 @@ class FileDownload {
 
     Download& all_;
     const HubFile& file_;
-    bool misplaced_ = false; // the server sends another part than was asked for
-    uint64_t most_ = 0;      // bytes that were here at a time
+    bool misplaced_ = false; // the server sends another range than requested
+    uint64_t most_ = 0;      // the most bytes received so far
 };
 
 bool FileDownload::keep_going() const {
@@ -136,7 +136,7 @@ void FileDownload::forget(PartialFile& partial) {
 }
 
 bool FileDownload::begin(PartialFile& partial, const HttpHead& head) {
-    if (head.status != 206 && partial.bytes() > 0) forget(partial); // it does not know ranges, and sends the whole
+    if (head.status != 206 && partial.bytes() > 0) forget(partial); // the server ignores ranges, and sends the whole file
     if (!head.range_problem.empty())
         fail("the server does not say which part of {} it sends (Content-Range: {}): try again later", printable(file_.path),
              printable(head.range_problem));
@@ -175,7 +175,7 @@ std::string FileDownload::receive() {
         if (misplaced_ || result.head.status == 416) forget(partial);
         if (result.end == HttpEnd::complete && partial.bytes() < file_.size && result.head.status / 100 == 2)
             result = {result.head, HttpEnd::cut, fmt::format("it ends after {} of {} bytes", partial.bytes(), file_.size)};
-        // What had to be thrown away was no progress, or a server that forgets ranges would be asked for ever.
+        // Discarded bytes are no progress, or a server that forgets ranges would be asked forever.
         retry.succeeded(result, partial.bytes() >= most_ + worthwhile_bytes, asked);
         most_ = std::max(most_, partial.bytes());
     }
@@ -187,11 +187,11 @@ std::string FileDownload::receive() {
 void Download::fetch(const HubFile& file) {
     FileDownload one(*this, file);
     const auto lock = one.wait_for_lock();
-    if (cache.has_blob(file)) { // another process has brought it meanwhile
+    if (cache.has_blob(file)) { // another process has downloaded it meanwhile
         progress.done += file.size;
         return;
     }
-    // Twice: what an earlier download left may have been broken.
+    // Twice: the rest of an earlier download may have been damaged.
     for (const bool last : {false, true}) {
         const bool resumed = fs::exists(cache.incomplete(file));
         const std::string checksum = one.receive();

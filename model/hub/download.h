@@ -1,4 +1,4 @@
-// One file from the hub to its blob in the cache.
+// Downloads one file from the hub to its blob in the cache.
 #pragma once
 #include "model/hub/cache.h"
 #include "model/hub/http.h"
@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// The files of one model on their way.
+// The download of one model's files.
 struct Download {
     HttpClient& http;
     const HubCache& cache;
@@ -14,8 +14,8 @@ struct Download {
     std::string repository, commit;
     HubProgress progress; // of all files
 
-    // Continues what an earlier download left, and leaves what has arrived when it fails; only bytes with the right checksum
-    // become the blob. Waits while another process fetches the same file. Throws Error or DownloadStopped.
+    // Continues an interrupted download, and keeps the received bytes when it fails; only bytes with the right checksum become
+    // the blob. Waits while another process downloads the same file. Throws Error or DownloadStopped.
     void fetch(const HubFile& file);
 };
 

@@ -1,4 +1,4 @@
-// HTTP GET, as far as the hub needs it. curl/http.cpp does it with libcurl; no_curl/http.cpp says that this build cannot.
+// HTTP GET for the hub. curl/http.cpp implements it with libcurl; no_curl/http.cpp reports that this build has none.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -12,41 +12,41 @@ namespace tq {
 
 struct HttpHead {
     int status = 0;
-    uint64_t first_byte = 0;       // where the body begins in the file (Content-Range); 0 without one
-    std::string range_problem;     // a Content-Range that is none; may hold any bytes
-    std::string link, explanation; // the headers Link and X-Error-Message; they may hold any bytes
+    uint64_t first_byte = 0;       // offset of the body in the file (Content-Range); 0 without one
+    std::string range_problem;     // an invalid Content-Range; may contain any bytes
+    std::string link, explanation; // the headers Link and X-Error-Message; may contain any bytes
     std::chrono::seconds retry_after{0};
 };
 
-// What becomes of a reply while it arrives. false stops it; all may throw.
+// The receiver of a reply. Returning false stops it; all may throw.
 struct HttpSink {
     std::function<bool(const HttpHead&)> begin;           // once, of a reply with status 2xx, before its body
-    std::function<bool(std::span<const std::byte>)> body; // of such a reply; of any other the body is dropped
-    std::function<bool()> keep_going;                     // asked often, also while nothing arrives
+    std::function<bool(std::span<const std::byte>)> body; // of such a reply; the body of others is dropped
+    std::function<bool()> keep_going;                     // called often, also while nothing arrives
 };
 
 enum class HttpEnd { complete, cut, stopped };
 
 struct HttpResult {
-    HttpHead head; // of the last reply; its status is 0 when there was none
+    HttpHead head; // of the last reply; status 0 when there was none
     HttpEnd end = HttpEnd::complete;
-    std::string problem; // why it was cut; printable
+    std::string problem; // why it was interrupted; printable
 };
 
 class HttpClient {
   public:
-    // `token` goes to the host of `endpoint` alone, and only over https or to this machine itself. Where `endpoint` is https,
-    // nothing is fetched over http. Throws Error when `endpoint` is no http or https address, and where this build has no
+    // `token` is sent only to the host of `endpoint`, and only over https or to this machine itself. Where `endpoint` is https,
+    // nothing is fetched over http. Throws Error when `endpoint` is not an http or https address, and where this build has no
     // libcurl.
     HttpClient(const std::string& endpoint, const std::string& token, std::chrono::seconds connect_timeout,
                std::chrono::seconds stall_timeout);
     ~HttpClient();
 
-    // Follows redirections. `first_byte`: of the part that is asked for, to the end. Throws Error when the address or a
-    // redirection is not allowed, or the other side's certificate is not trusted.
+    // Follows redirections. `first_byte`: the start of the requested range, which extends to the end. Throws Error when the
+    // address or a redirection is not allowed, or the server's certificate is not trusted.
     HttpResult get(const std::string& url, uint64_t first_byte, const HttpSink& sink);
 
-    // Whether the token goes out at all.
+    // True where the token is sent at all.
     bool sends_token() const;
 
   private:

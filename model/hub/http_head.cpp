@@ -15,7 +15,7 @@ template <class T> T to_number(std::string_view text) {
     return value;
 }
 
-// Of "bytes 7-99/100" or "bytes 7-99/*"; nothing where it is no such range.
+// Returns the first byte of "bytes 7-99/100" or "bytes 7-99/*"; nothing where it is not such a range.
 std::optional<uint64_t> first_of_range(std::string_view text) {
     if (!lower_case(text).starts_with("bytes ")) return std::nullopt;
     std::array<uint64_t, 2> ends{};

@@ -1,11 +1,11 @@
-// The lines before a reply's body.
+// The header lines of a reply.
 #pragma once
 #include "model/hub/http.h"
 #include <string_view>
 
 namespace tq {
 
-// Takes what `head` has a place for out of one line, which may hold any bytes; a status line begins anew.
+// Copies the fields of `head` from one line, which may contain any bytes; a status line resets it.
 void read_header(HttpHead& head, std::string_view line);
 
 } // namespace tq

@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 constexpr std::chrono::seconds patience_with_copy{5};
 constexpr uint64_t spare_bytes = 16 << 20; // that a download leaves free on the disk
 
-// What a browser shows in its address line, as user/repository and a file: https://huggingface.co/user/repository and
-// .../blob/main/FILE or .../resolve/main/FILE.
+// Converts an address of a browser to user/repository and a file: https://huggingface.co/user/repository and .../blob/main/FILE
+// or .../resolve/main/FILE.
 HubRequest without_address(const HubRequest& request, const std::string& endpoint) {
     std::string_view rest = request.repository;
     for (const std::string_view place :
@@ -91,7 +91,7 @@ uint64_t total_bytes(const std::vector<HubFile>& files) {
     return total;
 }
 
-// `has_copy`: in the cache, so that nobody should wait for a hub that does not answer.
+// `has_copy`: true where the cache has the model, so that nobody should wait for a hub that does not answer.
 fs::path download(const HubCache& cache, const HubTarget& target, const HubOptions& options, bool has_copy) {
     HubOptions asking = options;
     if (has_copy) asking.retries = 0;

@@ -43,7 +43,7 @@ Page get_json(HttpClient& http, const std::string& url, const std::string& repos
     }
 }
 
-// Of a header "<URL>; rel="next", <URL>; rel="first"": RFC 8288.
+// Returns the next page from a header "<URL>; rel="next", <URL>; rel="first"": RFC 8288.
 std::string next_page(std::string_view link) {
     for (size_t open = link.find('<'); open != std::string_view::npos; open = link.find('<', open + 1)) {
         const size_t close = link.find('>', open);

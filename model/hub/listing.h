@@ -1,4 +1,4 @@
-// What the hub says of a repository.
+// The hub's information about a repository.
 #pragma once
 #include "model/hub/choice.h"
 #include "model/hub/http.h"
@@ -6,11 +6,11 @@
 
 namespace tq {
 
-// The commit that its branch main is at, from /api/models/REPOSITORY/revision/main.
+// Returns the commit of its branch main, from /api/models/REPOSITORY/revision/main.
 std::string find_commit(HttpClient& http, const std::string& repository, const HubOptions& options);
 
-// Its files at that commit, from all pages of /api/models/REPOSITORY/tree/COMMIT. Names are as the hub gives them; sizes and
-// object ids are checked. Both throw Error or DownloadStopped.
+// Returns its files at that commit, from all pages of /api/models/REPOSITORY/tree/COMMIT. Names are the hub's, unchecked; sizes
+// and object ids are checked. Both throw Error or DownloadStopped.
 std::vector<HubFile> list_files(HttpClient& http, const std::string& repository, const std::string& commit,
                                 const HubOptions& options);
 

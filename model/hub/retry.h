@@ -1,24 +1,24 @@
-// What a failed request means: try again, after a while, or tell the user what to do.
+// Decides after a failed request: try again, after a delay, or tell the user what to do.
 #pragma once
 #include "model/hub/http.h"
 #include "model/hub/hub.h"
 
 namespace tq {
 
-// The hub cannot be reached, or does not work, now: what is in the cache may do instead.
+// Thrown when the hub cannot be reached, or does not work, now: the cache's content may be used instead.
 struct Unreachable : Error {
     Unreachable(const std::string& what, std::string to_do) : Error(what), remedy(std::move(to_do)) {}
-    std::string remedy; // what helps where nothing is in the cache
+    std::string remedy; // advice where the cache has no copy
 };
 
 class Retry {
   public:
-    // `what`: the thing that is fetched, for messages; `repository` has it.
+    // `what`: the name of the requested item, for messages; it is in `repository`.
     Retry(const HubOptions& options, bool has_token, std::string repository, std::string what);
 
-    // Whether the reply is a success. Otherwise returns false when it is time for another attempt, or throws: Unreachable after
-    // too many, Error when none would help, DownloadStopped when `keep_going` says so. `progressed`: the attempt brought
-    // something.
+    // Returns true where the reply is a success. Otherwise returns false when it is time for another attempt, or throws:
+    // Unreachable after too many, Error when none would help, DownloadStopped when `keep_going` returns false. `progressed`:
+    // the attempt made progress.
     bool succeeded(const HttpResult& result, bool progressed, const std::function<bool()>& keep_going);
 
   private:

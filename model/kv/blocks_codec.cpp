@@ -8,13 +8,13 @@
 namespace tq {
 namespace {
 
-// x >= 0 below 2^24 to the nearest integer, halves up.
+// Rounds x >= 0 below 2^24 to the nearest integer, halves up.
 uint32_t round_half_up(float x) {
     const auto whole = uint32_t(x);
     return whole + (x - float(whole) >= 0.5f ? 1 : 0);
 }
 
-// fp16 bits of x * 2^e.
+// Returns the fp16 bits of x * 2^e.
 uint32_t scaled_half_bits(float x, int e) {
     return (x < 0 ? 0x8000u : 0u) | (x == 0 ? 0u : quotient_half_bits(std::fabs(x), 1, e));
 }

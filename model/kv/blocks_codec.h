@@ -9,16 +9,16 @@ namespace tq {
 
 inline constexpr uint32_t ggml_block = 32; // elements of a block of q8_0 or q4_0
 
-// As ggml's reference quantiser, but at most 65504 as the scale; length 32. Codes are bytes in two's complement.
+// ggml's reference quantiser with a scale of at most 65504; length 32. Codes are bytes in two's complement.
 uint32_t encode_q8_0(std::span<uint32_t> codes, std::span<const float> y, int e);
 
-// As ggml's reference quantiser, but at most 65504 as the scale's magnitude; length 32. Codes are 0 .. 15; the scale has a sign.
+// ggml's reference quantiser with a scale of a magnitude of at most 65504; length 32. Codes are 0 .. 15; the scale has a sign.
 uint32_t encode_q4_0(std::span<uint32_t> codes, std::span<const float> y, int e);
 
 // Codes 0 .. 2^bits - 1, bits in 2 .. 8, between the least and the greatest element. Returns scale | zero << 16.
 uint32_t encode_affine(std::span<uint32_t> codes, std::span<const float> y, uint32_t bits, int e);
 
-// The true value of a code, rounded once; scale and zero as fp32.
+// Returns the true value of a code, rounded once; scale and zero as fp32.
 inline float decode_q8_0(uint32_t code, float scale) { return float(int8_t(uint8_t(code))) * scale; }
 inline float decode_q4_0(uint32_t code, float scale) { return float(int(code) - 8) * scale; }
 inline float decode_affine(uint32_t code, float scale, float zero) { return float(code) * scale + zero; }

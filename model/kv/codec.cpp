@@ -1,4 +1,4 @@
-// Normalise, rotate, quantise, pack. Only +, -, *, comparison and integer operations lie between input and bytes.
+// Normalise, rotate, quantise, pack. Only +, -, *, comparison and integer operations are used between input and bytes.
 #include "model/kv/codec.h"
 #include "base/ensure.h"
 #include "base/half.h"
@@ -55,7 +55,7 @@ void decode_plain(KvType type, std::span<float> x, std::span<const uint32_t> wor
     }
 }
 
-// Channels that share a scale of a type in blocks or groups.
+// Returns the number of channels that share a scale of a type in blocks or groups.
 uint32_t block_length(KvType type, size_t head_dim) {
     return family(type) == KV_BLOCKS ? ggml_block : std::min(KV_GROUP(uint32_t(type)), uint32_t(head_dim));
 }
@@ -157,7 +157,7 @@ void decode(const KvCodec& codec, std::span<float> x, std::span<const uint32_t> 
 }
 
 bool is_finite(const KvCodec& codec, std::span<const uint32_t> words, std::span<const uint16_t> scales) {
-    if (is_coded(codec.type)) // no finite scale is a NaN or an infinity
+    if (is_coded(codec.type)) // no finite scale gives a NaN or an infinity
         return std::ranges::none_of(scales, [](uint16_t s) { return (s & 0x7c00) == 0x7c00; });
     std::array<float, max_head_dim> x{};
     decode_plain(codec.type, std::span(x).first(codec.head_dim()), words);

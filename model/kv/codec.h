@@ -1,15 +1,15 @@
-// The codec of the KV cache: one head vector to the bytes that are stored and back, bit for bit as turboquant.md defines it and
-// shaders/kv_append.comp repeats it.
+// The codec of the KV cache: one head vector to its stored bytes and back, bit for bit as turboquant.md defines it and
+// shaders/kv_append.comp implements it.
 #pragma once
 #include "model/kv/rotation.h"
 
 namespace tq {
 
-// How the keys or the values of one layer are stored.
+// The storage of the keys or the values of one layer.
 struct KvCodec {
     KvType type = KvType::tq4;
-    ScaleRule scale_rule = ScaleRule::unbiased; // of TurboQuant types without QJL
-    Rotation rotation;                          // of the rotated types; its head_dim is every vector's length
+    ScaleRule scale_rule = ScaleRule::unbiased; // for TurboQuant types without QJL
+    Rotation rotation;                          // for the rotated types; its head_dim is every vector's length
 
     uint32_t head_dim() const { return rotation.head_dim; }
     uint32_t words() const { return code_words(type, head_dim()); }
@@ -19,21 +19,21 @@ struct KvCodec {
 // Every scale of a vector with a NaN or infinite element, whose codes are those of zeros: an fp16 NaN.
 inline constexpr uint16_t nonfinite_scale = 0x7e00;
 
-// codes[words] and scales[scales] of x[head_dim]. Plain types store x itself.
+// codes[words] and scales[scales] = the encoded x[head_dim]. Plain types store x itself.
 void encode(const KvCodec& codec, std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> x);
 
-// y[head_dim]: the stored vector in the cache's own space: rotated, where the type is.
+// y[head_dim] = the stored vector in the cache's own space: rotated, where the type is.
 void decode_stored(const KvCodec& codec, std::span<float> y, std::span<const uint32_t> codes, std::span<const uint16_t> scales);
 
-// x[head_dim]: the vector that the codes stand for; the bits are the same on every device (shaders/kv_decode.comp).
+// x[head_dim] = the decoded vector; its bits are the same on every device (shaders/kv_decode.comp).
 void decode(const KvCodec& codec, std::span<float> x, std::span<const uint32_t> codes, std::span<const uint16_t> scales);
 
-// Whether what is stored is finite; a stored vector whose input was not never is.
+// True where the stored vector is finite; never for one whose input was not.
 bool is_finite(const KvCodec& codec, std::span<const uint32_t> codes, std::span<const uint16_t> scales);
 
-// Code i of a vector of head_dim codes of `bits` bits each, as turboquant.md packs them.
+// Returns code i of a vector of head_dim codes of `bits` bits each, as turboquant.md packs them.
 uint32_t unpack_code(std::span<const uint32_t> words, uint32_t bits, size_t head_dim, size_t i);
-// words = codes[head_dim] packed.
+// words = codes[head_dim], packed.
 void pack_codes(std::span<uint32_t> words, uint32_t bits, std::span<const uint32_t> codes);
 
 } // namespace tq

@@ -19,7 +19,7 @@ bool is_normal(double v) {
     return v == 0 || (std::fabs(v) >= std::numeric_limits<float>::min() && std::fabs(v) <= std::numeric_limits<float>::max());
 }
 
-// Those of `values` [layers][kv_heads][head_dim] that are the layer's.
+// Returns the layer's part of `values` [layers][kv_heads][head_dim].
 std::span<const float> of_layer(const KeyCalibration& c, const std::vector<float>& values, uint32_t layer) {
     const size_t count = size_t(c.kv_heads) * c.head_dim;
     return std::span(values).subspan(layer * count, count);

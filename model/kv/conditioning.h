@@ -1,5 +1,5 @@
-// Conditioning of keys: what each channel of a key is divided by before it is stored, and of a query multiplied by, so that
-// scores stay what they are and the errors of stored keys do less to them. turboquant.md, section "Conditioning".
+// Conditioning of keys (channel scaling): each channel of a key is divided by a factor before it is stored, and that of a query
+// multiplied by it, so that scores are unchanged and errors of stored keys matter less. turboquant.md, "Conditioning".
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,44 +9,44 @@
 
 namespace tq {
 
-// Keys as a text showed them (model/files/calibration.h): after RoPE, (key - mean) / scale is stored, and query * scale compared
-// with it.
+// Statistics of keys on a text (model/files/calibration.h): after RoPE, (key - mean) / scale is stored, and query * scale is
+// multiplied with it.
 struct KeyCalibration {
     uint32_t layers = 0, kv_heads = 0, head_dim = 0;
     std::vector<float> scales, means; // [layers][kv_heads][head_dim]
 };
 
 struct KeyConditioning {
-    // automatic: norms where a layer's keys are stored as codes, none where as plain values.
+    // automatic: norms where a layer's keys are stored as codes, none where they are plain values.
     enum class Kind { automatic, none, norms, measured };
     Kind kind = Kind::automatic;
     std::string file;                                  // of `measured`
-    std::shared_ptr<const KeyCalibration> calibration; // what is in it, once the model is known
+    std::shared_ptr<const KeyCalibration> calibration; // its content, once the model is known
 };
 
-// auto, none, norms, or else a file.
+// Parses auto, none, norms, or else a file.
 KeyConditioning parse_key_conditioning(std::string_view text);
-// As parse_key_conditioning reads it.
+// Returns the text that parse_key_conditioning reads.
 std::string describe(const KeyConditioning& conditioning);
 
-// What follows the RoPE of a layer's heads: x' = (x - mean) * factor. [kv_heads][head_dim] each; empty: x' = x.
+// The channel scaling after the RoPE of a layer's heads: x' = (x - mean) * factor. [kv_heads][head_dim] each; empty: x' = x.
 struct HeadConditions {
     std::vector<float> factors, means;
 
     bool empty() const { return factors.empty(); }
 };
 
-// The weights of a layer's norms of queries and keys, [head_dim], and what follows their RoPE. Not of `automatic`: that is
-// KvOptions::conditioning_of's to decide.
+// The weights of a layer's norms of queries and keys, [head_dim], and the channel scaling after their RoPE. Not for
+// `automatic`, which KvOptions::conditioning_of resolves.
 struct HeadNorms {
     std::vector<float> q, k;
     HeadConditions q_conditions, k_conditions;
 };
 HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k);
 
-// q *= g and k /= g, one g for channels c and c + head_dim / 2, which RoPE mixes: g^2 = rms(k) / rms(q) of the two, for the error
-// of a score grows with |q'| |k'|, whose least is where both are of one size in every channel. g = 1 where it would be 0 or
-// infinite, or take a weight out of fp32's normal numbers.
+// q *= g and k /= g, with one g for channels c and c + head_dim / 2, which RoPE mixes: g^2 = rms(k) / rms(q) of the two. The
+// error of a score grows with |q'| |k'|, which is least where both have the same magnitude in every channel. g = 1 where it
+// would be 0 or infinite, or take a weight out of fp32's normal numbers.
 void balance_norms(std::span<float> q, std::span<float> k);
 
 // x = (x - mean) * factor, each rounded, of kv head `head`.

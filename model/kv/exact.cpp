@@ -21,7 +21,7 @@ float divide(float n, float d) {
     }
     dividend <<= 23;
     auto quotient = uint32_t(dividend / divisor);
-    if (dividend % divisor * 2 > divisor) quotient++; // equal to it for no two numbers of 24 bits
+    if (dividend % divisor * 2 > divisor) quotient++; // never equal for two 24-bit numbers
     return std::bit_cast<float>((uint32_t(exponent + 126) << 23) + quotient);
 }
 

@@ -1,20 +1,20 @@
-// Correctly rounded divisions and square roots in integer arithmetic, the twins of shaders/exact.glsl and shaders/half.glsl:
-// Vulkan promises neither, and the cache's bytes depend on them.
+// Correctly rounded divisions and square roots in integer arithmetic, the counterparts of shaders/exact.glsl and
+// shaders/half.glsl: Vulkan guarantees neither, and the cache's bytes depend on them.
 #pragma once
 #include <cstdint>
 
 namespace tq {
 
-// n / d of positive normal numbers whose quotient is normal, rounded to nearest.
+// Returns n / d of positive normal numbers whose quotient is normal, rounded to nearest.
 float divide(float n, float d);
 
-// fp16 bits of the exact quotient n / d * 2^e of two positive normal numbers, to nearest, ties to even, at most 65504 (7bff).
+// Returns fp16 bits of the exact n / d * 2^e of two positive normal numbers, to nearest, ties to even, at most 65504 (7bff).
 uint16_t quotient_half_bits(float n, float d, int e);
 
-// fp16 bits of the exact sqrt(n / s) * 2^e, n a positive normal number, 1 <= s < 2^24; rounded as quotient_half_bits.
+// Returns fp16 bits of the exact sqrt(n / s) * 2^e, n a positive normal number, 1 <= s < 2^24; rounded as quotient_half_bits.
 uint16_t sqrt_quotient_half_bits(float n, uint32_t s, int e);
 
-// The value of finite fp16 bits * 2^-e, exactly; it must be 0 (then without its sign) or normal in fp32.
+// Returns the value of finite fp16 bits * 2^-e, exactly; it must be 0 (then without its sign) or normal in fp32.
 float scaled_half(uint32_t half, int e);
 
 } // namespace tq

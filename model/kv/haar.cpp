@@ -1,5 +1,5 @@
-// Only + - * / and sqrt in double lie between the seed and the matrix, in fixed orders: the standard library's log, sin and cos
-// differ between platforms in the last bits, these do not.
+// Only + - * / and sqrt in double are used between the seed and the matrix, in fixed orders: the standard library's log, sin
+// and cos differ between platforms in the last bits, these do not.
 #include "model/kv/haar.h"
 #include "base/ensure.h"
 #include <bit>
@@ -10,9 +10,9 @@
 namespace tq {
 namespace {
 
-// ln x of a normal x > 0: x = m 2^k with m in [2^-1/2, 2^1/2), ln m = 2 artanh((m - 1) / (m + 1)).
+// Returns ln x of a normal x > 0: x = m 2^k with m in [2^-1/2, 2^1/2), ln m = 2 artanh((m - 1) / (m + 1)).
 double natural_log(float x) {
-    const uint32_t bits = std::bit_cast<uint32_t>(x) - 0x3f3504f3u; // of sqrt(1/2)
+    const uint32_t bits = std::bit_cast<uint32_t>(x) - 0x3f3504f3u; // bits of sqrt(1/2)
     const int k = std::bit_cast<int32_t>(bits) >> 23;
     const double m = std::bit_cast<float>((bits & 0x7fffffu) + 0x3f3504f3u);
     const double s = (m - 1) / (m + 1), s2 = s * s;
@@ -25,10 +25,10 @@ struct SinCos {
     double sin, cos;
 };
 
-// Of x in [0, 7], by the Taylor series of what is left beyond the nearest multiple of pi / 2.
+// Returns sine and cosine of x in [0, 7], by the Taylor series of the remainder after the nearest multiple of pi / 2.
 SinCos sin_cos(double x) {
     const int quarter = int(x * 0x1.45f306dc9c883p-1 + 0.5);
-    const double r = x - quarter * 0x1.921fb544p0 - quarter * 0x1.0b4611a626331p-34, r2 = r * r; // pi / 2 as a short and a rest
+    const double r = x - quarter * 0x1.921fb544p0 - quarter * 0x1.0b4611a626331p-34, r2 = r * r; // pi / 2 in two parts
     double sine = 1, cosine = 1;
     for (int n = 20; n >= 2; n -= 2) {
         sine = 1 - sine * r2 / (n * (n + 1));
@@ -43,8 +43,8 @@ SinCos sin_cos(double x) {
     }
 }
 
-// torch.randn of x.size() numbers, a multiple of 16: uniform ones first, then eight pairs at a time by Box and Muller. Every
-// step is rounded to fp32 as in torch.
+// Fills x as torch.randn of x.size() numbers, a multiple of 16: uniform numbers first, then eight pairs at a time by Box and
+// Muller. Every step is rounded to fp32 as in torch.
 void fill_normal(std::span<float> x, uint32_t seed) {
     std::mt19937 random(seed);
     for (float& v : x) v = float(random() & 0xffffff) * 0x1p-24f;
@@ -74,7 +74,7 @@ void reflect(std::span<double> a, std::span<const double> v, size_t k, size_t fi
     }
 }
 
-// Q of a[d][d] = Q R by Householder's reflections, R with a positive diagonal.
+// Returns Q of a[d][d] = Q R by Householder's reflections, R with a positive diagonal.
 std::vector<double> orthogonal_factor(std::vector<double> a, size_t d) {
     std::vector<std::vector<double>> reflections;
     std::vector<double> signs(d, 1);
@@ -86,7 +86,7 @@ std::vector<double> orthogonal_factor(std::vector<double> a, size_t d) {
             norm2 += v[i] * v[i];
         }
         ENSURE(norm2 > 0, "column {} depends on those before it", k);
-        signs[k] = v[k] < 0 ? 1 : -1; // of R's diagonal as it comes out: the side that does not cancel
+        signs[k] = v[k] < 0 ? 1 : -1; // of R's diagonal before correction: the sign without cancellation
         v[k] -= signs[k] * std::sqrt(norm2);
         reflect(a, v, k, k);
         reflections.push_back(std::move(v));

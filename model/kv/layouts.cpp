@@ -35,7 +35,7 @@ uint32_t code_of(uint32_t rank, uint32_t bits) {
     return rank >= half ? rank - half : half | (half - 1 - rank);
 }
 
-// What a scale is multiplied by to become a norm.
+// Returns the factor from a scale to a norm.
 double norm_per_scale(const KvCodec& codec) {
     return level_units(code_bits(codec.type)) * std::sqrt(double(codec.head_dim()) / double(codec.rotation.gain()));
 }

@@ -1,4 +1,4 @@
-// Stored vectors as other programs keep them: one vector after another in bytes, little-endian.
+// Stored vectors in the layouts of other programs: one vector after another in bytes, little-endian.
 #pragma once
 #include "model/kv/codec.h"
 
@@ -16,29 +16,29 @@ inline constexpr std::array kv_layout_names{"planes", "block68", "bytes132", "gg
 constexpr const char* name(KvLayout layout) { return kv_layout_names[uint32_t(layout)]; }
 KvLayout parse_kv_layout(std::string_view text); // throws Error
 
-// Level units in one standard deviation of a rotated component: the thresholds of a codebook are the midpoints of its levels
-// divided by it. tq8's levels follow the vector's largest component: there it is 64 by convention.
+// Returns the level units in one standard deviation of a rotated component: the thresholds of a codebook are the midpoints of
+// its levels divided by it. tq8's levels follow the vector's largest component, so there it is 64 by convention.
 double level_units(uint32_t bits);
 
-// The norm of block68 and bytes132 is what multiplies the centroids L / (level_units sqrt(head_dim)) of vectors of length 1:
-// scale * level_units * sqrt(head_dim / gain): what decodes best by the scale rule, some percent off the vector's length. The
-// centroids are our integer levels, not the real numbers of the published tables, from which they differ by less than 0.01
-// standard deviations up to 4 bits.
+// The norm of block68 and bytes132 multiplies the centroids L / (level_units sqrt(head_dim)) of vectors of length 1: scale *
+// level_units * sqrt(head_dim / gain). It is the best by the scale rule, some percent off the vector's length. The centroids
+// are our integer levels, not the real numbers of the published tables, from which they differ by less than 0.01 standard
+// deviations up to 4 bits.
 
 bool has_layout(KvType type, KvLayout layout);
-// Throws Error where the type cannot be laid out so.
+// Throws Error where the type has no such layout.
 void require_layout(KvType type, KvLayout layout);
 
-// Bytes of a vector.
+// Returns the bytes of a vector.
 uint32_t layout_bytes(KvLayout layout, KvType type, uint32_t head_dim);
 
-// bytes[layout_bytes] of a stored vector. A vector that is not finite has a NaN for its norm.
+// bytes[layout_bytes] = a stored vector. A vector that is not finite has a NaN for its norm.
 void export_vector(const KvCodec& codec, KvLayout layout, std::span<uint8_t> bytes, std::span<const uint32_t> codes,
                    std::span<const uint16_t> scales);
 
-// The reverse, exactly: codes and scales of what export_vector wrote. A norm that another program wrote becomes the nearest fp16
-// scale. Throws Error where an index is none of the type's, or a norm or scale is negative, beyond fp16 or not finite; a NaN norm
-// or scale passes where `allow_nonfinite`.
+// The exact reverse: codes and scales of the bytes from export_vector. A norm from another program becomes the nearest fp16
+// scale. Throws Error where an index is not valid for the type, or a norm or scale is negative, beyond fp16 or not finite; a
+// NaN norm or scale is accepted where `allow_nonfinite`.
 void import_vector(const KvCodec& codec, KvLayout layout, std::span<uint32_t> codes, std::span<uint16_t> scales,
                    std::span<const uint8_t> bytes, bool allow_nonfinite = false);
 

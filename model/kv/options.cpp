@@ -8,7 +8,7 @@
 namespace tq {
 namespace {
 
-// Takes what precedes the first `separator` off `text`, or all of it.
+// Removes the text before the first `separator` from `text`, or all of it, and returns it.
 std::string_view take(std::string_view& text, char separator) {
     const size_t at = text.find(separator);
     const std::string_view head = text.substr(0, at);
@@ -22,7 +22,7 @@ std::string_view take(std::string_view& text, char separator) {
          printable(text));
 }
 
-// Takes a layer number off the front of `text`.
+// Removes a layer number from the front of `text`.
 int take_layer(std::string_view& text, std::string_view all) {
     int layer = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
@@ -40,7 +40,7 @@ int from_start(int layer, uint32_t count) { return layer < 0 ? layer + int(count
 
 std::string describe(const KvTypes& types) { return fmt::format("{}/{}", name(types.k), name(types.v)); }
 
-// Of types that a file names layer by layer.
+// Describes types that a file names layer by layer.
 std::string describe_mix(const KvOptions& kv) {
     uint32_t hash = 0x811c9dc5; // FNV-1a
     uint64_t bytes = 0;

@@ -1,4 +1,4 @@
-// Which cache a person asks for: types of keys and values, exceptions for some layers, rotation, scale rule and conditioning.
+// The user's choice of a cache: types of keys and values, exceptions for some layers, rotation, scale rule and conditioning.
 #pragma once
 #include "model/kv/codec.h"
 #include "model/kv/conditioning.h"
@@ -8,7 +8,7 @@ namespace tq {
 struct KvTypes {
     KvType k = KvType::tq4, v = KvType::tq4;
     bool operator==(const KvTypes&) const = default;
-    // Whether either side is stored as codes, so that a window is kept beside them.
+    // True where either side is stored as codes, so that a window is kept beside them.
     constexpr bool coded() const { return is_coded(k) || is_coded(v); }
 };
 
@@ -24,30 +24,30 @@ struct KvOptions {
     ScaleRule scale_rule = ScaleRule::unbiased;
     std::vector<KvLayers> layers; // later ones win
     KeyConditioning conditioning;
-    uint32_t window = 0;      // tokens that layers with codes keep as fp16, too (model/kv/window.h)
-    uint32_t layer_count = 0; // that a model must have, for its layers are named one by one (model/files/kv_file.h); 0: any
+    uint32_t window = 0;      // tokens that layers with codes also keep as fp16 (model/kv/window.h)
+    uint32_t layer_count = 0; // required layers of the model, since they are named one by one (model/files/kv_file.h); 0: any
 
-    // Other types for all layers; for one side, also where it has exceptions.
+    // Sets the types of all layers; or of one side, also where it has exceptions.
     void set(KvTypes types) { k = types.k, v = types.v, layers.clear(); }
     void set(const struct KvPreset& preset);
     void set(KvSide side, KvType type);
-    // The types of layer `layer` of `count`.
+    // Returns the types of layer `layer` of `count`.
     KvTypes at(uint32_t layer, uint32_t count) const;
     bool uses_qjl(uint32_t count) const; // in any layer
     uint32_t layers_with_window(uint32_t count) const;
-    // How the keys of layer `layer` of `count` are conditioned; never `automatic`.
+    // Returns the conditioning of the keys of layer `layer` of `count`; never `automatic`.
     KeyConditioning conditioning_of(uint32_t layer, uint32_t count) const;
-    // The codec of one side of a layer.
+    // Returns the codec of one side of a layer.
     KvCodec codec(uint32_t layer, uint32_t count, KvSide side, uint32_t head_dim) const;
 };
 
-// Bytes of one token: all layers, keys and values, scales included.
+// Returns the bytes of one token: all layers, keys and values, scales included.
 uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 
-// Bytes of all windows, which come on top and do not grow with the context.
+// Returns the bytes of all windows, which come on top and do not grow with the context.
 uint64_t kv_window_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 
-// Named combinations: our own, and those of the published implementations.
+// A named combination: our own, and those of the published implementations.
 struct KvPreset {
     const char* name;
     KvTypes types;
@@ -65,16 +65,16 @@ inline constexpr std::array kv_presets{
 };
 const KvPreset& parse_kv_preset(std::string_view text); // throws an Error that lists the presets
 
-// "0-1,-2:-1=q8_0" or "3=q8_0/tq4;5-7=f16": layers (ranges by - or :), then a type for both or K/V. Throws Error.
+// Parses "0-1,-2:-1=q8_0" or "3=q8_0/tq4;5-7=f16": layers (ranges by - or :), then a type for both or K/V. Throws Error.
 std::vector<KvLayers> parse_kv_layers(std::string_view text);
-// Throws Error when a range names a layer that a model of `count` layers does not have, or they are those of another model; or
-// for a window of more than max_window_tokens, or with values that have QJL's bit.
+// Throws Error when a range names a layer that a model of `count` layers does not have, or the options are for another number
+// of layers; or for a window of more than max_window_tokens, or with values that have QJL's bit.
 void check_kv(const KvOptions& kv, uint32_t count);
 
-// "tq4/tq4", with "haar", the scale rule, the exceptions and the conditioning where they are not the default: "tq4/tq4 haar,
-// 0:1 q8_0/q8_0, conditioned by norms".
-// Where a file names the layers one by one: "mix 3fa92c, 3.42 bits", a number for the types of all layers (two mixes differ in
-// it) and the mean bits of a channel in vectors of 128, scales included.
+// Returns "tq4/tq4", with "haar", the scale rule, the exceptions and the conditioning where they are not the default: "tq4/tq4
+// haar, 0:1 q8_0/q8_0, conditioned by norms".
+// Where a file names the layers one by one: "mix 3fa92c, 3.42 bits", a hash of the types of all layers and the mean bits of a
+// channel in vectors of 128, scales included.
 std::string describe(const KvOptions& kv);
 
 } // namespace tq

@@ -25,8 +25,8 @@ void flip(std::span<float> x, const Signs& signs) {
     }
 }
 
-// In place: strides 1 and 2 together, then four elements at a time, all read before one is written, so that a compiler knows
-// that they are vectors.
+// In place: strides 1 and 2 together, then four elements at a time, all read before one is written, so that a compiler can
+// vectorise it.
 void hadamard(std::span<float> x) {
     for (size_t i = 0; i < x.size(); i += 4) {
         const float a = x[i] + x[i + 1], b = x[i] - x[i + 1], c = x[i + 2] + x[i + 3], d = x[i + 2] - x[i + 3];
@@ -50,7 +50,7 @@ void hadamard(std::span<float> x) {
             }
 }
 
-// 16 Q: so the gain is a power of two, and scales of Haar-rotated vectors are about as large as those of the others.
+// Returns 16 Q: the gain is a power of two, and scales of Haar-rotated vectors are about as large as those of others.
 std::shared_ptr<const std::vector<float>> dense_matrix(uint32_t head_dim, uint64_t seed) {
     std::vector<float> q = haar_matrix(head_dim, seed);
     for (float& v : q) v *= 16;
@@ -79,7 +79,7 @@ void rotate(std::span<float> x, const Rotation& rotation) {
             const float product = row[i] * x[j];
             y[i] = y[i] + product;
         }
-    // What cancels almost to nothing counts as nothing, so that no later square can be denormal.
+    // An element that is almost cancelled counts as zero, so that no later square can be denormal.
     for (size_t i = 0; i < d; i++) x[i] = (std::bit_cast<uint32_t>(y[i]) >> 23 & 255) < 127 - 39 ? 0 : y[i];
 }
 

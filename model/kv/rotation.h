@@ -1,4 +1,4 @@
-// The rotations of the cache's space (turboquant.md): keys and values of a layer have one each.
+// The rotations into the cache's space (turboquant.md): the keys and the values of a layer have one each.
 #pragma once
 #include "model/kv/types.h"
 #include <memory>
@@ -19,7 +19,7 @@ struct Rotation {
     Signs signs{}, projection{};
     std::shared_ptr<const std::vector<float>> matrix; // haar: 16 Q, [head_dim][head_dim]; R is its transpose
 
-    // |rotate(x)|^2 / |x|^2: a power of two.
+    // Returns |rotate(x)|^2 / |x|^2: a power of two.
     float gain() const { return kind == RotationKind::wht ? float(head_dim) : 256.0f; }
 };
 

@@ -1,11 +1,11 @@
-// The bytes that a cache holds, on their way out of it or into one.
+// The bytes that a cache holds, for saving and restoring it.
 #pragma once
 #include "model/kv/codec.h"
 #include <functional>
 
 namespace tq {
 
-// One side of a layer: of each kv head the vectors of positions 0 .. tokens - 1, as turboquant.md lays out one vector.
+// One side of a layer: for each kv head the vectors of positions 0 .. tokens - 1, in the layout of turboquant.md.
 struct StoredSide {
     KvCodec codec;
     uint32_t heads, tokens;
@@ -22,7 +22,7 @@ struct StoredSide {
     std::span<uint16_t> scales_of(uint32_t head, uint32_t position) {
         return {scales.data() + (size_t(head) * tokens + position) * codec.scales(), codec.scales()};
     }
-    // Of all tokens of a head.
+    // Returns the codes of all tokens of a head.
     std::span<uint32_t> codes_of(uint32_t head) { return std::span(codes).subspan(head * codes_per_head(), codes_per_head()); }
     std::span<uint16_t> scales_of(uint32_t head) {
         return std::span(scales).subspan(head * scales_per_head(), scales_per_head());

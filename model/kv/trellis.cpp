@@ -1,5 +1,5 @@
-// Integers from the grid that a vector is rounded to until the codes are chosen: Viterbi's algorithm, ended where it began. The
-// integers are fp32 numbers below 2^24, which every instruction set adds and compares exactly.
+// From the rounding to a grid until the codes are chosen, only integers: the Viterbi algorithm for tail-biting paths, which end
+// in the state they begin in. The integers are fp32 numbers below 2^24, which every instruction set adds and compares exactly.
 #include "model/kv/trellis.h"
 #include "base/half.h"
 #include "model/kv/exact.h"
@@ -33,7 +33,7 @@ constexpr std::array levels_of_bits{make_levels({TQ2T_LEVELS_LOW, TQ2T_LEVELS_HI
                                     make_levels({TQ3T_LEVELS_LOW, TQ3T_LEVELS_HIGH}),
                                     make_levels({TQ4T_LEVELS_0, TQ4T_LEVELS_1, TQ4T_LEVELS_2, TQ4T_LEVELS_3})};
 
-// The third or fourth bits of a channel and of the two before it choose one of four branches, each of 4 or 8 levels.
+// Returns the branch: the third or fourth bits of a channel and of the two before it choose one of four, each of 4 or 8 levels.
 constexpr uint32_t branch_of(uint32_t bits, uint32_t bit, uint32_t last, uint32_t second_last) {
     return (bits == 3 ? bit ^ last ^ second_last : bit ^ second_last) | last << 1;
 }
@@ -41,8 +41,8 @@ constexpr uint32_t branch_of(uint32_t bits, uint32_t bit, uint32_t last, uint32_
 // A path is a word of one symbol per channel: the code of two bits, or the highest bit of a code. Its state is the last two bits.
 template <uint32_t code_bits> struct Trellis {
     static constexpr uint32_t bits = code_bits, symbol_bits = bits == 2 ? 2 : 1, run = 32 / symbol_bits; // channels
-    static constexpr uint32_t branches = bits == 2 ? 16 : 4, levels = bits == 2 ? 1 : 1u << (bits - 1);  // of a branch
-    static constexpr uint32_t predecessors = bits == 2 ? 4 : 2;                                          // of a state, ascending
+    static constexpr uint32_t branches = bits == 2 ? 16 : 4, levels = bits == 2 ? 1 : 1u << (bits - 1);  // per branch
+    static constexpr uint32_t predecessors = bits == 2 ? 4 : 2;                                          // per state, ascending
 
     static constexpr uint32_t symbol(uint32_t state) { return bits == 2 ? state : state >> 1; }
     static constexpr uint32_t predecessor(uint32_t state, uint32_t n) { return bits == 2 ? n : (state & 1) << 1 | n; }
@@ -51,7 +51,7 @@ template <uint32_t code_bits> struct Trellis {
     }
 };
 
-// The run of each lane, where lanes are more than `runs`.
+// The run of each lane, where there are more lanes than `runs`.
 template <size_t runs> struct Lane {
     int32_t number[16];
     constexpr Lane() : number{} {
@@ -59,9 +59,9 @@ template <size_t runs> struct Lane {
     }
 };
 
-// What a step along a branch adds to a path's cost, and which of the branch's levels does it: [branch][channel of a run][run].
+// The cost that a step along a branch adds to a path, and the branch's level that gives it: [branch][channel of a run][run].
 struct Steps {
-    alignas(64) float cost[16][max_channels + 16]; // whole vectors are read of fewer runs
+    alignas(64) float cost[16][max_channels + 16]; // padded, since whole vectors are read
     alignas(64) int32_t level[4][max_channels];
 };
 
@@ -74,8 +74,8 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Of a level L at z, in halves of a unit, the squared error is z^2 / 4 more than L (L - z). The number of the level stands below
-// the cost: a minimum is that of both, the first of equals.
+// The squared error of a level L at z, in halves of a unit, is z^2 / 4 more than L (L - z). The number of the level is stored
+// below the cost, so that one minimum finds both, the first of equals.
 template <class T> void measure_steps(Steps& steps, const float* HWY_RESTRICT z, size_t d) {
     const hn::CappedTag<float, 16> f;
     const hn::RebindToSigned<decltype(f)> i32;
@@ -103,8 +103,8 @@ template <class T> void measure_steps(Steps& steps, const float* HWY_RESTRICT z,
     }
 }
 
-// words[run] of the paths of the least cost that end in the state they begin in, the first of equals. Lanes are runs, and where
-// these are few the four states to begin in, too: run l % runs from state l / runs.
+// words[run] = the cheapest paths that end in the state they begin in, the first of equals. Lanes are runs and, where these are
+// few, also the four initial states: run l % runs from state l / runs.
 template <class T, size_t runs> void find_words(uint32_t* words, const Steps& steps) {
     const hn::CappedTag<float, std::min<size_t>(4 * runs, 16)> f;
     const hn::RebindToUnsigned<decltype(f)> u;
@@ -189,9 +189,9 @@ HWY_EXPORT(find_paths_of_two);
 HWY_EXPORT(find_paths_of_three);
 HWY_EXPORT(find_paths_of_four);
 
-// z[channel of a run][run] of y, in halves of a level unit.
+// z[channel of a run][run] = y in halves of a level unit.
 void round_to_grid(float* z, std::span<const float> y, uint32_t bits, size_t run, float norm2) {
-    const uint32_t units[] = {TQ2T_SQUARE_UNIT, TQ3T_SQUARE_UNIT, TQ4T_SQUARE_UNIT}; // tq4t: of a half
+    const uint32_t units[] = {TQ2T_SQUARE_UNIT, TQ3T_SQUARE_UNIT, TQ4T_SQUARE_UNIT}; // tq4t: per half unit
     const uint32_t square_unit = units[bits - 2] * uint32_t(y.size() / 64);
     const float inverse = divide(1, half_to_float(sqrt_quotient_half_bits(norm2, square_unit, 0)));
     const float halves = bits == 4 ? 1 : 2;

@@ -1,5 +1,5 @@
-// Trellis-coded levels, of tq2t, tq3t and tq4t: a code's level depends on the codes before it in its run, so that 16 or 32 levels
-// take two to four bits, and an encoder looks for the run of levels that is nearest. turboquant.md, section "Trellises".
+// Trellis-coded levels of tq2t, tq3t and tq4t: a code's level depends on the codes before it in its run, so that 16 or 32
+// levels take two to four bits, and an encoder searches for the nearest sequence of levels. turboquant.md, section "Trellises".
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -8,20 +8,20 @@
 
 namespace tq {
 
-// The signed levels of a type of `bits` bits, by index: 16, those of tq4t and then their negatives.
+// Returns the signed levels of a type of `bits` bits, by index: 16, those of tq4t and then their negatives.
 std::span<const int8_t> trellis_levels(uint32_t bits);
 
-// Which of them channel i of codes[head_dim] has.
+// Returns the level index of channel i of codes[head_dim].
 uint32_t trellis_index(uint32_t bits, std::span<const uint32_t> codes, size_t i);
 
-// codes[d] whose levels, levels[d], are nearest to y[d], |y|^2 = norm2 > 0; d = 64, 128 or 256.
+// codes[d] = those whose levels, levels[d], are nearest to y[d], |y|^2 = norm2 > 0; d = 64, 128 or 256.
 void choose_trellis_codes(uint32_t bits, std::span<uint32_t> codes, std::span<int32_t> levels, std::span<const float> y,
                           float norm2);
 
-// The words of a stored vector, so that indices can be read side by side. Of two bits: the indices of even channels are the
-// nibbles of `turned`, those of odd channels the nibbles of the words themselves. Of three: `turned` and `last` are planes of the
-// indices' bits 2 and 3, of as many words as the plane of third bits; their low bits are the codes'. Of four: the nibbles of
-// `turned` are the indices' low bits, and bit 3 of those of `last` their bit 4, which negates.
+// The words of a stored vector, rearranged for parallel lookup of indices. Two bits: the indices of even channels are the
+// nibbles of `turned`, those of odd channels the nibbles of the words themselves. Three: `turned` and `last` are planes of the
+// indices' bits 2 and 3, with as many words as the plane of third bits; their low bits are the codes'. Four: the nibbles of
+// `turned` are the indices' low bits, and bit 3 of those of `last` is their bit 4, which negates.
 struct TrellisPlanes {
     uint32_t turned[32], last[32];
 

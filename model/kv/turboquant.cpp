@@ -1,4 +1,4 @@
-// Only +, -, *, comparison and integer operations lie between input and bytes, in fixed orders.
+// Only +, -, *, comparison and integer operations are used between input and bytes, in fixed orders.
 #include "model/kv/turboquant.h"
 #include "base/half.h"
 #include "model/kv/exact.h"
@@ -50,8 +50,8 @@ float tree_sum(std::span<float> terms) {
     return terms[0];
 }
 
-// The number of thresholds B for which y^2 >= B * n2. (Threshold by threshold: loops over a vector's elements become vector
-// instructions, here and below.)
+// index = the number of thresholds B for which y^2 >= B * n2. (Threshold by threshold: loops over a vector's elements
+// vectorise, here and below.)
 void index_by_codebook(std::span<uint32_t> index, std::span<const float> squares, float norm2, const Codebook& book) {
     const size_t d = squares.size();
     std::ranges::fill(index, 0u);
@@ -61,7 +61,7 @@ void index_by_codebook(std::span<uint32_t> index, std::span<const float> squares
     }
 }
 
-// The largest i <= 127 with |y| * 128 >= i * m, m the largest |y|.
+// index = the largest i <= 127 with |y| * 128 >= i * m, m the largest |y|.
 void index_uniformly(std::span<uint32_t> index, std::span<const float> y) {
     float largest = 0;
     for (const float v : y) largest = std::max(largest, std::fabs(v));
@@ -98,10 +98,10 @@ uint16_t encode_residual(std::span<uint32_t> codes, std::span<const float> y, st
     return norm2 == 0 ? uint16_t(0) : sqrt_quotient_half_bits(norm2, 1, e);
 }
 
-// codes of y and the levels that are multiplied by |y|.
+// Chooses the codes of y and the levels that multiply |y|.
 void choose_codes(KvType type, std::span<uint32_t> codes, std::span<int32_t> levels, std::span<const float> y,
                   std::span<const float> squares, float norm2) {
-    if (is_trellis(type)) { // the only levels that may have another sign than y
+    if (is_trellis(type)) { // the only levels that may differ in sign from y
         choose_trellis_codes(code_bits(type), codes, levels, y, norm2);
         for (size_t i = 0; i < y.size(); i++) levels[i] = y[i] < 0 ? -levels[i] : levels[i];
         return;

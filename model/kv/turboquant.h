@@ -4,19 +4,19 @@
 
 namespace tq {
 
-// The levels that magnitude indices of 1 to 8 bits stand for, ascending (0 bits: one level, 1), and the fp32 thresholds between
-// them on y^2 / |y|^2 for head_dim 128 (none for 7 bits, whose levels are uniform).
+// The levels of magnitude indices of 1 to 8 bits, ascending (0 bits: one level, 1), and the fp32 thresholds between them on y^2
+// / |y|^2 for head_dim 128 (none for 7 bits, whose levels are uniform).
 struct Codebook {
     std::vector<uint32_t> levels, thresholds;
 };
 const Codebook& codebook(uint32_t magnitude_bits);
 
-// codes[d] and scales[scale_count] of y[d] * 2^e; the elements of y are 0 or of a magnitude from 2^-62 to 2^27, not all 0.
-// `projection`: QJL's signs. QJL types have the least-squares scale whatever the rule.
+// codes[d] and scales[scale_count] = the encoded y[d] * 2^e; the elements of y are 0 or of a magnitude from 2^-62 to 2^27, not
+// all 0. `projection`: QJL's signs. QJL types have the least-squares scale whatever the rule.
 void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std::span<uint32_t> codes,
                        std::span<uint16_t> scales, std::span<const float> y, int e);
 
-// y[d] that the codes stand for.
+// y[d] = the decoded codes.
 void decode_turboquant(KvType type, const Signs& projection, std::span<float> y, std::span<const uint32_t> codes,
                        std::span<const uint16_t> scales);
 

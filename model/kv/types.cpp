@@ -7,7 +7,7 @@
 namespace tq {
 namespace {
 
-// The place of `text` in `names`; throws Error when it has none.
+// Returns the index of `text` in `names`; throws Error when it is not among them.
 template <size_t N> uint32_t parse(const char* what, const std::array<const char*, N>& names, std::string_view text) {
     for (uint32_t i = 0; i < N; i++)
         if (text == names[i]) return i;

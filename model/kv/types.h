@@ -1,5 +1,5 @@
-// The types a KV cache can have, which bytes they take, and how a cache is put together from them. turboquant.md says what is in
-// the bytes.
+// The types of a KV cache, their bytes, and the composition of a cache from them. turboquant.md defines the content of the
+// bytes.
 #pragma once
 #include "shaders/kv_types.h"
 #include <array>
@@ -72,7 +72,7 @@ inline constexpr std::array kv_types{
 
 const char* name(KvType type);
 
-// "a4" is a4_128, and so on. Throws an Error that lists the names when `text` is none of them.
+// Accepts also "a4" for a4_128, and so on. Throws an Error that lists the names when `text` is not one of them.
 KvType parse_kv_type(std::string_view text);
 
 constexpr uint32_t family(KvType t) { return KV_FAMILY(uint32_t(t)); }
@@ -81,19 +81,19 @@ constexpr bool is_coded(KvType t) { return KV_IS_CODED(uint32_t(t)); }       // 
 constexpr bool is_rotated(KvType t) { return KV_ROTATED(uint32_t(t)) != 0; } // stored after the rotation
 constexpr bool is_qjl(KvType t) { return KV_QJL(uint32_t(t)) != 0; }         // the highest bit of a code is the residual's
 constexpr bool is_trellis(KvType t) { return KV_TRELLIS(uint32_t(t)) != 0; } // a level depends on the codes before its own
-constexpr uint32_t code_bits(KvType t) { return KV_BITS(uint32_t(t)); }      // of a coded type
-constexpr uint32_t group_size(KvType t) { return KV_GROUP(uint32_t(t)); }    // channels of a scale; 0: all of the vector
-// Of a TurboQuant type without a trellis.
+constexpr uint32_t code_bits(KvType t) { return KV_BITS(uint32_t(t)); }      // for a coded type
+constexpr uint32_t group_size(KvType t) { return KV_GROUP(uint32_t(t)); }    // channels per scale; 0: the whole vector
+// For a TurboQuant type without a trellis.
 constexpr uint32_t magnitude_bits(KvType t) { return code_bits(t) - 1 - (is_qjl(t) ? 1 : 0); }
 
-// 32-bit words that the codes (or the plain values) of one vector take; fp16 scales (and zeros) beside them; bytes of both.
+// Return the 32-bit words of the codes (or the plain values) of one vector; its fp16 scales (and zeros); and the bytes of both.
 constexpr uint32_t code_words(KvType t, uint32_t head_dim) { return KV_WORDS(uint32_t(t), head_dim); }
 constexpr uint32_t scale_count(KvType t, uint32_t head_dim) { return KV_SCALES(uint32_t(t), head_dim); }
 constexpr uint32_t kv_vector_bytes(KvType t, uint32_t head_dim) {
     return code_words(t, head_dim) * 4 + scale_count(t, head_dim) * 2;
 }
 
-// Which number the scale of a TurboQuant vector is: turboquant.md, section "Scale".
+// The definition of the scale of a TurboQuant vector: turboquant.md, section "Scale".
 enum class ScaleRule : uint32_t { norm = SCALE_NORM, least_squares = SCALE_LEAST_SQUARES, unbiased = SCALE_UNBIASED };
 inline constexpr std::array scale_rule_names{"norm", "least-squares", "unbiased"};
 constexpr const char* name(ScaleRule r) { return scale_rule_names[uint32_t(r)]; }

@@ -1,5 +1,5 @@
 // The full-precision window: the last tokens of a layer, kept in fp16 beside its codes (KvOptions::window). A query attends to
-// those in fp16, and to codes before them. turboquant.md, section "The full-precision window".
+// those in fp16, and to the codes of the tokens before them. turboquant.md, section "The full-precision window".
 #pragma once
 #include "model/kv/codec.h"
 #include "shaders/kv_types.h"
@@ -8,32 +8,32 @@
 
 namespace tq {
 
-inline constexpr uint32_t max_window_tokens = 1024; // of KvOptions::window
+inline constexpr uint32_t max_window_tokens = 1024; // maximum of KvOptions::window
 
-// More are kept than are attended to, so that nothing shows where a few tokens are taken back: those that a device has sampled
-// ahead.
+// More are kept than are attended to, so that taking back a few tokens has no effect on the window: those that a device has
+// sampled ahead.
 constexpr uint32_t kept_window_tokens(uint32_t window) { return window + SAMPLING_STEPS; }
 
-// What is stored is the vector in the codes' own space (rotated, where they are) times this: a power of two, with which no
+// The stored vector is the one in the codes' own space (rotated, where they are) times this: a power of two, with which no
 // rotation makes a vector longer.
 inline constexpr float window_unit = 1 / WINDOW_INVERSE_UNIT;
 
-// words[head_dim / 2]: fp16 numbers, of x[head_dim] as encode() is given it.
+// words[head_dim / 2] = fp16 numbers, for the x[head_dim] that encode() is given.
 void encode_window(const KvCodec& codec, std::span<uint32_t> words, std::span<const float> x);
 
 // The positions whose fp16 vectors are kept.
 struct WindowPositions {
-    uint32_t tokens = 0; // how many a query attends to, its own included; 0: none
+    uint32_t tokens = 0; // tokens that a query attends to, its own included; 0: no window
     uint32_t begin = 0;  // none before this one
 
-    // The first that a query at `position` attends to; before it are codes.
+    // Returns the first position in the window of a query at `position`; for earlier ones codes are used.
     uint32_t first(uint32_t position) const { return std::max(begin, position + 1 - std::min(position + 1, tokens)); }
-    // After positions up to `end` have been stored, those from `to` on are to be forgotten: what they replaced is gone.
+    // Forgets positions from `to` on, after positions up to `end` have been stored: the vectors that they replaced are lost.
     void forget(uint32_t end, uint32_t to) {
         begin = std::min(to, std::max(begin, end - std::min(end, kept_window_tokens(tokens))));
     }
     // Positions end .. to - 1 have become repetitions of those before, in the cache of codes alone. Where the `kept` vectors of
-    // the window have all been written once, those stand for the repeated ones; otherwise the window is empty.
+    // the window have all been written once, those represent the repeated ones; otherwise the window is empty.
     void repeated(uint32_t end, uint32_t to, uint32_t kept) { begin = end < kept ? to : begin; }
 };
 

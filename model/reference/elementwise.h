@@ -1,4 +1,4 @@
-// What the kernels of model/gpu/elementwise.h mean, as model/reference/kernels.h says it of all.
+// The definitions of the kernels of model/gpu/elementwise.h, in the manner of model/reference/kernels.h.
 #pragma once
 #include "base/thread_pool.h"
 #include "model/weights/tensor.h"
@@ -8,7 +8,7 @@
 
 namespace tq::ref {
 
-// Sixteen running sums: a fixed order that compilers turn into vector instructions.
+// Sixteen accumulators: a fixed order that compilers vectorise.
 inline float dot(const float* a, const float* b, size_t n) {
     float sums[16] = {};
     size_t i = 0;
@@ -20,7 +20,8 @@ inline float dot(const float* a, const float* b, size_t n) {
     return sum;
 }
 
-// 1 / rms of x. Where the squares overflow a NaN, which reaches the logits and is reported; 1 / infinity would make silent zeros.
+// Returns 1 / rms of x. Where the squares overflow a NaN, which reaches the logits and is reported; 1 / infinity would make
+// silent zeros.
 inline float inverse_rms(std::span<const float> x, float eps) {
     const float mean_square = dot(x.data(), x.data(), x.size()) / float(x.size()) + eps;
     return mean_square <= 3.4e38f ? 1 / std::sqrt(mean_square) : std::numeric_limits<float>::quiet_NaN();

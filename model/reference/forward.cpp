@@ -75,7 +75,7 @@ class ReferenceForward final : public Forward {
   private:
     using LayerCache = host::LayerCache;
 
-    // Leaves the logits of row `first_logits` and all after it in x_.
+    // Leaves the logits of row `first_logits` and all later rows in x_.
     bool run_rows(std::span<const uint32_t> ids, uint32_t first_logits, const Progress& progress) {
         const auto tokens = uint32_t(ids.size());
         ENSURE(tokens > 0 && tokens <= options_.context_size - position_, "{} tokens at {}", tokens, position_);

@@ -67,7 +67,7 @@ void kv_append(ThreadPool& pool, const CacheSide& cache, std::span<const float> 
     });
 }
 
-// The vector that a query attends to.
+// Loads the vector that a query attends to.
 static void load(std::span<float> x, const CacheSide& side, const CacheSide* window, uint32_t head, uint32_t position) {
     if (!window) return decode_stored(side.codec, x, side.codes(head, position), side.scales(head, position));
     decode_stored(window->codec, x, window->codes(head, position % window->capacity), {});

@@ -1,5 +1,5 @@
-// What the kernels compute, in plain fp32 loops, outputs first. A GPU kernel may do a part of one (k_append, v_append) or fuse
-// several (matvec_gated, matvec_residual): conformance compares it with the functions that it stands for. The CPU path's
+// The definitions of the kernels, in plain fp32 loops, outputs first. A GPU kernel may do a part of one (k_append, v_append) or
+// fuse several (matvec_gated, matvec_residual): conformance compares it with the functions that it replaces. The CPU path's
 // kernels (model/cpu/kernels.h) are compared with these, too. The steps of a pass (steps.h) have the same names on all three.
 #pragma once
 #include "model/host/network.h"
@@ -14,19 +14,19 @@ using host::CacheSide, host::LayerCache, host::Rope;
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows]
 void matmul(ThreadPool&, std::span<float> y, const Tensor& w, std::span<const float> x, bool accumulate = false);
 
-// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))) in place; R: the keys' rotation where one is given; C: the conditions of the
-// head's kv head, where there are some. q: [tokens][heads][head_dim]
+// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))) in place; R: the keys' rotation where one is given; C: the channel scaling of
+// the head's kv head, where there is any. q: [tokens][heads][head_dim]
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
                  const Rotation* rotation, const HeadConditions& conditions = {});
 
-// Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm, RoPE and conditions first. `window`: in
-// the full-precision window, too.
+// Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm, RoPE and channel scaling first. `window`:
+// also in the full-precision window.
 // x: [tokens][heads][head_dim]
 void kv_append(ThreadPool&, const CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope&, float eps,
                const HeadConditions& conditions = {}, const CacheSide* window = nullptr);
 
-// y[t][head] = softmax(q . K) V over the positions up to position + t, computed on the stored codes, but for those of the window
-// where the cache has them, and rotated back at the end. q, y: [tokens][heads][head_dim]
+// y[t][head] = softmax(q . K) V over the positions up to position + t, computed on the stored codes, except for those of the
+// window where the cache has one, and rotated back at the end. q, y: [tokens][heads][head_dim]
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
                uint32_t position);
 
@@ -35,11 +35,11 @@ struct Candidate {
     uint32_t id;
 };
 
-// The `count` greatest of these logits, or as many as there are, in descending order, on a tie the lower id first. `excluded`:
-// bit id % 32 of word id / 32 set means that the id is none of them.
+// Returns the `count` greatest of these logits, or as many as there are, in descending order, on a tie the lower id first.
+// `excluded`: bit id % 32 of word id / 32 set means that the id is left out.
 std::vector<Candidate> sample_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count);
 
-// The id sampled from candidates in that order, of which there is one at least (model/sampling/device_sampling.h).
+// Returns the id sampled from at least one candidate in that order (model/sampling/device_sampling.h).
 uint32_t sample(std::span<const Candidate> candidates, const sampling_settings& settings, uint32_t random);
 
 } // namespace tq::ref

@@ -1,4 +1,4 @@
-// The steps of a forward pass as model/reference/forward.cpp takes them: kernels, on what a pass, a layer and its weights say.
+// The steps of a forward pass in model/reference/forward.cpp: kernels with the arguments of a pass, a layer and its weights.
 // model/cpu/steps.h and model/gpu/steps.h have the same.
 #pragma once
 #include "model/reference/kernels.h"
@@ -31,10 +31,10 @@ void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector
 // y[t] = silu(gate x[t]) * (up x[t])
 void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x);
 
-// Stores keys, after k-norm, RoPE and conditioning, and values, at the positions of the block.
+// Stores keys, after k-norm, RoPE and channel scaling, and values, at the positions of the block.
 void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<float>& v);
 
-// q-norm, RoPE, conditioning, the rotation of the stored keys and the scale of scores, in place.
+// Applies q-norm, RoPE, channel scaling, the rotation of the stored keys and the scale of scores, in place.
 void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q);
 
 // y[t][head] = softmax(q . K) V over the positions up to the token's own

@@ -14,7 +14,7 @@ uint32_t sampling_weight(float logit, float greatest, float inverse_temperature)
     const float x = (logit - greatest) * inverse_temperature;
     if (!(x > -18.0f)) return 0; // a quarter of the unit
     const float y = x * EXP_LOG2_E, shifted = y + EXP_ROUND, r = y - (shifted - EXP_ROUND);
-    float p = EXP_6 * r + EXP_5; // this project compiles without contraction
+    float p = EXP_6 * r + EXP_5; // the build disables contraction
     p = p * r + EXP_4;
     p = p * r + EXP_3;
     p = p * r + EXP_2;

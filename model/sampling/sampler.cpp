@@ -68,15 +68,15 @@ uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t
 
 void Sampler::load(std::span<const float> logits) {
     logits_.assign(logits.begin(), logits.end());
-    constexpr uint32_t exponent = 0x7f800000; // all ones in what is not finite
+    constexpr uint32_t exponent = 0x7f800000; // the exponent bits are all ones where a number is not finite
     bool finite = true;
-    for (const float x : logits_) finite &= (std::bit_cast<uint32_t>(x) & exponent) != exponent; // no branch: it vectorises
+    for (const float x : logits_) finite &= (std::bit_cast<uint32_t>(x) & exponent) != exponent; // branchless: it vectorises
     if (finite) return;
     const auto bad = std::find_if(logits_.begin(), logits_.end(), [](float x) { return !std::isfinite(x); });
     fail("the logit of token {} is {}: the model's output is not finite", bad - logits_.begin(), *bad);
 }
 
-// Each penalty once per distinct token: the repeat penalty over the recent ones, the other two over the answer.
+// Applies each penalty once per distinct token: the repeat penalty to the recent ones, the other two to the answer.
 void Sampler::penalise(std::span<const uint32_t> ids, size_t answer_begin) {
     const auto penalise_each = [&](std::span<const uint32_t> some, auto&& apply) {
         sorted_ids_.assign(some.begin(), some.end());
@@ -104,7 +104,7 @@ void Sampler::penalise(std::span<const uint32_t> ids, size_t answer_begin) {
 
 bool Sampler::precedes(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
 
-// The `most` greatest logits, in no order. Once as many are known, most of the vocabulary fails one comparison each.
+// Collects the `most` greatest logits, in no order. Once as many are known, most of the vocabulary fails one comparison each.
 void Sampler::collect(size_t most) {
     most = std::min(most, logits_.size());
     const size_t room = std::max<size_t>(2 * most, 256);
@@ -136,12 +136,12 @@ void Sampler::order(size_t n) {
     ordered_ = n;
 }
 
-// The probability of a candidate relative to the greatest.
+// Returns the probability of a candidate relative to the greatest.
 double Sampler::weight(const Candidate& candidate) const {
     return std::exp((double(candidate.logit) - double(greatest_)) / double(options_.temperature));
 }
 
-// How many of the candidates top-p and min-p leave; their mass replaces the mass of all.
+// Returns the number of candidates that top-p and min-p leave; `mass` becomes their mass.
 size_t Sampler::nucleus(double& mass) {
     const size_t all = candidates_.size();
     if (options_.top_p >= 1 && options_.min_p <= 0) return all;
@@ -171,7 +171,7 @@ uint32_t Sampler::sample_kept(size_t kept, double mass) {
     return chosen;
 }
 
-// As a device does it, bit for bit (model/sampling/device_sampling.h).
+// Samples like a device, bit for bit (model/sampling/device_sampling.h).
 uint32_t Sampler::sample_few() {
     order(candidates_.size());
     const sampling_settings settings =

@@ -1,5 +1,5 @@
-// Logits to a token id. The order is the one Qwen's recommended numbers assume (Hugging Face, vLLM): penalties, temperature,
-// top-k, top-p, min-p; llama.cpp applies the temperature last, so that equal numbers mean another distribution there.
+// Samples a token id from logits. The order is the one that Qwen's recommended numbers assume (Hugging Face, vLLM): penalties,
+// temperature, top-k, top-p, min-p; llama.cpp applies the temperature last: equal numbers give another distribution.
 #pragma once
 #include "model/sampling/device_sampling.h"
 #include <cstdint>
@@ -18,14 +18,14 @@ struct SamplerOptions {
     float presence_penalty = 0;  // subtracted once from the logit of each token of the answer so far
     float frequency_penalty = 0; // subtracted per occurrence in the answer so far
     float repeat_penalty = 1;    // positive logits of recent tokens are divided by it, negative ones multiplied
-    uint32_t repeat_last_n = 64; // how many tokens before the next, prompt included, are recent; UINT32_MAX = all
+    uint32_t repeat_last_n = 64; // how many tokens before the next, prompt included, count as recent; UINT32_MAX = all
     uint64_t seed = 0;
 };
 
-// Temperature, top-p and top-k of Qwen's model cards for a model that thinks before it answers, and for one that does not.
+// Returns temperature, top-p and top-k of Qwen's model cards for a model that thinks before it answers, or one that does not.
 SamplerOptions qwen_sampling(bool thinking);
 
-// True for the ids that must never be sampled: rows of the embedding beyond the vocabulary, and its unused entries.
+// True for ids that must never be sampled: rows of the embedding beyond the vocabulary, and its unused entries.
 std::vector<bool> unsampled_ids(const Tokenizer& tokenizer, uint32_t vocab_size);
 
 // SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every platform, unlike the standard library's distributions.
@@ -45,14 +45,14 @@ class Sampler {
     // `excluded`: [vocab_size] or empty. Throws Error when an option is outside its range.
     explicit Sampler(const SamplerOptions& options, const std::vector<bool>& excluded = {});
 
-    // The next id from logits [vocab_size]. `ids`: everything before it; the answer so far starts at ids[answer_begin].
-    // Greedy breaks ties towards the lower id. Throws Error when a logit is not finite or every id is excluded.
+    // Returns the next id from logits [vocab_size]. `ids`: everything before it; the answer so far starts at ids[answer_begin].
+    // Greedy sampling breaks ties towards the lower id. Throws Error when a logit is not finite or every id is excluded.
     uint32_t sample(std::span<const float> logits, std::span<const uint32_t> ids = {}, size_t answer_begin = 0);
 
-    // Whether a device can sample what sample() would, from the same logits: greedily, or from at most SAMPLING_CANDIDATES
-    // candidates; without penalties; where an id is left to sample.
+    // True where a device can sample the same as sample() from the same logits: greedily, or from at most SAMPLING_CANDIDATES
+    // candidates; without penalties; where at least one id is not excluded.
     bool fits_device() const;
-    // What that takes for the next n tokens, valid as long as the sampler; and word that n of them were taken.
+    // Returns the inputs for the next n tokens, valid as long as the sampler; sampled(n) reports that n were taken.
     DeviceSampling device_sampling(uint32_t n) const;
     void sampled(uint32_t n);
 
@@ -82,7 +82,7 @@ class Sampler {
     Random random_;
     std::vector<float> logits_; // [vocab_size], penalised
     std::vector<Candidate> candidates_;
-    size_t ordered_ = 0; // how many candidates at the front are the greatest, in descending order
+    size_t ordered_ = 0; // number of candidates at the front that are the greatest, in descending order
     float greatest_ = 0;
     std::vector<uint32_t> sorted_ids_;
 };

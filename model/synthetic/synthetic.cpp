@@ -37,7 +37,7 @@ struct Mixture {
     GgmlType type; // of most matrices
 };
 
-// llama.cpp's mixtures, and the other weight formats by themselves (of K formats but for the head: mixture_type).
+// Returns llama.cpp's mixtures, and the other weight formats by themselves (K formats except for the head: mixture_type).
 std::vector<Mixture> mixtures() {
     std::vector<Mixture> all;
     for (const GgmlType type : weight_formats)
@@ -59,7 +59,7 @@ template <class List> std::string names(const List& list) {
     return fmt::format("{}", fmt::join(all, " "));
 }
 
-// FNV-1a, so that a tensor's rows do not depend on what else a model has.
+// FNV-1a, so that a tensor's rows do not depend on the rest of the model.
 uint32_t seed_of(std::string_view name, uint32_t seed) {
     uint32_t h = 0x811c9dc5u ^ seed;
     for (const char c : name) h = (h ^ uint8_t(c)) * 0x01000193u;
@@ -80,7 +80,7 @@ class SyntheticSource final : public TensorSource {
     Tensor vector(const std::string& name, uint32_t cols) override { return synthetic_norm(name, cols, seed_of(name, seed_)); }
 
   private:
-    // "attn_v" of "blk.3.attn_v.weight"
+    // Returns "attn_v" for "blk.3.attn_v.weight".
     static std::string_view matrix_name(std::string_view name) {
         name.remove_suffix(std::string_view(".weight").size());
         return name.substr(name.rfind('.') + 1); // npos + 1 is 0

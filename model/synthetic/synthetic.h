@@ -6,26 +6,26 @@ namespace tq {
 
 struct SyntheticModel {
     std::string name; // "qwen3-8b:q4_k_m"
-    Config config;    // with as many layers as were asked for
+    Config config;    // with the requested number of layers
     uint32_t full_depth;
     bool tied;
     std::string mixture; // "q4_k_m"
 };
 
-// SHAPE[:MIXTURE], in any case; the mixture is q8_0 where none is given. `layers`: only the first of them; 0: all. Throws an
-// Error that lists the shapes, or the mixtures, when there is none of that name.
+// Parses SHAPE[:MIXTURE], in any case; the default mixture is q8_0. `layers`: only the first of them; 0: all. Throws an Error
+// that lists the shapes, or the mixtures, when there is none of that name.
 SyntheticModel parse_synthetic(std::string_view text, uint32_t layers = 0);
 
-// Its rows are made when they are read; see synthetic_rows.h for their values. Their deviations keep activations near 1 at any
-// depth: 1 / sqrt(cols). The first layers of a cut model are those of the whole one. The vocabulary is one token per byte and
-// ChatML's, and unused ones.
+// Returns a model whose rows are made when they are read; see synthetic_rows.h for their values. Their standard deviation, 1 /
+// sqrt(cols), keeps activations near 1 at any depth. The first layers of a cut model are those of the whole one. The vocabulary
+// is one token per byte, ChatML's, and unused ones.
 Model make_synthetic(const SyntheticModel& model, uint32_t seed = 1);
 
-// The format of one matrix of a mixture, as llama.cpp's quantiser mixes them: the output head (the embedding where it is tied) is
-// Q6_K in every K mixture, and in q4_k_m and q5_k_m some layers' attn_v and ffn_down are too. `name`: "attn_v".
+// Returns the format of one matrix of a mixture, as llama.cpp's quantiser mixes them: the output head (the embedding where it
+// is tied) is Q6_K in every K mixture, and in q4_k_m and q5_k_m some layers' attn_v and ffn_down are, too. `name`: "attn_v".
 GgmlType mixture_type(const SyntheticModel& model, std::string_view name, uint32_t layer);
 
-// tokenizer.* keys of a vocabulary of one token per byte, ChatML's, and [PADn] up to vocab_size.
+// Writes the tokenizer.* keys of a vocabulary of one token per byte, ChatML's, and [PADn] up to vocab_size.
 void put_synthetic_vocabulary(ModelFile& file, uint32_t vocab_size);
 
 } // namespace tq

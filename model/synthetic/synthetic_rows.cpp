@@ -28,8 +28,8 @@ void fill(std::span<std::byte> row, uint32_t seed, uint32_t r) {
 
 void put_half(std::byte* at, uint16_t half) { std::memcpy(at, &half, 2); }
 
-// Sets the scales of a row of random blocks. Where the levels are not symmetric and no minimum makes up for it, the scale's sign
-// stays random.
+// Sets the scales of a row of random blocks. Where the levels are not symmetric and no minimum compensates for it, the scale
+// keeps a random sign.
 void set_scales(std::span<std::byte> row, size_t block_bytes, const BlockScales& fields, uint16_t scale, uint16_t minimum) {
     for (std::byte* block = row.data(); block < row.data() + row.size(); block += block_bytes) {
         const uint16_t sign = fields.minimum < 0 ? uint16_t(int(block[fields.scale + 1] & std::byte(0x80)) << 8) : 0;

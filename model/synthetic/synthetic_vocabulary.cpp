@@ -4,7 +4,7 @@
 namespace tq {
 namespace {
 
-// UTF-8 of the character that stands for a byte in GPT-2's alphabet; all of them are below U+0800.
+// Returns the UTF-8 of the character for a byte in GPT-2's alphabet; all of them are below U+0800.
 std::string byte_token(int byte) {
     const auto prints = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
     int character = byte;

@@ -1,5 +1,5 @@
-// The symbols of a word are a linked list, its possible merges a heap. Entries whose pair has changed since are left in the
-// heap and recognised by their rank when they come up: a rank stands for one pair of ids.
+// The symbols of a word are a linked list, its possible merges a heap. Entries whose pair has changed since stay in the heap
+// and are recognised by their rank when they are popped: a rank identifies one pair of ids.
 #include "model/text/bpe.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -36,7 +36,7 @@ uint32_t Bpe::rank_of(uint32_t left, uint32_t right) const {
     return join != end && join->right == right ? join->rank : none;
 }
 
-// Notes how `left` may merge with its next symbol, in the symbol and at the end of the queue.
+// Stores the rank of the merge of `left` with its next symbol, in the symbol and at the end of the queue.
 void Bpe::rank_pair(Scratch& scratch, uint32_t left) const {
     auto& symbol = scratch.symbols_[left];
     symbol.rank = symbol.next == none ? none : rank_of(symbol.id, scratch.symbols_[symbol.next].id);

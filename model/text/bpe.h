@@ -9,7 +9,7 @@
 namespace tq {
 
 struct BpeMerge {
-    uint32_t left, right, merged; // token ids; the rank is the place in the list
+    uint32_t left, right, merged; // token ids; the rank is the index in the list
 };
 
 class Bpe {
@@ -17,7 +17,7 @@ class Bpe {
     // byte_ids: the token of each byte. Ids are below vocabulary_size. Throws an Error when two merges join the same pair.
     Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocabulary_size);
 
-    // The memory of encode(), kept between words.
+    // The scratch memory of encode(), kept between words.
     class Scratch {
         friend Bpe;
         struct Symbol {

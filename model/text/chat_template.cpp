@@ -1,4 +1,4 @@
-// The rendering of Qwen's Jinja templates, said in C++. What the template itself says is markup, what callers say is not.
+// Renders Qwen's Jinja templates in C++. The template's own text is markup, the callers' text is not.
 #include "model/text/chat_template.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -49,7 +49,7 @@ struct Message {
     std::vector<ToolCall> tool_calls;
 };
 
-// Reads one message; every complaint begins with its index.
+// Reads one message; every error begins with its index.
 class MessageReader {
   public:
     MessageReader(const Json& json, size_t index) : json_(json), index_(index) {}
@@ -72,7 +72,7 @@ class MessageReader {
         fail("message {} {}", index_, fmt::format(format, std::forward<Args>(args)...));
     }
 
-    // A member that is null is as good as absent.
+    // Returns a member; a null member counts as absent.
     static const Json* member(const Json& object, const char* key) {
         const auto entry = object.find(key);
         return entry == object.end() || entry->is_null() ? nullptr : &*entry;
@@ -142,7 +142,7 @@ std::string_view strip_left(std::string_view text) {
 
 std::string_view strip_right(std::string_view text) { return text.substr(0, text.find_last_not_of('\n') + 1); }
 
-// An assistant message in its two parts. Without reasoning_content they are divided by the tags in the content.
+// An assistant message in two parts. Without reasoning_content they are separated by the tags in the content.
 struct Answer {
     std::string_view reasoning, content;
 };
@@ -159,8 +159,8 @@ Answer divide(const Message& message) {
     return {strip_left(reasoning), strip_left(content.substr(content.rfind(close) + close.size()))};
 }
 
-// The last message that a person wrote: a user message that is not a tool's response in disguise. The last message of all
-// when there is none.
+// Returns the last message that a person wrote: a user message that is not a tool response; the last message of all when there
+// is none.
 size_t last_query(const std::vector<Message>& messages) {
     for (size_t i = messages.size(); i-- > 0;) {
         const std::string_view content = messages[i].content;
@@ -198,7 +198,7 @@ void render_system(Prompt& prompt, const Message& first, const Json& tools) {
     prompt.markup(turn_end);
 }
 
-// Reasoning stays only behind the last query, where the model is still at work on it.
+// Reasoning is kept only after the last query, where the model is still working on it.
 void render_assistant(Prompt& prompt, const Message& message, bool behind_query, bool is_last, ChatVariant variant) {
     const Answer answer = variant == ChatVariant::instruct ? Answer{{}, message.content} : divide(message);
     prompt.markup("<|im_start|>assistant\n");
@@ -223,7 +223,7 @@ void render_assistant(Prompt& prompt, const Message& message, bool behind_query,
     prompt.markup(turn_end);
 }
 
-// Neighbouring tool messages are one user turn.
+// Adjacent tool messages are one user turn.
 void render_tool(Prompt& prompt, const Message& message, bool is_first, bool is_last) {
     if (is_first) prompt.markup("<|im_start|>user");
     prompt.markup("\n<tool_response>\n");

@@ -11,8 +11,8 @@ enum class ChatVariant {
     instruct, // never thinks: plain ChatML and tools (Instruct-2507, the demo model)
 };
 
-// From the file's tokenizer.chat_template, by its features, not its hash: a switch named enable_thinking, or a <think> in its
-// generation prompt. instruct when the file has none.
+// Returns the variant of the file's tokenizer.chat_template, by its features, not its hash: a switch named enable_thinking, or
+// a <think> in its generation prompt. instruct when the file has none.
 ChatVariant chat_variant(const ModelFile& file);
 
 struct ChatOptions {
@@ -22,8 +22,8 @@ struct ChatOptions {
 };
 
 // `messages`: the OpenAI list of {role, content, reasoning_content?, tool_calls?}; content is a string, null, or a list of
-// {"type": "text", "text": ...}. `tools`: a list or null. Only the template's own words are markup, so that no message and no
-// tool can forge a special token. Throws an Error that gives the index of the message that is of another shape.
+// {"type": "text", "text": ...}. `tools`: a list or null. Only the template's own text is markup, so that no message and no
+// tool can forge a special token. Throws an Error with the index of a message that has another form.
 std::vector<Piece> render_chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                                const ChatOptions& options);
 

@@ -1,4 +1,4 @@
-// The alternatives of the regex, tried in its order; the first that matches at a place wins.
+// The alternatives of the regex, tried in its order; the first that matches at a position wins.
 #include "model/text/pre_tokenizer.h"
 #include "base/ensure.h"
 #include "model/text/unicode.h"
@@ -6,7 +6,7 @@
 namespace tq {
 namespace {
 
-// A place in the text and the character there. At the end of the text the length is 0 and no class matches.
+// A position in the text and the character there. At the end of the text the length is 0 and no class matches.
 struct Cursor {
     std::string_view text;
     size_t pos;

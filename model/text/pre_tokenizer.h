@@ -6,8 +6,8 @@
 
 namespace tq {
 
-// Where the word that starts at byte `pos` ends. `text` is valid UTF-8, pos < text.size() is the start of a character; the
-// result is greater than pos. Going through a whole text this way takes linear time.
+// Returns the end of the word that starts at byte `pos`. `text` is valid UTF-8, pos < text.size() is the start of a character;
+// the result is greater than pos. Splitting a whole text this way takes linear time.
 size_t pre_token_end(std::string_view text, size_t pos);
 
 } // namespace tq

@@ -32,7 +32,7 @@ void append_string(std::string& out, std::string_view text) {
     out += '"';
 }
 
-// repr: the shortest digits that read back the same; with an exponent below 1e-4 and from 1e16 on.
+// Writes the repr: the shortest digits that read back the same; with an exponent below 1e-4 and from 1e16 on.
 void append_float(std::string& out, double value) {
     if (std::isnan(value)) {
         out += "NaN";

@@ -5,8 +5,8 @@
 
 namespace tq {
 
-// ", " and ": " between items, keys in their order, non-ASCII as it is, numbers as Python's repr. Throws an Error when the
-// value is nested deeper than 256 levels.
+// Returns the JSON with ", " and ": " between items, keys in their order, non-ASCII unchanged, numbers as Python's repr. Throws
+// an Error when the value is nested deeper than 256 levels.
 std::string python_json(const nlohmann::ordered_json& value);
 
 } // namespace tq

@@ -40,14 +40,14 @@ struct Tokenizer::Tables {
     Tables(Vocabulary read, bool use_nfc)
         : nfc(use_nfc), vocabulary(std::move(read)), bpe(vocabulary.byte_ids, vocabulary.merges, vocabulary.size()),
           specials(added_tokens(vocabulary)), end_of_generation(end_ids(vocabulary, specials)) {
-        vocabulary.merges = {}; // the Bpe has them now
+        vocabulary.merges = {}; // the Bpe has copied them
     }
 };
 
 namespace {
 
-// Collects text until a special token or the end, so that what lies between special tokens is split as one text, however
-// many pieces it came in.
+// Collects text until a special token or the end, so that the text between special tokens is split as one, however many pieces
+// it came in.
 class Encoder {
   public:
     Encoder(const Bpe& bpe, const SpecialTokens& specials, bool nfc) : bpe_(bpe), specials_(specials), nfc_(nfc) {}

@@ -1,5 +1,5 @@
-// The byte-level BPE tokenizer of Qwen2 and Qwen3: text to token ids and back. Ids are whatever the file says: special tokens
-// are found by their text and type, so that a vocabulary of any size works.
+// The byte-level BPE tokenizer of Qwen2 and Qwen3: text to token ids and back. Ids are taken from the file: special tokens are
+// found by their text and type, so that a vocabulary of any size works.
 #pragma once
 #include "model/formats/model_file.h"
 #include <cstdint>
@@ -28,19 +28,19 @@ class Tokenizer {
 
     // Throws an Error with the byte offset when the text is not valid UTF-8. `parse_special`: the text is markup.
     std::vector<uint32_t> encode(std::string_view text, bool parse_special = true) const;
-    // The same ids as encode(concatenation), except that special tokens are found only inside one piece of markup. Byte
+    // Returns the same ids as encode(concatenation), except that special tokens are found only inside one piece of markup. Byte
     // offsets of errors count from the start of the first piece.
     std::vector<uint32_t> encode(std::span<const Piece> pieces) const;
 
-    // The bytes a token stands for; a part of a character for some. Special tokens give their literal text. id < size().
+    // Returns the bytes of a token, for some a part of a character. Special tokens give their literal text. id < size().
     std::string_view bytes(uint32_t id) const;
-    // Those bytes one after the other; not valid UTF-8 where the ids end in the middle of a character. All ids < size().
+    // Returns those bytes one after the other; not valid UTF-8 where the ids end within a character. All ids < size().
     std::string decode(std::span<const uint32_t> ids, bool skip_control = true) const;
 
     uint32_t size() const;
-    bool is_control(uint32_t id) const; // not shown to users: <|im_end|> and the like, but not <think>; id < size()
+    bool is_control(uint32_t id) const; // not shown to users: <|im_end|> and others, but not <think>; id < size()
     bool is_unused(uint32_t id) const;  // padding rows of the embedding, never to be sampled; id < size()
-    // The file's ids of ends; <|im_end|>, <|endoftext|>, <|fim_pad|>, <|repo_name|>, <|file_sep|>. Any id.
+    // True for the file's end-of-generation ids; <|im_end|>, <|endoftext|>, <|fim_pad|>, <|repo_name|>, <|file_sep|>. Any id.
     bool is_end_of_generation(uint32_t id) const;
     std::optional<uint32_t> special(std::string_view literal) const; // the id of "<think>", ...
 
@@ -49,12 +49,12 @@ class Tokenizer {
     std::unique_ptr<const Tables> tables_;
 };
 
-// Puts together the bytes of streamed tokens and hands out whole UTF-8 characters only. How the bytes are cut makes no
-// difference to what comes out.
+// Joins the bytes of streamed tokens and returns complete UTF-8 characters only. The result does not depend on how the bytes
+// are divided.
 class Utf8Stream {
   public:
-    std::string push(std::string_view bytes); // what is complete by now; each ill-formed part becomes one U+FFFD
-    std::string flush();                      // the incomplete tail, as U+FFFD
+    std::string push(std::string_view bytes); // returns the complete characters; each ill-formed part becomes one U+FFFD
+    std::string flush();                      // returns the incomplete tail, as U+FFFD
 
   private:
     std::string pending_;

@@ -9,7 +9,7 @@
 namespace tq {
 namespace {
 
-// What may follow a lead byte: how many bytes, and the range of the first of them (the others are 80..BF).
+// The valid continuation of a lead byte: the number of bytes, and the range of the first of them (the others are 80..BF).
 struct Follow {
     uint8_t count, low, high;
 };
@@ -38,8 +38,8 @@ std::array<CharClass, 128> classify_ascii() {
     return classes;
 }
 
-// True only for characters that NFC leaves alone and that never combine with what stands before them, so that the text may be
-// cut in front of them. Second halves of compositions are marks, Hangul jamo, or belong to scripts of 10000..1CFFF.
+// True only for characters that NFC leaves unchanged and that never combine with preceding ones, so that the text may be cut
+// before them. Second halves of compositions are marks, Hangul jamo, or belong to scripts of 10000..1CFFF.
 bool is_nfc_boundary(char32_t c) {
     if (c < 0x300) return true;
     if ((c >= 0x1100 && c <= 0x11FF) || (c >= 0x10000 && c < 0x1D000)) return false;
@@ -129,7 +129,7 @@ std::string normalize_nfc(std::string_view text) {
     std::string out;
     out.reserve(text.size());
     std::vector<utf8proc_int32_t> points;
-    // Each segment is one boundary character and the run of others behind it; only segments with such a run change.
+    // Each segment is one boundary character and the run of others after it; only segments with such a run change.
     size_t begin = 0;
     bool alone = true;
     const auto close_segment = [&](size_t end) {

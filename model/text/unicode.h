@@ -1,4 +1,4 @@
-// What the tokenizer needs of Unicode: strict UTF-8, the classes of the pre-tokenizer's regex, NFC. Tables: utf8proc.
+// The parts of Unicode that the tokenizer needs: strict UTF-8, the classes of the pre-tokenizer's regex, NFC. Tables: utf8proc.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace tq {
 
-// One step through UTF-8 text. An ill-formed sequence has the length of its maximal subpart (Unicode 15, section 3.9, D93b),
-// at least 1: what one U+FFFD replaces. `incomplete`: the text ends where more bytes could still make a character.
+// One step through UTF-8 text. An ill-formed sequence has the length of its maximal subpart (Unicode 15, section 3.9, D93b), at
+// least 1: one U+FFFD replaces it. `incomplete`: the text ends where more bytes could still complete a character.
 struct Utf8Step {
     enum class Kind : uint8_t { character, ill_formed, incomplete };
     Kind kind;
@@ -18,7 +18,7 @@ struct Utf8Step {
 
 Utf8Step step_utf8(std::string_view text, size_t pos); // pos < text.size()
 
-// The offset of the first byte that is not part of a well-formed character (no overlong forms, no surrogates).
+// Returns the offset of the first byte that is not part of a well-formed character (no overlong forms, no surrogates).
 std::optional<size_t> find_invalid_utf8(std::string_view text);
 
 void append_utf8(std::string& out, char32_t code_point);
@@ -28,7 +28,7 @@ enum class CharClass : uint8_t { letter, number, newline, space, other };
 
 CharClass char_class(char32_t code_point);
 
-// NFC (Unicode Standard Annex 15) of valid UTF-8, in time O(n log n) whatever the text.
+// Returns the NFC (Unicode Standard Annex 15) of valid UTF-8, in time O(n log n) for any text.
 std::string normalize_nfc(std::string_view text);
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// Whole characters out of a stream of bytes.
+// Extracts complete characters from a stream of bytes.
 #include "model/text/tokenizer.h"
 #include "model/text/unicode.h"
 

@@ -1,5 +1,5 @@
-// Base tokens are stored in GPT-2's printable alphabet: bytes that print stand for themselves, the 68 others for U+0100 and
-// on, in ascending order. Added tokens are stored as they are.
+// Base tokens are stored in GPT-2's printable alphabet: printable bytes represent themselves, the 68 others are U+0100 and on,
+// in ascending order. Added tokens are stored unchanged.
 #include "model/text/vocabulary.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -19,7 +19,7 @@ constexpr bool prints(int byte) { return (byte >= 33 && byte <= 126) || (byte >=
 // The character of each byte, and back.
 struct ByteAlphabet {
     std::array<char32_t, 256> character;
-    std::array<int, 0x100 + 68> byte; // -1 where no byte is meant
+    std::array<int, 0x100 + 68> byte; // -1 where there is no byte
 
     ByteAlphabet() {
         byte.fill(-1);
@@ -31,7 +31,7 @@ struct ByteAlphabet {
     }
 };
 
-// Files of third parties type these as they please, and the chat template cannot do without them.
+// Returns the kind of tokens that the chat template requires: other authors' files give them arbitrary types.
 std::optional<TokenKind> known_kind(std::string_view text) {
     for (const std::string_view tag :
          {"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"})
@@ -41,7 +41,7 @@ std::optional<TokenKind> known_kind(std::string_view text) {
     return std::nullopt;
 }
 
-// How errors name tokenizer.ggml.KEY.
+// Returns the name of tokenizer.ggml.KEY in errors.
 std::string label(const ModelFile& file, std::string_view key) {
     const std::string full = fmt::format("tokenizer.ggml.{}", key);
     return file.has_own_label(full) ? file.label(full) : fmt::format("{}: {}", file.path().string(), full);
@@ -85,7 +85,7 @@ TokenKind kind_of(int64_t type, std::string_view text) {
     return type == 4 ? TokenKind::tag : TokenKind::control;
 }
 
-// Appends the bytes that a base token's text stands for; false when a character of it stands for none.
+// Appends the bytes of a base token's text; returns false when a character of it is not in the alphabet.
 bool append_base_bytes(std::string& out, std::string_view text, const ByteAlphabet& alphabet) {
     for (size_t pos = 0; pos < text.size();) {
         const Utf8Step step = step_utf8(text, pos);
@@ -111,7 +111,7 @@ class Reader {
     }
 
   private:
-    // `what` goes on behind the key's name.
+    // `what` follows the key's name.
     template <class... Args>
     [[noreturn]] void refuse(std::string_view key, fmt::format_string<Args...> what, Args&&... args) const {
         fail("{}{}", label(file_, key), fmt::format(what, std::forward<Args>(args)...));
@@ -150,7 +150,7 @@ class Reader {
             refuse("tokens", ": token {} has a character outside the byte alphabet of GPT-2", id);
     }
 
-    // The id of a text that the BPE may produce.
+    // Returns the id of a text that the BPE may produce.
     std::optional<uint32_t> base_token(std::string_view text) const {
         const auto entry = ids_.find(text);
         return entry != ids_.end() && is_base_type(types_[entry->second]) ? std::optional(entry->second) : std::nullopt;
@@ -173,7 +173,7 @@ class Reader {
         std::string merged;
         for (size_t rank = 0; rank < lines.size(); ++rank) {
             const std::string_view line = lines[rank];
-            const size_t space = line.find(' ', 1); // from 1: neither half is empty
+            const size_t space = line.find(' ', 1); // from 1, so that neither half is empty
             if (space == line.npos || space + 1 == line.size())
                 refuse("merges", ": merge {} is not two tokens and a space", rank);
             const std::string_view left = line.substr(0, space), right = line.substr(space + 1);
@@ -193,7 +193,7 @@ class Reader {
         if (name == "eos" || name == "eot") vocabulary_.stop_ids.push_back(uint32_t(id));
     }
 
-    // Every id that ends an answer, where the file has more than one; no key of GGUF's own.
+    // Reads every id that ends an answer, where the file has more than one; the key is not one of GGUF's own.
     void read_ends() {
         const auto* value = file_.find("tokenizer.ggml.eos_token_ids");
         const auto* ids = value ? std::get_if<std::vector<uint64_t>>(value) : nullptr;

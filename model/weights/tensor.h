@@ -1,4 +1,4 @@
-// A weight matrix as the model gives it: rows that lie in a mapped file, or rows that are made when they are asked for.
+// A weight matrix of a model: its rows are in a mapped file, or made on demand.
 #pragma once
 #include "model/formats/blocks.h"
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace tq {
 
-// Makes the rows of a tensor that no file holds as it is: a file's rows in another format, or random ones.
+// Makes the rows of a tensor that no file contains in this form: a file's rows in another format, or random ones.
 class RowSource {
   public:
     virtual ~RowSource() = default;
@@ -26,14 +26,14 @@ struct Tensor {
     uint64_t row_bytes() const { return tq::row_bytes(type, cols); }
     uint64_t bytes() const { return row_bytes() * rows; }
 
-    // Only where the rows lie in memory.
+    // Only where the rows are in memory.
     std::span<const std::byte> row(uint32_t r) const { return data.subspan(r * row_bytes(), row_bytes()); }
 
-    // Rows first .. first + count - 1, where they lie or made in `scratch`, which the result may point into.
+    // Returns rows first .. first + count - 1, in place or made in `scratch`, which the result may point into.
     std::span<const std::byte> read(uint32_t first, uint32_t count, std::vector<std::byte>& scratch) const;
 };
 
-// The values of a whole vector or small matrix, fp32.
+// Returns the values of a whole vector or small matrix, fp32.
 std::vector<float> to_floats(const Tensor& tensor);
 
 } // namespace tq

@@ -7,7 +7,7 @@
 namespace tq {
 namespace {
 
-// Takes tensors by name and remembers which, so that a tensor of some other architecture does not go unnoticed.
+// Returns tensors by name and records which were taken, so that a tensor of another architecture is detected.
 class FileSource final : public TensorSource {
   public:
     explicit FileSource(const ModelFile& file) : file_(file), path_(file.path().string()) {
@@ -86,7 +86,7 @@ LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
 uint32_t quantise(Weights& weights, GgmlType type) {
     uint32_t count = 0;
     for_each_tensor(weights, [&](Tensor& t) {
-        if (t.rows == 1 || !can_quantise(t)) return; // a norm, or in fewer bits already
+        if (t.rows == 1 || !can_quantise(t)) return; // a norm, or already in fewer bits
         t = quantised(t, type);
         ++count;
     });

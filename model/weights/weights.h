@@ -19,13 +19,13 @@ struct Weights {
     Tensor output_norm;
     Tensor output; // the file's output.weight, or token_embd when tied
     bool tied;
-    // What the tensors are made from, which stands for their values: empty where there is no file, or one says nothing of them.
+    // The files of the tensors, which identify their values: empty where there is no file, or one cannot be identified.
     std::vector<FileIdentity> files = {};
 
     uint64_t bytes() const; // of all tensors in the file's formats, a tied head counted once
 };
 
-// Where tensors come from, by GGUF's names. Each may be asked for once.
+// A source of tensors by GGUF's names. Each may be requested once.
 class TensorSource {
   public:
     virtual ~TensorSource() = default;
@@ -34,15 +34,15 @@ class TensorSource {
     virtual Tensor vector(const std::string& name, uint32_t cols) = 0;
 };
 
-// All tensors that a dense model of this shape has; it is tied where `source` has no "output.weight".
+// Returns all tensors of a dense model of this shape; it is tied where `source` has no "output.weight".
 Weights collect_weights(TensorSource& source, const Config& config);
 
 // Matrices are in any format of blocks.h, norms in F32, F16 or BF16. Throws an Error naming the tensor when one is missing, has
 // another shape or a format we cannot run, or is unknown to a dense Qwen3 (a bias would be ignored otherwise).
 Weights read_weights(const ModelFile& file, const Config& config);
 
-// Turns the matrices that are in F32, F16 or BF16 into ones in Q8_0 or Q4_0 that are made from them row by row
-// (quantised_rows.h). Returns how many there were.
+// Converts the matrices in F32, F16 or BF16 to Q8_0 or Q4_0, made from them row by row (quantised_rows.h). Returns their
+// number.
 uint32_t quantise(Weights& weights, GgmlType type);
 
 // Calls f(tensor) for every tensor, a tied head once. `weights`: Weights or const Weights.

@@ -27,7 +27,7 @@ std::string part_of(CURLU* url, CURLUPart part) {
     return copy;
 }
 
-// Throws Error when `url` is none, or not of http or https, or holds a user name.
+// Throws Error when `url` is not a URL, not http or https, or contains a user name.
 Origin origin_of(const std::string& url) {
     const std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(curl_url(), curl_url_cleanup);
     if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
@@ -42,19 +42,19 @@ Origin origin_of(const std::string& url) {
     return origin;
 }
 
-// libcurl's own set-up, once per process.
+// Initialises libcurl, once per process.
 void start_curl() {
     static const CURLcode started = curl_global_init(CURL_GLOBAL_DEFAULT);
     if (started != CURLE_OK) fail("libcurl does not start: {}", curl_easy_strerror(started));
 }
 
-// One reply while it arrives: libcurl calls in here.
+// The reply that is being received: libcurl's callbacks.
 struct Reply {
     const HttpSink& sink;
     HttpHead head;
     size_t dropped_bytes = 0;
     bool begun = false, stopped = false, dropped = false;
-    std::exception_ptr thrown; // must not pass through libcurl
+    std::exception_ptr thrown; // exceptions must not pass through libcurl
 
     explicit Reply(const HttpSink& sink) : sink(sink) {}
 
@@ -96,7 +96,7 @@ int on_progress(void* context, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
     return reply.ask([&] { return reply.sink.keep_going(); }) ? 0 : 1;
 }
 
-// Failures that another attempt does not mend.
+// Throws for failures that another attempt cannot fix.
 [[noreturn]] void refuse(CURLcode code, const std::string& host, const std::string& reason) {
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
         fail("the certificate of {} could not be verified ({}): install the system's CA certificates (package ca-certificates), "
@@ -132,7 +132,7 @@ void HttpClient::Impl::prepare(const std::string& url, uint64_t first_byte, Repl
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c, CURLOPT_SSL_VERIFYPEER, 1L);
     curl_easy_setopt(c, CURLOPT_SSL_VERIFYHOST, 2L);
-    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L); // get() follows, and looks where to
+    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L); // get() follows redirections itself, and checks their targets
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, long(connect_timeout.count()));
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, long(stall_timeout.count()));
@@ -151,7 +151,7 @@ HttpResult HttpClient::Impl::get_once(const std::string& url, const Origin& orig
     Reply reply(sink);
     char reason[CURL_ERROR_SIZE] = "";
     prepare(url, first_byte, reply, reason);
-    // What is stored is compared with a checksum, so it must arrive as it is stored.
+    // The body is compared with a checksum, so it must arrive in its stored encoding.
     std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers(curl_slist_append(nullptr, "Accept-Encoding: identity"),
                                                                curl_slist_free_all);
     if (!authorization.empty() && origin == endpoint) curl_slist_append(headers.get(), authorization.c_str());

@@ -26,7 +26,7 @@ class ChildProcess {
     // Returns the next line of the child's output without the line end, or nothing when no line was complete within `timeout`
     // or the output has ended. A signal shortens the wait. The rest of an output that ends without a line end counts as a line.
     std::optional<std::string> read_line(std::chrono::milliseconds timeout);
-    bool output_ended() const { return output_ended_; } // true when, besides, every line has been read
+    bool output_ended() const { return output_ended_; } // and every line has been read
 
     void kill(); // ends the child at once
     // Returns the child's exit status, 128 + n after signal n (POSIX); nothing when it has not ended within `timeout`.

@@ -11,7 +11,7 @@ struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Thrown when memory that is needed now is not available. Nothing has changed: work can go on with less.
+// Thrown when memory that is needed now is not available. What was allocated before still is: work can go on with less.
 struct OutOfMemory : Error {
     using Error::Error;
 };

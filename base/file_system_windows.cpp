@@ -23,7 +23,7 @@ std::unique_ptr<FileLock> FileLock::try_take(const std::filesystem::path& path, 
     if (file == INVALID_HANDLE_VALUE)
         fail("cannot open {}{}: error {}", of == Of::content ? "" : "the lock file ", utf8_text(path), ::GetLastError());
     auto impl = std::make_unique<Impl>(file);
-    // lock_file: the first byte, as Python's filelock; content, which nobody else could read then: a byte far after its end.
+    // lock_file: the first byte, as Python's filelock; content: a byte far after its end, since locked bytes cannot be read.
     OVERLAPPED byte = {};
     if (of == Of::content) byte.OffsetHigh = 1u << 30;
     if (!::LockFileEx(file, LOCKFILE_EXCLUSIVE_LOCK | LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &byte)) {

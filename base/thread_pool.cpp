@@ -34,7 +34,7 @@ ThreadPool::ThreadPool(uint32_t threads) {
     workers_.reserve(threads - 1);
     try {
         while (workers_.size() < threads - 1) workers_.emplace_back([this] { work(); });
-    } catch (const std::exception& error) { // does not leave: the destructor, which stops the threads, would not run
+    } catch (const std::exception& error) { // not rethrown: the destructor, which stops the threads, would not run
         note_missing_threads(this->threads(), threads, error.what());
     }
 }

@@ -16,7 +16,7 @@ class ThreadPool {
     ~ThreadPool();
 
     // Calls body(begin, end) on disjoint ranges that cover [0, count), on all threads including the caller's, and waits for
-    // them. A thread that has finished a range takes the next, several per thread. `grain`: the fewest iterations per call.
+    // them. A thread that has finished a range takes the next, several per thread. `grain`: the fewest iterations worth a call.
     // body must not throw and must not call each() itself.
     void each(uint32_t count, uint32_t grain, const std::function<void(uint32_t begin, uint32_t end)>& body);
 

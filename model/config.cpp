@@ -14,7 +14,7 @@ constexpr double max_rope_factor = 1024;
 uint32_t read_size(const ModelFile& file, std::string_view key, uint64_t most, uint64_t multiple = 1) {
     const uint64_t value = file.integer(key);
     if (value == 0 || value > most || value % multiple != 0) {
-        fail("{} is {}; we can run {} to {}, in steps of {}", file.label(key), value, multiple, most, multiple);
+        fail("{} is {}; tq-run runs {} to {}, in steps of {}", file.label(key), value, multiple, most, multiple);
     }
     return uint32_t(value);
 }
@@ -22,7 +22,7 @@ uint32_t read_size(const ModelFile& file, std::string_view key, uint64_t most, u
 float read_real(const ModelFile& file, std::string_view key, double least, double most) {
     const double value = file.real(key);
     if (!(value >= least && value <= most)) { // also when it is NaN
-        fail("{} is {}; we can run {} to {}", file.label(key), value, least, most);
+        fail("{} is {}; tq-run runs {} to {}", file.label(key), value, least, most);
     }
     return float(value);
 }
@@ -34,7 +34,8 @@ uint32_t read_vocab_size(const ModelFile& file) {
     const FileTensor* embedding = file.find_tensor("token_embd.weight");
     const uint64_t rows = embedding ? embedding->ne[1] : vocabulary;
     if (rows == 0) fail("{}: it has neither a tensor 'token_embd.weight' nor a vocabulary", file.path().string());
-    if (rows > max_vocab) fail("{}: a vocabulary of {}, more than the {} we can run", file.path().string(), rows, max_vocab);
+    if (rows > max_vocab)
+        fail("{}: a vocabulary of {}, more than the {} that tq-run runs", file.path().string(), rows, max_vocab);
     if (rows < vocabulary) {
         fail("{}: 'token_embd.weight' has {} rows for a vocabulary of {}", file.path().string(), rows, vocabulary);
     }
@@ -44,14 +45,14 @@ uint32_t read_vocab_size(const ModelFile& file) {
 void check_heads(const ModelFile& file, const Config& c) {
     const std::string path = file.path().string();
     if (c.head_dim != 64 && c.head_dim != 128 && c.head_dim != 256) {
-        fail("{} is {}; we can run 64, 128 and 256", file.label("qwen3.attention.key_length"), c.head_dim);
+        fail("{} is {}; tq-run runs 64, 128 and 256", file.label("qwen3.attention.key_length"), c.head_dim);
     }
     for (const auto* key : {"qwen3.attention.value_length", "qwen3.rope.dimension_count"}) {
         const uint64_t value = file.integer(key, c.head_dim);
         if (value != c.head_dim) fail("{} is {}, but the head dimension is {}", file.label(key), value, c.head_dim);
     }
     if (c.num_attention_heads % c.num_key_value_heads != 0 || c.num_attention_heads / c.num_key_value_heads > 8) {
-        fail("{}: {} query heads on {} key/value heads; we can run 1 to 8 whole query heads per key/value head", path,
+        fail("{}: {} query heads on {} key/value heads; tq-run runs 1 to 8 whole query heads per key/value head", path,
              c.num_attention_heads, c.num_key_value_heads);
     }
 }
@@ -72,7 +73,7 @@ void check_yarn(const RopeScaling& scaling, float theta, const std::string& from
 void refuse_other_scaling(const ModelFile& file, const RopeScaling& scaling) {
     const auto refuse = [&](const char* key, double usual, bool is_usual) {
         if (!is_usual)
-            fail("{} is {}; with RoPE scaling '{}' we can run {} only", file.label(key), file.real(key), name(scaling.type),
+            fail("{} is {}; with RoPE scaling '{}' tq-run runs {} only", file.label(key), file.real(key), name(scaling.type),
                  usual);
     };
     const double extrapolation = file.real("qwen3.rope.scaling.yarn_ext_factor", -1); // below 0: the type's own
@@ -89,7 +90,7 @@ RopeScaling read_rope_scaling(const ModelFile& file, uint32_t context_length, fl
     const std::string_view type =
         file.text("qwen3.rope.scaling.type", file.find("qwen3.rope.scaling.factor") ? "linear" : "none");
     if (type != "none" && type != "linear" && type != "yarn") {
-        fail("{} is '{}'; we can run none, linear and yarn", file.label("qwen3.rope.scaling.type"), printable(type));
+        fail("{} is '{}'; tq-run runs none, linear and yarn", file.label("qwen3.rope.scaling.type"), printable(type));
     }
     RopeScaling scaling;
     scaling.type = parse_rope_scaling(type);
@@ -152,7 +153,9 @@ Config with_rope(Config config, const RopeOverrides& o) {
 Config read_config(const ModelFile& file) {
     const std::string_view architecture = file.text("general.architecture");
     if (architecture != "qwen3") {
-        fail("{}: a model of architecture '{}'; we can run 'qwen3' only", file.path().string(), printable(architecture));
+        fail("{}: its architecture is '{}', and tq-run runs dense Qwen3 ('qwen3') only: choose such a model, as with -hf "
+             "Qwen/Qwen3-4B-GGUF",
+             file.path().string(), printable(architecture));
     }
     Config c{};
     c.vocab_size = read_vocab_size(file);

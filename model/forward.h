@@ -90,14 +90,15 @@ class Forward {
 
     virtual uint32_t position() const = 0;                       // tokens in the cache
     virtual uint32_t context_size() const = 0;                   // maximum tokens in the cache
-    virtual uint32_t capacity() const { return context_size(); } // tokens that currently fit
+    virtual uint32_t capacity() const { return context_size(); } // tokens that it has memory for now
     virtual const KvOptions& kv() const = 0;
     virtual uint64_t kv_bytes_per_token() const = 0; // all layers, keys and values, scales included
 };
 
-// Returns the bytes of one token in a cache of these types: all layers, keys and values, scales included.
+// Returns the size in bytes of one token in a cache of these types: all layers, keys and values, scales included.
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv);
-// Returns the bytes of all layers' full-precision windows, which come on top, whatever the context; 0 where kv.window is 0.
+// Returns the size in bytes of all layers' full-precision windows, which come on top, whatever the context; 0 where kv.window is
+// 0.
 uint64_t kv_window_bytes(const Config& config, const KvOptions& kv);
 
 // The numbers of a cache that must grow and cannot.

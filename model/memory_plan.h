@@ -10,7 +10,7 @@ namespace tq {
 struct MemoryPlan {
     uint64_t weights = 0, kv_cache = 0, scratch = 0; // scratch: activations, the rotary table, staging
     uint64_t available = 0;
-    uint64_t allocation_limit = UINT64_MAX; // the limit of a single allocation; `largest_part` is the largest
+    uint64_t allocation_limit = UINT64_MAX; // the limit of a part that cannot be sliced; `largest_part` is that part's size
     uint64_t largest_part = 0;
 
     uint64_t total() const { return weights + kv_cache + scratch; }

@@ -7,7 +7,8 @@ namespace tq {
 
 class Pace {
   public:
-    // Returns about as many as take 50 ms, so that an answer appears fluent; one before the first measurement; at most `most`.
+    // Returns about as many as take 50 ms, so that an answer still streams smoothly; one before the first measurement; at most
+    // `most`.
     uint32_t next(uint32_t most) const { return uint32_t(std::clamp<uint64_t>(ns_ == 0 ? 1 : 50'000'000 / ns_, 1, most)); }
     void took(uint32_t tokens, uint64_t ns) { ns_ = std::max<uint64_t>(ns / tokens, 1); }
 

@@ -23,7 +23,8 @@ std::span<const float> Session::run(std::span<const uint32_t> ids, const Progres
 }
 
 void Session::require_fits(std::span<const uint32_t> prompt) const {
-    if (prompt.empty()) fail("the prompt is empty: there is nothing to continue");
+    if (prompt.empty())
+        fail("the prompt is empty, so there is nothing to continue: give a text with -p, -f or on standard input");
     if (prompt.size() > forward_.context_size())
         fail("the prompt has {} tokens but the context holds {}: shorten it, or ask for a larger context with -c", prompt.size(),
              forward_.context_size());

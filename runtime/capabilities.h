@@ -12,7 +12,7 @@ enum class DeviceType { discrete, integrated, virtual_gpu, cpu, other };
 const char* name(DeviceType type);
 
 struct Capabilities {
-    std::string name;      // "NVIDIA H200"
+    std::string name;      // "AMD Radeon RX 6800"
     std::string unusable;  // why this device cannot be used; empty where it can
     bool compiles = false; // kernels can be built for it (Compiler), though it may be unusable for having no memory
     std::string profile;   // the device profile that clamped all this; "none" for the device as it is

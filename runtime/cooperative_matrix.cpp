@@ -10,7 +10,8 @@ namespace {
 struct Properties {
     VkStructureType type = VkStructureType(1000506001);
     void* pNext = nullptr;
-    uint32_t m = 0, n = 0, k = 0, a = 0, b = 0, c = 0, result = 0; // result = c + a b, a of m x k; of type VkComponentTypeKHR
+    uint32_t m = 0, n = 0, k = 0, a = 0, b = 0, c = 0,
+             result = 0; // result = c + a b, a of m x k; a to result: VkComponentTypeKHR
     VkBool32 saturating = VK_FALSE;
     uint32_t scope = 0; // VkScopeKHR
 };

@@ -34,7 +34,7 @@ class Device {
     // when it is larger than capabilities().allocation_bytes, OutOfMemory when it does not fit into memory. Once half of the
     // allocations that the device allows exist, Placement::own is treated as shared.
     Buffer allocate(std::string label, uint64_t bytes, Memory memory = Memory::device, Placement placement = Placement::shared);
-    uint64_t allocated_bytes() const; // device memory of all existing buffers
+    uint64_t allocated_bytes() const; // device memory allocated for all existing buffers
     uint64_t available_bytes() const; // device memory that allocate() can still take, now
 
     // Returns about the most memory that stays unused between and after shared buffers, where all buffers take `bytes`.

@@ -52,7 +52,7 @@ void to_spec_minimum(Capabilities& c) {
     c.timestamp_mask = 0;
 }
 
-// A phone of 2021, the lower limit of a Mali-G7x and an Adreno 6xx for each: Adreno binds 128 MiB and allocates 1 GiB, both
+// A phone of 2021, with the worse of a Mali-G7x and an Adreno 6xx for each limit: Adreno binds 128 MiB and allocates 1 GiB, both
 // align at 64 bytes and have 32 KiB of shared memory (Mali's is ordinary cached memory), Mali has 16 invocations in a subgroup
 // and 512 in a workgroup. Both compute in fp16, but the 16-bit storage of their drivers is unreliable and int8 dot products
 // came later. It is a GPU and gets a GPU's tile sizes: a CPU driver runs kernels with it that it never runs otherwise.

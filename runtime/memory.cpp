@@ -93,7 +93,7 @@ Arena::Budget Arena::budget() const {
 
 uint64_t Arena::available_bytes() const { return budget().left(); }
 
-// Returns null when memory is full, by the budget: not all drivers fail, some move memory to the host, where kernels crawl.
+// Returns null when memory is full. It asks the budget first: not all drivers fail, some move memory to the host (slow).
 Arena::Block* Arena::add_block(uint64_t bytes) {
     if (bytes > budget().left()) return nullptr;
     const VkMemoryAllocateInfo info{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, nullptr, bytes, type_};

@@ -24,7 +24,7 @@ std::string listing(const std::vector<Capabilities>& devices) {
     return out + "cpu";
 }
 
-// Prefers a real device to the processor's emulation of one, then the one with the most memory.
+// Prefers usable devices, then by type (discrete, integrated, virtual, cpu), then the one with the most memory.
 bool better(const Capabilities& a, const Capabilities& b) {
     if (a.unusable.empty() != b.unusable.empty()) return a.unusable.empty();
     if (a.type != b.type) return a.type < b.type;
@@ -39,6 +39,8 @@ size_t select_device(const std::vector<Capabilities>& devices, std::string_view 
     if (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos && number.size() < 4) {
         const size_t index = std::stoul(number);
         if (index < devices.size()) return index;
+        if (number != wanted || number.size() < 3) // "4090" may be part of a name
+            throw WrongDevice(fmt::format("there is no device {}; {}", index, listing(devices)));
     }
     for (size_t i = 0; i < devices.size(); i++)
         if (lowercase(devices[i].name).find(wanted) != std::string::npos) return i;
@@ -81,7 +83,7 @@ VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilit
         matrices.pNext = vulkan12.pNext;
         vulkan12.pNext = &matrices;
         vulkan12.vulkanMemoryModel = VK_TRUE;
-        vulkan12.vulkanMemoryModelDeviceScope = VK_TRUE; // vulkanMemoryModel's atomics across kernels need it
+        vulkan12.vulkanMemoryModelDeviceScope = VK_TRUE; // with vulkanMemoryModel on, other kernels' atomics need it
         extensions.push_back(cooperative_matrix_extension);
     }
     for (const char* extension :

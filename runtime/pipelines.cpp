@@ -125,7 +125,7 @@ Pipelines::Built Pipelines::build(const PipelineKey& key, const Layout& layouts)
     ensure_fits(key, capabilities_);
     const AnyShader& shader = *key.shader;
     const std::vector<uint32_t>& constants = key.constants;
-    const OwnedModule module = make_module(device_, shader.code);
+    const OwnedModule module = make_module(device_, shader.code());
     std::vector<VkSpecializationMapEntry> entries;
     for (uint32_t id = 0; id < constants.size(); id++) entries.push_back({id, id * 4, 4});
     const VkSpecializationInfo values{uint32_t(entries.size()), entries.data(), constants.size() * 4, constants.data()};

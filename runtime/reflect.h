@@ -93,7 +93,7 @@ constexpr int deepest_type = 16;
 
 constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id, int depth = 0);
 
-// Returns the bytes of a struct: it ends where its last member does.
+// Returns the size in bytes of a struct: it ends where its last member does.
 constexpr uint32_t struct_bytes(std::span<const uint32_t> code, Words type, int depth) {
     uint32_t last = 0, last_offset = 0;
     each(code, [&](uint32_t op, auto in) {

@@ -14,8 +14,10 @@ namespace tq {
 
 struct AnyShader {
     const char* name;
-    std::span<const uint32_t> code; // SPIR-V
+    const std::span<const uint32_t>* words; // by address: a header with their number would change with every edit of the kernel
     Interface interface;
+
+    std::span<const uint32_t> code() const { return *words; } // SPIR-V
 };
 
 // A kernel with values of its specialisation constants.

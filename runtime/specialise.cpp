@@ -105,7 +105,7 @@ struct Layout {
 class Declarations {
   public:
     Declarations(const AnyShader& shader, Words constants) : shader_(shader.name), constants_(constants) {
-        spirv::each(shader.code, [&](uint32_t op, Words in) { read(op, in); });
+        spirv::each(shader.code(), [&](uint32_t op, Words in) { read(op, in); });
     }
     uint64_t shared_bytes() const { return shared_bytes_; }
 
@@ -194,13 +194,13 @@ uint64_t shared_memory_bytes(const AnyShader& shader, std::span<const uint32_t> 
 
 std::vector<uint32_t> specialised(const AnyShader& shader, std::span<const uint32_t> constants) {
     std::map<uint32_t, uint32_t> values; // by the id of the result
-    spirv::each(shader.code, [&](uint32_t op, Words in) {
+    spirv::each(shader.code(), [&](uint32_t op, Words in) {
         if (op == spirv::decorate && in[2] == spirv::spec_id) values[in[1]] = constants[in[3]];
     });
-    std::vector<uint32_t> out(shader.code.begin(), shader.code.end());
-    spirv::each(shader.code, [&](uint32_t op, Words in) {
+    std::vector<uint32_t> out(shader.code().begin(), shader.code().end());
+    spirv::each(shader.code(), [&](uint32_t op, Words in) {
         const auto value = values.find(op == spirv::spec_constant ? in[2] : 0);
-        if (value != values.end()) out[size_t(&in[3] - shader.code.data())] = value->second;
+        if (value != values.end()) out[size_t(&in[3] - shader.code().data())] = value->second;
     });
     return out;
 }
@@ -208,7 +208,7 @@ std::vector<uint32_t> specialised(const AnyShader& shader, std::span<const uint3
 std::vector<std::string> constant_names(const AnyShader& shader) {
     std::vector<std::string> out(shader.interface.constants);
     std::map<uint32_t, std::string> names; // by id; they come before the decorations
-    spirv::each(shader.code, [&](uint32_t op, Words in) {
+    spirv::each(shader.code(), [&](uint32_t op, Words in) {
         if (op == name_op) {
             const auto* text = reinterpret_cast<const char*>(&in[2]);
             names[in[1]] = std::string(text, std::find(text, text + (in.size() - 2) * 4, '\0'));

@@ -31,7 +31,7 @@ StatisticsSummary summarise(std::span<const Statistic> statistics);
 
 // An internal representation that a driver shows, such as a disassembly.
 struct Representation {
-    std::string name, text; // text: empty where the representation is not text
+    std::string name, text; // only of representations that the driver marks as text
 };
 
 // One compiled program of a pipeline; a driver may make several of one kernel, such as one for each subgroup size.

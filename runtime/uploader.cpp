@@ -14,7 +14,7 @@ struct Half {
     OwnedCommandPool pool;
     VkCommandBuffer commands{};
     bool busy = false;
-    std::shared_ptr<Buffer::Impl> destination; // the buffer that is copied to, which may be released before the copy is done
+    std::shared_ptr<Buffer::Impl> destination; // keeps the copy's destination, whose Buffer may be freed before the copy is done
 };
 
 Half make_half(Device& device) {

@@ -29,7 +29,7 @@ void load_queries() {
     barrier();
 }
 
-// Returns the key number i of an invocation within a batch.
+// Returns the position of an invocation's key number i in the batch that begins at `first`.
 uint key_of(uint first, uint i) { return first + i * lanes + gl_LocalInvocationID.x; }
 
 // s[i * rows + r] = query[r] . key i, where key i is visible to the row

@@ -32,7 +32,7 @@ uint part_at(uint head, uint s, uint parts) {
     return s < parts ? (head * p.splits + s) * part_size : p.window_parts + head * part_size;
 }
 
-// Reductions over all invocations: the maximum, the sum, and the value of invocation i.
+// Operations over all invocations: the maximum, the sum, and a broadcast of invocation i's value.
 #ifdef SUBGROUP
 uint self() { return gl_SubgroupInvocationID; }
 float greatest(float own) {
@@ -71,7 +71,7 @@ float sum_of_all(float own) {
 
 struct Part { float weight; uint at; };
 
-// Adds n partials from number `first` on, whose weights are in invocations i, i + 1, ... n loads are in flight at a time.
+// Adds n partials from number `first` on, whose weights are in invocation i and the following; n loads are in flight at a time.
 #define ADD_PARTS(n, first, i, own)                                                                                             \
     {                                                                                                                           \
         Part part[n];                                                                                                           \

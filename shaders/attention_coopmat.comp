@@ -18,7 +18,7 @@ layout(constant_id = 8) const uint side = 16;  // side of a matrix: rows, keys a
 layout(constant_id = 9) const uint batch = 32; // keys at a time
 
 const uint strips = (rows + side - 1) / side;
-const uint subgroup = lanes / strips, sharers = subgroup / side; // each invocation scores some of the keys of a row
+const uint subgroup = lanes / strips, sharers = subgroup / side; // each invocation weighs some of the keys of a row
 const uint stride = head_dim / 4 + 2;    // in vectors of four channels; two extra ones keep neighbours in different banks
 const uint scores_stride = batch + 4, weights_stride = batch + 8;
 const uint blocks = head_dim / 32, deep = head_dim / side; // matrices along a vector

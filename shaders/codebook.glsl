@@ -1,5 +1,5 @@
-// The levels of a codebook, or uniform ones, each chosen for its channel alone; the counterpart of code_of() in
-// model/kv/turboquant.cpp. It declares the functions that turboquant.glsl requires of its includer.
+// The levels of a codebook, or uniform ones, each chosen for its channel alone; the counterpart of choose_codes() in
+// model/kv/turboquant.cpp. It uses what the includer of turboquant.glsl declares.
 // For other head_dims the thresholds differ by powers of two.
 bool reaches(float square, uint threshold, float norm2) {
     const uint scaled = head_dim == 64 ? threshold + (1u << 23) : head_dim == 256 ? threshold - (1u << 23) : threshold;

@@ -44,6 +44,12 @@ bool write(const std::string& path, const std::string& text) {
     return bool(file.flush());
 }
 
+// What includes an interface is compiled again only where that has changed.
+bool write_if_changed(const std::string& path, const std::string& text) {
+    std::ifstream file(path, std::ios::binary);
+    return (file && std::string(std::istreambuf_iterator<char>(file), {}) == text) || write(path, text);
+}
+
 } // namespace
 
 int main(int count, char** arguments) {
@@ -58,16 +64,14 @@ int main(int count, char** arguments) {
         std::fprintf(stderr, "%s.spv is not SPIR-V\n", output.c_str());
         return 1;
     }
-    const std::string size = std::to_string(words.size());
-    const std::string header = "// Generated: the kernel " + name + " of " + directory + ".\n#pragma once\n#include \"" +
-                               directory + "/params.h\"\n#include \"runtime/shader.h\"\nnamespace tq::" + space +
-                               " {\nextern const uint32_t " + name + "_words[" + size + "];\ninline constexpr Shader<" + params +
-                               "> " + name + "{{\"" + name + "\", {" + name + "_words, " + size + "},\n    " +
-                               literal(tq::reflect(words)) + "}};\nstatic_assert(well_formed<" + name +
-                               ">);\n} // namespace tq::" + space + "\n";
+    const std::string header =
+        "// Generated: the kernel " + name + " of " + directory + ".\n#pragma once\n#include \"" + directory +
+        "/params.h\"\n#include \"runtime/shader.h\"\nnamespace tq::" + space + " {\nextern const std::span<const uint32_t> " +
+        name + "_words;\ninline constexpr Shader<" + params + "> " + name + "{{\"" + name + "\", &" + name + "_words,\n    " +
+        literal(tq::reflect(words)) + "}};\nstatic_assert(well_formed<" + name + ">);\n} // namespace tq::" + space + "\n";
     std::ostringstream body;
-    body << "const uint32_t " << name << "_words[" << size << "] = {";
+    body << "const uint32_t " << name << "_code[] = {";
     for (size_t i = 0; i < words.size(); i++) body << (i % 12 == 0 ? "\n" : "") << words[i] << "u,";
-    body << "};\n";
-    return write(output + ".gen.h", header) && write(output + ".words.h", body.str()) ? 0 : 1;
+    body << "};\nconstinit const std::span<const uint32_t> " << name << "_words = " << name << "_code;\n";
+    return write_if_changed(output + ".gen.h", header) && write(output + ".words.h", body.str()) ? 0 : 1;
 }

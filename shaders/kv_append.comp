@@ -8,7 +8,8 @@
 
 // Stores x[t][head], a key (after k-norm, RoPE and channel scaling) or a value, at position + t of the cache in the cache's
 // type. model/kv/turboquant.md defines it, bit for bit. One workgroup per kv head of the slice (x) and token (y). For a dense
-// rotation, keys come after norm and RoPE (q_norm_rope), as values do: binding 2 is the matrix then. The subgroup variant is
+// rotation, q_norm_rope has already applied norm, RoPE and channel scaling to keys, so that they, like values, need no
+// weights: binding 2 is the matrix then. The subgroup variant is
 // for types with one scale per vector, and for rotations that are not dense; the trellis variant is only for trellis types,
 // whose search takes drivers too long to compile for the others.
 // once more for subgroups

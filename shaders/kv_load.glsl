@@ -121,7 +121,7 @@ uint block_code(uint type, CodeBlock block, uint k) {
     return code_of_words(type, block.low[k * low / 32], high == 0 ? 0 : block.high[k * high / 32], k);
 }
 
-#ifndef UNROLL // where loops must be kept
+#ifndef UNROLL // [[unroll]] in kernels whose loops must be unrolled
 #define UNROLL
 #endif
 

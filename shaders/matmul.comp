@@ -5,7 +5,7 @@
 #include "context.glsl"
 
 // y[t][first_row + r] (+)= W[r] . x[t] for a tile of `tile` tokens. One invocation computes `rows` rows: each weight is decoded
-// a single time for the whole tile, each x read for all rows. Rows of x and y past the last token exist and may hold anything.
+// once for the whole tile, and each x is read once for all rows. Rows of x and y past the last token exist and may hold anything.
 // once per weight format
 // once more for texels
 layout(local_size_x_id = 0) in;

@@ -16,7 +16,7 @@ SAMPLING_AT(2, readonly);
 const uint columns = SAMPLING_CANDIDATES;
 shared uint keys[SAMPLING_STRETCH];
 shared uint column_key[columns], column_at[columns]; // the greatest of each column, and its index
-shared uint min_key, min_at;                     // the least of these: no candidate comes after it
+shared uint min_key, min_at;                     // the settings.candidates-th greatest of these: no candidate comes after it
 shared uint found, found_at[SAMPLING_STRETCH];
 
 #define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += workgroup)

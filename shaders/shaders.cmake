@@ -77,14 +77,14 @@ function(tq_add_shaders target directory namespace)
     endforeach()
     foreach(name ${names})
       string(REGEX REPLACE "^${stem}_?" "" variant ${name})
-      add_custom_command(OUTPUT ${output_directory}/${name}.gen.h ${output_directory}/${name}.words.h
+      add_custom_command(OUTPUT ${output_directory}/${name}.words.h BYPRODUCTS ${output_directory}/${name}.gen.h # may stay as it was
         DEPENDS ${kernel} ${includes} ${embed} tq_embed VERBATIM
         COMMENT "Shader ${directory}/${stem}.comp ${variant}"
         COMMAND ${CMAKE_COMMAND} -DGLSLANG=${GLSLANG} -DSPIRV_VAL=$<$<BOOL:${spirv_val}>:${spirv_val}>
           -DEMBED=$<TARGET_FILE:tq_embed> -DSOURCE_DIR=${CMAKE_SOURCE_DIR} -DDIRECTORY=${directory}
           -DNAMESPACE=${namespace} -DSTEM=${stem} -DVARIANT=${variant} -DNAME=${name}
           -DOUTPUT=${output_directory}/${name} -P ${embed})
-      list(APPEND headers ${output_directory}/${name}.gen.h ${output_directory}/${name}.words.h)
+      list(APPEND headers ${output_directory}/${name}.words.h)
       string(APPEND text "#include \"${name}.gen.h\"\n")
       string(APPEND words "#include \"${name}.words.h\"\n")
       list(APPEND pointers "&${name}")

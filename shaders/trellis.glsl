@@ -1,5 +1,5 @@
 // Trellis-coded levels, the counterpart of model/kv/trellis.cpp: the Viterbi algorithm on integers, for paths that end in the
-// state they begin in (tail-biting). One invocation per run of 16 or 32 channels and initial state (four). The includer
+// state they begin in (tail-biting). One invocation for each run (16 or 32 channels) and each of its four initial states. The includer
 // declares `type` and `codes[head_dim]`, and includes kv_levels.glsl, half.glsl and exact.glsl. No loop is marked for
 // unrolling: drivers with registers for arrays unroll anyway, and SwiftShader took seven times as long to compile the marked
 // loops.
@@ -86,7 +86,7 @@ void find_paths() {
     barrier();
 }
 
-// codes = channel in halves of the levels' unit, rounded; except for tq4t to whole units.
+// codes = channel in halves of the levels' unit, rounded to whole units, for tq4t to half units.
 void round_to_grid(float norm2) {
     const uint square_unit =
         (KV_BITS(type) == 2 ? TQ2T_SQUARE_UNIT : KV_BITS(type) == 3 ? TQ3T_SQUARE_UNIT : TQ4T_SQUARE_UNIT) * (head_dim / 64);

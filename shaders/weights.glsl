@@ -50,7 +50,7 @@ void load_nibbles(uvec4 v, float zero, out vec4 w[8]) {
 
 // Moves the four fifth bits from the lowest bits of v to bit 4 of each byte.
 uint fifth_bits(uint v) { return ((v & 15) * 0x00204081u & 0x01010101u) << 4; }
-// The same, with bit i of `high` as the fifth bit of weight i.
+// Loads nibbles as load_nibbles() does, with bit i of `high` as the fifth bit of weight i.
 void load_5_bits(uvec4 v, uint high, float zero, out vec4 w[8]) {
     [[unroll]] for (uint k = 0; k < 4; k++) {
         w[k] = bytes((v[k] & 0x0f0f0f0fu) | fifth_bits(high >> (4 * k))) - zero;

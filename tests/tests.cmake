@@ -1,7 +1,7 @@
 # The tests of a directory are one doctest program, which is run once for each of its files: NAME_test.cpp is the test NAME_test. One
 # that includes runtime/ or model/gpu/ is run once per Vulkan driver on this machine, as NAME_test@DRIVER, under the validation layer
-# where that is installed; one that does not, but runs tq-run, or that is in host_tests, on the first driver and the GPUs' (those in
-# everywhere_tests on all), for that host code does the same on any; any other one is run once, as NAME_test.
+# where that is installed; one that does not, but runs tq-run, on the first driver and the GPUs'; any other one is run once, as
+# NAME_test. The lists below name the exceptions.
 
 # Prefixes under which the Vulkan loader looks for drivers and layers.
 set(vulkan_prefixes /usr/share/vulkan /usr/local/share/vulkan /etc/vulkan /opt/homebrew/share/vulkan /opt/homebrew/etc/vulkan)
@@ -34,6 +34,7 @@ set(drivers)
 set(gpu_drivers)
 set(new_lavapipe)
 set(profile_drivers)
+set(minimum_driver)
 macro(tq_driver name file)
   list(APPEND drivers ${name})
   tq_environment(${name} ${file} ${ARGN})
@@ -55,6 +56,9 @@ if(lavapipe_file)
   # Lesser devices, as device profiles: for the tests in profile_tests.
   foreach(profile spec-minimum mobile)
     list(APPEND profile_drivers lavapipe-${profile})
+    if(profile STREQUAL "spec-minimum")
+      set(minimum_driver lavapipe-${profile})
+    endif()
     tq_environment(lavapipe-${profile} ${lavapipe_file} TQ_DEVICE_PROFILE=${profile})
   endforeach()
 else()
@@ -173,20 +177,30 @@ function(tq_skipped name why)
   set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped: " LABELS device)
 endfunction()
 
-# These drivers have all of conformance's rows, and a million vectors. lavapipe's other widths have those of the kernels for subgroups, and
-# the greater one, whose workgroups no other driver has, a part of all; so have the profiles.
+# What runs where: a property is tested on the drivers that can tell it apart. Conformance compares every kernel with its reference, so
+# that the tests of whole models need not repeat that on each.
+#
+# These drivers have all of conformance's rows. lavapipe's other widths have those of the kernels for subgroups (the greater one half of
+# them, and a part of all, for its workgroups), the profiles a part of all.
 set(full_drivers lavapipe swiftshader ${gpu_drivers})
 set(rows_lavapipe-128 --filter "of a GPU")
-set(rows_lavapipe-512 --filter "of a GPU")
+set(rows_lavapipe-512 --filter "of a GPU" --shard 1/2)
 set(rows_spec-minimum --shard 3/4)
 set(rows_mobile --shard 1/6)
 set(rows_lavapipe-new --shard 1/2)
 
+# Tests of commands that run on every driver, not on the first alone.
 set(everywhere_tests cli_chat_test)
-set(host_tests fault_layer_test gpu_growth_test gpu_prompt_cache_test gpu_shape_test gpu_sizes_test agreement_test)
-set(profile_tests gpu_golden_test gpu_growth_test recorder_test)
+# Tests that run on the first driver and on GPUs: what they test is host code, or a whole model whose kernels have their rows.
+set(host_tests fault_layer_test gpu_demo_test gpu_growth_test gpu_larger_set_test gpu_prompt_cache_test gpu_shape_test gpu_sizes_test
+  agreement_test)
+# Tests that run on lavapipe's other widths: those that see the size of a subgroup.
+set(width_tests gpu_codec_test gpu_golden_test gpu_sampling_test recorder_test runtime_test subgroup_size_test tuning_test)
+# Tests that run on each profile, and on the lowest limits only.
+set(profile_tests gpu_golden_test recorder_test)
+set(minimum_tests gpu_growth_test)
 set(compile_tests statistics_test)
-set(new_lavapipe_tests runtime_test recorder_test device_profile_test statistics_test cli_shaders_test gpu_codec_test gpu_million_test)
+set(new_lavapipe_tests runtime_test recorder_test device_profile_test statistics_test cli_shaders_test gpu_codec_test)
 # tq_source(SOURCE NAME PROGRAM): compiles a file of tests into its directory's program, and runs it where it belongs.
 function(tq_source source name program)
   target_sources(${program} PRIVATE ${source})
@@ -210,8 +224,14 @@ function(tq_source source name program)
       set(name_drivers ${first_driver} ${gpu_drivers})
       list(REMOVE_DUPLICATES name_drivers)
     endif()
+    if(NOT name IN_LIST width_tests)
+      list(REMOVE_ITEM name_drivers lavapipe-128 lavapipe-512)
+    endif()
     if(name IN_LIST profile_tests)
       list(APPEND name_drivers ${profile_drivers})
+    endif()
+    if(name IN_LIST minimum_tests)
+      list(APPEND name_drivers ${minimum_driver})
     endif()
     if(name IN_LIST new_lavapipe_tests)
       list(APPEND name_drivers ${new_lavapipe})
@@ -227,7 +247,7 @@ function(tq_source source name program)
   endif()
   foreach(driver ${name_drivers})
     set(arguments)
-    if(name STREQUAL "gpu_million_test" AND NOT driver IN_LIST full_drivers)
+    if(name STREQUAL "gpu_million_test" AND driver STREQUAL "swiftshader") # it has the other cases, and conformance's rows
       set(arguments "--test-case-exclude=*million*")
     endif()
     tq_test(${name} ${driver} ${program} ${only} ${arguments})

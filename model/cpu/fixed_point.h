@@ -1,6 +1,7 @@
 // Integer products of one token with quantised weights, for processors that multiply bytes (AVX-512 with VNNI). The token's
-// activations become fixed-point numbers of 22 bits, in three bytes, with a scale for each 32 of them: the error is 2.5e-7 of
-// the largest of the 32, where fp32 has 6e-8 of each. Sums of four products are exact; scales and the total are fp32.
+// activations become fixed-point numbers of 22 bits, in three bytes, with a scale for each 32 of them: the error is at
+// most 2.5e-7 of the largest of the 32, where fp32 has 6e-8 of each. Sums of four products are exact; scales and the total are
+// fp32.
 #pragma once
 #include "model/cpu/aligned_floats.h"
 #include "model/formats/blocks.h"

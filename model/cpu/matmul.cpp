@@ -134,7 +134,7 @@ HWY_EXPORT(pack_tokens);
 HWY_EXPORT(multiply_panels);
 HWY_EXPORT(swiglu_rows);
 
-// Up to this number of tokens, packing them into tiles is not worth while.
+// With fewer tokens, packing them into tiles is not worth while.
 constexpr size_t few_tokens = 8;
 
 // The activations of one product, packed where there are many tokens, in fixed point where products are in integers.

@@ -16,7 +16,7 @@ ForwardOptions with_batch_size(ForwardOptions options) {
     return options;
 }
 
-// Returns the bytes of the windows, each with room for one more block of tokens.
+// Returns the size in bytes of the windows, each with room for one more block of tokens.
 uint64_t window_bytes(const Config& c, const ForwardOptions& options) {
     KvOptions kv = options.kv;
     kv.window += kv.window == 0 ? 0 : with_batch_size(options).batch_size;

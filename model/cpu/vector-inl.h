@@ -38,7 +38,7 @@ HWY_INLINE V load_halves(const uint8_t* p) {
 #if HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64
     const hn::Rebind<hwy::float16_t, F> halves;
     return hn::PromoteTo(F(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(p)));
-#else // Highway's own emulation mistakes infinities: this is half_to_float of base/half.h
+#else // Highway's own emulation makes infinities finite: this is half_to_float of base/half.h
     const auto bits = hn::PromoteTo(U(), hn::LoadU(hn::Rebind<uint16_t, F>(), reinterpret_cast<const uint16_t*>(p)));
     const auto magnitude = hn::And(bits, hn::Set(U(), 0x7fff)), sign = hn::ShiftLeft<16>(hn::Xor(bits, magnitude));
     const auto is_special = hn::Gt(hn::BitCast(I(), magnitude), hn::Set(I(), 0x7bff));

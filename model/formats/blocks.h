@@ -39,7 +39,7 @@ inline constexpr std::array weight_formats{
 // The offsets in bytes of the fp16 numbers of a block that scale its levels; -1: it has none.
 struct BlockScales {
     int scale = -1, minimum = -1;
-    float ratio = 0; // minimum / scale at which the mean of random levels is 0
+    float ratio = 0; // minimum / scale at which weights with random levels have mean 0
 };
 
 // Adjacent fields of a block.

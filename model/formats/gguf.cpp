@@ -38,7 +38,7 @@ class Reader {
         fail("{}: {}: {}", file_, subject_, fmt::format(format, std::forward<Args>(args)...));
     }
 
-    // Throws where the file ends too early.
+    // Throws the Error of a file that ends too early.
     template <class... Args> [[noreturn]] void cut_off(fmt::format_string<Args...> format, Args&&... args) const {
         fail("{}: the file is cut off, or damaged: download it again ({}: {})", file_, subject_,
              fmt::format(format, std::forward<Args>(args)...));
@@ -78,7 +78,7 @@ class Reader {
     uint64_t count(const char* things, uint64_t most, uint64_t min_bytes) {
         const auto count = scalar<uint64_t>();
         if (count > remaining() / min_bytes) cut_off("{} {}, but {} bytes are left", count, things, remaining());
-        if (count > most) error("{} {}, more than the {} we read", count, things, most);
+        if (count > most) error("{} {}, more than the {} that tq-run reads", count, things, most);
         return count;
     }
 

@@ -8,8 +8,8 @@ namespace tq {
 // Reads the whole directory. Throws an Error that names the file and its own key.
 ModelFile read_huggingface(const std::filesystem::path& directory);
 
-// Reads config.json only: shape, scaling and end-of-generation ids become qwen3.* and tokenizer.ggml.*; and the sampling that
-// generation_config.json recommends, where it exists, becomes general.sampling.*.
+// Reads config.json and, where it exists, generation_config.json: shape, scaling and end-of-generation ids become qwen3.* and
+// tokenizer.ggml.*, recommended sampling becomes general.sampling.*.
 void read_huggingface_config(ModelFile& file, const std::filesystem::path& directory);
 
 // Reads tokenizer.json, or vocab.json with merges.txt, into tokenizer.ggml.*, padded to `vocab_size` tokens (0: no padding);

@@ -51,7 +51,8 @@ class Members {
     std::vector<uint64_t> ids(const char* key) const {
         const json* value = find(key);
         const json list = !value ? json::array() : value->is_array() ? *value : json::array({*value});
-        if (list.size() > max_ends) fail("{} has {} entries, more than the {} we read", label(key), list.size(), max_ends);
+        if (list.size() > max_ends)
+            fail("{} has {} entries, more than the {} that tq-run reads", label(key), list.size(), max_ends);
         std::vector<uint64_t> ids;
         for (const json& id : list) {
             if (!id.is_number_unsigned()) fail("{} is neither a token's id nor a list of them", label(key));
@@ -86,12 +87,12 @@ json read_object(const fs::path& path) {
 void check_architecture(const Members& config) {
     const json* type = config.find("model_type");
     if (!type || !type->is_string()) fail("{} is missing or no text", config.label("model_type"));
-    config.expect("model_type", "qwen3", "we can run 'qwen3' only, dense Qwen3 models");
-    config.expect("architectures", json::array({"Qwen3ForCausalLM"}), "we can run [\"Qwen3ForCausalLM\"] only");
-    config.expect("hidden_act", "silu", "we can run \"silu\" only");
-    config.expect("attention_bias", false, "we can run models without biases only");
-    config.expect("use_sliding_window", false, "we can run full attention only");
-    config.expect("partial_rotary_factor", 1, "we can rotate whole heads only");
+    config.expect("model_type", "qwen3", "tq-run runs dense Qwen3 ('qwen3') only");
+    config.expect("architectures", json::array({"Qwen3ForCausalLM"}), "tq-run runs [\"Qwen3ForCausalLM\"] only");
+    config.expect("hidden_act", "silu", "tq-run runs \"silu\" only");
+    config.expect("attention_bias", false, "tq-run runs models without biases only");
+    config.expect("use_sliding_window", false, "tq-run runs full attention only");
+    config.expect("partial_rotary_factor", 1, "tq-run rotates whole heads only");
     if (const json* quantised = config.find("quantization_config")) {
         const auto method = quantised->is_object() ? quantised->find("quant_method") : quantised->end();
         const std::string name = quantised->is_object() && method != quantised->end() ? method->dump() : quantised->dump();
@@ -102,7 +103,7 @@ void check_architecture(const Members& config) {
     if (const json* types = config.find("layer_types")) {
         for (const json& t : *types) {
             if (t != "full_attention")
-                fail("{} has {}; we can run full attention only", config.label("layer_types"), printable(t.dump()));
+                fail("{} has {}; tq-run runs full attention only", config.label("layer_types"), printable(t.dump()));
         }
     }
 }
@@ -147,8 +148,8 @@ void take_scaling(ModelFile& file, const Members& config, const Members& scaling
         if (std::find(known.begin(), known.end(), key) == known.end())
             fail("{} is an unknown key, and what it changes is unknown", scaling.label(key));
     }
-    scaling.expect("partial_rotary_factor", 1, "we can rotate whole heads only");
-    scaling.expect("truncate", true, "we can run true only");
+    scaling.expect("partial_rotary_factor", 1, "tq-run rotates whole heads only");
+    scaling.expect("truncate", true, "tq-run runs true only");
     const char* type_key = scaling.find("rope_type") ? "rope_type" : "type";
     const std::string type = "qwen3.rope.scaling.type", original = "qwen3.rope.scaling.original_context_length";
     scaling.take(type_key, type);

@@ -113,7 +113,7 @@ class EntryReader {
                   "--weights q8_0 stores them in 8 bits",
                   dtype.name);
         }
-        error("its dtype is {}; we can run F32, F16 and BF16", dtype.name);
+        error("its dtype is {}; tq-run runs F32, F16 and BF16", dtype.name);
     }
 
     // Returns the number of elements.
@@ -191,7 +191,8 @@ std::set<std::string> read_index(const std::filesystem::path& path, std::map<std
     if (!index.is_object() || map == index.end() || !map->is_object()) {
         fail("{}: it has no object 'weight_map'", path.string());
     }
-    if (map->size() > max_tensors) fail("{}: {} tensors, more than the {} we read", path.string(), map->size(), max_tensors);
+    if (map->size() > max_tensors)
+        fail("{}: {} tensors, more than the {} that tq-run reads", path.string(), map->size(), max_tensors);
     if (map->empty()) fail("{}: its 'weight_map' names no files", path.string());
     std::set<std::string> shards;
     for (const auto& [tensor, shard] : map->items()) {
@@ -244,7 +245,7 @@ std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem:
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + sizeof length, length);
     const std::span data = bytes.subspan(sizeof length + length);
     const json header = read_json(text, name + ": header", header_depth);
-    if (header.size() > max_tensors) fail("{}: {} tensors, more than the {} we read", name, header.size(), max_tensors);
+    if (header.size() > max_tensors) fail("{}: {} tensors, more than the {} that tq-run reads", name, header.size(), max_tensors);
     std::vector<EntryReader::Placed> placed;
     for (const auto& [key, entry] : header.items()) {
         if (key == "__metadata__") {

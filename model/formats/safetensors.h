@@ -10,7 +10,7 @@ namespace tq {
 
 // Maps the file into `file` and returns its tensors by their names in it, dimensions in GGUF's order (fastest first). Throws an
 // Error that names the file, the tensor and the numbers that do not fit: among others where the tensors overlap or leave bytes
-// between them, or have a type that ggml does not know. `metadata`: the texts of the file's header.
+// between them, or have a type that ggml does not know. `metadata`: the texts under `__metadata__`.
 using SafetensorsMetadata = std::map<std::string, std::string>;
 // `integers`: I32, which is not a weight type, is accepted as safetensors_i32.
 std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem::path& path,
@@ -20,8 +20,8 @@ constexpr GgmlType safetensors_i32 = GgmlType(26);
 // Reads all tensors of model.safetensors in `directory`, else of the files in model.safetensors.index.json, each once.
 std::vector<FileTensor> read_safetensors_directory(ModelFile& file, const std::filesystem::path& directory);
 
-// Returns the header of a file of tensors, whose bytes follow in this order. type: F32, F16, BF16 or safetensors_i32; shape:
-// slowest dimension first.
+// safetensors_header() returns the header of a file of these tensors, whose bytes follow in this order. type: F32, F16, BF16 or
+// safetensors_i32; shape: slowest dimension first.
 struct TensorShape {
     std::string name;
     GgmlType type;
@@ -31,7 +31,7 @@ struct TensorShape {
 };
 std::string safetensors_header(std::span<const TensorShape> tensors, const SafetensorsMetadata& metadata);
 
-// Returns the bytes of a file of F32 tensors.
+// safetensors_bytes() returns the whole file of these F32 tensors.
 struct FloatTensor {
     std::string name;
     std::vector<uint64_t> shape;

@@ -86,15 +86,15 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
 }
 #endif
 
-// Returns the bytes of the partials of all heads, for one token.
+// Returns the size in bytes of the partials of all heads, for one token.
 uint64_t parts_bytes(uint32_t heads, uint32_t head_dim, bool projected) {
     return ((projected ? 2 : 1) * head_dim + 2) * 4ull * heads;
 }
 
 // The partials of a pass over a layer.
 struct Parts {
-    uint32_t splits, step;  // into which the keys are divided, multiples of `step` tokens
-    bool window;            // one partial more of each token, for its window, independent of the others;
+    uint32_t splits, step;  // number of splits of the keys; their lengths are multiples of `step` tokens
+    bool window;            // each token has one more partial, for its window, independent of the others;
     uint64_t window_at = 0; // offset of these in `partials`
 };
 

@@ -10,9 +10,9 @@ namespace tq::gpu {
 void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
                uint32_t kv_heads);
 
-// Returns the bytes of `partials` for passes of up to `tokens` tokens: Tuning::splits partials for one token, one partial per
-// token for a block, and one more where the cache has a window. projected: some layer's values have QJL's bit, which doubles a
-// partial. A larger buffer gives short blocks more splits.
+// Returns the size in bytes of `partials` for passes of up to `tokens` tokens: Tuning::splits partials for one token, one partial
+// per token for a block, and one more where the cache has a window. projected: some layer's values have QJL's bit, which doubles
+// a partial. A larger buffer gives short blocks more splits.
 uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool window);
 
 // The properties that attention kernels are chosen by. group: query heads per kv head.

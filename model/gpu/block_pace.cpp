@@ -27,7 +27,7 @@ double products_of_layer(const Config& c) {
     return 2.0 * c.hidden_size * (heads * c.head_dim + 3.0 * c.intermediate_size);
 }
 
-// Converts to an integer, at most `most`; `tokens` may be any number.
+// Converts to an integer from 1 to `most`; `tokens` may be any number.
 uint32_t whole(double tokens, uint32_t most) { return tokens >= most ? most : tokens >= 1 ? uint32_t(tokens) : 1; }
 
 } // namespace

@@ -98,7 +98,7 @@ bool is_finite(const KvCodec& codec, KvSide side, const CacheLayout& layout, std
     return tq::is_finite(codec, words.subspan(layout.codes(side) + at * codec.words(), codec.words()), scales);
 }
 
-// Returns the bytes of `vectors` fp16 vectors, rounded up to the largest alignment of bindings that Vulkan allows.
+// Returns the size in bytes of `vectors` fp16 vectors, rounded up to the largest alignment of bindings that Vulkan allows.
 uint64_t window_side_bytes(uint64_t vectors, uint32_t head_dim) { return (vectors * head_dim * 2 + 255) / 256 * 256; }
 
 Buffer read_back(Device& device, const CacheSlice& slice) {

@@ -1,6 +1,7 @@
 // The KV cache on the device: per layer one buffer, or several with some of the kv heads each where one would exceed the limit
 // of a binding. Each has the codes of the keys, their scales, the codes of the values, their scales (model/kv/turboquant.md).
-// It grows layer by layer, into new buffers; recordings must then be made again.
+// It grows layer by layer, into new buffers. Kernels get each layer's capacity as a parameter, so that
+// recordings must then be made again.
 #pragma once
 #include "model/config.h"
 #include "model/kv/options.h"
@@ -93,10 +94,10 @@ struct KvCache {
     std::optional<std::string> find_nonfinite(Device& device, uint32_t length) const;
 };
 
-// Returns the bytes that KvCache allocates.
+// Returns the number of bytes that KvCache allocates.
 uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t capacity);
 
-// Returns the bytes that its keep_window(kv.window, block_tokens) allocates.
+// Returns the number of bytes that its keep_window(kv.window, block_tokens) allocates.
 uint64_t window_bytes(const Config& config, const KvOptions& kv, uint32_t block_tokens);
 
 // Throws Error when a single head's part of a cache of this size exceeds the device's limit of a binding.

@@ -5,8 +5,8 @@
 
 namespace tq::gpu {
 
-// Makes it with the rotary table of `positions` positions; every step writes the header before the table (plan.h). Throws Error
-// where it exceeds the device's limit of a binding.
+// Makes the buffer, with the rotary table of `positions` positions; every step writes the header before the table (plan.h).
+// Throws Error where it exceeds the device's limit of a binding.
 Buffer make_context(Device& device, const Config& config, uint32_t positions);
 
 } // namespace tq::gpu

@@ -7,10 +7,10 @@
 
 namespace tq::gpu {
 
-// Returns the bytes of a row on the device, a multiple of 16. cols: a multiple of 32 and of the format's blocks.
+// Returns the size in bytes of a row on the device, a multiple of 16. cols: a multiple of 32 and of the format's blocks.
 uint64_t device_row_bytes(GgmlType type, uint32_t cols);
 
-// Returns the bytes of `rows` rows; the last group of `interleave` rows may be padded.
+// Returns the size in bytes of `rows` rows; the last group of `interleave` rows may be padded.
 uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32_t interleave);
 
 // Writes whole rows of `cols` weights, in the file's format, to rows first, first + step, ... of the matrix

@@ -121,7 +121,7 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, const
     if (here.ring) append_window(pass, from, *cache.window, *here.ring, side, pass.tokens == 1 ? WINDOW_RING : WINDOW_BLOCK);
 }
 
-// Returns the source of keys; for a dense rotation they already have norm, RoPE and rotation.
+// Returns the source of keys; for a dense rotation norm, RoPE and channel scaling are already applied.
 Appended keys_of(const CacheCodec& codec, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, float eps) {
     return {codec, k, w, !codec.matrix.has_value(), kv_heads, eps};
 }

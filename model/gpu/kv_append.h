@@ -20,7 +20,7 @@ std::vector<float> head_norm_floats(std::span<const float> weights, const HeadCo
 // rotation, if they have one, C the channel scaling of w. Where the keys have QJL's bit, the projections of the result follow.
 // q: q_floats()
 void q_norm_rope(Pass&, const Buffer& q, const HeadNorm& w, uint32_t heads, float eps, const CacheCodec& keys);
-// Returns [tokens][heads][head_dim], doubled where some layer's types have QJL's bit (`projected`).
+// Returns the number of floats of q: tokens * heads * head_dim, doubled where some layer's types have QJL's bit (`projected`).
 uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
 
 // Stores keys (after k-norm, RoPE and the channel scaling of w) and values of the block at its positions; k may be overwritten.
@@ -38,7 +38,7 @@ void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvS
 // Returns the invocations of the subgroup variants of kernels that work on one head vector; 0: there is no variant for it.
 uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation);
 
-// Copies the signs of `codec` into a kernel's parameters.
+// Copies the signs of `rotation`, and those of QJL's projection, into a kernel's parameters.
 template <class Params> Params with_signs(Params params, const Rotation& rotation) {
     std::ranges::copy(rotation.signs, params.signs);
     std::ranges::copy(rotation.projection, params.projection);

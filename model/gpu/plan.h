@@ -11,10 +11,10 @@ namespace tq::gpu {
 
 constexpr uint64_t context_header_bytes = 16; // position, tokens, sampled_tokens, window_begin: shaders/context.glsl
 
-// Returns the bytes of HeadNormBuffers: the norms of queries and keys, with their channel scaling.
+// Returns the size in bytes of HeadNormBuffers: the norms of queries and keys, with their channel scaling.
 uint64_t head_norm_bytes(const Config& config, const KvOptions& kv);
 
-// Returns the bytes of the header and the rotary table of `positions` positions.
+// Returns the size in bytes of the header and the rotary table of `positions` positions.
 uint64_t context_bytes(const Config& config, uint32_t positions);
 
 // The bytes of the activations of a block of `batch` tokens, fp32.

@@ -7,7 +7,7 @@
 
 namespace tq::gpu {
 
-// `result`: the name of the output of a matrix or norm for taps; null where it has none.
+// `result`: the name of the output of a matrix or norm for taps; empty where it has none.
 struct Linear {
     const Matrix& matrix;
     std::string_view result = {};

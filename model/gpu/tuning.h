@@ -11,7 +11,7 @@ struct DeviceFacts {
     uint32_t shared_bytes;    // maximum shared memory of a workgroup
     uint32_t subgroup;        // subgroup size of the subgroup variants; 0: they cannot run
     uint32_t matrix_subgroup; // size of a subgroup that multiplies fp16 matrices; 0: there are none
-    uint32_t matrix_side;     // side of these
+    uint32_t matrix_side;     // side of these matrices
     bool texel_buffers;       // texel-buffer variants (shaders/read.glsl) run, where the buffers that they read are at most:
     uint64_t texel_range_bytes;
     bool attention_per_lane; // that kernel runs, too: Mesa's LLVM builds its unrolled loops in a second, SwiftShader in

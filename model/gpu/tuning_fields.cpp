@@ -9,7 +9,7 @@
 namespace tq::gpu {
 namespace {
 
-// The maximum number of rows that are uploaded in one piece (Uploader::max_piece_bytes()), and that pad a matrix at its end.
+// The largest interleave: a group of so many rows must fit into one piece (Uploader::max_piece_bytes()), and pads a matrix.
 constexpr uint32_t max_interleave = 128;
 
 const std::vector<TuningGroup> all_groups{

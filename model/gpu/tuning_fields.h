@@ -51,8 +51,8 @@ uint32_t rows_in_turn(const Tuning& tuning);
 std::string refusal(const Capabilities& device, const Tuning& tuning);
 
 // Returns the candidates for one field: `from` with each of the field's values that the device can run, each once and without
-// `from`. An interleave depends on the rows of a workgroup; for matvec_lanes both are tried with it, since one lane and many
-// lanes prefer different ones.
+// `from`. An interleave follows the rows of a workgroup; each value of matvec_lanes is tried with and without one, since one
+// lane and many lanes prefer different layouts.
 std::vector<Tuning> candidates(const Capabilities& device, const Tuning& from, const TuningField& field);
 
 // Returns "matvec_lanes 16, matvec_rows 2": these fields of the tuning.

@@ -37,7 +37,7 @@ struct DeviceWeights {
     const Matrix& output() const { return own_output.empty() ? token_embd : own_output[0]; }
 };
 
-// Returns the bytes that upload_weights will allocate.
+// Returns the number of bytes that upload_weights will allocate.
 uint64_t device_bytes(const Weights& weights, uint32_t interleave);
 
 // Reads, checks and repacks on all threads of `pool`, while the device copies finished pieces. Throws Error when memory runs

@@ -14,7 +14,7 @@ struct Rope {
     uint32_t position;            // the first token's
 };
 
-// `result`: the name of the output of a matrix or norm for taps; null where it has none.
+// `result`: the name of the output of a matrix or norm for taps; empty where it has none.
 struct Linear {
     const Tensor& tensor;
     std::string_view result = {};

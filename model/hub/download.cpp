@@ -60,7 +60,7 @@ void PartialFile::complain() const {
     fail("cannot write {}: {}; the part that was downloaded is kept", utf8_text(path_), std::strerror(errno));
 }
 
-// Creates a new file: the old one may have other links.
+// Creates a new file rather than truncating: the old one may have other hard links.
 void PartialFile::restart() {
     file_.reset();
     std::error_code error;
@@ -106,7 +106,7 @@ class FileDownload {
     Download& all_;
     const HubFile& file_;
     bool misplaced_ = false; // the server sends another range than requested
-    uint64_t most_ = 0;      // the most bytes received so far
+    uint64_t most_ = 0;      // the most bytes that the file has had so far
 };
 
 bool FileDownload::keep_going() const {
@@ -191,7 +191,7 @@ void Download::fetch(const HubFile& file) {
         progress.done += file.size;
         return;
     }
-    // Twice: the rest of an earlier download may have been damaged.
+    // Twice: the file left by an earlier download may be damaged.
     for (const bool last : {false, true}) {
         const bool resumed = fs::exists(cache.incomplete(file));
         const std::string checksum = one.receive();

@@ -22,7 +22,7 @@ struct HubProgress {
 };
 
 struct HubOptions {
-    std::string endpoint = "https://huggingface.co";  // http:// http:// too, where requested
+    std::string endpoint = "https://huggingface.co";  // http:// too, where requested
     std::string token;                                // sent to the endpoint's own host only
     std::filesystem::path cache;                      // holds models--USER--REPOSITORY
     bool offline = false;                             // use only the cache; no network

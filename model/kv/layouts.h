@@ -29,7 +29,7 @@ bool has_layout(KvType type, KvLayout layout);
 // Throws Error where the type has no such layout.
 void require_layout(KvType type, KvLayout layout);
 
-// Returns the bytes of a vector.
+// Returns the size in bytes of a vector.
 uint32_t layout_bytes(KvLayout layout, KvType type, uint32_t head_dim);
 
 // bytes[layout_bytes] = a stored vector. A vector that is not finite has a NaN for its norm.

@@ -25,7 +25,7 @@ struct KvOptions {
     std::vector<KvLayers> layers; // later ones win
     KeyConditioning conditioning;
     uint32_t window = 0;      // tokens that layers with codes also keep as fp16 (model/kv/window.h)
-    uint32_t layer_count = 0; // required layers of the model, since they are named one by one (model/files/kv_file.h); 0: any
+    uint32_t layer_count = 0; // layers that the model must have, if named one by one (model/files/kv_file.h); 0: any
 
     // Sets the types of all layers; or of one side, also where it has exceptions.
     void set(KvTypes types) { k = types.k, v = types.v, layers.clear(); }
@@ -41,10 +41,10 @@ struct KvOptions {
     KvCodec codec(uint32_t layer, uint32_t count, KvSide side, uint32_t head_dim) const;
 };
 
-// Returns the bytes of one token: all layers, keys and values, scales included.
+// Returns the size in bytes of one token: all layers, keys and values, scales included.
 uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 
-// Returns the bytes of all windows, which come on top and do not grow with the context.
+// Returns the size in bytes of all windows, which come on top and do not grow with the context.
 uint64_t kv_window_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 
 // A named combination: our own, and those of the published implementations.

@@ -86,7 +86,7 @@ constexpr uint32_t group_size(KvType t) { return KV_GROUP(uint32_t(t)); }    // 
 // For a TurboQuant type without a trellis.
 constexpr uint32_t magnitude_bits(KvType t) { return code_bits(t) - 1 - (is_qjl(t) ? 1 : 0); }
 
-// Return the 32-bit words of the codes (or the plain values) of one vector; its fp16 scales (and zeros); and the bytes of both.
+// Return, for one vector, the number of 32-bit words of its codes (or plain values), of fp16 scales (and zeros), and of bytes.
 constexpr uint32_t code_words(KvType t, uint32_t head_dim) { return KV_WORDS(uint32_t(t), head_dim); }
 constexpr uint32_t scale_count(KvType t, uint32_t head_dim) { return KV_SCALES(uint32_t(t), head_dim); }
 constexpr uint32_t kv_vector_bytes(KvType t, uint32_t head_dim) {

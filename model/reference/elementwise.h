@@ -20,8 +20,8 @@ inline float dot(const float* a, const float* b, size_t n) {
     return sum;
 }
 
-// Returns 1 / rms of x. Where the squares overflow a NaN, which reaches the logits and is reported; 1 / infinity would make
-// silent zeros.
+// Returns 1 / rms of x. Where the squares overflow, it is a NaN, which reaches the logits and is reported; 1 / infinity would
+// make silent zeros.
 inline float inverse_rms(std::span<const float> x, float eps) {
     const float mean_square = dot(x.data(), x.data(), x.size()) / float(x.size()) + eps;
     return mean_square <= 3.4e38f ? 1 / std::sqrt(mean_square) : std::numeric_limits<float>::quiet_NaN();

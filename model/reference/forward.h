@@ -1,4 +1,4 @@
-// The forward pass in plain loops: the same results as model/cpu and model/gpu, without optimisation. Read forward.cpp first.
+// The forward pass in plain loops: the same computation as model/cpu and model/gpu, without optimisation. Read forward.cpp first.
 #pragma once
 #include "model/forward.h"
 #include "model/host/network.h"

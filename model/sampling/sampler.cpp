@@ -73,7 +73,9 @@ void Sampler::load(std::span<const float> logits) {
     for (const float x : logits_) finite &= (std::bit_cast<uint32_t>(x) & exponent) != exponent; // branchless: it vectorises
     if (finite) return;
     const auto bad = std::find_if(logits_.begin(), logits_.end(), [](float x) { return !std::isfinite(x); });
-    fail("the logit of token {} is {}: the model's output is not finite", bad - logits_.begin(), *bad);
+    fail("the logit of token {} is {}: the model's output is not finite: tq-run validate finds the layer, tq-run conformance "
+         "the kernel",
+         bad - logits_.begin(), *bad);
 }
 
 // Applies each penalty once per distinct token: the repeat penalty to the recent ones, the other two to the answer.

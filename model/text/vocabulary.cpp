@@ -50,12 +50,14 @@ std::string label(const ModelFile& file, std::string_view key) {
 void check_model(const ModelFile& file) {
     const std::string_view model = file.text("tokenizer.ggml.model");
     if (model != "gpt2")
-        fail("{}: tokenizer.ggml.model is \"{}\"; only \"gpt2\" (byte-level BPE) is supported", file.path().string(),
-             printable(model));
+        fail("{}: tokenizer.ggml.model is \"{}\"; only \"gpt2\" (byte-level BPE) is supported: convert the model again with "
+             "llama.cpp's convert_hf_to_gguf.py",
+             file.path().string(), printable(model));
     const std::string_view pre = file.text("tokenizer.ggml.pre");
     if (pre != "qwen2" && pre != "deepseek-r1-qwen" && pre != "kormo")
-        fail("{}: tokenizer.ggml.pre is \"{}\"; only \"qwen2\" and its aliases are supported", file.path().string(),
-             printable(pre));
+        fail("{}: tokenizer.ggml.pre is \"{}\"; only \"qwen2\" and its aliases are supported: convert the model again with "
+             "llama.cpp's convert_hf_to_gguf.py",
+             file.path().string(), printable(pre));
 }
 
 // GGUF's token types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.

@@ -115,7 +115,7 @@ void settle(const Device& device, Function function, const Fault& fault) {
     if (fault.result == VK_ERROR_DEVICE_LOST || waits) device.wait_idle(device.handle);
 }
 
-// Waits as long as a wait with this timeout may take that never succeeds.
+// Waits until the timeout of a wait that never succeeds is over.
 void hang(uint32_t, const VkFence*, VkBool32, uint64_t timeout_ns) {
     constexpr uint64_t year_ns = 365ull * 24 * 3600 * 1'000'000'000;
     std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(timeout_ns, year_ns)));

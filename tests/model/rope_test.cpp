@@ -172,10 +172,10 @@ TEST_CASE("a file's scaling is read and checked") {
         for (const double value : {0.0, -1.0, double(NAN), double(INFINITY)})
             refused(key, value, std::string("rope.scaling.") + key + "' is");
     refused("yarn_beta_slow", 33.0, "beta_fast is 32, below its beta_slow of 33");
-    refused("yarn_ext_factor", 0.5, "yarn_ext_factor' is 0.5; with RoPE scaling 'yarn' we can run 1 only");
+    refused("yarn_ext_factor", 0.5, "yarn_ext_factor' is 0.5; with RoPE scaling 'yarn' tq-run runs 1 only");
     refused("yarn_ext_factor", double(NAN), "yarn_ext_factor' is nan");
     refused("yarn_log_multiplier", 0.1, "yarn_log_multiplier");
-    refused("type", "longrope", "is 'longrope'; we can run none, linear and yarn");
+    refused("type", "longrope", "is 'longrope'; tq-run runs none, linear and yarn");
     CHECK(contains(error_of([] { read({{"type", "yarn"}}); }), "rope.scaling.factor' is missing"));
     CHECK(contains(error_of([] { read({{"attn_factor", 1.2}}); }), "attn_factor' is 1.2"));
 }

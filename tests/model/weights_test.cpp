@@ -141,7 +141,7 @@ TEST_CASE("a config that we cannot run is refused by its key") {
                        d.keys["general.architecture"] = "llama\n";
                        return d;
                    }()),
-                   "architecture 'llama\\x0a'");
+                   "architecture is 'llama\\x0a'");
     for (const char* key : {"qwen3.embedding_length", "qwen3.feed_forward_length", "qwen3.block_count", "qwen3.context_length",
                             "qwen3.attention.head_count", "qwen3.attention.head_count_kv", "qwen3.attention.key_length"}) {
         check_key(key, uint64_t(0), "is 0");

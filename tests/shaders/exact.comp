@@ -4,7 +4,7 @@
 #include "../../shaders/half.glsl"
 #include "../../shaders/exact.glsl"
 
-// For each (n, d, s, e): n / d, then the fp16 bits of n / d * 2^e, of sqrt(n / s) * 2^e, and of the former's fp16 * 2^8.
+// For each (n, d, s, e): n / d; the fp16 bits of n / d * 2^e and of sqrt(n / s) * 2^e; and the value of the former, times 2^8.
 layout(local_size_x = 64) in;
 layout(push_constant) uniform Push { exact_params p; };
 layout(binding = 0) writeonly buffer Y { uvec4 y[]; };

@@ -39,7 +39,7 @@ inline std::vector<KvOptions> growth_types() {
     return all;
 }
 
-// The same and a window with codes, which is neither stored nor repeated.
+// The same, and a window with codes; a window is not part of what is saved and repeated.
 inline std::vector<KvOptions> growth_types_and_window() {
     std::vector<KvOptions> all = growth_types();
     all.push_back({KvType::tq8, KvType::tq8});

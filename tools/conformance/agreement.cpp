@@ -166,7 +166,8 @@ class Comparison {
     std::vector<KvCodec> encoders_;
     std::vector<Encoded> encoded_; // [layers]
     Agreement out_, noise_;        // noise_: the noisy model against the reference
-    // Errors of the residual stream, [layers][tokens of the prompt and after it]: the measured model's, the noisy model's.
+    // Errors of the residual stream by token, [0] of the prompt, [1] after it: [layers][tokens] each; the measured model's, the
+    // noisy model's.
     std::vector<std::vector<double>> errors_[2], noise_errors_[2];
 };
 

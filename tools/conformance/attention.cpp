@@ -7,8 +7,8 @@
 namespace tq::conformance {
 namespace {
 
-// The limit of a softmax's weights, whose exp Vulkan allows to be off by some units in the last place, and of sums in another
-// order. A score's own rounding errors grow with it.
+// The limit of attention's error: Vulkan allows exp in the softmax to be off by some units in the last place, and sums are in
+// another order. A score's own rounding errors grow with it.
 double limit(float deviation) { return 5e-6 * double(deviation); }
 // Queries and weights rounded to fp16: 2.5e-4 where to nearest; a driver that truncates is off by twice as much.
 double limit_of_matrices(float deviation) { return 1e-3 * double(deviation); }

@@ -90,7 +90,7 @@ void Evidence::write(const std::filesystem::path& folder, Json about) const {
     about["byte_order"] = "little-endian words of 4 bytes; buffers as they were before the first dispatch";
     for (const auto& [buffer, named] : buffers_)
         if (!named.second.empty()) write_words(folder / named.first, named.second);
-    for (const AnyShader* shader : shaders_) write_words(folder / (std::string(shader->name) + ".spv"), shader->code);
+    for (const AnyShader* shader : shaders_) write_words(folder / (std::string(shader->name) + ".spv"), shader->code());
     about["comparisons"] = Json::array();
     for (size_t i = 0; i < comparisons_.size(); i++) {
         const Comparison& one = comparisons_[i];

@@ -12,7 +12,7 @@ namespace {
 constexpr uint32_t short_block = 10, long_block = 96; // a prompt's first run; long: more than any tile of a matrix kernel
 constexpr uint32_t single_tokens = 2;                 // after it
 constexpr uint32_t coded_prompts = 3;
-constexpr double max_products = 6e8; // the approximate number of the reference's products in the layers for one short prompt
+constexpr double max_products = 6e8; // maximum, approximate, of the reference's products in the layers for check_tokens
 constexpr uint32_t min_layers = 2;
 static_assert(long_block + single_tokens == check_tokens);
 

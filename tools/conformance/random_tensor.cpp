@@ -19,7 +19,9 @@ void fill_random(std::span<std::byte> to, Random& random) {
     }
 }
 
-// Fills a block with random bits, and with normally distributed scales of standard deviation 1 / `deviation`.
+// Fills a block: where it is a single number, with a normally distributed one; else with random bits, and a normally distributed
+// scale of standard deviation 1 / `deviation` (a minimum's is BlockScales::ratio times that; MXFP4's is one of eight powers of
+// two).
 void fill_block(GgmlType type, std::span<std::byte> block, Random& random, double deviation) {
     const float value = random.normal();
     const auto bits = std::bit_cast<uint32_t>(value);

@@ -19,8 +19,9 @@ uint64_t row_seed(uint64_t seed, std::string_view name);
 // The content of untouched words of an output: a NaN that no kernel produces.
 inline constexpr uint32_t poison = 0xffdeadbe;
 
-// Passes where ||got - want|| / ||want|| <= `limit`; not finite where `got` is not. Names the element that is furthest off.
-// `norm` replaces ||want|| where it is greater: of few sums whose terms cancel, an error relative to the result says little.
+// Passes where the error, ||got - want|| / ||want||, is at most `limit`; it is not finite where `got` is not. Names the element
+// that is furthest off. `norm` replaces ||want|| where it is greater: of few sums whose terms cancel, an error relative to the
+// result says little.
 Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double norm = 0);
 
 // Requires every word to be equal.

@@ -65,7 +65,7 @@ class Evaluation:
 
     @torch.no_grad()
     def losses(self):
-        """Returns (nats, tokens) of the assistant's tokens, and of all."""
+        """Returns (nats, tokens) over the assistant's tokens, and over all tokens."""
         rng, said, everything = self.rng("loss"), [], []
         for _ in range(8):
             ids, targets, weights, starts = batches.batch(rng, self.tokenizer, 4, 512, 0.5, 0.35)

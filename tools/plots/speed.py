@@ -70,7 +70,7 @@ def attention_bytes_per_ns(result, what):
         raise Bad(f"{what} has \"kernels\" that are no list")
     for row in rows:
         fields = Fields(row, f"\"kernels\" of {what}")
-        if re.match("attention(?!_merge)", fields.text("kernel")):
+        if re.match("attention(?!_(combine|merge))", fields.text("kernel")):
             total, ns = total + fields.number("bytes"), ns + fields.number("ns")
     return total / ns if ns else 0
 
@@ -98,7 +98,7 @@ def read_result(result, what):
 
 
 def tell_apart(points, key, by, words):
-    """Adds to the last key of points with one `key` the value of `by`, where they differ in that."""
+    """Where points with equal values of all keys in `key` differ in `by`, appends that to the value of the last key."""
     keys = key if isinstance(key, tuple) else (key,)
     same = lambda point: tuple(point[k] for k in keys)
     values = {}

@@ -8,7 +8,8 @@
 namespace tq::quality {
 namespace {
 
-// The share of a head's channels below which one counts as zero: where keys never change, or queries are zero.
+// A channel below this share of the root mean square of its head's channels counts as zero: where keys never change, or
+// queries are zero.
 constexpr double min_share = 1e-6;
 
 double rms_of(std::span<const double> values) {

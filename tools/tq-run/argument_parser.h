@@ -40,7 +40,7 @@ class Option {
     Option excludes(const std::string& other) const;
     Option expected(int least, int most) const; // values
     Option take_all() const;                    // values, where the flag is given several times
-    Option join() const;                        // values, to one of several lines
+    Option join() const;                        // values of a flag that is given several times, to one text of several lines
     Option delimiter(char separator) const;     // of the values of a list
 
   private:

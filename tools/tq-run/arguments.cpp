@@ -40,6 +40,7 @@ constexpr std::array names_elsewhere{
     OtherName{"-hf", "--hf-repo"},
     OtherName{"-hfr", "--hf-repo"},
     OtherName{"-hff", "--hf-file"},
+    OtherName{"--out", "--output"},
     OtherName{"-hft", "--hf-token"},
 };
 
@@ -215,6 +216,10 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
     command.add_option("--kv-recent", a.window).check(number(0, max_window_tokens)).group(""); // its former name
 }
 
+void hide_flags(ArgumentParser& command, std::initializer_list<const char*> names) {
+    for (const char* name : names) command.get_option(name).group("");
+}
+
 void add_flags(ArgumentParser& command, RopeArguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, double least, double most) {
         command.add_option(name, value, help).option_text("N").group("Long contexts").check(number(least, most));
@@ -262,7 +267,7 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
         "memory limit, such as 24G or 8192M; MiB without a unit; default: all that is free", "SIZE")
         .transform(memory_size());
     add("-t,--threads", a.threads, "threads of --device cpu; default: all cores", "N").transform(thread_number());
-    add("-b,--batch-size", a.batch_size, "prompt tokens per batch; default: 0 (the device's choice)", "N")
+    add("-b,--batch-size", a.batch_size, "prompt tokens per block; default: 0 (the device's choice)", "N")
         .check(number(0, 65536));
     command.add_flag("--profile", a.profile, "time every kernel; the run is slower").group("Device and memory");
     add_flags(command, a.kv);

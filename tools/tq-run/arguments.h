@@ -54,7 +54,7 @@ struct RopeArguments {
 
 struct ModelArguments {
     ModelSource model;
-    std::string synthetic; // instead of `source`
+    std::string synthetic; // instead of `model`
     uint32_t layers = 0;   // of a synthetic model; 0: all
     std::string device;
     std::optional<uint32_t> context_size; // 0: all the model was trained for
@@ -89,6 +89,9 @@ struct PromptArguments {
     // From -p, -f, or standard input where it is "-". Throws Error when the file cannot be read.
     std::string read() const;
 };
+
+// Leaves flags out of the help: those that the command refuses with a reason.
+void hide_flags(ArgumentParser& command, std::initializer_list<const char*> names);
 
 // Transform values: "32k" into 32768 tokens; "24G", "8192M" or "1.5GiB" into bytes, of MiB where there is no unit.
 ValueCheck tokens(double most);

@@ -13,7 +13,7 @@ struct OutputClosed {};
 void write_output(std::string_view text); // at once, not buffered. Throws OutputClosed or Error
 void write_error(std::string_view text);  // errors are ignored
 
-// Throw Error beyond 64 MiB and when reading fails. read_line: without its end; nothing at the end of input or on Ctrl-C.
+// Throw Error beyond 64 MiB and when reading fails. read_line: without the line end; nothing at the end of input or on Ctrl-C.
 std::string read_input();
 std::optional<std::string> read_line();
 

@@ -48,7 +48,7 @@ void start_curl() {
     if (started != CURLE_OK) fail("libcurl does not start: {}", curl_easy_strerror(started));
 }
 
-// The reply that is being received: libcurl's callbacks.
+// The reply that is being received: the state of libcurl's callbacks.
 struct Reply {
     const HttpSink& sink;
     HttpHead head;

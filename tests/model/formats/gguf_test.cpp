@@ -190,7 +190,7 @@ TEST_CASE("a file larger than sense is refused by its counts") {
     GgufWriter w;
     w.set_raw("bytes", 9, raw(0u) + raw(uint64_t(10) << 20) + zeros(10 << 20));
     w.set_raw("more", 9, raw(0u) + raw(uint64_t(10) << 20) + zeros(10 << 20));
-    check_refused(w.zeros(), "key 'more': 10485760 array elements, more than the 6291456 we read");
+    check_refused(w.zeros(), "key 'more': 10485760 array elements, more than the 6291456 that tq-run reads");
     GgufWriter long_name;
     long_name.set(std::string(65536, 'k'), true);
     check_refused(long_name.zeros(), "65536 bytes, more than 65535");

@@ -125,7 +125,7 @@ TEST_CASE("a header that does not hold is refused by tensor and number") {
     const std::vector<Case> cases{
         {"a", "dtype", "F31", ": tensor 'a': its dtype 'F31' does not exist"},
         {"a", "dtype", 3, "its 'dtype' is an integer, not a text"},
-        {"a", "dtype", "I32", "its dtype is I32; we can run F32, F16 and BF16"},
+        {"a", "dtype", "I32", "its dtype is I32; tq-run runs F32, F16 and BF16"},
         {"a", "dtype", "F16", "6 elements of F16 need 96 bits, but its data_offsets span 24 bytes"},
         {"a", "dtype", "F4", "need 24 bits"},
         {"a", "shape", "2", "its 'shape' is a text, not a list"},

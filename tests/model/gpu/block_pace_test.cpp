@@ -93,7 +93,7 @@ TEST_CASE("fast devices get whole blocks, the first included, and processors alw
 
 TEST_CASE("blocks are no shorter than one tile's products, where attention is not what takes long") {
     gpu::BlockPace pace = pace_of(DeviceType::integrated);
-    for (int i = 0; i < 20; i++) { // even a single token takes too long in this layer
+    for (int i = 0; i < 20; i++) { // the layer takes longer than its limit with any number of tokens
         const uint32_t tokens = pace.next(0, 512);
         CHECK(tokens >= 32);
         CHECK(tokens <= 64);

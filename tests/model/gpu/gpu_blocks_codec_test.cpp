@@ -202,6 +202,6 @@ TEST_CASE("block quantisers: codes, decoded values and scales of every kind of v
 }
 
 TEST_CASE("SPIR-V: no sum or product may be contracted, and nothing else computes floats") {
-    CHECK(check_instructions(test_shader::exact.code) == 0);
-    CHECK(check_instructions(test_shader::blocks_codec.code) >= 9); // with decoding 13
+    CHECK(check_instructions(test_shader::exact.code()) == 0);
+    CHECK(check_instructions(test_shader::blocks_codec.code()) >= 9); // with decoding 13
 }

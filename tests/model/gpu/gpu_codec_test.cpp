@@ -43,7 +43,7 @@ struct Arithmetic {
 void check_exact(const AnyShader& shader, int norms) {
     const std::string kernel = shader.name;
     CAPTURE(kernel);
-    Arithmetic arithmetic(shader.code);
+    Arithmetic arithmetic(shader.code());
     for (const auto& [result, op] : arithmetic.by_result) {
         CAPTURE(op);
         CHECK(arithmetic.never_contracted.contains(result));

@@ -32,7 +32,7 @@ uint32_t mark(size_t layer, KvSide side, uint32_t head, uint32_t position, uint3
     return uint32_t(layer) << 28 | uint32_t(side == KvSide::value) << 27 | head << 22 | position << 10 | at;
 }
 
-// Calls visit(word, expected) for every stored word of codes, and for the scales with halves (the low 16 bits of the mark).
+// Calls word(index, mark) for every stored word of codes, and half(index, the mark modulo 65521) for every scale.
 // Positions are expected to repeat after `period` of them.
 template <class Word, class Half> void visit_layer(const gpu::KvCache& cache, size_t layer, const gpu::CacheSlice& slice,
                                                    uint32_t length, uint32_t period, Word word, Half half) {

@@ -105,7 +105,7 @@ void check_vocabulary(Device& device, uint32_t size, uint32_t workgroup, uint32_
     }
 }
 
-// Samples on the device, at most `most` tokens at once, whatever the device's own choice of where to sample.
+// Reports max_sampled() as `most`, whatever the device's own choice of where to sample; 0: on the host.
 class Sampling final : public Forward {
   public:
     explicit Sampling(std::unique_ptr<Forward> forward, uint32_t most) : forward_(std::move(forward)), most_(most) {}

@@ -23,9 +23,9 @@ constexpr uint32_t array_stride = 6, function = 7, private_ = 6; // a Decoration
 // The number of the module's instructions for which matches(op, words) is true.
 template <class Matches> size_t count(const AnyShader& shader, Matches matches) {
     size_t found = 0;
-    for (size_t at = spirv::header_words; at < shader.code.size(); at += shader.code[at] >> 16) {
-        REQUIRE((shader.code[at] >> 16) != 0);
-        found += matches(shader.code[at] & 0xffff, shader.code.subspan(at, shader.code[at] >> 16));
+    for (size_t at = spirv::header_words; at < shader.code().size(); at += shader.code()[at] >> 16) {
+        REQUIRE((shader.code()[at] >> 16) != 0);
+        found += matches(shader.code()[at] & 0xffff, shader.code().subspan(at, shader.code()[at] >> 16));
     }
     return found;
 }

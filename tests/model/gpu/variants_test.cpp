@@ -164,7 +164,7 @@ TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for e
     gpu::Tuning tuning = gpu::choose_tuning(device);
     CHECK(tuning.matmul_coopmat);
     CHECK(tuning.matrix_subgroup == 32);
-    device.subgroup_size = 64; // four exceed a workgroup
+    device.subgroup_size = 64; // four subgroups would exceed the workgroup's 128 invocations
     CHECK_FALSE(gpu::choose_tuning(device).matmul_coopmat);
     CHECK(shader::matmul_coopmat_q8_0.interface.cooperative);
     CHECK_FALSE(shader::matmul_tiled_q8_0.interface.cooperative);

@@ -63,7 +63,7 @@ def make_mixed(models):
 
 
 def make_quantised_rows(models):
-    """Returns the first rows of a matrix, and ggml's quantisation of them."""
+    """Writes the first rows of a matrix, and ggml's quantisation of them."""
     rows = {}
     for kind in ("f32", "q8_0", "q4_0"):
         t = gguf.read(models / f"tiny-{kind}.gguf")[1]["blk.0.attn_k.weight"]
@@ -72,7 +72,7 @@ def make_quantised_rows(models):
 
 
 def tied_model(hidden=64, ffn=160, heads=3, head_dim=64, layers=2):
-    """Writes a random model in bf16, embedding and head the same matrix, all query heads on one key/value head."""
+    """Returns the shape and the tensors of a random model in bf16, embedding and head the same matrix, all query heads on one key/value head."""
     random = np.random.default_rng(1)
     sizes = {"attn_q": (heads * head_dim, hidden), "attn_k": (head_dim, hidden), "attn_v": (head_dim, hidden),
              "attn_output": (hidden, heads * head_dim), "ffn_gate": (ffn, hidden), "ffn_up": (ffn, hidden), "ffn_down": (hidden, ffn)}

@@ -55,7 +55,7 @@ def needed_merges(merges, texts):
 
 
 def tokenizer_json(tokens, types, merges):
-    """The tokens of the single bytes, of the results of `merges` and the added ones, by their own ids."""
+    """Returns a tokenizer.json with the tokens of the single bytes, the results of `merges` and the added ones, by their own ids."""
     kept = set(LETTERS.values()) | {m.replace(" ", "") for m in merges}
     added = [{"id": i, "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
               "special": types[i] == CONTROL} for i, t in enumerate(tokens) if types[i] in (CONTROL, ADDED)]

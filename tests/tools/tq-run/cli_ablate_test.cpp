@@ -217,6 +217,7 @@ TEST_CASE("what cannot be ablated or tuned is said") {
     CHECK(contains(tq_run(std::vector<std::string>{"ablate", "-f", few.path().string()} + cpu).error, "give a longer text"));
     CHECK(contains(tq_run(std::vector<std::string>{"ablate", "-f", file, "-c", "8"} + cpu).error, "must have at least 16"));
     CHECK(tq_run(std::vector<std::string>{"ablate", "-f", file, "-ctk", "tq3"} + cpu).status == 2);
+    CHECK(tq_run(std::vector<std::string>{"ablate", "-f", file, "--kv-window", "4"} + cpu).status == 2);
     CHECK(tq_run(std::vector<std::string>{"ablate", "-f", file, "-c", "32", "-o", broken.path().string()} + cpu).status == 1);
 
     const std::vector<std::string> tune =
@@ -225,7 +226,7 @@ TEST_CASE("what cannot be ablated or tuned is said") {
     CHECK(contains(error({"-o", out, "--budget", "543"}), "the smallest cache of these types takes 544"));
     CHECK(contains(error({"-o", out, "--budget", "1057"}), "the largest cache of these types takes 1056"));
     CHECK(contains(error({"-o", out}), "give either --budget"));
-    CHECK(contains(error({"-o", out, "--budget", "800", "-c", "64"}), "give either --budget"));
+    CHECK(contains(error({"-o", out, "--budget", "800", "-c", "64"}), "--budget and -c are two ways"));
     CHECK(contains(error({"-o", "mix.txt", "--budget", "800"}), "must end in .json"));
     CHECK(contains(error({"-o", out, "--budget", "800", "--types", "tq2,tq7"}), "unknown KV cache type 'tq7'"));
     CHECK(contains(error({"-o", out, "--budget", "800", "--kv", "safe"}), "tune chooses the cache types"));

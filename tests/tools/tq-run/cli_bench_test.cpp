@@ -95,7 +95,7 @@ TEST_CASE("the bytes that a token reads are those of the weights and of the cach
         const double stored = shallow["kv_bytes_stored_per_token"];
         CHECK(stored == shallow["model"]["layers"].get<double>() * shallow["model"]["kv_heads"].get<double>() *
                             shallow["model"]["head_dim"].get<double>() * 4);
-        CHECK(shallow["kv_bytes_read_per_token"] == 3 * stored); // the attention of tokens 1 to 5 covers as many
+        CHECK(shallow["kv_bytes_read_per_token"] == 3 * stored); // tokens 1 to 5 attend to 3 tokens on average
         CHECK(all[1]["kv_bytes_read_per_token"] == 1003 * stored);
         for (const json& result : all) {
             const double bytes = result["weight_bytes_per_token"].get<double>() + result["kv_bytes_read_per_token"].get<double>();
@@ -319,7 +319,7 @@ TEST_CASE("Ctrl-C ends with what has been measured") {
 }
 
 TEST_CASE("one thing that cannot be measured does not keep the rest from it") {
-    const Finished finished = quick({"-d", "9999999,0", "--memory-limit-mb", "256", "-o", "json"});
+    const Finished finished = quick({"-d", "9999999,0", "--memory", "256M", "-o", "json"});
     CHECK(finished.status == 1);
     CHECK(contains(finished.error, "pp9 @ d9999999: tq-run demo with a cache of tq4/tq4 does not fit the memory"));
     CHECK(json::parse(finished.output).size() == 2);

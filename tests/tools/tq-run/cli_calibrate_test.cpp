@@ -91,6 +91,8 @@ TEST_CASE("what cannot be measured or used is said") {
     const std::string out = (directory.path() / "keys").string();
     CHECK(tq_run({"calibrate", "--device", "cpu"}).status == 2); // -o
     CHECK(tq_run({"calibrate", "--device", "cpu", "-o", out, "-ctk", "tq3"}).status == 2);
+    CHECK(tq_run({"calibrate", "--device", "cpu", "--out", out, "--kv-scale", "norm"}).status == 2);
+    CHECK(!contains(tq_run({"calibrate", "--help"}).output, "--kv-window")); // its help has no flag that it refuses
     CHECK(tq_run({"calibrate", "--device", "cpu", "-o", out, "--only", "medians"}).status == 2);
     CHECK(tq_run({"bench", "--kernels", "--kv-condition", "norms"}).status == 2);
     const TemporaryFile text("too short");

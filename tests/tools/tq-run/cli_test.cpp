@@ -107,6 +107,8 @@ TEST_CASE("wrong usage: status 2 and one line that names what is wrong") {
         {{"codec"}, "tq-run: a command is missing (see tq-run codec --help)"},
         {{"generate", "--device", "no such device", "-p", "x"}, "no device matches \"no such device\"; the devices here: 0 = "},
         {{"generate", "--device", "evil\x1b[2J", "-p", "x"}, "no device matches \"evil\\x1b[2J\""},
+        {{"generate", "--device", "57", "-p", "x"}, "there is no device 57; the devices here: 0 = "}, // nor a name's part
+        {{"generate", "--device", "Vulkan157", "-p", "x"}, "there is no device 157; the devices here: 0 = "},
         {{"shaders", "--device", "cpu"}, "this needs a Vulkan device, which cpu is not; the devices here: 0 = "},
         {{"logits", "--device", "cpu", "--profile", "--ids", "1"}, "--profile"},
         {{"chat", "--bad\x1b[31m"}, "unknown flag --bad\\x1b"},

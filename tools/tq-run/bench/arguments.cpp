@@ -168,8 +168,9 @@ void add_place_flags(ArgumentParser& command, Arguments& a) {
         .check(parsed_by([](const std::string& text) {
             if (text != "q8_0" && text != "q4_0") fail("it must be q8_0 or q4_0, not {}", printable(text));
         }));
-    add("--memory-limit-mb", a.memory_limit_mib, "memory limit in MiB; default: 0 (all that is free)", "MIB")
-        .check(number(0, 1u << 30));
+    add("--memory,--memory-limit-mb", a.memory_limit_bytes,
+        "memory limit, such as 24G or 8192M; MiB without a unit; default: all that is free", "SIZE")
+        .transform(memory_size());
     auto synthetic = command.add_option("--synthetic", a.synthetic,
                                         "random weights of real models' shapes instead of files, such as qwen3-8b:q4_k_m");
     several(synthetic);
@@ -267,7 +268,7 @@ std::vector<ModelArguments> Arguments::model_list() const {
     ModelArguments one;
     one.layers = layers;
     one.weights = weights;
-    one.memory_limit_bytes = memory_limit_mib << 20;
+    one.memory_limit_bytes = memory_limit_bytes;
     std::vector<ModelArguments> out;
     const auto add = [&] {
         for (const std::string& device : device_list()) {

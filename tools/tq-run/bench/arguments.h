@@ -4,8 +4,8 @@
 
 namespace tq::bench {
 
-// One row of the table: a prompt of `prompt` tokens, `generated` tokens one by one, or these after that, with `depth` tokens
-// already in the cache.
+// One row of the table: a prompt of `prompt` tokens, `generated` tokens one by one, or the two in this order, with `depth`
+// tokens already in the cache.
 struct Test {
     uint32_t prompt, generated, depth;
 
@@ -22,7 +22,7 @@ struct Arguments {
     std::string synthetic, devices, types_k, types_v, presets, batch_sizes = "0", threads = "0";
     std::string prompts = "512", generated = "128", pairs, depths = "0";
     uint32_t layers = 0, repetitions = 5, delay_seconds = 0;
-    uint64_t memory_limit_mib = 0;
+    uint64_t memory_limit_bytes = 0; // 0: none
     std::string weights, rotation = "wht", scale_rule = name(KvOptions().scale_rule), conditioning = "auto", format = "md",
                          error_format;
     std::optional<uint32_t> window;

@@ -8,7 +8,7 @@ namespace tq::bench {
 
 // The compared values of one result in a file.
 struct Point {
-    std::string device;                // "NVIDIA H200", with the file's name where several files have one of that name
+    std::string device;                // "AMD Radeon RX 6800", with the file's name where several files have one of that name
     std::string model, cache;          // "Qwen3 8B Q4_K", with layers and file where those of that name differ; "tq4/tq4"
     uint32_t prompt, generated, depth; // tokens
     std::string settings;              // "2 threads, blocks of 64" where a file has several; else empty

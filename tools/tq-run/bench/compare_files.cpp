@@ -108,7 +108,9 @@ std::optional<double> attention_gb_per_s(const Json& json, const std::string& wh
     for (const Json& one : *found) {
         const Fields fields(one, "\"kernels\" of " + what);
         const std::string kernel = fields.text("kernel");
-        if (!kernel.starts_with("attention") || kernel.starts_with("attention_combine")) continue;
+        if (!kernel.starts_with("attention") || kernel.starts_with("attention_combine") ||
+            kernel.starts_with("attention_merge")) // the combine kernel in results of older builds
+            continue;
         bytes += fields.number("bytes");
         ns += fields.number("ns");
     }

@@ -48,7 +48,7 @@ std::unique_ptr<CacheKernels> make_cpu_kernels(const CacheShape& shape, uint32_t
 // Computes attention(length) by the plain loops of model/reference/kernels.h.
 std::vector<float> reference_attention(const CacheShape& shape, uint32_t length);
 
-// The seconds of one call of the work: `work` is called with the number of repetitions, which grows until it can be timed.
+// Returns the seconds of one call of a kernel. work(times) makes that many calls; `times` grows until they can be timed.
 double seconds_per_call(const std::function<void(uint32_t times)>& work);
 
 int run_kernels(const Arguments& arguments, Console& console);

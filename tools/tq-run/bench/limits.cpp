@@ -120,8 +120,7 @@ double LimitBench::copy_gb_per_s() {
     return double(x_.bytes()) * 2e-9 / seconds;
 }
 
-// 1e9 operations per second, where one step of a chain is `flops` of them. want[i]: the expected bits of every invocation 4 n +
-// i.
+// 1e9 operations per second, where one step of a chain is `flops` of them. want[i]: the expected bits of invocations 4 n + i.
 template <const auto& shader>
 double LimitBench::arithmetic(const ParamsOf<shader>& params, uint32_t flops, const std::array<uint32_t, 4>& want) {
     const uint64_t invocations = uint64_t(arithmetic_groups_) * workgroup, all = invocations * chains * iterations * flops;

@@ -48,7 +48,7 @@ struct Result {
     std::vector<double> rates() const; // tokens per second, of each sample
     Statistics tokens_per_second() const { return statistics(rates()); }
     Statistics nanoseconds() const;
-    // 1e9 bytes that a token reads per second of its time; none for prompts, which read weights once for a whole block.
+    // The bytes that a token reads over its time, in 1e9 per second; none for prompts, which read weights once for a whole block.
     std::optional<double> gigabytes_per_second() const;
 };
 

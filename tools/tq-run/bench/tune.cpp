@@ -202,7 +202,7 @@ int run_tune(const Arguments& arguments, Console& console) {
     Device device(selector);
     if (arguments.reset) return reset(device);
     gpu::check_storable(device.capabilities());
-    device.memory_limit_bytes = arguments.memory_limit_mib << 20;
+    device.memory_limit_bytes = arguments.memory_limit_bytes;
     Progress progress(console, arguments.console.verbose);
     const std::vector<Model> all = models(arguments, console);
     catch_interrupts();

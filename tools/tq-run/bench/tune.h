@@ -16,7 +16,7 @@ struct TrialSizes {
 };
 
 // The models that tunings are timed on: the first layers of some models and a part of their vocabulary, more than the device's
-// caches hold and as much as its memory has room for.
+// caches hold, as far as its memory has room and the time allows.
 class Trials {
   public:
     // `run_seconds`: the approximate upper limit of one run of a workload.

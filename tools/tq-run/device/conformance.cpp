@@ -155,7 +155,8 @@ DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const st
 int run(const ConformanceArguments& a) {
     if (a.worker) return work(a);
     if (a.device == "cpu" || a.device == "none")
-        throw UsageError("conformance compares a Vulkan device with the CPU path, so it needs one: tq-run devices lists them");
+        throw UsageError(
+            "conformance compares a Vulkan device with the reference, so it needs a Vulkan device: tq-run devices lists them");
     if (a.list) {
         list_rows(a);
         return 0;

@@ -33,7 +33,7 @@ constexpr const char* stages_help =
     "  A1 TurboQuant      8 bits; A2, A2n: its other scale rules; A3: the dense rotation (haar)\n"
     "  A4off, A4, A6      3-bit keys by codebook; 4-bit keys with QJL; 3-bit keys with QJL\n"
     "  A5off, A5          4-bit values; group-affine values\n"
-    "Then the fewest bits that keep perplexity within 0.3 and 5 % (pass):\n"
+    "Then the fewest bits that keep perplexity within +0.3 and within +5 % (pass):\n"
     "  keys N, values N   bits of the keys, with values of 8 bits; then of the values\n"
     "  group N            values in smaller groups: what groups of 128 lose; qjl on: keys with QJL\n"
     "  rotated values     TurboQuant's instead of affine values\n"
@@ -241,8 +241,10 @@ std::string conclusion(const Findings& findings, const Setup& setup) {
 
 int run(const AblateArguments& given) {
     AblateArguments arguments = given;
-    if (arguments.model.kv.names_types() || !arguments.model.kv.rotation.empty() || !arguments.model.kv.scale_rule.empty())
-        throw UsageError("ablate tries the cache types, rotations and scale rules itself: leave the flags of the KV cache out");
+    if (arguments.model.kv.names_types() || !arguments.model.kv.rotation.empty() || !arguments.model.kv.scale_rule.empty() ||
+        arguments.model.kv.window)
+        throw UsageError("ablate tries the cache types, rotations and scale rules itself, without a window: leave the flags of "
+                         "the KV cache out, but for --kv-condition");
     ModelArguments& model = arguments.model;
     if (!model.context_size) model.context_size = ablate_context;
     Console console = arguments.console.console();
@@ -272,17 +274,21 @@ int run(const AblateArguments& given) {
 void add_ablate(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, AblateArguments& a) {
         command.footer(stages_help);
-        command.add_option("-f,--file", a.file, "text to measure on; default: a built-in text of some 1000 tokens")
-            .option_text("FILE");
+        command.add_option("-f,--file", a.file, "text to measure on; default: a short built-in text").option_text("FILE");
         command.add_option("-o,--output", a.output, "keep every run in this file of JSON lines, and resume from it if it exists")
             .option_text("FILE.jsonl");
-        command.add_option("--chunks", a.chunks, "number of chunks of -c tokens (512 if -c is not given); default: 2")
+        command.add_option("--chunks", a.chunks, "number of chunks of -c tokens; default: 2")
             .option_text("N")
             .check(number(1, 1 << 20));
         command.add_flag("--samples", a.samples, "print what the model generates with the winner and with the reference");
         command.add_flag("--keep-going", a.keep_going,
                          "continue after a stage that fails, although later stages then mean little");
+        command.add_option("--log", a.output).group(""); // as the other commands call it
         add_flags(command, a.model);
+        command.get_option("--ctx-size")
+            .description("tokens of a chunk, such as 2048 or 4k; 0: the model's maximum; default: 512");
+        hide_flags(command,
+                   {"--kv", "--cache-type-k", "--cache-type-v", "--kv-layers", "--kv-rotation", "--kv-scale", "--kv-window"});
         add_flags(command, a.console);
     };
     add_command<AblateArguments>(app, action, "ablate",

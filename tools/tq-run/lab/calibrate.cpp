@@ -36,7 +36,7 @@ void check_cache_flags(const KvArguments& given) {
     const KvArguments none;
     if (given.preset != none.preset || given.type_k != none.type_k || given.type_v != none.type_v ||
         given.layers != none.layers || given.conditioning != none.conditioning || given.window != none.window ||
-        given.rotation != none.rotation)
+        given.rotation != none.rotation || given.scale_rule != none.scale_rule)
         throw UsageError("calibrate measures the keys before they are stored: leave the flags of the KV cache out");
 }
 
@@ -102,15 +102,15 @@ int run(const CalibrateArguments& given) {
 
 void add_calibrate(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, CalibrateArguments& a) {
-        command.add_option("-o,--out", a.out, "file to write, for --kv-condition").required().option_text("FILE");
-        command
-            .add_option("-f,--file", a.file,
-                        "text of the kind that the model will see; default: a built-in text of some 1000 tokens")
+        command.add_option("-o,--output", a.out, "file to write, for --kv-condition").required().option_text("FILE");
+        command.add_option("-f,--file", a.file, "text of the kind that the model will see; default: a short built-in text")
             .option_text("FILE");
         command.add_option("--only", a.only, "measure only the scales or only the means; default: both")
             .option_text("PART")
             .check(parsed_by(parse_parts));
         add_flags(command, a.model);
+        hide_flags(command, {"--kv", "--cache-type-k", "--cache-type-v", "--kv-layers", "--kv-rotation", "--kv-scale",
+                             "--kv-condition", "--kv-window"});
         add_flags(command, a.console);
     };
     add_command<CalibrateArguments>(app, action, "calibrate",

@@ -28,7 +28,8 @@ MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokeni
     MeasuredText out{path.empty() ? "the built-in text" : printable(path), hash_of(text), tokenizer.encode(text)};
     if (path.empty())
         write_error(fmt::format("tq-run: without -f this measures on a built-in text of {} tokens, which shows large faults "
-                                "only: for small differences give a longer text, of the kind that the model is for\n",
+                                "only: for small differences give a longer text, of the kind that the model is for (the demo "
+                                "model: from tools/demo-model/corpus.py)\n",
                                 out.ids.size()));
     if (out.ids.size() < chunk_tokens)
         fail("{} has {} tokens, and one chunk has {}: give a longer text with -f, or shorter chunks", out.name, out.ids.size(),

@@ -10,9 +10,9 @@ struct MeasuredText {
     std::vector<uint32_t> ids;
 };
 
-// Reads a file, or where `path` is empty a built-in text of some 1000 tokens, with a note on standard error: that text shows
-// whether a cache works, but is too short to measure its cost. Throws Error when it cannot be read, or has not one chunk of
-// `chunk_tokens` tokens.
+// Reads a file, or where `path` is empty a built-in text (2064 tokens of the demo model), with a note on standard error: that
+// text shows whether a cache works, but is too short to measure its cost. Throws Error when it cannot be read, or has not one
+// chunk of `chunk_tokens` tokens.
 MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokenizer, uint32_t chunk_tokens);
 
 // The heading of a report of such a measurement: model, device, build, text, and the size of the cache.

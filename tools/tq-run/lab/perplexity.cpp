@@ -173,16 +173,15 @@ int run(const PerplexityArguments& given) {
 
 void add_perplexity(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, PerplexityArguments& a) {
-        command.add_option("-f,--file", a.file, "text to measure on; default: a built-in text of some 1000 tokens")
-            .option_text("FILE");
-        command
-            .add_option("--chunks", a.chunks, "number of chunks of -c tokens (512 if -c is not given); default: the whole text")
-            .option_text("N");
+        command.add_option("-f,--file", a.file, "text to measure on; default: a short built-in text").option_text("FILE");
+        command.add_option("--chunks", a.chunks, "number of chunks of -c tokens; default: the whole text").option_text("N");
         command.add_option("--reference", a.reference, "cache type to compare with; default: f16").option_text("TYPE");
         command.add_option("--log", a.log, "keep the measurements in this file of JSON lines, and resume from it if it exists")
             .option_text("FILE");
         command.add_flag("--json", a.as_json, "print the summary as JSON");
         add_flags(command, a.model);
+        command.get_option("--ctx-size")
+            .description("tokens of a chunk, such as 2048 or 4k; 0: the model's maximum; default: 512");
         add_flags(command, a.console);
     };
     add_command<PerplexityArguments>(app, action, "perplexity",

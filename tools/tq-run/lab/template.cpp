@@ -22,7 +22,9 @@ bool boolean(const nlohmann::ordered_json& input, const char* key, bool fallback
 }
 
 int run(const TemplateArguments& arguments) {
-    const auto input = parse_json(read_input(), "standard input");
+    const std::string text = read_input();
+    if (text.empty()) fail("standard input is empty: give {{\"messages\": [...]}} (see tq-run template --help)");
+    const auto input = parse_json(text, "standard input");
     if (!input.is_object() || !input.contains("messages"))
         fail("standard input is not a JSON object with a list of \"messages\"");
     ChatOptions options;

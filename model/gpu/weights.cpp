@@ -10,8 +10,6 @@
 namespace tq::gpu {
 namespace {
 
-constexpr uint32_t max_slice_rows = 65535; // one workgroup per row fits every device's grid
-
 bool pairs(const LayerWeights& w) { return w.ffn_gate.type == w.ffn_up.type; }
 
 class WeightUploader {

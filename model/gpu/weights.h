@@ -5,6 +5,8 @@
 
 namespace tq::gpu {
 
+inline constexpr uint32_t max_slice_rows = 65535; // one workgroup per row fits every device's grid
+
 struct MatrixSlice {
     Buffer buffer;
     uint32_t first_row, rows;

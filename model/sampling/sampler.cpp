@@ -23,13 +23,6 @@ std::vector<bool> unsampled_ids(const Tokenizer& tokenizer, uint32_t vocab_size)
     return excluded;
 }
 
-uint64_t Random::next() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-}
-
 Sampler::Sampler(const SamplerOptions& options, const std::vector<bool>& excluded)
     : options_(options), excluded_bits_((excluded.size() + 31) / 32), excluded_size_(excluded.size()), random_(options.seed) {
     for (uint32_t id = 0; id < excluded.size(); ++id) {

@@ -1,6 +1,7 @@
 // Samples a token id from logits. The order is the one that Qwen's recommended numbers assume (Hugging Face, vLLM): penalties,
 // temperature, top-k, top-p, min-p; llama.cpp applies the temperature last: equal numbers give another distribution.
 #pragma once
+#include "base/splitmix64.h"
 #include "model/sampling/device_sampling.h"
 #include <cstdint>
 #include <span>
@@ -28,11 +29,10 @@ SamplerOptions qwen_sampling(bool thinking);
 // True for ids that must never be sampled: rows of the embedding beyond the vocabulary, and its unused entries.
 std::vector<bool> unsampled_ids(const Tokenizer& tokenizer, uint32_t vocab_size);
 
-// SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every platform, unlike the standard library's distributions.
 class Random {
   public:
     explicit Random(uint64_t seed) : state_(seed) {}
-    uint64_t next();
+    uint64_t next() { return splitmix64(state_); }
     double uniform() { return double(next() >> 11) * 0x1p-53; } // [0, 1)
     uint32_t word() { return uint32_t(next() >> 32); }
 

@@ -3,13 +3,6 @@
 
 namespace tq::conformance {
 
-uint64_t Random::bits() {
-    uint64_t z = state += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-}
-
 float Random::normal() {
     int sum = -4 * 65535;
     for (int half = 0; half < 2; half++)

@@ -1,5 +1,6 @@
 // The random numbers of conformance rows and codec vectors.
 #pragma once
+#include "base/splitmix64.h"
 #include "model/kv/conditioning.h"
 #include <cstddef>
 #include <cstdint>
@@ -7,11 +8,11 @@
 
 namespace tq::conformance {
 
-// splitmix64: the same numbers on every machine, in integers and correctly rounded operations only.
+// The same numbers on every machine, in integers and correctly rounded operations only.
 struct Random {
     uint64_t state;
 
-    uint64_t bits();
+    uint64_t bits() { return splitmix64(state); }
     uint32_t below(uint32_t n) { return uint32_t((bits() >> 32) * n >> 32); }
     float normal(); // a sum of eight uniform numbers: of variance 1 and bounded by 5
     std::vector<float> normals(size_t n, float deviation = 1);

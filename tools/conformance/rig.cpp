@@ -1,5 +1,6 @@
 #include "tools/conformance/rig.h"
 #include "model/gpu/device_layout.h"
+#include "model/gpu/weights.h"
 #include "runtime/uploader.h"
 #include "tools/conformance/evidence.h"
 #include <algorithm>
@@ -13,7 +14,6 @@ namespace {
 constexpr size_t guard_words = 1024;
 constexpr uint32_t guard = 0x4b0dbead;                    // a number: a kernel that works in place would leave a NaN unchanged
 constexpr uint64_t min_range_bytes = uint64_t(128) << 20; // of a binding: Vulkan's minimum
-constexpr uint32_t max_slice_rows = 65535;                // as model/gpu/weights.cpp cuts
 
 std::span<const float> floats(std::span<const uint32_t> words) {
     return {reinterpret_cast<const float*>(words.data()), words.size()};
@@ -159,7 +159,7 @@ Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> r
 gpu::Matrix Rig::matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave) {
     const uint64_t row = tensor.data.size() / tensor.rows, device_row = gpu::device_row_bytes(tensor.type, tensor.cols);
     if (max_rows == 0)
-        max_rows = uint32_t(std::min<uint64_t>(min_range_bytes / device_row, max_slice_rows)) / interleave * interleave;
+        max_rows = uint32_t(std::min<uint64_t>(min_range_bytes / device_row, gpu::max_slice_rows)) / interleave * interleave;
     gpu::Matrix matrix{tensor.type, tensor.rows, tensor.cols, interleave, {}};
     for (uint32_t first = 0; first < tensor.rows; first += std::min(max_rows, tensor.rows - first)) {
         const uint32_t rows = std::min(max_rows, tensor.rows - first);

@@ -186,7 +186,7 @@ TEST_CASE("bench's results become pictures with a line for each cache") {
     const std::string expected_times =
         "import pathlib, sys; from plots import speed; "
         "line = [p for p in speed.read_files([pathlib.Path(sys.argv[1])]) if p['cache'] == 'tq4/tq4' and not p['prompt']]; "
-        "print(*['%d %.3f' % p for p in speed.expected_ms(line)], sep='\n')";
+        "print(*['%d %.3f' % p for p in speed.expected_ms(line)], sep='\\n')";
     const Finished expected = run({{python, "-c", expected_times, a.path().string()},
                                    {},
                                    {std::string("PYTHONPATH=") + TQ_SOURCE_DIR + "/tools", "PYTHONDONTWRITEBYTECODE=1"}});

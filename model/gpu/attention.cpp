@@ -86,6 +86,33 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
 }
 #endif
 
+// Codes that shaders/level_pairs.glsl has tables for, and the entries of such a table.
+bool has_half_levels(KvType type) { return is_turboquant(type) && !is_qjl(type) && code_bits(type) <= 6; }
+uint32_t level_table_size(KvType type) {
+    const uint32_t bits = code_bits(type), trellis = is_trellis(type);
+    return !has_half_levels(type) ? 0 : bits + trellis > 4 ? (bits == 6 ? 64 : 32) : 1u << (2 * bits + 2 * trellis);
+}
+
+// Returns the plan of attention_decode, or nothing where another kernel runs: for several tokens, by the tuning, for types with
+// QJL's bit, or where a subgroup has too few invocations for a key.
+std::optional<AttentionPlan> plan_of_decode(const Tuning& t, const AttentionShape& shape) {
+    const auto [d, types, group, tokens] = shape;
+    if (tokens != 1 || t.decode_subgroups == 0 || t.subgroup < d / 32 || is_qjl(types.k) || is_qjl(types.v)) return std::nullopt;
+    uint32_t heads = std::min(group, t.decode_heads);
+    while (group % heads != 0) heads--;
+    const uint32_t batch = 4 * (t.subgroup / (d / 32)),
+                   entries = level_table_size(types.k) + (types.k == types.v ? 0 : level_table_size(types.v));
+    const uint32_t query = has_half_levels(types.k) ? 1 : heads * d / 4;
+    for (;; heads--) {
+        if (heads == 0) return std::nullopt;
+        if (group % heads != 0) continue;
+        const uint64_t fixed = 4ull * (t.decode_subgroups * (batch + 2) * heads + heads * d + 4 * query) + 64 * 4;
+        for (uint32_t copies = std::min(t.subgroup, 32u); copies > 0; copies /= 2)
+            if (fixed + 4ull * std::max(entries * copies, 1u) <= t.shared_bytes)
+                return AttentionPlan{AttentionKernel::decode, heads, 1, batch * t.decode_subgroups, 0, copies};
+    }
+}
+
 // Returns the size in bytes of the partials of all heads, for one token.
 uint64_t parts_bytes(uint32_t heads, uint32_t head_dim, bool projected) {
     return ((projected ? 2 : 1) * head_dim + 2) * 4ull * heads;
@@ -165,6 +192,9 @@ void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const B
         return dispatch.operator()<shader::attention_coopmat>({plan.strips * t.matrix_subgroup, d, k, v, what.group, plan.heads,
                                                                plan.tokens, what.window, t.matrix_side, plan.part_step});
 #endif
+    if (plan.kernel == AttentionKernel::decode)
+        return dispatch.operator()<shader::attention_decode>(
+            {t.decode_subgroups * t.subgroup, d, k, v, what.group, plan.heads, 1, what.window, t.subgroup, plan.copies});
     const bool texel = reads_texels(pass, {q, cache});
     if (texel && plan.kernel == AttentionKernel::per_lane)
         return dispatch.operator()<shader::attention_per_lane>(
@@ -185,6 +215,7 @@ AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
 #if TQ_COOPERATIVE_MATRIX
     if (const auto plan = plan_of_matrices(t, shape)) return *plan;
 #endif
+    if (const auto plan = plan_of_decode(t, shape)) return *plan;
     const Tile tile = tile_of_vectors(t, shape);
     return {is_per_lane(t, shape.types) ? AttentionKernel::per_lane : AttentionKernel::vectors, tile.heads, tile.tokens,
             lanes_of(t, shape.head_dim)};

@@ -29,6 +29,7 @@ Tuning choose_tuning(const Capabilities& device) {
         const uint32_t lanes = std::clamp(device.subgroup_size, 4u, 64u);
         const bool attention_per_lane = device.driver_name == "llvmpipe";
         return {{.shared_bytes = device.shared_memory_bytes,
+                 .float16 = device.float16,
                  .subgroup = 0,
                  .matrix_subgroup = 0,
                  .matrix_side = 0,
@@ -45,6 +46,8 @@ Tuning choose_tuning(const Capabilities& device) {
                  .matmul_coopmat = false,
                  .attention_rows = attention_per_lane ? 2u : 8u, // a prompt's kernel is then that of a token
                  .attention_keys = 1,
+                 .decode_subgroups = 0,
+                 .decode_heads = 4,
                  .attention_coopmat_rows = 0,
                  .splits = 4},
                 {.batch_size = 64, .short_block = 16, .fold_norms = false, .sampling = false}};
@@ -54,6 +57,7 @@ Tuning choose_tuning(const Capabilities& device) {
     const uint32_t subgroup = usable_subgroup(device);
     const bool attends = cooperative && subgroup != 0 && device.subgroup_size >= device.matrix_side;
     return {{.shared_bytes = device.shared_memory_bytes,
+             .float16 = device.float16,
              .subgroup = subgroup,
              .matrix_subgroup = cooperative ? device.subgroup_size : 0,
              .matrix_side = cooperative ? device.matrix_side : 0,
@@ -70,6 +74,8 @@ Tuning choose_tuning(const Capabilities& device) {
              .matmul_coopmat = cooperative,
              .attention_rows = 8,
              .attention_keys = 1,
+             .decode_subgroups = 0, // until a GPU has measured attention_decode: the tuner tries it
+             .decode_heads = 4,
              .attention_coopmat_rows = attends ? 4 * device.matrix_side : 0,
              .splits = default_splits(device)},
             {.batch_size = 512, .short_block = 64, .fold_norms = true, .sampling = true}};

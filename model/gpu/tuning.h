@@ -9,6 +9,7 @@ namespace tq::gpu {
 // The properties of the device that kernels depend on.
 struct DeviceFacts {
     uint32_t shared_bytes;    // maximum shared memory of a workgroup
+    bool float16;             // fp16 arithmetic
     uint32_t subgroup;        // subgroup size of the subgroup variants; 0: they cannot run
     uint32_t matrix_subgroup; // size of a subgroup that multiplies fp16 matrices; 0: there are none
     uint32_t matrix_side;     // side of these matrices
@@ -35,6 +36,8 @@ struct KernelChoices {
     // attention
     uint32_t attention_rows;         // maximum query rows that share a decoded key
     uint32_t attention_keys;         // keys that an invocation scores at a time
+    uint32_t decode_subgroups;       // subgroups of a workgroup of attention_decode; 0: attention runs instead
+    uint32_t decode_heads;           // maximum query heads of such a workgroup
     uint32_t attention_coopmat_rows; // query rows of a prompt in a workgroup of attention_coopmat; 0: attention runs instead
     uint32_t splits;                 // splits of the sequence that a token attends to
 
@@ -53,8 +56,8 @@ struct PassPolicy {
 
 struct Tuning : DeviceFacts, KernelChoices, PassPolicy {
     bool operator==(const Tuning&) const = default;
-    // True where fp16 matrices are used for a block's products or attention.
-    bool rounds_to_halves() const { return matmul_coopmat || attention_coopmat_rows != 0; }
+    // True where products or attention are computed in fp16.
+    bool rounds_to_halves() const { return matmul_coopmat || attention_coopmat_rows != 0 || decode_subgroups != 0; }
 };
 
 Tuning choose_tuning(const Capabilities& device);

@@ -23,7 +23,10 @@ const std::vector<TuningGroup> all_groups{
     {"attention of a token",
      Workload::deep_token,
      4,
-     {{"splits", &Tuning::splits, {1, 2, 4, 8, 16, 32, 64, 128, 256}}, {"attention_keys", &Tuning::attention_keys, {1, 2, 4}}}},
+     {{"splits", &Tuning::splits, {1, 2, 4, 8, 16, 32, 64, 128, 256}},
+      {"attention_keys", &Tuning::attention_keys, {1, 2, 4}},
+      {"decode_subgroups", &Tuning::decode_subgroups, {0, 1, 2, 4, 8}},
+      {"decode_heads", &Tuning::decode_heads, {1, 2, 4, 8}}}},
     {"norms of a token", Workload::whole_token, 2, {{"fold_norms", &Tuning::fold_norms, {0, 1}}}},
     {"matmul",
      Workload::prompt,
@@ -52,6 +55,9 @@ std::string refusal_of_matvec(const Tuning& t) {
 // For cooperative matrices, the device's own choice tells whether it has them.
 std::string refusal_of_matrices(const Tuning& t, const Tuning& by_default) {
     if (t.matmul_coopmat && !by_default.matmul_coopmat) return "matmul_coopmat needs cooperative matrices";
+    if (t.decode_subgroups != 0 && (!t.float16 || t.subgroup == 0))
+        return "attention_decode needs fp16 arithmetic and subgroup operations";
+    if (t.decode_heads == 0) return "attention_decode cannot have 0 heads";
     const uint32_t rows = t.attention_coopmat_rows;
     if (rows != 0 && (by_default.attention_coopmat_rows == 0 || rows % t.matrix_side != 0))
         return fmt::format("attention_coopmat cannot have {} rows", rows);

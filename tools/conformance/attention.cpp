@@ -12,6 +12,8 @@ namespace {
 double limit(float deviation) { return 5e-6 * double(deviation); }
 // Queries and weights rounded to fp16: 2.5e-4 where to nearest; a driver that truncates is off by twice as much.
 double limit_of_matrices(float deviation) { return 1e-3 * double(deviation); }
+// The same, and sums of 16 products in fp16: 1.1e-3 where to nearest.
+double limit_of_decode(float deviation) { return 3e-3 * double(deviation); }
 
 struct Shape {
     KvOptions kv;
@@ -19,13 +21,15 @@ struct Shape {
     uint32_t heads_per_slice = 2;
     float deviation = 1; // of the scores
     uint32_t window_begin = 0;
-    float stored = 1; // deviation of keys and values
+    float stored = 1;     // deviation of keys and values
+    bool growing = false; // values grow with their positions
 
     std::string text() const {
-        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}", head_dim, heads, kv_heads, tokens,
+        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}{}", head_dim, heads, kv_heads, tokens,
                            length, heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation),
                            window_begin == 0 ? "" : fmt::format(", those before {} forgotten", window_begin),
-                           stored == 1 ? "" : fmt::format(", keys and values of +-{}", stored));
+                           stored == 1 ? "" : fmt::format(", keys and values of +-{}", stored),
+                           growing ? ", growing values" : "");
     }
 };
 
@@ -105,7 +109,8 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
         host.window->positions.begin = shape.window_begin;
     }
     const auto append = [&](const host::CacheSide& side, const host::CacheSide* window) { // past the length too: not to be read
-        const std::vector<float> x = rig.random.normals(size_t(capacity) * shape.kv_heads * d, shape.stored);
+        std::vector<float> x = rig.random.normals(size_t(capacity) * shape.kv_heads * d, shape.stored);
+        for (size_t i = 0; i < x.size() && shape.growing && &side == &host.v; i++) x[i] *= float(1 + i / (shape.kv_heads * d));
         ref::kv_append(rig.pool, side, x, {}, {{}, 0}, 0, {}, window);
     };
     append(host.k, host.window ? &host.window->k : nullptr);
@@ -129,8 +134,10 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
     });
     const gpu::AttentionPlan plan =
         gpu::attention_plan(tuning, {d, {shape.kv.k, shape.kv.v}, shape.heads / shape.kv_heads, shape.tokens});
-    return worse(rig.check(y, want, (plan.kernel == gpu::AttentionKernel::coopmat ? limit_of_matrices : limit)(shape.deviation)),
-                 rig.check(partials, {}, 0));
+    const auto limit_of = plan.kernel == gpu::AttentionKernel::coopmat  ? limit_of_matrices
+                          : plan.kernel == gpu::AttentionKernel::decode ? limit_of_decode
+                                                                        : limit;
+    return worse(rig.check(y, want, limit_of(shape.deviation)), rig.check(partials, {}, 0));
 }
 
 void add(Rows& rows, const Variant& variant, const Shape& shape, bool full = false, const char* kernel = "attention") {
@@ -187,6 +194,59 @@ std::vector<Variant> matrices(const Capabilities& device) {
     few.shared_bytes = 16384;
     few.splits = 3;
     return {{"matrices", own}, {"few matrices", few}};
+}
+
+// attention_decode with workgroups of eight subgroups, of one with little shared memory, and of three.
+void add_decode(Rows& rows, const Capabilities& device) {
+    Capabilities gpu = device;
+    gpu.type = DeviceType::discrete;
+    gpu::Tuning own = without_matrices(gpu::choose_tuning(gpu));
+    if (!own.float16 || own.subgroup == 0) {
+        rows.push_back({"attention_decode",
+                        "every type",
+                        "every shape",
+                        {},
+                        0,
+                        false,
+                        "the device has no fp16 arithmetic, or no subgroup operations"});
+        return;
+    }
+    own.decode_subgroups = std::min(8u, device.max_workgroup_invocations / own.subgroup);
+    gpu::Tuning few = own, odd = own;
+    few.decode_subgroups = few.decode_heads = 1;
+    few.shared_bytes = 16384;
+    few.splits = 3;
+    odd.decode_subgroups = 3;
+    odd.decode_heads = 8;
+    odd.splits = 2;
+    const auto row = [&](const char* name, const gpu::Tuning& tuning, const Shape& shape, bool full = false) {
+        add(rows, {name, tuning}, shape, full, "attention_decode");
+    };
+    const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, trellis{KvType::tq3t, KvType::tq2t};
+    std::vector<KvType> types;
+    for (const KvTypeName& type : kv_types)
+        if (!is_qjl(type.type)) types.push_back(type.type);
+    for (size_t i = 0; i < types.size(); i++) { // a CPU driver takes seconds for each
+        row("eight subgroups", own, {{types[i], types[(i + 7) % types.size()]}, 128, 4, 2, 77, 1});
+        row("one subgroup", few, {{types[i], types[i]}, 64, 4, 2, 50, 1}, device.type == DeviceType::cpu);
+    }
+    for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 129u, 513u})
+        row("eight subgroups", own, {tq4, 128, 2, 1, length, 1, 1});
+    for (const uint32_t group : {1u, 2u, 4u, 5u, 8u})
+        for (const uint32_t d : {64u, 128u, 256u})
+            for (const KvOptions& kv : {tq4, mixed})
+                row("three subgroups of a GPU", odd, {kv, d, 2 * group, 2, 100, 1}, group % 4 + d / 64 % 4 != 1 && group != 5);
+    for (const Shape& shape :
+         {Shape{trellis, 256, 8, 2, 99, 1}, {tq4, 128, 4, 2, 2051, 1, 3}, {with_window(tq4, 5), 128, 4, 2, 77, 1}})
+        row("three subgroups of a GPU", odd, shape);
+    for (const Shape& shape : {Shape{{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1},
+                               {tq4, 128, 4, 2, 77, 1, 2, 100},
+                               {tq4, 128, 4, 2, 77, 1, 2, 1, 0, 1e-3f},
+                               {tq4, 128, 4, 2, 77, 1, 2, 1, 0, 1e3f},
+                               {tq4, 128, 4, 2, 300, 1, 2, 1, 0, 1, true},
+                               {with_window(trellis, 33), 64, 4, 2, 77, 1},
+                               {with_window(tq4, 5), 128, 4, 2, 77, 1, 2, 1, 75}})
+        row("three subgroups", odd, shape);
 }
 
 void add_matrices(Rows& rows, const Capabilities& device) {
@@ -273,6 +333,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
                                    {nibble_trellis, 128, 4, 2, 77, 9}})
             add(rows, all[i], shape);
     add_matrices(rows, device);
+    add_decode(rows, device);
 }
 
 } // namespace tq::conformance

@@ -207,7 +207,7 @@ std::vector<Variant> variants(const Capabilities& device) {
     odd.splits = 3;
     odd.weight_interleave = 4;
     odd.fold_norms = true;
-    odd.subgroup = 0;
+    odd.subgroup = odd.decode_subgroups = 0;
     odd.texel_buffers = odd.attention_per_lane = false;
     odd.shared_bytes = 16384; // the least that a device has
     out.push_back({"small tiles", odd});

@@ -149,6 +149,10 @@ TEST_CASE("what a device cannot run is refused, with the reason") {
     says(refusal(gpu, [](Tuning& t) { t.workgroup = 32, t.matvec_lanes = 64; }), "64 lanes do not divide a workgroup of 32");
     says(refusal(gpu, [](Tuning& t) { t.weight_interleave = 4; }), "4 rows interleaved, but a workgroup needs 8");
     says(refusal(gpu, [](Tuning& t) { t.shared_bytes *= 2; }), "another device's");
+    Capabilities no_fp16 = gpu;
+    no_fp16.float16 = false;
+    says(refusal(no_fp16, [](Tuning& t) { t.decode_subgroups = 4; }), "attention_decode needs fp16 arithmetic");
+    says(refusal(gpu, [](Tuning& t) { t.decode_heads = 0; }), "decode_heads cannot be 0");
     says(refusal(gpu, [](Tuning& t) { t.texel_buffers = true; }), "another device's");
     says(refusal(cpu, [](Tuning& t) { t.workgroup = 64, t.matvec_lanes = 4; }), "texel-buffer kernels have one");
     says(refusal(clamped(gpu, "spec-minimum"), [](Tuning& t) { t.workgroup = 256; }), "the device allows 128");

@@ -43,15 +43,6 @@ struct Row {
     bool spills() const { return summary.spilled.value_or(0) != 0 || summary.scratch_bytes.value_or(0) != 0; }
 };
 
-std::vector<Row> list_rows(const Capabilities& device, const std::string& filter) {
-    std::vector<Row> rows;
-    for (Variant& variant : gpu::all_variants(gpu::all_tunings(device)))
-        if (std::string_view(variant.shader->name).find(filter) != std::string_view::npos)
-            rows.push_back({std::move(variant), subgroup_size_of(*variant.shader, device), {}, {}, {}});
-    if (rows.empty()) fail("no kernel has \"{}\" in its name: tq-run shaders --list prints all", filter);
-    return rows;
-}
-
 // The text of a constant's value: for a cache type its name.
 std::string value_text(const std::string& name, uint32_t value) {
     return name.ends_with("type") ? tq::name(KvType(value)) : std::to_string(value);
@@ -64,6 +55,15 @@ std::string describe(const Variant& variant) {
     for (size_t i = 0; i < names.size(); i++)
         out += fmt::format("{}{}={}", i ? " " : "", names[i], value_text(names[i], variant.constants[i]));
     return out;
+}
+
+std::vector<Row> list_rows(const Capabilities& device, const std::string& filter) {
+    std::vector<Row> rows;
+    for (Variant& variant : gpu::all_variants(gpu::all_tunings(device)))
+        if (fmt::format("{} {}", variant.shader->name, describe(variant)).find(filter) != std::string::npos)
+            rows.push_back({std::move(variant), subgroup_size_of(*variant.shader, device), {}, {}, {}});
+    if (rows.empty()) fail("no variant has \"{}\" in its name or constants: tq-run shaders --list prints all", filter);
+    return rows;
 }
 
 std::string text(std::optional<uint64_t> value) { return value ? std::to_string(*value) : "-"; }
@@ -266,8 +266,11 @@ void add_shaders(ArgumentParser& app, Action& action) {
             .add_option("--device", a.device,
                         "Vulkan device by index or part of its name; one without memory is enough; default: the best device")
             .option_text("NAME");
-        command.add_option("--filter", a.filter, "only kernels with this in their name, such as attention or q4_k; default: all")
-            .option_text("KERNEL");
+        command
+            .add_option("--filter", a.filter,
+                        "only variants with this in the line that --list prints, such as q4_k or \"attention workgroup=64\"; "
+                        "default: all")
+            .option_text("TEXT");
         command.add_option("--spirv", a.spirv, "write each variant's SPIR-V to this folder, with its constants as defaults")
             .option_text("DIR");
         command

@@ -1,0 +1,291 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_KHR_shader_subgroup_vote : require
+#include "attention.glsl"
+#include "fp16_range.glsl"
+
+// attention.comp's partials for one token, as flash decoding: each subgroup has `batch` keys at a time and a softmax of its own, so
+// that subgroups wait for one another only at the end, and many loads are in flight. `parts` lanes share a key, each with 32 of
+// its channels; of a value a lane has 8 channels, or several times 8. Codes of up to 6 bits with one scale per vector are
+// multiplied as fp16 levels, 16 products at a time in fp16, the rest in fp32; other types entirely in fp32.
+// params: attention_params
+layout(constant_id = 8) const uint subgroup = 32; // invocations of a subgroup; at least head_dim / 32
+layout(constant_id = 9) const uint copies = 32;   // of the tables of levels
+layout(binding = CACHE_BINDING) readonly buffer CacheWords { uint cache_words[]; };
+#include "level_pairs.glsl"
+
+const uint subgroups = lanes / subgroup;
+const uint parts = head_dim / 32, keys_at_once = subgroup / parts;
+const uint steps = 4, batch = steps * keys_at_once;
+// Of the scores of a key, lanes that share it keep `own` heads each, those from own_head() on. Where parts or heads does not divide
+// the other, all keep all; where there are more parts than heads, several keep the same one.
+const uint own = heads % parts == 0 ? heads / parts : parts % heads == 0 ? 1 : heads;
+const uint keepers = own == heads ? parts : parts * own / heads; // lanes that keep the same heads
+const uint scored = steps * own; // scores that a lane keeps of a batch
+const uint sharers = subgroup * 8 < head_dim ? subgroup : head_dim / 8, chunks = head_dim / 8 / sharers, turns = subgroup / sharers;
+const uint values_of_lane = batch / turns, window_of_sums = values_of_lane < 16 ? values_of_lane : 16;
+const uint summed = heads * chunks * 8;
+const bool half_keys = HALF_LEVELS(k_type) != 0, half_values = HALF_LEVELS(v_type) != 0;
+
+shared vec4 query[half_keys ? 1 : heads * head_dim / 4]; // [head][head_dim]
+shared uint weights[subgroups * batch * heads];          // of values: [subgroup][key][head], two halves or an fp32 number
+shared float joined[heads * head_dim];                   // the sums of all subgroups
+shared float group_max[subgroups * heads], group_sum[subgroups * heads];
+
+uint lane() { return gl_LocalInvocationID.x % subgroup; }
+uint part() { return lane() % parts; }
+uint own_head() { return own == heads ? 0 : part() / keepers * own; }
+bool keeps_alone() { return lane() % keepers == 0; } // the first of the lanes that keep the same scores
+uint keeper_of(uint h) { return own == heads ? 0 : h / own * keepers; }
+uint first_weight() { return gl_LocalInvocationID.x / subgroup * batch * heads; }
+
+f16vec2 half_query[half_keys ? heads * 16 : 1]; // [head][pair of this lane's channels]
+float query_factor[own];                        // by which a kept head's sums are multiplied
+float row_max[own], row_sum[own];               // of the kept heads: the sum of this lane's keys
+float value_unit = half_values ? exp2(-24.0) : 1.0; // the least power of two above all values' scales so far
+float sums[summed];                 // of weighted values, over 2^11 level_unit / value_unit
+
+// A query's channels are brought below 2^11, so that fp16 sums of 16 products with levels stay finite.
+void load_queries() {
+    if (!half_keys) {
+        for (uint i = gl_LocalInvocationID.x; i < heads * head_dim / 4; i += lanes)
+            query[i] = query_of(0, i / (head_dim / 4), i % (head_dim / 4));
+        for (uint i = 0; i < own; i++) query_factor[i] = 1.0;
+        return;
+    }
+    float factors[heads];
+    [[unroll]] for (uint h = 0; h < heads; h++) {
+        vec4 q[8];
+        uvec4 most = uvec4(0);
+        [[unroll]] for (uint i = 0; i < 8; i++) {
+            q[i] = query_of(0, h, part() * 8 + i);
+            most = max(most, floatBitsToUint(q[i]) & 0x7fffffffu);
+        }
+        const uint largest = subgroupMax(max(max(most.x, most.y), max(most.z, most.w)));
+        [[unroll]] for (uint i = 0; i < 8; i++) {
+            const vec4 scaled = q[i] * (to_fp16_range(largest) / 16.0);
+            half_query[h * 16 + 2 * i] = f16vec2(scaled.xy);
+            half_query[h * 16 + 2 * i + 1] = f16vec2(scaled.zw);
+        }
+        factors[h] = from_fp16_range(largest) * (16.0 * level_unit);
+    }
+    [[unroll]] for (uint i = 0; i < own; i++) {
+        query_factor[i] = factors[i];
+        [[unroll]] for (uint h = own; h < heads; h += own)
+            if (own_head() == h) query_factor[i] = factors[h + i];
+    }
+}
+
+// f[h] = query[h] . key number `at`, the part of this lane
+void multiply(uint at, out float f[heads]) {
+    if (half_keys) {
+        const uint base = p.k_codes + at * KV_WORDS(k_type, head_dim);
+        f16vec2 products[heads];
+        [[unroll]] for (uint h = 0; h < heads; h++) products[h] = f16vec2(0.0);
+        const bool one_load = k_type == KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 0u); // tq4: the lane's channels are 16 bytes
+        uvec4 block = uvec4(0);
+        if (one_load) block = cache(base / 4 + part());
+        [[unroll]] for (uint c = 0; c < 4; c++) {
+            const uvec2 words = one_load ? uvec2(block[c], 0) : load_codes8(k_type, base, part() * 32 + c * 8);
+            [[unroll]] for (uint i = 0; i < 4; i++) {
+                const f16vec2 level = level_pair(k_type, words, i);
+                [[unroll]] for (uint h = 0; h < heads; h++) products[h] = fma(level, half_query[h * 16 + c * 4 + i], products[h]);
+            }
+        }
+        [[unroll]] for (uint h = 0; h < heads; h++) f[h] = float(products[h].x) + float(products[h].y);
+        return;
+    }
+    vec4 v[8], z[8];
+    load32(k_type, p.k_codes, p.k_scales, at, part(), v, z);
+    [[unroll]] for (uint h = 0; h < heads; h++) {
+        vec4 products = vec4(0.0);
+        [[unroll]] for (uint i = 0; i < 8; i++) products += query[h * (head_dim / 4) + part() * 8 + i] * v[i];
+        f[h] = sum_of(products);
+    }
+}
+
+// Adds the parts of a key's scores; f[0 .. own - 1] become those of the heads that this lane keeps.
+void add_parts(inout float f[heads]) {
+    if (own == heads) {
+        [[unroll]] for (uint x = 1; x < parts; x *= 2)
+            [[unroll]] for (uint h = 0; h < heads; h++) f[h] += subgroupShuffleXor(f[h], x);
+        return;
+    }
+    uint count = heads; // halved where there are several: half of the lanes keep the first ones
+    [[unroll]] for (uint x = parts / 2; x > 0; x /= 2) {
+        const bool upper = (lane() & x) != 0;
+        if (count > 1) {
+            [[unroll]] for (uint i = 0; i < heads / 2; i++)
+                if (i < count / 2) {
+                    const float kept = upper ? f[count / 2 + i] : f[i], given = upper ? f[i] : f[count / 2 + i];
+                    f[i] = kept + subgroupShuffleXor(given, x);
+                }
+            count /= 2;
+        } else {
+            f[0] += subgroupShuffleXor(f[0], x);
+        }
+    }
+}
+
+// Raises the maxima to those of these scores and the values' unit to the largest scale, and rescales the sums where either grew.
+void raise(float s[scored], float largest_scale) {
+    float m[own];
+    bool grew = false;
+    [[unroll]] for (uint i = 0; i < own; i++) {
+        m[i] = row_max[i];
+        [[unroll]] for (uint n = 0; n < steps; n++) m[i] = max(m[i], s[n * own + i]);
+        for (uint x = parts; x < subgroup; x *= 2) m[i] = max(m[i], subgroupShuffleXor(m[i], x));
+        grew = grew || m[i] > row_max[i];
+    }
+    float unit = value_unit;
+    if (half_values) {
+        largest_scale = subgroupMax(largest_scale);
+        unit = max(unit, largest_scale > 0.0 ? uintBitsToFloat((floatBitsToUint(largest_scale) & 0x7f800000u) + 0x800000u) : 0.0);
+        grew = grew || unit > value_unit;
+    }
+    if (!subgroupAny(grew)) return;
+    float factors[own];
+    [[unroll]] for (uint i = 0; i < own; i++) {
+        factors[i] = exp(row_max[i] - m[i]);
+        row_sum[i] *= factors[i];
+        row_max[i] = m[i];
+    }
+    [[unroll]] for (uint h = 0; h < heads; h++) {
+        const float factor = subgroupShuffle(factors[h % own], keeper_of(h)) * (value_unit / unit);
+        [[unroll]] for (uint c = 0; c < chunks * 8; c++) sums[h * chunks * 8 + c] *= factor;
+    }
+    value_unit = unit;
+}
+
+// Adds the values of this lane's turn, `window_of_sums` of them in fp16 at a time.
+void add_values(uint first, uint end) {
+    const uint turn = lane() / sharers, share = lane() % sharers;
+    [[dont_unroll]] for (uint begin = 0; begin < values_of_lane; begin += window_of_sums)
+        [[unroll]] for (uint chunk = 0; chunk < chunks; chunk++) {
+            const uint c = (chunk * sharers + share) * 8;
+            if (half_values) {
+                uvec2 words[window_of_sums];
+                f16vec2 products[heads * 4];
+                [[unroll]] for (uint i = 0; i < heads * 4; i++) products[i] = f16vec2(0.0);
+                [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
+                    const uint at = vector_of(min(first + (begin + i) * turns + turn, end - 1));
+                    words[i] = load_codes8(v_type, p.v_codes + at * KV_WORDS(v_type, head_dim), c);
+                }
+                [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
+                    const uint from = first_weight() + ((begin + i) * turns + turn) * heads;
+                    [[unroll]] for (uint j = 0; j < 4; j++) {
+                        const f16vec2 level = level_pair(v_type, words[i], j);
+                        [[unroll]] for (uint h = 0; h < heads; h++)
+                            products[h * 4 + j] = fma(level, unpackFloat2x16(weights[from + h]), products[h * 4 + j]);
+                    }
+                }
+                [[unroll]] for (uint h = 0; h < heads; h++)
+                    [[unroll]] for (uint i = 0; i < 8; i++) sums[(h * chunks + chunk) * 8 + i] += float(products[h * 4 + i / 2][i % 2]);
+            } else {
+                [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
+                    const uint key = (begin + i) * turns + turn, from = first_weight() + key * heads;
+                    float v[8], z[8];
+                    load_channels(v_type, p.v_codes, p.v_scales, vector_of(min(first + key, end - 1)), c, 8, v, z);
+                    [[unroll]] for (uint h = 0; h < heads; h++)
+                        [[unroll]] for (uint j = 0; j < 8; j++)
+                            sums[(h * chunks + chunk) * 8 + j] += uintBitsToFloat(weights[from + h]) * v[j];
+                }
+            }
+        }
+}
+
+// Adds the sums of the lanes that have other turns of the same channels.
+void add_turns() {
+    for (uint x = sharers; x < subgroup; x *= 2)
+        [[unroll]] for (uint i = 0; i < heads * chunks * 8; i++) sums[i] += subgroupShuffleXor(sums[i], x);
+}
+
+// Joins the subgroups' maxima and sums, one subgroup after the other, and writes the partials.
+void store_parts() {
+    const uint group = gl_LocalInvocationID.x / subgroup;
+    add_turns();
+    [[unroll]] for (uint i = 0; i < own; i++) {
+        for (uint x = parts; x < subgroup; x *= 2) row_sum[i] += subgroupShuffleXor(row_sum[i], x);
+        if (lane() < parts && keeps_alone()) {
+            group_max[group * heads + own_head() + i] = row_max[i];
+            group_sum[group * heads + own_head() + i] = row_sum[i];
+        }
+    }
+    barrier();
+    float m[heads];
+    [[unroll]] for (uint h = 0; h < heads; h++) {
+        m[h] = group_max[h];
+        for (uint g = 1; g < subgroups; g++) m[h] = max(m[h], group_max[g * heads + h]);
+    }
+    const float unit = half_values ? value_unit * (level_unit / 2048.0) : 1.0;
+    [[dont_unroll]] for (uint g = 0; g < subgroups; g++) {
+        if (group == g && lane() < sharers)
+            [[unroll]] for (uint h = 0; h < heads; h++) {
+                const float factor = exp(group_max[g * heads + h] - m[h]) * unit;
+                [[unroll]] for (uint i = 0; i < chunks * 8; i++) {
+                    const uint at = h * head_dim + (i / 8 * sharers + lane()) * 8 + i % 8;
+                    joined[at] = (g == 0 ? 0.0 : joined[at]) + sums[h * chunks * 8 + i] * factor;
+                }
+            }
+        barrier();
+    }
+    for (uint i = gl_LocalInvocationID.x; i < heads * head_dim; i += lanes) partials[part_of(i / head_dim) + i % head_dim] = joined[i];
+    for (uint h = gl_LocalInvocationID.x; h < heads; h += lanes) {
+        float most = group_max[h], sum = 0.0;
+        for (uint g = 1; g < subgroups; g++) most = max(most, group_max[g * heads + h]);
+        for (uint g = 0; g < subgroups; g++) sum += group_sum[g * heads + h] * exp(group_max[g * heads + h] - most);
+        partials[part_of(h) + part_size - 2] = most;
+        partials[part_of(h) + part_size - 1] = sum;
+    }
+}
+
+// Every subgroup reaches the same number of barriers: Mesa's software driver treats a subgroup barrier as a workgroup's.
+void main() {
+    if (gl_WorkGroupID.z >= tokens) return;
+    const uint begin = key_range().x, end = key_range().y;
+    if (begin >= position + tokens) return;
+    prepare_levels();
+    prepare_level_pairs();
+    load_queries();
+    [[unroll]] for (uint i = 0; i < heads * chunks * 8; i++) sums[i] = 0.0;
+    [[unroll]] for (uint i = 0; i < own; i++) {
+        row_max[i] = nothing;
+        row_sum[i] = 0.0;
+    }
+    barrier();
+    for (uint round = begin; round < end; round += subgroups * batch) {
+        const uint first = round + gl_LocalInvocationID.x / subgroup * batch;
+        float s[scored], value_scales[steps], largest_scale = 0.0;
+        [[unroll]] for (uint n = 0; n < steps; n++) {
+            const uint key = first + n * keys_at_once + lane() / parts, at = vector_of(min(key, end - 1));
+            float f[heads];
+            multiply(at, f);
+            add_parts(f);
+            const float key_scale = scales_of(k_type, p.k_scales, at).x;
+            [[unroll]] for (uint i = 0; i < own; i++) s[n * own + i] = sees(0, key, end) ? f[i] * (query_factor[i] * key_scale) : nothing;
+            value_scales[n] = scales_of(v_type, p.v_scales, at).x;
+            const bool counts = sees(0, key, end) && floatBitsToUint(value_scales[n]) <= floatBitsToUint(65504.0);
+            largest_scale = max(largest_scale, counts ? value_scales[n] : 0.0);
+        }
+        raise(s, largest_scale);
+        [[unroll]] for (uint n = 0; n < steps; n++)
+            [[unroll]] for (uint i = 0; i < own; i++) {
+                const float weight = s[n * own + i] == nothing ? 0.0 : exp(s[n * own + i] - row_max[i]);
+                row_sum[i] += weight;
+                const float scale = half_values ? value_scales[n] * (2048.0 / value_unit) : value_scales[n];
+                const float scaled = weight == 0.0 ? 0.0 : weight * scale; // whatever the scale of a key without weight
+                if (keeps_alone())
+                    weights[first_weight() + (n * keys_at_once + lane() / parts) * heads + own_head() + i] =
+                        half_values ? packFloat2x16(f16vec2(float16_t(scaled))) : floatBitsToUint(scaled);
+            }
+        subgroupMemoryBarrierShared();
+        subgroupBarrier();
+        add_values(first, end);
+        subgroupBarrier();
+    }
+    store_parts();
+}

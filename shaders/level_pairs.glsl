@@ -1,0 +1,82 @@
+// Levels of codes as fp16, two channels at a time: for types of one scale per vector and codes of at most 6 bits without QJL's
+// bit, whose levels fp16 holds exactly. A table in shared memory has both levels of every pair of codes, or of 4 to 6 bits with a
+// second plane or a trellis of 16 levels those of single codes; `copies` of it lie in different banks, so that the invocations of
+// a subgroup read it at once.
+#define HALF_LEVELS(type) (KV_FAMILY(type) != KV_TURBOQUANT ? 0u : KV_QJL(type) != 0u ? 0u : KV_BITS(type) > 6u ? 0u : 1u)
+#define PAIR_BITS(type)                                                                                                          \
+    (KV_BITS(type) + KV_TRELLIS(type) > 4u ? 0u : 2u * KV_BITS(type) + 2u * KV_TRELLIS(type))
+#define SINGLE_BITS(type) (KV_BITS(type) == 6u ? 6u : 5u)
+#define TABLE_BITS(type) (PAIR_BITS(type) != 0u ? PAIR_BITS(type) : SINGLE_BITS(type))
+#define TABLE_SIZE(type) (HALF_LEVELS(type) != 0u ? 1u << TABLE_BITS(type) : 0u)
+
+// Levels are below 128 in magnitude, and are stored over that: products with numbers up to 2^11 stay finite in sums of 16.
+const float level_unit = 128.0;
+
+const uint k_table = TABLE_SIZE(k_type), v_table = k_type == v_type ? 0 : TABLE_SIZE(v_type);
+const uint table_size = k_table + v_table;
+shared uint level_pairs[table_size == 0 ? 1 : table_size * copies];
+
+// Returns the code of channel 0 or 1 of a pair's index.
+uint code_of_pair(uint type, uint index, uint i) {
+    const uint bits = KV_BITS(type), low = KV_LOW_BITS(bits);
+    if (KV_TRELLIS(type) != 0 && bits == 2) return (index >> (2 * i)) & 15u;
+    if (low == bits) return (index >> (low * i)) & ((1u << low) - 1u);
+    const uint high = index >> (2 * low + i); // tq3's plane, one bit a channel; tq3t's, with the two bits before
+    return ((index >> (low * i)) & 3u) | (high & (KV_TRELLIS(type) != 0 ? 7u : 1u)) << low;
+}
+
+uint table_entry(uint type, uint index) {
+    f16vec2 levels;
+    if (PAIR_BITS(type) == 0)
+        levels = f16vec2(code_level(type, index) / level_unit);
+    else
+        levels = f16vec2(vec2(code_level(type, code_of_pair(type, index, 0)), code_level(type, code_of_pair(type, index, 1))) / level_unit);
+    return packFloat2x16(levels);
+}
+
+void prepare_level_pairs() {
+    for (uint i = gl_LocalInvocationID.x; i < table_size * copies; i += lanes) {
+        const uint index = i / copies;
+        level_pairs[i] = index < k_table ? table_entry(k_type, index) : table_entry(v_type, index - k_table);
+    }
+}
+
+// Returns the words with the codes of channels [c, c + 8) of the vector whose words begin at `base`: from their bit 0 on the low
+// plane's and the high plane's, each for a trellis after the two bits before; for tq4t a word and the one before it.
+uvec2 load_codes8(uint type, uint base, uint c) {
+    const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
+    if (is_nibble_trellis(type)) return uvec2(cache_words[base + c / 8], cache_words[base + (c / 32 * 4) + ((c / 8 + 3) & 3)]);
+    uvec2 words = uvec2(cache_words[base + c * low / 32], high == 0 ? 0 : cache_words[base + (head_dim * low + c * high) / 32]);
+    if (KV_TRELLIS(type) != 0) {
+        if (high == 0) words.x = turned(words.x, (c * low - 2) & 31);
+        else words = uvec2(words.x >> (c * low & 31), turned(words.y, (c * high - 2) & 31));
+        return words;
+    }
+    if (low != 4) words.x >>= c * low & 31;
+    if (high != 0) words.y >>= c * high & 31;
+    return words;
+}
+
+f16vec2 table_pair(uint type, uint index) {
+    const uint first = type == k_type ? 0 : k_table;
+    return unpackFloat2x16(level_pairs[(first + index) * copies + gl_LocalInvocationID.x % copies]);
+}
+float16_t table_level(uint type, uint code) { return table_pair(type, code).x; }
+
+// Returns the levels of channels 2 i and 2 i + 1 of these eight.
+f16vec2 level_pair(uint type, uvec2 words, uint i) {
+    const uint bits = KV_BITS(type), low = KV_LOW_BITS(bits), high = bits - low;
+    if (is_nibble_trellis(type)) {
+        const uvec2 nibbles = trellis_nibbles(words.x, words.y);
+        return f16vec2(table_level(type, nibble_index(nibbles, 2 * i)), table_level(type, nibble_index(nibbles, 2 * i + 1)));
+    }
+    if (PAIR_BITS(type) == 0) { // one by one
+        const uint mask = (1u << high) - 1u;
+        const uint a = ((words.x >> (8 * i)) & 15u) | ((words.y >> (2 * high * i)) & mask) << 4,
+                   b = ((words.x >> (8 * i + 4)) & 15u) | ((words.y >> (2 * high * i + high)) & mask) << 4;
+        return f16vec2(table_level(type, a), table_level(type, b));
+    }
+    if (high == 0) return table_pair(type, (words.x >> (2 * low * i)) & ((1u << PAIR_BITS(type)) - 1u));
+    const uint high_bits = (words.y >> (2 * high * i)) & ((1u << (PAIR_BITS(type) - 4u)) - 1u);
+    return table_pair(type, ((words.x >> (2 * low * i)) & 15u) | high_bits << 4);
+}

@@ -20,7 +20,7 @@ std::vector<gpu::Tuning> tunings() {
             device.type = type;
             device.driver_name = "llvmpipe";
             device.subgroup_size = device.min_subgroup_size = device.max_subgroup_size = device.kernel_subgroup_size = subgroup;
-            device.subgroup_arithmetic = device.subgroup_shuffle = true;
+            device.subgroup_arithmetic = device.subgroup_shuffle = device.float16 = true;
             device.shared_memory_bytes = 65536;
             device.max_workgroup_invocations = 1024;
             device.cooperative_matrix = true;
@@ -28,6 +28,10 @@ std::vector<gpu::Tuning> tunings() {
             device.texel_range_bytes = 1 << 27;
             const auto more = gpu::all_tunings(device);
             all.insert(all.end(), more.begin(), more.end());
+            if (more[0].subgroup == 0) continue;
+            gpu::Tuning tuned = more[0]; // with the kernel that only the tuner chooses
+            tuned.decode_subgroups = 4;
+            all.push_back(tuned);
         }
     return all;
 }

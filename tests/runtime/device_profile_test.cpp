@@ -143,5 +143,6 @@ TEST_CASE("a device keeps to its profile, and kernels run on what is left") {
     phone.kernel_subgroup_size = mobile.kernel_subgroup_size;
     phone.subgroup_arithmetic = mobile.subgroup_arithmetic;
     phone.subgroup_shuffle = mobile.subgroup_shuffle;
+    phone.float16 = mobile.float16;
     CHECK(gpu::choose_tuning(mobile) == gpu::choose_tuning(phone)); // a GPU's, not a processor's
 }

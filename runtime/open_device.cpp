@@ -39,7 +39,7 @@ size_t select_device(const std::vector<Capabilities>& devices, std::string_view 
     if (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos && number.size() < 4) {
         const size_t index = std::stoul(number);
         if (index < devices.size()) return index;
-        if (number != wanted || number.size() < 3) // "4090" may be part of a name
+        if (number != wanted || number.size() < 3) // "580" may be part of a name
             throw WrongDevice(fmt::format("there is no device {}; {}", index, listing(devices)));
     }
     for (size_t i = 0; i < devices.size(); i++)

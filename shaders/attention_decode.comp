@@ -29,7 +29,7 @@ const uint scored = steps * own; // scores that a lane keeps of a batch
 const uint sharers = subgroup * 8 < head_dim ? subgroup : head_dim / 8, chunks = head_dim / 8 / sharers, turns = subgroup / sharers;
 const uint values_of_lane = batch / turns, window_of_sums = values_of_lane < 16 ? values_of_lane : 16;
 const uint summed = heads * chunks * 8;
-const bool half_keys = HALF_LEVELS(k_type) != 0, half_values = HALF_LEVELS(v_type) != 0;
+const bool half_keys = KV_HALF_LEVELS(k_type) != 0, half_values = KV_HALF_LEVELS(v_type) != 0;
 
 shared vec4 query[half_keys ? 1 : heads * head_dim / 4]; // [head][head_dim]
 shared uint weights[subgroups * batch * heads];          // of values: [subgroup][key][head], two halves or an fp32 number

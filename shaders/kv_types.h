@@ -31,6 +31,14 @@
      : KV_FAMILY(type) == KV_AFFINE   ? 2u * KV_GROUPS(type, head_dim)                                                           \
                                       : 0u)
 
+// 1 for types of one scale per vector whose levels fp16 holds exactly. Of these: the bits that determine the levels of two
+// neighbouring codes, 0 where they are too many for a table; and the entries of a table of pairs, or of single levels
+// (level_pairs.glsl).
+#define KV_HALF_LEVELS(type) (KV_FAMILY(type) != KV_TURBOQUANT ? 0u : KV_QJL(type) != 0u ? 0u : KV_BITS(type) > 6u ? 0u : 1u)
+#define KV_PAIR_BITS(type) (KV_BITS(type) + KV_TRELLIS(type) > 4u ? 0u : 2u * KV_BITS(type) + 2u * KV_TRELLIS(type))
+#define KV_LEVEL_TABLE_SIZE(type)                                                                                                \
+    (KV_HALF_LEVELS(type) == 0u ? 0u : KV_PAIR_BITS(type) != 0u ? 1u << KV_PAIR_BITS(type) : KV_BITS(type) == 6u ? 64u : 32u)
+
 // sqrt(pi / 2): the factor from the mean of |z| of a normal variable z to its standard deviation.
 #define QJL_FACTOR 1.25331414f
 

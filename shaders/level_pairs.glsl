@@ -1,18 +1,11 @@
-// Levels of codes as fp16, two channels at a time: for types of one scale per vector and codes of at most 6 bits without QJL's
-// bit, whose levels fp16 holds exactly. A table in shared memory has both levels of every pair of codes, or of 4 to 6 bits with a
-// second plane or a trellis of 16 levels those of single codes; `copies` of it lie in different banks, so that the invocations of
-// a subgroup read it at once.
-#define HALF_LEVELS(type) (KV_FAMILY(type) != KV_TURBOQUANT ? 0u : KV_QJL(type) != 0u ? 0u : KV_BITS(type) > 6u ? 0u : 1u)
-#define PAIR_BITS(type)                                                                                                          \
-    (KV_BITS(type) + KV_TRELLIS(type) > 4u ? 0u : 2u * KV_BITS(type) + 2u * KV_TRELLIS(type))
-#define SINGLE_BITS(type) (KV_BITS(type) == 6u ? 6u : 5u)
-#define TABLE_BITS(type) (PAIR_BITS(type) != 0u ? PAIR_BITS(type) : SINGLE_BITS(type))
-#define TABLE_SIZE(type) (HALF_LEVELS(type) != 0u ? 1u << TABLE_BITS(type) : 0u)
+// Levels of codes as fp16 numbers, which hold them exactly, for the types with KV_HALF_LEVELS: a table in shared memory has the two
+// levels of every pair of codes, or, where the codes of a pair have too many bits, the level of every code. `copies` of it lie in
+// different banks, so that the invocations of a subgroup read it at once.
 
 // Levels are below 128 in magnitude, and are stored over that: products with numbers up to 2^11 stay finite in sums of 16.
 const float level_unit = 128.0;
 
-const uint k_table = TABLE_SIZE(k_type), v_table = k_type == v_type ? 0 : TABLE_SIZE(v_type);
+const uint k_table = KV_LEVEL_TABLE_SIZE(k_type), v_table = k_type == v_type ? 0 : KV_LEVEL_TABLE_SIZE(v_type);
 const uint table_size = k_table + v_table;
 shared uint level_pairs[table_size == 0 ? 1 : table_size * copies];
 
@@ -25,9 +18,10 @@ uint code_of_pair(uint type, uint index, uint i) {
     return ((index >> (low * i)) & 3u) | (high & (KV_TRELLIS(type) != 0 ? 7u : 1u)) << low;
 }
 
+// Returns the entry `index` of a type's table, over level_unit: the levels of a pair, or twice that of a code.
 uint table_entry(uint type, uint index) {
     f16vec2 levels;
-    if (PAIR_BITS(type) == 0)
+    if (KV_PAIR_BITS(type) == 0)
         levels = f16vec2(code_level(type, index) / level_unit);
     else
         levels = f16vec2(vec2(code_level(type, code_of_pair(type, index, 0)), code_level(type, code_of_pair(type, index, 1))) / level_unit);
@@ -57,6 +51,7 @@ uvec2 load_codes8(uint type, uint base, uint c) {
     return words;
 }
 
+// Returns an entry of the table: the levels of a pair, or twice that of a code.
 f16vec2 table_pair(uint type, uint index) {
     const uint first = type == k_type ? 0 : k_table;
     return unpackFloat2x16(level_pairs[(first + index) * copies + gl_LocalInvocationID.x % copies]);
@@ -70,13 +65,13 @@ f16vec2 level_pair(uint type, uvec2 words, uint i) {
         const uvec2 nibbles = trellis_nibbles(words.x, words.y);
         return f16vec2(table_level(type, nibble_index(nibbles, 2 * i)), table_level(type, nibble_index(nibbles, 2 * i + 1)));
     }
-    if (PAIR_BITS(type) == 0) { // one by one
+    if (KV_PAIR_BITS(type) == 0) { // one by one
         const uint mask = (1u << high) - 1u;
         const uint a = ((words.x >> (8 * i)) & 15u) | ((words.y >> (2 * high * i)) & mask) << 4,
                    b = ((words.x >> (8 * i + 4)) & 15u) | ((words.y >> (2 * high * i + high)) & mask) << 4;
         return f16vec2(table_level(type, a), table_level(type, b));
     }
-    if (high == 0) return table_pair(type, (words.x >> (2 * low * i)) & ((1u << PAIR_BITS(type)) - 1u));
-    const uint high_bits = (words.y >> (2 * high * i)) & ((1u << (PAIR_BITS(type) - 4u)) - 1u);
+    if (high == 0) return table_pair(type, (words.x >> (2 * low * i)) & ((1u << KV_PAIR_BITS(type)) - 1u));
+    const uint high_bits = (words.y >> (2 * high * i)) & ((1u << (KV_PAIR_BITS(type) - 4u)) - 1u);
     return table_pair(type, ((words.x >> (2 * low * i)) & 15u) | high_bits << 4);
 }

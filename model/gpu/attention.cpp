@@ -86,31 +86,32 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
 }
 #endif
 
-// Codes that shaders/level_pairs.glsl has tables for, and the entries of such a table.
-bool has_half_levels(KvType type) { return is_turboquant(type) && !is_qjl(type) && code_bits(type) <= 6; }
-uint32_t level_table_size(KvType type) {
-    const uint32_t bits = code_bits(type), trellis = is_trellis(type);
-    return !has_half_levels(type) ? 0 : bits + trellis > 4 ? (bits == 6 ? 64 : 32) : 1u << (2 * bits + 2 * trellis);
+// Returns the bytes of shared memory that shaders/attention_decode.comp takes beside its tables of levels.
+uint64_t shared_bytes_of_decode(const Tuning& t, const AttentionShape& shape, uint32_t heads, uint32_t batch) {
+    const bool has_query = KV_HALF_LEVELS(uint32_t(shape.types.k)) == 0; // otherwise it is in registers
+    const uint64_t weights = t.decode_subgroups * batch * heads, maxima_and_sums = 2 * t.decode_subgroups * heads,
+                   joined = heads * shape.head_dim, query = has_query ? joined : 4, single_levels = 64;
+    return 4 * (weights + maxima_and_sums + joined + query + single_levels);
 }
 
 // Returns the plan of attention_decode, or nothing where another kernel runs: for several tokens, by the tuning, for types with
 // QJL's bit, or where a subgroup has too few invocations for a key.
 std::optional<AttentionPlan> plan_of_decode(const Tuning& t, const AttentionShape& shape) {
-    const auto [d, types, group, tokens] = shape;
-    if (tokens != 1 || t.decode_subgroups == 0 || t.subgroup < d / 32 || is_qjl(types.k) || is_qjl(types.v)) return std::nullopt;
-    uint32_t heads = std::min(group, t.decode_heads);
-    while (group % heads != 0) heads--;
-    const uint32_t batch = 4 * (t.subgroup / (d / 32)),
-                   entries = level_table_size(types.k) + (types.k == types.v ? 0 : level_table_size(types.v));
-    const uint32_t query = has_half_levels(types.k) ? 1 : heads * d / 4;
-    for (;; heads--) {
-        if (heads == 0) return std::nullopt;
-        if (group % heads != 0) continue;
-        const uint64_t fixed = 4ull * (t.decode_subgroups * (batch + 2) * heads + heads * d + 4 * query) + 64 * 4;
-        for (uint32_t copies = std::min(t.subgroup, 32u); copies > 0; copies /= 2)
-            if (fixed + 4ull * std::max(entries * copies, 1u) <= t.shared_bytes)
-                return AttentionPlan{AttentionKernel::decode, heads, 1, batch * t.decode_subgroups, 0, copies};
+    const auto k = uint32_t(shape.types.k), v = uint32_t(shape.types.v), sharers = shape.head_dim / 32; // invocations of a key
+    if (shape.tokens != 1 || t.decode_subgroups == 0 || t.subgroup < sharers || KV_QJL(k) || KV_QJL(v)) return std::nullopt;
+    const uint32_t batch = 4 * (t.subgroup / sharers), entries = KV_LEVEL_TABLE_SIZE(k) + (k == v ? 0 : KV_LEVEL_TABLE_SIZE(v));
+    for (uint32_t heads = std::min(shape.group, t.decode_heads); heads > 0; heads--) {
+        if (shape.group % heads != 0) continue;
+        const uint64_t others = shared_bytes_of_decode(t, shape, heads, batch);
+        for (uint32_t copies = std::min(t.subgroup, 32u); copies > 0; copies /= 2) // a bank for each at most
+            if (others + 4 * std::max(entries * copies, 1u) <= t.shared_bytes)
+                return AttentionPlan{.kernel = AttentionKernel::decode,
+                                     .heads = heads,
+                                     .tokens = 1,
+                                     .part_step = batch * t.decode_subgroups,
+                                     .copies = copies};
     }
+    return std::nullopt;
 }
 
 // Returns the size in bytes of the partials of all heads, for one token.

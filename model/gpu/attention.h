@@ -26,7 +26,7 @@ enum class AttentionKernel {
     vectors, // attention, or its variants for subgroups and for texel buffers
     per_lane,
     coopmat,
-    decode, // for one token, with fp16 products
+    decode, // attention_decode, for one token
 };
 
 // The chosen kernel and its shape.
@@ -35,7 +35,7 @@ struct AttentionPlan {
     uint32_t heads, tokens; // those of a kv head's query heads, and of the tokens, that share a workgroup
     uint32_t part_step;     // the lengths of splits are multiples of this number of keys
     uint32_t strips = 0;    // coopmat: subgroups in a workgroup, each with matrix_side of the rows
-    uint32_t copies = 0;    // decode: of the tables of levels
+    uint32_t copies = 0;    // decode: number of copies of the tables of levels in shared memory
 };
 AttentionPlan attention_plan(const Tuning&, const AttentionShape&);
 

@@ -1,7 +1,7 @@
 // The KV cache on the device: per layer one buffer, or several with some of the kv heads each where one would exceed the limit
 // of a binding. Each has the codes of the keys, their scales, the codes of the values, their scales (model/kv/turboquant.md).
-// It grows layer by layer, into new buffers. Kernels get each layer's capacity as a parameter, so that
-// recordings must then be made again.
+// It grows layer by layer, into new buffers. Kernels get each layer's capacity as a parameter, so that recordings
+// must then be made again.
 #pragma once
 #include "model/config.h"
 #include "model/kv/options.h"

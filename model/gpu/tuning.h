@@ -37,7 +37,7 @@ struct KernelChoices {
     uint32_t attention_rows;         // maximum query rows that share a decoded key
     uint32_t attention_keys;         // keys that an invocation scores at a time
     uint32_t decode_subgroups;       // subgroups of a workgroup of attention_decode; 0: attention runs instead
-    uint32_t decode_heads;           // maximum query heads of such a workgroup
+    uint32_t decode_heads;           // maximum query heads per workgroup of attention_decode
     uint32_t attention_coopmat_rows; // query rows of a prompt in a workgroup of attention_coopmat; 0: attention runs instead
     uint32_t splits;                 // splits of the sequence that a token attends to
 

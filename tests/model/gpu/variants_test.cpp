@@ -250,3 +250,27 @@ TEST_CASE("which kernel makes a block") {
     CHECK(gpu::matmul_kernel(tuning, GgmlType::F32, 512) == tiled); // with fp32 weights no fp16 products are wanted
     CHECK(gpu::matmul_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, 512) == plain);
 }
+
+TEST_CASE("attention_decode takes no more shared memory than there is, and all of it for copies of its tables") {
+    Capabilities device{.type = DeviceType::discrete};
+    device.subgroup_arithmetic = device.subgroup_shuffle = device.float16 = true;
+    size_t count = 0;
+    for (const uint32_t bytes : {16384u, 32768u, 65536u})
+        for (const uint32_t subgroup : {4u, 8u, 16u, 32u, 64u})
+            for (const uint32_t subgroups : {1u, 3u, 8u}) {
+                device.shared_memory_bytes = bytes;
+                device.subgroup_size = device.kernel_subgroup_size = subgroup;
+                gpu::Tuning tuning = gpu::choose_tuning(device);
+                tuning.decode_subgroups = subgroups;
+                for (const Variant& variant : gpu::all_variants({&tuning, 1})) {
+                    if (variant.shader != &shader::attention_decode) continue;
+                    CAPTURE(variant.constants);
+                    std::vector<uint32_t> more = variant.constants;
+                    const uint32_t copies = more[9] *= 2;
+                    CHECK(shared_memory_bytes(*variant.shader, variant.constants) <= bytes);
+                    if (copies <= std::min(subgroup, 32u)) CHECK(shared_memory_bytes(*variant.shader, more) > bytes);
+                    count++;
+                }
+            }
+    CHECK(count > 0);
+}

@@ -74,24 +74,25 @@ class Session::Decoder {
         return ahead_[taken_++];
     }
 
-    // Appends `id` to the cache; at most `wanted` tokens will follow it.
-    void run(uint32_t id, uint32_t wanted) {
+    // Appends the last of `all` to the cache; at most `wanted` tokens will follow it.
+    void run(std::span<const uint32_t> all, size_t answer_begin, uint32_t wanted) {
+        const uint32_t id = all.back();
         if (most_ == 0) {
             logits_ = session_.run(std::span(&id, 1), {});
             return;
         }
-        if (taken_ == ahead_.size()) run_ahead(id, wanted);
+        if (taken_ == ahead_.size()) run_ahead(all, answer_begin, wanted);
         session_.ids_.push_back(id);
     }
 
   private:
-    void run_ahead(uint32_t id, uint32_t wanted) {
+    void run_ahead(std::span<const uint32_t> all, size_t answer_begin, uint32_t wanted) {
         Forward& forward = session_.forward_;
         // The cache grows as if the tokens came one by one.
         const uint32_t room = std::max(std::min(forward.capacity(), forward.context_size()) - forward.position(), 1u);
         const uint32_t n = pace_.next(std::min({wanted, room, most_}));
         const uint64_t start = now_ns();
-        ahead_ = forward.run_sampled(id, n, sampler_.device_sampling(n));
+        ahead_ = forward.run_sampled(all.back(), n, sampler_.device_sampling(n, all, answer_begin));
         taken_ = 0;
         pace_.took(n, now_ns() - start);
     }
@@ -133,7 +134,7 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
         if (ids_.size() == forward_.context_size()) return finish(Stop::context_full);
         start = now_ns();
         try {
-            decoder.run(id, options.max_tokens - uint32_t(result.ids.size()));
+            decoder.run(all, prompt.size(), options.max_tokens - uint32_t(result.ids.size()));
         } catch (const OutOfMemory& error) {
             result.reason = error.what();
             return finish(Stop::memory_full);

@@ -20,16 +20,17 @@ layout(binding = CACHE_BINDING) readonly buffer CacheWords { uint cache_words[];
 
 const uint subgroups = lanes / subgroup;
 const uint parts = head_dim / 32, keys_at_once = subgroup / parts;
-const uint steps = 4, batch = steps * keys_at_once;
+const bool half_keys = KV_HALF_LEVELS(k_type) != 0, half_values = KV_HALF_LEVELS(v_type) != 0;
+const uint steps = DECODE_STEPS(k_type, v_type, subgroup), batch = steps * keys_at_once;
 // Of the scores of a key, lanes that share it keep `own` heads each, those from own_head() on. Where parts or heads does not divide
 // the other, all keep all; where there are more parts than heads, several keep the same one.
 const uint own = heads % parts == 0 ? heads / parts : parts % heads == 0 ? 1 : heads;
 const uint keepers = own == heads ? parts : parts * own / heads; // lanes that keep the same heads
 const uint scored = steps * own; // scores that a lane keeps of a batch
 const uint sharers = subgroup * 8 < head_dim ? subgroup : head_dim / 8, chunks = head_dim / 8 / sharers, turns = subgroup / sharers;
-const uint values_of_lane = batch / turns, window_of_sums = values_of_lane < 16 ? values_of_lane : 16;
+const uint values_of_lane = batch / turns, most_at_once = half_values ? 16 : 4; // loads in flight, and products summed in fp16
+const uint window_of_sums = values_of_lane < most_at_once ? values_of_lane : most_at_once;
 const uint summed = heads * chunks * 8;
-const bool half_keys = KV_HALF_LEVELS(k_type) != 0, half_values = KV_HALF_LEVELS(v_type) != 0;
 
 shared vec4 query[half_keys ? 1 : heads * head_dim / 4]; // [head][head_dim]
 shared uint weights[subgroups * batch * heads];          // of values: [subgroup][key][head], two halves or an fp32 number

@@ -6,17 +6,22 @@
 #include "matvec_outputs.h"
 
 // y = W x, as `matvec_output` selects. A group of `lanes` invocations shares `rows` rows: many lanes read memory in long runs
-// (GPUs), one lane needs no reduction (processors); several rows reuse each loaded x.
+// (GPUs), one lane needs no reduction (processors); several rows reuse each loaded x. An invocation decodes `blocks` times 32 weights
+// of a row at once, so that it waits for their loads together. W may be multiplied by several vectors, which share its decoded weights.
+// Neither changes the order in which a result is summed.
 // once per weight format
 // once more for texels
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
-layout(constant_id = 1) const uint lanes = 16; // in a subgroup variant a divisor of the subgroup size
+layout(constant_id = 1) const uint lanes = 16; // a power of two
 layout(constant_id = 2) const uint rows = 2;   // even where the output is MATVEC_GATED
 layout(constant_id = 3) const uint matvec_output = MATVEC_STORE;
 layout(constant_id = 4) const uint interleave = 1; // of the rows of the weights
 layout(constant_id = 5) const uint normed = 0;     // 1: x must still be divided by its rms; its sums of squares follow it
+layout(constant_id = 6) const uint blocks = 1;
+layout(constant_id = 7) const uint subgroup = 32; // invocations of a subgroup, in a subgroup variant
+layout(constant_id = 8) const uint columns = 1; // vectors x and y; several: MATVEC_STORE or MATVEC_ADD
 layout(push_constant) uniform Push { matvec_params p; };
 layout(binding = 0) buffer Y { float y[]; };
 #define WEIGHTS_BINDING 1
@@ -26,21 +31,35 @@ READ_VECTORS(2, x)
 #ifndef TEXEL
 layout(binding = 3) readonly buffer NextNorm { float next_norm[]; };
 #endif
+const uint summed = rows * columns;
 
 #ifdef SUBGROUP
+const uint group_subgroups = lanes > subgroup ? lanes / subgroup : 1; // subgroups that share rows
+shared float subgroup_sums[group_subgroups > 1 ? summed * (workgroup / subgroup) : 1];
+
 // Adds up the sums of all lanes of a group.
-void add_lanes(inout float sums[rows]) {
-    [[unroll]] for (uint r = 0; r < rows; r++)
-        for (uint s = lanes / 2; s > 0; s >>= 1) sums[r] += subgroupShuffleXor(sums[r], s);
+void add_lanes(inout float sums[summed]) {
+    [[unroll]] for (uint r = 0; r < summed; r++)
+        for (uint s = lanes / group_subgroups / 2; s > 0; s >>= 1) sums[r] += subgroupShuffleXor(sums[r], s);
+    if (group_subgroups == 1) return;
+    const uint self = gl_LocalInvocationID.x / subgroup, first = self / group_subgroups * group_subgroups;
+    if (gl_LocalInvocationID.x % subgroup == 0)
+        [[unroll]] for (uint r = 0; r < summed; r++) subgroup_sums[r * (workgroup / subgroup) + self] = sums[r];
+    barrier();
+    [[unroll]] for (uint r = 0; r < summed; r++) {
+        sums[r] = 0.0;
+        for (uint i = 0; i < group_subgroups; i++) sums[r] += subgroup_sums[r * (workgroup / subgroup) + first + i];
+    }
+    barrier();
 }
 #else
-shared float lane_sums[rows * workgroup];
-void add_lanes(inout float sums[rows]) {
+shared float lane_sums[lanes > 1 ? summed * workgroup : 1];
+void add_lanes(inout float sums[summed]) {
     if (lanes == 1) return;
     const uint self = gl_LocalInvocationID.x, first = self / lanes * lanes;
-    [[unroll]] for (uint r = 0; r < rows; r++) lane_sums[r * workgroup + self] = sums[r];
+    [[unroll]] for (uint r = 0; r < summed; r++) lane_sums[r * workgroup + self] = sums[r];
     barrier();
-    [[unroll]] for (uint r = 0; r < rows; r++) {
+    [[unroll]] for (uint r = 0; r < summed; r++) {
         sums[r] = 0.0;
         for (uint i = 0; i < lanes; i++) sums[r] += lane_sums[r * workgroup + first + i];
     }
@@ -48,15 +67,25 @@ void add_lanes(inout float sums[rows]) {
 }
 #endif
 
-// sums += the products of columns 256 s + 32 j ...
-void add_products(uint starts[rows], Header headers[rows], uint s, uint j, inout float sums[rows]) {
+// sums[row][column] += the products with weights 256 s + 32 j ...
+void add_products(uint starts[rows], Header headers[rows], uint s, uint j, inout float sums[summed]) {
     vec4 inputs[8];
-    [[unroll]] for (uint i = 0; i < 8; i++) inputs[i] = uintBitsToFloat(x(s * 64 + j * 8 + i));
-    const vec2 input_sums = sums_of(inputs);
-    [[unroll]] for (uint r = 0; r < rows; r++) sums[r] += dot32(load32(starts[r], headers[r], s, j), inputs, input_sums);
+    if (columns == 1) {
+        [[unroll]] for (uint i = 0; i < 8; i++) inputs[i] = uintBitsToFloat(x(s * 64 + j * 8 + i));
+        const vec2 input_sums = sums_of(inputs);
+        [[unroll]] for (uint r = 0; r < rows; r++) sums[r] += dot32(load32(starts[r], headers[r], s, j), inputs, input_sums);
+        return;
+    }
+    Weights32 w[rows];
+    [[unroll]] for (uint r = 0; r < rows; r++) w[r] = load32(starts[r], headers[r], s, j);
+    [[unroll]] for (uint c = 0; c < columns; c++) {
+        [[unroll]] for (uint i = 0; i < 8; i++) inputs[i] = uintBitsToFloat(x(c * (p.cols / 4) + s * 64 + j * 8 + i));
+        const vec2 input_sums = sums_of(inputs);
+        [[unroll]] for (uint r = 0; r < rows; r++) sums[r * columns + c] += dot32(w[r], inputs, input_sums);
+    }
 }
 
-void multiply(uint starts[rows], uint lane, inout float sums[rows]) {
+void multiply(uint starts[rows], uint lane, inout float sums[summed]) {
     Header headers[rows];
 #ifdef TEXEL // one lane
     for (uint s = 0; s < (p.cols + 255) / 256; s++) {
@@ -64,18 +93,21 @@ void multiply(uint starts[rows], uint lane, inout float sums[rows]) {
         for (uint j = 0; j < min(8, p.cols / 32 - s * 8); j++) add_products(starts, headers, s, j, sums);
     }
 #else
-    for (uint b = lane; b < p.cols / 32; b += lanes) {
-        [[unroll]] for (uint r = 0; r < rows; r++) headers[r] = load_header(starts[r], p.cols, b >> 3);
-        add_products(starts, headers, b >> 3, b & 7, sums);
-    }
+    [[unroll]] for (uint r = 0; r < rows; r++) headers[r] = load_header(starts[r], p.cols, 0);
+    const uint count = p.cols / 32;
+    uint b = lane;
+    for (; b + (blocks - 1) * lanes < count; b += blocks * lanes)
+        [[unroll]] for (uint i = 0; i < blocks; i++) add_products(starts, headers, (b + i * lanes) >> 3, (b + i * lanes) & 7, sums);
+    if (blocks > 1)
+        for (; b < count; b += lanes) add_products(starts, headers, b >> 3, b & 7, sums);
 #endif
 }
 
 #ifndef TEXEL
 // Returns 1 / rms of the vector whose sums of squares are in x[squares ...].
 float inverse_rms_of_x(uint lane) {
-    float sums[rows];
-    [[unroll]] for (uint r = 0; r < rows; r++) sums[r] = 0.0;
+    float sums[summed];
+    [[unroll]] for (uint r = 0; r < summed; r++) sums[r] = 0.0;
     for (uint i = lane; i < (p.square_count + 3) / 4; i += lanes) {
         const vec4 four = uintBitsToFloat(x(p.squares / 4 + i));
         for (uint j = 0; j < 4; j++) sums[0] += 4 * i + j < p.square_count ? four[j] : 0.0;
@@ -97,6 +129,16 @@ void store_squares(uint lane, uint group, float squares) {
 }
 #endif
 
+void store_columns(uint first, float sums[summed]) {
+    [[unroll]] for (uint r = 0; r < rows; r++) {
+        if (first + r >= p.rows) break;
+        [[unroll]] for (uint c = 0; c < columns; c++) {
+            const uint at = c * p.y_cols + p.first_row + first + r;
+            y[at] = matvec_output == MATVEC_STORE ? sums[r * columns + c] : y[at] + sums[r * columns + c];
+        }
+    }
+}
+
 float silu(float g) { return g / (1.0 + exp(-g)); }
 
 void main() {
@@ -105,13 +147,15 @@ void main() {
     const uint first = (gl_WorkGroupID.x * (workgroup / lanes) + group) * rows;
 
     uint starts[rows];
-    float sums[rows];
-    [[unroll]] for (uint r = 0; r < rows; r++) {
-        starts[r] = row_start(min(first + r, p.rows - 1), p.cols); // past the end: the last row, never stored
-        sums[r] = 0.0;
-    }
+    float sums[summed];
+    [[unroll]] for (uint r = 0; r < rows; r++) starts[r] = row_start(min(first + r, p.rows - 1), p.cols); // past the end: the last row, never stored
+    [[unroll]] for (uint r = 0; r < summed; r++) sums[r] = 0.0;
     multiply(starts, lane, sums);
     add_lanes(sums);
+    if (columns > 1) {
+        if (lane == 0) store_columns(first, sums);
+        return;
+    }
 #ifndef TEXEL
     if (normed != 0) {
         const float by = inverse_rms_of_x(lane);

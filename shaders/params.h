@@ -25,6 +25,7 @@ struct matvec_params {
     uint square_count; // normed: their number
     float eps;         // normed: of the norm
     uint scaled;       // MATVEC_RESIDUAL: offset of the scaled values in y
+    uint y_cols;       // of several vectors: floats between their results
 };
 struct matmul_params { uint cols; uint rows; uint first_row; uint y_cols; };
 
@@ -95,7 +96,7 @@ struct swiglu_params {
 };
 
 struct sample_candidates_params { uint vocab_size; };
-struct sample_params { uint stretches; };
+struct sample_params { uint stretches; uint use_words; }; // use_words: offset of the uses in id_words
 
 #ifdef __cplusplus
 } // namespace tq

@@ -5,7 +5,8 @@
 #include "sampling.glsl"
 
 // ids[0] = sampled[sampled_tokens] = the token sampled from the candidates of all stretches as model/sampling/device_sampling.h
-// defines; position and sampled_tokens are incremented. NO_TOKEN where there is none; ids[0] is 0 then. One workgroup.
+// defines; its uses are counted, where settings.penalises; position and sampled_tokens are incremented. NO_TOKEN where there is none;
+// ids[0] is 0 then. One workgroup.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { sample_params p; };
@@ -100,6 +101,11 @@ void main() {
     const uint id = none ? NO_TOKEN : candidates[chosen_at[sampled_index(count, random[sampled_tokens])]].y;
     ids[0] = none ? 0u : id;
     sampled[sampled_tokens] = id;
+    if (settings.penalises != 0u && !none) {
+        const uint at = p.use_words + 2 * id;
+        id_words[at]++;
+        id_words[at + 1] = ++settings.next;
+    }
     position++;
     sampled_tokens++;
 }

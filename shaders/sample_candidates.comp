@@ -4,7 +4,7 @@
 #include "sampling.glsl"
 
 // candidates[g] = key and id of the settings.candidates greatest of logits 1024 g, 1024 g + 1, ..., in descending order, without
-// the excluded ones; where there are fewer, NO_LOGIT. One workgroup per stretch g.
+// the excluded ones, after penalties; where there are fewer, NO_LOGIT. One workgroup per stretch g.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { sample_candidates_params p; };
@@ -24,8 +24,12 @@ shared uint found, found_at[SAMPLING_STRETCH];
 uint key_at(uint id) {
     if (id >= p.vocab_size) return NO_LOGIT;
     const uint key = key_of(logits[id]);
-    const bool left_out = (excluded[id >> 5] >> (id & 31) & 1u) != 0u;
-    return key != NONFINITE_LOGIT && left_out ? NO_LOGIT : key;
+    if (key == NONFINITE_LOGIT) return key;
+    if ((id_words[id >> 5] >> (id & 31) & 1u) != 0u) return NO_LOGIT;
+    if (settings.penalises == 0u) return key;
+    const uint at = (p.vocab_size + 31) / 32 + 2 * id;
+    const token_use use = token_use(id_words[at], id_words[at + 1]);
+    return use.end == 0u ? key : penalised_key(key, settings, use);
 }
 
 void main() {

@@ -2,13 +2,13 @@
 #include "sampling.h"
 
 // The host's settings for each batch of steps, and the ids it reads back. Step i samples with random[i]; Context counts the
-// steps. Bit id % 32 of excluded[id / 32]: the id is never sampled.
+// steps. Bit id % 32 of id_words[id / 32]: the id is never sampled. After these words, where settings.penalises, each id's token_use.
 #define SAMPLING_AT(n, qualifier)                                                                                                    \
     layout(binding = n) qualifier buffer Sampling {                                                                              \
         sampling_settings settings;                                                                                              \
         uint random[SAMPLING_STEPS];                                                                                             \
         uint sampled[SAMPLING_STEPS];                                                                                            \
-        uint excluded[];                                                                                                         \
+        uint id_words[];                                                                                                         \
     }
 
 // Returns a key: keys are ordered as finite logits are, and both zeros have one key. No finite logit has NO_LOGIT or NONFINITE_LOGIT.
@@ -18,6 +18,21 @@ uint key_of(uint bits) {
     return (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
 }
 float logit_of(uint key) { return uintBitsToFloat((key & 0x80000000u) != 0u ? key & 0x7fffffffu : ~key); }
+
+uint penalised_key(uint key, sampling_settings s, token_use use) {
+    precise float logit = logit_of(key);
+    if (use.end != 0u && use.end + s.repeat_last_n > s.next) {
+        precise float repeated = logit * (logit > 0.0 ? s.inverse_repeat : s.repeat_penalty);
+        logit = clamp(repeated, -MAX_LOGIT, MAX_LOGIT);
+    }
+    if (use.count != 0u) {
+        precise float present = logit - s.presence_penalty;
+        precise float frequent = s.frequency_penalty * float(use.count);
+        precise float penalised = present - frequent;
+        logit = clamp(penalised, -MAX_LOGIT, MAX_LOGIT);
+    }
+    return key_of(floatBitsToUint(logit));
+}
 
 // True where the logit with key a at place i precedes that with key b at place j: the greater one, on a tie the earlier.
 bool precedes(uint a, uint i, uint b, uint j) { return a > b || (a == b && i < j); }

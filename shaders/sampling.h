@@ -21,7 +21,21 @@ struct sampling_settings {
     float inverse_temperature; // at most 2^64
     uint top_p;                // in units of 2^-32
     uint min_p;                // in units of 2^-24
+    uint penalises;            // 1: the penalties below apply to tokens that were used before
+    uint next;                 // index of the token that is sampled next, prompt included
+    uint repeat_last_n;        // how many tokens before it are recent; at most 2^31 - 1
+    float repeat_penalty;      // a recent token's logit is multiplied by it where it is not positive,
+    float inverse_repeat;      // by this where it is
+    float presence_penalty;    // subtracted from the logit of every token of the answer,
+    float frequency_penalty;   // and this times its number there
 };
+
+// Uses of a token so far: their number in the answer, and the index after the last one; 0: it was never used.
+struct token_use {
+    uint count;
+    uint end;
+};
+#define MAX_LOGIT 3.40282347e38f // penalised logits stay finite
 
 // 2^r = the sum of (r ln 2)^k / k!, |r| <= 1/2: Taylor's polynomial of degree 6, whose remainder is below 1.2e-7.
 #define EXP_LOG2_E 1.44269504f

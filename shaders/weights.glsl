@@ -1,32 +1,47 @@
-// Weight formats in device memory (model/gpu/device_layout.h): rows of 16-byte words, `interleave` of them interleaved word by
-// word, decoded 32 weights at a time. FORMAT_<name> chooses one: row_vectors(cols) is the uvec4s of a row,
-// load_header(row_start, cols, s) reads the data that weights 256 s ... of a row have in common, load32(row_start, header, s,
-// j) returns weights 256 s + 32 j ... of it. All invocations of a workgroup call prepare_weights() first.
+// Weight formats in device memory (model/gpu/device_layout.h): rows of 16-byte words, `interleave` of them interleaved word by word,
+// decoded 32 weights at a time, with the bits of each block in the order of model/formats/device_blocks.h. FORMAT_<name> chooses one:
+// row_vectors(cols) is the uvec4s of a row, load32(row_start, header, s, j) returns weights 256 s + 32 j ... of it. Where weights 256 s
+// ... have scales in common, header_at(cols, s, k) are the HEADER_VECTORS vectors with these. All invocations of a workgroup call
+// prepare_weights() first.
 #include "read.glsl"
 #include "tables.h"
 
 READ_VECTORS(WEIGHTS_BINDING, weights)
 
-uint byte_of(uvec4 v, uint i) { return (v[i >> 2] >> (8 * (i & 3))) & 0xff; }
+// Vector number i of the row that starts at `row`, its word c, and its words 2 half and 2 half + 1.
+uvec4 vector_at(uint row, uint i) { return weights(row + interleave * i); }
+#ifdef TEXEL
+uint word_at(uint row, uint i, uint c) { return vector_at(row, i)[c]; }
+uvec2 pair_at(uint row, uint i, uint half_of_it) {
+    const uvec4 v = vector_at(row, i);
+    return half_of_it == 0 ? v.xy : v.zw;
+}
+struct Header { uint cols; uvec4 v[3]; }; // an invocation has 256 weights, and loads their header once
+#else
+layout(binding = WEIGHTS_BINDING) readonly buffer WeightWords { uint weight_words[]; };
+layout(binding = WEIGHTS_BINDING) readonly buffer WeightPairs { uvec2 weight_pairs[]; };
+uint word_at(uint row, uint i, uint c) { return weight_words[(row + interleave * i) * 4 + c]; }
+uvec2 pair_at(uint row, uint i, uint half_of_it) { return weight_pairs[(row + interleave * i) * 2 + half_of_it]; }
+struct Header { uint cols; }; // an invocation has 32 weights, and loads what it needs for these
+#endif
+uint header_at(uint cols, uint s, uint k);
+uvec4 header_vector(uint row, Header h, uint s, uint k);
+uint header_word(uint row, Header h, uint s, uint k, uint c);
+uvec2 header_pair(uint row, Header h, uint s, uint k, uint half_of_it);
+
+uint row_vectors(uint cols);
+uint row_start(uint row, uint cols) { return row / interleave * interleave * row_vectors(cols) + row % interleave; }
+
 vec4 bytes(uint v) { return vec4(v & 0xff, (v >> 8) & 0xff, (v >> 16) & 0xff, v >> 24); }
 vec4 signed_bytes(uint v) {
     const int s = int(v);
     return vec4(s << 24 >> 24, s << 16 >> 24, s << 8 >> 24, s >> 24);
 }
+// Returns half i % 2 of a word.
+float half_of(uint word, uint i) { return unpackHalf2x16(word >> (16 * (i & 1))).x; }
+
 // Weight i is scale[i / 16] * level[i / 4][i % 4] - offset[i / 16]. SPLIT_SCALES: the two scales differ; HAVE_OFFSETS: any is not 0.
 struct Weights32 { vec4 level[8]; vec2 scale, offset; };
-struct Header { uint cols; uvec4 v[3]; };
-
-uint row_vectors(uint cols);
-uint row_start(uint row, uint cols) { return row / interleave * interleave * row_vectors(cols) + row % interleave; }
-// Returns vector number i of the row that starts at `row`.
-uvec4 vector_at(uint row, uint i) { return weights(row + interleave * i); }
-// Returns half number i of a vector.
-float half_of(uvec4 v, uint i) {
-    const vec2 pair = unpackHalf2x16(v[i >> 1]);
-    return (i & 1) == 0 ? pair.x : pair.y;
-}
-
 Weights32 scaled(float scale) {
     Weights32 w;
     w.scale = vec2(scale);
@@ -34,28 +49,27 @@ Weights32 scaled(float scale) {
     return w;
 }
 Weights32 unscaled() { return scaled(1.0); }
-Header no_header(uint cols) {
-    Header h;
-    h.cols = cols;
-    return h;
+// Where a level of `zero` stands for 0.
+Weights32 scaled_from(vec2 scale, float zero) {
+    Weights32 w;
+    w.scale = scale;
+    w.offset = scale * zero;
+    return w;
 }
 
-// Loads nibbles less `zero`: 0..15 from the low ones of v's bytes, 16..31 from the high ones.
-void load_nibbles(uvec4 v, float zero, out vec4 w[8]) {
-    [[unroll]] for (uint k = 0; k < 4; k++) {
-        w[k] = bytes(v[k] & 0x0f0f0f0fu) - zero;
-        w[4 + k] = bytes((v[k] >> 4) & 0x0f0f0f0fu) - zero;
-    }
-}
+// Returns four nibbles of weights 4 k ..., each in a byte.
+uint nibbles_of(uvec4 v, uint k) { return (k < 4 ? v[k] : v[k - 4] >> 4) & 0x0f0f0f0fu; }
+// Returns the pairs of bits, or the single bits, of weights 4 k ..., at bit `to` of each byte.
+uint moved(uint v, int left) { return left >= 0 ? v << left : v >> -left; }
+uint pairs_of(uvec2 pairs, uint k, uint to) { return moved(pairs[k / 4], int(to) - int(2 * (k % 4))) & (0x03030303u << to); }
+uint bits_of(uint bits, uint k, uint to) { return moved(bits, int(to) - int(k)) & (0x01010101u << to); }
 
-// Moves the four fifth bits from the lowest bits of v to bit 4 of each byte.
-uint fifth_bits(uint v) { return ((v & 15) * 0x00204081u & 0x01010101u) << 4; }
-// Loads nibbles as load_nibbles() does, with bit i of `high` as the fifth bit of weight i.
-void load_5_bits(uvec4 v, uint high, float zero, out vec4 w[8]) {
-    [[unroll]] for (uint k = 0; k < 4; k++) {
-        w[k] = bytes((v[k] & 0x0f0f0f0fu) | fifth_bits(high >> (4 * k))) - zero;
-        w[4 + k] = bytes(((v[k] >> 4) & 0x0f0f0f0fu) | fifth_bits(high >> (4 * k + 16))) - zero;
-    }
+void load_nibbles(uvec4 v, out vec4 w[8]) {
+    [[unroll]] for (uint k = 0; k < 8; k++) w[k] = bytes(nibbles_of(v, k));
+}
+// Loads nibbles with `bits` as fifth bits.
+void load_5_bits(uvec4 v, uint bits, out vec4 w[8]) {
+    [[unroll]] for (uint k = 0; k < 8; k++) w[k] = bytes(nibbles_of(v, k) | bits_of(bits, k, 4));
 }
 
 #if defined(FORMAT_iq4_nl) || defined(FORMAT_iq4_xs) || defined(FORMAT_mxfp4)
@@ -81,10 +95,6 @@ void load_levels(uvec4 v, out vec4 w[8]) {
 }
 #else
 void prepare_weights() {}
-#endif
-
-#if defined(FORMAT_f32) || defined(FORMAT_f16) || defined(FORMAT_bf16)
-Header load_header(uint row, uint cols, uint s) { return no_header(cols); }
 #endif
 
 #if defined(FORMAT_f32)
@@ -120,14 +130,11 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 }
 
 #elif defined(FORMAT_q8_0) // row: int8 levels, then one fp16 scale per 32
+#define HEADER_VECTORS 1
 uint row_vectors(uint cols) { return cols / 16 + (cols / 32 + 7) / 8; }
-Header load_header(uint row, uint cols, uint s) {
-    Header h = no_header(cols);
-    h.v[0] = vector_at(row, cols / 16 + s);
-    return h;
-}
+uint header_at(uint cols, uint s, uint k) { return cols / 16 + s; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    Weights32 w = scaled(half_of(h.v[0], j));
+    Weights32 w = scaled(half_of(header_word(row, h, s, 0, j >> 1), j));
     [[unroll]] for (uint i = 0; i < 2; i++) {
         const uvec4 v = vector_at(row, s * 16 + j * 2 + i);
         [[unroll]] for (uint k = 0; k < 4; k++) w.level[4 * i + k] = signed_bytes(v[k]);
@@ -135,76 +142,67 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
     return w;
 }
 
-#elif defined(FORMAT_q4_0) // row: nibbles (0..15 low, 16..31 high), then one fp16 scale per 32
+#elif defined(FORMAT_q4_0) // row: nibbles, then one fp16 scale per 32
+#define HAVE_OFFSETS
+#define HEADER_VECTORS 1
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 7) / 8; }
-Header load_header(uint row, uint cols, uint s) {
-    Header h = no_header(cols);
-    h.v[0] = vector_at(row, cols / 32 + s);
-    return h;
-}
+uint header_at(uint cols, uint s, uint k) { return cols / 32 + s; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    Weights32 w = scaled(half_of(h.v[0], j));
-    load_nibbles(vector_at(row, s * 8 + j), 8.0, w.level);
+    Weights32 w = scaled_from(vec2(half_of(header_word(row, h, s, 0, j >> 1), j)), 8.0);
+    load_nibbles(vector_at(row, s * 8 + j), w.level);
     return w;
 }
 
-#elif defined(FORMAT_q4_1) // row: nibbles as q4_0's, then one fp16 scale and minimum per 32
+#elif defined(FORMAT_q4_1) // row: nibbles, then one fp16 scale and minimum per 32
 #define HAVE_OFFSETS
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 3) / 4; }
-Header load_header(uint row, uint cols, uint s) { return no_header(cols); }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const vec2 d = unpackHalf2x16(vector_at(row, h.cols / 32 + s * 2 + j / 4)[j & 3]);
+    const vec2 d = unpackHalf2x16(word_at(row, h.cols / 32 + s * 2 + j / 4, j & 3));
     Weights32 w = scaled(d.x);
     w.offset = vec2(-d.y);
-    load_nibbles(vector_at(row, s * 8 + j), 0.0, w.level);
+    load_nibbles(vector_at(row, s * 8 + j), w.level);
     return w;
 }
 
-#elif defined(FORMAT_q5_0) // row: nibbles as q4_0's, then 32 fifth bits per 32, then one fp16 scale
+#elif defined(FORMAT_q5_0) // row: nibbles, then 32 fifth bits per 32, then one fp16 scale
+#define HAVE_OFFSETS
+#define HEADER_VECTORS 1
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 3) / 4 + (cols / 32 + 7) / 8; }
-Header load_header(uint row, uint cols, uint s) { return no_header(cols); }
+uint header_at(uint cols, uint s, uint k) { return cols / 32 + (cols / 32 + 3) / 4 + s; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const uint high_at = h.cols / 32;
-    Weights32 w = scaled(half_of(vector_at(row, high_at + (high_at + 3) / 4 + s), j));
-    load_5_bits(vector_at(row, s * 8 + j), vector_at(row, high_at + s * 2 + j / 4)[j & 3], 16.0, w.level);
+    Weights32 w = scaled_from(vec2(half_of(header_word(row, h, s, 0, j >> 1), j)), 16.0);
+    load_5_bits(vector_at(row, s * 8 + j), word_at(row, h.cols / 32 + s * 2 + j / 4, j & 3), w.level);
     return w;
 }
 
-#elif defined(FORMAT_q5_1) // row: nibbles as q4_0's, then per 32 one fp16 scale and minimum and 32 fifth bits
+#elif defined(FORMAT_q5_1) // row: nibbles, then per 32 one fp16 scale and minimum and 32 fifth bits
 #define HAVE_OFFSETS
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 1) / 2; }
-Header load_header(uint row, uint cols, uint s) { return no_header(cols); }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const uvec4 header = vector_at(row, h.cols / 32 + s * 4 + j / 2);
-    const vec2 d = unpackHalf2x16(header[2 * (j & 1)]);
+    const uvec2 header = pair_at(row, h.cols / 32 + s * 4 + j / 2, j & 1);
+    const vec2 d = unpackHalf2x16(header.x);
     Weights32 w = scaled(d.x);
     w.offset = vec2(-d.y);
-    load_5_bits(vector_at(row, s * 8 + j), header[2 * (j & 1) + 1], 0.0, w.level);
+    load_5_bits(vector_at(row, s * 8 + j), header.y, w.level);
     return w;
 }
 
-#elif defined(FORMAT_iq4_nl) // row: nibbles as q4_0's, then one fp16 scale per 32
+#elif defined(FORMAT_iq4_nl) // row: nibbles, then one fp16 scale per 32
+#define HEADER_VECTORS 1
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 7) / 8; }
-Header load_header(uint row, uint cols, uint s) {
-    Header h = no_header(cols);
-    h.v[0] = vector_at(row, cols / 32 + s);
-    return h;
-}
+uint header_at(uint cols, uint s, uint k) { return cols / 32 + s; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    Weights32 w = scaled(half_of(h.v[0], j));
+    Weights32 w = scaled(half_of(header_word(row, h, s, 0, j >> 1), j));
     load_levels(vector_at(row, s * 8 + j), w.level);
     return w;
 }
 
-#elif defined(FORMAT_mxfp4) // row: nibbles as q4_0's, then one exponent byte per 32
+#elif defined(FORMAT_mxfp4) // row: nibbles, then one exponent byte per 32
+#define HEADER_VECTORS 1
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 15) / 16; }
-Header load_header(uint row, uint cols, uint s) {
-    Header h = no_header(cols);
-    h.v[0] = vector_at(row, cols / 32 + s / 2);
-    return h;
-}
+uint header_at(uint cols, uint s, uint k) { return cols / 32 + s / 2; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const uint e = byte_of(h.v[0], 8 * (s & 1) + j);
+    const uint e = (header_word(row, h, s, 0, 2 * (s & 1) + j / 4) >> (8 * (j & 3))) & 0xff;
     // 2^(e - 128), as levels are doubled; the NaN e = 255 was refused when the file was read
     Weights32 w = scaled(uintBitsToFloat(e < 2 ? 0x00200000u << e : (e - 1) << 23));
     load_levels(vector_at(row, s * 8 + j), w.level);
@@ -214,142 +212,120 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 #elif defined(FORMAT_q2_k) // row: blocks of (1 vector of scales and minima, 4 of bit pairs), then fp16 d and dmin per block
 #define HAVE_OFFSETS
 #define SPLIT_SCALES
+#define HEADER_VECTORS 2
 uint row_vectors(uint cols) { return cols / 256 * 5 + (cols / 256 + 3) / 4; }
-Header load_header(uint row, uint cols, uint s) {
-    Header h = no_header(cols);
-    h.v[0] = vector_at(row, s * 5);
-    h.v[1] = vector_at(row, cols / 256 * 5 + s / 4);
-    return h;
-}
+uint header_at(uint cols, uint s, uint k) { return k == 0 ? s * 5 : cols / 256 * 5 + s / 4; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const uint block = s * 5, n = j >> 2, g = j & 3;
-    const vec2 d = unpackHalf2x16(h.v[1][s & 3]);
-    const uint scales = h.v[0][j >> 1] >> (16 * (j & 1));
+    const vec2 d = unpackHalf2x16(header_word(row, h, s, 1, s & 3));
+    const uint scales = header_word(row, h, s, 0, j >> 1) >> (16 * (j & 1));
     Weights32 w;
     w.scale = d.x * vec2(scales & 15, (scales >> 8) & 15);
     w.offset = d.y * vec2((scales >> 4) & 15, (scales >> 12) & 15);
-    [[unroll]] for (uint i = 0; i < 2; i++) {
-        const uvec4 v = vector_at(row, block + 1 + 2 * n + i);
-        [[unroll]] for (uint k = 0; k < 4; k++) w.level[4 * i + k] = bytes((v[k] >> (2 * g)) & 0x03030303u);
-    }
+    const uvec2 pairs = pair_at(row, s * 5 + 1 + j / 2, j & 1);
+    [[unroll]] for (uint k = 0; k < 8; k++) w.level[k] = bytes(pairs_of(pairs, k, 0));
     return w;
 }
 
-#elif defined(FORMAT_q3_k) // row: blocks of (2 vectors of third bits, 4 of bit pairs), 12 bytes of scales each, one fp16 d each
+#elif defined(FORMAT_q3_k) // row: blocks of (2 vectors of third bits, 4 of bit pairs), 3 words of scales each, one fp16 d each
+#define HAVE_OFFSETS
 #define SPLIT_SCALES
+#define HEADER_VECTORS 3
 uint row_vectors(uint cols) { return cols / 256 * 6 + (cols / 256 * 3 + 3) / 4 + (cols / 256 + 7) / 8; }
-Header load_header(uint row, uint cols, uint s) {
-    Header h = no_header(cols);
-    const uint scales_at = cols / 256 * 6;
-    h.v[0] = vector_at(row, scales_at + s * 3 / 4);
-    h.v[1] = vector_at(row, scales_at + (s * 3 + 2) / 4);
-    h.v[2] = vector_at(row, scales_at + (cols / 256 * 3 + 3) / 4 + s / 8);
-    return h;
+uint header_at(uint cols, uint s, uint k) { // the first and the last word of scales, d
+    const uint scales = cols / 256 * 6;
+    return k == 2 ? scales + (cols / 256 * 3 + 3) / 4 + s / 8 : scales + (s * 3 + 2 * k) / 4;
 }
 // Returns word i of the three words of scales.
-uint scale_word(Header h, uint s, uint i) {
+uint scale_word(uint row, Header h, uint s, uint i) {
     const uint at = s * 3 + i;
-    return at / 4 == s * 3 / 4 ? h.v[0][at & 3] : h.v[1][at & 3];
+    return header_word(row, h, s, at / 4 == s * 3 / 4 ? 0 : 1, at & 3);
 }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const uint block = s * 6, n = j >> 2, g = j & 3;
-    const float d = half_of(h.v[2], s & 7);
-    // 6-bit scales 2 j and 2 j + 1, in two bytes: low nibbles from the first two words, high pairs from the third
-    const uint low = (scale_word(h, s, g >> 1) >> (16 * (j & 1) + 4 * n)) & 0x0f0fu;
-    const uint high = (scale_word(h, s, 2) >> (16 * (j & 1) + 2 * (j >> 1))) & 0x0303u;
-    const uint both = low | high << 4;
-    Weights32 w = scaled(d);
-    w.scale = d * (vec2(both & 0xff, both >> 8) - 32.0);
-    [[unroll]] for (uint i = 0; i < 2; i++) {
-        const uvec4 third = vector_at(row, block + i), v = vector_at(row, block + 2 + 2 * n + i);
-        [[unroll]] for (uint k = 0; k < 4; k++) {
-            const uint q = ((v[k] >> (2 * g)) & 0x03030303u) | ((third[k] >> j) & 0x01010101u) << 2;
-            w.level[4 * i + k] = bytes(q) - 4.0;
-        }
-    }
+    const float d = half_of(header_word(row, h, s, 2, (s & 7) >> 1), s);
+    // 6-bit scales 2 j and 2 j + 1: nibbles of the first two words, pairs of bits of the third
+    const uint low = scale_word(row, h, s, j >> 2) >> (8 * (j & 3)), high = scale_word(row, h, s, 2) >> (4 * j);
+    const vec2 scales = vec2((low & 15) | (high & 3) << 4, ((low >> 4) & 15) | (high & 12) << 2);
+    Weights32 w = scaled_from(d * (scales - 32.0), 4.0);
+    const uint third = word_at(row, s * 6 + j / 4, j & 3);
+    const uvec2 pairs = pair_at(row, s * 6 + 2 + j / 2, j & 1);
+    [[unroll]] for (uint k = 0; k < 8; k++) w.level[k] = bytes(pairs_of(pairs, k, 0) | bits_of(third, k, 2));
     return w;
 }
 
-#elif defined(FORMAT_iq4_xs) // row: blocks of 8 vectors of nibbles as q4_0's, then 8 bytes of scales per block
+#elif defined(FORMAT_iq4_xs) // row: blocks of 8 vectors of nibbles, then 8 bytes of scales per block
+#define HEADER_VECTORS 1
 uint row_vectors(uint cols) { return cols / 32 + (cols / 256 + 1) / 2; }
-Header load_header(uint row, uint cols, uint s) {
-    Header h = no_header(cols);
-    h.v[0] = vector_at(row, cols / 32 + s / 2); // the scales of two blocks
-    return h;
-}
+uint header_at(uint cols, uint s, uint k) { return cols / 32 + s / 2; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const uint first = h.v[0][2 * (s & 1)], low = h.v[0][2 * (s & 1) + 1]; // d and high bit pairs; low nibbles
-    const uint scale = ((low >> (4 * j)) & 15) | ((first >> (16 + 2 * j)) & 3) << 4;
-    Weights32 w = scaled(unpackHalf2x16(first).x * (float(scale) - 32.0));
+    const uvec2 header = header_pair(row, h, s, 0, s & 1); // d and high bit pairs; low nibbles
+    const uint scale = ((header.y >> (4 * j)) & 15) | ((header.x >> (16 + 2 * j)) & 3) << 4;
+    Weights32 w = scaled(unpackHalf2x16(header.x).x * (float(scale) - 32.0));
     load_levels(vector_at(row, s * 8 + j), w.level);
     return w;
 }
 
-#elif defined(FORMAT_q4_k) || defined(FORMAT_q5_k) // ggml's own block order: header (d, dmin, 12 bytes of scales), high bits, nibbles
+#elif defined(FORMAT_q4_k) || defined(FORMAT_q5_k) // row: blocks of (1 vector of scales, with Q5_K 2 of fifth bits, 8 of nibbles)
 #define HAVE_OFFSETS
+#define HEADER_VECTORS 1
 #ifdef FORMAT_q5_k
-const uint block_vectors = 11, nibbles_at = 3;
+const uint block_vectors = 11;
 #else
-const uint block_vectors = 9, nibbles_at = 1;
+const uint block_vectors = 9;
 #endif
 uint row_vectors(uint cols) { return cols / 256 * block_vectors; }
-Header load_header(uint row, uint cols, uint s) {
-    Header h = no_header(cols);
-    h.v[0] = vector_at(row, s * block_vectors);
-#ifdef FORMAT_q5_k // high bits
-    [[unroll]] for (uint i = 0; i < 2; i++) h.v[1 + i] = vector_at(row, s * block_vectors + 1 + i);
-#endif
-    return h;
-}
+uint header_at(uint cols, uint s, uint k) { return s * block_vectors; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const uint block = s * block_vectors;
-    const uvec4 header = h.v[0];
-    // 6-bit scale and minimum of sub-block j, from the 12 bytes in header.yzw
-    const uint a = byte_of(header, 4 + (j & 3)), m = byte_of(header, 8 + (j & 3)), c = byte_of(header, 12 + (j & 3));
-    const uint scale = j < 4 ? a & 63 : (c & 15) | (a >> 6) << 4;
-    const uint minimum = j < 4 ? m & 63 : (c >> 4) | (m >> 6) << 4;
+    const uvec4 header = header_vector(row, h, s, 0);
+    const uint high = header.w >> (2 * j), scale = ((header.y >> (4 * j)) & 15) | (high & 3) << 4,
+               minimum = ((header.z >> (4 * j)) & 15) | ((high >> 16) & 3) << 4;
     const vec2 d = unpackHalf2x16(header.x);
     Weights32 w = scaled(d.x * float(scale));
     w.offset = vec2(d.y * float(minimum));
-    [[unroll]] for (uint i = 0; i < 2; i++) {
-        const uvec4 v = vector_at(row, block + nibbles_at + 2 * (j >> 1) + i);
+    const uvec4 nibbles = vector_at(row, s * block_vectors + (block_vectors - 8) + j);
 #ifdef FORMAT_q5_k
-        const uvec4 high = h.v[1 + i];
+    load_5_bits(nibbles, word_at(row, s * block_vectors + 1 + j / 4, j & 3), w.level);
+#else
+    load_nibbles(nibbles, w.level);
 #endif
-        [[unroll]] for (uint k = 0; k < 4; k++) {
-            uint q = (v[k] >> (4 * (j & 1))) & 0x0f0f0f0fu;
-#ifdef FORMAT_q5_k
-            q |= ((high[k] >> j) & 0x01010101u) << 4;
-#endif
-            w.level[4 * i + k] = bytes(q);
-        }
-    }
     return w;
 }
 
 #elif defined(FORMAT_q6_k) // row: blocks of (8 vectors of low nibbles, 4 of high bit pairs, 16 int8 scales), then one fp16 d per block
+#define HAVE_OFFSETS
 #define SPLIT_SCALES
+#define HEADER_VECTORS 2
 uint row_vectors(uint cols) { return cols / 256 * 13 + (cols / 256 + 7) / 8; }
-Header load_header(uint row, uint cols, uint s) {
-    Header h = no_header(cols);
-    h.v[0] = vector_at(row, s * 13 + 12);
-    h.v[1] = vector_at(row, cols / 256 * 13 + s / 8);
-    return h;
-}
+uint header_at(uint cols, uint s, uint k) { return k == 0 ? s * 13 + 12 : cols / 256 * 13 + s / 8; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const uint block = s * 13, n = j >> 2, g = j & 3;
-    const float d = half_of(h.v[1], s & 7);
-    Weights32 w = scaled(d);
-    w.scale = d * signed_bytes(h.v[0][j >> 1] >> (16 * (j & 1))).xy;
-    [[unroll]] for (uint i = 0; i < 2; i++) {
-        const uvec4 low = vector_at(row, block + 4 * n + 2 * (g & 1) + i), high = vector_at(row, block + 8 + 2 * n + i);
-        [[unroll]] for (uint k = 0; k < 4; k++) {
-            const uint q = ((low[k] >> (4 * (g >> 1))) & 0x0f0f0f0fu) | ((high[k] >> (2 * g)) & 0x03030303u) << 4;
-            w.level[4 * i + k] = bytes(q) - 32.0;
-        }
-    }
+    const float d = half_of(header_word(row, h, s, 1, (s & 7) >> 1), s);
+    const vec2 scales = signed_bytes(header_word(row, h, s, 0, j >> 1) >> (16 * (j & 1))).xy;
+    Weights32 w = scaled_from(d * scales, 32.0);
+    const uvec4 low = vector_at(row, s * 13 + j);
+    const uvec2 pairs = pair_at(row, s * 13 + 8 + j / 2, j & 1);
+    [[unroll]] for (uint k = 0; k < 8; k++) w.level[k] = bytes(nibbles_of(low, k) | pairs_of(pairs, k, 4));
     return w;
 }
+#endif
+
+#ifdef TEXEL
+Header load_header(uint row, uint cols, uint s) {
+    Header h;
+    h.cols = cols;
+#ifdef HEADER_VECTORS
+    [[unroll]] for (uint k = 0; k < HEADER_VECTORS; k++) h.v[k] = vector_at(row, header_at(cols, s, k));
+#endif
+    return h;
+}
+uvec4 header_vector(uint row, Header h, uint s, uint k) { return h.v[k]; }
+uint header_word(uint row, Header h, uint s, uint k, uint c) { return h.v[k][c]; }
+uvec2 header_pair(uint row, Header h, uint s, uint k, uint half_of_it) { return half_of_it == 0 ? h.v[k].xy : h.v[k].zw; }
+#else
+Header load_header(uint row, uint cols, uint s) { return Header(cols); }
+#ifdef HEADER_VECTORS
+uvec4 header_vector(uint row, Header h, uint s, uint k) { return vector_at(row, header_at(h.cols, s, k)); }
+uint header_word(uint row, Header h, uint s, uint k, uint c) { return word_at(row, header_at(h.cols, s, k), c); }
+uvec2 header_pair(uint row, Header h, uint s, uint k, uint half_of_it) { return pair_at(row, header_at(h.cols, s, k), half_of_it); }
+#endif
 #endif
 
 // Returns weights 4 i ... of w.

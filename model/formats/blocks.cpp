@@ -4,6 +4,7 @@
 #include "base/ensure.h"
 #include "model/formats/block_reader.h"
 #include "model/formats/blocks_k.h"
+#include "model/formats/device_blocks.h"
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -118,15 +119,16 @@ constexpr std::array<BlockFormat, 43> formats{{
     {"Q4_1", 32, 20, decode_q4_1, {0, 2, -7.5f}, {{{4, 16}, {0, 4}}}}, // nibbles; scale and minimum
     {},
     {},
-    {"Q5_0", 32, 22, decode_q5_0, {0}, {{{6, 16}, {2, 4}, {0, 2}}}},    // nibbles; fifth bits; scale
-    {"Q5_1", 32, 24, decode_q5_1, {0, 2, -15.5f}, {{{8, 16}, {0, 8}}}}, // nibbles; scale, minimum and fifth bits
-    {"Q8_0", 32, 34, decode_q8_0, {0}, {{{2, 32}, {0, 2}}}},            // levels; scale
+    {"Q5_0", 32, 22, decode_q5_0, {0}, {{{6, 16}, {2, 4}, {0, 2}}}, arrange_q5_0},    // nibbles; fifth bits; scale
+    {"Q5_1", 32, 24, decode_q5_1, {0, 2, -15.5f}, {{{8, 16}, {0, 8}}}, arrange_q5_1}, // nibbles; scale, minimum and fifth bits
+    {"Q8_0", 32, 34, decode_q8_0, {0}, {{{2, 32}, {0, 2}}}},                          // levels; scale
     {"Q8_1", 32, 36},
-    {"Q2_K", 256, 84, decode_q2_k, {80, 82, 1.5f}, {{{0, 80}, {80, 4}}}},    // sub-block scales, levels; d and dmin
-    {"Q3_K", 256, 110, decode_q3_k, {108}, {{{0, 96}, {96, 12}, {108, 2}}}}, // third bits, bit pairs; sub-block scales; d
-    {"Q4_K", 256, 144, decode_q4_k, {0, 2, 7.5f}, {{{0, 144}}}},
-    {"Q5_K", 256, 176, decode_q5_k, {0, 2, 15.5f}, {{{0, 176}}}},
-    {"Q6_K", 256, 210, decode_q6_k, {208}, {{{0, 208}, {208, 2}}}}, // low nibbles, high pairs, sub-block scales; d
+    {"Q2_K", 256, 84, decode_q2_k, {80, 82, 1.5f}, {{{0, 80}, {80, 4}}}, arrange_q2_k},    // sub-block scales, levels; d and dmin
+    {"Q3_K", 256, 110, decode_q3_k, {108}, {{{0, 96}, {96, 12}, {108, 2}}}, arrange_q3_k}, // third bits, bit pairs; sub-block
+                                                                                           // scales; d
+    {"Q4_K", 256, 144, decode_q4_k, {0, 2, 7.5f}, {{{0, 144}}}, arrange_q4_k},
+    {"Q5_K", 256, 176, decode_q5_k, {0, 2, 15.5f}, {{{0, 176}}}, arrange_q5_k},
+    {"Q6_K", 256, 210, decode_q6_k, {208}, {{{0, 208}, {208, 2}}}, arrange_q6_k}, // low nibbles, high pairs, sub-block scales; d
     {"Q8_K", 256, 292},
     {"IQ2_XXS", 256, 66},
     {"IQ2_XS", 256, 74},

@@ -56,8 +56,9 @@ struct BlockFormat {
     void (*decode)(float* y, const std::byte* x, size_t blocks) = nullptr;
     BlockScales scales = {};
     // The parts that a row on a device stores separately, each as an array over the row's blocks; levels first, bytes = 0 ends
-    // the list (device_layout.h).
+    // the list (device_layout.h). They are of the block that `arrange` makes, or of the file's.
     std::array<BlockPart, 3> parts = {};
+    void (*arrange)(std::byte* to, const std::byte* from) = nullptr; // device_blocks.h
 };
 
 // Returns nullptr for a type we cannot decode (type_name still names it when ggml knows it: "IQ3_S", else "type 77").

@@ -90,18 +90,21 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
 uint64_t shared_bytes_of_decode(const Tuning& t, const AttentionShape& shape, uint32_t heads, uint32_t batch) {
     const bool has_query = KV_HALF_LEVELS(uint32_t(shape.types.k)) == 0; // otherwise it is in registers
     const uint64_t weights = t.decode_subgroups * batch * heads, maxima_and_sums = 2 * t.decode_subgroups * heads,
-                   joined = heads * shape.head_dim, query = has_query ? joined : 4, single_levels = 64;
+                   joined = heads * shape.head_dim, query = has_query ? joined : 4,
+                   single_levels = is_trellis(shape.types.k) || is_trellis(shape.types.v) ? 64 : 32;
     return 4 * (weights + maxima_and_sums + joined + query + single_levels);
 }
 
 // Returns the plan of attention_decode, or nothing where another kernel runs: for several tokens, by the tuning, for types with
-// QJL's bit, or where a subgroup has too few invocations for a key.
+// QJL's bit, where a subgroup has too few invocations for a key, or where every query head would read the cache for itself.
 std::optional<AttentionPlan> plan_of_decode(const Tuning& t, const AttentionShape& shape) {
     const auto k = uint32_t(shape.types.k), v = uint32_t(shape.types.v), sharers = shape.head_dim / 32; // invocations of a key
     if (shape.tokens != 1 || t.decode_subgroups == 0 || t.subgroup < sharers || KV_QJL(k) || KV_QJL(v)) return std::nullopt;
-    const uint32_t batch = 4 * (t.subgroup / sharers), entries = KV_LEVEL_TABLE_SIZE(k) + (k == v ? 0 : KV_LEVEL_TABLE_SIZE(v));
-    for (uint32_t heads = std::min(shape.group, t.decode_heads); heads > 0; heads--) {
-        if (shape.group % heads != 0) continue;
+    const uint32_t batch = DECODE_STEPS(k, v, t.subgroup) * (t.subgroup / sharers),
+                   entries = KV_LEVEL_TABLE_SIZE(k) + (k == v ? 0 : KV_LEVEL_TABLE_SIZE(v));
+    const bool mixed = KV_HALF_LEVELS(k) != KV_HALF_LEVELS(v); // the registers of both ways to multiply
+    for (uint32_t heads = std::min({shape.group, t.decode_heads, mixed ? 2 : shape.group}); heads > 0; heads--) {
+        if (shape.group % heads != 0 || (heads == 1 && shape.group > 1)) continue;
         const uint64_t others = shared_bytes_of_decode(t, shape, heads, batch);
         for (uint32_t copies = std::min(t.subgroup, 32u); copies > 0; copies /= 2) // a bank for each at most
             if (others + 4 * std::max(entries * copies, 1u) <= t.shared_bytes)

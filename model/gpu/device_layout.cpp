@@ -52,8 +52,12 @@ uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32
 
 namespace {
 
-// to[device_row_bytes] = a row in the device's layout
-void repack_row(const BlockFormat& l, std::byte* to, const std::byte* from, uint64_t blocks) {
+// to[device_row_bytes] = a row in the device's layout. arranged: [blocks * l.bytes], where blocks are rearranged.
+void repack_row(const BlockFormat& l, std::byte* to, const std::byte* from, uint64_t blocks, std::vector<std::byte>& arranged) {
+    if (l.arrange) {
+        for (uint64_t i = 0; i < blocks; i++) l.arrange(arranged.data() + i * l.bytes, from + i * l.bytes);
+        from = arranged.data();
+    }
     for (const BlockPart part : l.parts) {
         if (part.bytes == 0) break;
         const uint64_t bytes = blocks * part.bytes;
@@ -72,12 +76,12 @@ void repack_rows(GgmlType type, std::span<std::byte> to, std::span<const std::by
     const uint64_t rows = from.size() / from_row, end = rows == 0 ? first : first + (rows - 1) * step + 1;
     ENSURE(from.size() == from_row * rows && to.size() >= device_matrix_bytes(type, uint32_t(end), cols, interleave),
            "{} and {} bytes for {} rows from {}", to.size(), from.size(), rows, first);
-    const bool as_is = l.parts[0].bytes == l.bytes; // the device's row is the file's
+    const bool as_is = l.parts[0].bytes == l.bytes && !l.arrange; // the device's row is the file's
     if (interleave == 1 && as_is && step == 1) {
         std::memcpy(to.data() + first * to_row, from.data(), from.size());
         return;
     }
-    std::vector<std::byte> packed(interleave == 1 ? 0 : to_row);
+    std::vector<std::byte> packed(interleave == 1 ? 0 : to_row), arranged(l.arrange ? from_row : 0);
     for (uint64_t r = 0; r < rows; r++) {
         const uint64_t row = first + r * step;
         std::byte* out = to.data() + row / interleave * interleave * to_row + row % interleave * 16;
@@ -87,11 +91,11 @@ void repack_rows(GgmlType type, std::span<std::byte> to, std::span<const std::by
             continue;
         }
         if (interleave == 1) {
-            repack_row(l, out, in, blocks);
+            repack_row(l, out, in, blocks, arranged);
             continue;
         }
         if (!as_is) {
-            repack_row(l, packed.data(), in, blocks);
+            repack_row(l, packed.data(), in, blocks, arranged);
             in = packed.data();
         }
         for (uint64_t word = 0; word < to_row / 16; word++) std::memcpy(out + word * interleave * 16, in + word * 16, 16);

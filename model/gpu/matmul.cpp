@@ -5,16 +5,23 @@
 namespace tq::gpu {
 namespace {
 
-// One matrix-vector product.
+// The product of a matrix with one vector, or with pass.tokens of them.
 struct Matvec {
     View y, x;
     std::optional<View> next_norm = {};
-    uint32_t output;
+    uint32_t output, columns = 1;
     bool normed = false;
     uint32_t squares = 0, square_count = 0; // as in matvec_params
     float eps = 0;
     uint32_t scaled = 0;
 };
+
+// Returns the work of a product with one vector, or with those of the pass.
+Work work_of(const Pass& pass, const Matrix& w, const MatrixSlice& slice, bool one) {
+    const uint64_t weight_bytes = slice.buffer.bytes(), cols = w.cols, rows = slice.rows;
+    const auto of = [=](uint64_t vectors) { return Work{weight_bytes + vectors * (cols + rows) * 4, 2 * vectors * cols * rows}; };
+    return one ? of(1) : per_step(pass.step, [=](const Step& s) { return of(s.tokens); });
+}
 
 // Returns its number of workgroups.
 uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
@@ -23,16 +30,18 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     const size_t format = family_member(w.type);
     const bool folds = v.normed || v.output == MATVEC_RESIDUAL;
     const View& last = v.next_norm ? *v.next_norm : v.x; // a binding must not be empty
-    const auto constants = matvec_constants(t, w.interleave, v.output, v.normed);
+    const MatvecTile tile = matvec_tile(t, w.rows, w.cols, v.output, v.columns);
+    const ConstantsOf<shader::matvec> constants{tile.workgroup, tile.lanes,      tile.rows,  v.output, w.interleave,
+                                                v.normed,       t.matvec_blocks, t.subgroup, v.columns};
     uint32_t all_groups = 0;
     for (const MatrixSlice& slice : w.slices) {
         const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
-        const matvec_params params{w.cols, slice.rows, slice.first_row, squares, v.square_count, v.eps, v.scaled};
-        const Work work{slice.buffer.bytes() + w.cols * 4 + slice.rows * 4, 2ull * w.cols * slice.rows};
-        const Groups grid{groups(slice.rows, matvec_tile(t, v.output).rows_per_workgroup())};
+        const matvec_params params{w.cols, slice.rows, slice.first_row, squares, v.square_count, v.eps, v.scaled, w.rows};
+        const Work work = work_of(pass, w, slice, v.columns == 1);
+        const Groups grid{groups(slice.rows, tile.rows_per_workgroup())};
         if (!folds && reads_texels(pass, {slice.buffer, v.x}))
             recorder.dispatch<shader::matvec_texel>(format, grid, constants, params, work, v.y, slice.buffer, v.x);
-        else if (matvec_uses_subgroup(t))
+        else if (tile.lanes > 1 && t.subgroup != 0)
             recorder.dispatch<shader::matvec_subgroup>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
         else
             recorder.dispatch<shader::matvec>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
@@ -41,7 +50,20 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     return all_groups;
 }
 
+// Lanes that share a row, at most: more leave each of them too little to do.
+constexpr uint32_t max_lanes = 128, max_lanes_without_subgroups = 32;
+
 } // namespace
+
+MatvecTile matvec_tile(const Tuning& t, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns) {
+    MatvecTile tile{t.workgroup, t.matvec_lanes, t.matvec_rows};
+    const uint32_t most = std::min(t.subgroup != 0 ? max_lanes : max_lanes_without_subgroups, cols / 32);
+    if (columns > 1) tile.rows = std::min(tile.rows, 2u); // decoded weights stay in registers for all vectors
+    if (output == MATVEC_GATED) tile.rows = (tile.rows + 1) / 2 * 2;
+    while (tile.lanes > 1 && 2 * tile.lanes <= most && uint64_t(rows) * tile.lanes < t.matvec_loads) tile.lanes *= 2;
+    tile.workgroup = std::max(tile.workgroup, tile.lanes);
+    return tile;
+}
 
 MatmulTile matmul_tiled_tile(const Tuning& t) {
     // Tiles for workgroups of 128, the maximum that every device supports.
@@ -100,7 +122,10 @@ Normed matvec_residual(Pass& pass, const Buffer& h, uint32_t h_floats, const Mat
     return {View(h, uint64_t(h_floats) * 4, normed_floats(w.rows) * 4), squares, count};
 }
 
+uint32_t max_columns(const Tuning& tuning) { return tuning.matvec_lanes == 1 ? 1 : std::min(tuning.matmul_tokens, 8u); }
+
 MatmulKernel matmul_kernel(const Tuning& tuning, GgmlType type, uint32_t tokens) {
+    if (tokens <= max_columns(tuning)) return MatmulKernel::matvec;
     if (tokens <= tuning.matmul_tokens) return MatmulKernel::plain;
     if (tuning.matmul_coopmat && type != GgmlType::F32) return MatmulKernel::coopmat;
     return tuning.matmul_tiled ? MatmulKernel::tiled : MatmulKernel::plain;
@@ -111,12 +136,13 @@ void matmul(Pass& pass, View y, const Matrix& w, const Buffer& x, bool accumulat
     Recorder& recorder = pass.recorder;
     const size_t format = family_member(w.type);
     const MatmulKernel kernel = matmul_kernel(pass.tuning, w.type, pass.tokens);
+    if (kernel == MatmulKernel::matvec) {
+        record_matvec(pass, {.y = y, .x = x, .output = accumulate ? MATVEC_ADD : MATVEC_STORE, .columns = pass.tokens}, w);
+        return;
+    }
     for (const MatrixSlice& slice : w.slices) {
         const matmul_params params{w.cols, slice.rows, slice.first_row, w.rows};
-        const uint64_t weight_bytes = slice.buffer.bytes(), cols = w.cols, rows = slice.rows;
-        const Work work = per_step(pass.step, [=](const Step& s) {
-            return Work{weight_bytes + s.tokens * (cols + rows) * 4, 2 * s.tokens * cols * rows};
-        });
+        const Work work = work_of(pass, w, slice, false);
 #if TQ_COOPERATIVE_MATRIX
         if (kernel == MatmulKernel::coopmat) {
             const CoopmatTile tile = coopmat_tile(pass.tuning);

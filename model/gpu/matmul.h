@@ -7,8 +7,10 @@
 
 namespace tq::gpu {
 
-// The kernel for a block of more than one token: matmul, matmul_tiled or matmul_coopmat.
-enum class MatmulKernel { plain, tiled, coopmat };
+// The kernel for a block of more than one token: matmul, matmul_tiled, matmul_coopmat; or matvec for several vectors.
+enum class MatmulKernel { plain, tiled, coopmat, matvec };
+// Vectors that matvec multiplies a matrix by, at most: their sums stay in registers.
+uint32_t max_columns(const Tuning&);
 MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens);
 
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows], both with rows padded to the
@@ -35,18 +37,12 @@ uint64_t normed_floats(uint32_t rows);
 // The tiles of the kernels, and their specialisation constants.
 
 struct MatvecTile {
-    uint32_t workgroup, lanes, rows;
+    uint32_t workgroup, lanes, rows; // rows: of a group of `lanes` invocations
     uint32_t rows_per_workgroup() const { return workgroup / lanes * rows; }
 };
-// `output`: one of shaders/matvec_outputs.h.
-inline MatvecTile matvec_tile(const Tuning& t, uint32_t output) {
-    return {t.workgroup, t.matvec_lanes, output == MATVEC_GATED ? (t.matvec_rows + 1) / 2 * 2 : t.matvec_rows};
-}
-inline bool matvec_uses_subgroup(const Tuning& t) { return t.matvec_lanes > 1 && t.matvec_lanes <= t.subgroup; }
-inline ConstantsOf<shader::matvec> matvec_constants(const Tuning& t, uint32_t interleave, uint32_t output, bool normed) {
-    const MatvecTile tile = matvec_tile(t, output);
-    return {tile.workgroup, tile.lanes, tile.rows, output, interleave, normed};
-}
+// The tile for a matrix of rows x cols and `columns` vectors. `output`: one of shaders/matvec_outputs.h.
+MatvecTile matvec_tile(const Tuning& t, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns);
+
 inline ConstantsOf<shader::matmul> matmul_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
     return {t.workgroup, t.matmul_tokens, t.matmul_rows, accumulate, interleave};
 }

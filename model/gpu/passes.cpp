@@ -9,9 +9,11 @@
 #include "model/gpu/tuning_file.h"
 #include "model/kv/window.h"
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 namespace tq {
 namespace {
@@ -114,7 +116,7 @@ class GpuForward final : public Forward {
     void forget_recordings() {
         token_.reset();
         block_.reset();
-        short_block_.reset();
+        short_blocks_.clear();
         run_ahead_.forget();
         if (all_) all_->commands.reset();
     }
@@ -155,7 +157,9 @@ class GpuForward final : public Forward {
     Buffer ids_, step_upload_, ids_upload_, logits_readback_;
     RunAhead run_ahead_;
     Step step_{};
-    std::optional<Recording> token_, block_, short_block_, head_; // the first three are empty after the cache has grown
+    // All but head_ are empty after the cache has grown.
+    std::optional<Recording> token_, block_, head_;
+    std::map<uint32_t, Recording> short_blocks_; // by their tokens
     std::optional<AllLogits> all_;
     uint32_t position_ = 0;
     WindowPositions window_;
@@ -220,11 +224,14 @@ void GpuForward::record_layers() {
     if (max_sampled() > 0) record_run_ahead();
 }
 
-// Returns the recording for a block of `tokens` tokens. A short one (a chat's next turn) has its own: its attention is split.
+// Returns the recording for a block of `tokens` tokens. Short ones have their own: of a few tokens (a draft), whose products are
+// those of matvec, for 2, 4 and 8; and of more (a chat's next turn), whose attention is split, too.
 GpuForward::Recording& GpuForward::recorded_block(uint32_t tokens) {
     if (tokens > tuning_.short_block || options_.batch_size <= tuning_.short_block) return *block_;
-    if (!short_block_) short_block_.emplace(record(tuning_.short_block, true, false));
-    return *short_block_;
+    const uint32_t few = std::bit_ceil(tokens), recorded = few <= max_columns(tuning_) ? few : tuning_.short_block;
+    const auto found = short_blocks_.find(recorded);
+    return found != short_blocks_.end() ? found->second
+                                        : short_blocks_.emplace(recorded, record(recorded, true, false)).first->second;
 }
 
 // Grows the cache, if necessary, for `tokens` tokens at position_; to no more than that where memory is short. After any

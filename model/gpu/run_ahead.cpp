@@ -18,37 +18,43 @@ void RunAhead::sample_next(Pass& pass) const {
 
 void RunAhead::record(const std::function<ForwardPass(Recorder&)>& new_pass, const Record& take_token, const Record& run_token) {
     if (commands_) return;
-    Recorder begin(device_), step(device_, Again::at_any_time), end(device_);
-    ForwardPass first = new_pass(begin), each = new_pass(step);
+    Recorder begin(device_), begin_with_uses(device_), step(device_, Again::at_any_time), end(device_);
+    ForwardPass first = new_pass(begin), first_with_uses = new_pass(begin_with_uses), each = new_pass(step);
     take_token(first);
-    begin.copy(scratch_.sampling, upload_);
+    take_token(first_with_uses);
+    const uint64_t without_uses = uses_offset(vocab_size_);
+    begin.copy(View(scratch_.sampling, 0, without_uses), View(upload_, 0, without_uses));
+    begin_with_uses.copy(scratch_.sampling, upload_);
     run_token(each);
     sample_next(each);
     end.copy(readback_, View(scratch_.sampling, sampled_offset, sampled_bytes));
-    commands_.emplace(Recordings{begin.finish(), step.finish(), end.finish()});
+    commands_.emplace(Recordings{begin.finish(), begin_with_uses.finish(), step.finish(), end.finish()});
 }
 
 void RunAhead::write(const DeviceSampling& sampling) {
     ENSURE(sampling.excluded.empty() || sampling.excluded.size() == (vocab_size_ + 31) / 32, "{} words of ids",
            sampling.excluded.size());
-    std::byte* to = upload_.host().data();
-    std::memset(to, 0, size_t(upload_.bytes()));
+    std::byte *to = upload_.host().data(), *uses = to + uses_offset(vocab_size_);
+    std::memset(to, 0, size_t(sampling.settings.penalises ? upload_.bytes() : uses_offset(vocab_size_)));
     std::memcpy(to, &sampling.settings, sizeof sampling.settings);
     std::memcpy(to + sizeof sampling.settings, sampling.random.data(), sampling.random.size() * 4);
     std::ranges::copy(std::as_bytes(sampling.excluded), to + sampled_offset + sampled_bytes);
+    for (const auto& [id, use] : sampling.used)
+        if (id < vocab_size_) std::memcpy(uses + id * sizeof use, &use, sizeof use);
 }
 
 std::vector<uint32_t> RunAhead::run(uint32_t n, const DeviceSampling& sampling, Step& step) {
     ENSURE(sampling.random.size() >= n && sampling.random.size() <= SAMPLING_STEPS, "{} words for {} tokens",
            sampling.random.size(), n);
     write(sampling);
+    Commands& begin = sampling.settings.penalises ? commands_->begin_with_uses : commands_->begin;
     if (device_.profile) { // one at a time: each run is charged for its own position
-        commands_->begin.run();
+        begin.run();
         for (uint32_t i = 0; i < n; i++, step.position++) commands_->step.run();
         commands_->end.run();
     } else {
         std::vector<Commands*> all(n + 2, &commands_->step);
-        all.front() = &commands_->begin;
+        all.front() = &begin;
         all.back() = &commands_->end;
         Commands::run_all(all);
     }

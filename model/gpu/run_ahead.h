@@ -31,7 +31,7 @@ class RunAhead {
 
   private:
     struct Recordings {
-        Commands begin, step, end;
+        Commands begin, begin_with_uses, step, end; // with_uses: uploads those of tokens, for penalties
     };
     void write(const DeviceSampling& sampling);
 

@@ -10,11 +10,12 @@ uint32_t sampling_workgroup(const Tuning& t) { return std::max(t.workgroup, 64u)
 
 } // namespace
 
-uint64_t sampling_bytes(uint32_t vocab_size) { return sampled_offset + sampled_bytes + (vocab_size + 31) / 32 * 4; }
+uint64_t uses_offset(uint32_t vocab_size) { return sampled_offset + sampled_bytes + (vocab_size + 31) / 32 * 4; }
+uint64_t sampling_bytes(uint32_t vocab_size) { return uses_offset(vocab_size) + uint64_t(vocab_size) * sizeof(token_use); }
 
 void sample_candidates(Pass& pass, const Buffer& candidates, const Buffer& logits, const Buffer& sampling, uint32_t vocab_size) {
     const uint32_t stretches = groups(vocab_size, SAMPLING_STRETCH);
-    const Work work{4ull * vocab_size + candidates_bytes(vocab_size) + sampling_bytes(vocab_size), 4ull * vocab_size};
+    const Work work{4ull * vocab_size + candidates_bytes(vocab_size) + uses_offset(vocab_size), 4ull * vocab_size};
     pass.recorder.dispatch<shader::sample_candidates>({stretches}, {sampling_workgroup(pass.tuning)}, {vocab_size}, work,
                                                       candidates, logits, sampling);
 }
@@ -24,7 +25,8 @@ uint64_t candidates_bytes(uint32_t vocab_size) {
 }
 
 void sample(Pass& pass, const Buffer& ids, const Buffer& sampling, const Buffer& candidates, uint32_t vocab_size) {
-    pass.recorder.dispatch<shader::sample>({1}, {sampling_workgroup(pass.tuning)}, {groups(vocab_size, SAMPLING_STRETCH)},
+    pass.recorder.dispatch<shader::sample>({1}, {sampling_workgroup(pass.tuning)},
+                                           {groups(vocab_size, SAMPLING_STRETCH), (vocab_size + 31) / 32},
                                            {candidates_bytes(vocab_size), 0}, ids, sampling, candidates, pass.context);
 }
 

@@ -5,8 +5,10 @@
 
 namespace tq::gpu {
 
-// The buffer of shaders/sampling.glsl for a vocabulary: its bytes, and the offset of the sampled ids.
+// The buffer of shaders/sampling.glsl for a vocabulary: its bytes, those before the uses of tokens, and the offset of the sampled
+// ids.
 uint64_t sampling_bytes(uint32_t vocab_size);
+uint64_t uses_offset(uint32_t vocab_size);
 constexpr uint64_t sampled_offset = sizeof(sampling_settings) + SAMPLING_STEPS * 4, sampled_bytes = SAMPLING_STEPS * 4;
 
 // candidates = key and id of the greatest logits of each stretch, in order: as many as `sampling` sets. logits: [vocab_size],

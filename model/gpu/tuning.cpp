@@ -11,11 +11,27 @@ uint32_t usable_subgroup(const Capabilities& device) {
     return has_all ? device.kernel_subgroup_size : 0;
 }
 
-// Splits of a sequence: with Qwen3's eight kv heads every core then gets at least four workgroups, of which one computes while
-// another waits for memory.
-uint32_t default_splits(const Capabilities& device) {
+// Splits of a sequence: with Qwen3's eight kv heads every core then gets four workgroups, of which one computes while another
+// waits for memory; of attention_decode, which are larger, two.
+uint32_t default_splits(const Capabilities& device, bool decodes) {
     if (device.shader_cores == 0) return 64;
+    if (decodes) return std::clamp(device.shader_cores / 4, 8u, 256u);
     return std::clamp(std::bit_ceil((device.shader_cores + 1) / 2), 16u, 256u);
+}
+
+// Subgroups of a workgroup of attention_decode, whose tables of levels they share. With subgroups of fewer than 32 a query and
+// its sums do not fit into an invocation's registers (Intel).
+uint32_t default_decode_subgroups(const Capabilities& device, uint32_t subgroup) {
+    if (!device.float16 || subgroup < 32) return 0;
+    return subgroup >= 64 ? 2 : 8;
+}
+
+// Weights of a product that should be on their way at a time, in units of 32. By Little's law a core of the largest GPUs needs 27
+// KB (of an H200: 4.8 TB/s, 132 cores, some 750 ns), others a third of that or less; 32 weights are 18 bytes (Q4_K) or more, and
+// every invocation decodes matvec_blocks of them.
+uint32_t loads_in_flight(const Capabilities& device) {
+    constexpr uint32_t per_core = 1024, usual_cores = 32;
+    return per_core * (device.shader_cores == 0 ? usual_cores : device.shader_cores);
 }
 
 } // namespace
@@ -38,7 +54,9 @@ Tuning choose_tuning(const Capabilities& device) {
                  .attention_per_lane = attention_per_lane},
                 {.workgroup = lanes,
                  .matvec_lanes = 1,
+                 .matvec_loads = 0,
                  .matvec_rows = 4,
+                 .matvec_blocks = 1,
                  .weight_interleave = 4 * lanes,
                  .matmul_rows = 4,
                  .matmul_tokens = 4,
@@ -55,6 +73,7 @@ Tuning choose_tuning(const Capabilities& device) {
     const bool cooperative =
         TQ_COOPERATIVE_MATRIX && device.cooperative_matrix && 4 * device.subgroup_size <= device.max_workgroup_invocations;
     const uint32_t subgroup = usable_subgroup(device);
+    const uint32_t decode_subgroups = default_decode_subgroups(device, subgroup);
     const bool attends = cooperative && subgroup != 0 && device.subgroup_size >= device.matrix_side;
     return {{.shared_bytes = device.shared_memory_bytes,
              .float16 = device.float16,
@@ -66,7 +85,9 @@ Tuning choose_tuning(const Capabilities& device) {
              .attention_per_lane = false},
             {.workgroup = 64,
              .matvec_lanes = subgroup == 0 ? 16 : std::min(subgroup, 16u), // lanes of a subgroup need no barrier
-             .matvec_rows = 2,
+             .matvec_loads = loads_in_flight(device),
+             .matvec_rows = 4,
+             .matvec_blocks = 1,
              .weight_interleave = 1,
              .matmul_rows = 2,
              .matmul_tokens = 8,
@@ -74,10 +95,10 @@ Tuning choose_tuning(const Capabilities& device) {
              .matmul_coopmat = cooperative,
              .attention_rows = 8,
              .attention_keys = 1,
-             .decode_subgroups = 0, // until a GPU has measured attention_decode: the tuner tries it
-             .decode_heads = 4,
+             .decode_subgroups = decode_subgroups,
+             .decode_heads = subgroup >= 64 ? 4u : 5u,
              .attention_coopmat_rows = attends ? 4 * device.matrix_side : 0,
-             .splits = default_splits(device)},
+             .splits = default_splits(device, decode_subgroups != 0)},
             {.batch_size = 512, .short_block = 64, .fold_norms = true, .sampling = true}};
 }
 

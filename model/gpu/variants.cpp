@@ -127,6 +127,26 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     sample(pass, ids, s.sampling, s.candidates, c.vocab_size);
 }
 
+// Records the products of one vector and of a few with matrices of all sizes, on which the lanes of a row depend.
+void record_matvecs(Recorder& recorder, const Tuning& t, GgmlType type) {
+    constexpr uint32_t cols = 4096, h_floats = cols;
+    const Buffer context = Buffer::of_size(1 << 16), x = floats(max_columns(t) * cols);
+    for (uint32_t rows = 2; rows == 2 || rows / 2 <= t.matvec_loads; rows *= 2) {
+        const Matrix w = Model::matrix(t, type, rows, cols);
+        const Buffer y = floats(h_floats + uint64_t(max_columns(t)) * rows + normed_floats(rows));
+        for (uint32_t tokens = 1; tokens <= max_columns(t); tokens *= 2) {
+            const Step step{0, tokens};
+            Pass pass{recorder, t, context, tokens, 128, step};
+            for (const bool accumulate : {false, true}) matmul(pass, y, w, x, accumulate);
+            if (tokens > 1) continue;
+            matvec_gated(pass, y, w, x);
+            if (!t.fold_norms) continue;
+            const Normed normed = matvec_residual(pass, y, h_floats, w, x, x);
+            for (const bool gated : {false, true}) matvec_normed(pass, y, w, {x, 0, normed.square_count}, eps, gated);
+        }
+    }
+}
+
 // The heads of one layer's cache, and their inputs and outputs.
 struct Heads {
     const Tuning& tuning;
@@ -192,6 +212,7 @@ void record_attentions(Recorder& recorder, const Tuning& t) {
 void record_all(Recorder& recorder, const Tuning& t) {
     for (const GgmlType type : weight_formats)
         for (const bool apart : {false, true}) record_model(recorder, t, Model(t, type, apart));
+    for (const GgmlType type : weight_formats) record_matvecs(recorder, t, type);
     record_caches(recorder, t);
     record_attentions(recorder, t);
 }

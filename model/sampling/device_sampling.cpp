@@ -6,8 +6,39 @@
 namespace tq {
 
 sampling_settings make_sampling_settings(uint32_t candidates, float temperature, float top_p, float min_p) {
-    return {candidates, 1 / std::max(temperature, 0x1p-64f), uint32_t(std::min(std::ceil(double(top_p) * 0x1p32), 0x1p32 - 1)),
-            uint32_t(std::ceil(double(min_p) * 0x1p24))};
+    return {.candidates = candidates,
+            .inverse_temperature = 1 / std::max(temperature, 0x1p-64f),
+            .top_p = uint32_t(std::min(std::ceil(double(top_p) * 0x1p32), 0x1p32 - 1)),
+            .min_p = uint32_t(std::ceil(double(min_p) * 0x1p24)),
+            .penalises = 0,
+            .next = 0,
+            .repeat_last_n = 0,
+            .repeat_penalty = 1,
+            .inverse_repeat = 1,
+            .presence_penalty = 0,
+            .frequency_penalty = 0};
+}
+
+void set_penalties(sampling_settings& settings, const Penalties& penalties, size_t next) {
+    settings.penalises = 1;
+    settings.next = uint32_t(next);
+    settings.repeat_last_n = penalties.repeat == 1 ? 0 : std::min(penalties.repeat_last_n, uint32_t(INT32_MAX));
+    settings.repeat_penalty = penalties.repeat;
+    settings.inverse_repeat = 1 / penalties.repeat;
+    settings.presence_penalty = penalties.presence;
+    settings.frequency_penalty = penalties.frequency;
+}
+
+float penalised_logit(float logit, const sampling_settings& settings, const token_use& use) {
+    if (use.end != 0 && use.end + settings.repeat_last_n > settings.next) {
+        const float repeated = logit * (logit > 0 ? settings.inverse_repeat : settings.repeat_penalty);
+        logit = std::clamp(repeated, -MAX_LOGIT, MAX_LOGIT);
+    }
+    if (use.count != 0) {
+        const float present = logit - settings.presence_penalty;
+        logit = std::clamp(present - settings.frequency_penalty * float(use.count), -MAX_LOGIT, MAX_LOGIT);
+    }
+    return logit;
 }
 
 uint32_t sampling_weight(float logit, float greatest, float inverse_temperature) {

@@ -5,7 +5,6 @@
 #include "model/text/tokenizer.h"
 #include <algorithm>
 #include <bit>
-#include <cfloat>
 #include <cmath>
 
 namespace tq {
@@ -71,30 +70,38 @@ void Sampler::load(std::span<const float> logits) {
          bad - logits_.begin(), *bad);
 }
 
-// Applies each penalty once per distinct token: the repeat penalty to the recent ones, the other two to the answer.
-void Sampler::penalise(std::span<const uint32_t> ids, size_t answer_begin) {
-    const auto penalise_each = [&](std::span<const uint32_t> some, auto&& apply) {
-        sorted_ids_.assign(some.begin(), some.end());
-        std::sort(sorted_ids_.begin(), sorted_ids_.end());
-        for (auto first = sorted_ids_.begin(); first != sorted_ids_.end();) {
-            const auto last = std::upper_bound(first, sorted_ids_.end(), *first);
-            if (*first < logits_.size()) {
-                float& logit = logits_[*first];
-                logit = std::clamp(apply(logit, float(last - first)), -FLT_MAX, FLT_MAX);
-            }
-            first = last;
-        }
-    };
-    if (options_.repeat_penalty != 1) {
-        const size_t n = std::min<size_t>(options_.repeat_last_n, ids.size());
-        penalise_each(ids.last(n), [&](float logit, float) {
-            return logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
-        });
+// Returns the uses of the tokens that a penalty applies to: those of the answer, and recent ones.
+std::vector<UsedToken> Sampler::uses(std::span<const uint32_t> ids, size_t answer_begin) const {
+    if (!penalises()) return {};
+    const bool in_answer = options_.presence_penalty != 0 || options_.frequency_penalty != 0;
+    const size_t recent = options_.repeat_penalty == 1 ? 0 : std::min<size_t>(options_.repeat_last_n, ids.size());
+    std::vector<UsedToken> all;
+    for (size_t i = std::min(in_answer ? answer_begin : ids.size(), ids.size() - recent); i < ids.size(); ++i)
+        all.push_back({ids[i], {uint32_t(in_answer && i >= answer_begin), uint32_t(i + 1)}});
+    std::ranges::stable_sort(all, {}, &UsedToken::id);
+    std::vector<UsedToken> used;
+    for (const UsedToken& one : all) {
+        if (used.empty() || used.back().id != one.id) used.push_back({one.id, {}});
+        used.back().use.count += one.use.count;
+        used.back().use.end = one.use.end;
     }
-    if (options_.presence_penalty != 0 || options_.frequency_penalty != 0)
-        penalise_each(ids.subspan(answer_begin), [&](float logit, float count) {
-            return logit - options_.presence_penalty - options_.frequency_penalty * count;
-        });
+    return used;
+}
+
+// Returns the settings for the token at index `next`.
+sampling_settings Sampler::settings(size_t next) const {
+    const SamplerOptions& o = options_;
+    sampling_settings settings =
+        greedy() ? make_sampling_settings(1, 1, 1, 0) : make_sampling_settings(o.top_k, o.temperature, o.top_p, o.min_p);
+    if (penalises()) set_penalties(settings, {o.presence_penalty, o.frequency_penalty, o.repeat_penalty, o.repeat_last_n}, next);
+    return settings;
+}
+
+void Sampler::penalise(std::span<const uint32_t> ids, size_t answer_begin) {
+    if (!penalises()) return;
+    const sampling_settings penalties = settings(ids.size());
+    for (const auto& [id, use] : uses(ids, answer_begin))
+        if (id < logits_.size()) logits_[id] = penalised_logit(logits_[id], penalties, use);
 }
 
 bool Sampler::precedes(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
@@ -169,8 +176,7 @@ uint32_t Sampler::sample_kept(size_t kept, double mass) {
 // Samples like a device, bit for bit (model/sampling/device_sampling.h).
 uint32_t Sampler::sample_few() {
     order(candidates_.size());
-    const sampling_settings settings =
-        make_sampling_settings(options_.top_k, options_.temperature, options_.top_p, options_.min_p);
+    const sampling_settings settings = this->settings(0);
     uint32_t weights[SAMPLING_CANDIDATES];
     for (size_t i = 0; i < candidates_.size(); ++i)
         weights[i] = sampling_weight(candidates_[i].logit, candidates_[0].logit, settings.inverse_temperature);
@@ -179,17 +185,13 @@ uint32_t Sampler::sample_few() {
 
 bool Sampler::fits_device() const {
     const bool few = greedy() || (options_.top_k != 0 && options_.top_k <= SAMPLING_CANDIDATES);
-    const bool plain = options_.presence_penalty == 0 && options_.frequency_penalty == 0 && options_.repeat_penalty == 1;
-    return few && plain && (excluded_size_ == 0 || excluded_.size() < excluded_size_);
+    return few && (excluded_size_ == 0 || excluded_.size() < excluded_size_);
 }
 
-DeviceSampling Sampler::device_sampling(uint32_t n) const {
+DeviceSampling Sampler::device_sampling(uint32_t n, std::span<const uint32_t> ids, size_t answer_begin) const {
     ENSURE(fits_device(), "top-k {}", options_.top_k);
-    DeviceSampling sampling{greedy()
-                                ? make_sampling_settings(1, 1, 1, 0)
-                                : make_sampling_settings(options_.top_k, options_.temperature, options_.top_p, options_.min_p),
-                            {},
-                            excluded_bits_};
+    ENSURE(answer_begin <= ids.size(), "answer begins at {} of {}", answer_begin, ids.size());
+    DeviceSampling sampling{settings(ids.size()), {}, excluded_bits_, uses(ids, answer_begin)};
     Random random = random_;
     while (sampling.random.size() < n) sampling.random.push_back(greedy() ? 0 : random.word());
     return sampling;

@@ -50,10 +50,10 @@ class Sampler {
     uint32_t sample(std::span<const float> logits, std::span<const uint32_t> ids = {}, size_t answer_begin = 0);
 
     // True where a device can sample the same as sample() from the same logits: greedily, or from at most SAMPLING_CANDIDATES
-    // candidates; without penalties; where at least one id is not excluded.
+    // candidates, where at least one id is not excluded.
     bool fits_device() const;
-    // Returns the inputs for the next n tokens, valid as long as the sampler; sampled(n) reports that n were taken.
-    DeviceSampling device_sampling(uint32_t n) const;
+    // Returns the inputs for the n tokens after `ids`, valid as long as the sampler; sampled(n) reports that n were taken.
+    DeviceSampling device_sampling(uint32_t n, std::span<const uint32_t> ids = {}, size_t answer_begin = 0) const;
     void sampled(uint32_t n);
 
     const SamplerOptions& options() const { return options_; }
@@ -66,6 +66,11 @@ class Sampler {
 
     static bool precedes(const Candidate& a, const Candidate& b);
 
+    bool penalises() const {
+        return options_.presence_penalty != 0 || options_.frequency_penalty != 0 || options_.repeat_penalty != 1;
+    }
+    std::vector<UsedToken> uses(std::span<const uint32_t> ids, size_t answer_begin) const;
+    sampling_settings settings(size_t next) const;
     bool greedy() const { return options_.temperature == 0 || options_.top_k == 1; }
     void load(std::span<const float> logits);
     void penalise(std::span<const uint32_t> ids, size_t answer_begin);
@@ -84,7 +89,6 @@ class Sampler {
     std::vector<Candidate> candidates_;
     size_t ordered_ = 0; // number of candidates at the front that are the greatest, in descending order
     float greatest_ = 0;
-    std::vector<uint32_t> sorted_ids_;
 };
 
 } // namespace tq

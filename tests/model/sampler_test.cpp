@@ -187,7 +187,7 @@ TEST_CASE("of ties at the end of the candidates the lower ids are sampled") {
     CHECK(seen.size() == 3);
 }
 
-TEST_CASE("a device can sample with few candidates and without penalties") {
+TEST_CASE("a device can sample with few candidates") {
     const auto fits = [](auto change, const std::vector<bool>& excluded = {}) {
         SamplerOptions options;
         change(options);
@@ -199,9 +199,7 @@ TEST_CASE("a device can sample with few candidates and without penalties") {
     CHECK(fits([](auto&) {}, {true, false}));
     CHECK_FALSE(fits([](auto& o) { o.top_k = 65; }));
     CHECK_FALSE(fits([](auto& o) { o.top_k = 0; }));
-    CHECK_FALSE(fits([](auto& o) { o.presence_penalty = 1; }));
-    CHECK_FALSE(fits([](auto& o) { o.frequency_penalty = -1; }));
-    CHECK_FALSE(fits([](auto& o) { o.repeat_penalty = 1.1f, o.temperature = 0; }));
+    CHECK(fits([](auto& o) { o.presence_penalty = 1, o.frequency_penalty = -1, o.repeat_penalty = 1.1f; }));
     CHECK_FALSE(fits([](auto&) {}, {true, true}));
 }
 
@@ -225,6 +223,24 @@ TEST_CASE("what a device takes is what sample() would use, and is used up when i
     Sampler greedy(options);
     greedy.sampled(5);
     CHECK(greedy.device_sampling(1).settings.candidates == 1);
+}
+
+TEST_CASE("a device gets the uses of the answer's tokens, of recent ones, and of no others") {
+    const std::vector<uint32_t> ids{7, 3, 3, 5, 4, 5, 9};
+    const auto used = [&](auto change) {
+        SamplerOptions options;
+        change(options);
+        std::map<uint32_t, std::pair<uint32_t, uint32_t>> out; // count, end
+        for (const auto& [id, use] : Sampler(options).device_sampling(1, ids, 3).used) out[id] = {use.count, use.end};
+        return out;
+    };
+    using Used = std::map<uint32_t, std::pair<uint32_t, uint32_t>>;
+    CHECK(used([](auto&) {}) == Used{});
+    CHECK(used([](auto& o) { o.presence_penalty = 1; }) == Used{{5, {2, 6}}, {4, {1, 5}}, {9, {1, 7}}});
+    CHECK(used([](auto& o) { o.repeat_penalty = 2, o.repeat_last_n = 5; }) ==
+          Used{{3, {0, 3}}, {5, {0, 6}}, {4, {0, 5}}, {9, {0, 7}}});
+    CHECK(used([](auto& o) { o.frequency_penalty = 1, o.repeat_penalty = 2, o.repeat_last_n = UINT32_MAX; }) ==
+          Used{{7, {0, 1}}, {3, {0, 3}}, {5, {2, 6}}, {4, {1, 5}}, {9, {1, 7}}});
 }
 
 TEST_CASE("temperature comes before top-p") {

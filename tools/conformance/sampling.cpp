@@ -4,6 +4,7 @@
 #include "tools/conformance/rows.h"
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace tq::conformance {
 namespace {
@@ -35,13 +36,29 @@ std::vector<uint32_t> make_excluded(Random& random, uint32_t vocab_size) {
 
 // shaders/sampling.glsl
 Buffer sampling_buffer(Rig& rig, const sampling_settings& settings, std::span<const uint32_t> random,
-                       std::span<const uint32_t> excluded) {
-    std::vector<uint32_t> words{settings.candidates, std::bit_cast<uint32_t>(settings.inverse_temperature), settings.top_p,
-                                settings.min_p};
+                       std::span<const uint32_t> excluded, std::span<const token_use> uses = {}) {
+    std::vector<uint32_t> words(sizeof settings / 4);
+    std::memcpy(words.data(), &settings, sizeof settings);
     words.insert(words.end(), random.begin(), random.end());
     words.resize(words.size() + SAMPLING_STEPS, poison);
     words.insert(words.end(), excluded.begin(), excluded.end());
+    for (const token_use& use : uses) words.insert(words.end(), {use.count, use.end});
     return rig.upload(std::as_bytes(std::span(words)));
+}
+
+sampling_settings only_candidates(uint32_t candidates) { return make_sampling_settings(candidates, 1, 1, 0); }
+
+constexpr size_t next_token = 1000;
+
+// Used tokens of an answer and of a prompt, recent ones and others, and tokens that were never used.
+std::vector<token_use> make_uses(Random& random, uint32_t vocab_size) {
+    std::vector<token_use> uses(vocab_size);
+    for (token_use& use : uses) {
+        if (random.below(2) == 0) continue;
+        use.end = 1 + random.below(next_token);
+        use.count = random.below(2) * (1 + random.below(5));
+    }
+    return uses;
 }
 
 // The word that the device stores for a finite logit: shaders/sampling.glsl.
@@ -69,7 +86,27 @@ Outcome sample_candidates(Rig& rig, const gpu::Tuning& tuning, const Shape& shap
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
     std::vector<uint32_t> want = reference_candidates(logits, excluded, shape.candidates);
     const Buffer out = rig.output(want.size()), logits_buffer = rig.upload(logits), context = rig.context(0, 1),
-                 sampling = sampling_buffer(rig, {shape.candidates, 1, 0, 0}, std::vector(SAMPLING_STEPS, 0u), excluded);
+                 sampling = sampling_buffer(rig, only_candidates(shape.candidates), std::vector(SAMPLING_STEPS, 0u), excluded);
+    rig.run(tuning, context, 1, 128,
+            [&](gpu::Pass& pass) { gpu::sample_candidates(pass, out, logits_buffer, sampling, shape.vocab_size); });
+    return worse(compare_words(rig.read(out), want), rig.check(out, {}, 0));
+}
+
+// Penalties change which logits are the greatest, and the keys of those, bit for bit.
+Outcome penalised_candidates(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, const Penalties& penalties) {
+    auto logits = make_logits(rig.random, shape);
+    const auto excluded = make_excluded(rig.random, shape.vocab_size);
+    auto uses = make_uses(rig.random, shape.vocab_size);
+    sampling_settings settings = only_candidates(shape.candidates);
+    set_penalties(settings, penalties, next_token);
+    logits.back() = -3e38f; // penalties leave it finite
+    uses.back() = {1, next_token};
+    const Buffer logits_buffer = rig.upload(logits);
+    for (uint32_t id = 0; id < shape.vocab_size; id++)
+        if (uses[id].end != 0) logits[id] = penalised_logit(logits[id], settings, uses[id]);
+    const std::vector<uint32_t> want = reference_candidates(logits, excluded, shape.candidates);
+    const Buffer out = rig.output(want.size()), context = rig.context(0, 1),
+                 sampling = sampling_buffer(rig, settings, std::vector(SAMPLING_STEPS, 0u), excluded, uses);
     rig.run(tuning, context, 1, 128,
             [&](gpu::Pass& pass) { gpu::sample_candidates(pass, out, logits_buffer, sampling, shape.vocab_size); });
     return worse(compare_words(rig.read(out), want), rig.check(out, {}, 0));
@@ -83,7 +120,7 @@ Outcome nonfinite_candidates(Rig& rig, const gpu::Tuning& tuning) {
         std::vector<uint32_t> excluded(79);
         excluded[1999 / 32] |= 1u << 1999 % 32;
         const Buffer out = rig.output(3 * 2 * 2), logits_buffer = rig.upload(logits), context = rig.context(0, 1),
-                     sampling = sampling_buffer(rig, {2, 1, 0, 0}, std::vector(SAMPLING_STEPS, 0u), excluded);
+                     sampling = sampling_buffer(rig, only_candidates(2), std::vector(SAMPLING_STEPS, 0u), excluded);
         rig.run(tuning, context, 1, 128,
                 [&](gpu::Pass& pass) { gpu::sample_candidates(pass, out, logits_buffer, sampling, 2500); });
         const std::vector<uint32_t> words = rig.read(out);
@@ -139,11 +176,35 @@ Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, float te
     return worse(compare_words(std::span(sampled).subspan(gpu::sampled_offset / 4, SAMPLING_STEPS), want), after);
 }
 
+// A sampled token has one use more, which ends where the next one begins.
+Outcome counted_uses(Rig& rig, const gpu::Tuning& tuning) {
+    constexpr uint32_t vocab_size = 70;
+    const std::vector<uint32_t> keys{key_of(1), 65}, excluded(3), ids{poison, poison};
+    std::vector<token_use> uses = make_uses(rig.random, vocab_size);
+    sampling_settings settings = only_candidates(1);
+    set_penalties(settings, {1, 1, 1.5f, 64}, next_token);
+    const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))),
+                 sampling = sampling_buffer(rig, settings, std::vector(SAMPLING_STEPS, 0u), excluded, uses),
+                 keys_buffer = rig.upload(std::as_bytes(std::span(keys))), context = rig.context(70, 1);
+    rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) {
+        for (uint32_t i = 0; i < 3; i++) gpu::sample(pass, ids_buffer, sampling, keys_buffer, vocab_size);
+    });
+    uses[65] = {uses[65].count + 3, next_token + 3};
+    settings.next += 3;
+    std::vector<uint32_t> want(2 * vocab_size), head(sizeof settings / 4);
+    std::memcpy(want.data(), uses.data(), want.size() * 4);
+    std::memcpy(head.data(), &settings, sizeof settings);
+    const std::vector<uint32_t> words = rig.read(sampling);
+    const std::span all(words);
+    return worse(compare_words(all.subspan(gpu::uses_offset(vocab_size) / 4, want.size()), want),
+                 compare_words(all.first(head.size()), head));
+}
+
 // Candidates of which none may be sampled, or one is not finite.
 Outcome no_sample(Rig& rig, const gpu::Tuning& tuning, uint32_t key) {
     const std::vector<uint32_t> keys{NO_LOGIT, NO_TOKEN, key, 1025}, ids{poison, poison};
     const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))),
-                 sampling = sampling_buffer(rig, {1, 1, 0, 0}, std::vector(SAMPLING_STEPS, 0u), {}),
+                 sampling = sampling_buffer(rig, only_candidates(1), std::vector(SAMPLING_STEPS, 0u), {}),
                  keys_buffer = rig.upload(std::as_bytes(std::span(keys))), context = rig.context(70, 1);
     rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) { gpu::sample(pass, ids_buffer, sampling, keys_buffer, 2048); });
     const std::vector<uint32_t> sampled = rig.read(sampling), next = rig.read(ids_buffer), none{NO_TOKEN}, first{0, poison};
@@ -168,6 +229,13 @@ void add_sampling(Rows& rows, const Capabilities& device) {
                                    {151936, 64, "ties"}})
             rows.push_back({"sample_candidates", variant.name, name(shape),
                             [=](Rig& rig) { return sample_candidates(rig, tuning, shape); }});
+        for (const Penalties& penalties : {Penalties{1.5f, 0, 1, 0}, {0, 0.37f, 1, 0}, {0, 0, 1.3f, 64}, {-2, 0.1f, 0.7f, 500}})
+            for (const Shape& shape : {Shape{1025, 64, "normal"}, {1025, 64, "ties"}, {40000, 20, "normal"}})
+                rows.push_back({"sample_candidates",
+                                fmt::format("{}, presence {}, frequency {}, repeat {}", variant.name, penalties.presence,
+                                            penalties.frequency, penalties.repeat),
+                                name(shape), [=](Rig& rig) { return penalised_candidates(rig, tuning, shape, penalties); }});
+        rows.push_back({"sample", variant.name, "uses are counted", [=](Rig& rig) { return counted_uses(rig, tuning); }});
         rows.push_back({"sample_candidates", variant.name, "a logit that is not finite",
                         [=](Rig& rig) { return nonfinite_candidates(rig, tuning); }});
         for (const Shape& shape : {Shape{1, 1, "normal"},

@@ -182,6 +182,7 @@ const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const Shape& sha
     switch (gpu::matmul_kernel(tuning, type, padded_tokens(tuning, shape))) {
     case gpu::MatmulKernel::tiled: return "matmul_tiled";
     case gpu::MatmulKernel::coopmat: return "matmul_coopmat";
+    case gpu::MatmulKernel::matvec: return "matvec, several vectors";
     default: return "matmul";
     }
 }
@@ -190,6 +191,9 @@ bool small_blocks(GgmlType type) { return block_format(type)->elements <= 32; }
 
 void add_products(Rows& rows, const Variant& variant, GgmlType type) {
     const auto row = [&](const Shape& shape) { add(rows, kernel_of(variant.tuning, type, shape), matmul, variant, type, shape); };
+    // Other sizes of tiles for some formats only: drivers take long to build these.
+    const bool some = type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
+    if (variant.name == "small tiles" && !some) return;
     for (const Shape& shape : {Shape{1, 256, 1}, {257, 768, 1, 100}, {1031, 2816, 1}}) row(shape);
     if (small_blocks(type))
         for (const uint32_t cols : {32u, 96u, 288u}) row({13, cols, 1});
@@ -200,9 +204,7 @@ void add_products(Rows& rows, const Variant& variant, GgmlType type) {
     if (variant.tuning.fold_norms)
         for (const Shape& shape : {Shape{256, 512, 1}, {768, 256, 1, 300}})
             add(rows, "matvec, normed", matvec_normed, variant, type, shape);
-    // Other sizes of tiles for some formats only: drivers take long to build these.
-    const bool all = variant.name == "own" || type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
-    if (!all) return;
+    if (variant.name != "own" && !some) return;
     for (const Shape& shape : {Shape{7, 256, 2}, {67, 512, 8, 30}, {129, 2816, 9}, {64, 1024, 17}}) row(shape);
     if (small_blocks(type)) row({13, 96, 3});
 }

@@ -17,7 +17,7 @@ namespace {
 class DeviceSampler {
   public:
     DeviceSampler(Device& device, uint32_t vocab_size, uint32_t workgroup)
-        : logits_upload_(device.allocate("logits upload", 4ull * vocab_size, Memory::upload)),
+        : vocab_size_(vocab_size), logits_upload_(device.allocate("logits upload", 4ull * vocab_size, Memory::upload)),
           logits_(device.allocate("logits", 4ull * vocab_size)),
           sampling_upload_(device.allocate("sampling upload", gpu::sampling_bytes(vocab_size), Memory::upload)),
           sampling_(device.allocate("sampling", gpu::sampling_bytes(vocab_size))),
@@ -46,6 +46,7 @@ class DeviceSampler {
         std::memcpy(to, &sampling.settings, sizeof sampling.settings);
         std::memcpy(to + sizeof sampling.settings, sampling.random.data(), sampling.random.size() * 4);
         std::ranges::copy(std::as_bytes(sampling.excluded), to + gpu::sampled_offset + gpu::sampled_bytes); // maybe none
+        for (const auto& [id, use] : sampling.used) std::memcpy(to + gpu::uses_offset(vocab_size_) + id * 8, &use, 8);
         commands_->run();
         uint32_t id;
         std::memcpy(&id, sampled_.host().data(), 4);
@@ -53,6 +54,7 @@ class DeviceSampler {
     }
 
   private:
+    const uint32_t vocab_size_;
     Buffer logits_upload_, logits_, sampling_upload_, sampling_, candidates_, context_upload_, context_, ids_, sampled_;
     std::optional<Commands> commands_;
 };
@@ -83,6 +85,11 @@ SamplerOptions any_options(std::mt19937& random) {
     options.top_p = one_of({0, 1e-6f, 0.5f, 0.8f, 0.95f, 0.999999f, 1});
     options.min_p = one_of({0, 0, 0, 0.05f, 0.5f, 1});
     options.seed = random();
+    if (random() % 2 == 0) return options;
+    options.presence_penalty = one_of({0, 1.5f, -0.3f});
+    options.frequency_penalty = one_of({0, 0.11f, 100});
+    options.repeat_penalty = one_of({1, 1.1f, 0.7f});
+    options.repeat_last_n = uint32_t(one_of({0, 1, 64, 300}));
     return options;
 }
 
@@ -98,10 +105,14 @@ void check_vocabulary(Device& device, uint32_t size, uint32_t workgroup, uint32_
         const auto logits = make_logits(random, size, i % 6);
         Sampler sampler(any_options(random), excluded);
         REQUIRE(sampler.fits_device());
-        const DeviceSampling sampling = sampler.device_sampling(2);
+        std::vector<uint32_t> ids(random() % 200);
+        for (uint32_t& id : ids) id = random() % std::min(size, 300u);
+        const size_t answer_begin = random() % (ids.size() + 1);
+        DeviceSampling sampling = sampler.device_sampling(2, ids, answer_begin);
         CAPTURE(i);
-        REQUIRE(on_device.sample(logits, sampling) == sampler.sample(logits));
-        REQUIRE(on_device.sample(logits, {sampling.settings, {sampling.random[1]}, sampling.excluded}) == sampler.sample(logits));
+        REQUIRE(on_device.sample(logits, sampling) == sampler.sample(logits, ids, answer_begin));
+        sampling.random = {sampling.random[1]};
+        REQUIRE(on_device.sample(logits, sampling) == sampler.sample(logits, ids, answer_begin));
     }
 }
 
@@ -205,12 +216,13 @@ TEST_CASE("a batch of sampled tokens is the same tokens one by one, while the ca
     }
 }
 
-TEST_CASE("a conversation sampled on the device is the one sampled on the host") {
+// Penalties see each token that the device sampled ahead.
+void check_conversation(const SamplerOptions& sampling) {
     const GrowthModel model;
     Device device;
     const auto ahead = make(device, model, SAMPLING_STEPS), plain = make(device, model, 0);
     Session a(*ahead), b(*plain);
-    Sampler sampler_a(warm(9)), sampler_b(warm(9));
+    Sampler sampler_a(sampling), sampler_b(sampling);
     std::mt19937 random(4);
     std::vector<uint32_t> prompt = random_ids(random, 5);
     for (const uint32_t end : {400u, 11u, 160u, 201u}) { // the first is not a token
@@ -236,14 +248,26 @@ TEST_CASE("a conversation sampled on the device is the one sampled on the host")
     CHECK(plain->batches.empty());
     REQUIRE(!ahead->batches.empty());
     CHECK(ahead->batches[0] == 1);
-    Sampler penalised([] {
+    Sampler unlimited([] {
         SamplerOptions options;
-        options.presence_penalty = 1;
+        options.top_k = 0;
         return options;
     }());
     ahead->batches.clear();
-    CHECK(a.generate(prompt, penalised, {.max_tokens = 4}).ids.size() <= 4);
+    CHECK(a.generate(prompt, unlimited, {.max_tokens = 4}).ids.size() <= 4);
     CHECK(ahead->batches.empty()); // sampled by the host
+}
+
+TEST_CASE("a conversation sampled on the device is the one sampled on the host") {
+    check_conversation(warm(9));
+    SamplerOptions penalised = warm(9);
+    penalised.presence_penalty = 0.5f;
+    penalised.frequency_penalty = 0.3f;
+    penalised.repeat_penalty = 1.2f;
+    penalised.repeat_last_n = 20;
+    check_conversation(penalised);
+    penalised.temperature = 0;
+    check_conversation(penalised);
 }
 
 TEST_CASE("a token whose logits are not finite ends a batch before it, and is reported by the next") {

@@ -3,6 +3,7 @@
 #include "model/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/steps.h"
+#include "model/gpu/tuning_fields.h"
 #include "tests/support/golden.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
@@ -116,6 +117,39 @@ TEST_CASE("in a layer a token waits seven times on a GPU, and nine times on a pr
     Device device;
     CHECK(waits(device, DeviceType::discrete, 3) - waits(device, DeviceType::discrete, 2) == 7);
     CHECK(waits(device, DeviceType::cpu, 3) - waits(device, DeviceType::cpu, 2) == 9);
+}
+
+TEST_CASE("with a GPU's kernels logits are the CPU's, whether tokens come alone, a few at a time, or many") {
+    Device device;
+    Capabilities like = device.capabilities();
+    like.type = DeviceType::discrete;
+    Config config = test::small_config();
+    config.hidden_size = 256;
+    config.intermediate_size = 512;
+    const test::TemporaryFile path;
+    test::write_random_model(path.path(), {config, GgmlType::Q4_K, true, 3, {}});
+    const ModelFile file = read_gguf(path.path());
+    const Weights weights = read_weights(file, config);
+    const ForwardOptions options{{KvType::tq4, KvType::tq4}, 512, 0, 128};
+    ThreadPool pool;
+    for (const uint32_t decode_subgroups : {0u, 2u}) {
+        CAPTURE(decode_subgroups);
+        gpu::Tuning tuning = gpu::choose_tuning(like);
+        tuning.decode_subgroups = decode_subgroups;
+        if (!refusal(like, tuning).empty()) continue;
+        const auto on_device = make_gpu_forward(
+            device, config,
+            std::make_shared<const gpu::DeviceWeights>(gpu::upload_weights(device, pool, weights, tuning.weight_interleave, {})),
+            options, tuning, std::nullopt);
+        const auto on_cpu = make_cpu_forward(config, weights, options);
+        uint32_t id = 0;
+        for (const uint32_t tokens : {1u, 3u, 1u, 8u, 70u, 2u, 128u, 5u, 1u}) {
+            std::vector<uint32_t> ids(tokens);
+            for (uint32_t& each : ids) each = id++ * 7 % 300;
+            CAPTURE(tokens);
+            CHECK(relative_error(on_device->run(ids), on_cpu->run(ids)) <= (tuning.rounds_to_halves() ? 2e-3 : 1e-4));
+        }
+    }
 }
 
 namespace {

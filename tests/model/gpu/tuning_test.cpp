@@ -1,5 +1,6 @@
 // The valid tunings, the result of the search for one with simulated times, and files of tunings. No time is measured.
 #include "base/error.h"
+#include "model/gpu/matmul.h"
 #include "model/gpu/tuning_file.h"
 #include "model/gpu/tuning_search.h"
 #include "model/gpu/variants.h"
@@ -83,6 +84,34 @@ TEST_CASE("parts of a sequence: by the number of cores, 64 where it is not known
         CHECK(gpu::choose_tuning(device).splits == splits);
     }
     CHECK(gpu::choose_tuning(device_of(DeviceType::cpu)).splits == 4);
+    device.float16 = device.subgroup_arithmetic = device.subgroup_shuffle = true;
+    device.kernel_subgroup_size = 32;
+    device.shader_cores = 132;
+    CHECK(gpu::choose_tuning(device).decode_subgroups == 8);
+    CHECK(gpu::choose_tuning(device).splits == 33);
+    device.kernel_subgroup_size = 16; // too few registers
+    CHECK(gpu::choose_tuning(device).decode_subgroups == 0);
+}
+
+TEST_CASE("a row of a small matrix is shared by more invocations") {
+    Tuning t = gpu::choose_tuning(device_of(DeviceType::discrete));
+    t.subgroup = 32;
+    t.matvec_lanes = 16;
+    t.matvec_loads = 132 * 1024;
+    const auto lanes = [&](uint32_t rows, uint32_t cols) { return gpu::matvec_tile(t, rows, cols, MATVEC_STORE, 1).lanes; };
+    CHECK(lanes(24576, 4096) == 16);
+    CHECK(lanes(4096, 12288) == 64);
+    CHECK(lanes(1024, 4096) == 128);
+    CHECK(lanes(1024, 1024) == 32); // 32 weights for each
+    CHECK(lanes(100, 100000) == 128);
+    t.subgroup = 0; // sums go through shared memory
+    CHECK(lanes(100, 100000) == 32);
+    t.matvec_lanes = 1;
+    CHECK(lanes(100, 100000) == 1);
+    t.matvec_lanes = 16;
+    t.matvec_loads = 0;
+    CHECK(lanes(100, 100000) == 16);
+    CHECK(gpu::matvec_tile(t, 512, 512, MATVEC_STORE, 8).rows == 2);
 }
 
 TEST_CASE("the default can run, and each candidate differs in its field and fits the device") {
@@ -123,7 +152,7 @@ TEST_CASE("what a GPU and a processor are tried with") {
     };
     using Pairs = std::set<std::pair<uint32_t, uint32_t>>;
     CHECK(tried(gpu, "matvec_lanes") ==
-          Pairs{{1, 1}, {1, 128}, {4, 1}, {4, 32}, {8, 1}, {8, 16}, {16, 8}, {32, 1}, {32, 4}, {64, 1}, {64, 2}});
+          Pairs{{1, 1}, {1, 128}, {4, 1}, {4, 64}, {8, 1}, {8, 32}, {16, 16}, {32, 1}, {32, 8}, {64, 1}, {64, 4}});
     CHECK(tried(gpu, "workgroup") == Pairs{{32, 1}, {128, 1}, {256, 1}});
     CHECK(tried(cpu, "matvec_lanes") == Pairs{{1, 1}}); // texel-buffer kernels have one lane
     CHECK(tried(cpu, "matvec_rows") == Pairs{{1, 8}, {2, 16}, {8, 64}});
@@ -147,7 +176,7 @@ TEST_CASE("what a device cannot run is refused, with the reason") {
     says(refusal(gpu, [](Tuning& t) { t.splits = 0; }), "splits cannot be 0");
     says(refusal(gpu, [](Tuning& t) { t.workgroup = 0; }), "workgroup cannot be 0");
     says(refusal(gpu, [](Tuning& t) { t.workgroup = 32, t.matvec_lanes = 64; }), "64 lanes do not divide a workgroup of 32");
-    says(refusal(gpu, [](Tuning& t) { t.weight_interleave = 4; }), "4 rows interleaved, but a workgroup needs 8");
+    says(refusal(gpu, [](Tuning& t) { t.weight_interleave = 4; }), "4 rows interleaved, but a workgroup needs 16");
     says(refusal(gpu, [](Tuning& t) { t.shared_bytes *= 2; }), "another device's");
     Capabilities no_fp16 = gpu;
     no_fp16.float16 = false;

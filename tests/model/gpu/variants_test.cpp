@@ -242,10 +242,13 @@ TEST_CASE("attention by cooperative matrices: which types and how many rows") {
 TEST_CASE("which kernel makes a block") {
     gpu::Tuning tuning = gpu::choose_tuning({.type = DeviceType::discrete, .shared_memory_bytes = 16384});
     using enum gpu::MatmulKernel;
-    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens) == plain);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens) == matvec);
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens + 1) == tiled);
     tuning.matmul_coopmat = true;
-    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens) == plain);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens) == matvec);
+    tuning.matmul_tokens = 16; // more sums than stay in registers
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, 16) == plain);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, 8) == matvec);
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, 512) == coopmat);
     CHECK(gpu::matmul_kernel(tuning, GgmlType::F32, 512) == tiled); // with fp32 weights no fp16 products are wanted
     CHECK(gpu::matmul_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, 512) == plain);

@@ -15,7 +15,6 @@
 // params: attention_params
 layout(constant_id = 8) const uint subgroup = 32; // invocations of a subgroup; at least head_dim / 32
 layout(constant_id = 9) const uint copies = 32;   // of the tables of levels
-layout(binding = CACHE_BINDING) readonly buffer CacheWords { uint cache_words[]; };
 #include "level_pairs.glsl"
 
 const uint subgroups = lanes / subgroup;
@@ -162,41 +161,48 @@ void raise(float s[scored], float largest_scale) {
     value_unit = unit;
 }
 
-// Adds the values of this lane's turn, `window_of_sums` of them in fp16 at a time.
-void add_values(uint first, uint end) {
+// Adds `window_of_sums` of the values of this lane's turn, from number `begin` on.
+void add_window(uint first, uint end, uint begin) {
     const uint turn = lane() / sharers, share = lane() % sharers;
-    [[dont_unroll]] for (uint begin = 0; begin < values_of_lane; begin += window_of_sums)
-        [[unroll]] for (uint chunk = 0; chunk < chunks; chunk++) {
-            const uint c = (chunk * sharers + share) * 8;
-            if (half_values) {
-                uvec2 words[window_of_sums];
-                f16vec2 products[heads * 4];
-                [[unroll]] for (uint i = 0; i < heads * 4; i++) products[i] = f16vec2(0.0);
-                [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
-                    const uint at = vector_of(min(first + (begin + i) * turns + turn, end - 1));
-                    words[i] = load_codes8(v_type, p.v_codes + at * KV_WORDS(v_type, head_dim), c);
-                }
-                [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
-                    const uint from = first_weight() + ((begin + i) * turns + turn) * heads;
-                    [[unroll]] for (uint j = 0; j < 4; j++) {
-                        const f16vec2 level = level_pair(v_type, words[i], j);
-                        [[unroll]] for (uint h = 0; h < heads; h++)
-                            products[h * 4 + j] = fma(level, unpackFloat2x16(weights[from + h]), products[h * 4 + j]);
-                    }
-                }
-                [[unroll]] for (uint h = 0; h < heads; h++)
-                    [[unroll]] for (uint i = 0; i < 8; i++) sums[(h * chunks + chunk) * 8 + i] += float(products[h * 4 + i / 2][i % 2]);
-            } else {
-                [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
-                    const uint key = (begin + i) * turns + turn, from = first_weight() + key * heads;
-                    float v[8], z[8];
-                    load_channels(v_type, p.v_codes, p.v_scales, vector_of(min(first + key, end - 1)), c, 8, v, z);
+    [[unroll]] for (uint chunk = 0; chunk < chunks; chunk++) {
+        const uint c = (chunk * sharers + share) * 8;
+        if (half_values) {
+            uvec2 words[window_of_sums];
+            f16vec2 products[heads * 4];
+            [[unroll]] for (uint i = 0; i < heads * 4; i++) products[i] = f16vec2(0.0);
+            // Coded vectors are in no ring: a head's lie one after the other.
+            const uint size = KV_WORDS(v_type, head_dim), base = p.v_codes + vector_of(first + turn + begin * turns) * size,
+                       last = p.v_codes + vector_of(end - 1) * size;
+            [[unroll]] for (uint i = 0; i < window_of_sums; i++) words[i] = load_codes8(v_type, min(base + i * turns * size, last), c);
+            [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
+                const uint from = first_weight() + turn * heads + (begin + i) * turns * heads;
+                [[unroll]] for (uint j = 0; j < 4; j++) {
+                    const f16vec2 level = level_pair(v_type, words[i], j);
                     [[unroll]] for (uint h = 0; h < heads; h++)
-                        [[unroll]] for (uint j = 0; j < 8; j++)
-                            sums[(h * chunks + chunk) * 8 + j] += uintBitsToFloat(weights[from + h]) * v[j];
+                        products[h * 4 + j] = fma(level, unpackFloat2x16(weights[from + h]), products[h * 4 + j]);
                 }
             }
+            [[unroll]] for (uint h = 0; h < heads; h++)
+                [[unroll]] for (uint i = 0; i < 8; i++) sums[(h * chunks + chunk) * 8 + i] += float(products[h * 4 + i / 2][i % 2]);
+        } else {
+            [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
+                const uint key = turn + (begin + i) * turns, from = first_weight() + key * heads;
+                float v[8], z[8];
+                load_channels(v_type, p.v_codes, p.v_scales, vector_of(min(first + key, end - 1)), c, 8, v, z);
+                [[unroll]] for (uint h = 0; h < heads; h++)
+                    [[unroll]] for (uint j = 0; j < 8; j++)
+                        sums[(h * chunks + chunk) * 8 + j] += uintBitsToFloat(weights[from + h]) * v[j];
+            }
         }
+    }
+}
+
+void add_values(uint first, uint end) {
+    if (values_of_lane == window_of_sums) {
+        add_window(first, end, 0);
+        return;
+    }
+    [[dont_unroll]] for (uint begin = 0; begin < values_of_lane; begin += window_of_sums) add_window(first, end, begin);
 }
 
 // Adds the sums of the lanes that have other turns of the same channels.

@@ -5,7 +5,12 @@
 #include "half_value.glsl"
 READ_VECTORS(CACHE_BINDING, cache)
 
+#ifdef TEXEL
 uint cache_word(uint i) { return cache(i >> 2)[i & 3]; }
+#else
+layout(binding = CACHE_BINDING) readonly buffer CacheWords { uint cache_words[]; };
+uint cache_word(uint i) { return cache_words[i]; }
+#endif
 
 // Returns number n of the vector's fp16 scales (and zeros).
 float stored_scale(uint type, uint scales, uint at, uint n) {
@@ -58,6 +63,12 @@ uint turned(uint word, uint at) { return word >> at | (word << 1) << (31 - at); 
 // v[0 .. n - 1] = channels [c, c + n) of vector `at`, z = QJL's signs; n <= 8, c a multiple of n.
 void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, out float v[8], out float z[8]) {
     const uint base = codes + at * KV_WORDS(type, head_dim);
+    if (!KV_IS_CODED(type) && n == 8) { // 16 bytes at a time
+        const uint halves = KV_FAMILY(type) == KV_F32 ? 2 : 1;
+        const uvec4 first = cache(base / 4 + c / 8 * halves), second = halves == 2 ? cache(base / 4 + c / 4 + 1) : uvec4(0);
+        for (uint i = 0; i < 8; i++) v[i] = plain_value(type, halves == 1 ? first[i / 2] : i < 4 ? first[i] : second[i - 4], i);
+        return;
+    }
     if (!KV_IS_CODED(type)) {
         for (uint i = 0; i < n; i++)
             v[i] = plain_value(type, cache_word(base + (KV_FAMILY(type) == KV_F32 ? c + i : (c + i) / 2)), c + i);

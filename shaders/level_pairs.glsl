@@ -7,7 +7,7 @@ const float level_unit = 128.0;
 
 const uint k_table = KV_LEVEL_TABLE_SIZE(k_type), v_table = k_type == v_type ? 0 : KV_LEVEL_TABLE_SIZE(v_type);
 const uint table_size = k_table + v_table;
-shared uint level_pairs[table_size == 0 ? 1 : table_size * copies];
+shared uint level_pairs[table_size == 0 ? 1 : table_size][copies];
 
 // Returns the code of channel 0 or 1 of a pair's index.
 uint code_of_pair(uint type, uint index, uint i) {
@@ -31,7 +31,7 @@ uint table_entry(uint type, uint index) {
 void prepare_level_pairs() {
     for (uint i = gl_LocalInvocationID.x; i < table_size * copies; i += lanes) {
         const uint index = i / copies;
-        level_pairs[i] = index < k_table ? table_entry(k_type, index) : table_entry(v_type, index - k_table);
+        level_pairs[index][i % copies] = index < k_table ? table_entry(k_type, index) : table_entry(v_type, index - k_table);
     }
 }
 
@@ -54,7 +54,7 @@ uvec2 load_codes8(uint type, uint base, uint c) {
 // Returns an entry of the table: the levels of a pair, or twice that of a code.
 f16vec2 table_pair(uint type, uint index) {
     const uint first = type == k_type ? 0 : k_table;
-    return unpackFloat2x16(level_pairs[(first + index) * copies + gl_LocalInvocationID.x % copies]);
+    return unpackFloat2x16(level_pairs[first + index][gl_LocalInvocationID.x % copies]);
 }
 float16_t table_level(uint type, uint code) { return table_pair(type, code).x; }
 

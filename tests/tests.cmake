@@ -264,7 +264,8 @@ foreach(source ${test_sources})
     add_executable(${program})
     target_link_libraries(${program} PRIVATE tq_test_support tq_doctest_main)
     if(NOT MSVC)
-      target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>) # a quarter less to wait for; what is tested is built as ever
+      # Less to wait for; what is tested is built as ever.
+      target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1> $<$<BOOL:${TQ_SANITIZE}>:-O0>)
     endif()
   endif()
   tq_source(${source} ${name} ${program})

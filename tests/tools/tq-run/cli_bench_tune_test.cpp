@@ -34,7 +34,7 @@ struct Place {
         return run({std::move(arguments), {}, {"TQ_CACHE_DIR=" + cache, variable}});
     }
     Finished tune(Arguments more = {}, const std::string& variable = "TQ_TUNING=") const {
-        more.insert(more.begin(), {"bench", "--tune", "--tune-seconds", "15", "-m", model()});
+        more.insert(more.begin(), {"bench", "--tune", "--tune-seconds", "6", "-m", model()});
         return tq_run(std::move(more), variable);
     }
     std::vector<fs::path> files() const {

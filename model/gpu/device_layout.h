@@ -1,7 +1,8 @@
 // The layout of weight matrices in device memory: rows of 16-byte words. The parts of a format's blocks are stored separately,
-// levels first and scales after them, each as one array over the row, so that no shader needs 8- or 16-bit loads. `interleave`
-// rows at a time are interleaved word by word (word 0 of each, word 1 of each, ...), so that invocations that read a row each
-// read memory as one stream. shaders/weights.glsl reads this layout.
+// levels first and scales after them, each as one array over the row, so that no shader needs 8- or 16-bit loads; the bits of a
+// block may be in another order than the file's (model/formats/device_blocks.h). `interleave` rows at a time are interleaved word
+// by word (word 0 of each, word 1 of each, ...), so that invocations that read a row each read memory as one stream.
+// shaders/weights.glsl reads this layout.
 #pragma once
 #include "model/weights/weights.h"
 

@@ -1,5 +1,6 @@
 // tq-run plan: whether a model fits, before anything is loaded.
 #include "tools/tq-run/plan.h"
+#include "model/gpu/predict.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include <algorithm>
@@ -12,6 +13,7 @@ namespace {
 struct PlanArguments {
     ConsoleArguments console;
     ModelArguments model;
+    std::string predict; // a GPU's name; empty: the memory instead
     bool json = false;
 };
 
@@ -131,9 +133,76 @@ nlohmann::ordered_json to_json(const Setup& setup) {
     return json;
 }
 
+// A cache whose speed is predicted, at each depth.
+struct PredictedCache {
+    KvOptions kv;
+    std::vector<gpu::TokenTime> times;
+};
+
+std::vector<uint32_t> predicted_depths(const Setup& setup) {
+    std::vector<uint32_t> depths{0};
+    const uint32_t most = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
+    for (uint32_t depth = 4096; depth < most && depth <= 131072; depth *= 2) depths.push_back(depth);
+    return depths;
+}
+
+std::vector<PredictedCache> predict(const Setup& setup, const gpu::KnownGpu& gpu) {
+    std::vector<PredictedCache> all;
+    for (const KvOptions& kv : {setup.options.kv, KvOptions{KvType::q8_0, KvType::q8_0}, KvOptions{KvType::f16, KvType::f16}}) {
+        if (std::ranges::any_of(all, [&](const PredictedCache& each) { return describe(each.kv) == describe(kv); })) continue;
+        all.push_back({kv, {}});
+        for (const uint32_t depth : predicted_depths(setup))
+            all.back().times.push_back(gpu::predict_token(gpu, setup.model.config, setup.model.weights, kv, depth));
+    }
+    return all;
+}
+
+std::string prediction_table(const Setup& setup, const gpu::KnownGpu& gpu) {
+    const std::vector<uint32_t> depths = predicted_depths(setup);
+    std::string text =
+        fmt::format("a prediction, not a measurement: generation of {} on {}, tokens/s by the tokens before\n{:<22}",
+                    setup.model.name, gpu.name, "cache (keys/values)");
+    for (const uint32_t depth : depths) text += fmt::format(" {:>8}", depth);
+    const std::vector<PredictedCache> caches = predict(setup, gpu);
+    for (const PredictedCache& cache : caches) {
+        text += fmt::format("\n{:<22}", describe(cache.kv));
+        for (const gpu::TokenTime& time : cache.times) text += fmt::format(" {:>8.1f}", 1 / time.total());
+    }
+    const gpu::TokenTime& last = caches.front().times.back();
+    return text +
+           fmt::format(
+               "\n\na token after {} others with {}: weights {:.2f} ms, attention {:.2f} ms, waits between kernels {:.2f} ms\n"
+               "assumed: {} GB/s, of which kernels reach {:.0f} %; {} cores of {} lanes at {} GHz, which issue {:.0f} % of "
+               "their instructions, as many as AMD's compiler makes; {} us a wait\n",
+               depths.back(), describe(caches.front().kv), last.weights * 1e3, last.attention * 1e3, last.waits * 1e3,
+               gpu.gb_per_s, gpu::bandwidth_share * 100, gpu.cores, gpu.lanes, gpu.ghz, gpu::issue_share * 100, gpu.wait_us);
+}
+
+nlohmann::ordered_json prediction_json(const Setup& setup, const gpu::KnownGpu& gpu) {
+    nlohmann::ordered_json json{
+        {"model", setup.model.name}, {"gpu", gpu.name}, {"is_prediction", true}, {"tokens", nlohmann::ordered_json::array()}};
+    const std::vector<uint32_t> depths = predicted_depths(setup);
+    for (const PredictedCache& cache : predict(setup, gpu))
+        for (size_t i = 0; i < depths.size(); i++) {
+            const gpu::TokenTime& time = cache.times[i];
+            json["tokens"].push_back({{"cache", describe(cache.kv)},
+                                      {"depth", depths[i]},
+                                      {"tokens_per_second", 1 / time.total()},
+                                      {"weights_seconds", time.weights},
+                                      {"attention_seconds", time.attention},
+                                      {"waits_seconds", time.waits}});
+        }
+    return json;
+}
+
 int run(const PlanArguments& arguments) {
     Console console = arguments.console.console();
+    const gpu::KnownGpu* const gpu = arguments.predict.empty() ? nullptr : &gpu::find_known_gpu(arguments.predict);
     const Setup setup = set_up_plan(arguments.model, console);
+    if (gpu != nullptr) {
+        write_output(arguments.json ? prediction_json(setup, *gpu).dump(2) + "\n" : prediction_table(setup, *gpu));
+        return 0;
+    }
     write_output(arguments.json ? to_json(setup).dump(2) + "\n" : memory_table(setup));
     return setup.plan().fits() ? 0 : 1;
 }
@@ -174,6 +243,11 @@ std::string memory_table(const Setup& setup) {
 void add_plan(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, PlanArguments& a) {
         command.add_flag("--json", a.json, "print the plan as JSON, in bytes");
+        command
+            .add_option("--predict", a.predict,
+                        "predict the speed of generation on a GPU that need not be there, such as \"RTX 4090\"")
+            .option_text("GPU")
+            .check(parsed_by([](const std::string& text) { gpu::find_known_gpu(text); }));
         add_flags(command, a.model);
         add_flags(command, a.console);
     };

@@ -2,6 +2,7 @@
 #include "tests/support/child_process.h"
 #include "tests/support/text.h"
 #include <doctest/doctest.h>
+#include <map>
 #include <nlohmann/json.hpp>
 
 using namespace tq::test;
@@ -49,6 +50,39 @@ TEST_CASE("the largest context of each cache fits, and one token more does not")
         CHECK(plan({"-ctk", k, "-ctv", v, "-c", std::to_string(tokens + 1)}, "1000").status == 1);
     }
     CHECK(compared >= 8);
+}
+
+TEST_CASE("a prediction keeps to the GPU's bandwidth, falls with the depth, and says what it is") {
+    const auto predicted = [](const char* gpu, const char* shape) {
+        const Finished finished =
+            tq_run({"plan", "--synthetic", shape, "-ctk", "tq4", "-ctv", "tq4", "--predict", gpu, "--json"});
+        REQUIRE_MESSAGE(finished.status == 0, finished.error);
+        return nlohmann::json::parse(finished.output);
+    };
+    const auto json = predicted("rtx 4090", "qwen3-8b:q4_k_m");
+    CHECK(json["gpu"] == "RTX 4090");
+    CHECK(json["is_prediction"] == true);
+    std::map<std::string, double> before, at_32k;
+    for (const auto& row : json["tokens"]) {
+        const std::string cache = row["cache"];
+        const double speed = row["tokens_per_second"];
+        CHECK(row["weights_seconds"].get<double>() * 1008e9 > 4.3e9); // of Q4_K_M, without the embedding
+        if (row["depth"] == 0) CHECK(row["attention_seconds"] == 0);
+        if (before.contains(cache)) CHECK(speed < before[cache]);
+        before[cache] = speed;
+        if (row["depth"] == 32768) at_32k[cache] = speed;
+    }
+    CHECK(at_32k.at("tq4/tq4") > 1.3 * at_32k.at("f16/f16"));
+    const double faster = predicted("H200", "qwen3-8b:q4_k_m")["tokens"][0]["tokens_per_second"];
+    CHECK(faster > 1.2 * json["tokens"][0]["tokens_per_second"].get<double>());
+    const Finished text = tq_run({"plan", "--synthetic", "qwen3-0.6b:q8_0", "--predict", "7900"});
+    CHECK(contains(text.output, "a prediction, not a measurement: generation of"));
+    CHECK(contains(text.output, "on RX 7900 XTX"));
+    for (const char* unknown : {"rtx", "GTX 1080", ""}) {
+        const Finished refused = tq_run({"plan", "--predict", unknown});
+        CHECK(refused.status != 0);
+        if (*unknown) CHECK(contains(refused.error, "RTX 4090, RTX 5090"));
+    }
 }
 
 TEST_CASE("what does not fit ends with the table and status 1, before anything is loaded") {

@@ -1,0 +1,132 @@
+#include "model/gpu/predict.h"
+#include "base/error.h"
+#include "model/gpu/matmul.h"
+#include "shaders/kv_types.h"
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+namespace tq::gpu {
+namespace {
+
+constexpr KnownGpu gpus[] = {
+    {"RTX 3090", 936, 82, 128, 1.70, 2.5, 32},    {"RTX 4060", 272, 24, 128, 2.46, 2.5, 32},
+    {"RTX 4090", 1008, 128, 128, 2.52, 2.5, 32},  {"RTX 5090", 1792, 170, 128, 2.41, 2.5, 32},
+    {"H100 SXM", 3350, 132, 128, 1.755, 2.5, 32}, {"H200", 4800, 132, 128, 1.755, 2.5, 32},
+    {"RX 6800 XT", 512, 72, 64, 2.25, 3, 32},     {"RX 7900 XTX", 960, 96, 64, 2.5, 3, 32},
+    {"RX 9070 XT", 640, 64, 64, 2.97, 3, 32},     {"Radeon 8060S", 256, 40, 64, 2.9, 3, 32},
+    {"Arc A770", 560, 32, 128, 2.1, 3, 8},        {"Arc B580", 456, 20, 128, 2.67, 3, 16},
+};
+
+// Vector instructions of a lane per weight: the loop of matvec_*_subgroup with 4 rows, compiled by RADV (Mesa 25.0) for navi31.
+double instructions_per_weight(GgmlType type) {
+    switch (type) {
+    case GgmlType::F32: return 1.10;
+    case GgmlType::F16:
+    case GgmlType::BF16: return 1.38;
+    case GgmlType::Q4_0:
+    case GgmlType::Q4_1: return 2.33;
+    case GgmlType::Q4_K: return 2.61;
+    case GgmlType::Q5_1: return 2.73;
+    case GgmlType::Q2_K: return 2.91;
+    case GgmlType::Q8_0: return 2.95;
+    case GgmlType::Q5_0: return 2.99;
+    case GgmlType::Q6_K: return 3.16;
+    case GgmlType::Q5_K: return 3.17;
+    case GgmlType::IQ4_NL: return 3.27;
+    case GgmlType::MXFP4: return 3.45;
+    case GgmlType::IQ4_XS: return 3.49;
+    case GgmlType::Q3_K: return 3.73;
+    }
+    return 4;
+}
+
+// Vector instructions of 32 lanes per key and value of 128 channels, for `heads` query heads: attention_decode, likewise; of
+// types that were not counted those of the costliest one that was.
+double instructions_per_key(KvTypes types, double heads, bool decodes) {
+    if (!decodes) return 57 / 4.0 * heads; // attention_subgroup
+    const auto of_two_heads = [](KvType type) {
+        switch (type) {
+        case KvType::f32: return 14.0;
+        case KvType::f16:
+        case KvType::bf16: return 20.1;
+        case KvType::tq4: return 26.5;
+        case KvType::tq2: return 28.2;
+        case KvType::tq2t: return 30.5;
+        case KvType::tq3: return 38.7;
+        case KvType::q4_0: return 39.1;
+        case KvType::q8_0: return 40.5;
+        case KvType::tq3t: return 41.0;
+        case KvType::tq5:
+        case KvType::tq6: return 53.4;
+        default: return 59.6;
+        }
+    };
+    const auto per_head = [](KvType type) { return KV_HALF_LEVELS(uint32_t(type)) != 0 ? 4.7 : 7.7; };
+    return (of_two_heads(types.k) + of_two_heads(types.v) + (per_head(types.k) + per_head(types.v)) * (heads - 2)) / 2;
+}
+
+Capabilities capabilities_of(const KnownGpu& gpu) {
+    Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 49152};
+    device.subgroup_size = device.kernel_subgroup_size = gpu.subgroup;
+    device.subgroup_arithmetic = device.subgroup_shuffle = device.float16 = true;
+    device.shader_cores = gpu.cores;
+    return device;
+}
+
+double issue_rate(const KnownGpu& gpu) { return issue_share * gpu.cores * gpu.lanes * gpu.ghz * 1e9; }
+
+// A matrix of few rows has too few loads on their way to keep the memory busy (Little's law).
+double matvec_seconds(const KnownGpu& gpu, const Tuning& tuning, const Tensor& w) {
+    const MatvecTile tile = matvec_tile(tuning, w.rows, w.cols, MATVEC_STORE, 1);
+    const double bytes = double(w.bytes()), weights = double(w.rows) * w.cols, bytes_of_32 = bytes / weights * 32,
+                 on_their_way = double(w.rows) * tile.lanes * bytes_of_32,
+                 bandwidth = std::min(bandwidth_share * gpu.gb_per_s * 1e9, on_their_way / (latency_us * 1e-6));
+    return std::max(bytes / bandwidth, weights * instructions_per_weight(w.type) / issue_rate(gpu));
+}
+
+} // namespace
+
+std::span<const KnownGpu> known_gpus() { return gpus; }
+
+const KnownGpu& find_known_gpu(std::string_view text) {
+    const auto lower = [](std::string_view from) {
+        std::string out(from);
+        for (char& c : out) c = char(std::tolower(static_cast<unsigned char>(c)));
+        return out;
+    };
+    std::string names;
+    const KnownGpu *found = nullptr, *exact = nullptr;
+    size_t matches = 0;
+    for (const KnownGpu& gpu : gpus) {
+        names += (names.empty() ? "" : ", ") + std::string(gpu.name);
+        if (lower(gpu.name) == lower(text)) exact = &gpu;
+        if (lower(gpu.name).find(lower(text)) == std::string::npos) continue;
+        found = &gpu;
+        matches++;
+    }
+    if (exact != nullptr) return *exact;
+    if (matches != 1 || text.empty()) fail("{} known GPUs are called \"{}\"; these are known: {}", matches, text, names);
+    return *found;
+}
+
+TokenTime predict_token(const KnownGpu& gpu, const Config& config, const Weights& weights, const KvOptions& kv, uint32_t depth) {
+    constexpr double waits_of_a_layer = 7, other_waits = 4; // seen in recordings; the head's product and sampling
+    const Tuning tuning = choose_tuning(capabilities_of(gpu));
+    TokenTime time{matvec_seconds(gpu, tuning, weights.output), 0,
+                   (waits_of_a_layer * config.num_hidden_layers + other_waits) * gpu.wait_us * 1e-6};
+    const double group = double(config.num_attention_heads) / config.num_key_value_heads,
+                 keys = double(depth) * config.num_key_value_heads;
+    for (uint32_t i = 0; i < weights.layers.size(); i++) {
+        const LayerWeights& w = weights.layers[i];
+        for (const Tensor* each : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_gate, &w.ffn_up, &w.ffn_down})
+            time.weights += matvec_seconds(gpu, tuning, *each);
+        const KvTypes types = kv.at(i, uint32_t(weights.layers.size()));
+        const double bytes = double(kv_vector_bytes(types.k, config.head_dim) + kv_vector_bytes(types.v, config.head_dim)),
+                     instructions = 32 * instructions_per_key(types, group, tuning.decode_subgroups != 0) * config.head_dim / 128;
+        time.attention += keys * std::max(bytes / (bandwidth_share * gpu.gb_per_s * 1e9), instructions / issue_rate(gpu));
+    }
+    return time;
+}
+
+} // namespace tq::gpu

@@ -1,0 +1,38 @@
+// The speed of generation on GPUs that are not there, predicted from the bytes that a token must move, the instructions that our
+// kernels take for them, and the waits between kernels. No GPU has confirmed a prediction.
+#pragma once
+#include "model/config.h"
+#include "model/gpu/tuning.h"
+#include "model/kv/options.h"
+#include "model/weights/weights.h"
+#include <span>
+#include <string_view>
+
+namespace tq::gpu {
+
+// From the makers' specifications; wait_us is assumed, after what others have published of such GPUs.
+struct KnownGpu {
+    const char* name;
+    double gb_per_s;   // of its memory
+    uint32_t cores;    // multiprocessors, compute units or Xe cores
+    uint32_t lanes;    // fp32 instructions per clock and core
+    double ghz;        // boost clock
+    double wait_us;    // between two kernels of which the second waits for the first
+    uint32_t subgroup; // that our kernels would require
+};
+std::span<const KnownGpu> known_gpus();
+
+// Returns the one whose name contains `text`, whatever the case. Throws Error that lists all where none or several do.
+const KnownGpu& find_known_gpu(std::string_view text);
+
+// Shares of a GPU's limits that kernels are assumed to reach, and the time from a load to its data.
+constexpr double bandwidth_share = 0.9, issue_share = 0.85, latency_us = 0.75;
+
+// Seconds of one token after `depth` others.
+struct TokenTime {
+    double weights, attention, waits;
+    double total() const { return weights + attention + waits; }
+};
+TokenTime predict_token(const KnownGpu& gpu, const Config& config, const Weights& weights, const KvOptions& kv, uint32_t depth);
+
+} // namespace tq::gpu

@@ -188,17 +188,17 @@ set(full_drivers lavapipe ${gpu_drivers})
 set(rows_swiftshader --shard 1/2)
 set(rows_lavapipe-128 --filter "of a GPU" --shard 1/2)
 set(rows_lavapipe-512 --filter "of a GPU" --shard 1/4)
-set(rows_spec-minimum --shard 3/4)
+set(rows_spec-minimum --shard 3/8)
 set(rows_mobile --shard 1/6)
 set(rows_lavapipe-new --shard 1/4)
 
 # Tests of commands that run on every driver, not on the first alone.
 set(everywhere_tests cli_chat_test)
 # Tests that run on the first driver and on GPUs: what they test is host code, or a whole model whose kernels have their rows.
-set(host_tests fault_layer_test gpu_demo_test gpu_growth_test gpu_larger_set_test gpu_million_test gpu_prompt_cache_test gpu_shape_test gpu_sizes_test
-  agreement_test)
+set(host_tests agreement_test fault_layer_test gpu_conditioning_test gpu_demo_test gpu_growth_test gpu_larger_set_test gpu_million_test
+  gpu_nonfinite_test gpu_pace_test gpu_prompt_cache_test gpu_shape_test gpu_sizes_test gpu_window_test tuning_test)
 # Tests that run on lavapipe's other widths: those that see the size of a subgroup.
-set(width_tests gpu_codec_test gpu_sampling_test recorder_test runtime_test subgroup_size_test tuning_test)
+set(width_tests gpu_codec_test recorder_test runtime_test subgroup_size_test)
 # Tests that run on each profile, and on the lowest limits only.
 set(profile_tests recorder_test)
 set(minimum_tests gpu_golden_test gpu_growth_test)
@@ -271,9 +271,12 @@ foreach(source ${test_sources})
   tq_source(${source} ${name} ${program})
 endforeach()
 
-# Checks that no kernel spills registers or uses scratch memory on any of AMD's families.
+# Checks that no kernel spills registers or uses scratch memory on any of AMD's families, each of which has its share of the variants.
+list(LENGTH compile_drivers families)
+set(number 0)
 foreach(driver ${compile_drivers})
-  tq_test(shaders_check ${driver} tq-run shaders --check)
+  math(EXPR number "${number} + 1")
+  tq_test(shaders_check ${driver} tq-run shaders --check --shard ${number}/${families})
   if(driver MATCHES "-new$") # with cooperative matrices, which an old validation layer does not know
     set_property(TEST shaders_check@${driver} APPEND PROPERTY ENVIRONMENT TQ_VALIDATE=0)
   endif()

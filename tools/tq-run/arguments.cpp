@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <random>
@@ -139,6 +140,17 @@ std::string PromptArguments::read() const {
     if (file.empty() || file == "-") return read_input();
     const MappedFile mapped{std::filesystem::path(file)};
     return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
+}
+
+std::pair<uint32_t, uint32_t> parse_shard(std::string_view text) {
+    uint32_t shard = 0, shards = 0;
+    const char* const end = text.data() + text.size();
+    const auto first = std::from_chars(text.data(), end, shard);
+    if (first.ec == std::errc() && first.ptr != end && *first.ptr == '/') {
+        const auto second = std::from_chars(first.ptr + 1, end, shards);
+        if (second.ec == std::errc() && second.ptr == end && shard >= 1 && shard <= shards) return {shard, shards};
+    }
+    fail("it must be like 2/3, the second of three parts, not {}", printable(text));
 }
 
 void add_flags(ArgumentParser& command, ConsoleArguments& arguments) {

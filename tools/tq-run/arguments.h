@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tq {
@@ -98,6 +99,9 @@ ValueCheck tokens(double most);
 ValueCheck memory_size();
 
 void add_flags(ArgumentParser& command, ConsoleArguments& arguments);
+
+// Returns which part of how many "2/3" is: the second of three. Throws Error.
+std::pair<uint32_t, uint32_t> parse_shard(std::string_view text);
 void add_model_flags(ArgumentParser& command, ModelSource& source);
 void add_flags(ArgumentParser& command, KvArguments& arguments);
 void add_flags(ArgumentParser& command, RopeArguments& arguments);

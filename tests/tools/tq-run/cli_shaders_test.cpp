@@ -14,6 +14,11 @@ TEST_CASE("kernels are listed with the constants of each variant, and compiled")
     CHECK(contains(list.output, "matvec_q4_0  "));
     CHECK(contains(list.output, " matvec_output=1 interleave="));
     CHECK_FALSE(contains(list.output, "attention"));
+    const Finished first = tq_run({"shaders", "--filter", "matvec_q4_0", "--shard", "1/2"}),
+                   second = tq_run({"shaders", "--filter", "matvec_q4_0", "--shard", "2/2"});
+    CHECK(first.output != second.output);
+    CHECK(first.output.size() + second.output.size() == list.output.size());
+    CHECK(tq_run({"shaders", "--shard", "3/2"}).status == 2);
     const Finished none = tq_run({"shaders", "--filter", "no such kernel"});
     CHECK(none.status == 1);
     CHECK(contains(none.error, "no such kernel"));

@@ -11,7 +11,6 @@
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/time_left.h"
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -22,18 +21,6 @@ namespace tq {
 namespace {
 
 using namespace conformance;
-
-// "2/3". Throws Error.
-std::pair<uint32_t, uint32_t> parse_shard(std::string_view text) {
-    uint32_t shard = 0, shards = 0;
-    const char* const end = text.data() + text.size();
-    const auto first = std::from_chars(text.data(), end, shard);
-    if (first.ec == std::errc() && first.ptr != end && *first.ptr == '/') {
-        const auto second = std::from_chars(first.ptr + 1, end, shards);
-        if (second.ec == std::errc() && second.ptr == end && shard >= 1 && shard <= shards) return {shard, shards};
-    }
-    fail("it must be like 2/3, the second of three parts, not {}", printable(text));
-}
 
 struct ConformanceArguments {
     std::string device, filter, profile, json, junit, shard, dump;

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 struct ShadersArguments {
     ConsoleArguments console;
-    std::string device, filter, json, spirv, disassembly;
+    std::string device, filter, shard, json, spirv, disassembly;
     bool list = false, compile = false, check = false;
 };
 
@@ -57,10 +57,13 @@ std::string describe(const Variant& variant) {
     return out;
 }
 
-std::vector<Row> list_rows(const Capabilities& device, const std::string& filter) {
+std::vector<Row> list_rows(const Capabilities& device, const std::string& filter, const std::string& part) {
+    const auto [shard, shards] = part.empty() ? std::pair(1u, 1u) : parse_shard(part);
     std::vector<Row> rows;
+    uint32_t number = 0;
     for (Variant& variant : gpu::all_variants(gpu::all_tunings(device)))
-        if (fmt::format("{} {}", variant.shader->name, describe(variant)).find(filter) != std::string::npos)
+        if (fmt::format("{} {}", variant.shader->name, describe(variant)).find(filter) != std::string::npos &&
+            number++ % shards == shard - 1)
             rows.push_back({std::move(variant), subgroup_size_of(*variant.shader, device), {}, {}, {}});
     if (rows.empty()) fail("no variant has \"{}\" in its name or constants: tq-run shaders --list prints all", filter);
     return rows;
@@ -230,7 +233,7 @@ void write_json(const std::string& path, const Compiler& compiler, std::span<con
 
 int run(const ShadersArguments& arguments) {
     Compiler compiler(arguments.device, {}, !arguments.disassembly.empty());
-    std::vector<Row> rows = list_rows(compiler.capabilities(), arguments.filter);
+    std::vector<Row> rows = list_rows(compiler.capabilities(), arguments.filter, arguments.shard);
     Console console = arguments.console.console();
     bool good = true;
     if (arguments.compile || arguments.check || !arguments.disassembly.empty())
@@ -271,6 +274,9 @@ void add_shaders(ArgumentParser& app, Action& action) {
                         "only variants with this in the line that --list prints, such as q4_k or \"attention workgroup=64\"; "
                         "default: all")
             .option_text("TEXT");
+        command.add_option("--shard", a.shard, "only one part of these variants, such as 2/3 for the second of three")
+            .option_text("K/N")
+            .check(parsed_by([](const std::string& text) { parse_shard(text); }));
         command.add_option("--spirv", a.spirv, "write each variant's SPIR-V to this folder, with its constants as defaults")
             .option_text("DIR");
         command

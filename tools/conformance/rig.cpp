@@ -200,6 +200,7 @@ std::vector<Variant> variants(const Capabilities& device) {
     odd.workgroup = 32;
     odd.matvec_lanes = 32;
     odd.matvec_rows = 1;
+    odd.matvec_blocks = 2;
     odd.matmul_rows = 1;
     odd.matmul_tokens = 4;
     odd.attention_rows = 1;

@@ -100,7 +100,7 @@ Outcome penalised_candidates(Rig& rig, const gpu::Tuning& tuning, const Shape& s
     sampling_settings settings = only_candidates(shape.candidates);
     set_penalties(settings, penalties, next_token);
     logits.back() = -3e38f; // penalties leave it finite
-    uses.back() = {1, next_token};
+    uses.back() = {0, next_token};
     const Buffer logits_buffer = rig.upload(logits);
     for (uint32_t id = 0; id < shape.vocab_size; id++)
         if (uses[id].end != 0) logits[id] = penalised_logit(logits[id], settings, uses[id]);

@@ -109,8 +109,8 @@ void read_features(VkPhysicalDevice device, Capabilities& out) {
     out.storage_16bit = vulkan11.storageBuffer16BitAccess;
     const bool subgroups = out.full_subgroups && (out.subgroup_size_choice || out.min_subgroup_size == out.max_subgroup_size);
     const bool memory_model = vulkan12.vulkanMemoryModel && vulkan12.vulkanMemoryModelDeviceScope;
-    if (vulkan12.shaderFloat16 && memory_model && subgroups) out.matrix_side = cooperative_matrix_side(device);
-    out.cooperative_matrix = out.matrix_side != 0;
+    if (vulkan12.shaderFloat16 && memory_model && subgroups) out.matrix = cooperative_matrix_shape(device);
+    out.cooperative_matrix = out.matrix != MatrixShape{};
 }
 
 void read_memory(VkPhysicalDevice device, Capabilities& out) {

@@ -11,6 +11,13 @@ enum class DeviceType { discrete, integrated, virtual_gpu, cpu, other };
 // Returns "discrete", "integrated", "virtual", "cpu" or "other".
 const char* name(DeviceType type);
 
+// A product of an m x k and a k x n matrix.
+struct MatrixShape {
+    uint32_t m = 0, n = 0, k = 0;
+
+    bool operator==(const MatrixShape&) const = default;
+};
+
 struct Capabilities {
     std::string name;      // "AMD Radeon RX 6800"
     std::string unusable;  // why this device cannot be used; empty where it can
@@ -47,9 +54,9 @@ struct Capabilities {
 
     // Enabled wherever the device has them, so a kernel variant may be chosen by any of these.
     bool float16 = false, int8 = false, int16 = false, int8_dot_product = false, storage_8bit = false, storage_16bit = false;
-    // A subgroup of subgroup_size multiplies square matrices of fp16, with sums in fp32 (VK_KHR_cooperative_matrix).
+    // A subgroup of subgroup_size multiplies matrices of fp16, with sums in fp32 (VK_KHR_cooperative_matrix).
     bool cooperative_matrix = false;
-    uint32_t matrix_side = 0; // the side of these matrices: 16, or 8
+    MatrixShape matrix;
 };
 
 } // namespace tq

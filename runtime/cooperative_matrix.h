@@ -1,6 +1,7 @@
 // The parts of VK_KHR_cooperative_matrix that are used here, under names of our own: the extension is newer than the oldest
 // supported headers. Numbers and layouts are those of the Vulkan registry. Private to runtime/.
 #pragma once
+#include "runtime/capabilities.h"
 #include "runtime/vulkan.h"
 
 namespace tq {
@@ -14,9 +15,10 @@ struct CooperativeMatrixFeatures {
     VkBool32 matrices = VK_FALSE, robust_access = VK_FALSE;
 };
 
-// Returns the side of square fp16 matrices that the device multiplies in a subgroup, with sums in fp32: 16 as on GPUs, else 8
-// as in Mesa's software driver; 0 for neither. Only for devices whose subgroups have a known size and can be required to be
-// full: otherwise the invocations that share a matrix are not defined.
-uint32_t cooperative_matrix_side(VkPhysicalDevice device);
+// Returns the largest product of fp16 matrices with sides of 8 and 16 that a subgroup of the device computes with sums in fp32:
+// 16 x 16 x 16 on most GPUs, 8 x 16 x 16 on Intel's, 8 x 8 x 8 in Mesa's software driver; zeros where it has none. Only for
+// devices whose subgroups have a known size and can be required to be full: otherwise the invocations that share a matrix are not
+// defined.
+MatrixShape cooperative_matrix_shape(VkPhysicalDevice device);
 
 } // namespace tq

@@ -15,8 +15,12 @@ uint32_t preferred_subgroup_size(const Capabilities& device) {
     return std::clamp(size, device.min_subgroup_size, device.max_subgroup_size);
 }
 
+uint32_t matrix_subgroup_size(const Capabilities& device) {
+    return device.vendor_id == intel ? preferred_subgroup_size(device) : device.subgroup_size;
+}
+
 uint32_t subgroup_size_of(const AnyShader& shader, const Capabilities& device) {
-    if (shader.interface.cooperative) return device.subgroup_size;
+    if (shader.interface.cooperative) return matrix_subgroup_size(device);
     return shader.interface.subgroups ? device.kernel_subgroup_size : 0;
 }
 

@@ -11,6 +11,10 @@ namespace tq {
 // all lanes share the registers, and with twice as many lanes the kernels spill.
 uint32_t preferred_subgroup_size(const Capabilities& device);
 
+// Returns the size of the subgroups that multiply cooperative matrices: the device's own; on Intel's that minimum, which the
+// units for matrices have, too. AMD's with both need fewer registers for a matrix in 64 lanes.
+uint32_t matrix_subgroup_size(const Capabilities& device);
+
 // Returns the subgroup size that every pipeline of `shader` requires on `device`; 0 where the kernel has no subgroup
 // operations, and the driver may choose.
 uint32_t subgroup_size_of(const AnyShader& shader, const Capabilities& device);

@@ -7,8 +7,8 @@ namespace tq {
 using uint = uint32_t;
 #endif
 
-// A slice of the embedding holds rows [first_row, first_row + rows).
-struct embed_params { uint cols; uint first_row; uint rows; };
+// A slice of the embedding holds rows [first_row, first_row + rows). scale_unit, here and below: of the weights (device_layout.h)
+struct embed_params { uint cols; uint first_row; uint rows; float scale_unit; };
 
 struct rms_norm_params {
     uint cols;
@@ -26,8 +26,18 @@ struct matvec_params {
     float eps;         // normed: of the norm
     uint scaled;       // MATVEC_RESIDUAL: offset of the scaled values in y
     uint y_cols;       // of several vectors: floats between their results
+    float scale_unit;
 };
-struct matmul_params { uint cols; uint rows; uint first_row; uint y_cols; };
+struct matmul_params { uint cols; uint rows; uint first_row; uint y_cols; float scale_unit; };
+struct inputs_to_fp16_params { uint cols; uint largest; };
+struct matmul_coopmat_params {
+    uint cols;
+    uint rows;
+    uint first_row;
+    uint y_cols;
+    float scale_unit;
+    uint largest; // offset in x of the tokens' largest magnitudes, in words
+};
 
 // Signs: bit i % 32 of word i / 32 set means that channel i is negated. `projection`: the signs of QJL's projection.
 struct q_norm_rope_params {
@@ -96,6 +106,7 @@ struct swiglu_params {
 };
 
 struct sample_candidates_params { uint vocab_size; };
+struct sample_all_params { uint vocab_size; };
 struct sample_params { uint stretches; uint use_words; }; // use_words: offset of the uses in id_words
 
 #ifdef __cplusplus

@@ -14,6 +14,7 @@ layout(binding = 0) writeonly buffer Ids { uint ids[]; };
 SAMPLING_AT(1, );
 layout(binding = 2) readonly buffer Candidates { uvec2 candidates[]; }; // [stretches][settings.candidates], each in order
 CONTEXT_OF(3, );
+#include "sampled_token.glsl"
 
 // Only the lists with the greatest heads can contain one of the `count` greatest. Element j of the i-th of these lists comes
 // after the j before it and after i heads: i + j < count, a triangle of keys.
@@ -99,13 +100,5 @@ void main() {
     if (gl_LocalInvocationID.x != 0) return;
     const bool none = chosen_key[0] == NO_LOGIT || chosen_key[0] == NONFINITE_LOGIT;
     const uint id = none ? NO_TOKEN : candidates[chosen_at[sampled_index(count, random[sampled_tokens])]].y;
-    ids[0] = none ? 0u : id;
-    sampled[sampled_tokens] = id;
-    if (settings.penalises != 0u && !none) {
-        const uint at = p.use_words + 2 * id;
-        id_words[at]++;
-        id_words[at + 1] = ++settings.next;
-    }
-    position++;
-    sampled_tokens++;
+    take_token(id, p.use_words);
 }

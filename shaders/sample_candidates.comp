@@ -11,6 +11,7 @@ layout(push_constant) uniform Push { sample_candidates_params p; };
 layout(binding = 0) writeonly buffer Candidates { uvec2 candidates[]; };
 layout(binding = 1) readonly buffer Logits { uint logits[]; }; // fp32, as bits: a denormal counts too
 SAMPLING_AT(2, readonly);
+#include "sampling_keys.glsl"
 
 // As many columns as there can be candidates, each of every 64th logit.
 const uint columns = SAMPLING_CANDIDATES;
@@ -21,24 +22,13 @@ shared uint found, found_at[SAMPLING_STRETCH];
 
 #define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += workgroup)
 
-uint key_at(uint id) {
-    if (id >= p.vocab_size) return NO_LOGIT;
-    const uint key = key_of(logits[id]);
-    if (key == NONFINITE_LOGIT) return key;
-    if ((id_words[id >> 5] >> (id & 31) & 1u) != 0u) return NO_LOGIT;
-    if (settings.penalises == 0u) return key;
-    const uint at = (p.vocab_size + 31) / 32 + 2 * id;
-    const token_use use = token_use(id_words[at], id_words[at + 1]);
-    return use.end == 0u ? key : penalised_key(key, settings, use);
-}
-
 void main() {
     const uint count = settings.candidates, first = gl_WorkGroupID.x * SAMPLING_STRETCH;
     if (gl_LocalInvocationID.x == 0) found = 0u;
     EACH(c, columns) {
         uint best = NO_LOGIT, at = c;
         for (uint i = c; i < SAMPLING_STRETCH; i += columns) {
-            const uint key = key_at(first + i);
+            const uint key = key_at(first + i, p.vocab_size);
             keys[i] = key;
             if (key > best) {
                 best = key;

@@ -7,7 +7,7 @@ namespace tq {
 using uint = uint32_t;
 #endif
 
-#define SAMPLING_CANDIDATES 64u  // maximum of candidates: their weights sum to at most 2^30
+#define SAMPLING_CANDIDATES 64u  // maximum of a few candidates: their weights sum to at most 2^30
 #define SAMPLING_STEPS 16u       // maximum of tokens that a device samples before the host reads them
 #define SAMPLING_STRETCH 1024u   // logits per workgroup of sample_candidates
 #define SAMPLING_STRETCHES 256u  // maximum of stretches: 262,144 logits
@@ -17,7 +17,7 @@ using uint = uint32_t;
 
 // All inputs of sampling besides logits, excluded ids and 32 random bits; model/sampling/device_sampling.h makes it.
 struct sampling_settings {
-    uint candidates;           // 1 to SAMPLING_CANDIDATES: top-k
+    uint candidates;           // top-k; 0: all
     float inverse_temperature; // at most 2^64
     uint top_p;                // in units of 2^-32
     uint min_p;                // in units of 2^-24

@@ -37,8 +37,9 @@ vec4 signed_bytes(uint v) {
     const int s = int(v);
     return vec4(s << 24 >> 24, s << 16 >> 24, s << 8 >> 24, s >> 24);
 }
-// Returns half i % 2 of a word.
-float half_of(uint word, uint i) { return unpackHalf2x16(word >> (16 * (i & 1))).x; }
+// Returns the fp16 scale in half i % 2 of a word, or both; they are stored 1 / p.scale_unit times as large (device_layout.h).
+float block_scale(uint word, uint i) { return p.scale_unit * unpackHalf2x16(word >> (16 * (i & 1))).x; }
+vec2 block_scales(uint word) { return p.scale_unit * unpackHalf2x16(word); }
 
 // Weight i is scale[i / 16] * level[i / 4][i % 4] - offset[i / 16]. SPLIT_SCALES: the two scales differ; HAVE_OFFSETS: any is not 0.
 struct Weights32 { vec4 level[8]; vec2 scale, offset; };
@@ -134,7 +135,7 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 uint row_vectors(uint cols) { return cols / 16 + (cols / 32 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return cols / 16 + s; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    Weights32 w = scaled(half_of(header_word(row, h, s, 0, j >> 1), j));
+    Weights32 w = scaled(block_scale(header_word(row, h, s, 0, j >> 1), j));
     [[unroll]] for (uint i = 0; i < 2; i++) {
         const uvec4 v = vector_at(row, s * 16 + j * 2 + i);
         [[unroll]] for (uint k = 0; k < 4; k++) w.level[4 * i + k] = signed_bytes(v[k]);
@@ -148,7 +149,7 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return cols / 32 + s; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    Weights32 w = scaled_from(vec2(half_of(header_word(row, h, s, 0, j >> 1), j)), 8.0);
+    Weights32 w = scaled_from(vec2(block_scale(header_word(row, h, s, 0, j >> 1), j)), 8.0);
     load_nibbles(vector_at(row, s * 8 + j), w.level);
     return w;
 }
@@ -157,7 +158,7 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 #define HAVE_OFFSETS
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 3) / 4; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const vec2 d = unpackHalf2x16(word_at(row, h.cols / 32 + s * 2 + j / 4, j & 3));
+    const vec2 d = block_scales(word_at(row, h.cols / 32 + s * 2 + j / 4, j & 3));
     Weights32 w = scaled(d.x);
     w.offset = vec2(-d.y);
     load_nibbles(vector_at(row, s * 8 + j), w.level);
@@ -170,7 +171,7 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 3) / 4 + (cols / 32 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return cols / 32 + (cols / 32 + 3) / 4 + s; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    Weights32 w = scaled_from(vec2(half_of(header_word(row, h, s, 0, j >> 1), j)), 16.0);
+    Weights32 w = scaled_from(vec2(block_scale(header_word(row, h, s, 0, j >> 1), j)), 16.0);
     load_5_bits(vector_at(row, s * 8 + j), word_at(row, h.cols / 32 + s * 2 + j / 4, j & 3), w.level);
     return w;
 }
@@ -180,7 +181,7 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 1) / 2; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
     const uvec2 header = pair_at(row, h.cols / 32 + s * 4 + j / 2, j & 1);
-    const vec2 d = unpackHalf2x16(header.x);
+    const vec2 d = block_scales(header.x);
     Weights32 w = scaled(d.x);
     w.offset = vec2(-d.y);
     load_5_bits(vector_at(row, s * 8 + j), header.y, w.level);
@@ -192,7 +193,7 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return cols / 32 + s; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    Weights32 w = scaled(half_of(header_word(row, h, s, 0, j >> 1), j));
+    Weights32 w = scaled(block_scale(header_word(row, h, s, 0, j >> 1), j));
     load_levels(vector_at(row, s * 8 + j), w.level);
     return w;
 }
@@ -216,7 +217,7 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 uint row_vectors(uint cols) { return cols / 256 * 5 + (cols / 256 + 3) / 4; }
 uint header_at(uint cols, uint s, uint k) { return k == 0 ? s * 5 : cols / 256 * 5 + s / 4; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const vec2 d = unpackHalf2x16(header_word(row, h, s, 1, s & 3));
+    const vec2 d = block_scales(header_word(row, h, s, 1, s & 3));
     const uint scales = header_word(row, h, s, 0, j >> 1) >> (16 * (j & 1));
     Weights32 w;
     w.scale = d.x * vec2(scales & 15, (scales >> 8) & 15);
@@ -241,7 +242,7 @@ uint scale_word(uint row, Header h, uint s, uint i) {
     return header_word(row, h, s, at / 4 == s * 3 / 4 ? 0 : 1, at & 3);
 }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const float d = half_of(header_word(row, h, s, 2, (s & 7) >> 1), s);
+    const float d = block_scale(header_word(row, h, s, 2, (s & 7) >> 1), s);
     // 6-bit scales 2 j and 2 j + 1: nibbles of the first two words, pairs of bits of the third
     const uint low = scale_word(row, h, s, j >> 2) >> (8 * (j & 3)), high = scale_word(row, h, s, 2) >> (4 * j);
     const vec2 scales = vec2((low & 15) | (high & 3) << 4, ((low >> 4) & 15) | (high & 12) << 2);
@@ -259,7 +260,7 @@ uint header_at(uint cols, uint s, uint k) { return cols / 32 + s / 2; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
     const uvec2 header = header_pair(row, h, s, 0, s & 1); // d and high bit pairs; low nibbles
     const uint scale = ((header.y >> (4 * j)) & 15) | ((header.x >> (16 + 2 * j)) & 3) << 4;
-    Weights32 w = scaled(unpackHalf2x16(header.x).x * (float(scale) - 32.0));
+    Weights32 w = scaled(block_scale(header.x, 0) * (float(scale) - 32.0));
     load_levels(vector_at(row, s * 8 + j), w.level);
     return w;
 }
@@ -278,7 +279,7 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
     const uvec4 header = header_vector(row, h, s, 0);
     const uint high = header.w >> (2 * j), scale = ((header.y >> (4 * j)) & 15) | (high & 3) << 4,
                minimum = ((header.z >> (4 * j)) & 15) | ((high >> 16) & 3) << 4;
-    const vec2 d = unpackHalf2x16(header.x);
+    const vec2 d = block_scales(header.x);
     Weights32 w = scaled(d.x * float(scale));
     w.offset = vec2(d.y * float(minimum));
     const uvec4 nibbles = vector_at(row, s * block_vectors + (block_vectors - 8) + j);
@@ -297,7 +298,7 @@ Weights32 load32(uint row, Header h, uint s, uint j) {
 uint row_vectors(uint cols) { return cols / 256 * 13 + (cols / 256 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return k == 0 ? s * 13 + 12 : cols / 256 * 13 + s / 8; }
 Weights32 load32(uint row, Header h, uint s, uint j) {
-    const float d = half_of(header_word(row, h, s, 1, (s & 7) >> 1), s);
+    const float d = block_scale(header_word(row, h, s, 1, (s & 7) >> 1), s);
     const vec2 scales = signed_bytes(header_word(row, h, s, 0, j >> 1) >> (16 * (j & 1))).xy;
     Weights32 w = scaled_from(d * scales, 32.0);
     const uvec4 low = vector_at(row, s * 13 + j);

@@ -195,7 +195,7 @@ set(rows_lavapipe-new --shard 1/4)
 # Tests of commands that run on every driver, not on the first alone.
 set(everywhere_tests cli_chat_test)
 # Tests that run on the first driver and on GPUs: what they test is host code, or a whole model whose kernels have their rows.
-set(host_tests agreement_test fault_layer_test gpu_conditioning_test gpu_demo_test gpu_growth_test gpu_larger_set_test gpu_million_test
+set(host_tests agreement_test fault_layer_test device_layout_test gpu_conditioning_test gpu_demo_test gpu_growth_test gpu_larger_set_test gpu_million_test
   gpu_nonfinite_test gpu_pace_test gpu_prompt_cache_test gpu_shape_test gpu_sizes_test gpu_window_test tuning_test)
 # Tests that run on lavapipe's other widths: those that see the size of a subgroup.
 set(width_tests gpu_codec_test recorder_test runtime_test subgroup_size_test)
@@ -283,7 +283,7 @@ foreach(driver ${compile_drivers})
 endforeach()
 
 # Every kernel against its reference, on each driver, and on lavapipe once more for profiles of lesser devices; on the newer
-# lavapipe, which compiles slowly, half of the codec's, whose bytes must be the same. A software driver may take minutes for a kernel while
+# lavapipe, which compiles slowly, a part of the codec's, whose bytes must be the same. A software driver may take minutes for a kernel while
 # other tests run.
 set(patient --timeout 300)
 foreach(driver ${drivers})

@@ -1,7 +1,7 @@
 // Attention on compressed caches. A tile of keys or values is decoded once for all query heads of its kv head, and for a block
 // of tokens; for one token, codes of few bits are multiplied without decoding. The softmax is online, tile by tile. Work is
-// divided by kv head, and by ranges of the sequence (one token) or of the queries (several); a thread that has finished a piece
-// takes the next.
+// divided by kv head, and by ranges of the sequence (a few tokens, one after another) or of the queries (many); a thread that has
+// finished a piece takes the next.
 #include "model/cpu/attention.h"
 #include "model/cpu/kernels.h"
 #include <algorithm>
@@ -387,7 +387,12 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
     const size_t d = cache.k.head_dim();
     const uint32_t kv_heads = cache.k.heads;
     const auto tokens = uint32_t(q.size() / d / heads);
-    if (tokens == 1) return attend_token(pool, y, q, cache, heads, position + 1);
+    if (tokens <= few_tokens) { // the same sums as for each alone
+        for (uint32_t t = 0; t < tokens; t++)
+            attend_token(pool, y.subspan(t * heads * d, heads * d), q.subspan(t * heads * d, heads * d), cache, heads,
+                         position + t + 1);
+        return;
+    }
     const uint32_t queries = tokens * (heads / kv_heads), block = query_tiles * uint32_t(HWY_DYNAMIC_DISPATCH(query_tile)());
     const uint32_t blocks = (queries + block - 1) / block;
     each_piece(pool, kv_heads * blocks, [&](uint32_t i, AttentionScratch& scratch) {

@@ -24,21 +24,40 @@ HWY_INLINE Ints multiply(Ints levels, const int8_t* x) {
     return _mm512_dpbusd_epi32(_mm512_slli_epi32(sums, 8), levels, _mm512_load_si512(x + 2 * vector));
 }
 
-template <class Format> float dot(const uint8_t* row, const FixedPoint& x) {
-    Floats offset = _mm512_setzero_ps(), total[2] = {offset, offset};
-    const int8_t* at = x.digits;
-    const float* factors = x.factors;
+// sums[count] = row . x of the tokens from `token` on, which share the row's levels.
+template <class Format, size_t count> void dots_of(float* sums, const uint8_t* row, const FixedPoint& x, size_t token) {
+    const size_t digits_of_token = x.cols * digits, factors_of_token = x.cols / group * factors_of_group;
+    const int8_t* at = x.digits + token * digits_of_token;
+    const float* factors = x.factors + token * factors_of_token;
+    Floats offset[count], total[count][2], scales[count];
+    HWY_UNROLL(4)
+    for (size_t t = 0; t < count; t++) offset[t] = total[t][0] = total[t][1] = _mm512_setzero_ps();
     for (size_t i = 0; i < x.cols; i += group, row += Format::bytes_of_256, factors += factors_of_group) {
-        const Floats scales = Format::scales(row, factors, offset);
+        HWY_UNROLL(4)
+        for (size_t t = 0; t < count; t++) scales[t] = Format::scales(row, factors + t * factors_of_token, offset[t]);
         HWY_UNROLL(4)
         for (size_t v = 0; v < 4; v++, at += digits * vector) {
-            const Floats sums = _mm512_cvtepi32_ps(multiply(Format::levels(row, v), at));
-            const Floats scale = _mm512_permutexvar_ps(runs<Format::columns>(v), scales);
-            total[v % 2] = _mm512_fmadd_ps(sums, scale, total[v % 2]);
+            const Ints levels = Format::levels(row, v);
+            HWY_UNROLL(4)
+            for (size_t t = 0; t < count; t++) {
+                const Floats products = _mm512_cvtepi32_ps(multiply(levels, at + t * digits_of_token));
+                const Floats scale = _mm512_permutexvar_ps(runs<Format::columns>(v), scales[t]);
+                total[t][v % 2] = _mm512_fmadd_ps(products, scale, total[t][v % 2]);
+            }
         }
     }
-    offset = _mm512_mul_ps(offset, _mm512_set1_ps(Format::offset_unit));
-    return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(total[0], total[1]), offset));
+    for (size_t t = 0; t < count; t++) {
+        const Floats rest = _mm512_mul_ps(offset[t], _mm512_set1_ps(Format::offset_unit));
+        sums[t] = _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(total[t][0], total[t][1]), rest));
+    }
+}
+
+// Four tokens at a time, whose sums stay in registers.
+template <class Format> void dots(float* sums, const uint8_t* row, const FixedPoint& x) {
+    size_t t = 0;
+    for (; t + 4 <= x.tokens; t += 4) dots_of<Format, 4>(sums + t, row, x, t);
+    if (t + 2 <= x.tokens) dots_of<Format, 2>(sums + t, row, x, t), t += 2;
+    if (t < x.tokens) dots_of<Format, 1>(sums + t, row, x, t);
 }
 
 // Splits 16 numbers x / scale into digits: the last two are in -128 .. 127, so that the first fits a byte, too.
@@ -71,24 +90,24 @@ void convert(int8_t* to, float* factors, std::span<const float> x, float limit) 
                     at % group / 32, limit);
 }
 
-using Dot = float(const uint8_t* row, const FixedPoint& x);
+using Dots = void(float* sums, const uint8_t* row, const FixedPoint& x);
 
 // Returns nullptr where a format has no integer kernel: its products use vectors of fp32.
-Dot* dot_of(GgmlType type) {
+Dots* dots_for(GgmlType type) {
     switch (type) {
-    case GgmlType::Q8_0: return dot<Q8_0>;
-    case GgmlType::Q4_0: return dot<Q4_0>;
-    case GgmlType::Q4_1: return dot<Q4_1>;
-    case GgmlType::Q5_0: return dot<Q5_0>;
-    case GgmlType::Q5_1: return dot<Q5_1>;
-    case GgmlType::Q2_K: return dot<Q2_K>;
-    case GgmlType::Q3_K: return dot<Q3_K>;
-    case GgmlType::Q4_K: return dot<Q4_K>;
-    case GgmlType::Q5_K: return dot<Q5_K>;
-    case GgmlType::Q6_K: return dot<Q6_K>;
-    case GgmlType::IQ4_NL: return dot<IQ4_NL>;
-    case GgmlType::IQ4_XS: return dot<IQ4_XS>;
-    case GgmlType::MXFP4: return dot<MXFP4>;
+    case GgmlType::Q8_0: return dots<Q8_0>;
+    case GgmlType::Q4_0: return dots<Q4_0>;
+    case GgmlType::Q4_1: return dots<Q4_1>;
+    case GgmlType::Q5_0: return dots<Q5_0>;
+    case GgmlType::Q5_1: return dots<Q5_1>;
+    case GgmlType::Q2_K: return dots<Q2_K>;
+    case GgmlType::Q3_K: return dots<Q3_K>;
+    case GgmlType::Q4_K: return dots<Q4_K>;
+    case GgmlType::Q5_K: return dots<Q5_K>;
+    case GgmlType::Q6_K: return dots<Q6_K>;
+    case GgmlType::IQ4_NL: return dots<IQ4_NL>;
+    case GgmlType::IQ4_XS: return dots<IQ4_XS>;
+    case GgmlType::MXFP4: return dots<MXFP4>;
     default: return nullptr;
     }
 }
@@ -121,30 +140,35 @@ float fixed_point_limit(GgmlType type) {
     }
 }
 
-bool has_fixed_point(GgmlType type, size_t cols) { return is_used() && cols % vnni::group == 0 && vnni::dot_of(type) != nullptr; }
+bool has_fixed_point(GgmlType type, size_t cols) {
+    return is_used() && cols % vnni::group == 0 && vnni::dots_for(type) != nullptr;
+}
 
 bool use_fixed_point(bool use) {
     is_used() = use && (hwy::SupportedTargets() & HWY_AVX3_DL) != 0;
     return is_used();
 }
 
-FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const float> x, float limit) {
-    const size_t factors = x.size() / vnni::group * vnni::factors_of_group;
-    const std::span all = storage.first(factors + x.size() * vnni::digits / sizeof(float));
-    auto* digits = reinterpret_cast<int8_t*>(all.data() + factors);
-    vnni::convert(digits, all.data(), x, limit);
-    return {digits, all.data(), x.size()};
+FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const float> x, size_t cols, float limit) {
+    const size_t tokens = x.size() / cols, factors = cols / vnni::group * vnni::factors_of_group;
+    const std::span all = storage.first(tokens * (factors + (cols * vnni::digits + sizeof(float) - 1) / sizeof(float)));
+    auto* digits = reinterpret_cast<int8_t*>(all.data() + tokens * factors);
+    for (size_t t = 0; t < tokens; t++)
+        vnni::convert(digits + t * cols * vnni::digits, all.data() + t * factors, x.subspan(t * cols, cols), limit);
+    return {digits, all.data(), tokens, cols};
 }
 
-float dot(GgmlType type, const uint8_t* row, const FixedPoint& x) { return vnni::dot_of(type)(row, x); }
+void dots(GgmlType type, float* sums, const uint8_t* row, const FixedPoint& x) { vnni::dots_for(type)(sums, row, x); }
 
 #else
 
 bool has_fixed_point(GgmlType, size_t) { return false; }
 bool use_fixed_point(bool) { return false; }
 float fixed_point_limit(GgmlType) { return 0; }
-FixedPoint to_fixed_point(AlignedFloats&, std::span<const float>, float) { ENSURE(false, "no integer products"); }
-float dot(GgmlType type, const uint8_t*, const FixedPoint&) { ENSURE(false, "no integer products of {}", type_name(type)); }
+FixedPoint to_fixed_point(AlignedFloats&, std::span<const float>, size_t, float) { ENSURE(false, "no integer products"); }
+void dots(GgmlType type, float*, const uint8_t*, const FixedPoint&) {
+    ENSURE(false, "no integer products of {}", type_name(type));
+}
 
 #endif
 

@@ -23,6 +23,9 @@ struct Product {
     bool accumulate = false;
 };
 
+// A block of at most so many tokens gives each of them the bits that it would get alone, in products and in attention.
+inline constexpr size_t few_tokens = 8;
+
 // For each product y[t] = w x[t], or y[t] += w x[t]. Their w have the same number of columns. x: [tokens][cols]
 void matmul(ThreadPool&, std::span<const Product> products, std::span<const float> x);
 inline void matmul(ThreadPool& pool, std::initializer_list<Product> products, std::span<const float> x) {

@@ -1,4 +1,4 @@
-// Products of weight matrices and activations. One token: each row is decoded in registers as it is multiplied, so that memory
+// Products of weight matrices and activations. A few tokens: each row is decoded in registers as it is multiplied, so that memory
 // bandwidth is the limit. Many: a panel of rows is decoded once for a block of tokens and multiplied in register tiles.
 #include "model/cpu/matmul.h"
 #include "base/ensure.h"
@@ -26,19 +26,43 @@ struct Store {
     }
 };
 
-struct Dot {
+// The products of a row with `count` tokens; each is summed as if it were alone.
+template <size_t count> struct Dots {
     const float* HWY_RESTRICT x;
-    V s0, s1, s2, s3; // the accumulators, used in rotation to avoid one long dependency chain
-    HWY_INLINE explicit Dot(const float* x) : x(x), s0(hn::Zero(F())), s1(s0), s2(s0), s3(s0) {}
-    HWY_INLINE void operator()(size_t at0, V w0, size_t at1, V w1) {
-        const V sum0 = hn::MulAdd(w0, hn::LoadU(F(), x + at0), s0), sum1 = hn::MulAdd(w1, hn::LoadU(F(), x + at1), s1);
-        s0 = s2;
-        s1 = s3;
-        s2 = sum0;
-        s3 = sum1;
+    size_t cols;
+    V sums[count][4]; // the accumulators, used in rotation to avoid one long dependency chain
+    HWY_INLINE Dots(const float* x, size_t cols) : x(x), cols(cols) {
+        HWY_UNROLL(16)
+        for (size_t i = 0; i < count * 4; i++) sums[i / 4][i % 4] = hn::Zero(F());
     }
-    HWY_INLINE float total() const { return sum(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))); }
+    HWY_INLINE void operator()(size_t at0, V w0, size_t at1, V w1) {
+        HWY_UNROLL(4)
+        for (size_t t = 0; t < count; t++) {
+            V* s = sums[t];
+            const V sum0 = hn::MulAdd(w0, hn::LoadU(F(), x + t * cols + at0), s[0]),
+                    sum1 = hn::MulAdd(w1, hn::LoadU(F(), x + t * cols + at1), s[1]);
+            s[0] = s[2];
+            s[1] = s[3];
+            s[2] = sum0;
+            s[3] = sum1;
+        }
+    }
+    HWY_INLINE float total(size_t t) const {
+        return sum(hn::Add(hn::Add(sums[t][0], sums[t][1]), hn::Add(sums[t][2], sums[t][3])));
+    }
 };
+
+constexpr size_t shared_tokens = many_registers ? 4 : 2; // whose sums fit into the registers
+
+// Returns false for a format that has no vectors.
+template <size_t count>
+HWY_INLINE bool multiply_row(const Product& p, const float* x, uint32_t row, std::span<const std::byte> bytes, size_t token) {
+    const size_t cols = p.w.cols;
+    Dots<count> dots(x + token * cols, cols);
+    if (!each_vector(p.w.type, reinterpret_cast<const uint8_t*>(bytes.data()), cols, dots)) return false;
+    for (size_t t = 0; t < count; t++) put(p, token + t, row, dots.total(t));
+    return true;
+}
 
 void decode_fast(GgmlType type, std::span<float> y, std::span<const std::byte> row) {
     Store store{y.data()};
@@ -50,11 +74,12 @@ void multiply_rows(const Product& p, std::span<const float> x, Scratch& scratch,
     const size_t cols = p.w.cols, tokens = x.size() / cols;
     const std::span decoded = scratch.panel.first(cols);
     each_row(p, scratch, begin, end, [&](uint32_t row, std::span<const std::byte> bytes) HWY_ATTR {
-        Dot total(x.data());
-        if (tokens == 1 && each_vector(p.w.type, reinterpret_cast<const uint8_t*>(bytes.data()), cols, total))
-            return put(p, 0, row, total.total());
+        size_t t = 0;
+        while (t + shared_tokens <= tokens && multiply_row<shared_tokens>(p, x.data(), row, bytes, t)) t += shared_tokens;
+        while (t < tokens && multiply_row<1>(p, x.data(), row, bytes, t)) t++;
+        if (t == tokens) return;
         decode_fast(p.w.type, decoded, bytes);
-        for (size_t t = 0; t < tokens; t++) put(p, t, row, dot(decoded.data(), &x[t * cols], cols));
+        for (; t < tokens; t++) put(p, t, row, dot(decoded.data(), &x[t * cols], cols));
     });
 }
 
@@ -134,8 +159,9 @@ HWY_EXPORT(pack_tokens);
 HWY_EXPORT(multiply_panels);
 HWY_EXPORT(swiglu_rows);
 
-// With fewer tokens, packing them into tiles is not worth while.
-constexpr size_t few_tokens = 8;
+// Up to so many tokens are multiplied in fixed point; for more, packing them into tiles is worth while.
+constexpr size_t few_tokens_in_fixed_point = 12;
+static_assert(few_tokens <= few_tokens_in_fixed_point);
 
 // The activations of one product, packed where there are many tokens, in fixed point where products are in integers.
 struct Activations {
@@ -146,40 +172,47 @@ struct Activations {
 
 // Converts them where one of the products uses fixed point.
 FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const Product> products, std::span<const float> x) {
+    if (x.size() > few_tokens_in_fixed_point * products[0].w.cols) return {};
     float limit = std::numeric_limits<float>::infinity();
     for (const Product& p : products)
         if (has_fixed_point(p.w.type, p.w.cols)) limit = std::min(limit, fixed_point_limit(p.w.type));
-    return std::isfinite(limit) ? to_fixed_point(storage, x, limit) : FixedPoint{};
+    return std::isfinite(limit) ? to_fixed_point(storage, x, products[0].w.cols, limit) : FixedPoint{};
 }
 
 Activations pack(ThreadPool& pool, std::span<const Product> products, std::span<const float> x) {
     const size_t cols = products[0].w.cols, tokens = x.size() / cols;
     static thread_local AlignedFloats storage, fixed; // the calling thread's; kept, since fresh memory costs page faults
-    if (tokens < few_tokens) {
+    const FixedPoint in_fixed_point = to_fixed_point(fixed, products, x);
+    if (tokens <= few_tokens) {
         const std::span aligned = storage.first(x.size()); // loads across two cache lines take twice as long
         std::ranges::copy(x, aligned.begin());
-        return {aligned, {}, tokens, tokens == 1 ? to_fixed_point(fixed, products, aligned) : FixedPoint{}};
+        return {aligned, {}, tokens, in_fixed_point};
     }
+    if (std::ranges::all_of(products,
+                            [&](const Product& p) { return in_fixed_point.tokens != 0 && has_fixed_point(p.w.type, cols); }))
+        return {x, {}, tokens, in_fixed_point};
     const size_t tile = HWY_DYNAMIC_DISPATCH(token_tile)(), tiles = (tokens + tile - 1) / tile;
     const std::span to = storage.first(tiles * tile * cols);
     pool.each(uint32_t(tiles), 1, [&](uint32_t begin, uint32_t end) {
         HWY_DYNAMIC_DISPATCH(pack_tokens)(to, x, cols, begin, end);
     });
-    return {x, to, tokens, {}};
+    return {x, to, tokens, in_fixed_point};
 }
 
-// Computes rows begin .. end - 1 for one token.
+// Computes rows begin .. end - 1 for a few tokens.
 void multiply_fixed(const Product& p, const FixedPoint& x, Scratch& scratch, uint32_t begin, uint32_t end) {
+    float sums[few_tokens_in_fixed_point];
     each_row(p, scratch, begin, end, [&](uint32_t row, std::span<const std::byte> bytes) {
-        put(p, 0, row, dot(p.w.type, reinterpret_cast<const uint8_t*>(bytes.data()), x));
+        dots(p.w.type, sums, reinterpret_cast<const uint8_t*>(bytes.data()), x);
+        for (size_t t = 0; t < x.tokens; t++) put(p, t, row, sums[t]);
     });
 }
 
 void multiply(const Product& p, const Activations& x, uint32_t begin, uint32_t end) {
     static thread_local Scratch scratch;
-    if (x.tokens == 1 && has_fixed_point(p.w.type, p.w.cols))
+    if (x.fixed.tokens != 0 && has_fixed_point(p.w.type, p.w.cols))
         multiply_fixed(p, x.fixed, scratch, begin, end);
-    else if (x.tokens < few_tokens)
+    else if (x.tokens <= few_tokens)
         HWY_DYNAMIC_DISPATCH(multiply_rows)(p, x.x, scratch, begin, end);
     else
         HWY_DYNAMIC_DISPATCH(multiply_panels)(p, x.packed, x.tokens, scratch, begin, end);

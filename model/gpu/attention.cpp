@@ -30,8 +30,10 @@ Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
                                (is_qjl(types.v) ? 2 : 1) * lanes * keys_at_a_time(t, types) * 4 +
                                (t.subgroup ? std::max(lanes / t.subgroup, 1u) * 4 : 8);
     // With QJL's bit a row has two sums of values, and more than four such rows do not stay in registers. attention_per_lane
-    // takes seconds to compile with more rows than Qwen3-14B's five.
-    const uint32_t max_rows = is_per_lane(t, types) ? 5 : is_qjl(types.v) ? 4 : ~0u;
+    // takes seconds to compile with more rows than Qwen3-14B's five. Where the tuning has fewer rows than eight, so have large
+    // groups.
+    const uint32_t sums = is_qjl(types.v) ? 2 : 1, limit = t.subgroup == 0 ? ~0u : std::max(t.attention_rows, 5u) / sums;
+    const uint32_t max_rows = is_per_lane(t, types) ? 5 : std::min(limit, sums == 2 ? 4 : ~0u);
     const uint32_t table_bytes = (is_trellis(types.k) || is_trellis(types.v) ? 64 : 32) * 4; // of levels, shaders/kv_load.glsl
     Tile tile{group, tokens == 1 ? 1 : std::max(1u, std::min(t.attention_rows, max_rows) / group)};
     const auto fits = [&] {
@@ -53,32 +55,34 @@ Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
 #if TQ_COOPERATIVE_MATRIX
 bool one_scale_fp16(KvType type) { return type == KvType::f16 || (is_turboquant(type) && !is_qjl(type)); }
 
-uint32_t strips_of(const Tuning& t, Tile tile) { return (tile.heads * tile.tokens + t.matrix_side - 1) / t.matrix_side; }
+uint32_t strips_of(const Tuning& t, Tile tile) { return (tile.heads * tile.tokens + t.matrix.m - 1) / t.matrix.m; }
 
 // shaders/attention_coopmat.comp
 uint32_t shared_bytes_of_matrices(const Tuning& t, Tile tile, uint32_t keys, uint32_t head_dim) {
     const uint32_t vectors = 2 * keys * (head_dim / 4 + 2) * 8, row = (keys + 4) * 4 + (keys + 8) * 2 + 4, scales = 2 * keys * 4,
                    levels = 64 * 4;
-    return vectors + strips_of(t, tile) * t.matrix_side * row + scales + levels;
+    return vectors + strips_of(t, tile) * t.matrix.m * row + scales + levels;
 }
 
 // Returns the plan of attention_coopmat, or nothing where another kernel runs: for one token, whose few rows do not justify
 // passing every value through shared memory; by the tuning; for types whose values are not fp16 numbers times one scale per
 // vector; for head_dim 256, whose queries and sums exceed the registers; or for lack of shared memory.
 std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionShape& shape) {
-    uint32_t rows = shape.tokens == 1 ? 0 : t.attention_coopmat_rows, keys = 2 * t.matrix_side;
+    uint32_t rows = shape.tokens == 1 ? 0 : t.attention_coopmat_rows, min_keys = std::max(t.matrix.n, t.matrix.k);
+    uint32_t keys = 2 * min_keys;
     if (rows == 0 || shape.head_dim > 128 || !one_scale_fp16(shape.types.k) || !one_scale_fp16(shape.types.v))
         return std::nullopt;
     while (true) {
         uint32_t heads = std::min(shape.group, rows);
         while (shape.group % heads != 0) heads--;
         const Tile tile{heads, rows / heads};
-        const bool fits = strips_of(t, tile) * t.matrix_side <= 2 * keys &&
+        const bool fits = strips_of(t, tile) * t.matrix.m <= 2 * keys &&
+                          strips_of(t, tile) * t.matrix_subgroup <= t.max_workgroup &&
                           shared_bytes_of_matrices(t, tile, keys, shape.head_dim) <= t.shared_bytes;
         if (fits) return AttentionPlan{AttentionKernel::coopmat, tile.heads, tile.tokens, keys, strips_of(t, tile)};
-        if (rows > t.matrix_side)
+        if (rows > t.matrix.m)
             rows /= 2;
-        else if (keys > t.matrix_side)
+        else if (keys > min_keys)
             keys /= 2;
         else
             return std::nullopt;
@@ -194,7 +198,8 @@ void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const B
 #if TQ_COOPERATIVE_MATRIX
     if (plan.kernel == AttentionKernel::coopmat)
         return dispatch.operator()<shader::attention_coopmat>({plan.strips * t.matrix_subgroup, d, k, v, what.group, plan.heads,
-                                                               plan.tokens, what.window, t.matrix_side, plan.part_step});
+                                                               plan.tokens, what.window, t.matrix.m, t.matrix.n, t.matrix.k,
+                                                               plan.part_step});
 #endif
     if (plan.kernel == AttentionKernel::decode)
         return dispatch.operator()<shader::attention_decode>(

@@ -1,5 +1,6 @@
 #include "model/gpu/device_layout.h"
 #include "base/ensure.h"
+#include "base/half.h"
 #include "base/sizes.h"
 #include <cstring>
 #include <vector>
@@ -7,7 +8,7 @@
 namespace tq::gpu {
 namespace {
 
-const BlockFormat& layout(GgmlType type) {
+const BlockFormat& format_of(GgmlType type) {
     const BlockFormat* format = block_format(type);
     ENSURE(format != nullptr && format->parts[0].bytes != 0, "no device layout for {}", type_name(type));
     return *format;
@@ -39,7 +40,7 @@ void gather(std::byte* to, const std::byte* from, uint64_t count, uint32_t strid
 } // namespace
 
 uint64_t device_row_bytes(GgmlType type, uint32_t cols) {
-    const BlockFormat& l = layout(type);
+    const BlockFormat& l = format_of(type);
     ENSURE(cols % 32 == 0 && cols % l.elements == 0, "{} columns of {}", cols, type_name(type));
     uint64_t bytes = 0;
     for (const BlockPart part : l.parts) bytes += round_up(uint64_t(cols / l.elements) * part.bytes, 16);
@@ -52,54 +53,104 @@ uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32
 
 namespace {
 
-// to[device_row_bytes] = a row in the device's layout. arranged: [blocks * l.bytes], where blocks are rearranged.
-void repack_row(const BlockFormat& l, std::byte* to, const std::byte* from, uint64_t blocks, std::vector<std::byte>& arranged) {
-    if (l.arrange) {
-        for (uint64_t i = 0; i < blocks; i++) l.arrange(arranged.data() + i * l.bytes, from + i * l.bytes);
-        from = arranged.data();
-    }
-    for (const BlockPart part : l.parts) {
-        if (part.bytes == 0) break;
-        const uint64_t bytes = blocks * part.bytes;
-        gather(to, from, blocks, l.bytes, part);
-        std::memset(to + bytes, 0, round_up(bytes, 16) - bytes);
-        to += round_up(bytes, 16);
-    }
+// Returns false where 2^10 times the fp16 number is none.
+bool raise(std::byte* at) {
+    uint16_t bits;
+    std::memcpy(&bits, at, 2);
+    constexpr uint16_t least_normal = 1 << 10, infinite = 31 << 10;
+    const auto magnitude = uint16_t(bits & 0x7fff), sign = uint16_t(bits & 0x8000);
+    const bool denormal = magnitude < least_normal; // and 0: in units of 2^-24
+    const auto raised =
+        denormal ? float_to_half(float(magnitude) * 0x1p-24f * (1 << raised_by)) : uint16_t(magnitude + raised_by * least_normal);
+    bits = uint16_t(raised | sign);
+    std::memcpy(at, &bits, 2);
+    return raised < infinite;
 }
+
+// Repacks rows one after another.
+class Repacker {
+  public:
+    Repacker(const BlockFormat& format, uint64_t blocks, bool raised)
+        : format_(format), blocks_(blocks), raised_(raised && format.scales.scale >= 0),
+          changed_(format.arrange || raised_ ? blocks * format.bytes : 0) {}
+
+    // The device's row is the file's.
+    bool as_is() const { return format_.parts[0].bytes == format_.bytes && changed_.empty(); }
+
+    // to[device_row_bytes] = a row in the device's layout. Returns false where a scale cannot be raised.
+    bool operator()(std::byte* to, const std::byte* from) {
+        if (as_is()) {
+            std::memcpy(to, from, blocks_ * format_.bytes);
+            return true;
+        }
+        const bool done = change(from);
+        if (!changed_.empty()) from = changed_.data();
+        for (const BlockPart part : format_.parts) {
+            if (part.bytes == 0) break;
+            const uint64_t bytes = blocks_ * part.bytes;
+            gather(to, from, blocks_, format_.bytes, part);
+            std::memset(to + bytes, 0, round_up(bytes, 16) - bytes);
+            to += round_up(bytes, 16);
+        }
+        return done;
+    }
+
+  private:
+    // changed_ = the row with its blocks' bits rearranged and their scales raised. Rearranging moves no fp16 number.
+    bool change(const std::byte* from) {
+        const BlockScales& at = format_.scales;
+        if (!format_.arrange && raised_) std::memcpy(changed_.data(), from, changed_.size());
+        bool done = true;
+        for (uint64_t i = 0; i < blocks_ && !changed_.empty(); i++) {
+            std::byte* block = changed_.data() + i * format_.bytes;
+            if (format_.arrange) format_.arrange(block, from + i * format_.bytes);
+            if (!raised_) continue;
+            done = raise(block + at.scale) && done;
+            if (at.minimum >= 0) done = raise(block + at.minimum) && done;
+        }
+        return done;
+    }
+
+    const BlockFormat& format_;
+    const uint64_t blocks_;
+    const bool raised_;
+    std::vector<std::byte> changed_;
+};
 
 } // namespace
 
-void repack_rows(GgmlType type, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first, uint32_t cols,
-                 uint32_t interleave, uint32_t step) {
-    const BlockFormat& l = layout(type);
-    const uint64_t blocks = cols / l.elements, to_row = device_row_bytes(type, cols), from_row = blocks * l.bytes;
+bool repack_rows(const RowLayout& layout, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first,
+                 uint32_t step) {
+    const BlockFormat& l = format_of(layout.type);
+    const uint32_t interleave = layout.interleave;
+    const uint64_t blocks = layout.cols / l.elements, to_row = device_row_bytes(layout.type, layout.cols),
+                   from_row = blocks * l.bytes;
     const uint64_t rows = from.size() / from_row, end = rows == 0 ? first : first + (rows - 1) * step + 1;
-    ENSURE(from.size() == from_row * rows && to.size() >= device_matrix_bytes(type, uint32_t(end), cols, interleave),
+    ENSURE(from.size() == from_row * rows &&
+               to.size() >= device_matrix_bytes(layout.type, uint32_t(end), layout.cols, interleave),
            "{} and {} bytes for {} rows from {}", to.size(), from.size(), rows, first);
-    const bool as_is = l.parts[0].bytes == l.bytes && !l.arrange; // the device's row is the file's
-    if (interleave == 1 && as_is && step == 1) {
+    Repacker repack(l, blocks, layout.raised);
+    if (interleave == 1 && repack.as_is() && step == 1) {
         std::memcpy(to.data() + first * to_row, from.data(), from.size());
-        return;
+        return true;
     }
-    std::vector<std::byte> packed(interleave == 1 ? 0 : to_row), arranged(l.arrange ? from_row : 0);
+    std::vector<std::byte> packed(interleave == 1 ? 0 : to_row);
+    bool done = true;
     for (uint64_t r = 0; r < rows; r++) {
         const uint64_t row = first + r * step;
         std::byte* out = to.data() + row / interleave * interleave * to_row + row % interleave * 16;
         const std::byte* in = from.data() + r * from_row;
-        if (interleave == 1 && as_is) {
-            std::memcpy(out, in, to_row);
-            continue;
-        }
         if (interleave == 1) {
-            repack_row(l, out, in, blocks, arranged);
+            done = repack(out, in) && done;
             continue;
         }
-        if (!as_is) {
-            repack_row(l, packed.data(), in, blocks, arranged);
+        if (!repack.as_is()) {
+            done = repack(packed.data(), in) && done;
             in = packed.data();
         }
         for (uint64_t word = 0; word < to_row / 16; word++) std::memcpy(out + word * interleave * 16, in + word * 16, 16);
     }
+    return done;
 }
 
 } // namespace tq::gpu

@@ -3,6 +3,10 @@
 // block may be in another order than the file's (model/formats/device_blocks.h). `interleave` rows at a time are interleaved word
 // by word (word 0 of each, word 1 of each, ...), so that invocations that read a row each read memory as one stream.
 // shaders/weights.glsl reads this layout.
+//
+// The fp16 scales and minimums of blocks are stored 2^10 times as large where that leaves all of a matrix's within fp16: then
+// none is a denormal number, which GPUs may read as 0. Those of real models are often denormal (below 2^-14), as Q4_K and Q6_K
+// scale scales.
 #pragma once
 #include "model/weights/weights.h"
 
@@ -14,9 +18,19 @@ uint64_t device_row_bytes(GgmlType type, uint32_t cols);
 // Returns the size in bytes of `rows` rows; the last group of `interleave` rows may be padded.
 uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32_t interleave);
 
-// Writes whole rows of `cols` weights, in the file's format, to rows first, first + step, ... of the matrix
-// [device_matrix_bytes] that begins at `to`.
-void repack_rows(GgmlType type, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first, uint32_t cols,
-                 uint32_t interleave, uint32_t step = 1);
+inline constexpr int raised_by = 10; // log2 of the factor of raised scales
+
+struct RowLayout {
+    GgmlType type;
+    uint32_t cols, interleave;
+    bool raised; // the scales
+    // The factor that kernels multiply scales by.
+    float scale_unit() const { return raised ? 1.0f / (1 << raised_by) : 1.0f; }
+};
+
+// Writes whole rows of weights, in the file's format, to rows first, first + step, ... of the matrix [device_matrix_bytes] that
+// begins at `to`. Returns false where a scale cannot be raised: then its row is undefined.
+[[nodiscard]] bool repack_rows(const RowLayout& layout, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first,
+                               uint32_t step = 1);
 
 } // namespace tq::gpu

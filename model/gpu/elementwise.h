@@ -10,7 +10,7 @@ namespace tq::gpu {
 // h[t] = row ids[t] of `embedding`. h: fp32 [tokens][cols], ids: uint32 [tokens]
 inline void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Buffer& ids) {
     for (const MatrixSlice& slice : embedding.slices) {
-        const embed_params params{embedding.cols, slice.first_row, slice.rows};
+        const embed_params params{embedding.cols, slice.first_row, slice.rows, embedding.scale_unit};
         const uint64_t cols = embedding.cols, row = device_row_bytes(embedding.type, embedding.cols);
         const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * (row + cols * 4), s.tokens * cols}; });
         pass.recorder.dispatch<shader::embed>(family_member(embedding.type), {pass.tokens},

@@ -36,7 +36,8 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     uint32_t all_groups = 0;
     for (const MatrixSlice& slice : w.slices) {
         const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
-        const matvec_params params{w.cols, slice.rows, slice.first_row, squares, v.square_count, v.eps, v.scaled, w.rows};
+        const matvec_params params{w.cols, slice.rows, slice.first_row, squares,     v.square_count,
+                                   v.eps,  v.scaled,   w.rows,          w.scale_unit};
         const Work work = work_of(pass, w, slice, v.columns == 1);
         const Groups grid{groups(slice.rows, tile.rows_per_workgroup())};
         if (!folds && reads_texels(pass, {slice.buffer, v.x}))
@@ -78,11 +79,36 @@ MatmulTile matmul_tiled_tile(const Tuning& t) {
 }
 
 #if TQ_COOPERATIVE_MATRIX
+namespace {
+
+// Divides a tile among subgroups until a workgroup has four of them: in subgroups of 32 each invocation has 64 sums in registers
+// then. In smaller ones (Intel), until it has 256 invocations with 32 sums each.
+void divide(CoopmatTile& tile, const Tuning& t) {
+    const uint32_t wanted =
+        std::min(std::max((t.matrix_subgroup < 32 ? 256 : 128) / t.matrix_subgroup, 4u), t.max_workgroup / t.matrix_subgroup);
+    const auto halves = [](uint32_t& parts, uint32_t length, uint32_t side) {
+        if (length / (2 * parts) % side != 0) return false;
+        parts *= 2;
+        return true;
+    };
+    while (tile.subgroups() < wanted) {
+        const bool rows_first = tile.row_subgroups <= tile.token_subgroups;
+        if (rows_first && halves(tile.row_subgroups, tile.rows, t.matrix.m)) continue;
+        if (halves(tile.token_subgroups, tile.tokens, t.matrix.n)) continue;
+        if (!halves(tile.row_subgroups, tile.rows, t.matrix.m)) break;
+    }
+}
+
+} // namespace
+
 CoopmatTile coopmat_tile(const Tuning& t) {
-    for (const CoopmatTile tile : {CoopmatTile{128, 64}, {64, 64}, {32, 32}}) {
-        // 40 halves a row or token, four matrices of sums, a maximum per token, a format's levels: shaders/matmul_coopmat.comp
-        const uint32_t sums = 4 * t.matrix_side * t.matrix_side * 4, levels = 64;
-        if ((tile.rows + tile.tokens) * 80 + sums + tile.tokens * 4 + levels <= t.shared_bytes) return tile;
+    for (CoopmatTile tile : {CoopmatTile{128, 64}, {64, 64}, {32, 32}}) {
+        divide(tile, t);
+        for (tile.blocks = t.matmul_blocks; tile.blocks > 0; tile.blocks--) {
+            // shaders/matmul_coopmat.comp: halves of a row or token, a matrix of sums for each subgroup, a format's levels
+            const uint32_t row = 64 * tile.blocks + 16, sums = tile.subgroups() * t.matrix.m * t.matrix.n * 4, levels = 64;
+            if ((tile.rows + tile.tokens) * row + sums + levels <= t.shared_bytes) return tile;
+        }
     }
     ENSURE(false, "{} bytes of shared memory", t.shared_bytes);
 }
@@ -131,7 +157,48 @@ MatmulKernel matmul_kernel(const Tuning& tuning, GgmlType type, uint32_t tokens)
     return tuning.matmul_tiled ? MatmulKernel::tiled : MatmulKernel::plain;
 }
 
-void matmul(Pass& pass, View y, const Matrix& w, const Buffer& x, bool accumulate) {
+uint64_t halves_bytes(const Tuning& tuning, uint32_t tokens, uint32_t cols) {
+    return tuning.matmul_coopmat ? uint64_t(tokens) * (2 * cols + 4) : 16;
+}
+
+namespace {
+
+// The offset of the largest magnitudes in Inputs::halves, in words.
+uint32_t largest_offset(const Pass& pass, uint32_t cols) { return pass.tokens * cols / 2; }
+
+} // namespace
+
+void inputs_to_fp16(Pass& pass, const Buffer& halves, const Buffer& x, uint32_t cols) {
+    const Work work = per_step(pass.step, [=](const Step& s) {
+        const uint64_t elements = uint64_t(s.tokens) * cols;
+        return Work{elements * 6, elements * 2};
+    });
+    pass.recorder.dispatch<shader::inputs_to_fp16>({pass.tokens}, {pass.tuning.workgroup}, {cols, largest_offset(pass, cols)},
+                                                   work, halves, x, pass.context);
+}
+
+#if TQ_COOPERATIVE_MATRIX
+namespace {
+
+void matmul_coopmat(Pass& pass, View y, const Matrix& w, Inputs& x, bool accumulate) {
+    const uint32_t largest = largest_offset(pass, w.cols);
+    if (!x.converted) inputs_to_fp16(pass, x.halves, x.x, w.cols);
+    x.converted = true;
+    const CoopmatTile tile = coopmat_tile(pass.tuning);
+    for (const MatrixSlice& slice : w.slices) {
+        const matmul_coopmat_params params{w.cols, slice.rows, slice.first_row, w.rows, w.scale_unit, largest};
+        const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};
+        pass.recorder.dispatch<shader::matmul_coopmat>(family_member(w.type), grid,
+                                                       matmul_coopmat_constants(pass.tuning, w.interleave, accumulate), params,
+                                                       work_of(pass, w, slice, false), y, slice.buffer, x.halves, pass.context);
+    }
+}
+
+} // namespace
+#endif
+
+void matmul(Pass& pass, View y, const Matrix& w, Inputs& inputs, bool accumulate) {
+    const Buffer& x = inputs.x;
     if (pass.tokens == 1) return matvec(pass, y, w, x, accumulate);
     Recorder& recorder = pass.recorder;
     const size_t format = family_member(w.type);
@@ -140,19 +207,12 @@ void matmul(Pass& pass, View y, const Matrix& w, const Buffer& x, bool accumulat
         record_matvec(pass, {.y = y, .x = x, .output = accumulate ? MATVEC_ADD : MATVEC_STORE, .columns = pass.tokens}, w);
         return;
     }
-    for (const MatrixSlice& slice : w.slices) {
-        const matmul_params params{w.cols, slice.rows, slice.first_row, w.rows};
-        const Work work = work_of(pass, w, slice, false);
 #if TQ_COOPERATIVE_MATRIX
-        if (kernel == MatmulKernel::coopmat) {
-            const CoopmatTile tile = coopmat_tile(pass.tuning);
-            const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};
-            recorder.dispatch<shader::matmul_coopmat>(format, grid,
-                                                      matmul_coopmat_constants(pass.tuning, w.interleave, accumulate), params,
-                                                      work, y, slice.buffer, x, pass.context);
-            continue;
-        }
+    if (kernel == MatmulKernel::coopmat) return matmul_coopmat(pass, y, w, inputs, accumulate);
 #endif
+    for (const MatrixSlice& slice : w.slices) {
+        const matmul_params params{w.cols, slice.rows, slice.first_row, w.rows, w.scale_unit};
+        const Work work = work_of(pass, w, slice, false);
         if (kernel == MatmulKernel::tiled) {
             const MatmulTile tile = matmul_tiled_tile(pass.tuning);
             const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};

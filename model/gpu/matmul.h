@@ -13,9 +13,20 @@ enum class MatmulKernel { plain, tiled, coopmat, matvec };
 uint32_t max_columns(const Tuning&);
 MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens);
 
+// The inputs of products with a block, [tokens][cols]: fp32; and room for them in fp16, of halves_bytes, which the first product
+// whose kernel takes these fills.
+struct Inputs {
+    const Buffer &x, &halves;
+    bool converted = false;
+};
+uint64_t halves_bytes(const Tuning&, uint32_t tokens, uint32_t cols);
+// halves: x as fp16 numbers [tokens][cols], each token's times a power of two that brings its largest magnitude into [2^14,
+// 2^15); then the fp32 bits of these magnitudes [tokens], of a pass of pass.tokens.
+void inputs_to_fp16(Pass&, const Buffer& halves, const Buffer& x, uint32_t cols);
+
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows], both with rows padded to the
 // next multiple of tuning.matmul_tokens. One token: matvec.
-void matmul(Pass&, View y, const Matrix& w, const Buffer& x, bool accumulate = false);
+void matmul(Pass&, View y, const Matrix& w, Inputs& x, bool accumulate = false);
 
 // y = w x of one vector, whatever pass.tokens is; or y += w x; or, for a matrix whose rows 2 i and 2 i + 1 are pairs, y[i] =
 // silu((w x)[2 i]) * (w x)[2 i + 1].
@@ -61,15 +72,28 @@ inline ConstantsOf<shader::matmul_tiled> matmul_tiled_constants(const Tuning& t,
 }
 
 #if TQ_COOPERATIVE_MATRIX
-// The largest tile of matmul_coopmat, in workgroups of four subgroups.
+// The tile of a workgroup of matmul_coopmat, the largest that fits into shared memory; the columns that it takes at a time, times
+// 32; and how its subgroups share it, as row_subgroups x token_subgroups.
 struct CoopmatTile {
-    uint32_t rows, tokens;
+    uint32_t rows, tokens, blocks = 1, row_subgroups = 1, token_subgroups = 1;
+
+    uint32_t subgroups() const { return row_subgroups * token_subgroups; }
 };
 CoopmatTile coopmat_tile(const Tuning& t);
 
 inline ConstantsOf<shader::matmul_coopmat> matmul_coopmat_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
     const CoopmatTile tile = coopmat_tile(t);
-    return {4 * t.matrix_subgroup, tile.rows, tile.tokens, t.matrix_side, accumulate, interleave};
+    return {tile.subgroups() * t.matrix_subgroup,
+            tile.rows,
+            tile.tokens,
+            t.matrix.m,
+            t.matrix.n,
+            t.matrix.k,
+            tile.blocks,
+            t.matrix_subgroup,
+            tile.row_subgroups,
+            accumulate,
+            interleave};
 }
 #endif
 

@@ -122,7 +122,7 @@ class GpuForward final : public Forward {
     }
     Recording record(uint32_t tokens, bool with_layers, bool with_head);
     void record_layers();
-    void record_run_ahead();
+    void record_run_ahead(bool few_candidates);
     Recording& recorded_block(uint32_t tokens);
     void make_room(uint32_t tokens);
     void begin_step(Pass& pass);
@@ -186,7 +186,8 @@ void GpuForward::prepare() {
         for (const uint32_t tokens : {1u, options_.batch_size}) {
             ForwardPass pass = new_pass(recorder, none, tokens);
             record_logits(pass);
-            if (max_sampled() > 0) run_ahead_.sample_next(pass);
+            for (const bool few : {true, false})
+                if (max_sampled() > 0) run_ahead_.sample_next(pass, few);
         }
     });
 }
@@ -211,17 +212,18 @@ GpuForward::Recording GpuForward::record(uint32_t tokens, bool with_layers, bool
     return {std::move(taps), recorder.finish()};
 }
 
-void GpuForward::record_run_ahead() {
+void GpuForward::record_run_ahead(bool few_candidates) {
     Taps none;
     step_ = {std::min(cache_.capacity(), options_.context_size) - 1, 1};
     run_ahead_.record([&](Recorder& recorder) { return new_pass(recorder, none, 1); },
-                      [&](ForwardPass& pass) { begin_step(pass); }, [&](ForwardPass& pass) { record_logits(pass); });
+                      [&](ForwardPass& pass) { begin_step(pass); }, [&](ForwardPass& pass) { record_logits(pass); },
+                      few_candidates);
 }
 
 void GpuForward::record_layers() {
     if (!token_) token_.emplace(record(1, true, true));
     if (!block_) block_.emplace(record(options_.batch_size, true, false));
-    if (max_sampled() > 0) record_run_ahead();
+    if (max_sampled() > 0) record_run_ahead(true);
 }
 
 // Returns the recording for a block of `tokens` tokens. Short ones have their own: of a few tokens (a draft), whose products are
@@ -352,7 +354,7 @@ std::vector<uint32_t> GpuForward::run_sampled(uint32_t id, uint32_t n, const Dev
     ENSURE(config_.vocab_size <= max_sampling_logits, "{} logits", config_.vocab_size);
     const uint32_t start = position_;
     make_room(n);
-    record_run_ahead();
+    record_run_ahead(has_few_candidates(sampling.settings));
     write_step({&id, 1});
     std::vector<uint32_t> ids = run_ahead_.run(n, sampling, step_);
     go_back(start + n, start + std::max(uint32_t(ids.size()), 1u));

@@ -25,6 +25,7 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
     kv = 4 * batch * c.num_key_value_heads * c.head_dim;
     partials = partials_bytes(tuning, options.batch_size, c.num_attention_heads, c.head_dim, projected, window);
     ffn = 4 * batch * c.intermediate_size;
+    halves = halves_bytes(tuning, options.batch_size, std::max({c.hidden_size, c.intermediate_size, uint32_t(q_cols)}));
     logits = 4ull * c.vocab_size;
     candidates = candidates_bytes(c.vocab_size);
     sampling = sampling_bytes(c.vocab_size);

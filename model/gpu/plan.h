@@ -17,14 +17,14 @@ uint64_t head_norm_bytes(const Config& config, const KvOptions& kv);
 // Returns the size in bytes of the header and the rotary table of `positions` positions.
 uint64_t context_bytes(const Config& config, uint32_t positions);
 
-// The bytes of the activations of a block of `batch` tokens, fp32.
+// The bytes of the activations of a block of `batch` tokens, fp32 but for `halves`.
 struct ScratchBytes {
-    uint64_t hidden, normed, attn, q, kv, partials, ffn, logits;
+    uint64_t hidden, normed, attn, q, kv, partials, ffn, halves, logits;
     uint64_t candidates, sampling; // of sampling
 
     ScratchBytes(const Config& config, const Tuning& tuning, const ForwardOptions& options);
     uint64_t total() const {
-        return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + logits + candidates + sampling;
+        return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + halves + logits + candidates + sampling;
     }
 };
 

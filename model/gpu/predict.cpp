@@ -25,17 +25,17 @@ double instructions_per_weight(GgmlType type) {
     case GgmlType::F16:
     case GgmlType::BF16: return 1.38;
     case GgmlType::Q4_0:
-    case GgmlType::Q4_1: return 2.33;
-    case GgmlType::Q4_K: return 2.61;
-    case GgmlType::Q5_1: return 2.73;
-    case GgmlType::Q2_K: return 2.91;
-    case GgmlType::Q8_0: return 2.95;
-    case GgmlType::Q5_0: return 2.99;
-    case GgmlType::Q6_K: return 3.16;
+    case GgmlType::Q4_1: return 2.38;
+    case GgmlType::Q4_K: return 2.64;
+    case GgmlType::Q5_1: return 2.84;
+    case GgmlType::Q2_K: return 2.93;
+    case GgmlType::Q8_0: return 2.98;
+    case GgmlType::Q5_0: return 3.04;
+    case GgmlType::Q6_K: return 3.19;
     case GgmlType::Q5_K: return 3.17;
-    case GgmlType::IQ4_NL: return 3.27;
+    case GgmlType::IQ4_NL: return 3.29;
     case GgmlType::MXFP4: return 3.45;
-    case GgmlType::IQ4_XS: return 3.49;
+    case GgmlType::IQ4_XS: return 3.52;
     case GgmlType::Q3_K: return 3.73;
     }
     return 4;

@@ -11,24 +11,32 @@ RunAhead::RunAhead(Device& device, const Scratch& scratch, const Buffer& ids, ui
       upload_(device.allocate("sampling upload", sampling_bytes(vocab_size), Memory::upload)),
       readback_(device.allocate("sampled ids read back", sampled_bytes, Memory::readback)) {}
 
-void RunAhead::sample_next(Pass& pass) const {
+void RunAhead::sample_next(Pass& pass, bool few) const {
+    if (!few) return sample_all(pass, ids_, scratch_.sampling, scratch_.logits, vocab_size_);
     sample_candidates(pass, scratch_.candidates, scratch_.logits, scratch_.sampling, vocab_size_);
     sample(pass, ids_, scratch_.sampling, scratch_.candidates, vocab_size_);
 }
 
-void RunAhead::record(const std::function<ForwardPass(Recorder&)>& new_pass, const Record& take_token, const Record& run_token) {
-    if (commands_) return;
-    Recorder begin(device_), begin_with_uses(device_), step(device_, Again::at_any_time), end(device_);
-    ForwardPass first = new_pass(begin), first_with_uses = new_pass(begin_with_uses), each = new_pass(step);
-    take_token(first);
-    take_token(first_with_uses);
-    const uint64_t without_uses = uses_offset(vocab_size_);
-    begin.copy(View(scratch_.sampling, 0, without_uses), View(upload_, 0, without_uses));
-    begin_with_uses.copy(scratch_.sampling, upload_);
+void RunAhead::record(const std::function<ForwardPass(Recorder&)>& new_pass, const Record& take_token, const Record& run_token,
+                      bool few) {
+    if (!commands_) {
+        Recorder begin(device_), begin_with_uses(device_), end(device_);
+        ForwardPass first = new_pass(begin), first_with_uses = new_pass(begin_with_uses);
+        take_token(first);
+        take_token(first_with_uses);
+        const uint64_t without_uses = uses_offset(vocab_size_);
+        begin.copy(View(scratch_.sampling, 0, without_uses), View(upload_, 0, without_uses));
+        begin_with_uses.copy(scratch_.sampling, upload_);
+        end.copy(readback_, View(scratch_.sampling, sampled_offset, sampled_bytes));
+        commands_.emplace(Recordings{begin.finish(), begin_with_uses.finish(), end.finish(), {}, {}});
+    }
+    std::optional<Commands>& commands = few ? commands_->step_of_few : commands_->step_of_many;
+    if (commands) return;
+    Recorder step(device_, Again::at_any_time);
+    ForwardPass each = new_pass(step);
     run_token(each);
-    sample_next(each);
-    end.copy(readback_, View(scratch_.sampling, sampled_offset, sampled_bytes));
-    commands_.emplace(Recordings{begin.finish(), begin_with_uses.finish(), step.finish(), end.finish()});
+    sample_next(each, few);
+    commands.emplace(step.finish());
 }
 
 void RunAhead::write(const DeviceSampling& sampling) {
@@ -47,13 +55,14 @@ std::vector<uint32_t> RunAhead::run(uint32_t n, const DeviceSampling& sampling, 
     ENSURE(sampling.random.size() >= n && sampling.random.size() <= SAMPLING_STEPS, "{} words for {} tokens",
            sampling.random.size(), n);
     write(sampling);
+    Commands& step_commands = has_few_candidates(sampling.settings) ? *commands_->step_of_few : *commands_->step_of_many;
     Commands& begin = sampling.settings.penalises ? commands_->begin_with_uses : commands_->begin;
     if (device_.profile) { // one at a time: each run is charged for its own position
         begin.run();
-        for (uint32_t i = 0; i < n; i++, step.position++) commands_->step.run();
+        for (uint32_t i = 0; i < n; i++, step.position++) step_commands.run();
         commands_->end.run();
     } else {
-        std::vector<Commands*> all(n + 2, &commands_->step);
+        std::vector<Commands*> all(n + 2, &step_commands);
         all.front() = &begin;
         all.back() = &commands_->end;
         Commands::run_all(all);

@@ -16,13 +16,14 @@ class RunAhead {
     // ids: the pass's, the first of which is run next; all arguments must outlive this.
     RunAhead(Device& device, const Scratch& scratch, const Buffer& ids, uint32_t vocab_size);
 
-    // Records the sampling of the token that follows scratch.logits; it becomes ids[0].
-    void sample_next(Pass& pass) const;
+    // Records the sampling of the token that follows scratch.logits, from few candidates or any number; it becomes ids[0].
+    void sample_next(Pass& pass, bool few) const;
 
-    // Makes the recordings, unless they exist. take_token records the upload of a token from the host, run_token the pass from
-    // ids[0] to its logits.
+    // Makes the recordings for few candidates or any number, unless they exist. take_token records the upload of a token from the
+    // host, run_token the pass from ids[0] to its logits.
     using Record = std::function<void(ForwardPass&)>;
-    void record(const std::function<ForwardPass(Recorder&)>& new_pass, const Record& take_token, const Record& run_token);
+    void record(const std::function<ForwardPass(Recorder&)>& new_pass, const Record& take_token, const Record& run_token,
+                bool few);
     void forget() { commands_.reset(); } // the buffers of the cache that they use have changed
 
     // Runs n tokens, 1 <= n <= SAMPLING_STEPS, after record(), and returns the sampled tokens: fewer where the logits that
@@ -31,7 +32,8 @@ class RunAhead {
 
   private:
     struct Recordings {
-        Commands begin, begin_with_uses, step, end; // with_uses: uploads those of tokens, for penalties
+        Commands begin, begin_with_uses, end; // with_uses: uploads those of tokens, for penalties
+        std::optional<Commands> step_of_few, step_of_many;
     };
     void write(const DeviceSampling& sampling);
 

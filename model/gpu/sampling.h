@@ -21,4 +21,7 @@ constexpr uint32_t max_sampling_logits = SAMPLING_STRETCH * SAMPLING_STRETCHES;
 // appended to its list of sampled ids. The context's position advances, and its count of sampled tokens.
 void sample(Pass&, const Buffer& ids, const Buffer& sampling, const Buffer& candidates, uint32_t vocab_size);
 
+// The same in one, from all logits, or from more candidates than SAMPLING_CANDIDATES.
+void sample_all(Pass&, const Buffer& ids, const Buffer& sampling, const Buffer& logits, uint32_t vocab_size);
+
 } // namespace tq::gpu

@@ -8,12 +8,12 @@ namespace tq::gpu {
 namespace {
 
 // y = w x of the normed h: of every token, or of the last.
-void project(ForwardPass& pass, View y, const Matrix& w, const Buffer& x) {
-    ENSURE(!pass.normed || &x == &pass.scratch.a, "a folded norm is not that of x");
+void project(ForwardPass& pass, View y, const Matrix& w, Inputs& x) {
+    ENSURE(!pass.normed || &x.x == &pass.scratch.a, "a folded norm is not that of x");
     if (pass.normed)
         matvec_normed(pass, y, w, *pass.normed, pass.config.rms_norm_eps);
     else if (pass.last_only)
-        matvec(pass, y, w, x);
+        matvec(pass, y, w, x.x);
     else
         matmul(pass, y, w, x);
 }
@@ -53,6 +53,7 @@ Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes) {
             allocate("partials", bytes.partials),
             allocate("gate and up", 2 * bytes.ffn),
             allocate("swiglu", bytes.ffn),
+            allocate("fp16 inputs", bytes.halves),
             allocate("logits", bytes.logits),
             allocate("candidates", bytes.candidates),
             allocate("sampling", bytes.sampling),
@@ -116,7 +117,8 @@ void rms_norm(ForwardPass& pass, const Buffer& y, const Buffer& x, const Norm& w
 }
 
 void matmul(ForwardPass& pass, std::initializer_list<Product> products, const Buffer& x) {
-    for (const auto& [y, w] : products) project(pass, y, w.matrix, x);
+    Inputs inputs{x, pass.scratch.halves};
+    for (const auto& [y, w] : products) project(pass, y, w.matrix, inputs);
     for (const auto& [y, w] : products) pass.result(w.result, y, w.matrix.rows);
 }
 
@@ -126,7 +128,8 @@ void matmul_add(ForwardPass& pass, const Buffer& h, const Linear& w, const Buffe
         pass.normed = matvec_residual(pass, h, pass.scratch.h_floats, w.matrix, x, *w.next_norm);
         pass.normed_by = w.next_norm;
     } else {
-        matmul(pass, h, w.matrix, x, true);
+        Inputs inputs{x, pass.scratch.halves};
+        matmul(pass, h, w.matrix, inputs, true);
     }
     pass.result(w.result, h, pass.config.hidden_size);
 }
@@ -135,18 +138,19 @@ void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, cons
     const Buffer& both = pass.scratch.gate_up;
     const uint32_t cols = pass.config.intermediate_size;
     const Matrix& first = w.matrices[0];
+    Inputs inputs{x, pass.scratch.halves};
     if (w.matrices.size() == 2) {
         const uint64_t half = both.bytes() / 2;
         const View gate(both, 0, half), up(both, half, half);
-        project(pass, gate, first, x);
-        project(pass, up, w.matrices[1], x);
+        project(pass, gate, first, inputs);
+        project(pass, up, w.matrices[1], inputs);
         swiglu(pass, y, gate, up, cols);
     } else if (pass.normed) {
         matvec_normed(pass, y, first, *pass.normed, pass.config.rms_norm_eps, true);
     } else if (pass.tokens == 1) {
         matvec_gated(pass, y, first, x);
     } else {
-        matmul(pass, both, first, x);
+        matmul(pass, both, first, inputs);
         swiglu_pairs(pass, y, both, cols);
     }
     pass.result("swiglu", y, cols);

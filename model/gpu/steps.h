@@ -51,9 +51,9 @@ struct Network {
             const KvCache& cache);
 };
 
-// The activations of a block of `tokens` tokens, fp32.
+// The activations of a block of `tokens` tokens, fp32; `halves`: of Inputs.
 struct Scratch {
-    Buffer h, a, q, k, v, attn, partials, gate_up, ffn, logits, candidates, sampling;
+    Buffer h, a, q, k, v, attn, partials, gate_up, ffn, halves, logits, candidates, sampling;
     uint32_t h_floats; // of h, which normed_floats() follow where norms are folded
 };
 using Allocate = std::function<Buffer(const char* label, uint64_t bytes)>;

@@ -1,4 +1,5 @@
 #include "model/gpu/tuning.h"
+#include "runtime/subgroup_size.h"
 #include <algorithm>
 #include <bit>
 
@@ -9,6 +10,10 @@ namespace {
 uint32_t usable_subgroup(const Capabilities& device) {
     const bool has_all = device.subgroup_arithmetic && device.subgroup_shuffle && device.kernel_subgroup_size >= 4;
     return has_all ? device.kernel_subgroup_size : 0;
+}
+
+uint32_t largest_workgroup(const Capabilities& device) {
+    return std::min({device.max_workgroup_invocations, device.max_workgroup_size[0], 1024u});
 }
 
 // Splits of a sequence: with Qwen3's eight kv heads every core then gets four workgroups, of which one computes while another
@@ -24,6 +29,12 @@ uint32_t default_splits(const Capabilities& device, bool decodes) {
 uint32_t default_decode_subgroups(const Capabilities& device, uint32_t subgroup) {
     if (!device.float16 || subgroup < 32) return 0;
     return subgroup >= 64 ? 2 : 8;
+}
+
+// True where the queries and sums of attention_coopmat fit into registers: an invocation of a smaller subgroup (Intel) would have
+// 64 of each, and spills.
+bool attends_by_matrices(const Capabilities& device, uint32_t subgroup) {
+    return usable_subgroup(device) != 0 && subgroup >= std::max(device.matrix.m, 32u);
 }
 
 // Weights of a product that should be on their way at a time, in units of 32. By Little's law a core of the largest GPUs needs 27
@@ -45,10 +56,11 @@ Tuning choose_tuning(const Capabilities& device) {
         const uint32_t lanes = std::clamp(device.subgroup_size, 4u, 64u);
         const bool attention_per_lane = device.driver_name == "llvmpipe";
         return {{.shared_bytes = device.shared_memory_bytes,
+                 .max_workgroup = largest_workgroup(device),
                  .float16 = device.float16,
                  .subgroup = 0,
                  .matrix_subgroup = 0,
-                 .matrix_side = 0,
+                 .matrix = {},
                  .texel_buffers = true,
                  .texel_range_bytes = device.texel_range_bytes,
                  .attention_per_lane = attention_per_lane},
@@ -62,6 +74,7 @@ Tuning choose_tuning(const Capabilities& device) {
                  .matmul_tokens = 4,
                  .matmul_tiled = false,
                  .matmul_coopmat = false,
+                 .matmul_blocks = 1,
                  .attention_rows = attention_per_lane ? 2u : 8u, // a prompt's kernel is then that of a token
                  .attention_keys = 1,
                  .decode_subgroups = 0,
@@ -70,16 +83,17 @@ Tuning choose_tuning(const Capabilities& device) {
                  .splits = 4},
                 {.batch_size = 64, .short_block = 16, .fold_norms = false, .sampling = false}};
     }
-    const bool cooperative =
-        TQ_COOPERATIVE_MATRIX && device.cooperative_matrix && 4 * device.subgroup_size <= device.max_workgroup_invocations;
+    const uint32_t matrix_subgroup = matrix_subgroup_size(device);
+    const bool cooperative = TQ_COOPERATIVE_MATRIX && device.cooperative_matrix && matrix_subgroup <= largest_workgroup(device);
     const uint32_t subgroup = usable_subgroup(device);
     const uint32_t decode_subgroups = default_decode_subgroups(device, subgroup);
-    const bool attends = cooperative && subgroup != 0 && device.subgroup_size >= device.matrix_side;
+    const bool attends = cooperative && attends_by_matrices(device, matrix_subgroup);
     return {{.shared_bytes = device.shared_memory_bytes,
+             .max_workgroup = largest_workgroup(device),
              .float16 = device.float16,
              .subgroup = subgroup,
-             .matrix_subgroup = cooperative ? device.subgroup_size : 0,
-             .matrix_side = cooperative ? device.matrix_side : 0,
+             .matrix_subgroup = cooperative ? matrix_subgroup : 0,
+             .matrix = cooperative ? device.matrix : MatrixShape{},
              .texel_buffers = false,
              .texel_range_bytes = device.texel_range_bytes,
              .attention_per_lane = false},
@@ -93,11 +107,12 @@ Tuning choose_tuning(const Capabilities& device) {
              .matmul_tokens = 8,
              .matmul_tiled = true,
              .matmul_coopmat = cooperative,
-             .attention_rows = 8,
+             .matmul_blocks = matrix_subgroup >= 64 ? 2u : 1u,           // every invocation of a workgroup decodes one
+             .attention_rows = subgroup != 0 && subgroup < 32 ? 4u : 8u, // of 8 the registers spill (Intel)
              .attention_keys = 1,
              .decode_subgroups = decode_subgroups,
              .decode_heads = subgroup >= 64 ? 4u : 5u,
-             .attention_coopmat_rows = attends ? 4 * device.matrix_side : 0,
+             .attention_coopmat_rows = attends ? 64u : 0u,
              .splits = default_splits(device, decode_subgroups != 0)},
             {.batch_size = 512, .short_block = 64, .fold_norms = true, .sampling = true}};
 }

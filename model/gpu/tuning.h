@@ -9,10 +9,11 @@ namespace tq::gpu {
 // The properties of the device that kernels depend on.
 struct DeviceFacts {
     uint32_t shared_bytes;    // maximum shared memory of a workgroup
+    uint32_t max_workgroup;   // maximum of its invocations that kernels use
     bool float16;             // fp16 arithmetic
     uint32_t subgroup;        // subgroup size of the subgroup variants; 0: they cannot run
     uint32_t matrix_subgroup; // size of a subgroup that multiplies fp16 matrices; 0: there are none
-    uint32_t matrix_side;     // side of these matrices
+    MatrixShape matrix;       // of these matrices
     bool texel_buffers;       // texel-buffer variants (shaders/read.glsl) run, where the buffers that they read are at most:
     uint64_t texel_range_bytes;
     bool attention_per_lane; // that kernel runs, too: Mesa's LLVM builds its unrolled loops in a second, SwiftShader in
@@ -35,6 +36,7 @@ struct KernelChoices {
     uint32_t matmul_tokens; // tokens per invocation
     bool matmul_tiled;      // matmul_tiled for more tokens, with the tile that fits shared_bytes (matmul.h)
     bool matmul_coopmat;    // matmul_coopmat instead
+    uint32_t matmul_blocks; // times 32 columns that matmul_coopmat multiplies at a time, where its tile then fits shared_bytes
     // attention
     uint32_t attention_rows;         // maximum query rows that share a decoded key
     uint32_t attention_keys;         // keys that an invocation scores at a time

@@ -34,6 +34,7 @@ const std::vector<TuningGroup> all_groups{
      Workload::prompt,
      6,
      {{"matmul_coopmat", &Tuning::matmul_coopmat, {0, 1}},
+      {"matmul_blocks", &Tuning::matmul_blocks, {1, 2}},
       {"matmul_tiled", &Tuning::matmul_tiled, {0, 1}},
       {"matmul_tokens", &Tuning::matmul_tokens, {2, 4, 8, 16}},
       {"matmul_rows", &Tuning::matmul_rows, {1, 2, 4}}}},
@@ -61,7 +62,7 @@ std::string refusal_of_matrices(const Tuning& t, const Tuning& by_default) {
         return "attention_decode needs fp16 arithmetic and subgroup operations";
     if (t.decode_heads == 0) return "attention_decode cannot have 0 heads";
     const uint32_t rows = t.attention_coopmat_rows;
-    if (rows != 0 && (by_default.attention_coopmat_rows == 0 || rows % t.matrix_side != 0))
+    if (rows != 0 && (by_default.attention_coopmat_rows == 0 || rows % t.matrix.m != 0))
         return fmt::format("attention_coopmat cannot have {} rows", rows);
     return "";
 }

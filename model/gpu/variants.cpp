@@ -125,6 +125,7 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     ForwardPass pass{{recorder, t, context, 1, c.head_dim, step}, c, s, none};
     sample_candidates(pass, s.candidates, s.logits, s.sampling, c.vocab_size);
     sample(pass, ids, s.sampling, s.candidates, c.vocab_size);
+    sample_all(pass, ids, s.sampling, s.logits, c.vocab_size);
 }
 
 // Records the products of one vector and of a few with matrices of all sizes, on which the lanes of a row depend.
@@ -137,7 +138,8 @@ void record_matvecs(Recorder& recorder, const Tuning& t, GgmlType type) {
         for (uint32_t tokens = 1; tokens <= max_columns(t); tokens *= 2) {
             const Step step{0, tokens};
             Pass pass{recorder, t, context, tokens, 128, step};
-            for (const bool accumulate : {false, true}) matmul(pass, y, w, x, accumulate);
+            Inputs inputs{x, x}; // not as halves: tokens are few
+            for (const bool accumulate : {false, true}) matmul(pass, y, w, inputs, accumulate);
             if (tokens > 1) continue;
             matvec_gated(pass, y, w, x);
             if (!t.fold_norms) continue;

@@ -4,6 +4,7 @@
 #include "runtime/uploader.h"
 #include "shaders.gen.h"
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numeric>
 
@@ -27,7 +28,9 @@ class WeightUploader {
   private:
     // Returns the matrix of the interleaved rows of tensors of one type and shape.
     Matrix matrix(std::span<const Tensor> tensors);
-    void rows(std::span<const Tensor> tensors, const MatrixSlice& slice);
+    // Returns false where a scale cannot be raised (device_layout.h).
+    bool fill(std::span<const Tensor> tensors, const Matrix& matrix, const RowLayout& layout);
+    bool rows(std::span<const Tensor> tensors, const MatrixSlice& slice, const RowLayout& layout);
     void count(uint64_t bytes);
 
     Device& device_;
@@ -56,30 +59,44 @@ Matrix WeightUploader::matrix(std::span<const Tensor> tensors) {
         const uint32_t count = std::min(most, all_rows - first);
         matrix.slices.push_back(
             {device_.allocate(tensor.name, device_matrix_bytes(tensor.type, count, tensor.cols, interleave_)), first, count});
-        rows(tensors, matrix.slices.back());
     }
+    RowLayout layout{tensor.type, tensor.cols, interleave_, true};
+    const uint64_t before = done_bytes_;
+    if (!fill(tensors, matrix, layout)) {
+        layout.raised = false;
+        done_bytes_ = before;
+        uploader_.finish();
+        fill(tensors, matrix, layout);
+    }
+    matrix.scale_unit = layout.scale_unit();
     return matrix;
 }
 
+bool WeightUploader::fill(std::span<const Tensor> tensors, const Matrix& matrix, const RowLayout& layout) {
+    return std::ranges::all_of(matrix.slices, [&](const MatrixSlice& slice) { return rows(tensors, slice, layout); });
+}
+
 // Repacks a slice piece by piece directly into the uploader's memory.
-void WeightUploader::rows(std::span<const Tensor> tensors, const MatrixSlice& slice) {
+bool WeightUploader::rows(std::span<const Tensor> tensors, const MatrixSlice& slice, const RowLayout& layout) {
     const Tensor& tensor = tensors[0];
     const uint64_t row = device_row_bytes(tensor.type, tensor.cols);
     const auto step = uint32_t(tensors.size()), unit = std::lcm(interleave_, step);
     const uint64_t fitting = uploader_.max_piece_bytes() / row / unit;
     const uint32_t most = uint32_t(std::max<uint64_t>(1, fitting)) * unit;
-    for (uint32_t r = 0; r < slice.rows; r += most) {
+    std::atomic<bool> all = true;
+    for (uint32_t r = 0; r < slice.rows && all; r += most) {
         const uint32_t here = std::min(most, slice.rows - r), first = slice.first_row + r;
         const uint64_t bytes = device_matrix_bytes(tensor.type, here, tensor.cols, interleave_);
         const std::span to = uploader_.begin(View(slice.buffer, r * row, bytes));
         if (here % interleave_ != 0) std::memset(to.data() + bytes - interleave_ * row, 0, interleave_ * row);
         for (uint32_t k = 0; k < step; k++)
             read_rows(pool_, tensors[k], first / step, here / step, [&](uint32_t at, std::span<const std::byte> rows) {
-                repack_rows(tensor.type, to, rows, (at - first / step) * step + k, tensor.cols, interleave_, step);
+                if (!repack_rows(layout, to, rows, (at - first / step) * step + k, step)) all = false;
             });
         uploader_.end();
         count(here * tensor.row_bytes());
     }
+    return all;
 }
 
 std::vector<Matrix> WeightUploader::gate_up(const LayerWeights& w) {

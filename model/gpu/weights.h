@@ -16,6 +16,7 @@ struct Matrix {
     GgmlType type;
     uint32_t rows, cols, interleave; // device_layout.h
     std::vector<MatrixSlice> slices;
+    float scale_unit = 1; // device_layout.h
 };
 
 // Returns the index of a type's kernels in a Family.

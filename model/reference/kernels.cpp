@@ -122,4 +122,21 @@ uint32_t sample(std::span<const Candidate> candidates, const sampling_settings& 
     return candidates[sampled_index(weights, settings, random)].id;
 }
 
+uint32_t sample_all(std::span<const Candidate> candidates, const sampling_settings& settings, uint32_t random) {
+    std::vector<Weighed> all, kept;
+    uint64_t sum = 0, mass = 0;
+    for (const Candidate& c : candidates) {
+        all.push_back({c.id, sampling_weight(c.logit, candidates[0].logit, settings.inverse_temperature)});
+        sum += all.back().weight;
+    }
+    const uint64_t wanted = settings.top_p == UINT32_MAX ? sum : fraction_of(sum, settings.top_p, true);
+    for (const Weighed& one : all) {
+        if (!kept.empty() && (mass >= wanted || one.weight == 0)) break;
+        if (one.weight >= settings.min_p) kept.push_back(one);
+        mass += one.weight;
+    }
+    std::ranges::sort(kept, {}, &Weighed::id);
+    return sampled_id(kept, random);
+}
+
 } // namespace tq::ref

@@ -41,5 +41,7 @@ std::vector<Candidate> sample_candidates(std::span<const float> logits, std::spa
 
 // Returns the id sampled from at least one candidate in that order (model/sampling/device_sampling.h).
 uint32_t sample(std::span<const Candidate> candidates, const sampling_settings& settings, uint32_t random);
+// The same from any number of candidates.
+uint32_t sample_all(std::span<const Candidate> candidates, const sampling_settings& settings, uint32_t random);
 
 } // namespace tq::ref

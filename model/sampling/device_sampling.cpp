@@ -71,4 +71,16 @@ size_t sampled_index(std::span<const uint32_t> weights, const sampling_settings&
     return chosen;
 }
 
+uint64_t fraction_of(uint64_t mass, uint32_t fraction, bool up) {
+    const uint64_t low = (mass & 0xffffffff) * fraction + (up ? 0xffffffff : 0);
+    return (mass >> 32) * fraction + (low >> 32);
+}
+
+uint32_t sampled_id(std::span<const Weighed> kept, uint32_t random) {
+    uint64_t mass = 0, reached = 0;
+    for (const Weighed& one : kept) mass += one.weight;
+    const uint64_t target = fraction_of(mass, random, false);
+    return std::ranges::find_if(kept, [&](const Weighed& one) { return target < (reached += one.weight); })->id;
+}
+
 } // namespace tq

@@ -1,6 +1,5 @@
-// Samples a token from a few best candidates, in arithmetic with the same bits on every processor and every device: additions
-// and multiplications of fp32, each rounded by itself, and integers. The counterpart of shaders/sampling.glsl and
-// shaders/sample.comp.
+// Samples a token in arithmetic with the same bits on every processor and every device: additions and multiplications of fp32,
+// each rounded by itself, and integers. The counterpart of shaders/sampling.glsl, sample.comp and sample_all.comp.
 #pragma once
 #include "shaders/sampling.h"
 #include <span>
@@ -8,7 +7,7 @@
 
 namespace tq {
 
-// 1 <= candidates <= SAMPLING_CANDIDATES, temperature > 0, 0 <= top_p, min_p <= 1. A temperature below 2^-64 counts as 2^-64:
+// candidates: top-k; 0: all. temperature > 0, 0 <= top_p, min_p <= 1. A temperature below 2^-64 counts as 2^-64:
 // with a greater 1 / T, differences too small for a device that flushes denormals would begin to matter.
 sampling_settings make_sampling_settings(uint32_t candidates, float temperature, float top_p, float min_p);
 
@@ -27,10 +26,26 @@ float penalised_logit(float logit, const sampling_settings& settings, const toke
 // shaders/sampling.h.
 uint32_t sampling_weight(float logit, float greatest, float inverse_temperature);
 
+// True where few candidates are sampled from, by sampled_index(); otherwise by sampled_id().
+inline bool has_few_candidates(const sampling_settings& settings) {
+    return settings.candidates != 0 && settings.candidates <= SAMPLING_CANDIDATES;
+}
+
 // Returns the index sampled from `weights`, those of the candidates in descending order, the first of which is 2^24. Top-p
 // keeps the fewest whose sum is at least top_p of all, min-p those before the first that is below min_p; of their mass m, the
 // one that contains floor(m random / 2^32) is sampled. Sums fit 32 bits, and products 64.
 size_t sampled_index(std::span<const uint32_t> weights, const sampling_settings& settings, uint32_t random);
+
+// Returns mass fraction / 2^32, rounded up or down. mass < 2^42, the sum of all weights of the largest vocabulary.
+uint64_t fraction_of(uint64_t mass, uint32_t fraction, bool up);
+
+// Any number of candidates: top-p and min-p keep as above, but top-p = 1 keeps all, and none of weight 0 is kept; the kept ids
+// are then in ascending order, and of their mass m the one that contains floor(m random / 2^32) is sampled. `kept`: these, in
+// that order.
+struct Weighed {
+    uint32_t id, weight;
+};
+uint32_t sampled_id(std::span<const Weighed> kept, uint32_t random);
 
 struct UsedToken {
     uint32_t id;

@@ -50,12 +50,7 @@ uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t
     if (candidates_.empty())
         fail("none of the {} tokens may be sampled: the vocabulary holds only unused entries", logits.size());
     if (greedy()) return candidates_[0].id;
-    if (options_.top_k != 0 && options_.top_k <= SAMPLING_CANDIDATES) return sample_few();
-
-    double mass = 0;
-    for (const Candidate& candidate : candidates_) mass += weight(candidate);
-    const size_t left = nucleus(mass);
-    return sample_kept(left, mass);
+    return has_few_candidates(settings(0)) ? sample_few() : sample_many();
 }
 
 void Sampler::load(std::span<const float> logits) {
@@ -138,41 +133,6 @@ void Sampler::order(size_t n) {
     ordered_ = n;
 }
 
-// Returns the probability of a candidate relative to the greatest.
-double Sampler::weight(const Candidate& candidate) const {
-    return std::exp((double(candidate.logit) - double(greatest_)) / double(options_.temperature));
-}
-
-// Returns the number of candidates that top-p and min-p leave; `mass` becomes their mass.
-size_t Sampler::nucleus(double& mass) {
-    const size_t all = candidates_.size();
-    if (options_.top_p >= 1 && options_.min_p <= 0) return all;
-    const double wanted = options_.top_p >= 1 ? INFINITY : double(options_.top_p) * mass;
-    double sum = 0;
-    size_t n = 0;
-    while (n < all && (n == 0 || sum < wanted)) {
-        if (n == ordered_) order(std::min(all, std::max<size_t>(128, ordered_ * 4)));
-        const double w = weight(candidates_[n]);
-        if (n > 0 && w < double(options_.min_p)) break;
-        sum += w;
-        ++n;
-    }
-    mass = sum;
-    return n;
-}
-
-uint32_t Sampler::sample_kept(size_t kept, double mass) {
-    const double target = random_.uniform() * mass;
-    uint32_t chosen = candidates_[0].id;
-    double sum = 0;
-    for (size_t i = 0; i < kept && sum <= target; ++i) {
-        const double w = weight(candidates_[i]);
-        if (w > 0) chosen = candidates_[i].id;
-        sum += w;
-    }
-    return chosen;
-}
-
 // Samples like a device, bit for bit (model/sampling/device_sampling.h).
 uint32_t Sampler::sample_few() {
     order(candidates_.size());
@@ -183,13 +143,37 @@ uint32_t Sampler::sample_few() {
     return candidates_[sampled_index({weights, candidates_.size()}, settings, random_.word())].id;
 }
 
-bool Sampler::fits_device() const {
-    const bool few = greedy() || (options_.top_k != 0 && options_.top_k <= SAMPLING_CANDIDATES);
-    return few && (excluded_size_ == 0 || excluded_.size() < excluded_size_);
+// Keeps the fewest candidates whose weights sum to at least `wanted`: a part of those collected, most often a small one.
+void Sampler::keep_nucleus(uint64_t wanted, float inverse_temperature) {
+    uint64_t mass = 0;
+    size_t kept = 0;
+    while (kept < candidates_.size() && (kept == 0 || mass < wanted)) {
+        if (kept == ordered_) order(std::min(candidates_.size(), std::max<size_t>(128, ordered_ * 4)));
+        mass += sampling_weight(candidates_[kept++].logit, greatest_, inverse_temperature);
+    }
+    candidates_.resize(kept);
 }
 
+// Likewise, of more than a few candidates.
+uint32_t Sampler::sample_many() {
+    const sampling_settings settings = this->settings(0);
+    const auto weight = [&](const Candidate& one) { return sampling_weight(one.logit, greatest_, settings.inverse_temperature); };
+    if (settings.top_p != UINT32_MAX) {
+        uint64_t sum = 0;
+        for (const Candidate& one : candidates_) sum += weight(one);
+        keep_nucleus(fraction_of(sum, settings.top_p, true), settings.inverse_temperature);
+    }
+    std::vector<Weighed> kept;
+    for (const Candidate& one : candidates_)
+        if (const uint32_t w = weight(one); w != 0 && w >= settings.min_p) kept.push_back({one.id, w});
+    std::ranges::sort(kept, {}, &Weighed::id);
+    return sampled_id(kept, random_.word());
+}
+
+bool Sampler::fits_device() const { return excluded_size_ == 0 || excluded_.size() < excluded_size_; }
+
 DeviceSampling Sampler::device_sampling(uint32_t n, std::span<const uint32_t> ids, size_t answer_begin) const {
-    ENSURE(fits_device(), "top-k {}", options_.top_k);
+    ENSURE(fits_device(), "all of {} ids are excluded", excluded_size_);
     ENSURE(answer_begin <= ids.size(), "answer begins at {} of {}", answer_begin, ids.size());
     DeviceSampling sampling{settings(ids.size()), {}, excluded_bits_, uses(ids, answer_begin)};
     Random random = random_;

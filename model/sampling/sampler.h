@@ -49,8 +49,7 @@ class Sampler {
     // Greedy sampling breaks ties towards the lower id. Throws Error when a logit is not finite or every id is excluded.
     uint32_t sample(std::span<const float> logits, std::span<const uint32_t> ids = {}, size_t answer_begin = 0);
 
-    // True where a device can sample the same as sample() from the same logits: greedily, or from at most SAMPLING_CANDIDATES
-    // candidates, where at least one id is not excluded.
+    // True where a device can sample the same as sample() from the same logits: where at least one id is not excluded.
     bool fits_device() const;
     // Returns the inputs for the n tokens after `ids`, valid as long as the sampler; sampled(n) reports that n were taken.
     DeviceSampling device_sampling(uint32_t n, std::span<const uint32_t> ids = {}, size_t answer_begin = 0) const;
@@ -76,10 +75,9 @@ class Sampler {
     void penalise(std::span<const uint32_t> ids, size_t answer_begin);
     void collect(size_t most);
     void order(size_t n);
-    double weight(const Candidate& candidate) const;
-    size_t nucleus(double& mass);
-    uint32_t sample_kept(size_t kept, double mass);
     uint32_t sample_few();
+    uint32_t sample_many();
+    void keep_nucleus(uint64_t wanted, float inverse_temperature);
 
     SamplerOptions options_;
     std::vector<uint32_t> excluded_, excluded_bits_; // ids; bit id % 32 of word id / 32

@@ -189,9 +189,10 @@ std::vector<Variant> matrices(const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;
     gpu::Tuning own = gpu::choose_tuning(gpu);
-    if (own.attention_coopmat_rows == 0) return {};
+    if (!own.matmul_coopmat || own.subgroup == 0 || own.matrix_subgroup < own.matrix.m) return {};
+    own.attention_coopmat_rows = 4 * own.matrix.m; // also where it is not the device's choice
     gpu::Tuning few = own;
-    few.attention_coopmat_rows = 2 * own.matrix_side;
+    few.attention_coopmat_rows = 2 * own.matrix.m;
     few.shared_bytes = 16384;
     few.splits = 3;
     return {{"matrices", own}, {"few matrices", few}};

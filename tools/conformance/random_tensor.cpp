@@ -2,6 +2,7 @@
 #include "model/synthetic/synthetic_rows.h"
 #include "tools/conformance/rig.h"
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 namespace tq::conformance {
@@ -46,10 +47,12 @@ void fill_block(GgmlType type, std::span<std::byte> block, Random& random, doubl
 
 } // namespace
 
-RandomTensor::RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_t cols) : bytes(row_bytes(type, cols) * rows) {
+RandomTensor::RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_t cols, int exponent)
+    : bytes(row_bytes(type, cols) * rows) {
     const uint32_t block = block_format(type)->bytes;
     const bool plain = block_format(type)->elements == 1 || type == GgmlType::MXFP4;
-    const double deviation = plain ? 1 : 4 * block_deviation(type); // keeps sums small: SwiGLU multiplies their errors
+    const double deviation =
+        plain ? 1 : std::ldexp(4 * block_deviation(type), -exponent); // keeps sums small: SwiGLU multiplies their errors
     for (size_t at = 0; at < bytes.size(); at += block) fill_block(type, {&bytes[at], block}, random, deviation);
     tensor = {"random", type, rows, cols, bytes};
 }

@@ -156,18 +156,25 @@ Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> r
     return upload(content);
 }
 
-gpu::Matrix Rig::matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave) {
+// Returns nothing where a scale cannot be raised.
+std::optional<gpu::Matrix> Rig::repacked(const Tensor& tensor, uint32_t max_rows, const gpu::RowLayout& layout) {
+    const uint32_t interleave = layout.interleave;
     const uint64_t row = tensor.data.size() / tensor.rows, device_row = gpu::device_row_bytes(tensor.type, tensor.cols);
     if (max_rows == 0)
         max_rows = uint32_t(std::min<uint64_t>(min_range_bytes / device_row, gpu::max_slice_rows)) / interleave * interleave;
-    gpu::Matrix matrix{tensor.type, tensor.rows, tensor.cols, interleave, {}};
+    gpu::Matrix matrix{tensor.type, tensor.rows, tensor.cols, interleave, {}, layout.scale_unit()};
     for (uint32_t first = 0; first < tensor.rows; first += std::min(max_rows, tensor.rows - first)) {
         const uint32_t rows = std::min(max_rows, tensor.rows - first);
         std::vector<std::byte> packed(gpu::device_matrix_bytes(tensor.type, rows, tensor.cols, interleave));
-        gpu::repack_rows(tensor.type, packed, tensor.data.subspan(first * row, rows * row), 0, tensor.cols, interleave);
+        if (!gpu::repack_rows(layout, packed, tensor.data.subspan(first * row, rows * row), 0)) return std::nullopt;
         matrix.slices.push_back({upload(packed), first, rows});
     }
     return matrix;
+}
+
+gpu::Matrix Rig::matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave) {
+    std::optional<gpu::Matrix> matrix = repacked(tensor, max_rows, {tensor.type, tensor.cols, interleave, true});
+    return matrix ? std::move(*matrix) : repacked(tensor, max_rows, {tensor.type, tensor.cols, interleave, false}).value();
 }
 
 void Rig::run(const gpu::Tuning& with, const Buffer& context, uint32_t tokens, uint32_t head_dim,

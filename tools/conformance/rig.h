@@ -1,6 +1,7 @@
 // The environment of a row: a device, seeded inputs, buffers that detect missing and out-of-bounds writes, and comparison.
 #pragma once
 #include "base/thread_pool.h"
+#include "model/gpu/device_layout.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/tuning_file.h"
 #include "model/kv/turboquant.h"
@@ -8,6 +9,7 @@
 #include "tools/conformance/random.h"
 #include "tools/conformance/row.h"
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -55,14 +57,17 @@ class Rig {
     // Records body(pass) for at most `tokens` tokens and runs it.
     void run(const gpu::Tuning& tuning, const Buffer& context, uint32_t tokens, uint32_t head_dim,
              const std::function<void(gpu::Pass&)>& body);
+
+  private:
+    std::optional<gpu::Matrix> repacked(const Tensor& tensor, uint32_t max_rows, const gpu::RowLayout& layout);
 };
 
-// A matrix of random blocks in a weight format, with scales that keep products near 1.
+// A matrix of random blocks in a weight format, with scales that keep products near 2^exponent.
 struct RandomTensor {
     std::vector<std::byte> bytes;
     Tensor tensor;
 
-    RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_t cols);
+    RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_t cols, int exponent = 0);
 };
 
 // A tuning that kernels are tested with: the device's own choice, and others that a device could be given.

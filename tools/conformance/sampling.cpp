@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 
 namespace tq::conformance {
 namespace {
@@ -134,18 +135,17 @@ Outcome nonfinite_candidates(Rig& rig, const gpu::Tuning& tuning) {
 
 // Random words on both sides of each boundary between candidates: a weight that is one unit off moves such a boundary. The
 // remaining words are random.
-std::vector<uint32_t> telling_words(Random& random, std::span<const ref::Candidate> candidates,
-                                    const sampling_settings& settings) {
+std::vector<uint32_t> telling_words(Random& random, const std::function<uint32_t(uint32_t word)>& sampled) {
     std::vector<uint32_t> words(SAMPLING_STEPS);
     for (uint32_t& word : words) word = uint32_t(random.bits());
     uint32_t from = 0;
     for (uint32_t i = 0; i < SAMPLING_STEPS; i += 2) {
-        const uint32_t id = ref::sample(candidates, settings, from);
-        if (ref::sample(candidates, settings, UINT32_MAX) == id) break; // the last one
+        const uint32_t id = sampled(from);
+        if (sampled(UINT32_MAX) == id) break; // the last one
         uint32_t same = from, other = UINT32_MAX;
         while (other - same > 1) {
             const uint32_t middle = same + (other - same) / 2;
-            (ref::sample(candidates, settings, middle) == id ? same : other) = middle;
+            (sampled(middle) == id ? same : other) = middle;
         }
         words[i] = same;
         words[i + 1] = from = other;
@@ -160,9 +160,10 @@ Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, float te
     const auto keys = reference_candidates(logits, excluded, shape.candidates);
     const auto candidates = ref::sample_candidates(logits, excluded, shape.candidates);
     const sampling_settings settings = make_sampling_settings(shape.candidates, temperature, top_p, min_p);
-    const std::vector<uint32_t> random = telling_words(rig.random, candidates, settings), ids{poison, poison};
-    std::vector<uint32_t> want;
-    for (const uint32_t word : random) want.push_back(ref::sample(candidates, settings, word));
+    const auto sampled_by = [&](uint32_t word) { return ref::sample(candidates, settings, word); };
+    const std::vector<uint32_t> random = telling_words(rig.random, sampled_by), ids{poison, poison};
+    std::vector<uint32_t> want(random.size());
+    std::ranges::transform(random, want.begin(), sampled_by);
 
     const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))),
                  sampling = sampling_buffer(rig, settings, random, excluded),
@@ -174,6 +175,36 @@ Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, float te
     const std::vector<uint32_t> moved{70 + SAMPLING_STEPS, 1, SAMPLING_STEPS, 0}, last{want.back(), poison};
     const Outcome after = worse(compare_words(header, moved), compare_words(next, last));
     return worse(compare_words(std::span(sampled).subspan(gpu::sampled_offset / 4, SAMPLING_STEPS), want), after);
+}
+
+// The same from all logits, or the `candidates` greatest, after penalties.
+Outcome sample_all(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, float temperature, float top_p, float min_p) {
+    auto logits = make_logits(rig.random, shape);
+    const Buffer logits_buffer = rig.upload(logits);
+    const auto excluded = make_excluded(rig.random, shape.vocab_size);
+    const auto uses = make_uses(rig.random, shape.vocab_size);
+    sampling_settings settings = make_sampling_settings(shape.candidates, temperature, top_p, min_p);
+    set_penalties(settings, {0.5f, 0.1f, 1.2f, 64}, next_token);
+    for (uint32_t id = 0; id < shape.vocab_size; id++)
+        if (uses[id].end != 0) logits[id] = penalised_logit(logits[id], settings, uses[id]);
+    const uint32_t most = shape.candidates == 0 ? shape.vocab_size : shape.candidates;
+    const auto candidates = ref::sample_candidates(logits, excluded, most);
+    const auto sampled_by = [&](uint32_t word) { return ref::sample_all(candidates, settings, word); };
+    std::vector<uint32_t> random = telling_words(rig.random, sampled_by), want, got;
+    random.resize(6);
+    const std::vector<uint32_t> ids{poison, poison};
+    for (const uint32_t word : random) { // one at a time: a token that was sampled is penalised from then on
+        want.push_back(sampled_by(word));
+        const std::vector<uint32_t> words(SAMPLING_STEPS, word);
+        const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))),
+                     sampling = sampling_buffer(rig, settings, words, excluded, uses), context = rig.context(70, 1);
+        rig.run(tuning, context, 1, 128,
+                [&](gpu::Pass& pass) { gpu::sample_all(pass, ids_buffer, sampling, logits_buffer, shape.vocab_size); });
+        got.push_back(rig.read(sampling)[gpu::sampled_offset / 4]);
+        const std::vector<uint32_t> next = rig.read(ids_buffer), first{got.back(), poison};
+        if (const Outcome after = compare_words(next, first); !after.passed) return after;
+    }
+    return compare_words(got, want);
 }
 
 // A sampled token has one use more, which ends where the next one begins.
@@ -251,6 +282,19 @@ void add_sampling(Rows& rows, const Capabilities& device) {
                     {"sample", fmt::format("{}, temperature {}, top-p {}, min-p {}", variant.name, temperature, top_p, min_p),
                      name(shape),
                      [=, t = temperature, p = top_p, m = min_p](Rig& rig) { return sample(rig, tuning, shape, t, p, m); }});
+        for (const Shape& shape : {Shape{1, 0, "normal"},
+                                   {7, 100, "ties"},
+                                   {3000, 0, "normal"},
+                                   {5000, 65, "columns"},
+                                   {40000, 1000, "ties"},
+                                   {151936, 0, "lists"},
+                                   {262144, 200, "normal"}})
+            for (const auto& [temperature, top_p, min_p] :
+                 {std::tuple(0.7f, 0.8f, 0.0f), {3.0f, 1.0f, 0.5f}, {40.0f, 0.95f, 0.0f}, {1.0f, 1.0f, 0.0f}})
+                rows.push_back(
+                    {"sample_all", fmt::format("{}, temperature {}, top-p {}, min-p {}", variant.name, temperature, top_p, min_p),
+                     name(shape),
+                     [=, t = temperature, p = top_p, m = min_p](Rig& rig) { return sample_all(rig, tuning, shape, t, p, m); }});
         rows.push_back({"sample", variant.name, "no id is left", [=](Rig& rig) { return no_sample(rig, tuning, NO_LOGIT); }});
         rows.push_back(
             {"sample", variant.name, "a logit is not finite", [=](Rig& rig) { return no_sample(rig, tuning, NONFINITE_LOGIT); }});

@@ -1,4 +1,5 @@
 // Rows of the kernels that read weight matrices: embed, matvec and matmul, in every weight format.
+#include "base/half.h"
 #include "model/gpu/device_layout.h"
 #include "model/reference/kernels.h"
 #include "tools/conformance/rig.h"
@@ -25,11 +26,13 @@ struct Shape {
     uint32_t rows, cols, tokens;
     uint32_t max_rows = 0; // per slice; 0: as 128 MiB allow
     uint32_t recorded = 0; // tokens that the pass is recorded for; 0: no more
+    int exponent = 0;      // of the weights' scales
 
     std::string text() const {
-        return fmt::format("{} x {}, {} token{}{}{}", rows, cols, tokens, tokens == 1 ? "" : "s",
+        return fmt::format("{} x {}, {} token{}{}{}{}", rows, cols, tokens, tokens == 1 ? "" : "s",
                            recorded == 0 ? "" : fmt::format(" of {}", recorded),
-                           max_rows == 0 ? "" : fmt::format(", slices of {} rows", max_rows));
+                           max_rows == 0 ? "" : fmt::format(", slices of {} rows", max_rows),
+                           exponent == 0 ? "" : fmt::format(", scales of 2^{}", exponent));
     }
 };
 
@@ -72,9 +75,13 @@ uint32_t padded_tokens(const gpu::Tuning& tuning, const Shape& shape) {
     return most == 1 ? 1 : (most + tuning.matmul_tokens - 1) / tuning.matmul_tokens * tuning.matmul_tokens;
 }
 
+Buffer halves_of(Rig& rig, const gpu::Tuning& tuning, uint32_t tokens, const Shape& shape) {
+    return rig.output(gpu::halves_bytes(tuning, tokens, shape.cols) / 4);
+}
+
 // y = W x and y += W x; as in a forward pass, one token takes matvec. Rows past the last token may hold anything.
 Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
-    const RandomTensor w(rig.random, type, shape.rows, shape.cols);
+    const RandomTensor w(rig.random, type, shape.rows, shape.cols, shape.exponent);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
     const uint32_t padded = padded_tokens(tuning, shape);
     const double limit = limit_of(gpu::matmul_kernel(tuning, type, padded), shape);
@@ -87,12 +94,43 @@ Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& 
     sum_before.resize(size_t(padded) * shape.rows, NAN);
     for (size_t i = 0; i < sum.size(); i++) sum[i] += want[i]; // as the reference accumulates
     const Buffer x_buffer = rig.upload(x), y = rig.output(size_t(padded) * shape.rows), y_sum = rig.output(sum_before),
-                 context = rig.context(0, shape.tokens);
+                 context = rig.context(0, shape.tokens), halves = halves_of(rig, tuning, padded, shape);
     rig.run(tuning, context, padded, 128, [&](gpu::Pass& pass) {
-        gpu::matmul(pass, y, matrix, x_buffer);
-        gpu::matmul(pass, y_sum, matrix, x_buffer, true);
+        gpu::Inputs inputs{x_buffer, halves};
+        gpu::matmul(pass, y, matrix, inputs);
+        gpu::matmul(pass, y_sum, matrix, inputs, true);
     });
     return worse(rig.check(y, want, limit, norm), rig.check(y_sum, sum, limit, norm));
+}
+
+// Tokens of very different sizes, with zeros, and with a number that is not finite. Where fp16 numbers are truncated or denormal
+// ones lost is left to the device.
+Outcome inputs_to_fp16(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
+    const uint32_t recorded = shape.tokens + 2;
+    std::vector<float> x = rig.random.normals(size_t(recorded) * shape.cols);
+    for (size_t i = 0; i < x.size(); i++) x[i] = std::ldexp(x[i], 40 * (int(i / shape.cols % 5) - 2));
+    x[3] = 0;
+    x[size_t(shape.cols) * 4 + 7] = -INFINITY;
+    std::vector<float> want, got;
+    std::vector<uint32_t> want_largest;
+    for (uint32_t t = 0; t < shape.tokens; t++) {
+        const std::span token = std::span(x).subspan(size_t(t) * shape.cols, shape.cols);
+        const float largest = std::ranges::max(token, {}, [](float v) { return std::fabs(v); });
+        want_largest.push_back(std::bit_cast<uint32_t>(std::fabs(largest)));
+        if (!std::isfinite(largest)) continue;
+        for (const float v : token) want.push_back(std::ldexp(v, 14 - std::ilogb(largest)));
+    }
+    const uint32_t words = recorded * shape.cols / 2;
+    const Buffer x_buffer = rig.upload(x), halves = rig.output(words + recorded), context = rig.context(0, shape.tokens);
+    rig.run(tuning, context, recorded, 128, [&](gpu::Pass& pass) { gpu::inputs_to_fp16(pass, halves, x_buffer, shape.cols); });
+    const std::vector<uint32_t> all = rig.read(halves);
+    for (uint32_t t = 0; t < shape.tokens; t++)
+        for (uint32_t i = 0; i < shape.cols && want_largest[t] < 0x7f800000; i++) {
+            const size_t at = size_t(t) * shape.cols + i;
+            got.push_back(half_to_float(uint16_t(all[at / 2] >> 16 * (at % 2))));
+        }
+    const std::span largest = std::span(all).subspan(words, shape.tokens);
+    return worse(compare(got, want, half_limit), worse(compare_words(largest, want_largest), rig.check(halves, {}, 0)));
 }
 
 // y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], for one token.
@@ -150,8 +188,12 @@ Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shap
     x[2 * shape.cols - 1] = INFINITY;
     x[4 * shape.cols + 7] = NAN;
     ref::matmul(rig.pool, want, w.tensor, x);
-    const Buffer x_buffer = rig.upload(x), y = rig.output(want.size()), context = rig.context(0, shape.tokens);
-    rig.run(tuning, context, padded_tokens(tuning, shape), 128, [&](gpu::Pass& pass) { gpu::matmul(pass, y, matrix, x_buffer); });
+    const Buffer x_buffer = rig.upload(x), y = rig.output(want.size()), context = rig.context(0, shape.tokens),
+                 halves = halves_of(rig, tuning, padded_tokens(tuning, shape), shape);
+    rig.run(tuning, context, padded_tokens(tuning, shape), 128, [&](gpu::Pass& pass) {
+        gpu::Inputs inputs{x_buffer, halves};
+        gpu::matmul(pass, y, matrix, inputs);
+    });
     const std::vector<uint32_t> words = rig.read(y);
     const double limit = limit_of(gpu::matmul_kernel(tuning, type, padded_tokens(tuning, shape)), shape);
     Outcome outcome{true, 0, limit, {}};
@@ -163,7 +205,8 @@ Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shap
         if (t == 1 || t == 4)
             outcome = worse(outcome, {!finite, finite ? INFINITY : 0, limit, finite ? "an infinity or NaN was lost" : ""});
         else
-            outcome = worse(outcome, compare(got, of(want), limit));
+            outcome = worse(outcome, compare(got, of(want), limit,
+                                             expected_norm(w.tensor, std::span(x).subspan(size_t(t) * shape.cols, shape.cols))));
     }
     return outcome;
 }
@@ -187,6 +230,7 @@ const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const Shape& sha
     }
 }
 
+bool has_scales(GgmlType type) { return block_format(type)->scales.scale >= 0; }
 bool small_blocks(GgmlType type) { return block_format(type)->elements <= 32; }
 
 void add_products(Rows& rows, const Variant& variant, GgmlType type) {
@@ -205,6 +249,8 @@ void add_products(Rows& rows, const Variant& variant, GgmlType type) {
         for (const Shape& shape : {Shape{256, 512, 1}, {768, 256, 1, 300}})
             add(rows, "matvec, normed", matvec_normed, variant, type, shape);
     if (variant.name != "own" && !some) return;
+    if (has_scales(type)) // those of -10 are denormal fp16 numbers, and some of 14 are not raised: model/gpu/device_layout.h
+        for (const int exponent : {-10, 14}) row({67, 512, 1, 0, 0, exponent});
     for (const Shape& shape : {Shape{7, 256, 2}, {67, 512, 8, 30}, {129, 2816, 9}, {64, 1024, 17}}) row(shape);
     if (small_blocks(type)) row({13, 96, 3});
 }
@@ -219,9 +265,16 @@ std::vector<Variant> tiles(const Capabilities& device) {
     std::vector<Variant> out;
     for (const uint32_t bytes : {min_tile_bytes, 16384u, 20480u}) {
         tuning.shared_bytes = bytes;
+        tuning.matmul_blocks = 1;
         const bool built = bytes == min_tile_bytes || device.type != DeviceType::cpu;
         if (coopmat && built && bytes <= device.shared_memory_bytes)
             out.push_back({fmt::format("matrices, {} KiB", bytes >> 10), tuning});
+    }
+    if (coopmat) {
+        gpu::Tuning wide = tuning; // the smallest tile, with 64 columns
+        wide.matmul_blocks = 2;
+        wide.shared_bytes = 64 * 144 + 16 * wide.matrix.m * wide.matrix.n + 64;
+        out.push_back({"matrices, 64 columns at a time", wide});
     }
     tuning.matmul_coopmat = false;
     for (const uint32_t bytes : {16384u, 20480u, 32768u}) {
@@ -277,6 +330,12 @@ void add_weights(Rows& rows, const Capabilities& device) {
                 add(rows, "embed", embed, variant, type, shape);
     for (const Variant& variant : all)
         for (const GgmlType type : weight_formats) add_products(rows, variant, type);
+    for (const Variant& variant : all)
+        for (const uint32_t cols : {32u, 1056u}) {
+            const Shape shape{0, cols, 5};
+            rows.push_back({"inputs_to_fp16", variant.name, fmt::format("{} columns, {} tokens", cols, shape.tokens),
+                            [=, tuning = variant.tuning](Rig& rig) { return inputs_to_fp16(rig, tuning, shape); }});
+        }
     const std::vector<Variant> tiled = tiles(device);
     for (const Variant& variant : tiled)
         for (const GgmlType type : weight_formats) add_tiles(rows, variant, type);

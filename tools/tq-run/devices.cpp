@@ -28,7 +28,7 @@ nlohmann::ordered_json describe(const gpu::Tuning& t) {
     nlohmann::ordered_json all;
     for (const gpu::TuningField& field : gpu::tuning_fields()) all[field.name] = field.get(t);
     all["matrix_subgroup"] = t.matrix_subgroup;
-    all["matrix_side"] = t.matrix_side;
+    all["matrix"] = {t.matrix.m, t.matrix.n, t.matrix.k};
     all["subgroup"] = t.subgroup;
     all["texel_buffers"] = t.texel_buffers;
     return all;

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/system_memory.h"
 #include "model/cpu/forward.h"
+#include "model/cpu/kernels.h"
 #include "model/host/cache.h"
 #include "tests/support/growth.h"
 #include "tests/support/skip.h"
@@ -28,6 +29,23 @@ TEST_CASE("a cache that grows gives the logits of one that was whole") {
     const GrowthModel model;
     check_growth(growth_types_and_window(),
                  [&](const ForwardOptions& options) { return make_cpu_forward(model.config, model.weights, options); });
+}
+
+TEST_CASE("a block of a few tokens gives each the logits that it would get alone") {
+    const GrowthModel model;
+    for (const KvOptions& kv : growth_types_and_window()) {
+        CAPTURE(describe(kv));
+        std::mt19937 random(8);
+        const auto alone = make_cpu_forward(model.config, model.weights, growth_options(kv, 2)),
+                   together = make_cpu_forward(model.config, model.weights, growth_options(kv, 2));
+        REQUIRE(growth_options(kv, 2).batch_size <= cpu::few_tokens);
+        for (const uint32_t count : {1u, 7u, 8u, 2u, 20u, 3u, 31u}) {
+            const std::vector<uint32_t> ids = random_ids(random, count);
+            for (uint32_t i = 0; i + 1 < count; i++) alone->run(std::span(ids).subspan(i, 1));
+            const auto logits = alone->run(std::span(ids).last(1)), got = together->run(ids);
+            REQUIRE(std::memcmp(logits.data(), got.data(), logits.size_bytes()) == 0);
+        }
+    }
 }
 
 TEST_CASE("what is stored is repeated word by word") {

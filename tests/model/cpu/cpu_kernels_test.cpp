@@ -114,6 +114,12 @@ void check_matmul(ThreadPool& pool, const Tensor& w, uint32_t tokens, Random& ra
     std::vector<float> from_source(got.size());
     cpu::matmul(pool, {{from_source, elsewhere}}, x);
     CHECK(from_source == got);
+
+    for (uint32_t t = 0; t < tokens && tokens <= cpu::few_tokens; t++) { // in company as alone
+        std::vector<float> alone(w.rows);
+        cpu::matmul(pool, {{alone, w}}, std::span(x).subspan(size_t(t) * w.cols, w.cols));
+        CHECK(std::ranges::equal(alone, std::span(got).subspan(size_t(t) * w.rows, w.rows)));
+    }
 }
 
 struct Shape {

@@ -13,7 +13,7 @@ using namespace tq;
 
 namespace {
 
-// The two kernels on logits that the host writes, recorded once.
+// The kernels on logits that the host writes, recorded once: for few candidates, and for any number.
 class DeviceSampler {
   public:
     DeviceSampler(Device& device, uint32_t vocab_size, uint32_t workgroup)
@@ -26,16 +26,9 @@ class DeviceSampler {
           ids_(device.allocate("ids", 16)), sampled_(device.allocate("sampled", gpu::sampled_bytes, Memory::readback)) {
         gpu::Tuning tuning = gpu::choose_tuning(device.capabilities());
         tuning.workgroup = workgroup;
-        const gpu::Step step{0, 1};
-        Recorder recorder(device);
-        gpu::Pass pass{recorder, tuning, context_, 1, 128, step};
-        recorder.copy(logits_, logits_upload_);
-        recorder.copy(sampling_, sampling_upload_);
-        recorder.copy(context_, context_upload_);
-        gpu::sample_candidates(pass, candidates_, logits_, sampling_, vocab_size);
-        gpu::sample(pass, ids_, sampling_, candidates_, vocab_size);
-        recorder.copy(sampled_, View(sampling_, gpu::sampled_offset, gpu::sampled_bytes));
-        commands_.emplace(recorder.finish());
+        tuning.max_workgroup = workgroup;
+        few_.emplace(record(device, tuning, true));
+        many_.emplace(record(device, tuning, false));
     }
 
     uint32_t sample(std::span<const float> logits, const DeviceSampling& sampling) {
@@ -47,16 +40,33 @@ class DeviceSampler {
         std::memcpy(to + sizeof sampling.settings, sampling.random.data(), sampling.random.size() * 4);
         std::ranges::copy(std::as_bytes(sampling.excluded), to + gpu::sampled_offset + gpu::sampled_bytes); // maybe none
         for (const auto& [id, use] : sampling.used) std::memcpy(to + gpu::uses_offset(vocab_size_) + id * 8, &use, 8);
-        commands_->run();
+        (has_few_candidates(sampling.settings) ? few_ : many_)->run();
         uint32_t id;
         std::memcpy(&id, sampled_.host().data(), 4);
         return id;
     }
 
   private:
+    Commands record(Device& device, const gpu::Tuning& tuning, bool few) {
+        const gpu::Step step{0, 1};
+        Recorder recorder(device);
+        gpu::Pass pass{recorder, tuning, context_, 1, 128, step};
+        recorder.copy(logits_, logits_upload_);
+        recorder.copy(sampling_, sampling_upload_);
+        recorder.copy(context_, context_upload_);
+        if (few) {
+            gpu::sample_candidates(pass, candidates_, logits_, sampling_, vocab_size_);
+            gpu::sample(pass, ids_, sampling_, candidates_, vocab_size_);
+        } else {
+            gpu::sample_all(pass, ids_, sampling_, logits_, vocab_size_);
+        }
+        recorder.copy(sampled_, View(sampling_, gpu::sampled_offset, gpu::sampled_bytes));
+        return recorder.finish();
+    }
+
     const uint32_t vocab_size_;
     Buffer logits_upload_, logits_, sampling_upload_, sampling_, candidates_, context_upload_, context_, ids_, sampled_;
-    std::optional<Commands> commands_;
+    std::optional<Commands> few_, many_;
 };
 
 float any_finite(std::mt19937& random) {
@@ -81,7 +91,7 @@ SamplerOptions any_options(std::mt19937& random) {
     const auto one_of = [&](std::initializer_list<float> values) { return values.begin()[random() % values.size()]; };
     SamplerOptions options;
     options.temperature = one_of({0, 0.7f, 0.7f, 1, 1.5f, 20, 100, 1e-3f, 1e-30f});
-    options.top_k = uint32_t(one_of({1, 2, 20, 20, 40, 63, 64}));
+    options.top_k = uint32_t(one_of({1, 2, 20, 20, 40, 63, 64, 65, 200, 0, 0}));
     options.top_p = one_of({0, 1e-6f, 0.5f, 0.8f, 0.95f, 0.999999f, 1});
     options.min_p = one_of({0, 0, 0, 0.05f, 0.5f, 1});
     options.seed = random();
@@ -178,8 +188,12 @@ TEST_CASE("a logit that is not finite is noticed wherever it is") {
                 logits[at] = bad;
                 std::vector<bool> excluded(size, true); // even if it may not be sampled
                 excluded[0] = false;
-                const Sampler sampler(warm(1), excluded);
-                CHECK(on_device.sample(logits, sampler.device_sampling(1)) == NO_TOKEN);
+                for (const uint32_t top_k : {20u, 0u}) {
+                    SamplerOptions options = warm(1);
+                    options.top_k = top_k;
+                    const Sampler sampler(options, excluded);
+                    CHECK(on_device.sample(logits, sampler.device_sampling(1)) == NO_TOKEN);
+                }
             }
     }
 }
@@ -248,14 +262,6 @@ void check_conversation(const SamplerOptions& sampling) {
     CHECK(plain->batches.empty());
     REQUIRE(!ahead->batches.empty());
     CHECK(ahead->batches[0] == 1);
-    Sampler unlimited([] {
-        SamplerOptions options;
-        options.top_k = 0;
-        return options;
-    }());
-    ahead->batches.clear();
-    CHECK(a.generate(prompt, unlimited, {.max_tokens = 4}).ids.size() <= 4);
-    CHECK(ahead->batches.empty()); // sampled by the host
 }
 
 TEST_CASE("a conversation sampled on the device is the one sampled on the host") {
@@ -265,6 +271,8 @@ TEST_CASE("a conversation sampled on the device is the one sampled on the host")
     penalised.frequency_penalty = 0.3f;
     penalised.repeat_penalty = 1.2f;
     penalised.repeat_last_n = 20;
+    check_conversation(penalised);
+    penalised.top_k = 0;
     check_conversation(penalised);
     penalised.temperature = 0;
     check_conversation(penalised);

@@ -22,9 +22,9 @@ std::vector<gpu::Tuning> tunings() {
             device.subgroup_size = device.min_subgroup_size = device.max_subgroup_size = device.kernel_subgroup_size = subgroup;
             device.subgroup_arithmetic = device.subgroup_shuffle = device.float16 = true;
             device.shared_memory_bytes = 65536;
-            device.max_workgroup_invocations = 1024;
+            device.max_workgroup_invocations = device.max_workgroup_size[0] = 1024;
             device.cooperative_matrix = true;
-            device.matrix_side = 16;
+            device.matrix = {16, 16, 16};
             device.texel_range_bytes = 1 << 27;
             const auto more = gpu::all_tunings(device);
             all.insert(all.end(), more.begin(), more.end());
@@ -119,7 +119,7 @@ TEST_CASE("types of the cache: every type, and every shape") {
 TEST_CASE("every variant's workgroup and shared memory fit the least device") {
     Capabilities least;
     least.type = DeviceType::discrete;
-    least.max_workgroup_invocations = 1024;
+    least.max_workgroup_invocations = least.max_workgroup_size[0] = 1024;
     least.shared_memory_bytes = 65536;
     find_device_profile("spec-minimum").clamp(least);
     uint64_t most = 0;
@@ -160,16 +160,16 @@ TEST_CASE("tiles of products fill the shared memory that there is, and no more")
 #if TQ_COOPERATIVE_MATRIX
 TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for each of four subgroups") {
     Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 16384};
-    device.max_workgroup_invocations = 128;
+    device.max_workgroup_invocations = device.max_workgroup_size[0] = 128;
     device.subgroup_size = 32;
     CHECK_FALSE(gpu::choose_tuning(device).matmul_coopmat);
     device.cooperative_matrix = true;
-    device.matrix_side = 16;
+    device.matrix = {16, 16, 16};
     gpu::Tuning tuning = gpu::choose_tuning(device);
     CHECK(tuning.matmul_coopmat);
     CHECK(tuning.matrix_subgroup == 32);
     device.subgroup_size = 64; // four subgroups would exceed the workgroup's 128 invocations
-    CHECK_FALSE(gpu::choose_tuning(device).matmul_coopmat);
+    CHECK(gpu::coopmat_tile(gpu::choose_tuning(device)).subgroups() == 2);
     CHECK(shader::matmul_coopmat_q8_0.interface.cooperative);
     CHECK_FALSE(shader::matmul_tiled_q8_0.interface.cooperative);
 
@@ -184,8 +184,7 @@ TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for e
         last = tile.rows * tile.tokens;
         const auto constants = gpu::matmul_coopmat_constants(tuning, 1, false);
         CHECK(constants[0] == 128);
-        CHECK(shared_memory_bytes(shader::matmul_coopmat_q8_0, constants) ==
-              (tile.rows + tile.tokens) * 80 + tile.tokens * 4 + 4096);
+        CHECK(shared_memory_bytes(shader::matmul_coopmat_q8_0, constants) == (tile.rows + tile.tokens) * 80 + 4096);
         CHECK(shared_memory_bytes(shader::matmul_coopmat_mxfp4, constants) <= bytes);
     }
     CHECK(last == 128 * 64);
@@ -193,10 +192,10 @@ TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for e
 
 TEST_CASE("attention by cooperative matrices: which types and how many rows") {
     Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 49152};
-    device.max_workgroup_invocations = 1024;
+    device.max_workgroup_invocations = device.max_workgroup_size[0] = 1024;
     device.subgroup_size = device.min_subgroup_size = device.kernel_subgroup_size = 32;
     device.subgroup_arithmetic = device.subgroup_shuffle = device.cooperative_matrix = true;
-    device.matrix_side = 16;
+    device.matrix = {16, 16, 16};
     gpu::Tuning tuning = gpu::choose_tuning(device);
     const auto plan = [&](uint32_t group, uint32_t tokens, KvTypes types = {}, uint32_t head_dim = 128) {
         return gpu::attention_plan(tuning, {head_dim, types, group, tokens});

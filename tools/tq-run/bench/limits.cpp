@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "bench_shaders.gen.h"
 #include "runtime/recorder.h"
+#include "runtime/subgroup_size.h"
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -166,11 +167,13 @@ std::array<uint32_t, 4> dotted() {
 double LimitBench::matrices() {
     constexpr uint32_t matrix_chains = 4;
     const Capabilities& device = device_.capabilities();
-    const uint32_t side = device.matrix_side, elements = side * side;
+    const MatrixShape& matrix = device.matrix;
+    const uint32_t elements = matrix.m * matrix.n;
     const auto groups = uint32_t(std::min<uint64_t>(out_.bytes() / 4 / elements, device.max_workgroup_count[0]));
-    const uint64_t all = uint64_t(groups) * matrix_chains * iterations * 2 * elements * side;
+    const uint64_t all = uint64_t(groups) * matrix_chains * iterations * 2 * elements * matrix.k;
     const double seconds = best_seconds([&](Recorder& recorder) {
-        recorder.dispatch<bench_shader::limits_coopmat>({groups}, {device.subgroup_size, side}, {iterations, 1, 1 / float(side)},
+        recorder.dispatch<bench_shader::limits_coopmat>({groups}, {matrix_subgroup_size(device), matrix.m, matrix.n, matrix.k},
+                                                        {iterations, 1, 1 / float(matrix.k)},
                                                         {uint64_t(groups) * elements * 4, all}, out_);
     });
     download(out_);

@@ -1,0 +1,13 @@
+// ids[0] = sampled[sampled_tokens] = id; ids[0] is 0 where that is NO_TOKEN. Counts its use, where settings.penalises, and steps on.
+// After the buffers Ids, Sampling and Context. use_words: offset of the uses in id_words. For one invocation.
+void take_token(uint id, uint use_words) {
+    ids[0] = id == NO_TOKEN ? 0u : id;
+    sampled[sampled_tokens] = id;
+    if (settings.penalises != 0u && id != NO_TOKEN) {
+        const uint at = use_words + 2 * id;
+        id_words[at]++;
+        id_words[at + 1] = ++settings.next;
+    }
+    position++;
+    sampled_tokens++;
+}

@@ -6,7 +6,7 @@ function(tq_lab_test name gpu)
 endfunction()
 
 if(EXISTS ${CMAKE_SOURCE_DIR}/build/compiler-lab/complete AND NOT TQ_SANITIZE)
-  foreach(gpu intel:dg2 nvidia:176 adreno:740 apple)
+  foreach(gpu intel:dg2 nvidia:176 adreno:740 apple amd:navi31)
     # More tokens than the first capacity of the cache: it grows, and passes are recorded anew.
     tq_lab_test(generate ${gpu} $<TARGET_FILE:tq-run> generate --device 0 -f ${CMAKE_SOURCE_DIR}/CMakePresets.json -c 2048 -b 256 -n 900)
   endforeach()

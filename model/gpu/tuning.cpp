@@ -107,8 +107,8 @@ Tuning choose_tuning(const Capabilities& device) {
              .matmul_tokens = 8,
              .matmul_tiled = true,
              .matmul_coopmat = cooperative,
-             .matmul_blocks = matrix_subgroup >= 64 ? 2u : 1u,           // every invocation of a workgroup decodes one
-             .attention_rows = subgroup != 0 && subgroup < 32 ? 4u : 8u, // of 8 the registers spill (Intel)
+             .matmul_blocks = cooperative && matrix_subgroup >= 64 ? 2u : 1u, // every invocation of a workgroup decodes one
+             .attention_rows = subgroup != 0 && subgroup < 32 ? 4u : 8u,      // of 8 the registers spill (Intel)
              .attention_keys = 1,
              .decode_subgroups = decode_subgroups,
              .decode_heads = subgroup >= 64 ? 4u : 5u,

@@ -24,8 +24,9 @@ layout(constant_id = 5) const uint k = 16;
 layout(constant_id = 6) const uint blocks = 1; // every invocation decodes one, where workgroup is tile_rows * blocks
 layout(constant_id = 7) const uint subgroup = 32; // invocations of one
 layout(constant_id = 8) const uint row_subgroups = 2;
-layout(constant_id = 9) const uint accumulate = 0;
-layout(constant_id = 10) const uint interleave = 1; // of the rows of the weights
+layout(constant_id = 9) const uint ahead = 1; // 1: the next columns are fetched before these are multiplied
+layout(constant_id = 10) const uint accumulate = 0;
+layout(constant_id = 11) const uint interleave = 1; // of the rows of the weights
 layout(push_constant) uniform Push { matmul_coopmat_params p; };
 layout(binding = 0) buffer Y { float y[]; };
 #define WEIGHTS_BINDING 1
@@ -43,28 +44,41 @@ shared f16vec4 w_tile[tile_rows * stride];
 shared f16vec4 x_tile[tile_tokens * stride];
 shared float results[subgroups * m * n];
 
-// Loads columns 32 b ... of the weights of rows first_row ...; past the last row: that one, never stored; past the last column: zeros.
-void load_weights(uint first_row, uint b) {
-    for (uint i = gl_LocalInvocationID.x; i < tile_rows * blocks; i += workgroup) {
-        const uint r = i / blocks, at = b + i % blocks, to = r * stride + i % blocks * 8;
-        if (blocks > 1 && at >= p.cols / 32) {
-            [[unroll]] for (uint j = 0; j < 8; j++) w_tile[to + j] = f16vec4(0.0);
-            continue;
-        }
-        const uint start = row_start(min(first_row + r, p.rows - 1), p.cols);
-        const Weights32 w = load32(start, load_header(start, p.cols, at >> 3), at >> 3, at & 7);
-        [[unroll]] for (uint j = 0; j < 8; j++) w_tile[to + j] = f16vec4(weights4(w, j));
+// What an invocation has fetched of the next columns: `turns` times 32 weights, and vectors of x.
+const uint turns = (tile_rows * blocks + workgroup - 1) / workgroup, inputs = tile_tokens * 4 * blocks,
+           input_turns = (inputs + workgroup - 1) / workgroup;
+Raw32 next_w[turns];
+uvec4 next_x[input_turns];
+
+// Fetches columns 32 b ... of rows first_row ... and of tokens first_token ...: past the last row or token that one, never stored; past
+// the last columns these again.
+void fetch(uint first_row, uint first_token, uint b) {
+    [[unroll]] for (uint turn = 0; turn < turns; turn++) {
+        const uint i = gl_LocalInvocationID.x + turn * workgroup, at = min(b + i % blocks, p.cols / 32 - 1);
+        const uint start = row_start(min(first_row + i / blocks, p.rows - 1), p.cols);
+        next_w[turn] = fetch32(start, load_header(start, p.cols, at >> 3), at >> 3, at & 7);
+    }
+    const uint row = 4 * blocks, end = p.cols / 8; // vectors of 8 columns
+    [[unroll]] for (uint turn = 0; turn < input_turns; turn++) {
+        const uint i = gl_LocalInvocationID.x + turn * workgroup, t = min(first_token + i / row, tokens - 1);
+        next_x[turn] = x(t * end + min(b * 4 + i % row, end - 1));
     }
 }
 
-// Loads columns 32 b ... of x; past the last token: that one, never stored; past the last column: any numbers of x's, times zeros.
-void load_inputs(uint first_token, uint b) {
-    const uint row = 4 * blocks, end = p.cols / 8; // vectors of 8 columns
-    for (uint i = gl_LocalInvocationID.x; i < tile_tokens * row; i += workgroup) {
-        const uint t = min(first_token + i / row, tokens - 1), at = i / row * stride + i % row * 2;
-        const uvec4 v = x(t * end + min(b * 4 + i % row, end - 1));
-        x_tile[at] = f16vec4(unpackFloat2x16(v.x), unpackFloat2x16(v.y));
-        x_tile[at + 1] = f16vec4(unpackFloat2x16(v.z), unpackFloat2x16(v.w));
+// Decodes them into shared memory; past the last columns: weights of 0.
+void store_next(uint b) {
+    [[unroll]] for (uint turn = 0; turn < turns; turn++) {
+        const uint i = gl_LocalInvocationID.x + turn * workgroup, at = b + i % blocks, to = i / blocks * stride + i % blocks * 8;
+        if (i >= tile_rows * blocks) continue;
+        const bool beyond = blocks > 1 && at >= p.cols / 32;
+        const Weights32 w = decode32(next_w[turn], at >> 3, at & 7);
+        [[unroll]] for (uint j = 0; j < 8; j++) w_tile[to + j] = beyond ? f16vec4(0.0) : f16vec4(weights4(w, j));
+    }
+    [[unroll]] for (uint turn = 0; turn < input_turns; turn++) {
+        const uint i = gl_LocalInvocationID.x + turn * workgroup, to = i / (4 * blocks) * stride + i % (4 * blocks) * 2;
+        if (i >= inputs) continue;
+        x_tile[to] = f16vec4(unpackFloat2x16(next_x[turn].x), unpackFloat2x16(next_x[turn].y));
+        x_tile[to + 1] = f16vec4(unpackFloat2x16(next_x[turn].z), unpackFloat2x16(next_x[turn].w));
     }
 }
 
@@ -87,10 +101,12 @@ void main() {
 
     coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator> sums[down * across];
     [[unroll]] for (uint i = 0; i < down * across; i++) sums[i] = coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator>(0.0);
+    if (ahead != 0) fetch(first_row, first_token, 0);
     for (uint b = 0; b < p.cols / 32; b += blocks) {
-        load_weights(first_row, b);
-        load_inputs(first_token, b);
+        if (ahead == 0) fetch(first_row, first_token, b);
+        store_next(b);
         barrier();
+        if (ahead != 0) fetch(first_row, first_token, b + blocks); // after the last columns: these again, in vain
         [[unroll]] for (uint at = 0; at < 8 * blocks; at += k / 4) {
             coopmat<float16_t, gl_ScopeSubgroup, m, k, gl_MatrixUseA> w[down];
             [[unroll]] for (uint i = 0; i < down; i++)

@@ -182,21 +182,21 @@ endfunction()
 # What runs where: a property is tested on the drivers that can tell it apart. Conformance compares every kernel with its reference, so
 # that the tests of whole models need not repeat that on each.
 #
-# These drivers have all of conformance's rows. SwiftShader, another compiler, has half of them; lavapipe's other widths a part of those
+# These drivers have all of conformance's rows. SwiftShader, another compiler, has a third of them; lavapipe's other widths a part of those
 # of the kernels for subgroups (the greater one also a part of all, for its workgroups), the profiles a part of all.
 set(full_drivers lavapipe ${gpu_drivers})
-set(rows_swiftshader --shard 1/2)
-set(rows_lavapipe-128 --filter "of a GPU" --shard 1/2)
+set(rows_swiftshader --shard 1/3)
+set(rows_lavapipe-128 --filter "of a GPU" --shard 1/3)
 set(rows_lavapipe-512 --filter "of a GPU" --shard 1/4)
 set(rows_spec-minimum --shard 3/8)
-set(rows_mobile --shard 1/6)
+set(rows_mobile --shard 1/8)
 set(rows_lavapipe-new --shard 1/4)
 
 # Tests of commands that run on every driver, not on the first alone.
 set(everywhere_tests cli_chat_test)
 # Tests that run on the first driver and on GPUs: what they test is host code, or a whole model whose kernels have their rows.
 set(host_tests agreement_test fault_layer_test device_layout_test gpu_conditioning_test gpu_demo_test gpu_growth_test gpu_larger_set_test gpu_million_test
-  gpu_nonfinite_test gpu_pace_test gpu_prompt_cache_test gpu_shape_test gpu_sizes_test gpu_window_test tuning_test)
+  gpu_nonfinite_test gpu_pace_test gpu_prompt_cache_test gpu_sampling_test gpu_shape_test gpu_sizes_test gpu_window_test tuning_test)
 # Tests that run on lavapipe's other widths: those that see the size of a subgroup.
 set(width_tests gpu_codec_test recorder_test runtime_test subgroup_size_test)
 # Tests that run on each profile, and on the lowest limits only.

@@ -92,6 +92,7 @@ inline ConstantsOf<shader::matmul_coopmat> matmul_coopmat_constants(const Tuning
             tile.blocks,
             t.matrix_subgroup,
             tile.row_subgroups,
+            t.matmul_ahead,
             accumulate,
             interleave};
 }

@@ -31,6 +31,12 @@ uint32_t default_decode_subgroups(const Capabilities& device, uint32_t subgroup)
     return subgroup >= 64 ? 2 : 8;
 }
 
+// True where eight rows of attention spill: in subgroups of fewer than 32 (Intel), and where there is no more shared memory than
+// on phones and on Apple's, which are short of registers, too.
+bool has_few_registers(const Capabilities& device, uint32_t subgroup) {
+    return (subgroup != 0 && subgroup < 32) || device.shared_memory_bytes <= 32768;
+}
+
 // True where the queries and sums of attention_coopmat fit into registers: an invocation of a smaller subgroup (Intel) would have
 // 64 of each, and spills.
 bool attends_by_matrices(const Capabilities& device, uint32_t subgroup) {
@@ -74,6 +80,7 @@ Tuning choose_tuning(const Capabilities& device) {
                  .matmul_tokens = 4,
                  .matmul_tiled = false,
                  .matmul_coopmat = false,
+                 .matmul_ahead = false,
                  .matmul_blocks = 1,
                  .attention_rows = attention_per_lane ? 2u : 8u, // a prompt's kernel is then that of a token
                  .attention_keys = 1,
@@ -107,8 +114,9 @@ Tuning choose_tuning(const Capabilities& device) {
              .matmul_tokens = 8,
              .matmul_tiled = true,
              .matmul_coopmat = cooperative,
+             .matmul_ahead = cooperative && matrix_subgroup >= 32,            // in smaller ones registers spill (Intel)
              .matmul_blocks = cooperative && matrix_subgroup >= 64 ? 2u : 1u, // every invocation of a workgroup decodes one
-             .attention_rows = subgroup != 0 && subgroup < 32 ? 4u : 8u,      // of 8 the registers spill (Intel)
+             .attention_rows = has_few_registers(device, subgroup) ? 4u : 8u,
              .attention_keys = 1,
              .decode_subgroups = decode_subgroups,
              .decode_heads = subgroup >= 64 ? 4u : 5u,

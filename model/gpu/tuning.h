@@ -36,6 +36,7 @@ struct KernelChoices {
     uint32_t matmul_tokens; // tokens per invocation
     bool matmul_tiled;      // matmul_tiled for more tokens, with the tile that fits shared_bytes (matmul.h)
     bool matmul_coopmat;    // matmul_coopmat instead
+    bool matmul_ahead;      // it fetches the next ones while it multiplies
     uint32_t matmul_blocks; // times 32 columns that matmul_coopmat multiplies at a time, where its tile then fits shared_bytes
     // attention
     uint32_t attention_rows;         // maximum query rows that share a decoded key

@@ -290,7 +290,7 @@ void add_sampling(Rows& rows, const Capabilities& device) {
                                    {151936, 0, "lists"},
                                    {262144, 200, "normal"}})
             for (const auto& [temperature, top_p, min_p] :
-                 {std::tuple(0.7f, 0.8f, 0.0f), {3.0f, 1.0f, 0.5f}, {40.0f, 0.95f, 0.0f}, {1.0f, 1.0f, 0.0f}})
+                 {std::tuple(3.0f, 1.0f, 0.5f), {40.0f, 0.95f, 0.0f}, {1.0f, 1.0f, 0.0f}})
                 rows.push_back(
                     {"sample_all", fmt::format("{}, temperature {}, top-p {}, min-p {}", variant.name, temperature, top_p, min_p),
                      name(shape),

@@ -273,6 +273,7 @@ std::vector<Variant> tiles(const Capabilities& device) {
     if (coopmat) {
         gpu::Tuning wide = tuning; // the smallest tile, with 64 columns
         wide.matmul_blocks = 2;
+        wide.matmul_ahead = !wide.matmul_ahead;
         wide.shared_bytes = 64 * 144 + 16 * wide.matrix.m * wide.matrix.n + 64;
         out.push_back({"matrices, 64 columns at a time", wide});
     }

@@ -198,7 +198,9 @@ nlohmann::ordered_json prediction_json(const Setup& setup, const gpu::KnownGpu& 
 int run(const PlanArguments& arguments) {
     Console console = arguments.console.console();
     const gpu::KnownGpu* const gpu = arguments.predict.empty() ? nullptr : &gpu::find_known_gpu(arguments.predict);
-    const Setup setup = set_up_plan(arguments.model, console);
+    ModelArguments model = arguments.model;
+    if (gpu != nullptr) model.device = "cpu"; // whatever is here: the prediction is for another device
+    const Setup setup = set_up_plan(model, console);
     if (gpu != nullptr) {
         write_output(arguments.json ? prediction_json(setup, *gpu).dump(2) + "\n" : prediction_table(setup, *gpu));
         return 0;

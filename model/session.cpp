@@ -88,8 +88,8 @@ class Session::Decoder {
   private:
     void run_ahead(std::span<const uint32_t> all, size_t answer_begin, uint32_t wanted) {
         Forward& forward = session_.forward_;
-        // The cache grows as if the tokens came one by one.
-        const uint32_t room = std::max(std::min(forward.capacity(), forward.context_size()) - forward.position(), 1u);
+        // Memory runs out as if the tokens came one by one.
+        const uint32_t room = std::max(forward.cache().room(0), 1u);
         const uint32_t n = pace_.next(std::min({wanted, room, most_}));
         const uint64_t start = now_ns();
         ahead_ = forward.run_sampled(all.back(), n, sampler_.device_sampling(n, all, answer_begin));

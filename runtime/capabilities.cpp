@@ -74,8 +74,12 @@ void read_properties(VkPhysicalDevice device, Capabilities& out) {
     chain(properties, vulkan11);
     chain(properties, vulkan12);
     if (has_extension(device, VK_KHR_MAINTENANCE_4_EXTENSION_NAME)) chain(properties, sizes);
+    VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR dot{
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES_KHR};
+    if (has_extension(device, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME)) chain(properties, dot);
     vkGetPhysicalDeviceProperties2(device, &properties);
 
+    out.int8_dot_accelerated = dot.integerDotProduct4x8BitPackedSignedAccelerated;
     out.driver_name = vulkan12.driverName;
     out.driver_info = vulkan12.driverInfo;
     read_limits(properties.properties.limits, out);

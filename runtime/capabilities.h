@@ -54,6 +54,7 @@ struct Capabilities {
 
     // Enabled wherever the device has them, so a kernel variant may be chosen by any of these.
     bool float16 = false, int8 = false, int16 = false, int8_dot_product = false, storage_8bit = false, storage_16bit = false;
+    bool int8_dot_accelerated = false; // products of four signed bytes in a word are faster than one by one
     // A subgroup of subgroup_size multiplies matrices of fp16, with sums in fp32 (VK_KHR_cooperative_matrix).
     bool cooperative_matrix = false;
     MatrixShape matrix;

@@ -11,7 +11,7 @@ template <class T> void at_most(T& value, T limit) { value = std::min(value, lim
 
 void without_fp16(Capabilities& c) { c.float16 = c.cooperative_matrix = false; } // matrices are of fp16
 
-void without_int8_dot(Capabilities& c) { c.int8_dot_product = false; }
+void without_int8_dot(Capabilities& c) { c.int8_dot_product = c.int8_dot_accelerated = false; }
 
 void without_subgroups(Capabilities& c) {
     c.subgroup_arithmetic = c.subgroup_shuffle = c.cooperative_matrix = false;

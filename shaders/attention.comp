@@ -32,6 +32,9 @@ void load_queries() {
 // Returns the position of an invocation's key number i in the batch that begins at `first`.
 uint key_of(uint first, uint i) { return first + i * lanes + gl_LocalInvocationID.x; }
 
+// Returns the number of a key's vector; `first` is the first of its batch.
+uint vector_of(uint key, uint first) { return vector_near(key, PAGE % batch == 0 ? first : key); }
+
 // s[i * rows + r] = query[r] . key i, where key i is visible to the row
 void score(uint first, uint end, inout float s[scored]) {
     vec4 sums[scored], residuals[scored];
@@ -40,7 +43,7 @@ void score(uint first, uint end, inout float s[scored]) {
         vec4 k[keys * 8], z[keys * 8];
         for (uint i = 0; i < keys; i++) {
             vec4 k_of[8], z_of[8];
-            load32(k_type, p.k_codes, p.k_scales, vector_of(min(key_of(first, i), end - 1)), b, k_of, z_of);
+            load32(k_type, p.k_codes, p.k_scales, vector_of(min(key_of(first, i), end - 1), first), b, k_of, z_of);
             for (uint j = 0; j < 8; j++) {
                 k[i * 8 + j] = k_of[j];
                 if (k_parts == 2) z[i * 8 + j] = z_of[j];
@@ -58,7 +61,7 @@ void score(uint first, uint end, inout float s[scored]) {
     }
     for (uint i = 0; i < keys; i++) {
         const uint key = key_of(first, i);
-        const vec2 by = scales_of(k_type, p.k_scales, vector_of(min(key, end - 1)));
+        const vec2 by = scales_of(k_type, p.k_scales, vector_of(min(key, end - 1), first));
         for (uint r = 0; r < rows; r++) {
             float sum = sum_of(sums[i * rows + r]) * by.x;
             if (k_parts == 2) sum += sum_of(residuals[i * rows + r]) * by.y;
@@ -117,9 +120,9 @@ uint share() { return turns == 1 ? gl_LocalInvocationID.x : gl_LocalInvocationID
 // Loops over an invocation's arrays have one exit and contain no long loop, so that drivers unroll them: an array with an index
 // that is unknown at compile time is kept in slow memory.
 void main() {
-    if (gl_WorkGroupID.z * tile >= tokens) return;
+    if (!find_tile()) return;
     const uint lane = gl_LocalInvocationID.x, begin = key_range().x, end = key_range().y;
-    if (begin >= position + tokens) return;
+    if (!is_read(begin)) return;
 
     vec4 acc[v_parts * acc_size]; // [part][row][chunk][2]: sums of values by their weights
     float l[rows];
@@ -135,7 +138,7 @@ void main() {
         update_maxima(s);
         for (uint i = 0; i < keys; i++) {
             const uint key = key_of(first, i);
-            const vec2 by = scales_of(v_type, p.v_scales, vector_of(min(key, end - 1)));
+            const vec2 by = scales_of(v_type, p.v_scales, vector_of(min(key, end - 1), first));
             for (uint r = 0; r < rows; r++) {
                 const float weight = s[i * rows + r] == nothing ? 0.0 : exp(s[i * rows + r] - row_max[r]);
                 l[r] = (i == 0 ? l[r] * row_scale[r] : l[r]) + weight;
@@ -152,7 +155,7 @@ void main() {
         for (uint t = turn(); t < count; t += turns)
             for (uint c = 0; c < chunks; c++) {
                 float v[8], z[8];
-                load_channels(v_type, p.v_codes, p.v_scales, vector_of(first + t), (c * sharers + share()) * 8, 8, v, z);
+                load_channels(v_type, p.v_codes, p.v_scales, vector_of(first + t, first), (c * sharers + share()) * 8, 8, v, z);
                 for (uint r = 0; r < rows; r++)
                     for (uint i = 0; i < 2; i++) {
                         const uint at = (r * chunks + c) * 2 + i;
@@ -178,7 +181,7 @@ void main() {
     for (uint r = 0; r < rows; r++) scores[r * lanes + lane] = l[r];
     barrier();
     for (uint r = 0; r < rows; r++) {
-        if (row_token(r) >= tokens) continue;
+        if (row_token(r) >= end_token) continue;
         if (turn() == 0)
             for (uint part = 0; part < v_parts; part++)
                 for (uint i = 0; i < 2 * chunks; i++)
@@ -188,7 +191,7 @@ void main() {
         if (lane == 0) partials[part_of(r) + part_size - 2] = row_max[r];
     }
     for (uint r = lane; r < rows; r += lanes) {
-        if (row_token(r) >= tokens) break;
+        if (row_token(r) >= end_token) break;
         float sum = 0.0;
         for (uint i = 0; i < lanes; i++) sum += scores[r * lanes + i];
         partials[part_of(r) + part_size - 1] = sum;

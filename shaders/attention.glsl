@@ -1,6 +1,6 @@
 // The common parts of attention.comp and attention_per_lane.comp: one workgroup per split (x), `heads` of the `group` query
-// heads of a kv head of the slice (y), and tile of tokens (z). Its `rows` query rows are those heads for each of `tile` tokens:
-// every key and value is decoded once for all of them.
+// heads of a kv head of the slice (y), and tile of tokens (z), whose rows belong to one span. Its `rows` query rows are those heads for
+// each of `tile` tokens: every key and value is decoded once for all of them.
 // Where there is a full-precision window, one dispatch excludes its tokens and another attends to them alone, into a partial of
 // its own.
 // A partial: acc[head_dim] = sum of exp(score - m) s_v L_v; for values with QJL's bit the same sum of residual lengths and
@@ -31,7 +31,34 @@ const float nothing = -1e30; // masked score: a finite stand-in for minus infini
 const uint per_kv_head = group / heads; // workgroups per kv head
 const uint part_size = v_parts * head_dim + 2;
 
-uint row_token(uint r) { return gl_WorkGroupID.z * tile + r / heads; }
+uint first_token, end_token; // rows of the pass
+uint first_position, slot;   // of first_token
+// Finds the tile; returns false where there is none.
+bool find_tile() {
+    uint rest = gl_WorkGroupID.z;
+    if (tile == 1) {
+        first_token = rest;
+        end_token = rest + 1;
+        if (rest >= tokens) return false;
+    } else {
+        uint s = 0;
+        uvec2 span = uvec2(0);
+        for (; s < spans; s++) {
+            span = span_rows(s);
+            const uint tiles = (span.y - span.x + tile - 1) / tile;
+            if (rest < tiles) break;
+            rest -= tiles;
+        }
+        if (s == spans) return false;
+        first_token = span.x + rest * tile;
+        end_token = min(first_token + tile, span.y);
+    }
+    first_position = row_position(first_token);
+    slot = row_slot(first_token);
+    return true;
+}
+
+uint row_token(uint r) { return first_token + r / heads; }
 uint row_head(uint r) {
     return (p.first_head + gl_WorkGroupID.y / per_kv_head) * group + gl_WorkGroupID.y % per_kv_head * heads + r % heads;
 }
@@ -39,7 +66,7 @@ uint row_head(uint r) {
 // Returns channels [4 i, 4 i + 4) of a row's query, or of its projection.
 vec4 query_of(uint part, uint r, uint i) {
     const uint at = (row_token(r) * p.heads + row_head(r)) * (head_dim / 4) + i;
-    return row_token(r) < tokens ? uintBitsToFloat(q(part * p.projected / 4 + at)) : vec4(0.0);
+    return row_token(r) < end_token ? uintBitsToFloat(q(part * p.projected / 4 + at)) : vec4(0.0);
 }
 
 // Returns the offset of a row's partial in `partials`.
@@ -47,30 +74,34 @@ uint part_of(uint r) {
     return ((row_token(r) * p.heads + row_head(r)) * (window == WINDOW_ONLY ? 1 : p.splits) + gl_WorkGroupID.x) * part_size;
 }
 
-// Returns the range [x, y) of this workgroup's keys. It is empty where y <= x, and the partial then has no weight; from x =
-// position + tokens on the combine kernel reads no partial.
+// Returns the range [x, y) of this workgroup's keys. It is empty where y <= x, and the partial then has no weight; where x is at
+// least row_length() the combine kernel reads no partial.
 uvec2 key_range() {
-    const uint length = position + min(tokens, (gl_WorkGroupID.z + 1) * tile); // keys visible to the tile's last token
+    const uint end = first_position + end_token - first_token; // keys visible to the tile's last token
     if (window == WINDOW_ONLY) {
-        const uint first = position + gl_WorkGroupID.z * tile + 1;
-        return uvec2(max(first - min(first, p.window_tokens), window_begin), length);
+        const uint first = first_position + 1;
+        return uvec2(max(first - min(first, p.window_tokens), row_window_begin(first_token)), end);
     }
-    const uint part = part_length(p.splits, position + tokens, p.part_step), begin = gl_WorkGroupID.x * part;
-    return uvec2(begin, min(length, begin + part));
+    const uint part = part_length(p.splits, row_length(first_token), p.part_step), begin = gl_WorkGroupID.x * part;
+    return uvec2(begin, min(end, begin + part));
 }
+bool is_read(uint begin) { return begin < row_length(first_token); }
 
 bool sees(uint r, uint key, uint end) {
-    const uint own = position + row_token(r);
+    const uint own = first_position + r / heads;
     if (key >= end) return false;
     if (window == WINDOW_NONE) return key <= own; // causal
-    return key <= own && (key >= window_begin && key + p.window_tokens > own) == (window == WINDOW_ONLY);
+    return key <= own && (key >= row_window_begin(first_token) && key + p.window_tokens > own) == (window == WINDOW_ONLY);
 }
 
-// Returns the number of a key's vector. A ring holds the window before the pass's own tokens; the token of a pass of one, too.
-uint vector_of(uint key) {
+// Returns the number of a key's vector. `near` is a key in the same page, the same for all invocations of a subgroup, where a kernel
+// knows one; else the key itself. A ring holds the window before the pass's own tokens; those of a pass without a block, too.
+uint vector_near(uint key, uint near) {
     const uint head = gl_WorkGroupID.y / per_kv_head;
-    if (window != WINDOW_ONLY) return head * p.capacity + key;
-    return p.capacity != 0 && key >= position ? head * p.capacity + key - position : p.ring + head * p.ring_tokens + key % p.ring_tokens;
+    if (window != WINDOW_ONLY) return (page_of(slot, near) * p.slice_heads + head) * PAGE + key % PAGE;
+    return p.block_tokens != 0 && key >= row_start(first_token)
+               ? head * p.block_tokens + first_token + key - first_position
+               : p.ring + (slot * p.slice_heads + head) * p.ring_tokens + key % p.ring_tokens;
 }
 
 // Returns the factors of a vector's loaded values and of QJL's signs.

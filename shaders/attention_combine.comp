@@ -6,7 +6,7 @@
 #include "context.glsl"
 
 // y[t][head] = R^T (sum of the splits' accumulators) / (sum of their weights * gain), R the values' rotation, or the identity;
-// the accumulator of QJL's signs is projected back first. One workgroup per query head (x) and token (y).
+// the accumulator of QJL's signs is projected back first. One workgroup per query head (x) and row (y).
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
@@ -87,7 +87,7 @@ void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
     const uint head = t * p.heads + gl_WorkGroupID.x;
-    const uint parts = part_count(p.splits, position + tokens, part_length(p.splits, position + tokens, p.part_step));
+    const uint length = row_length(t), parts = part_count(p.splits, length, part_length(p.splits, length, p.part_step));
     const uint count = parts + window;
 
     float m = -1e30, l = 0.0;

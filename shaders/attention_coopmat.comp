@@ -68,6 +68,9 @@ void store32(uint at, uint b, vec4 v[8]) {
     for (uint j = 0; j < 8; j++) vectors[at * stride + b * 8 + j] = f16vec4(v[j]);
 }
 
+// Returns the number of a key's vector; `first` is the first of its batch.
+uint vector_of(uint key, uint first) { return vector_near(key, PAGE % batch == 0 ? first : key); }
+
 // Load channels [32 b, 32 b + 32) of key, or value, number i of the batch, and its scale.
 void load_key(uint at, uint i, uint b) {
     vec4 v[8], z[8];
@@ -168,29 +171,29 @@ void store_parts() {
         subgroupBarrier();
         for (uint i = gl_SubgroupInvocationID; i < m * n; i += subgroup) {
             const uint r = strip + i / n;
-            if (r < rows && row_token(r) < tokens)
+            if (r < rows && row_token(r) < end_token)
                 partials[part_of(r) + c * n + i % n] = scores[r * scores_stride + i % n] * (unit / 16384.0);
         }
     }
     for (uint x = 1; x < sharers; x <<= 1) row_sum += subgroupShuffleXor(row_sum, x);
     const uint r = own_row();
-    if (own_key() == 0 && r < rows && row_token(r) < tokens) {
+    if (own_key() == 0 && r < rows && row_token(r) < end_token) {
         partials[part_of(r) + part_size - 2] = row_max;
         partials[part_of(r) + part_size - 1] = row_sum;
     }
 }
 
 void main() {
-    if (gl_WorkGroupID.z * tile >= tokens) return;
+    if (!find_tile()) return;
     const uint begin = key_range().x, end = key_range().y;
-    if (begin >= position + tokens) return;
+    if (!is_read(begin)) return;
     load_queries();
     [[unroll]] for (uint c = 0; c < wide; c++) sums[c] = PRODUCT(0.0);
     for (uint first = begin; first < end; first += batch) {
         for (uint i = gl_LocalInvocationID.x; i < batch * blocks; i += lanes)
-            load_key(vector_of(min(first + i / blocks, end - 1)), i / blocks, i % blocks);
+            load_key(vector_of(min(first + i / blocks, end - 1), first), i / blocks, i % blocks);
         for (uint i = gl_LocalInvocationID.x; i < batch * blocks; i += lanes)
-            load_value(vector_of(min(first + i / blocks, end - 1)), i / blocks, i % blocks);
+            load_value(vector_of(min(first + i / blocks, end - 1), first), i / blocks, i % blocks);
         barrier();
         multiply_keys();
         subgroupBarrier();

@@ -80,6 +80,9 @@ void load_queries() {
     }
 }
 
+// Returns the number of a key's vector; `first` is the first of its batch, or `end` - 1 where that lies after all keys.
+uint vector_of(uint key, uint first, uint end) { return vector_near(min(key, end - 1), min(first, end - 1)); } // PAGE % batch == 0
+
 // f[h] = query[h] . key number `at`, the part of this lane
 void multiply(uint at, out float f[heads]) {
     if (half_keys) {
@@ -170,9 +173,9 @@ void add_window(uint first, uint end, uint begin) {
             uvec2 words[window_of_sums];
             f16vec2 products[heads * 4];
             [[unroll]] for (uint i = 0; i < heads * 4; i++) products[i] = f16vec2(0.0);
-            // Coded vectors are in no ring: a head's lie one after the other.
-            const uint size = KV_WORDS(v_type, head_dim), base = p.v_codes + vector_of(first + turn + begin * turns) * size,
-                       last = p.v_codes + vector_of(end - 1) * size;
+            // Coded vectors are in no ring: those of a batch, all of one page, lie one after the other.
+            const uint size = KV_WORDS(v_type, head_dim), base = p.v_codes + (vector_of(first, first, end) + turn + begin * turns) * size,
+                       last = p.v_codes + vector_of(first + batch - 1, first, end) * size;
             [[unroll]] for (uint i = 0; i < window_of_sums; i++) words[i] = load_codes8(v_type, min(base + i * turns * size, last), c);
             [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
                 const uint from = first_weight() + turn * heads + (begin + i) * turns * heads;
@@ -188,7 +191,7 @@ void add_window(uint first, uint end, uint begin) {
             [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
                 const uint key = turn + (begin + i) * turns, from = first_weight() + key * heads;
                 float v[8], z[8];
-                load_channels(v_type, p.v_codes, p.v_scales, vector_of(min(first + key, end - 1)), c, 8, v, z);
+                load_channels(v_type, p.v_codes, p.v_scales, vector_of(first + key, first, end), c, 8, v, z);
                 [[unroll]] for (uint h = 0; h < heads; h++)
                     [[unroll]] for (uint j = 0; j < 8; j++)
                         sums[(h * chunks + chunk) * 8 + j] += uintBitsToFloat(weights[from + h]) * v[j];
@@ -252,9 +255,9 @@ void store_parts() {
 
 // Every subgroup reaches the same number of barriers: Mesa's software driver treats a subgroup barrier as a workgroup's.
 void main() {
-    if (gl_WorkGroupID.z >= tokens) return;
+    if (!find_tile()) return;
     const uint begin = key_range().x, end = key_range().y;
-    if (begin >= position + tokens) return;
+    if (!is_read(begin)) return;
     prepare_levels();
     prepare_level_pairs();
     load_queries();
@@ -268,7 +271,7 @@ void main() {
         const uint first = round + gl_LocalInvocationID.x / subgroup * batch;
         float s[scored], value_scales[steps], largest_scale = 0.0;
         [[unroll]] for (uint n = 0; n < steps; n++) {
-            const uint key = first + n * keys_at_once + lane() / parts, at = vector_of(min(key, end - 1));
+            const uint key = first + n * keys_at_once + lane() / parts, at = vector_of(key, first, end);
             float f[heads];
             multiply(at, f);
             add_parts(f);

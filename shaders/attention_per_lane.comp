@@ -23,13 +23,19 @@ float row_max[rows], row_scale[rows], l[rows];
 
 uint key_of(uint first, uint i) { return first + i * lanes + gl_LocalInvocationID.x; }
 
+// Returns the number of the vector of this lane's key number i.
+uint vector_of(uint first, uint i, uint end) {
+    const uint key = min(key_of(first, i), end - 1);
+    return vector_near(key, PAGE % lanes == 0 ? min(first + i * lanes, end - 1) : key);
+}
+
 void score(uint first, uint end, uint count) {
     for (uint b = 0; b < blocks; b++) {
         vec4 query[rows * width / 4];
         UNROLL for (uint r = 0; r < rows; r++)
             UNROLL for (uint j = 0; j < width / 4; j++) query[r * width / 4 + j] = query_of(0, r, b * width / 4 + j);
         for (uint i = 0; i < count; i++) {
-            const uint at = vector_of(min(key_of(first, i), end - 1));
+            const uint at = vector_of(first, i, end);
             vec4 terms[rows], k[8], unused[8];
             UNROLL for (uint r = 0; r < rows; r++) terms[r] = vec4(0.0);
             load32(k_type, p.k_codes, p.k_scales, at, b, k, unused);
@@ -55,7 +61,7 @@ void weigh(uint first, uint end, uint count) {
     }
     for (uint i = 0; i < count; i++) {
         const uint key = key_of(first, i);
-        const float by = scales_of(v_type, p.v_scales, vector_of(min(key, end - 1))).x;
+        const float by = scales_of(v_type, p.v_scales, vector_of(first, i, end)).x;
         for (uint r = 0; r < rows; r++) {
             const float weight = sees(r, key, end) ? exp(scores[i * rows + r] - row_max[r]) : 0.0;
             l[r] += weight;
@@ -72,7 +78,7 @@ void add_values(uint first, uint end, uint count) {
                 a[r * width / 4 + j] = acc[(r * blocks + b) * width / 4 + j] * row_scale[r];
         for (uint i = 0; i < count; i++) {
             vec4 v[8], unused[8];
-            load32(v_type, p.v_codes, p.v_scales, vector_of(min(key_of(first, i), end - 1)), b, v, unused);
+            load32(v_type, p.v_codes, p.v_scales, vector_of(first, i, end), b, v, unused);
             UNROLL for (uint r = 0; r < rows; r++)
                 UNROLL for (uint j = 0; j < 8; j++) a[r * width / 4 + j] += scores[i * rows + r] * v[j];
         }
@@ -90,7 +96,7 @@ void write_parts() {
     }
     barrier();
     for (uint r = 0; r < rows; r++) {
-        if (row_token(r) >= tokens) break;
+        if (row_token(r) >= end_token) break;
         float m = nothing, sum = 0.0;
         for (uint i = 0; i < lanes; i++) m = max(m, lane_max[r * lanes + i]);
         for (uint i = 0; i < lanes; i++) sum += lane_sum[r * lanes + i] * exp(lane_max[r * lanes + i] - m);
@@ -113,9 +119,9 @@ void write_parts() {
 }
 
 void main() {
-    if (gl_WorkGroupID.z * tile >= tokens) return;
+    if (!find_tile()) return;
     const uint begin = key_range().x, end = key_range().y;
-    if (begin >= position + tokens) return;
+    if (!is_read(begin)) return;
 
     for (uint i = 0; i < rows * head_dim / 4; i++) acc[i] = vec4(0.0);
     for (uint r = 0; r < rows; r++) {

@@ -1,13 +1,31 @@
-// The state of a pass: its `tokens` tokens are at positions position, position + 1, ...; `sampled_tokens` tokens have been
-// sampled since the host last wrote this (shaders/sample.comp). Of the tokens before `position` those from window_begin on may
-// be in the full-precision window (model/kv/window.h). The rotary table has (cos, sin) of position p and channel pair i at
-// rope[p * head_dim / 2 + i].
+// The state of a pass: its `tokens` rows, each a token of some slot, and the page tables of all slots (model/cache.h). Rows of one
+// slot that follow one another are a span. In the head, whose rows are those whose logits are wanted, a row has one word: its number
+// among those of h. `sampled_tokens` tokens have been sampled since the host last wrote this (shaders/sample.comp).
+//
+// words: rows [max_rows][ROW_WORDS]: the row's position and slot, the numbers of rows of its span before and after it that keys are divided
+// by (none where each row is a part of its own), and the first position that may be in the slot's full-precision window
+// (model/kv/window.h); then spans [][2]: their first row and the one after their last; then tables [slots][table_pages]: the page
+// of each PAGE positions; then the rotary table: cos and sin of position p and channel pair i, at [p * head_dim / 2 + i][2].
+#include "context_words.h"
 #define CONTEXT_OF(n, qualifier)                                                                                                 \
     layout(binding = n) qualifier buffer Context {                                                                               \
-        uint position;                                                                                                           \
         uint tokens;                                                                                                             \
+        uint spans;                                                                                                              \
         uint sampled_tokens;                                                                                                     \
-        uint window_begin;                                                                                                       \
-        vec2 rope[];                                                                                                             \
-    }
+        uint spans_at;                                                                                                           \
+        uint tables_at;                                                                                                          \
+        uint table_pages;                                                                                                        \
+        uint rope_at;                                                                                                            \
+        uint unused;                                                                                                             \
+        uint words[];                                                                                                            \
+    };                                                                                                                           \
+    uint row_position(uint t) { return words[t * ROW_WORDS]; }                                                                   \
+    uint row_slot(uint t) { return words[t * ROW_WORDS + 1]; }                                                                   \
+    uint row_start(uint t) { return words[t * ROW_WORDS] - words[t * ROW_WORDS + 2]; }                                           \
+    uint row_length(uint t) { return words[t * ROW_WORDS] + words[t * ROW_WORDS + 3] + 1; }                                      \
+    uint row_window_begin(uint t) { return words[t * ROW_WORDS + 4]; }                                                           \
+    uint head_row(uint t) { return words[t * ROW_WORDS]; }                                                                       \
+    uvec2 span_rows(uint s) { return uvec2(words[spans_at + 2 * s], words[spans_at + 2 * s + 1]); }                              \
+    uint page_of(uint slot, uint position) { return words[tables_at + slot * table_pages + position / PAGE]; }                   \
+    vec2 rope_turn(uint i) { return uintBitsToFloat(uvec2(words[rope_at + 2 * i], words[rope_at + 2 * i + 1])); }
 #define CONTEXT_AT(n) CONTEXT_OF(n, readonly)

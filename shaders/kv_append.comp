@@ -6,7 +6,7 @@
 #include "params.h"
 #include "context.glsl"
 
-// Stores x[t][head], a key (after k-norm, RoPE and channel scaling) or a value, at position + t of the cache in the cache's
+// Stores x[t][head], a key (after k-norm, RoPE and channel scaling) or a value, at the row's position of its slot, in the cache's
 // type. model/kv/turboquant.md defines it, bit for bit. One workgroup per kv head of the slice (x) and token (y). For a dense
 // rotation, q_norm_rope has already applied norm, RoPE and channel scaling to keys, so that they, like values, need no
 // weights: binding 2 is the matrix then. The subgroup variant is
@@ -168,18 +168,21 @@ void append_plain(uint at) {
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
-    if (window == WINDOW_RING && t + p.capacity < tokens) return; // later tokens of this pass take its place
+    const uint at_position = row_position(t);
+    if (window == WINDOW_RING && at_position + p.capacity < row_length(t)) return; // later rows of its span take its place
     const uint base = (t * p.heads + p.first_head + gl_WorkGroupID.x) * head_dim;
     EACH_CHANNEL(i) OWN(channel, i) = x[base + i];
     if (is_key != 0) {
-        NORM_AND_ROPE(weight, p.eps, position + t);
+        NORM_AND_ROPE(weight, p.eps, at_position);
         if (conditioned != 0) {
             CONDITION(weight, p.first_head + gl_WorkGroupID.x)
         }
     }
     channel_barrier();
-    const uint place = window == WINDOW_NONE ? position + t : window == WINDOW_BLOCK ? t : (position + t) % p.capacity;
-    const uint at = gl_WorkGroupID.x * p.capacity + place;
+    const uint head = gl_WorkGroupID.x, slot = row_slot(t);
+    const uint at = window == WINDOW_NONE    ? (page_of(slot, at_position) * p.slice_heads + head) * PAGE + at_position % PAGE
+                    : window == WINDOW_BLOCK ? head * p.capacity + t
+                                             : (slot * p.slice_heads + head) * p.capacity + at_position % p.capacity;
 #ifndef TRELLIS
     if (!KV_IS_CODED(type)) {
         append_plain(at);

@@ -1,8 +1,9 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
+#include "context.glsl"
 
-// x[t][head] = the vector that is stored at position + t, decoded as by decode() of model/kv/codec.h, bit for bit.
+// x[t][head] = the vector that is stored at the row's position, decoded as by decode() of model/kv/codec.h, bit for bit.
 // One workgroup per kv head of the slice (x) and token (y).
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
@@ -13,6 +14,7 @@ layout(push_constant) uniform Push { kv_decode_params p; };
 layout(binding = 0) writeonly buffer X { float x[]; };
 layout(binding = 1) readonly buffer Cache { uint cache[]; };
 layout(binding = 2) readonly buffer Matrix { float matrix[]; };
+CONTEXT_AT(3);
 #define ROTATION_MATRIX matrix
 #include "rotate.glsl"
 #include "kv_levels.glsl"
@@ -63,7 +65,9 @@ void add_residual(uint base, uint at) {
 }
 
 void main() {
-    const uint t = gl_WorkGroupID.y, at = gl_WorkGroupID.x * p.capacity + p.position + t;
+    const uint t = gl_WorkGroupID.y;
+    if (t >= tokens) return;
+    const uint position = row_position(t), at = (page_of(row_slot(t), position) * p.slice_heads + gl_WorkGroupID.x) * PAGE + position % PAGE;
     const uint base = p.codes + at * KV_WORDS(type, head_dim);
     if (!KV_IS_CODED(type))
         EACH(i, head_dim) channel[i] = plain_value(base, i);

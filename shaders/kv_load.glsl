@@ -1,4 +1,4 @@
-// Reads the cache of `k_type` and `v_type`. `at` is a vector's number: kv head of the slice * capacity + position. All
+// Reads the cache of `k_type` and `v_type`. `at` is a vector's number in the slice, or in the window. All
 // invocations of a workgroup call prepare_levels() first, and then a barrier.
 #include "kv_levels.glsl"
 #include "read.glsl"

@@ -13,7 +13,7 @@ struct embed_params { uint cols; uint first_row; uint rows; float scale_unit; };
 struct rms_norm_params {
     uint cols;
     float eps;
-    uint last_only; // 1: only the last token's row, written to row 0
+    uint in_head; // 1: row t of y is the norm of row head_row(t) of x
 };
 
 // A slice of the matrix computes elements [first_row, first_row + rows) of each output row.
@@ -30,6 +30,7 @@ struct matvec_params {
 };
 struct matmul_params { uint cols; uint rows; uint first_row; uint y_cols; float scale_unit; };
 struct inputs_to_fp16_params { uint cols; uint largest; };
+struct inputs_to_int8_params { uint cols; };
 struct matmul_coopmat_params {
     uint cols;
     uint rows;
@@ -51,13 +52,14 @@ struct q_norm_rope_params {
     uint projection[8];
 };
 
-// Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them.
+// Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them. A slice's vectors are [page][slice_heads][PAGE].
 struct kv_append_params {
-    uint heads;      // kv heads in a row of x
-    uint first_head; // the slice holds kv heads [first_head, ...)
-    uint capacity;   // tokens per head; window: of the block or the ring
-    uint codes;      // offset of this side's codes
-    uint scales;     // offset of this side's scales
+    uint heads;       // kv heads in a row of x
+    uint first_head;  // the slice holds kv heads [first_head, first_head + slice_heads)
+    uint slice_heads;
+    uint capacity;    // window: tokens per head of the block or a ring
+    uint codes;       // offset of this side's codes
+    uint scales;      // offset of this side's scales
     float eps;
     uint signs[8];
     uint projection[8];
@@ -66,10 +68,9 @@ struct kv_append_params {
 struct kv_decode_params {
     uint heads;
     uint first_head;
-    uint capacity;
+    uint slice_heads;
     uint codes;
     uint scales;
-    uint position; // the first token's
     uint signs[8];
     uint projection[8];
 };
@@ -77,7 +78,7 @@ struct kv_decode_params {
 struct attention_params {
     uint heads;         // query heads in a row of q
     uint first_head;    // first kv head of the slice
-    uint capacity;
+    uint slice_heads;   // its number of kv heads
     uint splits;        // number of splits of the sequence
     uint k_codes;
     uint k_scales;
@@ -85,8 +86,9 @@ struct attention_params {
     uint v_scales;
     uint projected;     // as in q_norm_rope_params
     uint window_tokens; // number of window tokens that a row attends to
-    uint ring;          // WINDOW_ONLY: number of the ring's first vector; `capacity` is the pass's block's, 0 without one
+    uint ring;          // WINDOW_ONLY: number of the first vector of the slots' rings
     uint ring_tokens;   // per head
+    uint block_tokens;  // per head of the pass's block; 0 without one
     uint part_step;     // the splits' lengths are multiples of this
 };
 

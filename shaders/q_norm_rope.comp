@@ -30,7 +30,7 @@ void main() {
     if (t >= tokens) return;
     const uint base = (t * p.heads + gl_WorkGroupID.x) * head_dim;
     EACH_CHANNEL(i) OWN(channel, i) = q[base + i];
-    NORM_AND_ROPE(weight, p.eps, position + t);
+    NORM_AND_ROPE(weight, p.eps, row_position(t));
     if (conditioned != 0) {
         CONDITION(weight, gl_WorkGroupID.x / p.group)
     }

@@ -3,7 +3,7 @@
 #include "params.h"
 #include "context.glsl"
 
-// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). One workgroup per token, or one for the last token.
+// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). One workgroup per row; in the head, of the rows of x that head_row() gives.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { rms_norm_params p; };
@@ -17,7 +17,7 @@ CONTEXT_AT(3);
 void main() {
     const uint out_row = gl_WorkGroupID.x;
     if (out_row >= tokens) return;
-    const uint row = (p.last_only != 0 ? tokens - 1 : out_row) * p.cols;
+    const uint row = (p.in_head != 0 ? head_row(out_row) : out_row) * p.cols;
 
     float ss = 0.0;
     for (uint i = gl_LocalInvocationID.x; i < p.cols; i += workgroup) ss += x[row + i] * x[row + i];

@@ -87,7 +87,7 @@ void rotate_back(uint rotation) {
     EACH_OF_HALF(i) {                                                                                                           \
         precise float a = OWN(channel, i) * inverse_rms * weight[i];                                                            \
         precise float b = OWN_AT(channel, i, head_dim / 2) * inverse_rms * weight[i + head_dim / 2];                            \
-        const vec2 turn = rope[(at) * (head_dim / 2) + i];                                                                      \
+        const vec2 turn = rope_turn((at) * (head_dim / 2) + i);                                                                 \
         precise float u = a * turn.x - b * turn.y, w = b * turn.x + a * turn.y;                                                 \
         OWN(channel, i) = u;                                                                                                    \
         OWN_AT(channel, i, head_dim / 2) = w;                                                                                   \

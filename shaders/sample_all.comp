@@ -163,8 +163,40 @@ uint take_ties(uint tied) {
     return taken;
 }
 
-// The kept ids in ascending order: the one that contains target = floor(mass random / 2^32) of their mass.
-uint sampled_id(uint random_bits) {
+// Chooses the stretch that contains target = floor(mass random / 2^32) of the mass of the kept ids, in ascending order; `left` is what the
+// stretches before it leave of the target, `ties` of the ties. For one invocation.
+void choose_stretch(uint random_bits) {
+    const uint tied_weight = kept_weight(last_key), all_ties = ties;
+    uvec2 mass = uvec2(0u), reached = uvec2(0u);
+    for (uint b = 0; b < bins; b++) mass = plus(mass, plus(sum_of_bin(b), times(take_ties(counts[b]), tied_weight)));
+    const uvec2 target = fraction_of(mass, random_bits, false);
+    ties = all_ties;
+    uint b = 0u, before = ties;
+    for (; b < bins; b++) {
+        before = ties;
+        const uvec2 next = plus(reached, plus(sum_of_bin(b), times(take_ties(counts[b]), tied_weight)));
+        if (less(target, next)) break;
+        reached = next;
+    }
+    ties = before;
+    chosen_stretch = b;
+    left = minus(target, reached);
+}
+
+// Returns the number of the id in the stretch, likewise.
+uint choose_in_stretch() {
+    uint i = 0u;
+    for (; i < SAMPLING_STRETCH; i++) {
+        const bool tied = (weights[i] & 0x80000000u) != 0u;
+        const uint weight = tied && take_ties(1u) == 0u ? 0u : weights[i] & 0x7fffffffu;
+        if (less(left, uvec2(weight, 0u))) break;
+        left = minus(left, uvec2(weight, 0u));
+    }
+    return i;
+}
+
+// Finds the masses of the stretches of kept ids, and the weights of those in the chosen one.
+void weigh_kept(uint random_bits) {
     clear_bins();
     EACH(id, p.vocab_size) {
         const uint key = key_at(id, p.vocab_size), weight = kept_weight(key), stretch = id / SAMPLING_STRETCH;
@@ -174,38 +206,13 @@ uint sampled_id(uint random_bits) {
             add_weight(stretch, weight);
     }
     barrier();
-    const uint tied_weight = kept_weight(last_key);
-    if (gl_LocalInvocationID.x == 0) {
-        const uint all_ties = ties;
-        uvec2 mass = uvec2(0u), reached = uvec2(0u);
-        for (uint b = 0; b < bins; b++) mass = plus(mass, plus(sum_of_bin(b), times(take_ties(counts[b]), tied_weight)));
-        const uvec2 target = fraction_of(mass, random_bits, false);
-        ties = all_ties;
-        uint b = 0u, before = ties;
-        for (; b < bins; b++) {
-            before = ties;
-            const uvec2 next = plus(reached, plus(sum_of_bin(b), times(take_ties(counts[b]), tied_weight)));
-            if (less(target, next)) break;
-            reached = next;
-        }
-        ties = before;
-        chosen_stretch = b;
-        left = minus(target, reached);
-    }
+    if (gl_LocalInvocationID.x == 0) choose_stretch(random_bits);
     barrier();
     EACH(i, SAMPLING_STRETCH) {
         const uint key = key_at(chosen_stretch * SAMPLING_STRETCH + i, p.vocab_size);
         weights[i] = kept_weight(key) | (key == last_key ? 0x80000000u : 0u);
     }
     barrier();
-    uint i = 0u;
-    for (; i < SAMPLING_STRETCH; i++) {
-        const bool tied = (weights[i] & 0x80000000u) != 0u;
-        const uint weight = tied && take_ties(1u) == 0u ? 0u : weights[i] & 0x7fffffffu;
-        if (less(left, uvec2(weight, 0u))) break;
-        left = minus(left, uvec2(weight, 0u));
-    }
-    return chosen_stretch * SAMPLING_STRETCH + i;
 }
 
 void main() {
@@ -213,7 +220,8 @@ void main() {
     keep_candidates();
     keep_nucleus();
     barrier();
+    weigh_kept(random[sampled_tokens]);
+    if (gl_LocalInvocationID.x != 0) return;
     const bool none = greatest == NO_LOGIT || greatest == NONFINITE_LOGIT;
-    const uint id = sampled_id(random[sampled_tokens]);
-    if (gl_LocalInvocationID.x == 0) take_token(none ? NO_TOKEN : id, (p.vocab_size + 31) / 32);
+    take_token(none ? NO_TOKEN : chosen_stretch * SAMPLING_STRETCH + choose_in_stretch(), (p.vocab_size + 31) / 32);
 }

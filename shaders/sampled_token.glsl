@@ -8,6 +8,6 @@ void take_token(uint id, uint use_words) {
         id_words[at]++;
         id_words[at + 1] = ++settings.next;
     }
-    position++;
+    words[0]++; // the position of the only row
     sampled_tokens++;
 }

@@ -4,19 +4,21 @@
 # compiled with FORMAT_<format> defined, and the Family NAME of them (runtime/shader.h), in the order of NAMESPACE::weight_formats; one
 # with a line "// once more for texels" is compiled a second time, as NAME_texel, with TEXEL defined (shaders/read.glsl); one
 # with "// once more for subgroups" likewise as NAME_subgroup, with SUBGROUP; with "// once more for trellises" it and its subgroup
-# variant are, as NAME_trellis, with TRELLIS (of which no family is made). "// once per weight format but f32" leaves that one out; a kernel with the
+# variant are, as NAME_trellis, with TRELLIS (of which no family is made). "// once per weight format but f32 f16" leaves these out; a kernel with the
 # line "// needs cooperative matrices" is left out where the compiler does not know them (TQ_COOPERATIVE_MATRIX is 0 then). A
 # workgroup's size is specialisation constant 0, which a kernel declares once more, as a number, for the lengths of arrays: a part of
 # gl_WorkGroupSize is no length to some compilers (tests/model/gpu/kernels_spirv_test.cpp).
 set(tq_weight_formats f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4)
 
-# `family`: the C++ of the family STEM + SUFFIX, with nullptr for the format LEFT_OUT.
+# `family`: the C++ of the family STEM + SUFFIX, with nullptr for the formats LEFT_OUT.
 function(tq_family stem suffix left_out)
   set(members ${tq_weight_formats})
   list(GET members -1 last)
   list(TRANSFORM members PREPEND "&${stem}_")
   list(TRANSFORM members APPEND "${suffix}")
-  list(TRANSFORM members REPLACE "^&${stem}_${left_out}${suffix}$" "nullptr")
+  foreach(format ${left_out})
+    list(TRANSFORM members REPLACE "^&${stem}_${format}${suffix}$" "nullptr")
+  endforeach()
   list(LENGTH members count)
   list(JOIN members ", " members)
   set(family "inline constexpr auto ${stem}${suffix} = make_family<ParamsOf<${stem}_${last}${suffix}>, ${count}>({${members}});\n" PARENT_SCOPE)
@@ -51,12 +53,13 @@ function(tq_add_shaders target directory namespace)
       endif()
       set(spirv_val ${COOPERATIVE_SPIRV_VAL})
     endif()
-    file(STRINGS ${kernel} per_format REGEX "^// once per weight format( but [a-z0-9_]+)?$")
+    file(STRINGS ${kernel} per_format REGEX "^// once per weight format( but [a-z0-9_ ]+)?$")
     set(names ${stem})
     if(per_format)
       set(formats ${tq_weight_formats})
       string(REGEX REPLACE "^// once per weight format( but )?" "" left_out "${per_format}")
-      list(REMOVE_ITEM formats "${left_out}")
+      separate_arguments(left_out)
+      list(REMOVE_ITEM formats ${left_out})
       list(TRANSFORM formats PREPEND ${stem}_ OUTPUT_VARIABLE names)
     endif()
     set(plain_names ${names})

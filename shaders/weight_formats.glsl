@@ -7,15 +7,8 @@ uint moved(uint v, int left) { return left >= 0 ? v << left : v >> -left; }
 uint pairs_of(uvec2 pairs, uint k, uint to) { return moved(pairs[k / 4], int(to) - int(2 * (k % 4))) & (0x03030303u << to); }
 uint bits_of(uint bits, uint k, uint to) { return moved(bits, int(to) - int(k)) & (0x01010101u << to); }
 
-void load_nibbles(uvec4 v, out vec4 w[8]) {
-    [[unroll]] for (uint k = 0; k < 8; k++) w[k] = bytes(nibbles_of(v, k));
-}
-// Loads nibbles with `bits` as fifth bits.
-void load_5_bits(uvec4 v, uint bits, out vec4 w[8]) {
-    [[unroll]] for (uint k = 0; k < 8; k++) w[k] = bytes(nibbles_of(v, k) | bits_of(bits, k, 4));
-}
-
 #if defined(FORMAT_iq4_nl) || defined(FORMAT_iq4_xs) || defined(FORMAT_mxfp4)
+#define LEVEL_TABLE
 shared float levels[16]; // drivers put constant arrays into slow memory
 void prepare_weights() {
     for (uint i = gl_LocalInvocationID.x; i < 16; i += workgroup) {
@@ -28,20 +21,19 @@ void prepare_weights() {
     }
     barrier();
 }
+// Returns the levels whose numbers are the bytes of v.
 vec4 levels_of(uint v) { return vec4(levels[v & 0xff], levels[(v >> 8) & 0xff], levels[(v >> 16) & 0xff], levels[v >> 24]); }
-// Loads the levels of 32 nibbles, 0..15 from the low ones of v's bytes, 16..31 from the high ones.
-void load_levels(uvec4 v, out vec4 w[8]) {
-    [[unroll]] for (uint j = 0; j < 4; j++) {
-        w[j] = levels_of(v[j] & 0x0f0f0f0fu);
-        w[4 + j] = levels_of((v[j] >> 4) & 0x0f0f0f0fu);
-    }
-}
+#elif defined(FORMAT_q8_0)
+void prepare_weights() {}
+vec4 levels_of(uint v) { return signed_bytes(v); }
 #else
 void prepare_weights() {}
+vec4 levels_of(uint v) { return bytes(v); }
 #endif
 
 // A format defines RAW_VECTORS and RAW_WORDS, what 32 weights are in memory: fetch32 reads them, and decode32 makes weights of them, so
-// that a kernel can do something else before they arrive.
+// that a kernel can do something else before they arrive. Where weights are quantised, scales32 returns their scales, and codes4 the
+// bytes that levels_of makes the levels of weights 4 k ... of. ZERO: the level that stands for 0; HAVE_MINIMUMS: there are such instead.
 #if defined(FORMAT_f32)
 #define RAW_VECTORS 8
 #elif defined(FORMAT_f16) || defined(FORMAT_bf16)
@@ -67,13 +59,18 @@ struct Raw32 {
     uint w[RAW_WORDS];
 };
 
-#if defined(FORMAT_f32)
-uint row_vectors(uint cols) { return cols / 4; }
-Raw32 fetch32(uint row, Header h, uint s, uint j) {
+// Fetches the levels of 32 weights, where a row begins with its levels.
+Raw32 fetch_levels(uint row, uint s, uint j) {
     Raw32 raw;
-    [[unroll]] for (uint i = 0; i < 8; i++) raw.v[i] = vector_at(row, s * 64 + j * 8 + i);
+#ifdef RAW_VECTORS
+    [[unroll]] for (uint i = 0; i < RAW_VECTORS; i++) raw.v[i] = vector_at(row, (s * 8 + j) * RAW_VECTORS + i);
+#endif
     return raw;
 }
+
+#if defined(FORMAT_f32)
+uint row_vectors(uint cols) { return cols / 4; }
+Raw32 fetch32(uint row, Header h, uint s, uint j) { return fetch_levels(row, s, j); }
 Weights32 decode32(Raw32 raw, uint s, uint j) {
     Weights32 w = unscaled();
     [[unroll]] for (uint i = 0; i < 8; i++) w.level[i] = uintBitsToFloat(raw.v[i]);
@@ -82,11 +79,7 @@ Weights32 decode32(Raw32 raw, uint s, uint j) {
 
 #elif defined(FORMAT_f16) || defined(FORMAT_bf16)
 uint row_vectors(uint cols) { return cols / 8; }
-Raw32 fetch32(uint row, Header h, uint s, uint j) {
-    Raw32 raw;
-    [[unroll]] for (uint i = 0; i < 4; i++) raw.v[i] = vector_at(row, s * 32 + j * 4 + i);
-    return raw;
-}
+Raw32 fetch32(uint row, Header h, uint s, uint j) { return fetch_levels(row, s, j); }
 Weights32 decode32(Raw32 raw, uint s, uint j) {
     Weights32 w = unscaled();
     [[unroll]] for (uint i = 0; i < 4; i++) {
@@ -102,99 +95,79 @@ Weights32 decode32(Raw32 raw, uint s, uint j) {
     return w;
 }
 
-#elif defined(FORMAT_q8_0) // row: int8 levels, then one fp16 scale per 32
+#else
+#define QUANTISED
+#endif
+
+#if defined(FORMAT_q8_0) // row: int8 levels, then one fp16 scale per 32
 #define HEADER_VECTORS 1
 uint row_vectors(uint cols) { return cols / 16 + (cols / 32 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return cols / 16 + s; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
-    Raw32 raw;
+    Raw32 raw = fetch_levels(row, s, j);
     raw.w[0] = header_word(row, h, s, 0, j >> 1);
-    [[unroll]] for (uint i = 0; i < 2; i++) raw.v[i] = vector_at(row, s * 16 + j * 2 + i);
     return raw;
 }
-Weights32 decode32(Raw32 raw, uint s, uint j) {
-    Weights32 w = scaled(block_scale(raw.w[0], j));
-    [[unroll]] for (uint i = 0; i < 2; i++)
-        [[unroll]] for (uint k = 0; k < 4; k++) w.level[4 * i + k] = signed_bytes(raw.v[i][k]);
-    return w;
-}
+uint codes4(Raw32 raw, uint k) { return raw.v[k / 4][k % 4]; }
+Scales32 scales32(Raw32 raw, uint s, uint j) { return scaled(block_scale(raw.w[0], j)); }
 
 #elif defined(FORMAT_q4_0) || defined(FORMAT_iq4_nl) // row: nibbles, then one fp16 scale per 32
 #ifdef FORMAT_q4_0
-#define HAVE_OFFSETS
+#define ZERO 8
 #endif
 #define HEADER_VECTORS 1
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return cols / 32 + s; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
-    Raw32 raw;
+    Raw32 raw = fetch_levels(row, s, j);
     raw.w[0] = header_word(row, h, s, 0, j >> 1);
-    raw.v[0] = vector_at(row, s * 8 + j);
     return raw;
 }
-Weights32 decode32(Raw32 raw, uint s, uint j) {
-#ifdef FORMAT_q4_0
-    Weights32 w = scaled_from(vec2(block_scale(raw.w[0], j)), 8.0);
-    load_nibbles(raw.v[0], w.level);
-#else
-    Weights32 w = scaled(block_scale(raw.w[0], j));
-    load_levels(raw.v[0], w.level);
-#endif
-    return w;
-}
+uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[0], k); }
+Scales32 scales32(Raw32 raw, uint s, uint j) { return scaled(block_scale(raw.w[0], j)); }
 
 #elif defined(FORMAT_q4_1) // row: nibbles, then one fp16 scale and minimum per 32
-#define HAVE_OFFSETS
+#define HAVE_MINIMUMS
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 3) / 4; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
-    Raw32 raw;
+    Raw32 raw = fetch_levels(row, s, j);
     raw.w[0] = word_at(row, h.cols / 32 + s * 2 + j / 4, j & 3);
-    raw.v[0] = vector_at(row, s * 8 + j);
     return raw;
 }
-Weights32 decode32(Raw32 raw, uint s, uint j) {
+uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[0], k); }
+Scales32 scales32(Raw32 raw, uint s, uint j) {
     const vec2 d = block_scales(raw.w[0]);
-    Weights32 w = scaled(d.x);
-    w.offset = vec2(-d.y);
-    load_nibbles(raw.v[0], w.level);
-    return w;
+    return Scales32(d.xx, -d.yy);
 }
 
 #elif defined(FORMAT_q5_0) // row: nibbles, then 32 fifth bits per 32, then one fp16 scale
-#define HAVE_OFFSETS
+#define ZERO 16
 #define HEADER_VECTORS 1
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 3) / 4 + (cols / 32 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return cols / 32 + (cols / 32 + 3) / 4 + s; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
-    Raw32 raw;
+    Raw32 raw = fetch_levels(row, s, j);
     raw.w[0] = header_word(row, h, s, 0, j >> 1);
     raw.w[1] = word_at(row, h.cols / 32 + s * 2 + j / 4, j & 3);
-    raw.v[0] = vector_at(row, s * 8 + j);
     return raw;
 }
-Weights32 decode32(Raw32 raw, uint s, uint j) {
-    Weights32 w = scaled_from(vec2(block_scale(raw.w[0], j)), 16.0);
-    load_5_bits(raw.v[0], raw.w[1], w.level);
-    return w;
-}
+uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[0], k) | bits_of(raw.w[1], k, 4); }
+Scales32 scales32(Raw32 raw, uint s, uint j) { return scaled(block_scale(raw.w[0], j)); }
 
 #elif defined(FORMAT_q5_1) // row: nibbles, then per 32 one fp16 scale and minimum and 32 fifth bits
-#define HAVE_OFFSETS
+#define HAVE_MINIMUMS
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 1) / 2; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
-    Raw32 raw;
+    Raw32 raw = fetch_levels(row, s, j);
     const uvec2 header = pair_at(row, h.cols / 32 + s * 4 + j / 2, j & 1);
     raw.w[0] = header.x;
     raw.w[1] = header.y;
-    raw.v[0] = vector_at(row, s * 8 + j);
     return raw;
 }
-Weights32 decode32(Raw32 raw, uint s, uint j) {
+uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[0], k) | bits_of(raw.w[1], k, 4); }
+Scales32 scales32(Raw32 raw, uint s, uint j) {
     const vec2 d = block_scales(raw.w[0]);
-    Weights32 w = scaled(d.x);
-    w.offset = vec2(-d.y);
-    load_5_bits(raw.v[0], raw.w[1], w.level);
-    return w;
+    return Scales32(d.xx, -d.yy);
 }
 
 #elif defined(FORMAT_mxfp4) // row: nibbles, then one exponent byte per 32
@@ -202,21 +175,19 @@ Weights32 decode32(Raw32 raw, uint s, uint j) {
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 15) / 16; }
 uint header_at(uint cols, uint s, uint k) { return cols / 32 + s / 2; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
-    Raw32 raw;
+    Raw32 raw = fetch_levels(row, s, j);
     raw.w[0] = header_word(row, h, s, 0, 2 * (s & 1) + j / 4);
-    raw.v[0] = vector_at(row, s * 8 + j);
     return raw;
 }
-Weights32 decode32(Raw32 raw, uint s, uint j) {
+uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[0], k); }
+Scales32 scales32(Raw32 raw, uint s, uint j) {
     const uint e = (raw.w[0] >> (8 * (j & 3))) & 0xff;
     // 2^(e - 128), as levels are doubled; the NaN e = 255 was refused when the file was read
-    Weights32 w = scaled(uintBitsToFloat(e < 2 ? 0x00200000u << e : (e - 1) << 23));
-    load_levels(raw.v[0], w.level);
-    return w;
+    return scaled(uintBitsToFloat(e < 2 ? 0x00200000u << e : (e - 1) << 23));
 }
 
 #elif defined(FORMAT_q2_k) // row: blocks of (1 vector of scales and minima, 4 of bit pairs), then fp16 d and dmin per block
-#define HAVE_OFFSETS
+#define HAVE_MINIMUMS
 #define SPLIT_SCALES
 #define HEADER_VECTORS 2
 uint row_vectors(uint cols) { return cols / 256 * 5 + (cols / 256 + 3) / 4; }
@@ -230,19 +201,15 @@ Raw32 fetch32(uint row, Header h, uint s, uint j) {
     raw.w[3] = header_word(row, h, s, 1, s & 3);
     return raw;
 }
-Weights32 decode32(Raw32 raw, uint s, uint j) {
+uint codes4(Raw32 raw, uint k) { return pairs_of(uvec2(raw.w[0], raw.w[1]), k, 0); }
+Scales32 scales32(Raw32 raw, uint s, uint j) {
     const vec2 d = block_scales(raw.w[3]);
     const uint scales = raw.w[2] >> (16 * (j & 1));
-    Weights32 w;
-    w.scale = d.x * vec2(scales & 15, (scales >> 8) & 15);
-    w.offset = d.y * vec2((scales >> 4) & 15, (scales >> 12) & 15);
-    const uvec2 pairs = uvec2(raw.w[0], raw.w[1]);
-    [[unroll]] for (uint k = 0; k < 8; k++) w.level[k] = bytes(pairs_of(pairs, k, 0));
-    return w;
+    return Scales32(d.x * vec2(scales & 15, (scales >> 8) & 15), d.y * vec2((scales >> 4) & 15, (scales >> 12) & 15));
 }
 
 #elif defined(FORMAT_q3_k) // row: blocks of (2 vectors of third bits, 4 of bit pairs), 3 words of scales each, one fp16 d each
-#define HAVE_OFFSETS
+#define ZERO 4
 #define SPLIT_SCALES
 #define HEADER_VECTORS 3
 uint row_vectors(uint cols) { return cols / 256 * 6 + (cols / 256 * 3 + 3) / 4 + (cols / 256 + 7) / 8; }
@@ -266,15 +233,13 @@ Raw32 fetch32(uint row, Header h, uint s, uint j) {
     raw.w[5] = scale_word(row, h, s, 2);
     return raw;
 }
-Weights32 decode32(Raw32 raw, uint s, uint j) {
+uint codes4(Raw32 raw, uint k) { return pairs_of(uvec2(raw.w[0], raw.w[1]), k, 0) | bits_of(raw.w[2], k, 2); }
+Scales32 scales32(Raw32 raw, uint s, uint j) {
     const float d = block_scale(raw.w[3], s);
     // 6-bit scales 2 j and 2 j + 1: nibbles of the first two words, pairs of bits of the third
     const uint low = raw.w[4] >> (8 * (j & 3)), high = raw.w[5] >> (4 * j);
     const vec2 scales = vec2((low & 15) | (high & 3) << 4, ((low >> 4) & 15) | (high & 12) << 2);
-    Weights32 w = scaled_from(d * (scales - 32.0), 4.0);
-    const uvec2 pairs = uvec2(raw.w[0], raw.w[1]);
-    [[unroll]] for (uint k = 0; k < 8; k++) w.level[k] = bytes(pairs_of(pairs, k, 0) | bits_of(raw.w[2], k, 2));
-    return w;
+    return scaled(d * (scales - 32.0));
 }
 
 #elif defined(FORMAT_iq4_xs) // row: blocks of 8 vectors of nibbles, then 8 bytes of scales per block
@@ -282,22 +247,20 @@ Weights32 decode32(Raw32 raw, uint s, uint j) {
 uint row_vectors(uint cols) { return cols / 32 + (cols / 256 + 1) / 2; }
 uint header_at(uint cols, uint s, uint k) { return cols / 32 + s / 2; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
-    Raw32 raw;
+    Raw32 raw = fetch_levels(row, s, j);
     const uvec2 header = header_pair(row, h, s, 0, s & 1); // d and high bit pairs; low nibbles
     raw.w[0] = header.x;
     raw.w[1] = header.y;
-    raw.v[0] = vector_at(row, s * 8 + j);
     return raw;
 }
-Weights32 decode32(Raw32 raw, uint s, uint j) {
+uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[0], k); }
+Scales32 scales32(Raw32 raw, uint s, uint j) {
     const uint scale = ((raw.w[1] >> (4 * j)) & 15) | ((raw.w[0] >> (16 + 2 * j)) & 3) << 4;
-    Weights32 w = scaled(block_scale(raw.w[0], 0) * (float(scale) - 32.0));
-    load_levels(raw.v[0], w.level);
-    return w;
+    return scaled(block_scale(raw.w[0], 0) * (float(scale) - 32.0));
 }
 
 #elif defined(FORMAT_q4_k) || defined(FORMAT_q5_k) // row: blocks of (1 vector of scales, with Q5_K 2 of fifth bits, 8 of nibbles)
-#define HAVE_OFFSETS
+#define HAVE_MINIMUMS
 #define HEADER_VECTORS 1
 #ifdef FORMAT_q5_k
 const uint block_vectors = 11;
@@ -315,23 +278,21 @@ Raw32 fetch32(uint row, Header h, uint s, uint j) {
 #endif
     return raw;
 }
-Weights32 decode32(Raw32 raw, uint s, uint j) {
+#ifdef FORMAT_q5_k
+uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[1], k) | bits_of(raw.w[0], k, 4); }
+#else
+uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[1], k); }
+#endif
+Scales32 scales32(Raw32 raw, uint s, uint j) {
     const uvec4 header = raw.v[0];
     const uint high = header.w >> (2 * j), scale = ((header.y >> (4 * j)) & 15) | (high & 3) << 4,
                minimum = ((header.z >> (4 * j)) & 15) | ((high >> 16) & 3) << 4;
     const vec2 d = block_scales(header.x);
-    Weights32 w = scaled(d.x * float(scale));
-    w.offset = vec2(d.y * float(minimum));
-#ifdef FORMAT_q5_k
-    load_5_bits(raw.v[1], raw.w[0], w.level);
-#else
-    load_nibbles(raw.v[1], w.level);
-#endif
-    return w;
+    return Scales32(vec2(d.x * float(scale)), vec2(d.y * float(minimum)));
 }
 
 #elif defined(FORMAT_q6_k) // row: blocks of (8 vectors of low nibbles, 4 of high bit pairs, 16 int8 scales), then one fp16 d per block
-#define HAVE_OFFSETS
+#define ZERO 32
 #define SPLIT_SCALES
 #define HEADER_VECTORS 2
 uint row_vectors(uint cols) { return cols / 256 * 13 + (cols / 256 + 7) / 8; }
@@ -346,12 +307,23 @@ Raw32 fetch32(uint row, Header h, uint s, uint j) {
     raw.v[0] = vector_at(row, s * 13 + j);
     return raw;
 }
+uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[0], k) | pairs_of(uvec2(raw.w[0], raw.w[1]), k, 4); }
+Scales32 scales32(Raw32 raw, uint s, uint j) {
+    return scaled(block_scale(raw.w[3], s) * signed_bytes(raw.w[2] >> (16 * (j & 1))).xy);
+}
+#endif
+
+#ifdef QUANTISED
 Weights32 decode32(Raw32 raw, uint s, uint j) {
-    const float d = block_scale(raw.w[3], s);
-    const vec2 scales = signed_bytes(raw.w[2] >> (16 * (j & 1))).xy;
-    Weights32 w = scaled_from(d * scales, 32.0);
-    const uvec2 pairs = uvec2(raw.w[0], raw.w[1]);
-    [[unroll]] for (uint k = 0; k < 8; k++) w.level[k] = bytes(nibbles_of(raw.v[0], k) | pairs_of(pairs, k, 4));
+    const Scales32 scales = scales32(raw, s, j);
+    Weights32 w;
+    w.scale = scales.scale;
+#ifdef ZERO
+    w.offset = scales.scale * float(ZERO);
+#else
+    w.offset = scales.minimum;
+#endif
+    [[unroll]] for (uint k = 0; k < 8; k++) w.level[k] = levels_of(codes4(raw, k));
     return w;
 }
 #endif

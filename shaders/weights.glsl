@@ -43,22 +43,22 @@ vec2 block_scales(uint word) { return p.scale_unit * unpackHalf2x16(word); }
 
 // Weight i is scale[i / 16] * level[i / 4][i % 4] - offset[i / 16]. SPLIT_SCALES: the two scales differ; HAVE_OFFSETS: any is not 0.
 struct Weights32 { vec4 level[8]; vec2 scale, offset; };
-Weights32 scaled(float scale) {
+Weights32 unscaled() {
     Weights32 w;
-    w.scale = vec2(scale);
+    w.scale = vec2(1.0);
     w.offset = vec2(0.0);
     return w;
 }
-Weights32 unscaled() { return scaled(1.0); }
-// Where a level of `zero` stands for 0.
-Weights32 scaled_from(vec2 scale, float zero) {
-    Weights32 w;
-    w.scale = scale;
-    w.offset = scale * zero;
-    return w;
-}
+
+// The scales of 32 weights, and what is subtracted from each half of them.
+struct Scales32 { vec2 scale, minimum; };
+Scales32 scaled(vec2 scale) { return Scales32(scale, vec2(0.0)); }
+Scales32 scaled(float scale) { return scaled(vec2(scale)); }
 
 #include "weight_formats.glsl"
+#if defined(ZERO) || defined(HAVE_MINIMUMS)
+#define HAVE_OFFSETS
+#endif
 
 // Returns weights 256 s + 32 j ... of the row.
 Weights32 load32(uint row, Header h, uint s, uint j) { return decode32(fetch32(row, h, s, j), s, j); }

@@ -1,21 +1,23 @@
 // Attention on compressed caches. A tile of keys or values is decoded once for all query heads of its kv head, and for a block
 // of tokens; for one token, codes of few bits are multiplied without decoding. The softmax is online, tile by tile. Work is
-// divided by kv head, and by ranges of the sequence (a few tokens, one after another) or of the queries (many); a thread that has
-// finished a piece takes the next.
+// divided by kv head, and by ranges of the sequence (for a few rows, each on its own) or of the queries (for many of one slot); a
+// thread that has finished a piece takes the next.
 #include "model/cpu/attention.h"
 #include "model/cpu/kernels.h"
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/attention.cpp"
 #include <hwy/foreach_target.h>
 
+#include "model/cpu/attention_blocks-inl.h"
 #include "model/cpu/elementwise-inl.h"
 #include "model/cpu/stored_codes-inl.h"
 #include "model/cpu/stored_vectors-inl.h"
-#include "model/cpu/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
@@ -30,10 +32,6 @@ float exp_all(float* HWY_RESTRICT weights, size_t count, float largest) {
         total = hn::Add(total, weight);
     }
     return sum(total);
-}
-
-void scale_all(float* x, float by, size_t count) {
-    for (size_t i = 0; i < count; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(F(), x + i), hn::Set(F(), by)), F(), x + i);
 }
 
 // scores[head][p] = q[head] . k[p] for the positions of a tile; rows of scores are kv_tile long.
@@ -105,25 +103,23 @@ template <class Use> void each_few_heads(size_t heads, const Use& use) {
     if (h < heads) use(std::integral_constant<size_t, 1>(), h);
 }
 
-// Scores positions first .. first + count - 1 for a group of heads, q in the order that score_codes requires.
-void score_group(float* scores, const float* q, const CacheSide& k, uint32_t head, uint32_t first, uint32_t count, size_t heads,
-                 float* vectors) {
+// Scores the keys of a tile for a group of heads, q in the order that score_codes requires.
+void score_group(float* scores, const float* q, const CacheSide& k, const StoredTile& keys, size_t heads, float* vectors) {
     const size_t d = k.head_dim();
     if (multiplies_codes(k.codec)) {
-        const CodeTile tile(k, head, first, count);
+        const CodeTile tile(k, keys);
         return each_few_heads(heads, [&](auto of, size_t h) {
             const auto score = is_nibble_trellis(k.codec.type) ? score_codes<of, true> : score_codes<of, false>;
-            score(scores + h * kv_tile, q + h * d, tile, count, d);
+            score(scores + h * kv_tile, q + h * d, tile, keys.count, d);
         });
     }
-    load_vectors(vectors, k, head, first, count);
+    load_vectors(vectors, k, keys);
     for (size_t g = 0; g < heads; g += 2)
         (g + 1 < heads ? score_tile<2> : score_tile<1>)(&scores[g * kv_tile], q + g * d, vectors, d);
 }
 
-// Adds the weighted values of these positions to parts[group].
-void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, uint32_t head, uint32_t first, uint32_t count,
-               float* vectors) {
+// Adds the weighted values of a tile to parts[group].
+void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, const StoredTile& values, float* vectors) {
     const size_t d = v.head_dim(), heads = parts.size();
     const auto sums = [&](size_t g) {
         std::array<float*, 4> y;
@@ -131,20 +127,21 @@ void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, uin
         return y;
     };
     if (multiplies_codes(v.codec)) {
-        const CodeTile tile(v, head, first, count);
+        const CodeTile tile(v, values);
         return each_few_heads(heads, [&](auto of, size_t h) {
             const auto add = is_nibble_trellis(v.codec.type) ? add_weighted_codes<of, true> : add_weighted_codes<of, false>;
-            add(sums(h).data(), weights + h * kv_tile, tile, count, d);
+            add(sums(h).data(), weights + h * kv_tile, tile, values.count, d);
         });
     }
-    load_vectors(vectors, v, head, first, count);
+    load_vectors(vectors, v, values);
     for (size_t g = 0; g < heads; g += 2)
-        (g + 1 < heads ? add_weighted<2> : add_weighted<1>)(sums(g).data(), &weights[g * kv_tile], vectors, count, d);
+        (g + 1 < heads ? add_weighted<2> : add_weighted<1>)(sums(g).data(), &weights[g * kv_tile], vectors, values.count, d);
 }
 
-// Attends to vectors begin .. end - 1 for the one token's query heads of a kv head: parts[group] get the softmax over these.
-void attend_range(const CacheSide& k, const CacheSide& v, const float* q, std::span<Partial> parts, uint32_t head, uint32_t begin,
+// Attends to vectors begin .. end - 1 for one row's query heads of a kv head: parts[group] get the softmax over these.
+void attend_range(const StoredVectors& from, const float* q, std::span<Partial> parts, uint32_t head, uint32_t begin,
                   uint32_t end, AttentionScratch& scratch) {
+    const auto& [k, v, blocks] = from;
     const size_t d = k.head_dim(), heads = parts.size();
     float* vectors = scratch.vectors.first(kv_tile * d).data();
     float* scores = scratch.scores.first(heads * kv_tile).data();
@@ -155,10 +152,10 @@ void attend_range(const CacheSide& k, const CacheSide& v, const float* q, std::s
     }
     for (Partial& part : parts) part.reset();
     for (uint32_t first = begin; first < end; first += kv_tile) {
-        const uint32_t count = std::min(kv_tile, end - first);
-        score_group(scores, q, k, head, first, count, heads, vectors);
-        for (size_t g = 0; g < heads; g++) update(parts[g], scores + g * kv_tile, count, d);
-        add_group(parts, scores, v, head, first, count, vectors);
+        const StoredTile tile = from.tile(head, first, std::min(kv_tile, end - first));
+        score_group(scores, q, k, tile, heads, vectors);
+        for (size_t g = 0; g < heads; g++) update(parts[g], scores + g * kv_tile, tile.count, d);
+        add_group(parts, scores, v, tile, vectors);
     }
     if (!multiplies_codes(v.codec)) return;
     for (Partial& part : parts) {
@@ -167,148 +164,19 @@ void attend_range(const CacheSide& k, const CacheSide& v, const float* q, std::s
     }
 }
 
-// Attends to the window up to position `last`: it leaves two rows of partials, before and after the end of the ring.
-void attend_window(const WindowVectors& window, const float* q, std::span<Partial> before, std::span<Partial> behind,
-                   uint32_t head, uint32_t last, AttentionScratch& scratch) {
+// Attends to the window of a row: it leaves two rows of partials, before and after the end of the ring.
+void attend_window(const LayerCache& cache, const Row& row, const float* q, std::span<Partial> before, std::span<Partial> behind,
+                   uint32_t head, AttentionScratch& scratch) {
+    const StoredVectors window = in_window(cache, row);
     const size_t d = window.k.head_dim();
     const std::span<float> scaled = scratch.tiles.first(before.size() * d);
     for (size_t i = 0; i < scaled.size(); i++) scaled[i] = q[i] / window_unit;
-    const uint32_t capacity = window.k.capacity, first = window.positions.first(last), begin = first % capacity,
-                   count = last + 1 - first, end = std::min(begin + count, capacity);
-    attend_range(window.k, window.v, scaled.data(), before, head, begin, end, scratch);
-    attend_range(window.k, window.v, scaled.data(), behind, head, 0, count - (end - begin), scratch);
+    const uint32_t ring = window.k.block_tokens, first = first_in_window(cache, row), begin = first % ring,
+                   count = row.position + 1 - first, end = std::min(begin + count, ring);
+    attend_range(window, scaled.data(), before, head, begin, end, scratch);
+    attend_range(window, scaled.data(), behind, head, 0, count - (end - begin), scratch);
     for (const auto parts : {before, behind})
         for (Partial& part : parts) part.scale(1 / window_unit);
-}
-
-// The queries of one tile: one lane per pair of token and query head, token by token.
-struct QueryTile {
-    size_t width;           // lanes, padded to whole vectors
-    float* q;               // [d][width]
-    float* sums;            // [d][width]
-    float* scores;          // [kv_tile][width], of a tile of keys; then their weights
-    float *largest, *total; // [width]
-    float *before, *last;   // [width] positions in (before, last] are visible to a lane; both ascending
-
-    bool sees(uint32_t position) const { return float(position) <= last[width - 1]; }
-};
-
-// Turns scores into weights, for `count` positions first + p; earlier sums are rescaled where there is a larger score.
-void softmax_tile(const QueryTile& t, size_t d, uint32_t first, uint32_t count, bool is_masked) {
-    const V never = hn::Set(F(), -std::numeric_limits<float>::infinity());
-    std::fill(t.scores + count * t.width, t.scores + kv_tile * t.width, -std::numeric_limits<float>::infinity());
-    for (size_t at = 0; at < t.width; at += lanes) {
-        const V before = hn::LoadU(F(), t.largest + at), last = hn::LoadU(F(), t.last + at),
-                unseen = hn::LoadU(F(), t.before + at);
-        V largest = before;
-        float* s = t.scores + at;
-        for (uint32_t p = 0; p < kv_tile; p++) {
-            V score = hn::LoadU(F(), s + p * t.width);
-            if (is_masked) {
-                const V position = hn::Set(F(), float(first + p));
-                score = hn::IfThenElse(hn::Or(hn::Gt(position, last), hn::Le(position, unseen)), never, score);
-                hn::StoreU(score, F(), s + p * t.width);
-            }
-            largest = hn::Max(largest, score);
-        }
-        const V keep = exp_of(hn::Sub(before, largest));
-        V total = hn::Mul(hn::LoadU(F(), t.total + at), keep);
-        for (uint32_t p = 0; p < kv_tile; p++) {
-            const V weight = exp_of(hn::Sub(hn::LoadU(F(), s + p * t.width), largest));
-            total = hn::Add(total, weight);
-            hn::StoreU(weight, F(), s + p * t.width);
-        }
-        hn::StoreU(total, F(), t.total + at);
-        hn::StoreU(largest, F(), t.largest + at);
-        for (size_t c = 0; c < d; c++) {
-            float* y = t.sums + c * t.width + at;
-            hn::StoreU(hn::Mul(hn::LoadU(F(), y), keep), F(), y);
-        }
-    }
-}
-
-QueryTile pack_queries(float* storage, float* scores, const Queries& of, uint32_t first) {
-    const size_t d = of.cache.k.head_dim(), count = std::min<size_t>(tile_width, of.end - first);
-    const size_t width = (count + lanes - 1) / lanes * lanes;
-    QueryTile t{width,
-                storage,
-                storage + d * width,
-                scores,
-                storage + 2 * d * width,
-                storage + (2 * d + 1) * width,
-                storage + (2 * d + 2) * width,
-                storage + (2 * d + 3) * width};
-    std::fill_n(storage, 2 * d * width, 0.0f);
-    std::fill_n(t.largest, width, -1e30f); // finite: a tile may have no position that is visible to a lane
-    std::fill_n(t.total, width, 0.0f);
-    for (size_t i = 0; i < count; i++)
-        for (size_t c = 0; c < d; c++) t.q[c * width + i] = of.q[of.at(first + i) + c];
-    return t;
-}
-
-// Sets the positions that are visible to the lanes of a tile: those of the window, or those before it.
-void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bool window) {
-    for (size_t i = 0; i < t.width; i++) {
-        const size_t query = std::min<size_t>(first + i, of.end - 1); // padding lanes attend like the last query
-        const float own = float(of.position + query / of.group()), before = float(of.first_in_window(query)) - 1;
-        t.before[i] = window ? before : -1;
-        t.last[i] = window ? own : std::min(before, own);
-    }
-}
-
-size_t query_tile() { return tile_width; }
-
-// Attends to `count` vectors of a kv head from number `at` on, of positions `first` and on; `scale` multiplies them.
-void attend_tiles(std::span<const QueryTile> tiles, const CacheSide& k, const CacheSide& v, uint32_t head, uint32_t at,
-                  uint32_t first, uint32_t count, float scale, float* vectors) {
-    const size_t d = k.head_dim();
-    const auto load = [&](const CacheSide& side) {
-        load_vectors(vectors, side, head, at, count);
-        if (scale != 1) scale_all(vectors, scale, count * d);
-    };
-    std::fill(vectors + count * d, vectors + kv_tile * d, 0.0f);
-    load(k);
-    for (const QueryTile& t : tiles) {
-        if (!t.sees(first)) continue;
-        std::fill_n(t.scores, kv_tile * t.width, 0.0f);
-        multiply_tiles(t.scores, {vectors, d, 1}, t.q, d, kv_tile, t.width / lanes);
-        softmax_tile(t, d, first, count, float(first + count) > t.last[0] || float(first) <= t.before[t.width - 1]);
-    }
-    load(v);
-    for (const QueryTile& t : tiles)
-        if (t.sees(first)) multiply_tiles(t.sums, {vectors, 1, d}, t.scores, kv_tile, d, t.width / lanes);
-}
-
-// Attends with queries of.begin .. of.end - 1 to all visible positions. y: [tokens][heads][d]
-void attend_block(std::span<float> y, const Queries& of, AttentionScratch& scratch) {
-    const size_t d = of.cache.k.head_dim(), storage = (2 * d + 4) * tile_width;
-    const uint32_t length = of.position + uint32_t((of.end - 1) / of.group()) + 1, coded = of.first_in_window(of.end - 1);
-    const size_t count = (of.end - of.begin + tile_width - 1) / tile_width;
-    float *vectors = scratch.vectors.first(kv_tile * d).data(), *packed = scratch.tiles.first(count * storage).data();
-    float* scores = scratch.scores.first(count * kv_tile * tile_width).data();
-    std::array<QueryTile, query_tiles> storage_of_tiles;
-    const std::span tiles = std::span(storage_of_tiles).first(count);
-    const auto first_query = [&](size_t tile) { return of.begin + uint32_t(tile * tile_width); };
-    for (size_t i = 0; i < count; i++) {
-        tiles[i] = pack_queries(packed + i * storage, scores + i * kv_tile * tile_width, of, first_query(i));
-        set_bounds(tiles[i], of, first_query(i), false);
-    }
-    for (uint32_t first = 0; first < coded; first += kv_tile)
-        attend_tiles(tiles, of.cache.k, of.cache.v, of.head, first, first, std::min(kv_tile, coded - first), 1, vectors);
-    if (of.cache.window) {
-        const WindowVectors& window = *of.cache.window;
-        for (size_t i = 0; i < count; i++) set_bounds(tiles[i], of, first_query(i), true);
-        for (uint32_t first = of.first_in_window(of.begin), n; first < length; first += n) {
-            const uint32_t at = first % window.k.capacity;
-            n = std::min({kv_tile, length - first, window.k.capacity - at});
-            attend_tiles(tiles, window.k, window.v, of.head, at, first, n, 1 / window_unit, vectors);
-        }
-    }
-    for (uint32_t i = of.begin; i < of.end; i++) {
-        const QueryTile& t = tiles[(i - of.begin) / tile_width];
-        const size_t lane = (i - of.begin) % tile_width;
-        for (size_t c = 0; c < d; c++) y[of.at(i) + c] = t.sums[c * t.width + lane] / t.total[lane];
-    }
 }
 
 } // namespace
@@ -351,58 +219,125 @@ void combine(std::span<float> y, std::span<const Partial> parts, size_t stride, 
     for (float& v : y) v /= total;
 }
 
-void attend_token(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
-                  uint32_t length) {
+// The operands of attention.
+struct Operands {
+    std::span<float> y;
+    std::span<const float> q; // [rows][heads][head_dim]
+    const LayerCache& cache;
+    uint32_t heads;
+    std::span<const Row> rows;
+
+    Operands part(size_t first, size_t count) const {
+        const size_t cols = heads * cache.k.head_dim();
+        return {y.subspan(first * cols, count * cols), q.subspan(first * cols, count * cols), cache, heads,
+                rows.subspan(first, count)};
+    }
+};
+
+// The division of a row's work: for each kv head pieces of `ranges` ranges of the positions that are read as codes, and of the
+// window. Each leaves partials: [range, then two of the window][head].
+struct RowPieces {
+    uint32_t row, coded, ranges, first_piece, first_part;
+
+    // Returns where a range begins: the same whatever the other rows.
+    uint32_t bound(uint32_t range) const {
+        return range == ranges ? coded : uint32_t(uint64_t(coded) * range / ranges) / kv_tile * kv_tile;
+    }
+};
+
+// Divides the rows' work and counts the pieces and partials.
+std::vector<RowPieces> divide(const Operands& of, uint32_t threads, uint32_t& pieces, uint32_t& parts) {
     constexpr uint32_t shortest = 256; // minimum positions of a piece
-    const uint32_t kv_heads = cache.k.heads, group = heads / kv_heads;
-    const size_t d = cache.k.head_dim();
-    const uint32_t wanted = (4 * pool.threads() + kv_heads - 1) / kv_heads;                   // so that a slow thread takes few
-    const uint32_t coded = cache.window ? cache.window->positions.first(length - 1) : length; // positions read as codes
-    const uint32_t ranges = std::min(wanted, (coded + shortest - 1) / shortest), rows = ranges + (cache.window ? 2 : 0);
+    const uint32_t kv_heads = of.cache.k.heads, window = of.cache.window ? 1 : 0;
+    const uint32_t wanted = (4 * threads + kv_heads - 1) / kv_heads; // so that a slow thread takes few
+    std::vector<RowPieces> all;
+    for (uint32_t row = 0; row < of.rows.size(); row++) {
+        const uint32_t coded = first_in_window(of.cache, of.rows[row]);
+        all.push_back({row, coded, std::min(wanted, (coded + shortest - 1) / shortest), pieces, parts});
+        pieces += kv_heads * (all.back().ranges + window);
+        parts += of.heads * (all.back().ranges + 2 * window);
+    }
+    return all;
+}
+
+// Computes one piece of a row.
+void attend_piece(const Operands& of, const RowPieces& row, uint32_t piece, std::span<Partial> parts, AttentionScratch& scratch) {
+    const uint32_t kv_heads = of.cache.k.heads, group = of.heads / kv_heads, head = piece % kv_heads, range = piece / kv_heads;
+    const float* q = &of.q[(row.row * of.heads + head * group) * of.cache.k.head_dim()];
+    const auto of_head = [&](uint32_t i) { return parts.subspan(row.first_part + i * of.heads + head * group, group); };
+    if (range < row.ranges) HWY_DYNAMIC_DISPATCH(attend_range)
+    (in_pages(of.cache, of.rows[row.row]), q, of_head(range), head, row.bound(range), row.bound(range + 1), scratch);
+    else HWY_DYNAMIC_DISPATCH(attend_window)(of.cache, of.rows[row.row], q, of_head(range), of_head(range + 1), head, scratch);
+}
+
+// Attends with each row as if it were alone; the pieces of all rows are one parallel loop.
+void attend_rows(ThreadPool& pool, const Operands& of) {
+    uint32_t pieces = 0, parts = 0;
+    const std::vector<RowPieces> rows = divide(of, pool.threads(), pieces, parts);
     static thread_local std::vector<Partial> storage;
-    storage.resize(std::max<size_t>(storage.size(), size_t(rows) * heads));
-    const std::span parts(storage); // [range, then two rows of the window][head]
-    const auto bound = [&](uint32_t range) { return uint32_t(uint64_t(coded) * range / ranges); };
-    each_piece(pool, kv_heads * (ranges + (cache.window ? 1 : 0)), [&](uint32_t i, AttentionScratch& scratch) {
-        const uint32_t head = i % kv_heads, range = i / kv_heads;
-        const float* queries = &q[head * group * d];
-        const auto of_head = [&](uint32_t row) { return parts.subspan(row * heads + head * group, group); };
-        if (range < ranges) HWY_DYNAMIC_DISPATCH(attend_range)
-        (cache.k, cache.v, queries, of_head(range), head, bound(range), bound(range + 1), scratch);
-        else HWY_DYNAMIC_DISPATCH(attend_window)(*cache.window, queries, of_head(ranges), of_head(ranges + 1), head, length - 1,
-                                                 scratch);
+    storage.resize(std::max<size_t>(storage.size(), parts));
+    const std::span all(storage);
+    each_piece(pool, pieces, [&](uint32_t i, AttentionScratch& scratch) {
+        const RowPieces& row = *(std::ranges::upper_bound(rows, i, {}, &RowPieces::first_piece) - 1);
+        attend_piece(of, row, i - row.first_piece, all, scratch);
     });
-    pool.each(heads, 4, [&](uint32_t begin, uint32_t end) {
-        for (uint32_t h = begin; h < end; h++) {
-            combine(y.subspan(h * d, d), parts.subspan(h), heads, rows);
-            finish(y.subspan(h * d, d), cache.v.codec);
+    const size_t d = of.cache.k.head_dim();
+    pool.each(uint32_t(rows.size()) * of.heads, 4, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) {
+            const RowPieces& row = rows[i / of.heads];
+            const std::span y = of.y.subspan(i * d, d);
+            combine(y, all.subspan(row.first_part + i % of.heads), of.heads, row.ranges + (of.cache.window ? 2 : 0));
+            finish(y, of.cache.v.codec);
         }
+    });
+}
+
+// Attends with many rows of each slot: a piece is some queries of a kv head.
+void attend_blocks(ThreadPool& pool, std::span<const Operands> slots) {
+    struct Piece {
+        const Operands& of;
+        Queries queries;
+    };
+    std::vector<Piece> pieces;
+    const uint32_t step = query_tiles * uint32_t(HWY_DYNAMIC_DISPATCH(query_tile)());
+    for (const Operands& of : slots) {
+        const uint32_t kv_heads = of.cache.k.heads, queries = uint32_t(of.rows.size()) * (of.heads / kv_heads);
+        for (uint32_t begin = 0; begin < queries; begin += step)
+            for (uint32_t head = 0; head < kv_heads; head++)
+                pieces.push_back({of, {of.cache, of.q, of.rows, of.heads, head, begin, std::min(queries, begin + step)}});
+    }
+    const auto length = [&](uint32_t i) { return pieces[i].queries.row(pieces[i].queries.end - 1).position; };
+    std::vector<uint32_t> order(pieces.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::ranges::stable_sort(order, std::greater(), length); // the longest first
+    each_piece(pool, uint32_t(pieces.size()), [&](uint32_t i, AttentionScratch& scratch) {
+        const auto& [of, queries] = pieces[order[i]];
+        HWY_DYNAMIC_DISPATCH(attend_block)(of.y, queries, scratch);
+        for (uint32_t query = queries.begin; query < queries.end; query++)
+            finish(of.y.subspan(queries.at(query), of.cache.k.head_dim()), of.cache.v.codec);
     });
 }
 
 } // namespace
 
 void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
-               uint32_t position) {
-    const size_t d = cache.k.head_dim();
-    const uint32_t kv_heads = cache.k.heads;
-    const auto tokens = uint32_t(q.size() / d / heads);
-    if (tokens <= few_tokens) { // the same sums as for each alone
-        for (uint32_t t = 0; t < tokens; t++)
-            attend_token(pool, y.subspan(t * heads * d, heads * d), q.subspan(t * heads * d, heads * d), cache, heads,
-                         position + t + 1);
-        return;
+               std::span<const Row> rows) {
+    const Operands all{y, q, cache, heads, rows};
+    std::vector<Operands> many;
+    size_t few = 0; // rows, before `first`, of slots with a few
+    for (size_t first = 0, end; first < rows.size(); first = end) {
+        end = first + 1;
+        while (end < rows.size() && rows[end].slot == rows[first].slot) end++;
+        if (end - first <= few_tokens) {
+            few += end - first;
+            continue;
+        }
+        if (few > 0) attend_rows(pool, all.part(first - few, few));
+        few = 0;
+        many.push_back(all.part(first, end - first));
     }
-    const uint32_t queries = tokens * (heads / kv_heads), block = query_tiles * uint32_t(HWY_DYNAMIC_DISPATCH(query_tile)());
-    const uint32_t blocks = (queries + block - 1) / block;
-    each_piece(pool, kv_heads * blocks, [&](uint32_t i, AttentionScratch& scratch) {
-        const uint32_t begin = (blocks - 1 - i / kv_heads) * block; // the longest first
-        HWY_DYNAMIC_DISPATCH(attend_block)
-        (y, {cache, q, heads, position, i % kv_heads, begin, std::min(queries, begin + block)}, scratch);
-    });
-    pool.each(tokens * heads, 4, [&](uint32_t begin, uint32_t end) {
-        for (uint32_t i = begin; i < end; i++) finish(y.subspan(i * d, d), cache.v.codec);
-    });
+    if (few > 0) attend_rows(pool, all.part(rows.size() - few, few));
+    if (!many.empty()) attend_blocks(pool, many);
 }
 
 } // namespace tq::cpu

@@ -9,10 +9,35 @@
 
 namespace tq::cpu {
 
-using host::CacheSide, host::LayerCache, host::WindowVectors;
+using host::CacheSide, host::LayerCache, host::Row;
 
-inline constexpr uint32_t kv_tile = 64;    // positions that are decoded together
+inline constexpr uint32_t kv_tile = 64;    // positions that are decoded together; tiles begin at multiples of it
 inline constexpr uint32_t query_tiles = 4; // tiles of queries that share them
+
+static_assert(page_tokens % kv_tile == 0); // no tile crosses a page
+
+// The vectors of consecutive tokens, at most kv_tile, of a kv head, within one block of a cache side.
+struct StoredTile {
+    host::Place first;
+    uint32_t head, count;
+};
+
+// Keys and values of a sequence: vector i is token i % block_tokens of block blocks[i / block_tokens]. Those in pages are by
+// position, those of the window by place in the ring.
+struct StoredVectors {
+    const CacheSide &k, &v;
+    std::span<const uint32_t> blocks;
+
+    StoredTile tile(uint32_t head, uint32_t first, uint32_t count) const {
+        return {{blocks[first / k.block_tokens], first % k.block_tokens}, head, count};
+    }
+};
+inline StoredVectors in_pages(const LayerCache& cache, const Row& row) {
+    return {cache.k, cache.v, cache.sequences.table(row.slot)};
+}
+inline StoredVectors in_window(const LayerCache& cache, const Row& row) {
+    return {cache.window->k, cache.window->v, std::span(&row.slot, 1)};
+}
 
 // The softmax over some positions for one query: sums = sum of exp(score - largest) * value, total without the value.
 struct Partial {
@@ -29,17 +54,19 @@ struct Partial {
     }
 };
 
-// The queries begin .. end - 1 of a kv head: query i is head i % group() of the group that shares it, of token i / group().
+// Returns the first position in the window of a row; without a window, the position after its own.
+inline uint32_t first_in_window(const LayerCache& cache, Row row) {
+    return cache.window ? cache.sequences.window(row.slot).first(row.position) : row.position + 1;
+}
+
+// The queries begin .. end - 1 of a kv head: query i is head i % group() of the group that shares it, of row i / group().
 struct Queries {
     const LayerCache& cache;
-    std::span<const float> q; // [tokens][heads][head_dim]
-    uint32_t heads, position, head, begin, end;
+    std::span<const float> q;  // [rows][heads][head_dim]
+    std::span<const Row> rows; // consecutive ones of one slot
+    uint32_t heads, head, begin, end;
 
-    // Returns the first position of the window of query i; without a window, the position after its own.
-    uint32_t first_in_window(size_t i) const {
-        const uint32_t own = position + uint32_t(i / group());
-        return cache.window ? cache.window->positions.first(own) : own + 1;
-    }
+    Row row(size_t i) const { return rows[i / group()]; }
     size_t group() const { return heads / cache.k.heads; }
     size_t at(size_t i) const { return (i / group() * heads + head * group() + i % group()) * cache.k.head_dim(); }
 };

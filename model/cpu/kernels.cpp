@@ -36,17 +36,23 @@ HWY_EXPORT(norm_rows);
 HWY_EXPORT(norm_and_rope_vector);
 HWY_EXPORT(swiglu_range);
 
-void append(const CacheSide& side, std::span<const float> x, std::span<const float> w, const Rope& rope, float eps,
-            const HeadConditions& conditions, uint32_t i, const CacheSide* window) {
+// Stores vector i of x[rows][kv heads][head_dim].
+void append(const LayerCache& cache, KvSide which, std::span<const float> x, std::span<const float> w, const Rope& rope,
+            float eps, const HeadConditions& conditions, uint32_t i) {
+    const CacheSide& side = cache.side(which);
     const size_t d = side.head_dim();
-    const uint32_t head = i % side.heads, position = rope.position + i / side.heads;
+    const uint32_t head = i % side.heads;
+    const Row row = rope.rows[i / side.heads];
+    const host::Place place = cache.place(row);
     std::array<float, 256> storage;
     const std::span vector(storage.data(), d);
     std::ranges::copy(x.subspan(i * d, d), vector.begin());
-    if (!w.empty()) HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(vector, w, &rope.table[position * d], eps);
+    if (!w.empty()) HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(vector, w, &rope.table[row.position * d], eps);
     if (!conditions.empty()) condition(vector, conditions, head);
-    encode(side.codec, side.codes(head, position), side.scales(head, position), vector);
-    if (window) encode_window(side.codec, window->codes(head, position % window->capacity), vector);
+    encode(side.codec, side.codes(place, head), side.scales(place, head), vector);
+    if (!cache.window) return;
+    const CacheSide& window = cache.window->side(which);
+    encode_window(side.codec, window.codes(cache.window_place(row), head), vector);
 }
 
 } // namespace
@@ -74,7 +80,7 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
     pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
             const std::span x = q.subspan(i * d, d);
-            HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(x, w, &rope.table[(rope.position + i / heads) * d], eps);
+            HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(x, w, &rope.table[rope.rows[i / heads].position * d], eps);
             if (!conditions.empty()) condition(x, conditions, i % heads / group);
             if (rotation != nullptr) rotate(x, *rotation);
             for (float& v : x) v *= scale;
@@ -86,8 +92,8 @@ void kv_append(ThreadPool& pool, const LayerCache& cache, std::span<const float>
                std::span<const float> w, const Rope& rope, float eps, const HeadConditions& k_conditions) {
     pool.each(uint32_t(k.size() / cache.k.head_dim()), 4, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
-            append(cache.k, k, w, rope, eps, k_conditions, i, cache.window ? &cache.window->k : nullptr);
-            append(cache.v, v, {}, rope, eps, {}, i, cache.window ? &cache.window->v : nullptr);
+            append(cache, KvSide::key, k, w, rope, eps, k_conditions, i);
+            append(cache, KvSide::value, v, {}, rope, eps, {}, i);
         }
     });
 }

@@ -7,7 +7,7 @@
 
 namespace tq::cpu {
 
-using host::CacheSide, host::LayerCache, host::WindowVectors, host::Rope;
+using host::CacheSide, host::LayerCache, host::Rope, host::Row;
 
 // y[cols] = the row's exact values, as tq::decode_row gives them.
 void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte> row);
@@ -23,8 +23,10 @@ struct Product {
     bool accumulate = false;
 };
 
-// A block of at most so many tokens gives each of them the bits that it would get alone, in products and in attention.
-inline constexpr size_t few_tokens = 8;
+// A pass of at most so many rows gives each of them the bits that it would get alone, in products and in attention.
+inline constexpr uint32_t few_tokens = 8;
+// A pass of at least so many rows, and of as many tokens of each of its slots, gives a row the same bits however many there are.
+inline constexpr uint32_t many_tokens = 13;
 
 // For each product y[t] = w x[t], or y[t] += w x[t]. Their w have the same number of columns. x: [tokens][cols]
 void matmul(ThreadPool&, std::span<const Product> products, std::span<const float> x);
@@ -40,13 +42,13 @@ void gated_matmul(ThreadPool&, std::span<float> gate, std::span<float> up, const
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
                  const Rotation* rotation, const HeadConditions& conditions = {});
 
-// Stores keys and values of the same tokens. k, v: [tokens][kv heads][head_dim]
+// Stores keys and values of the same rows. k, v: [rows][kv heads][head_dim]
 void kv_append(ThreadPool&, const LayerCache& cache, std::span<const float> k, std::span<const float> v, std::span<const float> w,
                const Rope&, float eps, const HeadConditions& k_conditions = {});
 
-// As ref::attention. q, y: [tokens][heads][head_dim]; position: the first token's
+// As ref::attention; the tokens of a slot are consecutive, in rows and in position. q, y: [rows][heads][head_dim]
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
-               uint32_t position);
+               std::span<const Row> rows);
 
 // gate = silu(gate) * up, element by element
 void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);

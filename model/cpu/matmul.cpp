@@ -161,7 +161,7 @@ HWY_EXPORT(swiglu_rows);
 
 // Up to so many tokens are multiplied in fixed point; for more, packing them into tiles is worth while.
 constexpr size_t few_tokens_in_fixed_point = 12;
-static_assert(few_tokens <= few_tokens_in_fixed_point);
+static_assert(few_tokens <= few_tokens_in_fixed_point && few_tokens_in_fixed_point < many_tokens);
 
 // The activations of one product, packed where there are many tokens, in fixed point where products are in integers.
 struct Activations {

@@ -7,9 +7,9 @@ namespace tq::cpu {
 // Computes all products in one parallel loop, since threads wait for each other after it.
 void matmul(Pass& pass, std::initializer_list<NamedProduct> products, const std::vector<float>& x) {
     std::vector<Product> all;
-    for (const auto& [y, w] : products) all.push_back({pass.first_rows(y, w.tensor.rows), w.tensor});
-    matmul(pass.pool, all, pass.first_rows(x, all[0].w.cols));
-    for (const auto& [y, w] : products) pass.result(w.result, pass.first_rows(y, w.tensor.rows));
+    for (const auto& [y, w] : products) all.push_back({y, w.tensor});
+    matmul(pass.pool, all, x);
+    for (const auto& [y, w] : products) pass.result(w.result, y);
 }
 
 void matmul_add(Pass& pass, std::vector<float>& h, const Linear& w, const std::vector<float>& x) {

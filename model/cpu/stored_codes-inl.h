@@ -155,18 +155,20 @@ HWY_INLINE hn::Vec<U> spread_bits(const uint8_t* plane) {
 // A tile of stored vectors: words of nibbles, and scales.
 class CodeTile {
   public:
-    // Loads positions first .. first + count - 1, count <= kv_tile.
-    CodeTile(const host::CacheSide& side, uint32_t head, uint32_t first, uint32_t count)
-        : levels(side.codec.type), words_(side.codes(head, first).data()), words_per_vector_(side.head_dim() / 8), count_(count) {
-        load_scales(side.scales(head, first).data());
+    CodeTile(const host::CacheSide& side, const StoredTile& tile)
+        : levels(side.codec.type), words_(side.codes(tile.first, tile.head).data()), words_per_vector_(side.head_dim() / 8),
+          count_(tile.count) {
+        load_scales(side.scales(tile.first, tile.head).data());
         if (code_bits(side.codec.type) == 4) return;
-        const auto* codes = reinterpret_cast<const uint8_t*>(words_);
-        for (size_t p = 0; p < count; p++, codes += side.codec.words() * sizeof(uint32_t))
+        host::Place at = tile.first;
+        for (size_t p = 0; p < count_; p++, at.token++) {
+            const auto codes = side.codes(at, tile.head);
             if (is_trellis(side.codec.type))
-                spread_trellis(spread_ + p * words_per_vector_, side.codes(head, uint32_t(first + p)),
-                               code_bits(side.codec.type));
+                spread_trellis(spread_ + p * words_per_vector_, codes, code_bits(side.codec.type));
             else
-                spread(spread_ + p * words_per_vector_, codes, code_bits(side.codec.type));
+                spread(spread_ + p * words_per_vector_, reinterpret_cast<const uint8_t*>(codes.data()),
+                       code_bits(side.codec.type));
+        }
         words_ = spread_;
     }
 

@@ -8,8 +8,8 @@
 #endif
 
 #include "base/half.h"
+#include "model/cpu/attention.h"
 #include "model/cpu/vector-inl.h"
-#include "model/host/cache.h"
 #include "model/kv/trellis.h"
 #include "model/kv/turboquant.h"
 #include <algorithm>
@@ -234,15 +234,16 @@ struct CodedVectors {
 
 #endif
 
-// to[count][head_dim] = the vectors of `head` from position `first` on.
-inline HWY_NOINLINE void load_vectors(float* HWY_RESTRICT to, const host::CacheSide& side, uint32_t head, uint32_t first,
-                                      uint32_t count) {
+// to[tile.count][head_dim] = the vectors of a tile.
+inline HWY_NOINLINE void load_vectors(float* HWY_RESTRICT to, const host::CacheSide& side, const StoredTile& tile) {
     const CodedVectors coded{side.codec};
-    for (uint32_t p = first; p < first + count; p++, to += side.head_dim()) {
+    host::Place at = tile.first;
+    for (uint32_t p = 0; p < tile.count; p++, at.token++, to += side.head_dim()) {
+        const auto codes = side.codes(at, tile.head);
         if (is_coded(side.codec.type))
-            coded.load(to, side.codes(head, p), side.scales(head, p));
+            coded.load(to, codes, side.scales(at, tile.head));
         else
-            load_plain(to, side.codec.type, reinterpret_cast<const uint8_t*>(side.codes(head, p).data()), side.head_dim());
+            load_plain(to, side.codec.type, reinterpret_cast<const uint8_t*>(codes.data()), side.head_dim());
     }
 }
 

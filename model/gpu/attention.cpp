@@ -22,6 +22,15 @@ uint32_t keys_at_a_time(const Tuning& t, KvTypes types) { return is_qjl(types.k)
 
 uint32_t lanes_of(const Tuning& t, uint32_t head_dim) { return std::min(t.workgroup, head_dim); }
 
+// Returns the most rows of a workgroup whose sums stay in registers: on a GPU those of the tuning, or a group of Qwen3-14B's five
+// query heads; half as many, and at most four, with QJL's bit, where a row has two sums of values. attention_per_lane takes
+// seconds to compile with more than five.
+uint32_t max_rows_of(const Tuning& t, KvTypes types) {
+    if (is_per_lane(t, types)) return 5;
+    const uint32_t rows = t.texel_buffers ? ~0u : std::max(t.attention_rows, 5u);
+    return is_qjl(types.v) ? std::min(rows / 2, 4u) : rows;
+}
+
 Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
     const auto [head_dim, types, group, tokens] = shape;
     const uint32_t lanes = lanes_of(t, head_dim);
@@ -29,11 +38,7 @@ Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
     const uint32_t row_bytes = (is_qjl(types.k) ? 2 : 1) * head_dim * 4 +
                                (is_qjl(types.v) ? 2 : 1) * lanes * keys_at_a_time(t, types) * 4 +
                                (t.subgroup ? std::max(lanes / t.subgroup, 1u) * 4 : 8);
-    // With QJL's bit a row has two sums of values, and more than four such rows do not stay in registers. attention_per_lane
-    // takes seconds to compile with more rows than Qwen3-14B's five. Where the tuning has fewer rows than eight, so have large
-    // groups.
-    const uint32_t sums = is_qjl(types.v) ? 2 : 1, limit = t.subgroup == 0 ? ~0u : std::max(t.attention_rows, 5u) / sums;
-    const uint32_t max_rows = is_per_lane(t, types) ? 5 : std::min(limit, sums == 2 ? 4 : ~0u);
+    const uint32_t max_rows = max_rows_of(t, types);
     const uint32_t table_bytes = (is_trellis(types.k) || is_trellis(types.v) ? 64 : 32) * 4; // of levels, shaders/kv_load.glsl
     Tile tile{group, tokens == 1 ? 1 : std::max(1u, std::min(t.attention_rows, max_rows) / group)};
     const auto fits = [&] {
@@ -138,7 +143,7 @@ Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t 
     const uint64_t all = pass.tokens * parts_bytes(heads, pass.head_dim, projected),
                    left = bytes - (window ? all + max_alignment : 0);
     Parts out{pass.tuning.splits, step, window};
-    if (pass.tokens > 1)
+    if (!pass.rows_are_separate())
         out.splits = pass.tokens > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.splits));
     if (window) out.window_at = round_up(out.splits * all, max_alignment);
     return out;
@@ -190,8 +195,8 @@ void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const B
     const Tuning& t = pass.tuning;
     const uint32_t d = pass.head_dim, k = uint32_t(what.types.k), v = uint32_t(what.types.v), lanes = lanes_of(t, d);
     const Work work = work_of(pass, kv_heads, what, params.window_tokens);
-    const Groups grid{what.window == WINDOW_ONLY ? 1 : params.splits, kv_heads * (what.group / plan.heads),
-                      groups(pass.tokens, plan.tokens)};
+    const uint32_t tiles = groups(pass.tokens, plan.tokens) + (plan.tokens == 1 ? 0 : pass.spans - 1); // some may end early
+    const Groups grid{what.window == WINDOW_ONLY ? 1 : params.splits, kv_heads * (what.group / plan.heads), tiles};
     const auto dispatch = [&]<const auto & kernel>(const ConstantsOf<kernel>& constants) {
         pass.recorder.dispatch<kernel>(grid, constants, params, work, partials, q, cache, pass.context);
     };
@@ -226,15 +231,17 @@ AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
 #endif
     if (const auto plan = plan_of_decode(t, shape)) return *plan;
     const Tile tile = tile_of_vectors(t, shape);
-    return {is_per_lane(t, shape.types) ? AttentionKernel::per_lane : AttentionKernel::vectors, tile.heads, tile.tokens,
-            lanes_of(t, shape.head_dim)};
+    const uint32_t lanes = lanes_of(t, shape.head_dim);
+    if (is_per_lane(t, shape.types)) return {AttentionKernel::per_lane, tile.heads, tile.tokens, lanes};
+    return {AttentionKernel::vectors, tile.heads, tile.tokens, lanes * keys_at_a_time(t, shape.types)};
 }
 
 void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
                uint32_t kv_heads) {
     const LayerCache& here = cache.layers[layer];
     const uint32_t group = heads / kv_heads, window_tokens = here.ring ? cache.window->tokens : 0;
-    const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, pass.tokens});
+    const uint32_t block = pass.rows_are_separate() ? 1 : pass.tokens;
+    const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, block});
     const Parts parts = cut_into_parts(pass, partials.bytes, is_qjl(here.v.type), heads, plan.part_step, here.ring.has_value());
     const auto projected = uint32_t(pass.tokens * heads * pass.head_dim);
     const Attended all{here.types(), heads, group, here.ring ? WINDOW_EXCLUDED : WINDOW_NONE};
@@ -242,28 +249,28 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
         const CacheLayout& at = slice.layout;
         attend(pass, plan, here.ring ? View(*partials.buffer, partials.offset, parts.window_at) : partials, q, slice.buffer,
                slice.heads, all,
-               {heads, slice.first_head, here.capacity, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
-                window_tokens, 0, 1, parts.step});
+               {heads, slice.first_head, slice.heads, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
+                window_tokens, 0, 1, 0, parts.step});
     }
     if (here.ring) {
         const WindowVectors& window = *cache.window;
         const auto values = uint32_t(window.side_bytes() / 4);
-        const uint32_t block = pass.tokens == 1 ? 0 : window.block_tokens;
-        const AttentionPlan window_plan = attention_plan(pass.tuning, {pass.head_dim, window_types, group, pass.tokens});
+        const AttentionPlan window_plan = attention_plan(pass.tuning, {pass.head_dim, window_types, group, block});
         attend(pass, window_plan, View(*partials.buffer, partials.offset + parts.window_at, partials.bytes - parts.window_at), q,
                window.buffer, kv_heads, {window_types, heads, group, WINDOW_ONLY},
-               {heads, 0, block, parts.splits, 0, 0, values, 0, projected, window_tokens, *here.ring, window.ring_tokens(),
-                parts.step});
+               {heads, 0, kv_heads, parts.splits, 0, 0, values, 0, projected, window_tokens, *here.ring, window.ring_tokens(),
+                pass.rows_are_separate() ? 0 : window.block_tokens, parts.step});
     }
     combine(pass, y, partials, here.v, heads, parts);
 }
 
-uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool window) {
+uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t separate, uint32_t heads, uint32_t head_dim,
+                        bool projected, bool window) {
     const auto of = [&](uint32_t count, uint32_t splits) {
         const uint64_t all = count * parts_bytes(heads, head_dim, projected);
         return splits * all + (window ? all + max_alignment : 0);
     };
-    return std::max(of(1, tuning.splits), of(tokens, 1));
+    return std::max(of(separate, tuning.splits), of(tokens, 1));
 }
 
 } // namespace tq::gpu

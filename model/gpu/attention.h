@@ -5,17 +5,19 @@
 
 namespace tq::gpu {
 
-// y[t][head] = softmax(q . K) V over the positions up to the token's own, on the stored codes. q: the output of q_norm_rope, y:
-// [tokens][heads][head_dim], partials: of partials_bytes() for as many tokens or more, which give a short block more splits
+// y[t][head] = softmax(q . K) V over the positions of the row's slot up to its own, on the stored codes. q: the output of
+// q_norm_rope, y: [tokens][heads][head_dim], partials: of partials_bytes() for as many rows or more, which give a short block
+// more splits
 void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
                uint32_t kv_heads);
 
-// Returns the size in bytes of `partials` for passes of up to `tokens` tokens: Tuning::splits partials for one token, one partial
-// per token for a block, and one more where the cache has a window. projected: some layer's values have QJL's bit, which doubles
-// a partial. A larger buffer gives short blocks more splits.
-uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected, bool window);
+// Returns the size in bytes of `partials` for passes of up to `tokens` rows, and of up to `separate` separate ones:
+// Tuning::splits partials for each of these, one partial per token for a block, and one more where the cache has a window.
+// projected: some layer's values have QJL's bit, which doubles a partial. A larger buffer gives short blocks more splits.
+uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t separate, uint32_t heads, uint32_t head_dim, bool projected,
+                        bool window);
 
-// The properties that attention kernels are chosen by. group: query heads per kv head.
+// The properties that attention kernels are chosen by. group: query heads per kv head; tokens: of a block; 1: separate rows.
 struct AttentionShape {
     uint32_t head_dim;
     KvTypes types;
@@ -26,7 +28,7 @@ enum class AttentionKernel {
     vectors, // attention, or its variants for subgroups and for texel buffers
     per_lane,
     coopmat,
-    decode, // attention_decode, for one token
+    decode, // attention_decode, for separate rows
 };
 
 // The chosen kernel and its shape.

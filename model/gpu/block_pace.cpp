@@ -19,6 +19,7 @@ uint32_t tokens_of_tile(const Tuning& t) {
 #if TQ_COOPERATIVE_MATRIX
     if (t.matmul_coopmat) return coopmat_tile(t).tokens;
 #endif
+    if (t.matmul_dot) return matmul_dot_tile(t).tokens;
     return t.matmul_tiled ? matmul_tiled_tile(t).tokens : t.matmul_tokens;
 }
 

@@ -1,8 +1,8 @@
 // The KV cache on the device: per layer one buffer, or several with some of the kv heads each where one would exceed the limit
-// of a binding. Each has the codes of the keys, their scales, the codes of the values, their scales (model/kv/turboquant.md).
-// It grows layer by layer, into new buffers. Kernels get each layer's capacity as a parameter, so that recordings
-// must then be made again.
+// of a binding. Each has the codes of the keys, their scales, the codes of the values, their scales (model/kv/turboquant.md),
+// page after page (model/cache.h).
 #pragma once
+#include "model/cache.h"
 #include "model/config.h"
 #include "model/kv/options.h"
 #include "model/kv/stored.h"
@@ -14,11 +14,12 @@
 
 namespace tq::gpu {
 
-// Offsets in 32-bit words of the parts of a slice of `heads` kv heads, each [heads][capacity]; each is aligned to 16 bytes.
+// Offsets in 32-bit words of the parts of a slice of `heads` kv heads, each [pages][heads][page_tokens]; each is aligned to 16
+// bytes.
 struct CacheLayout {
     uint32_t k_codes, k_scales, v_codes, v_scales, words;
 
-    CacheLayout(KvTypes types, uint32_t head_dim, uint32_t heads, uint32_t capacity);
+    CacheLayout(KvTypes types, uint32_t head_dim, uint32_t heads, uint32_t pages);
     uint32_t codes(KvSide side) const { return side == KvSide::key ? k_codes : v_codes; }
     uint32_t scales(KvSide side) const { return side == KvSide::key ? k_scales : v_scales; }
 };
@@ -41,17 +42,17 @@ struct CacheCodec : KvCodec {
 
 struct LayerCache {
     CacheCodec k, v;
-    uint32_t capacity; // tokens
     std::vector<CacheSlice> slices;
-    std::optional<uint32_t> ring = {}; // of the window, where the layer has one: the number of its first vector
+    std::optional<uint32_t> ring = {}; // of the window, where the layer has one: the number of the first vector of its rings
 
     KvTypes types() const { return {k.type, v.type}; }
     const CacheCodec& side(KvSide side) const { return side == KvSide::key ? k : v; }
 };
 
 // The full-precision window: fp16 vectors in the codes' own space (model/kv/window.h): those of keys, then those of values,
-// each [block, then the rings][head_dim]. The block [kv_heads][block_tokens] holds the tokens of a pass of several, until it is
-// done; each layer's ring [kv_heads][ring_tokens()] has position p at p % ring_tokens(). `tokens` are attended to.
+// each [block, then the rings][head_dim]. The block [kv_heads][block_tokens] holds the tokens of a pass of blocks, until it is
+// done; each layer has rings [slots][kv_heads][ring_tokens()], in which position p is at p % ring_tokens(). `tokens` are
+// attended to.
 struct WindowVectors {
     Buffer buffer;
     uint32_t tokens, block_tokens;
@@ -60,47 +61,70 @@ struct WindowVectors {
     uint64_t side_bytes() const { return buffer.bytes() / 2; }
 };
 
+// The pages of a slot, in order (Cache::table).
+using Table = std::span<const uint32_t>;
+
 struct KvCache {
-    uint32_t head_dim, kv_heads;
+    uint32_t head_dim, kv_heads, pages;
     std::vector<LayerCache> layers;
     std::optional<WindowVectors> window = {};
 
     // Throws Error when a single head's part exceeds the device's limit of a binding, or memory runs out.
-    KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t capacity);
-    KvCache(uint32_t head_dim, uint32_t kv_heads, std::vector<LayerCache> layers)
-        : head_dim(head_dim), kv_heads(kv_heads), layers(std::move(layers)) {}
+    KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t pages);
+    KvCache(uint32_t head_dim, uint32_t kv_heads, uint32_t pages, std::vector<LayerCache> layers)
+        : head_dim(head_dim), kv_heads(kv_heads), pages(pages), layers(std::move(layers)) {}
 
-    // Adds a window of `tokens` tokens, a ring, to every layer that stores codes, for passes of at most `block_tokens`. Throws
-    // Error when that exceeds the device's limit of a binding, or memory runs out.
-    void keep_window(Device& device, uint32_t tokens, uint32_t block_tokens);
+    // Adds a window of `tokens` tokens, a ring for each slot, to every layer that stores codes, for passes of at most
+    // `block_tokens`. Throws Error when that exceeds the device's limit of a binding, or memory runs out.
+    void keep_window(Device& device, uint32_t slots, uint32_t tokens, uint32_t block_tokens);
 
-    uint32_t capacity() const; // tokens that all layers have room for
-    // Returns the maximum of additional memory while growing to `capacity`: each layer exists twice while it is copied.
-    uint64_t growth_bytes(uint32_t capacity) const;
-    // Makes room for `capacity` tokens, an even number, and keeps the first `length`. Throws Error when memory runs out or the
-    // device is lost: layers that have grown by then stay so, the others are unchanged, and all keep their content.
-    void grow(Device& device, uint32_t length, uint32_t capacity);
+    void copy_page(Device& device, uint32_t from, uint32_t to) const;
+    void copy_window(Device& device, uint32_t from_slot, uint32_t to_slot) const;
 
-    // Makes positions length .. to - 1 repetitions of the first `length`, an even number; the capacity must suffice.
-    void repeat(Device& device, uint32_t length, uint32_t to);
+    // Makes positions length .. to - 1 repetitions of the first `length`, an even number.
+    void repeat(Device& device, Table table, uint32_t length, uint32_t to) const;
 
     // Reads back the content of one side of a layer for the first `length` tokens. Throws Error when the device is lost.
-    StoredSide stored(Device& device, uint32_t layer, KvSide side, uint32_t length) const;
+    StoredSide stored(Device& device, Table table, uint32_t layer, KvSide side, uint32_t length) const;
     // Writes every side, from `source`; `length` tokens must fit. Throws Error when the device is lost, and what `source`
     // throws.
-    void restore(Device& device, uint32_t length, const StoredSource& source);
+    void restore(Device& device, Table table, uint32_t length, const StoredSource& source) const;
 
     // Returns "the key of layer 3, kv head 1, position 17": the first vector below `length` that is not finite. Reads all back.
-    std::optional<std::string> find_nonfinite(Device& device, uint32_t length) const;
+    std::optional<std::string> find_nonfinite(Device& device, Table table, uint32_t length) const;
+};
+
+// The bookkeeping of a KvCache's slots. All arguments must outlive it.
+class DeviceCache final : public Cache {
+  public:
+    DeviceCache(Device& device, const KvCache& vectors, const Shape& shape) : Cache(shape), device_(device), vectors_(vectors) {}
+
+    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) override {
+        return vectors_.stored(device_, table(slot), layer, side, position(slot));
+    }
+
+  protected:
+    void copy_page(uint32_t from, uint32_t to, uint32_t) override { vectors_.copy_page(device_, from, to); }
+    void copy_window(uint32_t from, uint32_t to) override { vectors_.copy_window(device_, from, to); }
+    void write(uint32_t slot, uint32_t tokens, const StoredSource& source) override {
+        vectors_.restore(device_, table(slot), tokens, source);
+    }
+    void repeat_stored(uint32_t slot, uint32_t length, uint32_t to) override {
+        vectors_.repeat(device_, table(slot), length, to);
+    }
+
+  private:
+    Device& device_;
+    const KvCache& vectors_;
 };
 
 // Returns the number of bytes that KvCache allocates.
-uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t capacity);
+uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t pages);
 
-// Returns the number of bytes that its keep_window(kv.window, block_tokens) allocates.
-uint64_t window_bytes(const Config& config, const KvOptions& kv, uint32_t block_tokens);
+// Returns the number of bytes that its keep_window(slots, kv.window, block_tokens) allocates.
+uint64_t window_bytes(const Config& config, const KvOptions& kv, uint32_t slots, uint32_t block_tokens);
 
 // Throws Error when a single head's part of a cache of this size exceeds the device's limit of a binding.
-void require_bindable(const Capabilities& caps, const Config& config, const KvOptions& kv, uint32_t capacity);
+void require_bindable(const Capabilities& caps, const Config& config, const KvOptions& kv, uint32_t pages);
 
 } // namespace tq::gpu

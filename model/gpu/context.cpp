@@ -1,6 +1,6 @@
 #include "model/gpu/context.h"
+#include "base/ensure.h"
 #include "base/error.h"
-#include "model/gpu/plan.h"
 #include "model/rope.h"
 #include "runtime/uploader.h"
 #include <algorithm>
@@ -8,20 +8,51 @@
 
 namespace tq::gpu {
 
-Buffer make_context(Device& device, const Config& config, uint32_t positions) {
-    const uint64_t bytes = context_bytes(config, positions);
-    if (bytes > device.capabilities().storage_range_bytes)
-        fail("a context of {} tokens is more than {} can address: choose at most {} with -c", positions,
-             device.capabilities().name,
-             (device.capabilities().storage_range_bytes - context_header_bytes) / (config.head_dim * 4));
-    std::vector<std::byte> content(bytes);
-    const std::vector<float> table = rope_table(config, positions);
-    std::memcpy(content.data() + context_header_bytes, table.data(), table.size() * 4);
+void PassRows::add(uint32_t slot, uint32_t position, std::span<const uint32_t> more, uint32_t window_begin, bool separate) {
+    const auto count_of = uint32_t(more.size()), first = count();
+    ids.insert(ids.end(), more.begin(), more.end());
+    for (uint32_t i = 0; i < count_of; i++)
+        rows.push_back({position + i, slot, separate ? 0 : i, separate ? 0 : count_of - 1 - i, window_begin});
+    if (!separate) spans.push_back({first, first + count_of});
+}
 
-    Buffer context = device.allocate("context", bytes);
+void ContextLayout::write_header(std::span<std::byte> to, size_t rows, size_t spans) const {
+    ENSURE(rows <= max_rows && spans <= max_spans, "{} rows in {} spans", rows, spans);
+    const auto word = [](uint64_t at) { return uint32_t((at - rows_at()) / 4); };
+    const uint32_t header[CONTEXT_HEADER_WORDS] = {uint32_t(rows), uint32_t(spans), 0, word(spans_at()), word(tables_at()),
+                                                   table_pages,    word(rope_at())};
+    std::memcpy(to.data(), header, sizeof header);
+}
+
+void ContextLayout::write_rows(std::span<std::byte> to, std::span<const Row> rows, std::span<const RowSpan> spans) const {
+    write_header(to, rows.size(), spans.size());
+    std::memcpy(to.data() + rows_at(), rows.data(), rows.size_bytes());
+    std::memcpy(to.data() + spans_at(), spans.data(), spans.size_bytes());
+}
+
+void ContextLayout::write_head(std::span<std::byte> to, std::span<const uint32_t> rows) const {
+    write_header(to, rows.size(), 0);
+    for (size_t i = 0; i < rows.size(); i++) std::memcpy(to.data() + rows_at() + i * sizeof(Row), &rows[i], 4);
+}
+
+void ContextLayout::write_table(std::span<std::byte> to, uint32_t slot, std::span<const uint32_t> pages) const {
+    ENSURE(slot < slots && pages.size() <= table_pages, "{} pages of slot {}", pages.size(), slot);
+    std::memcpy(to.data() + tables_at() + 4ull * slot * table_pages, pages.data(), pages.size_bytes());
+}
+
+Buffer make_context(Device& device, const Config& config, const ContextLayout& layout) {
+    if (layout.bytes() > device.capabilities().storage_range_bytes)
+        fail("a context of {} tokens is more than {} can address: choose at most {} with -c", layout.positions,
+             device.capabilities().name,
+             (device.capabilities().storage_range_bytes - layout.rope_at()) / (uint64_t(config.head_dim) * 4));
+    std::vector<std::byte> content(layout.bytes());
+    const std::vector<float> table = rope_table(config, layout.positions);
+    std::memcpy(content.data() + layout.rope_at(), table.data(), table.size() * 4);
+
+    Buffer context = device.allocate("context", layout.bytes());
     Uploader uploader(device);
-    for (uint64_t at = 0; at < bytes; at += Uploader::max_piece_bytes()) {
-        const uint64_t piece = std::min<uint64_t>(Uploader::max_piece_bytes(), bytes - at);
+    for (uint64_t at = 0; at < content.size(); at += Uploader::max_piece_bytes()) {
+        const uint64_t piece = std::min<uint64_t>(Uploader::max_piece_bytes(), content.size() - at);
         std::memcpy(uploader.begin(View(context, at, piece)).data(), content.data() + at, piece);
         uploader.end();
     }

@@ -2,11 +2,57 @@
 #pragma once
 #include "model/config.h"
 #include "runtime/device.h"
+#include "shaders/context_words.h"
+#include <span>
+#include <vector>
 
 namespace tq::gpu {
 
-// Makes the buffer, with the rotary table of `positions` positions; every step writes the header before the table (plan.h).
-// Throws Error where it exceeds the device's limit of a binding.
-Buffer make_context(Device& device, const Config& config, uint32_t positions);
+// A row of a pass: a token of a slot. before, after: rows of its span in this pass that keys are divided by with it; none where
+// each row is computed as if it were alone.
+struct Row {
+    uint32_t position, slot, before = 0, after = 0, window_begin = 0;
+};
+static_assert(sizeof(Row) == ROW_WORDS * 4);
+
+// Rows [first, end) of a pass, of one slot and consecutive positions.
+struct RowSpan {
+    uint32_t first, end;
+};
+
+// The rows of a pass, span by span.
+struct PassRows {
+    std::vector<uint32_t> ids;
+    std::vector<Row> rows;
+    std::vector<RowSpan> spans;
+
+    // Adds ids of a slot from `position` on. separate: each row as if it were alone.
+    void add(uint32_t slot, uint32_t position, std::span<const uint32_t> ids, uint32_t window_begin, bool separate);
+    uint32_t count() const { return uint32_t(rows.size()); }
+};
+
+// The sizes of its parts, and their offsets in bytes.
+struct ContextLayout {
+    uint32_t max_rows, max_spans, slots, table_pages; // pages of a slot
+    uint32_t positions, head_dim;                     // of the rotary table
+
+    static constexpr uint64_t rows_at() { return CONTEXT_HEADER_WORDS * 4; }
+    uint64_t spans_at() const { return rows_at() + uint64_t(max_rows) * sizeof(Row); }
+    uint64_t tables_at() const { return spans_at() + uint64_t(max_spans) * sizeof(RowSpan); }
+    uint64_t rope_at() const { return tables_at() + 4ull * slots * table_pages; }
+    uint64_t bytes() const { return rope_at() + 4ull * positions * head_dim; }
+
+    // Write the header, rows and spans of a pass, and the pages of a slot, into bytes that begin where the context does.
+    void write_rows(std::span<std::byte> to, std::span<const Row> rows, std::span<const RowSpan> spans) const;
+    // Of the head: the numbers of its rows among those of h.
+    void write_head(std::span<std::byte> to, std::span<const uint32_t> rows) const;
+    void write_table(std::span<std::byte> to, uint32_t slot, std::span<const uint32_t> pages) const;
+
+  private:
+    void write_header(std::span<std::byte> to, size_t rows, size_t spans) const;
+};
+
+// Makes the buffer, with the rotary table. Throws Error where it exceeds the device's limit of a binding.
+Buffer make_context(Device& device, const Config& config, const ContextLayout& layout);
 
 } // namespace tq::gpu

@@ -19,15 +19,15 @@ inline void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Bu
     }
 }
 
-// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][cols]. `last_only`: the last token only, into y[0].
+// y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][cols]. `in_head`: of the rows of x that the context names
+// (ContextLayout::write_head).
 inline void rms_norm(Pass& pass, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t cols, float eps,
-                     bool last_only = false) {
-    const uint32_t rows = last_only ? 1 : pass.tokens;
+                     bool in_head = false) {
     const Work work = per_step(pass.step, [=](const Step& s) {
-        const uint64_t elements = uint64_t(last_only ? 1 : s.tokens) * cols;
+        const uint64_t elements = uint64_t(s.tokens) * cols;
         return Work{elements * 8 + cols * 4, elements * 4};
     });
-    pass.recorder.dispatch<shader::rms_norm>({rows}, {pass.tuning.workgroup}, {cols, eps, last_only}, work, y, x, w,
+    pass.recorder.dispatch<shader::rms_norm>({pass.tokens}, {pass.tuning.workgroup}, {cols, eps, in_head}, work, y, x, w,
                                              pass.context);
 }
 

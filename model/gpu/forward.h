@@ -1,5 +1,5 @@
 // The forward pass on a Vulkan device: the same steps as model/reference/forward.cpp, recorded once and run for every block and
-// token, until the cache grows.
+// token.
 #pragma once
 #include "model/forward.h"
 #include "model/gpu/tuning.h"

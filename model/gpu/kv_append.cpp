@@ -66,7 +66,7 @@ uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32
 struct AppendTo {
     View view;
     KvType type;
-    uint32_t first_head, heads, capacity, codes, scales, window;
+    uint32_t first_head, heads, capacity, codes, scales, window; // capacity: of the window
 };
 
 void append(Pass& pass, const Appended& from, const AppendTo& to) {
@@ -80,8 +80,9 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
                                                    uint32_t(from.codec.scale_rule),
                                                    from.is_key && from.w.kv_heads != 0,
                                                    to.window};
-    const auto params = with_signs(
-        kv_append_params{from.kv_heads, to.first_head, to.capacity, to.codes, to.scales, from.eps, {}, {}}, from.codec.rotation);
+    const auto params =
+        with_signs(kv_append_params{from.kv_heads, to.first_head, to.heads, to.capacity, to.codes, to.scales, from.eps, {}, {}},
+                   from.codec.rotation);
     const uint64_t heads = to.heads, d = pass.head_dim, bytes = kv_vector_bytes(to.type, pass.head_dim);
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
@@ -115,10 +116,11 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, const
     for (const CacheSlice& slice : here.slices) {
         const SideOfSlice to(slice, side);
         append(pass, from,
-               {to.view, from.codec.type, slice.first_head, slice.heads, here.capacity, slice.layout.codes(side) - to.begin,
+               {to.view, from.codec.type, slice.first_head, slice.heads, 0, slice.layout.codes(side) - to.begin,
                 slice.layout.scales(side) - to.begin, WINDOW_NONE});
     }
-    if (here.ring) append_window(pass, from, *cache.window, *here.ring, side, pass.tokens == 1 ? WINDOW_RING : WINDOW_BLOCK);
+    const uint32_t where = pass.rows_are_separate() ? WINDOW_RING : WINDOW_BLOCK;
+    if (here.ring) append_window(pass, from, *cache.window, *here.ring, side, where);
 }
 
 // Returns the source of keys; for a dense rotation norm, RoPE and channel scaling are already applied.
@@ -166,25 +168,23 @@ void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v,
 void keep_window(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
                  uint32_t kv_heads, float eps) {
     const LayerCache& here = cache.layers[layer];
-    if (!here.ring || pass.tokens == 1) return;
+    if (!here.ring || pass.rows_are_separate()) return;
     const HeadNorm none{v};
     append_window(pass, keys_of(here.k, k, w, kv_heads, eps), *cache.window, *here.ring, KvSide::key, WINDOW_RING);
     append_window(pass, {here.v, v, none, false, kv_heads, 0}, *cache.window, *here.ring, KvSide::value, WINDOW_RING);
 }
 
-void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads,
-               uint32_t position) {
+void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads) {
     const LayerCache& here = cache.layers[layer];
     const CacheCodec& codec = here.side(side);
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        const kv_decode_params params{kv_heads, slice.first_head, here.capacity, at.codes(side), at.scales(side), position, {},
-                                      {}};
+        const kv_decode_params params{kv_heads, slice.first_head, slice.heads, at.codes(side), at.scales(side), {}, {}};
         const uint64_t vectors = uint64_t(slice.heads) * pass.tokens, d = pass.head_dim;
         const Work work{vectors * (d * 4 + kv_vector_bytes(codec.type, pass.head_dim)), vectors * d * 16};
         pass.recorder.dispatch<shader::kv_decode>(
             {slice.heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, uint32_t(codec.type), codec.rotation_constant()},
-            with_signs(params, codec.rotation), work, x, slice.buffer, matrix_or(pass.context, codec));
+            with_signs(params, codec.rotation), work, x, slice.buffer, matrix_or(pass.context, codec), pass.context);
     }
 }
 

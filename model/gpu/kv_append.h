@@ -23,17 +23,17 @@ void q_norm_rope(Pass&, const Buffer& q, const HeadNorm& w, uint32_t heads, floa
 // Returns the number of floats of q: tokens * heads * head_dim, doubled where some layer's types have QJL's bit (`projected`).
 uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
 
-// Stores keys (after k-norm, RoPE and the channel scaling of w) and values of the block at its positions; k may be overwritten.
+// Stores keys (after k-norm, RoPE and the channel scaling of w) and values of the rows at their positions; k may be overwritten.
 // k, v: [tokens][kv_heads][head_dim]
 void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, float eps);
 void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads);
-// Where the cache has a window, and the pass several tokens: copies the last of its own into the layer's ring, after attention
+// Where the cache has a window, and the pass a block: copies the last of its own into the layer's ring, after attention
 // has read the previous content. k and v as k_append and v_append left them.
 void keep_window(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
                  uint32_t kv_heads, float eps);
 
-// x[t][head] = the decoded key or value at position + t. x: [tokens][kv_heads][head_dim]
-void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads, uint32_t position);
+// x[t][head] = the decoded key or value at the row's position. x: [tokens][kv_heads][head_dim]
+void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads);
 
 // Returns the invocations of the subgroup variants of kernels that work on one head vector; 0: there is no variant for it.
 uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation);

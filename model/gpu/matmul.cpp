@@ -78,6 +78,17 @@ MatmulTile matmul_tiled_tile(const Tuning& t) {
     ENSURE(false, "{} bytes of shared memory", t.shared_bytes);
 }
 
+DotTile matmul_dot_tile(const Tuning& t) {
+    for (const MatmulTile& tile : {MatmulTile{128, 64, 4, 8}, {64, 64, 4, 8}}) {
+        if (tile.workgroup() > t.max_workgroup) continue;
+        for (const uint32_t blocks : {2u, 1u}) {
+            const uint32_t levels = 64; // of a format with a table of levels; vectors: shaders/matmul_dot.comp
+            if ((tile.rows * 3 + tile.tokens * 5) * blocks * 16 + levels <= t.shared_bytes) return {tile, blocks};
+        }
+    }
+    ENSURE(false, "{} bytes of shared memory, workgroups of {}", t.shared_bytes, t.max_workgroup);
+}
+
 #if TQ_COOPERATIVE_MATRIX
 namespace {
 
@@ -148,17 +159,20 @@ Normed matvec_residual(Pass& pass, const Buffer& h, uint32_t h_floats, const Mat
     return {View(h, uint64_t(h_floats) * 4, normed_floats(w.rows) * 4), squares, count};
 }
 
-uint32_t max_columns(const Tuning& tuning) { return tuning.matvec_lanes == 1 ? 1 : std::min(tuning.matmul_tokens, 8u); }
-
-MatmulKernel matmul_kernel(const Tuning& tuning, GgmlType type, uint32_t tokens) {
-    if (tokens <= max_columns(tuning)) return MatmulKernel::matvec;
+MatmulKernel matmul_kernel(const Tuning& tuning, GgmlType type, uint32_t tokens, bool separate) {
+    ENSURE(!separate || tokens <= max_columns, "{} rows", tokens);
+    // Where one lane multiplies a row (processors), matmul is the faster one for a few tokens.
+    if (separate || (tuning.matvec_lanes > 1 && tokens <= std::min(tuning.matmul_tokens, max_columns)))
+        return MatmulKernel::matvec;
     if (tokens <= tuning.matmul_tokens) return MatmulKernel::plain;
     if (tuning.matmul_coopmat && type != GgmlType::F32) return MatmulKernel::coopmat;
+    if (tuning.matmul_dot && shader::matmul_dot.members[family_member(type)] != nullptr) return MatmulKernel::dot;
     return tuning.matmul_tiled ? MatmulKernel::tiled : MatmulKernel::plain;
 }
 
 uint64_t halves_bytes(const Tuning& tuning, uint32_t tokens, uint32_t cols) {
-    return tuning.matmul_coopmat ? uint64_t(tokens) * (2 * cols + 4) : 16;
+    if (tuning.matmul_coopmat) return uint64_t(tokens) * (2 * cols + 4);
+    return tuning.matmul_dot ? uint64_t(tokens) * (cols / 32) * 80 : 16;
 }
 
 namespace {
@@ -176,6 +190,31 @@ void inputs_to_fp16(Pass& pass, const Buffer& halves, const Buffer& x, uint32_t 
     pass.recorder.dispatch<shader::inputs_to_fp16>({pass.tokens}, {pass.tuning.workgroup}, {cols, largest_offset(pass, cols)},
                                                    work, halves, x, pass.context);
 }
+
+void inputs_to_int8(Pass& pass, const Buffer& digits, const Buffer& x, uint32_t cols) {
+    const Work work = per_step(pass.step, [=](const Step& s) {
+        const uint64_t blocks = uint64_t(s.tokens) * (cols / 32);
+        return Work{blocks * (128 + 80), blocks * 32 * 4};
+    });
+    pass.recorder.dispatch<shader::inputs_to_int8>({pass.tokens}, {pass.tuning.workgroup}, {cols}, work, digits, x, pass.context);
+}
+
+namespace {
+
+void matmul_dot(Pass& pass, View y, const Matrix& w, Inputs& x, bool accumulate) {
+    if (!x.converted) inputs_to_int8(pass, x.halves, x.x, w.cols);
+    x.converted = true;
+    const DotTile tile = matmul_dot_tile(pass.tuning);
+    for (const MatrixSlice& slice : w.slices) {
+        const matmul_params params{w.cols, slice.rows, slice.first_row, w.rows, w.scale_unit};
+        const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};
+        pass.recorder.dispatch<shader::matmul_dot>(family_member(w.type), grid,
+                                                   matmul_dot_constants(pass.tuning, w.interleave, accumulate), params,
+                                                   work_of(pass, w, slice, false), y, slice.buffer, x.halves, pass.context);
+    }
+}
+
+} // namespace
 
 #if TQ_COOPERATIVE_MATRIX
 namespace {
@@ -202,11 +241,12 @@ void matmul(Pass& pass, View y, const Matrix& w, Inputs& inputs, bool accumulate
     if (pass.tokens == 1) return matvec(pass, y, w, x, accumulate);
     Recorder& recorder = pass.recorder;
     const size_t format = family_member(w.type);
-    const MatmulKernel kernel = matmul_kernel(pass.tuning, w.type, pass.tokens);
+    const MatmulKernel kernel = matmul_kernel(pass.tuning, w.type, pass.tokens, pass.rows_are_separate());
     if (kernel == MatmulKernel::matvec) {
         record_matvec(pass, {.y = y, .x = x, .output = accumulate ? MATVEC_ADD : MATVEC_STORE, .columns = pass.tokens}, w);
         return;
     }
+    if (kernel == MatmulKernel::dot) return matmul_dot(pass, y, w, inputs, accumulate);
 #if TQ_COOPERATIVE_MATRIX
     if (kernel == MatmulKernel::coopmat) return matmul_coopmat(pass, y, w, inputs, accumulate);
 #endif

@@ -7,25 +7,31 @@
 
 namespace tq::gpu {
 
-// The kernel for a block of more than one token: matmul, matmul_tiled, matmul_coopmat; or matvec for several vectors.
-enum class MatmulKernel { plain, tiled, coopmat, matvec };
-// Vectors that matvec multiplies a matrix by, at most: their sums stay in registers.
-uint32_t max_columns(const Tuning&);
-MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens);
+// The kernel for a block of more than one token: matmul, matmul_tiled, matmul_dot, matmul_coopmat; or matvec for several vectors.
+enum class MatmulKernel { plain, tiled, dot, coopmat, matvec };
+// Vectors that matvec multiplies a matrix by, at most: their sums stay in registers. Each result has the bits that it has of
+// its vector alone.
+inline constexpr uint32_t max_columns = 8;
+// `separate`: Pass::rows_are_separate(), for at most max_columns rows.
+MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens, bool separate = false);
 
-// The inputs of products with a block, [tokens][cols]: fp32; and room for them in fp16, of halves_bytes, which the first product
-// whose kernel takes these fills.
+// The inputs of products with a block, [tokens][cols]: fp32; and room for them in fp16 or in digits, of halves_bytes, which the
+// first product whose kernel takes these fills.
 struct Inputs {
     const Buffer &x, &halves;
     bool converted = false;
 };
-uint64_t halves_bytes(const Tuning&, uint32_t tokens, uint32_t cols);
+uint64_t halves_bytes(const Tuning&, uint32_t tokens, uint32_t cols); // not 0 where no kernel takes them: buffers cannot be empty
 // halves: x as fp16 numbers [tokens][cols], each token's times a power of two that brings its largest magnitude into [2^14,
 // 2^15); then the fp32 bits of these magnitudes [tokens], of a pass of pass.tokens.
 void inputs_to_fp16(Pass&, const Buffer& halves, const Buffer& x, uint32_t cols);
 
+// digits: x [tokens][cols] as scale * (128 high + low), a scale for 32 columns, which are five vectors: 32 high digits of int8,
+// 32 low ones, and the fp32 scale and the sums of the first and the last 16 columns.
+void inputs_to_int8(Pass&, const Buffer& digits, const Buffer& x, uint32_t cols);
+
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows], both with rows padded to the
-// next multiple of tuning.matmul_tokens. One token: matvec.
+// next multiple of tuning.matmul_tokens. One token, or separate ones: matvec.
 void matmul(Pass&, View y, const Matrix& w, Inputs& x, bool accumulate = false);
 
 // y = w x of one vector, whatever pass.tokens is; or y += w x; or, for a matrix whose rows 2 i and 2 i + 1 are pairs, y[i] =
@@ -69,6 +75,18 @@ MatmulTile matmul_tiled_tile(const Tuning& t);
 inline ConstantsOf<shader::matmul_tiled> matmul_tiled_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
     const MatmulTile tile = matmul_tiled_tile(t);
     return {tile.workgroup(), tile.rows, tile.tokens, tile.invocation_rows, tile.invocation_tokens, accumulate, interleave};
+}
+
+// The tile of matmul_dot, likewise; and the columns that it takes at a time, times 32.
+struct DotTile : MatmulTile {
+    uint32_t blocks = 1;
+};
+DotTile matmul_dot_tile(const Tuning& t);
+
+inline ConstantsOf<shader::matmul_dot> matmul_dot_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
+    const DotTile tile = matmul_dot_tile(t);
+    return {tile.workgroup(),       tile.rows,   tile.tokens, tile.invocation_rows,
+            tile.invocation_tokens, tile.blocks, accumulate,  interleave};
 }
 
 #if TQ_COOPERATIVE_MATRIX

@@ -8,7 +8,7 @@
 
 namespace tq::gpu {
 
-// The per-run values of a recording: the host's copy of shaders/context.glsl.
+// The per-run values of a recording that its work depends on: the position of the first row, and the number of rows.
 struct Step {
     uint32_t position, tokens;
 };
@@ -17,10 +17,14 @@ struct Step {
 struct Pass {
     Recorder& recorder;
     const Tuning& tuning;
-    const Buffer& context; // position, tokens, rotary table: shaders/context.glsl
-    uint32_t tokens;       // the maximum of a run of the recording; context has the actual number
+    const Buffer& context; // rows, page tables, rotary table: shaders/context.glsl
+    uint32_t tokens;       // the rows: the maximum of a run of the recording; context has the actual number
     uint32_t head_dim;
-    const Step& step; // while recording: the most work possible; while running: the run's. Outlives the commands.
+    const Step& step;      // while recording: the most work possible; while running: the run's. Outlives the commands.
+    uint32_t spans = 1;    // of the rows, likewise
+    bool separate = false; // each row gets the bits that it would get alone, and may be of another slot
+
+    bool rows_are_separate() const { return separate || tokens == 1; }
 };
 
 constexpr uint32_t groups(uint64_t count, uint32_t per_group) { return uint32_t((count + per_group - 1) / per_group); }

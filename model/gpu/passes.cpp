@@ -1,19 +1,12 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include "model/gpu/block_pace.h"
-#include "model/gpu/context.h"
 #include "model/gpu/forward.h"
-#include "model/gpu/plan.h"
-#include "model/gpu/run_ahead.h"
-#include "model/gpu/steps.h"
+#include "model/gpu/recordings.h"
 #include "model/gpu/tuning_file.h"
-#include "model/kv/window.h"
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cmath>
-#include <cstring>
-#include <map>
 
 namespace tq {
 namespace {
@@ -26,122 +19,218 @@ std::shared_ptr<const DeviceWeights> load(Device& device, const Tuning& tuning, 
     return std::make_shared<const DeviceWeights>(upload_weights(device, pool, weights, tuning.weight_interleave, on_load));
 }
 
-constexpr uint32_t max_rows_of_logits = 32; // computed by run_all() at a time
+// What is left of a span.
+struct Rest {
+    const Span& span;
+    size_t number;
+    uint32_t start, done = 0;
+
+    uint32_t left() const { return uint32_t(span.ids.size()) - done; }
+    uint32_t position() const { return start + done; }
+    // Returns whether the logits of id `i` are wanted.
+    bool wants(uint32_t i) const {
+        return span.logits == Span::Logits::all || (span.logits == Span::Logits::last && i + 1 == span.ids.size());
+    }
+};
+
+// One run(): its spans, cut into passes. A span is cut into slices of a whole block; the last of them may be of few ids, which
+// run as separate rows, with those of other spans. So the kernels that compute a row depend on its span alone.
+class SpanRun {
+  public:
+    SpanRun(Recordings& recordings, Cache& cache, BlockPace& pace, const ForwardOptions& options, uint32_t short_block,
+            std::span<const Span> spans, const SpanLogits& each, const Progress& progress)
+        : recordings_(recordings), cache_(cache), pace_(pace), options_(options), short_block_(short_block), each_(each),
+          progress_(progress) {
+        for (const Span& span : spans) {
+            rests_.push_back({span, rests_.size(), cache.position(span.slot)});
+            total_ += uint32_t(span.ids.size());
+        }
+    }
+
+    // Returns false where it was stopped.
+    bool run() {
+        while (done_ < total_)
+            if (!(run_separate() || run_block()) || !keep_going()) return false;
+        return true;
+    }
+    std::span<const Rest> rests() const { return rests_; }
+
+  private:
+    // The ids of a span in a pass.
+    struct Slice {
+        Rest* rest;
+        uint32_t ids, first_row;
+    };
+    struct Wanted {
+        Slice slice;
+        uint32_t row, id; // of the pass, of the span
+    };
+
+    bool keep_going() const { return !progress_ || progress_(done_, total_); }
+    uint32_t slice_of(const Rest& rest) const { return std::min(options_.batch_size, rest.left()); }
+    bool is_separate(const Rest& rest) const {
+        return rest.left() > 0 && (options_.deterministic || slice_of(rest) <= max_separate_rows(options_));
+    }
+    void add(Rest& rest, uint32_t ids, bool separate);
+    void deliver(std::span<const Wanted> wanted, bool computed, bool separate);
+    std::vector<Wanted> take();
+    bool run_separate();
+    bool run_block();
+    bool run_block_of_one(Rest& rest, uint32_t ids);
+    std::vector<Rest*> blocks_together();
+
+    Recordings& recordings_;
+    Cache& cache_;
+    BlockPace& pace_;
+    const ForwardOptions& options_;
+    const uint32_t short_block_;
+    const SpanLogits& each_;
+    const Progress& progress_;
+    std::vector<Rest> rests_;
+    uint32_t total_ = 0, done_ = 0;
+    PassRows rows_; // of the next pass
+    std::vector<Slice> slices_;
+};
+
+void SpanRun::add(Rest& rest, uint32_t ids, bool separate) {
+    const uint32_t slot = rest.span.slot;
+    slices_.push_back({&rest, ids, rows_.count()});
+    rows_.add(slot, rest.position(), rest.span.ids.subspan(rest.done, ids), cache_.window(slot).begin, separate);
+}
+
+// Counts the slices that have been run; returns the rows whose logits are wanted, and begins the next pass.
+std::vector<SpanRun::Wanted> SpanRun::take() {
+    std::vector<Wanted> wanted;
+    for (const Slice& slice : slices_) {
+        for (uint32_t i = 0; i < slice.ids; i++)
+            if (slice.rest->wants(slice.rest->done + i)) wanted.push_back({slice, slice.first_row + i, slice.rest->done + i});
+        cache_.advance(slice.rest->span.slot, slice.ids);
+        slice.rest->done += slice.ids;
+        done_ += slice.ids;
+    }
+    slices_.clear();
+    rows_ = {};
+    return wanted;
+}
+
+// Computes these rows' logits, unless they are, and passes them on. separate: with the bits of each alone.
+void SpanRun::deliver(std::span<const Wanted> wanted, bool computed, bool separate) {
+    for (size_t first = 0; first < wanted.size();) {
+        const size_t most = computed ? wanted.size() : separate ? max_separate_rows(options_) : Recordings::max_head_rows;
+        const std::span now = wanted.subspan(first, std::min(most, wanted.size() - first));
+        std::vector<uint32_t> rows;
+        for (const Wanted& one : now) rows.push_back(one.row);
+        if (!computed) recordings_.run_head(rows, separate);
+        for (size_t i = 0; i < now.size(); i++) {
+            const auto logits = recordings_.logits(computed ? now[i].row : uint32_t(i));
+            if (!std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) fail_nonfinite(std::nullopt);
+            each_(now[i].slice.rest->number, now[i].id, logits);
+        }
+        first += now.size();
+    }
+}
+
+// Runs a pass of separate rows, those of all spans that come to them. Returns false where there are none.
+bool SpanRun::run_separate() {
+    for (Rest& rest : rests_) {
+        const uint32_t room = max_separate_rows(options_) - rows_.count();
+        if (is_separate(rest) && room > 0) add(rest, std::min(room, rest.left()), true);
+    }
+    if (slices_.empty()) return false;
+    const auto wants = [](const Slice& s) { return s.rest->wants(s.rest->done + s.ids - 1); };
+    const bool with_head = std::ranges::any_of(slices_, wants);
+    recordings_.run_separate(rows_, with_head);
+    deliver(take(), true, true);
+    return true;
+}
+
+// Returns the spans whose next slices fill a block together, longer than a short one: so each runs with the kernels of blocks.
+std::vector<Rest*> SpanRun::blocks_together() {
+    std::vector<Rest*> out;
+    uint32_t rows = 0, position = 0;
+    for (Rest& rest : rests_) {
+        const uint32_t ids = slice_of(rest);
+        if (ids <= short_block_ || is_separate(rest) || rows + ids > options_.batch_size ||
+            out.size() == max_block_spans(options_))
+            continue;
+        out.push_back(&rest);
+        rows += ids;
+        position = std::max(position, rest.position());
+    }
+    if (out.size() < 2 || pace_.next(position, rows) < rows) out.clear();
+    return out;
+}
+
+bool SpanRun::run_block() {
+    const std::vector<Rest*> together = blocks_together();
+    if (together.empty()) {
+        Rest& rest = *std::ranges::find_if(rests_, [](const Rest& r) { return r.left() > 0; });
+        return run_block_of_one(rest, slice_of(rest));
+    }
+    for (Rest* rest : together) add(*rest, slice_of(*rest), false);
+    if (!recordings_.run_block(rows_, rows_.count(), [&] { return keep_going(); })) {
+        for (const Slice& slice : slices_)
+            cache_.truncate(slice.rest->span.slot, slice.rest->position(), slice.rest->position() + slice.ids);
+        return false;
+    }
+    deliver(take(), false, true);
+    return true;
+}
+
+// Runs a slice in as many passes as the device needs to stay responsive. Their kernels are those of the whole slice, so that
+// results do not depend on the speed of earlier blocks, except for the rounding of a short block, whose attention is split.
+bool SpanRun::run_block_of_one(Rest& rest, uint32_t ids) {
+    for (uint32_t left = ids, count; left > 0; left -= count) {
+        count = pace_.next(rest.position(), left);
+        const uint32_t position = rest.position();
+        add(rest, count, false);
+        const auto start = std::chrono::steady_clock::now();
+        if (!recordings_.run_block(rows_, ids, [&] { return keep_going(); })) {
+            cache_.truncate(rest.span.slot, position, position + count);
+            return false;
+        }
+        pace_.ran(position, count, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+        deliver(take(), false, rest.span.logits != Span::Logits::all);
+        if (left > count && !keep_going()) return false;
+    }
+    return true;
+}
 
 class GpuForward final : public Forward {
   public:
     GpuForward(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights, const ForwardOptions& options,
                const Tuning& tuning, std::optional<double> layer_seconds)
-        : device_(device), config_(config), options_(options), tuning_(tuning),
+        : device_(device), config_(config), options_(options), tuning_(tuning_for_rows(tuning, options)),
           pace_(device.capabilities().type, config, tuning,
                 layer_seconds.value_or(max_layer_seconds(device.capabilities().type))),
-          weights_(std::move(weights)), head_norms_(upload_head_norms(device, *weights_, options.kv, config.num_key_value_heads)),
-          cache_(device, config, options.kv, options.first_capacity()),
-          context_(make_context(device, config, options.context_size)),
-          scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
-          ids_(device.allocate("ids", 4ull * options.batch_size)),
-          step_upload_(device.allocate("step", context_header_bytes, Memory::upload)),
-          ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),
-          logits_readback_(device.allocate("logits read back", 4ull * config.vocab_size, Memory::readback)),
-          run_ahead_(device, scratch_, ids_, config.vocab_size) {
-        if (options_.kv.layers_with_window(config.num_hidden_layers) != 0) {
-            window_.tokens = options_.kv.window;
-            cache_.keep_window(device, window_.tokens, options_.batch_size);
-        }
-        prepare();
-        record_again();
-    }
+          weights_(std::move(weights)), vectors_(make_vectors(device, config, options_)),
+          cache_(device, vectors_, shape(config, options_)),
+          recordings_(device, config_, *weights_, options_, tuning_, vectors_, cache_) {}
 
-    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override;
+    using Forward::run;
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
 
-    bool run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) override;
-
-    uint32_t max_sampled() const override {
-        return tuning_.sampling && !options_.tap && config_.vocab_size <= max_sampling_logits ? SAMPLING_STEPS : 0;
-    }
+    uint32_t max_sampled() const override { return recordings_.samples() ? SAMPLING_STEPS : 0; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
 
-    void truncate(uint32_t n) override {
-        ENSURE(n <= position_, "{} of {}", n, position_);
-        go_back(position_, n);
-    }
+    void record_again() override { recordings_.forget(); }
 
-    void repeat_to(uint32_t n) override {
-        ENSURE(position_ <= n && n <= options_.context_size, "{} to {}", position_, n);
-        make_room(n - position_);
-        cache_.repeat(device_, position_, n);
-        window_.repeated(position_, n, kept_window_tokens(window_.tokens));
-        position_ = n;
-    }
-
-    StoredSide stored(uint32_t layer, KvSide side) override {
-        ENSURE(layer < config_.num_hidden_layers, "layer {} of {}", layer, config_.num_hidden_layers);
-        return cache_.stored(device_, layer, side, position_);
-    }
-
-    void restore(uint32_t tokens, const StoredSource& source) override {
-        ENSURE(tokens <= options_.context_size, "{} of {}", tokens, options_.context_size);
-        position_ = 0;
-        make_room(tokens);
-        cache_.restore(device_, tokens, source);
-        position_ = window_.begin = tokens;
-    }
-
-    void record_again() override {
-        forget_recordings();
-        head_.emplace(record(options_.batch_size, false, true));
-        record_layers();
-    }
-
-    uint32_t position() const override { return position_; }
-    uint32_t context_size() const override { return options_.context_size; }
-    uint32_t capacity() const override { return cache_.capacity(); }
+    Cache& cache() override { return cache_; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(config_, options_.kv); }
 
   private:
-    // A recorded pass and its taps.
-    struct Recording {
-        Taps taps;
-        Commands commands;
-    };
-    // The recording of run_all(), for blocks of `tokens` tokens: made on first use.
-    struct AllLogits {
-        uint32_t tokens;
-        Buffer logits, readback;
-        std::optional<Commands> commands; // empty after the cache has grown
-    };
-    void prepare();
-    void record_all();
-    void forget_recordings() {
-        token_.reset();
-        block_.reset();
-        short_blocks_.clear();
-        run_ahead_.forget();
-        if (all_) all_->commands.reset();
+    // A folded norm is rounded otherwise: rows that must have the bits that they have alone do without.
+    static Tuning tuning_for_rows(Tuning tuning, const ForwardOptions& o) {
+        tuning.fold_norms = tuning.fold_norms && o.slots == 1 && !o.deterministic;
+        return tuning;
     }
-    Recording record(uint32_t tokens, bool with_layers, bool with_head);
-    void record_layers();
-    void record_run_ahead(bool few_candidates);
-    Recording& recorded_block(uint32_t tokens);
-    void make_room(uint32_t tokens);
-    void begin_step(Pass& pass);
-    ForwardPass new_pass(Recorder& recorder, Taps& taps, uint32_t tokens) const {
-        return {{recorder, tuning_, context_, tokens, config_.head_dim, step_}, config_, scratch_, taps};
+    static Cache::Shape shape(const Config& config, const ForwardOptions& o) {
+        const bool has_window = o.kv.layers_with_window(config.num_hidden_layers) != 0;
+        return {o.slots, o.pages(), o.context_size, has_window ? o.kv.window : 0};
     }
-    Activations activations(const Buffer& logits) const {
-        const Scratch& s = scratch_;
-        return {ids_, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits};
-    }
-    void record_logits(ForwardPass& pass);
-    void write_step(std::span<const uint32_t> ids);
-    bool run_block(Commands& commands, std::span<const uint32_t> ids, const std::function<bool()>& keep_going);
-    // Returns to position `to`, when tokens up to position `end` may have been stored.
-    void go_back(uint32_t end, uint32_t to) {
-        window_.forget(end, to);
-        position_ = to;
-    }
-    [[noreturn]] void report_nonfinite(uint32_t start);
+    static KvCache make_vectors(Device& device, const Config& config, const ForwardOptions& options);
+    [[noreturn]] void report_nonfinite(std::span<const Cache::Need> starts);
 
     Device& device_;
     const Config config_;
@@ -149,228 +238,75 @@ class GpuForward final : public Forward {
     const Tuning tuning_;
     BlockPace pace_;
     const std::shared_ptr<const DeviceWeights> weights_;
-    const std::vector<HeadNormBuffers> head_norms_;
-    KvCache cache_;
-    const Network net_{config_, *weights_, head_norms_, cache_};
-    Buffer context_;
-    Scratch scratch_;
-    Buffer ids_, step_upload_, ids_upload_, logits_readback_;
-    RunAhead run_ahead_;
-    Step step_{};
-    // All but head_ are empty after the cache has grown.
-    std::optional<Recording> token_, block_, head_;
-    std::map<uint32_t, Recording> short_blocks_; // by their tokens
-    std::optional<AllLogits> all_;
-    uint32_t position_ = 0;
-    WindowPositions window_;
+    const KvCache vectors_;
+    DeviceCache cache_;
+    Recordings recordings_;
 };
 
-// Uploads the inputs of a run: position and number of tokens, and their ids.
-void GpuForward::begin_step(Pass& pass) {
-    pass.recorder.copy(View(context_, 0, context_header_bytes), step_upload_);
-    pass.recorder.copy(View(ids_, 0, 4ull * pass.tokens), View(ids_upload_, 0, 4ull * pass.tokens));
+KvCache GpuForward::make_vectors(Device& device, const Config& config, const ForwardOptions& options) {
+    KvCache out(device, config, options.kv, options.pages());
+    const uint32_t window = shape(config, options).window_tokens;
+    if (window != 0) out.keep_window(device, options.slots, window, options.batch_size);
+    return out;
 }
 
-// Records the pass from the ids to the logits of the last.
-void GpuForward::record_logits(ForwardPass& pass) {
-    const Activations x = activations(scratch_.logits);
-    layers(pass, net_, x);
-    pass.begin_head(true);
-    head(pass, net_, x);
-}
-
-// Builds the kernels of all passes at once, before the first is recorded.
-void GpuForward::prepare() {
-    Recorder::prepare(device_, [&](Recorder& recorder) {
-        Taps none;
-        for (const uint32_t tokens : {1u, options_.batch_size}) {
-            ForwardPass pass = new_pass(recorder, none, tokens);
-            record_logits(pass);
-            for (const bool few : {true, false})
-                if (max_sampled() > 0) run_ahead_.sample_next(pass, few);
-        }
-    });
-}
-
-GpuForward::Recording GpuForward::record(uint32_t tokens, bool with_layers, bool with_head) {
-    Taps taps(device_, options_.tap);
-    Recorder recorder(device_);
-    const uint32_t most = std::min(cache_.capacity(), options_.context_size);
-    step_ = {most - std::min(tokens, most), tokens};
-    ForwardPass pass = new_pass(recorder, taps, tokens);
-    const Activations x = activations(scratch_.logits);
-    if (with_layers) {
-        begin_step(pass);
-        layers(pass, net_, x);
-        pass.end_layers();
+bool GpuForward::run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) {
+    std::vector<Cache::Need> needs, starts;
+    for (const Span& span : spans) {
+        ENSURE(!span.ids.empty(), "span of slot {}", span.slot);
+        needs.push_back({span.slot, uint32_t(span.ids.size())});
+        starts.push_back({span.slot, cache_.position(span.slot)});
     }
-    if (with_head) {
-        pass.begin_head(true);
-        head(pass, net_, x);
-        recorder.copy(logits_readback_, scratch_.logits);
+    cache_.reserve(needs);
+    SpanRun passes(recordings_, cache_, pace_, options_, tuning_.short_block, spans, each, progress);
+    try {
+        return passes.run();
+    } catch (const NonFinite&) {
+        report_nonfinite(starts);
     }
-    return {std::move(taps), recorder.finish()};
-}
-
-void GpuForward::record_run_ahead(bool few_candidates) {
-    Taps none;
-    step_ = {std::min(cache_.capacity(), options_.context_size) - 1, 1};
-    run_ahead_.record([&](Recorder& recorder) { return new_pass(recorder, none, 1); },
-                      [&](ForwardPass& pass) { begin_step(pass); }, [&](ForwardPass& pass) { record_logits(pass); },
-                      few_candidates);
-}
-
-void GpuForward::record_layers() {
-    if (!token_) token_.emplace(record(1, true, true));
-    if (!block_) block_.emplace(record(options_.batch_size, true, false));
-    if (max_sampled() > 0) record_run_ahead(true);
-}
-
-// Returns the recording for a block of `tokens` tokens. Short ones have their own: of a few tokens (a draft), whose products are
-// those of matvec, for 2, 4 and 8; and of more (a chat's next turn), whose attention is split, too.
-GpuForward::Recording& GpuForward::recorded_block(uint32_t tokens) {
-    if (tokens > tuning_.short_block || options_.batch_size <= tuning_.short_block) return *block_;
-    const uint32_t few = std::bit_ceil(tokens), recorded = few <= max_columns(tuning_) ? few : tuning_.short_block;
-    const auto found = short_blocks_.find(recorded);
-    return found != short_blocks_.end() ? found->second
-                                        : short_blocks_.emplace(recorded, record(recorded, true, false)).first->second;
-}
-
-// Grows the cache, if necessary, for `tokens` tokens at position_; to no more than that where memory is short. After any
-// exception, the cache keeps its content, and the passes are recorded again when they are next needed.
-void GpuForward::make_room(uint32_t tokens) {
-    const uint32_t needed = position_ + tokens;
-    if (needed > cache_.capacity()) {
-        const uint64_t left = device_.available_bytes();
-        uint32_t next = options_.next_capacity(cache_.capacity(), needed);
-        if (cache_.growth_bytes(next) > left) next = options_.next_capacity(0, needed);
-        const GrowthFailure failure{position_, tokens, cache_.growth_bytes(next), left};
-        if (failure.bytes > left) fail_growth(failure, device_.capabilities().name);
-        forget_recordings(); // they use the buffers that are freed
-        try {
-            cache_.grow(device_, position_, next);
-        } catch (const OutOfMemory&) { // less was left than the driver reported
-            fail_growth({position_, tokens, cache_.growth_bytes(next), device_.available_bytes()}, device_.capabilities().name);
-        }
-    }
-    record_layers();
-}
-
-void GpuForward::write_step(std::span<const uint32_t> ids) {
-    step_ = {position_, uint32_t(ids.size())};
-    const uint32_t header[4] = {step_.position, step_.tokens, 0, window_.begin};
-    std::memcpy(step_upload_.host().data(), header, sizeof header);
-    std::memcpy(ids_upload_.host().data(), ids.data(), ids.size_bytes());
-}
-
-// Runs a recording on the next tokens, and returns whether it ran to its end.
-bool GpuForward::run_block(Commands& commands, std::span<const uint32_t> ids, const std::function<bool()>& keep_going) {
-    const auto tokens = uint32_t(ids.size());
-    write_step(ids);
-    const auto start = std::chrono::steady_clock::now();
-    if (!commands.run(keep_going)) {
-        go_back(position_ + tokens, position_);
-        return false;
-    }
-    if (tokens > 1) pace_.ran(position_, tokens, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    position_ += tokens;
-    return true;
-}
-
-std::span<const float> GpuForward::run(std::span<const uint32_t> ids, const Progress& progress) {
-    ENSURE(!ids.empty() && ids.size() <= options_.context_size - position_, "{} tokens at {}", ids.size(), position_);
-    const uint32_t start = position_, total = uint32_t(ids.size());
-    make_room(total);
-    uint32_t done = 0;
-    const auto keep_going = [&] { return !progress || progress(done, total); };
-    bool have_logits = false;
-    while (done < total) {
-        // The kernels are those of the whole block, however it is divided, so that results do not depend on the speed of
-        // earlier blocks, except for the rounding of a short block, whose attention is split.
-        const uint32_t whole = std::min(options_.batch_size, total - done), end = done + whole;
-        have_logits = whole == 1;
-        Recording& pass = have_logits ? *token_ : recorded_block(whole);
-        while (done < end) {
-            const uint32_t count = have_logits ? 1 : pace_.next(position_, end - done);
-            if (!run_block(pass.commands, ids.subspan(done, count), keep_going)) return {};
-            pass.taps.deliver(count);
-            done += count;
-            if (!keep_going()) return {};
-        }
-    }
-    if (!have_logits) {
-        head_->commands.run();
-        head_->taps.deliver(1);
-    }
-
-    const std::span logits(reinterpret_cast<const float*>(logits_readback_.host().data()), config_.vocab_size);
-    if (!std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) report_nonfinite(start);
-    return logits;
-}
-
-void GpuForward::record_all() {
-    if (!all_) {
-        const uint32_t tokens = std::min(options_.batch_size, max_rows_of_logits / tuning_.matmul_tokens * tuning_.matmul_tokens);
-        const uint64_t bytes = 4ull * tokens * config_.vocab_size;
-        all_.emplace(AllLogits{tokens, device_.allocate("logits of all", bytes),
-                               device_.allocate("logits of all, read back", bytes, Memory::readback), std::nullopt});
-    }
-    if (all_->commands) return;
-    Taps none;
-    Recorder recorder(device_);
-    const uint32_t most = std::min(cache_.capacity(), options_.context_size);
-    step_ = {most - std::min(all_->tokens, most), all_->tokens};
-    ForwardPass pass = new_pass(recorder, none, all_->tokens);
-    const Activations x = activations(all_->logits);
-    begin_step(pass);
-    layers(pass, net_, x);
-    pass.begin_head(false);
-    head(pass, net_, x);
-    recorder.copy(all_->readback, all_->logits);
-    all_->commands.emplace(recorder.finish());
-}
-
-bool GpuForward::run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) {
-    ENSURE(!ids.empty() && ids.size() <= options_.context_size - position_, "{} tokens at {}", ids.size(), position_);
-    const uint32_t start = position_, total = uint32_t(ids.size());
-    make_room(total);
-    record_all();
-    const std::span all(reinterpret_cast<const float*>(all_->readback.host().data()), all_->readback.bytes() / 4);
-    const auto keep_going = [&](uint32_t done) { return !progress || progress(done, total); };
-    for (uint32_t done = 0; done < total;) {
-        const uint32_t count = pace_.next(position_, std::min(all_->tokens, total - done));
-        if (!run_block(*all_->commands, ids.subspan(done, count), [&] { return keep_going(done); })) return false;
-        const std::span rows = all.first(size_t(count) * config_.vocab_size);
-        if (!std::ranges::all_of(rows, [](float v) { return std::isfinite(v); })) report_nonfinite(start);
-        for (uint32_t i = 0; i < count; i++) each(done + i, rows.subspan(size_t(i) * config_.vocab_size, config_.vocab_size));
-        done += count;
-        if (!keep_going(done)) return false;
-    }
-    return true;
 }
 
 std::vector<uint32_t> GpuForward::run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) {
-    ENSURE(n > 0 && n <= SAMPLING_STEPS && n <= options_.context_size - position_, "{} tokens at {}", n, position_);
+    const uint32_t start = cache_.position(0);
+    ENSURE(n > 0 && n <= SAMPLING_STEPS && n <= options_.context_size - start, "{} tokens at {}", n, start);
     ENSURE(config_.vocab_size <= max_sampling_logits, "{} logits", config_.vocab_size);
-    const uint32_t start = position_;
-    make_room(n);
-    record_run_ahead(has_few_candidates(sampling.settings));
-    write_step({&id, 1});
-    std::vector<uint32_t> ids = run_ahead_.run(n, sampling, step_);
-    go_back(start + n, start + std::max(uint32_t(ids.size()), 1u));
-    if (ids.empty()) report_nonfinite(start);
+    cache_.reserve(0, n);
+    PassRows row;
+    row.add(0, start, {&id, 1}, cache_.window(0).begin, true);
+    std::vector<uint32_t> ids = recordings_.run_ahead(row, n, sampling);
+    cache_.advance(0, n);
+    cache_.truncate(0, start + std::max(uint32_t(ids.size()), 1u));
+    if (ids.empty()) report_nonfinite(std::array{Cache::Need{0, start}});
     return ids;
 }
 
-void GpuForward::report_nonfinite(uint32_t start) {
-    const uint32_t end = position_;
-    go_back(end, start);
+// Returns to the positions where the run began, after a look for the first stored vector that is not finite.
+void GpuForward::report_nonfinite(std::span<const Cache::Need> starts) {
     std::optional<std::string> where;
     try {
-        where = cache_.find_nonfinite(device_, end);
+        for (const auto& [slot, start] : starts)
+            if (!where && (where = vectors_.find_nonfinite(device_, cache_.table(slot), cache_.position(slot))) &&
+                options_.slots > 1)
+                *where += fmt::format(" of slot {}", slot);
     } catch (const OutOfMemory&) { // finding the vector needs memory; report the error without it
     }
+    for (const auto& [slot, start] : starts) cache_.truncate(slot, start);
     fail_nonfinite(where);
+}
+
+// Returns the options with a cache of as many pages as fit into the device's memory, where those of the context do not.
+ForwardOptions with_cache_that_fits(const Device& device, const Config& config, const Weights& weights, ForwardOptions options) {
+    MemoryPlan plan = plan_memory(device, config, weights, options);
+    if (!plan.fits()) {
+        const uint64_t over = plan.total() - plan.available, page = cache_bytes(config, options.kv, 1);
+        const uint32_t pages = options.pages(), fewest = std::min(pages, fewest_pages);
+        options.cache_tokens = std::max(pages - uint32_t(std::min<uint64_t>(pages, over / page + 1)), fewest) * page_tokens;
+        plan = plan_memory(device, config, weights, options);
+    }
+    if (!plan.fits())
+        fail("{}: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", device.capabilities().name,
+             describe(plan), describe(options.kv));
+    return options;
 }
 
 } // namespace
@@ -378,13 +314,8 @@ void GpuForward::report_nonfinite(uint32_t start) {
 std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, const Weights& weights,
                                           const ForwardOptions& options, const LoadProgress& on_load) {
     const Tuning tuning = tuning_for(device.capabilities());
-    const ForwardOptions full = with_batch_size(options, tuning);
-    require_bindable(device.capabilities(), config, full.kv, full.last_capacity());
-    MemoryPlan plan = plan_memory(device, config, weights, full);
-    plan.kv_cache = cache_bytes(config, full.kv, full.first_capacity()) + window_bytes(config, full.kv, full.batch_size);
-    if (!plan.fits())
-        fail("{}: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", device.capabilities().name,
-             describe(plan), describe(options.kv));
+    const ForwardOptions full = with_cache_that_fits(device, config, weights, with_batch_size(options, tuning));
+    require_bindable(device.capabilities(), config, full.kv, full.pages());
     return std::make_unique<GpuForward>(device, config, load(device, tuning, weights, full.threads, on_load), full, tuning,
                                         std::nullopt);
 }
@@ -393,7 +324,7 @@ std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, 
                                           const ForwardOptions& options, const Tuning& tuning,
                                           std::optional<double> layer_seconds) {
     const ForwardOptions full = with_batch_size(options, tuning);
-    require_bindable(device.capabilities(), config, full.kv, full.last_capacity());
+    require_bindable(device.capabilities(), config, full.kv, full.pages());
     return std::make_unique<GpuForward>(device, config, std::move(weights), full, tuning, layer_seconds);
 }
 

@@ -3,6 +3,7 @@
 #include "model/gpu/tuning_file.h"
 #include "runtime/uploader.h"
 #include <algorithm>
+#include <bit>
 
 namespace tq::gpu {
 
@@ -11,8 +12,17 @@ uint64_t head_norm_bytes(const Config& c, const KvOptions& kv) {
     return 2 * uint64_t(c.num_hidden_layers) * (1 + conditions) * c.head_dim * 4;
 }
 
-uint64_t context_bytes(const Config& config, uint32_t positions) {
-    return context_header_bytes + uint64_t(positions) * config.head_dim * 4;
+uint32_t max_separate_rows(const ForwardOptions& options) { return std::bit_floor(std::min(options.batch_size, max_columns)); }
+
+uint32_t max_block_spans(const ForwardOptions& options) { return std::min(options.slots, 8u); }
+
+ContextLayout context_layout(const Config& config, const ForwardOptions& options) {
+    return {.max_rows = options.batch_size,
+            .max_spans = max_block_spans(options),
+            .slots = options.slots,
+            .table_pages = pages_of(options.context_size),
+            .positions = options.context_size,
+            .head_dim = config.head_dim};
 }
 
 ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardOptions& options) {
@@ -23,7 +33,8 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
     attn = 4 * batch * q_cols;
     q = 4 * q_floats(options.batch_size, c.num_attention_heads, c.head_dim, projected);
     kv = 4 * batch * c.num_key_value_heads * c.head_dim;
-    partials = partials_bytes(tuning, options.batch_size, c.num_attention_heads, c.head_dim, projected, window);
+    partials = partials_bytes(tuning, options.batch_size, max_separate_rows(options), c.num_attention_heads, c.head_dim,
+                              projected, window);
     ffn = 4 * batch * c.intermediate_size;
     halves = halves_bytes(tuning, options.batch_size, std::max({c.hidden_size, c.intermediate_size, uint32_t(q_cols)}));
     logits = 4ull * c.vocab_size;
@@ -47,15 +58,13 @@ MemoryPlan plan_memory(const Device& device, const Config& config, const Weights
 MemoryPlan plan_memory(const Capabilities& caps, const Config& config, const Weights& weights, const ForwardOptions& given) {
     const Tuning tuning = tuning_for(caps);
     const ForwardOptions options = with_batch_size(given, tuning);
-    const uint64_t context = context_bytes(config, options.context_size);
+    const uint64_t context = context_layout(config, options).bytes();
     MemoryPlan plan;
     plan.weights = device_bytes(weights, tuning.weight_interleave);
-    plan.kv_cache = cache_bytes(config, options.kv, options.last_capacity());
-    const uint64_t window = window_bytes(config, options.kv, options.batch_size);
+    plan.kv_cache = cache_bytes(config, options.kv, options.pages());
+    const uint64_t window = window_bytes(config, options.kv, options.slots, options.batch_size);
     plan.scratch = ScratchBytes(config, tuning, options).total() + context + head_norm_bytes(config, options.kv);
     if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes(); // staging
-    if (options.last_capacity() > options.first_capacity())                    // one layer exists twice while it grows
-        plan.scratch += plan.kv_cache / config.num_hidden_layers;
     plan.kv_cache += window;
     plan.scratch += Device::slack_bytes(plan.total());
     plan.available = caps.memory_bytes;

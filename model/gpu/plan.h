@@ -1,7 +1,8 @@
 // The device memory of a forward pass: the sizes that model/gpu/passes.cpp allocates, and their sum. Not counted: ids and
-// read-back buffers, below 1 MB, and the logits of run_all(), 256 bytes for each id of the vocabulary.
+// read-back buffers, below 1 MB, and the logits of several rows, 256 bytes for each id of the vocabulary.
 #pragma once
 #include "model/forward.h"
+#include "model/gpu/context.h"
 #include "model/gpu/tuning.h"
 #include "model/memory_plan.h"
 #include "model/weights/weights.h"
@@ -9,15 +10,19 @@
 
 namespace tq::gpu {
 
-constexpr uint64_t context_header_bytes = 16; // position, tokens, sampled_tokens, window_begin: shaders/context.glsl
-
 // Returns the size in bytes of HeadNormBuffers: the norms of queries and keys, with their channel scaling.
 uint64_t head_norm_bytes(const Config& config, const KvOptions& kv);
 
-// Returns the size in bytes of the header and the rotary table of `positions` positions.
-uint64_t context_bytes(const Config& config, uint32_t positions);
+// The fewest pages of a cache that is smaller than the context, for lack of memory.
+inline constexpr uint32_t fewest_pages = 4;
 
-// The bytes of the activations of a block of `batch` tokens, fp32 but for `halves`.
+// The most rows of a pass whose rows are separate, and the most spans of a block.
+uint32_t max_separate_rows(const ForwardOptions& options);
+uint32_t max_block_spans(const ForwardOptions& options);
+
+ContextLayout context_layout(const Config& config, const ForwardOptions& options);
+
+// The bytes of the activations of a block of `batch` tokens, fp32 but for `halves`; logits: of one row.
 struct ScratchBytes {
     uint64_t hidden, normed, attn, q, kv, partials, ffn, halves, logits;
     uint64_t candidates, sampling; // of sampling

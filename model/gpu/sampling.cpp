@@ -32,7 +32,7 @@ void sample(Pass& pass, const Buffer& ids, const Buffer& sampling, const Buffer&
 
 void sample_all(Pass& pass, const Buffer& ids, const Buffer& sampling, const Buffer& logits, uint32_t vocab_size) {
     constexpr uint32_t reads = 10; // of the logits: the greatest, four digits of top-k and of top-p, the masses of stretches
-    pass.recorder.dispatch<shader::sample_all>({1}, {std::max(pass.tuning.max_workgroup, 64u)}, {vocab_size},
+    pass.recorder.dispatch<shader::sample_all>({1}, {pass.tuning.max_workgroup}, {vocab_size},
                                                {reads * (4ull * vocab_size + uses_offset(vocab_size)), 0}, ids, sampling, logits,
                                                pass.context);
 }

@@ -7,13 +7,11 @@
 namespace tq::gpu {
 namespace {
 
-// y = w x of the normed h: of every token, or of the last.
+// y = w x of the normed h.
 void project(ForwardPass& pass, View y, const Matrix& w, Inputs& x) {
     ENSURE(!pass.normed || &x.x == &pass.scratch.a, "a folded norm is not that of x");
     if (pass.normed)
         matvec_normed(pass, y, w, *pass.normed, pass.config.rms_norm_eps);
-    else if (pass.last_only)
-        matvec(pass, y, w, x.x);
     else
         matmul(pass, y, w, x);
 }
@@ -93,14 +91,9 @@ void ForwardPass::end_layers() {
     layer = nullptr;
 }
 
-void ForwardPass::begin_head(bool only_last) {
-    end_layers();
-    last_only = only_last;
-}
-
 void ForwardPass::result(std::string_view name, const Buffer& x, uint32_t cols) {
     if (name.empty() || !taps.on()) return;
-    taps.add(*this, layer != nullptr ? fmt::format("layer {} {}", layer->number, name) : std::string(name), x, cols, last_only);
+    taps.add(*this, layer != nullptr ? fmt::format("layer {} {}", layer->number, name) : std::string(name), x, cols);
 }
 
 void embed(ForwardPass& pass, const Buffer& h, const Linear& embedding, const Buffer& ids) {
@@ -112,7 +105,7 @@ void embed(ForwardPass& pass, const Buffer& h, const Linear& embedding, const Bu
 void rms_norm(ForwardPass& pass, const Buffer& y, const Buffer& x, const Norm& w) {
     const Config& c = pass.config;
     ENSURE(!pass.normed || pass.normed_by == &w.weights, "another norm was folded than {}", w.result);
-    if (!pass.normed || pass.taps.on()) rms_norm(pass, y, x, w.weights, c.hidden_size, c.rms_norm_eps, pass.last_only);
+    if (!pass.normed || pass.taps.on()) rms_norm(pass, y, x, w.weights, c.hidden_size, c.rms_norm_eps, pass.in_head);
     pass.result(w.result, y, c.hidden_size);
 }
 
@@ -147,7 +140,7 @@ void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, cons
         swiglu(pass, y, gate, up, cols);
     } else if (pass.normed) {
         matvec_normed(pass, y, first, *pass.normed, pass.config.rms_norm_eps, true);
-    } else if (pass.tokens == 1) {
+    } else if (pass.tokens == 1) { // the same bits as below
         matvec_gated(pass, y, first, x);
     } else {
         matmul(pass, both, first, inputs);

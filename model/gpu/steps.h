@@ -72,14 +72,13 @@ struct ForwardPass : Pass {
     const Config& config;
     const Scratch& scratch;
     Taps& taps;
-    bool last_only = false; // only the last token of the block
+    bool in_head = false; // its rows are those whose logits are wanted, and the context names them
     // h, normed with these weights by the product that computed it (tuning.fold_norms): rms_norm then has nothing to do.
     std::optional<Normed> normed;
     const Buffer* normed_by = nullptr;
     const Layer* layer = nullptr;
 
     void begin(const Layer& layer);
-    void begin_head(bool only_last);
     void end_layers(); // closes the label of the last layer
     void result(std::string_view name, const Buffer& x, uint32_t cols);
 };

@@ -2,18 +2,17 @@
 
 namespace tq::gpu {
 
-void Taps::add(Pass& pass, std::string name, const Buffer& x, uint32_t cols, bool last_only) {
+void Taps::add(Pass& pass, std::string name, const Buffer& x, uint32_t cols) {
     if (!on()) return;
-    const uint64_t bytes = 4ull * cols * (last_only ? 1 : pass.tokens);
+    const uint64_t bytes = 4ull * cols * pass.tokens;
     Buffer values = device_->allocate("tap " + name, bytes, Memory::readback);
     pass.recorder.copy(values, View(x, 0, bytes));
-    copies_.push_back({std::move(name), cols, last_only, std::move(values)});
+    copies_.push_back({std::move(name), cols, std::move(values)});
 }
 
 void Taps::deliver(uint32_t tokens) const {
     for (const Copy& copy : copies_)
-        (*tap_)(copy.name,
-                {reinterpret_cast<const float*>(copy.values.host().data()), size_t(copy.cols) * (copy.last_only ? 1 : tokens)});
+        (*tap_)(copy.name, {reinterpret_cast<const float*>(copy.values.host().data()), size_t(copy.cols) * tokens});
 }
 
 } // namespace tq::gpu

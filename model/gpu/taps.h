@@ -13,8 +13,8 @@ class Taps {
     Taps() = default; // no taps
     Taps(Device& device, const Tap& tap) : device_(&device), tap_(&tap) {}
 
-    // Records a copy of x [tokens][cols], or of x [cols] where `last_only`. Does nothing where no tap is set.
-    void add(Pass&, std::string name, const Buffer& x, uint32_t cols, bool last_only = false);
+    // Records a copy of x [tokens][cols]. Does nothing where no tap is set.
+    void add(Pass&, std::string name, const Buffer& x, uint32_t cols);
     bool on() const { return tap_ != nullptr && *tap_; }
     void deliver(uint32_t tokens) const; // after a run of the recording on that many tokens
 
@@ -22,7 +22,6 @@ class Taps {
     struct Copy {
         std::string name;
         uint32_t cols;
-        bool last_only;
         Buffer values;
     };
     Device* device_ = nullptr;

@@ -64,6 +64,7 @@ Tuning choose_tuning(const Capabilities& device) {
         return {{.shared_bytes = device.shared_memory_bytes,
                  .max_workgroup = largest_workgroup(device),
                  .float16 = device.float16,
+                 .int8_dot = device.int8_dot_product,
                  .subgroup = 0,
                  .matrix_subgroup = 0,
                  .matrix = {},
@@ -79,6 +80,7 @@ Tuning choose_tuning(const Capabilities& device) {
                  .matmul_rows = 4,
                  .matmul_tokens = 4,
                  .matmul_tiled = false,
+                 .matmul_dot = false,
                  .matmul_coopmat = false,
                  .matmul_ahead = false,
                  .matmul_blocks = 1,
@@ -98,6 +100,7 @@ Tuning choose_tuning(const Capabilities& device) {
     return {{.shared_bytes = device.shared_memory_bytes,
              .max_workgroup = largest_workgroup(device),
              .float16 = device.float16,
+             .int8_dot = device.int8_dot_product,
              .subgroup = subgroup,
              .matrix_subgroup = cooperative ? matrix_subgroup : 0,
              .matrix = cooperative ? device.matrix : MatrixShape{},
@@ -113,6 +116,7 @@ Tuning choose_tuning(const Capabilities& device) {
              .matmul_rows = 2,
              .matmul_tokens = 8,
              .matmul_tiled = true,
+             .matmul_dot = device.int8_dot_accelerated && !cooperative,
              .matmul_coopmat = cooperative,
              .matmul_ahead = cooperative && matrix_subgroup >= 32,            // in smaller ones registers spill (Intel)
              .matmul_blocks = cooperative && matrix_subgroup >= 64 ? 2u : 1u, // every invocation of a workgroup decodes one

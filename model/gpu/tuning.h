@@ -11,6 +11,7 @@ struct DeviceFacts {
     uint32_t shared_bytes;    // maximum shared memory of a workgroup
     uint32_t max_workgroup;   // maximum of its invocations that kernels use
     bool float16;             // fp16 arithmetic
+    bool int8_dot;            // dot products of four int8 numbers in a word
     uint32_t subgroup;        // subgroup size of the subgroup variants; 0: they cannot run
     uint32_t matrix_subgroup; // size of a subgroup that multiplies fp16 matrices; 0: there are none
     MatrixShape matrix;       // of these matrices
@@ -35,8 +36,9 @@ struct KernelChoices {
     uint32_t matmul_rows;   // rows per invocation
     uint32_t matmul_tokens; // tokens per invocation
     bool matmul_tiled;      // matmul_tiled for more tokens, with the tile that fits shared_bytes (matmul.h)
-    bool matmul_coopmat;    // matmul_coopmat instead
-    bool matmul_ahead;      // it fetches the next ones while it multiplies
+    bool matmul_dot;        // matmul_dot instead, for weights that are quantised
+    bool matmul_coopmat;    // matmul_coopmat instead of all of these
+    bool matmul_ahead;      // it fetches the next columns before it multiplies these
     uint32_t matmul_blocks; // times 32 columns that matmul_coopmat multiplies at a time, where its tile then fits shared_bytes
     // attention
     uint32_t attention_rows;         // maximum query rows that share a decoded key
@@ -61,8 +63,8 @@ struct PassPolicy {
 
 struct Tuning : DeviceFacts, KernelChoices, PassPolicy {
     bool operator==(const Tuning&) const = default;
-    // True where products or attention are computed in fp16.
-    bool rounds_to_halves() const { return matmul_coopmat || attention_coopmat_rows != 0 || decode_subgroups != 0; }
+    // True where products or attention are computed in fp16, or products with inputs of 15 bits.
+    bool rounds_to_halves() const { return matmul_coopmat || matmul_dot || attention_coopmat_rows != 0 || decode_subgroups != 0; }
 };
 
 Tuning choose_tuning(const Capabilities& device);

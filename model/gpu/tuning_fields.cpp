@@ -37,6 +37,7 @@ const std::vector<TuningGroup> all_groups{
       {"matmul_ahead", &Tuning::matmul_ahead, {0, 1}},
       {"matmul_blocks", &Tuning::matmul_blocks, {1, 2}},
       {"matmul_tiled", &Tuning::matmul_tiled, {0, 1}},
+      {"matmul_dot", &Tuning::matmul_dot, {0, 1}},
       {"matmul_tokens", &Tuning::matmul_tokens, {2, 4, 8, 16}},
       {"matmul_rows", &Tuning::matmul_rows, {1, 2, 4}}}},
     {"attention of a prompt",
@@ -59,6 +60,7 @@ std::string refusal_of_matvec(const Tuning& t) {
 // For cooperative matrices, the device's own choice tells whether it has them.
 std::string refusal_of_matrices(const Tuning& t, const Tuning& by_default) {
     if (t.matmul_coopmat && !by_default.matmul_coopmat) return "matmul_coopmat needs cooperative matrices";
+    if (t.matmul_dot && (!t.int8_dot || t.texel_buffers)) return "matmul_dot needs int8 dot products on a GPU";
     if (t.decode_subgroups != 0 && (!t.float16 || t.subgroup == 0))
         return "attention_decode needs fp16 arithmetic and subgroup operations";
     if (t.decode_heads == 0) return "attention_decode cannot have 0 heads";

@@ -1,6 +1,6 @@
 #include "model/gpu/variants.h"
 #include "model/gpu/device_layout.h"
-#include "model/gpu/steps.h"
+#include "model/gpu/recordings.h"
 #include "model/gpu/tuning_file.h"
 #include "runtime/device_profile.h"
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t head_dims[] = {64, 128, 256};
 constexpr uint32_t groups_of_heads[] = {1, 2, 4, 5, 8}; // query heads per kv head: all of Qwen3's, and none shared
-constexpr uint32_t kv_heads = 2, capacity = 64;
+constexpr uint32_t kv_heads = 2, positions = 64;
 constexpr float eps = 1e-6f;
 
 // Pairs (k, v) whose attention is compiled in every shape.
@@ -41,14 +41,13 @@ constexpr CacheKind kinds_with_window[] = {
 };
 
 KvCache cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_tokens) {
-    const CacheLayout layout(kind.types, head_dim, kv_heads, capacity);
+    const CacheLayout layout(kind.types, head_dim, kv_heads, 1);
     std::vector<LayerCache> layers;
     layers.push_back({codec_of(kind.types.k, head_dim, kind.rotation, kind.rule),
                       codec_of(kind.types.v, head_dim, kind.rotation, kind.rule),
-                      capacity,
                       {}});
     layers[0].slices.push_back({floats(layout.words), 0, kv_heads, layout});
-    KvCache cache(head_dim, kv_heads, std::move(layers));
+    KvCache cache(head_dim, kv_heads, 1, std::move(layers));
     if (!kind.window) return cache;
     const uint32_t tokens = 16, vectors = kv_heads * (block_tokens + kept_window_tokens(tokens));
     cache.layers[0].ring = kv_heads * block_tokens;
@@ -66,7 +65,7 @@ struct Model {
                   .num_attention_heads = 4,
                   .num_key_value_heads = kv_heads,
                   .head_dim = 128,
-                  .max_position_embeddings = capacity,
+                  .max_position_embeddings = positions,
                   .rope_theta = 1e6f,
                   .rms_norm_eps = eps};
     DeviceWeights weights;
@@ -100,29 +99,35 @@ struct Model {
     }
 };
 
-// Records the passes of passes.cpp: for one token, a short block, a whole one, and one that is less than a tile of products.
+// Records the passes of recordings.cpp: of separate rows, of blocks, short and whole, and of heads.
 void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     const Config& c = model.config;
     const ForwardOptions options = with_batch_size({.kv = {.k = KvType::f16, .v = KvType::f16}, .context_size = 4096}, t);
     const Scratch s =
         make_scratch([](const char*, uint64_t bytes) { return Buffer::of_size(bytes); }, ScratchBytes(c, t, options));
-    const Buffer context = Buffer::of_size(context_bytes(c, options.context_size)), ids = floats(options.batch_size),
-                 all_logits = floats(uint64_t(options.batch_size) * c.vocab_size);
+    const Buffer context = Buffer::of_size(context_layout(c, options).bytes()), ids = floats(options.batch_size),
+                 logits = floats(uint64_t(Recordings::max_head_rows) * c.vocab_size);
     const Network net(c, model.weights, model.head_norms, model.cache);
+    const Activations x{ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits};
     Taps none;
-    for (const uint32_t tokens : {1u, t.matmul_tokens, std::min(t.short_block, options.batch_size), options.batch_size}) {
-        const Step step{0, tokens};
-        ForwardPass pass{{recorder, t, context, tokens, c.head_dim, step}, c, s, none};
-        const Activations x{ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, s.logits};
-        layers(pass, net, x);
-        pass.begin_head(true);
-        head(pass, net, x);
-        if (tokens == 1) continue;
-        pass.begin_head(false);
-        head(pass, net, {ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, all_logits});
+    const auto record = [&](uint32_t rows, bool separate, bool with_layers, bool with_head) {
+        const Step step{0, rows};
+        ForwardPass pass{{recorder, t, context, rows, c.head_dim, step, 1, separate}, c, s, none};
+        if (with_layers) layers(pass, net, x);
+        pass.end_layers();
+        pass.in_head = !with_layers;
+        if (with_head) head(pass, net, x);
+    };
+    for (uint32_t rows = 1; rows <= max_separate_rows(options); rows *= 2) {
+        record(rows, true, true, true);
+        record(rows, true, false, true);
     }
+    for (const uint32_t rows : {std::min(t.short_block, options.batch_size), options.batch_size})
+        record(rows, false, true, false);
+    record(Recordings::max_head_rows, false, false, true);
+
     const Step step{0, 1};
-    ForwardPass pass{{recorder, t, context, 1, c.head_dim, step}, c, s, none};
+    Pass pass{recorder, t, context, 1, c.head_dim, step};
     sample_candidates(pass, s.candidates, s.logits, s.sampling, c.vocab_size);
     sample(pass, ids, s.sampling, s.candidates, c.vocab_size);
     sample_all(pass, ids, s.sampling, s.logits, c.vocab_size);
@@ -131,13 +136,13 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
 // Records the products of one vector and of a few with matrices of all sizes, on which the lanes of a row depend.
 void record_matvecs(Recorder& recorder, const Tuning& t, GgmlType type) {
     constexpr uint32_t cols = 4096, h_floats = cols;
-    const Buffer context = Buffer::of_size(1 << 16), x = floats(max_columns(t) * cols);
+    const Buffer context = Buffer::of_size(1 << 16), x = floats(max_columns * cols);
     for (uint32_t rows = 2; rows == 2 || rows / 2 <= t.matvec_loads; rows *= 2) {
         const Matrix w = Model::matrix(t, type, rows, cols);
-        const Buffer y = floats(h_floats + uint64_t(max_columns(t)) * rows + normed_floats(rows));
-        for (uint32_t tokens = 1; tokens <= max_columns(t); tokens *= 2) {
+        const Buffer y = floats(h_floats + uint64_t(max_columns) * rows + normed_floats(rows));
+        for (uint32_t tokens = 1; tokens <= max_columns; tokens *= 2) {
             const Step step{0, tokens};
-            Pass pass{recorder, t, context, tokens, 128, step};
+            Pass pass{recorder, t, context, tokens, 128, step, 1, true};
             Inputs inputs{x, x}; // not as halves: tokens are few
             for (const bool accumulate : {false, true}) matmul(pass, y, w, inputs, accumulate);
             if (tokens > 1) continue;
@@ -162,7 +167,7 @@ struct Heads {
           q(floats(q_floats(tokens, heads, head_dim, true))), k(floats(uint64_t(tokens) * kv_heads * head_dim)),
           v(floats(k.bytes() / 4)), y(floats(uint64_t(tokens) * heads * head_dim)),
           weights(floats(head_dim * (1 + 2 * kv_heads))),
-          partials(Buffer::of_size(partials_bytes(t, tokens, heads, head_dim, true, true))), step{0, tokens} {}
+          partials(Buffer::of_size(partials_bytes(t, tokens, 1, heads, head_dim, true, true))), step{0, tokens} {}
 
     Pass pass(Recorder& recorder) const { return {recorder, tuning, context, tokens, head_dim, step}; }
     void record_attention(Recorder& recorder) const {
@@ -176,7 +181,7 @@ struct Heads {
         k_append(p, cache, 0, k, norm, kv_heads, eps);
         v_append(p, cache, 0, v, kv_heads);
         keep_window(p, cache, 0, k, norm, v, kv_heads, eps);
-        for (const KvSide side : {KvSide::key, KvSide::value}) kv_decode(p, y, cache, 0, side, kv_heads, 0);
+        for (const KvSide side : {KvSide::key, KvSide::value}) kv_decode(p, y, cache, 0, side, kv_heads);
     }
 };
 

@@ -2,7 +2,9 @@
 #include "base/ensure.h"
 #include "model/gpu/tuning_file.h"
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <numeric>
 
 namespace tq::gpu {
 namespace {
@@ -15,15 +17,18 @@ uint32_t batch_within(const Capabilities& caps, uint32_t head_dim, uint32_t batc
 }
 
 KvCache one_layer(Device& device, KvCodec codec, uint32_t batch) {
-    const uint32_t d = codec.head_dim(), capacity = batch_within(device.capabilities(), d, batch);
-    const CacheLayout layout({unused_keys, codec.type}, d, 1, capacity);
+    const uint32_t d = codec.head_dim(), pages = pages_of(batch);
+    const CacheLayout layout({unused_keys, codec.type}, d, 1, pages);
     std::vector<LayerCache> layers;
     layers.push_back({{device, {.type = unused_keys, .rotation = make_rotation(RotationKind::wht, 0, KvSide::key, d)}},
                       {device, std::move(codec)},
-                      capacity,
                       {}});
     layers[0].slices.push_back({device.allocate("vectors, stored", uint64_t(layout.words) * 4), 0, 1, layout});
-    return {d, 1, std::move(layers)};
+    return {d, 1, pages, std::move(layers)};
+}
+
+ContextLayout layout_for(uint32_t batch) {
+    return {.max_rows = batch, .max_spans = 1, .slots = 1, .table_pages = pages_of(batch), .positions = 0, .head_dim = 0};
 }
 
 template <class T> T* host(const Buffer& buffer) { return reinterpret_cast<T*>(buffer.host().data()); }
@@ -31,8 +36,10 @@ template <class T> T* host(const Buffer& buffer) { return reinterpret_cast<T*>(b
 } // namespace
 
 VectorCodec::VectorCodec(Device& device, KvCodec codec, uint32_t batch)
-    : device_(device), tuning_(tuning_for(device.capabilities())), cache_(one_layer(device, std::move(codec), batch)),
-      context_(device.allocate("vectors, context", 32, Memory::upload)),
+    : device_(device), tuning_(tuning_for(device.capabilities())),
+      layout_(layout_for(batch_within(device.capabilities(), codec.head_dim(), batch))),
+      cache_(one_layer(device, std::move(codec), layout_.max_rows)),
+      context_(device.allocate("vectors, context", layout_.bytes(), Memory::upload)),
       x_in_(device.allocate("vectors, in", 4ull * this->batch() * cache_.head_dim, Memory::upload)),
       x_device_(device.allocate("vectors", x_in_.bytes())),
       x_out_(device.allocate("vectors, out", x_in_.bytes(), Memory::readback)),
@@ -41,7 +48,19 @@ VectorCodec::VectorCodec(Device& device, KvCodec codec, uint32_t batch)
       upload_vectors_(record([&](Pass& pass) { pass.recorder.copy(x_device_, x_in_); })),
       download_stored_(record([&](Pass& pass) { pass.recorder.copy(stored_out_, stored()); })),
       upload_stored_(record([&](Pass& pass) { pass.recorder.copy(stored(), stored_in_); })),
-      download_vectors_(record([&](Pass& pass) { pass.recorder.copy(x_out_, x_device_); })) {}
+      download_vectors_(record([&](Pass& pass) { pass.recorder.copy(x_out_, x_device_); })) {
+    std::vector<uint32_t> table(layout_.table_pages);
+    std::iota(table.begin(), table.end(), 0u);
+    layout_.write_table(context_.host(), 0, table);
+}
+
+// Vector i is row i of a pass of one span.
+void VectorCodec::write_rows(uint32_t count) {
+    std::vector<Row> rows(count);
+    for (uint32_t i = 0; i < count; i++) rows[i] = {i, 0, i, count - 1 - i};
+    layout_.write_rows(context_.host(), rows, std::array{RowSpan{0, count}});
+    step_.tokens = count;
+}
 
 template <class Record> Commands VectorCodec::record(Record record_pass) {
     Recorder recorder(device_);
@@ -59,8 +78,7 @@ void VectorCodec::encode(std::span<uint32_t> codes, std::span<uint16_t> scales, 
     ENSURE(x.size() % cache_.head_dim == 0 && x.size_bytes() <= x_in_.bytes(), "{} floats", x.size());
     const auto count = uint32_t(x.size() / cache_.head_dim);
     std::memcpy(host<float>(x_in_), x.data(), x.size_bytes());
-    std::ranges::copy(std::array{0u, count, 0u, 0u}, host<uint32_t>(context_));
-    step_.tokens = count;
+    write_rows(count);
     upload_vectors_.run();
     if (!encoder_) encoder_ = record([&](Pass& pass) { v_append(pass, cache_, 0, x_device_, 1); });
     run_encoder();
@@ -77,8 +95,9 @@ void VectorCodec::decode(std::span<float> x, std::span<const uint32_t> codes, st
     if (!scales.empty())
         std::memcpy(host<uint32_t>(stored_in_) + (slice().layout.v_scales - slice().layout.v_codes), scales.data(),
                     scales.size_bytes());
+    write_rows(uint32_t(x.size() / cache_.head_dim));
     upload_stored_.run();
-    if (!decoder_) decoder_ = record([&](Pass& pass) { kv_decode(pass, x_device_, cache_, 0, KvSide::value, 1, 0); });
+    if (!decoder_) decoder_ = record([&](Pass& pass) { kv_decode(pass, x_device_, cache_, 0, KvSide::value, 1); });
     run_decoder();
     download_vectors_.run();
     std::memcpy(x.data(), host<float>(x_out_), x.size_bytes());

@@ -1,5 +1,6 @@
 // The codec on a device: the cache's own kernels, v_append and kv_decode, on vectors from the host.
 #pragma once
+#include "model/gpu/context.h"
 #include "model/gpu/kernels.h"
 
 namespace tq::gpu {
@@ -12,7 +13,7 @@ class VectorCodec {
     VectorCodec& operator=(const VectorCodec&) = delete;
 
     const KvCodec& codec() const { return cache_.layers[0].v; }
-    uint32_t batch() const { return cache_.layers[0].capacity; }
+    uint32_t batch() const { return layout_.max_rows; }
 
     // codes[n][words] and scales[n][scales] of x[n][head_dim], n <= batch(): the same bytes as encode() in model/kv/codec.h.
     void encode(std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> x);
@@ -25,12 +26,14 @@ class VectorCodec {
 
   private:
     template <class Record> Commands record(Record record_pass);
+    void write_rows(uint32_t count);
     const CacheSlice& slice() const { return cache_.layers[0].slices[0]; }
     View stored() const; // the part of the slice that holds the vectors
 
     Device& device_;
     Tuning tuning_;
-    KvCache cache_; // one layer of one head: vector i is the value at position i
+    ContextLayout layout_; // of context_
+    KvCache cache_;        // one layer of one head: vector i is the value at position i
     Buffer context_, x_in_, x_device_, x_out_, stored_in_, stored_out_;
     Step step_;
     Commands upload_vectors_, download_stored_, upload_stored_, download_vectors_;

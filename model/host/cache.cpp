@@ -6,101 +6,120 @@
 
 namespace tq::host {
 
-CacheSide::CacheSide(KvCodec codec, uint32_t heads, uint32_t capacity)
-    : codec(std::move(codec)), heads(heads), capacity(capacity),
-      words_(new uint32_t[size_t(heads) * capacity * this->codec.words()]),
-      scales_(new uint16_t[size_t(heads) * capacity * this->codec.scales()]) {}
-
-void CacheSide::grow(uint32_t length, uint32_t to) {
-    CacheSide grown(codec, heads, to);
-    for (uint32_t head = 0; head < heads && length > 0; head++) {
-        std::copy_n(codes(head, 0).data(), size_t(length) * codec.words(), grown.codes(head, 0).data());
-        std::copy_n(scales(head, 0).data(), size_t(length) * codec.scales(), grown.scales(head, 0).data());
-    }
-    capacity = to;
-    words_ = std::move(grown.words_);
-    scales_ = std::move(grown.scales_);
+std::vector<Row> make_rows(uint32_t slot, uint32_t position, uint32_t count) {
+    std::vector<Row> rows(count);
+    for (Row& row : rows) row = {slot, position++};
+    return rows;
 }
 
-uint64_t CacheSide::bytes(uint32_t capacity) const {
-    return uint64_t(heads) * capacity * (codec.words() * sizeof words_[0] + codec.scales() * sizeof scales_[0]);
+CacheSide::CacheSide(KvCodec codec, uint32_t heads, uint32_t blocks, uint32_t block_tokens)
+    : codec(std::move(codec)), heads(heads), blocks(blocks), block_tokens(block_tokens),
+      words_(new uint32_t[size_t(blocks) * heads * block_tokens * this->codec.words()]),
+      scales_(new uint16_t[size_t(blocks) * heads * block_tokens * this->codec.scales()]) {}
+
+void CacheSide::copy(Place from, Place to, uint32_t tokens) const {
+    for (uint32_t head = 0; head < heads && tokens > 0; head++) {
+        std::copy_n(codes(from, head).data(), size_t(tokens) * codec.words(), codes(to, head).data());
+        std::copy_n(scales(from, head).data(), size_t(tokens) * codec.scales(), scales(to, head).data());
+    }
 }
 
-StoredSide CacheSide::stored(uint32_t length) const {
-    StoredSide out(codec, heads, length);
-    for (uint32_t head = 0; head < heads && length > 0; head++) {
-        std::copy_n(codes(head, 0).data(), out.codes_of(head).size(), out.codes_of(head).data());
-        std::copy_n(scales(head, 0).data(), out.scales_of(head).size(), out.scales_of(head).data());
+static std::optional<WindowVectors> make_window(const Cache::Shape& shape, const CacheSide& k, const CacheSide& v,
+                                                uint32_t pass_tokens) {
+    if (shape.window_tokens == 0 || !KvTypes{k.codec.type, v.codec.type}.coded()) return std::nullopt;
+    const auto side = [&](const CacheSide& of) {
+        return CacheSide({KvType::f16, of.codec.scale_rule, of.codec.rotation}, of.heads, shape.slots,
+                         kept_window_tokens(shape.window_tokens) + pass_tokens);
+    };
+    return WindowVectors{side(k), side(v)};
+}
+
+KvCache::KvCache(const Shape& shape, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens)
+    : Cache(shape) {
+    for (const LayerCodecs& codecs : layers) {
+        CacheSide k(codecs.k, kv_heads, shape.pages, page_tokens), v(codecs.v, kv_heads, shape.pages, page_tokens);
+        auto window = make_window(shape, k, v, pass_tokens);
+        layers_.push_back({*this, std::move(k), std::move(v), std::move(window)});
     }
+}
+
+void KvCache::copy_page(uint32_t from, uint32_t to, uint32_t tokens) {
+    for (const LayerCache& layer : layers_)
+        for (const CacheSide* side : {&layer.k, &layer.v}) side->copy({from, 0}, {to, 0}, tokens);
+}
+
+void KvCache::copy_window(uint32_t from, uint32_t to) {
+    for (const LayerCache& layer : layers_)
+        if (layer.window)
+            for (const CacheSide* side : {&layer.window->k, &layer.window->v}) side->copy({from, 0}, {to, 0}, side->block_tokens);
+}
+
+StoredSide KvCache::stored(uint32_t slot, uint32_t layer, KvSide which) {
+    ENSURE(layer < layers_.size(), "layer {} of {}", layer, layers_.size());
+    const CacheSide& side = layers_[layer].side(which);
+    StoredSide out(side.codec, side.heads, position(slot));
+    for (uint32_t head = 0; head < side.heads; head++)
+        for (uint32_t at = 0; at < out.tokens; at += page_tokens) {
+            const uint32_t tokens = std::min(page_tokens, out.tokens - at);
+            const Place from = layers_[layer].place({slot, at});
+            std::copy_n(side.codes(from, head).data(), tokens * side.codec.words(), out.codes_of(head, at).data());
+            std::copy_n(side.scales(from, head).data(), tokens * side.codec.scales(), out.scales_of(head, at).data());
+        }
     return out;
 }
 
-void CacheSide::restore(StoredSide from) {
-    ENSURE(from.codec.type == codec.type && from.codec.head_dim() == head_dim() && from.heads == heads && from.tokens <= capacity,
-           "{} tokens of {} heads of {} for {}", from.tokens, from.heads, name(from.codec.type), name(codec.type));
-    for (uint32_t head = 0; head < heads && from.tokens > 0; head++) {
-        std::ranges::copy(from.codes_of(head), codes(head, 0).data());
-        std::ranges::copy(from.scales_of(head), scales(head, 0).data());
+void KvCache::write(uint32_t slot, const CacheSide& side, uint32_t tokens, StoredSide from) const {
+    ENSURE(from.codec.type == side.codec.type && from.codec.head_dim() == side.head_dim() && from.heads == side.heads &&
+               from.tokens == tokens,
+           "{} tokens of {} heads of {} for {} of {}", from.tokens, from.heads, name(from.codec.type), tokens,
+           name(side.codec.type));
+    for (uint32_t head = 0; head < side.heads; head++)
+        for (uint32_t at = 0; at < tokens; at += page_tokens) {
+            const uint32_t count = std::min(page_tokens, tokens - at);
+            const Place to{table(slot)[at / page_tokens], 0};
+            std::copy_n(from.codes_of(head, at).data(), count * side.codec.words(), side.codes(to, head).data());
+            std::copy_n(from.scales_of(head, at).data(), count * side.codec.scales(), side.scales(to, head).data());
+        }
+}
+
+void KvCache::write(uint32_t slot, uint32_t tokens, const StoredSource& source) {
+    for (uint32_t i = 0; i < layers_.size(); i++) {
+        write(slot, layers_[i].k, tokens, source(i, KvSide::key));
+        write(slot, layers_[i].v, tokens, source(i, KvSide::value));
     }
 }
 
-void LayerCache::keep_window(uint32_t tokens, uint32_t block_tokens) {
-    if (tokens == 0 || !KvTypes{k.codec.type, v.codec.type}.coded()) return;
-    const auto side = [&](const CacheSide& of) {
-        return CacheSide({KvType::f16, of.codec.scale_rule, of.codec.rotation}, of.heads,
-                         kept_window_tokens(tokens) + block_tokens);
-    };
-    window.emplace(WindowVectors{side(k), side(v), {tokens}});
+// In a ring, too, that has not been filled, every vector becomes a repetition of those that it has.
+static void repeat_window(const WindowVectors& window, uint32_t slot, uint32_t length) {
+    for (const CacheSide* side : {&window.k, &window.v})
+        for (uint32_t at = length; at < side->block_tokens; at++) side->copy({slot, at % length}, {slot, at}, 1);
 }
 
-uint32_t capacity(const std::vector<LayerCache>& layers) {
-    uint32_t least = UINT32_MAX;
-    for (const LayerCache& layer : layers) least = std::min({least, layer.k.capacity, layer.v.capacity});
-    return least;
-}
-
-uint64_t growth_bytes(const std::vector<LayerCache>& layers, uint32_t capacity) {
-    uint64_t more = 0, peak = 0;
-    for (const LayerCache& layer : layers)
-        for (const CacheSide* side : {&layer.k, &layer.v}) {
-            if (side->capacity >= capacity) continue;
-            peak = std::max(peak, more + side->bytes(capacity));
-            more += side->bytes(capacity) - side->bytes(side->capacity);
+void KvCache::repeat_stored(uint32_t slot, uint32_t length, uint32_t to) {
+    for (const LayerCache& layer : layers_) {
+        for (uint32_t at = length, count; at < to; at += count) { // runs that end with a page, or with what is repeated
+            const uint32_t from = at % length;
+            count = std::min({page_tokens - at % page_tokens, page_tokens - from % page_tokens, length - from, to - at});
+            for (const CacheSide* side : {&layer.k, &layer.v})
+                side->copy(layer.place({slot, from}), layer.place({slot, at}), count);
         }
-    return peak;
+        if (layer.window) repeat_window(*layer.window, slot, length);
+    }
 }
 
-void grow(std::vector<LayerCache>& layers, uint32_t length, uint32_t capacity) {
-    for (LayerCache& layer : layers)
-        for (CacheSide* side : {&layer.k, &layer.v})
-            if (side->capacity < capacity) side->grow(length, capacity);
+static bool is_finite(const CacheSide& side, Place at, uint32_t head) {
+    return tq::is_finite(side.codec, side.codes(at, head), side.scales(at, head));
 }
 
-void repeat(const std::vector<LayerCache>& layers, uint32_t length, uint32_t to) {
-    for (const LayerCache& layer : layers)
-        for (const CacheSide* side : {&layer.k, &layer.v})
-            for (uint32_t head = 0; head < side->heads; head++)
-                for (uint32_t at = length; at < to;) { // doubling each time
-                    const uint32_t count = std::min(at, to - at);
-                    std::copy_n(side->codes(head, 0).data(), size_t(count) * side->codec.words(), side->codes(head, at).data());
-                    std::copy_n(side->scales(head, 0).data(), size_t(count) * side->codec.scales(),
-                                side->scales(head, at).data());
-                    at += count;
-                }
-}
-
-static bool is_finite(const CacheSide& side, uint32_t head, uint32_t position) {
-    return tq::is_finite(side.codec, side.codes(head, position), side.scales(head, position));
-}
-
-std::optional<std::string> find_nonfinite(const std::vector<LayerCache>& layers, uint32_t length) {
-    for (size_t layer = 0; layer < layers.size(); layer++)
-        for (uint32_t position = 0; position < length; position++)
-            for (uint32_t head = 0; head < layers[layer].k.heads; head++) {
-                const bool bad_key = !is_finite(layers[layer].k, head, position);
-                if (bad_key || !is_finite(layers[layer].v, head, position))
-                    return fmt::format("the {} of layer {}, kv head {}, position {}", bad_key ? "key" : "value", layer, head,
-                                       position);
+std::optional<std::string> KvCache::find_nonfinite(uint32_t slot) const {
+    for (size_t i = 0; i < layers_.size(); i++)
+        for (uint32_t at = 0; at < position(slot); at++)
+            for (uint32_t head = 0; head < layers_[i].k.heads; head++) {
+                const Place place = layers_[i].place({slot, at});
+                const bool bad_key = !host::is_finite(layers_[i].k, place, head);
+                if (bad_key || !host::is_finite(layers_[i].v, place, head))
+                    return fmt::format("the {} of layer {}, kv head {}, position {}{}", bad_key ? "key" : "value", i, head, at,
+                                       shape().slots > 1 ? fmt::format(" of slot {}", slot) : "");
             }
     return std::nullopt;
 }

@@ -1,7 +1,6 @@
-// The KV cache in host memory: for each layer and side, the codes of each kv head, token by token, and the scales beside them.
+// The KV cache in host memory: for each layer and side, the codes of each kv head, page by page, and the scales beside them.
 #pragma once
-#include "model/kv/stored.h"
-#include "model/kv/window.h"
+#include "model/cache.h"
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,56 +8,85 @@
 
 namespace tq::host {
 
-// One side (keys or values) of one layer.
-struct CacheSide {
-    KvCodec codec;
-    uint32_t heads, capacity;
-    std::unique_ptr<uint32_t[]> words_;  // [heads][capacity][codec.words()]
-    std::unique_ptr<uint16_t[]> scales_; // [heads][capacity][codec.scales()]
+// A token of a sequence, as a row of a pass.
+struct Row {
+    uint32_t slot, position;
+};
+// Returns the rows of `count` consecutive tokens of a slot.
+std::vector<Row> make_rows(uint32_t slot, uint32_t position, uint32_t count);
 
-    CacheSide(KvCodec codec, uint32_t heads, uint32_t capacity);
-    // Keeps the first `length` tokens. Throws std::bad_alloc, and changes nothing, when memory runs out.
-    void grow(uint32_t length, uint32_t capacity);
-    uint64_t bytes(uint32_t capacity) const; // of a side like this
-    StoredSide stored(uint32_t length) const;
-    void restore(StoredSide from); // must fit the capacity
-
-    uint32_t head_dim() const { return codec.head_dim(); }
-    std::span<uint32_t> codes(uint32_t head, uint32_t position) const {
-        return {&words_[(size_t(head) * capacity + position) * codec.words()], codec.words()};
-    }
-    std::span<uint16_t> scales(uint32_t head, uint32_t position) const {
-        return {&scales_[(size_t(head) * capacity + position) * codec.scales()], codec.scales()};
-    }
+// Where a token's vectors are: in a page, or in the ring of a slot's window.
+struct Place {
+    uint32_t block, token;
 };
 
-// The full-precision window, in fp16 (model/kv/window.h): position p is at p % capacity; the capacity is the kept tokens and a
-// block of tokens.
+// One side (keys or values) of one layer: blocks of as many tokens each, which are pages or the rings of windows. Its memory is
+// not initialised, so that the system provides it when it is written.
+struct CacheSide {
+    KvCodec codec;
+    uint32_t heads, blocks, block_tokens;
+    std::unique_ptr<uint32_t[]> words_;  // [blocks][heads][block_tokens][codec.words()]
+    std::unique_ptr<uint16_t[]> scales_; // [blocks][heads][block_tokens][codec.scales()]
+
+    // Throws std::bad_alloc.
+    CacheSide(KvCodec codec, uint32_t heads, uint32_t blocks, uint32_t block_tokens);
+
+    uint32_t head_dim() const { return codec.head_dim(); }
+    std::span<uint32_t> codes(Place at, uint32_t head) const { return {&words_[index(at, head) * codec.words()], codec.words()}; }
+    std::span<uint16_t> scales(Place at, uint32_t head) const {
+        return {&scales_[index(at, head) * codec.scales()], codec.scales()};
+    }
+    // Copies the vectors of all heads of `tokens` tokens, which lie within a block on either side.
+    void copy(Place from, Place to, uint32_t tokens) const;
+
+  private:
+    size_t index(Place at, uint32_t head) const { return (size_t(at.block) * heads + head) * block_tokens + at.token; }
+};
+
+// The full-precision windows, in fp16 (model/kv/window.h): a ring for each slot, in which position p is at p % block_tokens; a
+// ring holds the kept tokens and those of a pass.
 struct WindowVectors {
     CacheSide k, v; // of type f16
-    WindowPositions positions;
+
+    const CacheSide& side(KvSide side) const { return side == KvSide::key ? k : v; }
 };
 
 struct LayerCache {
+    const Cache& sequences; // whose pages and windows they are
     CacheSide k, v;
-    std::optional<WindowVectors> window = {};
+    std::optional<WindowVectors> window; // where the sequences have windows and the layer stores codes
 
-    // Adds a window of `tokens` tokens, for passes of at most `block_tokens`, where the layer stores codes. Throws
-    // std::bad_alloc.
-    void keep_window(uint32_t tokens, uint32_t block_tokens);
+    const CacheSide& side(KvSide side) const { return side == KvSide::key ? k : v; }
+    // Returns the place of a token in `k` and `v`, and in those of `window`.
+    Place place(Row row) const { return {sequences.table(row.slot)[row.position / page_tokens], row.position % page_tokens}; }
+    Place window_place(Row row) const { return {row.slot, row.position % window->k.block_tokens}; }
 };
 
-// Returns the number of tokens that all sides have room for.
-uint32_t capacity(const std::vector<LayerCache>& layers);
-// Returns the maximum of additional memory while the cache grows: each side exists twice while it is copied.
-uint64_t growth_bytes(const std::vector<LayerCache>& layers, uint32_t capacity);
-// Grows one side after another: where memory runs out, those that have grown stay so, and all keep their content.
-void grow(std::vector<LayerCache>& layers, uint32_t length, uint32_t capacity);
+struct LayerCodecs {
+    KvCodec k, v;
+};
 
-// Makes positions length .. to - 1 repetitions of the first `length`; the capacity must suffice.
-void repeat(const std::vector<LayerCache>& layers, uint32_t length, uint32_t to);
+class KvCache final : public Cache {
+  public:
+    // Allocates all pages and windows; a pass stores at most `pass_tokens` tokens of a slot. Throws std::bad_alloc.
+    KvCache(const Shape& shape, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens);
 
-// Returns "the key of layer 3, kv head 1, position 17": the first stored vector below `length` that is not finite.
-std::optional<std::string> find_nonfinite(const std::vector<LayerCache>& layers, uint32_t length);
+    const std::vector<LayerCache>& layers() const { return layers_; }
+
+    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) override;
+
+    // Returns "the key of layer 3, kv head 1, position 17": the first stored vector of a slot that is not finite.
+    std::optional<std::string> find_nonfinite(uint32_t slot) const;
+
+  protected:
+    void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override;
+    void copy_window(uint32_t from, uint32_t to) override;
+    void write(uint32_t slot, uint32_t tokens, const StoredSource& source) override;
+    void repeat_stored(uint32_t slot, uint32_t length, uint32_t to) override;
+
+  private:
+    void write(uint32_t slot, const CacheSide& side, uint32_t tokens, StoredSide from) const;
+    std::vector<LayerCache> layers_;
+};
 
 } // namespace tq::host

@@ -1,24 +1,33 @@
 #include "model/host/network.h"
 #include "model/rope.h"
+#include <algorithm>
 #include <cmath>
 
 namespace tq::host {
 
-Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, const KvOptions& kv, uint32_t context_size,
-                 uint32_t capacity, uint32_t block_tokens)
-    : config(c), weights(std::move(loaded)), rope_table(tq::rope_table(c, context_size)),
+static std::vector<LayerCodecs> codecs(const Config& c, const KvOptions& kv) {
+    std::vector<LayerCodecs> all;
+    for (uint32_t i = 0; i < c.num_hidden_layers; i++)
+        all.push_back({kv.codec(i, c.num_hidden_layers, KvSide::key, c.head_dim),
+                       kv.codec(i, c.num_hidden_layers, KvSide::value, c.head_dim)});
+    return all;
+}
+
+static Cache::Shape with_window(Cache::Shape shape, const std::vector<LayerCodecs>& layers, uint32_t window_tokens) {
+    const bool any = std::ranges::any_of(layers, [](const LayerCodecs& l) { return KvTypes{l.k.type, l.v.type}.coded(); });
+    shape.window_tokens = any ? window_tokens : 0;
+    return shape;
+}
+
+Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, const KvOptions& kv, const Cache::Shape& shape,
+                 uint32_t pass_tokens)
+    : config(c), weights(std::move(loaded)), rope_table(tq::rope_table(c, shape.context_size)),
+      cache(with_window(shape, codecs(c, kv), kv.window), c.num_key_value_heads, codecs(c, kv), pass_tokens),
       token_embd{weights->weights.token_embd, "embed"}, output{weights->weights.output, "logits"},
       output_norm{to_floats(weights->weights.output_norm), "output_norm"} {
-    const auto side = [&](uint32_t layer, KvSide which) {
-        return CacheSide(kv.codec(layer, c.num_hidden_layers, which, c.head_dim), c.num_key_value_heads, capacity);
-    };
-    for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
-        cache.push_back({side(i, KvSide::key), side(i, KvSide::value)});
-        cache.back().keep_window(kv.window, block_tokens);
-    }
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
         const LayerWeights& w = weights->weights.layers[i];
-        const KvCodec& keys = cache[i].k.codec;
+        const KvCodec& keys = cache.layers()[i].k.codec;
         const Rotation* rotation = is_rotated(keys.type) ? &keys.rotation : nullptr;
         layers.push_back(
             {i,
@@ -28,7 +37,7 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
              {w.attn_v, "v"},
              {w.attn_output, "attn_output"},
              head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, to_floats(w.attn_q_norm), to_floats(w.attn_k_norm)),
-             cache[i],
+             cache.layers()[i],
              rotation,
              1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),
              {to_floats(w.ffn_norm), "ffn_norm"},
@@ -37,12 +46,17 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
     }
 }
 
-void Activations::resize(const Config& c, size_t tokens) {
+void Activations::resize(const Config& c, size_t rows) {
     const size_t q_cols = size_t(c.num_attention_heads) * c.head_dim, kv_cols = size_t(c.num_key_value_heads) * c.head_dim;
-    for (auto* x : {&h, &a}) x->resize(tokens * c.hidden_size);
-    for (auto* x : {&q, &attn}) x->resize(tokens * q_cols);
-    for (auto* x : {&k, &v}) x->resize(tokens * kv_cols);
-    ffn.resize(tokens * c.intermediate_size);
+    for (auto* x : {&h, &a}) x->resize(rows * c.hidden_size);
+    for (auto* x : {&q, &attn}) x->resize(rows * q_cols);
+    for (auto* x : {&k, &v}) x->resize(rows * kv_cols);
+    ffn.resize(rows * c.intermediate_size);
+}
+
+void Activations::resize_head(const Config& c, size_t rows) {
+    for (auto* x : {&h, &a}) x->resize(rows * c.hidden_size);
+    logits.resize(rows * c.vocab_size);
 }
 
 } // namespace tq::host

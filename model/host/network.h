@@ -1,4 +1,4 @@
-// The state of a forward pass on the host: a model's weights in memory and the cache of one conversation.
+// The state of a forward pass on the host: a model's weights in memory, the cache, and the rows of a pass.
 #pragma once
 #include "base/thread_pool.h"
 #include "model/host/cache.h"
@@ -11,7 +11,7 @@ namespace tq::host {
 
 struct Rope {
     std::span<const float> table; // model/rope.h
-    uint32_t position;            // the first token's
+    std::span<const Row> rows;    // of the pass; their positions choose the rows of the table
 };
 
 // `result`: the name of the output of a matrix or norm for taps; empty where it has none.
@@ -32,7 +32,7 @@ struct Layer {
     Norm attn_norm;
     Linear attn_q, attn_k, attn_v, attn_output;
     HeadNorms head_norms; // of queries and keys
-    LayerCache& cache;
+    const LayerCache& cache;
     const Rotation* q_rotation; // that of the stored keys; null where they have none
     float q_scale;              // 1 / sqrt(head_dim), over the rotation's gain
     Norm ffn_norm;
@@ -44,56 +44,50 @@ struct Network {
     const Config config;
     std::shared_ptr<const LoadedWeights> weights;
     std::vector<float> rope_table; // model/rope.h
-    std::vector<LayerCache> cache;
+    KvCache cache;
     std::vector<Layer> layers;
     Linear token_embd, output;
     Norm output_norm;
 
-    // Makes a rotary table for `context_size` tokens, a cache with room for `capacity` of them, and windows, where `kv` has
-    // some, for passes of at most `block_tokens`. Throws std::bad_alloc.
-    Network(const Config& config, std::shared_ptr<const LoadedWeights> weights, const KvOptions& kv, uint32_t context_size,
-            uint32_t capacity, uint32_t block_tokens);
+    // Makes a rotary table for the context, and a cache of this shape for passes of at most `pass_tokens` tokens of a slot, with
+    // the windows of `kv`. Throws std::bad_alloc.
+    Network(const Config& config, std::shared_ptr<const LoadedWeights> weights, const KvOptions& kv, const Cache::Shape& shape,
+            uint32_t pass_tokens);
     Network(const Network&) = delete;
 };
 
-// The intermediate results of a block, fp32 [tokens][cols].
+// The intermediate results of a pass, fp32 [rows][cols].
 struct Activations {
     std::span<const uint32_t> ids;
     std::vector<float> h, a, q, k, v, attn, ffn, logits;
 
-    void resize(const Config& config, size_t tokens); // all but ids and logits
+    void resize(const Config& config, size_t rows);      // those of layers
+    void resize_head(const Config& config, size_t rows); // those of the head: h, a and logits
 };
 
 class Pass;
 
-// Called with each result [tokens][cols] and its name. Tests modify some; when keys and values have been stored, it is called
+// Called with each result [rows][cols] and its name. Tests modify some; when keys and values have been stored, it is called
 // with "kv_append" and no values.
 using OnResult = std::function<void(const Pass&, std::string_view name, std::span<float> values)>;
 
-// The common state of the steps of a pass over one block.
+// The common state of the steps of a pass: layers, over some rows, or the head, over those whose logits are wanted.
 class Pass {
   public:
     // All arguments must outlive it.
-    Pass(ThreadPool& pool, const Network& net, uint32_t position, uint32_t tokens, const OnResult& on_result)
-        : pool(pool), config(net.config), rope{net.rope_table, position}, rows(tokens), on_result_(on_result) {}
+    Pass(ThreadPool& pool, const Network& net, std::span<const Row> rows, const OnResult& on_result)
+        : pool(pool), config(net.config), rope{net.rope_table, rows}, on_result_(on_result) {}
 
-    Pass(ThreadPool&, const Network&, uint32_t, uint32_t, OnResult&&) = delete;
+    Pass(ThreadPool&, const Network&, std::span<const Row>, OnResult&&) = delete;
 
     ThreadPool& pool;
     const Config& config;
-    const Rope rope; // its position is the first token's
-    // The rows of h that the steps read: within layers all tokens of the block, in the head only those whose logits are needed.
-    // A step writes its output from row 0 on.
-    uint32_t first_row = 0, rows;
+    const Rope rope;
+
+    std::span<const Row> rows() const { return rope.rows; }
 
     void begin(const Layer& layer) { layer_ = &layer; }
-    void begin_head(uint32_t first, uint32_t count) { layer_ = nullptr, first_row = first, rows = count; }
-
-    // Returns the rows of a result that the steps use.
-    std::span<float> first_rows(std::vector<float>& x, size_t cols) const { return std::span(x).first(rows * cols); }
-    std::span<const float> first_rows(const std::vector<float>& x, size_t cols) const { return std::span(x).first(rows * cols); }
-
-    const Layer* layer() const { return layer_; } // null outside of layers
+    const Layer* layer() const { return layer_; } // null before the first and in the head
     void result(std::string_view name, std::span<float> values) const {
         if (on_result_ && !name.empty()) on_result_(*this, name, values);
     }

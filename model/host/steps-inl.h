@@ -7,10 +7,8 @@ void embed(Pass& pass, std::vector<float>& h, const Linear& embedding, std::span
 }
 
 void rms_norm(Pass& pass, std::vector<float>& y, const std::vector<float>& x, const Norm& w) {
-    const size_t cols = w.weights.size();
-    const std::span to = pass.first_rows(y, cols);
-    rms_norm(pass.pool, to, std::span(x).subspan(pass.first_row * cols, to.size()), w.weights, pass.config.rms_norm_eps);
-    pass.result(w.result, to);
+    rms_norm(pass.pool, y, x, w.weights, pass.config.rms_norm_eps);
+    pass.result(w.result, y);
 }
 
 void q_norm_rope(Pass& pass, const Layer& l, std::vector<float>& q) {
@@ -20,6 +18,6 @@ void q_norm_rope(Pass& pass, const Layer& l, std::vector<float>& q) {
 }
 
 void attention(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& q) {
-    attention(pass.pool, y, q, l.cache, pass.config.num_attention_heads, pass.rope.position);
+    attention(pass.pool, y, q, l.cache, pass.config.num_attention_heads, pass.rows());
     pass.result("attention", y);
 }

@@ -1,10 +1,8 @@
 // A Qwen3 model from token ids to logits. model/cpu/forward.cpp and model/gpu/forward.cpp are this page with faster steps.
 #include "model/reference/forward.h"
-#include "base/ensure.h"
 #include "base/mapped_file.h"
+#include "model/host/run.h"
 #include "model/reference/steps.h"
-#include <algorithm>
-#include <cmath>
 
 namespace tq {
 namespace ref {
@@ -46,55 +44,48 @@ class ReferenceForward final : public Forward {
   public:
     ReferenceForward(const Config& config, const Weights& weights, const ForwardOptions& options, host::OnResult on_result)
         : options_(options), on_result_(std::move(on_result)), pool_(options.threads),
-          net_(config, std::make_shared<LoadedWeights>(load_weights(pool_, weights)), options.kv, options.context_size,
-               options.context_size, options.context_size) {}
+          net_(config, std::make_shared<LoadedWeights>(load_weights(pool_, weights)), options.kv,
+               {options.slots, options.pages(), options.context_size}, options.context_size) {}
 
-    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
-        if (!run_rows(ids, uint32_t(ids.size()) - 1, progress)) return {};
-        return x_.logits;
-    }
-    bool run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) override {
-        if (!run_rows(ids, 0, progress)) return false;
-        const size_t vocab = net_.config.vocab_size;
-        for (uint32_t t = 0; t < ids.size(); t++) each(t, std::span(x_.logits).subspan(t * vocab, vocab));
+    using Forward::run;
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
+        host::Run run(net_.cache, spans);
+        logits_.resize(spans.size());
+        for (size_t i = 0; i < spans.size(); i++) {
+            const auto count = uint32_t(spans[i].ids.size()), wanted = wanted_logits(spans[i]);
+            run_span(spans[i], wanted);
+            run.require_finite(x_.logits);
+            std::swap(logits_[i], x_.logits); // kept until the next run
+            for (uint32_t t = count - wanted, at = 0; t < count; t++, at += net_.config.vocab_size)
+                each(i, t, std::span(logits_[i]).subspan(at, net_.config.vocab_size));
+            if (!run.progressed(count, progress)) return false;
+        }
         return true;
     }
 
-    void truncate(uint32_t n) override {
-        ENSURE(n <= position_, "{} of {}", n, position_);
-        for (LayerCache& layer : net_.cache)
-            if (layer.window) layer.window->positions.forget(position_, n);
-        position_ = n;
-    }
-    void repeat_to(uint32_t) override { ENSURE(false, "not offered"); }
-    uint32_t position() const override { return position_; }
-    uint32_t context_size() const override { return options_.context_size; }
+    Cache& cache() override { return net_.cache; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, options_.kv); }
 
   private:
-    using LayerCache = host::LayerCache;
+    static uint32_t wanted_logits(const Span& span) {
+        return span.logits == Span::Logits::none ? 0 : span.logits == Span::Logits::all ? uint32_t(span.ids.size()) : 1;
+    }
 
-    // Leaves the logits of row `first_logits` and all later rows in x_.
-    bool run_rows(std::span<const uint32_t> ids, uint32_t first_logits, const Progress& progress) {
-        const auto tokens = uint32_t(ids.size());
-        ENSURE(tokens > 0 && tokens <= options_.context_size - position_, "{} tokens at {}", tokens, position_);
-        x_.ids = ids;
-        x_.resize(net_.config, tokens);
-        x_.logits.resize(size_t(tokens - first_logits) * net_.config.vocab_size);
-        host::Pass pass(pool_, net_, position_, tokens, on_result_);
+    // Leaves the logits of the last `wanted` ids in x_.
+    void run_span(const Span& span, uint32_t wanted) {
+        const std::vector<host::Row> rows = host::make_rows(span.slot, cache().position(span.slot), uint32_t(span.ids.size()));
+        x_.ids = span.ids;
+        x_.resize(net_.config, rows.size());
+        host::Pass pass(pool_, net_, rows, on_result_);
         ref::layers(pass, net_, x_);
-        pass.begin_head(first_logits, tokens - first_logits);
-        ref::head(pass, net_, x_);
         x_.ids = {};
+        x_.h.erase(x_.h.begin(), x_.h.end() - std::ptrdiff_t(wanted * net_.config.hidden_size));
+        x_.resize_head(net_.config, wanted);
+        host::Pass last(pool_, net_, std::span(rows).last(wanted), on_result_);
+        if (wanted > 0) ref::head(last, net_, x_);
         check_mapped_files();
-        position_ += tokens;
-        if (!std::ranges::all_of(x_.logits, [](float v) { return std::isfinite(v); })) {
-            const auto where = host::find_nonfinite(net_.cache, position_);
-            truncate(position_ - tokens);
-            fail_nonfinite(where);
-        }
-        return !progress || progress(tokens, tokens);
+        cache().advance(span.slot, uint32_t(rows.size()));
     }
 
     const ForwardOptions options_;
@@ -102,7 +93,7 @@ class ReferenceForward final : public Forward {
     ThreadPool pool_;
     host::Network net_;
     host::Activations x_;
-    uint32_t position_ = 0;
+    std::vector<std::vector<float>> logits_; // of each span
 };
 
 } // namespace

@@ -5,8 +5,8 @@
 
 namespace tq {
 
-// The whole cache is allocated at the beginning, blocks are as long as the input, and options.tap is not called: `on_result`
-// is. It offers run(), run_all() and truncate(). Throws Error naming a weight that is not finite, std::bad_alloc.
+// Each span is one pass, however long, and options.tap is not called: `on_result` is. Throws Error naming a weight that is not
+// finite, std::bad_alloc.
 std::unique_ptr<Forward> make_reference_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
                                                 host::OnResult on_result = {});
 

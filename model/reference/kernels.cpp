@@ -43,7 +43,7 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
     pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
             const std::span x = q.subspan(i * d, d);
-            norm_and_rope(x, w, rope.table.subspan((rope.position + i / heads) * d, d), eps);
+            norm_and_rope(x, w, rope.table.subspan(rope.rows[i / heads].position * d, d), eps);
             if (!conditions.empty()) condition(x, conditions, i % heads / group);
             if (rotation != nullptr) rotate(x, *rotation);
             for (float& v : x) v *= scale;
@@ -51,43 +51,50 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
     });
 }
 
-void kv_append(ThreadPool& pool, const CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope& rope,
-               float eps, const HeadConditions& conditions, const CacheSide* window) {
-    const size_t d = cache.head_dim();
+void kv_append(ThreadPool& pool, const LayerCache& cache, KvSide which, std::span<const float> x, std::span<const float> w,
+               const Rope& rope, float eps, const HeadConditions& conditions) {
+    const CacheSide& side = cache.side(which);
+    const size_t d = side.head_dim();
     pool.each(uint32_t(x.size() / d), 4, [&](uint32_t begin, uint32_t end) {
         std::vector<float> vector(d);
         for (uint32_t i = begin; i < end; i++) {
-            const uint32_t head = i % cache.heads, position = rope.position + i / cache.heads;
+            const uint32_t head = i % side.heads;
+            const Row row = rope.rows[i / side.heads];
             std::ranges::copy(x.subspan(i * d, d), vector.begin());
-            if (!w.empty()) norm_and_rope(vector, w, rope.table.subspan(position * d, d), eps);
+            if (!w.empty()) norm_and_rope(vector, w, rope.table.subspan(row.position * d, d), eps);
             if (!conditions.empty()) condition(vector, conditions, head);
-            encode(cache.codec, cache.codes(head, position), cache.scales(head, position), vector);
-            if (window) encode_window(cache.codec, window->codes(head, position % window->capacity), vector);
+            encode(side.codec, side.codes(cache.place(row), head), side.scales(cache.place(row), head), vector);
+            if (!cache.window) continue;
+            const CacheSide& window = cache.window->side(which);
+            encode_window(side.codec, window.codes(cache.window_place(row), head), vector);
         }
     });
 }
 
-// Loads the vector that a query attends to.
-static void load(std::span<float> x, const CacheSide& side, const CacheSide* window, uint32_t head, uint32_t position) {
-    if (!window) return decode_stored(side.codec, x, side.codes(head, position), side.scales(head, position));
-    decode_stored(window->codec, x, window->codes(head, position % window->capacity), {});
+// Loads the vector of a position that a query attends to.
+static void load(std::span<float> x, const LayerCache& cache, KvSide which, Row at, uint32_t head, bool from_window) {
+    if (!from_window) {
+        const CacheSide& side = cache.side(which);
+        return decode_stored(side.codec, x, side.codes(cache.place(at), head), side.scales(cache.place(at), head));
+    }
+    const CacheSide& window = cache.window->side(which);
+    decode_stored(window.codec, x, window.codes(cache.window_place(at), head), {});
     for (float& v : x) v /= window_unit;
 }
 
 void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
-               uint32_t position) {
+               std::span<const Row> rows) {
     const size_t d = cache.k.head_dim();
     const uint32_t group = heads / cache.k.heads;
     pool.each(uint32_t(q.size() / d), 1, [&](uint32_t begin, uint32_t end) {
         std::vector<float> stored(d), scores;
         for (uint32_t i = begin; i < end; i++) {
-            const uint32_t head = i % heads / group, length = position + i / heads + 1;
-            const auto load_all = [&](const CacheSide& side, const CacheSide* window, uint32_t p) {
-                load(stored, side, cache.window && p >= cache.window->positions.first(length - 1) ? window : nullptr, head, p);
-            };
+            const auto [slot, position] = rows[i / heads];
+            const uint32_t head = i % heads / group, length = position + 1;
+            const uint32_t first_in_window = cache.window ? cache.sequences.window(slot).first(position) : length;
             scores.resize(length);
             for (uint32_t p = 0; p < length; p++) {
-                load_all(cache.k, cache.window ? &cache.window->k : nullptr, p);
+                load(stored, cache, KvSide::key, {slot, p}, head, p >= first_in_window);
                 scores[p] = dot(&q[i * d], stored.data(), d);
             }
             const float largest = *std::ranges::max_element(scores);
@@ -97,7 +104,7 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
             for (uint32_t p = 0; p < length; p++) {
                 const float weight = std::exp(scores[p] - largest);
                 total += weight;
-                load_all(cache.v, cache.window ? &cache.window->v : nullptr, p);
+                load(stored, cache, KvSide::value, {slot, p}, head, p >= first_in_window);
                 for (size_t c = 0; c < d; c++) out[c] += weight * stored[c];
             }
             for (float& v : out) v /= total;

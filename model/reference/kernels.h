@@ -9,26 +9,25 @@
 
 namespace tq::ref {
 
-using host::CacheSide, host::LayerCache, host::Rope;
+using host::CacheSide, host::LayerCache, host::Rope, host::Row;
 
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows]
 void matmul(ThreadPool&, std::span<float> y, const Tensor& w, std::span<const float> x, bool accumulate = false);
 
 // q[t][head] = scale * R(C(RoPE(w * q / rms(q)))) in place; R: the keys' rotation where one is given; C: the channel scaling of
-// the head's kv head, where there is any. q: [tokens][heads][head_dim]
+// the head's kv head, where there is any. q: [rows][heads][head_dim]
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
                  const Rotation* rotation, const HeadConditions& conditions = {});
 
-// Stores x[t][head] at rope.position + t; keys (weights not empty) go through k-norm, RoPE and channel scaling first. `window`:
-// also in the full-precision window.
-// x: [tokens][heads][head_dim]
-void kv_append(ThreadPool&, const CacheSide& cache, std::span<const float> x, std::span<const float> w, const Rope&, float eps,
-               const HeadConditions& conditions = {}, const CacheSide* window = nullptr);
+// Stores x[t][head] at slot and position rope.rows[t], in the full-precision window, too, where there is one; keys (weights not
+// empty) go through k-norm, RoPE and channel scaling first. x: [rows][kv heads][head_dim]
+void kv_append(ThreadPool&, const LayerCache& cache, KvSide side, std::span<const float> x, std::span<const float> w, const Rope&,
+               float eps, const HeadConditions& conditions = {});
 
-// y[t][head] = softmax(q . K) V over the positions up to position + t, computed on the stored codes, except for those of the
-// window where the cache has one, and rotated back at the end. q, y: [tokens][heads][head_dim]
+// y[t][head] = softmax(q . K) V over the positions of slot rows[t].slot up to rows[t].position, computed on the stored codes,
+// except for those of the window where the cache has one, and rotated back at the end. q, y: [rows][heads][head_dim]
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
-               uint32_t position);
+               std::span<const Row> rows);
 
 struct Candidate {
     float logit;

@@ -6,9 +6,8 @@ namespace tq::ref {
 
 void matmul(Pass& pass, std::initializer_list<Product> products, const std::vector<float>& x) {
     for (const auto& [y, w] : products) {
-        const std::span to = pass.first_rows(y, w.tensor.rows);
-        matmul(pass.pool, to, w.tensor, pass.first_rows(x, w.tensor.cols));
-        pass.result(w.result, to);
+        matmul(pass.pool, y, w.tensor, x);
+        pass.result(w.result, y);
     }
 }
 
@@ -26,10 +25,8 @@ void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const
 }
 
 void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<float>& v) {
-    const auto& window = l.cache.window;
-    kv_append(pass.pool, l.cache.k, k, l.head_norms.k, pass.rope, pass.config.rms_norm_eps, l.head_norms.k_conditions,
-              window ? &window->k : nullptr);
-    kv_append(pass.pool, l.cache.v, v, {}, pass.rope, 0, {}, window ? &window->v : nullptr);
+    kv_append(pass.pool, l.cache, KvSide::key, k, l.head_norms.k, pass.rope, pass.config.rms_norm_eps, l.head_norms.k_conditions);
+    kv_append(pass.pool, l.cache, KvSide::value, v, {}, pass.rope, 0);
     pass.result("kv_append", {});
 }
 

@@ -8,21 +8,21 @@ namespace tq::ref {
 
 using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass;
 
-// h and a are [tokens][hidden_size], q and attn [tokens][heads][head_dim], k and v [tokens][kv heads][head_dim], ffn
-// [tokens][intermediate_size], fp32, of all tokens in layers. In the head the pass has fewer rows, of h from pass.first_row on,
-// and logits are [rows][vocab_size].
+// h and a are [rows][hidden_size], q and attn [rows][heads][head_dim], k and v [rows][kv heads][head_dim], ffn
+// [rows][intermediate_size] and logits [rows][vocab_size], fp32. A row is a token of a slot. The head is a pass of its own, over
+// those rows whose logits are wanted.
 
 // h[t] = the embedding of ids[t]
 void embed(Pass&, std::vector<float>& h, const Linear& embedding, std::span<const uint32_t> ids);
 
-// y[t] = the norm of x[pass.first_row + t], t < pass.rows
+// y[t] = the norm of x[t]
 void rms_norm(Pass&, std::vector<float>& y, const std::vector<float>& x, const Norm& w);
 
 struct Product {
     std::vector<float>& y;
     const Linear& w;
 };
-// y[t] = w x[t] for each product, t < pass.rows
+// y[t] = w x[t] for each product
 void matmul(Pass&, std::initializer_list<Product> products, const std::vector<float>& x);
 
 // h[t] += w x[t]
@@ -31,13 +31,13 @@ void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector
 // y[t] = silu(gate x[t]) * (up x[t])
 void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x);
 
-// Stores keys, after k-norm, RoPE and channel scaling, and values, at the positions of the block.
+// Stores keys, after k-norm, RoPE and channel scaling, and values, at the slots and positions of the rows.
 void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<float>& v);
 
 // Applies q-norm, RoPE, channel scaling, the rotation of the stored keys and the scale of scores, in place.
 void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q);
 
-// y[t][head] = softmax(q . K) V over the positions up to the token's own
+// y[t][head] = softmax(q . K) V over the positions of the row's slot up to its own
 void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q);
 
 } // namespace tq::ref

@@ -33,7 +33,6 @@ class Random {
   public:
     explicit Random(uint64_t seed) : state_(seed) {}
     uint64_t next() { return splitmix64(state_); }
-    double uniform() { return double(next() >> 11) * 0x1p-53; } // [0, 1)
     uint32_t word() { return uint32_t(next() >> 32); }
 
   private:

@@ -4,6 +4,7 @@
 #include "model/gpu/cache.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/prompt_cache_owner.h"
+#include <numeric>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size == 0) return 0;
@@ -14,10 +15,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const tq::PromptCacheFile file(tq::fuzz::directory() / "cache.kv", owner);
         const uint32_t tokens = uint32_t(file.ids().size());
         if (tokens > 4096) return;
-        tq::gpu::KvCache cache(device, owner.config, owner.kv, tokens + tokens % 2);
-        cache.restore(device, tokens, [&](uint32_t layer, tq::KvSide side) { return file.read(layer, side, tokens); });
+        std::vector<uint32_t> table(tq::pages_of(std::max(tokens, 1u)));
+        std::iota(table.rbegin(), table.rend(), 0u);
+        const tq::gpu::KvCache cache(device, owner.config, owner.kv, uint32_t(table.size()));
+        cache.restore(device, table, tokens, [&](uint32_t layer, tq::KvSide side) { return file.read(layer, side, tokens); });
         for (const tq::KvSide side : {tq::KvSide::key, tq::KvSide::value}) {
-            const tq::StoredSide there = cache.stored(device, 0, side, tokens), meant = file.read(0, side, tokens);
+            const tq::StoredSide there = cache.stored(device, table, 0, side, tokens), meant = file.read(0, side, tokens);
             if (there.codes != meant.codes || there.scales != meant.scales) std::abort();
         }
     });

@@ -14,15 +14,15 @@ using tq::test::contains;
 
 namespace {
 
-std::unique_ptr<Forward> cpu_forward(const GrowthModel& model, const ForwardOptions& options) {
+std::unique_ptr<Forward> cpu_forward(const SmallModel& model, const ForwardOptions& options) {
     return make_cpu_forward(model.config, model.weights, options);
 }
 
 // A session of 7 tokens of a mixed cache, and its file.
 struct Saved {
-    GrowthModel model;
+    SmallModel model;
     KvOptions kv{KvType::tq3, KvType::f16, RotationKind::wht, KvOptions().scale_rule, parse_kv_layers("1=tq4/q8_0")};
-    std::unique_ptr<Forward> forward = cpu_forward(model, growth_options(kv, 2));
+    std::unique_ptr<Forward> forward = cpu_forward(model, small_options(kv));
     Session session{*forward};
     PromptCacheOwner owner = owner_of(model, kv);
     std::string bytes;
@@ -62,7 +62,7 @@ TEST_CASE("the checksum is the documented one") {
 }
 
 TEST_CASE("a session saved and loaded goes on bit for bit") {
-    const GrowthModel model;
+    const SmallModel model;
     check_round_trips(model, saved_types(model.config),
                       [&](const ForwardOptions& options) { return cpu_forward(model, options); });
 }
@@ -115,7 +115,7 @@ TEST_CASE("a file is what its description says") {
 
 TEST_CASE("a smaller context takes the beginning, and the rest is run") {
     Saved saved;
-    ForwardOptions small = growth_options(saved.kv, 2);
+    ForwardOptions small = small_options(saved.kv);
     small.context_size = 4;
     const auto forward = cpu_forward(saved.model, small);
     Session session(*forward);
@@ -130,7 +130,7 @@ TEST_CASE("a smaller context takes the beginning, and the rest is run") {
 
 TEST_CASE("a source that fails leaves an empty cache that works") {
     Saved saved;
-    const auto fresh = cpu_forward(saved.model, growth_options(saved.kv, 2));
+    const auto fresh = cpu_forward(saved.model, small_options(saved.kv));
     CHECK_THROWS_AS(saved.session.restore({1, 2, 3}, [](uint32_t, KvSide) -> StoredSide { fail("gone"); }), Error);
     CHECK(saved.session.cached_ids().empty());
     CHECK(saved.forward->position() == 0);
@@ -161,10 +161,10 @@ TEST_CASE("whatever differs from what it was saved with is named") {
 }
 
 TEST_CASE("of a calibration the content counts, not the file's name") {
-    const GrowthModel model;
+    const SmallModel model;
     KvOptions kv{KvType::tq4, KvType::tq4};
     kv.conditioning = random_calibration(model.config, 1);
-    const auto forward = cpu_forward(model, growth_options(kv, 2));
+    const auto forward = cpu_forward(model, small_options(kv));
     Session session(*forward);
     session.prefill(std::vector<uint32_t>{1, 2, 3});
     const test::TemporaryFile path(file_bytes(owner_of(model, kv), session));
@@ -257,7 +257,7 @@ struct Attention {
 // and by the roundings of its exponential and of sums over the tokens; the output by at most the greatest value times the
 // weights' error.
 TEST_CASE("means that are subtracted, saved and loaded change an f32 cache by no more than its roundings") {
-    const GrowthModel model;
+    const SmallModel model;
     const uint32_t tokens = 33, d = model.config.head_dim, kv_heads = model.config.num_key_value_heads,
                    group = model.config.num_attention_heads / kv_heads;
     std::mt19937 random(9);
@@ -265,11 +265,11 @@ TEST_CASE("means that are subtracted, saved and loaded change an f32 cache by no
     KvOptions plain{KvType::f32, KvType::f32}, shifted = plain;
     shifted.conditioning = random_calibration(model.config, 3, false);
     const auto attend = [&](const KvOptions& kv, const KvOptions& loaded_into, std::unique_ptr<Forward>& forward) {
-        const auto first = cpu_forward(model, growth_options(kv, 2));
+        const auto first = cpu_forward(model, small_options(kv));
         Session from(*first);
         from.prefill(prompt);
         Attention result;
-        ForwardOptions options = growth_options(loaded_into, 2);
+        ForwardOptions options = small_options(loaded_into);
         options.tap = [&](std::string_view name, std::span<const float> values) {
             if (name == "layer 0 q") result.q.assign(values.begin(), values.end());
             if (name == "layer 0 attention") result.out.assign(values.begin(), values.end());

@@ -13,26 +13,40 @@ namespace {
 
 constexpr uint32_t vocab_size = 16;
 
+using Ids = std::vector<uint32_t>;
+
+struct ToyCache final : Cache {
+    using Cache::Cache;
+    void copy_page(uint32_t, uint32_t, uint32_t) override {}
+    void copy_window(uint32_t, uint32_t) override {}
+};
+
 // After the tokens a, b, c the best next one is (a + b + c + 1) % 16: it depends on the whole cache.
 class ToyForward final : public Forward {
   public:
-    explicit ToyForward(uint32_t context) : context_(context) {}
+    explicit ToyForward(uint32_t context, uint32_t pages = UINT32_MAX)
+        : cache_({.slots = 1, .pages = std::min(pages, pages_of(context)), .context_size = context}) {}
 
-    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
-        REQUIRE(!ids.empty());
-        REQUIRE(cache.size() + ids.size() <= context_);
+    using Forward::run;
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
+        REQUIRE((spans.size() == 1 && spans[0].slot == 0 && !spans[0].ids.empty()));
+        const std::span ids = spans[0].ids;
+        cache_.reserve(0, uint32_t(ids.size()));
         for (uint32_t done = 0; done < ids.size(); ++done) {
-            if (done > 0 && progress && !progress(done, uint32_t(ids.size()))) return {};
-            if (cache.size() == breaks_at) fail("the device is lost");
-            if (cache.size() == full_at) fail_out_of_memory("no room for {} tokens", cache.size() + 1);
-            cache.push_back(ids[done]);
+            if (done > 0 && progress && !progress(done, uint32_t(ids.size()))) return false;
+            if (position() == breaks_at) fail("the device is lost");
+            if (position() == full_at) fail_out_of_memory("no room for {} tokens", position() + 1);
+            tokens_.resize(position());
+            tokens_.push_back(ids[done]);
+            cache_.advance(0, 1);
             ran.push_back(ids[done]);
         }
         uint32_t sum = 1;
-        for (const uint32_t id : cache) sum += id;
+        for (const uint32_t id : tokens_) sum += id;
         logits_.assign(vocab_size, 0);
         logits_[sum % vocab_size] = 5;
-        return logits_;
+        each(0, uint32_t(ids.size()) - 1, logits_);
+        return true;
     }
     uint32_t max_sampled() const override { return most; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
@@ -40,7 +54,7 @@ class ToyForward final : public Forward {
         batches.push_back(n);
         std::vector<uint32_t> sampled, order(vocab_size);
         for (const uint32_t random : sampling.random) {
-            const auto logits = run({&id, 1}, {});
+            const auto logits = run({&id, 1});
             std::iota(order.begin(), order.end(), 0);
             std::ranges::stable_sort(order, std::greater(), [&](uint32_t i) { return logits[i]; });
             std::vector<uint32_t> weights;
@@ -50,32 +64,24 @@ class ToyForward final : public Forward {
         }
         return sampled;
     }
-    void truncate(uint32_t n) override {
-        REQUIRE(n <= cache.size());
-        cache.resize(n);
-    }
-    void repeat_to(uint32_t n) override {
-        while (cache.size() < n) cache.push_back(0);
-    }
-    uint32_t position() const override { return uint32_t(cache.size()); }
-    uint32_t context_size() const override { return context_; }
+    Cache& cache() override { return cache_; }
     const KvOptions& kv() const override { return kv_; }
     uint64_t kv_bytes_per_token() const override { return 1; }
 
     std::vector<uint32_t> take_ran() { return std::exchange(ran, {}); }
+    Ids tokens() const { return {tokens_.begin(), tokens_.begin() + position()}; } // in the cache
 
-    std::vector<uint32_t> cache, ran;
+    Ids ran;
     size_t breaks_at = SIZE_MAX, full_at = SIZE_MAX;
     uint32_t most = 0;
     std::vector<uint32_t> batches;
 
   private:
+    ToyCache cache_;
     KvOptions kv_;
-    uint32_t context_;
+    Ids tokens_;
     std::vector<float> logits_;
 };
-
-using Ids = std::vector<uint32_t>;
 
 Sampler greedy() {
     SamplerOptions options;
@@ -122,7 +128,7 @@ TEST_CASE("only what differs from the cache is run") {
     SUBCASE("another ending") {
         session.prefill(Ids{1, 2, 9, 4, 5});
         CHECK(forward.take_ran() == Ids{9, 4, 5});
-        CHECK(forward.cache == Ids{1, 2, 9, 4, 5});
+        CHECK(forward.tokens() == Ids{1, 2, 9, 4, 5});
     }
     SUBCASE("the same prompt: its last token again, for the logits") {
         session.prefill(Ids{1, 2, 3, 4});
@@ -131,12 +137,12 @@ TEST_CASE("only what differs from the cache is run") {
     SUBCASE("a prefix of it") {
         session.prefill(Ids{1, 2});
         CHECK(forward.take_ran() == Ids{2});
-        CHECK(forward.cache == Ids{1, 2});
+        CHECK(forward.tokens() == Ids{1, 2});
     }
     SUBCASE("nothing in common") {
         session.prefill(Ids{7});
         CHECK(forward.take_ran() == Ids{7});
-        CHECK(forward.cache == Ids{7});
+        CHECK(forward.tokens() == Ids{7});
     }
 }
 
@@ -146,7 +152,7 @@ TEST_CASE("reuse does not change the answer") {
     generate(session, {1, 2, 3}, {.max_tokens = 5});
     const Ids next{1, 2, 3, 7, 9, 9};
     CHECK(generate(session, next, {.max_tokens = 8}).ids == generate(fresh, next, {.max_tokens = 8}).ids);
-    CHECK(warm.cache == cold.cache);
+    CHECK(warm.tokens() == cold.tokens());
 }
 
 TEST_CASE("limits") {
@@ -156,18 +162,18 @@ TEST_CASE("limits") {
         const auto result = generate(session, {1}, {.max_tokens = 3});
         CHECK(result.ids.size() == 3);
         CHECK(result.stop == Stop::length);
-        CHECK(forward.cache.size() == 3); // the last one is not run: its logits are not needed
+        CHECK(forward.tokens().size() == 3); // the last one is not run: its logits are not needed
         CHECK(result.timings.decoded_tokens == 2);
     }
     SUBCASE("no tokens at all") {
         CHECK(generate(session, {1}, {.max_tokens = 0}).ids.empty());
-        CHECK(forward.cache == Ids{1});
+        CHECK(forward.tokens() == Ids{1});
     }
     SUBCASE("the context") {
         const auto result = generate(session, {1, 2, 3}, {});
         CHECK(result.stop == Stop::context_full);
         CHECK(result.ids.size() == 4); // three in the cache and the next one
-        CHECK(forward.cache.size() == 6);
+        CHECK(forward.tokens().size() == 6);
     }
     SUBCASE("a prompt that fills it leaves one token") {
         const auto result = generate(session, {1, 2, 3, 4, 5, 6}, {});
@@ -179,7 +185,7 @@ TEST_CASE("limits") {
         forward.take_ran();
         CHECK_THROWS_WITH_AS(session.prefill(Ids(7, 1)), doctest::Contains("7 tokens but the context holds 6"), Error);
         CHECK(forward.take_ran().empty());
-        CHECK(forward.cache == Ids{1, 2});
+        CHECK(forward.tokens() == Ids{1, 2});
     }
     SUBCASE("an empty one too") { CHECK_THROWS_WITH_AS(session.prefill({}), doctest::Contains("empty"), Error); }
 }
@@ -240,14 +246,16 @@ TEST_CASE("after a failure the cache is what it was before") {
     forward.take_ran();
     session.prefill(Ids{1, 2, 3, 4, 5, 6});
     CHECK(forward.take_ran() == Ids{4, 5, 6});
-    CHECK(forward.cache == Ids{1, 2, 3, 4, 5, 6});
+    CHECK(forward.tokens() == Ids{1, 2, 3, 4, 5, 6});
 }
 
 namespace {
 
 // The same conversation with a forward that samples ahead and with one that does not.
 struct Pair {
-    explicit Pair(uint32_t context) : ahead(context), plain(context) { ahead.most = SAMPLING_STEPS; }
+    explicit Pair(uint32_t context, uint32_t pages = UINT32_MAX) : ahead(context, pages), plain(context, pages) {
+        ahead.most = SAMPLING_STEPS;
+    }
 
     // Records everything that the caller sees, in order.
     static std::vector<std::string> follow(Session& session, Sampler& sampler, const Ids& prompt, GenerateOptions options,
@@ -268,7 +276,7 @@ struct Pair {
         const auto seen = follow(a, sampler_a, prompt, options, interrupted_after);
         CHECK(seen == follow(b, sampler_b, prompt, options, interrupted_after));
         CHECK(a.cached_ids() == b.cached_ids());
-        CHECK(ahead.cache == plain.cache);
+        CHECK(ahead.tokens() == plain.tokens());
         CHECK(sampler_a.device_sampling(1).random == sampler_b.device_sampling(1).random);
     }
 
@@ -309,11 +317,14 @@ TEST_CASE("sampling ahead stops where the context or memory does") {
     }
     for (size_t full = 3; full < 9; ++full) {
         Pair pair(64);
-        pair.ahead.most = 1; // a forward grows its cache before it runs anything
+        pair.ahead.most = 1; // a forward finds its pages before it runs anything
         pair.ahead.full_at = pair.plain.full_at = full;
         pair.check({1, 2, 3}, {});
         pair.check({1, 2}, {.max_tokens = 2});
     }
+    Pair pair(2000, 2);
+    pair.check({1, 2, 3}, {});
+    CHECK(pair.ahead.tokens().size() == 2 * page_tokens);
 }
 
 TEST_CASE("whatever ends an answer, nothing that was run ahead stays") {
@@ -326,11 +337,11 @@ TEST_CASE("whatever ends an answer, nothing that was run ahead stays") {
         if (++seen == 9) fail("the terminal is gone");
     }};
     CHECK_THROWS_AS(session.generate(Ids{1, 2, 3}, sampler, options), Error);
-    CHECK(forward.cache == session.cached_ids());
+    CHECK(forward.tokens() == session.cached_ids());
     CHECK(session.cached_ids().size() == 3 + 8);
     forward.breaks_at = 30;
     CHECK_THROWS_AS(session.generate(Ids{1, 2}, sampler, {}), Error);
-    CHECK(forward.cache == session.cached_ids());
+    CHECK(forward.tokens() == session.cached_ids());
     forward.breaks_at = SIZE_MAX;
     CHECK(session.generate(Ids{1, 2}, sampler, {.max_tokens = 3}).ids.size() == 3);
 }

@@ -29,7 +29,8 @@ Capabilities desktop() {
     c.storage_buffers_per_stage = 1000;
     c.timestamp_ns = 10;
     c.timestamp_mask = ~uint64_t(0);
-    c.float16 = c.int8 = c.int16 = c.int8_dot_product = c.storage_8bit = c.storage_16bit = c.cooperative_matrix = true;
+    c.float16 = c.int8 = c.int16 = c.int8_dot_product = c.int8_dot_accelerated = c.storage_8bit = c.storage_16bit =
+        c.cooperative_matrix = true;
     return c;
 }
 
@@ -63,9 +64,10 @@ void check_no_more(const Capabilities& a, const Capabilities& b) {
     CHECK(a.push_constant_bytes <= b.push_constant_bytes);
     CHECK(a.storage_buffers_per_stage <= b.storage_buffers_per_stage);
     CHECK(a.timestamp_ns <= b.timestamp_ns);
-    for (const auto feature : {&Capabilities::float16, &Capabilities::int8, &Capabilities::int16, &Capabilities::int8_dot_product,
-                               &Capabilities::storage_8bit, &Capabilities::storage_16bit, &Capabilities::cooperative_matrix,
-                               &Capabilities::subgroup_arithmetic, &Capabilities::subgroup_shuffle})
+    for (const auto feature :
+         {&Capabilities::float16, &Capabilities::int8, &Capabilities::int16, &Capabilities::int8_dot_product,
+          &Capabilities::int8_dot_accelerated, &Capabilities::storage_8bit, &Capabilities::storage_16bit,
+          &Capabilities::cooperative_matrix, &Capabilities::subgroup_arithmetic, &Capabilities::subgroup_shuffle})
         CHECK(a.*feature <= b.*feature);
 }
 
@@ -137,7 +139,7 @@ TEST_CASE("a device keeps to its profile, and kernels run on what is left") {
     Capabilities phone = desktop();
     phone.shared_memory_bytes = 32768;
     phone.texel_range_bytes = 1 << 20;
-    phone.cooperative_matrix = false;
+    phone.cooperative_matrix = phone.int8_dot_product = phone.int8_dot_accelerated = false;
     const Device device("", "mobile");
     const Capabilities& mobile = device.capabilities();
     phone.kernel_subgroup_size = mobile.kernel_subgroup_size;

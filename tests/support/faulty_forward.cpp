@@ -20,11 +20,13 @@ void swap(std::span<float> x, size_t heads, size_t d) {
 }
 
 // Changes the stored data of a block's tokens.
-void spoil(Fault fault, const host::Pass& pass, const host::CacheSide& side) {
+void spoil(Fault fault, const host::Pass& pass, const host::LayerCache& cache, KvSide which) {
+    const host::CacheSide& side = cache.side(which);
     const KvType type = side.codec.type;
     for (uint32_t head = 0; head < side.heads; head++)
-        for (uint32_t t = 0; t < pass.rows && is_coded(type); t++) {
-            const std::span<uint16_t> scales = side.scales(head, pass.rope.position + t);
+        for (const host::Row row : pass.rows()) {
+            if (!is_coded(type)) continue;
+            const std::span<uint16_t> scales = side.scales(cache.place(row), head);
             const float scale = half_to_float(scales[0]);
             const bool least_squares = side.codec.scale_rule == ScaleRule::least_squares;
             if (is_turboquant(type) && (fault == Fault::scale_twice || (fault == Fault::rule_twice && least_squares)))
@@ -58,7 +60,7 @@ std::unique_ptr<Forward> make_faulty_forward(const Model& model, const KvOptions
         if ((step == "k" && swaps(fault, cache.k.codec.type)) || (step == "v" && swaps(fault, cache.v.codec.type)))
             swap(values, pass.config.num_key_value_heads, pass.config.head_dim);
         if (step == "kv_append")
-            for (const auto* side : {&cache.k, &cache.v}) spoil(fault, pass, *side);
+            for (const KvSide side : {KvSide::key, KvSide::value}) spoil(fault, pass, cache, side);
         if (step == "q") rotate_otherwise(fault, *layer, values);
     };
     return make_reference_forward(model.config, model.weights, {.kv = kv, .context_size = context_size}, plant);

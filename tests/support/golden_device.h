@@ -7,7 +7,8 @@
 namespace tq {
 
 inline void check_on_device(Device& device, const Golden& golden) {
-    check_golden(golden, *make_gpu_forward(device, golden.config, golden.weights, {{KvType::f32, KvType::f32}, 64, 0, 0}));
+    check_golden(
+        golden, *make_gpu_forward(device, golden.config, golden.weights, {.kv = {KvType::f32, KvType::f32}, .context_size = 64}));
 }
 
 // The number of vectors of the first layer that are stored differently: they do not depend on the cache.
@@ -35,8 +36,8 @@ inline void check_compressed(Device& device, const std::vector<std::filesystem::
                                     KvOptions{KvType::f16, KvType::tq3}, KvOptions{KvType::tq2, KvType::f16}}) {
             const std::string types = describe(kv);
             CAPTURE(types);
-            const auto on_cpu = make_cpu_forward(golden.config, golden.weights, {kv, 64, 0, 0});
-            const auto on_device = make_gpu_forward(device, golden.config, golden.weights, {kv, 64, 0, 0});
+            const auto on_cpu = make_cpu_forward(golden.config, golden.weights, {.kv = kv, .context_size = 64});
+            const auto on_device = make_gpu_forward(device, golden.config, golden.weights, {.kv = kv, .context_size = 64});
             const double error = relative_error(on_device->run(golden.prompt_ids), on_cpu->run(golden.prompt_ids));
             CHECK(error <= 0.1);
             others += other_vectors(*on_device, *on_cpu, kv);

@@ -3,11 +3,11 @@
 #include "model/files/calibration.h"
 #include "model/files/prompt_cache.h"
 #include "model/session.h"
-#include "tests/support/growth.h"
+#include "tests/support/small_model.h"
 
 namespace tq {
 
-inline PromptCacheOwner owner_of(const GrowthModel& model, const KvOptions& kv) {
+inline PromptCacheOwner owner_of(const SmallModel& model, const KvOptions& kv) {
     return {model.config, kv, model_fingerprint(model.config, model.weights), "a model"};
 }
 
@@ -43,7 +43,7 @@ inline KeyConditioning random_calibration(const Config& config, uint32_t seed, b
 
 // Every kind of storage, layers that differ, either rotation, each kind of conditioning.
 inline std::vector<KvOptions> saved_types(const Config& config) {
-    std::vector<KvOptions> all = growth_types();
+    std::vector<KvOptions> all = storage_types();
     all.push_back({KvType::tq4, KvType::tq4});
     all.push_back({KvType::tq3t, KvType::q4_0r, RotationKind::wht, KvOptions().scale_rule, parse_kv_layers("-1=f16/a3_64")});
     all.push_back({KvType::tq3, KvType::bf16, RotationKind::haar, ScaleRule::norm});
@@ -56,14 +56,14 @@ inline std::vector<KvOptions> saved_types(const Config& config) {
 
 // A session that is saved and loaded continues as if it had not been, bit for bit, whatever the target cache held before: with
 // one more token, with several, and after a truncation.
-inline void check_round_trips(const GrowthModel& model, const std::vector<KvOptions>& all_types,
+inline void check_round_trips(const SmallModel& model, const std::vector<KvOptions>& all_types,
                               const std::function<std::unique_ptr<Forward>(const ForwardOptions&)>& make) {
     for (const KvOptions& kv : all_types) {
         const std::string types = describe(kv);
         CAPTURE(types);
         const PromptCacheOwner owner = owner_of(model, kv);
         std::mt19937 random(13);
-        const auto saved = make(growth_options(kv, 2)), loaded = make(growth_options(kv, 2));
+        const auto saved = make(small_options(kv)), loaded = make(small_options(kv));
         Session from(*saved), to(*loaded);
         from.prefill(random_ids(random, 37)); // odd
         to.prefill(random_ids(random, 5));

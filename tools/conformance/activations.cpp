@@ -68,7 +68,9 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     const float scale = 1 / std::sqrt(float(d)) / (is_rotated(keys) ? codec.rotation.gain() : 1);
     const HeadConditions conditions = random_conditions(rig.random, at.conditioned_kv_heads, d);
     auto want = q;
-    ref::q_norm_rope(rig.pool, want, w, {rope, at.position}, at.heads, eps, scale, is_rotated(keys) ? &codec.rotation : nullptr,
+    std::vector<host::Row> rows(at.tokens);
+    for (uint32_t t = 0; t < at.tokens; t++) rows[t] = {0, at.position + t};
+    ref::q_norm_rope(rig.pool, want, w, {rope, rows}, at.heads, eps, scale, is_rotated(keys) ? &codec.rotation : nullptr,
                      conditions);
 
     const uint32_t most = at.tokens + 2; // of the recording; the projections lie after its queries

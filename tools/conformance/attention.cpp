@@ -24,13 +24,17 @@ struct Shape {
     uint32_t window_begin = 0;
     float stored = 1;     // deviation of keys and values
     bool growing = false; // values grow with their positions
+    uint32_t slots = 1;
+    bool separate = false; // rows
 
+    // Slots have different lengths.
+    uint32_t length_of(uint32_t slot) const { return length - slot * 37 % length; }
     std::string text() const {
-        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}{}", head_dim, heads, kv_heads, tokens,
+        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}{}{}{}", head_dim, heads, kv_heads, tokens,
                            length, heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation),
                            window_begin == 0 ? "" : fmt::format(", those before {} forgotten", window_begin),
-                           stored == 1 ? "" : fmt::format(", keys and values of +-{}", stored),
-                           growing ? ", growing values" : "");
+                           stored == 1 ? "" : fmt::format(", keys and values of +-{}", stored), growing ? ", growing values" : "",
+                           slots == 1 ? "" : fmt::format(", {} slots", slots), separate ? ", separate rows" : "");
     }
 };
 
@@ -39,14 +43,15 @@ std::vector<uint32_t> slice_words(const host::LayerCache& cache, const gpu::Cach
                                   uint32_t heads) {
     std::vector<uint32_t> words(at.words);
     for (const KvSide kind : {KvSide::key, KvSide::value}) {
-        const host::CacheSide& side = kind == KvSide::key ? cache.k : cache.v;
+        const host::CacheSide& side = cache.side(kind);
         const uint32_t per_vector = side.codec.words(), scales = side.codec.scales();
-        for (uint32_t i = 0; i < heads * side.capacity; i++) {
-            const uint32_t head = first_head + i / side.capacity, position = i % side.capacity;
-            std::ranges::copy(side.codes(head, position), words.begin() + std::ptrdiff_t(at.codes(kind) + i * per_vector));
+        for (uint32_t i = 0; i < side.blocks * heads * page_tokens; i++) {
+            const uint32_t page = i / page_tokens / heads, head = first_head + i / page_tokens % heads;
+            const host::Place place{page, i % page_tokens};
+            std::ranges::copy(side.codes(place, head), words.begin() + std::ptrdiff_t(at.codes(kind) + i * per_vector));
             for (uint32_t n = 0; n < scales; n++) {
                 const uint32_t half = i * scales + n;
-                words[at.scales(kind) + half / 2] |= uint32_t(side.scales(head, position)[n]) << (16 * (half % 2));
+                words[at.scales(kind) + half / 2] |= uint32_t(side.scales(place, head)[n]) << (16 * (half % 2));
             }
         }
     }
@@ -55,37 +60,41 @@ std::vector<uint32_t> slice_words(const host::LayerCache& cache, const gpu::Cach
 
 // `cache` on the device, in slices of shape.heads_per_slice kv heads.
 gpu::KvCache on_device(Rig& rig, const Shape& shape, const host::LayerCache& cache) {
-    const uint32_t capacity = cache.k.capacity;
-    gpu::KvCache out(rig.device, {1, 64, 64, 0, shape.heads, shape.kv_heads, shape.head_dim, capacity, 1e6f, 1e-6f}, shape.kv,
-                     capacity);
+    gpu::KvCache out(shape.head_dim, shape.kv_heads, cache.k.blocks, {});
     gpu::LayerCache& layer =
-        out.layers.emplace_back(gpu::LayerCache{{rig.device, cache.k.codec}, {rig.device, cache.v.codec}, capacity, {}});
+        out.layers.emplace_back(gpu::LayerCache{{rig.device, cache.k.codec}, {rig.device, cache.v.codec}, {}});
     for (uint32_t head = 0; head < shape.kv_heads; head += shape.heads_per_slice) {
         const uint32_t heads = std::min(shape.heads_per_slice, shape.kv_heads - head);
-        const gpu::CacheLayout layout(layer.types(), shape.head_dim, heads, capacity);
+        const gpu::CacheLayout layout(layer.types(), shape.head_dim, heads, out.pages);
         const std::vector<uint32_t> words = slice_words(cache, layout, head, heads);
         layer.slices.push_back({rig.upload(std::as_bytes(std::span(words))), head, heads, layout});
     }
     return out;
 }
 
-// The window on the device, as a pass of shape.tokens tokens finds it: its own vectors in the block, or the only one in the
-// ring; NaN everywhere else.
-void put_window(Rig& rig, const Shape& shape, const host::WindowVectors& host, gpu::KvCache& cache) {
-    const uint32_t words = code_words(KvType::f16, shape.head_dim), block = shape.tokens + 3,
-                   position = shape.length - shape.tokens;
-    cache.keep_window(rig.device, shape.kv.window, block);
+// The windows on the device, as the pass finds them: the vectors of its rows in the block, or in the slots' rings where rows are
+// separate; NaN everywhere else.
+void put_window(Rig& rig, const Shape& shape, const host::LayerCache& host, const gpu::PassRows& pass, gpu::KvCache& cache) {
+    const uint32_t words = code_words(KvType::f16, shape.head_dim), block = pass.count() + 3;
+    cache.keep_window(rig.device, host.sequences.shape().slots, shape.kv.window, block);
     gpu::WindowVectors& window = *cache.window;
     std::vector<uint32_t> content(window.buffer.bytes() / 4, 0xfe00fe00);
-    for (const KvSide side : {KvSide::key, KvSide::value})
-        for (uint32_t head = 0; head < shape.kv_heads; head++)
-            for (uint32_t p = host.positions.first(position); p < shape.length; p++) {
-                const host::CacheSide& from = side == KvSide::key ? host.k : host.v;
-                const uint32_t slot = *cache.layers[0].ring + head * window.ring_tokens() + p % window.ring_tokens(),
-                               vector = shape.tokens > 1 && p >= position ? head * block + p - position : slot;
-                std::ranges::copy(from.codes(head, p % from.capacity),
-                                  content.begin() + std::ptrdiff_t(uint32_t(side) * window.side_bytes() / 4 + vector * words));
-            }
+    const auto put = [&](uint32_t slot, uint32_t position, uint32_t head, uint32_t vector) {
+        for (const KvSide side : {KvSide::key, KvSide::value})
+            std::ranges::copy(host.window->side(side).codes(host.window_place({slot, position}), head),
+                              content.begin() + std::ptrdiff_t(uint32_t(side) * window.side_bytes() / 4 + vector * words));
+    };
+    for (uint32_t t = 0; t < pass.count(); t++) {
+        const gpu::Row& row = pass.rows[t];
+        const bool in_block = !shape.separate && pass.count() > 1;
+        for (uint32_t head = 0; head < shape.kv_heads; head++) {
+            const uint32_t ring = *cache.layers[0].ring + (row.slot * shape.kv_heads + head) * window.ring_tokens();
+            const uint32_t start = row.position - row.before, end = in_block ? start : row.position + 1;
+            for (uint32_t p = host.sequences.window(row.slot).first(row.position); p < end; p++)
+                put(row.slot, p, head, ring + p % window.ring_tokens());
+            if (in_block) put(row.slot, row.position, head, head * block + t);
+        }
+    }
     window.buffer = rig.upload(std::as_bytes(std::span(content)));
 }
 
@@ -101,40 +110,94 @@ std::vector<float> with_projections(std::vector<float> q, const KvCodec& keys) {
     return q;
 }
 
-Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
-    const uint32_t d = shape.head_dim, capacity = shape.length + 3, position = shape.length - shape.tokens;
-    host::LayerCache host{{shape.kv.codec(5, 6, KvSide::key, d), shape.kv_heads, capacity},
-                          {shape.kv.codec(5, 6, KvSide::value, d), shape.kv_heads, capacity}};
-    if (shape.kv.window != 0) {
-        host.keep_window(shape.kv.window, capacity);
-        host.window->positions.begin = shape.window_begin;
+// Fills pages with NaN, which would appear in every result that they are read for.
+void poison_pages(const host::LayerCache& layer) {
+    for (const host::CacheSide* side : {&layer.k, &layer.v}) {
+        const size_t vectors = size_t(side->blocks) * side->heads * side->block_tokens;
+        std::fill_n(side->words_.get(), vectors * side->codec.words(), 0xffffffffu);
+        std::fill_n(side->scales_.get(), vectors * side->codec.scales(), uint16_t(0x7e00));
     }
-    const auto append = [&](const host::CacheSide& side, const host::CacheSide* window) { // past the length too: not to be read
-        std::vector<float> x = rig.random.normals(size_t(capacity) * shape.kv_heads * d, shape.stored);
-        for (size_t i = 0; i < x.size() && shape.growing && &side == &host.v; i++) x[i] *= float(1 + i / (shape.kv_heads * d));
-        ref::kv_append(rig.pool, side, x, {}, {{}, 0}, 0, {}, window);
-    };
-    append(host.k, host.window ? &host.window->k : nullptr);
-    append(host.v, host.window ? &host.window->v : nullptr);
-    const KvCodec& keys = host.k.codec;
+}
+
+// Gives a slot pages for `length` tokens, not in order, and with others between them: the last slot had all.
+void reserve_scattered(Cache& cache, uint32_t slot, uint32_t length) {
+    const uint32_t other = cache.shape().slots - 1;
+    for (uint32_t end = 0; end < length;) {
+        end = std::min(length, (uint32_t(cache.table(slot).size()) + 1) * page_tokens);
+        cache.truncate(other, cache.position(other) - 2 * page_tokens);
+        cache.reserve(slot, end - cache.position(slot));
+    }
+}
+
+std::vector<host::Row> rows_of(uint32_t slot, uint32_t begin, uint32_t end) {
+    std::vector<host::Row> rows;
+    for (uint32_t p = begin; p < end; p++) rows.push_back({slot, p});
+    return rows;
+}
+
+// Fills slots, of which every other one begins as the one before it, and returns the pass of their last tokens.
+gpu::PassRows fill(Rig& rig, const Shape& shape, host::KvCache& cache) {
+    const host::LayerCache& layer = cache.layers()[0];
+    gpu::PassRows pass;
+    poison_pages(layer);
+    for (uint32_t slot = 0; slot < shape.slots; slot++) {
+        const uint32_t length = shape.length_of(slot), tokens = std::min(shape.tokens, length);
+        if (slot % 2 == 1) cache.fork(slot - 1, slot, std::min(cache.position(slot - 1), length) / 2);
+        reserve_scattered(cache, slot, length);
+        if (shape.window_begin != 0) {
+            cache.advance(slot, shape.window_begin);
+            cache.truncate(slot, shape.window_begin, shape.window_begin + kept_window_tokens(shape.kv.window));
+            cache.reserve(slot, length - shape.window_begin);
+        }
+        const uint32_t begin = slot % 2 == 1 ? cache.position(slot) : 0;
+        const std::vector<host::Row> rows = rows_of(slot, begin, length);
+        for (const KvSide side : {KvSide::key, KvSide::value}) {
+            std::vector<float> x = rig.random.normals(rows.size() * shape.kv_heads * shape.head_dim, shape.stored);
+            for (size_t i = 0; i < x.size() && shape.growing && side == KvSide::value; i++)
+                x[i] *= float(1 + i / (shape.kv_heads * shape.head_dim));
+            ref::kv_append(rig.pool, layer, side, x, {}, {{}, rows}, 0);
+        }
+        pass.add(slot, length - tokens, std::vector<uint32_t>(tokens), cache.window(slot).begin, shape.separate);
+        cache.advance(slot, length - cache.position(slot));
+    }
+    return pass;
+}
+
+Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
+    const uint32_t d = shape.head_dim, pages = (2 * shape.slots + 1) * pages_of(shape.length + page_tokens);
+    const KvCodec keys = shape.kv.codec(5, 6, KvSide::key, d);
+    host::KvCache host({shape.slots + 1, pages, pages * page_tokens, shape.kv.window}, shape.kv_heads,
+                       {{keys, shape.kv.codec(5, 6, KvSide::value, d)}}, shape.length);
+    host.reserve(shape.slots, pages * page_tokens);
+    host.advance(shape.slots, pages * page_tokens);
+    const gpu::PassRows pass_rows = fill(rig, shape, host);
+    const host::LayerCache& layer = host.layers()[0];
     const float deviation =
         shape.deviation / shape.stored / std::sqrt(float(d)) / (is_rotated(keys.type) ? std::sqrt(keys.rotation.gain()) : 1);
-    const auto q = rig.random.normals(size_t(shape.tokens) * shape.heads * d, deviation);
+    const auto q = rig.random.normals(size_t(pass_rows.count()) * shape.heads * d, deviation);
+    std::vector<host::Row> rows;
+    for (const gpu::Row& row : pass_rows.rows) rows.push_back({row.slot, row.position});
     std::vector<float> want(q.size());
-    ref::attention(rig.pool, want, q, host, shape.heads, position);
+    ref::attention(rig.pool, want, q, layer, shape.heads, rows);
 
-    gpu::KvCache cache = on_device(rig, shape, host);
-    if (host.window) put_window(rig, shape, *host.window, cache);
-    const size_t partials_words = gpu::partials_bytes(tuning, 8 * shape.tokens, shape.heads, d,
-                                                      is_qjl(shape.kv.k) || is_qjl(shape.kv.v), host.window.has_value()) /
+    gpu::KvCache cache = on_device(rig, shape, layer);
+    if (layer.window) put_window(rig, shape, layer, pass_rows, cache);
+    std::vector<std::vector<uint32_t>> tables;
+    for (uint32_t slot = 0; slot < shape.slots; slot++) tables.emplace_back(host.table(slot).begin(), host.table(slot).end());
+    const uint32_t count = pass_rows.count();
+    const size_t partials_words = gpu::partials_bytes(tuning, 8 * count, shape.separate ? count : 1, shape.heads, d,
+                                                      is_qjl(shape.kv.k) || is_qjl(shape.kv.v), layer.window.has_value()) /
                                   4;
     const Buffer y = rig.output(want.size()), q_buffer = rig.upload(with_projections(q, keys)),
-                 context = rig.context(position, shape.tokens, {}, shape.window_begin), partials = rig.output(partials_words);
-    rig.run(tuning, context, shape.tokens, d, [&](gpu::Pass& pass) {
-        gpu::attention(pass, y, {partials, 0, partials_words * 4}, q_buffer, cache, 0, shape.heads, shape.kv_heads);
-    });
+                 context = rig.context(pass_rows, tables), partials = rig.output(partials_words);
+    rig.run(
+        tuning, context, count, d,
+        [&](gpu::Pass& pass) {
+            gpu::attention(pass, y, {partials, 0, partials_words * 4}, q_buffer, cache, 0, shape.heads, shape.kv_heads);
+        },
+        shape.slots, shape.separate);
     const gpu::AttentionPlan plan =
-        gpu::attention_plan(tuning, {d, {shape.kv.k, shape.kv.v}, shape.heads / shape.kv_heads, shape.tokens});
+        gpu::attention_plan(tuning, {d, {shape.kv.k, shape.kv.v}, shape.heads / shape.kv_heads, shape.separate ? 1 : count});
     const auto limit_of = plan.kernel == gpu::AttentionKernel::coopmat  ? limit_of_matrices
                           : plan.kernel == gpu::AttentionKernel::decode ? limit_of_decode
                                                                         : limit;
@@ -182,6 +245,28 @@ void add_splits(Rows& rows, const std::vector<Variant>& all) {
             if (splits == 9 || splits == 65) add(rows, parts, {residual, 64, 2, 2, 2051, 1});
             if (splits == 8 || splits == 256) add(rows, parts, {with_window(tq4, 5), 128, 4, 2, 2051, 1});
         }
+}
+
+// Rows of several slots, in blocks and separate, with page tables that share pages; and lengths at the end of a page.
+void add_slots(Rows& rows, const std::vector<Variant>& all) {
+    const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3},
+        window = with_window({KvType::tq4, KvType::tq4}, 5), residual{KvType::tq3q, KvType::tq2q};
+    const auto shape = [](const KvOptions& kv, uint32_t length, uint32_t tokens, uint32_t slots, bool separate) {
+        Shape out{kv, 128, 4, 2, length, tokens};
+        out.slots = slots;
+        out.separate = separate;
+        return out;
+    };
+    for (const Variant& variant : all)
+        for (const Shape& of : {shape(tq4, 300, 13, 3, false), shape(tq4, 300, 2, 4, true), shape(window, 300, 13, 3, false),
+                                shape(window, 300, 2, 4, true)})
+            add(rows, variant, of);
+    for (const uint32_t length : {255u, 256u, 257u, 512u, 513u})
+        for (const uint32_t tokens : {1u, 3u}) add(rows, all[0], {tq4, 128, 4, 2, length, tokens});
+    for (const Shape& of : {shape(tq4, 1025, 1, 32, true), shape(tq4, 600, 1, 7, false), shape(mixed, 300, 13, 3, false),
+                            shape(mixed, 300, 3, 2, true), shape(residual, 300, 3, 3, false), shape(residual, 300, 2, 3, true),
+                            shape(window, 40, 35, 2, false)})
+        add(rows, all[0], of);
 }
 
 // attention_coopmat in workgroups of the device's own size, and in smaller ones.
@@ -326,6 +411,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
     add(rows, all[0], {tq4, 128, 40, 8, 32771, 1, 3}, true);
     add_window(rows, all);
     add_splits(rows, all);
+    add_slots(rows, all);
     for (const Variant& variant : all) // without the right maximum exp overflows
         add(rows, variant, {tq4, 128, 4, 2, 77, 1, 2, 100});
     for (size_t i = 1; i < all.size(); i++)

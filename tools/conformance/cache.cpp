@@ -40,16 +40,18 @@ Config config(uint32_t head_dim) { return {1, 64, 64, layer + 1, kv_heads, kv_he
 struct TwinCache {
     Rig& rig;
     gpu::KvCache cache;
+    const std::vector<std::vector<uint32_t>> tables; // of two slots
     std::vector<float> rope;
     std::vector<std::vector<uint32_t>> expected; // slices
 
     TwinCache(Rig& rig, uint32_t head_dim, const KvOptions& kv, uint32_t capacity)
-        : rig(rig), cache(rig.device, config(head_dim), kv, capacity), rope(rope_table(config(head_dim), capacity)) {
+        : rig(rig), cache(rig.device, config(head_dim), kv, pages_for(capacity)), tables(two_tables(capacity)),
+          rope(rope_table(config(head_dim), capacity)) {
         cache.layers[0].slices.clear(); // nothing is stored there
         auto& slices = cache.layers[layer].slices;
         slices.clear();
         for (const auto& [first, heads] : {std::pair(0u, 2u), std::pair(2u, 1u)}) {
-            const gpu::CacheLayout layout({kv.k, kv.v}, head_dim, heads, capacity);
+            const gpu::CacheLayout layout({kv.k, kv.v}, head_dim, heads, cache.pages);
             expected.emplace_back(layout.words, poison);
             slices.push_back({rig.upload(std::as_bytes(std::span(expected.back()))), first, heads, layout});
         }
@@ -57,12 +59,25 @@ struct TwinCache {
 
     const KvCodec& codec(KvSide side) const { return cache.layers[layer].side(side); }
 
+    // Slot 0 has scattered_pages(), slot 1 those between them.
+    static std::vector<std::vector<uint32_t>> two_tables(uint32_t capacity) {
+        std::vector<uint32_t> first = scattered_pages(capacity), second = first;
+        for (uint32_t& page : second) page--;
+        return {first, second};
+    }
+
+    Buffer context_of(uint32_t position, uint32_t tokens) {
+        gpu::PassRows rows;
+        rows.add(0, position, std::vector<uint32_t>(tokens), 0, false);
+        return rig.context(rows, tables, rope);
+    }
+
     void append(const gpu::Tuning& tuning, KvSide side, std::span<const float> x, std::span<const float> w, uint32_t position,
                 const HeadConditions& conditions = {}) {
         const uint32_t tokens = uint32_t(x.size() / kv_heads / cache.head_dim);
         const Buffer x_buffer = rig.upload(x),
                      w_buffer = rig.upload(gpu::head_norm_floats(w.empty() ? x.first(cache.head_dim) : w, conditions)),
-                     context = rig.context(position, tokens, rope);
+                     context = context_of(position, tokens);
         const gpu::HeadNorm norm{w_buffer, conditions.empty() ? 0 : kv_heads};
         rig.run(tuning, context, tokens + 2, cache.head_dim, [&](gpu::Pass& pass) {
             if (side == KvSide::key)
@@ -73,17 +88,18 @@ struct TwinCache {
     }
 
     // The index in its slice of the vector of (token, head) number `i`, counted from `position` on.
-    uint32_t vector_number(uint32_t i, uint32_t position) const {
-        return i % kv_heads % 2 * cache.layers[layer].capacity + position + i / kv_heads;
+    uint32_t vector_number(uint32_t i, uint32_t position, uint32_t slot = 0) const {
+        const uint32_t at = position + i / kv_heads, heads = i % kv_heads < 2 ? 2 : 1;
+        return (tables[slot][at / page_tokens] * heads + i % kv_heads % 2) * page_tokens + at % page_tokens;
     }
 
     // Stores x in the twin: unmodified vectors.
-    void expect(KvSide side, std::span<const float> x, uint32_t position) {
+    void expect(KvSide side, std::span<const float> x, uint32_t position, uint32_t slot = 0) {
         const uint32_t d = cache.head_dim;
         const KvCodec& with = codec(side);
         std::vector<uint16_t> scales(with.scales());
         for (uint32_t i = 0; i < x.size() / d; i++) {
-            const uint32_t slice_number = i % kv_heads / 2, at = vector_number(i, position);
+            const uint32_t slice_number = i % kv_heads / 2, at = vector_number(i, position, slot);
             const gpu::CacheLayout& layout = cache.layers[layer].slices[slice_number].layout;
             std::vector<uint32_t>& slice = expected[slice_number];
             const auto codes = std::span(slice).subspan(layout.codes(side) + size_t(at) * with.words(), with.words());
@@ -156,6 +172,26 @@ Outcome values(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32
     return worse(first, twin.check());
 }
 
+// Tokens of two slots in one pass, across the ends of pages.
+Outcome slots(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    TwinCache twin(rig, d, format.as_values(KvType::tq3), 600);
+    for (const bool separate : {false, true}) {
+        const uint32_t tokens = separate ? 3 : 20, position[] = {separate ? 255u : 500u, separate ? 511u : 250u};
+        const std::vector<float> x = rig.random.normals(size_t(2 * tokens) * kv_heads * d);
+        gpu::PassRows rows;
+        for (uint32_t slot = 0; slot < 2; slot++) {
+            rows.add(slot, position[slot], std::vector<uint32_t>(tokens), 0, separate);
+            const size_t half = x.size() / 2;
+            twin.expect(KvSide::value, std::span(x).subspan(slot * half, half), position[slot], slot);
+        }
+        const Buffer x_buffer = rig.upload(x), context = rig.context(rows, twin.tables, twin.rope);
+        rig.run(
+            tuning, context, 2 * tokens, d, [&](gpu::Pass& pass) { gpu::v_append(pass, twin.cache, layer, x_buffer, kv_heads); },
+            2, separate);
+    }
+    return twin.check();
+}
+
 // kv_decode of stored vectors returns decode()'s numbers, bit for bit except for the sign of zeros, which Vulkan does not
 // promise.
 Outcome decoded(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
@@ -167,9 +203,9 @@ Outcome decoded(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint3
     twin.expect(KvSide::value, x, position);
     twin.append(tuning, KvSide::value, x, {}, position);
     const std::vector<float> want = twin.decoded(KvSide::value, position, tokens);
-    const Buffer y = rig.output(want.size()), context = rig.context(0, tokens);
+    const Buffer y = rig.output(want.size()), context = twin.context_of(position, tokens);
     rig.run(tuning, context, tokens, d,
-            [&](gpu::Pass& pass) { gpu::kv_decode(pass, y, twin.cache, layer, KvSide::value, kv_heads, position); });
+            [&](gpu::Pass& pass) { gpu::kv_decode(pass, y, twin.cache, layer, KvSide::value, kv_heads); });
     const std::vector<uint32_t> got = rig.read(y);
     std::vector<uint32_t> right = got;
     for (size_t i = 0; i < want.size(); i++)
@@ -239,11 +275,15 @@ Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t
     const std::vector<float> stored = plain.stored_keys(position, tokens);
     if (format.type == KvType::f32) {
         plain.expect(KvSide::key, stored, position); // the tokens around them
-        const host::CacheSide reference(plain.codec(KvSide::key), kv_heads, capacity);
-        ref::kv_append(rig.pool, reference, x, w, {plain.rope, position}, eps);
+        std::vector<host::Row> rows(tokens);
+        for (uint32_t t = 0; t < tokens; t++) rows[t] = {0, position + t};
+        host::KvCache reference({1, 1, capacity}, kv_heads, {{plain.codec(KvSide::key), plain.codec(KvSide::value)}}, capacity);
+        reference.reserve(0, capacity);
+        const host::LayerCache& of_layer = reference.layers()[0];
+        ref::kv_append(rig.pool, of_layer, KvSide::key, x, w, {plain.rope, rows}, eps);
         std::vector<float> want;
         for (uint32_t i = 0; i < tokens * kv_heads; i++)
-            for (const uint32_t word : reference.codes(i % kv_heads, position + i / kv_heads))
+            for (const uint32_t word : of_layer.k.codes(of_layer.place(rows[i / kv_heads]), i % kv_heads))
                 want.push_back(std::bit_cast<float>(word));
         return worse(plain.check(), compare(stored, want, 1e-6));
     }
@@ -275,7 +315,7 @@ struct TwinWindow {
     std::vector<uint32_t> expected;
 
     explicit TwinWindow(TwinCache& twin) : twin(twin) {
-        twin.cache.keep_window(twin.rig.device, tokens, block_tokens);
+        twin.cache.keep_window(twin.rig.device, 1, tokens, block_tokens);
         expected.assign(twin.cache.window->buffer.bytes() / 4, poison);
         twin.cache.window->buffer = twin.rig.upload(std::as_bytes(std::span(expected)));
     }
@@ -310,7 +350,7 @@ Outcome full_precision_window(Rig& rig, const gpu::Tuning& tuning, const Format&
     for (const uint32_t tokens : {1u, 3u, 45u, 1u, 1u, 22u, 7u}) {
         const std::vector<float> k = rig.random.normals(size_t(tokens) * kv_heads * d), v = rig.random.normals(k.size());
         plain.append(tuning, KvSide::key, k, w, position);
-        const Buffer k_buffer = rig.upload(k), v_buffer = rig.upload(v), context = rig.context(position, tokens, twin.rope);
+        const Buffer k_buffer = rig.upload(k), v_buffer = rig.upload(v), context = twin.context_of(position, tokens);
         rig.run(tuning, context, tokens, d, [&](gpu::Pass& pass) {
             gpu::k_append(pass, twin.cache, layer, k_buffer, {w_buffer}, kv_heads, eps);
             gpu::v_append(pass, twin.cache, layer, v_buffer, kv_heads);
@@ -329,7 +369,8 @@ Outcome nonfinite(Rig& rig, const gpu::Tuning& tuning, const Format& format, uin
     twin.append(tuning, KvSide::key, x, std::vector<float>(d, 1.0f), 0);
     x[(5 * kv_heads + 2) * d + d - 1] = -std::numeric_limits<float>::infinity();
     twin.append(tuning, KvSide::value, x, {}, 0);
-    const auto before = twin.cache.find_nonfinite(rig.device, 5), found = twin.cache.find_nonfinite(rig.device, 6);
+    const auto before = twin.cache.find_nonfinite(rig.device, twin.tables[0], 5),
+               found = twin.cache.find_nonfinite(rig.device, twin.tables[0], 6);
     if (!before && found == "the value of layer 1, kv head 2, position 5") return {};
     return {false, 1, 0, fmt::format("an infinity at layer 1, kv head 2, position 5 was found in {}", found.value_or("nothing"))};
 }
@@ -359,6 +400,7 @@ void add_format(Rows& rows, const Variant& variant, const Format& format, uint32
                         [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, format, d); }, 0, full || shown});
     };
     add("kv_append", "values of every kind", values);
+    if (usual && (format.type == KvType::tq4 || format.type == KvType::f16)) add("kv_append", "two slots", slots);
     if (usual) add("kv_append", "keys", keys, d != 128 && !some);
     if (usual) add("kv_append", "conditioned keys", conditioned_keys, !some);
     const bool keeps_window = format.type == KvType::tq3 || format.type == KvType::tq3t || format.type == KvType::q8_0;

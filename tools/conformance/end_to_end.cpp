@@ -91,7 +91,8 @@ Outcome decode(Rig& rig, KvOptions kv, uint32_t batch, Limit limit) {
     if (rig.model.empty()) fail("the demo model is not installed: name its file in the environment variable TQ_DEMO_MODEL");
     const Model model = load_model(rig.model);
     Follower follower(limit);
-    ForwardOptions options{kv, 128, 0, batch, [&](std::string_view name, std::span<const float> v) { follower.keep(name, v); }};
+    ForwardOptions options{.kv = kv, .context_size = 128, .batch_size = batch};
+    options.tap = [&](std::string_view name, std::span<const float> v) { follower.keep(name, v); };
     const auto leader = make_cpu_forward(model.config, model.weights, options);
     options.tap = [&](std::string_view name, std::span<const float> v) { follower.follow(name, v); };
     const auto device = make_gpu_forward(rig.device, model.config, model.weights, options);

@@ -148,12 +148,33 @@ Outcome Rig::check(const Buffer& output, std::span<const float> want, double lim
     return outcome;
 }
 
+Buffer Rig::context(const gpu::PassRows& rows, std::span<const std::vector<uint32_t>> tables, std::span<const float> rope) {
+    size_t pages = 0;
+    for (const auto& table : tables) pages = std::max(pages, table.size());
+    const gpu::ContextLayout layout{.max_rows = rows.count() + 3, // others lie between the parts
+                                    .max_spans = uint32_t(rows.spans.size()) + 1,
+                                    .slots = uint32_t(tables.size()),
+                                    .table_pages = uint32_t(pages),
+                                    .positions = uint32_t(rope.size()),
+                                    .head_dim = 1};
+    std::vector<uint32_t> content(layout.bytes() / 4, poison);
+    const auto bytes = std::as_writable_bytes(std::span(content));
+    layout.write_rows(bytes, rows.rows, rows.spans);
+    for (uint32_t slot = 0; slot < tables.size(); slot++) layout.write_table(bytes, slot, tables[slot]);
+    std::memcpy(content.data() + layout.rope_at() / 4, rope.data(), rope.size_bytes());
+    return upload(std::as_bytes(std::span(content)));
+}
+
 Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> rope, uint32_t window_begin) {
-    std::vector<float> content(4 + rope.size());
-    const uint32_t header[] = {position, tokens, 0, window_begin};
-    std::memcpy(content.data(), header, sizeof header);
-    std::ranges::copy(rope, content.begin() + 4);
-    return upload(content);
+    gpu::PassRows rows;
+    rows.add(0, position, std::vector<uint32_t>(tokens), window_begin, false);
+    return context(rows, std::array{scattered_pages(position + tokens)}, rope);
+}
+
+std::vector<uint32_t> scattered_pages(uint32_t tokens) {
+    std::vector<uint32_t> out(pages_of(tokens));
+    for (uint32_t i = 0; i < out.size(); i++) out[i] = 2 * (uint32_t(out.size()) - i) - 1;
+    return out;
 }
 
 // Returns nothing where a scale cannot be raised.
@@ -178,10 +199,10 @@ gpu::Matrix Rig::matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interl
 }
 
 void Rig::run(const gpu::Tuning& with, const Buffer& context, uint32_t tokens, uint32_t head_dim,
-              const std::function<void(gpu::Pass&)>& body) {
+              const std::function<void(gpu::Pass&)>& body, uint32_t spans, bool separate) {
     Recorder recorder(device);
     const gpu::Step step{0, tokens};
-    gpu::Pass pass{recorder, with, context, tokens, head_dim, step};
+    gpu::Pass pass{recorder, with, context, tokens, head_dim, step, spans, separate};
     body(pass);
     recorder.finish().run();
 }

@@ -1,6 +1,7 @@
 // The environment of a row: a device, seeded inputs, buffers that detect missing and out-of-bounds writes, and comparison.
 #pragma once
 #include "base/thread_pool.h"
+#include "model/gpu/context.h"
 #include "model/gpu/device_layout.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/tuning_file.h"
@@ -50,17 +51,24 @@ class Rig {
     // Runs compare() on the first want.size() elements; fails too when the guard words have changed.
     Outcome check(const Buffer& output, std::span<const float> want, double limit, double norm = 0);
 
-    // shaders/context.glsl
+    // shaders/context.glsl: of rows of slots whose pages `tables` gives; or of `tokens` tokens of one slot from `position` on,
+    // with scattered_pages().
+    Buffer context(const gpu::PassRows& rows, std::span<const std::vector<uint32_t>> tables, std::span<const float> rope = {});
     Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t window_begin = 0);
     // In slices of at most `max_rows` rows; 0: as on a device that binds no more than 128 MiB, the least that Vulkan allows.
     gpu::Matrix matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave);
-    // Records body(pass) for at most `tokens` tokens and runs it.
+    // Records body(pass) for at most `tokens` rows in `spans` spans, or for separate rows, and runs it.
     void run(const gpu::Tuning& tuning, const Buffer& context, uint32_t tokens, uint32_t head_dim,
-             const std::function<void(gpu::Pass&)>& body);
+             const std::function<void(gpu::Pass&)>& body, uint32_t spans = 1, bool separate = false);
 
   private:
     std::optional<gpu::Matrix> repacked(const Tensor& tensor, uint32_t max_rows, const gpu::RowLayout& layout);
 };
+
+// Returns the pages of `tokens` tokens of a slot in a cache of pages_for(tokens) pages: not in order, and with others between
+// them.
+std::vector<uint32_t> scattered_pages(uint32_t tokens);
+constexpr uint32_t pages_for(uint32_t tokens) { return 2 * pages_of(tokens) + 1; }
 
 // A matrix of random blocks in a weight format, with scales that keep products near 2^exponent.
 struct RandomTensor {

@@ -15,6 +15,10 @@ struct Shape {
     const char* logits;
 };
 
+struct Settings {
+    float temperature, top_p, min_p;
+};
+
 // "normal"; "ties": both zeros and -1; "columns": falling by 64s, so that one column of a stretch has all
 // the greatest; "lists": falling, so that the first stretch has.
 std::vector<float> make_logits(Random& random, const Shape& shape) {
@@ -154,12 +158,12 @@ std::vector<uint32_t> telling_words(Random& random, const std::function<uint32_t
 }
 
 // Every step of a batch samples from the same candidates with another random word.
-Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, float temperature, float top_p, float min_p) {
+Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, const Settings& s) {
     const auto logits = make_logits(rig.random, shape);
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
     const auto keys = reference_candidates(logits, excluded, shape.candidates);
     const auto candidates = ref::sample_candidates(logits, excluded, shape.candidates);
-    const sampling_settings settings = make_sampling_settings(shape.candidates, temperature, top_p, min_p);
+    const sampling_settings settings = make_sampling_settings(shape.candidates, s.temperature, s.top_p, s.min_p);
     const auto sampled_by = [&](uint32_t word) { return ref::sample(candidates, settings, word); };
     const std::vector<uint32_t> random = telling_words(rig.random, sampled_by), ids{poison, poison};
     std::vector<uint32_t> want(random.size());
@@ -177,19 +181,10 @@ Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, float te
     return worse(compare_words(std::span(sampled).subspan(gpu::sampled_offset / 4, SAMPLING_STEPS), want), after);
 }
 
-// The same from all logits, or the `candidates` greatest, after penalties.
-Outcome sample_all(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, float temperature, float top_p, float min_p) {
-    auto logits = make_logits(rig.random, shape);
-    const Buffer logits_buffer = rig.upload(logits);
-    const auto excluded = make_excluded(rig.random, shape.vocab_size);
-    const auto uses = make_uses(rig.random, shape.vocab_size);
-    sampling_settings settings = make_sampling_settings(shape.candidates, temperature, top_p, min_p);
-    set_penalties(settings, {0.5f, 0.1f, 1.2f, 64}, next_token);
-    for (uint32_t id = 0; id < shape.vocab_size; id++)
-        if (uses[id].end != 0) logits[id] = penalised_logit(logits[id], settings, uses[id]);
-    const uint32_t most = shape.candidates == 0 ? shape.vocab_size : shape.candidates;
-    const auto candidates = ref::sample_candidates(logits, excluded, most);
-    const auto sampled_by = [&](uint32_t word) { return ref::sample_all(candidates, settings, word); };
+// Requires sample_all to choose from the logits as `sampled_by` does for words that tell.
+Outcome sampled_from_all(Rig& rig, const gpu::Tuning& tuning, const Buffer& logits, uint32_t vocab_size,
+                         const sampling_settings& settings, const std::function<uint32_t(uint32_t word)>& sampled_by,
+                         std::span<const uint32_t> excluded, std::span<const token_use> uses) {
     std::vector<uint32_t> random = telling_words(rig.random, sampled_by), want, got;
     random.resize(6);
     const std::vector<uint32_t> ids{poison, poison};
@@ -199,12 +194,40 @@ Outcome sample_all(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, floa
         const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))),
                      sampling = sampling_buffer(rig, settings, words, excluded, uses), context = rig.context(70, 1);
         rig.run(tuning, context, 1, 128,
-                [&](gpu::Pass& pass) { gpu::sample_all(pass, ids_buffer, sampling, logits_buffer, shape.vocab_size); });
+                [&](gpu::Pass& pass) { gpu::sample_all(pass, ids_buffer, sampling, logits, vocab_size); });
         got.push_back(rig.read(sampling)[gpu::sampled_offset / 4]);
         const std::vector<uint32_t> next = rig.read(ids_buffer), first{got.back(), poison};
         if (const Outcome after = compare_words(next, first); !after.passed) return after;
     }
     return compare_words(got, want);
+}
+
+// The same from all logits, or the `candidates` greatest, after penalties.
+Outcome sample_all(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, const Settings& s) {
+    auto logits = make_logits(rig.random, shape);
+    const Buffer logits_buffer = rig.upload(logits);
+    const auto excluded = make_excluded(rig.random, shape.vocab_size);
+    const auto uses = make_uses(rig.random, shape.vocab_size);
+    sampling_settings settings = make_sampling_settings(shape.candidates, s.temperature, s.top_p, s.min_p);
+    set_penalties(settings, {0.5f, 0.1f, 1.2f, 64}, next_token);
+    for (uint32_t id = 0; id < shape.vocab_size; id++)
+        if (uses[id].end != 0) logits[id] = penalised_logit(logits[id], settings, uses[id]);
+    const uint32_t most = shape.candidates == 0 ? shape.vocab_size : shape.candidates;
+    const auto candidates = ref::sample_candidates(logits, excluded, most);
+    const auto sampled_by = [&](uint32_t word) { return ref::sample_all(candidates, settings, word); };
+    return sampled_from_all(rig, tuning, logits_buffer, shape.vocab_size, settings, sampled_by, excluded, uses);
+}
+
+// Logits on an edge of the rules, of which none is excluded or penalised.
+Outcome sample_all_of(Rig& rig, const gpu::Tuning& tuning, const std::vector<float>& logits, uint32_t candidates,
+                      const Settings& s) {
+    const auto vocab_size = uint32_t(logits.size());
+    const std::vector<uint32_t> excluded((vocab_size + 31) / 32);
+    const sampling_settings settings = make_sampling_settings(candidates, s.temperature, s.top_p, s.min_p);
+    const auto kept = ref::sample_candidates(logits, excluded, candidates == 0 ? vocab_size : candidates);
+    const auto sampled_by = [&](uint32_t word) { return ref::sample_all(kept, settings, word); };
+    return sampled_from_all(rig, tuning, rig.upload(logits), vocab_size, settings, sampled_by, excluded,
+                            std::vector<token_use>(vocab_size));
 }
 
 // A sampled token has one use more, which ends where the next one begins.
@@ -250,6 +273,11 @@ void add_sampling(Rows& rows, const Capabilities& device) {
         const auto name = [](const Shape& s) {
             return fmt::format("{} logits, {}, top {}", s.vocab_size, s.logits, s.candidates);
         };
+        const auto sampled = [&](const char* kernel, auto body, const Shape& shape, const Settings& s) {
+            rows.push_back({kernel,
+                            fmt::format("{}, temperature {}, top-p {}, min-p {}", variant.name, s.temperature, s.top_p, s.min_p),
+                            name(shape), [=](Rig& rig) { return body(rig, tuning, shape, s); }});
+        };
         for (const Shape& shape : {Shape{1, 1, "normal"},
                                    {7, 20, "normal"},
                                    {1000, 20, "ties"},
@@ -276,12 +304,8 @@ void add_sampling(Rows& rows, const Capabilities& device) {
                                    {151936, 64, "lists"},
                                    {151936, 64, "ties"},
                                    {262144, 64, "normal"}})
-            for (const auto& [temperature, top_p, min_p] :
-                 {std::tuple(0.7f, 0.8f, 0.0f), {3.0f, 1.0f, 0.5f}, {40.0f, 0.95f, 0.0f}})
-                rows.push_back(
-                    {"sample", fmt::format("{}, temperature {}, top-p {}, min-p {}", variant.name, temperature, top_p, min_p),
-                     name(shape),
-                     [=, t = temperature, p = top_p, m = min_p](Rig& rig) { return sample(rig, tuning, shape, t, p, m); }});
+            for (const Settings& settings : {Settings{0.7f, 0.8f, 0}, {3, 1, 0.5f}, {40, 0.95f, 0}})
+                sampled("sample", sample, shape, settings);
         for (const Shape& shape : {Shape{1, 0, "normal"},
                                    {7, 100, "ties"},
                                    {3000, 0, "normal"},
@@ -289,12 +313,19 @@ void add_sampling(Rows& rows, const Capabilities& device) {
                                    {40000, 1000, "ties"},
                                    {151936, 0, "lists"},
                                    {262144, 200, "normal"}})
-            for (const auto& [temperature, top_p, min_p] :
-                 {std::tuple(3.0f, 1.0f, 0.5f), {40.0f, 0.95f, 0.0f}, {1.0f, 1.0f, 0.0f}})
-                rows.push_back(
-                    {"sample_all", fmt::format("{}, temperature {}, top-p {}, min-p {}", variant.name, temperature, top_p, min_p),
-                     name(shape),
-                     [=, t = temperature, p = top_p, m = min_p](Rig& rig) { return sample_all(rig, tuning, shape, t, p, m); }});
+            for (const Settings& settings : {Settings{3, 1, 0.5f}, {40, 0.95f, 0}, {1, 1, 0}})
+                sampled("sample_all", sample_all, shape, settings);
+        const auto edge = [&](const char* which, const char* what, std::vector<float> logits, uint32_t candidates, Settings s) {
+            rows.push_back({"sample_all", fmt::format("{}, {}", variant.name, which), what,
+                            [=](Rig& rig) { return sample_all_of(rig, tuning, logits, candidates, s); }});
+        };
+        // 1/3 as a float is more: of 3 x 2^24 it wants 2^24 and a half, which takes two of them.
+        edge("three equal logits", "a third of their mass", {0, 0, 0}, 0, {1, 1.0f / 3, 0});
+        edge("three equal logits", "min-p of 1", {0, 0, 0}, 0, {1, 1, 1});
+        std::vector<float> ties(1100, -10);
+        ties[0] = ties[1024] = ties[1025] = 0; // 1025 is no candidate
+        ties[1030] = 1;
+        edge("a tie beyond the candidates", "before one in the same stretch", ties, 3, {1, 1, 0});
         rows.push_back({"sample", variant.name, "no id is left", [=](Rig& rig) { return no_sample(rig, tuning, NO_LOGIT); }});
         rows.push_back(
             {"sample", variant.name, "a logit is not finite", [=](Rig& rig) { return no_sample(rig, tuning, NONFINITE_LOGIT); }});

@@ -19,6 +19,9 @@ constexpr double rounding_of_a_step = 3e-8;
 // matmul_coopmat rounds both factors to fp16, by at most 2^-11 of them where to nearest; a device may truncate them instead,
 // which is at most twice as much and half of it on average, with the same sign for all products.
 constexpr double half_limit = 0x1p-10;
+// matmul_dot rounds inputs to 1/16383 of the largest of 32, which is about twice their standard deviation: products are off by
+// 4e-5, or up to three times as much where few are compared.
+constexpr double digits_limit = 1.5e-4;
 constexpr uint32_t min_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for
 constexpr double decode_limit = 1e-6;      // of a product of two or three factors
 
@@ -66,6 +69,7 @@ double expected_norm(const Tensor& w, std::span<const float> x) {
 
 double limit_of(gpu::MatmulKernel kernel, const Shape& shape) {
     if (kernel == gpu::MatmulKernel::coopmat) return half_limit;
+    if (kernel == gpu::MatmulKernel::dot) return digits_limit;
     return std::max(product_limit, kernel == gpu::MatmulKernel::tiled ? rounding_of_a_step * std::sqrt(shape.cols) : 0);
 }
 
@@ -101,36 +105,6 @@ Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& 
         gpu::matmul(pass, y_sum, matrix, inputs, true);
     });
     return worse(rig.check(y, want, limit, norm), rig.check(y_sum, sum, limit, norm));
-}
-
-// Tokens of very different sizes, with zeros, and with a number that is not finite. Where fp16 numbers are truncated or denormal
-// ones lost is left to the device.
-Outcome inputs_to_fp16(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
-    const uint32_t recorded = shape.tokens + 2;
-    std::vector<float> x = rig.random.normals(size_t(recorded) * shape.cols);
-    for (size_t i = 0; i < x.size(); i++) x[i] = std::ldexp(x[i], 40 * (int(i / shape.cols % 5) - 2));
-    x[3] = 0;
-    x[size_t(shape.cols) * 4 + 7] = -INFINITY;
-    std::vector<float> want, got;
-    std::vector<uint32_t> want_largest;
-    for (uint32_t t = 0; t < shape.tokens; t++) {
-        const std::span token = std::span(x).subspan(size_t(t) * shape.cols, shape.cols);
-        const float largest = std::ranges::max(token, {}, [](float v) { return std::fabs(v); });
-        want_largest.push_back(std::bit_cast<uint32_t>(std::fabs(largest)));
-        if (!std::isfinite(largest)) continue;
-        for (const float v : token) want.push_back(std::ldexp(v, 14 - std::ilogb(largest)));
-    }
-    const uint32_t words = recorded * shape.cols / 2;
-    const Buffer x_buffer = rig.upload(x), halves = rig.output(words + recorded), context = rig.context(0, shape.tokens);
-    rig.run(tuning, context, recorded, 128, [&](gpu::Pass& pass) { gpu::inputs_to_fp16(pass, halves, x_buffer, shape.cols); });
-    const std::vector<uint32_t> all = rig.read(halves);
-    for (uint32_t t = 0; t < shape.tokens; t++)
-        for (uint32_t i = 0; i < shape.cols && want_largest[t] < 0x7f800000; i++) {
-            const size_t at = size_t(t) * shape.cols + i;
-            got.push_back(half_to_float(uint16_t(all[at / 2] >> 16 * (at % 2))));
-        }
-    const std::span largest = std::span(all).subspan(words, shape.tokens);
-    return worse(compare(got, want, half_limit), worse(compare_words(largest, want_largest), rig.check(halves, {}, 0)));
 }
 
 // y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], for one token.
@@ -224,6 +198,7 @@ const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const Shape& sha
     if (shape.tokens == 1) return "matvec";
     switch (gpu::matmul_kernel(tuning, type, padded_tokens(tuning, shape))) {
     case gpu::MatmulKernel::tiled: return "matmul_tiled";
+    case gpu::MatmulKernel::dot: return "matmul_dot";
     case gpu::MatmulKernel::coopmat: return "matmul_coopmat";
     case gpu::MatmulKernel::matvec: return "matvec, several vectors";
     default: return "matmul";
@@ -255,8 +230,8 @@ void add_products(Rows& rows, const Variant& variant, GgmlType type) {
     if (small_blocks(type)) row({13, 96, 3});
 }
 
-// matmul_tiled and matmul_coopmat with each tile that fits this device's shared memory, whatever the device would choose. On a
-// CPU driver only the smallest tile of cooperative matrices: the others take minutes to build.
+// matmul_tiled, matmul_dot and matmul_coopmat with each tile that fits this device's shared memory, whatever the device would
+// choose. On a CPU driver only the smallest tile of cooperative matrices: the others take minutes to build.
 std::vector<Variant> tiles(const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;
@@ -277,11 +252,18 @@ std::vector<Variant> tiles(const Capabilities& device) {
         wide.shared_bytes = 64 * 144 + 16 * wide.matrix.m * wide.matrix.n + 64;
         out.push_back({"matrices, 64 columns at a time", wide});
     }
-    tuning.matmul_coopmat = false;
+    tuning.matmul_coopmat = tuning.matmul_dot = false;
     for (const uint32_t bytes : {16384u, 20480u, 32768u}) {
         tuning.shared_bytes = bytes;
         if (bytes <= device.shared_memory_bytes) out.push_back({fmt::format("tile of {} KiB", bytes >> 10), tuning});
+        tuning.matmul_dot = tuning.int8_dot;
+        if (tuning.int8_dot && bytes <= device.shared_memory_bytes && bytes != 20480)
+            out.push_back({fmt::format("digits, {} KiB", bytes >> 10), tuning});
+        tuning.matmul_dot = false;
     }
+    tuning.matmul_dot = tuning.int8_dot;
+    tuning.max_workgroup = 128;
+    if (tuning.int8_dot) out.push_back({"digits, small workgroups", tuning});
     return out;
 }
 
@@ -291,6 +273,7 @@ void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
     const bool coopmat = variant.tuning.matmul_coopmat;
     const bool some = type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
     if ((coopmat && type == GgmlType::F32) || (!some && variant.tuning.shared_bytes > 16384)) return;
+    if (variant.tuning.matmul_dot && gpu::matmul_kernel(variant.tuning, type, 64) != gpu::MatmulKernel::dot) return;
     const auto row = [&](const Shape& shape, Body body = matmul) {
         add(rows, kernel_of(variant.tuning, type, shape), body, variant, type, shape);
     };
@@ -331,24 +314,17 @@ void add_weights(Rows& rows, const Capabilities& device) {
                 add(rows, "embed", embed, variant, type, shape);
     for (const Variant& variant : all)
         for (const GgmlType type : weight_formats) add_products(rows, variant, type);
-    for (const Variant& variant : all)
-        for (const uint32_t cols : {32u, 1056u}) {
-            const Shape shape{0, cols, 5};
-            rows.push_back({"inputs_to_fp16", variant.name, fmt::format("{} columns, {} tokens", cols, shape.tokens),
-                            [=, tuning = variant.tuning](Rig& rig) { return inputs_to_fp16(rig, tuning, shape); }});
-        }
     const std::vector<Variant> tiled = tiles(device);
     for (const Variant& variant : tiled)
         for (const GgmlType type : weight_formats) add_tiles(rows, variant, type);
-    if (std::ranges::none_of(tiled, [](const Variant& variant) { return variant.tuning.matmul_coopmat; }))
-        rows.push_back({"matmul_coopmat",
-                        "every format",
-                        "every tile",
-                        {},
-                        0,
-                        false,
-                        TQ_COOPERATIVE_MATRIX ? "the device does not multiply matrices of fp16 in a subgroup"
-                                              : "the shader compiler of this build knows no cooperative matrices"});
+    const auto none = [&](const char* kernel, bool gpu::Tuning::*has, const char* why) {
+        if (std::ranges::none_of(tiled, [&](const Variant& variant) { return variant.tuning.*has; }))
+            rows.push_back({kernel, "every format", "every tile", {}, 0, false, why});
+    };
+    none("matmul_dot", &gpu::Tuning::matmul_dot, "the device has no dot products of int8 numbers");
+    none("matmul_coopmat", &gpu::Tuning::matmul_coopmat,
+         TQ_COOPERATIVE_MATRIX ? "the device does not multiply matrices of fp16 in a subgroup"
+                               : "the shader compiler of this build knows no cooperative matrices");
     add_real_sizes(rows, all[0]);
 }
 

@@ -5,30 +5,33 @@
 
 namespace tq::quality {
 
-// A Forward with a clock; its run_all() takes the ids one by one where that is requested.
+// A Forward with a clock; it takes the ids of a span one by one where that is requested.
 class CacheCosts::Timed final : public Forward {
   public:
     explicit Timed(Forward& forward, bool one_by_one = false) : forward_(forward), one_by_one_(one_by_one) {}
 
-    bool run_all(std::span<const uint32_t> ids, const EachLogits& each, const Progress& progress) override {
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
         const auto start = std::chrono::steady_clock::now();
-        const bool done = one_by_one_ ? forward_.Forward::run_all(ids, each, progress) : forward_.run_all(ids, each, progress);
+        const bool done = one_by_one_ ? run_singly(spans[0], each, progress) : forward_.run(spans, each, progress);
         seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         return done;
     }
-    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
-        return forward_.run(ids, progress);
-    }
-    void truncate(uint32_t n) override { forward_.truncate(n); }
-    void repeat_to(uint32_t n) override { forward_.repeat_to(n); }
-    uint32_t position() const override { return forward_.position(); }
-    uint32_t context_size() const override { return forward_.context_size(); }
+    Cache& cache() override { return forward_.cache(); }
     const KvOptions& kv() const override { return forward_.kv(); }
     uint64_t kv_bytes_per_token() const override { return forward_.kv_bytes_per_token(); }
 
     double seconds = 0;
 
   private:
+    bool run_singly(const Span& span, const SpanLogits& each, const Progress& progress) {
+        const auto total = uint32_t(span.ids.size());
+        for (uint32_t i = 0; i < total; i++) {
+            each(0, i, forward_.run(span.ids.subspan(i, 1)));
+            if (progress && !progress(i + 1, total)) return false;
+        }
+        return true;
+    }
+
     Forward& forward_;
     const bool one_by_one_;
 };

@@ -78,6 +78,7 @@ nlohmann::ordered_json describe(const Capabilities& c) {
         {"int8", c.int8},
         {"int16", c.int16},
         {"int8_dot_product", c.int8_dot_product},
+        {"int8_dot_accelerated", c.int8_dot_accelerated},
         {"storage_8bit", c.storage_8bit},
         {"storage_16bit", c.storage_16bit},
         {"cooperative_matrix", c.cooperative_matrix},
@@ -94,7 +95,7 @@ std::string features(const Capabilities& c) {
     if (c.float16) words.push_back("fp16");
     if (c.storage_16bit) words.push_back("16-bit storage");
     if (c.storage_8bit) words.push_back("8-bit storage");
-    if (c.int8_dot_product) words.push_back("int8 dot");
+    if (c.int8_dot_product) words.push_back(c.int8_dot_accelerated ? "int8 dot" : "slow int8 dot");
     if (c.cooperative_matrix) words.push_back("cooperative matrix");
     if (c.unified_memory) words.push_back("unified memory");
     return fmt::format("{}", fmt::join(words, ", "));

@@ -130,7 +130,11 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
     Model model = file.empty() ? make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers)) : load_model(file);
     if (const auto format = weight_format(arguments)) quantise_weights(model, *format);
     model.config = with_rope(model.config, arguments.rope.overrides());
-    ForwardOptions options{arguments.kv.options(), choose_context(arguments, model), arguments.threads, arguments.batch_size};
+    const ForwardOptions given{.kv = arguments.kv.options(),
+                               .context_size = choose_context(arguments, model),
+                               .threads = arguments.threads,
+                               .batch_size = arguments.batch_size};
+    ForwardOptions options = given;
     check_kv(options.kv, model.config.num_hidden_layers);
     load_conditioning(options.kv.conditioning, model, console);
     return {file, std::move(model), nullptr, "CPU", options, arguments.memory_limit_bytes};

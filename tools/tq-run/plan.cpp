@@ -199,7 +199,7 @@ int run(const PlanArguments& arguments) {
     Console console = arguments.console.console();
     const gpu::KnownGpu* const gpu = arguments.predict.empty() ? nullptr : &gpu::find_known_gpu(arguments.predict);
     ModelArguments model = arguments.model;
-    if (gpu != nullptr) model.device = "cpu"; // whatever is here: the prediction is for another device
+    if (gpu != nullptr && model.device.empty()) model.device = "cpu"; // whatever is here: the prediction is for another device
     const Setup setup = set_up_plan(model, console);
     if (gpu != nullptr) {
         write_output(arguments.json ? prediction_json(setup, *gpu).dump(2) + "\n" : prediction_table(setup, *gpu));

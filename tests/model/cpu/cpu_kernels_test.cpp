@@ -1,34 +1,17 @@
 // The kernels of the CPU path against the reference, at difficult shapes, on every instruction set of this machine.
 #include "base/half.h"
-#include "model/cpu/fixed_point.h"
 #include "model/cpu/kernels.h"
 #include "model/reference/kernels.h"
-#include "model/rope.h"
+#include "tests/support/cpu_targets.h"
 #include "tests/support/golden.h"
 #include "tools/conformance/random.h"
 #include <cstring>
-#include <hwy/targets.h>
 
 using namespace tq;
 using conformance::Random;
+using test::on_each_target;
 
 namespace {
-
-// Runs `body` once for each instruction set, with Highway's choice fixed to it, and once with the processor's own choice.
-void on_each_target(const std::function<void()>& body) {
-    cpu::use_fixed_point(false);
-    for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-        hwy::SetSupportedTargetsForTest(target);
-        hwy::GetChosenTarget().Update(target);
-        const std::string target_name = hwy::TargetName(target);
-        CAPTURE(target_name);
-        body();
-    }
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    CAPTURE("fixed point");
-    if (cpu::use_fixed_point(true)) body();
-}
 
 void put_half(std::byte* p, float value) {
     const uint16_t half = float_to_half(value);
@@ -120,60 +103,10 @@ void check_matmul(ThreadPool& pool, const Tensor& w, uint32_t tokens, Random& ra
         cpu::matmul(pool, {{alone, w}}, std::span(x).subspan(size_t(t) * w.cols, w.cols));
         CHECK(std::ranges::equal(alone, std::span(got).subspan(size_t(t) * w.rows, w.rows)));
     }
-}
-
-struct Shape {
-    KvType k, v;
-    uint32_t head_dim, group, kv_heads, position, tokens;
-    float deviation = 1; // of the scores
-    WindowPositions window = {};
-};
-
-host::LayerCache random_cache(ThreadPool& pool, const Shape& s, uint32_t capacity, Random& random) {
-    KvOptions kv;
-    kv.k = s.k;
-    kv.v = s.v;
-    host::LayerCache cache{{kv.codec(5, 6, KvSide::key, s.head_dim), s.kv_heads, capacity},
-                           {kv.codec(5, 6, KvSide::value, s.head_dim), s.kv_heads, capacity}};
-    if (s.window.tokens != 0) {
-        cache.keep_window(s.window.tokens, s.tokens);
-        cache.window->positions = s.window;
-    }
-    const auto append = [&](const host::CacheSide& side, const host::CacheSide* window, uint32_t tokens, uint32_t position) {
-        const std::vector<float> x = random.normals(size_t(tokens) * s.kv_heads * s.head_dim);
-        ref::kv_append(pool, side, x, {}, {{}, position}, 0, {}, window);
-    };
-    for (const host::CacheSide* side : {&cache.k, &cache.v}) // past the length too, where nothing may be read
-        append(*side, nullptr, capacity, 0);
-    if (!cache.window) return cache;
-    const uint32_t end = s.position + s.tokens, first = std::max(s.window.begin, end - std::min(end, cache.window->k.capacity));
-    append(cache.k, &cache.window->k, end - first, first);
-    append(cache.v, &cache.window->v, end - first, first);
-    for (const host::CacheSide* side : {&cache.k, &cache.v}) // other codes than the window's, so that reading them is noticed
-        append(*side, nullptr, end, 0);
-    return cache;
-}
-
-void check_attention(ThreadPool& pool, const Shape& s, Random& random) {
-    const std::string k = name(s.k), v = name(s.v);
-    CAPTURE(k);
-    CAPTURE(v);
-    CAPTURE(s.head_dim);
-    CAPTURE(s.group);
-    CAPTURE(s.position);
-    CAPTURE(s.tokens);
-    const uint32_t heads = s.group * s.kv_heads;
-    const host::LayerCache cache = random_cache(pool, s, s.position + s.tokens + 3, random);
-    const Rotation& rotation = cache.k.codec.rotation;
-    const float scale = s.deviation / std::sqrt(float(s.head_dim)) / (is_rotated(s.k) ? std::sqrt(rotation.gain()) : 1);
-    const auto q = random.normals(size_t(s.tokens) * heads * s.head_dim, scale);
-    std::vector<float> want(q.size());
-    ref::attention(pool, want, q, cache, heads, s.position);
-    on_each_target([&] {
-        std::vector<float> got(q.size());
-        cpu::attention(pool, got, q, cache, heads, s.position);
-        CHECK(relative_error(got, want) < 1e-5 * s.deviation);
-    });
+    if (tokens <= cpu::many_tokens) return;
+    std::vector<float> fewer(size_t(cpu::many_tokens) * w.rows); // of many, each the same however many there are
+    cpu::matmul(pool, {{fewer, w}}, std::span(x).last(size_t(cpu::many_tokens) * w.cols));
+    CHECK(std::ranges::equal(fewer, std::span(got).last(fewer.size())));
 }
 
 } // namespace
@@ -342,108 +275,4 @@ TEST_CASE("activations and norms of numbers that are too large, or none") {
         cpu::rms_norm(pool, got, x, w, 1e-6f);
         CHECK(std::isnan(got[0]));
     });
-}
-
-TEST_CASE("queries, and keys and values on their way into the cache") {
-    ThreadPool pool(3);
-    Random random{5};
-    for (const uint32_t d : {64u, 128u, 256u}) {
-        Config config{};
-        config.head_dim = d;
-        config.rope_theta = 1e6f;
-        const std::vector<float> table = rope_table(config, 40);
-        const auto w = random.normals(d), q = random.normals(11 * 6 * d), k = random.normals(11 * 2 * d),
-                   v = random.normals(11 * 2 * d);
-        const Rotation rotation = make_rotation(RotationKind::wht, 3, KvSide::key, d);
-        on_each_target([&] {
-            for (const Rotation* r : {&rotation, static_cast<const Rotation*>(nullptr)}) {
-                std::vector<float> want = q, got = q;
-                ref::q_norm_rope(pool, want, w, {table, 29}, 6, 1e-6f, 0.3f, r);
-                cpu::q_norm_rope(pool, got, w, {table, 29}, 6, 1e-6f, 0.3f, r);
-                CHECK(relative_error(got, want) < 1e-6);
-            }
-            const Shape s{KvType::f32, KvType::tq4, d, 1, 2, 0, 0};
-            Random same{6};
-            const host::LayerCache want = random_cache(pool, s, 40, same), got = random_cache(pool, s, 40, same = Random{6});
-            ref::kv_append(pool, want.k, k, w, {table, 29}, 1e-6f);
-            ref::kv_append(pool, want.v, v, {}, {table, 29}, 1e-6f);
-            cpu::kv_append(pool, got, k, v, w, {table, 29}, 1e-6f);
-            std::vector<float> want_key(d), got_key(d);
-            for (uint32_t head = 0; head < 2; head++)
-                for (uint32_t p = 0; p < 40; p++) {
-                    decode_stored(want.k.codec, want_key, want.k.codes(head, p), {});
-                    decode_stored(got.k.codec, got_key, got.k.codes(head, p), {});
-                    CHECK(relative_error(got_key, want_key) < 1e-6);
-                    CHECK(std::ranges::equal(got.v.codes(head, p), want.v.codes(head, p)));
-                    CHECK(std::ranges::equal(got.v.scales(head, p), want.v.scales(head, p)));
-                }
-        });
-    }
-}
-
-TEST_CASE("attention on every type of cache") {
-    ThreadPool pool(3);
-    Random random{7};
-    for (size_t i = 0; i < kv_types.size(); i++) {
-        const KvType k = kv_types[i].type, v = kv_types[(i + 7) % kv_types.size()].type;
-        for (const uint32_t d : {64u, 128u, 256u}) {
-            check_attention(pool, {k, v, d, 2, 2, 76, 1}, random);
-            check_attention(pool, {v, k, d, 2, 2, 40, 9}, random);
-        }
-    }
-}
-
-TEST_CASE("attention at every group, length and number of tokens") {
-    ThreadPool pool(3);
-    Random random{8};
-    constexpr KvType tq4 = KvType::tq4, tq3 = KvType::tq3, tq2 = KvType::tq2, f16 = KvType::f16, q8_0 = KvType::q8_0;
-    for (const uint32_t group : {1u, 2u, 3u, 4u, 5u, 7u, 8u}) {
-        for (const uint32_t tokens : {1u, 2u, 11u, 50u}) check_attention(pool, {tq4, q8_0, 128, group, 2, 13, tokens}, random);
-        for (const uint32_t d : {64u, 128u, 256u}) {
-            check_attention(pool, {tq4, tq3, d, group, 2, 82, 1}, random);
-            check_attention(pool, {tq3, tq2, d, group, 2, 82, 1}, random);
-            check_attention(pool, {tq2, tq4, d, group, 2, 82, 1}, random);
-        }
-    }
-    for (const uint32_t d : {64u, 128u})
-        for (const uint32_t position : {0u, 1u, 62u, 63u, 64u, 255u, 256u, 2047u})
-            for (const uint32_t tokens : {1u, 3u}) check_attention(pool, {tq3, tq4, d, 2, 1, position, tokens}, random);
-    check_attention(pool, {f16, f16, 64, 1, 1, 0, 300}, random); // more queries than a block has, and a whole prompt
-    check_attention(pool, {tq4, tq4, 128, 2, 3, 100, 130}, random);
-    for (const uint32_t tokens : {1u, 9u})
-        check_attention(pool, {tq4, tq4, 128, 2, 2, 300, tokens, 100}, random); // exp overflows
-}
-
-TEST_CASE("attention on a window beside codes") {
-    ThreadPool pool(3);
-    Random random{10};
-    constexpr KvType tq4 = KvType::tq4, tq3t = KvType::tq3t, f16 = KvType::f16;
-    for (const uint32_t window : {1u, 5u, 63u, 200u})
-        for (const uint32_t position : {0u, 4u, 70u, 300u})
-            for (const uint32_t tokens : {1u, 2u, 9u, 70u})
-                check_attention(pool, {tq4, tq3t, 128, 2, 2, position, tokens, 1, {window}}, random);
-    for (const uint32_t begin : {0u, 67u, 70u}) // some tokens were removed again
-        for (const uint32_t tokens : {1u, 9u}) check_attention(pool, {tq3t, f16, 64, 5, 1, 70, tokens, 1, {12, begin}}, random);
-    check_attention(pool, {tq4, tq4, 256, 2, 2, 300, 9, 100, {12}}, random); // exp overflows
-}
-
-TEST_CASE("a stored vector that is not finite reaches the result") {
-    ThreadPool pool(2);
-    Random random{9};
-    for (const KvType type : {KvType::tq4, KvType::tq3, KvType::q8_0, KvType::a4_128, KvType::f16, KvType::f32, KvType::tq3q})
-        for (const uint32_t tokens : {1u, 9u})
-            for (const bool is_key : {true, false}) {
-                const Shape s{type, type, 128, 2, 1, 70, tokens};
-                const host::LayerCache cache = random_cache(pool, s, 80, random);
-                std::vector<float> bad(128, 1.0f);
-                bad[77] = std::numeric_limits<float>::quiet_NaN();
-                ref::kv_append(pool, is_key ? cache.k : cache.v, bad, {}, {{}, 33}, 0);
-                const auto q = random.normals(tokens * 2 * 128, 0.1f);
-                on_each_target([&] {
-                    std::vector<float> y(q.size());
-                    cpu::attention(pool, y, q, cache, 2, 70);
-                    for (size_t at = 0; at < y.size(); at += 128)
-                        CHECK(!std::ranges::all_of(std::span(y).subspan(at, 128), [](float f) { return std::isfinite(f); }));
-                });
-            }
 }

@@ -5,7 +5,8 @@
 using namespace tq;
 
 static void check_on_cpu(const Golden& golden) {
-    check_golden(golden, *make_cpu_forward(golden.config, golden.weights, {{KvType::f32, KvType::f32}, 64, 0, 0}));
+    check_golden(golden,
+                 *make_cpu_forward(golden.config, golden.weights, {.kv = {KvType::f32, KvType::f32}, .context_size = 64}));
 }
 
 TEST_CASE("the CPU path gives the golden logits and greedy tokens of every weight format") {

@@ -131,7 +131,8 @@ TEST_CASE("a single file in F32 gives the golden logits") {
     directory.write("model.safetensors", writer.bytes());
     const Golden golden = load_golden(directory.path());
     CHECK(golden.weights.layers[1].ffn_up.type == GgmlType::F32);
-    check_golden(golden, *make_cpu_forward(golden.config, golden.weights, {{KvType::f32, KvType::f32}, 64, 0, 0}));
+    check_golden(golden,
+                 *make_cpu_forward(golden.config, golden.weights, {.kv = {KvType::f32, KvType::f32}, .context_size = 64}));
 }
 
 TEST_CASE("a config that we cannot run is refused by file and key") {

@@ -3,7 +3,7 @@
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "tests/support/golden.h"
-#include "tests/support/growth.h"
+#include "tests/support/small_model.h"
 #include "tools/conformance/random.h"
 
 using namespace tq;
@@ -29,7 +29,7 @@ KvOptions conditioned(KvType k, RotationKind rotation, KeyConditioning by) {
 } // namespace
 
 TEST_CASE("caches that are conditioned in different ways share weights, and give the CPU's logits") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
     ThreadPool pool;
     const gpu::Tuning tuning = gpu::tuning_for(device.capabilities());
@@ -45,19 +45,19 @@ TEST_CASE("caches that are conditioned in different ways share weights, and give
     const auto prompt = random_ids(random, 21), next = random_ids(random, 1);
     std::vector<std::unique_ptr<Forward>> forwards;
     for (const KvOptions& kv : all)
-        forwards.push_back(make_gpu_forward(device, model.config, weights, growth_options(kv, 2), tuning));
+        forwards.push_back(make_gpu_forward(device, model.config, weights, small_options(kv), tuning));
     for (size_t i = 0; i < all.size(); i++) { // after all were made
         const std::string types = describe(all[i]);
         CAPTURE(types);
-        const auto on_cpu = make_cpu_forward(model.config, model.weights, growth_options(all[i], 2));
+        const auto on_cpu = make_cpu_forward(model.config, model.weights, small_options(all[i]));
         const double limit = all[i].k == KvType::f32 ? 1e-4 : 0.05; // a code that falls on the other side of a threshold
         for (const auto& ids : {prompt, next}) CHECK(relative_error(forwards[i]->run(ids), on_cpu->run(ids)) <= limit);
     }
 }
 
-TEST_CASE("a conditioned cache grows and is cut as any other") {
-    const GrowthModel model;
+TEST_CASE("a conditioned cache is cut as any other") {
+    const SmallModel model;
     Device device;
-    check_growth({conditioned(KvType::tq3, RotationKind::wht, random_calibration(model.config))},
-                 [&](const ForwardOptions& options) { return make_gpu_forward(device, model.config, model.weights, options); });
+    check_cuts({conditioned(KvType::tq3, RotationKind::wht, random_calibration(model.config))},
+               [&](const ForwardOptions& options) { return make_gpu_forward(device, model.config, model.weights, options); });
 }

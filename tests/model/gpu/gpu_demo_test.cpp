@@ -63,7 +63,7 @@ std::vector<uint32_t> long_prompt(const Model& model, const std::string& questio
 TEST_CASE("the demo model gives PyTorch's logits on the CPU and on the device") {
     const Model model = load_model(folder / "demo-q8_0.gguf");
     Device device;
-    const ForwardOptions options{{KvType::f32, KvType::f32}, 512, 0, 0};
+    const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 512};
     check_reference(*make_cpu_forward(model.config, model.weights, options), model);
     check_reference(*make_gpu_forward(device, model.config, model.weights, options), model);
 }
@@ -74,7 +74,7 @@ TEST_CASE("it answers questions about what it was told 500 tokens earlier, with 
     for (const KvType type : {KvType::f16, KvType::tq4}) {
         const std::string cache = name(type);
         CAPTURE(cache);
-        const auto forward = make_gpu_forward(device, model.config, model.weights, {{type, type}, 1024, 0, 0});
+        const auto forward = make_gpu_forward(device, model.config, model.weights, {.kv = {type, type}, .context_size = 1024});
         Session session(*forward); // the common part of the questions is run once
         for (const auto& [question, answer] : {std::pair{"What is the code of the silver kettle?", "4821"},
                                                {"What is the code of the old violin?", "3075"},
@@ -94,7 +94,7 @@ namespace {
 void check_continuation(Device& device, const Model& model, KvType type, uint32_t tokens, double limit) {
     const std::string cache = name(type);
     CAPTURE(cache);
-    const ForwardOptions options{{type, type}, 512, 0, 0};
+    const ForwardOptions options{.kv = {type, type}, .context_size = 512};
     const auto on_cpu = make_cpu_forward(model.config, model.weights, options),
                on_device = make_gpu_forward(device, model.config, model.weights, options);
     std::vector<uint32_t> ids = model.tokenizer.encode("Once upon a time there was a fox who");

@@ -57,7 +57,7 @@ TEST_CASE("an overflowing value is reported with its layer, head and position, o
         const std::string cache = name(type);
         CAPTURE(cache);
         const LoudModel model(type == KvType::f16 ? 1e8f : 3e38f); // beyond fp16, beyond fp32
-        const ForwardOptions options{{type, type}, 16, 0, 0};
+        const ForwardOptions options{.kv = {type, type}, .context_size = 16};
         const std::string expected = "the value of layer 1, kv head 0, position 0";
         const std::string on_cpu = error_of(*make_cpu_forward(model.config, model.weights, options));
         CHECK(on_cpu.find(expected) != std::string::npos);
@@ -68,7 +68,7 @@ TEST_CASE("an overflowing value is reported with its layer, head and position, o
 TEST_CASE("hidden values whose squares overflow do not become silent zeros") {
     Device device;
     const LoudModel model(1e30f); // finite values, finite attention, but the following norm is not finite
-    const ForwardOptions options{{KvType::f32, KvType::f32}, 16, 0, 0};
+    const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 16};
     CHECK(error_of(*make_cpu_forward(model.config, model.weights, options)).find("not finite") != std::string::npos);
     CHECK(error_of(*make_gpu_forward(device, model.config, model.weights, options)).find("not finite") != std::string::npos);
 }
@@ -97,7 +97,7 @@ TEST_CASE("one weight that is damaged is refused on the CPU and on the device al
         std::vector<std::byte> bytes(tensor.data.begin(), tensor.data.end());
         std::memcpy(&bytes[5 * 4], &d.value, 4);
         tensor.data = bytes;
-        const ForwardOptions options{{KvType::tq4, KvType::tq4}, 16, 0, 0};
+        const ForwardOptions options{.kv = {KvType::tq4, KvType::tq4}, .context_size = 16};
         const auto refusal = [&](auto make) -> std::string {
             try {
                 return error_of(*make());
@@ -115,7 +115,7 @@ TEST_CASE("one weight that is damaged is refused on the CPU and on the device al
 TEST_CASE("the same model with ordinary weights runs") {
     Device device;
     const LoudModel model(1);
-    const ForwardOptions options{{KvType::tq4, KvType::tq4}, 16, 0, 0};
+    const ForwardOptions options{.kv = {KvType::tq4, KvType::tq4}, .context_size = 16};
     CHECK(error_of(*make_cpu_forward(model.config, model.weights, options)) == "no error");
     CHECK(error_of(*make_gpu_forward(device, model.config, model.weights, options)) == "no error");
 }

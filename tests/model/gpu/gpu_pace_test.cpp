@@ -3,7 +3,7 @@
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "runtime/device.h"
-#include "tests/support/growth.h"
+#include "tests/support/small_model.h"
 #include <cmath>
 #include <set>
 
@@ -39,7 +39,7 @@ double difference(const Answer& a, const Answer& b) {
 } // namespace
 
 TEST_CASE("blocks that are cut short for time give the same logits") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
     const gpu::Tuning tuning = gpu::tuning_for(device.capabilities());
     ThreadPool pool(1);
@@ -48,7 +48,7 @@ TEST_CASE("blocks that are cut short for time give the same logits") {
     std::mt19937 random(7);
     const auto prompt = random_ids(random, 80), next = random_ids(random, 10);
     for (const KvOptions& kv : {KvOptions{KvType::tq4, KvType::tq4}, KvOptions{KvType::f32, KvType::f32}}) {
-        ForwardOptions options = growth_options(kv, 0);
+        ForwardOptions options = small_options(kv);
         options.batch_size = 40;
         const auto whole = make_gpu_forward(device, model.config, weights, options, tuning, 1e9),
                    hurried = make_gpu_forward(device, model.config, weights, options, tuning, 1e-12);

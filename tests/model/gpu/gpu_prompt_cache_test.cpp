@@ -6,6 +6,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/prompt_cache_files.h"
 #include <algorithm>
+#include <numeric>
 
 using namespace tq;
 
@@ -24,28 +25,30 @@ bool same(const StoredSide& a, const StoredSide& b) { return a.codes == b.codes 
 void check_bytes(Device& device, const Config& config, const KvOptions& kv, uint32_t capacity) {
     const std::string types = describe(kv);
     CAPTURE(types);
-    gpu::KvCache cache(device, config, kv, capacity);
+    std::vector<uint32_t> table(pages_of(capacity));
+    std::iota(table.rbegin(), table.rend(), 1u); // page 0 is another's
+    const gpu::KvCache cache(device, config, kv, uint32_t(table.size()) + 1);
     std::mt19937 random(17);
     for (const uint32_t length : {0u, 1u, 7u, capacity - 1, capacity}) {
         CAPTURE(length);
         std::vector<StoredSide> written;
-        cache.restore(device, length, [&](uint32_t layer, KvSide side) {
+        cache.restore(device, table, length, [&](uint32_t layer, KvSide side) {
             return written.emplace_back(random_side(random, cache.layers[layer].side(side), cache.kv_heads, length));
         });
         for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
             for (const KvSide side : {KvSide::key, KvSide::value})
-                CHECK(same(cache.stored(device, layer, side, length), written[2 * layer + uint32_t(side)]));
+                CHECK(same(cache.stored(device, table, layer, side, length), written[2 * layer + uint32_t(side)]));
     }
 }
 
 } // namespace
 
 TEST_CASE("every word is written to its place and read from there, at any length, across slices too") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
-    for (const KvOptions& kv : growth_types()) check_bytes(device, model.config, kv, 40);
-    device.impl().capabilities.storage_range_bytes = 160 << 10; // four heads of an fp32 cache are in as many slices
-    check_bytes(device, model.config, {KvType::f32, KvType::f32}, 150);
+    for (const KvOptions& kv : storage_types()) check_bytes(device, model.config, kv, 300);
+    device.impl().capabilities.storage_range_bytes = 1 << 20; // four heads of an fp32 cache are in as many slices
+    check_bytes(device, model.config, {KvType::f32, KvType::f32}, 600);
 }
 
 TEST_CASE("pieces longer than an upload takes at once") {
@@ -56,7 +59,7 @@ TEST_CASE("pieces longer than an upload takes at once") {
 }
 
 TEST_CASE("a session saved and loaded goes on bit for bit") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
     std::vector<KvOptions> all = saved_types(model.config); // the last are the hardest, and a driver compiles kernels for each
     all.erase(all.begin(), all.end() - 4);
@@ -66,7 +69,7 @@ TEST_CASE("a session saved and loaded goes on bit for bit") {
 }
 
 TEST_CASE("the CPU's file is the device's, and the other way round") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
     KvOptions conditioned{KvType::tq4, KvType::q8_0};
     conditioned.conditioning = random_calibration(model.config, 5);
@@ -74,8 +77,8 @@ TEST_CASE("the CPU's file is the device's, and the other way round") {
         const std::string types = describe(kv);
         CAPTURE(types);
         const PromptCacheOwner owner = owner_of(model, kv);
-        const auto on_cpu = make_cpu_forward(model.config, model.weights, growth_options(kv, 2)),
-                   on_device = make_gpu_forward(device, model.config, model.weights, growth_options(kv, 2));
+        const auto on_cpu = make_cpu_forward(model.config, model.weights, small_options(kv)),
+                   on_device = make_gpu_forward(device, model.config, model.weights, small_options(kv));
         std::mt19937 random(21);
         const auto prompt = random_ids(random, 37), next = random_ids(random, 1), more = random_ids(random, 19);
         for (const auto& [from, to] : {std::pair(on_cpu.get(), on_device.get()), {on_device.get(), on_cpu.get()}}) {

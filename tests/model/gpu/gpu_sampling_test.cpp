@@ -4,8 +4,8 @@
 #include "model/gpu/forward.h"
 #include "model/gpu/kernels.h"
 #include "model/session.h"
-#include "tests/support/growth.h"
 #include "tests/support/skip.h"
+#include "tests/support/small_model.h"
 #include <bit>
 #include <cmath>
 
@@ -131,19 +131,16 @@ class Sampling final : public Forward {
   public:
     explicit Sampling(std::unique_ptr<Forward> forward, uint32_t most) : forward_(std::move(forward)), most_(most) {}
 
-    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
-        return forward_->run(ids, progress);
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
+        return forward_->run(spans, each, progress);
     }
+    using Forward::run;
+    Cache& cache() override { return forward_->cache(); }
     uint32_t max_sampled() const override { return most_; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
         batches.push_back(n);
         return forward_->run_sampled(id, n, sampling);
     }
-    void truncate(uint32_t n) override { forward_->truncate(n); }
-    void repeat_to(uint32_t n) override { forward_->repeat_to(n); }
-    uint32_t position() const override { return forward_->position(); }
-    uint32_t context_size() const override { return forward_->context_size(); }
-    uint32_t capacity() const override { return forward_->capacity(); }
     const KvOptions& kv() const override { return forward_->kv(); }
     uint64_t kv_bytes_per_token() const override { return forward_->kv_bytes_per_token(); }
 
@@ -154,9 +151,9 @@ class Sampling final : public Forward {
     uint32_t most_;
 };
 
-std::unique_ptr<Sampling> make(Device& device, const GrowthModel& model, uint32_t most) {
+std::unique_ptr<Sampling> make(Device& device, const SmallModel& model, uint32_t most) {
     const KvOptions kv{KvType::tq4, KvType::tq4};
-    return std::make_unique<Sampling>(make_gpu_forward(device, model.config, model.weights, growth_options(kv, 2)), most);
+    return std::make_unique<Sampling>(make_gpu_forward(device, model.config, model.weights, small_options(kv)), most);
 }
 
 SamplerOptions warm(uint64_t seed) {
@@ -199,7 +196,7 @@ TEST_CASE("a logit that is not finite is noticed wherever it is") {
 }
 
 TEST_CASE("a batch of sampled tokens is the same tokens one by one, while the cache grows") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
     const auto ahead = make(device, model, 0), plain = make(device, model, 0);
     std::mt19937 random(3);
@@ -232,7 +229,7 @@ TEST_CASE("a batch of sampled tokens is the same tokens one by one, while the ca
 
 // Penalties see each token that the device sampled ahead.
 void check_conversation(const SamplerOptions& sampling) {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
     const auto ahead = make(device, model, SAMPLING_STEPS), plain = make(device, model, 0);
     Session a(*ahead), b(*plain);
@@ -250,7 +247,7 @@ void check_conversation(const SamplerOptions& sampling) {
         CHECK(x.timings.decoded_tokens == y.timings.decoded_tokens);
         REQUIRE(a.cached_ids() == b.cached_ids());
         CHECK(ahead->position() == plain->position());
-        CHECK(ahead->capacity() == plain->capacity());
+        CHECK(ahead->cache().free_pages() == plain->cache().free_pages());
         prompt = a.cached_ids();
         prompt.push_back(end % 300);
     }
@@ -285,7 +282,7 @@ TEST_CASE("a token whose logits are not finite ends a batch before it, and is re
     const ModelFile file = read_gguf(path.path());
     Weights weights = read_weights(file, config);
     Device device;
-    const ForwardOptions options{{KvType::f32, KvType::f32}, 64, 0, 0};
+    const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 64};
     const Sampler sampler(warm(3));
     const auto expected = make_gpu_forward(device, config, weights, options)->run_sampled(1, 6, sampler.device_sampling(6));
     REQUIRE(expected.size() == 6);
@@ -322,9 +319,9 @@ TEST_CASE("a token whose logits are not finite ends a batch before it, and is re
 }
 
 TEST_CASE("profiled, each sampled token is charged by itself") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
-    const auto forward = make_gpu_forward(device, model.config, model.weights, growth_options({KvType::tq4, KvType::tq4}, 0));
+    const auto forward = make_gpu_forward(device, model.config, model.weights, small_options({KvType::tq4, KvType::tq4}));
     const Sampler sampler(warm(3));
     const auto expected = forward->run_sampled(1, 5, sampler.device_sampling(5));
     forward->truncate(0);

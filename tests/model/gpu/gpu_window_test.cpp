@@ -5,7 +5,7 @@
 #include "model/gpu/plan.h"
 #include "model/gpu/tuning_file.h"
 #include "tests/support/golden.h"
-#include "tests/support/growth.h"
+#include "tests/support/small_model.h"
 
 using namespace tq;
 
@@ -31,14 +31,14 @@ struct Both {
 } // namespace
 
 TEST_CASE("the CPU's logits, through blocks, single tokens, growth and cuts") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
     // With enough bits that a code on the other side of a threshold makes no visible difference.
     for (const KvOptions& kv : {with_window({KvType::tq8, KvType::tq8}, 5), with_window({KvType::f16, KvType::q8_0}, 12),
                                 with_window({KvType::q8_0r, KvType::tq8}, 3, RotationKind::haar)}) {
         const std::string types = describe(kv);
         CAPTURE(types);
-        const ForwardOptions options = growth_options(kv, 2);
+        const ForwardOptions options = small_options(kv);
         Both both{make_gpu_forward(device, model.config, model.weights, options),
                   make_cpu_forward(model.config, model.weights, options)};
         std::mt19937 random(5);
@@ -52,21 +52,21 @@ TEST_CASE("the CPU's logits, through blocks, single tokens, growth and cuts") {
 }
 
 TEST_CASE("where the window holds all tokens, the codes are not seen") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
     std::mt19937 random(6);
     const auto prompt = random_ids(random, 37), next = random_ids(random, 1);
     const auto make = [&](const KvOptions& kv) {
-        return make_gpu_forward(device, model.config, model.weights, growth_options(kv, 2));
+        return make_gpu_forward(device, model.config, model.weights, small_options(kv));
     };
     const auto all = make(with_window({KvType::tq2, KvType::tq2}, 101)), plain = make({KvType::f16, KvType::f16});
     for (const auto& ids : {prompt, next}) CHECK(relative_error(all->run(ids), plain->run(ids)) < 3e-3);
 }
 
 TEST_CASE("tokens sampled ahead on the device and taken back leave no trace") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
-    const ForwardOptions options = growth_options(with_window({KvType::tq2, KvType::tq2}, 7), 2);
+    const ForwardOptions options = small_options(with_window({KvType::tq2, KvType::tq2}, 7));
     const auto ahead = make_gpu_forward(device, model.config, model.weights, options),
                plain = make_gpu_forward(device, model.config, model.weights, options);
     std::mt19937 random(7);
@@ -83,13 +83,13 @@ TEST_CASE("tokens sampled ahead on the device and taken back leave no trace") {
 }
 
 TEST_CASE("a prompt put back is attended to as codes") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
     const KvOptions kv = with_window({KvType::tq2, KvType::tq2}, 7);
-    const auto saved = make_gpu_forward(device, model.config, model.weights, growth_options(kv, 2)),
-               restored = make_gpu_forward(device, model.config, model.weights, growth_options(kv, 2));
+    const auto saved = make_gpu_forward(device, model.config, model.weights, small_options(kv)),
+               restored = make_gpu_forward(device, model.config, model.weights, small_options(kv));
     const auto coded =
-        make_gpu_forward(device, model.config, model.weights, growth_options(with_window({KvType::tq2, KvType::tq2}, 1), 2));
+        make_gpu_forward(device, model.config, model.weights, small_options(with_window({KvType::tq2, KvType::tq2}, 1)));
     std::mt19937 random(8);
     const auto prompt = random_ids(random, 33), next = random_ids(random, 1);
     saved->run(prompt);
@@ -99,16 +99,16 @@ TEST_CASE("a prompt put back is attended to as codes") {
 }
 
 TEST_CASE("memory for windows is planned, and more than a binding holds is refused") {
-    const GrowthModel model;
+    const SmallModel model;
     Device device;
     const KvOptions kv = with_window({KvType::tq4, KvType::tq4}, 64), none{KvType::tq4, KvType::tq4};
     const auto planned = [&](const KvOptions& of) {
-        return gpu::plan_memory(device, model.config, model.weights, growth_options(of, 2)).kv_cache;
+        return gpu::plan_memory(device, model.config, model.weights, small_options(of)).kv_cache;
     };
     const gpu::Tuning tuning = gpu::tuning_for(device.capabilities());
-    const uint32_t block = gpu::with_batch_size(growth_options(kv, 2), tuning).batch_size;
+    const uint32_t block = gpu::with_batch_size(small_options(kv), tuning).batch_size;
     const uint64_t vectors = 4 * (block + 2 * (64 + SAMPLING_STEPS));
     CHECK(planned(kv) - planned(none) == 2 * ((vectors * model.config.head_dim * 2 + 255) / 256 * 256));
-    gpu::KvCache cache(device, model.config, kv, 10);
-    CHECK_THROWS_WITH_AS(cache.keep_window(device, 1u << 22, 8), doctest::Contains("--kv-window"), Error);
+    gpu::KvCache cache(device, model.config, kv, 1);
+    CHECK_THROWS_WITH_AS(cache.keep_window(device, 1, 1u << 22, 8), doctest::Contains("--kv-window"), Error);
 }

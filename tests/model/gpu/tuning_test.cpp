@@ -182,6 +182,11 @@ TEST_CASE("what a device cannot run is refused, with the reason") {
     no_fp16.float16 = false;
     says(refusal(no_fp16, [](Tuning& t) { t.decode_subgroups = 4; }), "attention_decode needs fp16 arithmetic");
     says(refusal(gpu, [](Tuning& t) { t.decode_heads = 0; }), "decode_heads cannot be 0");
+    Capabilities dot = gpu, cpu_dot = cpu;
+    dot.int8_dot_product = cpu_dot.int8_dot_product = true;
+    says(refusal(gpu, [](Tuning& t) { t.matmul_dot = true; }), "matmul_dot needs int8 dot products");
+    CHECK(refusal(dot, [](Tuning& t) { t.matmul_dot = true; }).empty());
+    says(refusal(cpu_dot, [](Tuning& t) { t.matmul_dot = true; }), "on a GPU"); // a processor's products are of fp32
     says(refusal(gpu, [](Tuning& t) { t.texel_buffers = true; }), "another device's");
     says(refusal(cpu, [](Tuning& t) { t.workgroup = 64, t.matvec_lanes = 4; }), "texel-buffer kernels have one");
     says(refusal(clamped(gpu, "spec-minimum"), [](Tuning& t) { t.workgroup = 256; }), "the device allows 128");

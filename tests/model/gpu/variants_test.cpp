@@ -25,6 +25,7 @@ std::vector<gpu::Tuning> tunings() {
             device.max_workgroup_invocations = device.max_workgroup_size[0] = 1024;
             device.cooperative_matrix = true;
             device.matrix = {16, 16, 16};
+            device.int8_dot_product = device.int8_dot_accelerated = true; // where a profile has no matrices
             device.texel_range_bytes = 1 << 27;
             const auto more = gpu::all_tunings(device);
             all.insert(all.end(), more.begin(), more.end());
@@ -158,6 +159,31 @@ TEST_CASE("tiles of products fill the shared memory that there is, and no more")
     CHECK(last == 128 * 64);
 }
 
+TEST_CASE("tiles of integer products: the largest that fits shared memory and the workgroup") {
+    Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 32768};
+    device.max_workgroup_invocations = device.max_workgroup_size[0] = 1024;
+    CHECK_FALSE(gpu::choose_tuning(device).matmul_dot);
+    device.int8_dot_product = true;
+    CHECK_FALSE(gpu::choose_tuning(device).matmul_dot); // it can, but not faster
+    device.int8_dot_accelerated = true;
+    gpu::Tuning tuning = gpu::choose_tuning(device);
+    CHECK(tuning.matmul_dot);
+    for (const auto& [bytes, workgroup, rows, blocks] :
+         {std::tuple(32768u, 1024u, 128u, 2u), {16384u, 256u, 128u, 1u}, {32768u, 128u, 64u, 2u}, {16384u, 128u, 64u, 1u}}) {
+        CAPTURE(bytes);
+        CAPTURE(workgroup);
+        tuning.shared_bytes = bytes;
+        tuning.max_workgroup = workgroup;
+        const gpu::DotTile tile = gpu::matmul_dot_tile(tuning);
+        CHECK(tile.rows == rows);
+        CHECK(tile.blocks == blocks);
+        CHECK(tile.workgroup() <= workgroup);
+        const auto constants = gpu::matmul_dot_constants(tuning, 1, false);
+        CHECK(shared_memory_bytes(shader::matmul_dot_q8_0, constants) == (tile.rows * 3 + tile.tokens * 5) * 16 * blocks);
+        CHECK(shared_memory_bytes(shader::matmul_dot_iq4_nl, constants) <= bytes); // with its table of levels
+    }
+}
+
 #if TQ_COOPERATIVE_MATRIX
 TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for each of four subgroups") {
     Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 16384};
@@ -244,6 +270,10 @@ TEST_CASE("which kernel makes a block") {
     using enum gpu::MatmulKernel;
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens) == matvec);
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens + 1) == tiled);
+    tuning.matmul_dot = true;
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens) == matvec);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, 512) == dot);
+    CHECK(gpu::matmul_kernel(tuning, GgmlType::F16, 512) == tiled); // its weights are no integers
     tuning.matmul_coopmat = true;
     CHECK(gpu::matmul_kernel(tuning, GgmlType::Q4_K, tuning.matmul_tokens) == matvec);
     tuning.matmul_tokens = 16; // more sums than stay in registers

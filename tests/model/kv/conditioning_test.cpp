@@ -7,9 +7,9 @@
 #include "model/reference/kernels.h"
 #include "model/rope.h"
 #include "tests/support/golden.h"
-#include "tests/support/growth.h"
 #include "tests/support/huggingface_files.h"
 #include "tests/support/outlier_model.h"
+#include "tests/support/small_model.h"
 #include "tests/support/text.h"
 #include "tools/conformance/random.h"
 #include "tools/quality/calibrate.h"
@@ -133,34 +133,38 @@ TEST_CASE("conditions are applied after RoPE, to each query head those of its kv
     config.head_dim = d;
     config.rope_theta = 1e4f;
     const std::vector<float> table = rope_table(config, 20);
+    const std::vector<host::Row> rows = host::make_rows(0, 3, tokens);
     const HeadConditions conditions = conformance::random_conditions(random, kv_heads, d);
     const auto w = random.normals(d), q = random.normals(tokens * heads * d), k = random.normals(tokens * kv_heads * d);
     std::vector<float> want = q, got = q, fast = q;
-    ref::q_norm_rope(pool, want, w, {table, 3}, heads, 1e-6f, 1, nullptr);
+    ref::q_norm_rope(pool, want, w, {table, rows}, heads, 1e-6f, 1, nullptr);
     for (uint32_t i = 0; i < tokens * heads; i++)
         for (uint32_t c = 0; c < d; c++) {
             const uint32_t at = i % heads / 3 * d + c;
             want[i * d + c] = (want[i * d + c] - conditions.means[at]) * conditions.factors[at];
         }
-    ref::q_norm_rope(pool, got, w, {table, 3}, heads, 1e-6f, 1, nullptr, conditions);
-    cpu::q_norm_rope(pool, fast, w, {table, 3}, heads, 1e-6f, 1, nullptr, conditions);
+    ref::q_norm_rope(pool, got, w, {table, rows}, heads, 1e-6f, 1, nullptr, conditions);
+    cpu::q_norm_rope(pool, fast, w, {table, rows}, heads, 1e-6f, 1, nullptr, conditions);
     CHECK(got == want);
     CHECK(relative_error(fast, want) < 1e-6);
 
     std::vector<float> keys = k;
-    ref::q_norm_rope(pool, keys, w, {table, 3}, kv_heads, 1e-6f, 1, nullptr, conditions); // the same, with as many heads
+    ref::q_norm_rope(pool, keys, w, {table, rows}, kv_heads, 1e-6f, 1, nullptr, conditions); // the same, with as many heads
     const KvCodec codec{KvType::f32, {}, make_rotation(RotationKind::wht, 0, KvSide::key, d)};
-    const host::LayerCache cache{{codec, kv_heads, 8}, {codec, kv_heads, 8}}, other{{codec, kv_heads, 8}, {codec, kv_heads, 8}};
-    ref::kv_append(pool, cache.k, k, w, {table, 3}, 1e-6f, conditions);
-    cpu::kv_append(pool, other, k, k, w, {table, 3}, 1e-6f, conditions);
+    host::KvCache caches[] = {{{1, 1, 8}, kv_heads, {{codec, codec}}, tokens}, {{1, 1, 8}, kv_heads, {{codec, codec}}, tokens}};
+    for (host::KvCache& each : caches) each.reserve(0, 8);
+    const host::LayerCache &cache = caches[0].layers()[0], &other = caches[1].layers()[0];
+    ref::kv_append(pool, cache, KvSide::key, k, w, {table, rows}, 1e-6f, conditions);
+    cpu::kv_append(pool, other, k, k, w, {table, rows}, 1e-6f, conditions);
     std::vector<float> stored(d);
     for (uint32_t i = 0; i < tokens * kv_heads; i++) {
         const auto expected = std::span(keys).subspan(i * d, d);
-        decode_stored(codec, stored, cache.k.codes(i % kv_heads, 3 + i / kv_heads), {});
+        decode_stored(codec, stored, cache.k.codes(cache.place(rows[i / kv_heads]), i % kv_heads), {});
         CHECK(std::ranges::equal(stored, expected));
-        decode_stored(codec, stored, other.k.codes(i % kv_heads, 3 + i / kv_heads), {});
+        decode_stored(codec, stored, other.k.codes(other.place(rows[i / kv_heads]), i % kv_heads), {});
         CHECK(relative_error(stored, expected) < 1e-6);
-        decode_stored(codec, stored, other.v.codes(i % kv_heads, 3 + i / kv_heads), {}); // values are not conditioned
+        decode_stored(codec, stored, other.v.codes(other.place(rows[i / kv_heads]), i % kv_heads),
+                      {}); // values are not conditioned
         CHECK(std::ranges::equal(stored, std::span(k).subspan(i * d, d)));
     }
 }
@@ -232,8 +236,8 @@ TEST_CASE("measured are the means and the scales that their formulas say") {
     make_cpu_forward(c, model.weights,
                      {.kv = {KvType::f32, KvType::f32}, .context_size = tokens, .batch_size = tokens, .tap = tap})
         ->run(ids);
-    ref::q_norm_rope(pool, k, to_floats(model.weights.layers[layer].attn_k_norm), {table, 0}, c.num_key_value_heads,
-                     c.rms_norm_eps, 1, nullptr);
+    ref::q_norm_rope(pool, k, to_floats(model.weights.layers[layer].attn_k_norm), {table, host::make_rows(0, 0, tokens)},
+                     c.num_key_value_heads, c.rms_norm_eps, 1, nullptr);
     const KeyCalibration both = calibrate(c, model.weights, ids),
                          scales = calibrate(c, model.weights, ids, CalibrationParts::scales),
                          means = calibrate(c, model.weights, ids, CalibrationParts::means);
@@ -258,11 +262,11 @@ TEST_CASE("measured are the means and the scales that their formulas say") {
         }
 }
 
-TEST_CASE("a conditioned cache grows and is cut as any other") {
-    const GrowthModel model;
+TEST_CASE("a conditioned cache is cut as any other") {
+    const SmallModel model;
     std::mt19937 random(1);
     const KeyCalibration keys = calibrate(model.config, model.weights, random_ids(random, 100));
-    check_growth(
+    check_cuts(
         {conditioned(KvType::tq3, norms()), conditioned(KvType::tq4, measured(keys)), conditioned(KvType::a4_32, measured(keys))},
         [&](const ForwardOptions& options) { return make_cpu_forward(model.config, model.weights, options); });
 }
@@ -274,7 +278,7 @@ struct NeutralFile {
     KeyCalibration keys;
     std::string fingerprint;
 
-    explicit NeutralFile(const GrowthModel& of)
+    explicit NeutralFile(const SmallModel& of)
         : keys{of.config.num_hidden_layers, of.config.num_key_value_heads, of.config.head_dim, {}, {}},
           fingerprint(model_fingerprint(of.config, of.weights)) {
         keys.scales.assign(size_t(keys.layers) * keys.kv_heads * keys.head_dim, 1.0f);
@@ -283,7 +287,7 @@ struct NeutralFile {
     std::string bytes() const { return calibration_bytes(keys, fingerprint, {"a model", 5}); }
 };
 
-std::string refusal(const GrowthModel& model, const std::string& bytes) {
+std::string refusal(const SmallModel& model, const std::string& bytes) {
     const test::TemporaryFile file(bytes);
     try {
         read_calibration(file.path(), model.config, model.weights);
@@ -298,7 +302,7 @@ std::string refusal(const GrowthModel& model, const std::string& bytes) {
 } // namespace
 
 TEST_CASE("a file of measured keys is read back as it was") {
-    const GrowthModel model;
+    const SmallModel model;
     std::mt19937 random(1);
     const KeyCalibration keys = calibrate(model.config, model.weights, random_ids(random, 100));
     const test::TemporaryFile file(calibration_bytes(keys, model_fingerprint(model.config, model.weights), {"x\n", 100}));
@@ -315,7 +319,7 @@ TEST_CASE("a file of measured keys is read back as it was") {
 }
 
 TEST_CASE("a file of another model, or of other positions, is refused") {
-    const GrowthModel model;
+    const SmallModel model;
     NeutralFile file(model);
     CHECK(refusal(model, file.bytes()) == "none");
     file.fingerprint[3] = file.fingerprint[3] == '0' ? '1' : '0';
@@ -338,7 +342,7 @@ TEST_CASE("a file of another model, or of other positions, is refused") {
 }
 
 TEST_CASE("what no keys can have is refused, and where it is said") {
-    const GrowthModel model;
+    const SmallModel model;
     const size_t at = 128 * 5 + 3; // layer 1, kv head 1, channel 3
     const float infinite = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
     for (const float scale : {0.0f, -1.0f, nan, infinite, 1e-30f, 1e30f}) {
@@ -354,7 +358,7 @@ TEST_CASE("what no keys can have is refused, and where it is said") {
 }
 
 TEST_CASE("files that are cut, of other shapes, or not of this kind are refused") {
-    const GrowthModel model;
+    const SmallModel model;
     const NeutralFile file(model);
     const std::string bytes = file.bytes();
     for (const size_t length : {size_t(1), size_t(7), size_t(8), size_t(100), bytes.size() / 2, bytes.size() - 1})

@@ -3,7 +3,7 @@
 #include "model/cpu/forward.h"
 #include "model/kv/window.h"
 #include "tests/support/golden.h"
-#include "tests/support/growth.h"
+#include "tests/support/small_model.h"
 #include "tools/conformance/random.h"
 
 using namespace tq;
@@ -16,8 +16,8 @@ KvOptions with_window(KvTypes types, uint32_t tokens) {
     return kv;
 }
 
-std::unique_ptr<Forward> on_cpu(const GrowthModel& model, const KvOptions& kv, uint32_t batch_size = 8) {
-    ForwardOptions options = growth_options(kv, 2);
+std::unique_ptr<Forward> on_cpu(const SmallModel& model, const KvOptions& kv, uint32_t batch_size = 8) {
+    ForwardOptions options = small_options(kv);
     options.batch_size = batch_size;
     return make_cpu_forward(model.config, model.weights, options);
 }
@@ -66,7 +66,7 @@ TEST_CASE("what is stored is the rotated vector in fp16, no longer than it was")
 }
 
 TEST_CASE("where the window holds all tokens, the logits are those of an fp16 cache") {
-    const GrowthModel model;
+    const SmallModel model;
     std::mt19937 random(1);
     const auto ids = random_ids(random, 60);
     for (const KvTypes types : {KvTypes{KvType::tq2, KvType::tq2}, {KvType::tq3t, KvType::q4_0}, {KvType::f16, KvType::a2_32}}) {
@@ -79,7 +79,7 @@ TEST_CASE("where the window holds all tokens, the logits are those of an fp16 ca
 }
 
 TEST_CASE("a window does not depend on the blocks it comes in") {
-    const GrowthModel model;
+    const SmallModel model;
     std::mt19937 random(2);
     const auto ids = random_ids(random, 90);
     const KvOptions kv = with_window({KvType::tq2, KvType::tq2}, 7);
@@ -92,7 +92,7 @@ TEST_CASE("a window does not depend on the blocks it comes in") {
 }
 
 TEST_CASE("tokens that are taken back leave no trace where they are few, and codes where they are many") {
-    const GrowthModel model;
+    const SmallModel model;
     std::mt19937 random(3);
     const auto ids = random_ids(random, 70), others = random_ids(random, 30), next = random_ids(random, 1);
     const KvOptions kv = with_window({KvType::tq2, KvType::tq2}, 7);

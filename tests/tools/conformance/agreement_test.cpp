@@ -29,7 +29,7 @@ constexpr uint32_t decode_tokens = 6;
 
 MakeForward on_cpu(const Weights& weights, const KvOptions& kv) {
     return [&weights, kv](const Tap& tap) {
-        return make_cpu_forward(demo().config, weights, ForwardOptions{kv, 256, 0, 0, tap});
+        return make_cpu_forward(demo().config, weights, {.kv = kv, .context_size = 256, .tap = tap});
     };
 }
 
@@ -53,21 +53,22 @@ class Changed : public Forward {
   public:
     explicit Changed(std::unique_ptr<Forward> inner) : inner_(std::move(inner)) {}
 
-    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
-        const auto logits = inner_->run(ids, progress);
-        logits_.assign(logits.begin(), logits.end());
-        change(logits_);
-        return logits_;
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
+        return inner_->run(
+            spans,
+            [&](size_t span, uint32_t i, std::span<const float> logits) {
+                logits_.assign(logits.begin(), logits.end());
+                change(logits_);
+                each(span, i, logits_);
+            },
+            progress);
     }
+    Cache& cache() override { return inner_->cache(); }
     StoredSide stored(uint32_t layer, KvSide side) override {
         StoredSide out = inner_->stored(layer, side);
         change(out, layer, side);
         return out;
     }
-    void truncate(uint32_t n) override { inner_->truncate(n); }
-    void repeat_to(uint32_t n) override { inner_->repeat_to(n); }
-    uint32_t position() const override { return inner_->position(); }
-    uint32_t context_size() const override { return inner_->context_size(); }
     const KvOptions& kv() const override { return inner_->kv(); }
     uint64_t kv_bytes_per_token() const override { return inner_->kv_bytes_per_token(); }
 
@@ -144,8 +145,8 @@ TEST_CASE("the device agrees with the CPU, and stores its values as the CPU woul
         const std::string cache = describe(kv);
         CAPTURE(cache);
         const Agreement a = against_cpu(
-            [&](const Tap& tap) { // a cache that grows, twice
-                return make_gpu_forward(device, demo().config, demo().weights, ForwardOptions{kv, 256, 0, 0, tap, 16});
+            [&](const Tap& tap) {
+                return make_gpu_forward(device, demo().config, demo().weights, {.kv = kv, .context_size = 256, .tap = tap});
             },
             kv, halves);
         CHECK_MESSAGE(a.passed(), a.verdict);

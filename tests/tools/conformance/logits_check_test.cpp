@@ -1,6 +1,6 @@
 // The comparison that a benchmark makes before it times: correct logits pass, wrong ones do not, at any step.
 #include "model/cpu/forward.h"
-#include "tests/support/growth.h"
+#include "tests/support/small_model.h"
 #include "tools/conformance/logits.h"
 #include <limits>
 
@@ -14,17 +14,18 @@ class Wrong final : public Forward {
   public:
     Wrong(Forward& inner, uint32_t wrong_run, float factor) : inner_(inner), wrong_run_(wrong_run), factor_(factor) {}
 
-    std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress) override {
-        const auto logits = inner_.run(ids, progress);
-        logits_.assign(logits.begin(), logits.end());
-        if (runs_++ % 3 == wrong_run_ && (!only_first || runs_ <= 3))
-            for (float& v : logits_) v *= factor_;
-        return logits_;
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
+        return inner_.run(
+            spans,
+            [&](size_t span, uint32_t i, std::span<const float> logits) {
+                logits_.assign(logits.begin(), logits.end());
+                if (runs_++ % 3 == wrong_run_ && (!only_first || runs_ <= 3))
+                    for (float& v : logits_) v *= factor_;
+                each(span, i, logits_);
+            },
+            progress);
     }
-    void truncate(uint32_t n) override { inner_.truncate(n); }
-    void repeat_to(uint32_t n) override { inner_.repeat_to(n); }
-    uint32_t position() const override { return inner_.position(); }
-    uint32_t context_size() const override { return inner_.context_size(); }
+    Cache& cache() override { return inner_.cache(); }
     const KvOptions& kv() const override { return inner_.kv(); }
     uint64_t kv_bytes_per_token() const override { return inner_.kv_bytes_per_token(); }
 
@@ -42,10 +43,10 @@ bool go_on() { return true; }
 } // namespace
 
 TEST_CASE("right logits pass in every type, wrong ones of any step do not") {
-    const GrowthModel model;
+    const SmallModel model;
     const CutModel cut = cut_model(model.config, model.weights);
     CHECK(cut.config.num_hidden_layers == model.config.num_hidden_layers); // a small one is not cut
-    for (const KvOptions& kv : growth_types_and_window()) {
+    for (const KvOptions& kv : storage_types_and_window()) {
         const std::string types = describe(kv);
         CAPTURE(types);
         const auto expected = expect_logits(cut, kv, false, go_on);
@@ -91,7 +92,7 @@ TEST_CASE("a cache of fp32 has to be exact, any other as exact as the CPU path w
 }
 
 TEST_CASE("a big model is cut to two layers or more, with the weights of the whole") {
-    const GrowthModel model;
+    const SmallModel model;
     Config config = model.config;
     config.num_hidden_layers = 100;
     Weights weights = model.weights;

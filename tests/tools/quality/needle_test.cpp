@@ -142,8 +142,8 @@ TEST_CASE("prompts are the chat's, and as long as was asked for") {
 
 TEST_CASE("recall is that of tokens which are run one by one") {
     const Model model = demo();
-    const auto forward = make_cpu_forward(model.config, model.weights, {{KvType::f32, KvType::f32}, 512, 0, 0});
-    const auto plain = make_cpu_forward(model.config, model.weights, {{KvType::f32, KvType::f32}, 512, 0, 0});
+    const auto forward = make_cpu_forward(model.config, model.weights, {.kv = {KvType::f32, KvType::f32}, .context_size = 512});
+    const auto plain = make_cpu_forward(model.config, model.weights, {.kv = {KvType::f32, KvType::f32}, .context_size = 512});
     const Haystack haystack = make_haystack(model, {.depths = {0.2, 0.8}, .keys = 2, .distractors = 4}, 300, {}, Random(5));
     Session session(*forward);
     int known = 0;

@@ -40,7 +40,8 @@ const std::string story =
 TEST_CASE("losses are those of the tokens run one by one, with f32 caches") {
     const Model model = load_model(std::filesystem::path(TQ_SOURCE_DIR) / "tools/demo-model/demo-q8_0.gguf");
     const std::vector<uint32_t> ids = model.tokenizer.encode(story);
-    const auto forward = make_cpu_forward(model.config, model.weights, {{KvType::f32, KvType::f32}, context, 0, 0});
+    const auto forward =
+        make_cpu_forward(model.config, model.weights, {.kv = {KvType::f32, KvType::f32}, .context_size = context});
     const TemporaryFile text(story);
     for (const char* device : {"cpu", "0"}) {
         CAPTURE(device);

@@ -12,17 +12,31 @@ namespace {
 struct HostCache {
     CacheShape shape;
     CacheInput input;
-    std::vector<host::LayerCache> layers; // one
+    host::KvCache cache_of_layer; // with one slot
     std::vector<float> rope, ones;
+    std::vector<host::Row> first_rows; // of first_block
 
-    HostCache(const CacheShape& shape, uint32_t length)
-        : shape(shape), input(shape), rope(rope_table(shape.config(), std::max(length, first_block))),
-          ones(shape.head_dim, 1.0f) {
-        const uint32_t capacity = std::max(length, first_block);
-        layers.push_back({{shape.kv.codec(0, 1, KvSide::key, shape.head_dim), shape.kv_heads, capacity},
-                          {shape.kv.codec(0, 1, KvSide::value, shape.head_dim), shape.kv_heads, capacity}});
+    // `most`: the greatest argument of fill().
+    HostCache(const CacheShape& shape, uint32_t most)
+        : shape(shape), input(shape),
+          cache_of_layer(
+              {1, pages_of(std::max(most, first_block)), std::max(most, first_block)}, shape.kv_heads,
+              {{shape.kv.codec(0, 1, KvSide::key, shape.head_dim), shape.kv.codec(0, 1, KvSide::value, shape.head_dim)}},
+              first_block),
+          rope(rope_table(shape.config(), cache_of_layer.shape().context_size)), ones(shape.head_dim, 1.0f) {
+        for (uint32_t i = 0; i < first_block; i++) first_rows.push_back({0, i});
     }
-    const host::LayerCache& cache() const { return layers[0]; }
+    const host::LayerCache& cache() const { return cache_of_layer.layers()[0]; }
+    // Calls append(tokens), which stores the first tokens, and repeats them.
+    template <class Append> void fill(uint32_t length, const Append& append) {
+        const uint32_t block = std::min(length, first_block);
+        cache_of_layer.truncate(0, 0);
+        cache_of_layer.reserve(0, std::max(length, first_block));
+        append(block);
+        cache_of_layer.advance(0, block);
+        if (length > block) cache_of_layer.repeat(0, length);
+    }
+    host::Rope first(uint32_t tokens) const { return {rope, std::span(first_rows).first(tokens)}; }
     std::span<const float> rows(const std::vector<float>& x, uint32_t tokens) const {
         return std::span(x).first(size_t(tokens) * shape.kv_heads * shape.head_dim);
     }
@@ -36,15 +50,13 @@ class CpuKernels final : public CacheKernels {
         : host_(shape, length), pool_(threads), y_(host_.input.q.size()) {}
 
     void fill(uint32_t length) override {
-        const uint32_t block = std::min(length, first_block);
-        append(block);
-        host::repeat(host_.layers, block, length);
+        host_.fill(length, [&](uint32_t tokens) { append(tokens); });
     }
 
     std::vector<float> attention(uint32_t length) override {
         q_ = host_.input.q;
-        position_ = length - 1;
-        cpu::q_norm_rope(pool_, q_, host_.ones, {host_.rope, position_}, host_.shape.heads, cache_eps, host_.q_scale(),
+        row_ = {0, length - 1};
+        cpu::q_norm_rope(pool_, q_, host_.ones, {host_.rope, {&row_, 1}}, host_.shape.heads, cache_eps, host_.q_scale(),
                          host_.rotation());
         attend();
         return y_;
@@ -65,14 +77,14 @@ class CpuKernels final : public CacheKernels {
   private:
     void append(uint32_t tokens) {
         cpu::kv_append(pool_, host_.cache(), host_.rows(host_.input.k, tokens), host_.rows(host_.input.v, tokens), host_.ones,
-                       {host_.rope, 0}, cache_eps);
+                       host_.first(tokens), cache_eps);
     }
-    void attend() { cpu::attention(pool_, y_, q_, host_.cache(), host_.shape.heads, position_); }
+    void attend() { cpu::attention(pool_, y_, q_, host_.cache(), host_.shape.heads, {&row_, 1}); }
 
     HostCache host_;
     ThreadPool pool_;
     std::vector<float> q_, y_;
-    uint32_t position_ = 0;
+    host::Row row_{};
 };
 
 } // namespace
@@ -84,13 +96,15 @@ std::unique_ptr<CacheKernels> make_cpu_kernels(const CacheShape& shape, uint32_t
 std::vector<float> reference_attention(const CacheShape& shape, uint32_t length) {
     HostCache host(shape, length);
     ThreadPool pool;
-    const uint32_t block = std::min(length, first_block);
-    ref::kv_append(pool, host.cache().k, host.rows(host.input.k, block), host.ones, {host.rope, 0}, cache_eps);
-    ref::kv_append(pool, host.cache().v, host.rows(host.input.v, block), {}, {host.rope, 0}, cache_eps);
-    host::repeat(host.layers, block, length);
+    host.fill(length, [&](uint32_t tokens) {
+        ref::kv_append(pool, host.cache(), KvSide::key, host.rows(host.input.k, tokens), host.ones, host.first(tokens),
+                       cache_eps);
+        ref::kv_append(pool, host.cache(), KvSide::value, host.rows(host.input.v, tokens), {}, host.first(tokens), cache_eps);
+    });
     std::vector<float> q = host.input.q, y(q.size());
-    ref::q_norm_rope(pool, q, host.ones, {host.rope, length - 1}, shape.heads, cache_eps, host.q_scale(), host.rotation());
-    ref::attention(pool, y, q, host.cache(), shape.heads, length - 1);
+    const host::Row row{0, length - 1};
+    ref::q_norm_rope(pool, q, host.ones, {host.rope, {&row, 1}}, shape.heads, cache_eps, host.q_scale(), host.rotation());
+    ref::attention(pool, y, q, host.cache(), shape.heads, {&row, 1});
     return y;
 }
 

@@ -1,12 +1,12 @@
+#include "model/gpu/context.h"
 #include "model/gpu/kernels.h"
-#include "model/gpu/plan.h"
 #include "model/gpu/tuning_file.h"
-#include "model/rope.h"
 #include "runtime/uploader.h"
 #include "tools/tq-run/bench/kernels.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 namespace tq::bench {
 namespace {
@@ -27,12 +27,20 @@ Buffer upload(Device& device, const char* label, std::span<const float> content)
     return upload(device, label, std::as_bytes(content));
 }
 
-// Position and tokens, which each run writes, followed by the rotary table.
-Buffer make_context(Device& device, const CacheShape& shape, uint32_t positions) {
-    std::vector<float> content(gpu::context_header_bytes / 4);
-    const std::vector<float> table = rope_table(shape.config(), positions);
-    content.insert(content.end(), table.begin(), table.end());
-    return upload(device, "kernels, context", content);
+// One slot, whose pages are in order.
+gpu::ContextLayout context_layout(const CacheShape& shape, uint32_t positions) {
+    return {.max_rows = first_block,
+            .max_spans = 1,
+            .slots = 1,
+            .table_pages = pages_of(positions),
+            .positions = positions,
+            .head_dim = shape.head_dim};
+}
+
+std::vector<uint32_t> pages_in_order(uint32_t count) {
+    std::vector<uint32_t> out(count);
+    std::iota(out.begin(), out.end(), 0u);
+    return out;
 }
 
 bool projected(const CacheShape& shape) { return is_qjl(shape.kv.k) || is_qjl(shape.kv.v); }
@@ -41,15 +49,16 @@ class GpuKernels final : public CacheKernels {
   public:
     GpuKernels(Device& device, const CacheShape& shape, uint32_t length)
         : device_(device), shape_(shape), input_(shape), tuning_(gpu::tuning_for(device.capabilities())),
-          cache_(device, shape.config(), shape.kv, (std::max(length, first_block) + 1) / 2 * 2),
-          context_(make_context(device, shape, std::max(length, first_block))), k_(upload(device, "kernels, k", input_.k)),
+          layout_(context_layout(shape, std::max(length, first_block))),
+          cache_(device, shape.config(), shape.kv, layout_.table_pages), table_(pages_in_order(cache_.pages)),
+          context_(gpu::make_context(device, shape.config(), layout_)), k_(upload(device, "kernels, k", input_.k)),
           v_(upload(device, "kernels, v", input_.v)),
           ones_(upload(device, "kernels, w", std::vector<float>(shape.head_dim, 1.0f))),
           q_(device.allocate("kernels, q", 4 * gpu::q_floats(1, shape.heads, shape.head_dim, projected(shape)))),
           y_(device.allocate("kernels, y", input_.q.size() * 4)),
           partials_(device.allocate("kernels, partials",
-                                    gpu::partials_bytes(tuning_, 1, shape.heads, shape.head_dim, projected(shape), false))),
-          header_(device.allocate("kernels, step", gpu::context_header_bytes, Memory::upload)),
+                                    gpu::partials_bytes(tuning_, 1, 1, shape.heads, shape.head_dim, projected(shape), false))),
+          header_(device.allocate("kernels, step", layout_.rope_at(), Memory::upload)),
           q_upload_(device.allocate("kernels, q in", input_.q.size() * 4, Memory::upload)),
           y_readback_(device.allocate("kernels, y out", y_.bytes(), Memory::readback)) {
         std::memcpy(q_upload_.host().data(), input_.q.data(), q_upload_.bytes());
@@ -59,7 +68,7 @@ class GpuKernels final : public CacheKernels {
         const uint32_t block = std::min(length, first_block);
         step(0, block);
         record(block, 1, [&](gpu::Pass& pass) { append(pass); }).run();
-        if (length > block) cache_.repeat(device_, block, length);
+        if (length > block) cache_.repeat(device_, table_, block, length);
     }
 
     std::vector<float> attention(uint32_t length) override {
@@ -102,10 +111,12 @@ class GpuKernels final : public CacheKernels {
     }
     void step(uint32_t position, uint32_t tokens) {
         step_ = {position, tokens};
-        const uint32_t header[4] = {position, tokens, 0, 0};
-        std::memcpy(header_.host().data(), header, sizeof header);
+        gpu::PassRows rows;
+        rows.add(0, position, std::vector<uint32_t>(tokens), 0, false);
+        layout_.write_rows(header_.host(), rows.rows, rows.spans);
+        layout_.write_table(header_.host(), 0, table_);
         Recorder recorder(device_);
-        recorder.copy(View(context_, 0, gpu::context_header_bytes), header_);
+        recorder.copy(View(context_, 0, layout_.rope_at()), header_);
         recorder.finish().run();
     }
     void append(gpu::Pass& pass) {
@@ -118,7 +129,9 @@ class GpuKernels final : public CacheKernels {
     const CacheShape shape_;
     const CacheInput input_;
     const gpu::Tuning tuning_;
+    const gpu::ContextLayout layout_;
     gpu::KvCache cache_;
+    const std::vector<uint32_t> table_;
     Buffer context_, k_, v_, ones_, q_, y_, partials_, header_, q_upload_, y_readback_;
     gpu::Step step_{};
 };
@@ -126,7 +139,7 @@ class GpuKernels final : public CacheKernels {
 } // namespace
 
 std::unique_ptr<CacheKernels> make_gpu_kernels(Device& device, const CacheShape& shape, uint32_t length) {
-    gpu::require_bindable(device.capabilities(), shape.config(), shape.kv, std::max(length, first_block));
+    gpu::require_bindable(device.capabilities(), shape.config(), shape.kv, pages_of(std::max(length, first_block)));
     return std::make_unique<GpuKernels>(device, shape, length);
 }
 

@@ -47,7 +47,7 @@ class MemoryBudget {
         if (plan.largest_part > plan.allocation_limit || taken >= available_)
             fail("{} MiB leave no room for a cache of {} tokens, as weights and scratch take {}", available_ >> 20, context_size,
                  taken >> 20);
-        bytes_ = (available_ - taken) / ForwardOptions{.context_size = context_size}.last_capacity();
+        bytes_ = (available_ - taken) / (uint64_t(ForwardOptions{.context_size = context_size}.pages()) * page_tokens);
     }
     uint64_t bytes() const { return bytes_; }
 

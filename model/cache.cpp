@@ -1,0 +1,142 @@
+#include "model/cache.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include <algorithm>
+#include <numeric>
+
+namespace tq {
+
+Cache::Cache(const Shape& shape) : shape_(shape), slots_(shape.slots), references_(shape.pages), free_(shape.pages) {
+    ENSURE(shape.slots > 0 && shape.pages > 0 && shape.context_size > 0, "{} slots, {} pages, {} tokens", shape.slots,
+           shape.pages, shape.context_size);
+    std::iota(free_.rbegin(), free_.rend(), 0u);
+    for (Slot& slot : slots_) slot.window.tokens = shape.window_tokens;
+}
+
+bool Cache::copies_last(const Slot& slot) const {
+    return slot.position % page_tokens != 0 && references_[slot.pages[slot.position / page_tokens]] > 1;
+}
+
+uint32_t Cache::pages_needed(const Need& need) const {
+    const Slot& slot = slots_[need.slot];
+    const uint32_t wanted = pages_of(uint64_t(slot.position) + need.tokens), has = uint32_t(slot.pages.size());
+    return (wanted > has ? wanted - has : 0) + (need.tokens > 0 && copies_last(slot) ? 1 : 0);
+}
+
+uint32_t Cache::room(uint32_t slot) const {
+    const Slot& s = slots_[slot];
+    const uint32_t copies = copies_last(s) ? 1 : 0;
+    if (copies > free_pages()) return 0;
+    const uint64_t pages = s.pages.size() + free_pages() - copies;
+    return uint32_t(std::min<uint64_t>(pages * page_tokens, shape_.context_size)) - s.position;
+}
+
+uint32_t Cache::take() {
+    const uint32_t page = free_.back();
+    free_.pop_back();
+    references_[page] = 1;
+    return page;
+}
+
+void Cache::release(uint32_t page) {
+    ENSURE(references_[page] > 0, "page {}", page);
+    if (--references_[page] == 0) free_.push_back(page);
+}
+
+void Cache::reserve(std::span<const Need> needs) {
+    uint64_t needed = 0, tokens = 0;
+    for (const Need& need : needs) {
+        ENSURE(need.tokens <= shape_.context_size - position(need.slot), "{} tokens at {}", need.tokens, position(need.slot));
+        needed += pages_needed(need);
+        tokens += need.tokens;
+    }
+    if (needed > free_pages()) {
+        const uint64_t room = uint64_t(shape_.pages) * page_tokens, used = room - uint64_t(free_pages()) * page_tokens;
+        fail_out_of_memory(
+            "the KV cache has room for {} tokens, of which {} are taken, and for {} more it needs {} tokens. Nothing is "
+            "lost: a shorter conversation can continue, and for a longer one start with smaller cache types (-ctk, "
+            "-ctv), a smaller context (-c) or a smaller model",
+            room, used, tokens, needed * page_tokens);
+    }
+    for (const Need& need : needs) {
+        Slot& slot = slots_[need.slot];
+        if (need.tokens > 0 && copies_last(slot)) {
+            uint32_t& last = slot.pages[slot.position / page_tokens];
+            const uint32_t own = take();
+            copy_page(last, own, slot.position % page_tokens);
+            release(last);
+            last = own;
+            version_++;
+        }
+        while (slot.pages.size() < pages_of(uint64_t(slot.position) + need.tokens)) {
+            slot.pages.push_back(take());
+            version_++;
+        }
+    }
+}
+
+void Cache::advance(uint32_t slot, uint32_t tokens) {
+    Slot& s = slots_[slot];
+    ENSURE(pages_of(uint64_t(s.position) + tokens) <= s.pages.size(), "{} tokens at {}", tokens, s.position);
+    s.position += tokens;
+}
+
+void Cache::truncate(uint32_t slot, uint32_t n, uint32_t stored) {
+    Slot& s = slots_[slot];
+    ENSURE(n <= s.position, "{} of {}", n, s.position);
+    s.window.forget(std::max(stored, s.position), n);
+    s.position = n;
+    while (s.pages.size() > pages_of(n)) {
+        release(s.pages.back());
+        s.pages.pop_back();
+        version_++;
+    }
+}
+
+void Cache::fork(uint32_t from, uint32_t to, uint32_t n) {
+    ENSURE(from != to && n <= position(from), "{} of {} tokens of slot {} for {}", n, position(from), from, to);
+    truncate(to, 0);
+    Slot& copy = slots_[to];
+    copy = slots_[from];
+    for (const uint32_t page : copy.pages) retain(page);
+    version_++;
+    truncate(to, n);
+    if (shape_.window_tokens != 0) copy_window(from, to);
+}
+
+StoredSide Cache::stored(uint32_t slot, uint32_t layer, KvSide) {
+    ENSURE(false, "slot {}, layer {}: what is stored is not offered", slot, layer);
+    return {{}, 0, 0};
+}
+
+void Cache::write(uint32_t, uint32_t tokens, const StoredSource&) {
+    ENSURE(false, "{} tokens: restoring is not offered", tokens);
+}
+
+void Cache::repeat_stored(uint32_t, uint32_t length, uint32_t to) {
+    ENSURE(false, "{} to {}: repeating is not offered", length, to);
+}
+
+void Cache::restore(uint32_t slot, uint32_t tokens, const StoredSource& source) {
+    truncate(slot, 0);
+    reserve(slot, tokens);
+    try {
+        write(slot, tokens, source);
+    } catch (...) {
+        truncate(slot, 0);
+        throw;
+    }
+    advance(slot, tokens);
+    slots_[slot].window.begin = tokens;
+}
+
+void Cache::repeat(uint32_t slot, uint32_t n) {
+    const uint32_t length = position(slot);
+    ENSURE(length > 0 && length % 2 == 0 && n >= length, "{} to {}", length, n);
+    reserve(slot, n - length);
+    repeat_stored(slot, length, n);
+    slots_[slot].window.repeated(length, n, kept_window_tokens(shape_.window_tokens));
+    advance(slot, n - length);
+}
+
+} // namespace tq

@@ -1,0 +1,97 @@
+// The sequences of a KV cache: slots, whose tokens are stored in pages of page_tokens tokens of every layer. Pages are counted,
+// so that slots share a common prefix. This is the bookkeeping; model/host/cache.h and model/gpu/cache.h store the vectors.
+#pragma once
+#include "model/kv/stored.h"
+#include "model/kv/window.h"
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tq {
+
+inline constexpr uint32_t page_tokens = 256;
+constexpr uint32_t pages_of(uint64_t tokens) { return uint32_t((tokens + page_tokens - 1) / page_tokens); }
+
+class Cache {
+  public:
+    struct Shape {
+        uint32_t slots, pages;
+        uint32_t context_size;      // maximum tokens of a slot
+        uint32_t window_tokens = 0; // KvOptions::window, where some layer has one
+    };
+    explicit Cache(const Shape& shape);
+    virtual ~Cache() = default;
+    Cache(const Cache&) = delete;
+    Cache& operator=(const Cache&) = delete;
+
+    const Shape& shape() const { return shape_; }
+    uint32_t free_pages() const { return uint32_t(free_.size()); }
+    uint32_t position(uint32_t slot) const { return slots_[slot].position; } // its tokens
+    std::span<const uint32_t> table(uint32_t slot) const {
+        return slots_[slot].pages;
+    } // page of each page_tokens tokens, in order
+    const WindowPositions& window(uint32_t slot) const { return slots_[slot].window; }
+    uint32_t references(uint32_t page) const { return references_[page]; }
+    // Increases with every change of a table.
+    uint64_t version() const { return version_; }
+
+    // Gives slots room for so many tokens more; each slot occurs once. A page that is partly filled and shared is copied first.
+    // Throws OutOfMemory, with the numbers, before anything is changed.
+    struct Need {
+        uint32_t slot, tokens;
+    };
+    void reserve(std::span<const Need> needs);
+    void reserve(uint32_t slot, uint32_t tokens) { reserve(std::array{Need{slot, tokens}}); }
+    // Returns the number of tokens that reserve() can give a slot.
+    uint32_t room(uint32_t slot) const;
+    // `tokens` tokens, for which there is room, have been stored at the slot's position.
+    void advance(uint32_t slot, uint32_t tokens);
+
+    // Forgets a slot's positions from n on, n <= position(slot), when positions up to `stored` may have been written (0: up to
+    // its own). Exact: the next run behaves as if these positions had never been run.
+    void truncate(uint32_t slot, uint32_t n, uint32_t stored = 0);
+    // Makes slot `to` the first n tokens of slot `from`, n <= position(from): whole pages are shared, with the last one, until
+    // either slot writes to it.
+    void fork(uint32_t from, uint32_t to, uint32_t n);
+
+    // Keep a page while no slot has it, and give it up again.
+    void retain(uint32_t page) { references_[page]++; }
+    void release(uint32_t page);
+
+    // Returns the content of one side of a layer, at the first position(slot) tokens: the same bytes in every implementation.
+    // Throws Error when the device is lost.
+    virtual StoredSide stored(uint32_t slot, uint32_t layer, KvSide side);
+    // Replaces the content of a slot with `tokens` tokens (at most the context) that stored() returned from a cache of the same
+    // types and model, in this implementation or another. `source` is called for each layer's keys and then its values, in
+    // order. Throws OutOfMemory as reserve() does, and what `source` throws; the slot is then empty.
+    void restore(uint32_t slot, uint32_t tokens, const StoredSource& source);
+    // For measurements at depth, whatever the stored values: as if n tokens had been run, by repeating the stored vectors of the
+    // first position(slot), an even number above 0 (n >= position(slot)). Throws OutOfMemory as reserve() does.
+    void repeat(uint32_t slot, uint32_t n);
+
+  protected:
+    // Copies the first `tokens` tokens of a page, of all layers.
+    virtual void copy_page(uint32_t from, uint32_t to, uint32_t tokens) = 0;
+    // Copies the full-precision window of a slot, of all layers.
+    virtual void copy_window(uint32_t from, uint32_t to) = 0;
+    virtual void write(uint32_t slot, uint32_t tokens, const StoredSource& source); // of restore(), into the slot's table
+    virtual void repeat_stored(uint32_t slot, uint32_t length, uint32_t to);        // of repeat(), likewise
+
+  private:
+    struct Slot {
+        std::vector<uint32_t> pages;
+        uint32_t position = 0;
+        WindowPositions window;
+    };
+    bool copies_last(const Slot& slot) const; // the page that it writes to next is shared
+    uint32_t pages_needed(const Need& need) const;
+    uint32_t take();
+
+    const Shape shape_;
+    std::vector<Slot> slots_;
+    std::vector<uint32_t> references_, free_; // of each page; the last free one is taken first
+    uint64_t version_ = 0;
+};
+
+} // namespace tq

@@ -1,0 +1,7 @@
+// Sizes in shaders/context.glsl, shared by GLSL and C++.
+#ifdef __cplusplus
+#pragma once
+#endif
+#define CONTEXT_HEADER_WORDS 8
+#define ROW_WORDS 5
+#define PAGE 256u

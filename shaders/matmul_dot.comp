@@ -1,0 +1,130 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_spirv_intrinsics : require
+#include "params.h"
+#include "context.glsl"
+#include "int8_dot.glsl"
+
+// matmul.comp's product in integers, for devices with int8 dot products and without cooperative matrices: levels are multiplied by x in
+// two digits, as inputs_to_int8.comp has made it; their sums over 32 columns (16 where these have a scale of their own) are exact, and
+// are scaled and added up in fp32. Tiles as in matmul_tiled.comp, 32 `blocks` columns at a time.
+// once per weight format but f32 f16 bf16
+// params: matmul_params
+layout(local_size_x_id = 0) in; // tile_rows / rows * tile_tokens / columns
+layout(constant_id = 0) const uint workgroup = 1;
+layout(constant_id = 1) const uint tile_rows = 128;
+layout(constant_id = 2) const uint tile_tokens = 64;
+layout(constant_id = 3) const uint rows = 4;
+layout(constant_id = 4) const uint columns = 8; // tokens per invocation
+layout(constant_id = 5) const uint blocks = 1;
+layout(constant_id = 6) const uint accumulate = 0;
+layout(constant_id = 7) const uint interleave = 1; // of the rows of the weights
+layout(push_constant) uniform Push { matmul_params p; };
+layout(binding = 0) buffer Y { float y[]; };
+#define WEIGHTS_BINDING 1
+#include "weights.glsl"
+READ_VECTORS(2, x)
+CONTEXT_AT(3);
+
+// In shared memory 32 columns of a row are two vectors of levels, its scales and minimums; of a token, what inputs_to_int8 wrote. Both
+// numbers of vectors are odd, so that eight invocations that read the same one of eight rows or tokens access different banks.
+shared uvec4 w_tile[tile_rows * blocks * 3];
+shared uvec4 x_tile[tile_tokens * blocks * 5];
+
+// Returns four levels less ZERO as int8 numbers.
+uint level_bytes(uint codes) {
+#if defined(LEVEL_TABLE)
+    const uvec4 b = uvec4(ivec4(levels_of(codes))) & 0xffu;
+    return b.x | b.y << 8 | b.z << 16 | b.w << 24;
+#elif defined(ZERO)
+    return ((codes | 0x80808080u) - ZERO * 0x01010101u) ^ 0x80808080u; // no byte borrows from the next
+#else
+    return codes;
+#endif
+}
+
+// Loads columns 32 b ... of the weights of rows first_row ...; past the end: the last row, never stored; past the last columns: zeros.
+void load_weights(uint first_row, uint b) {
+    for (uint i = gl_LocalInvocationID.x; i < tile_rows * blocks; i += workgroup) {
+        const uint at = min(b + i % blocks, p.cols / 32 - 1), s = at >> 3, j = at & 7;
+        const uint start = row_start(min(first_row + i / blocks, p.rows - 1), p.cols), to = (i % blocks * tile_rows + i / blocks) * 3;
+        const Raw32 raw = fetch32(start, load_header(start, p.cols, s), s, j);
+        const Scales32 scales = scales32(raw, s, j);
+        uint level[8];
+        [[unroll]] for (uint k = 0; k < 8; k++) level[k] = level_bytes(codes4(raw, k));
+        w_tile[to] = uvec4(level[0], level[1], level[2], level[3]);
+        w_tile[to + 1] = uvec4(level[4], level[5], level[6], level[7]);
+        const bool beyond = b + i % blocks > at;
+        w_tile[to + 2] = beyond ? uvec4(0) : floatBitsToUint(vec4(scales.scale, scales.minimum));
+    }
+}
+
+// Loads columns 32 b ... of x; past the end: the last token, never stored; past the last columns: these.
+void load_inputs(uint first_token, uint b) {
+    const uint end = p.cols / 32;
+    for (uint i = gl_LocalInvocationID.x; i < tile_tokens * blocks; i += workgroup) {
+        const uint t = min(first_token + i / blocks, tokens - 1), from = (t * end + min(b + i % blocks, end - 1)) * 5,
+                   to = (i % blocks * tile_tokens + i / blocks) * 5;
+        [[unroll]] for (uint k = 0; k < 5; k++) x_tile[to + k] = x(from + k);
+    }
+}
+
+// Returns 32 weights times a token's digits, whose own scale is left out. inputs: as inputs_to_int8 wrote them, over their scale
+float product(uvec4 w[2], vec4 scales, uvec4 digits[4], vec4 inputs) {
+#ifdef SPLIT_SCALES
+    const int low = dot16(w[0], digits[2], dot16(w[0], digits[0], 0) << 7), high = dot16(w[1], digits[3], dot16(w[1], digits[1], 0) << 7);
+    return float(low) * scales.x + float(high) * scales.y;
+#else
+    const int all = dot16(w[1], digits[1], dot16(w[0], digits[0], 0));
+    return float(dot16(w[1], digits[3], dot16(w[0], digits[2], all << 7))) * scales.x;
+#endif
+}
+
+void main() {
+    prepare_weights();
+    const uint first_row = gl_WorkGroupID.x * tile_rows, first_token = gl_WorkGroupID.y * tile_tokens;
+    if (first_token >= tokens) return;
+    const uint row_step = tile_rows / rows, token_step = tile_tokens / columns;
+    const uint row = gl_LocalInvocationID.x % row_step, token = gl_LocalInvocationID.x / row_step; // its first, within the tile
+
+    float sums[rows * columns];
+    [[unroll]] for (uint i = 0; i < rows * columns; i++) sums[i] = 0.0;
+    for (uint b = 0; b < p.cols / 32; b += blocks) {
+        load_weights(first_row, b);
+        load_inputs(first_token, b);
+        barrier();
+        [[dont_unroll]] for (uint c = 0; c < blocks; c++) {
+            uvec4 w[rows][2];
+            vec4 scales[rows];
+            [[unroll]] for (uint r = 0; r < rows; r++) {
+                const uint at = (c * tile_rows + row + r * row_step) * 3;
+                w[r] = uvec4[2](w_tile[at], w_tile[at + 1]);
+                scales[r] = uintBitsToFloat(w_tile[at + 2]);
+            }
+            [[unroll]] for (uint t = 0; t < columns; t++) {
+                const uint at = (c * tile_tokens + token + t * token_step) * 5;
+                uvec4 digits[4];
+                [[unroll]] for (uint i = 0; i < 4; i++) digits[i] = x_tile[at + i];
+                const vec4 inputs = uintBitsToFloat(x_tile[at + 4]);
+                [[unroll]] for (uint r = 0; r < rows; r++) {
+                    float sum = sums[t * rows + r] + product(w[r], scales[r], digits, inputs) * inputs.x;
+#if defined(HAVE_MINIMUMS) && defined(SPLIT_SCALES)
+                    sum -= scales[r].z * inputs.y + scales[r].w * inputs.z;
+#elif defined(HAVE_MINIMUMS)
+                    sum -= scales[r].z * inputs.w;
+#endif
+                    sums[t * rows + r] = sum;
+                }
+            }
+        }
+        barrier();
+    }
+    [[unroll]] for (uint t = 0; t < columns; t++)
+        [[unroll]] for (uint r = 0; r < rows; r++) {
+            const uint at_row = first_row + row + r * row_step, at_token = first_token + token + t * token_step;
+            if (at_row >= p.rows || at_token >= tokens) continue;
+            const uint at = at_token * p.y_cols + p.first_row + at_row;
+            y[at] = accumulate != 0 ? y[at] + sums[t * rows + r] : sums[t * rows + r];
+        }
+}

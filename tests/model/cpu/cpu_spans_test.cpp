@@ -1,0 +1,142 @@
+// Several sequences on the CPU path, each with the logits, bit for bit, that it has alone.
+#include "base/system_memory.h"
+#include "model/cpu/forward.h"
+#include "model/cpu/kernels.h"
+#include "model/cpu/schedule.h"
+#include "model/reference/forward.h"
+#include "tests/support/golden.h"
+#include "tests/support/spans.h"
+#include <algorithm>
+
+using namespace tq;
+
+namespace {
+
+std::unique_ptr<Forward> make(const ForwardOptions& options) {
+    static const SmallModel model;
+    return make_cpu_forward(model.config, model.weights, options);
+}
+
+} // namespace
+
+TEST_CASE("spans are divided into passes of few rows, of many, and of their own") {
+    const Ids ids(1000);
+    const auto passes = [&](std::vector<uint32_t> counts, uint32_t batch, bool deterministic = false) {
+        std::vector<Span> spans;
+        for (const uint32_t count : counts) spans.push_back({uint32_t(spans.size()), std::span(ids).first(count)});
+        cpu::Schedule schedule(spans, batch, deterministic);
+        std::string text;
+        for (auto slices = schedule.next(); !slices.empty(); slices = schedule.next()) {
+            for (const auto& [span, first, count] : slices) text += fmt::format(" {}:{}+{}", span, first, count);
+            text += ";";
+        }
+        return text;
+    };
+    CHECK(passes({1, 1, 1}, 128) == " 0:0+1 1:0+1 2:0+1;");
+    CHECK(passes({5, 5, 4}, 128) == " 0:0+5 1:0+3; 1:3+2 2:0+4;");
+    CHECK(passes({130, 1, 200}, 128) == " 0:0+128; 0:128+2 1:0+1; 2:0+128; 2:128+72;");
+    CHECK(passes({20, 9, 100, 12, 13}, 128) == " 0:0+20 2:0+100; 1:0+9; 3:0+12; 4:0+13;");
+    CHECK(passes({20, 50}, 32) == " 0:0+20; 1:0+32; 1:32+18;");
+    CHECK(passes({20, 12}, 128, true) == " 0:0+8; 0:8+8; 0:16+4 1:0+4; 1:4+8;");
+    CHECK(passes({9, 3}, 4) == " 0:0+4 1:0+3; 0:4+4; 0:8+1;");
+}
+
+TEST_CASE("in company as alone: the logits of each sequence, with pages in any order") { check_company(make, all_types()); }
+
+TEST_CASE("the logits are the reference's, at and across the ends of pages") {
+    const SmallModel model;
+    std::vector<KvOptions> types = all_types();
+    types.push_back({KvType::f32, KvType::f32});
+    for (const KvOptions& kv : types) {
+        CAPTURE(describe(kv));
+        const double limit = kv.k == KvType::f32 ? 1e-4 : 8e-3; // a code may differ by one level
+        std::mt19937 random(2);
+        const auto forward = make_cpu_forward(model.config, model.weights, options_of(kv, 3));
+        const auto reference = make_reference_forward(model.config, model.weights, options_of(kv, 2));
+        mix_pages(forward->cache(), random);
+        run_one(*forward, 0, random_ids(random, 300)); // so that its pages are not the first
+        for (const uint32_t length : {255u, 256u, 257u}) {
+            const auto serial = make_cpu_forward(model.config, model.weights, options_of(kv, 1));
+            forward->cache().truncate(2, 0);
+            reference->cache().truncate(1, 0);
+            for (const uint32_t count : {length, 1u, 1u, 2u, 20u}) {
+                const Ids ids = random_ids(random, count);
+                const auto logits = run_one(*forward, 2, ids);
+                CHECK(logits == run_one(*serial, 0, ids));
+                CHECK(relative_error(logits, run_one(*reference, 1, ids)) < limit);
+            }
+        }
+    }
+}
+
+TEST_CASE("a fork, cut anywhere, goes on as a serial run") { check_fork(make, all_types()); }
+
+TEST_CASE("deterministic: however the ids are divided among runs") { check_deterministic(make, all_types()); }
+
+TEST_CASE("a few ids give what each gives alone, and many the same however many there are") {
+    const SmallModel model;
+    for (const KvOptions& kv : all_types()) {
+        CAPTURE(describe(kv));
+        std::mt19937 random(5);
+        ForwardOptions options = options_of(kv, 2);
+        options.batch_size = 300;
+        const auto forward = make_cpu_forward(model.config, model.weights, options);
+        Cache& cache = forward->cache();
+        const Ids ids = random_ids(random, 290);
+        for (uint32_t i = 0; i < 40; i++) run_one(*forward, 0, {ids[i]});
+        for (uint32_t done = 0, count = 1; done < 40; done += count, count = count % 8 + 1)
+            run_one(*forward, 1, Ids(&ids[done], &ids[std::min(done + count, 40u)])), count = std::min(count, 40 - done);
+        CHECK(same_stored(cache, 0, cache, 1));
+        for (const uint32_t slot : {0u, 1u}) cache.truncate(slot, 0);
+        run_one(*forward, 0, ids);
+        for (uint32_t done = 0; done < 290;) {
+            uint32_t count = cpu::many_tokens + uint32_t(random() % 40);
+            if (290 - done < count + cpu::many_tokens) count = 290 - done;
+            run_one(*forward, 1, Ids(ids.begin() + done, ids.begin() + done + count));
+            done += count;
+        }
+        CHECK(same_stored(cache, 0, cache, 1));
+    }
+}
+
+TEST_CASE("tokens that are taken back leave no trace") {
+    const SmallModel model;
+    check_cuts(storage_types_and_window(),
+               [&](const ForwardOptions& options) { return make_cpu_forward(model.config, model.weights, options); });
+}
+
+TEST_CASE("what is stored is restored into another slot, and repeated") {
+    check_restored(make);
+    check_repeat(make);
+}
+
+TEST_CASE("too few pages are noticed before anything is run, and progress stops between passes") { check_pages(make); }
+
+TEST_CASE("a value that is not finite is found in its slot, and all slots are where the run began") { check_nonfinite(make); }
+
+TEST_CASE("a cache that exceeds the machine has the pages that fit") {
+    Config config = test::small_config(); // 2 MiB of cache per token
+    config.num_hidden_layers = 16;
+    config.num_attention_heads = config.num_key_value_heads = 64;
+    config.head_dim = 256;
+    const test::TemporaryFile path;
+    test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 3, {}});
+    const ModelFile file = read_gguf(path.path());
+    const Weights weights = read_weights(file, config);
+    const KvOptions kv{KvType::f32, KvType::f32};
+    const uint64_t too_many = physical_memory_bytes() / kv_bytes_per_token(config, kv) + 1;
+    if (too_many > 1u << 20 || physical_memory_bytes() < uint64_t(4) << 30) {
+        test::skip("this machine has too much memory to be filled, or too little to begin");
+        return;
+    }
+    const ForwardOptions options{.kv = kv, .context_size = uint32_t(too_many) + 8};
+    const auto forward = make_cpu_forward(config, weights, options),
+               other = make_cpu_forward(config, weights, {.kv = kv, .context_size = 32});
+    CHECK(forward->cache().shape().pages < options.pages());
+    CHECK(forward->cache().shape().pages >= 4);
+    std::mt19937 random(1);
+    check_same(*forward, *other, random_ids(random, 5));
+    CHECK_THROWS_AS(forward->run(std::vector<uint32_t>(too_many, 1)), OutOfMemory);
+    CHECK(forward->position() == 5);
+    check_same(*forward, *other, random_ids(random, 3));
+}

@@ -1,0 +1,26 @@
+// Tests of the CPU path's kernels run on every instruction set of this machine.
+#pragma once
+#include "model/cpu/fixed_point.h"
+#include <doctest/doctest.h>
+#include <functional>
+#include <hwy/targets.h>
+
+namespace tq::test {
+
+// Runs `body` once for each instruction set, with Highway's choice fixed to it, and once with the processor's own choice.
+inline void on_each_target(const std::function<void()>& body) {
+    cpu::use_fixed_point(false);
+    for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+        hwy::SetSupportedTargetsForTest(target);
+        hwy::GetChosenTarget().Update(target);
+        const std::string target_name = hwy::TargetName(target);
+        CAPTURE(target_name);
+        body();
+    }
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    CAPTURE("fixed point");
+    if (cpu::use_fixed_point(true)) body();
+}
+
+} // namespace tq::test

@@ -1,0 +1,238 @@
+// Several sequences at once, each with the logits, bit for bit, that it has alone: checks for every implementation of Forward.
+#pragma once
+#include "tests/support/small_model.h"
+#include <algorithm>
+#include <map>
+
+namespace tq {
+
+using MakeForward = std::function<std::unique_ptr<Forward>(const ForwardOptions&)>;
+using Ids = std::vector<uint32_t>;
+using Logits = std::map<std::pair<size_t, uint32_t>, std::vector<float>>; // of a span and an id in it
+
+constexpr uint32_t spans_context = 601;
+
+inline KvOptions with_window(KvType k, KvType v, uint32_t tokens) {
+    KvOptions kv{k, v};
+    kv.window = tokens;
+    return kv;
+}
+
+inline std::vector<KvOptions> all_types() {
+    return {{KvType::tq4, KvType::tq4},
+            {KvType::tq3t, KvType::tq3t},
+            {KvType::q8_0, KvType::f16},
+            with_window(KvType::tq4, KvType::tq3t, 40),
+            with_window(KvType::q8_0, KvType::tq2, 5)};
+}
+
+// Comparisons have the same slots on both sides: the size of a cache decides whether a CPU driver reads it by texel buffers.
+inline ForwardOptions options_of(const KvOptions& kv, uint32_t slots) {
+    return {.kv = kv, .context_size = spans_context, .slots = slots, .threads = 2, .batch_size = 32};
+}
+
+inline Logits run(Forward& forward, std::span<const Span> spans) {
+    Logits all;
+    std::span<const float> last;
+    REQUIRE(forward.run(spans, [&](size_t span, uint32_t i, std::span<const float> logits) {
+        REQUIRE(!all.contains({span, i}));
+        all[{span, i}].assign(logits.begin(), logits.end());
+        last = logits;
+    }));
+    if (spans.size() == 1 && spans[0].logits == Span::Logits::last) // still valid
+        REQUIRE(std::ranges::equal(last, all[{0, uint32_t(spans[0].ids.size()) - 1}]));
+    return all;
+}
+
+inline std::vector<float> run_one(Forward& forward, uint32_t slot, const Ids& ids) {
+    const Span span{slot, ids};
+    return run(forward, {&span, 1}).at({0, uint32_t(ids.size()) - 1});
+}
+
+inline bool same_stored(Cache& a, uint32_t slot_a, Cache& b, uint32_t slot_b) {
+    for (const KvSide side : {KvSide::key, KvSide::value})
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            const StoredSide of_a = a.stored(slot_a, layer, side), of_b = b.stored(slot_b, layer, side);
+            if (of_a.codes != of_b.codes || of_a.scales != of_b.scales) return false;
+        }
+    return true;
+}
+
+// Gives the slots pages that follow no order.
+inline void mix_pages(Cache& cache, std::mt19937& random) {
+    for (int i = 0; i < 40; i++) {
+        const uint32_t slot = uint32_t(random() % cache.shape().slots), room = std::min(cache.room(slot), 2 * page_tokens);
+        if (random() % 3 == 0)
+            cache.truncate(slot, 0);
+        else
+            cache.reserve(slot, room);
+    }
+    for (uint32_t slot = 0; slot < cache.shape().slots; slot++) cache.truncate(slot, 0);
+}
+
+// In company as alone: the logits of each sequence, with pages in any order.
+inline void check_company(const MakeForward& make, const std::vector<KvOptions>& types) {
+    for (const KvOptions& kv : types) {
+        CAPTURE(describe(kv));
+        constexpr uint32_t slots = 4;
+        std::mt19937 random(1);
+        const auto together = make(options_of(kv, slots)), alone = make(options_of(kv, slots));
+        mix_pages(together->cache(), random);
+        for (int round = 0; round < 60; round++) {
+            std::vector<Ids> ids;
+            std::vector<Span> spans;
+            ids.reserve(slots);
+            for (uint32_t slot = 0; slot < slots; slot++) {
+                constexpr uint32_t counts[] = {1, 1, 1, 2, 3, 5, 8, 9, 12, 13, 16, 31, 33, 64, 120};
+                const uint32_t position = together->cache().position(slot), left = spans_context - position;
+                if (left < 130 || random() % 8 == 0)
+                    for (Forward* f : {together.get(), alone.get()}) f->cache().truncate(slot, position - position / 3);
+                else if (random() % 4 != 0) {
+                    ids.push_back(random_ids(random, counts[random() % std::size(counts)]));
+                    spans.push_back({slot, ids.back(), Span::Logits(random() % 3)});
+                }
+            }
+            if (spans.empty()) continue;
+            std::ranges::shuffle(spans, random);
+            const Logits got = run(*together, spans);
+            size_t wanted = 0;
+            for (size_t i = 0; i < spans.size(); i++)
+                for (const auto& [at, logits] : run(*alone, {&spans[i], 1})) {
+                    REQUIRE(got.contains({i, at.second}));
+                    REQUIRE(got.at({i, at.second}) == logits);
+                    wanted++;
+                }
+            REQUIRE(got.size() == wanted);
+            for (uint32_t slot = 0; slot < slots; slot++)
+                REQUIRE(together->cache().position(slot) == alone->cache().position(slot));
+        }
+        for (uint32_t slot = 0; slot < slots; slot++) CHECK(same_stored(together->cache(), slot, alone->cache(), slot));
+    }
+}
+
+// A fork, cut anywhere, goes on as a serial run.
+inline void check_fork(const MakeForward& make, const std::vector<KvOptions>& types) {
+    for (const KvOptions& kv : types) {
+        CAPTURE(describe(kv));
+        std::mt19937 random(3);
+        const auto forward = make(options_of(kv, 3));
+        const Ids prompt = random_ids(random, 300), more = random_ids(random, 40);
+        for (const uint32_t cut : {300u, 299u, 257u, 256u, 255u, 100u, 1u, 0u, 290u}) {
+            CAPTURE(cut);
+            const auto serial = make(options_of(kv, 3)), original = make(options_of(kv, 3));
+            for (uint32_t slot = 0; slot < 3; slot++) forward->cache().truncate(slot, 0);
+            run_one(*forward, 0, prompt);
+            run_one(*serial, 0, prompt);
+            run_one(*original, 0, prompt);
+            serial->truncate(cut);
+            forward->cache().fork(0, 1, cut);
+            forward->cache().fork(1, 2, cut);
+            const Ids next = random_ids(random, 1);
+            const Span spans[] = {{0, next}, {1, more}}; // both write to what they share
+            const Logits both = run(*forward, spans);
+            CHECK(both.at({0, 0}) == run_one(*original, 0, next));
+            CHECK(both.at({1, 39}) == run_one(*serial, 0, more));
+            serial->truncate(cut);
+            const auto after = run_one(*forward, 2, next);
+            if (kv.window == 0) CHECK(after == run_one(*serial, 0, next)); // removing 40 tokens empties a window
+            CHECK(run_one(*forward, 0, more) == run_one(*original, 0, more));
+        }
+    }
+}
+
+// Deterministic: however the ids are divided among runs.
+inline void check_deterministic(const MakeForward& make, const std::vector<KvOptions>& types) {
+    for (const KvOptions& kv : types) {
+        CAPTURE(describe(kv));
+        std::mt19937 random(4);
+        ForwardOptions options = options_of(kv, 3);
+        options.deterministic = true;
+        const Ids ids = random_ids(random, 300);
+        const auto whole = make(options), divided = make(options);
+        const Span all{0, ids, Span::Logits::all};
+        const Logits expected = run(*whole, {&all, 1});
+        for (uint32_t done[3] = {}; std::ranges::any_of(done, [](uint32_t n) { return n < 300; });) {
+            std::vector<Span> spans;
+            for (uint32_t slot = 0; slot < 3; slot++) {
+                const uint32_t count = std::min(300 - done[slot], uint32_t(random() % 2 ? random() % 4 : random() % 70));
+                if (count > 0) spans.push_back({slot, std::span(ids).subspan(done[slot], count), Span::Logits::all});
+            }
+            if (spans.empty()) continue;
+            for (const auto& [at, logits] : run(*divided, spans))
+                REQUIRE(logits == expected.at({0, done[spans[at.first].slot] + at.second}));
+            for (const Span& span : spans) done[span.slot] += uint32_t(span.ids.size());
+        }
+        for (uint32_t slot = 0; slot < 3; slot++) CHECK(same_stored(whole->cache(), 0, divided->cache(), slot));
+    }
+}
+
+// What is stored is restored into another slot, and repeated.
+inline void check_restored(const MakeForward& make) {
+    for (const KvOptions& kv : storage_types()) {
+        CAPTURE(describe(kv));
+        std::mt19937 random(6);
+        const auto a = make(options_of(kv, 3)), b = make(options_of(kv, 3));
+        mix_pages(a->cache(), random);
+        for (const uint32_t length : {300u, 1u, 256u}) {
+            a->cache().truncate(2, 0);
+            run_one(*a, 2, random_ids(random, length));
+            b->cache().restore(1, length, [&](uint32_t layer, KvSide side) { return a->cache().stored(2, layer, side); });
+            CHECK(b->cache().position(1) == length);
+            CHECK(same_stored(a->cache(), 2, b->cache(), 1));
+            const Ids next = random_ids(random, 3);
+            CHECK(run_one(*a, 2, next) == run_one(*b, 1, next));
+        }
+        CHECK_THROWS_WITH_AS(b->cache().restore(1, 5, [](uint32_t, KvSide) -> StoredSide { fail("no such file"); }),
+                             "no such file", Error);
+        CHECK(b->cache().position(1) == 0);
+    }
+}
+
+// Too few pages are noticed before anything is run, and progress stops between passes.
+inline void check_pages(const MakeForward& make) {
+    ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, 3);
+    options.cache_tokens = 1000;
+    const auto forward = make(options);
+    CHECK(forward->cache().shape().pages == 4);
+    std::mt19937 random(7);
+    const Ids ids = random_ids(random, 513);
+    const Span fitting[] = {{0, std::span(ids).first(100)}, {1, std::span(ids).first(20)}};
+    std::vector<uint32_t> seen;
+    bool any = false;
+    const auto none = [&](size_t, uint32_t, std::span<const float>) { any = true; };
+    CHECK_FALSE(forward->run(fitting, none, [&](uint32_t done, uint32_t total) {
+        CHECK(total == 120);
+        seen.push_back(done);
+        return done < 64;
+    }));
+    CHECK(seen == std::vector<uint32_t>{32, 64});
+    CHECK(forward->cache().position(0) == 64);
+    CHECK(forward->cache().position(1) == 0);
+    const Span spans[] = {{1, std::span(ids).first(5)}, {2, ids}};
+    CHECK_THROWS_WITH_AS(forward->run(spans, none), doctest::Contains("room for 1024 tokens"), OutOfMemory);
+    CHECK(forward->cache().position(1) == 0);
+    CHECK_FALSE(any);
+    CHECK(run_one(*forward, 2, random_ids(random, 512)).size() == 320);
+}
+
+// A value that is not finite is found in its slot, and all slots are where the run began.
+inline void check_nonfinite(const MakeForward& make) {
+    const auto forward = make(options_of({KvType::f16, KvType::f16}, 2));
+    std::mt19937 random(8);
+    const Ids ids = random_ids(random, 20), next = random_ids(random, 2);
+    const Span first[] = {{0, ids}, {1, ids}}, second[] = {{0, next}, {1, next}};
+    run(*forward, first);
+    forward->cache().restore(1, 20, [&](uint32_t layer, KvSide side) {
+        StoredSide stored = forward->cache().stored(0, layer, side);
+        if (layer == 1 && side == KvSide::value) stored.codes_of(2, 7)[0] = 0x7e00;
+        return stored;
+    });
+    const auto ignored = [](size_t, uint32_t, std::span<const float>) {};
+    CHECK_THROWS_WITH_AS(forward->run(second, ignored),
+                         doctest::Contains("the value of layer 1, kv head 2, position 7 of slot 1"), NonFinite);
+    CHECK(forward->cache().position(0) == 20);
+    CHECK(forward->cache().position(1) == 20);
+    CHECK(run(*forward, {second, 1}).size() == 1);
+}
+
+} // namespace tq

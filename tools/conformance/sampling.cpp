@@ -10,6 +10,8 @@
 namespace tq::conformance {
 namespace {
 
+constexpr size_t sampled_tokens_word = 2; // of the header of shaders/context.glsl
+
 struct Shape {
     uint32_t vocab_size, candidates;
     const char* logits;
@@ -172,12 +174,14 @@ Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, const Se
     const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))),
                  sampling = sampling_buffer(rig, settings, random, excluded),
                  keys_buffer = rig.upload(std::as_bytes(std::span(keys))), context = rig.context(70, 1);
+    std::vector<uint32_t> moved = rig.read(context);
+    moved[sampled_tokens_word] += SAMPLING_STEPS;
+    moved[CONTEXT_HEADER_WORDS] += SAMPLING_STEPS; // the position of the only row
     rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) {
         for (uint32_t i = 0; i < SAMPLING_STEPS; i++) gpu::sample(pass, ids_buffer, sampling, keys_buffer, shape.vocab_size);
     });
-    const std::vector<uint32_t> sampled = rig.read(sampling), header = rig.read(context), next = rig.read(ids_buffer);
-    const std::vector<uint32_t> moved{70 + SAMPLING_STEPS, 1, SAMPLING_STEPS, 0}, last{want.back(), poison};
-    const Outcome after = worse(compare_words(header, moved), compare_words(next, last));
+    const std::vector<uint32_t> sampled = rig.read(sampling), next = rig.read(ids_buffer), last{want.back(), poison};
+    const Outcome after = worse(compare_words(rig.read(context), moved), compare_words(next, last));
     return worse(compare_words(std::span(sampled).subspan(gpu::sampled_offset / 4, SAMPLING_STEPS), want), after);
 }
 

@@ -8,6 +8,11 @@
 
 namespace tq::gpu {
 
+// Copies values, which may be none, to an offset of `to`.
+template <typename T> static void put(std::span<std::byte> to, uint64_t at, std::span<const T> values) {
+    std::ranges::copy(std::as_bytes(values), to.begin() + ptrdiff_t(at));
+}
+
 void PassRows::add(uint32_t slot, uint32_t position, std::span<const uint32_t> more, uint32_t window_begin, bool separate) {
     const auto count_of = uint32_t(more.size()), first = count();
     ids.insert(ids.end(), more.begin(), more.end());
@@ -21,23 +26,23 @@ void ContextLayout::write_header(std::span<std::byte> to, size_t rows, size_t sp
     const auto word = [](uint64_t at) { return uint32_t((at - rows_at()) / 4); };
     const uint32_t header[CONTEXT_HEADER_WORDS] = {uint32_t(rows), uint32_t(spans), 0, word(spans_at()), word(tables_at()),
                                                    table_pages,    word(rope_at())};
-    std::memcpy(to.data(), header, sizeof header);
+    put(to, 0, std::span<const uint32_t>(header));
 }
 
 void ContextLayout::write_rows(std::span<std::byte> to, std::span<const Row> rows, std::span<const RowSpan> spans) const {
     write_header(to, rows.size(), spans.size());
-    std::memcpy(to.data() + rows_at(), rows.data(), rows.size_bytes());
-    std::memcpy(to.data() + spans_at(), spans.data(), spans.size_bytes());
+    put(to, rows_at(), rows);
+    put(to, spans_at(), spans);
 }
 
 void ContextLayout::write_head(std::span<std::byte> to, std::span<const uint32_t> rows) const {
     write_header(to, rows.size(), 0);
-    for (size_t i = 0; i < rows.size(); i++) std::memcpy(to.data() + rows_at() + i * sizeof(Row), &rows[i], 4);
+    for (size_t i = 0; i < rows.size(); i++) put(to, rows_at() + i * sizeof(Row), rows.subspan(i, 1));
 }
 
 void ContextLayout::write_table(std::span<std::byte> to, uint32_t slot, std::span<const uint32_t> pages) const {
     ENSURE(slot < slots && pages.size() <= table_pages, "{} pages of slot {}", pages.size(), slot);
-    std::memcpy(to.data() + tables_at() + 4ull * slot * table_pages, pages.data(), pages.size_bytes());
+    put(to, tables_at() + 4ull * slot * table_pages, pages);
 }
 
 Buffer make_context(Device& device, const Config& config, const ContextLayout& layout) {
@@ -47,7 +52,7 @@ Buffer make_context(Device& device, const Config& config, const ContextLayout& l
              (device.capabilities().storage_range_bytes - layout.rope_at()) / (uint64_t(config.head_dim) * 4));
     std::vector<std::byte> content(layout.bytes());
     const std::vector<float> table = rope_table(config, layout.positions);
-    std::memcpy(content.data() + layout.rope_at(), table.data(), table.size() * 4);
+    put(content, layout.rope_at(), std::span<const float>(table));
 
     Buffer context = device.allocate("context", layout.bytes());
     Uploader uploader(device);

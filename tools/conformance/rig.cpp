@@ -131,7 +131,7 @@ Buffer Rig::output(size_t words) {
 
 Buffer Rig::output(std::span<const float> content) {
     std::vector<uint32_t> words(content.size() + guard_words, guard);
-    std::memcpy(words.data(), content.data(), content.size_bytes());
+    std::ranges::copy(std::as_bytes(content), std::as_writable_bytes(std::span(words)).begin());
     return upload(std::as_bytes(std::span(words)));
 }
 
@@ -161,7 +161,7 @@ Buffer Rig::context(const gpu::PassRows& rows, std::span<const std::vector<uint3
     const auto bytes = std::as_writable_bytes(std::span(content));
     layout.write_rows(bytes, rows.rows, rows.spans);
     for (uint32_t slot = 0; slot < tables.size(); slot++) layout.write_table(bytes, slot, tables[slot]);
-    std::memcpy(content.data() + layout.rope_at() / 4, rope.data(), rope.size_bytes());
+    std::ranges::copy(std::as_bytes(rope), bytes.begin() + ptrdiff_t(layout.rope_at()));
     return upload(std::as_bytes(std::span(content)));
 }
 

@@ -78,7 +78,7 @@ inline void check_company(const MakeForward& make, const std::vector<KvOptions>&
         std::mt19937 random(1);
         const auto together = make(options_of(kv, slots)), alone = make(options_of(kv, slots));
         mix_pages(together->cache(), random);
-        for (int round = 0; round < 60; round++) {
+        for (int round = 0; round < 40; round++) {
             std::vector<Ids> ids;
             std::vector<Span> spans;
             ids.reserve(slots);
@@ -115,15 +115,15 @@ inline void check_fork(const MakeForward& make, const std::vector<KvOptions>& ty
     for (const KvOptions& kv : types) {
         CAPTURE(describe(kv));
         std::mt19937 random(3);
-        const auto forward = make(options_of(kv, 3));
+        const auto forward = make(options_of(kv, 3)), serial = make(options_of(kv, 3)), original = make(options_of(kv, 3));
         const Ids prompt = random_ids(random, 300), more = random_ids(random, 40);
         for (const uint32_t cut : {300u, 299u, 257u, 256u, 255u, 100u, 1u, 0u, 290u}) {
             CAPTURE(cut);
-            const auto serial = make(options_of(kv, 3)), original = make(options_of(kv, 3));
             for (uint32_t slot = 0; slot < 3; slot++) forward->cache().truncate(slot, 0);
-            run_one(*forward, 0, prompt);
-            run_one(*serial, 0, prompt);
-            run_one(*original, 0, prompt);
+            for (Forward* f : {forward.get(), serial.get(), original.get()}) {
+                f->truncate(0);
+                run_one(*f, 0, prompt);
+            }
             serial->truncate(cut);
             forward->cache().fork(0, 1, cut);
             forward->cache().fork(1, 2, cut);

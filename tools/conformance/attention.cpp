@@ -1,7 +1,7 @@
 // Rows of attention on compressed caches, against the reference on the same bytes.
 #include "base/ensure.h"
 #include "model/reference/kernels.h"
-#include "tools/conformance/rig.h"
+#include "tools/conformance/attention_case.h"
 #include "tools/conformance/rows.h"
 #include <cmath>
 
@@ -16,154 +16,7 @@ double limit_of_matrices(float deviation) { return 1e-3 * double(deviation); }
 // The same, and sums of 16 products in fp16: 1.1e-3 where to nearest.
 double limit_of_decode(float deviation) { return 3e-3 * double(deviation); }
 
-struct Shape {
-    KvOptions kv;
-    uint32_t head_dim, heads, kv_heads, length, tokens; // the last `tokens` of `length` positions attend
-    uint32_t heads_per_slice = 2;
-    float deviation = 1; // of the scores
-    uint32_t window_begin = 0;
-    float stored = 1;     // deviation of keys and values
-    bool growing = false; // values grow with their positions
-    uint32_t slots = 1;
-    bool separate = false; // rows
-
-    // Slots have different lengths.
-    uint32_t length_of(uint32_t slot) const { return length - slot * 37 % length; }
-    std::string text() const {
-        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}{}{}{}", head_dim, heads, kv_heads, tokens,
-                           length, heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation),
-                           window_begin == 0 ? "" : fmt::format(", those before {} forgotten", window_begin),
-                           stored == 1 ? "" : fmt::format(", keys and values of +-{}", stored), growing ? ", growing values" : "",
-                           slots == 1 ? "" : fmt::format(", {} slots", slots), separate ? ", separate rows" : "");
-    }
-};
-
-// The bytes of a host cache in the device's layout.
-std::vector<uint32_t> slice_words(const host::LayerCache& cache, const gpu::CacheLayout& at, uint32_t first_head,
-                                  uint32_t heads) {
-    std::vector<uint32_t> words(at.words);
-    for (const KvSide kind : {KvSide::key, KvSide::value}) {
-        const host::CacheSide& side = cache.side(kind);
-        const uint32_t per_vector = side.codec.words(), scales = side.codec.scales();
-        for (uint32_t i = 0; i < side.blocks * heads * page_tokens; i++) {
-            const uint32_t page = i / page_tokens / heads, head = first_head + i / page_tokens % heads;
-            const host::Place place{page, i % page_tokens};
-            std::ranges::copy(side.codes(place, head), words.begin() + std::ptrdiff_t(at.codes(kind) + i * per_vector));
-            for (uint32_t n = 0; n < scales; n++) {
-                const uint32_t half = i * scales + n;
-                words[at.scales(kind) + half / 2] |= uint32_t(side.scales(place, head)[n]) << (16 * (half % 2));
-            }
-        }
-    }
-    return words;
-}
-
-// `cache` on the device, in slices of shape.heads_per_slice kv heads.
-gpu::KvCache on_device(Rig& rig, const Shape& shape, const host::LayerCache& cache) {
-    gpu::KvCache out(shape.head_dim, shape.kv_heads, cache.k.blocks, {});
-    gpu::LayerCache& layer =
-        out.layers.emplace_back(gpu::LayerCache{{rig.device, cache.k.codec}, {rig.device, cache.v.codec}, {}});
-    for (uint32_t head = 0; head < shape.kv_heads; head += shape.heads_per_slice) {
-        const uint32_t heads = std::min(shape.heads_per_slice, shape.kv_heads - head);
-        const gpu::CacheLayout layout(layer.types(), shape.head_dim, heads, out.pages);
-        const std::vector<uint32_t> words = slice_words(cache, layout, head, heads);
-        layer.slices.push_back({rig.upload(std::as_bytes(std::span(words))), head, heads, layout});
-    }
-    return out;
-}
-
-// The windows on the device, as the pass finds them: the vectors of its rows in the block, or in the slots' rings where rows are
-// separate; NaN everywhere else.
-void put_window(Rig& rig, const Shape& shape, const host::LayerCache& host, const gpu::PassRows& pass, gpu::KvCache& cache) {
-    const uint32_t words = code_words(KvType::f16, shape.head_dim), block = pass.count() + 3;
-    cache.keep_window(rig.device, host.sequences.shape().slots, shape.kv.window, block);
-    gpu::WindowVectors& window = *cache.window;
-    std::vector<uint32_t> content(window.buffer.bytes() / 4, 0xfe00fe00);
-    const auto put = [&](uint32_t slot, uint32_t position, uint32_t head, uint32_t vector) {
-        for (const KvSide side : {KvSide::key, KvSide::value})
-            std::ranges::copy(host.window->side(side).codes(host.window_place({slot, position}), head),
-                              content.begin() + std::ptrdiff_t(uint32_t(side) * window.side_bytes() / 4 + vector * words));
-    };
-    for (uint32_t t = 0; t < pass.count(); t++) {
-        const gpu::Row& row = pass.rows[t];
-        const bool in_block = !shape.separate && pass.count() > 1;
-        for (uint32_t head = 0; head < shape.kv_heads; head++) {
-            const uint32_t ring = *cache.layers[0].ring + (row.slot * shape.kv_heads + head) * window.ring_tokens();
-            const uint32_t start = row.position - row.before, end = in_block ? start : row.position + 1;
-            for (uint32_t p = host.sequences.window(row.slot).first(row.position); p < end; p++)
-                put(row.slot, p, head, ring + p % window.ring_tokens());
-            if (in_block) put(row.slot, row.position, head, head * block + t);
-        }
-    }
-    window.buffer = rig.upload(std::as_bytes(std::span(content)));
-}
-
-// q as q_norm_rope writes it: where the keys have QJL's bit, followed by the projected queries.
-std::vector<float> with_projections(std::vector<float> q, const KvCodec& keys) {
-    if (!is_qjl(keys.type)) return q;
-    const size_t count = q.size(), d = keys.head_dim();
-    for (size_t at = 0; at < count; at += d) {
-        std::vector<float> projected(q.begin() + std::ptrdiff_t(at), q.begin() + std::ptrdiff_t(at + d));
-        project(projected, keys.rotation.projection);
-        for (const float v : projected) q.push_back(v * QJL_FACTOR / float(d));
-    }
-    return q;
-}
-
-// Fills pages with NaN, which would appear in every result that they are read for.
-void poison_pages(const host::LayerCache& layer) {
-    for (const host::CacheSide* side : {&layer.k, &layer.v}) {
-        const size_t vectors = size_t(side->blocks) * side->heads * side->block_tokens;
-        std::fill_n(side->words_.get(), vectors * side->codec.words(), 0xffffffffu);
-        std::fill_n(side->scales_.get(), vectors * side->codec.scales(), uint16_t(0x7e00));
-    }
-}
-
-// Gives a slot pages for `length` tokens, not in order, and with others between them: the last slot had all.
-void reserve_scattered(Cache& cache, uint32_t slot, uint32_t length) {
-    const uint32_t other = cache.shape().slots - 1;
-    for (uint32_t end = 0; end < length;) {
-        end = std::min(length, (uint32_t(cache.table(slot).size()) + 1) * page_tokens);
-        cache.truncate(other, cache.position(other) - 2 * page_tokens);
-        cache.reserve(slot, end - cache.position(slot));
-    }
-}
-
-std::vector<host::Row> rows_of(uint32_t slot, uint32_t begin, uint32_t end) {
-    std::vector<host::Row> rows;
-    for (uint32_t p = begin; p < end; p++) rows.push_back({slot, p});
-    return rows;
-}
-
-// Fills slots, of which every other one begins as the one before it, and returns the pass of their last tokens.
-gpu::PassRows fill(Rig& rig, const Shape& shape, host::KvCache& cache) {
-    const host::LayerCache& layer = cache.layers()[0];
-    gpu::PassRows pass;
-    poison_pages(layer);
-    for (uint32_t slot = 0; slot < shape.slots; slot++) {
-        const uint32_t length = shape.length_of(slot), tokens = std::min(shape.tokens, length);
-        if (slot % 2 == 1) cache.fork(slot - 1, slot, std::min(cache.position(slot - 1), length) / 2);
-        reserve_scattered(cache, slot, length);
-        if (shape.window_begin != 0) {
-            cache.advance(slot, shape.window_begin);
-            cache.truncate(slot, shape.window_begin, shape.window_begin + kept_window_tokens(shape.kv.window));
-            cache.reserve(slot, length - shape.window_begin);
-        }
-        const uint32_t begin = slot % 2 == 1 ? cache.position(slot) : 0;
-        const std::vector<host::Row> rows = rows_of(slot, begin, length);
-        for (const KvSide side : {KvSide::key, KvSide::value}) {
-            std::vector<float> x = rig.random.normals(rows.size() * shape.kv_heads * shape.head_dim, shape.stored);
-            for (size_t i = 0; i < x.size() && shape.growing && side == KvSide::value; i++)
-                x[i] *= float(1 + i / (shape.kv_heads * shape.head_dim));
-            ref::kv_append(rig.pool, layer, side, x, {}, {{}, rows}, 0);
-        }
-        pass.add(slot, length - tokens, std::vector<uint32_t>(tokens), cache.window(slot).begin, shape.separate);
-        cache.advance(slot, length - cache.position(slot));
-    }
-    return pass;
-}
-
-Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
+Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shape) {
     const uint32_t d = shape.head_dim, pages = (2 * shape.slots + 1) * pages_of(shape.length + page_tokens);
     const KvCodec keys = shape.kv.codec(5, 6, KvSide::key, d);
     host::KvCache host({shape.slots + 1, pages, pages * page_tokens, shape.kv.window}, shape.kv_heads,
@@ -180,8 +33,7 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
     std::vector<float> want(q.size());
     ref::attention(rig.pool, want, q, layer, shape.heads, rows);
 
-    gpu::KvCache cache = on_device(rig, shape, layer);
-    if (layer.window) put_window(rig, shape, layer, pass_rows, cache);
+    const gpu::KvCache cache = on_device(rig, shape, layer, pass_rows);
     std::vector<std::vector<uint32_t>> tables;
     for (uint32_t slot = 0; slot < shape.slots; slot++) tables.emplace_back(host.table(slot).begin(), host.table(slot).end());
     const uint32_t count = pass_rows.count();
@@ -204,7 +56,7 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
     return worse(rig.check(y, want, limit_of(shape.deviation)), rig.check(partials, {}, 0));
 }
 
-void add(Rows& rows, const Variant& variant, const Shape& shape, bool full = false, const char* kernel = "attention") {
+void add(Rows& rows, const Variant& variant, const AttentionCase& shape, bool full = false, const char* kernel = "attention") {
     rows.push_back({kernel, fmt::format("{}, {}", describe(shape.kv), variant.name), shape.text(),
                     [=, tuning = variant.tuning](Rig& rig) { return attention(rig, tuning, shape); }, 0, full});
 }
@@ -220,17 +72,18 @@ void add_window(Rows& rows, const std::vector<Variant>& all) {
     const KvOptions few = with_window({KvType::tq4, KvType::tq4}, 5), many = with_window({KvType::tq3t, KvType::tq4t}, 33),
                     mixed = with_window({KvType::q8_0, KvType::f16}, 5);
     for (const Variant& variant : all)
-        for (const Shape& shape : {Shape{few, 128, 4, 2, 77, 1}, {few, 128, 4, 2, 77, 13}, {many, 128, 4, 2, 77, 9, 1}})
+        for (const AttentionCase& shape :
+             {AttentionCase{few, 128, 4, 2, 77, 1}, {few, 128, 4, 2, 77, 13}, {many, 128, 4, 2, 77, 9, 1}})
             add(rows, variant, shape);
-    for (const Shape& shape : {Shape{few, 128, 4, 2, 3, 1},
-                               {few, 128, 4, 2, 3, 3},
-                               {few, 128, 10, 2, 513, 1, 1},
-                               {many, 64, 4, 2, 77, 1},
-                               {many, 256, 4, 2, 40, 35},
-                               {mixed, 128, 4, 2, 77, 7},
-                               {with_window({KvType::tq3q, KvType::tq4}, 5), 128, 4, 2, 77, 7},
-                               {many, 128, 4, 2, 77, 1, 2, 1, 70},
-                               {many, 128, 4, 2, 77, 7, 2, 1, 70}})
+    for (const AttentionCase& shape : {AttentionCase{few, 128, 4, 2, 3, 1},
+                                       {few, 128, 4, 2, 3, 3},
+                                       {few, 128, 10, 2, 513, 1, 1},
+                                       {many, 64, 4, 2, 77, 1},
+                                       {many, 256, 4, 2, 40, 35},
+                                       {mixed, 128, 4, 2, 77, 7},
+                                       {with_window({KvType::tq3q, KvType::tq4}, 5), 128, 4, 2, 77, 7},
+                                       {many, 128, 4, 2, 77, 1, 2, 1, 70},
+                                       {many, 128, 4, 2, 77, 7, 2, 1, 70}})
         add(rows, all[0], shape);
 }
 
@@ -252,20 +105,20 @@ void add_slots(Rows& rows, const std::vector<Variant>& all) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3},
         window = with_window({KvType::tq4, KvType::tq4}, 5), residual{KvType::tq3q, KvType::tq2q};
     const auto shape = [](const KvOptions& kv, uint32_t length, uint32_t tokens, uint32_t slots, bool separate) {
-        Shape out{kv, 128, 4, 2, length, tokens};
+        AttentionCase out{kv, 128, 4, 2, length, tokens};
         out.slots = slots;
         out.separate = separate;
         return out;
     };
     for (const Variant& variant : all)
-        for (const Shape& of : {shape(tq4, 300, 13, 3, false), shape(tq4, 300, 2, 4, true), shape(window, 300, 13, 3, false),
-                                shape(window, 300, 2, 4, true)})
+        for (const AttentionCase& of : {shape(tq4, 300, 13, 3, false), shape(tq4, 300, 2, 4, true),
+                                        shape(window, 300, 13, 3, false), shape(window, 300, 2, 4, true)})
             add(rows, variant, of);
     for (const uint32_t length : {255u, 256u, 257u, 512u, 513u})
         for (const uint32_t tokens : {1u, 3u}) add(rows, all[0], {tq4, 128, 4, 2, length, tokens});
-    for (const Shape& of : {shape(tq4, 1025, 1, 32, true), shape(tq4, 600, 1, 7, false), shape(mixed, 300, 13, 3, false),
-                            shape(mixed, 300, 3, 2, true), shape(residual, 300, 3, 3, false), shape(residual, 300, 2, 3, true),
-                            shape(window, 40, 35, 2, false)})
+    for (const AttentionCase& of : {shape(tq4, 1025, 1, 32, true), shape(tq4, 600, 1, 7, false), shape(mixed, 300, 13, 3, false),
+                                    shape(mixed, 300, 3, 2, true), shape(residual, 300, 3, 3, false),
+                                    shape(residual, 300, 2, 3, true), shape(window, 40, 35, 2, false)})
         add(rows, all[0], of);
 }
 
@@ -307,7 +160,7 @@ void add_decode(Rows& rows, const Capabilities& device) {
     odd.decode_subgroups = 3;
     odd.decode_heads = 8;
     odd.splits = 2;
-    const auto row = [&](const char* name, const gpu::Tuning& tuning, const Shape& shape, bool full = false) {
+    const auto row = [&](const char* name, const gpu::Tuning& tuning, const AttentionCase& shape, bool full = false) {
         if (shape.head_dim / 32 > tuning.subgroup) return; // a key has more parts than a subgroup has invocations
         const gpu::AttentionShape plain{shape.head_dim, {shape.kv.k, shape.kv.v}, shape.heads / shape.kv_heads, shape.tokens};
         ENSURE(gpu::attention_plan(tuning, plain).kernel == gpu::AttentionKernel::decode, "another kernel runs {}", shape.text());
@@ -330,22 +183,24 @@ void add_decode(Rows& rows, const Capabilities& device) {
                     continue; // keys and values that are multiplied differently: not 5 heads at a time
                 row("three subgroups of a GPU", odd, {kv, d, 2 * group, 2, 100, 1}, group % 4 + d / 64 % 4 != 1 && group != 5);
             }
-    for (const Shape& shape :
-         {Shape{trellis, 256, 8, 2, 99, 1}, {tq4, 128, 4, 2, 2051, 1, 3}, {with_window(tq4, 5), 128, 4, 2, 77, 1}})
+    for (const AttentionCase& shape :
+         {AttentionCase{trellis, 256, 8, 2, 99, 1}, {tq4, 128, 4, 2, 2051, 1, 3}, {with_window(tq4, 5), 128, 4, 2, 77, 1}})
         row("three subgroups of a GPU", odd, shape);
-    for (const Shape& shape : {Shape{{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1},
-                               {tq4, 128, 4, 2, 77, 1, 2, 100},
-                               {tq4, 128, 4, 2, 77, 1, 2, 1, 0, 1e-3f},
-                               {tq4, 128, 4, 2, 77, 1, 2, 1, 0, 1e3f},
-                               {tq4, 128, 4, 2, 300, 1, 2, 1, 0, 1, true},
-                               {with_window(trellis, 33), 64, 4, 2, 77, 1},
-                               {with_window(tq4, 5), 128, 4, 2, 77, 1, 2, 1, 75}})
+    for (const AttentionCase& shape : {AttentionCase{{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1},
+                                       {tq4, 128, 4, 2, 77, 1, 2, 100},
+                                       {tq4, 128, 4, 2, 77, 1, 2, 1, 0, 1e-3f},
+                                       {tq4, 128, 4, 2, 77, 1, 2, 1, 0, 1e3f},
+                                       {tq4, 128, 4, 2, 300, 1, 2, 1, 0, 1, true},
+                                       {with_window(trellis, 33), 64, 4, 2, 77, 1},
+                                       {with_window(tq4, 5), 128, 4, 2, 77, 1, 2, 1, 75}})
         row("three subgroups", odd, shape);
 }
 
 void add_matrices(Rows& rows, const Capabilities& device) {
     const std::vector<Variant> all = matrices(device);
-    const auto row = [&](const Variant& variant, const Shape& shape) { add(rows, variant, shape, false, "attention_coopmat"); };
+    const auto row = [&](const Variant& variant, const AttentionCase& shape) {
+        add(rows, variant, shape, false, "attention_coopmat");
+    };
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3};
     for (const Variant& variant : all) {
         row(variant, {tq4, 128, 4, 2, 77, 33});
@@ -353,17 +208,17 @@ void add_matrices(Rows& rows, const Capabilities& device) {
         for (const KvTypeName& type : kv_types)
             if ((is_turboquant(type.type) && !is_qjl(type.type)) || type.type == KvType::f16)
                 row(variant, {{type.type, type.type}, 64, 4, 2, 77, 9});
-        for (const Shape& shape : {Shape{tq4, 128, 4, 2, 77, 9},
-                                   {tq4, 128, 10, 2, 513, 2, 1},
-                                   {mixed, 64, 10, 2, 40, 11},
-                                   {mixed, 64, 16, 2, 70, 33, 1},
-                                   {tq4, 64, 6, 3, 33, 33},
-                                   {tq4, 64, 2, 2, 2, 2},
-                                   {tq4, 64, 4, 2, 77, 9, 2, 100},
-                                   {{KvType::tq4, KvType::tq4, RotationKind::haar}, 64, 4, 2, 77, 5},
-                                   {with_window(tq4, 5), 64, 4, 2, 77, 9},
-                                   {with_window(tq4, 5), 64, 4, 2, 77, 2, 2, 1, 75},
-                                   {tq4, 64, 8, 4, 4099, 2, 3}})
+        for (const AttentionCase& shape : {AttentionCase{tq4, 128, 4, 2, 77, 9},
+                                           {tq4, 128, 10, 2, 513, 2, 1},
+                                           {mixed, 64, 10, 2, 40, 11},
+                                           {mixed, 64, 16, 2, 70, 33, 1},
+                                           {tq4, 64, 6, 3, 33, 33},
+                                           {tq4, 64, 2, 2, 2, 2},
+                                           {tq4, 64, 4, 2, 77, 9, 2, 100},
+                                           {{KvType::tq4, KvType::tq4, RotationKind::haar}, 64, 4, 2, 77, 5},
+                                           {with_window(tq4, 5), 64, 4, 2, 77, 9},
+                                           {with_window(tq4, 5), 64, 4, 2, 77, 2, 2, 1, 75},
+                                           {tq4, 64, 8, 4, 4099, 2, 3}})
             row(variant, shape);
     }
     if (all.empty())
@@ -415,17 +270,18 @@ void add_attention(Rows& rows, const Capabilities& device) {
     for (const Variant& variant : all) // without the right maximum exp overflows
         add(rows, variant, {tq4, 128, 4, 2, 77, 1, 2, 100});
     for (size_t i = 1; i < all.size(); i++)
-        for (const Shape& shape : {Shape{tq4, 128, 4, 2, 77, 1},
-                                   {tq4, 128, 4, 2, 77, 33}, // the last splits are not visible to the first of these tokens
-                                   {tq4, 128, 6, 3, 33, 33},
-                                   {tq4, 128, 2, 1, 513, 1, 1},
-                                   {affine, 128, 10, 2, 40, 11},
-                                   {mixed, 128, 10, 2, 40, 11},
-                                   {residual, 128, 4, 2, 40, 11},
-                                   {residual, 64, 2, 2, 50, 1},
-                                   {residual, 256, 16, 2, 50, 1},
-                                   {trellis, 128, 4, 2, 77, 9},
-                                   {nibble_trellis, 128, 4, 2, 77, 9}})
+        for (const AttentionCase& shape :
+             {AttentionCase{tq4, 128, 4, 2, 77, 1},
+              {tq4, 128, 4, 2, 77, 33}, // the last splits are not visible to the first of these tokens
+              {tq4, 128, 6, 3, 33, 33},
+              {tq4, 128, 2, 1, 513, 1, 1},
+              {affine, 128, 10, 2, 40, 11},
+              {mixed, 128, 10, 2, 40, 11},
+              {residual, 128, 4, 2, 40, 11},
+              {residual, 64, 2, 2, 50, 1},
+              {residual, 256, 16, 2, 50, 1},
+              {trellis, 128, 4, 2, 77, 9},
+              {nibble_trellis, 128, 4, 2, 77, 9}})
             add(rows, all[i], shape);
     add_matrices(rows, device);
     add_decode(rows, device);

@@ -17,10 +17,19 @@ bool Cache::copies_last(const Slot& slot) const {
     return slot.position % page_tokens != 0 && references_[slot.pages[slot.position / page_tokens]] > 1;
 }
 
-uint32_t Cache::pages_needed(const Need& need) const {
-    const Slot& slot = slots_[need.slot];
-    const uint32_t wanted = pages_of(uint64_t(slot.position) + need.tokens), has = uint32_t(slot.pages.size());
-    return (wanted > has ? wanted - has : 0) + (need.tokens > 0 && copies_last(slot) ? 1 : 0);
+// The last of the slots that share a page keeps it.
+uint64_t Cache::pages_needed(std::span<const Need> needs) const {
+    uint64_t pages = 0;
+    std::vector<uint32_t> copied;
+    for (const Need& need : needs) {
+        const Slot& slot = slots_[need.slot];
+        const uint32_t wanted = pages_of(uint64_t(slot.position) + need.tokens), has = uint32_t(slot.pages.size());
+        pages += wanted > has ? wanted - has : 0;
+        if (need.tokens == 0 || !copies_last(slot)) continue;
+        const uint32_t last = slot.pages[slot.position / page_tokens];
+        if (references_[last] - std::ranges::count(copied, last) > 1) copied.push_back(last);
+    }
+    return pages + copied.size();
 }
 
 uint32_t Cache::room(uint32_t slot) const {
@@ -44,12 +53,12 @@ void Cache::release(uint32_t page) {
 }
 
 void Cache::reserve(std::span<const Need> needs) {
-    uint64_t needed = 0, tokens = 0;
+    uint64_t tokens = 0;
     for (const Need& need : needs) {
         ENSURE(need.tokens <= shape_.context_size - position(need.slot), "{} tokens at {}", need.tokens, position(need.slot));
-        needed += pages_needed(need);
         tokens += need.tokens;
     }
+    const uint64_t needed = pages_needed(needs);
     if (needed > free_pages()) {
         const uint64_t room = uint64_t(shape_.pages) * page_tokens, used = room - uint64_t(free_pages()) * page_tokens;
         fail_out_of_memory(

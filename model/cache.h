@@ -84,8 +84,8 @@ class Cache {
         uint32_t position = 0;
         WindowPositions window;
     };
-    bool copies_last(const Slot& slot) const; // the page that it writes to next is shared
-    uint32_t pages_needed(const Need& need) const;
+    bool copies_last(const Slot& slot) const;                 // the page that it writes to next is shared
+    uint64_t pages_needed(std::span<const Need> needs) const; // for reserve()
     uint32_t take();
 
     const Shape shape_;

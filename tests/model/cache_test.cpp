@@ -141,6 +141,22 @@ TEST_CASE("where there are too few pages, the numbers are said and nothing chang
     CHECK(cache.room(2) == 0);
 }
 
+TEST_CASE("the last of those that write to a shared page keeps it") {
+    Numbers cache({.slots = 3, .pages = 4, .context_size = 2000});
+    cache.append(0, count(0, 300));
+    cache.fork(0, 1, 300);
+    cache.fork(0, 2, 300);
+    const std::vector<Cache::Need> all{{0, 1}, {1, 1}, {2, 1}}; // two pages are free
+    cache.reserve(all);
+    CHECK(cache.copies == 2);
+    CHECK(cache.free_pages() == 0);
+    check_references(cache);
+    for (uint32_t slot = 0; slot < 3; slot++) {
+        cache.append(slot, count(1000 * slot, 1));
+        CHECK(cache.content(slot).back() == 1000 * slot);
+    }
+}
+
 TEST_CASE("a page that is kept outlives its slots") {
     Numbers cache({.slots = 1, .pages = 2, .context_size = 512});
     cache.append(0, count(0, 256));

@@ -171,6 +171,14 @@ Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> r
     return context(rows, std::array{scattered_pages(position + tokens)}, rope);
 }
 
+Buffer Rig::head_context(std::span<const uint32_t> rows) {
+    const gpu::ContextLayout layout{
+        .max_rows = uint32_t(rows.size()) + 3, .max_spans = 1, .slots = 1, .table_pages = 1, .positions = 0, .head_dim = 1};
+    std::vector<uint32_t> content(layout.bytes() / 4, poison);
+    layout.write_head(std::as_writable_bytes(std::span(content)), rows);
+    return upload(std::as_bytes(std::span(content)));
+}
+
 std::vector<uint32_t> scattered_pages(uint32_t tokens) {
     std::vector<uint32_t> out(pages_of(tokens));
     for (uint32_t i = 0; i < out.size(); i++) out[i] = 2 * (uint32_t(out.size()) - i) - 1;

@@ -75,7 +75,7 @@ TEST_CASE("matrices with a scale that cannot be raised, alone and paired with an
     std::vector<std::byte> up, down;
     weights.layers[0].ffn_up = with_a_large_scale(weights.layers[0].ffn_up, up);
     weights.layers[0].ffn_down = with_a_large_scale(weights.layers[0].ffn_down, down);
-    const ForwardOptions options{{KvType::f32, KvType::f32}, 16, 0, 0};
+    const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 16};
     const auto on_cpu = make_cpu_forward(test::small_config(), weights, options),
                on_device = make_gpu_forward(device, test::small_config(), weights, options);
     const std::vector<uint32_t> prompt{1, 2, 3, 4, 5}, next{6};

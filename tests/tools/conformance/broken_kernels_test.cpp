@@ -162,8 +162,8 @@ TEST_CASE("a query that does not see its own key") {
 
 TEST_CASE("queries turned by the angle of the next token") {
     check_caught({"q_norm_rope.comp",
-                  "position + t)",
-                  "position + t + 1)",
+                  "row_position(t));",
+                  "row_position(t) + 1);",
                   {{"q_norm_rope", "q_norm_rope", {}}, {"q_norm_rope_subgroup", "q_norm_rope", {"-DSUBGROUP"}}},
                   "q_norm_rope | "});
 }

@@ -137,10 +137,12 @@ bool SpanRun::run_separate() {
         if (is_separate(rest) && room > 0) add(rest, std::min(room, rest.left()), true);
     }
     if (slices_.empty()) return false;
-    const auto wants = [](const Slice& s) { return s.rest->wants(s.rest->done + s.ids - 1); };
-    const bool with_head = std::ranges::any_of(slices_, wants);
+    // The head runs in the same submission where it has the same rows.
+    bool with_head = true;
+    for (const Slice& slice : slices_)
+        for (uint32_t i = 0; i < slice.ids; i++) with_head = with_head && slice.rest->wants(slice.rest->done + i);
     recordings_.run_separate(rows_, with_head);
-    deliver(take(), true, true);
+    deliver(take(), with_head, true);
     return true;
 }
 

@@ -1,0 +1,189 @@
+// tq-run bench -np as its users see it: what it counts, checks, writes and refuses. No times are checked.
+#include "tests/support/child_process.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
+#include <doctest/doctest.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+using namespace tq::test;
+using nlohmann::json;
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Finished bench(Arguments arguments) {
+    arguments.insert(arguments.begin(), {TQ_RUN, "bench"});
+    return run({std::move(arguments), {}, {}});
+}
+
+json results(Arguments arguments) {
+    arguments.insert(arguments.end(), {"-o", "json"});
+    const Finished finished = bench(std::move(arguments));
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    return json::parse(finished.output);
+}
+
+// llama-batched-bench's fields agree with one another.
+void check_result(const json& r) {
+    const double prompt = r["pl"].get<double>() * r["pp"].get<double>(),
+                 generated = r["pl"].get<double>() * r["tg"].get<double>();
+    CHECK(r["n_kv"] == prompt + generated + r["pl"].get<double>() * r["n_depth"].get<double>());
+    CHECK(r["n_kv"] <= r["n_kv_max"]);
+    CHECK(r["t_pp"] > 0);
+    CHECK(r["t_tg"] > 0);
+    CHECK(r["t"].get<double>() == doctest::Approx(r["t_pp"].get<double>() + r["t_tg"].get<double>()));
+    CHECK(r["speed_pp"].get<double>() == doctest::Approx(prompt / r["t_pp"].get<double>()));
+    CHECK(r["speed_tg"].get<double>() == doctest::Approx(generated / r["t_tg"].get<double>()));
+    CHECK(r["speed"].get<double>() == doctest::Approx((prompt + generated) / r["t"].get<double>()));
+    double mean = 0;
+    for (const uint64_t ns : r["samples_tg_ns"]) mean += double(ns) * 1e-9 / double(r["samples_tg_ns"].size());
+    CHECK(r["t_tg"].get<double>() == doctest::Approx(mean));
+    CHECK(r["checked"] == true);
+    CHECK(r["check"]["error"] <= r["check"]["limit"]);
+}
+
+// The sequences that were compared with the same sequences alone: the first, the middle and the last.
+uint32_t compared(const json& r) { return r.contains("company") ? r["company"]["sequences"].get<uint32_t>() : 0; }
+
+} // namespace
+
+TEST_CASE("every number of sequences at every length and depth, in company as alone") {
+    for (const char* device : {"0", "cpu"}) {
+        const json all = results({"-np", "1,2,3", "-npp", "20,3", "-ntg", "5", "-d", "0,300", "-r", "2", "--device", device});
+        REQUIRE(all.size() == 12);
+        std::vector<std::string> seen;
+        for (const json& r : all) {
+            CAPTURE(r.dump());
+            check_result(r);
+            CHECK(r["schema"] == "tq-run-batched-bench");
+            CHECK(r["samples_pp_ns"].size() == 2);
+            CHECK(r["device"]["backend"] == (std::string(device) == "0" ? "Vulkan" : "CPU"));
+            const uint32_t sequences = r["pl"];
+            CHECK(compared(r) == (sequences == 1 ? 0 : sequences));
+            if (sequences > 1) CHECK(r["company"]["n_prompt"] == (r["pp"] == 20 ? 16 : 3));
+            if (sequences > 1) CHECK(r["company"]["n_gen"] == 4);
+            seen.push_back(fmt::format("{} {} {}", r["n_depth"].get<int>(), r["pp"].get<int>(), sequences));
+        }
+        CHECK(seen == std::vector<std::string>{"0 20 1", "0 20 2", "0 20 3", "0 3 1", "0 3 2", "0 3 3", "300 20 1", "300 20 2",
+                                               "300 20 3", "300 3 1", "300 3 2", "300 3 3"});
+    }
+}
+
+TEST_CASE("many sequences, a window, and two caches") {
+    for (const char* device : {"0", "cpu"}) {
+        const json all = results({"--parallel", "17", "-npp", "2", "-ntg", "2", "-d", "40", "-r", "1", "-ctk", "tq4,f16",
+                                  "--kv-window", "8", "--device", device});
+        REQUIRE(all.size() == 2);
+        for (const json& r : all) {
+            check_result(r);
+            CHECK(compared(r) == 3);
+        }
+        CHECK(all[0]["type_k"] == "tq4");
+        CHECK(all[1]["type_k"] == "f16");
+    }
+}
+
+TEST_CASE("a model of another shape") {
+    for (const char* device : {"0", "cpu"}) {
+        const json all = results({"--synthetic", "qwen3-0.6b:q4_k_m", "--layers", "1", "-npl", "2", "-npp", "4", "-ntg", "1",
+                                  "-r", "1", "--device", device});
+        REQUIRE(all.size() == 1);
+        check_result(all[0]);
+        CHECK(all[0]["company"]["n_gen"] == 1);
+        CHECK(all[0]["model"]["layers"] == 1);
+    }
+}
+
+TEST_CASE("the table has llama-batched-bench's columns and says what was compared") {
+    const Finished table = bench({"-np", "1,2,8", "-npp", "8", "-ntg", "2", "-r", "2", "--device", "cpu", "-t", "2", "-v"});
+    REQUIRE(table.status == 0);
+    CHECK(contains(table.output, "tq-run demo Q8_0 on CPU, 2 threads, cache tq4/tq4, blocks of "));
+    CHECK(contains(table.output,
+                   "|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |"));
+    CHECK(contains(table.output, "\n|     8 |      2 |    8 |     80 | "));
+    CHECK(contains(table.output, "times are means of 2 runs"));
+    CHECK(contains(table.output,
+                   "8 prompt tokens and 2 sampled ones of the first, the middle and the last of 2, 8 sequences have "
+                   "bit for bit the logits that they have alone"));
+    CHECK(contains(table.output, "differ from the reference by"));
+    CHECK(contains(table.error, "test 3 of 3"));
+    CHECK(contains(table.error, "pp8+tg2 x 8: checking the sequences together against the same alone"));
+    CHECK(contains(table.error, "pp8+tg2 x 8: 2 of 2"));
+    const Finished unchecked =
+        bench({"-np", "2", "-npp", "3", "-ntg", "1", "-r", "1", "--device", "cpu", "--no-check", "-oe", "csv"});
+    REQUIRE(unchecked.status == 0);
+    CHECK(contains(unchecked.output, ": unchecked"));
+    CHECK_FALSE(contains(unchecked.output, "bit for bit"));
+    CHECK(contains(unchecked.error, "n_kv_max,n_batch,n_ubatch,"));
+}
+
+TEST_CASE("sequences that do not fit the memory are refused with numbers, and the others measured") {
+    const Finished finished = bench({"-np",
+                                     "1,512",
+                                     "-npp",
+                                     "4,20000",
+                                     "-ntg",
+                                     "1",
+                                     "-r",
+                                     "1",
+                                     "--no-check",
+                                     "-ctk",
+                                     "f32",
+                                     "--memory",
+                                     "1G",
+                                     "-o",
+                                     "json",
+                                     "--synthetic",
+                                     "qwen3-0.6b:q8_0",
+                                     "--layers",
+                                     "1",
+                                     "--device",
+                                     "cpu"});
+    CHECK(finished.status == 1);
+    CHECK(contains(finished.error, "pp20000+tg1 x 512: qwen3-0.6b:q8_0"));
+    CHECK(contains(finished.error, "does not fit the memory of CPU: it needs "));
+    CHECK(contains(finished.error, "Choose fewer sequences, shorter ones or smaller cache types (-ctk, -ctv)"));
+    const Finished endless = bench({"-np", "1024", "-npp", "16777216", "-ntg", "1"});
+    CHECK(endless.status == 1);
+    CHECK(contains(endless.error, "its sequences take 17180131328 tokens, and a cache has at most 4294967040"));
+}
+
+TEST_CASE("Ctrl-C ends with what has been measured") {
+    const Command command{
+        {TQ_RUN, "bench", "-np", "1,2", "-npp", "8", "-ntg", "100000", "-r", "1", "-o", "jsonl", "--no-check", "-v"}, {}, {}};
+    const Finished finished = run_in_shell(
+        command, R"("$@" >"$out" 2>"$out.e" & p=$!; while ! grep -q '1 of 1' "$out.e" && kill -0 $p; do sleep 0.05; done; )"
+                 R"(kill -INT $p; wait $p; s=$?; rm "$out.e"; exit $s)");
+    CHECK(finished.status == 130);
+    CHECK(finished.output.empty());
+}
+
+TEST_CASE("wrong usage") {
+    const std::pair<Arguments, std::string> cases[]{
+        {{"-np", "0"}, "it must be a list of whole numbers from 1 to 1024"},
+        {{"-np", "many"}, "it must be a list of whole numbers from 1 to 1024"},
+        {{"-np", "-1"}, "it must be a list of whole numbers from 1 to 1024"},
+        {{"-np", "1025"}, "it must be a list of whole numbers from 1 to 1024"},
+        {{"-np", "99999999999999999999"}, "it must be a list of whole numbers from 1 to 1024"},
+        {{"-np", "1,2,4,2"}, "1,2,4,2 has a number twice"},
+        {{"-np", "1-4,3"}, "1-4,3 has a number twice"},
+        {{"-np"}, "needs a value"},
+        {{"-np", "2", "-npp", "0"}, "it must be a list of whole numbers from 1 to 16777216"},
+        {{"-np", "2", "-ntg", "16777217"}, "it must be a list of whole numbers from 1 to 16777216"},
+        {{"-npp", "128"}, "requires --parallel"},
+        {{"-ntg", "128"}, "requires --parallel"},
+        {{"-np", "2", "-p", "512"}, "cannot be used together"},
+        {{"-np", "2", "--tune"}, "cannot be used together"},
+        {{"-np", "2", "-o", "sql"}, "not sql"},
+    };
+    for (const auto& [arguments, text] : cases) {
+        const Finished finished = bench(arguments);
+        CAPTURE(text);
+        CAPTURE(finished.error);
+        CHECK(finished.status == 2);
+        CHECK(contains(finished.error, text));
+        CHECK(finished.output.empty());
+    }
+}

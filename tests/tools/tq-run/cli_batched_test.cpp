@@ -50,48 +50,57 @@ uint32_t compared(const json& r) { return r.contains("company") ? r["company"]["
 } // namespace
 
 TEST_CASE("every number of sequences at every length and depth, in company as alone") {
-    for (const char* device : {"0", "cpu"}) {
-        const json all = results({"-np", "1,2,3", "-npp", "20,3", "-ntg", "5", "-d", "0,300", "-r", "2", "--device", device});
-        REQUIRE(all.size() == 12);
-        std::vector<std::string> seen;
-        for (const json& r : all) {
-            CAPTURE(r.dump());
-            check_result(r);
-            CHECK(r["schema"] == "tq-run-batched-bench");
-            CHECK(r["samples_pp_ns"].size() == 2);
-            CHECK(r["device"]["backend"] == (std::string(device) == "0" ? "Vulkan" : "CPU"));
-            const uint32_t sequences = r["pl"];
-            CHECK(compared(r) == (sequences == 1 ? 0 : sequences));
-            if (sequences > 1) CHECK(r["company"]["n_prompt"] == (r["pp"] == 20 ? 16 : 3));
-            if (sequences > 1) CHECK(r["company"]["n_gen"] == 4);
-            seen.push_back(fmt::format("{} {} {}", r["n_depth"].get<int>(), r["pp"].get<int>(), sequences));
-        }
-        CHECK(seen == std::vector<std::string>{"0 20 1", "0 20 2", "0 20 3", "0 3 1", "0 3 2", "0 3 3", "300 20 1", "300 20 2",
-                                               "300 20 3", "300 3 1", "300 3 2", "300 3 3"});
+    const json all = results({"-np", "1,2,3", "-npp", "20,3", "-ntg", "5", "-d", "0,300", "-r", "2", "--device", "cpu"});
+    REQUIRE(all.size() == 12);
+    std::vector<std::string> seen;
+    for (const json& r : all) {
+        CAPTURE(r.dump());
+        check_result(r);
+        CHECK(r["schema"] == "tq-run-batched-bench");
+        CHECK(r["samples_pp_ns"].size() == 2);
+        CHECK(r["device"]["backend"] == "CPU");
+        const uint32_t sequences = r["pl"];
+        CHECK(compared(r) == (sequences == 1 ? 0 : sequences));
+        if (sequences > 1) CHECK(r["company"]["n_prompt"] == (r["pp"] == 20 ? 16 : 3));
+        if (sequences > 1) CHECK(r["company"]["n_gen"] == 4);
+        seen.push_back(fmt::format("{} {} {}", r["n_depth"].get<int>(), r["pp"].get<int>(), sequences));
     }
+    CHECK(seen == std::vector<std::string>{"0 20 1", "0 20 2", "0 20 3", "0 3 1", "0 3 2", "0 3 3", "300 20 1", "300 20 2",
+                                           "300 20 3", "300 3 1", "300 3 2", "300 3 3"});
+}
+
+TEST_CASE("on a device") {
+    const json all = results({"-np", "1,3", "-npp", "10", "-ntg", "2", "-d", "260", "-r", "1", "--device", "0"});
+    REQUIRE(all.size() == 2);
+    for (const json& r : all) {
+        check_result(r);
+        CHECK(r["device"]["backend"] == "Vulkan");
+    }
+    CHECK(compared(all[1]) == 3);
+    CHECK(all[1]["company"]["n_prompt"] == 10);
+    CHECK(all[1]["n_kv_max"] == 3 * 512);
 }
 
 TEST_CASE("many sequences, a window, and two caches") {
-    for (const char* device : {"0", "cpu"}) {
-        const json all = results({"--parallel", "17", "-npp", "2", "-ntg", "2", "-d", "40", "-r", "1", "-ctk", "tq4,f16",
-                                  "--kv-window", "8", "--device", device});
-        REQUIRE(all.size() == 2);
-        for (const json& r : all) {
-            check_result(r);
-            CHECK(compared(r) == 3);
-        }
-        CHECK(all[0]["type_k"] == "tq4");
-        CHECK(all[1]["type_k"] == "f16");
+    const json all = results({"--parallel", "17", "-npp", "2", "-ntg", "2", "-d", "40", "-r", "1", "-ctk", "tq4,f16",
+                              "--kv-window", "8", "--device", "cpu"});
+    REQUIRE(all.size() == 2);
+    for (const json& r : all) {
+        check_result(r);
+        CHECK(compared(r) == 3);
     }
+    CHECK(all[0]["type_k"] == "tq4");
+    CHECK(all[1]["type_k"] == "f16");
 }
 
 TEST_CASE("a model of another shape") {
     for (const char* device : {"0", "cpu"}) {
-        const json all = results({"--synthetic", "qwen3-0.6b:q4_k_m", "--layers", "1", "-npl", "2", "-npp", "4", "-ntg", "1",
-                                  "-r", "1", "--device", device});
+        const json all = results({"--synthetic", "qwen3-0.6b:q4_k_m", "--layers", "1", "-npl", "2", "-npp", "2", "-ntg", "1",
+                                  "-r", "1", "--device", device, "--no-check"});
         REQUIRE(all.size() == 1);
-        check_result(all[0]);
-        CHECK(all[0]["company"]["n_gen"] == 1);
+        CHECK(all[0]["pl"] == 2);
+        CHECK(all[0]["checked"] == false);
+        CHECK(compared(all[0]) == 0);
         CHECK(all[0]["model"]["layers"] == 1);
     }
 }
@@ -120,31 +129,13 @@ TEST_CASE("the table has llama-batched-bench's columns and says what was compare
 }
 
 TEST_CASE("sequences that do not fit the memory are refused with numbers, and the others measured") {
-    const Finished finished = bench({"-np",
-                                     "1,512",
-                                     "-npp",
-                                     "4,20000",
-                                     "-ntg",
-                                     "1",
-                                     "-r",
-                                     "1",
-                                     "--no-check",
-                                     "-ctk",
-                                     "f32",
-                                     "--memory",
-                                     "1G",
-                                     "-o",
-                                     "json",
-                                     "--synthetic",
-                                     "qwen3-0.6b:q8_0",
-                                     "--layers",
-                                     "1",
-                                     "--device",
-                                     "cpu"});
+    const Finished finished = bench({"-np", "1,1000", "-npp", "4", "-ntg", "1", "-r", "1", "--no-check", "-ctk", "f32",
+                                     "--memory", "1G", "--synthetic", "qwen3-0.6b:q8_0", "--layers", "1", "--device", "cpu"});
     CHECK(finished.status == 1);
-    CHECK(contains(finished.error, "pp20000+tg1 x 512: qwen3-0.6b:q8_0"));
+    CHECK(contains(finished.error, "pp4+tg1 x 1000: qwen3-0.6b:q8_0"));
     CHECK(contains(finished.error, "does not fit the memory of CPU: it needs "));
     CHECK(contains(finished.error, "Choose fewer sequences, shorter ones or smaller cache types (-ctk, -ctv)"));
+    CHECK(contains(finished.output, "|     4 |      1 |    1 | "));
     const Finished endless = bench({"-np", "1024", "-npp", "16777216", "-ntg", "1"});
     CHECK(endless.status == 1);
     CHECK(contains(endless.error, "its sequences take 17180131328 tokens, and a cache has at most 4294967040"));

@@ -3,7 +3,9 @@
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
 #include <doctest/doctest.h>
-#include <fmt/ranges.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 using namespace tq::test;
@@ -12,6 +14,11 @@ using nlohmann::json;
 namespace {
 
 using Arguments = std::vector<std::string>;
+
+Arguments operator+(Arguments a, const Arguments& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
 
 Finished bench(Arguments arguments) {
     arguments.insert(arguments.begin(), {TQ_RUN, "bench"});
@@ -149,6 +156,91 @@ TEST_CASE("Ctrl-C ends with what has been measured") {
                  R"(kill -INT $p; wait $p; s=$?; rm "$out.e"; exit $s)");
     CHECK(finished.status == 130);
     CHECK(finished.output.empty());
+}
+
+namespace {
+
+// A line as llama-batched-bench writes it.
+std::string peer_line(int prompt, int sequences, double prompt_seconds, double generated_seconds) {
+    return json{{"n_kv_max", 2048}, {"n_threads", 2},         {"pp", prompt},    {"tg", 4},
+                {"pl", sequences},  {"t_pp", prompt_seconds}, {"speed_pp", 1.0}, {"t_tg", generated_seconds},
+                {"speed_tg", 1.0}}
+               .dump() +
+           "\n";
+}
+
+} // namespace
+
+TEST_CASE("results beside those of llama-batched-bench: samples of rounds, and ratios") {
+    json ours = results({"-np", "1,2", "-npp", "8", "-ntg", "4", "-r", "2", "--device", "cpu", "-t", "2"});
+    for (json& r : ours) {
+        r["samples_pp_ns"] = {100'000'000, 100'000'000};
+        r["samples_tg_ns"] = {400'000'000, 420'000'000};
+    }
+    const TemporaryDirectory directory;
+    const auto write = [&](const char* name, const std::string& text) {
+        std::ofstream(directory.path() / name) << text;
+        return (directory.path() / name).string();
+    };
+    const std::string theirs = write("theirs.jsonl", peer_line(8, 1, 0.2, 0.8) + peer_line(8, 2, 0.4, 0.8) +
+                                                         peer_line(8, 1, 0.2, 1.0) + peer_line(8, 2, 0.4, 0.8)),
+                      mine = write("mine.json", ours.dump());
+    const Finished table = bench({"--compare", theirs, mine});
+    REQUIRE_MESSAGE(table.status == 0, table.error);
+    CHECK(contains(table.output, "| theirs: llama-batched-bench, 2 threads |"));
+    CHECK(contains(table.output, "| mine: tq4/tq4, 2 threads |"));
+    CHECK(contains(table.output, "4.50 ± 0.71 |")); // 4 tokens in 0.8 and in 1.0 seconds
+    CHECK(contains(table.output, " 9.76 ± 0.34 (2.17x) |"));
+    CHECK(contains(table.output, "19.52 ± 0.67 (1.95x) |")); // of two sequences, over 10
+    CHECK(contains(table.output, "80.00 ± 0.00 (2.00x) |"));
+    CHECK(contains(table.output, "\nmine: tq4/tq4, 2 threads: tq-run demo Q8_0, tq-run "));
+    const std::pair<std::string, std::string> wrong[]{
+        {peer_line(8, 1, 0.2, 0), "has a time of 0"},
+        {R"({"pl": 1, "pp": 8, "tg": 4})", "has no number \"n_threads\""},
+        {R"({"pl": -1, "pp": 8, "tg": 4, "n_threads": 2})", "\"pl\" that is not a number of at least 0"},
+        {R"({"schema": "tq-run-bench", "version": 2, "pl": 1, "cache": "a", "n_threads": 2})", "compare -np with -np"},
+        {R"([{"pl": 1, "n_threads": 2, "pp": 8, "tg": 4, "samples_pp_ns": [1, "x"]}])", "not a list of numbers"},
+        {R"([{"pl": 1, "n_threads": 2, "pp": 8, "tg": 4, "samples_pp_ns": [1], "samples_tg_ns": [1, 2]}])",
+         "1 times of prompts and 2 of generation"},
+        {R"([7, {"pl": 1}])", "is not a JSON object"}};
+    for (const auto& [text, said] : wrong) {
+        const Finished finished = bench({"--compare", write("wrong.json", text), mine});
+        CAPTURE(said);
+        CAPTURE(finished.error);
+        CHECK(finished.status == 1);
+        CHECK(contains(finished.error, said));
+    }
+}
+
+TEST_CASE("tools/batched-compare runs both programs in turn") {
+    const TemporaryDirectory directory;
+    const std::filesystem::path peer = directory.path() / "peer";
+    std::ofstream(peer) << "#!/bin/sh\necho heading\nprintf '%s' '" << peer_line(4, 1, 0.2, 0.8) << peer_line(4, 2, 0.2, 0.8)
+                        << "'\n";
+    std::filesystem::permissions(peer, std::filesystem::perms::owner_all);
+    const std::filesystem::path root = TQ_SOURCE_DIR;
+    const Arguments command{"python3",  (root / "tools/batched-compare").string(),
+                            "-m",       (root / "tools/demo-model/demo-q8_0.gguf").string(),
+                            "--tq-run", TQ_RUN,
+                            "-np",      "1,2",
+                            "-npp",     "4",
+                            "-ntg",     "4",
+                            "-r",       "2",
+                            "-o",       directory.path().string(),
+                            "--peer"};
+    const Finished good = run({command + Arguments{peer.string()}, {}, {}});
+    REQUIRE_MESSAGE(good.status == 0, good.error);
+    CHECK(contains(good.output, "| llama: llama-batched-bench, 2 threads |"));
+    CHECK(contains(good.output, " tq-run: tq4/tq4, 2 threads |"));
+    CHECK(contains(good.output, "5.00 ± 0.00 |")); // two rounds
+    CHECK(contains(good.error, "-npl 1,2 -t 2 --output-format jsonl"));
+    const Finished missing = run({command + Arguments{(directory.path() / "none").string()}, {}, {}});
+    CHECK(missing.status == 1);
+    CHECK(contains(missing.error, "cannot be run"));
+    std::ofstream(peer) << "#!/bin/sh\necho no such model >&2\nexit 3\n";
+    const Finished failing = run({command + Arguments{peer.string()}, {}, {}});
+    CHECK(failing.status == 1);
+    CHECK(contains(failing.error, "failed, exit status 3: no such model"));
 }
 
 TEST_CASE("wrong usage") {

@@ -2,6 +2,7 @@
 #include "base/interrupt.h"
 #include "tools/quality/ablation_record.h"
 #include "tools/tq-run/bench/batched.h"
+#include "tools/tq-run/bench/batched_compare.h"
 #include "tools/tq-run/bench/compare.h"
 #include "tools/tq-run/bench/kernels.h"
 #include "tools/tq-run/bench/measure.h"
@@ -151,7 +152,8 @@ int run_limits(const Arguments& arguments) {
 }
 
 int compare(const Arguments& arguments) {
-    write_output(comparison_table(read_results(arguments.compare)));
+    const std::vector<ResultFile> files = read_files(arguments.compare);
+    write_output(has_batched_results(files) ? batched_comparison(files) : comparison_table(compare_results(files)));
     return 0;
 }
 

@@ -97,6 +97,10 @@ MemoryPlan Setup::plan(uint32_t context_size, const KvOptions& kv) const {
     ForwardOptions changed = options;
     changed.context_size = context_size;
     changed.kv = kv;
+    return plan(changed);
+}
+
+MemoryPlan Setup::plan(const ForwardOptions& changed) const {
     MemoryPlan plan = imagined_device ? gpu::plan_memory(*imagined_device, model.config, model.weights, changed)
                       : device        ? gpu::plan_memory(*device, model.config, model.weights, changed)
                                       : plan_cpu_memory(model.config, model.weights, changed);

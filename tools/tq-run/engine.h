@@ -37,6 +37,7 @@ struct Setup {
 
     // The plan with another cache. The memory that it takes does not depend on the contents of `model.weights`.
     MemoryPlan plan(uint32_t context_size, const KvOptions& kv) const;
+    MemoryPlan plan(const ForwardOptions& changed) const; // with other options
     MemoryPlan plan() const { return plan(options.context_size, options.kv); }
 };
 

@@ -155,6 +155,27 @@ TEST_CASE("products without the last row") {
                   "matvec | Q8_0"});
 }
 
+TEST_CASE("products of several sequences that take the first one's inputs: bench -np compares them with each alone") {
+    const Folder folder;
+    const std::string format = "-DFORMAT_q8_0";
+    plant({"matvec.comp",
+           "x(c * (p.cols / 4) + s * 64",
+           "x(s * 64",
+           {{"matvec_q8_0", "matvec", {format}},
+            {"matvec_q8_0_texel", "matvec", {"-DTEXEL", format}},
+            {"matvec_q8_0_subgroup", "matvec", {"-DSUBGROUP", format}}},
+           {}},
+          folder);
+    const Finished got = run_with(folder, {"bench", "-np", "2", "-npp", "2", "-ntg", "1", "-r", "1"});
+    CAPTURE(got.output);
+    CAPTURE(got.error);
+    CHECK(replaced(folder, "bench"));
+    CHECK(got.status == 1);
+    CHECK(contains(got.error, "the device computes other logits for a sequence in company than alone, so nothing is timed: of 2 "
+                              "sequences, number "));
+    CHECK_FALSE(contains(got.output, "|     2 |"));
+}
+
 TEST_CASE("a query that does not see its own key") {
     check_caught(
         {"attention.glsl", "return key <= own; // causal", "return key < own || own == 0;", attention, "attention | tq4/tq4"});

@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t max_tokens = 1u << 24; // as elsewhere: positions are exact in a float
 constexpr size_t max_items = 1024;        // of a list
+constexpr uint32_t max_sequences = 1024;
 
 // "a,b" as {"a", "b"}; an empty list as {""}.
 std::vector<std::string> items(std::string_view list, const char* separators = ",\n") {
@@ -55,13 +56,13 @@ std::optional<std::vector<uint32_t>> range(std::string_view text, uint32_t most)
     return out;
 }
 
-std::vector<uint32_t> numbers(std::string_view list, uint32_t most) {
+std::vector<uint32_t> numbers(std::string_view list, uint32_t most, uint32_t least = 0) {
     std::vector<uint32_t> out;
     for (const std::string& item : items(list)) {
         const auto values = range(item, most);
-        if (!values)
-            fail("it must be a list of whole numbers from 0 to {}, or ranges of them (128-512+128, 16-128*2), not {}", most,
-                 printable(list));
+        if (!values || values->front() < least)
+            fail("it must be a list of whole numbers from {} to {}, or ranges of them (128-512+128, 16-128*2), not {}", least,
+                 most, printable(list));
         for (const uint32_t value : *values)
             if (std::ranges::find(out, value) == out.end()) out.push_back(value);
     }
@@ -79,6 +80,19 @@ std::pair<uint32_t, uint32_t> number_pair(const std::string& text) {
         return uint32_t(*value);
     };
     return {part(0), part(1)};
+}
+
+// The list of a flag of -np: from 1 on, and each number once.
+std::vector<uint32_t> counts(const std::string& list, uint32_t most) {
+    const std::vector<uint32_t> out = numbers(list, most, 1);
+    size_t given = 0;
+    for (const std::string& item : items(list)) given += range(item, most)->size();
+    if (given != out.size()) fail("{} has a number twice", printable(list));
+    return out;
+}
+
+ValueCheck list_of_counts(uint32_t most) {
+    return parsed_by([most](const std::string& text) { counts(text, most); });
 }
 
 ValueCheck list_of_numbers(uint32_t most) {
@@ -130,6 +144,23 @@ void add_test_flags(ArgumentParser& command, Arguments& a) {
         .group("Tests")
         .check(number(0, 3600));
     command.add_flag("--no-check", a.unchecked, "do not compare the logits with the reference before timing").group("Tests");
+}
+
+void add_parallel_flags(ArgumentParser& command, Arguments& a) {
+    const auto add = [&](const char* name, std::string& value, const char* help, uint32_t most) {
+        auto option = command.add_option(name, value, help).option_text("LIST").group("Sequences").check(list_of_counts(most));
+        several(option);
+        return option;
+    };
+    auto parallel = add("--parallel", a.parallel,
+                        "sequences that run together: times their prompts, and then the tokens that all of them generate, as "
+                        "llama-batched-bench does; takes -npp, -ntg and -d",
+                        max_sequences);
+    add("--parallel-prompt", a.parallel_prompts, "prompt tokens of each sequence; default: 512", max_tokens).needs(parallel);
+    add("--parallel-gen", a.parallel_generated, "tokens that each sequence generates; default: 128", max_tokens).needs(parallel);
+    for (const char* other :
+         {"--n-prompt", "--n-gen", "--n-prompt-gen", "--profile", "--limits", "--kernels", "--tune", "--compare"})
+        parallel.excludes(other);
 }
 
 void add_cache_flags(ArgumentParser& command, Arguments& a) {
@@ -205,6 +236,10 @@ static std::vector<ModelSource> sources(const ModelSource& source) {
     return out;
 }
 
+std::string BatchedTest::name() const {
+    return fmt::format("pp{}+tg{} x {}{}", prompt, generated, sequences, depth > 0 ? fmt::format(" @ d{}", depth) : "");
+}
+
 std::string Test::name() const {
     std::string text = prompt > 0 ? fmt::format("pp{}", prompt) : "";
     if (generated > 0) text += fmt::format("{}tg{}", prompt > 0 ? "+" : "", generated);
@@ -234,6 +269,15 @@ std::vector<Test> Arguments::tests() const {
             if (prompt + count > 0) out.push_back({prompt, count, depth});
         }
     }
+    return out;
+}
+
+std::vector<BatchedTest> Arguments::batched_tests() const {
+    std::vector<BatchedTest> out;
+    for (const uint32_t depth : depth_list())
+        for (const uint32_t prompt : counts(parallel_prompts, max_tokens))
+            for (const uint32_t count : counts(parallel_generated, max_tokens))
+                for (const uint32_t sequences : counts(parallel, max_sequences)) out.push_back({prompt, count, depth, sequences});
     return out;
 }
 
@@ -339,6 +383,7 @@ void add_flags(ArgumentParser& command, Arguments& a) {
     const auto add_format = [&](const char* name, std::string& value, const char* help) {
         command.add_option(name, value, help).option_text("FORMAT").group("Results").check(parsed_by(parse_format));
     };
+    add_parallel_flags(command, a);
     add_format("-o,--output", a.format,
                "format of the results: md, csv, json, jsonl or sql, with llama-bench's field names; default: md");
     add_format("--output-err", a.error_format, "print the results to standard error as well, in this format");

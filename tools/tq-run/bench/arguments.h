@@ -13,6 +13,16 @@ struct Test {
     std::string name() const; // "pp512", "tg128 @ d4096", "pp512+tg128"
 };
 
+// One row of the table of -np: prompts of `prompt` tokens, then `generated` tokens of each sequence, one of each in a pass, with
+// `depth` tokens of each already in the cache.
+struct BatchedTest {
+    uint32_t prompt, generated, depth, sequences;
+
+    uint64_t tokens() const { return uint64_t(sequences) * (prompt + generated); }
+    uint64_t cached_tokens() const { return tokens() + uint64_t(sequences) * depth; } // at its end
+    std::string name() const;                                                         // "pp512+tg128 x 4 @ d4096"
+};
+
 enum class Format { markdown, csv, json, jsonl, sql };
 
 struct Arguments {
@@ -21,6 +31,7 @@ struct Arguments {
     // Lists, separated by commas, or by line ends where a flag is given several times; the names in `source` are lists too.
     std::string synthetic, devices, types_k, types_v, presets, batch_sizes = "0", threads = "0";
     std::string prompts = "512", generated = "128", pairs, depths = "0";
+    std::string parallel, parallel_prompts = "512", parallel_generated = "128"; // of -np; parallel: empty: not given
     uint32_t layers = 0, repetitions = 5, delay_seconds = 0;
     uint64_t memory_limit_bytes = 0; // 0: none
     std::string weights, rotation = "wht", scale_rule = name(KvOptions().scale_rule), conditioning = "auto", format = "md",
@@ -31,7 +42,8 @@ struct Arguments {
     uint32_t tune_seconds = 50;
     std::vector<std::string> compare;
 
-    std::vector<Test> tests() const; // in llama-bench's order: depth by depth, prompts first, pairs last
+    std::vector<Test> tests() const;                // in llama-bench's order: depth by depth, prompts first, pairs last
+    std::vector<BatchedTest> batched_tests() const; // in llama-batched-bench's order, depth by depth
     std::vector<uint32_t> depth_list() const;
     std::vector<uint32_t> batch_list() const;
     std::vector<uint32_t> thread_list() const;

@@ -1,58 +1,22 @@
 // tq-run bench: tokens per second, in llama-bench's terms, of results that were checked first.
 #include "base/interrupt.h"
-#include "model/cpu/forward.h"
-#include "model/files/calibration.h"
-#include "model/gpu/forward.h"
-#include "model/gpu/tuning_file.h"
 #include "tools/quality/ablation_record.h"
+#include "tools/tq-run/bench/batched.h"
+#include "tools/tq-run/bench/batched_compare.h"
 #include "tools/tq-run/bench/compare.h"
 #include "tools/tq-run/bench/kernels.h"
 #include "tools/tq-run/bench/measure.h"
 #include "tools/tq-run/bench/report.h"
+#include "tools/tq-run/bench/subject_run.h"
 #include "tools/tq-run/bench/tune.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/progress.h"
-#include "tools/tq-run/time_left.h"
-#include <new>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 namespace tq {
 namespace {
 
 using namespace bench;
 using bench::Arguments;
-
-constexpr int failed = 1, stopped = 130;
-
-// The number of the test, the number of tests, and the time that the rest may take.
-class Schedule {
-  public:
-    explicit Schedule(const Arguments& arguments) : repetitions_(arguments.repetitions + 1) {
-        for (const ModelArguments& model : arguments.model_list()) {
-            const size_t threads = chooses_cpu(model.device) ? arguments.thread_list().size() : 1;
-            for (const Test& test : arguments.tests()) {
-                const size_t times = arguments.caches().size() * arguments.batch_list().size() * threads;
-                count_ += times;
-                work_ += double(times) * work(test);
-            }
-        }
-    }
-
-    void begin() { number_++; }
-    void end(const Test& test) { done_ += work(test); }
-    // "test 3 of 12, about 2:10 left"
-    std::string text() const { return fmt::format("test {} of {}{}", number_, count_, left_.after(done_, work_)); }
-
-  private:
-    // In units of one generated token: the tokens of a prompt share the weights that are read.
-    double work(const Test& test) const { return repetitions_ * (test.generated + test.prompt * 0.1); }
-
-    const double repetitions_;
-    size_t number_ = 0, count_ = 0;
-    double done_ = 0, work_ = 0;
-    TimeLeft left_;
-};
 
 // Forwards to all of them.
 struct Reporters {
@@ -67,127 +31,65 @@ struct Reporters {
 };
 
 // Runs all tests on one model and one device.
-class Run {
+class Run final : public SubjectRun {
   public:
     Run(const Arguments& arguments, Subject& subject, Console& console, Reporters& reporters, Schedule& schedule)
-        : arguments_(arguments), subject_(subject), setup_(subject.setup), console_(console), reporters_(reporters),
-          schedule_(schedule), tests_(arguments.tests()),
+        : SubjectRun(arguments, subject, console, schedule), reporters_(reporters), tests_(arguments.tests()),
           meter_(setup_.device
                      ? std::optional(PciId{setup_.device->capabilities().vendor_id, setup_.device->capabilities().device_id})
-                     : std::nullopt),
-          checker_(
-              setup_,
-              [this](const conformance::CutModel& model, const ForwardOptions& options) {
-                  return make_forward(model.config, model.weights, options);
-              },
-              [this](const std::string& what) { warn(what); }) {
+                     : std::nullopt) {
         if (arguments.profile && !setup_.device)
             write_error("tq-run: --profile times the kernels of Vulkan devices, not of the CPU; --kernels times some of both\n");
         if (arguments.console.verbose && !meter_.available()) write_error("energy: not available\n");
         const auto is_json = [](std::optional<Format> format) { return format == Format::json || format == Format::jsonl; };
         const bool structured = is_json(arguments.output()) || is_json(arguments.error_output());
         profiled_ = setup_.device && (arguments.profile || structured);
-        if ((profiled_ || structured) && !arguments.no_limits) limits_ = measure();
+        if ((profiled_ || structured) && !arguments.no_limits) limits_ = measure_limits();
     }
-
-    // Returns whether everything could be measured.
-    bool all();
 
   private:
-    Limits measure();
-    std::unique_ptr<Forward> make_forward(const Config& config, const Weights& weights, const ForwardOptions& options);
-    std::optional<Check> check(const KvOptions& kv);
-    void measure(ForwardOptions options, std::span<const Test> tests, const std::optional<Check>& check);
-    std::vector<Test> fitting(const KvOptions& kv);
-    void warn(const std::string& what);
-    void complain(const std::string& what); // reports that a requested test is not measured
-    uint32_t usual_batch() const {
-        return setup_.device ? gpu::tuning_for(setup_.device->capabilities()).batch_size : cpu_batch_size;
-    }
-    void report(const std::string& what);
+    bool choose_tests(const KvOptions& kv) override;
+    void measure(ForwardOptions options, const std::optional<Check>& check) override;
+    Limits measure_limits();
 
-    void wait();
-
-    const Arguments& arguments_;
-    const Subject& subject_;
-    Setup& setup_;
-    Console& console_;
     Reporters& reporters_;
-    Schedule& schedule_;
     const std::vector<Test> tests_;
+    std::vector<Test> fitting_; // with the cache of the moment
     EnergyMeter meter_;
-    Checker checker_;
-    bool profiled_ = false, good_ = true;
+    bool profiled_ = false;
     std::optional<Limits> limits_;
 };
 
-void Run::report(const std::string& what) {
-    if (arguments_.console.verbose || arguments_.progress)
-        write_error(fmt::format("tq-run bench: {}, {}: {}\n", subject_.label, setup_.device_name, what));
-    else
-        console_.status(fmt::format("{}, {}", what, subject_.label));
+// In units of one generated token: the tokens of a prompt share the weights that are read.
+double work(const Arguments& arguments, const Test& test) {
+    return (arguments.repetitions + 1) * (test.generated + test.prompt * 0.1);
 }
 
-// Waits as --delay requests.
-void Run::wait() {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(arguments_.delay_seconds);
-    if (arguments_.delay_seconds > 0) report(fmt::format("{}: waiting for {} s", schedule_.text(), arguments_.delay_seconds));
-    while (!interrupted() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-}
-
-Limits Run::measure() {
+Limits Run::measure_limits() {
     report("measuring what the device can do");
-    if (setup_.device) return measure_limits(*setup_.device);
+    if (setup_.device) return bench::measure_limits(*setup_.device);
     ThreadPool pool(arguments_.thread_list()[0]);
     return measure_cpu_limits(pool);
 }
 
-std::unique_ptr<Forward> Run::make_forward(const Config& config, const Weights& weights, const ForwardOptions& options) {
-    TransferStatus status(console_);
-    const auto on_load = [&](uint64_t done, uint64_t total) {
-        status.update(fmt::format("loading {}", setup_.model.name), done, total, done);
-        return !interrupted();
-    };
-    return setup_.device ? make_gpu_forward(*setup_.device, config, weights, options, on_load)
-                         : make_cpu_forward(config, weights, options, on_load);
-}
-
-// Throws Error when the logits are wrong; returns nothing where the check is turned off.
-std::optional<Check> Run::check(const KvOptions& kv) {
-    if (arguments_.unchecked) return std::nullopt;
-    report(fmt::format("checking {} of {} layers", checker_.layers(), setup_.model.config.num_hidden_layers));
-    return checker_(kv);
-}
-
-// The tests that fit the memory with this cache; reports the others.
-std::vector<Test> Run::fitting(const KvOptions& kv) {
-    std::vector<Test> out;
+bool Run::choose_tests(const KvOptions& kv) {
+    fitting_.clear();
     for (const Test& test : tests_) {
         const MemoryPlan plan = setup_.plan(context_for({&test, 1}), kv);
         if (plan.fits())
-            out.push_back(test);
+            fitting_.push_back(test);
         else
             complain(fmt::format("{}: {} with a cache of {} does not fit the memory of {}: {}", test.name(), setup_.model.name,
                                  describe(kv), setup_.device_name, describe(plan)));
     }
-    return out;
+    return !fitting_.empty();
 }
 
-void Run::warn(const std::string& what) {
-    console_.clear_status();
-    write_error(fmt::format("tq-run: {}\n", what));
-}
-
-void Run::complain(const std::string& what) {
-    warn(what);
-    good_ = false;
-}
-
-void Run::measure(ForwardOptions options, std::span<const Test> tests, const std::optional<Check>& check) {
-    options.context_size = context_for(tests);
+void Run::measure(ForwardOptions options, const std::optional<Check>& check) {
+    options.context_size = context_for(fitting_);
     const auto forward = make_forward(setup_.model.config, setup_.model.weights, options);
     const uint32_t vocab_size = setup_.model.config.vocab_size;
-    for (const Test& test : tests) {
+    for (const Test& test : fitting_) {
         schedule_.begin();
         wait();
         const std::string started = quality::time_stamp();
@@ -211,30 +113,10 @@ void Run::measure(ForwardOptions options, std::span<const Test> tests, const std
             result.profiled_tokens = profiled.tokens;
         }
         console_.clear_status();
-        schedule_.end(test);
+        schedule_.end(work(arguments_, test));
         reporters_.add(subject_, result, limits_);
         if (interrupted()) throw LoadStopped();
     }
-}
-
-bool Run::all() {
-    std::vector<KvOptions> caches = arguments_.caches();
-    for (KvOptions& kv : caches) try {
-            load_conditioning(kv.conditioning, setup_.model, console_);
-            check_kv(kv, setup_.model.config.num_hidden_layers);
-            const std::vector<Test> tests = fitting(kv);
-            if (tests.empty()) continue;
-            const std::optional<Check> checked = check(kv);
-            for (const uint32_t batch : arguments_.batch_list())
-                for (const uint32_t threads : setup_.device ? std::vector<uint32_t>{0} : arguments_.thread_list())
-                    measure({.kv = kv, .threads = thread_count(threads), .batch_size = batch == 0 ? usual_batch() : batch}, tests,
-                            checked);
-        } catch (const Error& error) { // the rest can still be measured
-            complain(error.what());
-        } catch (const std::bad_alloc&) {
-            complain(fmt::format("out of memory for {} with a cache of {}", setup_.model.name, describe(kv)));
-        }
-    return good_;
 }
 
 int run_tests(const Arguments& arguments, Console& console) {
@@ -243,27 +125,12 @@ int run_tests(const Arguments& arguments, Console& console) {
     Reporters reporters;
     reporters.all.emplace_back(arguments, arguments.output(), write_output);
     if (const auto format = arguments.error_output()) reporters.all.emplace_back(arguments, *format, write_error);
-    Schedule schedule(arguments);
-    bool good = true;
-    try {
-        for (ModelArguments model : arguments.model_list()) {
-            model.context_size = 1; // each run sets its own context; a warning of too long a context would be of no use
-            Subject subject = open_subject(model, console);
-            catch_interrupts();
-            good &= Run(arguments, subject, console, reporters, schedule).all();
-        }
-    } catch (const LoadStopped&) {
-        console.clear_status();
-        reporters.finish();
-        return stopped;
-    } catch (const Error&) {
-        console.clear_status();
-        reporters.finish();
-        throw;
-    }
-    console.clear_status();
-    reporters.finish();
-    return good ? 0 : failed;
+    std::vector<double> each;
+    for (const Test& test : tests) each.push_back(work(arguments, test));
+    Schedule schedule(arguments, each);
+    return run_subjects(
+        arguments, console, [&](Subject& subject) { return Run(arguments, subject, console, reporters, schedule).all(); },
+        [&] { reporters.finish(); });
 }
 
 // The limits of each device; no model is needed.
@@ -285,7 +152,8 @@ int run_limits(const Arguments& arguments) {
 }
 
 int compare(const Arguments& arguments) {
-    write_output(comparison_table(read_results(arguments.compare)));
+    const std::vector<ResultFile> files = read_files(arguments.compare);
+    write_output(has_batched_results(files) ? batched_comparison(files) : comparison_table(compare_results(files)));
     return 0;
 }
 
@@ -293,6 +161,8 @@ int run(const Arguments& arguments) {
     const Format format = arguments.output();
     if ((arguments.limits || arguments.kernels || arguments.tune) && (format == Format::csv || format == Format::sql))
         throw UsageError("--limits, --kernels and --tune print md, json or jsonl, not csv or sql");
+    if (!arguments.parallel.empty() && (format == Format::sql || arguments.error_output() == Format::sql))
+        throw UsageError("-np prints md, json, jsonl or csv, not sql: llama-bench's table has no such results");
     if (!arguments.compare.empty() && format != Format::markdown)
         throw UsageError("--compare prints a table only: leave -o out, or give -o md");
     if (!arguments.compare.empty()) return compare(arguments);
@@ -300,6 +170,7 @@ int run(const Arguments& arguments) {
     if (arguments.limits) return run_limits(arguments);
     if (arguments.kernels) return run_kernels(arguments, console);
     if (arguments.tune) return run_tune(arguments, console);
+    if (!arguments.parallel.empty()) return run_batched(arguments, console);
     return run_tests(arguments, console);
 }
 

@@ -1,5 +1,6 @@
 // tq-run bench --compare: the measurements of several machines, side by side.
 #pragma once
+#include "tools/tq-run/bench/result_files.h"
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,7 +38,7 @@ struct Comparison {
 };
 
 // Throws Error that names the file, the result and the field where one is not what `tq-run bench -o json` (or jsonl) writes.
-Comparison read_results(const std::vector<std::string>& files);
+Comparison compare_results(const std::vector<ResultFile>& files);
 
 std::string comparison_table(const Comparison& comparison);
 

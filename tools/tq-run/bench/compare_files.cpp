@@ -1,9 +1,7 @@
 #include "base/error.h"
-#include "base/mapped_file.h"
 #include "base/printable.h"
 #include "tools/tq-run/bench/compare.h"
 #include "tools/tq-run/bench/result.h"
-#include "tools/tq-run/json_input.h"
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -14,56 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t max_file_bytes = size_t(64) << 20, max_results = 1000, max_files = 64;
+constexpr size_t max_results = 1000;
 
-// The fields of one result, with errors that name the file and the result.
-class Fields {
-  public:
-    Fields(const Json& json, std::string what) : json_(json), what_(std::move(what)) {
-        if (!json.is_object()) fail("{} is not a JSON object", what_);
-    }
-
-    std::string text(const char* key) const {
-        const auto found = json_.find(key);
-        if (found == json_.end() || !found->is_string())
-            fail("{} has no string \"{}\": it was not written by tq-run bench", what_, key);
-        return printable(found->get<std::string>(), 100);
-    }
-    double number(const char* key) const {
-        const auto value = maybe_number(key);
-        if (!value) fail("{} has no number \"{}\": it was not written by tq-run bench", what_, key);
-        return *value;
-    }
-    std::optional<double> maybe_number(const char* key) const {
-        const auto found = json_.find(key);
-        if (found == json_.end() || found->is_null()) return std::nullopt;
-        const double value = found->is_number() ? found->get<double>() : -1;
-        if (!(value >= 0) || !std::isfinite(value)) fail("{} has a \"{}\" that is not a number of at least 0", what_, key);
-        return value;
-    }
-    uint32_t count(const char* key) const {
-        const double value = number(key);
-        if (value != std::floor(value) || value > double(1u << 24))
-            fail("{} has a \"{}\" that is not a number of tokens", what_, key);
-        return uint32_t(value);
-    }
-    bool yes(const char* key) const {
-        const auto found = json_.find(key);
-        if (found == json_.end() || !found->is_boolean()) fail("{} has no \"{}\" that is true or false", what_, key);
-        return found->get<bool>();
-    }
-    Fields object(const char* key) const {
-        const auto found = json_.find(key);
-        if (found == json_.end()) fail("{} has no \"{}\": it was not written by tq-run bench", what_, key);
-        return {*found, fmt::format("\"{}\" of {}", key, what_)};
-    }
-
-  private:
-    const Json& json_;
-    std::string what_;
-};
-
-void check_schema(const Fields& fields, const std::string& file) {
+void check_schema(const ResultFields& fields, const std::string& file) {
     const std::string schema = fields.text("schema");
     const double version = fields.number("version");
     if (schema != schema_name) fail("{} has the schema {}: it was not written by tq-run bench", file, schema);
@@ -73,29 +24,12 @@ void check_schema(const Fields& fields, const std::string& file) {
             file, version, schema_version);
 }
 
-// A file of JSON is one document; of JSON lines, one each.
-std::vector<Json> documents(const std::string& file) {
-    const MappedFile mapped{fs::path(file)};
-    if (mapped.bytes().size() > max_file_bytes)
-        fail("{} has {} bytes, more than any file of results ({})", printable(file), mapped.bytes().size(), max_file_bytes);
-    const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
-    const std::string_view first = text.substr(0, text.find('\n'));
-    std::vector<Json> out;
-    if (first.size() < 2 || first.back() != '}') return {parse_json(text, printable(file))};
-    for (size_t at = 0, line = 1; at < text.size(); line++) {
-        const size_t end = std::min(text.find('\n', at), text.size());
-        if (end > at) out.push_back(parse_json(text.substr(at, end - at), fmt::format("{}, line {}", printable(file), line)));
-        at = end + 1;
-    }
-    return out;
-}
-
 std::optional<double> joules(const Json& json, const std::string& what) {
     const auto found = json.find("energy");
     if (found == json.end()) return std::nullopt;
     if (!found->is_array()) fail("{} has an \"energy\" that is not a list", what);
     double sum = 0;
-    for (const Json& one : *found) sum += Fields(one, "\"energy\" of " + what).number("joules_per_token");
+    for (const Json& one : *found) sum += ResultFields(one, "\"energy\" of " + what).number("joules_per_token");
     return sum;
 }
 
@@ -106,7 +40,7 @@ std::optional<double> attention_gb_per_s(const Json& json, const std::string& wh
     if (!found->is_array()) fail("{} has \"kernels\" that are not a list", what);
     double bytes = 0, ns = 0;
     for (const Json& one : *found) {
-        const Fields fields(one, "\"kernels\" of " + what);
+        const ResultFields fields(one, "\"kernels\" of " + what);
         const std::string kernel = fields.text("kernel");
         if (!kernel.starts_with("attention") || kernel.starts_with("attention_combine") ||
             kernel.starts_with("attention_merge")) // the combine kernel in results of older builds
@@ -131,7 +65,7 @@ size_t samples(const Json& json) {
 }
 
 Read read_result(const Json& json, const std::string& what) {
-    const Fields fields(json, what), model = fields.object("model"), device = fields.object("device");
+    const ResultFields fields(json, what), model = fields.object("model"), device = fields.object("device");
     const uint32_t prompt = fields.count("n_prompt"), generated = fields.count("n_gen");
     if (prompt + generated == 0) fail("{} measures neither a prompt nor generated tokens", what);
     const double speed = fields.number("avg_ts"), deviation = fields.maybe_number("stddev_ts").value_or(0);
@@ -178,22 +112,17 @@ void add(Comparison& out, Point point) {
 }
 
 // The results of one file, with devices and models identified by their names only.
-std::vector<Read> read_file(const std::string& file) {
+std::vector<Read> read_file(const ResultFile& file) {
     std::vector<Read> out;
-    const std::string shown = printable(file);
-    for (const Json& document : documents(file)) {
-        if (document.is_object() && document.contains("results"))
+    for (const Json& result : file.results) {
+        if (result.is_object() && result.contains("results"))
             fail("{} is from an older tq-run bench, before its results became a list like llama-bench's: measure again, or use "
                  "the program that wrote it",
-                 shown);
-        const Json list = document.is_array() ? document : Json::array({document});
-        for (const Json& result : list) {
-            const std::string what = fmt::format("result {} of {}", out.size() + 1, shown);
-            check_schema(Fields(result, what), shown);
-            out.push_back(read_result(result, what));
-        }
+                 file.name());
+        const std::string what = file.describe(out.size());
+        check_schema(ResultFields(result, what), file.name());
+        out.push_back(read_result(result, what));
     }
-    if (out.empty()) fail("{} has no results of tests", shown);
     return out;
 }
 
@@ -237,12 +166,11 @@ void tell_models_apart(std::vector<std::vector<Read>>& files) {
 
 } // namespace
 
-Comparison read_results(const std::vector<std::string>& files) {
-    if (files.size() > max_files) fail("--compare takes at most {} files, not {}", max_files, files.size());
+Comparison compare_results(const std::vector<ResultFile>& files) {
     std::map<std::string, std::vector<size_t>> named; // the files that have a device of that name
     std::vector<std::vector<Read>> all;
     size_t count = 0;
-    for (const std::string& file : files) {
+    for (const ResultFile& file : files) {
         all.push_back(read_file(file));
         tell_apart_in_file(all.back());
         if ((count += all.back().size()) > max_results) fail("more than {} results are too many to compare", max_results);
@@ -254,7 +182,7 @@ Comparison read_results(const std::vector<std::string>& files) {
     for (size_t i = 0; i < all.size(); i++)
         for (Read& read : all[i]) {
             Point& point = read.point;
-            if (named[point.device].size() > 1) point.device += " [" + printable(fs::path(files[i]).stem().string(), 40) + "]";
+            if (named[point.device].size() > 1) point.device += " [" + files[i].stem() + "]";
             const std::string note = fmt::format("{}: {}", point.device, read.note),
                               unchecked = fmt::format("{}, {}, {}: unchecked", point.device, point.model, point.cache);
             for (const std::string& line : {note, point.checked ? note : unchecked})

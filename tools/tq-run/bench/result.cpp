@@ -93,19 +93,6 @@ Json energy_json(const Result& result) {
     return all;
 }
 
-Json model_json(const Setup& setup) {
-    const Config& c = setup.model.config;
-    return {{"name", setup.model.name},
-            {"weights", weight_type(setup.model.weights)},
-            {"bytes", setup.model.weights.bytes()},
-            {"parameters", parameters(setup.model.weights)},
-            {"layers", c.num_hidden_layers},
-            {"hidden_size", c.hidden_size},
-            {"heads", c.num_attention_heads},
-            {"kv_heads", c.num_key_value_heads},
-            {"head_dim", c.head_dim}};
-}
-
 } // namespace
 
 Statistics statistics(std::span<const double> values) {
@@ -185,6 +172,25 @@ Json describe_machine() {
             {"processor_threads", std::thread::hardware_concurrency()}};
 }
 
+Json describe_model(const Setup& setup) {
+    const Config& c = setup.model.config;
+    return {{"name", setup.model.name},
+            {"weights", weight_type(setup.model.weights)},
+            {"bytes", setup.model.weights.bytes()},
+            {"parameters", parameters(setup.model.weights)},
+            {"layers", c.num_hidden_layers},
+            {"hidden_size", c.hidden_size},
+            {"heads", c.num_attention_heads},
+            {"kv_heads", c.num_key_value_heads},
+            {"head_dim", c.head_dim}};
+}
+
+Json to_json(const Check& check) {
+    Json json = to_json(check.cache);
+    json["exact"] = to_json(check.exact);
+    return json;
+}
+
 Json to_json(const Limits& limits) {
     return {{"read_gb_per_s", or_null(limits.read_gb_per_s)},
             {"copy_gb_per_s", or_null(limits.copy_gb_per_s)},
@@ -205,14 +211,11 @@ Json to_json(const Subject& subject, const Result& r, const std::optional<Limits
     out.update(describe_machine());
     out.update({{"test", r.test.name()},
                 {"cache", describe(r.kv)},
-                {"model", model_json(setup)},
+                {"model", describe_model(setup)},
                 {"device", describe_device(setup.device.get())},
                 {"checked", r.check.has_value()}});
     out["device"]["index"] = subject.device_index;
-    if (r.check) {
-        out["check"] = to_json(r.check->cache);
-        out["check"]["exact"] = to_json(r.check->exact);
-    }
+    if (r.check) out["check"] = to_json(*r.check);
     out["weight_bytes_per_token"] = r.weight_bytes;
     out["kv_bytes_stored_per_token"] = kv_bytes_per_token(setup.model.config, r.kv);
     if (r.kv.window != 0) out["kv_window_bytes"] = kv_window_bytes(setup.model.config, r.kv);

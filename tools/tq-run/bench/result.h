@@ -66,6 +66,8 @@ std::string type_of(const KvOptions& kv, KvSide side); // "tq4"; "mix" where a f
 // {"backend": "Vulkan", "name": ...}; without a device the processor.
 Json describe_device(const Device* device);
 Json describe_machine(); // schema, version, build, system, processor
+Json describe_model(const Setup& setup);
+Json to_json(const Check& check);
 // An element of llama-bench's array, with more: all of describe_machine(), model, device, kernels...
 Json to_json(const Subject& subject, const Result& result, const std::optional<Limits>& limits);
 Json to_json(const Limits& limits);

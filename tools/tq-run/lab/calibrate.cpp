@@ -16,7 +16,7 @@ namespace {
 
 using quality::CalibrationParts;
 
-constexpr uint64_t max_text = 1 << 30;
+constexpr uint64_t max_calibration_text = 1 << 30;
 constexpr uint32_t calibrate_context = 2048, min_calibration_tokens = 64;
 
 struct CalibrateArguments {
@@ -70,7 +70,7 @@ std::string summary(const KeyCalibration& k) {
 int run(const CalibrateArguments& given) {
     CalibrateArguments arguments = given;
     check_cache_flags(arguments.model.kv);
-    const std::string text = arguments.file.empty() ? calibration_text : read_text_file(arguments.file, max_text);
+    const std::string text = arguments.file.empty() ? calibration_text : read_text_file(arguments.file, max_calibration_text);
     ByteOutput file(arguments.out, ByteInput("-")); // fails before the long work
     if (!arguments.model.context_size) arguments.model.context_size = calibrate_context;
     Console console = arguments.console.console();

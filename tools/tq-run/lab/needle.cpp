@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 using quality::Estimate, quality::Found, quality::Haystack, quality::HaystackOptions, quality::Needle, quality::NeedleSummary;
 
-constexpr uint64_t max_text = 1 << 30;
+constexpr uint64_t max_haystack = 1 << 30;
 constexpr uint32_t tokens_of_distractor = 64; // one distractor for each 64 tokens,
 constexpr uint32_t max_distractors = 400;     // but no more than this, where no number was given
 
@@ -225,7 +225,7 @@ int run(const NeedleArguments& given) {
     sort_out(arguments.depths);
     std::vector<std::string> sentences;
     if (!arguments.file.empty()) {
-        sentences = quality::split_sentences(read_text_file(arguments.file, max_text));
+        sentences = quality::split_sentences(read_text_file(arguments.file, max_haystack));
         if (sentences.empty()) fail("{} has no sentences: name another file with -f", printable(arguments.file));
     }
     const bool asked = arguments.model.context_size.has_value();

@@ -1,5 +1,6 @@
 // tq-run bench: tokens per second, in llama-bench's terms, of results that were checked first.
 #include "base/interrupt.h"
+#include "model/load.h"
 #include "tools/quality/ablation_record.h"
 #include "tools/tq-run/bench/batched.h"
 #include "tools/tq-run/bench/batched_compare.h"

@@ -12,19 +12,20 @@ namespace {
 
 constexpr size_t group = 256, vector = 64, steps = 4, digits = 3; // columns, bytes, vectors of a group's digit, and digits
 constexpr size_t digits_of_group = digits * group, factors_of_group = 64;
+constexpr size_t prefetched_rows = 2 * dots_rows; // those of the call after the next
 
 // sums[rows] += levels times a digit of 16 columns, in each lane those of its run.
-HWY_INLINE void add_products(Ints (&sums)[dots_rows], const Ints (&levels)[dots_rows][steps], const int8_t* digits) {
+HWY_INLINE void add_products(Ints (&sums)[dots_rows], const Ints (&levels)[dots_rows][steps], const int8_t* x) {
     HWY_UNROLL(4)
     for (size_t s = 0; s < steps; s++) {
-        const Ints digit = _mm512_load_si512(digits + s * vector);
+        const Ints digit = _mm512_load_si512(x + s * vector);
         HWY_UNROLL(4)
         for (size_t r = 0; r < dots_rows; r++) sums[r] = _mm512_dpbusd_epi32(sums[r], levels[r][s], digit);
     }
 }
 
-// Adds the sums over a group for one token to total[rows]. Sums of levels times digits of 16 columns are exact, of two digits in
-// one number: at most 16 * 255 * 2^13 within fixed_point_limit.
+// Adds the sums over a group for one token to total[rows]. Those of levels times digits of 16 columns are exact; without
+// minimums they begin with what makes the levels signed.
 template <class Format> HWY_INLINE void add_group(Floats* total, const Ints (&levels)[dots_rows][steps],
                                                   const Scales (&scales)[dots_rows], const int8_t* x, const float* factors) {
     Ints high[dots_rows], low[dots_rows];
@@ -41,7 +42,7 @@ template <class Format> HWY_INLINE void add_group(Floats* total, const Ints (&le
     const Floats scale = _mm512_load_ps(factors);
     HWY_UNROLL(4)
     for (size_t r = 0; r < dots_rows; r++) {
-        // low / 4 is what fits: 16 * 255 * 2097000 / 4 < 2^31.
+        // A quarter of 256 high + low is what fits, within fixed_point_limit.
         const Ints quarter = _mm512_add_epi32(_mm512_slli_epi32(high[r], 6), _mm512_srai_epi32(low[r], 2));
         const Floats sum = _mm512_cvtepi32_ps(quarter);
         if constexpr (Format::has_minimum) total[r] = _mm512_fmadd_ps(scales[r].minimum, _mm512_load_ps(factors + 48), total[r]);
@@ -58,6 +59,12 @@ HWY_INLINE __m128 sums_of_lanes(const Floats* v) {
     return _mm_add_ps(_mm256_castps256_ps128(d), _mm256_extractf128_ps(d, 1));
 }
 
+// Prefetches `count` bytes that lie `distance` bytes after p: after the last row there may be other memory, or none.
+template <size_t count> HWY_INLINE void prefetch(const uint8_t* p, size_t distance) {
+    const auto address = reinterpret_cast<uintptr_t>(p) + distance; // a pointer there may be out of range
+    for (size_t at = 0; at < count; at += 64) _mm_prefetch(reinterpret_cast<const char*>(address + at), _MM_HINT_T0);
+}
+
 template <class Format> void dots(float* sums, const uint8_t* const* rows, const FixedPoint& x) {
     Floats total[max_fixed_point_tokens][dots_rows];
     for (size_t t = 0; t < x.tokens; t++)
@@ -70,6 +77,7 @@ template <class Format> void dots(float* sums, const uint8_t* const* rows, const
         HWY_UNROLL(4)
         for (size_t r = 0; r < dots_rows; r++) {
             const uint8_t* block = rows[r] + i * Format::bytes_of_256;
+            prefetch<Format::bytes_of_256>(block, prefetched_rows * x.cols / group * Format::bytes_of_256);
             transpose(levels[r],
                       {Format::levels(block, 0), Format::levels(block, 1), Format::levels(block, 2), Format::levels(block, 3)});
             scales[r] = Format::scales(block);
@@ -169,13 +177,13 @@ bool& is_used() {
 } // namespace
 
 float fixed_point_limit(GgmlType type) {
-    switch (type) { // 2^31 / 4 columns / the greatest level, less rounding
+    switch (type) { // 4 * 2^31 / 16 columns / the greatest level, less rounding
     case GgmlType::Q4_1:
     case GgmlType::Q5_1:
     case GgmlType::Q2_K:
     case GgmlType::Q4_K:
-    case GgmlType::Q5_K: return 8355000; // up to 63; and the first digit is one byte
-    default: return 2097000;             // up to 255
+    case GgmlType::Q5_K: return 8355000; // levels up to 31; but the first digit is one byte
+    default: return 2097000;             // levels up to 255
     }
 }
 

@@ -16,7 +16,8 @@ inline constexpr size_t dots_rows = 4;               // that share the loads of 
 struct FixedPoint {
     const int8_t* digits; // [cols / 256][tokens][3][4][64]: x = scale * (65536 digits[0] + 256 digits[1] + digits[2]), four steps
                           // of four columns of each of 16 runs
-    const float* factors; // [cols / 256][tokens][3][16]: of each run of 16 columns the scale, the sum of x / scale, and of x
+    const float* factors; // [cols / 256][tokens][4][16]: of each run of 16 columns 4 scale, the integers -128 sum(digits[0]) and
+                          // -128 sum(256 digits[1] + digits[2]), and the sum of x
     size_t tokens, cols;
 };
 

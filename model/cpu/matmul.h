@@ -57,7 +57,6 @@ void each_rows(const Product& p, Scratch& scratch, uint32_t begin, uint32_t end,
         const auto bytes = p.w.read(first, count, scratch.bytes);
         for (uint32_t i = 0; i < count; i += step) {
             const uint32_t rows = std::min(step, count - i);
-            prefetch_after(bytes.subspan(i * row_bytes, rows * row_bytes));
             const uint8_t* of_rows[step];
             for (uint32_t r = 0; r < step; r++)
                 of_rows[r] = reinterpret_cast<const uint8_t*>(bytes.data()) + (i + std::min(r, rows - 1)) * row_bytes;

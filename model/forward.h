@@ -78,6 +78,9 @@ class Forward {
     // Records the passes again, after a change of Device::profile. Does nothing on the CPU.
     virtual void record_again() {}
 
+    // Rows that one pass computes as if each were alone.
+    virtual uint32_t max_separate_rows() const = 0;
+
     virtual Cache& cache() = 0;
     const Cache& cache() const { return const_cast<Forward&>(*this).cache(); }
     virtual const KvOptions& kv() const = 0;

@@ -1,6 +1,6 @@
 // Attention on compressed caches. A tile of keys or values is decoded once for all query heads of its kv head, and for a block
 // of tokens; for one token, codes of few bits are multiplied without decoding. The softmax is online, tile by tile. Work is
-// divided by kv head, and by ranges of the sequence (for a few rows, each on its own) or of the queries (for many of one slot); a
+// divided by kv head, and by ranges of the sequence (for separate rows) or of the queries (for a block of one slot); a
 // thread that has finished a piece takes the next.
 #include "model/cpu/attention.h"
 #include "model/cpu/kernels.h"
@@ -292,7 +292,7 @@ void attend_rows(ThreadPool& pool, const Operands& of) {
     });
 }
 
-// Attends with many rows of each slot: a piece is some queries of a kv head.
+// Attends with a block of rows of each slot: a piece is some queries of a kv head.
 void attend_blocks(ThreadPool& pool, std::span<const Operands> slots) {
     struct Piece {
         const Operands& of;
@@ -321,23 +321,16 @@ void attend_blocks(ThreadPool& pool, std::span<const Operands> slots) {
 } // namespace
 
 void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
-               std::span<const Row> rows) {
+               std::span<const Row> rows, bool separate) {
     const Operands all{y, q, cache, heads, rows};
-    std::vector<Operands> many;
-    size_t few = 0; // rows, before `first`, of slots with a few
+    if (separate) return attend_rows(pool, all);
+    std::vector<Operands> slots;
     for (size_t first = 0, end; first < rows.size(); first = end) {
         end = first + 1;
         while (end < rows.size() && rows[end].slot == rows[first].slot) end++;
-        if (end - first <= few_tokens) {
-            few += end - first;
-            continue;
-        }
-        if (few > 0) attend_rows(pool, all.part(first - few, few));
-        few = 0;
-        many.push_back(all.part(first, end - first));
+        slots.push_back(all.part(first, end - first));
     }
-    if (few > 0) attend_rows(pool, all.part(rows.size() - few, few));
-    if (!many.empty()) attend_blocks(pool, many);
+    attend_blocks(pool, slots);
 }
 
 } // namespace tq::cpu

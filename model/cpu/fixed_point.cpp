@@ -1,5 +1,6 @@
 #include "model/cpu/fixed_point.h"
 #include "base/ensure.h"
+#include <bit>
 #include <hwy/targets.h>
 
 #if HWY_ARCH_X86_64
@@ -9,88 +10,132 @@ HWY_PUSH_ATTRIBUTES("sse2,ssse3,sse4.1,sse4.2,avx,avx2,fma,f16c,avx512f,avx512vl
 namespace tq::cpu::vnni {
 namespace {
 
-constexpr size_t group = 256, vector = 64, digits = 3, factors_of_group = 48;
+constexpr size_t group = 256, vector = 64, steps = 4, digits = 3; // columns, bytes, vectors of a group's digit, and digits
+constexpr size_t digits_of_group = digits * group, factors_of_group = 64;
+constexpr size_t prefetched_rows = 2 * dots_rows; // those of the call after the next
 
-// Returns the index of the run of each lane's four columns, of 64 columns from 64 v on.
-template <size_t columns> HWY_INLINE Ints runs(size_t v) {
-    const Ints lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return _mm512_add_epi32(_mm512_srli_epi32(lane, columns == 16 ? 2 : 3), _mm512_set1_epi32(int(vector / columns * v)));
-}
-
-// Returns the sum of levels times x over each four columns, from the first digits to the last: exact within fixed_point_limit.
-HWY_INLINE Ints multiply(Ints levels, const int8_t* x) {
-    Ints sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), levels, _mm512_load_si512(x));
-    sums = _mm512_dpbusd_epi32(_mm512_slli_epi32(sums, 8), levels, _mm512_load_si512(x + vector));
-    return _mm512_dpbusd_epi32(_mm512_slli_epi32(sums, 8), levels, _mm512_load_si512(x + 2 * vector));
-}
-
-// sums[count] = row . x of the tokens from `token` on, which share the row's levels.
-template <class Format, size_t count> void dots_of(float* sums, const uint8_t* row, const FixedPoint& x, size_t token) {
-    const size_t digits_of_token = x.cols * digits, factors_of_token = x.cols / group * factors_of_group;
-    const int8_t* at = x.digits + token * digits_of_token;
-    const float* factors = x.factors + token * factors_of_token;
-    Floats offset[count], total[count][2], scales[count];
+// sums[rows] += levels times a digit of 16 columns, in each lane those of its run.
+HWY_INLINE void add_products(Ints (&sums)[dots_rows], const Ints (&levels)[dots_rows][steps], const int8_t* x) {
     HWY_UNROLL(4)
-    for (size_t t = 0; t < count; t++) offset[t] = total[t][0] = total[t][1] = _mm512_setzero_ps();
-    for (size_t i = 0; i < x.cols; i += group, row += Format::bytes_of_256, factors += factors_of_group) {
+    for (size_t s = 0; s < steps; s++) {
+        const Ints digit = _mm512_load_si512(x + s * vector);
         HWY_UNROLL(4)
-        for (size_t t = 0; t < count; t++) scales[t] = Format::scales(row, factors + t * factors_of_token, offset[t]);
-        HWY_UNROLL(4)
-        for (size_t v = 0; v < 4; v++, at += digits * vector) {
-            const Ints levels = Format::levels(row, v);
-            HWY_UNROLL(4)
-            for (size_t t = 0; t < count; t++) {
-                const Floats products = _mm512_cvtepi32_ps(multiply(levels, at + t * digits_of_token));
-                const Floats scale = _mm512_permutexvar_ps(runs<Format::columns>(v), scales[t]);
-                total[t][v % 2] = _mm512_fmadd_ps(products, scale, total[t][v % 2]);
-            }
-        }
-    }
-    for (size_t t = 0; t < count; t++) {
-        const Floats rest = _mm512_mul_ps(offset[t], _mm512_set1_ps(Format::offset_unit));
-        sums[t] = _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(total[t][0], total[t][1]), rest));
+        for (size_t r = 0; r < dots_rows; r++) sums[r] = _mm512_dpbusd_epi32(sums[r], levels[r][s], digit);
     }
 }
 
-// Four tokens at a time, whose sums stay in registers.
-template <class Format> void dots(float* sums, const uint8_t* row, const FixedPoint& x) {
-    size_t t = 0;
-    for (; t + 4 <= x.tokens; t += 4) dots_of<Format, 4>(sums + t, row, x, t);
-    if (t + 2 <= x.tokens) dots_of<Format, 2>(sums + t, row, x, t), t += 2;
-    if (t < x.tokens) dots_of<Format, 1>(sums + t, row, x, t);
+// Adds the sums over a group for one token to total[rows]. Those of levels times digits of 16 columns are exact; without
+// minimums they begin with what makes the levels signed.
+template <class Format> HWY_INLINE void add_group(Floats* total, const Ints (&levels)[dots_rows][steps],
+                                                  const Scales (&scales)[dots_rows], const int8_t* x, const float* factors) {
+    Ints high[dots_rows], low[dots_rows];
+    HWY_UNROLL(4)
+    for (size_t r = 0; r < dots_rows; r++) {
+        high[r] = Format::has_minimum ? _mm512_setzero_si512() : _mm512_load_si512(factors + 16);
+        low[r] = Format::has_minimum ? _mm512_setzero_si512() : _mm512_load_si512(factors + 32);
+    }
+    add_products(high, levels, x);
+    add_products(low, levels, x + 2 * group);
+    HWY_UNROLL(4)
+    for (size_t r = 0; r < dots_rows; r++) high[r] = _mm512_slli_epi32(high[r], 8);
+    add_products(high, levels, x + group);
+    const Floats scale = _mm512_load_ps(factors);
+    HWY_UNROLL(4)
+    for (size_t r = 0; r < dots_rows; r++) {
+        // A quarter of 256 high + low is what fits, within fixed_point_limit.
+        const Ints quarter = _mm512_add_epi32(_mm512_slli_epi32(high[r], 6), _mm512_srai_epi32(low[r], 2));
+        const Floats sum = _mm512_cvtepi32_ps(quarter);
+        if constexpr (Format::has_minimum) total[r] = _mm512_fmadd_ps(scales[r].minimum, _mm512_load_ps(factors + 48), total[r]);
+        total[r] = _mm512_fmadd_ps(sum, _mm512_mul_ps(scales[r].scale, scale), total[r]);
+    }
+}
+
+// Returns the sums of all lanes of four vectors.
+HWY_INLINE __m128 sums_of_lanes(const Floats* v) {
+    const Floats a = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
+    const Floats b = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
+    const Floats c = _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+    const __m256 d = _mm256_add_ps(_mm512_castps512_ps256(c), _mm512_extractf32x8_ps(c, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(d), _mm256_extractf128_ps(d, 1));
+}
+
+// Prefetches `count` bytes that lie `distance` bytes after p: after the last row there may be other memory, or none.
+template <size_t count> HWY_INLINE void prefetch(const uint8_t* p, size_t distance) {
+    const auto address = reinterpret_cast<uintptr_t>(p) + distance; // a pointer there may be out of range
+    for (size_t at = 0; at < count; at += 64) _mm_prefetch(reinterpret_cast<const char*>(address + at), _MM_HINT_T0);
+}
+
+template <class Format> void dots(float* sums, const uint8_t* const* rows, const FixedPoint& x) {
+    Floats total[max_fixed_point_tokens][dots_rows];
+    for (size_t t = 0; t < x.tokens; t++)
+        for (Floats& of_row : total[t]) of_row = _mm512_setzero_ps();
+    const int8_t* at = x.digits;
+    const float* factors = x.factors;
+    for (size_t i = 0; i < x.cols / group; i++) {
+        Ints levels[dots_rows][steps];
+        Scales scales[dots_rows];
+        HWY_UNROLL(4)
+        for (size_t r = 0; r < dots_rows; r++) {
+            const uint8_t* block = rows[r] + i * Format::bytes_of_256;
+            prefetch<Format::bytes_of_256>(block, prefetched_rows * x.cols / group * Format::bytes_of_256);
+            transpose(levels[r],
+                      {Format::levels(block, 0), Format::levels(block, 1), Format::levels(block, 2), Format::levels(block, 3)});
+            scales[r] = Format::scales(block);
+        }
+        for (size_t t = 0; t < x.tokens; t++, at += digits_of_group, factors += factors_of_group)
+            add_group<Format>(total[t], levels, scales, at, factors);
+    }
+    for (size_t t = 0; t < x.tokens; t++) _mm_storeu_ps(sums + t * dots_rows, sums_of_lanes(total[t]));
 }
 
 // Splits 16 numbers x / scale into digits: the last two are in -128 .. 127, so that the first fits a byte, too.
 HWY_INLINE void split(int8_t* to, Floats x, float inverse_scale) {
     Ints left = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse_scale)));
     for (size_t digit = digits; digit-- > 0;) {
-        _mm_store_si128(reinterpret_cast<__m128i*>(to + digit * vector), _mm512_cvtepi32_epi8(left));
+        _mm_store_si128(reinterpret_cast<__m128i*>(to + digit * group), _mm512_cvtepi32_epi8(left));
         left = _mm512_srai_epi32(_mm512_add_epi32(left, _mm512_set1_epi32(128)), 8);
     }
 }
 
-// Converts 32 numbers, the i-th such run of 256.
-HWY_INLINE void convert_run(int8_t* to, float* factors, const float* x, size_t i, float limit) {
+// Converts 32 numbers, the i-th such run of a group, to digits in the order of the columns and scales in that of the lanes.
+HWY_INLINE void convert_run(int8_t* to, float* scales, const float* x, size_t i, float limit) {
     constexpr float min_scale = 1e-37f; // its inverse is finite
     const Floats a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
-    const float size = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
-    const float scale = size / limit > min_scale ? size / limit : min_scale;
-    split(to, a, 1 / scale);
-    split(to + 16, b, 1 / scale);
-    const float sum_a = _mm512_reduce_add_ps(a), sum_b = _mm512_reduce_add_ps(b);
-    factors[i] = factors[16 + 2 * i] = factors[17 + 2 * i] = scale;
-    factors[8 + i] = -(sum_a + sum_b);
-    factors[32 + 2 * i] = sum_a;
-    factors[33 + 2 * i] = sum_b;
+    // As integers, magnitudes have the order of the numbers, and NaN is the greatest.
+    const Ints bits = _mm512_max_epi32(_mm512_castps_si512(_mm512_abs_ps(a)), _mm512_castps_si512(_mm512_abs_ps(b)));
+    const float size = std::bit_cast<float>(_mm512_reduce_max_epi32(bits));
+    const float scale = size / limit < min_scale ? min_scale : size / limit;
+    split(to + 32 * i, a, 1 / scale);
+    split(to + 32 * i + 16, b, 1 / scale);
+    const size_t lane = 2 * i % 4 * 4 + i / 2; // of the first half's run, by run_order(); the second's is four lanes on
+    scales[lane] = scales[lane + 4] = scale;
 }
 
-void convert(int8_t* to, float* factors, std::span<const float> x, float limit) {
-    for (size_t at = 0; at < x.size(); at += 32)
-        convert_run(to + at / vector * digits * vector + at % vector, factors + at / group * factors_of_group, &x[at],
-                    at % group / 32, limit);
+// Converts 256 numbers.
+void convert_group(int8_t* to, float* factors, const float* x, float limit) {
+    alignas(64) int8_t in_order[digits_of_group];
+    for (size_t i = 0; i < group / 32; i++) convert_run(in_order, factors, x + 32 * i, i, limit);
+    Ints sums[digits]; // of each run
+    for (size_t digit = 0; digit < digits; digit++) {
+        Ints v[4], transposed[4];
+        for (size_t i = 0; i < 4; i++) v[i] = _mm512_load_si512(in_order + digit * group + i * vector);
+        transpose(transposed, v);
+        sums[digit] = _mm512_setzero_si512();
+        for (size_t s = 0; s < steps; s++) {
+            _mm512_store_si512(to + digit * group + s * vector, transposed[s]);
+            sums[digit] = _mm512_dpbusd_epi32(sums[digit], bytes(1), transposed[s]);
+        }
+    }
+    const Ints low = _mm512_add_epi32(_mm512_slli_epi32(sums[1], 8), sums[2]);
+    const Ints sum = _mm512_add_epi32(_mm512_slli_epi32(sums[0], 16), low);
+    const Floats scales = _mm512_load_ps(factors);
+    _mm512_store_ps(factors, _mm512_mul_ps(_mm512_set1_ps(4), scales));
+    _mm512_store_si512(factors + 16, _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), sums[0]), 7));
+    _mm512_store_si512(factors + 32, _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), low), 7));
+    _mm512_store_ps(factors + 48, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales));
 }
 
-using Dots = void(float* sums, const uint8_t* row, const FixedPoint& x);
+using Dots = void(float* sums, const uint8_t* const* rows, const FixedPoint& x);
 
 // Returns nullptr where a format has no integer kernel: its products use vectors of fp32.
 Dots* dots_for(GgmlType type) {
@@ -132,11 +177,13 @@ bool& is_used() {
 } // namespace
 
 float fixed_point_limit(GgmlType type) {
-    switch (type) { // 2^31 / 4 columns / the greatest level, less rounding
-    case GgmlType::Q8_0:
-    case GgmlType::IQ4_NL:
-    case GgmlType::IQ4_XS: return 2097000; // levels up to 255
-    default: return 8355000;               // up to 63; and the first digit is one byte
+    switch (type) { // 4 * 2^31 / 16 columns / the greatest level, less rounding
+    case GgmlType::Q4_1:
+    case GgmlType::Q5_1:
+    case GgmlType::Q2_K:
+    case GgmlType::Q4_K:
+    case GgmlType::Q5_K: return 8355000; // levels up to 31; but the first digit is one byte
+    default: return 2097000;             // levels up to 255
     }
 }
 
@@ -149,24 +196,32 @@ bool use_fixed_point(bool use) {
     return is_used();
 }
 
-FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const float> x, size_t cols, float limit) {
-    const size_t tokens = x.size() / cols, factors = cols / vnni::group * vnni::factors_of_group;
-    const std::span all = storage.first(tokens * (factors + (cols * vnni::digits + sizeof(float) - 1) / sizeof(float)));
-    auto* digits = reinterpret_cast<int8_t*>(all.data() + tokens * factors);
-    for (size_t t = 0; t < tokens; t++)
-        vnni::convert(digits + t * cols * vnni::digits, all.data() + t * factors, x.subspan(t * cols, cols), limit);
-    return {digits, all.data(), tokens, cols};
+FixedPoint to_fixed_point(ThreadPool& pool, AlignedFloats& storage, std::span<const float> x, size_t cols, float limit) {
+    using namespace vnni;
+    const size_t tokens = x.size() / cols, groups = x.size() / group;
+    const std::span all = storage.first(groups * (factors_of_group + digits_of_group / sizeof(float)));
+    float* factors = all.data();
+    auto* to = reinterpret_cast<int8_t*>(factors + groups * factors_of_group);
+    pool.each(uint32_t(tokens), 4, [&](uint32_t begin, uint32_t end) {
+        for (size_t i = 0; i < cols / group; i++)
+            for (size_t t = begin; t < end; t++)
+                convert_group(to + (i * tokens + t) * digits_of_group, factors + (i * tokens + t) * factors_of_group,
+                              &x[t * cols + i * group], limit);
+    });
+    return {to, factors, tokens, cols};
 }
 
-void dots(GgmlType type, float* sums, const uint8_t* row, const FixedPoint& x) { vnni::dots_for(type)(sums, row, x); }
+void dots(GgmlType type, float* sums, const uint8_t* const* rows, const FixedPoint& x) { vnni::dots_for(type)(sums, rows, x); }
 
 #else
 
 bool has_fixed_point(GgmlType, size_t) { return false; }
 bool use_fixed_point(bool) { return false; }
 float fixed_point_limit(GgmlType) { return 0; }
-FixedPoint to_fixed_point(AlignedFloats&, std::span<const float>, size_t, float) { ENSURE(false, "no integer products"); }
-void dots(GgmlType type, float*, const uint8_t*, const FixedPoint&) {
+FixedPoint to_fixed_point(ThreadPool&, AlignedFloats&, std::span<const float>, size_t, float) {
+    ENSURE(false, "no integer products");
+}
+void dots(GgmlType type, float*, const uint8_t* const*, const FixedPoint&) {
     ENSURE(false, "no integer products of {}", type_name(type));
 }
 

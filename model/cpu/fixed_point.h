@@ -1,18 +1,23 @@
 // Integer products of one or a few tokens with quantised weights, for processors that multiply bytes (AVX-512 with VNNI). A
 // token's activations become fixed-point numbers of 22 bits, in three bytes, with a scale for each 32 of them: the error is at
-// most 2.5e-7 of the largest of the 32, where fp32 has 6e-8 of each. Sums of four products are exact; scales and the total are
-// fp32.
+// most 2.5e-7 of the largest of the 32, where fp32 has 6e-8 of each. Sums over runs of 16 columns are exact; each run is in a
+// lane of its own, where scales and the total are fp32.
 #pragma once
+#include "base/thread_pool.h"
 #include "model/cpu/aligned_floats.h"
 #include "model/formats/blocks.h"
 
 namespace tq::cpu {
 
-// Activations x[tokens][cols], cols a multiple of 256, each token's in the order of the columns.
+inline constexpr size_t max_fixed_point_tokens = 16; // whose totals stay in the L1 cache
+inline constexpr size_t dots_rows = 4;               // that share the loads of activations
+
+// Activations x[tokens][cols], at most max_fixed_point_tokens and cols a multiple of 256, in groups of 256 columns.
 struct FixedPoint {
-    const int8_t* digits; // [tokens][cols / 64][3][64]: x = scale * (65536 digits[0] + 256 digits[1] + digits[2])
-    const float* factors; // [tokens][cols / 256][3][16]: eight scales and eight sums of -x, of 32 columns each; scales, and sums
-                          // of x, of 16
+    const int8_t* digits; // [cols / 256][tokens][3][4][64]: x = scale * (65536 digits[0] + 256 digits[1] + digits[2]), four steps
+                          // of four columns of each of 16 runs
+    const float* factors; // [cols / 256][tokens][4][16]: of each run of 16 columns 4 scale, the integers -128 sum(digits[0]) and
+                          // -128 sum(256 digits[1] + digits[2]), and the sum of x
     size_t tokens, cols;
 };
 
@@ -26,9 +31,10 @@ bool use_fixed_point(bool use);
 float fixed_point_limit(GgmlType type);
 
 // Converts x[tokens][cols], which may be infinite or NaN: every product with that token then is, too. The result is in `storage`.
-FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const float> x, size_t cols, float limit);
+FixedPoint to_fixed_point(ThreadPool&, AlignedFloats& storage, std::span<const float> x, size_t cols, float limit);
 
-// sums[tokens] = row . x, for formats and lengths with has_fixed_point. A token's does not depend on the others.
-void dots(GgmlType type, float* sums, const uint8_t* row, const FixedPoint& x);
+// sums[tokens][dots_rows] = rows[dots_rows] . x, for formats and lengths with has_fixed_point. A sum depends on neither the other
+// rows nor the other tokens.
+void dots(GgmlType type, float* sums, const uint8_t* const* rows, const FixedPoint& x);
 
 } // namespace tq::cpu

@@ -7,7 +7,7 @@
 
 namespace tq::cpu {
 
-using host::CacheSide, host::LayerCache, host::Rope, host::Row;
+using host::CacheSide, host::LayerCache, host::Network, host::Rope, host::Row;
 
 // y[cols] = the row's exact values, as tq::decode_row gives them.
 void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte> row);
@@ -23,20 +23,22 @@ struct Product {
     bool accumulate = false;
 };
 
-// A pass of at most so many rows gives each of them the bits that it would get alone, in products and in attention.
-inline constexpr uint32_t few_tokens = 8;
-// A pass of at least so many rows, and of as many tokens of each of its slots, gives a row the same bits however many there are.
-inline constexpr uint32_t many_tokens = 13;
+// Products and attention have two kinds of kernels. Where rows are `separate`, each gets the bits that it would get alone, and
+// they share the reading of the weights. Otherwise they are a block: a row gets the same bits however many there are, and
+// whatever the others. The products of a pass of separate rows have at most max_separate_rows.
+
+// Returns how many separate rows one product with any of these matrices may have: more where all have integer products.
+uint32_t max_separate_rows(const Network& net);
 
 // For each product y[t] = w x[t], or y[t] += w x[t]. Their w have the same number of columns. x: [tokens][cols]
-void matmul(ThreadPool&, std::span<const Product> products, std::span<const float> x);
-inline void matmul(ThreadPool& pool, std::initializer_list<Product> products, std::span<const float> x) {
-    matmul(pool, std::span(products.begin(), products.size()), x);
+void matmul(ThreadPool&, std::span<const Product> products, std::span<const float> x, bool separate);
+inline void matmul(ThreadPool& pool, std::initializer_list<Product> products, std::span<const float> x, bool separate) {
+    matmul(pool, std::span(products.begin(), products.size()), x, separate);
 }
 
 // gate[t] = silu(w_gate x[t]) * (w_up x[t]), and up[t] = w_up x[t]
 void gated_matmul(ThreadPool&, std::span<float> gate, std::span<float> up, const Tensor& w_gate, const Tensor& w_up,
-                  std::span<const float> x);
+                  std::span<const float> x, bool separate);
 
 // In place, as ref::q_norm_rope. q: [tokens][heads][head_dim]
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
@@ -48,7 +50,7 @@ void kv_append(ThreadPool&, const LayerCache& cache, std::span<const float> k, s
 
 // As ref::attention; the tokens of a slot are consecutive, in rows and in position. q, y: [rows][heads][head_dim]
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
-               std::span<const Row> rows);
+               std::span<const Row> rows, bool separate);
 
 // gate = silu(gate) * up, element by element
 void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);

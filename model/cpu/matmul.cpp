@@ -1,5 +1,5 @@
-// Products of weight matrices and activations. A few tokens: each row is decoded in registers as it is multiplied, so that memory
-// bandwidth is the limit. Many: a panel of rows is decoded once for a block of tokens and multiplied in register tiles.
+// Products of weight matrices and activations. Separate tokens: each row is decoded in registers as it is multiplied, so that
+// memory bandwidth is the limit. A block: a panel of rows is decoded once for all tokens and multiplied in register tiles.
 #include "model/cpu/matmul.h"
 #include "base/ensure.h"
 #include "model/cpu/fixed_point.h"
@@ -69,7 +69,7 @@ void decode_fast(GgmlType type, std::span<float> y, std::span<const std::byte> r
     if (!each_vector(type, reinterpret_cast<const uint8_t*>(row.data()), y.size(), store)) tq::decode_row(type, y, row);
 }
 
-// Computes rows begin .. end - 1 for a few tokens.
+// Computes rows begin .. end - 1 for separate tokens.
 void multiply_rows(const Product& p, std::span<const float> x, Scratch& scratch, uint32_t begin, uint32_t end) {
     const size_t cols = p.w.cols, tokens = x.size() / cols;
     const std::span decoded = scratch.panel.first(cols);
@@ -120,7 +120,7 @@ void multiply_panel(const Product& p, std::span<const float> packed, size_t toke
     }
 }
 
-// Computes rows begin .. end - 1 for many tokens.
+// Computes rows begin .. end - 1 for a block of tokens.
 void multiply_panels(const Product& p, std::span<const float> packed, size_t tokens, Scratch& scratch, uint32_t begin,
                      uint32_t end) {
     const size_t cols = p.w.cols, row_bytes = p.w.row_bytes();
@@ -159,63 +159,59 @@ HWY_EXPORT(pack_tokens);
 HWY_EXPORT(multiply_panels);
 HWY_EXPORT(swiglu_rows);
 
-// Up to so many tokens are multiplied in fixed point; for more, packing them into tiles is worth while.
-constexpr size_t few_tokens_in_fixed_point = 12;
-static_assert(few_tokens <= few_tokens_in_fixed_point && few_tokens_in_fixed_point < many_tokens);
-
-// The activations of one product, packed where there are many tokens, in fixed point where products are in integers.
+// The activations of one product: of separate tokens, in fixed point where products are in integers, or packed for a block.
 struct Activations {
-    std::span<const float> x, packed;
+    bool separate;
+    std::span<const float> x;
     size_t tokens;
     FixedPoint fixed;
 };
 
 // Converts them where one of the products uses fixed point.
-FixedPoint to_fixed_point(AlignedFloats& storage, std::span<const Product> products, std::span<const float> x) {
-    if (x.size() > few_tokens_in_fixed_point * products[0].w.cols) return {};
+FixedPoint to_fixed_point(ThreadPool& pool, AlignedFloats& storage, std::span<const Product> products, std::span<const float> x) {
     float limit = std::numeric_limits<float>::infinity();
     for (const Product& p : products)
         if (has_fixed_point(p.w.type, p.w.cols)) limit = std::min(limit, fixed_point_limit(p.w.type));
-    return std::isfinite(limit) ? to_fixed_point(storage, x, products[0].w.cols, limit) : FixedPoint{};
+    return std::isfinite(limit) ? to_fixed_point(pool, storage, x, products[0].w.cols, limit) : FixedPoint{};
 }
 
-Activations pack(ThreadPool& pool, std::span<const Product> products, std::span<const float> x) {
+Activations pack(ThreadPool& pool, std::span<const Product> products, std::span<const float> x, bool separate) {
     const size_t cols = products[0].w.cols, tokens = x.size() / cols;
     static thread_local AlignedFloats storage, fixed; // the calling thread's; kept, since fresh memory costs page faults
-    const FixedPoint in_fixed_point = to_fixed_point(fixed, products, x);
-    if (tokens <= few_tokens) {
+    if (separate) {
         const std::span aligned = storage.first(x.size()); // loads across two cache lines take twice as long
         std::ranges::copy(x, aligned.begin());
-        return {aligned, {}, tokens, in_fixed_point};
+        return {true, aligned, tokens, to_fixed_point(pool, fixed, products, x)};
     }
-    if (std::ranges::all_of(products,
-                            [&](const Product& p) { return in_fixed_point.tokens != 0 && has_fixed_point(p.w.type, cols); }))
-        return {x, {}, tokens, in_fixed_point};
     const size_t tile = HWY_DYNAMIC_DISPATCH(token_tile)(), tiles = (tokens + tile - 1) / tile;
     const std::span to = storage.first(tiles * tile * cols);
     pool.each(uint32_t(tiles), 1, [&](uint32_t begin, uint32_t end) {
         HWY_DYNAMIC_DISPATCH(pack_tokens)(to, x, cols, begin, end);
     });
-    return {x, to, tokens, in_fixed_point};
+    return {false, to, tokens, {}};
 }
 
-// Computes rows begin .. end - 1 for a few tokens.
+// Computes rows begin .. end - 1 for separate tokens.
 void multiply_fixed(const Product& p, const FixedPoint& x, Scratch& scratch, uint32_t begin, uint32_t end) {
-    float sums[few_tokens_in_fixed_point];
-    each_row(p, scratch, begin, end, [&](uint32_t row, std::span<const std::byte> bytes) {
-        dots(p.w.type, sums, reinterpret_cast<const uint8_t*>(bytes.data()), x);
-        for (size_t t = 0; t < x.tokens; t++) put(p, t, row, sums[t]);
+    float sums[max_fixed_point_tokens * dots_rows];
+    each_rows<dots_rows>(p, scratch, begin, end, [&](uint32_t first, uint32_t count, const uint8_t* const* rows) {
+        dots(p.w.type, sums, rows, x);
+        for (size_t t = 0; t < x.tokens; t++) {
+            float* const y = &p.y[t * p.w.rows + first];
+            const float* const of_token = sums + t * dots_rows;
+            for (uint32_t r = 0; r < count; r++) y[r] = p.accumulate ? y[r] + of_token[r] : of_token[r];
+        }
     });
 }
 
 void multiply(const Product& p, const Activations& x, uint32_t begin, uint32_t end) {
     static thread_local Scratch scratch;
-    if (x.fixed.tokens != 0 && has_fixed_point(p.w.type, p.w.cols))
+    if (!x.separate)
+        HWY_DYNAMIC_DISPATCH(multiply_panels)(p, x.x, x.tokens, scratch, begin, end);
+    else if (x.fixed.tokens != 0 && has_fixed_point(p.w.type, p.w.cols))
         multiply_fixed(p, x.fixed, scratch, begin, end);
-    else if (x.tokens <= few_tokens)
-        HWY_DYNAMIC_DISPATCH(multiply_rows)(p, x.x, scratch, begin, end);
     else
-        HWY_DYNAMIC_DISPATCH(multiply_panels)(p, x.packed, x.tokens, scratch, begin, end);
+        HWY_DYNAMIC_DISPATCH(multiply_rows)(p, x.x, scratch, begin, end);
 }
 
 void check(const Product& p, std::span<const float> x) {
@@ -229,13 +225,24 @@ void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte
     HWY_DYNAMIC_DISPATCH(decode_fast)(type, y, row);
 }
 
-void matmul(ThreadPool& pool, std::span<const Product> products, std::span<const float> x) {
+uint32_t max_separate_rows(const Network& net) {
+    constexpr uint32_t max_decoded_rows = 8; // each few of which decode the weights anew: a block of more takes less time
+    const auto in_fixed_point = [](const host::Linear& l) { return has_fixed_point(l.tensor.type, l.tensor.cols); };
+    const bool all = in_fixed_point(net.output) && std::ranges::all_of(net.layers, [&](const host::Layer& l) {
+                         const host::Linear linears[] = {l.attn_q,           l.attn_k,         l.attn_v,  l.attn_output,
+                                                         l.ffn_gate_up.gate, l.ffn_gate_up.up, l.ffn_down};
+                         return std::ranges::all_of(linears, in_fixed_point);
+                     });
+    return all ? uint32_t(max_fixed_point_tokens) : max_decoded_rows;
+}
+
+void matmul(ThreadPool& pool, std::span<const Product> products, std::span<const float> x, bool separate) {
     uint32_t rows = 0;
     for (const Product& p : products) {
         check(p, x);
         rows += p.w.rows;
     }
-    const Activations activations = pack(pool, products, x);
+    const Activations activations = pack(pool, products, x, separate);
     pool.each(rows, 16, [&](uint32_t begin, uint32_t end) {
         uint32_t first = 0; // of this product, among the rows of all
         for (const Product& p : products) {
@@ -247,10 +254,10 @@ void matmul(ThreadPool& pool, std::span<const Product> products, std::span<const
 }
 
 void gated_matmul(ThreadPool& pool, std::span<float> gate, std::span<float> up, const Tensor& w_gate, const Tensor& w_up,
-                  std::span<const float> x) {
+                  std::span<const float> x, bool separate) {
     const Product products[] = {{gate, w_gate}, {up, w_up}};
     for (const Product& p : products) check(p, x);
-    const Activations activations = pack(pool, products, x);
+    const Activations activations = pack(pool, products, x, separate);
     pool.each(w_gate.rows, 16, [&](uint32_t begin, uint32_t end) {
         for (const Product& p : products) multiply(p, activations, begin, end);
         for (size_t t = 0; t < activations.tokens; t++) {

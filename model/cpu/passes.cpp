@@ -37,11 +37,13 @@ class CpuForward final : public Forward {
     CpuForward(const Config& config, std::shared_ptr<const LoadedWeights> weights, const ForwardOptions& options)
         : options_(with_batch_size(options)), on_result_(named(options_.tap)), pool_(options.threads),
           net_(config, std::move(weights), options.kv, {options.slots, options.pages(), options.context_size},
-               options_.batch_size) {}
+               options_.batch_size),
+          max_separate_rows_(cpu::max_separate_rows(net_)) {}
 
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
 
+    uint32_t max_separate_rows() const override { return max_separate_rows_; }
     Cache& cache() override { return net_.cache; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, options_.kv); }
@@ -54,14 +56,15 @@ class CpuForward final : public Forward {
         uint32_t i;
     };
 
-    void run_layers(std::span<const Span> spans, std::span<const cpu::Slice> slices);
-    void run_heads(std::span<const Span> spans, std::span<const cpu::Slice> slices, const host::Run& run, const SpanLogits& each);
-    void run_head(std::span<const Wanted> wanted);
+    void run_layers(std::span<const Span> spans, const cpu::PassSlices& pass);
+    void run_heads(std::span<const Span> spans, const cpu::PassSlices& pass, const host::Run& run, const SpanLogits& each);
+    void run_head(std::span<const Wanted> wanted, bool separate);
 
     const ForwardOptions options_;
     const host::OnResult on_result_;
     ThreadPool pool_;
     host::Network net_;
+    const uint32_t max_separate_rows_;
     std::vector<host::Row> rows_; // of the pass
     std::vector<uint32_t> ids_;   // likewise
     host::Activations x_, head_;
@@ -69,20 +72,20 @@ class CpuForward final : public Forward {
 
 bool CpuForward::run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) {
     host::Run run(net_.cache, spans);
-    cpu::Schedule schedule(spans, options_.batch_size, options_.deterministic);
-    for (auto slices = schedule.next(); !slices.empty(); slices = schedule.next()) {
-        run_layers(spans, slices);
-        run_heads(spans, slices, run, each);
+    cpu::Schedule schedule(spans, options_.batch_size, max_separate_rows_, options_.deterministic);
+    for (auto pass = schedule.next(); !pass.slices.empty(); pass = schedule.next()) {
+        run_layers(spans, pass);
+        run_heads(spans, pass, run, each);
         if (!run.progressed(uint32_t(rows_.size()), progress)) return false;
     }
     return true;
 }
 
 // Runs a pass. Throws Error, before these tokens count, where the model's file has been truncated.
-void CpuForward::run_layers(std::span<const Span> spans, std::span<const cpu::Slice> slices) {
+void CpuForward::run_layers(std::span<const Span> spans, const cpu::PassSlices& slices) {
     rows_.clear();
     ids_.clear();
-    for (const auto& [span, first, count] : slices) {
+    for (const auto& [span, first, count] : slices.slices) {
         const uint32_t slot = spans[span].slot, position = net_.cache.position(slot);
         for (uint32_t i = 0; i < count; i++) {
             rows_.push_back({slot, position + i});
@@ -91,45 +94,44 @@ void CpuForward::run_layers(std::span<const Span> spans, std::span<const cpu::Sl
     }
     x_.ids = ids_;
     x_.resize(net_.config, rows_.size());
-    host::Pass pass(pool_, net_, rows_, on_result_);
+    host::Pass pass(pool_, net_, rows_, on_result_, slices.separate);
     cpu::layers(pass, net_, x_);
     check_mapped_files();
-    for (const auto& [span, first, count] : slices) net_.cache.advance(spans[span].slot, count);
+    for (const auto& [span, first, count] : slices.slices) net_.cache.advance(spans[span].slot, count);
 }
 
-// Computes the logits of a pass that are wanted, of few rows at a time: those of single rows of all spans together, and those
-// of all rows span by span, so that their number does not depend on other spans. In a pass of a few rows this is one product.
-void CpuForward::run_heads(std::span<const Span> spans, std::span<const cpu::Slice> slices, const host::Run& run,
+// Computes the logits of a pass that are wanted, of a few rows at a time: those of separate rows and of the last rows of blocks
+// as separate rows, and those of all rows of blocks as blocks.
+void CpuForward::run_heads(std::span<const Span> spans, const cpu::PassSlices& slices, const host::Run& run,
                            const SpanLogits& each) {
     constexpr size_t rows_at_a_time = 16;
     std::vector<Wanted> single, all;
     const auto finish = [&](std::vector<Wanted>& wanted) {
         if (wanted.empty()) return;
-        run_head(wanted);
+        run_head(wanted, &wanted == &single);
         run.require_finite(head_.logits);
         for (size_t at = 0; const Wanted& w : std::exchange(wanted, {}))
             each(w.span, w.i, std::span(head_.logits).subspan(at++ * net_.config.vocab_size, net_.config.vocab_size));
     };
-    const bool few = rows_.size() <= cpu::few_tokens;
     uint32_t row = 0;
-    for (const auto& [span, first, count] : slices) {
+    for (const auto& [span, first, count] : slices.slices) {
         const Span& of = spans[span];
         for (uint32_t i = first; i < first + count; i++, row++) {
-            if (of.logits == Span::Logits::all && !few) {
+            if (of.logits == Span::Logits::all && !slices.separate) {
                 all.push_back({row, span, i});
                 if (all.size() == rows_at_a_time) finish(all);
             } else if (of.logits == Span::Logits::all || (of.logits == Span::Logits::last && i + 1 == of.ids.size())) {
                 single.push_back({row, span, i});
-                if (single.size() == cpu::few_tokens) finish(single);
+                if (single.size() == max_separate_rows_) finish(single);
             }
         }
-        finish(all);
     }
+    finish(all);
     finish(single);
 }
 
 // Leaves the logits of these rows in head_.
-void CpuForward::run_head(std::span<const Wanted> wanted) {
+void CpuForward::run_head(std::span<const Wanted> wanted, bool separate) {
     const size_t cols = net_.config.hidden_size;
     std::vector<host::Row> rows;
     head_.resize_head(net_.config, wanted.size());
@@ -137,7 +139,7 @@ void CpuForward::run_head(std::span<const Wanted> wanted) {
         std::copy_n(&x_.h[w.row * cols], cols, &head_.h[rows.size() * cols]);
         rows.push_back(rows_[w.row]);
     }
-    host::Pass pass(pool_, net_, rows, on_result_);
+    host::Pass pass(pool_, net_, rows, on_result_, separate);
     cpu::head(pass, net_, head_);
     check_mapped_files();
 }

@@ -10,29 +10,32 @@ struct Slice {
     uint32_t first, count;
 };
 
-// A span's logits must not depend on the other spans of a run, nor on how they are divided among passes. So:
-// - A few ids (few_tokens of kernels.h) share passes of a few rows with those of other spans. They may be cut anywhere: each row
-//   has the bits that it has alone.
-// - Many ids (many_tokens) are cut into slices of batch_size, which share passes of batch_size rows: each row has the bits that
-// it
-//   has in any pass of many rows.
-// - What is between runs in a pass of its own.
-// When deterministic, all are a few ids.
+// The slices of one pass, whose rows are separate or in blocks (kernels.h).
+struct PassSlices {
+    bool separate = false;
+    std::vector<Slice> slices; // in the order of spans; none when all ids have been run
+};
+
+// Returns the length of the longest slice whose rows are separate: up to one and a half passes of them take less time than a
+// block, at 2000 positions, too, where blocks save attention.
+constexpr uint32_t max_short_slice(uint32_t max_separate_rows) { return max_separate_rows + max_separate_rows / 2; }
+
+// A span's logits must not depend on the other spans of a run, nor on how they are divided among passes. So a span is cut into
+// slices of batch_size. Short ones, that is short spans and the ends of others, share passes of max_separate_rows separate rows
+// with those of other spans, and may be cut anywhere. Longer ones share passes of batch_size rows, as blocks. When deterministic,
+// all rows are separate.
 class Schedule {
   public:
     // `spans` must outlive it.
-    Schedule(std::span<const Span> spans, uint32_t batch_size, bool deterministic);
+    Schedule(std::span<const Span> spans, uint32_t batch_size, uint32_t max_separate_rows, bool deterministic);
 
-    // Returns the slices of the next pass, in the order of spans; none when all ids have been run.
-    std::vector<Slice> next();
+    PassSlices next();
 
   private:
-    enum class Kind { few, own, many };
     uint32_t slice_of(size_t span) const;
-    static Kind kind_of(uint32_t count);
 
     const std::span<const Span> spans_;
-    const uint32_t batch_size_;
+    const uint32_t max_separate_rows_, batch_size_;
     std::vector<uint32_t> done_; // ids of each span
 };
 

@@ -8,25 +8,30 @@ namespace tq::cpu {
 void matmul(Pass& pass, std::initializer_list<NamedProduct> products, const std::vector<float>& x) {
     std::vector<Product> all;
     for (const auto& [y, w] : products) all.push_back({y, w.tensor});
-    matmul(pass.pool, all, x);
+    matmul(pass.pool, all, x, pass.separate);
     for (const auto& [y, w] : products) pass.result(w.result, y);
 }
 
 void matmul_add(Pass& pass, std::vector<float>& h, const Linear& w, const std::vector<float>& x) {
-    matmul(pass.pool, {{h, w.tensor, true}}, x);
+    matmul(pass.pool, {{h, w.tensor, true}}, x, pass.separate);
     pass.result(w.result, h);
 }
 
 void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x) {
     static thread_local std::vector<float> up; // the calling thread's; kept, since fresh memory costs page faults
     up.resize(y.size());
-    gated_matmul(pass.pool, y, up, w.gate.tensor, w.up.tensor, x);
+    gated_matmul(pass.pool, y, up, w.gate.tensor, w.up.tensor, x, pass.separate);
     pass.result("swiglu", y);
 }
 
 void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<float>& v) {
     kv_append(pass.pool, l.cache, k, v, l.head_norms.k, pass.rope, pass.config.rms_norm_eps, l.head_norms.k_conditions);
     pass.result("kv_append", {});
+}
+
+void attention(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& q) {
+    attention(pass.pool, y, q, l.cache, pass.config.num_attention_heads, pass.rows(), pass.separate);
+    pass.result("attention", y);
 }
 
 } // namespace tq::cpu

@@ -217,6 +217,7 @@ class GpuForward final : public Forward {
 
     void record_again() override { recordings_.forget(); }
 
+    uint32_t max_separate_rows() const override { return gpu::max_separate_rows(options_); }
     Cache& cache() override { return cache_; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(config_, options_.kv); }

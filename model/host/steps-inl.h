@@ -16,8 +16,3 @@ void q_norm_rope(Pass& pass, const Layer& l, std::vector<float>& q) {
                 l.q_rotation, l.head_norms.q_conditions);
     pass.result("q", q);
 }
-
-void attention(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& q) {
-    attention(pass.pool, y, q, l.cache, pass.config.num_attention_heads, pass.rows());
-    pass.result("attention", y);
-}

@@ -30,4 +30,9 @@ void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<fl
     pass.result("kv_append", {});
 }
 
+void attention(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& q) {
+    attention(pass.pool, y, q, l.cache, pass.config.num_attention_heads, pass.rows());
+    pass.result("attention", y);
+}
+
 } // namespace tq::ref

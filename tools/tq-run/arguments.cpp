@@ -285,6 +285,10 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
     add("-t,--threads", a.threads, "threads of --device cpu; default: all cores", "N").transform(thread_number());
     add("-b,--batch-size", a.batch_size, "prompt tokens per block; default: 0 (the device's choice)", "N")
         .check(number(0, 65536));
+    command
+        .add_flag("--deterministic", a.deterministic,
+                  "the same logits however a prompt is cut into blocks, and whatever of it was cached; prompts take longer")
+        .group("Device and memory");
     command.add_flag("--profile", a.profile, "time every kernel; the run is slower").group("Device and memory");
     add_flags(command, a.kv);
     add_flags(command, a.rope);

@@ -64,7 +64,7 @@ struct ModelArguments {
     uint64_t memory_limit_bytes = 0; // 0: none
     KvArguments kv;
     RopeArguments rope;
-    bool profile = false;
+    bool profile = false, deterministic = false;
 };
 
 // The weight format that --weights names, if one was given.

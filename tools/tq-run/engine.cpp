@@ -137,7 +137,8 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
     const ForwardOptions given{.kv = arguments.kv.options(),
                                .context_size = choose_context(arguments, model),
                                .threads = arguments.threads,
-                               .batch_size = arguments.batch_size};
+                               .batch_size = arguments.batch_size,
+                               .deterministic = arguments.deterministic};
     ForwardOptions options = given;
     check_kv(options.kv, model.config.num_hidden_layers);
     load_conditioning(options.kv.conditioning, model, console);

@@ -78,16 +78,18 @@ std::vector<float> magnitudes(ThreadPool& pool, const Tensor& w, std::vector<flo
     return before;
 }
 
-void check_matmul(ThreadPool& pool, const Tensor& w, uint32_t tokens, Random& random) {
+// The products with `separate` tokens are those of each alone, and those with a block the same however many there are.
+void check_matmul(ThreadPool& pool, const Tensor& w, uint32_t tokens, Random& random, bool separate) {
     CAPTURE(type_name(w.type));
     CAPTURE(w.rows);
     CAPTURE(w.cols);
     CAPTURE(tokens);
+    CAPTURE(separate);
     const auto x = random.normals(size_t(tokens) * w.cols), before = random.normals(size_t(tokens) * w.rows);
     std::vector<float> want(before.size()), got(before.size()), want_sum = before, got_sum = before;
     ref::matmul(pool, want, w, x);
     ref::matmul(pool, want_sum, w, x, true);
-    cpu::matmul(pool, {{got, w}, {got_sum, w, true}}, x);
+    cpu::matmul(pool, {{got, w}, {got_sum, w, true}}, x, separate);
     CHECK(is_close(got, want, magnitudes(pool, w, x, std::vector<float>(before.size())), 1e-6f));
     CHECK(is_close(got_sum, want_sum, magnitudes(pool, w, x, before), 1e-6f));
 
@@ -95,18 +97,20 @@ void check_matmul(ThreadPool& pool, const Tensor& w, uint32_t tokens, Random& ra
     elsewhere.data = {};
     elsewhere.source = std::make_shared<Copies>(w);
     std::vector<float> from_source(got.size());
-    cpu::matmul(pool, {{from_source, elsewhere}}, x);
+    cpu::matmul(pool, {{from_source, elsewhere}}, x, separate);
     CHECK(from_source == got);
 
-    for (uint32_t t = 0; t < tokens && tokens <= cpu::few_tokens; t++) { // in company as alone
-        std::vector<float> alone(w.rows);
-        cpu::matmul(pool, {{alone, w}}, std::span(x).subspan(size_t(t) * w.cols, w.cols));
-        CHECK(std::ranges::equal(alone, std::span(got).subspan(size_t(t) * w.rows, w.rows)));
+    const uint32_t step = separate ? 1 : std::max(1u, tokens / 3);
+    for (uint32_t t = 0; t + step <= tokens; t += step) {
+        std::vector<float> fewer(size_t(step) * w.rows);
+        cpu::matmul(pool, {{fewer, w}}, std::span(x).subspan(size_t(t) * w.cols, size_t(step) * w.cols), separate);
+        CHECK(std::ranges::equal(fewer, std::span(got).subspan(size_t(t) * w.rows, fewer.size())));
     }
-    if (tokens <= cpu::many_tokens) return;
-    std::vector<float> fewer(size_t(cpu::many_tokens) * w.rows); // of many, each the same however many there are
-    cpu::matmul(pool, {{fewer, w}}, std::span(x).last(size_t(cpu::many_tokens) * w.cols));
-    CHECK(std::ranges::equal(fewer, std::span(got).last(fewer.size())));
+}
+
+void check_matmul(ThreadPool& pool, const Tensor& w, uint32_t tokens, Random& random) {
+    if (tokens <= cpu::max_fixed_point_tokens) check_matmul(pool, w, tokens, random, true);
+    check_matmul(pool, w, tokens, random, false);
 }
 
 } // namespace
@@ -161,7 +165,7 @@ TEST_CASE("products of matrices") {
                 for (const uint32_t rows : {1u, 3u, 17u, 150u}) {
                     if (cols % block_format(type)->elements != 0) continue;
                     const Matrix m(type, rows, cols, random);
-                    for (const uint32_t tokens : {1u, 2u, 7u, 8u, 17u}) check_matmul(pool, m.tensor, tokens, random);
+                    for (const uint32_t tokens : {1u, 2u, 7u, 16u, 17u}) check_matmul(pool, m.tensor, tokens, random);
                 }
         for (const uint32_t cols : {1u, 20u, 131u}) { // not multiples of 8 or 16 lanes, and but for 20 not of 4
             const Matrix m(GgmlType::F32, 5, cols, random);
@@ -169,6 +173,8 @@ TEST_CASE("products of matrices") {
         }
         const Matrix m(GgmlType::Q8_0, 17, 96, random);
         for (uint32_t tokens = 1; tokens <= 160; tokens += tokens < 17 ? 1 : 13) check_matmul(pool, m.tensor, tokens, random);
+        const Matrix n(GgmlType::Q5_K, 17, 512, random); // in fixed point
+        for (uint32_t tokens = 1; tokens <= 16; tokens++) check_matmul(pool, n.tensor, tokens, random);
         check_matmul(pool, Matrix(GgmlType::Q4_0, 131, 8192, random).tensor, 50, random); // panels of few rows
     });
 }
@@ -184,7 +190,7 @@ TEST_CASE("products with activations of very different sizes, or that are none")
             std::vector<float> want(5), got(5);
             ref::matmul(pool, want, m.tensor, changed);
             on_each_target([&] {
-                cpu::matmul(pool, {{got, m.tensor}}, changed);
+                cpu::matmul(pool, {{got, m.tensor}}, changed, true);
                 if (std::ranges::all_of(want, [](float f) { return std::isfinite(f); }))
                     CHECK(is_close(got, want, magnitudes(pool, m.tensor, changed, std::vector<float>(5)), 1e-6f));
                 else
@@ -219,11 +225,11 @@ TEST_CASE("several matrices at once, and with a gate") {
         ref::swiglu(pool, want_gate, want_c);
         on_each_target([&] {
             std::vector<float> got_a(want_a.size()), got_b(want_b.size()), got_c(want_c.size());
-            cpu::matmul(pool, {{got_a, a.tensor}, {got_b, b.tensor}, {got_c, c.tensor}}, x);
+            cpu::matmul(pool, {{got_a, a.tensor}, {got_b, b.tensor}, {got_c, c.tensor}}, x, tokens <= 5);
             CHECK(relative_error(got_a, want_a) < 1e-5);
             CHECK(relative_error(got_b, want_b) < 1e-5);
             CHECK(relative_error(got_c, want_c) < 1e-5);
-            cpu::gated_matmul(pool, got_a, got_c, a.tensor, c.tensor, x);
+            cpu::gated_matmul(pool, got_a, got_c, a.tensor, c.tensor, x, tokens <= 5);
             CHECK(relative_error(got_a, want_gate) < 1e-5);
         });
     }

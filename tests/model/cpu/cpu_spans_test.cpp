@@ -1,5 +1,6 @@
 // Several sequences on the CPU path, each with the logits, bit for bit, that it has alone.
 #include "base/system_memory.h"
+#include "model/cpu/fixed_point.h"
 #include "model/cpu/forward.h"
 #include "model/cpu/kernels.h"
 #include "model/cpu/schedule.h"
@@ -17,31 +18,83 @@ std::unique_ptr<Forward> make(const ForwardOptions& options) {
     return make_cpu_forward(model.config, model.weights, options);
 }
 
+// A model whose rows are long enough for integer products.
+struct WideModel {
+    test::TemporaryFile path;
+    Config config = test::small_config();
+    std::unique_ptr<ModelFile> file;
+    Weights weights;
+
+    explicit WideModel(GgmlType type) {
+        config.hidden_size = 256;
+        config.intermediate_size = 512;
+        config.num_attention_heads = 8;
+        config.num_key_value_heads = 4;
+        test::write_random_model(path.path(), {config, type, true, 3, {}});
+        file = std::make_unique<ModelFile>(read_gguf(path.path()));
+        weights = read_weights(*file, config);
+    }
+};
+
+std::unique_ptr<Forward> make_wide(const ForwardOptions& options) {
+    static const WideModel model(GgmlType::Q4_K);
+    auto forward = make_cpu_forward(model.config, model.weights, options);
+    CHECK(forward->max_separate_rows() == (cpu::has_fixed_point(GgmlType::Q4_K, 256) ? 16 : 8));
+    return forward;
+}
+
 } // namespace
 
-TEST_CASE("spans are divided into passes of few rows, of many, and of their own") {
+TEST_CASE("spans are divided into passes of separate rows and of blocks") {
     const Ids ids(1000);
-    const auto passes = [&](std::vector<uint32_t> counts, uint32_t batch, bool deterministic = false) {
+    const auto passes = [&](std::vector<uint32_t> counts, uint32_t batch, uint32_t separate, bool deterministic = false) {
         std::vector<Span> spans;
         for (const uint32_t count : counts) spans.push_back({uint32_t(spans.size()), std::span(ids).first(count)});
-        cpu::Schedule schedule(spans, batch, deterministic);
+        cpu::Schedule schedule(spans, batch, separate, deterministic);
         std::string text;
-        for (auto slices = schedule.next(); !slices.empty(); slices = schedule.next()) {
-            for (const auto& [span, first, count] : slices) text += fmt::format(" {}:{}+{}", span, first, count);
+        for (auto pass = schedule.next(); !pass.slices.empty(); pass = schedule.next()) {
+            text += pass.separate ? "s" : "b";
+            for (const auto& [span, first, count] : pass.slices) text += fmt::format(" {}:{}+{}", span, first, count);
             text += ";";
         }
         return text;
     };
-    CHECK(passes({1, 1, 1}, 128) == " 0:0+1 1:0+1 2:0+1;");
-    CHECK(passes({5, 5, 4}, 128) == " 0:0+5 1:0+3; 1:3+2 2:0+4;");
-    CHECK(passes({130, 1, 200}, 128) == " 0:0+128; 0:128+2 1:0+1; 2:0+128; 2:128+72;");
-    CHECK(passes({20, 9, 100, 12, 13}, 128) == " 0:0+20 2:0+100; 1:0+9; 3:0+12; 4:0+13;");
-    CHECK(passes({20, 50}, 32) == " 0:0+20; 1:0+32; 1:32+18;");
-    CHECK(passes({20, 12}, 128, true) == " 0:0+8; 0:8+8; 0:16+4 1:0+4; 1:4+8;");
-    CHECK(passes({9, 3}, 4) == " 0:0+4 1:0+3; 0:4+4; 0:8+1;");
+    CHECK(passes({1, 1, 1}, 128, 8) == "s 0:0+1 1:0+1 2:0+1;");
+    CHECK(passes({5, 5, 4}, 128, 8) == "s 0:0+5 1:0+3;s 1:3+2 2:0+4;");
+    CHECK(passes({130, 1, 200}, 128, 8) == "b 0:0+128;s 0:128+2 1:0+1;b 2:0+128;b 2:128+72;");
+    CHECK(passes({20, 12, 98, 16, 13}, 128, 8) == "b 0:0+20 2:0+98;s 1:0+8;s 1:8+4;b 3:0+16 4:0+13;");
+    CHECK(passes({30, 12, 98, 24, 25}, 128, 16) == "b 0:0+30 2:0+98;s 1:0+12 3:0+4;s 3:4+16;s 3:20+4;b 4:0+25;");
+    CHECK(passes({30, 60}, 32, 16) == "b 0:0+30;b 1:0+32;b 1:32+28;");
+    CHECK(passes({20, 12}, 128, 8, true) == "s 0:0+8;s 0:8+8;s 0:16+4 1:0+4;s 1:4+8;");
+    CHECK(passes({20, 12}, 128, 16, true) == "s 0:0+16;s 0:16+4 1:0+12;");
+    CHECK(passes({9, 3}, 4, 16) == "s 0:0+4 1:0+3;s 0:4+4;s 0:8+1;");
 }
 
-TEST_CASE("in company as alone: the logits of each sequence, with pages in any order") { check_company(make, all_types()); }
+TEST_CASE("in company as alone: the logits of each sequence, with pages in any order") {
+    check_company(make, all_types());
+    check_company(make_wide, {all_types()[0], all_types()[3]});
+}
+
+TEST_CASE("in company as alone: 1 to 17 sequences, with weights of every format") {
+    constexpr uint32_t most = 17;
+    for (const GgmlType type : weight_formats) {
+        CAPTURE(type_name(type));
+        const WideModel model(type);
+        const ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, most);
+        const auto together = make_cpu_forward(model.config, model.weights, options),
+                   alone = make_cpu_forward(model.config, model.weights, options);
+        std::mt19937 random(9);
+        std::vector<Ids> ids;
+        for (uint32_t slot = 0; slot < most; slot++) ids.push_back(random_ids(random, 1 + slot * 7 % 30));
+        for (uint32_t n = 1; n <= most; n++) {
+            std::vector<Span> spans;
+            for (uint32_t slot = 0; slot < n; slot++) spans.push_back({slot, ids[slot]});
+            for (const auto& [at, logits] : run(*together, spans))
+                REQUIRE(logits == run_one(*alone, uint32_t(at.first), ids[at.first]));
+            for (Ids& of_slot : ids) of_slot = random_ids(random, 1);
+        }
+    }
+}
 
 TEST_CASE("the logits are the reference's, at and across the ends of pages") {
     const SmallModel model;
@@ -71,9 +124,12 @@ TEST_CASE("the logits are the reference's, at and across the ends of pages") {
 
 TEST_CASE("a fork, cut anywhere, goes on as a serial run") { check_fork(make, all_types()); }
 
-TEST_CASE("deterministic: however the ids are divided among runs") { check_deterministic(make, all_types()); }
+TEST_CASE("deterministic: however the ids are divided among runs") {
+    check_deterministic(make, all_types());
+    check_deterministic(make_wide, {all_types()[0], all_types()[3]});
+}
 
-TEST_CASE("a few ids give what each gives alone, and many the same however many there are") {
+TEST_CASE("the ids of short spans give what each gives alone, and blocks the same however long they are") {
     const SmallModel model;
     for (const KvOptions& kv : all_types()) {
         CAPTURE(describe(kv));
@@ -84,14 +140,15 @@ TEST_CASE("a few ids give what each gives alone, and many the same however many 
         Cache& cache = forward->cache();
         const Ids ids = random_ids(random, 290);
         for (uint32_t i = 0; i < 40; i++) run_one(*forward, 0, {ids[i]});
-        for (uint32_t done = 0, count = 1; done < 40; done += count, count = count % 8 + 1)
+        const uint32_t most = cpu::max_short_slice(forward->max_separate_rows());
+        for (uint32_t done = 0, count = 1; done < 40; done += count, count = 2 * count % most + 1) // 1, 3, 7, 15
             run_one(*forward, 1, Ids(&ids[done], &ids[std::min(done + count, 40u)])), count = std::min(count, 40 - done);
         CHECK(same_stored(cache, 0, cache, 1));
         for (const uint32_t slot : {0u, 1u}) cache.truncate(slot, 0);
         run_one(*forward, 0, ids);
         for (uint32_t done = 0; done < 290;) {
-            uint32_t count = cpu::many_tokens + uint32_t(random() % 40);
-            if (290 - done < count + cpu::many_tokens) count = 290 - done;
+            uint32_t count = most + 1 + uint32_t(random() % 40);
+            if (290 - done < count + most + 1) count = 290 - done;
             run_one(*forward, 1, Ids(ids.begin() + done, ids.begin() + done + count));
             done += count;
         }

@@ -255,6 +255,29 @@ TEST_CASE("flags that mean one of ours") {
     CHECK(tq_run({"chat", "-sysf", "/nonexistent.txt"}).status == 1);
 }
 
+TEST_CASE("with --deterministic the blocks of a prompt do not matter") {
+    std::string prompt;
+    for (int i = 0; i < 12; i++) prompt += "Once upon a time there was a cat. ";
+    const auto output = [&](const char* command, const char* device, const char* blocks, const Arguments& more) {
+        const Finished finished = tq_run(Arguments{command, "--device", device, "-p", prompt, "-b", blocks} + more);
+        REQUIRE_MESSAGE(finished.status == 0, finished.error);
+        return finished.output;
+    };
+    const auto logits = [&](const char* device, const char* blocks, const Arguments& more) {
+        return output("logits", device, blocks, more);
+    };
+    std::vector<const char*> devices{"cpu"};
+    if (tq_run({"devices"}).status == 0) devices.push_back("0");
+    for (const char* device : devices) {
+        CAPTURE(device);
+        const std::string expected = logits(device, "128", {"--deterministic"});
+        CHECK(logits(device, "5", {"--deterministic"}) == expected);
+        CHECK(logits(device, "128", {}) != expected); // else this test shows nothing
+        const Arguments sampled{"--deterministic", "-n", "20", "--temp", "1", "-s", "3", "--ignore-eos"};
+        CHECK(output("generate", device, "5", sampled) == output("generate", device, "128", sampled));
+    }
+}
+
 #ifndef _WIN32
 TEST_CASE("an answer that cannot be written is a failure") {
     if (!std::filesystem::exists("/dev/full")) {

@@ -4,6 +4,7 @@
 #pragma once
 #include "model/host/network.h"
 #include <initializer_list>
+#include <string>
 
 namespace tq::cpu {
 
@@ -27,6 +28,9 @@ struct Product {
 inline constexpr uint32_t few_tokens = 8;
 // A pass of at least so many rows, and of as many tokens of each of its slots, gives a row the same bits however many there are.
 inline constexpr uint32_t many_tokens = 13;
+
+// Names the instruction sets of this processor, on which the kernels and the rounding of their sums depend.
+std::string instruction_set();
 
 // For each product y[t] = w x[t], or y[t] += w x[t]. Their w have the same number of columns. x: [tokens][cols]
 void matmul(ThreadPool&, std::span<const Product> products, std::span<const float> x);

@@ -25,23 +25,15 @@ void add_number(ArgumentParser& command, const char* name, T& value, double leas
 }
 
 constexpr std::array names_elsewhere{
-    OtherName{"-ctk", "--cache-type-k"},
-    OtherName{"-ctv", "--cache-type-v"},
-    OtherName{"-sys", "--system-prompt"},
-    OtherName{"-st", "--single-turn"},
-    OtherName{"-dev", "--device"},
-    OtherName{"-ub", "--batch-size"},
-    OtherName{"--ubatch-size", "--batch-size"},
-    OtherName{"-co", "--color"},
-    OtherName{"-pg", "--n-prompt-gen"},
-    OtherName{"-oe", "--output-err"},
-    OtherName{"-temp", "--temp"},
-    OtherName{"--temperature", "--temp"},
-    OtherName{"--log-verbose", "--verbose"},
-    OtherName{"-hf", "--hf-repo"},
-    OtherName{"-hfr", "--hf-repo"},
-    OtherName{"-hff", "--hf-file"},
-    OtherName{"--out", "--output"},
+    OtherName{"-ctk", "--cache-type-k"},  OtherName{"-ctv", "--cache-type-v"},
+    OtherName{"-cram", "--cache-ram"},    OtherName{"-sys", "--system-prompt"},
+    OtherName{"-st", "--single-turn"},    OtherName{"-dev", "--device"},
+    OtherName{"-ub", "--batch-size"},     OtherName{"--ubatch-size", "--batch-size"},
+    OtherName{"-co", "--color"},          OtherName{"-pg", "--n-prompt-gen"},
+    OtherName{"-oe", "--output-err"},     OtherName{"-temp", "--temp"},
+    OtherName{"--temperature", "--temp"}, OtherName{"--log-verbose", "--verbose"},
+    OtherName{"-hf", "--hf-repo"},        OtherName{"-hfr", "--hf-repo"},
+    OtherName{"-hff", "--hf-file"},       OtherName{"--out", "--output"},
     OtherName{"-hft", "--hf-token"},
 };
 

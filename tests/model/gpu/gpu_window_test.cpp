@@ -94,8 +94,7 @@ TEST_CASE("a prompt put back is attended to as codes") {
     std::mt19937 random(8);
     const auto prompt = random_ids(random, 33), next = random_ids(random, 1);
     saved->run(prompt);
-    for (Forward* to : {restored.get(), coded.get()})
-        to->cache().restore(0, 33, pages_of_slot(saved->cache(), 0));
+    for (Forward* to : {restored.get(), coded.get()}) to->cache().restore(0, 33, pages_of_slot(saved->cache(), 0));
     check_same(*restored, *coded, next); // its window holds only its own token
 }
 

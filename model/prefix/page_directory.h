@@ -16,6 +16,7 @@ struct PageEntry {
     uint32_t tokens;
     uint32_t beginning; // hash of the first 32 ids, or of fewer where the page has fewer
 
+    bool operator==(const PageEntry&) const = default;
     std::string file_name() const;
 };
 PageEntry entry_of(const PageHead& head);

@@ -35,8 +35,9 @@ uint64_t Cache::pages_needed(std::span<const Need> needs) const {
 uint32_t Cache::room(uint32_t slot) const {
     const Slot& s = slots_[slot];
     const uint32_t copies = copies_last(s) ? 1 : 0;
-    if (copies > free_pages()) return 0;
-    const uint64_t pages = s.pages.size() + free_pages() - copies;
+    const uint64_t available = free_pages() + (keeper_ ? keeper_->spare_pages() : 0);
+    if (copies > available) return 0;
+    const uint64_t pages = s.pages.size() + available - copies;
     return uint32_t(std::min<uint64_t>(pages * page_tokens, shape_.context_size)) - s.position;
 }
 
@@ -52,12 +53,28 @@ void Cache::release(uint32_t page) {
     if (--references_[page] == 0) free_.push_back(page);
 }
 
+std::optional<uint32_t> Cache::take_page() {
+    if (free_.empty() && keeper_) keeper_->give_up(1);
+    return free_.empty() ? std::nullopt : std::optional(take());
+}
+
+// Asks for kept pages where too few are free; where they are not enough, slots need not copy the pages that only the keeper has
+// besides them.
+void Cache::make_room(std::span<const Need> needs) {
+    if (!keeper_ || pages_needed(needs) <= free_pages()) return;
+    keeper_->give_up(uint32_t(pages_needed(needs) - free_pages()));
+    for (const Need& need : needs)
+        if (pages_needed(needs) > free_pages() && copies_last(slots_[need.slot]))
+            keeper_->give_up_page(slots_[need.slot].pages[position(need.slot) / page_tokens]);
+}
+
 void Cache::reserve(std::span<const Need> needs) {
     uint64_t tokens = 0;
     for (const Need& need : needs) {
         ENSURE(need.tokens <= shape_.context_size - position(need.slot), "{} tokens at {}", need.tokens, position(need.slot));
         tokens += need.tokens;
     }
+    make_room(needs);
     const uint64_t needed = pages_needed(needs);
     if (needed > free_pages()) {
         const uint64_t room = uint64_t(shape_.pages) * page_tokens, used = room - uint64_t(free_pages()) * page_tokens;
@@ -113,24 +130,49 @@ void Cache::fork(uint32_t from, uint32_t to, uint32_t n) {
     if (shape_.window_tokens != 0) copy_window(from, to);
 }
 
+void Cache::adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens) {
+    ENSURE(pages.size() == pages_of(tokens) && tokens <= shape_.context_size, "{} pages for {} tokens", pages.size(), tokens);
+    for (const uint32_t page : pages) retain(page); // first: some may be the slot's own
+    truncate(slot, 0);
+    slots_[slot].pages.assign(pages.begin(), pages.end());
+    slots_[slot].position = slots_[slot].window.begin = tokens;
+    version_++;
+}
+
+PageLayout Cache::page_layout() const {
+    ENSURE(false, "{} pages: their bytes are not offered", shape_.pages);
+    return {0, {}};
+}
+
+void Cache::read_page(uint32_t page, uint32_t, std::span<std::byte>) const {
+    ENSURE(false, "page {}: its bytes are not offered", page);
+}
+
+void Cache::write_page(uint32_t page, uint32_t, std::span<const std::byte>) {
+    ENSURE(false, "page {}: it cannot be written", page);
+}
+
 StoredSide Cache::stored(uint32_t slot, uint32_t layer, KvSide) {
     ENSURE(false, "slot {}, layer {}: what is stored is not offered", slot, layer);
     return {{}, 0, 0};
-}
-
-void Cache::write(uint32_t, uint32_t tokens, const StoredSource&) {
-    ENSURE(false, "{} tokens: restoring is not offered", tokens);
 }
 
 void Cache::repeat_stored(uint32_t, uint32_t length, uint32_t to) {
     ENSURE(false, "{} to {}: repeating is not offered", length, to);
 }
 
-void Cache::restore(uint32_t slot, uint32_t tokens, const StoredSource& source) {
+void Cache::restore(uint32_t slot, uint32_t tokens, const PageSource& source) {
     truncate(slot, 0);
     reserve(slot, tokens);
+    const PageLayout layout = page_layout();
+    std::vector<std::byte> bytes;
     try {
-        write(slot, tokens, source);
+        for (uint32_t at = 0; at < tokens; at += page_tokens) {
+            const uint32_t count = std::min(page_tokens, tokens - at);
+            bytes.resize(layout.bytes(count));
+            source(at, bytes);
+            write_page(table(slot)[at / page_tokens], count, bytes);
+        }
     } catch (...) {
         truncate(slot, 0);
         throw;

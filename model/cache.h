@@ -1,10 +1,13 @@
 // The sequences of a KV cache: slots, whose tokens are stored in pages of page_tokens tokens of every layer. Pages are counted,
 // so that slots share a common prefix. This is the bookkeeping; model/host/cache.h and model/gpu/cache.h store the vectors.
 #pragma once
+#include "model/kv/page_layout.h"
 #include "model/kv/stored.h"
 #include "model/kv/window.h"
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +15,21 @@ namespace tq {
 
 inline constexpr uint32_t page_tokens = 256;
 constexpr uint32_t pages_of(uint64_t tokens) { return uint32_t((tokens + page_tokens - 1) / page_tokens); }
+
+// Retains pages that no slot has, for a later use, as long as nothing else needs them.
+class PageKeeper {
+  public:
+    virtual ~PageKeeper() = default;
+    // Returns the number of pages that it alone retains.
+    virtual uint32_t spare_pages() const = 0;
+    // Releases at least `pages` of those, or all.
+    virtual void give_up(uint32_t pages) = 0;
+    // Releases this page, which slots have too, if it retains it.
+    virtual void give_up_page(uint32_t page) = 0;
+};
+
+// Writes the bytes of the tokens from `position` on, which are in one page (model/kv/page_layout.h).
+using PageSource = std::function<void(uint32_t position, std::span<std::byte> bytes)>;
 
 class Cache {
   public:
@@ -36,8 +54,11 @@ class Cache {
     // Increases with every change of a table.
     uint64_t version() const { return version_; }
 
+    // Asked for pages when none is free; null: nobody. It must outlive its use here.
+    void set_keeper(PageKeeper* keeper) { keeper_ = keeper; }
+
     // Gives slots room for so many tokens more; each slot occurs once. A page that is partly filled and shared is copied first.
-    // Throws OutOfMemory, with the numbers, before anything is changed.
+    // Throws OutOfMemory, with the numbers, before any slot is changed.
     struct Need {
         uint32_t slot, tokens;
     };
@@ -58,14 +79,23 @@ class Cache {
     // Keep a page while no slot has it, and give it up again.
     void retain(uint32_t page) { references_[page]++; }
     void release(uint32_t page);
+    // Returns a page that is retained once, or nothing where there is none.
+    std::optional<uint32_t> take_page();
+    // Makes `tokens` tokens, in these pages in order, the content of a slot.
+    void adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens);
+
+    // The bytes of the first `tokens` tokens of a page: page_layout().bytes(tokens). Throw Error when the device is lost.
+    virtual PageLayout page_layout() const;
+    virtual void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const;
+    virtual void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes);
 
     // Returns the content of one side of a layer, at the first position(slot) tokens: the same bytes in every implementation.
     // Throws Error when the device is lost.
     virtual StoredSide stored(uint32_t slot, uint32_t layer, KvSide side);
-    // Replaces the content of a slot with `tokens` tokens (at most the context) that stored() returned from a cache of the same
-    // types and model, in this implementation or another. `source` is called for each layer's keys and then its values, in
-    // order. Throws OutOfMemory as reserve() does, and what `source` throws; the slot is then empty.
-    void restore(uint32_t slot, uint32_t tokens, const StoredSource& source);
+    // Replaces the content of a slot with `tokens` tokens (at most the context), whose bytes `source` gives page by page, in
+    // order; they are those of read_page() from a cache of the same types and model, in this implementation or another. Throws
+    // OutOfMemory as reserve() does, and what `source` throws; the slot is then empty.
+    void restore(uint32_t slot, uint32_t tokens, const PageSource& source);
     // For measurements at depth, whatever the stored values: as if n tokens had been run, by repeating the stored vectors of the
     // first position(slot), an even number above 0 (n >= position(slot)). Throws OutOfMemory as reserve() does.
     void repeat(uint32_t slot, uint32_t n);
@@ -75,8 +105,7 @@ class Cache {
     virtual void copy_page(uint32_t from, uint32_t to, uint32_t tokens) = 0;
     // Copies the full-precision window of a slot, of all layers.
     virtual void copy_window(uint32_t from, uint32_t to) = 0;
-    virtual void write(uint32_t slot, uint32_t tokens, const StoredSource& source); // of restore(), into the slot's table
-    virtual void repeat_stored(uint32_t slot, uint32_t length, uint32_t to);        // of repeat(), likewise
+    virtual void repeat_stored(uint32_t slot, uint32_t length, uint32_t to); // of repeat(), in the slot's table
 
   private:
     struct Slot {
@@ -86,12 +115,14 @@ class Cache {
     };
     bool copies_last(const Slot& slot) const;                 // the page that it writes to next is shared
     uint64_t pages_needed(std::span<const Need> needs) const; // for reserve()
+    void make_room(std::span<const Need> needs);              // likewise
     uint32_t take();
 
     const Shape shape_;
     std::vector<Slot> slots_;
     std::vector<uint32_t> references_, free_; // of each page; the last free one is taken first
     uint64_t version_ = 0;
+    PageKeeper* keeper_ = nullptr;
 };
 
 } // namespace tq

@@ -54,6 +54,12 @@ struct ForwardOptions {
     uint32_t pages() const;
 };
 
+// How the kernels that compute a token depend on the division of a run into blocks.
+struct BlockKernels {
+    uint32_t block = 0;         // a run is cut into slices of so many tokens, and a last one; 0: each is computed as if alone
+    uint32_t many = UINT32_MAX; // slices of at least so many tokens give a token the same bits, whatever their length
+};
+
 class Forward {
   public:
     virtual ~Forward() = default;
@@ -85,6 +91,9 @@ class Forward {
     const Cache& cache() const { return const_cast<Forward&>(*this).cache(); }
     virtual const KvOptions& kv() const = 0;
     virtual uint64_t kv_bytes_per_token() const = 0; // all layers, keys and values, scales included
+    virtual BlockKernels block_kernels() const { return {}; }
+    // Names what decides the bits of results besides the model and the cache: the device, its driver and its kernels.
+    virtual std::string computation() const { return {}; }
 
     // For one sequence, in slot 0. Returns the logits that follow the last id, valid until the next run; an empty span where
     // `progress` stopped it.
@@ -94,7 +103,6 @@ class Forward {
     void truncate(uint32_t n) { cache().truncate(0, n); }
     void repeat_to(uint32_t n) { cache().repeat(0, n); }
     virtual StoredSide stored(uint32_t layer, KvSide side) { return cache().stored(0, layer, side); }
-    void restore(uint32_t tokens, const StoredSource& source) { cache().restore(0, tokens, source); }
     uint32_t position() const { return cache().position(0); }
     uint32_t context_size() const { return cache().shape().context_size; }
 };

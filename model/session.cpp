@@ -3,10 +3,13 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include "model/pace.h"
+#include "model/prefix/cold.h"
 #include <algorithm>
 #include <chrono>
 
 namespace tq {
+
+constexpr uint32_t min_part_tokens = 2048; // of a long prompt
 
 static uint64_t now_ns() {
     return uint64_t(
@@ -14,12 +17,39 @@ static uint64_t now_ns() {
 }
 
 // ids_ grows only by ids that have been run, so that it matches the cache even after a stop or an exception.
-std::span<const float> Session::run(std::span<const uint32_t> ids, const Progress& progress) {
-    const auto logits = forward_.run(ids, progress);
-    const size_t done = forward_.position() - ids_.size();
-    ENSURE(done <= ids.size() && (logits.empty() || done == ids.size()), "{} of {} tokens run", done, ids.size());
+std::span<const float> Session::run_part(std::span<const uint32_t> ids, Span::Logits wanted, const Progress& progress) {
+    std::span<const float> logits;
+    const Span span{0, ids, wanted};
+    const uint32_t begin = uint32_t(ids_.size());
+    const bool ran = forward_.run(
+        std::span(&span, 1), [&](size_t, uint32_t, std::span<const float> last) { logits = last; }, progress);
+    const size_t done = forward_.position() - begin;
+    ENSURE(done <= ids.size() && (!ran || done == ids.size()), "{} of {} tokens run", done, ids.size());
     ids_.insert(ids_.end(), ids.begin(), ids.begin() + ptrdiff_t(done));
-    return logits;
+    if (cold_ == begin) cold_ = tq::cold_tokens(forward_.block_kernels(), begin, begin + uint32_t(done));
+    return ran ? logits : std::span<const float>();
+}
+
+// With a prefix cache, a long prompt is run in parts of whole blocks, after each of which its pages are kept: the blocks are
+// those of one run.
+std::span<const float> Session::run(std::span<const uint32_t> ids, const Progress& progress) {
+    const uint32_t total = uint32_t(ids.size()), block = std::max(forward_.block_kernels().block, 1u),
+                   part = (min_part_tokens + block - 1) / block * block;
+    uint32_t done = 0;
+    for (; prefix_ && total - done > 2 * part; done += part) {
+        const auto all = [&](uint32_t now, uint32_t) { return !progress || progress(done + now, total); };
+        const size_t before = ids_.size();
+        run_part(ids.subspan(done, part), Span::Logits::none, all);
+        keep();
+        if (ids_.size() - before < part) return {};
+    }
+    if (done == 0) return run_part(ids, Span::Logits::last, progress);
+    return run_part(ids.subspan(done), Span::Logits::last,
+                    [&](uint32_t now, uint32_t) { return !progress || progress(done + now, total); });
+}
+
+void Session::keep(bool end) {
+    if (prefix_) prefix_->store(0, ids_, cold_, end);
 }
 
 void Session::require_fits(std::span<const uint32_t> prompt) const {
@@ -34,26 +64,48 @@ std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const 
     timings_ = {};
     require_fits(prompt);
     const uint64_t start = now_ns();
-    const auto differ = std::mismatch(ids_.begin(), ids_.end(), prompt.begin(), prompt.end()).first;
-    const size_t reused = std::min(size_t(differ - ids_.begin()), prompt.size() - 1); // one token must be run for the logits
-    ids_.resize(reused);
-    forward_.truncate(uint32_t(reused));
+    const uint32_t reused = reuse(prompt);
     const auto logits = run(prompt.subspan(reused), progress);
-    timings_.reused_tokens = uint32_t(reused);
+    timings_.reused_tokens = reused;
     timings_.prompt_tokens = uint32_t(ids_.size() - reused);
     timings_.prompt_ns = now_ns() - start;
     return logits;
 }
 
-StoredSide Session::stored(uint32_t layer, KvSide side) {
-    forward_.truncate(uint32_t(ids_.size()));
-    return forward_.stored(layer, side);
+// Leaves the beginning of the prompt that is known in the cache. One token must be run for the logits.
+uint32_t Session::reuse(std::span<const uint32_t> prompt) {
+    const auto differ = std::mismatch(ids_.begin(), ids_.end(), prompt.begin(), prompt.end()).first;
+    uint32_t reused = uint32_t(std::min(size_t(differ - ids_.begin()), prompt.size() - 1));
+    if (reuse_ == Reuse::cold)
+        reused = reusable_tokens(forward_.block_kernels(), std::min(reused, cold_), uint32_t(prompt.size()));
+    const uint32_t found = prefix_ ? prefix_->take(0, prompt, reused) : reused;
+    cold_ = found > reused ? found : std::min(cold_, reused);
+    ids_.assign(prompt.begin(), prompt.begin() + found);
+    forward_.truncate(found);
+    return found;
 }
 
-void Session::restore(std::vector<uint32_t> ids, const StoredSource& source) {
+uint32_t Session::resume(std::span<const uint32_t> ids) {
+    require_fits(ids);
+    const uint32_t found = prefix_ ? prefix_->take(0, ids, 0, false) : 0;
+    ids_.assign(ids.begin(), ids.begin() + found);
+    cold_ = 0; // it is not known which are
+    forward_.truncate(found);
+    return found;
+}
+
+void Session::read_page(uint32_t position, std::span<std::byte> bytes) const {
+    const Cache& cache = forward_.cache();
+    const uint32_t tokens = std::min(page_tokens, uint32_t(ids_.size()) - position);
+    cache.read_page(cache.table(0)[position / page_tokens], tokens, bytes);
+}
+
+void Session::restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source) {
     ids_.clear();
-    forward_.restore(uint32_t(ids.size()), source);
+    cold_ = 0;
+    forward_.cache().restore(0, uint32_t(ids.size()), source);
     ids_ = std::move(ids);
+    cold_ = cold;
 }
 
 // The tokens after a prompt: sampled by the host from the last logits, or by the device, ahead of what the caller has seen.
@@ -114,11 +166,13 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
     });
     std::vector<uint32_t> all(prompt.begin(), prompt.end());
     const auto finish = [&](Stop stop) {
+        keep(true);
         result.stop = stop;
         result.timings = timings_;
         return result;
     };
     if (logits.empty()) return finish(Stop::interrupted);
+    keep();
     if (options.after_prompt) options.after_prompt();
     Decoder decoder(*this, sampler, logits);
     while (result.ids.size() < options.max_tokens) {
@@ -141,6 +195,7 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
         }
         timings_.decode_ns += now_ns() - start;
         ++timings_.decoded_tokens;
+        if (ids_.size() % page_tokens == 0) keep();
     }
     return finish(Stop::length);
 }

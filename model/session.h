@@ -1,7 +1,8 @@
 // One conversation with one model: token ids in, token ids out. Reuses the cache for the common prefix of the next prompt and
-// the last one, and runs only the rest.
+// the last one, or of any earlier one where there is a prefix cache, and runs only the rest.
 #pragma once
 #include "model/forward.h"
+#include "model/prefix/cache.h"
 #include "model/sampling/sampler.h"
 #include <functional>
 #include <string>
@@ -39,9 +40,17 @@ struct Generated {
     std::string reason; // for memory_full: the numbers
 };
 
+// Which of the tokens that are in a session's slot the next prompt reuses.
+enum class Reuse {
+    all,  // also sampled ones: a conversation goes on
+    cold, // those with the bits of a cold run (model/prefix/cold.h), as of the prefix cache: its logits do not depend on the past
+};
+
 class Session {
   public:
-    explicit Session(Forward& forward) : forward_(forward) {}
+    // `prefix`: finds the beginnings of prompts, and keeps what is run; null: none.
+    explicit Session(Forward& forward, PrefixCache* prefix = nullptr, Reuse reuse = Reuse::all)
+        : forward_(forward), prefix_(prefix), reuse_(reuse) {}
 
     // Throws Error with the numbers when the prompt is empty or exceeds the context.
     void require_fits(std::span<const uint32_t> prompt) const;
@@ -57,22 +66,32 @@ class Session {
     // seen; the answer, the calls, the cached tokens and the sampler's state are the same as without.
     Generated generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options);
 
-    // Returns the content of the cache for the tokens cached_ids(): see Forward::stored().
-    StoredSide stored(uint32_t layer, KvSide side);
-    // Replaces the content of the cache with tokens and the data that stored() returned for them. Throws as Forward::restore()
-    // does; the cache is then empty.
-    void restore(std::vector<uint32_t> ids, const StoredSource& source);
+    // Reads the content of the cache for the tokens of cached_ids() from `position` on that are in one page: a PageSource.
+    void read_page(uint32_t position, std::span<std::byte> bytes) const;
+    // Replaces the content of the cache with tokens, the first `cold` of which have the bits of a cold run. Throws as
+    // Cache::restore() does; the cache is then empty.
+    void restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source);
+    // Puts the longest beginning of `ids` that the prefix cache has into the cache, sampled tokens too, as a conversation that
+    // goes on needs them. Returns its tokens; less than all ids.
+    uint32_t resume(std::span<const uint32_t> ids);
 
     const std::vector<uint32_t>& cached_ids() const { return ids_; }
+    uint32_t cold_tokens() const { return cold_; }      // those of cached_ids() that have the bits of a cold run
     const Timings& timings() const { return timings_; } // of the latest prefill or generate
     Forward& forward() { return forward_; }
 
   private:
     class Decoder;
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress);
+    std::span<const float> run_part(std::span<const uint32_t> ids, Span::Logits wanted, const Progress& progress);
+    uint32_t reuse(std::span<const uint32_t> prompt);
+    void keep(bool end = false); // in the prefix cache
 
     Forward& forward_;
+    PrefixCache* const prefix_;
+    const Reuse reuse_;
     std::vector<uint32_t> ids_; // of the tokens in the cache that are known to be good
+    uint32_t cold_ = 0;         // of those, how many have the bits of a cold run
     Timings timings_;
 };
 

@@ -162,6 +162,7 @@ function(tq_test name driver)
   else()
     set(label quick)
   endif()
+  list(APPEND environment TQ_CACHE_DISK=0) # the prefix cache of the user is not the tests'
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 1500 LABELS ${label} SKIP_RETURN_CODE 77)
   if(name MATCHES "^(conformance|shaders_check|broken_kernels_test|cli_bench_tune_test)|million") # the longest start first
     set_tests_properties(${name} PROPERTIES COST 1000)

@@ -1,6 +1,7 @@
 // Norms, rotary positions, activations and storing into the cache, one vector at a time.
 #include "model/cpu/kernels.h"
 #include <algorithm>
+#include <fmt/format.h>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/kernels.cpp"
@@ -56,6 +57,8 @@ void append(const LayerCache& cache, KvSide which, std::span<const float> x, std
 }
 
 } // namespace
+
+std::string instruction_set() { return fmt::format("{:x}", hwy::SupportedTargets()); }
 
 void embed(ThreadPool& pool, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids) {
     pool.each(uint32_t(ids.size()), 8, [&](uint32_t begin, uint32_t end) {

@@ -4,6 +4,7 @@
 #pragma once
 #include "model/host/network.h"
 #include <initializer_list>
+#include <string>
 
 namespace tq::cpu {
 
@@ -29,6 +30,9 @@ struct Product {
 
 // Returns how many separate rows one product with any of these matrices may have: more where all have integer products.
 uint32_t max_separate_rows(const Network& net);
+
+// Names the instruction sets of this processor, on which the kernels and the rounding of their sums depend.
+std::string instruction_set();
 
 // For each product y[t] = w x[t], or y[t] += w x[t]. Their w have the same number of columns. x: [tokens][cols]
 void matmul(ThreadPool&, std::span<const Product> products, std::span<const float> x, bool separate);

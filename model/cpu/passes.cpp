@@ -47,8 +47,11 @@ class CpuForward final : public Forward {
     Cache& cache() override { return net_.cache; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, options_.kv); }
+    BlockKernels block_kernels() const override { return {rows_are_separate() ? 0 : options_.batch_size, cpu::many_tokens}; }
+    std::string computation() const override;
 
   private:
+    bool rows_are_separate() const { return options_.deterministic || options_.batch_size <= cpu::few_tokens; }
     // A row of a pass whose logits are wanted: those that follow id `i` of a span.
     struct Wanted {
         uint32_t row;
@@ -69,6 +72,13 @@ class CpuForward final : public Forward {
     std::vector<uint32_t> ids_;   // likewise
     host::Activations x_, head_;
 };
+
+// The attention of separate rows is divided among the threads.
+std::string CpuForward::computation() const {
+    std::string text = fmt::format("CPU, {}, {}", cpu::instruction_set(), rows_are_separate() ? "separate rows" : "blocks");
+    text += rows_are_separate() ? fmt::format(", {} threads", pool_.threads()) : fmt::format(" of {}", options_.batch_size);
+    return text;
+}
 
 bool CpuForward::run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) {
     host::Run run(net_.cache, spans);

@@ -3,6 +3,7 @@
 #include "base/checksum.h"
 #include "base/mapped_file.h"
 #include "model/load.h"
+#include "model/prefix/page_name.h"
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
@@ -65,6 +66,15 @@ class Hasher {
     uint64_t done_ = 0, total_;
 };
 
+std::string files_text(const Weights& weights) {
+    std::string tensors;
+    for_each_tensor(weights, [&](const Tensor& t) { tensors += tensor_text(t); });
+    std::string text = fmt::format("tensors {}\n", sum_of(tensors));
+    for (const FileIdentity& f : weights.files)
+        text += fmt::format("file {} {} {} {}\n", f.device, f.number, f.bytes, f.modified_ns);
+    return text;
+}
+
 // A stored checksum: its key, and its file; the path is empty where it cannot be stored.
 struct Kept {
     fs::path path;
@@ -73,11 +83,7 @@ struct Kept {
     explicit Kept(const Weights& weights) {
         const fs::path directory = cache_directory();
         if (weights.files.empty() || directory.empty()) return;
-        std::string tensors;
-        for_each_tensor(weights, [&](const Tensor& t) { tensors += tensor_text(t); });
-        text = fmt::format("tq-run-fingerprint 1\ntensors {}\n", sum_of(tensors));
-        for (const FileIdentity& f : weights.files)
-            text += fmt::format("file {} {} {} {}\n", f.device, f.number, f.bytes, f.modified_ns);
+        text = "tq-run-fingerprint 1\n" + files_text(weights);
         path = directory / "fingerprints" / sum_of(text);
     }
 
@@ -128,6 +134,11 @@ std::string tensors_sum(const Weights& weights, const LoadProgress& on_hash) {
 
 std::string model_fingerprint(const Config& config, const Weights& weights, const LoadProgress& on_hash) {
     return sum_of(shape_text(config) + tensors_sum(weights, on_hash));
+}
+
+std::string file_fingerprint(const Config& config, const Weights& weights) {
+    if (weights.files.empty() || !is_settled(weights)) return {};
+    return "files " + name_of_owner(shape_text(config) + files_text(weights)).hex();
 }
 
 } // namespace tq

@@ -87,14 +87,34 @@ template <class Use> void each_part(const LayerCache& layer, const CacheSlice& s
 
 constexpr std::array both_sides{KvSide::key, KvSide::value};
 
-void write(Uploader& uploader, const View& to, std::span<const std::byte> content) {
-    for (uint64_t at = 0; at < to.bytes; at += Uploader::max_piece_bytes()) {
-        const View piece(*to.buffer, to.offset + at, std::min<uint64_t>(Uploader::max_piece_bytes(), to.bytes - at));
-        const std::span<std::byte> there = uploader.begin(piece);
-        const std::span from = content.subspan(at, std::min<uint64_t>(there.size(), content.size() - at));
-        std::ranges::fill(std::ranges::copy(from, there.begin()).out, there.end(), std::byte(0)); // half a word at most
-        uploader.end();
-    }
+// A copy of a page: of each layer, slice and side the codes [slice.heads][page_tokens], then the scales.
+// Calls use(part of the page, its part of the copy) for each of these, for all layers.
+template <class Use> void each_copied_part(const KvCache& cache, uint32_t page, const Buffer& copy, const Use& use) {
+    uint64_t at = 0;
+    for (const LayerCache& layer : cache.layers)
+        for (const CacheSlice& slice : layer.slices)
+            for (const KvSide side : both_sides) {
+                const PagePart part = page_part(layer, slice, side, page);
+                use(View(slice.buffer, part.codes, part.code_bytes), View(copy, at, part.code_bytes));
+                at += part.code_bytes;
+                if (part.scale_bytes == 0) continue;
+                use(View(slice.buffer, part.scales, part.scale_bytes), View(copy, at, part.scale_bytes));
+                at += part.scale_bytes;
+            }
+}
+
+// Calls use(layer, side, head, offset of its codes in the copy, that of its scales).
+template <class Use> void each_copied_head(const KvCache& cache, const Use& use) {
+    uint64_t at = 0;
+    for (uint32_t layer = 0; layer < cache.layers.size(); layer++)
+        for (const CacheSlice& slice : cache.layers[layer].slices)
+            for (const KvSide side : both_sides) {
+                const PagePart part = page_part(cache.layers[layer], slice, side, 0);
+                for (uint32_t head = 0; head < slice.heads; head++)
+                    use(layer, side, slice.first_head + head, at + part.code_bytes / slice.heads * head,
+                        at + part.code_bytes + part.scale_bytes / slice.heads * head);
+                at += part.code_bytes + part.scale_bytes;
+            }
 }
 
 // Returns the size in bytes of `vectors` fp16 vectors, rounded up to the largest alignment of bindings that Vulkan allows.
@@ -225,30 +245,42 @@ StoredSide KvCache::stored(Device& device, Table table, uint32_t layer, KvSide s
     return out;
 }
 
-void KvCache::restore(Device& device, Table table, uint32_t length, const StoredSource& source) const {
-    Uploader uploader(device);
-    for (uint32_t i = 0; i < layers.size(); i++)
-        for (const KvSide side : both_sides) {
-            StoredSide from = source(i, side);
-            const KvCodec& codec = layers[i].side(side);
-            ENSURE(from.codec.type == codec.type && from.codec.head_dim() == head_dim && from.heads == kv_heads &&
-                       from.tokens == length && length <= table.size() * page_tokens,
-                   "{} tokens of {} heads of {} for {} of {}", from.tokens, from.heads, name(from.codec.type), length,
-                   name(codec.type));
-            for (const CacheSlice& slice : layers[i].slices)
-                for (uint32_t head = 0; head < slice.heads; head++)
-                    for (uint32_t begin = 0; begin < length; begin += page_tokens) {
-                        const uint32_t count = std::min(page_tokens, length - begin), h = slice.first_head + head;
-                        bool is_codes = true;
-                        each_part(layers[i], slice, side, table, head, begin, count + count % 2, [&](const View& to) {
-                            const auto codes = from.codes_of(h).subspan(begin * codec.words(), count * codec.words());
-                            const auto scales = from.scales_of(h).subspan(begin * codec.scales(), count * codec.scales());
-                            write(uploader, to, is_codes ? std::as_bytes(codes) : std::as_bytes(scales));
-                            is_codes = false;
-                        });
-                    }
-        }
-    uploader.finish();
+PageLayout KvCache::page_layout() const {
+    std::vector<PageLayout::Vector> vectors;
+    for (const LayerCache& layer : layers)
+        for (const KvSide side : both_sides) vectors.push_back({layer.side(side).words(), layer.side(side).scales()});
+    return {kv_heads, std::move(vectors)};
+}
+
+void KvCache::read_page(Device& device, uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
+    const PageLayout layout = page_layout();
+    ENSURE(page < pages && tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens of page {}",
+           bytes.size(), tokens, page);
+    const Buffer copy = device.allocate("page read back", layout.bytes(page_tokens), Memory::readback);
+    Recorder recorder(device);
+    each_copied_part(*this, page, copy, [&](const View& there, const View& here) { recorder.copy(here, there); });
+    recorder.finish().run();
+    each_copied_head(*this, [&](uint32_t layer, KvSide side, uint32_t head, uint64_t codes, uint64_t scales) {
+        const auto to_codes = layout.codes(bytes, tokens, layer, side, head),
+                   to_scales = layout.scales(bytes, tokens, layer, side, head);
+        std::copy_n(copy.host().data() + codes, to_codes.size(), to_codes.data());
+        std::copy_n(copy.host().data() + scales, to_scales.size(), to_scales.data());
+    });
+}
+
+void KvCache::write_page(Device& device, uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) const {
+    const PageLayout layout = page_layout();
+    ENSURE(page < pages && tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens of page {}",
+           bytes.size(), tokens, page);
+    const Buffer copy = device.allocate("page to write", layout.bytes(page_tokens), Memory::upload);
+    if (tokens < page_tokens) std::ranges::fill(copy.host(), std::byte(0));
+    each_copied_head(*this, [&](uint32_t layer, KvSide side, uint32_t head, uint64_t codes, uint64_t scales) {
+        std::ranges::copy(layout.codes(bytes, tokens, layer, side, head), copy.host().begin() + ptrdiff_t(codes));
+        std::ranges::copy(layout.scales(bytes, tokens, layer, side, head), copy.host().begin() + ptrdiff_t(scales));
+    });
+    Recorder recorder(device);
+    each_copied_part(*this, page, copy, [&](const View& there, const View& here) { recorder.copy(there, here); });
+    recorder.finish().run();
 }
 
 std::optional<std::string> KvCache::find_nonfinite(Device& device, Table table, uint32_t length) const {

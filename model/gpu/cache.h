@@ -86,9 +86,11 @@ struct KvCache {
 
     // Reads back the content of one side of a layer for the first `length` tokens. Throws Error when the device is lost.
     StoredSide stored(Device& device, Table table, uint32_t layer, KvSide side, uint32_t length) const;
-    // Writes every side, from `source`; `length` tokens must fit. Throws Error when the device is lost, and what `source`
-    // throws.
-    void restore(Device& device, Table table, uint32_t length, const StoredSource& source) const;
+    // The bytes of the first `tokens` tokens of a page (model/kv/page_layout.h). Throw Error when the device is lost, or memory
+    // for a copy runs out.
+    PageLayout page_layout() const;
+    void read_page(Device& device, uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const;
+    void write_page(Device& device, uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) const;
 
     // Returns "the key of layer 3, kv head 1, position 17": the first vector below `length` that is not finite. Reads all back.
     std::optional<std::string> find_nonfinite(Device& device, Table table, uint32_t length) const;
@@ -102,13 +104,17 @@ class DeviceCache final : public Cache {
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) override {
         return vectors_.stored(device_, table(slot), layer, side, position(slot));
     }
+    PageLayout page_layout() const override { return vectors_.page_layout(); }
+    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override {
+        vectors_.read_page(device_, page, tokens, bytes);
+    }
+    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override {
+        vectors_.write_page(device_, page, tokens, bytes);
+    }
 
   protected:
     void copy_page(uint32_t from, uint32_t to, uint32_t) override { vectors_.copy_page(device_, from, to); }
     void copy_window(uint32_t from, uint32_t to) override { vectors_.copy_window(device_, from, to); }
-    void write(uint32_t slot, uint32_t tokens, const StoredSource& source) override {
-        vectors_.restore(device_, table(slot), tokens, source);
-    }
     void repeat_stored(uint32_t slot, uint32_t length, uint32_t to) override {
         vectors_.repeat(device_, table(slot), length, to);
     }

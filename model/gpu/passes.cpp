@@ -3,6 +3,7 @@
 #include "model/gpu/block_pace.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/recordings.h"
+#include "model/gpu/tuning_fields.h"
 #include "model/gpu/tuning_file.h"
 #include <algorithm>
 #include <chrono>
@@ -221,6 +222,8 @@ class GpuForward final : public Forward {
     Cache& cache() override { return cache_; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(config_, options_.kv); }
+    BlockKernels block_kernels() const override { return {.block = options_.deterministic ? 0 : options_.batch_size}; }
+    std::string computation() const override;
 
   private:
     // A folded norm is rounded otherwise: rows that must have the bits that they have alone do without.
@@ -245,6 +248,20 @@ class GpuForward final : public Forward {
     DeviceCache cache_;
     Recordings recordings_;
 };
+
+// A driver that reads the cache by texel buffers does so up to a size of them.
+std::string GpuForward::computation() const {
+    const Capabilities& c = device_.capabilities();
+    std::string text =
+        fmt::format("{} {:x}:{:x}, {} {} {:x}, subgroups of {}, {}", c.name, c.vendor_id, c.device_id, c.driver_name,
+                    c.driver_info, c.driver_version, tuning_.subgroup, describe(tuning_, tuning_fields()));
+    text += options_.deterministic ? ", separate rows" : fmt::format(", blocks of {}", options_.batch_size);
+    text += fmt::format(", facts {} {} {} {} {} {} {}x{}x{}", tuning_.shared_bytes, tuning_.max_workgroup, tuning_.float16,
+                        tuning_.int8_dot, tuning_.matrix_subgroup, tuning_.fold_norms, tuning_.matrix.m, tuning_.matrix.n,
+                        tuning_.matrix.k);
+    if (tuning_.texel_buffers) text += fmt::format(", texel buffers, {} pages", vectors_.pages);
+    return text;
+}
 
 KvCache GpuForward::make_vectors(Device& device, const Config& config, const ForwardOptions& options) {
     KvCache out(device, config, options.kv, options.pages());

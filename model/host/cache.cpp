@@ -2,6 +2,7 @@
 #include "base/ensure.h"
 #include "model/kv/options.h"
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
 
 namespace tq::host {
@@ -68,25 +69,44 @@ StoredSide KvCache::stored(uint32_t slot, uint32_t layer, KvSide which) {
     return out;
 }
 
-void KvCache::write(uint32_t slot, const CacheSide& side, uint32_t tokens, StoredSide from) const {
-    ENSURE(from.codec.type == side.codec.type && from.codec.head_dim() == side.head_dim() && from.heads == side.heads &&
-               from.tokens == tokens,
-           "{} tokens of {} heads of {} for {} of {}", from.tokens, from.heads, name(from.codec.type), tokens,
-           name(side.codec.type));
-    for (uint32_t head = 0; head < side.heads; head++)
-        for (uint32_t at = 0; at < tokens; at += page_tokens) {
-            const uint32_t count = std::min(page_tokens, tokens - at);
-            const Place to{table(slot)[at / page_tokens], 0};
-            std::copy_n(from.codes_of(head, at).data(), count * side.codec.words(), side.codes(to, head).data());
-            std::copy_n(from.scales_of(head, at).data(), count * side.codec.scales(), side.scales(to, head).data());
+PageLayout KvCache::page_layout() const {
+    std::vector<PageLayout::Vector> vectors;
+    for (const LayerCache& layer : layers_)
+        for (const CacheSide* side : {&layer.k, &layer.v}) vectors.push_back({side->codec.words(), side->codec.scales()});
+    return {layers_.at(0).k.heads, std::move(vectors)};
+}
+
+static void copy_bytes(std::span<std::byte> to, const void* from) {
+    if (!to.empty()) std::memcpy(to.data(), from, to.size());
+}
+static void copy_bytes(void* to, std::span<const std::byte> from) {
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+}
+
+void KvCache::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
+    const PageLayout layout = page_layout();
+    ENSURE(tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
+    for (uint32_t layer = 0; layer < layers_.size(); layer++)
+        for (const KvSide which : {KvSide::key, KvSide::value}) {
+            const CacheSide& side = layers_[layer].side(which);
+            for (uint32_t head = 0; head < side.heads; head++) {
+                copy_bytes(layout.codes(bytes, tokens, layer, which, head), side.codes({page, 0}, head).data());
+                copy_bytes(layout.scales(bytes, tokens, layer, which, head), side.scales({page, 0}, head).data());
+            }
         }
 }
 
-void KvCache::write(uint32_t slot, uint32_t tokens, const StoredSource& source) {
-    for (uint32_t i = 0; i < layers_.size(); i++) {
-        write(slot, layers_[i].k, tokens, source(i, KvSide::key));
-        write(slot, layers_[i].v, tokens, source(i, KvSide::value));
-    }
+void KvCache::write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
+    const PageLayout layout = page_layout();
+    ENSURE(tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
+    for (uint32_t layer = 0; layer < layers_.size(); layer++)
+        for (const KvSide which : {KvSide::key, KvSide::value}) {
+            const CacheSide& side = layers_[layer].side(which);
+            for (uint32_t head = 0; head < side.heads; head++) {
+                copy_bytes(side.codes({page, 0}, head).data(), layout.codes(bytes, tokens, layer, which, head));
+                copy_bytes(side.scales({page, 0}, head).data(), layout.scales(bytes, tokens, layer, which, head));
+            }
+        }
 }
 
 // In a ring, too, that has not been filled, every vector becomes a repetition of those that it has.

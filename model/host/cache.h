@@ -74,6 +74,9 @@ class KvCache final : public Cache {
     const std::vector<LayerCache>& layers() const { return layers_; }
 
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) override;
+    PageLayout page_layout() const override;
+    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override;
+    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override;
 
     // Returns "the key of layer 3, kv head 1, position 17": the first stored vector of a slot that is not finite.
     std::optional<std::string> find_nonfinite(uint32_t slot) const;
@@ -81,11 +84,9 @@ class KvCache final : public Cache {
   protected:
     void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override;
     void copy_window(uint32_t from, uint32_t to) override;
-    void write(uint32_t slot, uint32_t tokens, const StoredSource& source) override;
     void repeat_stored(uint32_t slot, uint32_t length, uint32_t to) override;
 
   private:
-    void write(uint32_t slot, const CacheSide& side, uint32_t tokens, StoredSide from) const;
     std::vector<LayerCache> layers_;
 };
 

@@ -1,7 +1,7 @@
-// The bytes that a cache holds, for saving and restoring it.
+// The vectors that a cache holds, for comparisons.
 #pragma once
 #include "model/kv/codec.h"
-#include <functional>
+#include <vector>
 
 namespace tq {
 
@@ -32,8 +32,5 @@ struct StoredSide {
     size_t codes_per_head() const { return size_t(tokens) * codec.words(); }
     size_t scales_per_head() const { return size_t(tokens) * codec.scales(); }
 };
-
-// Returns one side of a layer: what stored() reads from a cache, or what restore() is to write.
-using StoredSource = std::function<StoredSide(uint32_t layer, KvSide side)>;
 
 } // namespace tq

@@ -65,16 +65,17 @@ std::string gguf_values() {
     return w.zeros();
 }
 
+std::string text_of_bytes(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 // `kind` is the first byte, as the targets read it.
 std::string prompt_cache(uint8_t kind) {
-    const tq::PromptCacheOwner owner = tq::fuzz::prompt_cache_owner(kind);
+    const tq::CacheOwner owner = tq::fuzz::prompt_cache_owner(kind);
     const std::vector<uint32_t> ids{3, 1, 4};
     std::string bytes(1, char(kind));
     tq::write_prompt_cache(
-        owner, ids,
-        [&](uint32_t layer, tq::KvSide side) {
-            return tq::StoredSide(owner.kv.codec(layer, 1, side, owner.config.head_dim), 2, uint32_t(ids.size()));
-        },
+        owner, ids, 2, [](uint32_t, std::span<std::byte> page) { std::ranges::fill(page, std::byte(1)); },
         [&](std::span<const std::byte> piece) { bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size()); });
     return bytes;
 }
@@ -270,6 +271,12 @@ int main(int argc, char** argv) {
     for (size_t kind = 0; kind < tq::kv_types.size(); kind++)
         for (const char* target : {"prompt_cache", "restore"})
             write(to / target / std::to_string(kind), prompt_cache(uint8_t(kind)));
+    for (const uint32_t tokens : {1, 33, 256}) {
+        const std::vector<uint32_t> ids(tokens, 7);
+        const std::vector<std::byte> content(8 * tokens, std::byte(3));
+        const auto head = page_head_bytes(tq::make_page_head({1, 2}, {3, 4}, ids, tokens / 2), content);
+        write(to / "page" / std::to_string(tokens), text_of_bytes(head) + text_of_bytes(content));
+    }
     for (const uint16_t count : {1, 2, 3, 4})
         for (uint8_t opened = 0; opened < count; opened++)
             write(to / fmt::format("split_gguf/{}of{}", opened, count), split_gguf(count, opened));

@@ -5,12 +5,13 @@
 namespace tq::fuzz {
 
 // One layer, two kv heads of 64; `kind` chooses the types of keys and values.
-inline PromptCacheOwner prompt_cache_owner(uint8_t kind) {
+inline CacheOwner prompt_cache_owner(uint8_t kind) {
     const size_t types = kv_types.size();
-    PromptCacheOwner owner{
+    CacheOwner owner{
         {.vocab_size = 320, .num_hidden_layers = 1, .num_attention_heads = 2, .num_key_value_heads = 2, .head_dim = 64},
         {kv_types[kind % types].type, kv_types[(kind * 5 + 1) % types].type},
         "0123456789abcdef",
+        "fuzz",
         "fuzz"};
     owner.config.rope_theta = 1e6;
     owner.kv.conditioning = parse_key_conditioning("none");

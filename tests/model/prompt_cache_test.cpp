@@ -1,10 +1,12 @@
 // Files of a KV cache on the CPU: the loaded cache is the saved one, and other files are always refused.
+#include "base/checksum.h"
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/files/prompt_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/huggingface_files.h"
 #include "tests/support/prompt_cache_files.h"
+#include "tests/support/stored_pages.h"
 #include "tests/support/text.h"
 #include <bit>
 #include <cmath>
@@ -24,7 +26,7 @@ struct Saved {
     KvOptions kv{KvType::tq3, KvType::f16, RotationKind::wht, KvOptions().scale_rule, parse_kv_layers("1=tq4/q8_0")};
     std::unique_ptr<Forward> forward = cpu_forward(model, small_options(kv));
     Session session{*forward};
-    PromptCacheOwner owner = owner_of(model, kv);
+    CacheOwner owner = owner_of(model, kv);
     std::string bytes;
 
     Saved() {
@@ -33,16 +35,15 @@ struct Saved {
     }
 
     // Why the bytes are refused for `of`; "none" when they are accepted, and hold the saved cache.
-    std::string refusal(const std::string& changed, const PromptCacheOwner& of) {
+    std::string refusal(const std::string& changed, const CacheOwner& of) {
         const test::TemporaryFile path(changed);
         try {
             const PromptCacheFile file(path.path(), of);
-            bool same = file.ids() == session.cached_ids();
-            for (uint32_t layer = 0; layer < 2; layer++)
-                for (const KvSide side : {KvSide::key, KvSide::value}) {
-                    const StoredSide read = file.read(layer, side, uint32_t(file.ids().size())), is = session.stored(layer, side);
-                    same = same && read.codes == is.codes && read.scales == is.scales;
-                }
+            bool same = file.ids() == session.cached_ids() && file.cold() == session.cold_tokens();
+            std::vector<std::byte> is(page_layout(model.config, kv).bytes(7)), read(is.size());
+            session.read_page(0, is);
+            file.read(0, read);
+            same = same && read == is;
             return same ? "none" : "taken for another";
         } catch (const Error& error) {
             return error.what();
@@ -69,48 +70,65 @@ TEST_CASE("a session saved and loaded goes on bit for bit") {
 
 TEST_CASE("a file is what its description says") {
     Saved saved;
+    CHECK(saved.bytes.substr(0, 16) == "tq-run cache v3\n");
     uint64_t length = 0;
-    std::memcpy(&length, saved.bytes.data(), 8);
-    const auto header = nlohmann::json::parse(saved.bytes.substr(8, length));
-    const std::string data = saved.bytes.substr(8 + length);
-    CHECK(header["__metadata__"] == nlohmann::json{{"format", "tq-run-prompt-cache"},
-                                                   {"version", "2"},
-                                                   {"fingerprint", saved.owner.fingerprint},
-                                                   {"rope", "none x1 of 0, attn 1, beta 32 1, theta 1000000"},
-                                                   {"types", "tq3/f16 tq4/q8_0"},
-                                                   {"rotation", "wht"},
-                                                   {"scale_rule", "unbiased"},
-                                                   {"conditioning", "norms"},
-                                                   {"model", "a model"}});
-    const auto tensor = [&](const std::string& name, const char* dtype, const nlohmann::json& shape) {
-        CHECK(header[name]["dtype"] == dtype);
-        CHECK(header[name]["shape"] == shape);
-        const size_t begin = header[name]["data_offsets"][0], end = header[name]["data_offsets"][1];
-        return data.substr(begin, end - begin);
-    };
+    std::memcpy(&length, saved.bytes.data() + 16, 8);
+    CHECK(nlohmann::json::parse(saved.bytes.substr(24, length)) ==
+          nlohmann::json{{"fingerprint", saved.owner.fingerprint},
+                         {"rope", "none x1 of 0, attn 1, beta 32 1, theta 1000000"},
+                         {"types", "tq3/f16 tq4/q8_0"},
+                         {"rotation", "wht"},
+                         {"scale_rule", "unbiased"},
+                         {"conditioning", "norms"},
+                         {"shape", "2 4 128"},
+                         {"computation", "this test"},
+                         {"model", "a model"}});
+    const std::string page = saved.bytes.substr(24 + length);
+    const PageHead head = read_page_head(std::as_bytes(std::span(page)));
+    CHECK(head.owner == owner_name(owner_texts(saved.owner)));
+    CHECK(head.parent == head.owner);
+    CHECK(head.ids == saved.session.cached_ids());
+    std::string all;
     const auto raw = [](const auto& values) {
         return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof values[0]);
     };
-    std::vector<std::string> all{tensor("ids", "I32", {7})};
-    CHECK(all[0] == raw(saved.session.cached_ids()));
-    const auto side = [&](uint32_t layer, KvSide of, uint32_t words, uint32_t scales) {
-        const std::string name = fmt::format("layers.{}.{}.", layer, of == KvSide::key ? "k" : "v");
-        const StoredSide is = saved.session.stored(layer, of);
-        all.push_back(tensor(name + "codes", "I32", {4, 7, words}));
-        CHECK(all.back() == raw(is.codes));
-        CHECK(header.contains(name + "scales") == (scales > 0));
-        if (scales == 0) return;
-        all.push_back(tensor(name + "scales", "F16", {4, 7, scales}));
-        CHECK(all.back() == raw(is.scales));
-    };
-    side(0, KvSide::key, 12, 1);
-    side(0, KvSide::value, 64, 0);
-    side(1, KvSide::key, 16, 1);
-    side(1, KvSide::value, 32, 4);
-    std::vector<uint64_t> sums;
-    for (const std::string& bytes : all) sums.push_back(checksum(std::as_bytes(std::span(bytes))));
-    CHECK(tensor("check", "I32", {sums.size(), 2}) == raw(sums));
-    CHECK(header.size() == all.size() + 2);
+    for (uint32_t layer = 0; layer < 2; layer++)
+        for (const KvSide side : {KvSide::key, KvSide::value}) {
+            const StoredSide is = saved.forward->stored(layer, side);
+            all += raw(is.codes) + raw(is.scales);
+        }
+    CHECK(page.substr(page_head_size(7)) == all);
+}
+
+TEST_CASE("a file of several pages, and one that ends with a page") {
+    const SmallModel model;
+    const KvOptions kv{KvType::tq4, KvType::tq4};
+    const CacheOwner owner = owner_of(model, kv);
+    std::mt19937 random(3);
+    const auto ids = random_ids(random, 600);
+    for (const uint32_t count : {255u, 256u, 257u, 512u, 600u}) {
+        ForwardOptions options = small_options(kv);
+        options.context_size = 610;
+        const auto saved = cpu_forward(model, options), loaded = cpu_forward(model, options);
+        Session from(*saved), to(*loaded);
+        from.prefill(std::span(ids).first(count));
+        const std::string bytes = file_bytes(owner, from);
+        load(bytes, owner, to);
+        CHECK(to.cold_tokens() == from.cold_tokens());
+        check_same(*loaded, *saved, random_ids(random, 5));
+        const test::TemporaryFile more(bytes + bytes.substr(bytes.size() - 100));
+        CHECK_THROWS_WITH_AS(PromptCacheFile(more.path(), owner), doctest::Contains("the file is damaged"), Error);
+    }
+}
+
+TEST_CASE("what was computed by something else is not cold") {
+    Saved saved;
+    const test::TemporaryFile path(saved.bytes);
+    CacheOwner other = saved.owner;
+    CHECK(PromptCacheFile(path.path(), other).cold() == saved.session.cold_tokens());
+    other.computation = "another device";
+    CHECK(PromptCacheFile(path.path(), other).cold() == 0);
+    CHECK(PromptCacheFile(path.path(), other).ids().size() == 7);
 }
 
 TEST_CASE("a smaller context takes the beginning, and the rest is run") {
@@ -131,7 +149,7 @@ TEST_CASE("a smaller context takes the beginning, and the rest is run") {
 TEST_CASE("a source that fails leaves an empty cache that works") {
     Saved saved;
     const auto fresh = cpu_forward(saved.model, small_options(saved.kv));
-    CHECK_THROWS_AS(saved.session.restore({1, 2, 3}, [](uint32_t, KvSide) -> StoredSide { fail("gone"); }), Error);
+    CHECK_THROWS_AS(saved.session.restore({1, 2, 3}, 0, [](uint32_t, std::span<std::byte>) { fail("gone"); }), Error);
     CHECK(saved.session.cached_ids().empty());
     CHECK(saved.forward->position() == 0);
     std::mt19937 random(1);
@@ -142,7 +160,7 @@ TEST_CASE("whatever differs from what it was saved with is named") {
     Saved saved;
     CHECK(saved.refusal(saved.bytes) == "none");
     const auto changed = [&](auto change) {
-        PromptCacheOwner other = saved.owner;
+        CacheOwner other = saved.owner;
         change(other);
         return saved.refusal(saved.bytes, other);
     };
@@ -157,7 +175,9 @@ TEST_CASE("whatever differs from what it was saved with is named") {
     CHECK(contains(changed([](auto& o) { o.config.rope_scaling.factor = 2; }), "give the same --rope flags"));
     CHECK(contains(changed([](auto& o) { o.config.rope_theta = 5e5f; }), "theta 1000000, but this run has none x1"));
     CHECK(changed([](auto& o) { o.model = "the same by another name"; }) == "none");
-    CHECK(contains(saved.refusal("GGUF and so on, which is no such file"), "a header of"));
+    CHECK(contains(saved.refusal("GGUF and so on, which is no such file"), "it is not a file of --prompt-cache"));
+    CHECK(contains(saved.refusal(std::string("\x44\0\0\0\0\0\0\0{\"__metadata__\":{}}", 27)),
+                   "an earlier version of tq-run saved it, in a format that this one does not read: name another file"));
 }
 
 TEST_CASE("of a calibration the content counts, not the file's name") {
@@ -181,64 +201,49 @@ TEST_CASE("files that are cut, or have a bit that is not as it was, are refused 
     for (size_t length = 0; length < saved.bytes.size(); length += length < 64 ? 1 : 997)
         if (length > 0) CHECK(saved.refusal(saved.bytes.substr(0, length)) != "none");
     CHECK(saved.refusal(saved.bytes + "x") != "none");
-    uint64_t header = 0, unseen = 0;
-    std::memcpy(&header, saved.bytes.data(), 8);
+    uint64_t length = 0, unseen = 0;
+    std::memcpy(&length, saved.bytes.data() + 16, 8);
+    const uint64_t header = 24 + length;
     std::mt19937 random(3);
-    for (size_t at = 0; at < saved.bytes.size(); at += at < 8 + header ? 1 : 1 + random() % 60) {
+    for (size_t at = 0; at < saved.bytes.size(); at += at < header + 120 ? 1 : 1 + random() % 60) {
         std::string flipped = saved.bytes;
         flipped[at] = char(flipped[at] ^ 1 << random() % 8);
         const std::string why = saved.refusal(flipped);
         REQUIRE_MESSAGE(why != "taken for another", "bit of byte " << at);
         if (why == "none") {
-            REQUIRE(at < 8 + header); // the entry for people
+            REQUIRE(at < header); // the entry for people
             unseen++;
         }
     }
     CHECK(unseen <= std::strlen("model") + std::strlen("a model"));
 }
 
-TEST_CASE("files whose tensors are others than the header of their kind says are refused") {
+TEST_CASE("files whose header is not that of their kind are refused") {
     Saved saved;
     uint64_t length = 0;
-    std::memcpy(&length, saved.bytes.data(), 8);
-    const auto with = [&](auto change, const std::string& more = {}) {
-        auto header = nlohmann::json::parse(saved.bytes.substr(8, length));
-        change(header);
-        std::string text = header.dump();
+    std::memcpy(&length, saved.bytes.data() + 16, 8);
+    const auto with = [&](const std::string& text) {
         const uint64_t now = text.size();
-        return saved.refusal(std::string(reinterpret_cast<const char*>(&now), 8) + text + saved.bytes.substr(8 + length) + more);
+        return saved.refusal(saved.bytes.substr(0, 16) + std::string(reinterpret_cast<const char*>(&now), 8) + text +
+                             saved.bytes.substr(24 + length));
     };
-    CHECK(with([](auto&) {}) == "none");
-    CHECK(contains(with([](auto& h) { h["__metadata__"].erase("format"); }), "it is not a file of tq-run-prompt-cache"));
-    CHECK(contains(with([](auto& h) { h["__metadata__"]["format"] = "x"; }), "it is not a file of tq-run-prompt-cache"));
-    CHECK(contains(with([](auto& h) { h["__metadata__"]["version"] = "1"; }),
-                   "another version of tq-run saved it as tq-run-prompt-cache 1, but this one reads 2: name another file"));
-    CHECK(contains(with([](auto& h) { h["__metadata__"]["types"] = "tq3/f16"; }), "it was saved with layer 1 in nothing"));
-    CHECK(contains(with([](auto& h) {
-                       h["layers.0.k.codes"]["shape"] = {7, 4, 12};
-                   }),
-                   "its tensor layers.0.k.codes is not I32 of 4 x 7 x 12"));
-    CHECK(contains(with([](auto& h) { h["layers.0.k.codes"]["dtype"] = "F32"; }), "is not I32 of 4 x 7 x 12"));
-    CHECK(contains(with([](auto& h) { h["ids"]["shape"] = {7, 1}; }), "its tensor ids is not I32 of 1:"));
-    CHECK(contains(with([](auto& h) { h["ids"]["shape"] = {1u << 31}; }), "data_offsets span 28 bytes"));
-    const auto rename = [](auto& h, const char* from, const char* to) {
-        h[to] = h[from];
-        h.erase(from);
-    };
-    CHECK(contains(with([&](auto& h) { rename(h, "ids", "idz"); }), "0 tokens"));
-    CHECK(contains(with([&](auto& h) { rename(h, "check", "chekc"); }), "its tensor check is not I32 of 8 x 2"));
-    const uint64_t end = saved.bytes.size() - 8 - length;
-    CHECK(contains(with(
-                       [&](auto& h) {
-                           h["more"] = {{"dtype", "F16"}, {"shape", {1}}, {"data_offsets", {end, end + 2}}};
-                       },
-                       "xx"),
-                   "10 tensors, not 9"));
+    const std::string text = saved.bytes.substr(24, length);
+    CHECK(with(text) == "none");
+    auto header = nlohmann::json::parse(text);
+    header["types"] = "tq3/f16";
+    CHECK(contains(with(header.dump()), "it was saved with layer 1 in nothing"));
+    CHECK(contains(with("[]"), "its header is a list"));
+    CHECK(contains(with("{\"rope\": 3}"), "its entry rope is "));
+    CHECK(contains(with("{"), "it is not JSON"));
+    CHECK(contains(saved.refusal(saved.bytes.substr(0, 24 + length)), "it has no tokens"));
+    const uint64_t huge = UINT64_MAX;
+    CHECK(contains(saved.refusal(saved.bytes.substr(0, 16) + std::string(reinterpret_cast<const char*>(&huge), 8) + "{}"),
+                   "too few for its header"));
 }
 
 TEST_CASE("a token that the vocabulary lacks is refused") {
     Saved saved;
-    PromptCacheOwner other = saved.owner; // the same fingerprint, although it is another model's
+    CacheOwner other = saved.owner; // the same fingerprint, although it is another model's
     other.config.vocab_size = 9;
     CHECK(contains(saved.refusal(saved.bytes, other), "token 9 of a vocabulary of 9"));
 }
@@ -275,7 +280,7 @@ TEST_CASE("means that are subtracted, saved and loaded change an f32 cache by no
             if (name == "layer 0 attention") result.out.assign(values.begin(), values.end());
         };
         forward = cpu_forward(model, options);
-        forward->restore(tokens - 1, [&](uint32_t layer, KvSide side) { return from.stored(layer, side); });
+        forward->cache().restore(0, tokens - 1, pages_of_slot(first->cache(), 0));
         const auto logits = forward->run(next);
         result.logits.assign(logits.begin(), logits.end());
         return result;

@@ -7,25 +7,26 @@
 
 namespace tq {
 
-inline PromptCacheOwner owner_of(const SmallModel& model, const KvOptions& kv) {
-    return {model.config, kv, model_fingerprint(model.config, model.weights), "a model"};
+inline CacheOwner owner_of(const SmallModel& model, const KvOptions& kv) {
+    return {model.config, kv, model_fingerprint(model.config, model.weights), "a model", "this test"};
 }
 
-inline std::string file_bytes(const PromptCacheOwner& owner, Session& session) {
+inline std::string file_bytes(const CacheOwner& owner, Session& session) {
     std::string bytes;
     write_prompt_cache(
-        owner, session.cached_ids(), [&](uint32_t layer, KvSide side) { return session.stored(layer, side); },
+        owner, session.cached_ids(), session.cold_tokens(),
+        [&](uint32_t position, std::span<std::byte> page) { session.read_page(position, page); },
         [&](std::span<const std::byte> piece) { bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size()); });
     CHECK(bytes.size() == prompt_cache_bytes(owner, uint32_t(session.cached_ids().size())));
     return bytes;
 }
 
-inline void load(const std::string& bytes, const PromptCacheOwner& owner, Session& session) {
+inline void load(const std::string& bytes, const CacheOwner& owner, Session& session) {
     const test::TemporaryFile path(bytes);
     const PromptCacheFile file(path.path(), owner);
     const uint32_t tokens = std::min(uint32_t(file.ids().size()), session.forward().context_size());
-    session.restore({file.ids().begin(), file.ids().begin() + tokens},
-                    [&](uint32_t layer, KvSide side) { return file.read(layer, side, tokens); });
+    session.restore({file.ids().begin(), file.ids().begin() + tokens}, std::min(file.cold(), tokens),
+                    [&](uint32_t position, std::span<std::byte> page) { file.read(position, page); });
 }
 
 // A calibration with random values.
@@ -61,7 +62,7 @@ inline void check_round_trips(const SmallModel& model, const std::vector<KvOptio
     for (const KvOptions& kv : all_types) {
         const std::string types = describe(kv);
         CAPTURE(types);
-        const PromptCacheOwner owner = owner_of(model, kv);
+        const CacheOwner owner = owner_of(model, kv);
         std::mt19937 random(13);
         const auto saved = make(small_options(kv)), loaded = make(small_options(kv));
         Session from(*saved), to(*loaded);

@@ -1,6 +1,7 @@
 // Several sequences at once, each with the logits, bit for bit, that it has alone: checks for every implementation of Forward.
 #pragma once
 #include "tests/support/small_model.h"
+#include "tests/support/stored_pages.h"
 #include <algorithm>
 #include <map>
 
@@ -176,13 +177,13 @@ inline void check_restored(const MakeForward& make) {
         for (const uint32_t length : {300u, 1u, 256u}) {
             a->cache().truncate(2, 0);
             run_one(*a, 2, random_ids(random, length));
-            b->cache().restore(1, length, [&](uint32_t layer, KvSide side) { return a->cache().stored(2, layer, side); });
+            b->cache().restore(1, length, pages_of_slot(a->cache(), 2));
             CHECK(b->cache().position(1) == length);
             CHECK(same_stored(a->cache(), 2, b->cache(), 1));
             const Ids next = random_ids(random, 3);
             CHECK(run_one(*a, 2, next) == run_one(*b, 1, next));
         }
-        CHECK_THROWS_WITH_AS(b->cache().restore(1, 5, [](uint32_t, KvSide) -> StoredSide { fail("no such file"); }),
+        CHECK_THROWS_WITH_AS(b->cache().restore(1, 5, [](uint32_t, std::span<std::byte>) { fail("no such file"); }),
                              "no such file", Error);
         CHECK(b->cache().position(1) == 0);
     }
@@ -222,10 +223,11 @@ inline void check_nonfinite(const MakeForward& make) {
     const Ids ids = random_ids(random, 20), next = random_ids(random, 2);
     const Span first[] = {{0, ids}, {1, ids}}, second[] = {{0, next}, {1, next}};
     run(*forward, first);
-    forward->cache().restore(1, 20, [&](uint32_t layer, KvSide side) {
-        StoredSide stored = forward->cache().stored(0, layer, side);
-        if (layer == 1 && side == KvSide::value) stored.codes_of(2, 7)[0] = 0x7e00;
-        return stored;
+    forward->cache().restore(1, 20, [&](uint32_t position, std::span<std::byte> bytes) {
+        pages_of_slot(forward->cache(), 0)(position, bytes);
+        const auto values = forward->cache().page_layout().codes(bytes, 20, 1, KvSide::value, 2);
+        const uint32_t infinity = 0x7c00;
+        std::memcpy(values.data() + 7 * values.size() / 20, &infinity, sizeof infinity);
     });
     const auto ignored = [](size_t, uint32_t, std::span<const float>) {};
     CHECK_THROWS_WITH_AS(forward->run(second, ignored),

@@ -46,6 +46,7 @@ constexpr std::array names_elsewhere{
     OtherName{"-hfr", "--hf-repo"},
     OtherName{"-hff", "--hf-file"},
     OtherName{"--out", "--output"},
+    OtherName{"-cram", "--cache-ram"},
     OtherName{"-hft", "--hf-token"},
 };
 

@@ -14,6 +14,7 @@ void add_template(ArgumentParser& app, Action& action);
 void add_logits(ArgumentParser& app, Action& action);
 void add_shaders(ArgumentParser& app, Action& action);
 void add_codec(ArgumentParser& app, Action& action);
+void add_cache(ArgumentParser& app, Action& action);
 void add_plan(ArgumentParser& app, Action& action);
 void add_bench(ArgumentParser& app, Action& action);
 void add_perplexity(ArgumentParser& app, Action& action);

@@ -12,50 +12,54 @@ using namespace tq;
 
 namespace {
 
-StoredSide random_side(std::mt19937& random, const KvCodec& codec, uint32_t heads, uint32_t tokens) {
-    StoredSide out(codec, heads, tokens);
-    for (uint32_t& word : out.codes) word = uint32_t(random());
-    for (uint16_t& half : out.scales) half = uint16_t(random());
-    return out;
-}
-
-bool same(const StoredSide& a, const StoredSide& b) { return a.codes == b.codes && a.scales == b.scales; }
-
-// Restores random bytes of several lengths into one cache, the longest last, and reads them back.
-void check_bytes(Device& device, const Config& config, const KvOptions& kv, uint32_t capacity) {
+// Writes random bytes of several lengths into one page, the longest last, and reads them back, among others that stay.
+void check_bytes(Device& device, const Config& config, const KvOptions& kv) {
     const std::string types = describe(kv);
     CAPTURE(types);
-    std::vector<uint32_t> table(pages_of(capacity));
-    std::iota(table.rbegin(), table.rend(), 1u); // page 0 is another's
-    const gpu::KvCache cache(device, config, kv, uint32_t(table.size()) + 1);
+    const gpu::KvCache cache(device, config, kv, 3);
     std::mt19937 random(17);
-    for (const uint32_t length : {0u, 1u, 7u, capacity - 1, capacity}) {
-        CAPTURE(length);
-        std::vector<StoredSide> written;
-        cache.restore(device, table, length, [&](uint32_t layer, KvSide side) {
-            return written.emplace_back(random_side(random, cache.layers[layer].side(side), cache.kv_heads, length));
-        });
+    const auto random_bytes = [&](uint32_t tokens) {
+        std::vector<std::byte> bytes(cache.page_layout().bytes(tokens));
+        for (std::byte& byte : bytes) byte = std::byte(random());
+        return bytes;
+    };
+    const auto read = [&](uint32_t page, uint32_t tokens) {
+        std::vector<std::byte> bytes(cache.page_layout().bytes(tokens));
+        cache.read_page(device, page, tokens, bytes);
+        return bytes;
+    };
+    const auto before = random_bytes(page_tokens), after = random_bytes(page_tokens);
+    cache.write_page(device, 0, page_tokens, before);
+    cache.write_page(device, 2, page_tokens, after);
+    const uint32_t table[] = {1};
+    for (const uint32_t tokens : {1u, 7u, page_tokens - 1, page_tokens}) {
+        CAPTURE(tokens);
+        const auto written = random_bytes(tokens);
+        cache.write_page(device, 1, tokens, written);
+        CHECK(read(1, tokens) == written);
         for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
-            for (const KvSide side : {KvSide::key, KvSide::value})
-                CHECK(same(cache.stored(device, table, layer, side, length), written[2 * layer + uint32_t(side)]));
+            for (const KvSide side : {KvSide::key, KvSide::value}) {
+                StoredSide there = cache.stored(device, table, layer, side, tokens);
+                for (uint32_t head = 0; head < cache.kv_heads; head++) {
+                    const auto codes = cache.page_layout().codes(std::span(written), tokens, layer, side, head),
+                               scales = cache.page_layout().scales(std::span(written), tokens, layer, side, head);
+                    CHECK(std::ranges::equal(std::as_bytes(there.codes_of(head)), codes));
+                    CHECK(std::ranges::equal(std::as_bytes(there.scales_of(head)), scales));
+                }
+            }
     }
+    CHECK(read(0, page_tokens) == before);
+    CHECK(read(2, page_tokens) == after);
 }
 
 } // namespace
 
-TEST_CASE("every word is written to its place and read from there, at any length, across slices too") {
+TEST_CASE("every byte of a page is written to its place and read from there, across slices too") {
     const SmallModel model;
     Device device;
-    for (const KvOptions& kv : storage_types()) check_bytes(device, model.config, kv, 300);
+    for (const KvOptions& kv : storage_types()) check_bytes(device, model.config, kv);
     device.impl().capabilities.storage_range_bytes = 1 << 20; // four heads of an fp32 cache are in as many slices
-    check_bytes(device, model.config, {KvType::f32, KvType::f32}, 600);
-}
-
-TEST_CASE("pieces longer than an upload takes at once") {
-    Config config = test::small_config();
-    config.num_hidden_layers = config.num_key_value_heads = 1;
-    Device device;
-    check_bytes(device, config, {KvType::tq4, KvType::f32}, 40000); // 20 MB of values
+    check_bytes(device, model.config, {KvType::f32, KvType::f32});
 }
 
 TEST_CASE("a session saved and loaded goes on bit for bit") {
@@ -76,7 +80,7 @@ TEST_CASE("the CPU's file is the device's, and the other way round") {
     for (const KvOptions& kv : {KvOptions{KvType::f32, KvType::f32}, conditioned}) {
         const std::string types = describe(kv);
         CAPTURE(types);
-        const PromptCacheOwner owner = owner_of(model, kv);
+        const CacheOwner owner = owner_of(model, kv);
         const auto on_cpu = make_cpu_forward(model.config, model.weights, small_options(kv)),
                    on_device = make_gpu_forward(device, model.config, model.weights, small_options(kv));
         std::mt19937 random(21);

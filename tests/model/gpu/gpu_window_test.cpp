@@ -6,6 +6,7 @@
 #include "model/gpu/tuning_file.h"
 #include "tests/support/golden.h"
 #include "tests/support/small_model.h"
+#include "tests/support/stored_pages.h"
 
 using namespace tq;
 
@@ -93,8 +94,7 @@ TEST_CASE("a prompt put back is attended to as codes") {
     std::mt19937 random(8);
     const auto prompt = random_ids(random, 33), next = random_ids(random, 1);
     saved->run(prompt);
-    for (Forward* to : {restored.get(), coded.get()})
-        to->restore(33, [&](uint32_t layer, KvSide side) { return saved->stored(layer, side); });
+    for (Forward* to : {restored.get(), coded.get()}) to->cache().restore(0, 33, pages_of_slot(saved->cache(), 0));
     check_same(*restored, *coded, next); // its window holds only its own token
 }
 

@@ -33,6 +33,7 @@ void add_chat(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, ChatArguments& a) {
         add_flags(command, a.prompt);
         add_flags(command, a.prompt_cache);
+        add_flags(command, a.prefix);
         command.add_option("--system-prompt", a.system, "system prompt; default: none").option_text("TEXT");
         command.add_flag("--single-turn", a.single_turn, "answer one question, then exit");
         add_context_shift(command, a.context_shift);

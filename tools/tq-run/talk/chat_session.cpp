@@ -35,8 +35,9 @@ std::string turns_text(size_t n) { return n == 1 ? "the oldest turn" : fmt::form
 } // namespace
 
 Chat::Chat(const ChatArguments& arguments, Console& console)
-    : arguments_(arguments), console_(console), engine_(start_engine(arguments.model, console)), session_(*engine_->forward),
-      options_(chat_options(arguments, engine_->model)),
+    : arguments_(arguments), console_(console), engine_(start_engine(arguments.model, console)),
+      prefix_(open_prefix_cache(arguments.prefix, *engine_, console, arguments.console.verbose)),
+      session_(*engine_->forward, prefix_.get()), options_(chat_options(arguments, engine_->model)),
       settings_{arguments.sampling.options(recommended_sampling(engine_->model.file, thinks(options_))),
                 arguments.sampling.max_tokens()},
       sampler_(settings_.sampling, engine_->unsampled(arguments.sampling.ignore_end)),
@@ -196,6 +197,7 @@ void Chat::explain(const Generated& result) {
     totals_.ns += result.timings.prompt_ns + result.timings.decode_ns;
     note(generation_line(result, session_.cached_ids().size(), context_size()));
     warn_of_full_context(result);
+    report(prefix_.get(), arguments_.console.verbose);
     report_profile(*engine_);
 }
 

@@ -1,6 +1,7 @@
 // One run of tq-run chat: lines are answered as questions or run as commands.
 #pragma once
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/prefix.h"
 #include "tools/tq-run/talk/conversation.h"
 #include "tools/tq-run/talk/prompt_cache.h"
 #include "tools/tq-run/talk/question_reader.h"
@@ -14,6 +15,7 @@ struct ChatArguments {
     SamplingArguments sampling;
     PromptArguments prompt;
     PromptCacheArguments prompt_cache;
+    PrefixArguments prefix;
     std::string system;
     bool single_turn = false, think = false, no_think = false, context_shift = true, no_history = false;
 };
@@ -61,6 +63,7 @@ class Chat {
     const ChatArguments& arguments_;
     Console& console_;
     const std::unique_ptr<Engine> engine_;
+    const std::unique_ptr<PrefixCache> prefix_;
     Session session_;
     const ChatOptions options_;
     ChatSettings settings_;

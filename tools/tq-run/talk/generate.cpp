@@ -4,6 +4,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/generation.h"
+#include "tools/tq-run/prefix.h"
 #include "tools/tq-run/talk/prompt_cache.h"
 
 namespace tq {
@@ -15,6 +16,7 @@ struct GenerateArguments {
     SamplingArguments sampling;
     PromptArguments prompt;
     PromptCacheArguments prompt_cache;
+    PrefixArguments prefix;
 };
 
 int run(const GenerateArguments& arguments) {
@@ -35,7 +37,8 @@ int run(const GenerateArguments& arguments) {
     Utf8Stream stream;
     const auto show = [&](const std::string& piece) { write_output(console.output_is_terminal() ? harmless(piece) : piece); };
     catch_interrupts();
-    Session session(*engine->forward);
+    const auto prefix = open_prefix_cache(arguments.prefix, *engine, console, arguments.console.verbose);
+    Session session(*engine->forward, prefix.get(), arguments.prompt_cache.path.empty() ? Reuse::cold : Reuse::all);
     PromptCache prompt_cache(arguments.prompt_cache, *engine, session, console);
     GenerateOptions generate = interruptible(console);
     generate.max_tokens = arguments.sampling.max_tokens();
@@ -56,6 +59,7 @@ int run(const GenerateArguments& arguments) {
     show(stream.flush() + "\n");
     write_error(console.dim(generation_line(result, session.cached_ids().size(), engine->forward->context_size())) + "\n");
     report_profile(*engine);
+    report(prefix.get(), arguments.console.verbose);
     const bool saved = prompt_cache.finish();
     if (result.stop == Stop::memory_full) throw OutOfMemory(result.reason);
     return result.stop == Stop::interrupted ? 130 : saved ? 0 : 1;
@@ -67,6 +71,7 @@ void add_generate(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, GenerateArguments& a) {
         add_flags(command, a.prompt);
         add_flags(command, a.prompt_cache);
+        add_flags(command, a.prefix);
         add_flags(command, a.sampling);
         add_flags(command, a.model);
         add_flags(command, a.console);

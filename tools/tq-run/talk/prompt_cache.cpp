@@ -20,10 +20,11 @@ bool holds_something(const std::filesystem::path& path) {
     return is_there(path) && !(std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path, error) == 0);
 }
 
-PromptCacheOwner owner_of(const PromptCacheArguments& arguments, const Engine& engine, Console& console) {
+CacheOwner owner_of(const PromptCacheArguments& arguments, const Engine& engine, Console& console) {
     if (arguments.path.empty()) return {};
     const Model& model = engine.model;
-    return {model.config, engine.forward->kv(), fingerprint(model, console), model.name};
+    return {model.config, engine.forward->kv(), fingerprint(model, console), model.name,
+            build_description() + ", " + engine.forward->computation()};
 }
 
 bool begins_with(const std::vector<uint32_t>& ids, const std::vector<uint32_t>& first) {
@@ -70,16 +71,15 @@ void PromptCache::load() {
     const PromptCacheFile file(utf8_path(arguments_.path), owner_);
     filed_ = file.ids();
     const uint32_t tokens = uint32_t(std::min<size_t>(filed_.size(), session_.forward().context_size()));
-    const uint64_t sides = 2ull * owner_.config.num_hidden_layers, total = prompt_cache_bytes(owner_, tokens);
-    uint64_t done = 0;
+    const uint64_t total = prompt_cache_bytes(owner_, tokens);
     TransferStatus status(console_);
-    session_.restore({filed_.begin(), filed_.begin() + tokens}, [&](uint32_t layer, KvSide side) {
-        if (interrupted()) throw LoadStopped();
-        StoredSide read = file.read(layer, side, tokens);
-        const uint64_t bytes = total / sides * ++done;
-        status.update("loading " + shown_, bytes, total, bytes);
-        return read;
-    });
+    session_.restore({filed_.begin(), filed_.begin() + tokens}, std::min(file.cold(), tokens),
+                     [&](uint32_t position, std::span<std::byte> bytes) {
+                         if (interrupted()) throw LoadStopped();
+                         file.read(position, bytes);
+                         const uint64_t done = total * std::min(position + page_tokens, tokens) / tokens;
+                         status.update("loading " + shown_, done, total, done);
+                     });
 }
 
 void PromptCache::note(const std::string& text) {
@@ -95,7 +95,8 @@ void PromptCache::save() {
         TransferStatus status(console_);
         uint64_t done = 0;
         write_prompt_cache(
-            owner_, ids, [&](uint32_t layer, KvSide side) { return session_.stored(layer, side); },
+            owner_, ids, session_.cold_tokens(),
+            [&](uint32_t position, std::span<std::byte> bytes) { session_.read_page(position, bytes); },
             [&](std::span<const std::byte> bytes) {
                 if (interrupted()) throw LoadStopped();
                 file.write({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});

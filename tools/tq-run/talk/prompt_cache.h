@@ -39,7 +39,7 @@ class PromptCache {
     const PromptCacheArguments& arguments_;
     Session& session_;
     Console& console_;
-    const PromptCacheOwner owner_;
+    const CacheOwner owner_;
     const std::string shown_;
     std::vector<uint32_t> filed_; // ids in the file, once it was read or written
     bool prompt_came_ = false, failed_ = false, kept_ = false;

@@ -1,0 +1,54 @@
+// The bytes of a page of the cache: the same on every device, in files and in memory.
+#pragma once
+#include "model/kv/codec.h"
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tq {
+
+// A page of n tokens is, for each layer its keys and then its values, the codes [kv_heads][n][words] of 32 bits and after them
+// the scales [kv_heads][n][scales] in fp16 (turboquant.md). A page that is partly filled has the bytes of its n tokens only.
+class PageLayout {
+  public:
+    // The 32-bit words and fp16 scales of one vector.
+    struct Vector {
+        uint32_t words, scales;
+    };
+
+    // `vectors`: of each layer's keys and values, in this order.
+    PageLayout(uint32_t kv_heads, std::vector<Vector> vectors);
+
+    uint64_t bytes(uint32_t tokens) const { return tokens * begin_.back(); }
+    uint32_t layers() const { return uint32_t(vectors_.size() / 2); }
+    uint32_t kv_heads() const { return kv_heads_; }
+    Vector vector(uint32_t layer, KvSide side) const { return vectors_[index(layer, side)]; }
+
+    // Returns the part of a page's bytes (bytes(tokens) of them) with the codes or the scales of one side of a head. A part has
+    // any alignment.
+    template <class Byte>
+    std::span<Byte> codes(std::span<Byte> page, uint32_t tokens, uint32_t layer, KvSide side, uint32_t head) const {
+        const size_t vector = vectors_[index(layer, side)].words * size_t(4);
+        return page.subspan(begin_[index(layer, side)] * tokens + head * tokens * vector, tokens * vector);
+    }
+    template <class Byte>
+    std::span<Byte> scales(std::span<Byte> page, uint32_t tokens, uint32_t layer, KvSide side, uint32_t head) const {
+        const Vector& of = vectors_[index(layer, side)];
+        const size_t codes = size_t(kv_heads_) * of.words * 4, vector = of.scales * size_t(2);
+        return page.subspan((begin_[index(layer, side)] + codes) * tokens + head * tokens * vector, tokens * vector);
+    }
+
+  private:
+    static size_t index(uint32_t layer, KvSide side) { return 2 * size_t(layer) + (side == KvSide::value ? 1 : 0); }
+
+    uint32_t kv_heads_;
+    std::vector<Vector> vectors_;
+    std::vector<size_t> begin_; // bytes of a token before each side, and of all
+};
+
+// Copies the first `wanted` of a page's tokens: to[layout.bytes(wanted)], page[layout.bytes(tokens)].
+void copy_first_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t wanted, std::span<const std::byte> page,
+                       uint32_t tokens);
+
+} // namespace tq

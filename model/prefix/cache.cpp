@@ -1,0 +1,208 @@
+#include "model/prefix/cache.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include "model/prefix/cold.h"
+#include <algorithm>
+
+namespace tq {
+
+PrefixCache::PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options)
+    : forward_(forward), cache_(forward.cache()), layout_(cache_.page_layout()), max_memory_bytes_(options.memory_bytes),
+      tree_(owner_name(owner)) {
+    ENSURE(cache_.shape().window_tokens == 0, "a window of {} tokens", cache_.shape().window_tokens);
+    if (!options.disk.directory.empty() && options.disk.max_bytes > 0) store_.emplace(options.disk, owner, layout_);
+    cache_.set_keeper(this);
+}
+
+PrefixCache::~PrefixCache() {
+    cache_.set_keeper(nullptr);
+    tree_.each([&](PrefixNode& node) { release(node); });
+}
+
+bool PrefixCache::is_spare(const PrefixNode& node) const { return node.device && cache_.references(*node.device) == 1; }
+
+bool PrefixCache::is_lost(const PrefixNode& node) { return !node.device && !node.bytes && !(store_ && store_->has(node.head)); }
+
+void PrefixCache::drop_lost() {
+    if (std::exchange(released_, false)) tree_.drop_if([&](const PrefixNode& node) { return is_lost(node); });
+}
+
+uint32_t PrefixCache::spare_pages() const {
+    uint32_t count = 0;
+    tree_.each([&](PrefixNode& node) { count += is_spare(node) ? 1 : 0; });
+    return count;
+}
+
+void PrefixCache::release(PrefixNode& node) {
+    if (!node.device) return;
+    cache_.release(*std::exchange(node.device, std::nullopt));
+    released_ = true;
+}
+
+void PrefixCache::give_up(uint32_t pages) {
+    for (; pages > 0; pages--) {
+        PrefixNode* node = tree_.least_recent([&](const PrefixNode& n) { return is_spare(n); });
+        if (!node) return;
+        keep_in_memory(*node);
+        release(*node);
+    }
+}
+
+void PrefixCache::give_up_page(uint32_t page) {
+    tree_.each([&](PrefixNode& node) {
+        if (node.device == page) release(node);
+    });
+}
+
+// Copies a page to host memory, where others that were used less recently make room for it.
+void PrefixCache::keep_in_memory(PrefixNode& node) {
+    const uint64_t bytes = layout_.bytes(node.head.tokens());
+    if (node.bytes || bytes > max_memory_bytes_) return;
+    while (memory_bytes_ + bytes > max_memory_bytes_) {
+        PrefixNode* oldest = tree_.least_recent([](const PrefixNode& n) { return n.bytes != nullptr; });
+        memory_bytes_ -= oldest->bytes->size();
+        oldest->bytes.reset();
+        released_ = true;
+    }
+    auto copy = std::make_shared<std::vector<std::byte>>(bytes);
+    cache_.read_page(*node.device, node.head.tokens(), *copy);
+    node.bytes = std::move(copy);
+    memory_bytes_ += bytes;
+}
+
+void PrefixCache::forget(PrefixNode& node) {
+    release(node);
+    if (node.bytes) memory_bytes_ -= node.bytes->size();
+    if (store_) store_->remove(node.head);
+}
+
+void PrefixCache::expand(PrefixNode& node, std::span<const uint32_t> ids) {
+    if (!store_) return;
+    const auto is_new = [&](const PageName& name) {
+        return std::ranges::none_of(node.children, [&](const auto& child) { return child->head.name == name; });
+    };
+    for (PageHead& head : store_->following(node.head.name, ids, is_new)) tree_.add(node, std::move(head));
+}
+
+uint32_t PrefixCache::usable(uint32_t known, size_t total, bool exact) const {
+    const uint32_t most = uint32_t(total) - 1; // one token must be run for the logits
+    return exact ? reusable_tokens(forward_.block_kernels(), known, uint32_t(total)) : std::min(known, most);
+}
+
+// Writes a page's content to the device. Returns false where it is nowhere any more.
+bool PrefixCache::fill(const PrefixNode& node, uint32_t page) {
+    const uint32_t tokens = node.head.tokens();
+    if (node.bytes) {
+        cache_.write_page(page, tokens, *node.bytes);
+        found_.memory_tokens += tokens;
+        return true;
+    }
+    const auto content = store_ ? store_->read(node.head) : std::nullopt;
+    if (!content) return false;
+    cache_.write_page(page, tokens, *content);
+    found_.disk_tokens += tokens;
+    return true;
+}
+
+// Returns the page on the device, which is retained once more.
+std::optional<uint32_t> PrefixCache::load(PrefixNode& node) {
+    if (node.device) {
+        cache_.retain(*node.device);
+        found_.device_tokens += node.head.tokens();
+        return node.device;
+    }
+    const std::optional<uint32_t> page = cache_.take_page();
+    if (!page) return std::nullopt;
+    bool filled = false;
+    try {
+        filled = fill(node, *page);
+    } catch (const OutOfMemory&) { // for a copy on the way
+    } catch (...) {
+        cache_.release(*page);
+        throw;
+    }
+    if (!filled) {
+        cache_.release(*page);
+        released_ = true;
+        return std::nullopt;
+    }
+    node.device = *page;
+    cache_.retain(*page);
+    return page;
+}
+
+uint32_t PrefixCache::take(uint32_t slot, std::span<const uint32_t> ids, uint32_t own, bool exact) {
+    ENSURE(!ids.empty() && own < ids.size() && own <= cache_.position(slot), "{} of {} tokens", own, ids.size());
+    const PrefixTree::Found found = tree_.find(ids.first(ids.size() - 1), exact,
+                                               [&](PrefixNode& node, std::span<const uint32_t> rest) { expand(node, rest); });
+    if (!found.pages.empty()) tree_.touch(*found.pages.back());
+    uint32_t n = usable(found.tokens, ids.size(), exact);
+    if (n <= own) return own;
+    cache_.truncate(slot, own);
+    // Its whole pages stay; those retained here are not given up for the others.
+    const auto table = cache_.table(slot).first(own / page_tokens);
+    std::vector<uint32_t> pages(table.begin(), table.end());
+    for (const uint32_t page : pages) cache_.retain(page);
+    try {
+        while (pages.size() < pages_of(n)) {
+            const auto page = load(*found.pages[pages.size()]);
+            if (page)
+                pages.push_back(*page);
+            else
+                n = usable(uint32_t(pages.size()) * page_tokens, ids.size(), exact);
+        }
+        if (n > own) cache_.adopt(slot, std::span(pages).first(pages_of(n)), n);
+    } catch (...) {
+        for (const uint32_t page : pages) cache_.release(page);
+        throw;
+    }
+    for (const uint32_t page : pages) cache_.release(page);
+    drop_lost();
+    return std::max(n, own);
+}
+
+void PrefixCache::write(const PrefixNode& node, uint32_t page, bool wait) {
+    if (!store_ || store_->has(node.head)) return;
+    std::vector<std::byte> content(layout_.bytes(node.head.tokens()));
+    cache_.read_page(page, node.head.tokens(), content);
+    store_->write(node.head, std::move(content), wait);
+}
+
+void PrefixCache::store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end) {
+    ENSURE(ids.size() <= cache_.position(slot), "{} ids of {} tokens", ids.size(), cache_.position(slot));
+    PrefixNode* parent = &tree_.root();
+    for (uint32_t at = 0; at < ids.size(); at += page_tokens) {
+        const uint32_t count = std::min(page_tokens, uint32_t(ids.size()) - at), page = cache_.table(slot)[at / page_tokens];
+        if (count < page_tokens && !end) break;
+        PrefixNode& node = tree_.insert(*parent, ids.subspan(at, count), cold > at ? std::min(cold - at, count) : 0);
+        if (node.head.tokens() == count) {
+            if (!node.device) {
+                node.device = page;
+                cache_.retain(page);
+            }
+            write(node, page, end);
+        }
+        for (const auto& old : tree_.take_superseded(node)) forget(*old);
+        tree_.touch(node);
+        parent = &node;
+    }
+    drop_lost();
+}
+
+PrefixCache::Statistics PrefixCache::statistics() const {
+    Statistics s = found_;
+    tree_.each([&](PrefixNode& node) {
+        s.device_pages += node.device ? 1 : 0;
+        s.memory_pages += node.bytes ? 1 : 0;
+    });
+    s.memory_bytes = memory_bytes_;
+    return s;
+}
+
+void PrefixCache::flush() {
+    if (store_) store_->flush();
+}
+
+std::vector<std::string> PrefixCache::take_warnings() { return store_ ? store_->take_warnings() : std::vector<std::string>(); }
+
+} // namespace tq

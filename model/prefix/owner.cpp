@@ -1,0 +1,75 @@
+#include "model/prefix/owner.h"
+#include "base/checksum.h"
+#include "base/ensure.h"
+#include "base/printable.h"
+#include <algorithm>
+#include <fmt/ranges.h>
+
+namespace tq {
+namespace {
+
+constexpr int page_format_version = 1; // of page_file.h, and of the codes and scales of every cache type
+
+std::string rope_text(const Config& c) {
+    const RopeScaling& r = c.rope_scaling;
+    return fmt::format("{} x{} of {}, attn {}, beta {} {}, theta {}", name(r.type), r.factor, r.original_context_length,
+                       r.attn_factor, r.beta_fast, r.beta_slow, c.rope_theta);
+}
+
+std::string types_text(const CacheOwner& owner) {
+    std::vector<std::string> all;
+    for (uint32_t layer = 0; layer < owner.config.num_hidden_layers; layer++) {
+        const KvTypes types = owner.kv.at(layer, owner.config.num_hidden_layers);
+        all.push_back(fmt::format("{}/{}", name(types.k), name(types.v)));
+    }
+    return fmt::format("{}", fmt::join(all, " "));
+}
+
+std::string conditioning_text(const CacheOwner& owner) {
+    const KeyConditioning& by = owner.kv.conditioning;
+    if (by.kind != KeyConditioning::Kind::measured) {
+        std::vector<std::string> all;
+        for (uint32_t layer = 0; layer < owner.config.num_hidden_layers; layer++)
+            all.push_back(describe(owner.kv.conditioning_of(layer, owner.config.num_hidden_layers)));
+        if (std::ranges::count(all, all[0]) == std::ptrdiff_t(all.size())) return all[0];
+        return fmt::format("{}", fmt::join(all, " "));
+    }
+    ENSURE(by.calibration != nullptr, "{} was not read", by.file);
+    std::vector<float> all = by.calibration->scales;
+    all.insert(all.end(), by.calibration->means.begin(), by.calibration->means.end());
+    return fmt::format("measured {:016x}", checksum(std::as_bytes(std::span(all))));
+}
+
+} // namespace
+
+OwnerTexts owner_texts(const CacheOwner& owner) {
+    const Config& c = owner.config;
+    return {{"fingerprint", owner.fingerprint},
+            {"rope", rope_text(c)},
+            {"types", types_text(owner)},
+            {"rotation", name(owner.kv.rotation)},
+            {"scale_rule", name(owner.kv.scale_rule)},
+            {"conditioning", conditioning_text(owner)},
+            {"shape", fmt::format("{} {} {}", c.num_hidden_layers, c.num_key_value_heads, c.head_dim)},
+            {"computation", printable(owner.computation, 4096)},
+            {"model", printable(owner.model)}};
+}
+
+PageName owner_name(const OwnerTexts& texts) {
+    std::string all = fmt::format("tq-run pages {}\n", page_format_version);
+    for (const auto& [key, text] : texts)
+        if (key != "model") all += fmt::format("{} {} {}\n", key, text.size(), text);
+    return name_of_owner(all);
+}
+
+PageLayout page_layout(const Config& c, const KvOptions& kv) {
+    std::vector<PageLayout::Vector> vectors;
+    for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
+        const KvTypes types = kv.at(layer, c.num_hidden_layers);
+        for (const KvType type : {types.k, types.v})
+            vectors.push_back({code_words(type, c.head_dim), scale_count(type, c.head_dim)});
+    }
+    return {c.num_key_value_heads, std::move(vectors)};
+}
+
+} // namespace tq

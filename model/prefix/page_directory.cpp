@@ -1,0 +1,173 @@
+#include "model/prefix/page_directory.h"
+#include "base/cache_directory.h"
+#include "base/error.h"
+#include "base/file_system.h"
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <queue>
+#include <random>
+
+namespace tq {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint32_t beginning_ids = 32;
+constexpr std::string_view page_suffix = ".page", draft_suffix = ".draft";
+constexpr auto abandoned = std::chrono::minutes(10); // the age of a draft whose writer must have been killed
+
+uint32_t beginning_of(std::span<const uint32_t> ids) {
+    return uint32_t(name_of_page({}, {}, ids.first(std::min<size_t>(ids.size(), beginning_ids)), false).low);
+}
+
+template <class T> bool parse_number(std::string_view text, T& value, int base) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    return !text.empty() && error == std::errc() && end == text.data() + text.size();
+}
+
+// Calls use(entry of the directory) for each; an error, such as a directory that is being deleted, ends it.
+template <class Use> void each_file(const fs::path& directory, const Use& use) {
+    std::error_code error;
+    for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) use(*at);
+}
+
+} // namespace
+
+std::string PageEntry::file_name() const {
+    return fmt::format("{}.{}.{}.{:08x}{}", parent.hex(), name.hex(), tokens, beginning, page_suffix);
+}
+
+PageEntry entry_of(const PageHead& head) { return {head.parent, head.name, head.tokens(), beginning_of(head.ids)}; }
+
+std::optional<PageEntry> parse_entry(std::string_view name) {
+    PageEntry entry{};
+    if (!name.ends_with(page_suffix) || name.size() < 33 + 33) return std::nullopt;
+    const std::string_view rest = name.substr(66, name.size() - 66 - page_suffix.size());
+    const size_t dot = rest.find('.');
+    const bool is_page = name[32] == '.' && name[65] == '.' && dot != rest.npos &&
+                         parse_page_name(name.substr(0, 32), entry.parent) && parse_page_name(name.substr(33, 32), entry.name) &&
+                         parse_number(rest.substr(0, dot), entry.tokens, 10) &&
+                         parse_number(rest.substr(dot + 1), entry.beginning, 16) && entry.file_name() == name;
+    return is_page ? std::optional(entry) : std::nullopt;
+}
+
+bool may_begin_as(const PageEntry& entry, std::span<const uint32_t> ids) {
+    return ids.size() >= std::min(entry.tokens, beginning_ids) &&
+           entry.beginning == beginning_of(ids.first(std::min<size_t>(ids.size(), std::min(entry.tokens, beginning_ids))));
+}
+
+fs::path prefix_directory() {
+    const fs::path directory = cache_directory();
+    return directory.empty() ? directory : directory / "prefix";
+}
+
+fs::path make_owner_directory(const fs::path& directory, const OwnerTexts& owner) {
+    const fs::path own = directory / owner_name(owner).hex(), description = own / "owner.json";
+    std::error_code error;
+    fs::create_directories(own, error);
+    if (!fs::is_directory(own)) fail("cannot create the directory {}: {}", utf8_text(own), error.message());
+    if (fs::exists(description, error)) return own;
+    fs::path draft = description;
+    draft += fmt::format(".{:08x}{}", std::random_device{}(), draft_suffix);
+    std::ofstream(draft, std::ios::binary) << nlohmann::ordered_json(owner).dump(1) << '\n';
+    fs::rename(draft, description, error);
+    return own;
+}
+
+uint64_t default_disk_bytes(const fs::path& directory) {
+    std::error_code error;
+    fs::path existing = directory;
+    while (!existing.empty() && !fs::exists(existing, error) && existing != existing.parent_path())
+        existing = existing.parent_path();
+    const fs::space_info space = fs::space(existing, error);
+    uint64_t own = 0;
+    for (const StoredOwner& owner : stored_pages(directory)) own += owner.bytes();
+    return error ? 0 : (uint64_t(space.available) + own) / 10;
+}
+
+uint64_t StoredOwner::bytes() const {
+    uint64_t sum = 0;
+    for (const StoredPage& page : pages) sum += page.bytes;
+    return sum;
+}
+
+std::vector<StoredOwner> stored_pages(const fs::path& directory) {
+    std::vector<StoredOwner> all;
+    each_file(directory, [&](const fs::directory_entry& own) {
+        PageName name;
+        std::error_code ignored;
+        if (!own.is_directory(ignored) || !parse_page_name(utf8_text(own.path().filename()), name)) return;
+        StoredOwner& owner = all.emplace_back(StoredOwner{utf8_text(own.path().filename()), {}});
+        each_file(own.path(), [&](const fs::directory_entry& file) {
+            const auto entry = parse_entry(utf8_text(file.path().filename()));
+            if (!entry) return;
+            std::error_code gone;
+            const StoredPage page{*entry, file.file_size(gone), file.last_write_time(gone)};
+            if (!gone) owner.pages.push_back(page);
+        });
+    });
+    std::ranges::sort(all, {}, &StoredOwner::name);
+    return all;
+}
+
+namespace {
+
+void remove_leftovers(const fs::path& own) {
+    bool any_page = false;
+    std::vector<fs::path> drafts;
+    each_file(own, [&](const fs::directory_entry& file) {
+        std::error_code gone;
+        const std::string name = utf8_text(file.path().filename());
+        any_page |= name.ends_with(page_suffix) || name.ends_with(draft_suffix);
+        if (name.ends_with(draft_suffix) && file.last_write_time(gone) + abandoned < fs::file_time_type::clock::now() && !gone)
+            drafts.push_back(file.path());
+    });
+    std::error_code ignored;
+    for (const fs::path& draft : drafts) fs::remove(draft, ignored);
+    if (any_page) return;
+    fs::remove(own / "owner.json", ignored);
+    fs::remove(own, ignored); // fails where another process has just written
+}
+
+// A page that can be deleted next, the one used least recently first.
+struct Leaf {
+    fs::file_time_type used;
+    size_t owner, page;
+    bool operator<(const Leaf& other) const { return used > other.used; }
+};
+
+} // namespace
+
+uint64_t prune_pages(const fs::path& directory, uint64_t max_bytes) {
+    const std::vector<StoredOwner> owners = stored_pages(directory);
+    uint64_t total = 0;
+    std::priority_queue<Leaf> leaves;
+    std::vector<std::map<PageName, size_t>> followers(owners.size()), numbers(owners.size()); // of each page, by its name
+    for (size_t o = 0; o < owners.size(); o++) {
+        total += owners[o].bytes();
+        for (size_t p = 0; p < owners[o].pages.size(); p++) {
+            followers[o][owners[o].pages[p].entry.parent]++;
+            numbers[o][owners[o].pages[p].entry.name] = p;
+        }
+        for (size_t p = 0; p < owners[o].pages.size(); p++)
+            if (!followers[o].contains(owners[o].pages[p].entry.name)) leaves.push({owners[o].pages[p].used, o, p});
+    }
+    while (total > max_bytes && !leaves.empty()) {
+        const Leaf leaf = leaves.top();
+        leaves.pop();
+        const StoredPage& page = owners[leaf.owner].pages[leaf.page];
+        std::error_code ignored;
+        fs::remove(directory / owners[leaf.owner].name / page.entry.file_name(), ignored);
+        total -= page.bytes;
+        const auto parent = numbers[leaf.owner].find(page.entry.parent);
+        if (--followers[leaf.owner][page.entry.parent] == 0 && parent != numbers[leaf.owner].end())
+            leaves.push({owners[leaf.owner].pages[parent->second].used, leaf.owner, parent->second});
+    }
+    for (const StoredOwner& owner : owners) remove_leftovers(directory / owner.name);
+    return total;
+}
+
+} // namespace tq

@@ -1,0 +1,53 @@
+// The directory of the prefix cache: a directory for each owner, by its name, with a file for each page and owner.json, which
+// describes the owner to people. Several processes may use it: files are renamed into place, and one that is gone is a miss.
+#pragma once
+#include "model/prefix/owner.h"
+#include "model/prefix/page_file.h"
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tq {
+
+// What the name of a page's file tells: "PARENT.NAME.TOKENS.BEGINNING.page", the names in hexadecimal.
+struct PageEntry {
+    PageName parent, name;
+    uint32_t tokens;
+    uint32_t beginning; // hash of the first 32 ids, or of fewer where the page has fewer
+
+    bool operator==(const PageEntry&) const = default;
+    std::string file_name() const;
+};
+PageEntry entry_of(const PageHead& head);
+std::optional<PageEntry> parse_entry(std::string_view file_name);
+
+// Whether a page may begin as these ids do, by its entry.
+bool may_begin_as(const PageEntry& entry, std::span<const uint32_t> ids);
+
+// $TQ_CACHE_DIR/prefix, or the same in the user's cache directory; empty where there is none.
+std::filesystem::path prefix_directory();
+// Creates an owner's directory, and describes the owner in it. Throws Error.
+std::filesystem::path make_owner_directory(const std::filesystem::path& directory, const OwnerTexts& owner);
+// Returns the tenth of what is free on the disk and what the pages take.
+uint64_t default_disk_bytes(const std::filesystem::path& directory);
+
+struct StoredPage {
+    PageEntry entry;
+    uint64_t bytes;
+    std::filesystem::file_time_type used; // the file's time of modification, which every use sets
+};
+struct StoredOwner {
+    std::string name; // of its directory
+    std::vector<StoredPage> pages;
+
+    uint64_t bytes() const;
+};
+// Returns all pages of all owners; none where there is no such directory. Files of other names are left out.
+std::vector<StoredOwner> stored_pages(const std::filesystem::path& directory);
+
+// Deletes pages until `max_bytes` are left: always the one that was used least recently among those that no other page follows,
+// so that no page is without those before it. Also what killed writers left, and owners without pages. Returns the bytes left.
+uint64_t prune_pages(const std::filesystem::path& directory, uint64_t max_bytes);
+
+} // namespace tq

@@ -1,0 +1,248 @@
+#include "model/prefix/page_store.h"
+#include "base/error.h"
+#include "base/file_system.h"
+#include "base/printable.h"
+#include "model/cache.h"
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <random>
+
+namespace tq {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t max_waiting_bytes = 256 << 20;
+constexpr uint64_t writes_per_count = 256; // then the directory is counted again, for other processes' pages
+
+std::string shown(const fs::path& path) { return printable(utf8_text(path), 300); }
+
+// Returns the first `most` bytes of a file, or all; nothing where it cannot be opened.
+std::optional<std::vector<std::byte>> read_bytes(const fs::path& path, size_t most = SIZE_MAX) {
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    if (!file) return std::nullopt;
+    const std::streamoff end = file.tellg();
+    std::vector<std::byte> bytes(std::min<size_t>(end > 0 ? size_t(end) : 0, most));
+    file.seekg(0);
+    file.read(reinterpret_cast<char*>(bytes.data()), std::streamsize(bytes.size()));
+    bytes.resize(size_t(std::max<std::streamsize>(file.gcount(), 0)));
+    return bytes;
+}
+
+} // namespace
+
+PageStore::PageStore(const Options& options, const OwnerTexts& owner, const PageLayout& layout)
+    : options_(options), layout_(layout), owner_(owner_name(owner)) {
+    try {
+        own_ = make_owner_directory(options.directory, owner);
+    } catch (const std::exception& error) {
+        broken_ = true;
+        warn(fmt::format("the prefix cache is not kept on the disk: {}", error.what()));
+    }
+}
+
+PageStore::~PageStore() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    changed_.notify_all();
+    if (writer_.joinable()) writer_.join();
+}
+
+void PageStore::warn(std::string text) { warnings_.push_back(std::move(text)); }
+
+std::vector<std::string> PageStore::take_warnings() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(warnings_, {});
+}
+
+void PageStore::add(const PageEntry& entry) {
+    if (names_.insert(entry.name).second) entries_.emplace(entry.parent, entry);
+}
+
+void PageStore::forget(const PageEntry& entry) {
+    names_.erase(entry.name);
+    const auto [first, last] = entries_.equal_range(entry.parent);
+    for (auto at = first; at != last; ++at)
+        if (at->second.name == entry.name) {
+            entries_.erase(at);
+            return;
+        }
+}
+
+// Lists the directory again when it has changed.
+void PageStore::list() {
+    std::error_code error;
+    const auto now = fs::last_write_time(own_, error);
+    if (own_.empty() || error || now == listed_) return;
+    listed_ = now;
+    entries_.clear();
+    names_.clear();
+    for (fs::directory_iterator at(own_, error), end; !error && at != end; at.increment(error))
+        if (const auto entry = parse_entry(utf8_text(at->path().filename())); entry && !bad_.contains(entry->name)) add(*entry);
+    for (const Job& job : jobs_) names_.insert(job.head.name);
+}
+
+void PageStore::report_damaged(const PageEntry& entry, const std::string& reason) {
+    std::error_code error;
+    const fs::path path = path_of(entry);
+    forget(entry);
+    const bool first = bad_.insert(entry.name).second;
+    fs::remove(path, error);
+    if (first)
+        warn(fmt::format("{}: a damaged page of the prefix cache: {}; it is {}deleted, and its tokens are run again", shown(path),
+                         reason, error ? "not to be used, could not be " : ""));
+}
+
+std::optional<PageHead> PageStore::read_head(const PageEntry& entry) {
+    const auto bytes = read_bytes(path_of(entry), max_page_head_bytes);
+    if (!bytes) { // another process has deleted it
+        forget(entry);
+        return std::nullopt;
+    }
+    try {
+        PageHead head = read_page_head(*bytes);
+        if (head.owner != owner_ || head.parent != entry.parent || head.name != entry.name) fail("it is another page");
+        return head;
+    } catch (const Error& error) {
+        report_damaged(entry, error.what());
+        return std::nullopt;
+    }
+}
+
+std::vector<PageHead> PageStore::following(PageName parent, std::span<const uint32_t> ids,
+                                           const std::function<bool(const PageName&)>& is_new) {
+    const std::lock_guard lock(mutex_);
+    list();
+    std::vector<PageEntry> candidates;
+    const auto [first, last] = entries_.equal_range(parent);
+    for (auto at = first; at != last; ++at)
+        if (is_new(at->second.name) && may_begin_as(at->second, ids)) candidates.push_back(at->second);
+    std::vector<PageHead> heads;
+    for (const PageEntry& entry : candidates)
+        if (auto head = read_head(entry)) heads.push_back(std::move(*head));
+    return heads;
+}
+
+bool PageStore::has(const PageHead& head) {
+    const std::lock_guard lock(mutex_);
+    return names_.contains(head.name);
+}
+
+std::optional<std::vector<std::byte>> PageStore::read(const PageHead& head) {
+    const PageEntry entry = entry_of(head);
+    auto bytes = read_bytes(path_of(entry));
+    const std::lock_guard lock(mutex_);
+    if (!bytes || own_.empty()) {
+        forget(entry);
+        return std::nullopt;
+    }
+    try {
+        const PageHead there = read_page_head(*bytes);
+        if (there.owner != head.owner || there.parent != head.parent || there.ids != head.ids || there.cold != head.cold)
+            fail("it is another page");
+        const auto content = page_content(*bytes, there, layout_.bytes(there.tokens()));
+        std::error_code ignored;
+        fs::last_write_time(path_of(entry), fs::file_time_type::clock::now(), ignored);
+        bytes->erase(bytes->begin(), bytes->begin() + ptrdiff_t(bytes->size() - content.size()));
+        return bytes;
+    } catch (const Error& error) {
+        report_damaged(entry, error.what());
+        return std::nullopt;
+    }
+}
+
+bool PageStore::write(const PageHead& head, std::vector<std::byte> content, bool wait) {
+    std::unique_lock lock(mutex_);
+    const auto has_room = [&] { return jobs_.empty() || waiting_bytes_ + content.size() <= max_waiting_bytes || broken_; };
+    if (wait) changed_.wait(lock, has_room);
+    if (broken_ || content.size() > options_.max_bytes) return true; // nothing is to be done later either
+    if (!has_room()) return false;
+    if (!names_.insert(head.name).second) return true;
+    waiting_bytes_ += content.size();
+    jobs_.push_back({head, std::move(content)});
+    if (!writer_.joinable()) writer_ = std::thread([this] { write_jobs(); });
+    changed_.notify_all();
+    return true;
+}
+
+void PageStore::remove(const PageHead& head) {
+    const std::lock_guard lock(mutex_);
+    std::error_code ignored;
+    for (auto job = jobs_.begin(); job != jobs_.end(); ++job)
+        if (job != jobs_.begin() && job->head.name == head.name) {
+            waiting_bytes_ -= job->content.size();
+            jobs_.erase(job);
+            break;
+        }
+    forget(entry_of(head));
+    fs::remove(path_of(entry_of(head)), ignored);
+}
+
+void PageStore::flush() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return jobs_.empty(); });
+}
+
+void PageStore::write_jobs() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [&] { return !jobs_.empty() || stopping_; });
+        if (jobs_.empty()) return;
+        const Job& job = jobs_.front(); // stays where it is: only this thread takes the first one out
+        std::string problem;
+        bool written = false;
+        const bool skipped = broken_;
+        lock.unlock();
+        if (!skipped) written = write_file(job, problem);
+        if (written) keep_within_limit(page_head_size(job.head.tokens()) + job.content.size());
+        lock.lock();
+        if (written) {
+            names_.erase(job.head.name); // for add()
+            add(entry_of(job.head));
+        } else if (!skipped) {
+            names_.erase(job.head.name);
+            broken_ = true;
+            warn(fmt::format("the prefix cache stores no more pages in this run: {}", problem));
+        }
+        waiting_bytes_ -= job.content.size();
+        jobs_.pop_front();
+        changed_.notify_all();
+    }
+}
+
+// Returns false with the problem where the page could not be written; nothing is left of it then.
+bool PageStore::write_file(const Job& job, std::string& problem) const {
+    const fs::path path = path_of(entry_of(job.head));
+    fs::path draft = path;
+    draft += fmt::format(".{:08x}.draft", std::random_device{}());
+    const std::vector<std::byte> head = page_head_bytes(job.head, job.content);
+    errno = 0;
+    std::ofstream file(draft, std::ios::binary);
+    for (const std::span<const std::byte> part : {std::span<const std::byte>(head), std::span<const std::byte>(job.content)})
+        file.write(reinterpret_cast<const char*>(part.data()), std::streamsize(part.size()));
+    file.close();
+    const int why = errno;
+    std::error_code error;
+    if (file) fs::rename(draft, path, error);
+    if (file && !error) return true;
+    problem = fmt::format("cannot write {}: {}", shown(path), error ? error.message() : std::strerror(why));
+    fs::remove(draft, error);
+    return false;
+}
+
+// Deletes old pages where all exceed the limit. Called by the writer.
+void PageStore::keep_within_limit(uint64_t written) {
+    if (total_bytes_ == UINT64_MAX || ++writes_ % writes_per_count == 0) {
+        total_bytes_ = 0;
+        for (const StoredOwner& owner : stored_pages(options_.directory)) total_bytes_ += owner.bytes();
+    } else {
+        total_bytes_ += written;
+    }
+    if (total_bytes_ > options_.max_bytes) // a tenth less, since this reads the whole directory
+        total_bytes_ = prune_pages(options_.directory, options_.max_bytes - options_.max_bytes / 10);
+}
+
+} // namespace tq

@@ -1,0 +1,81 @@
+// The prefix cache's pages on the disk: those of one owner, in the directory of all (page_directory.h). They are written by a
+// thread of its own, to a draft that is renamed, so that a process that is killed loses at most the page that it is writing.
+#pragma once
+#include "model/prefix/page_directory.h"
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <unordered_map>
+
+namespace tq {
+
+class PageStore {
+  public:
+    struct Options {
+        std::filesystem::path directory; // of all owners
+        uint64_t max_bytes;              // of the pages of all owners
+    };
+
+    // A problem of the disk is a warning, never an error.
+    PageStore(const Options& options, const OwnerTexts& owner, const PageLayout& layout);
+    ~PageStore(); // writes what is waiting
+    PageStore(const PageStore&) = delete;
+    PageStore& operator=(const PageStore&) = delete;
+
+    // Returns the heads of stored pages that follow `parent` and begin as `ids` do, by at least 32 ids or all of their own; of
+    // those pages that `is_new` accepts.
+    std::vector<PageHead> following(PageName parent, std::span<const uint32_t> ids,
+                                    const std::function<bool(const PageName&)>& is_new);
+    // Whether the page is stored, as of the last following(), or waits to be written.
+    bool has(const PageHead& head);
+    // Returns the page's content, when the file has this head and is not damaged. A damaged file is reported and deleted.
+    std::optional<std::vector<std::byte>> read(const PageHead& head);
+
+    // Has the page written soon. Returns false where too much waits already; with `wait` it waits until there is room.
+    bool write(const PageHead& head, std::vector<std::byte> content, bool wait);
+    void remove(const PageHead& head);
+    void flush(); // returns when nothing waits
+
+    std::vector<std::string> take_warnings(); // sentences for people, each once
+
+  private:
+    struct Job {
+        PageHead head;
+        std::vector<std::byte> content;
+    };
+    struct NameHash {
+        size_t operator()(const PageName& name) const { return size_t(name.low); }
+    };
+
+    std::filesystem::path path_of(const PageEntry& entry) const { return own_ / entry.file_name(); }
+    std::optional<PageHead> read_head(const PageEntry& entry);
+    void list();
+    void add(const PageEntry& entry);
+    void forget(const PageEntry& entry);
+    void report_damaged(const PageEntry& entry, const std::string& reason);
+    void warn(std::string text);
+    void write_jobs();
+    bool write_file(const Job& job, std::string& problem) const;
+    void keep_within_limit(uint64_t written);
+
+    const Options options_;
+    const PageLayout layout_;
+    const PageName owner_;
+    std::filesystem::path own_; // directory of the owner; empty where it cannot be made
+    std::mutex mutex_;          // guards all that follows
+    std::condition_variable changed_;
+    std::unordered_multimap<PageName, PageEntry, NameHash> entries_; // by their parents
+    std::set<PageName> names_, bad_;                                 // stored; damaged and still there
+    std::filesystem::file_time_type listed_{};                       // the directory's time when it was listed
+    std::deque<Job> jobs_;                                           // the first one is being written
+    uint64_t waiting_bytes_ = 0;
+    bool stopping_ = false, broken_ = false;
+    std::vector<std::string> warnings_;
+    uint64_t total_bytes_ = UINT64_MAX, writes_ = 0; // of the writer; UINT64_MAX: not yet counted
+    std::thread writer_;
+};
+
+} // namespace tq

@@ -1,0 +1,130 @@
+#include "model/prefix/tree.h"
+#include "base/ensure.h"
+#include "model/cache.h"
+#include <algorithm>
+
+namespace tq {
+namespace {
+
+uint32_t common_ids(std::span<const uint32_t> a, std::span<const uint32_t> b) {
+    return uint32_t(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+bool is_cold(const PageHead& head) { return head.cold == head.tokens(); }
+
+// Where a search stands: `tokens` were found up to `node`.
+struct Place {
+    PrefixNode* node;
+    uint32_t tokens;
+};
+
+} // namespace
+
+bool PrefixNode::is_full() const { return head.tokens() == page_tokens; }
+
+PrefixTree::PrefixTree(PageName owner) {
+    root_.head.owner = root_.head.name = owner;
+    root_.head.cold = page_tokens;
+}
+
+// A full page may be there twice, cold and sampled, with other pages after each: all ways are followed. There are few, since no
+// cold page follows a sampled one.
+PrefixTree::Found PrefixTree::find(std::span<const uint32_t> ids, bool exact, const Expand& expand) {
+    Place best{&root_, 0};
+    bool best_sampled = false;
+    std::vector<Place> open{{&root_, 0}};
+    while (!open.empty()) {
+        const Place at = open.back();
+        open.pop_back();
+        const auto rest = ids.subspan(at.tokens);
+        if (rest.empty()) continue;
+        if (expand) expand(*at.node, rest);
+        for (const auto& child : at.node->children) {
+            const uint32_t common = common_ids(child->head.ids, rest), n = exact ? std::min(common, child->head.cold) : common;
+            const bool sampled = !is_cold(child->head);
+            if (n == 0) continue;
+            if (at.tokens + n > best.tokens || (!exact && at.tokens + n == best.tokens && sampled && !best_sampled)) {
+                best = {child.get(), at.tokens + n};
+                best_sampled = sampled;
+            }
+            if (n == page_tokens) open.push_back({child.get(), at.tokens + n});
+        }
+    }
+    Found found{{}, best.tokens};
+    for (PrefixNode* node = best.node; node->parent; node = node->parent) found.pages.push_back(node);
+    std::ranges::reverse(found.pages);
+    return found;
+}
+
+PrefixNode& PrefixTree::insert(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold) {
+    ENSURE(&parent == &root_ || parent.is_full(), "a page after one of {} tokens", parent.head.tokens());
+    if (parent.head.cold < page_tokens) cold = 0; // what follows a sampled token attends to it
+    for (const auto& child : parent.children)
+        if (common_ids(child->head.ids, ids) == ids.size() &&
+            (child->head.tokens() > ids.size() ? child->head.cold >= cold : is_cold(child->head) == (cold == ids.size())))
+            return *child;
+    PrefixNode& child = add(parent, make_page_head(root_.head.owner, parent.head.name, ids, cold));
+    touch(child);
+    return child;
+}
+
+std::vector<std::unique_ptr<PrefixNode>> PrefixTree::take_superseded(PrefixNode& node) {
+    std::vector<std::unique_ptr<PrefixNode>> out;
+    auto& siblings = node.parent->children;
+    for (size_t i = 0; i < siblings.size();) {
+        const PageHead& other = siblings[i]->head;
+        if (other.tokens() < node.head.tokens() && other.cold <= node.head.cold &&
+            common_ids(other.ids, node.head.ids) == other.tokens()) {
+            out.push_back(std::move(siblings[i]));
+            siblings.erase(siblings.begin() + ptrdiff_t(i));
+        } else {
+            i++;
+        }
+    }
+    return out;
+}
+
+void PrefixTree::drop_if(const std::function<bool(const PrefixNode&)>& is_lost) {
+    std::vector<PrefixNode*> leaves;
+    each([&](PrefixNode& node) {
+        if (node.children.empty()) leaves.push_back(&node);
+    });
+    for (PrefixNode* leaf : leaves)
+        for (PrefixNode* at = leaf; at->parent && at->children.empty() && is_lost(*at);) {
+            PrefixNode& parent = *at->parent;
+            std::erase_if(parent.children, [&](const auto& child) { return child.get() == at; });
+            at = &parent;
+        }
+}
+
+PrefixNode& PrefixTree::add(PrefixNode& parent, PageHead head) {
+    auto& child = parent.children.emplace_back(std::make_unique<PrefixNode>());
+    child->parent = &parent;
+    child->head = std::move(head);
+    return *child;
+}
+
+void PrefixTree::touch(PrefixNode& node) {
+    now_++;
+    for (PrefixNode* at = &node; at; at = at->parent) at->used = now_;
+}
+
+PrefixNode* PrefixTree::least_recent(const std::function<bool(const PrefixNode&)>& is_candidate) {
+    PrefixNode* oldest = nullptr;
+    each([&](PrefixNode& node) { // parents come before their children
+        if (is_candidate(node) && (!oldest || node.used <= oldest->used)) oldest = &node;
+    });
+    return oldest;
+}
+
+void PrefixTree::each(const std::function<void(PrefixNode&)>& use) {
+    std::vector<PrefixNode*> open{&root_};
+    while (!open.empty()) {
+        PrefixNode* node = open.back();
+        open.pop_back();
+        if (node->parent) use(*node);
+        for (const auto& child : node->children) open.push_back(child.get());
+    }
+}
+
+} // namespace tq

@@ -1,0 +1,65 @@
+// The radix tree of the prefix cache: the token ids of all sequences that are known, page by page. It knows where the bytes of a
+// page are on the device and in memory, and which were used least recently; model/prefix/cache.h moves them.
+#pragma once
+#include "model/prefix/page_file.h"
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace tq {
+
+// A page: 256 ids, or fewer in the last one of a sequence, which no page follows. Pages that follow the same one may begin with
+// the same ids. The root has no ids.
+struct PrefixNode {
+    PrefixNode* parent = nullptr;
+    PageHead head;
+    std::vector<std::unique_ptr<PrefixNode>> children;
+    std::optional<uint32_t> device;                      // the page in the device's pool, which the tree retains
+    std::shared_ptr<const std::vector<std::byte>> bytes; // the content in host memory
+    uint64_t used = 0;                                   // the time of the last use; a parent's is never earlier
+
+    bool is_full() const;
+};
+
+class PrefixTree {
+  public:
+    explicit PrefixTree(PageName owner);
+    PrefixTree(const PrefixTree&) = delete;
+
+    // Asked for pages of the disk that follow `node` and begin as `ids` do: it may add children to it.
+    using Expand = std::function<void(PrefixNode& node, std::span<const uint32_t> ids)>;
+
+    // The longest beginning of `ids` that is known, to the token: pages in order, of which the last may be used in part.
+    struct Found {
+        std::vector<PrefixNode*> pages;
+        uint32_t tokens = 0;
+    };
+    // exact: only tokens with the bits of a cold run (model/prefix/cold.h). Otherwise also sampled ones, which are preferred
+    // where both are known: a conversation goes on with its own.
+    Found find(std::span<const uint32_t> ids, bool exact = true, const Expand& expand = {});
+
+    // Returns the page of these ids after `parent`, of which `cold` are cold: a new one, or one that has them all already.
+    PrefixNode& insert(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold);
+    // Takes the partly filled pages beside `node` out of the tree that have nothing that it lacks.
+    std::vector<std::unique_ptr<PrefixNode>> take_superseded(PrefixNode& node);
+    PrefixNode& add(PrefixNode& parent, PageHead head); // a page that `parent` does not have yet
+    // Removes the pages that are lost, unless others follow them that are not.
+    void drop_if(const std::function<bool(const PrefixNode&)>& is_lost);
+
+    // Marks a page, and with it all before, as used now.
+    void touch(PrefixNode& node);
+    // Returns the page used least recently among those that `is_candidate` accepts; of pages used at the same time one that
+    // follows the others, so that no page loses those before it. Null: none.
+    PrefixNode* least_recent(const std::function<bool(const PrefixNode&)>& is_candidate);
+    void each(const std::function<void(PrefixNode&)>& use);
+
+    PrefixNode& root() { return root_; }
+
+  private:
+    PrefixNode root_;
+    uint64_t now_ = 0;
+};
+
+} // namespace tq

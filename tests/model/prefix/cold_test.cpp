@@ -1,0 +1,83 @@
+// Which tokens of a cache may be reused: checked against the kernels that every token of a run gets.
+#include "model/prefix/cold.h"
+#include <algorithm>
+#include <doctest/doctest.h>
+#include <vector>
+
+using namespace tq;
+
+namespace {
+
+// The kernel of each token of a run of `total` from `begin` on: equal numbers mean equal bits. Slices of `many` tokens and more
+// are one kernel; those with fewer are one for each length and place.
+std::vector<uint64_t> kernels_of(const BlockKernels& kernels, uint32_t begin, uint32_t total) {
+    std::vector<uint64_t> all;
+    for (uint32_t at = begin; at < total;) {
+        if (kernels.block == 0) {
+            all.push_back(1);
+            at++;
+            continue;
+        }
+        const uint32_t slice = std::min(kernels.block, total - at);
+        const uint64_t kernel = slice >= kernels.many ? 2 : 3 + uint64_t(slice) * 100'000 + at;
+        all.insert(all.end(), slice, kernel);
+        at += slice;
+    }
+    return all;
+}
+
+// Whether tokens that are cold, then a run of the rest, have the kernels of a cold run.
+bool is_as_cold(const BlockKernels& kernels, const std::vector<uint64_t>& cached, uint32_t n, uint32_t total) {
+    const auto cold = kernels_of(kernels, 0, total), rest = kernels_of(kernels, n, total);
+    return std::equal(cached.begin(), cached.begin() + n, cold.begin()) && std::equal(rest.begin(), rest.end(), cold.begin() + n);
+}
+
+constexpr BlockKernels kinds[]{{0, UINT32_MAX}, {8, 3}, {8, 5}, {8, 8}, {8, UINT32_MAX}, {1, UINT32_MAX}, {5, 13}};
+
+} // namespace
+
+TEST_CASE("what is reused, and the rest that is run, have the kernels of a cold run, and it is all that has") {
+    for (const BlockKernels& kernels : kinds)
+        for (uint32_t first = 1; first < 40; first++) { // a run that left its tokens in the cache
+            const uint32_t cold = cold_tokens(kernels, 0, first);
+            const auto cached = kernels_of(kernels, 0, first);
+            for (uint32_t total = 1; total < 60; total++) {
+                CAPTURE(kernels.block);
+                CAPTURE(first);
+                CAPTURE(total);
+                const uint32_t n = reusable_tokens(kernels, cold, total);
+                REQUIRE(n <= cold);
+                REQUIRE(n < total);
+                REQUIRE(is_as_cold(kernels, cached, n, total));
+                for (uint32_t more = n + 1; more <= std::min(cold, total - 1); more++)
+                    REQUIRE_FALSE(is_as_cold(kernels, cached, more, total));
+            }
+        }
+}
+
+TEST_CASE("tokens stay cold over several runs that begin where the tokens before are") {
+    for (const BlockKernels& kernels : kinds)
+        for (uint32_t first = 1; first < 30; first++)
+            for (uint32_t total = first + 1; total < 60; total++) {
+                const uint32_t begin = reusable_tokens(kernels, cold_tokens(kernels, 0, first), total),
+                               cold = cold_tokens(kernels, begin, total);
+                auto cached = kernels_of(kernels, 0, begin == 0 ? total : first);
+                cached.resize(begin);
+                const auto rest = kernels_of(kernels, begin, total);
+                cached.insert(cached.end(), rest.begin(), rest.end());
+                CAPTURE(kernels.block);
+                CAPTURE(first);
+                CAPTURE(total);
+                REQUIRE(cold <= total);
+                for (uint32_t longer = total + 1; longer < 70; longer++)
+                    REQUIRE(is_as_cold(kernels, cached, reusable_tokens(kernels, cold, longer), longer));
+            }
+}
+
+TEST_CASE("single tokens that are run after a prompt are not cold, unless every row is separate") {
+    CHECK(cold_tokens({8, 3}, 16, 17) == 16);
+    CHECK(cold_tokens({8, UINT32_MAX}, 16, 17) == 16);
+    CHECK(cold_tokens({}, 16, 17) == 17);
+    CHECK(reusable_tokens({}, 17, 17) == 16); // logits need one
+    CHECK(reusable_tokens({8, 3}, 0, 1) == 0);
+}

@@ -1,0 +1,127 @@
+// The prefix cache of tq-run generate on the disk, and tq-run cache.
+#include "tests/support/child_process.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
+#include <doctest/doctest.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+using namespace tq::test;
+
+namespace {
+
+std::string story(int sentences) {
+    std::string text;
+    for (int i = 0; i < sentences; i++)
+        text += "Once upon a time a small fox lived in a garden near the river. One day it rained. ";
+    return text;
+}
+
+struct Place {
+    TemporaryDirectory directory;
+
+    Finished generate(const std::string& prompt, std::vector<std::string> more = {}) const {
+        std::vector<std::string> arguments{TQ_RUN,
+                                           "generate",
+                                           "-p",
+                                           prompt,
+                                           "-v",
+                                           "-n",
+                                           "6",
+                                           "--temp",
+                                           "0",
+                                           "--device",
+                                           "cpu",
+                                           "--cache-dir",
+                                           directory.path().string(),
+                                           "--cache-disk",
+                                           "100"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run({arguments, {}, {}});
+    }
+    Finished cache(const std::string& command, std::vector<std::string> more = {}) const {
+        more.insert(more.begin(), {TQ_RUN, "cache", command, "--cache-dir", directory.path().string()});
+        return run({more, {}, {}});
+    }
+    nlohmann::json json(const std::string& command) const { return nlohmann::json::parse(cache(command, {"--json"}).output); }
+};
+
+// Tokens found on the disk.
+int found(const Finished& finished) {
+    const std::string before = " in host memory, ";
+    const size_t at = finished.error.find(" on the disk\n");
+    if (at == std::string::npos) return -1;
+    return std::stoi(finished.error.substr(finished.error.rfind(before, at) + before.size()));
+}
+
+} // namespace
+
+TEST_CASE("a prompt is found on the disk by the next process, and the answer is the same") {
+    const Place place;
+    const Finished first = place.generate(story(20)), again = place.generate(story(20));
+    REQUIRE_MESSAGE(first.status == 0, first.error);
+    CHECK(found(first) == 0);
+    CHECK(found(again) > 300);
+    CHECK(again.output == first.output);
+    CHECK(found(place.generate(story(25))) > 300);
+    CHECK(found(place.generate(story(20), {"-ctk", "tq3"})) == 0);
+    CHECK(found(place.generate(story(20), {"-b", "64"})) == 0); // other blocks are rounded otherwise
+    const Finished window = place.generate(story(20), {"--kv-window", "16"});
+    CHECK(window.status == 0);
+    CHECK(contains(window.error, "prefix cache: none, as the cache has a full-precision window"));
+    CHECK(contains(place.generate(story(20), {"--cache-disk", "0"}).error, "disk none"));
+}
+
+TEST_CASE("what is kept is listed, checked and deleted") {
+    const Place place;
+    CHECK(contains(place.cache("list").output, "has no pages"));
+    CHECK(place.json("list").empty());
+    REQUIRE(place.generate(story(20)).status == 0);
+    REQUIRE(place.generate(story(20), {"-ctv", "q8_0"}).status == 0);
+    const auto list = place.json("list");
+    REQUIRE(list.size() == 2);
+    CHECK(list[0]["model"] == "tq-run demo");
+    CHECK(contains(place.cache("list").output, "| tq-run demo | tq4/"));
+    const auto stat = place.json("stat");
+    CHECK(stat["pages"] == list[0]["pages"].get<int>() + list[1]["pages"].get<int>());
+    CHECK(stat["bytes"] > 100000);
+    const auto good = place.cache("verify");
+    CHECK(good.status == 0);
+    CHECK(contains(good.output, ": 0 damaged"));
+
+    std::filesystem::path page;
+    for (const auto& file : std::filesystem::recursive_directory_iterator(place.directory.path()))
+        if (file.path().extension() == ".page" && contains(file.path().filename().string(), ".256.")) page = file.path();
+    std::fstream file(page, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(5000);
+    file.put('x');
+    file.put('y');
+    file.close();
+    const auto bad = place.cache("verify");
+    CHECK(bad.status == 1);
+    CHECK(contains(bad.output, "its content has a wrong checksum"));
+    CHECK(place.json("verify")["damaged"].size() == 1);
+    int reported = 0;
+    for (const char* type : {"tq4", "q8_0"}) {
+        const Finished finished = place.generate(story(20), {"-ctv", type});
+        CHECK(finished.status == 0);
+        reported += contains(finished.error, "a damaged page of the prefix cache");
+    }
+    CHECK(reported == 1);
+    CHECK(place.cache("verify").status == 0);
+
+    CHECK(contains(place.cache("prune", {"--cache-disk", "100"}).output, "0.0 MiB deleted"));
+    CHECK(place.json("list").size() == 2);
+    CHECK(place.cache("prune").status == 0);
+    CHECK(place.json("list").empty());
+    CHECK(place.cache("prune", {"--cache-disk", "some"}).status == 2);
+    CHECK(run({{TQ_RUN, "cache"}, {}, {}}).status == 2);
+}
+
+TEST_CASE("a directory where nothing can be written is a warning") {
+    const Place place;
+    place.directory.write("file", "");
+    const Finished finished = place.generate(story(2), {"--cache-dir", (place.directory.path() / "file").string()});
+    CHECK(finished.status == 0);
+    CHECK(contains(finished.error, "tq-run: the prefix cache is not kept on the disk: cannot create the directory"));
+}

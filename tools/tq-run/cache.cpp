@@ -1,0 +1,196 @@
+// tq-run cache: what the prefix cache keeps on the disk, its check, and its deletion.
+#include "base/error.h"
+#include "base/file_system.h"
+#include "base/printable.h"
+#include "model/formats/json.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/plan.h"
+#include "tools/tq-run/prefix.h"
+#include "tools/tq-run/table.h"
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace tq {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct CacheArguments {
+    PrefixArguments prefix;
+    ConsoleArguments console;
+    bool json = false;
+    std::optional<int64_t> max_bytes; // of prune; empty: none is left
+};
+
+fs::path directory_of(const CacheArguments& arguments) {
+    if (const fs::path path = arguments.prefix.path(); !path.empty()) return path;
+    fail("there is no cache directory: set the environment variable TQ_CACHE_DIR, or give --cache-dir");
+}
+
+// The texts of owner.json; empty ones where it is missing or damaged.
+std::string text_of_owner(const fs::path& directory, const StoredOwner& owner, const char* key) {
+    try {
+        const nlohmann::json json = read_json_file(directory / owner.name / "owner.json", 1 << 20);
+        return json.is_object() && json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
+    } catch (const Error&) {
+        return "";
+    }
+}
+
+uint64_t tokens_of(const StoredOwner& owner) {
+    uint64_t tokens = 0;
+    for (const StoredPage& page : owner.pages) tokens += page.entry.tokens;
+    return tokens;
+}
+
+int64_t seconds_since_use(const StoredOwner& owner) {
+    fs::file_time_type latest = fs::file_time_type::min();
+    for (const StoredPage& page : owner.pages) latest = std::max(latest, page.used);
+    return std::chrono::duration_cast<std::chrono::seconds>(fs::file_time_type::clock::now() - latest).count();
+}
+
+std::string shorten(const std::string& text) { return printable(text, 60); }
+
+nlohmann::ordered_json as_json(const fs::path& directory, const StoredOwner& owner) {
+    return {{"owner", owner.name},
+            {"model", text_of_owner(directory, owner, "model")},
+            {"types", text_of_owner(directory, owner, "types")},
+            {"computation", text_of_owner(directory, owner, "computation")},
+            {"pages", owner.pages.size()},
+            {"tokens", tokens_of(owner)},
+            {"bytes", owner.bytes()},
+            {"seconds_since_use", seconds_since_use(owner)}};
+}
+
+std::string time_text(int64_t seconds) {
+    if (seconds < 120) return fmt::format("{} s", std::max<int64_t>(seconds, 0));
+    if (seconds < 7200) return fmt::format("{} min", seconds / 60);
+    return seconds < 172800 ? fmt::format("{} h", seconds / 3600) : fmt::format("{} days", seconds / 86400);
+}
+
+// The types of the first layer, and whether others differ.
+std::string short_types(const std::string& types) {
+    const std::string first = types.substr(0, types.find(' '));
+    for (size_t at = 0; at < types.size(); at = types.find(' ', at) == types.npos ? types.size() : types.find(' ', at) + 1)
+        if (types.substr(at, types.find(' ', at) - at) != first) return first + " and others";
+    return first;
+}
+
+int list_pages(const CacheArguments& arguments) {
+    const fs::path directory = directory_of(arguments);
+    const std::vector<StoredOwner> owners = stored_pages(directory);
+    if (arguments.json) {
+        auto all = nlohmann::ordered_json::array();
+        for (const StoredOwner& owner : owners)
+            if (!owner.pages.empty()) all.push_back(as_json(directory, owner));
+        write_output(all.dump(1) + "\n");
+        return 0;
+    }
+    std::vector<std::vector<std::string>> rows{{"model", "types", "pages", "tokens", "size", "used before"}};
+    for (const StoredOwner& owner : owners)
+        if (!owner.pages.empty())
+            rows.push_back({shorten(text_of_owner(directory, owner, "model")),
+                            short_types(shorten(text_of_owner(directory, owner, "types"))), std::to_string(owner.pages.size()),
+                            std::to_string(tokens_of(owner)), size_text(owner.bytes()), time_text(seconds_since_use(owner))});
+    write_output(rows.size() == 1 ? fmt::format("{} has no pages\n", printable(utf8_text(directory), 300)) : markdown(rows, 2));
+    return 0;
+}
+
+int show_totals(const CacheArguments& arguments) {
+    const fs::path directory = directory_of(arguments);
+    uint64_t bytes = 0, pages = 0, tokens = 0;
+    for (const StoredOwner& owner : stored_pages(directory)) {
+        bytes += owner.bytes();
+        pages += owner.pages.size();
+        tokens += tokens_of(owner);
+    }
+    const uint64_t most = arguments.prefix.max_disk_bytes();
+    if (arguments.json) {
+        const nlohmann::ordered_json json{
+            {"directory", utf8_text(directory)}, {"pages", pages}, {"tokens", tokens}, {"bytes", bytes}, {"max_bytes", most}};
+        write_output(json.dump(1) + "\n");
+        return 0;
+    }
+    write_output(fmt::format("directory  {}\npages      {} of {} tokens\nsize       {} of at most {}\n",
+                             printable(utf8_text(directory), 300), pages, tokens, size_text(bytes), size_text(most)));
+    return 0;
+}
+
+// Returns why a page's file cannot be used; nothing where it can, or is gone. The content's length is that of the owner's types.
+std::optional<std::string> damage(const fs::path& path, const StoredOwner& owner, const PageEntry& entry, uint64_t& bytes) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return std::nullopt;
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    bytes += text.size();
+    try {
+        const auto all = std::as_bytes(std::span(text));
+        const PageHead head = read_page_head(all);
+        if (head.owner.hex() != owner.name || head.parent != entry.parent || head.name != entry.name) fail("it is another page");
+        const uint64_t content = all.size() - page_head_size(head.tokens());
+        if (content % head.tokens() != 0) fail("{} bytes of {} tokens", content, head.tokens());
+        page_content(all, head, content);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return std::nullopt;
+}
+
+int verify_pages(const CacheArguments& arguments) {
+    const fs::path directory = directory_of(arguments);
+    uint64_t pages = 0, bytes = 0;
+    auto damaged = nlohmann::ordered_json::array();
+    for (const StoredOwner& owner : stored_pages(directory))
+        for (const StoredPage& page : owner.pages) {
+            const fs::path path = directory / owner.name / page.entry.file_name();
+            pages++;
+            const auto why = damage(path, owner, page.entry, bytes);
+            if (!why) continue;
+            damaged.push_back({{"file", utf8_text(path)}, {"reason", *why}});
+            if (!arguments.json) write_output(fmt::format("{}: {}\n", printable(utf8_text(path), 300), *why));
+        }
+    if (arguments.json) {
+        write_output(nlohmann::ordered_json{{"pages", pages}, {"bytes", bytes}, {"damaged", damaged}}.dump(1) + "\n");
+    } else {
+        write_output(fmt::format("{} pages, {}: {} damaged{}\n", pages, size_text(bytes), damaged.size(),
+                                 damaged.empty() ? "" : "; a run that comes to one deletes it"));
+    }
+    return damaged.empty() ? 0 : 1;
+}
+
+int prune_directory(const CacheArguments& arguments) {
+    const fs::path directory = directory_of(arguments);
+    uint64_t before = 0;
+    for (const StoredOwner& owner : stored_pages(directory)) before += owner.bytes();
+    const uint64_t left = prune_pages(directory, uint64_t(arguments.max_bytes.value_or(0)));
+    if (arguments.json)
+        write_output(nlohmann::ordered_json{{"deleted_bytes", before - left}, {"bytes", left}}.dump(1) + "\n");
+    else
+        write_output(fmt::format("{} deleted, {} left\n", size_text(before - left), size_text(left)));
+    return 0;
+}
+
+} // namespace
+
+void add_cache(ArgumentParser& app, Action& action) {
+    ArgumentParser cache = app.add_command("cache", "Show, check and delete the prefix cache on the disk");
+    cache.require_command();
+    const auto flags = [](ArgumentParser& command, CacheArguments& a) {
+        add_directory_flag(command, a.prefix);
+        command.add_flag("--json", a.json, "print JSON");
+        add_flags(command, a.console);
+    };
+    const auto prune_flags = [=](ArgumentParser& command, CacheArguments& a) {
+        command.add_option("--cache-disk", a.max_bytes, "keep as many MiB of what was used last; default: 0")
+            .option_text("MB")
+            .transform(memory_size());
+        flags(command, a);
+    };
+    add_command<CacheArguments>(cache, action, "list", "List models and caches with their pages", flags, list_pages);
+    add_command<CacheArguments>(cache, action, "stat", "Show its directory, size and limit", flags, show_totals);
+    add_command<CacheArguments>(cache, action, "verify", "Read every page and compare its checksum", flags, verify_pages);
+    add_command<CacheArguments>(cache, action, "prune", "Delete pages, those used least recently first", prune_flags,
+                                prune_directory);
+}
+
+} // namespace tq

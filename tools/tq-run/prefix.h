@@ -1,0 +1,28 @@
+// The prefix cache of commands that run prompts: its flags, and its opening for an engine.
+#pragma once
+#include "model/prefix/cache.h"
+#include "tools/tq-run/engine.h"
+
+namespace tq {
+
+struct PrefixArguments {
+    std::optional<int64_t> memory_bytes, disk_bytes; // empty: not given
+    std::string directory;                           // empty: the user's
+
+    std::filesystem::path path() const;
+    uint64_t
+    max_disk_bytes() const; // the flag's, else that of the environment variable TQ_CACHE_DISK, else a tenth of the free space
+};
+
+void add_flags(ArgumentParser& command, PrefixArguments& arguments);
+void add_directory_flag(ArgumentParser& command, PrefixArguments& arguments);
+
+// Null where the cache has a window, whose tokens are not in pages, which is said with `verbose`. The engine must outlive it.
+// Throws LoadStopped on Ctrl-C while a model is read for its fingerprint.
+std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments, const Engine& engine, Console& console,
+                                               bool verbose);
+
+// Prints its warnings, and with `verbose` what was found where.
+void report(PrefixCache* prefix, bool verbose);
+
+} // namespace tq

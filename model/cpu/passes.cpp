@@ -42,6 +42,8 @@ class CpuForward final : public Forward {
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
 
+    uint32_t max_separate_rows() const override { return std::min(options_.batch_size, cpu::few_tokens); }
+
     Cache& cache() override { return net_.cache; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, options_.kv); }

@@ -63,6 +63,8 @@ class ReferenceForward final : public Forward {
         return true;
     }
 
+    uint32_t max_separate_rows() const override { return options_.context_size; }
+
     Cache& cache() override { return net_.cache; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, options_.kv); }

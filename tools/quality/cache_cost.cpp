@@ -16,6 +16,7 @@ class CacheCosts::Timed final : public Forward {
         seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         return done;
     }
+    uint32_t max_separate_rows() const override { return forward_.max_separate_rows(); }
     Cache& cache() override { return forward_.cache(); }
     const KvOptions& kv() const override { return forward_.kv(); }
     uint64_t kv_bytes_per_token() const override { return forward_.kv_bytes_per_token(); }

@@ -135,6 +135,7 @@ class Sampling final : public Forward {
         return forward_->run(spans, each, progress);
     }
     using Forward::run;
+    uint32_t max_separate_rows() const override { return forward_->max_separate_rows(); }
     Cache& cache() override { return forward_->cache(); }
     uint32_t max_sampled() const override { return most_; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {

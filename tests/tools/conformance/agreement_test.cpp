@@ -63,6 +63,7 @@ class Changed : public Forward {
             },
             progress);
     }
+    uint32_t max_separate_rows() const override { return inner_->max_separate_rows(); }
     Cache& cache() override { return inner_->cache(); }
     StoredSide stored(uint32_t layer, KvSide side) override {
         StoredSide out = inner_->stored(layer, side);

@@ -25,6 +25,7 @@ class Wrong final : public Forward {
             },
             progress);
     }
+    uint32_t max_separate_rows() const override { return inner_.max_separate_rows(); }
     Cache& cache() override { return inner_.cache(); }
     const KvOptions& kv() const override { return inner_.kv(); }
     uint64_t kv_bytes_per_token() const override { return inner_.kv_bytes_per_token(); }

@@ -1,6 +1,7 @@
 // One run of tq-run chat: lines are answered as questions or run as commands.
 #pragma once
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/speculation.h"
 #include "tools/tq-run/talk/conversation.h"
 #include "tools/tq-run/talk/prompt_cache.h"
 #include "tools/tq-run/talk/question_reader.h"
@@ -12,6 +13,7 @@ struct ChatArguments {
     ConsoleArguments console;
     ModelArguments model;
     SamplingArguments sampling;
+    SpeculationArguments speculation;
     PromptArguments prompt;
     PromptCacheArguments prompt_cache;
     std::string system;
@@ -61,6 +63,7 @@ class Chat {
     const ChatArguments& arguments_;
     Console& console_;
     const std::unique_ptr<Engine> engine_;
+    const std::unique_ptr<Speculator> drafts_; // none: null
     Session session_;
     const ChatOptions options_;
     ChatSettings settings_;

@@ -9,6 +9,7 @@
 #include "tools/tq-run/bench/kernels.h"
 #include "tools/tq-run/bench/measure.h"
 #include "tools/tq-run/bench/report.h"
+#include "tools/tq-run/bench/speculation.h"
 #include "tools/tq-run/bench/tune.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/progress.h"
@@ -291,8 +292,11 @@ int compare(const Arguments& arguments) {
 
 int run(const Arguments& arguments) {
     const Format format = arguments.output();
-    if ((arguments.limits || arguments.kernels || arguments.tune) && (format == Format::csv || format == Format::sql))
-        throw UsageError("--limits, --kernels and --tune print md, json or jsonl, not csv or sql");
+    const bool other = arguments.limits || arguments.kernels || arguments.tune || arguments.speculation.on();
+    if (other && (format == Format::csv || format == Format::sql))
+        throw UsageError("--limits, --kernels, --tune and --spec print md, json or jsonl, not csv or sql");
+    if (!arguments.spec_text.empty() && !arguments.speculation.on())
+        throw UsageError("--spec-text is a text for --spec: give --spec ngram, or --spec draft with -md");
     if (!arguments.compare.empty() && format != Format::markdown)
         throw UsageError("--compare prints a table only: leave -o out, or give -o md");
     if (!arguments.compare.empty()) return compare(arguments);
@@ -300,7 +304,8 @@ int run(const Arguments& arguments) {
     if (arguments.limits) return run_limits(arguments);
     if (arguments.kernels) return run_kernels(arguments, console);
     if (arguments.tune) return run_tune(arguments, console);
-    return run_tests(arguments, console);
+    arguments.speculation.check();
+    return arguments.speculation.on() ? run_speculation(arguments, console) : run_tests(arguments, console);
 }
 
 } // namespace

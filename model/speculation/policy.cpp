@@ -94,11 +94,12 @@ void SpeculationPolicy::drafted(uint32_t tokens, double ns) {
 }
 
 void SpeculationPolicy::verified(uint32_t rows, uint32_t tokens, double ns) {
-    const double worth = tokens * plain_ns_.value;
+    // Passes without drafts are interrupted, too: what exceeds twice the expected time is no loss of drafts.
+    const double worth = tokens * plain_ns_.value, most = 2 * cost(rows) * plain_ns_.value + drafting_ns_;
     costs_[std::min(rows, max_rows)].add(std::max(ns - drafting_ns_, 0.0) / plain_ns_.value);
     drafting_ns_ = 0;
     elapsed_ns_ += ns;
-    lost_ns_ = std::max(lost_ns_ + ns - worth, 0.0);
+    lost_ns_ = std::max(lost_ns_ + std::min(ns, most) - worth, 0.0);
     pays_ = ns < worth;
     since_plain_++;
     since_trial_ = 0;

@@ -36,39 +36,30 @@ uint32_t Speculation::length(uint32_t kind, uint32_t most) {
     return chosen < options_.draft_min ? 0 : chosen;
 }
 
-Draft Speculation::propose(std::span<const uint32_t> ids, uint32_t most) {
-    const auto start = std::chrono::steady_clock::now();
-    Draft draft = drafter_->draft(ids, most);
-    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
-    if (drafter_->is_free()) return draft;
-    policy_.drafted(uint32_t(draft.ids.size()), took.count());
-    wasted_ns_ = draft.ids.empty() ? took.count() : 0;
-    return draft;
-}
-
 std::vector<uint32_t> Speculation::draft(std::span<const uint32_t> ids, uint32_t most) {
     resolve(ids);
     most = std::min(most, options_.draft_max);
-    uint32_t wanted = drafter_->is_free() ? max_draft_tokens : length(0, most);
-    if (wanted == 0 || most == 0) return {};
-    Draft draft = propose(ids, wanted);
+    const bool is_free = drafter_->is_free();
+    uint32_t wanted = is_free && most > 0 ? max_draft_tokens : length(0, most);
+    if (wanted == 0) return {};
+    const auto start = std::chrono::steady_clock::now();
+    Draft draft = drafter_->draft(ids, wanted);
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
     const bool ended = draft.ids.size() < wanted;
-    if (drafter_->is_free()) wanted = draft.ids.empty() ? 0 : length(draft.kind, most);
+    if (is_free) wanted = draft.ids.empty() ? 0 : length(draft.kind, most);
     std::vector<uint32_t> out(draft.ids.begin(), draft.ids.begin() + std::min<ptrdiff_t>(wanted, std::ssize(draft.ids)));
     if (out.size() < options_.draft_min) out.clear();
-    if (draft.ids.empty() && ended && !drafter_->is_free()) policy_.resolved(draft.kind, 1, 0);
+    if (!is_free) {
+        policy_.drafted(uint32_t(out.size()), took.count());
+        wasted_ns_ = out.empty() ? took.count() : 0;
+        if (draft.ids.empty()) policy_.resolved(draft.kind, 1, 0);
+    }
     if (!draft.ids.empty() && (!out.empty() || !pending_.any)) pending_ = {std::move(draft), ids.size(), ended, true};
     return out;
 }
 
 void Speculation::ran_plain(uint32_t tokens, double ns) {
     policy_.ran_plain(tokens, std::max(ns - std::exchange(wasted_ns_, 0), 0.0));
-}
-
-void Speculation::verified(uint32_t rows, uint32_t tokens, double ns) {
-    totals_.drafted += rows - 1;
-    totals_.accepted += tokens - 1;
-    policy_.verified(rows, tokens, ns);
 }
 
 } // namespace tq

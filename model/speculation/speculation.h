@@ -15,10 +15,6 @@ struct SpeculationOptions {
 
 class Speculation {
   public:
-    struct Totals {
-        uint64_t drafted = 0, accepted = 0; // tokens that were verified; that were right
-    };
-
     // Throws Error when an option is outside its range.
     Speculation(std::unique_ptr<Drafter> drafter, const SpeculationOptions& options);
 
@@ -32,12 +28,10 @@ class Speculation {
     // So many tokens took so long without a draft; a pass of so many rows, of which `tokens` stayed, with the time that draft()
     // took. Both with the sampling of the tokens that follow.
     void ran_plain(uint32_t tokens, double ns);
-    void verified(uint32_t rows, uint32_t tokens, double ns);
+    void verified(uint32_t rows, uint32_t tokens, double ns) { policy_.verified(rows, tokens, ns); }
 
     // The most tokens that a device should sample at once: few where drafts pay, for between them there are none.
     uint32_t max_ahead() const { return options_.adaptive && !policy_.pays() ? SAMPLING_STEPS : 1; }
-
-    const Totals& totals() const { return totals_; }
 
   private:
     // A draft, verified or not, which the tokens that follow show to be right or wrong.
@@ -48,7 +42,6 @@ class Speculation {
         bool any = false;
     };
     void resolve(std::span<const uint32_t> ids);
-    Draft propose(std::span<const uint32_t> ids, uint32_t most);
     uint32_t length(uint32_t kind, uint32_t most);
 
     const std::unique_ptr<Drafter> drafter_;
@@ -56,7 +49,6 @@ class Speculation {
     SpeculationPolicy policy_;
     Pending pending_;
     double wasted_ns_ = 0; // by drafting without a draft, in the pass that runs
-    Totals totals_;
 };
 
 } // namespace tq

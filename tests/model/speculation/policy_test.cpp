@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <functional>
 #include <random>
+#include <utility>
 
 using namespace tq;
 
@@ -12,6 +13,7 @@ struct Device {
     double per_row;        // the cost of one more row, of one row's
     double draft_cost = 0; // of a drafted token
     double noise = 0;      // the greatest share by which a time is longer
+    double stalls = 0;     // the share of passes that take 20 times as long
 };
 
 struct Run {
@@ -25,7 +27,11 @@ Run simulate(const Device& device, uint32_t tokens, const std::function<double(u
     constexpr double token_ns = 1e6;
     std::mt19937 random(1);
     const auto chance = [&](double p) { return random() % 10000 < p * 10000; };
-    const auto noisy = [&](double ns) { return ns * (1 + device.noise * double(random() % 1000) / 1000); };
+    double stalled = 0;
+    const auto noisy = [&](double ns) {
+        if (chance(device.stalls)) stalled += 19 * ns;
+        return ns * (1 + device.noise * double(random() % 1000) / 1000) + std::exchange(stalled, 0);
+    };
     SpeculationPolicy policy({0.7});
     Run run;
     for (uint32_t t = 0; t < tokens;) {
@@ -116,6 +122,12 @@ TEST_CASE("the cost of rows is measured, interpolated and extrapolated") {
     CHECK(policy.cost(3) == doctest::Approx(1.2));
     CHECK(policy.cost(5) == doctest::Approx(1.6));
     CHECK(policy.cost(8) == doctest::Approx(2 + 1.0 / 6));
+}
+
+TEST_CASE("where passes are interrupted now and then, drafts still gain") {
+    const Run quiet = simulate({.per_row = 0.15}, 400, [](uint32_t) { return 0.95; });
+    const Run busy = simulate({.per_row = 0.15, .stalls = 0.05}, 400, [](uint32_t) { return 0.95; });
+    CHECK(busy.drafted > quiet.drafted / 2);
 }
 
 TEST_CASE("one interrupted pass does not spoil an estimate") {

@@ -198,6 +198,8 @@ void Chat::explain(const Generated& result) {
     totals_.tokens += result.ids.size();
     totals_.prompt_tokens += result.timings.prompt_tokens;
     totals_.reused_tokens += result.timings.reused_tokens;
+    totals_.drafted += result.timings.drafted_tokens;
+    totals_.accepted += result.timings.accepted_tokens;
     totals_.ns += result.timings.prompt_ns + result.timings.decode_ns;
     note(generation_line(result, session_.cached_ids().size(), context_size()));
     warn_of_full_context(result);

@@ -28,7 +28,7 @@ class Chat {
 
   private:
     struct Totals {
-        uint64_t answers = 0, tokens = 0, prompt_tokens = 0, reused_tokens = 0, ns = 0;
+        uint64_t answers = 0, tokens = 0, prompt_tokens = 0, reused_tokens = 0, ns = 0, drafted = 0, accepted = 0;
     };
 
     int converse();

@@ -48,6 +48,7 @@ struct ForwardOptions {
     uint32_t threads = 0;       // of the CPU path; 0 = all cores
     uint32_t batch_size = 0;    // tokens per prefill block; 0 = the implementation's default
     bool deterministic = false; // logits do not depend on how the ids are divided among runs
+    bool speculative = false;   // a token has the same bits alone, sampled on the device or not, and among separate rows
     Tap tap = {};               // slow; empty: off
 
     // Returns the pages of the cache: those of cache_tokens, but no more than the slots can have.
@@ -71,6 +72,9 @@ class Forward {
     // Error when the device is lost, the model's file is truncated (base/mapped_file.h) or, with all positions where the run
     // began, a value is not finite.
     virtual bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress = {}) = 0;
+
+    // Rows that one pass computes as if each were alone.
+    virtual uint32_t max_separate_rows() const = 0;
 
     // Maximum tokens of one run_sampled(); 0 where it is not available, or no faster than run() and sampling on the host.
     virtual uint32_t max_sampled() const { return 0; }

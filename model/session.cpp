@@ -2,7 +2,7 @@
 #include "model/session.h"
 #include "base/ensure.h"
 #include "base/error.h"
-#include "model/pace.h"
+#include "model/decoder.h"
 #include "model/prefix/cold.h"
 #include <algorithm>
 #include <chrono>
@@ -108,55 +108,15 @@ void Session::restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource
     cold_ = cold;
 }
 
-// The tokens after a prompt: sampled by the host from the last logits, or by the device, ahead of what the caller has seen.
-class Session::Decoder {
-  public:
-    Decoder(Session& session, Sampler& sampler, std::span<const float> logits)
-        : session_(session), sampler_(sampler), logits_(logits),
-          most_(sampler.fits_device() ? session.forward_.max_sampled() : 0) {}
-    ~Decoder() { // discards the tokens that were run ahead
-        if (most_ > 0) session_.forward_.truncate(uint32_t(std::min<size_t>(session_.ids_.size(), session_.forward_.position())));
-    }
-    Decoder(const Decoder&) = delete;
-    Decoder& operator=(const Decoder&) = delete;
-
-    uint32_t sample(std::span<const uint32_t> all, size_t answer_begin) {
-        if (taken_ == ahead_.size()) return sampler_.sample(logits_, all, answer_begin);
-        sampler_.sampled(1);
-        return ahead_[taken_++];
-    }
-
-    // Appends the last of `all` to the cache; at most `wanted` tokens will follow it.
-    void run(std::span<const uint32_t> all, size_t answer_begin, uint32_t wanted) {
-        const uint32_t id = all.back();
-        if (most_ == 0) {
-            logits_ = session_.run(std::span(&id, 1), {});
-            return;
-        }
-        if (taken_ == ahead_.size()) run_ahead(all, answer_begin, wanted);
-        session_.ids_.push_back(id);
-    }
-
-  private:
-    void run_ahead(std::span<const uint32_t> all, size_t answer_begin, uint32_t wanted) {
-        Forward& forward = session_.forward_;
-        // Memory runs out as if the tokens came one by one.
-        const uint32_t room = std::max(forward.cache().room(0), 1u);
-        const uint32_t n = pace_.next(std::min({wanted, room, most_}));
-        const uint64_t start = now_ns();
-        ahead_ = forward.run_sampled(all.back(), n, sampler_.device_sampling(n, all, answer_begin));
-        taken_ = 0;
-        pace_.took(n, now_ns() - start);
-    }
-
-    Session& session_;
-    Sampler& sampler_;
-    std::span<const float> logits_;
-    const uint32_t most_;         // tokens that the device samples at once; 0: the host samples
-    std::vector<uint32_t> ahead_; // in the cache, except the last
-    size_t taken_ = 0;
-    Pace pace_;
-};
+// Lets a draft model read the prompt, too. Returns false where that was interrupted.
+bool Session::begin_speculation(std::span<const uint32_t> prompt, const GenerateOptions& options) {
+    if (options.speculation == nullptr) return true;
+    const uint64_t start = now_ns();
+    const bool done =
+        options.speculation->begin(prompt, [&](uint32_t, uint32_t) { return !(options.interrupted && options.interrupted()); });
+    timings_.prompt_ns += now_ns() - start;
+    return done;
+}
 
 Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options) {
     Generated result;
@@ -171,10 +131,10 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
         result.timings = timings_;
         return result;
     };
-    if (logits.empty()) return finish(Stop::interrupted);
+    if (logits.empty() || !begin_speculation(prompt, options)) return finish(Stop::interrupted);
     keep();
     if (options.after_prompt) options.after_prompt();
-    Decoder decoder(*this, sampler, logits);
+    Decoder decoder(forward_, ids_, sampler, logits, options.speculation);
     while (result.ids.size() < options.max_tokens) {
         if (options.interrupted && options.interrupted()) return finish(Stop::interrupted);
         uint64_t start = now_ns();
@@ -196,6 +156,8 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
         timings_.decode_ns += now_ns() - start;
         ++timings_.decoded_tokens;
         if (ids_.size() % page_tokens == 0) keep();
+        timings_.drafted_tokens = decoder.drafted();
+        timings_.accepted_tokens = decoder.accepted();
     }
     return finish(Stop::length);
 }

@@ -10,6 +10,8 @@
 
 namespace tq {
 
+class Speculation;
+
 enum class Stop { end_of_generation, length, context_full, memory_full, interrupted };
 
 // Rates as in llama.cpp: reused tokens count as no work, and the first new token belongs to the prompt.
@@ -17,8 +19,10 @@ struct Timings {
     uint32_t reused_tokens = 0; // of the prompt, found in the cache
     uint32_t prompt_tokens = 0; // of the prompt, run
     uint64_t prompt_ns = 0;
-    uint32_t decoded_tokens = 0; // run one at a time after the prompt
-    uint64_t decode_ns = 0;      // of those, with the sampling after each
+    uint32_t decoded_tokens = 0;  // run after the prompt, one at a time or, where they were drafted, several
+    uint64_t decode_ns = 0;       // of those, with the sampling after each
+    uint32_t drafted_tokens = 0;  // that were verified
+    uint32_t accepted_tokens = 0; // of those, the ones that were right
 
     double prompt_per_second() const { return prompt_ns == 0 ? 0 : double(prompt_tokens) * 1e9 / double(prompt_ns); }
     double decoded_per_second() const { return decode_ns == 0 ? 0 : double(decoded_tokens) * 1e9 / double(decode_ns); }
@@ -31,6 +35,7 @@ struct GenerateOptions {
     std::function<bool()> interrupted;                            // called between tokens and between blocks of the prompt
     std::function<void(uint32_t done, uint32_t total)> on_prompt; // called after each block of the prompt
     std::function<void()> after_prompt;                           // called when all of it is in the cache, before new tokens
+    Speculation* speculation = nullptr;                           // drafts tokens; the answer is the same without
 };
 
 struct Generated {
@@ -62,8 +67,8 @@ class Session {
 
     // Continues the prompt until the answer ends, is interrupted, or max_tokens, the context or memory for it are used up.
     // Throws OutOfMemory when there is none for the prompt itself.
-    // Where both the sampler and the forward support it, the device samples some tokens ahead of those that the caller has
-    // seen; the answer, the calls, the cached tokens and the sampler's state are the same as without.
+    // Tokens may be sampled by the device ahead of those that the caller has seen, or drafted (model/decoder.h); the answer, the
+    // calls, the cached tokens and the sampler's state are the same as without.
     Generated generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options);
 
     // Reads the content of the cache for the tokens of cached_ids() from `position` on that are in one page: a PageSource.
@@ -81,7 +86,7 @@ class Session {
     Forward& forward() { return forward_; }
 
   private:
-    class Decoder;
+    bool begin_speculation(std::span<const uint32_t> prompt, const GenerateOptions& options);
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress);
     std::span<const float> run_part(std::span<const uint32_t> ids, Span::Logits wanted, const Progress& progress);
     uint32_t reuse(std::span<const uint32_t> prompt);

@@ -213,6 +213,8 @@ class GpuForward final : public Forward {
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
 
+    uint32_t max_separate_rows() const override { return gpu::max_separate_rows(options_); }
+
     uint32_t max_sampled() const override { return recordings_.samples() ? SAMPLING_STEPS : 0; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
 
@@ -228,7 +230,7 @@ class GpuForward final : public Forward {
   private:
     // A folded norm is rounded otherwise: rows that must have the bits that they have alone do without.
     static Tuning tuning_for_rows(Tuning tuning, const ForwardOptions& o) {
-        tuning.fold_norms = tuning.fold_norms && o.slots == 1 && !o.deterministic;
+        tuning.fold_norms = tuning.fold_norms && o.slots == 1 && !o.deterministic && !o.speculative;
         return tuning;
     }
     static Cache::Shape shape(const Config& config, const ForwardOptions& o) {

@@ -64,7 +64,8 @@ MemoryPlan plan_memory(const Capabilities& caps, const Config& config, const Wei
     plan.kv_cache = cache_bytes(config, options.kv, options.pages());
     const uint64_t window = window_bytes(config, options.kv, options.slots, options.batch_size);
     plan.scratch = ScratchBytes(config, tuning, options).total() + context + head_norm_bytes(config, options.kv);
-    if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes(); // staging
+    if (options.speculative) plan.scratch += 2 * 2 * max_separate_rows(options) * 4ull * config.vocab_size; // logits of rows
+    if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes();                              // staging
     plan.kv_cache += window;
     plan.scratch += Device::slack_bytes(plan.total());
     plan.available = caps.memory_bytes;

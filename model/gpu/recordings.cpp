@@ -19,6 +19,15 @@ Recordings::Recordings(Device& device, const Config& config, const DeviceWeights
     prepare();
     recorded({1, true, true, true});
     recorded({options_.batch_size, false, true, false});
+    for (const Shape& shape : draft_shapes()) recorded(shape);
+}
+
+// Returns the passes that verify drafts. They are recorded at the beginning, for compiling kernels takes longer than drafts gain.
+std::vector<Recordings::Shape> Recordings::draft_shapes() const {
+    std::vector<Shape> out;
+    for (uint32_t rows = 2; options_.speculative && rows <= max_separate_rows(options_); rows *= 2)
+        out.push_back({rows, true, true, true});
+    return out;
 }
 
 bool Recordings::samples() const { return tuning_.sampling && !options_.tap && config_.vocab_size <= max_sampling_logits; }
@@ -69,6 +78,13 @@ void Recordings::prepare() {
         ForwardPass block = new_pass(recorder, none, {options_.batch_size, false, true, false});
         layers(block, net_, activations(scratch_.logits));
         block.end_layers();
+        for (const Shape& shape : draft_shapes()) {
+            ForwardPass rows = new_pass(recorder, none, shape);
+            const Activations x = activations(*logits_of(shape.rows).values);
+            layers(rows, net_, x);
+            rows.end_layers();
+            head(rows, net_, x);
+        }
     });
 }
 

@@ -49,6 +49,7 @@ class Recordings {
         std::optional<Buffer> values; // empty: scratch_.logits
         Buffer readback;
     };
+    std::vector<Shape> draft_shapes() const;
     void prepare();
     Recording record(const Shape& shape);
     Recording& recorded(const Shape& shape);

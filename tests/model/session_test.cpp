@@ -1,6 +1,7 @@
 // The session with a toy model whose next token is known, and which records every id that it is asked to run.
 #include "base/error.h"
 #include "model/session.h"
+#include "model/speculation/speculation.h"
 #include <algorithm>
 #include <cmath>
 #include <doctest/doctest.h>
@@ -40,14 +41,15 @@ class ToyForward final : public Forward {
             tokens_.push_back(ids[done]);
             cache_.advance(0, 1);
             ran.push_back(ids[done]);
+            if (spans[0].logits != Span::Logits::all && done + 1 < ids.size()) continue;
+            const uint32_t sum = std::accumulate(tokens_.begin(), tokens_.end(), 1u);
+            logits_.assign(vocab_size, 0);
+            logits_[sum % vocab_size] = 5;
+            each(0, done, logits_);
         }
-        uint32_t sum = 1;
-        for (const uint32_t id : tokens_) sum += id;
-        logits_.assign(vocab_size, 0);
-        logits_[sum % vocab_size] = 5;
-        each(0, uint32_t(ids.size()) - 1, logits_);
         return true;
     }
+    uint32_t max_separate_rows() const override { return 8; }
     uint32_t max_sampled() const override { return most; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
         REQUIRE((n > 0 && n <= most && sampling.random.size() == n));
@@ -274,7 +276,10 @@ struct Pair {
         return seen;
     }
     void check(const Ids& prompt, const GenerateOptions& options, size_t interrupted_after = SIZE_MAX) {
-        const auto seen = follow(a, sampler_a, prompt, options, interrupted_after);
+        GenerateOptions drafting = options;
+        drafting.speculation = speculation.get();
+        const auto seen = follow(a, sampler_a, prompt, drafting, interrupted_after);
+        accepted += a.timings().accepted_tokens;
         CHECK(seen == follow(b, sampler_b, prompt, options, interrupted_after));
         CHECK(a.cached_ids() == b.cached_ids());
         CHECK(ahead.tokens() == plain.tokens());
@@ -288,12 +293,83 @@ struct Pair {
         options.seed = 11;
         return options;
     }
+    std::unique_ptr<Speculation> speculation;
+    uint64_t accepted = 0;
     ToyForward ahead, plain;
     Session a{ahead}, b{plain};
     Sampler sampler_a{lively()}, sampler_b{lively()};
 };
 
+// Proposes the most probable tokens of ToyForward.
+struct ToyDrafter final : Drafter {
+    std::vector<double> priors() const override { return {0.5}; }
+    bool is_free() const override { return true; }
+    bool read(std::span<const uint32_t>, const Progress& progress) override { return !asks || progress(1, 1); }
+    Draft draft(std::span<const uint32_t> ids, uint32_t most) override {
+        Draft out;
+        uint32_t sum = std::accumulate(ids.begin(), ids.end(), 1u);
+        for (uint32_t i = 0; i < most; i++, sum += out.ids.back()) out.ids.push_back(sum % vocab_size);
+        return out;
+    }
+    bool asks = false; // whether to go on reading
+};
+
 } // namespace
+
+TEST_CASE("drafting shows in nothing but the calls") {
+    for (const bool adaptive : {false, true})
+        for (const uint32_t most : {0u, SAMPLING_STEPS}) {
+            const auto drafting = [&](Pair& pair) {
+                pair.ahead.most = most;
+                pair.speculation =
+                    std::make_unique<Speculation>(std::make_unique<ToyDrafter>(), SpeculationOptions{.adaptive = adaptive});
+            };
+            Pair pair(400);
+            drafting(pair);
+            Ids prompt{1, 2, 3};
+            for (uint32_t max_tokens = 0; max_tokens < 20; ++max_tokens) pair.check(prompt, {.max_tokens = max_tokens});
+            for (uint32_t end = 0; end < vocab_size; ++end) {
+                pair.check(prompt, {.max_tokens = 200, .is_end = [&](uint32_t id) { return id == end; }});
+                prompt = pair.a.cached_ids(); // continues from there
+                prompt.resize(std::min<size_t>(prompt.size(), 60));
+                prompt.push_back(end);
+            }
+            for (size_t after = 1; after < 40; ++after) pair.check(prompt, {.max_tokens = 50}, after);
+            CHECK((adaptive || pair.accepted > 0));
+            for (uint32_t context = 4; context < 45; ++context) {
+                Pair short_one(context);
+                drafting(short_one);
+                short_one.check({1, 2, 3}, {});
+                short_one.check({1, 2}, {});
+            }
+            for (size_t full = 3; full < 9; ++full) {
+                Pair full_one(64);
+                drafting(full_one);
+                full_one.ahead.most = 0;
+                full_one.ahead.full_at = full_one.plain.full_at = full;
+                full_one.check({1, 2, 3}, {});
+            }
+            Pair long_one(2000, 2);
+            drafting(long_one);
+            long_one.check({1, 2, 3}, {});
+            CHECK(long_one.ahead.tokens().size() == 2 * page_tokens);
+        }
+}
+
+TEST_CASE("an interrupt stops a draft model that reads the prompt, before there is an answer") {
+    ToyForward forward(64);
+    Session session(forward);
+    auto drafter = std::make_unique<ToyDrafter>();
+    drafter->asks = true;
+    Speculation speculation(std::move(drafter), {});
+    uint32_t asked = 0;
+    GenerateOptions options{.interrupted = [&] { return ++asked >= 2; }};
+    options.speculation = &speculation;
+    const auto result = generate(session, {1, 2}, options);
+    CHECK(result.stop == Stop::interrupted);
+    CHECK(result.ids.empty());
+    CHECK(session.cached_ids() == Ids{1, 2});
+}
 
 TEST_CASE("sampling ahead shows in nothing but the calls") {
     Pair pair(400);

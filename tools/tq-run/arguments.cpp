@@ -48,6 +48,17 @@ constexpr std::array names_elsewhere{
     OtherName{"--out", "--output"},
     OtherName{"-cram", "--cache-ram"},
     OtherName{"-hft", "--hf-token"},
+    OtherName{"-md", "--model-draft"},
+    OtherName{"--spec-draft-model", "--model-draft"},
+    OtherName{"-devd", "--device-draft"},
+    OtherName{"--spec-draft-device", "--device-draft"},
+    OtherName{"-td", "--threads-draft"},
+    OtherName{"--spec-draft-threads", "--threads-draft"},
+    OtherName{"--draft", "--draft-max"},
+    OtherName{"--draft-n", "--draft-max"},
+    OtherName{"--spec-draft-n-max", "--draft-max"},
+    OtherName{"--draft-n-min", "--draft-min"},
+    OtherName{"--spec-draft-n-min", "--draft-min"},
 };
 
 // A number with a unit, in units of 1; a number without one is in units of `bare`. Nothing where it is not a number.
@@ -75,7 +86,8 @@ ValueCheck in_units(double bare, double most, std::string what) {
     };
 }
 
-// llama.cpp's -1 means all cores, which is 0 here.
+} // namespace
+
 ValueCheck thread_number() {
     return [check = number(-1, 4096)](std::string& text) {
         const std::string problem = check(text);
@@ -83,8 +95,6 @@ ValueCheck thread_number() {
         return problem;
     };
 }
-
-} // namespace
 
 ValueCheck tokens(double most) {
     return in_units(1, most, fmt::format("a number of tokens from 0 to {}, such as 8192 or 32k", most));

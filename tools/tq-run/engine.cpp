@@ -208,8 +208,9 @@ Setup set_up_plan(const ModelArguments& arguments, Console& console) {
     return setup;
 }
 
-std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console) {
+std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, bool speculative) {
     Setup setup = set_up(arguments, console);
+    setup.options.speculative = speculative;
     if (!setup.plan().fits()) {
         write_error(memory_table(setup));
         fail("{} does not fit {}", setup.model.name, memory_name(setup));

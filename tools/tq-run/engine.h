@@ -50,7 +50,8 @@ Setup set_up_plan(const ModelArguments& arguments, Console& console);
 
 // Loads the model onto the device, showing progress; from here on Ctrl-C sets a flag (base/interrupt.h). Throws Error, after a
 // table of the memory where that is too small; UsageError where flags contradict each other; LoadStopped on Ctrl-C.
-std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console);
+// speculative: ForwardOptions::speculative
+std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, bool speculative = false);
 
 // The file to run: the one that `source` names, after its download where it is in a repository; else the demo model.
 std::filesystem::path find_model(const ModelSource& source, Console& console);

@@ -32,6 +32,7 @@ std::string generation_line(const Generated& result, size_t used, uint32_t conte
     if (n > 0) line += fmt::format(" in {}, first after {}", describe_ns(t.prompt_ns + t.decode_ns), describe_ns(t.prompt_ns));
     if (t.prompt_tokens > 0 && t.prompt_ns > 0) line += fmt::format(" | prompt {}", describe_rate(t.prompt_per_second()));
     if (t.decoded_tokens > 0 && t.decode_ns > 0) line += fmt::format(" | generation {}", describe_rate(t.decoded_per_second()));
+    if (t.drafted_tokens > 0) line += fmt::format(" | {} of {} drafted accepted", t.accepted_tokens, t.drafted_tokens);
     return line + fmt::format(" | context {} of {} ]", used, context_size);
 }
 

@@ -106,11 +106,8 @@ TEST_CASE("each of llama.cpp's flags that does no harm, in all its spellings") {
                                               "-lv 3",
                                               "--verbosity 1",
                                               "--reasoning-format none",
-                                              "-md x.gguf",
-                                              "--model-draft x.gguf",
                                               "-ngld 99",
                                               "-ctkd f16",
-                                              "--draft-max 16",
                                               "--typical 1.0",
                                               "--mirostat 0",
                                               "--xtc-probability 0.0",
@@ -179,6 +176,10 @@ TEST_CASE("each of llama.cpp's flags that does no harm, in all its spellings") {
     for (const char* command : {"chat", "generate", "perplexity"})
         CHECK(left_out(command, flags + (command == std::string("perplexity") ? Arguments{"-f", text.path().string()}
                                                                               : Arguments{"-p", "x"})) == expected);
+    const Arguments draft{"-md", "x.gguf", "-devd", "cpu", "-td", "2", "--draft-max", "16", "--draft-min", "1"};
+    for (const char* command : {"chat", "generate"}) CHECK(left_out(command, draft + Arguments{"-p", "x"}) == "");
+    CHECK(left_out("perplexity", draft + Arguments{"-f", text.path().string()}) ==
+          "-md x.gguf, -devd cpu, -td 2, --draft-max 16, --draft-min 1");
     for (const char* how : {"on", "off", "auto", "1"}) CHECK(left_out("chat", {"-fa", how}) == std::string("-fa ") + how);
 }
 

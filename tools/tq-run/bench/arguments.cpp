@@ -373,12 +373,23 @@ void add_flags(ArgumentParser& command, Arguments& a) {
         .group("What is measured")
         .needs(tune)
         .check(number(1, 3600));
+    tq::add_flags(command, a.speculation);
+    auto spec = command.get_option("--spec").description("measure only what drafts gain, ngram or draft, on texts that repeat "
+                                                         "and that do not, of the first -p and -n; default: none");
+    spec.excludes(limits).excludes(tune).excludes("--kernels");
+    command.get_option("--model-draft")
+        .description("draft model for --spec draft: a smaller one with the same vocabulary (also -md)");
+    command.add_option("--spec-text", a.spec_text, "text that --spec copies and edits; default: random tokens")
+        .option_text("FILE")
+        .group("Speculative decoding")
+        .check([](std::string& text) { return std::string(text.empty() ? "it is empty: name a file" : ""); });
     command.add_option("--compare", a.compare, "print these results of -o json or jsonl side by side, and measure nothing")
         .option_text("FILE...")
         .group("Results")
         .take_all()
         .excludes("--limits")
         .excludes("--kernels")
+        .excludes(spec)
         .excludes(tune);
     const auto add_format = [&](const char* name, std::string& value, const char* help) {
         command.add_option(name, value, help).option_text("FORMAT").group("Results").check(parsed_by(parse_format));

@@ -1,6 +1,6 @@
 // The arguments of `tq-run bench`.
 #pragma once
-#include "tools/tq-run/arguments.h"
+#include "tools/tq-run/speculation.h"
 
 namespace tq::bench {
 
@@ -40,6 +40,8 @@ struct Arguments {
     bool unchecked = false, profile = false, limits = false, no_limits = false, kernels = false, tune = false, reset = false,
          progress = false;
     uint32_t tune_seconds = 50;
+    SpeculationArguments speculation;
+    std::string spec_text; // a file; empty: random tokens
     std::vector<std::string> compare;
 
     std::vector<Test> tests() const;                // in llama-bench's order: depth by depth, prompts first, pairs last

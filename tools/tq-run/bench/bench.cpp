@@ -8,6 +8,7 @@
 #include "tools/tq-run/bench/kernels.h"
 #include "tools/tq-run/bench/measure.h"
 #include "tools/tq-run/bench/report.h"
+#include "tools/tq-run/bench/speculation.h"
 #include "tools/tq-run/bench/subject_run.h"
 #include "tools/tq-run/bench/tune.h"
 #include "tools/tq-run/commands.h"
@@ -160,8 +161,11 @@ int compare(const Arguments& arguments) {
 
 int run(const Arguments& arguments) {
     const Format format = arguments.output();
-    if ((arguments.limits || arguments.kernels || arguments.tune) && (format == Format::csv || format == Format::sql))
-        throw UsageError("--limits, --kernels and --tune print md, json or jsonl, not csv or sql");
+    const bool other = arguments.limits || arguments.kernels || arguments.tune || arguments.speculation.on();
+    if (other && (format == Format::csv || format == Format::sql))
+        throw UsageError("--limits, --kernels, --tune and --spec print md, json or jsonl, not csv or sql");
+    if (!arguments.spec_text.empty() && !arguments.speculation.on())
+        throw UsageError("--spec-text is a text for --spec: give --spec ngram, or --spec draft with -md");
     if (!arguments.parallel.empty() && (format == Format::sql || arguments.error_output() == Format::sql))
         throw UsageError("-np prints md, json, jsonl or csv, not sql: llama-bench's table has no such results");
     if (!arguments.compare.empty() && format != Format::markdown)
@@ -172,7 +176,8 @@ int run(const Arguments& arguments) {
     if (arguments.kernels) return run_kernels(arguments, console);
     if (arguments.tune) return run_tune(arguments, console);
     if (!arguments.parallel.empty()) return run_batched(arguments, console);
-    return run_tests(arguments, console);
+    arguments.speculation.check();
+    return arguments.speculation.on() ? run_speculation(arguments, console) : run_tests(arguments, console);
 }
 
 } // namespace

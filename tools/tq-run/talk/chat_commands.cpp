@@ -227,6 +227,8 @@ void Chat::print_statistics() const {
     write_error(
         fmt::format("turns     {}\nanswers   {} of {} tokens in {:.1f} s\nprompts   {} tokens run, {} found in the cache\n",
                     conversation_.turns(), t.answers, t.tokens, seconds, t.prompt_tokens, t.reused_tokens));
+    if (drafts_)
+        write_error(fmt::format("drafts    {} of {} tokens accepted: {}\n", t.accepted, t.drafted, drafts_->description));
     write_error(fmt::format("device    {}\nsampling  {}\n", engine_->device_name, sampling_description(settings_.sampling)));
 }
 

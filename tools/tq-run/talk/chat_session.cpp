@@ -28,6 +28,8 @@ void append(Generated& all, Generated part) {
     all.reason = std::move(part.reason);
     all.timings.decoded_tokens += part.timings.decoded_tokens + (part.ids.empty() ? 0 : 1);
     all.timings.decode_ns += part.timings.prompt_ns + part.timings.decode_ns;
+    all.timings.drafted_tokens += part.timings.drafted_tokens;
+    all.timings.accepted_tokens += part.timings.accepted_tokens;
 }
 
 std::string turns_text(size_t n) { return n == 1 ? "the oldest turn" : fmt::format("the {} oldest turns", n); }
@@ -35,7 +37,8 @@ std::string turns_text(size_t n) { return n == 1 ? "the oldest turn" : fmt::form
 } // namespace
 
 Chat::Chat(const ChatArguments& arguments, Console& console)
-    : arguments_(arguments), console_(console), engine_(start_engine(arguments.model, console)),
+    : arguments_(arguments), console_(console), engine_(start_engine(arguments.model, console, arguments.speculation.on())),
+      drafts_(start_speculation(arguments.speculation, *engine_, arguments.model.threads, console)),
       prefix_(open_prefix_cache(arguments.prefix, *engine_, console, arguments.console.verbose)),
       session_(*engine_->forward, prefix_.get()), options_(chat_options(arguments, engine_->model)),
       settings_{arguments.sampling.options(recommended_sampling(engine_->model.file, thinks(options_))),
@@ -56,6 +59,7 @@ void Chat::print_banner() const {
     write_error(fmt::format("{}\nmodel     {}\ndevice    {}\ncontext   {} tokens, up to {:.1f} MiB of cache: {}\nsampling  {}\n",
                             build_description(), model.name, engine_->device_name, forward.context_size(), cache_mib,
                             kv_description(*engine_), sampling_description(settings_.sampling)));
+    if (drafts_) write_error(fmt::format("drafts    {}\n", drafts_->description));
     if (arguments_.console.verbose) write_error(load_description(*engine_) + "\n");
     if (!console_.input_is_terminal() || arguments_.single_turn) return;
     if (arguments_.console.verbose && console_.edits() && !questions_.edits())
@@ -137,6 +141,7 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
     const Tokenizer& tokenizer = engine_->model.tokenizer;
     GenerateOptions options = interruptible(console_);
     options.max_tokens = settings_.max_tokens;
+    options.speculation = drafts_ ? drafts_->speculation.get() : nullptr;
     options.is_end = [&](uint32_t id) { return tokenizer.is_end_of_generation(id); };
     options.on_token = [&](uint32_t id) { answer.push(id); };
     options.after_prompt = [&] { prompt_cache_.after_prompt(); };
@@ -194,6 +199,8 @@ void Chat::explain(const Generated& result) {
     totals_.tokens += result.ids.size();
     totals_.prompt_tokens += result.timings.prompt_tokens;
     totals_.reused_tokens += result.timings.reused_tokens;
+    totals_.drafted += result.timings.drafted_tokens;
+    totals_.accepted += result.timings.accepted_tokens;
     totals_.ns += result.timings.prompt_ns + result.timings.decode_ns;
     note(generation_line(result, session_.cached_ids().size(), context_size()));
     warn_of_full_context(result);

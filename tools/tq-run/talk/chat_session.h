@@ -2,6 +2,7 @@
 #pragma once
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/prefix.h"
+#include "tools/tq-run/speculation.h"
 #include "tools/tq-run/talk/conversation.h"
 #include "tools/tq-run/talk/prompt_cache.h"
 #include "tools/tq-run/talk/question_reader.h"
@@ -13,6 +14,7 @@ struct ChatArguments {
     ConsoleArguments console;
     ModelArguments model;
     SamplingArguments sampling;
+    SpeculationArguments speculation;
     PromptArguments prompt;
     PromptCacheArguments prompt_cache;
     PrefixArguments prefix;
@@ -28,7 +30,7 @@ class Chat {
 
   private:
     struct Totals {
-        uint64_t answers = 0, tokens = 0, prompt_tokens = 0, reused_tokens = 0, ns = 0;
+        uint64_t answers = 0, tokens = 0, prompt_tokens = 0, reused_tokens = 0, ns = 0, drafted = 0, accepted = 0;
     };
 
     int converse();
@@ -63,6 +65,7 @@ class Chat {
     const ChatArguments& arguments_;
     Console& console_;
     const std::unique_ptr<Engine> engine_;
+    const std::unique_ptr<Speculator> drafts_; // none: null
     const std::unique_ptr<PrefixCache> prefix_;
     Session session_;
     const ChatOptions options_;

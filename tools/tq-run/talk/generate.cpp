@@ -5,6 +5,7 @@
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/generation.h"
 #include "tools/tq-run/prefix.h"
+#include "tools/tq-run/speculation.h"
 #include "tools/tq-run/talk/prompt_cache.h"
 
 namespace tq {
@@ -14,6 +15,7 @@ struct GenerateArguments {
     ConsoleArguments console;
     ModelArguments model;
     SamplingArguments sampling;
+    SpeculationArguments speculation;
     PromptArguments prompt;
     PromptCacheArguments prompt_cache;
     PrefixArguments prefix;
@@ -25,7 +27,9 @@ int run(const GenerateArguments& arguments) {
         throw UsageError("generate needs a text to continue: -p TEXT, -f FILE, or a pipe into standard input");
     const std::string text = arguments.prompt.given ? arguments.prompt.read() : read_input();
     arguments.prompt_cache.check();
-    const auto engine = start_engine(arguments.model, console);
+    arguments.speculation.check();
+    const auto engine = start_engine(arguments.model, console, arguments.speculation.on());
+    const auto drafts = start_speculation(arguments.speculation, *engine, arguments.model.threads, console);
     const Tokenizer& tokenizer = engine->model.tokenizer;
     const SamplerOptions options =
         arguments.sampling.options(recommended_sampling(engine->model.file, engine->model.chat != ChatVariant::instruct));
@@ -42,6 +46,7 @@ int run(const GenerateArguments& arguments) {
     PromptCache prompt_cache(arguments.prompt_cache, *engine, session, console);
     GenerateOptions generate = interruptible(console);
     generate.max_tokens = arguments.sampling.max_tokens();
+    generate.speculation = drafts ? drafts->speculation.get() : nullptr;
     generate.is_end = [&](uint32_t id) { return tokenizer.is_end_of_generation(id); };
     generate.on_token = [&](uint32_t id) {
         console.clear_status();
@@ -73,6 +78,7 @@ void add_generate(ArgumentParser& app, Action& action) {
         add_flags(command, a.prompt_cache);
         add_flags(command, a.prefix);
         add_flags(command, a.sampling);
+        add_flags(command, a.speculation);
         add_flags(command, a.model);
         add_flags(command, a.console);
     };

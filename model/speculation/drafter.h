@@ -1,0 +1,38 @@
+// Proposals for the next tokens of a sequence (speculative decoding). A wrong proposal costs time and changes nothing else: the
+// model verifies each of its tokens (model/decoder.h).
+#pragma once
+#include "model/forward.h"
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tq {
+
+// The most tokens of a draft. A full-precision window bears that many being taken back (model/kv/window.h).
+inline constexpr uint32_t max_draft_tokens = SAMPLING_STEPS - 1;
+
+struct Draft {
+    std::vector<uint32_t> ids; // that may follow; none: no proposal
+    uint32_t kind = 0;         // one of Drafter::priors()
+};
+
+class Drafter {
+  public:
+    virtual ~Drafter() = default;
+
+    // Returns the expected share of right tokens for each kind of draft, before anything is known. Drafts of a kind are about as
+    // likely to be right as one another.
+    virtual std::vector<double> priors() const = 0;
+
+    // Whether a draft costs next to nothing, so that it can also be made only to see whether it would have been right.
+    virtual bool is_free() const = 0;
+
+    // Reads a prompt before its answer begins. Returns false where `progress` stopped it.
+    virtual bool read(std::span<const uint32_t> prompt, const Progress& progress) = 0;
+
+    // Returns at most `most` ids that may follow `ids`, which are all tokens so far, in any relation to those of earlier calls;
+    // `ids` is not empty.
+    virtual Draft draft(std::span<const uint32_t> ids, uint32_t most) = 0;
+};
+
+} // namespace tq

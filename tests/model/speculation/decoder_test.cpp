@@ -1,0 +1,194 @@
+// Speculative decoding on the CPU path: the answers of plain decoding, whatever is drafted.
+#include "model/cpu/forward.h"
+#include "model/decoder.h"
+#include "model/reference/forward.h"
+#include "model/speculation/draft_model.h"
+#include "model/speculation/ngram.h"
+#include "tests/support/speculation.h"
+
+using namespace tq;
+
+namespace {
+
+const SmallModel& model() {
+    static const SmallModel model;
+    return model;
+}
+
+std::unique_ptr<Forward> make(const ForwardOptions& options) {
+    return make_cpu_forward(model().config, model().weights, options);
+}
+
+SamplerOptions greedy() {
+    SamplerOptions options;
+    options.temperature = 0;
+    return options;
+}
+
+// Compares answers without drafts and with those of `drafter`. Returns how many tokens were drafted.
+uint64_t check_drafter(std::unique_ptr<Drafter> drafter, uint32_t context, const SamplerOptions& sampling, bool adaptive) {
+    const auto plain = make({.kv = {KvType::tq4, KvType::tq4}, .context_size = context, .threads = 1}),
+               drafting = make({.kv = {KvType::tq4, KvType::tq4}, .context_size = context, .threads = 1, .speculative = true});
+    Speculation speculation(std::move(drafter), {.adaptive = adaptive});
+    Sampler a(sampling), b(sampling);
+    Session without(*plain), with(*drafting);
+    std::mt19937 random(2);
+    Ids prompt = random_ids(random, 20);
+    uint64_t drafted = 0;
+    for (int turn = 0; turn < 3; turn++) { // the next prompt is another one, after a beginning of the last answer
+        GenerateOptions options{.max_tokens = 60};
+        const Generated expected = without.generate(prompt, a, options);
+        options.speculation = &speculation;
+        const Generated got = with.generate(prompt, b, options);
+        drafted += got.timings.drafted_tokens;
+        CHECK(got.ids == expected.ids);
+        CHECK(got.stop == expected.stop);
+        CHECK(with.cached_ids() == without.cached_ids());
+        CHECK(a.device_sampling(2).random == b.device_sampling(2).random);
+        prompt.insert(prompt.end(), got.ids.begin(), got.ids.begin() + ptrdiff_t(got.ids.size() / 2));
+        prompt.resize(std::min<size_t>(prompt.size(), context - 10));
+        prompt.push_back(uint32_t(turn));
+    }
+    return drafted;
+}
+
+std::unique_ptr<Drafter> draft_model(const ForwardOptions& options, double min_confidence = 0) {
+    return std::make_unique<DraftModel>(make(options), std::vector<bool>(model().config.vocab_size), min_confidence);
+}
+
+} // namespace
+
+TEST_CASE("drafts that are right, wrong and both change nothing") { check_answers_with_drafts(make, all_types(), false); }
+
+TEST_CASE("nor do those of a lookup or a model, where the context ends, with any sampling") {
+    const ForwardOptions same{.kv = {KvType::tq4, KvType::tq4}, .context_size = 400, .threads = 1},
+        other{.kv = {KvType::tq2, KvType::tq2}, .context_size = 400, .threads = 1},
+        shorter{.kv = {KvType::tq4, KvType::tq4}, .context_size = 60, .threads = 1};
+    for (const SamplerOptions& sampling : ways_to_sample())
+        for (const uint32_t context : {70u, 400u})
+            for (const bool adaptive : {false, true}) {
+                CAPTURE(context);
+                check_drafter(std::make_unique<NgramDrafter>(), context, sampling, adaptive);
+                for (const ForwardOptions& options : {same, other, shorter})
+                    CHECK((check_drafter(draft_model(options), context, sampling, adaptive) > 0 || adaptive));
+            }
+}
+
+TEST_CASE("a draft model that is the model itself is right where the sampling is greedy") {
+    const ForwardOptions options{.kv = {KvType::f16, KvType::f16}, .context_size = 200, .threads = 1};
+    const auto forward = make(options);
+    Speculation speculation(draft_model(options), {.adaptive = false});
+    std::mt19937 random(3);
+    const Answered got = answer(*forward, greedy(), random_ids(random, 30), 50, &speculation);
+    CHECK(got.timings.accepted_tokens >= 40);
+    CHECK(got.timings.accepted_tokens == got.timings.drafted_tokens);
+}
+
+TEST_CASE("a draft model proposes nothing that it is not sure of, nothing excluded, and nothing without room") {
+    const ForwardOptions options{.kv = {KvType::f16, KvType::f16}, .context_size = 40, .threads = 1};
+    std::mt19937 random(3);
+    const Ids ids = random_ids(random, 30);
+    CHECK(draft_model(options, 0)->draft(ids, 7).ids.size() == 7);
+    CHECK(draft_model(options, 1)->draft(ids, 7).ids.empty());
+    CHECK(draft_model(options)->draft(random_ids(random, 34), 7).ids.empty());
+    CHECK(draft_model(options)->draft(random_ids(random, 50), 7).ids.empty());
+    const auto drafter = draft_model(options);
+    CHECK(drafter->read(random_ids(random, 50), {}));
+    CHECK(drafter->draft(ids, 7).ids.size() == 7);
+    std::vector<bool> excluded(model().config.vocab_size, true);
+    excluded[17] = false;
+    CHECK(DraftModel(make(options), excluded, 0).draft(ids, 3).ids == Ids{17, 17, 17});
+}
+
+TEST_CASE("the largest probability is that of softmax") {
+    CHECK(largest_probability(std::vector<float>{1, 1, 1, 1}) == doctest::Approx(0.25));
+    CHECK(largest_probability(std::vector<float>{-100, 30, -1}) == doctest::Approx(1));
+    CHECK(largest_probability(std::vector<float>{0, std::log(3.0f)}) == doctest::Approx(0.75));
+}
+
+TEST_CASE("limits of a draft are refused with the numbers") {
+    const auto make = [](uint32_t most, uint32_t least) {
+        Speculation(std::make_unique<NgramDrafter>(), {.draft_max = most, .draft_min = least});
+    };
+    CHECK_THROWS_WITH_AS(make(16, 1), doctest::Contains("up to 16 tokens"), Error);
+    CHECK_THROWS_WITH_AS(make(0, 0), doctest::Contains("up to 0 tokens"), Error);
+    CHECK_THROWS_WITH_AS(make(3, 4), doctest::Contains("at least 4 tokens but at most 3"), Error);
+    make(15, 15);
+}
+
+TEST_CASE("no draft has more tokens than one pass verifies, or fewer than the least") {
+    const auto forward = make({.kv = {KvType::f16, KvType::f16}, .context_size = 200, .threads = 1, .speculative = true});
+    struct Counting final : Drafter {
+        std::vector<double> priors() const override { return {0.5}; }
+        bool is_free() const override { return false; }
+        bool read(std::span<const uint32_t>, const Progress&) override { return true; }
+        Draft draft(std::span<const uint32_t>, uint32_t most) override {
+            asked.push_back(most);
+            return {Ids(most, 1)};
+        }
+        std::vector<uint32_t> asked;
+    };
+    auto drafter = std::make_unique<Counting>();
+    const std::vector<uint32_t>& asked = drafter->asked;
+    Speculation speculation(std::move(drafter), {.draft_min = 3, .adaptive = false});
+    std::mt19937 random(4);
+    answer(*forward, greedy(), random_ids(random, 30), 40, &speculation);
+    CHECK(std::ranges::max(asked) == forward->max_separate_rows() - 1);
+    CHECK(std::ranges::min(asked) == 3); // near the end of the answer
+}
+
+TEST_CASE("a value that is not finite in a row that is rejected ends nothing") {
+    // As if every run of several rows met one.
+    struct Fragile final : Forward {
+        explicit Fragile(std::unique_ptr<Forward> inner) : inner(std::move(inner)) {}
+        using Forward::run;
+        bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
+            if (spans[0].logits == Span::Logits::all) {
+                failures++;
+                throw NonFinite("not finite");
+            }
+            return inner->run(spans, each, progress);
+        }
+        uint32_t max_separate_rows() const override { return inner->max_separate_rows(); }
+        Cache& cache() override { return inner->cache(); }
+        const KvOptions& kv() const override { return inner->kv(); }
+        uint64_t kv_bytes_per_token() const override { return inner->kv_bytes_per_token(); }
+        std::unique_ptr<Forward> inner;
+        uint32_t failures = 0;
+    };
+    const ForwardOptions options{.kv = {KvType::f16, KvType::f16}, .context_size = 200, .threads = 1};
+    Fragile fragile(make(options));
+    const auto plain = make(options);
+    std::mt19937 random(5);
+    const Ids prompt = random_ids(random, 30);
+    const Answered expected = answer(*plain, greedy(), prompt, 20, nullptr);
+    Ids all = prompt;
+    all.insert(all.end(), expected.ids.begin(), expected.ids.end());
+    Speculation speculation(std::make_unique<Oracle>(all, 0, 1), {.adaptive = false});
+    const Answered got = answer(fragile, greedy(), prompt, 20, &speculation);
+    check_equal(got, expected);
+    CHECK(fragile.failures > 0);
+    CHECK(got.timings.drafted_tokens == 0);
+}
+
+TEST_CASE("the tokens may be another's: a decoder takes what it is given") {
+    const auto forward = make({.kv = {KvType::tq4, KvType::tq4}, .context_size = 200, .threads = 1, .speculative = true}),
+               plain = make({.kv = {KvType::tq4, KvType::tq4}, .context_size = 200, .threads = 1});
+    std::mt19937 random(6);
+    const Ids prompt = random_ids(random, 30), text = random_ids(random, 50);
+    Ids said = prompt;
+    said.insert(said.end(), text.begin(), text.end());
+    Speculation speculation(std::make_unique<Oracle>(said, 0.4, 1), {.adaptive = false});
+    Sampler sampler(greedy()), other(greedy());
+    Ids cached = prompt, all = prompt;
+    const auto logits = forward->run(prompt);
+    plain->run(prompt);
+    Decoder decoder(*forward, cached, sampler, logits, &speculation);
+    for (const uint32_t id : text) {
+        all.push_back(id);
+        decoder.run(all, prompt.size(), 20);
+        CHECK(decoder.sample(all, prompt.size()) == other.sample(plain->run(std::span(&id, 1))));
+    }
+    CHECK(cached == said);
+    CHECK(decoder.accepted() > 10);
+}

@@ -1,0 +1,82 @@
+// Prompt lookup.
+#include "model/speculation/ngram.h"
+#include <doctest/doctest.h>
+#include <random>
+
+using namespace tq;
+
+namespace {
+
+using Ids = std::vector<uint32_t>;
+
+Ids draft(NgramDrafter& drafter, const Ids& ids, uint32_t most) { return drafter.draft(ids, most).ids; }
+
+Ids draft(const Ids& ids, uint32_t most) {
+    NgramDrafter drafter;
+    return draft(drafter, ids, most);
+}
+
+} // namespace
+
+TEST_CASE("what followed the last two tokens before is proposed") {
+    CHECK(draft(Ids{1, 2, 3, 4, 5, 9, 1, 2}, 3) == Ids{3, 4, 5});
+    CHECK(draft(Ids{1, 2, 3, 4, 5, 9, 1, 2}, 1) == Ids{3});
+    CHECK(draft(Ids{1, 2, 3, 4, 5, 9, 2}, 3).empty()); // one token is not enough
+    CHECK(draft(Ids{1}, 3).empty());
+    CHECK(draft(Ids{1, 2, 3}, 3).empty());
+    CHECK(draft(Ids{1, 2, 3, 1, 2}, 0).empty());
+}
+
+TEST_CASE("of several places the one with the longest match counts, of these the latest") {
+    CHECK(draft(Ids{5, 1, 2, 3, 7, 1, 2, 4, 5, 1, 2}, 1) == Ids{3});
+    CHECK(draft(Ids{8, 1, 2, 3, 8, 1, 2, 4, 8, 1, 2}, 1) == Ids{4});
+}
+
+TEST_CASE("a repetition goes on into itself") {
+    CHECK(draft(Ids{1, 2, 1, 2}, 5) == Ids{1, 2, 1, 2, 1});
+    CHECK(draft(Ids{9, 7, 7, 7}, 4) == Ids{7, 7, 7, 7});
+}
+
+TEST_CASE("after a token that differs the copy goes on") {
+    NgramDrafter drafter;
+    Ids ids{10, 11, 12, 13, 14, 15, 16, 17, 18, 99, 10, 11};
+    CHECK(draft(drafter, ids, 4) == Ids{12, 13, 14, 15});
+    ids.insert(ids.end(), {12, 55}); // in place of 13
+    CHECK(draft(drafter, ids, 3) == Ids{14, 15, 16});
+    CHECK(drafter.draft(ids, 3).kind == 0);
+    ids.push_back(15); // 14 is left out
+    CHECK(draft(drafter, ids, 3) == Ids{16, 17, 18});
+    CHECK(drafter.draft(ids, 3).kind == 1);
+    for (uint32_t i = 0; i < 20; i++) ids.push_back(200 + i); // it does not
+    CHECK(draft(drafter, ids, 3).empty());
+}
+
+TEST_CASE("kinds tell longer matches from shorter ones") {
+    Ids ids;
+    for (uint32_t i = 0; i < 40; i++) ids.push_back(100 + i);
+    NgramDrafter drafter;
+    uint32_t last = 0;
+    for (uint32_t n = 0; n < 30; n++) {
+        ids.push_back(100 + n);
+        const Draft found = drafter.draft(ids, 2);
+        if (n == 0) continue;
+        CHECK(found.kind >= last);
+        CHECK(found.kind < drafter.priors().size());
+        last = found.kind;
+    }
+    CHECK(last + 1 == drafter.priors().size());
+}
+
+TEST_CASE("however a sequence changes, its drafts are those of one that is read at once") {
+    std::mt19937 random(1);
+    NgramDrafter drafter;
+    Ids ids;
+    for (int i = 0; i < 600; i++) {
+        if (random() % 4 == 0) ids.resize(random() % (ids.size() + 1));
+        const uint32_t more = 1 + uint32_t(random() % 6);
+        for (uint32_t n = 0; n < more; n++) ids.push_back(uint32_t(random() % 5));
+        drafter.read(ids, {}); // forgets the copy that is under way
+        NgramDrafter fresh;
+        REQUIRE(draft(drafter, ids, 6) == draft(fresh, ids, 6));
+    }
+}

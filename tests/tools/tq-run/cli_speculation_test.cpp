@@ -1,0 +1,132 @@
+// --spec and its flags as their users see them: the same text with and without, totals, refusals.
+#include "tests/support/child_process.h"
+#include "tests/support/qwen3_vocabulary.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+using namespace tq::test;
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Arguments operator+(Arguments a, const Arguments& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+// Random models, of which the second has fewer layers and the same vocabulary.
+const std::string& model(uint32_t layers = 2) {
+    static const TemporaryFile files[2];
+    static const std::string paths[2] = {files[0].path().string(), files[1].path().string()};
+    static const bool written = [] {
+        for (const uint32_t i : {0u, 1u}) {
+            tq::Config config = small_config();
+            config.num_hidden_layers = 2 - i;
+            write_random_model(files[i].path(), {.config = config, .seed = i + 1});
+        }
+        return true;
+    }();
+    return paths[written && layers == 2 ? 0 : 1];
+}
+
+const Arguments on_cpu{"--device", "cpu", "-t", "1"};
+const std::string repeated = "a quick brown fox jumps over a lazy dog; a quick brown fox jumps over";
+
+Finished generate(const Arguments& more) {
+    return tq_run(Arguments{"generate", "-m", model(), "-p", repeated, "-n", "60", "--ignore-eos"} + on_cpu + more);
+}
+
+} // namespace
+
+TEST_CASE("a text is the same with drafts, greedy and sampled, and the last line counts them") {
+    for (const Arguments& sampling : {Arguments{"--temp", "0"}, {"--seed", "5"}, {"--seed", "6", "--repeat-penalty", "1.3"}}) {
+        const Finished plain = generate(sampling);
+        REQUIRE_MESSAGE(plain.status == 0, plain.error);
+        CHECK_FALSE(contains(plain.error, "drafted"));
+        for (const Arguments& spec : {Arguments{"--spec", "ngram"},
+                                      {"-md", model(1)},
+                                      {"--spec", "draft", "-md", model(), "-td", "2"},
+                                      {"-md", model(1), "--draft-max", "3", "--draft-min", "2", "-devd", "cpu"}}) {
+            const Finished drafting = generate(sampling + spec);
+            CHECK_MESSAGE(drafting.status == 0, drafting.error);
+            CHECK(drafting.output == plain.output);
+        }
+    }
+    const Finished greedy = generate({"--temp", "0", "--spec", "ngram", "-n", "300"}); // a greedy random model repeats itself
+    CHECK(contains(greedy.error, " drafted accepted | context "));
+    CHECK(generate({"--temp", "0", "--spec", "none"}).output == generate({"--temp", "0"}).output);
+}
+
+TEST_CASE("chat says what drafts, and counts them in /stats") {
+    const Finished plain = tq_run(Arguments{"chat", "-m", model(), "--temp", "0", "-n", "40"} + on_cpu, "hello\nagain\n/stats\n");
+    const Finished finished =
+        tq_run(Arguments{"chat", "-m", model(), "--temp", "0", "-n", "40", "--spec", "ngram"} + on_cpu, "hello\nagain\n/stats\n");
+    CHECK_MESSAGE(finished.status == 0, finished.error);
+    CHECK(finished.output == plain.output);
+    CHECK(contains(finished.error, "drafts    prompt lookup, at most "));
+    CHECK(contains(finished.error, " tokens accepted: prompt lookup"));
+    CHECK_FALSE(contains(plain.error, "drafts"));
+}
+
+TEST_CASE("bench --spec compares the tokens, and reports acceptance and gain") {
+    const TemporaryFile text("one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen");
+    const Arguments small{"bench", "-m", model(), "-p", "60", "-n", "30", "-r", "1", "-o", "json"};
+    for (const Arguments& spec : {Arguments{"--spec", "ngram"},
+                                  {"--spec", "ngram", "--spec-text", text.path().string()},
+                                  {"--spec", "draft", "-md", model(1)},
+                                  {"-md", model(), "-ctk", "f16"}}) {
+        const Finished finished = tq_run(small + on_cpu + spec);
+        REQUIRE_MESSAGE(finished.status == 0, finished.error);
+        const auto rows = nlohmann::json::parse(finished.output).at("speculation");
+        REQUIRE(rows.size() == 3);
+        for (const auto& row : rows) {
+            CHECK(row["tokens"] == 30);
+            CHECK(row["prompt_tokens"] == 60);
+            CHECK(row["accepted"] <= row["drafted"]);
+            CHECK(row["gain"].get<double>() == doctest::Approx(row["drafting_ts"].get<double>() / row["plain_ts"].get<double>()));
+        }
+        CHECK(rows[0]["text"] == "edited copy");
+    }
+    const Finished table =
+        tq_run(Arguments{"bench", "-m", model(), "-p", "60", "-n", "30", "-r", "1", "--spec", "ngram"} + on_cpu);
+    CHECK(contains(table.output, "| edited copy |"));
+    CHECK(contains(table.output, "drafts of prompt lookup, after 60 tokens"));
+}
+
+TEST_CASE("what cannot be is refused with a sentence") {
+    struct Case {
+        Arguments arguments;
+        int status;
+        std::string text;
+    };
+    const TemporaryFile vocabulary, other, short_text("a");
+    write_qwen3_vocabulary(vocabulary.path());
+    tq::Config config = small_config();
+    config.vocab_size = 151936;
+    write_random_model(other.path(), {.config = config, .vocabulary = vocabulary.path()});
+    const Case cases[]{{{"--spec", "draft"}, 2, "needs a draft model: name its file with -md"},
+                       {{"--spec", "ngram", "-md", model(1)}, 2, "uses no draft model"},
+                       {{"--spec", "none", "-md", model(1)}, 2, "uses no draft model"},
+                       {{"--spec", "lookup"}, 2, "it must be none, ngram or draft"},
+                       {{"--spec", "ngram", "--draft-max", "0"}, 2, "--draft-max"},
+                       {{"--spec", "ngram", "--draft-max", "2", "--draft-min", "3"}, 2, "--draft-min is 3 but --draft-max 2"},
+                       {{"-md", "/nonexistent.gguf"}, 1, "cannot open /nonexistent.gguf"},
+                       {{"-md", other.path().string()}, 1, "because their vocabularies differ: token "},
+                       {{"-md", ""}, 2, "it is empty"}};
+    for (const Case& c : cases) {
+        const Finished finished = generate(c.arguments);
+        CHECK(finished.status == c.status);
+        CHECK(finished.output == "");
+        CHECK_MESSAGE(contains(finished.error, c.text), finished.error);
+    }
+    const Arguments bench = Arguments{"bench", "-m", model(), "-p", "60", "-n", "30", "-r", "1"} + on_cpu;
+    CHECK(
+        contains(tq_run(bench + Arguments{"--spec-text", short_text.path().string()}).error, "--spec-text is a text for --spec"));
+    CHECK(contains(tq_run(bench + Arguments{"--spec", "ngram", "--spec-text", short_text.path().string()}).error,
+                   "too few to copy"));
+    CHECK(contains(tq_run(bench + Arguments{"--spec", "ngram", "-o", "csv"}).error, "md, json or jsonl"));
+}

@@ -1,0 +1,278 @@
+#include "tools/tq-run/bench/speculation.h"
+#include "base/error.h"
+#include "base/file_system.h"
+#include "base/interrupt.h"
+#include "model/decoder.h"
+#include "model/files/calibration.h"
+#include "model/formats/json.h"
+#include "tools/tq-run/bench/random_ids.h"
+#include "tools/tq-run/progress.h"
+#include "tools/tq-run/shared_model.h"
+#include "tools/tq-run/table.h"
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace tq::bench {
+namespace {
+
+constexpr uint64_t max_text_bytes = 64u << 20;
+constexpr uint32_t tokens_per_edit = 24;
+
+using Ids = std::vector<uint32_t>;
+
+// Leaves sampling to the host: a device cannot sample a given text.
+class HostSampled final : public Forward {
+  public:
+    explicit HostSampled(Forward& forward) : forward_(forward) {}
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
+        return forward_.run(spans, each, progress);
+    }
+    uint32_t max_separate_rows() const override { return forward_.max_separate_rows(); }
+    Cache& cache() override { return forward_.cache(); }
+    const KvOptions& kv() const override { return forward_.kv(); }
+    uint64_t kv_bytes_per_token() const override { return forward_.kv_bytes_per_token(); }
+
+  private:
+    Forward& forward_;
+};
+
+struct Decoded {
+    Ids sampled; // the most probable token at each place
+    double seconds = 0;
+    uint32_t drafted = 0, accepted = 0;
+};
+
+struct Row {
+    std::string text;
+    uint32_t prompt, tokens;
+    double plain = 0, drafting = 0; // tokens per second
+    uint32_t drafted = 0, accepted = 0;
+
+    double gain() const { return drafting / plain; }
+    double acceptance() const { return drafted == 0 ? 0 : double(accepted) / drafted; }
+};
+
+// Returns the logits that follow the prompt; the cache keeps what it has of it.
+std::span<const float> read_prompt(Forward& forward, const Ids& prompt, Ids& cached) {
+    const bool keeps = cached == prompt && forward.position() >= prompt.size() && forward.kv().window == 0;
+    const size_t kept = keeps ? prompt.size() - 1 : 0;
+    forward.truncate(uint32_t(kept));
+    const auto logits = forward.run(std::span(prompt).subspan(kept), keep_going);
+    if (logits.empty()) throw LoadStopped();
+    cached = prompt;
+    return logits;
+}
+
+Decoded decode(Forward& device, const SpecText& text, uint32_t tokens, Ids& cached, Speculation* speculation) {
+    HostSampled host(device);
+    Forward& forward = text.answer.empty() ? device : static_cast<Forward&>(host);
+    const auto logits = read_prompt(forward, text.prompt, cached);
+    if (speculation != nullptr && !speculation->begin(text.prompt, keep_going)) throw LoadStopped();
+    SamplerOptions options;
+    options.temperature = 0;
+    Sampler sampler(options);
+    Ids in_cache = text.prompt, all = text.prompt;
+    Decoded out;
+    const auto start = std::chrono::steady_clock::now();
+    Decoder decoder(forward, in_cache, sampler, logits, speculation);
+    for (uint32_t i = 0; i < tokens; i++) {
+        if (interrupted()) throw LoadStopped();
+        out.sampled.push_back(decoder.sample(all, text.prompt.size()));
+        all.push_back(text.answer.empty() ? out.sampled.back() : text.answer[i]);
+        if (i + 1 < tokens) decoder.run(all, text.prompt.size(), tokens - i - 1);
+    }
+    out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    out.drafted = decoder.drafted();
+    out.accepted = decoder.accepted();
+    return out;
+}
+
+double median(std::vector<double> values) {
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+}
+
+// One model on one device with one cache.
+class SpecRun {
+  public:
+    SpecRun(const Arguments& arguments, Subject& subject, const SharedModel& shared, const KvOptions& kv, Console& console)
+        : arguments_(arguments), setup_(subject.setup), console_(console), plain_(make(shared, kv, false)),
+          drafting_(make(shared, kv, true)), model_drafts_(arguments.speculation.drafts_by_model() ? speculator() : nullptr) {}
+
+    Row measure(const SpecText& text, uint32_t tokens);
+
+  private:
+    std::unique_ptr<Forward> make(const SharedModel& shared, const KvOptions& kv, bool speculative) const {
+        setup_.options.speculative = speculative;
+        return shared.forward(kv);
+    }
+    std::unique_ptr<Speculator> speculator() const {
+        return start_speculation(arguments_.speculation, {setup_.model, setup_.device.get(), *drafting_},
+                                 arguments_.thread_list()[0], console_);
+    }
+    Decoded decode_drafting(const SpecText& text, uint32_t tokens);
+
+    const Arguments& arguments_;
+    Setup& setup_;
+    Console& console_;
+    const std::unique_ptr<Forward> plain_, drafting_;
+    const std::unique_ptr<Speculator> model_drafts_; // a lookup begins anew with each answer
+    Ids plain_prompt_, drafting_prompt_;             // in their caches
+};
+
+Decoded SpecRun::decode_drafting(const SpecText& text, uint32_t tokens) {
+    const auto lookup = model_drafts_ ? nullptr : speculator();
+    return decode(*drafting_, text, tokens, drafting_prompt_, (lookup ? lookup : model_drafts_)->speculation.get());
+}
+
+Row SpecRun::measure(const SpecText& text, uint32_t tokens) {
+    console_.status(fmt::format("{}: checking", text.name));
+    const Decoded expected = decode(*drafting_, text, tokens, drafting_prompt_, nullptr);
+    const auto check = [&](const Decoded& got) {
+        const auto same = std::ranges::mismatch(got.sampled, expected.sampled).in1 - got.sampled.begin();
+        if (size_t(same) < expected.sampled.size())
+            fail("with drafts token {} of the {} is another than without, so nothing is timed: this is a bug of tq-run or of the "
+                 "device's driver; tq-run conformance checks the device",
+                 same, text.name);
+    };
+    check(decode_drafting(text, tokens));
+    decode(*plain_, text, tokens, plain_prompt_, nullptr); // warms up
+    std::vector<double> plain, drafting;
+    Row row{text.name, uint32_t(text.prompt.size()), tokens};
+    for (uint32_t i = 0; i < arguments_.repetitions; i++) {
+        console_.status(fmt::format("{}: {} of {}", text.name, i + 1, arguments_.repetitions));
+        plain.push_back(tokens / decode(*plain_, text, tokens, plain_prompt_, nullptr).seconds);
+        const Decoded got = decode_drafting(text, tokens);
+        check(got);
+        drafting.push_back(tokens / got.seconds);
+        row.drafted += got.drafted;
+        row.accepted += got.accepted;
+    }
+    row.plain = median(plain);
+    row.drafting = median(drafting);
+    console_.clear_status();
+    return row;
+}
+
+Json to_json(const Row& row) {
+    return {{"text", row.text},       {"prompt_tokens", row.prompt}, {"tokens", row.tokens},
+            {"plain_ts", row.plain},  {"drafting_ts", row.drafting}, {"gain", row.gain()},
+            {"drafted", row.drafted}, {"accepted", row.accepted},    {"acceptance", row.acceptance()}};
+}
+
+void print_table(const std::string& title, const std::vector<Row>& rows) {
+    std::vector<std::vector<std::string>> cells{
+        {"text", "tokens", "plain t/s", "with drafts t/s", "gain", "drafted", "accepted"}};
+    for (const Row& r : rows)
+        cells.push_back({r.text, std::to_string(r.tokens), fmt::format("{:.2f}", r.plain), fmt::format("{:.2f}", r.drafting),
+                         fmt::format("{:.2f}x", r.gain()), std::to_string(r.drafted),
+                         r.drafted == 0 ? "" : fmt::format("{:.0f} %", 100 * r.acceptance())});
+    write_output(fmt::format("{}\n{}\n", title, markdown(cells, 1)));
+}
+
+Ids prompt_ids(const Arguments& arguments, const Model& model, uint32_t count) {
+    if (arguments.spec_text.empty()) return text_like_ids(count, model.config.vocab_size);
+    Ids ids = model.tokenizer.encode(read_text_file(utf8_path(arguments.spec_text), max_text_bytes), false);
+    if (ids.size() < 2 * tokens_per_edit)
+        fail("{} has {} tokens: too few to copy with edits; give a text of at least {}", arguments.spec_text, ids.size(),
+             2 * tokens_per_edit);
+    ids.resize(std::min<size_t>(ids.size(), count));
+    return ids;
+}
+
+// The first of a list's tests.
+uint32_t first_number(const std::vector<Test>& tests, uint32_t Test::*member, uint32_t otherwise) {
+    for (const Test& test : tests)
+        if (test.*member > 0) return test.*member;
+    return otherwise;
+}
+
+bool run_on(const Arguments& arguments, Subject& subject, Console& console, Json& out) {
+    Setup& setup = subject.setup;
+    const std::vector<Test> tests = arguments.tests();
+    const uint32_t tokens = first_number(tests, &Test::generated, 128);
+    const Ids ids = prompt_ids(arguments, setup.model, std::max(first_number(tests, &Test::prompt, 512), 2 * tokens_per_edit));
+    setup.options.context_size = uint32_t(ids.size()) + tokens + max_draft_tokens;
+    setup.options.threads = arguments.thread_list()[0];
+    const SharedModel shared(setup, console);
+    bool good = true;
+    for (KvOptions kv : arguments.caches()) try {
+            load_conditioning(kv.conditioning, setup.model, console);
+            check_kv(kv, setup.model.config.num_hidden_layers);
+            SpecRun run(arguments, subject, shared, kv, console);
+            std::vector<Row> rows;
+            for (const SpecText& text : spec_texts(ids, tokens)) rows.push_back(run.measure(text, tokens));
+            const std::string how = arguments.speculation.drafts_by_model() ? "a draft model" : "prompt lookup";
+            for (const Row& row : rows) {
+                out.push_back(to_json(row));
+                out.back().update(
+                    {{"model", subject.label}, {"device", setup.device_name}, {"cache", describe(kv)}, {"drafts", how}});
+            }
+            if (arguments.output() == Format::markdown)
+                print_table(fmt::format("{}, {}, cache {}, drafts of {}, after {} tokens", subject.label, setup.device_name,
+                                        describe(kv), how, ids.size()),
+                            rows);
+        } catch (const LoadStopped&) {
+            throw;
+        } catch (const Error& error) { // the rest can still be measured
+            console.clear_status();
+            write_error(fmt::format("tq-run: {}\n", error.what()));
+            good = false;
+        }
+    return good;
+}
+
+} // namespace
+
+std::vector<uint32_t> text_like_ids(uint32_t count, uint32_t vocab_size) {
+    std::mt19937 random(count);
+    Ids ids(count);
+    for (uint32_t& id : ids) { // rank r has a probability near 1 / r
+        const double u = double(random() >> 8) * 0x1p-24;
+        id = uint32_t(std::min(std::exp(u * std::log(double(vocab_size))), double(vocab_size))) - 1;
+    }
+    return ids;
+}
+
+std::vector<SpecText> spec_texts(const std::vector<uint32_t>& ids, uint32_t tokens) {
+    std::mt19937 random(1);
+    Ids edited, shuffled = ids;
+    for (size_t i = 0; edited.size() < tokens; i++) {
+        const uint32_t edit = uint32_t(random() % tokens_per_edit), other = ids[random() % ids.size()];
+        const bool leaves_out = edit == 0 && random() % 3 == 0, inserts = edit == 0 && !leaves_out && random() % 2 == 0;
+        if (leaves_out) continue;
+        if (edit == 0) edited.push_back(other);
+        if (edit != 0 || inserts) edited.push_back(ids[i % ids.size()]);
+    }
+    edited.resize(tokens);
+    Ids disordered;
+    while (disordered.size() < tokens) {
+        std::ranges::shuffle(shuffled, random);
+        disordered.insert(disordered.end(), shuffled.begin(), shuffled.end());
+    }
+    disordered.resize(tokens);
+    return {{"edited copy", ids, edited}, {"shuffled", ids, disordered}, {"own text", ids, {}}};
+}
+
+int run_speculation(const Arguments& arguments, Console& console) {
+    Json all = describe_machine();
+    all["speculation"] = Json::array();
+    bool good = true;
+    try {
+        for (ModelArguments model : arguments.model_list()) {
+            model.context_size = 1; // each run sets its own
+            Subject subject = open_subject(model, console);
+            catch_interrupts();
+            good &= run_on(arguments, subject, console, all["speculation"]);
+        }
+    } catch (const LoadStopped&) {
+        console.clear_status();
+        return 130;
+    }
+    if (arguments.output() != Format::markdown) write_output(all.dump(arguments.output() == Format::json ? 1 : -1) + "\n");
+    return good ? 0 : 1;
+}
+
+} // namespace tq::bench

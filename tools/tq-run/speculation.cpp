@@ -1,0 +1,97 @@
+#include "tools/tq-run/speculation.h"
+#include "base/interrupt.h"
+#include "base/printable.h"
+#include "model/cpu/forward.h"
+#include "model/gpu/forward.h"
+#include "model/speculation/draft_model.h"
+#include "model/speculation/ngram.h"
+#include "model/speculation/vocabulary.h"
+#include "tools/tq-run/progress.h"
+#include <algorithm>
+
+namespace tq {
+
+void SpeculationArguments::check() const {
+    if (kind == "draft" && model.empty()) throw UsageError("--spec draft needs a draft model: name its file with -md");
+    if ((kind == "ngram" || kind == "none") && !model.empty())
+        throw UsageError(fmt::format("--spec {} uses no draft model: leave -md out, or give --spec draft", kind));
+    if (draft_min > draft_max)
+        throw UsageError(fmt::format("--draft-min is {} but --draft-max {}: it must not be the larger", draft_min, draft_max));
+}
+
+SpeculationOptions SpeculationArguments::options() const {
+    return {.draft_max = std::min(draft_max, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
+}
+
+void add_flags(ArgumentParser& command, SpeculationArguments& a) {
+    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        return command.add_option(name, value, help).option_text(type).group("Speculative decoding");
+    };
+    add("--spec", a.kind,
+        "draft tokens that are then verified together, for the same answer in less time: ngram (looks them up in the text so "
+        "far), "
+        "draft (a draft model), none; default: none, with -md draft",
+        "HOW")
+        .check([](std::string& text) {
+            const bool known = text == "none" || text == "ngram" || text == "draft";
+            return known ? std::string() : fmt::format("it must be none, ngram or draft, not {}", printable(text));
+        });
+    add("--model-draft", a.model, "draft model: a smaller one with the same vocabulary (also -md)", "PATH")
+        .check([](std::string& text) { return std::string(text.empty() ? "it is empty: name a file" : ""); });
+    add("--device-draft", a.device, "device of the draft model, as --device; default: that of the model (also -devd)", "NAME");
+    add("--threads-draft", a.threads, "threads of the draft model on the CPU; default: those of -t (also -td)", "N")
+        .transform(thread_number());
+    add("--draft-max", a.draft_max, "most tokens of a draft; a pass verifies 7 to 15; default: as many as it does", "N")
+        .check(number(1, 1024));
+    add("--draft-min", a.draft_min, "shorter drafts are not verified; default: 1", "N").check(number(0, 1024));
+}
+
+namespace {
+
+std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArguments& arguments, const DraftedFor& target,
+                                          uint32_t threads, Console& console) {
+    to.model.emplace(load_model(arguments.model));
+    const Model& model = *to.model;
+    require_same_vocabulary(model.tokenizer, model.name, target.model.tokenizer, target.model.name);
+    if (!arguments.device.empty()) to.device = choose_device(arguments.device);
+    Device* const device = arguments.device.empty() ? target.device : to.device.get();
+    const ForwardOptions options{.context_size = std::min(target.forward.context_size(), model.config.max_position_embeddings),
+                                 .threads = arguments.threads == 0 ? threads : arguments.threads};
+    TransferStatus status(console);
+    const auto on_load = [&](uint64_t done, uint64_t total) {
+        status.update(fmt::format("loading {}", model.name), done, total, done);
+        return !interrupted();
+    };
+    catch_interrupts();
+    return device != nullptr ? make_gpu_forward(*device, model.config, model.weights, options, on_load)
+                             : make_cpu_forward(model.config, model.weights, options, on_load);
+}
+
+} // namespace
+
+std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& arguments, const DraftedFor& target, uint32_t threads,
+                                              Console& console) {
+    if (!arguments.on()) return nullptr;
+    auto out = std::make_unique<Speculator>();
+    std::unique_ptr<Drafter> drafter;
+    if (arguments.drafts_by_model()) {
+        auto forward = load_draft_model(*out, arguments, target, threads, console);
+        drafter =
+            std::make_unique<DraftModel>(std::move(forward), unsampled_ids(out->model->tokenizer, out->model->config.vocab_size));
+        out->description = out->model->name;
+    } else {
+        drafter = std::make_unique<NgramDrafter>();
+        out->description = "prompt lookup";
+    }
+    const SpeculationOptions options = arguments.options();
+    out->description += fmt::format(", at most {} tokens", std::min(options.draft_max, target.forward.max_separate_rows() - 1));
+    out->speculation = std::make_unique<Speculation>(std::move(drafter), options);
+    return out;
+}
+
+std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& arguments, const Engine& engine, uint32_t threads,
+                                              Console& console) {
+    return start_speculation(arguments, DraftedFor{engine.model, engine.device.get(), *engine.forward}, threads, console);
+}
+
+} // namespace tq

@@ -1,0 +1,42 @@
+// Speculative decoding of a command: its flags, and the draft model where there is one.
+#pragma once
+#include "model/speculation/speculation.h"
+#include "tools/tq-run/engine.h"
+
+namespace tq {
+
+struct SpeculationArguments {
+    std::string kind; // "none", "ngram" or "draft"; empty: draft where there is a draft model, else none
+    std::string model, device;
+    uint32_t threads = 0, draft_max = max_draft_tokens, draft_min = 1;
+
+    bool on() const { return kind == "ngram" || drafts_by_model(); }
+    bool drafts_by_model() const { return kind == "draft" || (kind.empty() && !model.empty()); }
+    void check() const; // throws UsageError where flags contradict each other
+    SpeculationOptions options() const;
+};
+
+void add_flags(ArgumentParser& command, SpeculationArguments& arguments);
+
+struct Speculator {
+    std::optional<Model> model;     // the draft model; none: prompt lookup
+    std::unique_ptr<Device> device; // its own; none: the CPU, or the device of the model that it drafts for
+    std::string description;        // "prompt lookup, at most 7 tokens"
+    std::unique_ptr<Speculation> speculation;
+};
+
+// The model that is drafted for, and where it runs; all outlive what start_speculation() returns.
+struct DraftedFor {
+    const Model& model;
+    Device* device; // none: the CPU
+    const Forward& forward;
+};
+
+// Loads the draft model, if there is one, showing progress. Returns null where the arguments ask for no drafts. Throws Error,
+// also where the vocabularies differ; LoadStopped on Ctrl-C. threads: of the model
+std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& arguments, const DraftedFor& target, uint32_t threads,
+                                              Console& console);
+std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& arguments, const Engine& engine, uint32_t threads,
+                                              Console& console);
+
+} // namespace tq

@@ -308,6 +308,21 @@ if(lavapipe_file)
   endforeach()
 endif()
 
+# Many conversations in processes that are killed, against serial runs.
+if(UNIX)
+  file(GLOB soak_sources CONFIGURE_DEPENDS tests/soak/*.cpp)
+  add_executable(soak ${soak_sources})
+  target_link_libraries(soak PRIVATE tq_test_support CLI11::CLI11)
+  tq_test(soak "" soak)
+  tq_test(soak-deterministic "" soak --deterministic --type tq3 --seed 2)
+  if(drivers)
+    list(GET drivers 0 first_driver)
+    foreach(driver ${first_driver} ${gpu_drivers})
+      tq_test(soak ${driver} soak --device 0 --sequences 16 --kills 5)
+    endforeach()
+  endif()
+endif()
+
 include(tests/compiler-lab/lab.cmake)
 
 if(UNIX)

@@ -73,9 +73,6 @@ class Forward {
     // began, a value is not finite.
     virtual bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress = {}) = 0;
 
-    // Rows that one pass computes as if each were alone.
-    virtual uint32_t max_separate_rows() const = 0;
-
     // Maximum tokens of one run_sampled(); 0 where it is not available, or no faster than run() and sampling on the host.
     virtual uint32_t max_sampled() const { return 0; }
 

@@ -47,11 +47,10 @@ class CpuForward final : public Forward {
     Cache& cache() override { return net_.cache; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, options_.kv); }
-    BlockKernels block_kernels() const override { return {rows_are_separate() ? 0 : options_.batch_size, cpu::many_tokens}; }
+    BlockKernels block_kernels() const override;
     std::string computation() const override;
 
   private:
-    bool rows_are_separate() const { return options_.deterministic || options_.batch_size <= cpu::few_tokens; }
     // A row of a pass whose logits are wanted: those that follow id `i` of a span.
     struct Wanted {
         uint32_t row;
@@ -75,9 +74,16 @@ class CpuForward final : public Forward {
 
 // The attention of separate rows is divided among the threads.
 std::string CpuForward::computation() const {
-    std::string text = fmt::format("CPU, {}, {}", cpu::instruction_set(), rows_are_separate() ? "separate rows" : "blocks");
-    text += rows_are_separate() ? fmt::format(", {} threads", pool_.threads()) : fmt::format(" of {}", options_.batch_size);
-    return text;
+    const bool separate = block_kernels().block == 0;
+    return fmt::format("CPU, {}, {}", cpu::instruction_set(),
+                       separate ? fmt::format("separate rows, {} threads", pool_.threads())
+                                : fmt::format("blocks of {}", options_.batch_size));
+}
+
+BlockKernels CpuForward::block_kernels() const {
+    const uint32_t short_slice = cpu::max_short_slice(max_separate_rows_);
+    if (options_.deterministic || options_.batch_size <= short_slice) return {};
+    return {.block = options_.batch_size, .many = short_slice + 1};
 }
 
 bool CpuForward::run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) {

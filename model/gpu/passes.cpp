@@ -213,8 +213,6 @@ class GpuForward final : public Forward {
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
 
-    uint32_t max_separate_rows() const override { return gpu::max_separate_rows(options_); }
-
     uint32_t max_sampled() const override { return recordings_.samples() ? SAMPLING_STEPS : 0; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
 

@@ -66,7 +66,6 @@ class ToyForward final : public Forward {
         }
         return sampled;
     }
-    uint32_t max_separate_rows() const override { return 1; }
     Cache& cache() override { return cache_; }
     const KvOptions& kv() const override { return kv_; }
     uint64_t kv_bytes_per_token() const override { return 1; }

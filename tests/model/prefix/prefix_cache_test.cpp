@@ -69,6 +69,7 @@ class IdForward final : public Forward {
     IdForward(uint32_t slots, uint32_t pages) : ids(slots, pages) {}
     using Forward::run;
     bool run(std::span<const Span>, const SpanLogits&, const Progress&) override { return false; }
+    uint32_t max_separate_rows() const override { return 1; }
     Cache& cache() override { return ids; }
     const KvOptions& kv() const override { return kv_; }
     uint64_t kv_bytes_per_token() const override { return 8; }

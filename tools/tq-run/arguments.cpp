@@ -43,6 +43,7 @@ constexpr std::array names_elsewhere{
     OtherName{"-hff", "--hf-file"},
     OtherName{"--out", "--output"},
     OtherName{"-hft", "--hf-token"},
+    OtherName{"-jf", "--json-schema-file"},
 };
 
 // A number with a unit, in units of 1; a number without one is in units of `bare`. Nothing where it is not a number.

@@ -104,7 +104,7 @@ int run(const std::vector<std::string>& arguments) {
     Action action;
     for (auto* add :
          {add_chat, add_generate, add_bench, add_perplexity, add_needle, add_validate, add_ablate, add_tune, add_calibrate,
-          add_plan, add_devices, add_conformance, add_codec, add_shaders, add_tokenize, add_template, add_logits})
+          add_plan, add_devices, add_conformance, add_codec, add_shaders, add_tokenize, add_template, add_grammar, add_logits})
         add(parser, action);
     const CommandLine line = read_command_line(app, arguments);
     try {

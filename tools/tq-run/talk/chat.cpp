@@ -8,6 +8,7 @@ namespace {
 int run(const ChatArguments& arguments) {
     Console console = arguments.console.console();
     arguments.prompt_cache.check();
+    arguments.grammar.compile(arguments.sampling.ignore_end); // for its errors, before the model is loaded
     return Chat(arguments, console).run();
 }
 
@@ -40,6 +41,7 @@ void add_chat(ArgumentParser& app, Action& action) {
         auto think = command.add_flag("--think", a.think, "let a hybrid model think before it answers; this is the default");
         command.add_flag("--no-think", a.no_think, "do not let the model think before it answers").excludes(think);
         add_flags(command, a.sampling);
+        add_flags(command, a.grammar);
         add_flags(command, a.model);
         add_flags(command, a.console);
     };

@@ -1,6 +1,7 @@
 // One run of tq-run chat: lines are answered as questions or run as commands.
 #pragma once
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/grammar_arguments.h"
 #include "tools/tq-run/talk/conversation.h"
 #include "tools/tq-run/talk/prompt_cache.h"
 #include "tools/tq-run/talk/question_reader.h"
@@ -12,6 +13,7 @@ struct ChatArguments {
     ConsoleArguments console;
     ModelArguments model;
     SamplingArguments sampling;
+    GrammarArguments grammar; // of each answer, after its thinking
     PromptArguments prompt;
     PromptCacheArguments prompt_cache;
     std::string system;
@@ -64,6 +66,7 @@ class Chat {
     Session session_;
     const ChatOptions options_;
     ChatSettings settings_;
+    const std::unique_ptr<GrammarConstraint> constraint_; // null: none
     Sampler sampler_;
     Conversation conversation_;
     PromptCache prompt_cache_;

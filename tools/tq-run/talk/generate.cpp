@@ -4,6 +4,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/generation.h"
+#include "tools/tq-run/grammar_arguments.h"
 #include "tools/tq-run/talk/prompt_cache.h"
 
 namespace tq {
@@ -13,6 +14,7 @@ struct GenerateArguments {
     ConsoleArguments console;
     ModelArguments model;
     SamplingArguments sampling;
+    GrammarArguments grammar;
     PromptArguments prompt;
     PromptCacheArguments prompt_cache;
 };
@@ -23,11 +25,14 @@ int run(const GenerateArguments& arguments) {
         throw UsageError("generate needs a text to continue: -p TEXT, -f FILE, or a pipe into standard input");
     const std::string text = arguments.prompt.given ? arguments.prompt.read() : read_input();
     arguments.prompt_cache.check();
+    arguments.grammar.compile(arguments.sampling.ignore_end); // for its errors, before the model is loaded
     const auto engine = start_engine(arguments.model, console);
     const Tokenizer& tokenizer = engine->model.tokenizer;
     const SamplerOptions options =
         arguments.sampling.options(recommended_sampling(engine->model.file, engine->model.chat != ChatVariant::instruct));
     Sampler sampler(options, engine->unsampled(arguments.sampling.ignore_end));
+    const auto constraint = arguments.grammar.constraint(tokenizer, GrammarStart::at_once);
+    sampler.constrain(constraint.get());
     if (arguments.console.verbose)
         write_error(fmt::format("{}, {}, {}\nKV: {}\n{}\n", engine->model.name, engine->device_name,
                                 sampling_description(options), kv_description(*engine), load_description(*engine)));
@@ -68,6 +73,7 @@ void add_generate(ArgumentParser& app, Action& action) {
         add_flags(command, a.prompt);
         add_flags(command, a.prompt_cache);
         add_flags(command, a.sampling);
+        add_flags(command, a.grammar);
         add_flags(command, a.model);
         add_flags(command, a.console);
     };

@@ -46,9 +46,20 @@ uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t
     load(logits);
     penalise(ids, answer_begin);
     for (const uint32_t id : excluded_) logits_[id] = -INFINITY;
-    collect(greedy() ? 1 : options_.top_k == 0 ? logits.size() : options_.top_k);
+    if (constraint_) constraint_->apply(logits_);
+    const uint32_t id = choose();
+    if (constraint_) constraint_->accept(id);
+    return id;
+}
+
+uint32_t Sampler::choose() {
+    collect(greedy() ? 1 : options_.top_k == 0 ? logits_.size() : options_.top_k);
+    if (candidates_.empty() && constraint_)
+        fail("none of the {} tokens continues what the grammar has read: it asks for characters that this model cannot write, or "
+             "for an end where tokens that end an answer are left out",
+             logits_.size());
     if (candidates_.empty())
-        fail("none of the {} tokens may be sampled: the vocabulary holds only unused entries", logits.size());
+        fail("none of the {} tokens may be sampled: the vocabulary holds only unused entries", logits_.size());
     if (greedy()) return candidates_[0].id;
     return has_few_candidates(settings(0)) ? sample_few() : sample_many();
 }
@@ -170,7 +181,7 @@ uint32_t Sampler::sample_many() {
     return sampled_id(kept, random_.word());
 }
 
-bool Sampler::fits_device() const { return excluded_size_ == 0 || excluded_.size() < excluded_size_; }
+bool Sampler::fits_device() const { return !constraint_ && (excluded_size_ == 0 || excluded_.size() < excluded_size_); }
 
 DeviceSampling Sampler::device_sampling(uint32_t n, std::span<const uint32_t> ids, size_t answer_begin) const {
     ENSURE(fits_device(), "all of {} ids are excluded", excluded_size_);

@@ -2,6 +2,7 @@
 // temperature, top-k, top-p, min-p; llama.cpp applies the temperature last: equal numbers give another distribution.
 #pragma once
 #include "base/splitmix64.h"
+#include "model/sampling/constraint.h"
 #include "model/sampling/device_sampling.h"
 #include <cstdint>
 #include <span>
@@ -44,11 +45,16 @@ class Sampler {
     // `excluded`: [vocab_size] or empty. Throws Error when an option is outside its range.
     explicit Sampler(const SamplerOptions& options, const std::vector<bool>& excluded = {});
 
+    // From now on only tokens that `constraint` allows are sampled, and it accepts each; null: none. It outlives the sampler. The
+    // copy of a sampler has the same constraint.
+    void constrain(TokenConstraint* constraint) { constraint_ = constraint; }
+
     // Returns the next id from logits [vocab_size]. `ids`: everything before it; the answer so far starts at ids[answer_begin].
-    // Greedy sampling breaks ties towards the lower id. Throws Error when a logit is not finite or every id is excluded.
+    // Greedy sampling breaks ties towards the lower id. Throws Error when a logit is not finite, or no id may be sampled.
     uint32_t sample(std::span<const float> logits, std::span<const uint32_t> ids = {}, size_t answer_begin = 0);
 
-    // True where a device can sample the same as sample() from the same logits: where at least one id is not excluded.
+    // True where a device can sample the same as sample() from the same logits: where at least one id is not excluded, and
+    // nothing but the logits decides.
     bool fits_device() const;
     // Returns the inputs for the n tokens after `ids`, valid as long as the sampler; sampled(n) reports that n were taken.
     DeviceSampling device_sampling(uint32_t n, std::span<const uint32_t> ids = {}, size_t answer_begin = 0) const;
@@ -72,6 +78,7 @@ class Sampler {
     bool greedy() const { return options_.temperature == 0 || options_.top_k == 1; }
     void load(std::span<const float> logits);
     void penalise(std::span<const uint32_t> ids, size_t answer_begin);
+    uint32_t choose();
     void collect(size_t most);
     void order(size_t n);
     uint32_t sample_few();
@@ -82,6 +89,7 @@ class Sampler {
     std::vector<uint32_t> excluded_, excluded_bits_; // ids; bit id % 32 of word id / 32
     size_t excluded_size_;
     Random random_;
+    TokenConstraint* constraint_ = nullptr;
     std::vector<float> logits_; // [vocab_size], penalised
     std::vector<Candidate> candidates_;
     size_t ordered_ = 0; // number of candidates at the front that are the greatest, in descending order

@@ -59,6 +59,7 @@ constexpr std::array names_elsewhere{
     OtherName{"--spec-draft-n-max", "--draft-max"},
     OtherName{"--draft-n-min", "--draft-min"},
     OtherName{"--spec-draft-n-min", "--draft-min"},
+    OtherName{"-jf", "--json-schema-file"},
 };
 
 // A number with a unit, in units of 1; a number without one is in units of `bare`. Nothing where it is not a number.

@@ -11,6 +11,7 @@ void add_devices(ArgumentParser& app, Action& action);
 void add_conformance(ArgumentParser& app, Action& action);
 void add_tokenize(ArgumentParser& app, Action& action);
 void add_template(ArgumentParser& app, Action& action);
+void add_grammar(ArgumentParser& app, Action& action);
 void add_logits(ArgumentParser& app, Action& action);
 void add_shaders(ArgumentParser& app, Action& action);
 void add_codec(ArgumentParser& app, Action& action);

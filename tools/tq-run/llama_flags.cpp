@@ -8,7 +8,7 @@ namespace {
 using enum FlagValue;
 
 constexpr std::string_view no_sampler = "use --temp, --top-k, --top-p, --min-p and the penalties";
-constexpr std::string_view no_grammar = "answers cannot be constrained by a grammar";
+constexpr std::string_view no_grammar = "only tq-run generate and chat have it";
 constexpr std::string_view no_adapter = "merge adapters and control vectors into the model";
 constexpr std::string_view no_images = "models read and write text only";
 constexpr std::string_view no_server = "tq-run is not a server";
@@ -85,7 +85,7 @@ constexpr std::array flags{
     LlamaFlag{"--xtc-threshold --dynatemp-exp --mirostat-lr --mirostat-ent --adaptive-decay", one},
     LlamaFlag{"--dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker", one},
     LlamaFlag{"-l --logit-bias", one, "the logits of single tokens cannot be changed, except with --ignore-eos"},
-    LlamaFlag{"--grammar --grammar-file -j --json-schema -jf --json-schema-file", one, no_grammar},
+    LlamaFlag{"--grammar --grammar-file -j --json-schema -jf --json-schema-file", one, no_grammar}, // of other commands
     // Positions.
     LlamaFlag{"--rope-freq-scale", one, "use its inverse, --rope-scale", "1"},
     LlamaFlag{"--yarn-ext-factor", one, "YaRN always mixes as in its paper", "-1"},

@@ -192,7 +192,7 @@ TEST_CASE("flags that would change the results are refused with a sentence") {
                          "is not supported: use --temp"});
     for (const char* flag : {"--grammar", "-j", "--json-schema", "--grammar-file", "-jf"})
         cases.push_back(
-            {{"chat", flag, "x"}, std::string(flag) + " is not supported: answers cannot be constrained by a grammar"});
+            {{"perplexity", flag, "x"}, std::string(flag) + " is not supported: only tq-run generate and chat have it"});
     for (const char* flag : {"--lora", "--control-vector"}) cases.push_back({{"chat", flag, "x"}, "into the model"});
     for (const char* flag : {"--mmproj", "-mm", "--image"}) cases.push_back({{"chat", flag, "x"}, "text only"});
     for (const char* flag : {"--port", "--host"}) cases.push_back({{"chat", flag, "1"}, "not a server"});

@@ -9,6 +9,7 @@ int run(const ChatArguments& arguments) {
     Console console = arguments.console.console();
     arguments.prompt_cache.check();
     arguments.speculation.check();
+    arguments.grammar.compile(arguments.sampling.ignore_end); // for its errors, before the model is loaded
     return Chat(arguments, console).run();
 }
 
@@ -43,6 +44,7 @@ void add_chat(ArgumentParser& app, Action& action) {
         command.add_flag("--no-think", a.no_think, "do not let the model think before it answers").excludes(think);
         add_flags(command, a.sampling);
         add_flags(command, a.speculation);
+        add_flags(command, a.grammar);
         add_flags(command, a.model);
         add_flags(command, a.console);
     };

@@ -175,6 +175,7 @@ void Chat::change_setting(const std::string& argument) {
     ChatSettings changed = settings_;
     changed.set(argument.substr(0, space), trimmed(argument.substr(space + 1)));
     sampler_ = Sampler(changed.sampling, engine_->unsampled(arguments_.sampling.ignore_end));
+    sampler_.constrain(constraint_.get());
     settings_ = changed;
     write_error(fmt::format("sampling  {}\n", sampling_description(settings_.sampling)));
 }
@@ -208,6 +209,7 @@ void Chat::load(const std::string& path) {
     Conversation loaded = conversation_;
     const std::string model = load_conversation(path, settings, loaded);
     sampler_ = Sampler(settings.sampling, engine_->unsampled(arguments_.sampling.ignore_end));
+    sampler_.constrain(constraint_.get());
     settings_ = settings;
     conversation_.replace(loaded.messages());
     restart();

@@ -21,6 +21,11 @@ bool thinks(const ChatOptions& options) {
     return options.variant == ChatVariant::thinking || (options.variant == ChatVariant::hybrid && options.enable_thinking);
 }
 
+GrammarStart grammar_start(const ChatOptions& options) {
+    if (options.variant == ChatVariant::thinking) return GrammarStart::in_thinking;
+    return thinks(options) ? GrammarStart::before_thinking : GrammarStart::at_once;
+}
+
 // Joins two parts of one answer: tokens that were run again in between count as time, not as a prompt.
 void append(Generated& all, Generated part) {
     all.ids.insert(all.ids.end(), part.ids.begin(), part.ids.end());
@@ -43,10 +48,13 @@ Chat::Chat(const ChatArguments& arguments, Console& console)
       session_(*engine_->forward, prefix_.get()), options_(chat_options(arguments, engine_->model)),
       settings_{arguments.sampling.options(recommended_sampling(engine_->model.file, thinks(options_))),
                 arguments.sampling.max_tokens()},
+      constraint_(arguments.grammar.constraint(engine_->model.tokenizer, grammar_start(options_))),
       sampler_(settings_.sampling, engine_->unsampled(arguments.sampling.ignore_end)),
       conversation_(engine_->model.tokenizer, options_, arguments.system),
       prompt_cache_(arguments.prompt_cache, *engine_, session_, console),
-      questions_(console, complete_chat_line, !arguments.no_history) {}
+      questions_(console, complete_chat_line, !arguments.no_history) {
+    sampler_.constrain(constraint_.get());
+}
 
 void Chat::note(const std::string& text) const { write_error(console_.dim(text) + "\n"); }
 
@@ -161,6 +169,7 @@ void Chat::reply() {
     const auto ids = prompt();
     if (ids.empty()) return;
     Answer answer(engine_->model.tokenizer, console_, options_.variant == ChatVariant::thinking);
+    if (constraint_) constraint_->restart();
     clear_interrupt();
     Generated result;
     try {

@@ -1,6 +1,7 @@
 // One run of tq-run chat: lines are answered as questions or run as commands.
 #pragma once
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/grammar_arguments.h"
 #include "tools/tq-run/prefix.h"
 #include "tools/tq-run/speculation.h"
 #include "tools/tq-run/talk/conversation.h"
@@ -15,6 +16,7 @@ struct ChatArguments {
     ModelArguments model;
     SamplingArguments sampling;
     SpeculationArguments speculation;
+    GrammarArguments grammar; // of each answer, after its thinking
     PromptArguments prompt;
     PromptCacheArguments prompt_cache;
     PrefixArguments prefix;
@@ -70,6 +72,7 @@ class Chat {
     Session session_;
     const ChatOptions options_;
     ChatSettings settings_;
+    const std::unique_ptr<GrammarConstraint> constraint_; // null: none
     Sampler sampler_;
     Conversation conversation_;
     PromptCache prompt_cache_;

@@ -4,6 +4,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/generation.h"
+#include "tools/tq-run/grammar_arguments.h"
 #include "tools/tq-run/prefix.h"
 #include "tools/tq-run/speculation.h"
 #include "tools/tq-run/talk/prompt_cache.h"
@@ -16,6 +17,7 @@ struct GenerateArguments {
     ModelArguments model;
     SamplingArguments sampling;
     SpeculationArguments speculation;
+    GrammarArguments grammar;
     PromptArguments prompt;
     PromptCacheArguments prompt_cache;
     PrefixArguments prefix;
@@ -28,12 +30,15 @@ int run(const GenerateArguments& arguments) {
     const std::string text = arguments.prompt.given ? arguments.prompt.read() : read_input();
     arguments.prompt_cache.check();
     arguments.speculation.check();
+    arguments.grammar.compile(arguments.sampling.ignore_end); // for its errors, before the model is loaded
     const auto engine = start_engine(arguments.model, console, arguments.speculation.on());
     const auto drafts = start_speculation(arguments.speculation, *engine, arguments.model.threads, console);
     const Tokenizer& tokenizer = engine->model.tokenizer;
     const SamplerOptions options =
         arguments.sampling.options(recommended_sampling(engine->model.file, engine->model.chat != ChatVariant::instruct));
     Sampler sampler(options, engine->unsampled(arguments.sampling.ignore_end));
+    const auto constraint = arguments.grammar.constraint(tokenizer, GrammarStart::at_once);
+    sampler.constrain(constraint.get());
     if (arguments.console.verbose)
         write_error(fmt::format("{}, {}, {}\nKV: {}\n{}\n", engine->model.name, engine->device_name,
                                 sampling_description(options), kv_description(*engine), load_description(*engine)));
@@ -79,6 +84,7 @@ void add_generate(ArgumentParser& app, Action& action) {
         add_flags(command, a.prefix);
         add_flags(command, a.sampling);
         add_flags(command, a.speculation);
+        add_flags(command, a.grammar);
         add_flags(command, a.model);
         add_flags(command, a.console);
     };

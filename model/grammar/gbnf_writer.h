@@ -1,0 +1,32 @@
+// The rules of a grammar while they are written, and the parts of JSON that several of them need.
+#pragma once
+#include "model/grammar/syntax.h"
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tq::grammar {
+
+// A text or characters as GBNF, with its escapes.
+std::string gbnf_text(std::string_view text);
+std::string gbnf_class(const std::vector<CharRange>& ranges, bool negated = false);
+
+class GbnfWriter {
+  public:
+    // Returns a name for a rule like `wanted`, of letters, digits and '-', that no other rule has.
+    std::string new_name(std::string_view wanted);
+    // Throws an Error when the grammar is longer than 1 MiB.
+    void define(std::string_view name, std::string_view body);
+    // Returns the name of a rule of JSON, defined when it is first asked for: space, string, char, integer, number, boolean,
+    // null, value, object, array.
+    std::string json(std::string_view name);
+
+    const std::string& text() const { return text_; }
+
+  private:
+    std::string text_;
+    std::set<std::string, std::less<>> names_;
+};
+
+} // namespace tq::grammar

@@ -1,0 +1,28 @@
+// JSON schema as a grammar in GBNF, of what people use of it. Members of an object come in the order of `properties`, then the
+// others; between the parts of a value there may be a space, or a newline and some indentation.
+//
+// Known: type (also a list of types), enum, const, anyOf, oneOf (as anyOf), allOf (merged), $ref within the schema, also
+// recursive, nullable; properties, required, additionalProperties, propertyNames, minProperties and maxProperties (of objects
+// without properties); items, prefixItems, minItems, maxItems; minLength, maxLength, pattern, format; minimum, maximum,
+// exclusiveMinimum, exclusiveMaximum. As in llama.cpp an object whose properties are listed has no others unless
+// additionalProperties asks for them. Annotations such as title and description are ignored.
+//
+// pattern: the regular expressions of ECMA-262 without lookaround, back references, \b, \B and \p; beside it no lengths.
+// format: date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace tq::grammar {
+
+// Throws an Error that names the keyword, and its place as a JSON pointer, where a schema has another keyword or a wrong one, or
+// where the grammar would be longer than 1 MiB.
+std::string json_schema_gbnf(const nlohmann::ordered_json& schema);
+
+// Likewise from text: throws an Error when it is not JSON.
+std::string json_schema_gbnf(std::string_view schema);
+
+// Any JSON object: OpenAI's response_format json_object.
+std::string json_object_gbnf();
+
+} // namespace tq::grammar

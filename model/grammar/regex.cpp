@@ -1,0 +1,221 @@
+#include "model/grammar/regex.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/grammar/gbnf_writer.h"
+#include "model/text/unicode.h"
+#include <algorithm>
+#include <optional>
+
+namespace tq::grammar {
+namespace {
+
+constexpr uint32_t max_regex_depth = 24;
+constexpr char32_t last_code_point = 0x10FFFF;
+
+using Ranges = std::vector<CharRange>;
+
+Ranges complement(Ranges ranges) {
+    std::ranges::sort(ranges, {}, &CharRange::first);
+    Ranges others;
+    char32_t next = 0;
+    for (const CharRange& r : ranges) {
+        if (r.first > next) others.push_back({next, r.first - 1});
+        next = std::max<char32_t>(next, r.last + 1);
+    }
+    if (next <= last_code_point) others.push_back({next, last_code_point});
+    return others;
+}
+
+const Ranges digits{{'0', '9'}}, word{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
+    spaces{{'\t', '\r'}, {' ', ' '}, {0xA0, 0xA0}, {0x2028, 0x2029}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+
+class RegexParser {
+  public:
+    RegexParser(std::string_view pattern, std::string_view any) : text_(pattern), any_(any) {}
+
+    std::string parse() {
+        const std::string body = parse_choice(0);
+        if (pos_ != text_.size()) refuse("this ')' has no '('");
+        return body;
+    }
+
+  private:
+    [[noreturn]] void refuse(std::string_view what) const {
+        fail("the pattern '{}', at offset {}: {}", printable(text_), pos_, what);
+    }
+    char peek(size_t ahead = 0) const { return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0'; }
+    bool at_end() const { return pos_ >= text_.size(); }
+    bool take(std::string_view word) {
+        if (!text_.substr(pos_).starts_with(word)) return false;
+        pos_ += word.size();
+        return true;
+    }
+
+    std::string parse_choice(uint32_t depth) {
+        std::string out = parse_sequence(depth);
+        while (take("|")) out += " | " + parse_sequence(depth);
+        return "(" + out + ")";
+    }
+
+    // Anchors belong to the ends of the alternatives of the whole pattern.
+    std::string parse_sequence(uint32_t depth) {
+        const bool begins = take("^"), outer = depth == 0;
+        if (begins && !outer) refuse("^ within a group is not supported");
+        std::string out = outer && !begins ? std::string(any_) + "*" : "";
+        bool ends = false;
+        while (!at_end() && peek() != '|' && peek() != ')') {
+            if (ends) refuse("$ is supported at the end only");
+            if (peek() == '^') refuse("^ is supported at the beginning only");
+            if (peek() == '$' && !outer) refuse("$ within a group is not supported");
+            if (take("$"))
+                ends = true;
+            else
+                out += " " + parse_repeat(parse_atom(depth));
+        }
+        if (outer && !ends) out += " " + std::string(any_) + "*";
+        return out.empty() ? "\"\"" : out;
+    }
+
+    std::string parse_repeat(std::string atom) {
+        if (peek() == '*' || peek() == '+' || peek() == '?') {
+            atom += text_[pos_++];
+        } else if (peek() == '{') {
+            const size_t end = text_.find('}', pos_), begin = pos_;
+            const std::string_view times = text_.substr(pos_, end == text_.npos ? end : end + 1 - pos_);
+            if (end == text_.npos || times.size() < 3 || times.find_first_not_of("{}0123456789,") != times.npos ||
+                times[1] == ',' || std::ranges::count(times, ',') > 1)
+                refuse("expected a repetition such as {2}, {2,} or {2,5}");
+            pos_ = end + 1;
+            atom += std::string(text_.substr(begin, pos_ - begin));
+        } else {
+            return atom;
+        }
+        take("?"); // a lazy repetition matches the same texts
+        if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') refuse("a repetition of a repetition");
+        return atom;
+    }
+
+    std::string parse_atom(uint32_t depth) {
+        if (take("(")) return parse_group(depth + 1);
+        if (peek() == '[') return parse_class();
+        if (take(".")) return chars(complement({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}));
+        if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') refuse("there is nothing to repeat");
+        if (peek() == '\\') {
+            if (const auto set = parse_set()) return chars(*set);
+        }
+        const char32_t c = parse_char();
+        return chars({{c, c}});
+    }
+
+    std::string parse_group(uint32_t depth) {
+        if (depth > max_regex_depth) refuse(fmt::format("groups are nested deeper than {} levels", max_regex_depth));
+        if (peek() == '?' && !take("?:")) refuse("groups that begin with (? are not supported, except (?:");
+        std::string group = parse_choice(depth);
+        if (!take(")")) refuse("the group is never closed");
+        return group;
+    }
+
+    // \d, \w, \s and their opposites; nothing for other escapes.
+    std::optional<Ranges> parse_set() {
+        const char c = peek(1);
+        if (c == '\0' || std::string_view("dDwWsS").find(c) == std::string_view::npos) return std::nullopt;
+        pos_ += 2;
+        const Ranges& set = c == 'd' || c == 'D' ? digits : c == 'w' || c == 'W' ? word : spaces;
+        return c >= 'a' ? set : complement(set);
+    }
+
+    char32_t parse_hex(size_t length) {
+        char32_t value = 0;
+        for (size_t i = 0; i < length; ++i, ++pos_) {
+            const size_t digit = std::string_view("0123456789abcdef0123456789ABCDEF").find(peek());
+            if (at_end() || digit == std::string_view::npos) refuse(fmt::format("expected {} hexadecimal digits", length));
+            value = value * 16 + char32_t(digit % 16);
+        }
+        if (value >= 0xD800 && value <= 0xDFFF) refuse("surrogates are not supported: write the character itself");
+        return value;
+    }
+
+    char32_t parse_char() {
+        if (!take("\\")) {
+            const Utf8Step step = step_utf8(text_, pos_);
+            if (step.kind != Utf8Step::Kind::character) refuse("this is not valid UTF-8");
+            pos_ += step.length;
+            return step.code_point;
+        }
+        const char c = peek();
+        if (at_end()) refuse("nothing follows the backslash");
+        ++pos_;
+        switch (c) {
+        case 'n': return '\n';
+        case 'r': return '\r';
+        case 't': return '\t';
+        case 'f': return '\f';
+        case 'v': return '\v';
+        case 'x': return parse_hex(2);
+        case 'u': return parse_hex(4);
+        default: break;
+        }
+        const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!is_letter && uint8_t(c) < 0x80) return char32_t(c);
+        --pos_;
+        refuse(fmt::format("the escape \\{} is not supported", printable(std::string_view(&c, 1))));
+    }
+
+    std::string parse_class() {
+        ++pos_;
+        const bool negated = take("^");
+        Ranges ranges;
+        while (peek() != ']') {
+            if (at_end()) refuse("the class is never closed");
+            if (peek() == '\\') {
+                if (const auto set = parse_set()) {
+                    ranges.insert(ranges.end(), set->begin(), set->end());
+                    continue;
+                }
+            }
+            const char32_t first = parse_char();
+            char32_t last = first;
+            if (peek() == '-' && peek(1) != ']' && peek(1) != '\0') {
+                ++pos_;
+                last = parse_char();
+            }
+            if (last < first) refuse("the range ends before it begins");
+            ranges.push_back({first, last});
+        }
+        ++pos_;
+        return chars(negated ? complement(std::move(ranges)) : std::move(ranges));
+    }
+
+    std::string chars(Ranges ranges) const {
+        std::string out = json_chars(std::move(ranges));
+        if (out.empty()) refuse("no character that JSON can write is in this class");
+        return out;
+    }
+
+    std::string_view text_, any_;
+    size_t pos_ = 0;
+};
+
+} // namespace
+
+std::string json_chars(std::vector<CharRange> ranges, bool negated) {
+    if (negated) ranges = complement(std::move(ranges));
+    const Ranges plain_only = complement({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0xD800, 0xDFFF}});
+    Ranges plain;
+    for (const CharRange& r : ranges)
+        for (const CharRange& p : plain_only)
+            if (std::max(r.first, p.first) <= std::min(r.last, p.last))
+                plain.push_back({std::max(r.first, p.first), std::min(r.last, p.last)});
+    std::string escapes;
+    for (const auto& [c, letter] :
+         {std::pair('"', '"'), {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'}, {'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}})
+        if (std::ranges::any_of(ranges, [&](const CharRange& r) { return r.first <= char32_t(c) && char32_t(c) <= r.last; }))
+            escapes += letter == '"' || letter == '\\' ? std::string("\\") + letter : std::string(1, letter);
+    const std::string both = escapes.empty() ? "" : "\"\\\\\" [" + escapes + "]";
+    if (plain.empty()) return both.empty() ? "" : "(" + both + ")";
+    return both.empty() ? gbnf_class(plain) : "(" + gbnf_class(plain) + " | " + both + ")";
+}
+
+std::string regex_gbnf(std::string_view pattern, std::string_view any) { return RegexParser(pattern, any).parse(); }
+
+} // namespace tq::grammar

@@ -1,0 +1,147 @@
+#include "model/grammar/schema_values.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/grammar/number_range.h"
+#include "model/grammar/regex.h"
+#include <cmath>
+#include <optional>
+
+namespace tq::grammar {
+namespace {
+
+constexpr std::string_view hour_minute = R"(([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9])";
+constexpr std::string_view date = R"([0-9]{4} "-" ("0" [1-9] | "1" [0-2]) "-" ("0" [1-9] | [12] [0-9] | "3" [01]))";
+constexpr std::string_view byte_number = R"(("25" [0-5] | "2" [0-4] [0-9] | "1" [0-9]{2} | [1-9]? [0-9]))";
+constexpr std::string_view label = "[a-zA-Z0-9] ([a-zA-Z0-9-]{0,61} [a-zA-Z0-9])?";
+
+std::string time() { return fmt::format(R"({} ":" [0-5] [0-9] ("." [0-9]{{1,9}})? ("Z" | [+-] {}))", hour_minute, hour_minute); }
+
+std::string ipv6() {
+    std::string out = "([0-9a-fA-F]{1,4} \":\"){7} [0-9a-fA-F]{1,4} | \"::\" (([0-9a-fA-F]{1,4} \":\"){0,6} [0-9a-fA-F]{1,4})?";
+    for (int before = 1; before < 7; ++before) // groups before the ::
+        out += fmt::format(" | [0-9a-fA-F]{{1,4}} (\":\" [0-9a-fA-F]{{1,4}}){{{}}} \"::\" (([0-9a-fA-F]{{1,4}} \":\"){{0,{}}} "
+                           "[0-9a-fA-F]{{1,4}})?",
+                           before - 1, 6 - before);
+    return out;
+}
+
+// Nothing for an unknown format.
+std::optional<std::string> format_gbnf(std::string_view name) {
+    if (name == "date") return std::string(date);
+    if (name == "time") return time();
+    if (name == "date-time") return fmt::format("{} [Tt] {}", date, time());
+    if (name == "duration")
+        return R"("P" ([0-9]{1,9} "W" | ([0-9]{1,9} "Y")? ([0-9]{1,9} "M")? ([0-9]{1,9} "D")? "T" ([0-9]{1,9} "H" ([0-9]{1,9} "M")? ([0-9]{1,9} "S")? | [0-9]{1,9} "M" ([0-9]{1,9} "S")? | [0-9]{1,9} "S") | [0-9]{1,9} "Y" ([0-9]{1,9} "M")? ([0-9]{1,9} "D")? | [0-9]{1,9} "M" ([0-9]{1,9} "D")? | [0-9]{1,9} "D"))";
+    if (name == "uuid") return R"([0-9a-fA-F]{8} ("-" [0-9a-fA-F]{4}){3} "-" [0-9a-fA-F]{12})";
+    if (name == "hostname") return fmt::format("{} (\".\" {}){{0,8}}", label, label);
+    if (name == "email")
+        return fmt::format(
+            "[a-zA-Z0-9!#$%&'*+/=?^_`{{|}}~-]+ (\".\" [a-zA-Z0-9!#$%&'*+/=?^_`{{|}}~-]+)* \"@\" {} (\".\" {}){{1,8}}", label,
+            label);
+    if (name == "ipv4") return fmt::format("{} (\".\" {}){{3}}", byte_number, byte_number);
+    if (name == "ipv6") return ipv6();
+    if (name == "uri") return R"([a-zA-Z] [a-zA-Z0-9+.-]* ":" ([a-zA-Z0-9._~:/?#@!$&'()*+,;=-] | "%" [0-9a-fA-F]{2})+)";
+    return std::nullopt;
+}
+
+const std::string& text_of(const SchemaJson& schema, const char* keyword, const std::string& place) {
+    const SchemaJson& value = schema[keyword];
+    if (!value.is_string()) refuse_schema(place, fmt::format("'{}' must be a text", keyword));
+    return value.get_ref<const std::string&>();
+}
+
+// A keyword's number; draft 4's exclusiveMinimum is a boolean beside minimum.
+std::optional<NumberBound> bound(const SchemaJson& schema, const char* keyword, const char* exclusive, const std::string& place,
+                                 bool is_min) {
+    std::optional<NumberBound> result;
+    const auto number = [&](const char* key) {
+        const SchemaJson& value = schema[key];
+        if (!value.is_number() || !std::isfinite(value.get<double>()))
+            refuse_schema(place, fmt::format("'{}' must be a number", key));
+        return value.get<double>();
+    };
+    if (schema.contains(keyword)) result = NumberBound{number(keyword), false};
+    if (!schema.contains(exclusive)) return result;
+    if (schema[exclusive].is_boolean()) {
+        if (result && schema[exclusive] == true) result->exclusive = true;
+        return result;
+    }
+    const NumberBound other{number(exclusive), true};
+    if (!result || (is_min ? other.value >= result->value : other.value <= result->value)) result = other;
+    return result;
+}
+
+// The nearest integer that the bound allows.
+std::optional<int64_t> integer_bound(const std::optional<NumberBound>& bound, bool is_min, const std::string& place) {
+    if (!bound) return std::nullopt;
+    if (!(std::fabs(bound->value) < 9e15)) refuse_schema(place, "a bound of an integer has more than 15 digits");
+    const double nearest = is_min ? std::ceil(bound->value) : std::floor(bound->value);
+    const int64_t step = bound->exclusive && nearest == bound->value ? 1 : 0;
+    return int64_t(nearest) + (is_min ? step : -step);
+}
+
+} // namespace
+
+std::string times_gbnf(uint32_t min, uint32_t max) {
+    return max == unlimited ? fmt::format("{{{},}}", min) : fmt::format("{{{},{}}}", min, max);
+}
+
+uint32_t schema_count(const SchemaJson& schema, const char* keyword, uint32_t otherwise, const std::string& place) {
+    const auto found = schema.find(keyword);
+    if (found == schema.end()) return otherwise;
+    const double value = found->is_number() ? found->get<double>() : -1;
+    if (!(value >= 0 && value <= 1e8) || value != std::floor(value))
+        refuse_schema(place, fmt::format("'{}' must be a whole number from 0 to 100 million", keyword));
+    return uint32_t(value);
+}
+
+std::string string_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std::string& place) {
+    const bool has_length = schema.contains("minLength") || schema.contains("maxLength");
+    for (const char* keyword : {"pattern", "format"}) {
+        if (!schema.contains(keyword)) continue;
+        if (has_length) refuse_schema(place, fmt::format("'minLength' and 'maxLength' beside '{}' are not supported", keyword));
+    }
+    if (schema.contains("pattern")) {
+        if (schema.contains("format")) refuse_schema(place, "'format' beside 'pattern' is not supported");
+        const std::string any = writer.json("char");
+        try {
+            return "\"\\\"\" " + regex_gbnf(text_of(schema, "pattern", place), any) + " \"\\\"\"";
+        } catch (const Error& error) {
+            refuse_schema(place, error.what());
+        }
+    }
+    if (schema.contains("format")) {
+        const std::string& name = text_of(schema, "format", place);
+        const auto body = format_gbnf(name);
+        if (!body)
+            refuse_schema(place,
+                          fmt::format("the format '{}' is not supported; known are date, time, date-time, duration, uuid, email, "
+                                      "hostname, ipv4, ipv6 and uri",
+                                      printable(name)));
+        return "\"\\\"\" (" + *body + ") \"\\\"\"";
+    }
+    if (!has_length) return writer.json("string");
+    const uint32_t min = schema_count(schema, "minLength", 0, place), max = schema_count(schema, "maxLength", unlimited, place);
+    if (max < min) refuse_schema(place, "'maxLength' is less than 'minLength'");
+    return "\"\\\"\" " + writer.json("char") + times_gbnf(min, max) + " \"\\\"\"";
+}
+
+std::string number_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std::string& place, bool is_integer) {
+    const auto min = bound(schema, "minimum", "exclusiveMinimum", place, true),
+               max = bound(schema, "maximum", "exclusiveMaximum", place, false);
+    if (!min && !max) return writer.json(is_integer ? "integer" : "number");
+    if (is_integer) {
+        const auto low = integer_bound(min, true, place), high = integer_bound(max, false, place);
+        if (low && high && *low > *high) refuse_schema(place, "no integer lies between the bounds");
+        return integer_range_gbnf(low, high);
+    }
+    if (min && max && (min->value > max->value || (min->value == max->value && (min->exclusive || max->exclusive))))
+        refuse_schema(place, "no number lies between the bounds");
+    try {
+        return number_range_gbnf(min, max);
+    } catch (const Error& error) {
+        refuse_schema(place, error.what());
+    }
+}
+
+} // namespace tq::grammar

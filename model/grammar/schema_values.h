@@ -1,0 +1,17 @@
+// Strings and numbers of a JSON schema as GBNF.
+#pragma once
+#include "model/grammar/gbnf_writer.h"
+#include "model/grammar/schema_merge.h"
+
+namespace tq::grammar {
+
+std::string string_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std::string& place);
+std::string number_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std::string& place, bool is_integer);
+
+// A keyword's number of something, at most 100 million; `otherwise` where it is missing.
+uint32_t schema_count(const SchemaJson& schema, const char* keyword, uint32_t otherwise, const std::string& place);
+
+// "{2,5}" of something, "{2,}" where `max` is unlimited.
+std::string times_gbnf(uint32_t min, uint32_t max);
+
+} // namespace tq::grammar

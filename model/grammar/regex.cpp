@@ -4,6 +4,7 @@
 #include "model/grammar/gbnf_writer.h"
 #include "model/text/unicode.h"
 #include <algorithm>
+#include <fmt/format.h>
 #include <optional>
 
 namespace tq::grammar {
@@ -70,7 +71,7 @@ class RegexParser {
             if (take("$"))
                 ends = true;
             else
-                out += " " + parse_repeat(parse_atom(depth));
+                out.append(" ").append(parse_repeat(parse_atom(depth)));
         }
         if (outer && !ends) out += " " + std::string(any_) + "*";
         return out.empty() ? "\"\"" : out;
@@ -213,7 +214,7 @@ std::string json_chars(std::vector<CharRange> ranges, bool negated) {
             escapes += letter == '"' || letter == '\\' ? std::string("\\") + letter : std::string(1, letter);
     const std::string both = escapes.empty() ? "" : "\"\\\\\" [" + escapes + "]";
     if (plain.empty()) return both.empty() ? "" : "(" + both + ")";
-    return both.empty() ? gbnf_class(plain) : "(" + gbnf_class(plain) + " | " + both + ")";
+    return both.empty() ? gbnf_class(plain) : fmt::format("({} | {})", gbnf_class(plain), both);
 }
 
 std::string regex_gbnf(std::string_view pattern, std::string_view any) { return RegexParser(pattern, any).parse(); }

@@ -211,6 +211,34 @@ TEST_CASE("products with activations of very different sizes, or that are none")
     }
 }
 
+TEST_CASE("products of the largest levels with activations of one size") {
+    ThreadPool pool(1);
+    Random random{12};
+    for (const GgmlType type : weight_formats) {
+        if (type == GgmlType::F32 || type == GgmlType::F16 || type == GgmlType::BF16) continue;
+        for (const int byte : {0x00, 0x7f, 0x80, 0xff}) { // levels, and scales within a block
+            CAPTURE(type_name(type));
+            CAPTURE(byte);
+            Matrix m(type, 3, 512, random);
+            for (size_t at = 0; at < m.bytes.size(); at += block_format(type)->bytes) {
+                std::fill_n(m.bytes.begin() + std::ptrdiff_t(at), block_format(type)->bytes, std::byte(byte));
+                if (type == GgmlType::MXFP4) m.bytes[at] = std::byte(120);
+                for (const size_t half : halves_of(type)) put_half(&m.bytes[at + half], 0.03f);
+            }
+            for (const float x : {1.0f, -1.0f}) {
+                const std::vector<float> same(512, x);
+                std::vector<float> want(3), got(3);
+                ref::matmul(pool, want, m.tensor, same);
+                on_each_target([&] {
+                    cpu::matmul(pool, {{got, m.tensor}}, same, true);
+                    CHECK(is_close(got, want, magnitudes(pool, m.tensor, same, std::vector<float>(3)),
+                                   1e-5f)); // the errors of equal terms add up
+                });
+            }
+        }
+    }
+}
+
 TEST_CASE("several matrices at once, and with a gate") {
     ThreadPool pool(3);
     Random random{3};

@@ -9,15 +9,19 @@ constexpr uint32_t max_places = 64;     // with the same pair that are compared
 constexpr uint32_t max_matched = 32;    // tokens that are compared at each
 constexpr uint32_t resumed_within = 16; // tokens after a copy in which it can be resumed
 constexpr uint32_t resumed_around = 8;  // tokens that it may have moved by
+constexpr uint32_t long_copy = 8;       // tokens of a copy that is worth resuming
 
 uint64_t pair(uint32_t first, uint32_t second) { return uint64_t(first) << 32 | second; }
 
-// Kinds of drafts: by the tokens that match, 0 and 1 for those that resume a copy.
-constexpr uint32_t kind_of(uint32_t matched) { return matched < 4 ? matched : matched < 8 ? 4 : matched < 16 ? 5 : 6; }
+// Kinds of drafts: 0 to 3 resume a long copy, after so many tokens that match, or more; the others are by the tokens that match.
+constexpr uint32_t kind_of(uint32_t matched, bool resumes) {
+    if (resumes && matched < 16) return std::min(matched, 3u);
+    return matched < 3 ? 4 : matched < 4 ? 5 : matched < 8 ? 6 : matched < 16 ? 7 : 8;
+}
 
 } // namespace
 
-std::vector<double> NgramDrafter::priors() const { return {0.3, 0.4, 0.4, 0.5, 0.7, 0.85, 0.9}; }
+std::vector<double> NgramDrafter::priors() const { return {0.3, 0.6, 0.8, 0.85, 0.25, 0.4, 0.7, 0.85, 0.9}; }
 
 bool NgramDrafter::read(std::span<const uint32_t> prompt, const Progress&) {
     follow(prompt);
@@ -65,12 +69,19 @@ uint32_t NgramDrafter::matched(uint32_t at) const {
     return n;
 }
 
+// Returns whether the copy that is under way goes on there, perhaps after tokens were inserted or left out.
+bool NgramDrafter::continues(uint32_t at, std::optional<uint32_t> expected) const {
+    return expected && copied_ >= long_copy && at + resumed_around >= *expected && at <= *expected + resumed_around;
+}
+
 std::optional<NgramDrafter::Place> NgramDrafter::longest(std::optional<uint32_t> expected) const {
     std::optional<Place> best;
-    uint32_t at = previous_.back();
+    uint32_t best_worth = 0, at = previous_.back();
     for (uint32_t i = 0; i < max_places && at != no_place; i++, at = previous_[at]) {
-        const uint32_t n = matched(at);
-        if (!best || n > best->matched || (n == best->matched && at == expected)) best = {at, n};
+        const uint32_t n = matched(at), worth = 2 * (n + (continues(at, expected) ? long_copy : 0)) + (at == expected ? 1 : 0);
+        if (worth <= best_worth) continue;
+        best = {at, n};
+        best_worth = worth;
     }
     return best;
 }
@@ -89,13 +100,16 @@ Draft NgramDrafter::draft(std::span<const uint32_t> ids, uint32_t most) {
     const auto size = uint32_t(ids_.size());
     const auto expected = source_ ? std::optional(source_->at + (size - end_)) : std::nullopt;
     std::optional<Place> place = longest(expected);
-    if (!place && expected && size - end_ <= resumed_within) place = resumed(*expected);
+    const bool is_short = !place || (place->matched < 4 && !continues(place->at, expected));
+    if (is_short && expected && copied_ >= long_copy && size - end_ <= resumed_within) place = resumed(*expected);
     if (!place) return {};
+    const bool resumes = continues(place->at, expected);
     if (place->matched >= 2) { // others are guesses, from which no further one is made
+        copied_ = resumes ? std::max(copied_, place->matched) : place->matched;
         source_ = place;
         end_ = size;
     }
-    Draft out{{}, kind_of(place->matched)};
+    Draft out{{}, kind_of(place->matched, resumes)};
     const uint32_t first = place->at + 1;
     for (uint32_t i = 0; i < most; i++) // a repetition goes on into what is proposed
         out.ids.push_back(first + i < size ? ids_[first + i] : out.ids[first + i - size]);

@@ -13,9 +13,8 @@ class NgramDrafter final : public Drafter {
     bool is_free() const override { return true; }
     bool read(std::span<const uint32_t> prompt, const Progress&) override;
 
-    // Follows the earlier place whose last tokens are the same for longest, at least two; of several the one where the copy that
-    // is under way goes on, else the latest. Without one, and shortly after such a copy, it goes on behind the token that
-    // differs.
+    // Follows the earlier place whose last tokens, at least two, are the same for longest; a long copy that is under way is
+    // followed before others. Shortly after such a copy it is also followed behind tokens that differ.
     Draft draft(std::span<const uint32_t> ids, uint32_t most) override;
 
   private:
@@ -27,6 +26,7 @@ class NgramDrafter final : public Drafter {
     void add(uint32_t id);
     void remove_last();
     uint32_t matched(uint32_t at) const;
+    bool continues(uint32_t at, std::optional<uint32_t> expected) const;
     std::optional<Place> longest(std::optional<uint32_t> expected) const;
     std::optional<Place> resumed(uint32_t expected) const;
 
@@ -34,6 +34,7 @@ class NgramDrafter final : public Drafter {
     std::unordered_map<uint64_t, uint32_t> last_; // the place of the second token of each pair, its latest
     std::vector<uint32_t> previous_;              // for each place the one before it with the same pair; no_place: none
     std::optional<Place> source_;                 // of the last draft
+    uint32_t copied_ = 0;                         // the most tokens that matched in the copy that it continues
     uint32_t end_ = 0;                            // of ids_ then
 };
 

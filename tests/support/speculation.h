@@ -71,7 +71,8 @@ inline void check_equal(const Answered& a, const Answered& b) {
 
 // With drafts that are right, wrong, and both, across the end of a page: the tokens, the sampler's state, the bytes in the cache
 // and the logits that follow.
-inline void check_answers_with_drafts(const MakeForward& make, const std::vector<KvOptions>& types, bool speculative_plain) {
+inline void check_answers_with_drafts(const MakeForward& make, const std::vector<KvOptions>& types, bool speculative_plain,
+                                      const std::vector<SamplerOptions>& ways = ways_to_sample()) {
     constexpr uint32_t tokens = 40;
     for (const KvOptions& kv : types) {
         CAPTURE(describe(kv));
@@ -82,7 +83,7 @@ inline void check_answers_with_drafts(const MakeForward& make, const std::vector
         const auto drafting = make(options);
         std::mt19937 random(9);
         const Ids prompt = random_ids(random, 235);
-        for (const SamplerOptions& sampling : ways_to_sample()) {
+        for (const SamplerOptions& sampling : ways) {
             CAPTURE(sampling.seed);
             const Answered expected = answer(*plain, sampling, prompt, tokens, nullptr);
             Ids all = prompt;

@@ -38,13 +38,14 @@ TEST_CASE("drafts that are right, wrong and both change nothing") {
     const MakeForward make = [&](const ForwardOptions& options) {
         return make_gpu_forward(device, model().config, model().weights, options);
     };
-    check_answers_with_drafts(make, {{KvType::tq4, KvType::tq4}, with_window(KvType::q8_0, KvType::tq3t, 5)}, true);
+    check_answers_with_drafts(make, {{KvType::tq4, KvType::tq4}, with_window(KvType::q8_0, KvType::tq3t, 5)}, true,
+                              {ways_to_sample()[2]});
 }
 
 TEST_CASE("nor do they where the device samples, and a draft model there is right where it is the model itself") {
     Device device;
     const MakeForward make = with_gpu_kernels(device);
-    check_answers_with_drafts(make, {with_window(KvType::tq4, KvType::tq4, 40)}, true);
+    check_answers_with_drafts(make, {with_window(KvType::tq4, KvType::tq4, 40)}, true, {ways_to_sample()[1]});
 
     ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, 1);
     options.speculative = true;
@@ -53,11 +54,11 @@ TEST_CASE("nor do they where the device samples, and a draft model there is righ
     REQUIRE(plain->max_separate_rows() == 8);
     std::mt19937 random(3);
     const Ids prompt = random_ids(random, 40);
-    for (const SamplerOptions& sampling : ways_to_sample()) {
+    for (const SamplerOptions& sampling : {ways_to_sample()[0], ways_to_sample()[2]}) {
         Speculation speculation(std::make_unique<DraftModel>(make(options), std::vector<bool>(model().config.vocab_size)),
                                 {.adaptive = false});
-        const Answered got = answer(*drafting, sampling, prompt, 30, &speculation);
-        check_equal(got, answer(*plain, sampling, prompt, 30, nullptr));
+        const Answered got = answer(*drafting, sampling, prompt, 20, &speculation);
+        check_equal(got, answer(*plain, sampling, prompt, 20, nullptr));
         CHECK(got.timings.drafted_tokens > 0);
         if (sampling.temperature == 0) CHECK(got.timings.accepted_tokens == got.timings.drafted_tokens);
     }

@@ -117,8 +117,7 @@ TEST_CASE("each of llama.cpp's flags that does no harm, in all its spellings") {
                                               "--dynatemp-range 0",
                                               "--reasoning-budget -1",
                                               "-rea auto",
-                                              "--rope-freq-scale 1",
-                                              "--cache-ram 0"};
+                                              "--rope-freq-scale 1"};
     const std::vector<std::string> alone{"-fa",
                                          "--flash-attn",
                                          "-nkvo",
@@ -176,6 +175,7 @@ TEST_CASE("each of llama.cpp's flags that does no harm, in all its spellings") {
     for (const char* command : {"chat", "generate", "perplexity"})
         CHECK(left_out(command, flags + (command == std::string("perplexity") ? Arguments{"-f", text.path().string()}
                                                                               : Arguments{"-p", "x"})) == expected);
+    CHECK(left_out("perplexity", {"-f", text.path().string(), "--cache-ram", "0"}) == "--cache-ram 0");
     const Arguments draft{"-md", "x.gguf", "-devd", "cpu", "-td", "2", "--draft-max", "16", "--draft-min", "1"};
     for (const char* command : {"chat", "generate"}) CHECK(left_out(command, draft + Arguments{"-p", "x"}) == "");
     CHECK(left_out("perplexity", draft + Arguments{"-f", text.path().string()}) ==

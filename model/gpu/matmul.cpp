@@ -59,7 +59,9 @@ constexpr uint32_t max_lanes = 128, max_lanes_without_subgroups = 32;
 MatvecTile matvec_tile(const Tuning& t, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns) {
     MatvecTile tile{t.workgroup, t.matvec_lanes, t.matvec_rows};
     const uint32_t most = std::min(t.subgroup != 0 ? max_lanes : max_lanes_without_subgroups, cols / 32);
-    if (columns > 1) tile.rows = std::min(tile.rows, 2u); // decoded weights stay in registers for all vectors
+    // Decoded weights stay in registers for all vectors. CPU drivers keep them on the stack, and more rows share what takes them
+    // longest, fetching x.
+    if (columns > 1 && t.matvec_lanes > 1) tile.rows = std::min(tile.rows, 2u);
     if (output == MATVEC_GATED) tile.rows = (tile.rows + 1) / 2 * 2;
     while (tile.lanes > 1 && 2 * tile.lanes <= most && uint64_t(rows) * tile.lanes < t.matvec_loads) tile.lanes *= 2;
     tile.workgroup = std::max(tile.workgroup, tile.lanes);

@@ -112,6 +112,8 @@ TEST_CASE("a row of a small matrix is shared by more invocations") {
     t.matvec_loads = 0;
     CHECK(lanes(100, 100000) == 16);
     CHECK(gpu::matvec_tile(t, 512, 512, MATVEC_STORE, 8).rows == 2);
+    t.matvec_lanes = 1;
+    CHECK(gpu::matvec_tile(t, 512, 512, MATVEC_STORE, 8).rows == t.matvec_rows);
 }
 
 TEST_CASE("the default can run, and each candidate differs in its field and fits the device") {

@@ -36,10 +36,11 @@ void add_flags(ArgumentParser& command, SpeculationArguments& a) {
             const bool known = text == "none" || text == "ngram" || text == "draft";
             return known ? std::string() : fmt::format("it must be none, ngram or draft, not {}", printable(text));
         });
-    add("--model-draft", a.model, "draft model: a smaller one with the same vocabulary (also -md)", "PATH")
-        .check([](std::string& text) { return std::string(text.empty() ? "it is empty: name a file" : ""); });
-    add("--device-draft", a.device, "device of the draft model, as --device; default: that of the model (also -devd)", "NAME");
-    add("--threads-draft", a.threads, "threads of the draft model on the CPU; default: those of -t (also -td)", "N")
+    add("--model-draft", a.model, "draft model: a smaller one with the same vocabulary", "PATH").check([](std::string& text) {
+        return std::string(text.empty() ? "it is empty: name a file" : "");
+    });
+    add("--device-draft", a.device, "device of the draft model, as --device; default: that of the model", "NAME");
+    add("--threads-draft", a.threads, "threads of the draft model on the CPU; default: those of -t", "N")
         .transform(thread_number());
     add("--draft-max", a.draft_max, "most tokens of a draft; a pass verifies 7 to 15; default: as many as it does", "N")
         .check(number(1, 1024));

@@ -377,8 +377,7 @@ void add_flags(ArgumentParser& command, Arguments& a) {
     auto spec = command.get_option("--spec").description("measure only what drafts gain, ngram or draft, on texts that repeat "
                                                          "and that do not, of the first -p and -n; default: none");
     spec.excludes(limits).excludes(tune).excludes("--kernels");
-    command.get_option("--model-draft")
-        .description("draft model for --spec draft: a smaller one with the same vocabulary (also -md)");
+    command.get_option("--model-draft").description("draft model for --spec draft: a smaller one with the same vocabulary");
     command.add_option("--spec-text", a.spec_text, "text that --spec copies and edits; default: random tokens")
         .option_text("FILE")
         .group("Speculative decoding")

@@ -119,3 +119,24 @@ TEST_CASE("a long prompt is kept while it is run, in the blocks of one run") {
     CHECK(session.timings().reused_tokens >= 2000);
     CHECK(logits == copy_of(cold->run(text)));
 }
+
+TEST_CASE("whatever decides the bits of a cache is part of its owner's name") {
+    const SmallModel model;
+    const CacheOwner owner{model.config, {KvType::tq4, KvType::tq4}, "a fingerprint", "a model", "a device"};
+    const PageName name = owner_name(owner_texts(owner));
+    const auto other = [&](auto change) {
+        CacheOwner changed = owner;
+        change(changed);
+        return owner_name(owner_texts(changed));
+    };
+    CHECK(other([](CacheOwner& o) { o.model = "the same by another name"; }) == name);
+    CHECK(other([](CacheOwner& o) { o.fingerprint = "another"; }) != name);
+    CHECK(other([](CacheOwner& o) { o.computation = "another"; }) != name);
+    CHECK(other([](CacheOwner& o) { o.kv.v = KvType::tq3; }) != name);
+    CHECK(other([](CacheOwner& o) { o.kv.layers = parse_kv_layers("1=q8_0"); }) != name);
+    CHECK(other([](CacheOwner& o) { o.kv.rotation = RotationKind::haar; }) != name);
+    CHECK(other([](CacheOwner& o) { o.kv.scale_rule = ScaleRule::norm; }) != name);
+    CHECK(other([](CacheOwner& o) { o.kv.conditioning = parse_key_conditioning("none"); }) != name);
+    CHECK(other([](CacheOwner& o) { o.config.rope_theta = 5e5f; }) != name);
+    CHECK(other([](CacheOwner& o) { o.config.num_key_value_heads = 2; }) != name);
+}

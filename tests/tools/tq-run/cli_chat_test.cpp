@@ -161,7 +161,7 @@ TEST_CASE("a slash word with more after it is no question") {
     CHECK(finished.output == "");
     CHECK(contains(finished.error, "unknown command /foo"));
     CHECK(contains(finished.error, "/exit takes nothing after it"));
-    CHECK(contains(finished.error, "/save needs a file"));
+    CHECK(contains(finished.error, "/save needs a name or a file"));
 }
 
 TEST_CASE("invalid UTF-8 ends a pipe with one clear line") {
@@ -228,3 +228,40 @@ TEST_CASE("a reader that goes away ends the program without complaint") {
     CHECK(ignored.error == "");
 }
 #endif
+
+TEST_CASE("a conversation is resumed where it was left, without its tokens being run again") {
+    const TemporaryDirectory directory;
+    const std::string home = "XDG_DATA_HOME=" + directory.path().string();
+    const auto talk = [&](const std::string& input, std::vector<std::string> more = {}) {
+        more.insert(more.begin(), {TQ_RUN, "chat", "--temp", "0", "--device", "cpu", "--cache-disk", "100", "--cache-dir",
+                                   (directory.path() / "pages").string()});
+        return run(Command{more, input, {"TQ_DEMO_MODEL=" + demo, home}});
+    };
+    CHECK(talk("", {"--resume"}).status == 1);
+    CHECK(contains(talk("", {"--resume"}).error, "there is no conversation to resume"));
+    CHECK(talk("", {"--resume", "../x"}).status == 2);
+    const Finished first = talk("My name is Anna.\n/save anna\nI like soup.\n");
+    CHECK(contains(first.error, "anna: 1 turn is saved"));
+
+    const Finished second = talk("What is my name?\n/stats\n", {"--resume"});
+    CAPTURE(second.error);
+    CHECK(second.status == 0);
+    CHECK(contains(second.error, "anna: 2 turns are loaded")); // each answer is kept
+    CHECK(contains(second.error, " in the cache"));
+    CHECK(contains(second.error, "> My name is Anna."));
+    CHECK(contains(second.error, "> I like soup."));
+    CHECK(contains(second.output, "Anna"));
+    const Finished same = talk("My name is Anna.\nI like soup.\nWhat is my name?\n");
+    REQUIRE(lines(same.output).size() == 3);
+    CHECK(lines(second.output).at(0) == lines(same.output)[2]); // it goes on as if it had not been left
+
+    const Finished forked = talk("/fork other\nMy name is Tom.\n/fork anna\n/fork bad/name\n", {"--resume", "anna"});
+    CHECK(contains(forked.error, "goes on as other, and anna stays as it is"));
+    CHECK(contains(forked.error, "there is a conversation anna already"));
+    CHECK(contains(forked.error, "/fork needs a name"));
+    CHECK(contains(talk("", {"--resume", "anna"}).error, "anna: 3 turns are loaded"));
+    CHECK(contains(talk("", {"--resume", "other"}).error, "other: 4 turns are loaded"));
+    CHECK(contains(talk("", {"--resume"}).error, "other: "));
+    CHECK(contains(talk("/load anna\n").error, "anna: 3 turns are loaded"));
+    CHECK(talk("", {"--resume", "nobody"}).status == 1);
+}

@@ -1,6 +1,7 @@
 // tq-run chat: a conversation, at a terminal or in a pipe, where each line of input is a turn.
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/talk/chat_session.h"
+#include "tools/tq-run/talk/kept_conversation.h"
 
 namespace tq {
 namespace {
@@ -29,6 +30,19 @@ void add_context_shift(ArgumentParser& command, bool& shift) {
     command.add_flag("--no-context-shift{false}", shift, "the same as --context-shift off");
 }
 
+// "--resume" alone is the latest conversation.
+void add_resume(ArgumentParser& command, std::string& name) {
+    const auto to_name = [](std::string& text) {
+        if (text == "{}") text.clear();
+        return text.empty() || is_conversation_name(text) ? std::string()
+                                                          : std::string("it must be a name of letters, digits, - and _");
+    };
+    command.add_option("--resume", name, "go on with a conversation: the latest one, or the one of this name")
+        .expected(0, 1)
+        .option_text("[NAME]")
+        .transform(to_name);
+}
+
 } // namespace
 
 void add_chat(ArgumentParser& app, Action& action) {
@@ -39,6 +53,7 @@ void add_chat(ArgumentParser& app, Action& action) {
         command.add_option("--system-prompt", a.system, "system prompt; default: none").option_text("TEXT");
         command.add_flag("--single-turn", a.single_turn, "answer one question, then exit");
         add_context_shift(command, a.context_shift);
+        add_resume(command, a.resume);
         command.add_flag("--no-history", a.no_history, "do not save the questions for the Up key of later runs");
         auto think = command.add_flag("--think", a.think, "let a hybrid model think before it answers; this is the default");
         command.add_flag("--no-think", a.no_think, "do not let the model think before it answers").excludes(think);

@@ -5,6 +5,7 @@
 #include "model/formats/json.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/talk/chat_session.h"
+#include "tools/tq-run/talk/kept_conversation.h"
 #include <algorithm>
 #include <array>
 
@@ -25,8 +26,9 @@ constexpr std::array commands{
     Command{"/undo", "", "take back the last question and its answer", Takes::nothing},
     Command{"/regen", "", "answer the last question again (also /retry)", Takes::nothing},
     Command{"/read", "FILE", "put a text file before the next question", Takes::something},
-    Command{"/save", "FILE", "write the conversation to a file, as JSON", Takes::something},
-    Command{"/load", "FILE", "continue a saved conversation", Takes::something},
+    Command{"/save", "NAME", "keep the conversation by this name, or as a file: talk.json", Takes::something},
+    Command{"/load", "NAME", "continue a saved conversation", Takes::something},
+    Command{"/fork", "[NAME]", "continue under another name, and leave the conversation as it is", Takes::anything},
     Command{"/system", "[TEXT]", "show or change the system prompt; - for none", Takes::anything},
     Command{"/set", "[NAME VALUE]", "show or change the sampling settings", Takes::anything},
     Command{"/stats", "", "show what the context holds, and the times", Takes::nothing},
@@ -110,7 +112,7 @@ bool Chat::obey(const std::string& line) {
     else if (found->takes == Takes::nothing && !argument.empty())
         complaint = fmt::format("{} takes nothing after it; begin the line with a space to send it to the model", word);
     else if (found->takes == Takes::something && argument.empty())
-        complaint = fmt::format("{} needs a file: {} {}", word, word, found->argument);
+        complaint = fmt::format("{} needs a {}: {} {}", word, word == "/read" ? "file" : "name or a file", word, found->argument);
     if (complaint.empty() && (word == "/regen" || word == "/retry")) { // its errors are those of any question
         answer_again();
         return true;
@@ -131,6 +133,7 @@ bool Chat::run_command(std::string_view word, const std::string& argument) {
     if (word == "/read") read_file(argument);
     if (word == "/save") save(argument);
     if (word == "/load") load(argument);
+    if (word == "/fork") fork(argument);
     if (word == "/system") change_system(argument);
     if (word == "/set") change_setting(argument);
     if (word == "/stats") print_statistics();
@@ -198,26 +201,55 @@ void Chat::read_file(const std::string& path) {
                             text.size(), tokens));
 }
 
-void Chat::save(const std::string& path) {
-    save_conversation(path, engine_->model.name, settings_, conversation_);
-    write_error(fmt::format("{}: {} {} saved\n", printable(path, 200), conversation_.turns(),
+void Chat::write_to(const std::string& path) const {
+    save_conversation(path, engine_->model.name, settings_, conversation_, session_.cached_ids());
+}
+
+// A conversation that has a name is kept by it from now on.
+void Chat::save(const std::string& given) {
+    const bool is_name = is_conversation_name(given);
+    if (is_name) make_conversations_directory();
+    write_to(is_name ? conversation_path(given) : given);
+    if (is_name) name_ = given;
+    write_error(fmt::format("{}: {} {} saved\n", printable(given, 200), conversation_.turns(),
                             conversation_.turns() == 1 ? "turn is" : "turns are"));
 }
 
-void Chat::load(const std::string& path) {
+void Chat::load(const std::string& given) {
     ChatSettings settings = settings_;
     Conversation loaded = conversation_;
-    const std::string model = load_conversation(path, settings, loaded);
+    const bool is_name = is_conversation_name(given);
+    const LoadedConversation file = load_conversation(is_name ? conversation_path(given) : given, settings, loaded);
     sampler_ = Sampler(settings.sampling, engine_->unsampled(arguments_.sampling.ignore_end));
     sampler_.constrain(constraint_.get());
     settings_ = settings;
     conversation_.replace(loaded.messages());
     restart();
-    if (model != engine_->model.name)
-        write_error(fmt::format("it was saved with {}, and continues with {}\n", printable(model), engine_->model.name));
+    name_ = is_name ? given : "";
+    if (file.model != engine_->model.name)
+        write_error(fmt::format("it was saved with {}, and continues with {}\n", printable(file.model), engine_->model.name));
+    std::vector<uint32_t> ids = file.tokens;
+    ids.push_back(0); // whatever comes next
+    const uint32_t found = prefix_ && ids.size() <= context_size() ? session_.resume(ids) : 0;
     const size_t tokens = conversation_.turns() == 0 ? 0 : conversation_.prompt().size();
-    write_error(fmt::format("{}: {} {} loaded, {} of {} tokens of context\n", printable(path, 200), conversation_.turns(),
-                            conversation_.turns() == 1 ? "turn is" : "turns are", tokens, context_size()));
+    write_error(fmt::format("{}: {} {} loaded, {} of {} tokens of context{}\n", printable(given, 200), conversation_.turns(),
+                            conversation_.turns() == 1 ? "turn is" : "turns are", tokens, context_size(),
+                            found > 0 ? fmt::format(", {} in the cache", found) : ""));
+}
+
+void Chat::fork(const std::string& name) {
+    if (!name.empty() && !is_conversation_name(name)) fail("/fork needs a name of letters, digits, - and _");
+    make_conversations_directory();
+    if (!name_.empty()) keep();
+    const std::string before = std::exchange(name_, name.empty() ? new_conversation_name() : name);
+    if (!before.empty() && before == name_) fail("the conversation has this name already: give /fork another");
+    if (is_there(utf8_path(conversation_path(name_)))) {
+        const std::string taken = std::exchange(name_, before);
+        fail("there is a conversation {} already: /load it, or give /fork another name", taken);
+    }
+    write_to(conversation_path(name_));
+    write_error(before.empty() ? fmt::format("the conversation goes on as {}\n", name_)
+                               : fmt::format("the conversation goes on as {}, and {} stays as it is\n", name_, before));
 }
 
 void Chat::print_statistics() const {

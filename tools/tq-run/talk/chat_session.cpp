@@ -3,6 +3,8 @@
 #include "base/interrupt.h"
 #include "tools/tq-run/generation.h"
 #include "tools/tq-run/talk/answer.h"
+#include "tools/tq-run/talk/history.h"
+#include "tools/tq-run/talk/kept_conversation.h"
 
 namespace tq {
 namespace {
@@ -190,7 +192,9 @@ void Chat::reply() {
     else
         conversation_.answer(answer.text());
     explain(result);
+    keep();
     clear_interrupt();
+    if (!arguments_.single_turn) run_ahead();
 }
 
 void Chat::explain(const Generated& result) {
@@ -241,6 +245,10 @@ int Chat::run() {
 }
 
 int Chat::converse() {
+    if (arguments_.resume != "-")
+        resume();
+    else if (console_.input_is_terminal() && !arguments_.single_turn && !arguments_.no_history && !history_path().empty())
+        name_ = new_conversation_name();
     if (arguments_.prompt.given)
         ask(arguments_.prompt.read());
     else if (arguments_.single_turn && !console_.input_is_terminal())

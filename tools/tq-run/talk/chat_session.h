@@ -21,6 +21,7 @@ struct ChatArguments {
     PromptCacheArguments prompt_cache;
     PrefixArguments prefix;
     std::string system;
+    std::string resume = "-"; // the name of a conversation; empty: the latest; "-": a new one
     bool single_turn = false, think = false, no_think = false, context_shift = true, no_history = false;
 };
 
@@ -45,8 +46,10 @@ class Chat {
     void change_system(const std::string& text);
     void change_setting(const std::string& argument);
     void read_file(const std::string& path);
-    void save(const std::string& path);
-    void load(const std::string& path);
+    void save(const std::string& name_or_path);
+    void load(const std::string& name_or_path);
+    void fork(const std::string& name);
+    void write_to(const std::string& path) const;
     void undo();
     void answer_again();
     void print_statistics() const;
@@ -62,6 +65,10 @@ class Chat {
     void reply();
     Generated generate(std::vector<uint32_t> ids, class Answer& answer);
     void explain(const Generated& result);
+    void resume(); // the conversation of --resume
+    void show_conversation() const;
+    void keep(); // the conversation, by its name
+    void run_ahead();
     void warn_of_full_context(const Generated& result);
 
     const ChatArguments& arguments_;
@@ -78,6 +85,7 @@ class Chat {
     PromptCache prompt_cache_;
     QuestionReader questions_;
     std::string read_text_; // by /read, for the next question
+    std::string name_;      // by which the conversation is kept after each answer; empty: not kept
     Totals totals_;
     size_t dropped_turns_ = 0, dropped_tokens_ = 0; // not yet reported
     bool warned_ = false, leaving_ = false;

@@ -4,6 +4,7 @@
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "tools/tq-run/byte_files.h"
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace tq {
@@ -23,21 +24,23 @@ static void require_own(const std::string& path) {
         fail("{} exists and is not a saved conversation: name another file, or delete it first", printable(path, 200));
 }
 
-void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings,
-                       const Conversation& from) {
+void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings, const Conversation& from,
+                       std::span<const uint32_t> tokens) {
     const nlohmann::ordered_json json{{"format", format},
                                       {"version", version},
                                       {"model", model},
                                       {"settings", settings.to_json()},
                                       {"messages", from.messages()}};
-    const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+    std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+    text.resize(text.find_last_not_of("\n}") + 1); // the tokens in one line
+    text += fmt::format(",\n  \"tokens\": {}\n}}\n", nlohmann::json(tokens).dump());
     require_own(path);
     ByteOutput file(path, ByteInput("-"));
     file.write({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
     file.commit();
 }
 
-std::string load_conversation(const std::string& path, ChatSettings& settings, Conversation& to) {
+LoadedConversation load_conversation(const std::string& path, ChatSettings& settings, Conversation& to) {
     const std::string name = printable(path, 200);
     std::error_code error;
     if (std::filesystem::exists(utf8_path(path), error) && !std::filesystem::is_regular_file(utf8_path(path), error))
@@ -54,8 +57,11 @@ std::string load_conversation(const std::string& path, ChatSettings& settings, C
     } catch (const Error& reason) {
         fail("{} is damaged: {}", name, reason.what());
     }
-    const auto model = json.value("model", nlohmann::json());
-    return model.is_string() ? model.get<std::string>() : "";
+    const auto model = json.value("model", nlohmann::json()), tokens = json.value("tokens", nlohmann::json::array());
+    LoadedConversation loaded{model.is_string() ? model.get<std::string>() : "", {}};
+    const auto is_id = [](const nlohmann::json& id) { return id.is_number_unsigned() && id.get<uint64_t>() <= UINT32_MAX; };
+    if (tokens.is_array() && std::ranges::all_of(tokens, is_id)) loaded.tokens = tokens.get<std::vector<uint32_t>>();
+    return loaded;
 }
 
 } // namespace tq

@@ -5,12 +5,17 @@
 
 namespace tq {
 
-// {"format": "tq-run conversation", "version": 1, "model": NAME, "settings": {...}, "messages": [{"role", "content"}, ...]};
-// written completely or not at all. Throws Error.
-void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings, const Conversation& from);
+// {"format": "tq-run conversation", "version": 1, "model": NAME, "settings": {...}, "messages": [{"role", "content"}, ...],
+// "tokens": [...]}; written completely or not at all. tokens: those that were run, with which it goes on. Throws Error.
+void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings, const Conversation& from,
+                       std::span<const uint32_t> tokens);
 
-// Replaces both with the file's contents, and returns the name of the model it was saved with. Throws an Error that names the
-// file where it is damaged or something else; nothing is changed then.
-std::string load_conversation(const std::string& path, ChatSettings& settings, Conversation& to);
+struct LoadedConversation {
+    std::string model;            // that it was saved with
+    std::vector<uint32_t> tokens; // empty where the file has none
+};
+// Replaces both with the file's contents. Throws an Error that names the file where it is damaged or something else; nothing is
+// changed then.
+LoadedConversation load_conversation(const std::string& path, ChatSettings& settings, Conversation& to);
 
 } // namespace tq

@@ -1,0 +1,67 @@
+// Conversations that go on: --resume, what is kept after each answer, and the tokens of the next turn that are known already.
+#include "base/error.h"
+#include "base/input_waiting.h"
+#include "base/interrupt.h"
+#include "model/text/unicode.h"
+#include "tools/tq-run/talk/chat_session.h"
+#include "tools/tq-run/talk/kept_conversation.h"
+#include <algorithm>
+
+namespace tq {
+
+void Chat::resume() {
+    std::string name = arguments_.resume;
+    if (name.empty()) {
+        const auto latest = latest_conversation();
+        if (!latest) fail("there is no conversation to resume: chat at a terminal keeps them, and so does /save NAME");
+        name = *latest;
+    }
+    load(name);
+    show_conversation();
+}
+
+void Chat::show_conversation() const {
+    for (const auto& message : conversation_.messages()) {
+        const std::string role = message["role"], text = harmless(message["content"].get<std::string>());
+        if (role == "system") continue;
+        write_error(role == "user" ? fmt::format("> {}\n", text) : console_.dim(text) + "\n");
+    }
+}
+
+// A conversation that cannot be kept is reported once.
+void Chat::keep() {
+    if (name_.empty()) return;
+    try {
+        make_conversations_directory();
+        write_to(conversation_path(name_));
+    } catch (const Error& error) {
+        note(fmt::format("[ the conversation is not kept: {} ]", error.what()));
+        name_.clear();
+    }
+}
+
+// The template drops the thinking of earlier answers, so that the answer has to be run again without it. That is done now, until
+// the user types something, instead of before the next answer.
+void Chat::run_ahead() {
+    constexpr size_t worthwhile = 8; // tokens
+    if (conversation_.turns() == 0 || last_stop_ == Stop::interrupted || leaving_) return;
+    std::vector<uint32_t> prompts[2];
+    for (const int i : {0, 1}) { // what is common to any two questions is common to all
+        Conversation next = conversation_;
+        next.ask(i == 0 ? "a" : "The");
+        prompts[i] = next.prompt();
+    }
+    const auto& cached = session_.cached_ids();
+    const auto common = std::ranges::mismatch(prompts[0], prompts[1]).in1;
+    const std::vector<uint32_t> ids(prompts[0].begin(), common);
+    const size_t known = size_t(std::ranges::mismatch(ids, cached).in1 - ids.begin());
+    if (ids.size() < known + worthwhile || ids.size() >= context_size() || input_is_waiting()) return;
+    const auto quiet = questions_.while_answering();
+    try {
+        session_.prefill(ids, [](uint32_t, uint32_t) { return !interrupted() && !input_is_waiting(); });
+    } catch (const OutOfMemory&) { // the next question will say so
+    }
+    clear_interrupt();
+}
+
+} // namespace tq

@@ -109,12 +109,17 @@ class LeftRecursion {
 
 } // namespace
 
+static bool is_optional(const Expr& e) { return e.kind == Expr::Kind::repeat && e.min == 0; }
+
+std::vector<bool> empty_expressions(const Syntax& syntax) {
+    return Property(syntax).spread(
+        [](const Expr& e) { return is_optional(e) || (e.kind == Expr::Kind::text && e.text.empty()); });
+}
+
 void check_syntax(const Syntax& syntax, std::string_view text) {
-    const auto optional = [](const Expr& e) { return e.kind == Kind::repeat && e.min == 0; };
-    const auto can_be_empty =
-        Property(syntax).spread([&](const Expr& e) { return optional(e) || (e.kind == Kind::text && e.text.empty()); });
+    const auto can_be_empty = empty_expressions(syntax);
     const auto can_end =
-        Property(syntax).spread([&](const Expr& e) { return optional(e) || e.kind == Kind::text || e.kind == Kind::chars; });
+        Property(syntax).spread([&](const Expr& e) { return is_optional(e) || e.kind == Kind::text || e.kind == Kind::chars; });
     for (const Rule& rule : syntax.rules)
         if (!can_end[rule.body]) refuse(rule, text, "never ends: add an alternative that does not call it again");
     const uint32_t found = LeftRecursion(syntax, can_be_empty).find();

@@ -8,4 +8,7 @@ namespace tq::grammar {
 // Time and memory are linear in the grammar, except that rules are checked again until nothing changes.
 void check_syntax(const Syntax& syntax, std::string_view text);
 
+// True for each expression that can match the empty text.
+std::vector<bool> empty_expressions(const Syntax& syntax);
+
 } // namespace tq::grammar

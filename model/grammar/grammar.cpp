@@ -1,5 +1,6 @@
 #include "model/grammar/grammar.h"
 #include "base/error.h"
+#include "model/grammar/check.h"
 #include "model/grammar/utf8_ranges.h"
 #include <algorithm>
 #include <map>
@@ -59,6 +60,7 @@ class Compiler {
     void compile() {
         g_.nodes_.push_back({Node::Kind::end, 0, 0});
         g_.rules_.push_back(0);
+        g_.canonical_.push_back(Grammar::end_node);
         for (rule_ = 0; rule_ < syntax_.rules.size(); ++rule_)
             g_.entries_.push_back(compile(syntax_.rules[rule_].body, Grammar::end_node));
     }
@@ -67,6 +69,7 @@ class Compiler {
     uint32_t add(Node node) {
         g_.nodes_.push_back(node);
         g_.rules_.push_back(rule_);
+        g_.canonical_.push_back(uint32_t(g_.nodes_.size() - 1));
         return uint32_t(g_.nodes_.size() - 1);
     }
 
@@ -132,20 +135,41 @@ class Compiler {
         return add_bytes(first);
     }
 
+    // The nodes from `begin` on are another copy of as many nodes from `original` on.
+    void stand_for(uint32_t begin, uint32_t original) {
+        for (uint32_t i = begin; i < g_.nodes_.size(); ++i) g_.canonical_[i] = g_.canonical_[original + (i - begin)];
+    }
+
+    // Copies from the last to the first. All but the last few are alike, for a short text does not reach the end of the
+    // repetition.
+    template <class Copy> uint32_t copies(const Expr& e, uint32_t count, uint32_t next, Copy copy) {
+        const bool alike = !can_be_empty_[e.of[0]];
+        uint32_t original = 0;
+        for (uint32_t i = 0; i < count; ++i) {
+            const auto begin = uint32_t(g_.nodes_.size());
+            next = copy(next);
+            if (i == Grammar::short_bytes + 1) original = begin;
+            if (i > Grammar::short_bytes + 1 && alike) stand_for(begin, original);
+        }
+        return next;
+    }
+
     uint32_t compile_repeat(const Expr& e, uint32_t next) {
         uint32_t node = next;
         if (e.max == unlimited) {
             node = add({Node::Kind::split, 0, 0});
             set_targets(node, std::array{compile(e.of[0], node), next});
         } else {
-            for (uint32_t i = e.min; i < e.max; ++i) node = add_split(std::array{compile(e.of[0], node), next});
+            node = copies(e, e.max - e.min, node, [&](uint32_t after) {
+                return add_split(std::array{compile(e.of[0], after), next});
+            });
         }
-        for (uint32_t i = 0; i < e.min; ++i) node = compile(e.of[0], node);
-        return node;
+        return copies(e, e.min, node, [&](uint32_t after) { return compile(e.of[0], after); });
     }
 
     Grammar& g_;
     const Syntax& syntax_;
+    const std::vector<bool> can_be_empty_ = empty_expressions(syntax_);
     uint32_t rule_ = 0;
 };
 

@@ -35,6 +35,10 @@ class Grammar {
     uint32_t root() const { return entries_[root_]; }
     // True where the node's rule matches texts of any length: a matcher may keep what it knows of it apart from its callers.
     bool is_unbounded(uint32_t n) const { return unbounded_[rules_[n]]; }
+    // Of the copies that a repetition is made of, those that are more than `short_bytes` of them away from its limits read any
+    // text of at most so many bytes alike: the node at the same place of the copy that stands for them, else the node itself.
+    uint32_t canonical(uint32_t n) const { return canonical_[n]; }
+    static constexpr uint32_t short_bytes = 16;
     // Bytes that no edge tells apart have the same class, below byte_classes().
     uint8_t byte_class(uint8_t byte) const { return classes_[byte]; }
     uint32_t byte_classes() const { return class_count_; }
@@ -47,7 +51,8 @@ class Grammar {
     void classify_bytes();
 
     std::vector<Node> nodes_;
-    std::vector<uint32_t> rules_; // of each node; the end's is that of no rule
+    std::vector<uint32_t> rules_;     // of each node; the end's is that of no rule
+    std::vector<uint32_t> canonical_; // of each node
     std::vector<Edge> edges_;
     std::vector<uint32_t> targets_, entries_;
     std::vector<bool> unbounded_; // by rule

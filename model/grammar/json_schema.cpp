@@ -57,6 +57,13 @@ class SchemaConverter final : public SchemaRules {
         return writer_.text();
     }
 
+    SchemaGrammar convert(const std::vector<std::string>& pointers) {
+        SchemaGrammar result;
+        for (const std::string& pointer : pointers) result.names.push_back(reference({{"$ref", "#" + pointer}}, pointer, "ref"));
+        result.gbnf = writer_.text();
+        return result;
+    }
+
     GbnfWriter& writer() override { return writer_; }
 
     std::string rule(const SchemaJson& schema, const std::string& place, const std::string& name, bool reads) override {
@@ -173,7 +180,7 @@ class SchemaConverter final : public SchemaRules {
             if (known->second.depth == depth_) refuse_schema(place, "'$ref' leads back to itself before there is a value");
             return known->second.name;
         }
-        const std::string own = writer_.new_name(pointer.substr(pointer.rfind('/') + 1));
+        const std::string own = writer_.new_name("ref-" + pointer.substr(pointer.rfind('/') + 1));
         references_[pointer] = {own, depth_};
         if (++nesting_ > max_nesting) refuse_schema(place, "schemas are nested too deep");
         writer_.define(own, expression(target, pointer, own));
@@ -256,6 +263,10 @@ class SchemaConverter final : public SchemaRules {
 } // namespace
 
 std::string json_schema_gbnf(const SchemaJson& schema) { return SchemaConverter(schema).convert(); }
+
+SchemaGrammar json_schema_rules(const SchemaJson& document, const std::vector<std::string>& pointers) {
+    return SchemaConverter(document).convert(pointers);
+}
 
 std::string json_schema_gbnf(std::string_view schema) {
     if (schema.size() > max_gbnf_bytes)

@@ -12,6 +12,7 @@
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 namespace tq::grammar {
 
@@ -21,6 +22,16 @@ std::string json_schema_gbnf(const nlohmann::ordered_json& schema);
 
 // Likewise from text: throws an Error when it is not JSON.
 std::string json_schema_gbnf(std::string_view schema);
+
+// Rules for several schemas of one document, for a grammar with more around them.
+struct SchemaGrammar {
+    std::string gbnf;
+    std::vector<std::string>
+        names; // of the rule for each pointer; all begin with "ref-", or are those of JSON: string, integer, ...
+};
+
+// `pointers`: JSON pointers to schemas in `document`, which their $ref refer to. Throws an Error as json_schema_gbnf() does.
+SchemaGrammar json_schema_rules(const nlohmann::ordered_json& document, const std::vector<std::string>& pointers);
 
 // Any JSON object: OpenAI's response_format json_object.
 std::string json_object_gbnf();

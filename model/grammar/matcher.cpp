@@ -21,13 +21,16 @@ Matcher::Matcher(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const T
 }
 
 // Visits the nodes below `root`, which is in `state`, as long as their bytes follow the grammar.
-void Matcher::walk(std::vector<uint64_t>& mask, uint32_t root, StateTable::State state, std::vector<uint32_t>* returns) {
+void Matcher::walk(std::vector<uint64_t>& mask, uint32_t root, StateTable::State state, std::vector<uint32_t>* returns,
+                   Tokens which) {
     const auto nodes = tokens_->nodes();
     const uint32_t end = nodes[root].end;
     path_[nodes[root].depth] = state;
     for (uint32_t i = root + 1; i < end;) {
         const TokenTrie::Node& node = nodes[i];
-        const StateTable::State next = table_.next(path_[node.depth - 1u], node.byte);
+        const bool left_out =
+            which == Tokens::are_long ? !node.has_long : which == Tokens::are_short && node.depth > Grammar::short_bytes;
+        const StateTable::State next = left_out ? StateTable::dead : table_.next(path_[node.depth - 1u], node.byte);
         if (next == StateTable::dead) {
             i = node.end;
             continue;
@@ -39,23 +42,37 @@ void Matcher::walk(std::vector<uint64_t>& mask, uint32_t root, StateTable::State
     }
 }
 
-const Matcher::Part& Matcher::part(StateTable::State state) {
-    const auto known = parts_.find(state);
-    if (known != parts_.end()) return known->second;
-    if (parts_.size() >= max_parts) parts_.clear();
+const Matcher::Part& Matcher::part(StateTable::State state, Tokens which) {
+    auto& parts = which == Tokens::are_short ? short_parts_ : parts_;
+    const auto known = parts.find(state);
+    if (known != parts.end()) return known->second;
+    if (parts.size() >= max_parts) parts.clear();
     Part part{std::vector<uint64_t>((tokens_->vocab_size() + 63) / 64), {}};
-    walk(part.mask, 0, state, &part.returns);
-    return parts_.emplace(state, std::move(part)).first->second;
+    walk(part.mask, 0, state, &part.returns, which);
+    return parts.emplace(state, std::move(part)).first->second;
 }
 
+void Matcher::add_part(std::vector<uint64_t>& mask, const Part& part, uint32_t rest) {
+    for (size_t i = 0; i < mask.size(); ++i) mask[i] |= part.mask[i];
+    if (rest <= StateTable::unknown) return;
+    const StateTable::State after = table_.state_of(rest);
+    for (const uint32_t node : part.returns) walk(mask, node, after, nullptr);
+}
+
+// Each place within a long repetition has its own state. What such places do with short tokens is the same, and known; the few
+// long tokens are tried in each.
 std::vector<uint64_t> Matcher::compute_mask(StateTable::State state) {
     std::vector<uint64_t> mask((tokens_->vocab_size() + 63) / 64);
     for (const auto& [part_state, rest] : table_.parts(state)) {
-        const Part& part = this->part(part_state);
-        for (size_t i = 0; i < mask.size(); ++i) mask[i] |= part.mask[i];
-        if (rest <= StateTable::unknown) continue;
-        const StateTable::State after = table_.state_of(rest);
-        for (const uint32_t node : part.returns) walk(mask, node, after, nullptr);
+        const StateTable::State canonical = table_.canonical(part_state);
+        if (canonical == part_state) {
+            add_part(mask, part(part_state, Tokens::all), rest);
+            continue;
+        }
+        add_part(mask, part(canonical, Tokens::are_short), rest);
+        Part others{std::vector<uint64_t>(mask.size()), {}};
+        walk(others.mask, 0, part_state, &others.returns, Tokens::are_long);
+        add_part(mask, others, rest);
     }
     if (table_.has_ended(state))
         for (const uint32_t id : ends_) mask[id / 64] |= uint64_t(1) << id % 64;
@@ -108,6 +125,7 @@ void Matcher::trim() {
     }
     if (!table_.is_large()) return;
     parts_.clear();
+    short_parts_.clear();
     masks_.clear();
     table_.forget(history_);
 }

@@ -37,8 +37,11 @@ class Matcher {
 
     StateTable::State state() const { return history_.back(); }
     StateTable::State read(StateTable::State state, std::string_view bytes);
-    void walk(std::vector<uint64_t>& mask, uint32_t root, StateTable::State state, std::vector<uint32_t>* returns);
-    const Part& part(StateTable::State state);
+    enum class Tokens : uint8_t { all, are_short, are_long };
+    void walk(std::vector<uint64_t>& mask, uint32_t root, StateTable::State state, std::vector<uint32_t>* returns,
+              Tokens which = Tokens::all);
+    const Part& part(StateTable::State state, Tokens which);
+    void add_part(std::vector<uint64_t>& mask, const Part& part, uint32_t rest);
     std::vector<uint64_t> compute_mask(StateTable::State state);
     void trim();
 
@@ -46,7 +49,7 @@ class Matcher {
     std::shared_ptr<const TokenTrie> tokens_;
     StateTable table_;
     std::vector<uint32_t> ends_; // ids of the tokens that end the generation
-    std::unordered_map<StateTable::State, Part> parts_;
+    std::unordered_map<StateTable::State, Part> parts_, short_parts_;
     std::unordered_map<StateTable::State, std::vector<uint64_t>> masks_;
     std::vector<StateTable::State> history_; // before the first token that is not forgotten, and after each
     size_t forgotten_ = 0;                   // tokens

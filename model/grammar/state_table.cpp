@@ -123,6 +123,23 @@ std::vector<StateTable::Part> StateTable::parts(State state) {
     return parts;
 }
 
+StateTable::State StateTable::canonical(State part) {
+    std::vector<uint32_t> stacks(stacks_of(part).begin(), stacks_of(part).end());
+    bool differs = false;
+    for (uint32_t& stack : stacks) {
+        uint32_t nodes[max_part_frames], depth = 0;
+        for (uint32_t at = stack; at != unknown; at = stacks_[at].parent) nodes[depth++] = stacks_[at].node;
+        uint32_t copy = unknown;
+        while (depth > 0) copy = push(grammar_.canonical(nodes[--depth]), copy);
+        differs |= copy != stack;
+        stack = copy;
+    }
+    if (!differs) return part;
+    std::ranges::sort(stacks);
+    stacks.erase(std::ranges::unique(stacks).begin(), stacks.end());
+    return intern(std::move(stacks));
+}
+
 void StateTable::check_size() const {
     if (size() > 4 * large)
         fail("the grammar needs too many states (over {} million entries): make its rules less ambiguous, or its repetitions "

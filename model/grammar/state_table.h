@@ -34,6 +34,8 @@ class StateTable {
         uint32_t rest; // the stack that follows; `ended` or `unknown` where there is none
     };
     std::vector<Part> parts(State state);
+    // A part's state that reads short texts alike, Grammar::canonical(): mostly the same.
+    State canonical(State part);
     State state_of(uint32_t stack) { return intern(closure({&stack, 1})); }
 
     // True when the table should be forgotten where that is possible; it fails when it is several times as large.

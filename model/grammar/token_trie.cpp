@@ -1,6 +1,6 @@
 #include "model/grammar/token_trie.h"
 #include "base/error.h"
-#include "model/grammar/syntax.h"
+#include "model/grammar/grammar.h"
 #include "model/text/tokenizer.h"
 #include <algorithm>
 
@@ -41,7 +41,7 @@ void TokenTrie::build() {
     for (uint32_t id = 0; id < vocab_size_; ++id)
         if (!bytes(id).empty()) ids_.push_back(id);
     std::ranges::stable_sort(ids_, [&](uint32_t a, uint32_t b) { return bytes(a) < bytes(b); });
-    nodes_.push_back({0, 0, 0, 0});
+    nodes_.push_back({0, 0, 0, 0, true});
     std::vector<uint32_t> path{0}; // the nodes that lead to the token before
     std::string_view before;
     const auto close = [&](size_t depth) { // all nodes of the path deeper than that
@@ -54,13 +54,15 @@ void TokenTrie::build() {
         close(common);
         for (size_t depth = common; depth < token.size(); ++depth) {
             path.push_back(uint32_t(nodes_.size()));
-            nodes_.push_back({0, i, uint16_t(depth + 1), uint8_t(token[depth])});
+            nodes_.push_back({0, i, uint16_t(depth + 1), uint8_t(token[depth]), false});
         }
+        if (token.size() > Grammar::short_bytes)
+            for (const uint32_t node : path) nodes_[node].has_long = true;
         before = token;
     }
     close(0);
     nodes_[0].end = uint32_t(nodes_.size());
-    nodes_.push_back({nodes_[0].end, uint32_t(ids_.size()), 0, 0});
+    nodes_.push_back({nodes_[0].end, uint32_t(ids_.size()), 0, 0, false});
 }
 
 bool TokenTrie::has_special(std::string_view literal) const {

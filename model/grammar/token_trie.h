@@ -19,6 +19,7 @@ class TokenTrie {
         uint32_t tokens; // index of the first token that ends here; those of the next node begin where these end
         uint16_t depth;  // of the root: 0
         uint8_t byte;    // that leads here; 0 for the root
+        bool has_long;   // a token of more than Grammar::short_bytes bytes ends here or below
     };
 
     // Special tokens have the bytes of special_token_bytes(): no text leads to them. Left out are unused entries, and tokens

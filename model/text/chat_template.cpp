@@ -1,7 +1,9 @@
 // Renders Qwen's Jinja templates in C++. The template's own text is markup, the callers' text is not.
 #include "model/text/chat_template.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/printable.h"
+#include "model/text/coder_template.h"
 #include "model/text/python_json.h"
 #include <nlohmann/json.hpp>
 
@@ -37,7 +39,10 @@ class Prompt {
 };
 
 struct ToolCall {
-    std::string name, arguments;
+    std::string name;
+    Json arguments; // a string holds JSON
+
+    std::string text() const { return arguments.is_string() ? arguments.get<std::string>() : python_json(arguments); }
 };
 
 enum class Role { system, user, assistant, tool };
@@ -125,8 +130,7 @@ class MessageReader {
             const Json* arguments = body.is_object() ? member(body, "arguments") : nullptr;
             if (!name || !name->is_string()) refuse("has a tool call without a name");
             if (!arguments) refuse("has a tool call without arguments");
-            calls.push_back(
-                {name->get<std::string>(), arguments->is_string() ? arguments->get<std::string>() : python_json(*arguments)});
+            calls.push_back({name->get<std::string>(), *arguments});
         }
         return calls;
     }
@@ -178,8 +182,21 @@ void render_turn(Prompt& prompt, std::string_view role, std::string_view content
     prompt.markup(turn_end);
 }
 
-void render_system(Prompt& prompt, const Message& first, const Json& tools) {
+void render_coder_system(Prompt& prompt, const Message& first, const Json& tools) {
+    prompt.markup("<|im_start|>system\n");
+    if (first.role == Role::system)
+        prompt.content(first.content);
+    else
+        prompt.markup(coder_system);
+    prompt.markup(coder_intro);
+    for (const Json& tool : tools) prompt.content(coder_tool(tool));
+    prompt.markup(coder_outro);
+    prompt.markup(turn_end);
+}
+
+void render_system(Prompt& prompt, const Message& first, const Json& tools, ChatVariant variant) {
     const bool has_system = first.role == Role::system;
+    if (variant == ChatVariant::coder && !tools.empty()) return render_coder_system(prompt, first, tools);
     if (tools.empty()) {
         if (has_system) render_turn(prompt, "system", first.content);
         return;
@@ -198,11 +215,49 @@ void render_system(Prompt& prompt, const Message& first, const Json& tools) {
     prompt.markup(turn_end);
 }
 
+// The arguments of a call as an object; those of clients are a text.
+Json call_arguments(const ToolCall& call, size_t index) {
+    Json arguments = call.arguments;
+    if (const auto* text = arguments.get_ptr<const std::string*>())
+        arguments = build_json<Json>(*text, fmt::format("message {} has a tool call whose arguments are wrong", index),
+                                     {.max_depth = 128});
+    if (!arguments.is_object()) fail("message {} has a tool call whose arguments are not a JSON object", index);
+    return arguments;
+}
+
+void render_coder_calls(Prompt& prompt, const Message& message, size_t index) {
+    const auto is_space = [](char c) { return std::string_view(" \t\n\r\v\f").find(c) != std::string_view::npos; };
+    std::string_view content = message.content;
+    while (!content.empty() && is_space(content.front())) content.remove_prefix(1);
+    while (!content.empty() && is_space(content.back())) content.remove_suffix(1);
+    prompt.markup("<|im_start|>assistant");
+    if (!content.empty()) {
+        prompt.markup("\n");
+        prompt.content(content);
+        prompt.markup("\n");
+    }
+    for (const ToolCall& call : message.tool_calls) {
+        prompt.markup("\n<tool_call>\n");
+        prompt.content(coder_call(call.name, call_arguments(call, index)));
+        prompt.markup("</tool_call>");
+    }
+    prompt.markup(turn_end);
+}
+
+// A response's own turn begins only after another message; the system message is none.
+void render_coder_tool(Prompt& prompt, const Message& message, bool begins_turn, bool is_last) {
+    if (begins_turn) prompt.markup("<|im_start|>user\n");
+    prompt.markup("<tool_response>\n");
+    prompt.content(message.content);
+    prompt.markup("\n</tool_response>\n");
+    if (is_last) prompt.markup(turn_end);
+}
+
 // Reasoning is kept only after the last query, where the model is still working on it.
 void render_assistant(Prompt& prompt, const Message& message, bool behind_query, bool is_last, ChatVariant variant) {
-    const Answer answer = variant == ChatVariant::instruct ? Answer{{}, message.content} : divide(message);
+    const Answer answer = may_think(variant) ? divide(message) : Answer{{}, message.content};
     prompt.markup("<|im_start|>assistant\n");
-    if (variant != ChatVariant::instruct && behind_query && (is_last || !answer.reasoning.empty())) {
+    if (may_think(variant) && behind_query && (is_last || !answer.reasoning.empty())) {
         prompt.markup("<think>\n");
         prompt.content(strip_left(strip_right(answer.reasoning)));
         prompt.markup("\n</think>\n\n");
@@ -216,7 +271,7 @@ void render_assistant(Prompt& prompt, const Message& message, bool behind_query,
         prompt.markup("<tool_call>\n{\"name\": \"");
         prompt.content(call.name);
         prompt.markup("\", \"arguments\": ");
-        prompt.content(call.arguments);
+        prompt.content(call.text());
         prompt.markup("}\n</tool_call>");
         first = false;
     }
@@ -250,6 +305,7 @@ void check_tools(const Json& tools) {
 
 ChatVariant chat_variant(const ModelFile& file) {
     const std::string_view text = file.text("tokenizer.chat_template", "");
+    if (text.find("<parameter=") != text.npos) return ChatVariant::coder;
     if (text.find("enable_thinking") != text.npos) return ChatVariant::hybrid;
     const size_t generation = text.rfind("add_generation_prompt");
     if (generation == text.npos || text.find("<think>", generation) == text.npos) return ChatVariant::instruct;
@@ -261,7 +317,7 @@ std::vector<Piece> render_chat(const Json& messages_json, const Json& tools, con
     const std::vector<Message> messages = read_messages(messages_json);
     check_tools(tools);
     Prompt prompt;
-    render_system(prompt, messages[0], tools);
+    render_system(prompt, messages[0], tools, options.variant);
     const size_t query = last_query(messages);
     for (size_t i = 0; i < messages.size(); ++i) {
         const Message& message = messages[i];
@@ -271,10 +327,20 @@ std::vector<Piece> render_chat(const Json& messages_json, const Json& tools, con
         case Role::system:
             if (i > 0) render_turn(prompt, "system", message.content);
             break;
-        case Role::assistant: render_assistant(prompt, message, i > query, is_last, options.variant); break;
-        case Role::tool:
-            render_tool(prompt, message, i == 0 || messages[i - 1].role != Role::tool,
-                        is_last || messages[i + 1].role != Role::tool);
+        case Role::assistant:
+            if (options.variant == ChatVariant::coder && !message.tool_calls.empty())
+                render_coder_calls(prompt, message, i);
+            else
+                render_assistant(prompt, message, i > query, is_last, options.variant);
+            break;
+        case Role::tool: {
+            const bool begins = i == 0 || messages[i - 1].role != Role::tool,
+                       ends = is_last || messages[i + 1].role != Role::tool;
+            if (options.variant == ChatVariant::coder)
+                render_coder_tool(prompt, message, begins && i > (messages[0].role == Role::system ? 1u : 0u), ends);
+            else
+                render_tool(prompt, message, begins, ends);
+        }
         }
     }
     if (options.add_generation_prompt) {

@@ -9,10 +9,13 @@ enum class ChatVariant {
     hybrid,   // thinks unless told not to (Qwen3 0.6B to 32B)
     thinking, // always thinks: the prompt ends inside <think> (Thinking-2507)
     instruct, // never thinks: plain ChatML and tools (Instruct-2507, the demo model)
+    coder,    // never thinks, tools and their calls are XML (Qwen3-Coder)
 };
 
-// Returns the variant of the file's tokenizer.chat_template, by its features, not its hash: a switch named enable_thinking, or
-// a <think> in its generation prompt. instruct when the file has none.
+constexpr bool may_think(ChatVariant variant) { return variant == ChatVariant::hybrid || variant == ChatVariant::thinking; }
+
+// Returns the variant of the file's tokenizer.chat_template, by its features, not its hash: a switch named enable_thinking, a
+// <think> in its generation prompt, or <parameter= in its calls. instruct when the file has none.
 ChatVariant chat_variant(const ModelFile& file);
 
 struct ChatOptions {

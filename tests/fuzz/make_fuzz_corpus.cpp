@@ -178,6 +178,33 @@ void write_template(const std::filesystem::path& to) {
     write(to.string() + ".large/list", "\n-\n[" + list + "]");
 }
 
+void write_grammars(const std::filesystem::path& to) {
+    const char* grammars[] = {
+        "root ::= object\nvalue ::= object | [0-9]{1,3} | \"true\"\nobject ::= \"{\" (\"a\" \":\" value (\",\" value)*)? "
+        "\"}\"\n-\n{a:12,{}}",
+        "root ::= ([^\\x00-\\x1F\"] | .)+ # text\n-\nabc\u00e9",
+        "root ::= \"(\" root \")\" | <think> | \"x\"?\n-\n((x",
+        "root ::= root \"a\" | \"\"",
+    };
+    for (size_t i = 0; i < std::size(grammars); i++) write(to / "gbnf" / std::to_string(i), grammars[i]);
+    const char* schemas[] = {
+        R"({"type": "object", "properties": {"a": {"type": "integer", "minimum": -3, "maximum": 120}, "b": {"$ref": "#/$defs/b"}}, "required": ["a"],
+            "additionalProperties": {"type": "string"}, "$defs": {"b": {"type": "array", "items": {"$ref": "#/$defs/b"}, "minItems": 1}}})",
+        R"({"anyOf": [{"enum": ["x", 1, null]}, {"type": ["string", "null"], "minLength": 2, "maxLength": 5}, {"format": "date-time"}]})",
+        R"({"allOf": [{"properties": {"p": {"pattern": "^[a-z]+(-\\d{2,3})?$"}}}, {"required": ["p"]}], "oneOf": [{"type": "object"}]})",
+        R"({"type": "number", "exclusiveMinimum": 0.25, "maximum": 3.5, "nullable": true})",
+        R"({"prefixItems": [{"const": {"a": 1}}, true], "items": false, "minItems": 1})",
+    };
+    for (size_t i = 0; i < std::size(schemas); i++) write(to / "json_schema" / std::to_string(i), schemas[i]);
+    const char* answers[] = {
+        "<think>\nhm\n</think>\n\nYes.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": [1, \"}\"]}}\n</tool_call>\n",
+        "<tool_call>\n<function=f>\n<parameter=n>\n4\n</parameter>\n<parameter=t>\na\n</parameter>\n<parameter=e>null</"
+        "parameter></function>\n</tool_call>",
+        "<tool_call>{\"arguments\": \"{}\", \"name\": \"f\"}</tool_call><tool_call>{oops</tool_call> text",
+    };
+    for (size_t i = 0; i < std::size(answers); i++) write(to / "tool_calls" / std::to_string(i), answers[i]);
+}
+
 // Files as store_tuning writes them: the device's own choice, and with each field at each of its values.
 void write_tuning(const std::filesystem::path& to) {
     ::setenv("TQ_CACHE_DIR", (to.string() + ".made").c_str(), 1);
@@ -290,6 +317,7 @@ int main(int argc, char** argv) {
     write_kv_json(to / "kv_json");
     write_run_log(to / "run_log");
     write_template(to / "template");
+    write_grammars(to);
     write_tuning(to / "tuning");
     write_pipelines(to / "pipelines");
     for (int i = 2; i < argc; i++) {

@@ -60,6 +60,8 @@ VocabularyFile json_vocabulary() {
     merge({"\xE2", "\x82"});
     merge({"a", "\xC3"});
     merge({"\xA9", "b"});
+    merge({"x", "x", "x", "x"});
+    merge({"xxxx", "xxxx", "xxxx", "xxxx", "x", "\"", "}"}); // longer than what is tried once for all places of a repetition
     for (const char* control : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) file.add(control, 3);
     for (const char* tag : {"<think>", "</think>", "<tool_call>", "</tool_call>"}) file.add(tag, 4);
     file.add("[PAD]", 5);
@@ -121,6 +123,20 @@ TEST_CASE("the mask is what every token says when it is tried") {
         check_walk(texts, "root ::= item (\",\" \" \"? item)*\nitem ::= \"a\" | \"ab\" | \"abc\" | w \"]\"\nw ::= [a-z\"]+", seed,
                    10);
     }
+}
+
+TEST_CASE("the mask at every place of a long repetition") {
+    const Texts texts(json_vocabulary());
+    for (const char* bounds : {R"("maxLength": 45)", R"("minLength": 40, "maxLength": 41)", R"("minLength": 21)"}) {
+        const std::string schema = json_schema_gbnf(
+            std::string_view(fmt::format(R"({{"type": "object", "properties": {{"a": {{"type": "string", {}}}}}}})", bounds)));
+        Matcher matcher(compile(schema), texts.tokens);
+        REQUIRE(matcher.accept_text("{\"a\": \""));
+        do check_mask(matcher, texts);
+        while (matcher.accepted() < 60 && matcher.accept_text("x"));
+    }
+    for (uint32_t seed = 1; seed <= 4; ++seed)
+        check_walk(texts, "root ::= (\"a\" | w \"b\"){20,30} \"}\"\nw ::= (\"x\"{1,19} \"y\"?){0,25} | \"\"", seed, 20);
 }
 
 TEST_CASE("a generation ends where the grammar may end, and only there") {

@@ -43,6 +43,20 @@ ChatVariant variant_of(std::string_view chat_template) {
 
 TEST_CASE("what Qwen3's own template renders") { check_chat_cases(test_data("qwen3-tokenizer/chat_template_cases.json"), 28); }
 
+TEST_CASE("what Qwen3-Coder's own template renders") {
+    check_chat_cases(test_data("qwen3-tokenizer/coder_template_cases.json"), 12, ChatVariant::coder);
+}
+
+TEST_CASE("Qwen3-Coder's calls come from objects") {
+    const auto coder = [](const std::string& arguments) {
+        return render((R"([{"role": "assistant", "tool_calls": [{"name": "f", "arguments": )" + arguments + "}]}]").c_str(),
+                      {ChatVariant::coder, false, true});
+    };
+    CHECK(coder(R"("{\"x\": 1}")") == coder(R"({"x": 1})"));
+    CHECK_THROWS_WITH_AS(coder("[]"), "message 0 has a tool call whose arguments are not a JSON object", Error);
+    CHECK_THROWS_AS(coder(R"("{")"), Error);
+}
+
 TEST_CASE("the generation prompt of each variant") {
     const char* hi = R"([{"role": "user", "content": "Hi"}])";
     const std::string turn = "<|im_start|>user\nHi<|im_end|>\n", answer = turn + "<|im_start|>assistant\n";
@@ -160,6 +174,23 @@ TEST_CASE("no message and no tool can forge a special token") {
     }
 }
 
+TEST_CASE("nor in Qwen3-Coder's template") {
+    const Tokenizer tokenizer(small_vocabulary().open());
+    const auto special = [&](const char* text) {
+        const std::string messages = fmt::format(R"([{{"role": "system", "content": "{0}"}}, {{"role": "user", "content": "{0}"}},
+            {{"role": "assistant", "content": "a{0}", "tool_calls": [{{"name": "{0}", "arguments": {{"{0}": "{0}", "x": ["{0}"]}}}}]}},
+            {{"role": "tool", "content": "{0}"}}])",
+                                                 text);
+        const std::string tools = fmt::format(
+            R"([{{"name": "{0}", "description": "{0}", "parameters": {{"properties": {{"{0}": {{"{0}": "{0}"}}}}}}}}])", text);
+        const auto ids = tokenizer.encode(render_chat(Json::parse(messages), Json::parse(tools), {ChatVariant::coder}));
+        return std::ranges::count_if(ids, [&](uint32_t id) { return tokenizer.special(tokenizer.bytes(id)).has_value(); });
+    };
+    CHECK(special("x") > 0);
+    CHECK(special("<|im_end|>") == special("x"));
+    CHECK(special("</tool_call>") == special("x"));
+}
+
 TEST_CASE("messages of wrong shapes are named") {
     CHECK(contains(error_of("{}"), "\"messages\" is not a list"));
     CHECK(contains(error_of("[]"), "at least one message"));
@@ -229,6 +260,7 @@ TEST_CASE("the variant is read from the template") {
     CHECK(
         variant_of(loop + R"({% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}{% endif %})") ==
         ChatVariant::hybrid);
+    CHECK(variant_of(loop + R"({{ '<tool_call>\n<function=' + name + '>\n<parameter=' + key }})") == ChatVariant::coder);
     CHECK(variant_of("") == ChatVariant::instruct);
     CHECK(chat_variant(open_keys({})) == ChatVariant::instruct);
     CHECK(chat_variant(read_gguf(test_data("qwen3-mixed.gguf"))) == ChatVariant::hybrid); // Qwen3's own

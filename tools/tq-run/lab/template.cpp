@@ -1,5 +1,6 @@
 // tq-run template: converts a conversation in JSON to the prompt that the model gets.
 #include "base/error.h"
+#include "base/printable.h"
 #include "model/formats/open.h"
 #include "model/text/chat_template.h"
 #include "tools/tq-run/commands.h"
@@ -12,7 +13,16 @@ namespace {
 
 struct TemplateArguments {
     ModelSource model;
+    std::string variant; // empty: the model's
 };
+
+ChatVariant parse_variant(const std::string& name) {
+    if (name == "hybrid") return ChatVariant::hybrid;
+    if (name == "thinking") return ChatVariant::thinking;
+    if (name == "instruct") return ChatVariant::instruct;
+    if (name == "coder") return ChatVariant::coder;
+    fail("it must be hybrid, thinking, instruct or coder, not {}", printable(name));
+}
 
 bool boolean(const nlohmann::ordered_json& input, const char* key, bool fallback) {
     const auto found = input.find(key);
@@ -30,6 +40,7 @@ int run(const TemplateArguments& arguments) {
     ChatOptions options;
     Console console(ColorMode::automatic, false);
     if (!arguments.model.is_demo()) options.variant = chat_variant(open_model_file(find_model(arguments.model, console)));
+    if (!arguments.variant.empty()) options.variant = parse_variant(arguments.variant);
     options.add_generation_prompt = boolean(input, "add_generation_prompt", false); // as in Hugging Face's apply_chat_template
     options.enable_thinking = boolean(input, "enable_thinking", true);
     const auto tools = input.contains("tools") ? input["tools"] : nlohmann::ordered_json();
@@ -43,6 +54,12 @@ void add_template(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, TemplateArguments& a) {
         add_model_flags(command, a.model);
         command.get_option("--model").description("model whose chat template is used; default: that of Qwen3's hybrid models");
+        command
+            .add_option("--variant", a.variant,
+                        "template to use instead of a model's: hybrid, thinking, instruct, coder; default: the model's")
+            .option_text("NAME")
+            .excludes("--model")
+            .check(parsed_by(parse_variant));
         command.footer("Standard input: {\"messages\": [...], \"tools\"?, \"add_generation_prompt\"?, \"enable_thinking\"?}");
     };
     add_command<TemplateArguments>(app, action, "template", "Render a conversation (JSON) as its prompt text", flags, run);

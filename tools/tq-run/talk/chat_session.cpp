@@ -12,8 +12,7 @@ namespace {
 constexpr uint32_t nearly_full_percent = 80;
 
 ChatOptions chat_options(const ChatArguments& arguments, const Model& model) {
-    if (arguments.think && model.chat == ChatVariant::instruct)
-        write_error("tq-run: this model never thinks: --think has no effect\n");
+    if (arguments.think && !may_think(model.chat)) write_error("tq-run: this model never thinks: --think has no effect\n");
     if (arguments.no_think && model.chat == ChatVariant::thinking)
         write_error("tq-run: this model always thinks: --no-think has no effect\n");
     return {.variant = model.chat, .add_generation_prompt = true, .enable_thinking = !arguments.no_think};

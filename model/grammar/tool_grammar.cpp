@@ -1,0 +1,147 @@
+#include "model/grammar/tool_grammar.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/grammar/gbnf_writer.h"
+#include "model/grammar/json_schema.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace tq::grammar {
+namespace {
+
+using ToolJson = nlohmann::ordered_json;
+
+constexpr std::string_view end_parameter = "</parameter>";
+
+struct Tool {
+    std::string name;
+    ToolJson parameters; // an object's schema
+};
+
+std::vector<Tool> read_tools(const ToolJson& tools, std::string_view only) {
+    std::vector<Tool> found;
+    if (!tools.is_array()) fail("\"tools\" is not a list");
+    for (size_t i = 0; i < tools.size(); ++i) {
+        if (!tools[i].is_object()) fail("tool {} is not an object", i);
+        const ToolJson& function =
+            tools[i].contains("function") && tools[i]["function"].is_object() ? tools[i]["function"] : tools[i];
+        if (!function.contains("name") || !function["name"].is_string() || function["name"] == "") fail("tool {} has no name", i);
+        const auto& name = function["name"].get_ref<const std::string&>();
+        if (!only.empty() && name != only) continue;
+        const auto parameters = function.find("parameters");
+        const bool has_none = parameters == function.end() || parameters->is_null() || parameters->empty();
+        found.push_back({name, has_none ? ToolJson{{"type", "object"}, {"properties", ToolJson::object()}} : *parameters});
+        if (!found.back().parameters.is_object()) fail("tool {} has parameters that are not a JSON schema", i);
+    }
+    if (found.empty() && !only.empty()) fail("no tool is named {}", printable(only));
+    if (found.empty()) fail("there is no tool that could be called");
+    return found;
+}
+
+// The schemas lie in one document: what they refer to moves with them.
+void move_references(ToolJson& schema, const std::string& to) {
+    if (const auto reference = schema.is_object() ? schema.find("$ref") : schema.end();
+        schema.is_object() && reference != schema.end())
+        if (reference->is_string() && reference->get_ref<const std::string&>().starts_with('#'))
+            *reference = "#" + to + reference->get<std::string>().substr(1);
+    if (schema.is_structured())
+        for (ToolJson& part : schema) move_references(part, to);
+}
+
+// A text that does not have the tag which would end it: the rule text-N follows N bytes of the tag.
+std::string tag_free_text() {
+    std::string out;
+    for (size_t i = 0; i < end_parameter.size(); ++i) {
+        const std::string next(1, end_parameter[i]);
+        out += fmt::format("text-{} ::= \"\" | \"<\" text-1 | [^<{}] text-0", i, i == 0 ? "" : next);
+        if (i > 0 && i + 1 < end_parameter.size()) out += fmt::format(" | \"{}\" text-{}", next, i + 1);
+        out += "\n";
+    }
+    return out;
+}
+
+std::string pointer_part(std::string name) {
+    std::string out;
+    for (const char c : name) out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+    return out;
+}
+
+class ToolGrammar {
+  public:
+    explicit ToolGrammar(std::vector<Tool> tools) : tools_(std::move(tools)) {
+        for (size_t i = 0; i < tools_.size(); ++i) {
+            move_references(tools_[i].parameters, fmt::format("/tools/{}", i));
+            document_["tools"].push_back(tools_[i].parameters);
+        }
+    }
+
+    std::string json_calls() {
+        std::vector<std::string> pointers;
+        for (size_t i = 0; i < tools_.size(); ++i) pointers.push_back(fmt::format("/tools/{}", i));
+        const SchemaGrammar arguments = json_schema_rules(document_, pointers);
+        std::string call = "call ::= <tool_call> \"\\n\"? (";
+        for (size_t i = 0; i < tools_.size(); ++i)
+            call += fmt::format("{}{} {} \"}}\"", i == 0 ? "" : " | ",
+                                gbnf_text(fmt::format("{{\"name\": {}, \"arguments\": ", ToolJson(tools_[i].name).dump())),
+                                arguments.names[i]);
+        return call + ") \"\\n\"? </tool_call>\n" + arguments.gbnf;
+    }
+
+    std::string xml_calls() {
+        std::string call = "call ::= <tool_call> \"\\n\" (";
+        for (size_t i = 0; i < tools_.size(); ++i) call += (i == 0 ? "" : " | ") + xml_call(i);
+        const SchemaGrammar values = json_schema_rules(document_, pointers_);
+        std::string gbnf = call + ") \"\\n\" </tool_call>\n" + tag_free_text() + values.gbnf;
+        for (size_t i = 0; i < pointers_.size(); ++i) gbnf += fmt::format("value-{} ::= {}\n", i, values.names[i]);
+        return gbnf;
+    }
+
+  private:
+    std::string xml_call(size_t tool) {
+        const Tool& t = tools_[tool];
+        std::string out = gbnf_text("<function=" + t.name + ">\n");
+        const auto properties = t.parameters.find("properties");
+        const ToolJson required = t.parameters.value("required", ToolJson::array());
+        if (properties != t.parameters.end() && properties->is_object())
+            for (const auto& [name, schema] : properties->items()) {
+                const bool must = std::ranges::find(required, ToolJson(name)) != required.end();
+                out += fmt::format(" ({} {} \"\\n{}\\n\"){}", gbnf_text("<parameter=" + name + ">\n"),
+                                   value(schema, fmt::format("/tools/{}/properties/{}", tool, pointer_part(name))), end_parameter,
+                                   must ? "" : "?");
+            }
+        return out + " \"</function>\"";
+    }
+
+    // Texts stand without quotes; their lengths and patterns are not checked.
+    std::string value(const ToolJson& schema, const std::string& pointer) {
+        const bool texts = schema.is_object() && schema.contains("enum") && schema["enum"].is_array() &&
+                           !schema["enum"].empty() &&
+                           std::ranges::all_of(schema["enum"], [](const ToolJson& one) { return one.is_string(); });
+        if (texts) {
+            std::string out;
+            for (const ToolJson& one : schema["enum"]) out += (out.empty() ? "" : " | ") + gbnf_text(one.get<std::string>());
+            return "(" + out + ")";
+        }
+        const auto is_text = [](const ToolJson& type) { return type == "string"; };
+        const bool typed = schema.is_object() && schema.contains("type");
+        const bool may_be_text =
+            !typed || is_text(schema["type"]) || (schema["type"].is_array() && std::ranges::any_of(schema["type"], is_text));
+        if (may_be_text && !(schema.is_object() && schema.contains("$ref"))) return "text-0";
+        pointers_.push_back(pointer);
+        return fmt::format("value-{}", pointers_.size() - 1);
+    }
+
+    std::vector<Tool> tools_;
+    ToolJson document_;
+    std::vector<std::string> pointers_; // of the values that are JSON
+};
+
+} // namespace
+
+std::string tool_calls_gbnf(const ToolJson& tools, ToolCallForm form, std::string_view only, bool parallel) {
+    ToolGrammar grammar(read_tools(tools, only));
+    return std::string(parallel ? "root ::= call (\"\\n\" call)*\n" : "root ::= call\n") +
+           (form == ToolCallForm::json ? grammar.json_calls() : grammar.xml_calls());
+}
+
+} // namespace tq::grammar

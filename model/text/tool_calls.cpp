@@ -1,0 +1,402 @@
+#include "model/text/tool_calls.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "model/text/python_json.h"
+#include <algorithm>
+
+namespace tq {
+namespace {
+
+using Kind = AnswerPart::Kind;
+
+constexpr std::string_view think_tag = "<think>", end_think_tag = "</think>", call_tag = "<tool_call>",
+                           end_call_tag = "</tool_call>";
+constexpr std::string_view function_tag = "<function=", end_function_tag = "</function>",
+                           parameter_tag = "<parameter=", end_parameter_tag = "</parameter>";
+constexpr size_t max_tag_name_bytes = 256;
+
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+size_t spaces(std::string_view text, size_t at = 0) {
+    while (at < text.size() && is_space(text[at])) ++at;
+    return at;
+}
+
+// How many bytes at the end of `text` may be the beginning of `tag`.
+size_t begun_tag(std::string_view text, std::string_view tag) {
+    size_t n = std::min(text.size(), tag.size() - 1);
+    while (n > 0 && !tag.starts_with(text.substr(text.size() - n))) --n;
+    return n;
+}
+
+// A pattern at the beginning of a text that may go on: where it ends, or that more text or nothing can make it match.
+struct Match {
+    enum { no, more, yes } found;
+    size_t end = 0;
+};
+
+Match match_word(std::string_view text, size_t at, std::string_view word) {
+    const std::string_view here = text.substr(std::min(at, text.size()), word.size());
+    if (here == word) return {Match::yes, at + word.size()};
+    return {word.starts_with(here) && at + here.size() == text.size() ? Match::more : Match::no};
+}
+
+// Words with any white space before each.
+Match match_words(std::string_view text, size_t at, std::initializer_list<std::string_view> words) {
+    for (const std::string_view word : words) {
+        const Match match = match_word(text, spaces(text, at), word);
+        if (match.found != Match::yes) return match;
+        at = match.end;
+    }
+    return {Match::yes, at};
+}
+
+// The end of a JSON string that begins at `at`.
+Match match_string(std::string_view text, size_t at) {
+    if (at >= text.size()) return {Match::more};
+    if (text[at] != '"') return {Match::no};
+    for (size_t i = at + 1; i < text.size() && i < at + max_tag_name_bytes; ++i) {
+        if (text[i] == '\\')
+            ++i;
+        else if (text[i] == '"')
+            return {Match::yes, i + 1};
+    }
+    return {text.size() < at + max_tag_name_bytes ? Match::more : Match::no};
+}
+
+bool is_json_object(std::string_view text) {
+    try {
+        return build_json<nlohmann::ordered_json>(text, "the call", {.max_depth = 128}).is_object();
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+} // namespace
+
+AnswerParser::AnswerParser(bool in_thinking, ToolTypes types)
+    : types_(std::move(types)), state_(in_thinking ? State::reasoning : State::start), gap_(in_thinking) {}
+
+void AnswerParser::add(Kind kind, std::string text) {
+    if (text.empty() && kind != Kind::call_begin && kind != Kind::call_end) return;
+    if (kind != Kind::call_end && kind != Kind::call_begin && !parts_.empty() && parts_.back().kind == kind)
+        parts_.back().text += text;
+    else
+        parts_.push_back({kind, std::move(text), kind < Kind::call_begin ? 0 : calls_});
+}
+
+void AnswerParser::take(size_t n) {
+    if (in_call_) call_text_ += rest().substr(0, n);
+    pos_ += n;
+    scanned_ = 0;
+}
+
+std::vector<AnswerPart> AnswerParser::push(std::string_view text) {
+    pending_ += text;
+    while (step()) {
+    }
+    pending_.erase(0, pos_);
+    pos_ = 0;
+    return std::exchange(parts_, {});
+}
+
+bool AnswerParser::step() {
+    switch (state_) {
+    case State::start: return step_start();
+    case State::reasoning: return step_reasoning();
+    case State::content: return step_content();
+    case State::call: return step_call();
+    case State::json_arguments: return step_json_arguments();
+    case State::function: return step_function();
+    case State::value: return step_value();
+    case State::text_value: return step_text_value();
+    case State::call_close: return step_call_close();
+    case State::json_end:
+    case State::json_whole:
+    case State::broken: break;
+    }
+    return step_until_close();
+}
+
+bool AnswerParser::step_start() {
+    const Match match = match_words(rest(), 0, {think_tag});
+    if (match.found == Match::more) return false;
+    state_ = match.found == Match::yes ? State::reasoning : State::content;
+    gap_ = match.found == Match::yes;
+    take(match.end);
+    return true;
+}
+
+// Newlines at both ends of the thinking are the template's.
+bool AnswerParser::step_reasoning() {
+    if (gap_) {
+        take(std::min(rest().find_first_not_of('\n'), rest().size()));
+        if (rest().empty()) return false;
+        gap_ = false;
+    }
+    const size_t close = rest().find(end_think_tag);
+    std::string_view text = rest().substr(0, close);
+    if (close == text.npos) text.remove_suffix(begun_tag(text, end_think_tag));
+    const size_t shown = text.find_last_not_of('\n') + 1;
+    add(Kind::reasoning, std::string(text.substr(0, shown)));
+    take(close == std::string_view::npos ? shown : close + end_think_tag.size());
+    if (close == std::string_view::npos) return false;
+    state_ = State::content;
+    gap_ = true;
+    return true;
+}
+
+// White space is held back until it is known whether a call follows.
+bool AnswerParser::step_content() {
+    if (gap_) {
+        take(std::min(rest().find_first_not_of('\n'), rest().size()));
+        if (rest().empty()) return false;
+        gap_ = false;
+    }
+    const size_t open = rest().find(call_tag);
+    std::string_view text = rest().substr(0, open);
+    if (open == text.npos) text.remove_suffix(begun_tag(text, call_tag));
+    size_t shown = text.size();
+    while (shown > 0 && is_space(text[shown - 1])) --shown;
+    add(Kind::content, std::string(text.substr(0, shown)));
+    take(shown);
+    if (open == std::string_view::npos) return false;
+    call_text_.clear();
+    in_call_ = true;
+    take(rest().find(call_tag) + call_tag.size());
+    state_ = State::call;
+    return true;
+}
+
+// Which form the call has, and its name.
+bool AnswerParser::step_call() {
+    const std::string_view text = rest();
+    const Match xml = match_words(text, 0, {function_tag});
+    if (xml.found == Match::yes) {
+        const size_t end = text.find_first_of("><\n", xml.end);
+        if (end == text.npos && text.size() - xml.end < max_tag_name_bytes) return false;
+        if (end == text.npos || text[end] != '>' || end == xml.end) return give_up(), true;
+        begin_call(std::string(text.substr(xml.end, end - xml.end)));
+        take(end + 1);
+        arguments_ = "{", values_ = 0;
+        add(Kind::arguments, "{");
+        state_ = State::function;
+        return true;
+    }
+    Match match = match_words(text, 0, {"{", "\"name\"", ":"});
+    size_t name = 0;
+    if (match.found == Match::yes) match = match_string(text, name = spaces(text, match.end));
+    const size_t name_end = match.end;
+    if (match.found == Match::yes) match = match_words(text, match.end, {",", "\"arguments\"", ":", "{"});
+    if (xml.found == Match::more || match.found == Match::more) return false;
+    if (match.found == Match::no) {
+        state_ = text[spaces(text)] == '{' ? State::json_whole : State::broken;
+        return true;
+    }
+    const auto decoded = nlohmann::json::parse(text.substr(name, name_end - name), nullptr, false);
+    if (!decoded.is_string() || decoded == "") return state_ = State::json_whole, true;
+    begin_call(decoded.get<std::string>());
+    take(match.end - 1);
+    arguments_.clear();
+    depth_ = 0, in_string_ = escaped_ = false;
+    state_ = State::json_arguments;
+    return true;
+}
+
+void AnswerParser::begin_call(std::string name) {
+    name_ = std::move(name);
+    add(Kind::call_begin, name_);
+}
+
+void AnswerParser::end_call(bool valid) {
+    add(Kind::call_end, std::move(call_text_));
+    parts_.back().valid = valid;
+    call_text_.clear(), name_.clear();
+    ++calls_;
+    in_call_ = false;
+    state_ = State::content;
+}
+
+void AnswerParser::give_up() {
+    name_.clear();
+    state_ = State::broken;
+}
+
+bool AnswerParser::step_json_arguments() {
+    const std::string_view text = rest();
+    size_t i = 0;
+    bool ends = false;
+    for (; i < text.size() && !ends; ++i) {
+        const char c = text[i];
+        if (escaped_)
+            escaped_ = false;
+        else if (in_string_ && c == '\\')
+            escaped_ = true;
+        else if (c == '"')
+            in_string_ = !in_string_;
+        else if (!in_string_ && (c == '{' || c == '['))
+            ++depth_;
+        else if (!in_string_ && (c == '}' || c == ']'))
+            ends = --depth_ == 0;
+    }
+    arguments_ += text.substr(0, i);
+    add(Kind::arguments, std::string(text.substr(0, i)));
+    take(i);
+    if (ends) state_ = State::json_end;
+    return ends;
+}
+
+// The rest of a call is not looked at before its end.
+bool AnswerParser::step_until_close() {
+    const size_t from = scanned_ > end_call_tag.size() ? scanned_ - end_call_tag.size() : 0,
+                 close = rest().find(end_call_tag, from);
+    scanned_ = rest().size();
+    if (close == std::string_view::npos) return false;
+    take(close + end_call_tag.size());
+    finish_call();
+    return true;
+}
+
+// A call whose text is complete, or at the answer's end.
+void AnswerParser::finish_call() {
+    std::string_view body = std::string_view(call_text_).substr(call_tag.size());
+    const bool closed = body.ends_with(end_call_tag);
+    if (closed) body.remove_suffix(end_call_tag.size());
+    if (state_ == State::json_end) return end_call(is_json_object(body) && is_json_object(arguments_));
+    if (state_ == State::json_whole && read_whole_json(body)) return end_call(true);
+    if (!name_.empty()) return end_call(false);
+    add(Kind::content, std::exchange(call_text_, {}));
+    in_call_ = false;
+    state_ = State::content;
+}
+
+// A call whose members are in another order, or whose arguments are a string that holds the JSON.
+bool AnswerParser::read_whole_json(std::string_view text) {
+    nlohmann::ordered_json call;
+    try {
+        call = build_json<nlohmann::ordered_json>(text, "the call", {.max_depth = 128});
+    } catch (const Error&) {
+        return false;
+    }
+    if (!call.is_object() || !call.contains("name") || !call["name"].is_string() || call["name"] == "") return false;
+    const auto given = call.find("arguments");
+    std::string arguments = given == call.end() || given->is_null() ? "{}"
+                            : given->is_string()                    ? given->get<std::string>()
+                                                                    : python_json(*given);
+    if (!is_json_object(arguments)) return false;
+    begin_call(call["name"].get<std::string>());
+    add(Kind::arguments, std::move(arguments));
+    return true;
+}
+
+// Between the parameters of a function.
+bool AnswerParser::step_function() {
+    const std::string_view text = rest();
+    const Match parameter = match_words(text, 0, {parameter_tag}), close = match_words(text, 0, {end_function_tag});
+    if (close.found == Match::yes) {
+        take(close.end);
+        add(Kind::arguments, "}");
+        state_ = State::call_close;
+        return true;
+    }
+    if (parameter.found == Match::more || close.found == Match::more) return false;
+    const size_t end = parameter.found == Match::yes ? text.find_first_of("><\n", parameter.end) : text.npos;
+    if (parameter.found == Match::yes && end == text.npos && text.size() - parameter.end < max_tag_name_bytes) return false;
+    if (end == text.npos || text[end] != '>' || end == parameter.end) return state_ = State::broken, true;
+    const std::string name(text.substr(parameter.end, end - parameter.end));
+    take(end + 1);
+    begin_value(name);
+    return true;
+}
+
+void AnswerParser::begin_value(std::string_view name) {
+    type_ = types_.type(name_, std::string(name));
+    add(Kind::arguments, fmt::format("{}\"{}\": {}", values_++ == 0 ? "" : ", ", json_string_part(name),
+                                     type_ == ToolTypes::Type::text ? "\"" : ""));
+    value_begun_ = false;
+    state_ = type_ == ToolTypes::Type::text ? State::text_value : State::value;
+}
+
+bool AnswerParser::step_value() {
+    const size_t from = scanned_ > end_parameter_tag.size() ? scanned_ - end_parameter_tag.size() : 0,
+                 close = rest().find(end_parameter_tag, from);
+    scanned_ = rest().size();
+    if (close == std::string_view::npos) return false;
+    std::string_view value = rest().substr(0, close);
+    if (value.starts_with('\n')) value.remove_prefix(1);
+    if (value.ends_with('\n')) value.remove_suffix(1);
+    add(Kind::arguments, parameter_json(value, type_));
+    take(close + end_parameter_tag.size());
+    state_ = State::function;
+    return true;
+}
+
+// A text is passed on as it comes, but for one newline at each end, which is the template's.
+bool AnswerParser::step_text_value() {
+    if (!value_begun_) {
+        if (rest().empty()) return false;
+        if (rest()[0] == '\n') take(1);
+        value_begun_ = true;
+    }
+    const size_t close = rest().find(end_parameter_tag);
+    std::string_view text = rest().substr(0, close);
+    if (close == text.npos) text.remove_suffix(begun_tag(text, end_parameter_tag));
+    if (text.ends_with('\n')) text.remove_suffix(1);
+    add(Kind::arguments, json_string_part(text));
+    if (close == std::string_view::npos) return take(text.size()), false;
+    add(Kind::arguments, "\"");
+    take(close + end_parameter_tag.size());
+    state_ = State::function;
+    return true;
+}
+
+bool AnswerParser::step_call_close() {
+    const Match close = match_words(rest(), 0, {end_call_tag});
+    if (close.found == Match::more) return false;
+    if (close.found == Match::no) return state_ = State::broken, true;
+    take(close.end);
+    end_call(true);
+    return true;
+}
+
+std::vector<AnswerPart> AnswerParser::finish() {
+    const State last = state_;
+    const std::string tail(rest());
+    take(tail.size());
+    if (!in_call_) {
+        add(last == State::reasoning ? Kind::reasoning : Kind::content,
+            last == State::reasoning && tail.find_first_not_of('\n') == tail.npos ? "" : tail);
+        return std::exchange(parts_, {});
+    }
+    if (last == State::call_close && tail.find_first_not_of(" \t\r\n") == tail.npos)
+        end_call(true); // only the tag that ends the call is missing
+    else if (last == State::call && !tail.empty() && tail[spaces(tail)] == '{')
+        state_ = State::json_whole, finish_call();
+    else
+        finish_call();
+    return std::exchange(parts_, {});
+}
+
+ParsedAnswer parse_answer(std::string_view text, bool in_thinking, ToolTypes types) {
+    AnswerParser parser(in_thinking, std::move(types));
+    std::vector<AnswerPart> parts = parser.push(text);
+    for (AnswerPart& part : parser.finish()) parts.push_back(std::move(part));
+    ParsedAnswer answer;
+    ParsedAnswer::Call call;
+    for (AnswerPart& part : parts) {
+        switch (part.kind) {
+        case Kind::reasoning: answer.reasoning += part.text; break;
+        case Kind::content: answer.content += part.text; break;
+        case Kind::call_begin: call = {std::move(part.text), ""}; break;
+        case Kind::arguments: call.arguments += part.text; break;
+        case Kind::call_end:
+            if (part.valid)
+                answer.calls.push_back(std::move(call));
+            else
+                answer.content += part.text;
+        }
+    }
+    return answer;
+}
+
+} // namespace tq

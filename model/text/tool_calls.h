@@ -1,0 +1,99 @@
+// An answer while it is streamed, divided into thinking, text and tool calls. Two forms of calls are known:
+//   <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>                                              Qwen3 (Hermes)
+//   <tool_call><function=f><parameter=x>1</parameter></function></tool_call>                                 Qwen3-Coder
+#pragma once
+#include "model/text/tool_types.h"
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tq {
+
+struct AnswerPart {
+    enum class Kind {
+        reasoning,  // text between <think> and </think>
+        content,    // text beside the thinking and the calls
+        call_begin, // text: the name of the function
+        arguments,  // text: the next part of the call's arguments, JSON
+        call_end,   // text: all of the call as the model wrote it, with its tags
+    };
+    Kind kind;
+    std::string text;
+    size_t call = 0;   // number of the call, from 0
+    bool valid = true; // of call_end: the arguments are a JSON object, and the call ended as it should
+};
+
+class AnswerParser {
+  public:
+    // `in_thinking`: the prompt has opened <think>. `tools`: the list that the template got, or null; the types of its parameters
+    // decide which values of Qwen3-Coder's form are texts: without them all are.
+    explicit AnswerParser(bool in_thinking = false, ToolTypes types = {});
+
+    // Appends text, complete characters of UTF-8, and returns what is now certain. The joined parts do not depend on how the
+    // answer is divided, and nothing is lost but newlines around the thinking and white space between text and calls: what only
+    // looks like a call is content.
+    std::vector<AnswerPart> push(std::string_view text);
+    std::vector<AnswerPart> finish(); // the answer is at its end; the parser must not be used any more
+
+  private:
+    enum class State {
+        start,
+        reasoning,
+        content,
+        call,
+        json_arguments,
+        json_end,
+        json_whole,
+        function,
+        value,
+        text_value,
+        call_close,
+        broken
+    };
+
+    bool step();
+    bool step_start();
+    bool step_reasoning();
+    bool step_content();
+    bool step_call();
+    bool step_json_arguments();
+    bool step_until_close();
+    bool step_function();
+    bool step_value();
+    bool step_text_value();
+    bool step_call_close();
+    void finish_call();
+
+    std::string_view rest() const { return std::string_view(pending_).substr(pos_); }
+    void take(size_t n); // of the rest; within a call it is kept
+    void add(AnswerPart::Kind kind, std::string text);
+    void begin_call(std::string name);
+    void begin_value(std::string_view name);
+    void end_call(bool valid);
+    void give_up(); // a call that has not begun is content
+    bool read_whole_json(std::string_view text);
+
+    const ToolTypes types_;
+    State state_;
+    std::string pending_; // what is not decided begins at pos_
+    size_t pos_ = 0, scanned_ = 0;
+    std::string call_text_, name_, arguments_;
+    bool in_call_ = false, gap_ = false;
+    size_t calls_ = 0, depth_ = 0, values_ = 0;
+    bool in_string_ = false, escaped_ = false, value_begun_ = false;
+    ToolTypes::Type type_ = ToolTypes::Type::text;
+    std::vector<AnswerPart> parts_;
+};
+
+struct ParsedAnswer {
+    struct Call {
+        std::string name, arguments;
+    };
+    std::string reasoning, content;
+    std::vector<Call> calls; // the valid ones; the others are in the content, as the model wrote them
+};
+
+// A whole answer at once.
+ParsedAnswer parse_answer(std::string_view text, bool in_thinking = false, ToolTypes types = {});
+
+} // namespace tq

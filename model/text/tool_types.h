@@ -1,0 +1,35 @@
+// The types of tools' parameters, by which values that are written without quotes become JSON.
+#pragma once
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace tq {
+
+class ToolTypes {
+  public:
+    enum class Type {
+        text,  // a string: any text
+        json,  // a number, true, a list, ...
+        either // JSON where it is that, else a text
+    };
+
+    // `tools`: a list of {"type": "function", "function": {"name", "parameters"}} or of {"name", "parameters"}; others are
+    // ignored.
+    ToolTypes() = default;
+    explicit ToolTypes(const nlohmann::ordered_json& tools);
+
+    Type type(const std::string& function, const std::string& parameter) const; // text where it is not known
+
+  private:
+    std::map<std::string, std::map<std::string, Type>> types_;
+};
+
+// The JSON of a parameter's value. What is not JSON becomes a string.
+std::string parameter_json(std::string_view value, ToolTypes::Type type);
+
+// A part of a JSON string, without quotes.
+std::string json_string_part(std::string_view text);
+
+} // namespace tq

@@ -1,0 +1,245 @@
+// JSON schemas as grammars: texts that follow them and texts that do not, the numbers of ranges one by one, and what is refused.
+#include "base/error.h"
+#include "model/grammar/gbnf.h"
+#include "model/grammar/json_schema.h"
+#include "model/grammar/state_table.h"
+#include "tests/support/text.h"
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+using namespace tq;
+using namespace tq::grammar;
+using tq::test::contains;
+
+namespace {
+
+class Schema {
+  public:
+    explicit Schema(std::string_view schema) : gbnf_(json_schema_gbnf(schema)), grammar_(parse_gbnf(gbnf_)), table_(grammar_) {}
+
+    bool allows(std::string_view text) {
+        StateTable::State state = table_.start();
+        for (const char byte : text) state = table_.next(state, uint8_t(byte));
+        return table_.has_ended(state);
+    }
+
+  private:
+    std::string gbnf_;
+    Grammar grammar_;
+    StateTable table_;
+};
+
+void check(std::string_view schema, std::initializer_list<std::string_view> right,
+           std::initializer_list<std::string_view> wrong) {
+    Schema compiled(schema);
+    for (const bool is_right : {true, false}) {
+        for (const std::string_view text : is_right ? right : wrong) {
+            CAPTURE(std::string(schema));
+            CAPTURE(std::string(text));
+            CHECK(compiled.allows(text) == is_right);
+        }
+    }
+}
+
+std::string error_of(std::string_view schema) {
+    try {
+        const Grammar grammar(parse_gbnf(json_schema_gbnf(schema)));
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+} // namespace
+
+TEST_CASE("any JSON, and types") {
+    check("{}", {"1", "\"a\"", "{\"a\": [1, {\"b\": null}]}", "[ ]", "true", "-1.5e+10"},
+          {"", "01", "a", "{a: 1}", "[1,]", "\"\n\"", "nul"});
+    check("true", {"{}", "[1,2]"}, {"]"});
+    check(R"({"type": "boolean"})", {"true", "false"}, {"null", "1"});
+    check(R"({"type": ["integer", "null"]})", {"12", "null", "-3"}, {"1.5", "\"1\""});
+    check(R"({"type": "string", "nullable": true})", {"\"a\"", "null"}, {"1"});
+    check(R"({"type": "number"})", {"0", "-0.5", "1e5", "12.25"}, {"+1", ".5", "1.", "0x1"});
+    check(R"({"type": "string"})", {"\"\"", "\"é😀\\n\\u00e9\\ud83d\\ude00\""},
+          {"\"\\ud83d\"", "\"\\ude00\"", "\"\\x\"", "\"\t\"", "\"a"});
+    check(R"({"enum": ["a", 1, null, {"b": [true]}]})", {"\"a\"", "1", "null", "{\"b\":[true]}"}, {"\"b\"", "2"});
+    check(R"({"const": "x\"y"})", {"\"x\\\"y\""}, {"\"x\""});
+    check(R"({"type": "string", "enum": ["a", 1]})", {"\"a\""}, {"1"});
+}
+
+TEST_CASE("objects") {
+    const char* schema =
+        R"({"type": "object", "title": "T", "properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}, "c": {"type": "null"}},
+        "required": ["b"]})";
+    check(schema,
+          {"{\"b\":true}", "{ \"b\": true }", "{\"a\": 1, \"b\": false, \"c\": null}", "{\n  \"b\": true,\n  \"c\": null\n}"},
+          {"{}", "{\"a\": 1}", "{\"b\": true, \"a\": 1}", "{\"b\": true, \"d\": 1}", "{\"b\": true,}", "{, \"b\": true}"});
+    check(R"({"properties": {"a": {"const": 1}, "b": {"const": 2}}})", {"{}", "{\"a\": 1}", "{\"b\": 2}", "{\"a\": 1, \"b\": 2}"},
+          {"{\"b\": 2, \"a\": 1}", "{\"a\": 2}"});
+    check(
+        R"({"type": "object", "properties": {"ab": {"const": 1}, "a\"": {"const": 2}}, "additionalProperties": {"type": "boolean"}})",
+        {"{\"ab\": 1, \"abc\": true}", "{\"a\": true}", "{\"\": true, \"b\": false}", "{\"a\\\"\": 2}", "{\"a\\n\": true}",
+         "{\"x\\u0041\": true}"},
+        {"{\"ab\": true}", "{\"c\": 1}", "{\"a\\\"\": true}", "{\"\\u0061b\": true}"});
+    check(R"({"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1, "maxProperties": 2})",
+          {"{\"a\": 1}", "{\"a\": 1, \"b\": 2}"}, {"{}", "{\"a\": 1, \"b\": 2, \"c\": 3}", "{\"a\": true}"});
+    check(R"({"type": "object", "propertyNames": {"pattern": "^[a-z]+$"}})", {"{}", "{\"ab\": 1}"}, {"{\"A\": 1}"});
+    check(R"({"type": "object", "additionalProperties": false})", {"{}", "{ }"}, {"{\"a\": 1}"});
+    check(R"({"type": "object", "required": ["z"], "additionalProperties": {"const": 1}})",
+          {"{\"z\": 1}", "{\"z\": 1, \"a\": 1}"}, {"{}", "{\"a\": 1}"});
+}
+
+TEST_CASE("arrays") {
+    check(R"({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3})", {"[1, 2]", "[1,2,3]"},
+          {"[]", "[1]", "[1,2,3,4]", "[1 2]"});
+    check(R"({"items": {"const": 0}})", {"[]", "[0]", "[0,0,0,0,0]"}, {"[1]"});
+    check(R"({"type": "array", "maxItems": 0})", {"[]"}, {"[1]"});
+    check(R"({"type": "array", "prefixItems": [{"const": 1}, {"const": 2}]})", {"[]", "[1]", "[1, 2]"}, {"[2]", "[1, 2, 3]"});
+    check(R"({"type": "array", "prefixItems": [{"const": 1}], "items": {"const": 9}, "minItems": 2, "maxItems": 3})",
+          {"[1, 9]", "[1, 9, 9]"}, {"[1]", "[1, 9, 9, 9]", "[9, 9]"});
+    check(R"({"items": [{"const": 1}], "additionalItems": false})", {"[]", "[1]"}, {"[1, 1]"});
+}
+
+TEST_CASE("combinations and references") {
+    check(R"({"anyOf": [{"const": 1}, {"type": "object", "properties": {"a": {"const": 2}}, "required": ["a"]}]})",
+          {"1", "{\"a\": 2}"}, {"2", "{}"});
+    check(
+        R"({"type": "object", "properties": {"k": {"type": "string"}, "v": {}}, "oneOf": [{"required": ["k"]}, {"required": ["v"]}]})",
+        {"{\"k\": \"x\"}", "{\"v\": 1}"}, {"{}"});
+    check(
+        R"({"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"$ref": "#/$defs/b"}], "$defs": {"b": {"properties":
+        {"a": {"minimum": 5}, "b": {"const": 1}}, "required": ["b"]}}})",
+        {"{\"a\": 5, \"b\": 1}"}, {"{\"a\": 4, \"b\": 1}", "{\"a\": 5}"});
+    check(R"({"$ref": "#/definitions/node", "definitions": {"node": {"type": "object", "properties": {"v": {"type": "integer"},
+        "next": {"anyOf": [{"$ref": "#/definitions/node"}, {"type": "null"}]}}, "required": ["v", "next"]}}})",
+          {"{\"v\": 1, \"next\": null}", "{\"v\": 1, \"next\": {\"v\": 2, \"next\": null}}"},
+          {"{\"v\": 1, \"next\": {}}", "{\"v\": 1}"});
+    check(R"({"type": "array", "items": {"$ref": "#"}})", {"[]", "[[], [[]]]"}, {"[1]"});
+    check(
+        R"({"$defs": {"root": {"const": 1}, "string": {"const": 2}}, "prefixItems": [{"$ref": "#/$defs/root"}, {"$ref": "#/$defs/string"}, {"type": "string"}]})",
+        {"[1, 2, \"a\"]"}, {"[1, \"a\"]"});
+}
+
+TEST_CASE("strings: lengths, patterns, formats") {
+    check(R"({"type": "string", "minLength": 2, "maxLength": 3})", {"\"ab\"", "\"éé\"", "\"a\\n\\u00e9\"", "\"😀😀\""},
+          {"\"a\"", "\"abcd\""});
+    check(R"({"pattern": "^[A-Z]{2}-\\d+$"})", {"\"AB-1\"", "\"XY-123\""}, {"\"AB-\"", "\"ab-1\"", "\"AB-1x\""});
+    check(R"({"pattern": "b+"})", {"\"abc\"", "\"b\""}, {"\"ac\"", "\"\""});
+    check(R"({"pattern": "^(?:a|b(c|d)?)*?$"})", {"\"\"", "\"abcbda\""}, {"\"c\""});
+    check(R"({"pattern": "^[^\"]\\\\\\n.$"})", {"\"a\\\\\\nb\""}, {"\"\\\"\\\\\\nb\""});
+    check(R"({"pattern": "^x$|^y"})", {"\"x\"", "\"yz\""}, {"\"xz\""});
+    check(R"({"pattern": "^[\\w.]+\\.txt$"})", {"\"a_b.txt\"", "\"..txt\""}, {"\"a-b.txt\"", "\".txt\""});
+    check(R"({"format": "date"})", {"\"2024-02-29\""}, {"\"2024-13-01\"", "\"24-01-01\""});
+    check(R"({"format": "date-time"})", {"\"2024-02-29T23:59:59.5Z\"", "\"2024-02-29T00:00:00+02:00\""},
+          {"\"2024-02-29\"", "\"2024-02-29T24:00:00Z\""});
+    check(R"({"format": "time"})", {"\"12:00:00Z\""}, {"\"12:00\""});
+    check(R"({"format": "uuid"})", {"\"123e4567-e89b-12d3-a456-426614174000\""}, {"\"123e4567\""});
+    check(R"({"format": "email"})", {"\"a.b@example.org\""}, {"\"a@b\"", "\"@b.c\""});
+    check(R"({"format": "ipv4"})", {"\"255.0.10.1\""}, {"\"256.0.0.1\"", "\"01.0.0.1\""});
+    check(R"({"format": "ipv6"})", {"\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"fe80::1:2\"", "\"::\""}, {"\"1:2\"", "\"1::2::3\""});
+    check(R"({"format": "uri"})", {"\"https://a.b/c?d=%20#e\""}, {"\"a b\""});
+    check(R"({"format": "duration"})", {"\"P1DT2H\"", "\"PT5M\"", "\"P3W\""}, {"\"P\"", "\"PT\""});
+    check(R"({"format": "hostname"})", {"\"a-b.example\""}, {"\"-a\""});
+}
+
+TEST_CASE("integers between bounds, each of them") {
+    for (const auto& [min, max] :
+         {std::pair(0, 9), {0, 10}, {5, 5}, {7, 123}, {99, 1001}, {-5, 5}, {-120, -7}, {-1, 0}, {100, 999}, {-1000, 1000}}) {
+        Schema schema(fmt::format(R"({{"type": "integer", "minimum": {}, "maximum": {}}})", min, max));
+        for (int i = -1300; i <= 1300; ++i) {
+            CAPTURE(min);
+            CAPTURE(max);
+            CAPTURE(i);
+            CHECK(schema.allows(std::to_string(i)) == (min <= i && i <= max));
+        }
+        CHECK(!schema.allows("00"));
+    }
+    check(R"({"type": "integer", "exclusiveMinimum": 3})", {"4", "10", "123456789"}, {"3", "0", "-4"});
+    check(R"({"type": "integer", "maximum": -3})", {"-3", "-10", "-123456789"}, {"-2", "0", "4"});
+    check(R"({"type": "integer", "minimum": 0.5, "exclusiveMaximum": 3})", {"1", "2"}, {"0", "3"});
+}
+
+TEST_CASE("numbers between bounds, each of a fine grid") {
+    for (const auto& [min, max, exclusive] : {std::tuple(0.0, 1.0, false),
+                                              {0.0, 1.0, true},
+                                              {-0.5, 0.25, false},
+                                              {0.05, 0.5, true},
+                                              {1.25, 1.27, false},
+                                              {1.25, 1.3, true},
+                                              {-2.5, -1.0, false},
+                                              {0.3, 12.75, false},
+                                              {2.0, 2.05, true},
+                                              {-1.0, -0.125, true},
+                                              {0.0, 0.0, false},
+                                              {-3.0, 3.5, true},
+                                              {0.101, 0.2, true}}) {
+        const char* low = exclusive ? "exclusiveMinimum" : "minimum";
+        const char* high = exclusive ? "exclusiveMaximum" : "maximum";
+        Schema schema(fmt::format(R"({{"type": "number", "{}": {}, "{}": {}}})", low, min, high, max));
+        for (int i = -4000; i <= 13000; ++i) {
+            const double value = i / 1000.0;
+            for (const std::string& text : {fmt::format("{:.3f}", value), fmt::format("{}", value)}) {
+                if (text.starts_with("-0") && i == 0) continue;
+                const bool wanted = exclusive ? min < value && value < max : min <= value && value <= max;
+                if (schema.allows(text) != wanted) {
+                    CAPTURE(min);
+                    CAPTURE(max);
+                    CAPTURE(exclusive);
+                    CAPTURE(text);
+                    CHECK(schema.allows(text) == wanted);
+                }
+            }
+        }
+    }
+    check(R"({"type": "number", "minimum": 10})", {"10", "10.5", "123.25"}, {"9.99", "-11"});
+    check(R"({"type": "number", "exclusiveMaximum": 0})", {"-1", "-0.001"}, {"0", "0.5"});
+}
+
+TEST_CASE("what is not supported is named, with its place") {
+    for (const auto& [schema, wanted] : {
+             std::pair<std::string, std::string>{"{", "it is not JSON"},
+             {"1", "at its root: a schema must be an object"},
+             {"false", "false allows no value"},
+             {R"({"not": {}})", "at its root: the keyword 'not' is not supported"},
+             {R"({"properties": {"a": {"if": {}}}})", "at /properties/a: the keyword 'if' is not supported"},
+             {R"({"items": {"uniqueItems": true}})", "at /items: the keyword 'uniqueItems' is not supported"},
+             {R"({"type": "number", "multipleOf": 2})", "'multipleOf' is not supported"},
+             {R"({"patternProperties": {}})", "'patternProperties' is not supported"},
+             {R"({"type": "text"})", "'type' must be"},
+             {R"({"format": "color"})", "the format 'color' is not supported; known are date"},
+             {R"({"pattern": "(?=a)"})", "groups that begin with (?"},
+             {R"({"pattern": "a\\b"})", "the escape \\b is not supported"},
+             {R"({"pattern": "(a"})", "the group is never closed"},
+             {R"({"pattern": "a", "maxLength": 3})", "beside 'pattern' are not supported"},
+             {R"({"minLength": 3, "maxLength": 2})", "'maxLength' is less than 'minLength'"},
+             {R"({"maxLength": -1})", "a whole number"},
+             {R"({"minimum": 3, "maximum": 2})", "no number lies between"},
+             {R"({"type": "integer", "minimum": 1.2, "maximum": 1.8})", "no integer lies between"},
+             {R"({"$ref": "#/$defs/x"})", "leads nowhere: #/$defs/x"},
+             {R"({"$ref": "other.json"})", "leads to another document"},
+             {R"({"$ref": "#"})", "leads back to itself"},
+             {R"({"anyOf": [{"type": "null"}, {"$ref": "#"}]})", "leads back to itself"},
+             {R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})", "never ends"},
+             {R"({"required": ["a"], "additionalProperties": false})", "'a' is required, but is no property"},
+             {R"({"anyOf": []})", "'anyOf' must be a list of schemas"},
+             {R"({"enum": []})", "'enum' has no value"},
+             {R"({"allOf": [{"pattern": "a"}, {"pattern": "b"}]})", "the keyword 'pattern' has several values"},
+             {R"({"allOf": [{"$ref": "#"}]})", "to itself"},
+             {R"({"items": {}, "maxItems": 1, "minItems": 2})", "'maxItems' is less than 'minItems'"},
+             {R"({"type": "string", "maxLength": 100000000})", "too large"},
+         }) {
+        CAPTURE(schema);
+        CHECK(contains(error_of(schema), wanted));
+    }
+    CHECK(contains(error_of(std::string(200, '[')), "nested deeper"));
+    std::string doubling = R"({"$ref": "#/$defs/d0", "$defs": {)";
+    for (int i = 0; i < 40; ++i)
+        doubling +=
+            fmt::format(R"("d{}": {{"allOf": [{{"$ref": "#/$defs/d{}"}}, {{"$ref": "#/$defs/d{}"}}]}}, )", i, i + 1, i + 1);
+    CHECK(contains(error_of(doubling + R"("d40": {"type": "null"}}})"), "too many schemas"));
+    CHECK(contains(
+        error_of(R"({"$ref": "#/$defs/n", "$defs": {"n": {"properties": {"x": {"$ref": "#/$defs/n", "minProperties": 0}}}}})"),
+        "is not supported"));
+    CHECK(contains(error_of(R"({"$defs": {"n": {"items": {"$ref": "#/$defs/n", "minItems": 1}}}, "$ref": "#/$defs/n"})"),
+                   "leads back to itself"));
+}

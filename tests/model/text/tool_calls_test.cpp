@@ -1,0 +1,171 @@
+// Tool calls in an answer: both forms, divided at every place, with thinking and text around them, and what only looks like a
+// call.
+#include "base/error.h"
+#include "model/text/tool_calls.h"
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+#include <random>
+
+using namespace tq;
+
+namespace {
+
+using Kind = AnswerPart::Kind;
+using Json = nlohmann::ordered_json;
+
+// The parts, where neighbours of one kind are joined, as "kind text" lines.
+std::string described(const std::vector<AnswerPart>& parts) {
+    std::string out;
+    const AnswerPart* before = nullptr;
+    for (const AnswerPart& part : parts) {
+        const bool joins = before && before->kind == part.kind && part.kind != Kind::call_begin && part.kind != Kind::call_end;
+        constexpr const char* names[] = {"R ", "C ", "F ", "A ", "E "};
+        if (!joins) out += (before ? "\n" : "") + std::string(names[int(part.kind)]);
+        if (!joins && part.kind >= Kind::call_begin) out += std::to_string(part.call) + " ";
+        out += part.kind == Kind::call_end ? (part.valid ? "valid" : "invalid " + part.text) : part.text;
+        before = &part;
+    }
+    return out;
+}
+
+std::string parse(std::string_view text, size_t step, bool in_thinking, const ToolTypes& types) {
+    AnswerParser parser(in_thinking, types);
+    std::vector<AnswerPart> parts;
+    const auto take = [&](std::vector<AnswerPart> more) { parts.insert(parts.end(), more.begin(), more.end()); };
+    for (size_t i = 0; i < text.size(); i += step) take(parser.push(text.substr(i, step)));
+    take(parser.finish());
+    return described(parts);
+}
+
+// The same for every division.
+void check(std::string_view text, const std::string& wanted, bool in_thinking = false, const ToolTypes& types = {}) {
+    CAPTURE(std::string(text));
+    for (const size_t step : {text.size() + 1, size_t(1), size_t(2), size_t(3), size_t(7)})
+        CHECK(parse(text, step, in_thinking, types) == wanted);
+}
+
+const char* tools = R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {
+    "text": {"type": "string"}, "n": {"type": "integer"}, "on": {"type": "boolean"}, "list": {"type": "array"},
+    "maybe": {"type": ["string", "null"]}, "kind": {"enum": ["a", "b"]}, "any": {}}}}}, {"name": "g"}, 7, {"name": 1}])";
+
+} // namespace
+
+TEST_CASE("text and thinking without calls") {
+    check("", "");
+    check("Hello.", "C Hello.");
+    check(" a <b \n\n", "C  a <b \n\n");
+    check("<think>\nhm\n</think>\n\nYes.", "R hm\nC Yes.");
+    check("hm\n\nhm\n</think>\n\nYes.", "R hm\n\nhm\nC Yes.", true);
+    check("\n<think>hm", "R hm");
+    check("<think>a</thin", "R a</thin");
+    check("<think>\n\n</think>\n\n", "");
+    check("<thin", "C <thin");
+    check("no <think>x</think>", "C no <think>x</think>");
+    check("<think><tool_call>{</think>b", "R <tool_call>{\nC b");
+}
+
+TEST_CASE("calls as JSON, several, with text before, between and after") {
+    check("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1, {\"y\": \"}\\\"\"}]}}\n</tool_call>",
+          "F 0 f\nA 0 {\"x\": [1, {\"y\": \"}\\\"\"}]}\nE 0 valid");
+    check("I look.\n\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": "
+          "{\"a\": 1}}\n"
+          "</tool_call> done\n",
+          "C I look.\nF 0 f\nA 0 {}\nE 0 valid\nF 1 g\nA 1 {\"a\": 1}\nE 1 valid\nC \n\n\n done\n");
+    check("<think>x</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "R x\nF 0 f\nA 0 {}\nE 0 valid");
+    // A tag within a string is text; a name has escapes.
+    check("<tool_call>{\"name\": \"\\u00e9\", \"arguments\": {\"x\": \"</tool_call>\"}}</tool_call>",
+          "F 0 é\nA 0 {\"x\": \"</tool_call>\"}\nE 0 valid");
+    // Another order, no arguments, arguments as a text.
+    check("<tool_call>{\"arguments\": {\"x\": 1}, \"name\": \"f\"}</tool_call>", "F 0 f\nA 0 {\"x\": 1}\nE 0 valid");
+    check("<tool_call>{\"name\": \"f\"}</tool_call>", "F 0 f\nA 0 {}\nE 0 valid");
+    check("<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"x\\\": 1}\"}</tool_call>", "F 0 f\nA 0 {\"x\": 1}\nE 0 valid");
+    // The answer ends before the tag does.
+    check("<tool_call>{\"name\": \"f\", \"arguments\": {}}", "F 0 f\nA 0 {}\nE 0 valid");
+}
+
+TEST_CASE("what only looks like a call is content, and a broken one is returned whole") {
+    for (const char* text : {"<tool_call>", "<tool_call>\n", "<tool_call>hello</tool_call>",
+                             "<tool_call>{\"name\": 1}</tool_call>", "<tool_call>{\"name\": \"\", \"arguments\": {}}</tool_call>",
+                             "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>", "<tool_call>{\"name\": \"f\", \"arg",
+                             "<tool_call>[]</tool_call>", "<tool_call><function=", "<tool_call><function=>x</tool_call>",
+                             "<tool_call>{\"name\": \"f\", \"name\": \"g\"}</tool_call>"})
+        check(text, "C " + std::string(text));
+    check("a <tool_call>x</tool_call> b", "C a <tool_call>x</tool_call> b");
+    check("<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1",
+          "F 0 f\nA 0 {\"x\": 1\nE 0 invalid <tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1");
+    check("<tool_call>{\"name\": \"f\", \"arguments\": {\"x\" 1}}</tool_call>",
+          "F 0 f\nA 0 {\"x\" 1}\nE 0 invalid <tool_call>{\"name\": \"f\", \"arguments\": {\"x\" 1}}</tool_call>");
+    check("<tool_call>{\"name\": \"f\", \"arguments\": {}, oops</tool_call>",
+          "F 0 f\nA 0 {}\nE 0 invalid <tool_call>{\"name\": \"f\", \"arguments\": {}, oops</tool_call>");
+    const ParsedAnswer answer = parse_answer("a <tool_call>{\"name\": \"f\", \"arguments\": {\"x\" 1}}</tool_call>");
+    CHECK(answer.calls.empty());
+    CHECK(answer.content == "a <tool_call>{\"name\": \"f\", \"arguments\": {\"x\" 1}}</tool_call>");
+}
+
+TEST_CASE("calls as XML: types by the tool's schema") {
+    const ToolTypes types(Json::parse(tools));
+    check("<tool_call>\n<function=f>\n<parameter=text>\ntwo\n\"lines\"\n</parameter>\n<parameter=n>\n42\n</parameter>\n"
+          "<parameter=on>\nTrue\n</parameter>\n<parameter=list>\n[1, \"a\"]\n</parameter>\n</function>\n</tool_call>",
+          "F 0 f\nA 0 {\"text\": \"two\\n\\\"lines\\\"\", \"n\": 42, \"on\": true, \"list\": [1, \"a\"]}\nE 0 valid", false,
+          types);
+    check("<tool_call><function=f><parameter=text>42</parameter></function></tool_call>",
+          "F 0 f\nA 0 {\"text\": \"42\"}\nE 0 valid", false, types);
+    check("<tool_call><function=f><parameter=maybe>null</parameter><parameter=any>x</parameter><parameter=kind>1</parameter>"
+          "<parameter=other>1</parameter></function></tool_call>",
+          "F 0 f\nA 0 {\"maybe\": null, \"any\": \"x\", \"kind\": \"1\", \"other\": \"1\"}\nE 0 valid", false, types);
+    check("<tool_call><function=f><parameter=n>not a number</parameter></function></tool_call>",
+          "F 0 f\nA 0 {\"n\": \"not a number\"}\nE 0 valid", false, types);
+    check("<tool_call>\n<function=g>\n</function>\n</tool_call>\n<tool_call><function=f></function></tool_call>",
+          "F 0 g\nA 0 {}\nE 0 valid\nF 1 f\nA 1 {}\nE 1 valid", false, types);
+    // Tags and newlines within a text; the answer ends before the last tag.
+    check("<tool_call><function=f><parameter=text>\n\n<a></b>\n\n</parameter></function>",
+          "F 0 f\nA 0 {\"text\": \"\\n<a></b>\\n\"}\nE 0 valid", false, types);
+    check("<tool_call><function=f>oops</tool_call>b", "F 0 f\nA 0 {\nE 0 invalid <tool_call><function=f>oops</tool_call>\nC b",
+          false, types);
+    check("<tool_call><function=f><parameter=text>a",
+          "F 0 f\nA 0 {\"text\": \"a\nE 0 invalid <tool_call><function=f><parameter=text>a", false, types);
+}
+
+TEST_CASE("valid calls have valid arguments, and no text is lost, for random mixtures") {
+    const ToolTypes types(Json::parse(tools));
+    constexpr std::string_view pieces[] = {"<tool_call>",
+                                           "</tool_call>",
+                                           "{\"name\": \"f\", \"arguments\": ",
+                                           "{\"x\": \"<\"}",
+                                           "}",
+                                           "<function=f>",
+                                           "<parameter=n>",
+                                           "<parameter=text>",
+                                           "</parameter>",
+                                           "</function>",
+                                           "\n",
+                                           "é",
+                                           "7",
+                                           "<think>",
+                                           "</think>",
+                                           "\\\""};
+    std::mt19937 random(5);
+    for (int round = 0; round < 4000; ++round) {
+        std::string text;
+        for (uint32_t i = random() % 12; i-- > 0;) text += pieces[random() % std::size(pieces)];
+        CAPTURE(text);
+        const std::string whole = parse(text, text.size() + 1, false, types);
+        CHECK(parse(text, 1, false, types) == whole);
+        AnswerParser parser(false, types);
+        std::vector<AnswerPart> parts = parser.push(text);
+        for (AnswerPart& part : parser.finish()) parts.push_back(part);
+        std::string arguments;
+        size_t kept = 0;
+        for (const AnswerPart& part : parts) {
+            if (part.kind == Kind::call_begin) arguments.clear();
+            if (part.kind == Kind::arguments) arguments += part.text;
+            if (part.kind == Kind::call_end && part.valid) CHECK(Json::parse(arguments).is_object());
+            if (part.kind == Kind::reasoning || part.kind == Kind::content || part.kind == Kind::call_end)
+                for (const char c : part.text) kept += c != '\n';
+        }
+        size_t given = 0;
+        for (const char c : text) given += c != '\n';
+        const auto tag = [&](std::string_view name) { return text.find(name) != text.npos ? name.size() : 0; };
+        CHECK(kept + tag("<think>") + tag("</think>") >= given);
+    }
+}

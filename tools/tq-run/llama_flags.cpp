@@ -38,7 +38,7 @@ constexpr std::array flags{
     LlamaFlag{"-bs --backend-sampling", none},
     LlamaFlag{"-dt --defrag-thold -np --parallel -ns --sequences", one},
     LlamaFlag{"-cb --cont-batching -nocb --no-cont-batching", none},
-    LlamaFlag{"-ctxcp --ctx-checkpoints --swa-checkpoints --cache-reuse", one},
+    LlamaFlag{"-ctxcp --ctx-checkpoints --swa-checkpoints -cram --cache-ram --cache-reuse", one},
     LlamaFlag{"--keep", one},
     LlamaFlag{"--context-shift --no-context-shift", none},
     // Threads and priorities.

@@ -121,7 +121,7 @@ TEST_CASE("each of llama.cpp's flags that does no harm, in all its spellings") {
                                               "--reasoning-budget -1",
                                               "-rea auto",
                                               "--rope-freq-scale 1",
-                                              "--cache-ram 0"};
+                                              "--cache-reuse 0"};
     const std::vector<std::string> alone{"-fa",
                                          "--flash-attn",
                                          "-nkvo",

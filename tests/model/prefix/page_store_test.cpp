@@ -261,7 +261,8 @@ TEST_CASE("a writer that is killed at any moment leaves whole pages") {
             REQUIRE(is_kept(*store, head));
             parent = head.name;
         }
-        for (const StoredPage& page : stored_pages(disk.options.directory).at(0).pages)
+        const std::vector<StoredOwner> owners = stored_pages(disk.options.directory);
+        for (const StoredPage& page : owners.at(0).pages)
             REQUIRE(page.bytes == 1112 + layout.bytes(page_tokens));
         CHECK(store->take_warnings().empty());
         if (round % 4 == 3) prune_pages(disk.options.directory, 0);

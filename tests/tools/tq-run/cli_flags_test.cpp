@@ -117,7 +117,8 @@ TEST_CASE("each of llama.cpp's flags that does no harm, in all its spellings") {
                                               "--dynatemp-range 0",
                                               "--reasoning-budget -1",
                                               "-rea auto",
-                                              "--rope-freq-scale 1"};
+                                              "--rope-freq-scale 1",
+                                              "--cache-reuse 0"};
     const std::vector<std::string> alone{"-fa",
                                          "--flash-attn",
                                          "-nkvo",

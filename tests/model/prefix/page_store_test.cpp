@@ -262,8 +262,7 @@ TEST_CASE("a writer that is killed at any moment leaves whole pages") {
             parent = head.name;
         }
         const std::vector<StoredOwner> owners = stored_pages(disk.options.directory);
-        for (const StoredPage& page : owners.at(0).pages)
-            REQUIRE(page.bytes == 1112 + layout.bytes(page_tokens));
+        for (const StoredPage& page : owners.at(0).pages) REQUIRE(page.bytes == 1112 + layout.bytes(page_tokens));
         CHECK(store->take_warnings().empty());
         if (round % 4 == 3) prune_pages(disk.options.directory, 0);
     }

@@ -162,8 +162,10 @@ bool AnswerParser::step_content() {
     take(shown);
     if (open == std::string_view::npos) return false;
     call_text_.clear();
+    before_call_ = rest().substr(0, rest().find(call_tag));
+    take(before_call_.size());
     in_call_ = true;
-    take(rest().find(call_tag) + call_tag.size());
+    take(call_tag.size());
     state_ = State::call;
     return true;
 }
@@ -265,7 +267,7 @@ void AnswerParser::finish_call() {
     if (state_ == State::json_end) return end_call(is_json_object(body) && is_json_object(arguments_));
     if (state_ == State::json_whole && read_whole_json(body)) return end_call(true);
     if (!name_.empty()) return end_call(false);
-    add(Kind::content, std::exchange(call_text_, {}));
+    add(Kind::content, before_call_ + std::exchange(call_text_, {}));
     in_call_ = false;
     state_ = State::content;
 }

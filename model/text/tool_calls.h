@@ -77,7 +77,7 @@ class AnswerParser {
     State state_;
     std::string pending_; // what is not decided begins at pos_
     size_t pos_ = 0, scanned_ = 0;
-    std::string call_text_, name_, arguments_;
+    std::string before_call_, call_text_, name_, arguments_; // before_call_: white space, content where there is no call
     bool in_call_ = false, gap_ = false;
     size_t calls_ = 0, depth_ = 0, values_ = 0;
     bool in_string_ = false, escaped_ = false, value_begun_ = false;

@@ -207,7 +207,7 @@ TEST_CASE("what is not supported is named, with its place") {
              {R"({"patternProperties": {}})", "'patternProperties' is not supported"},
              {R"({"type": "text"})", "'type' must be"},
              {R"({"format": "color"})", "the format 'color' is not supported; known are date"},
-             {R"({"pattern": "(?=a)"})", "groups that begin with (?"},
+             {R"s({"pattern": "(?=a)"})s", "groups that begin with (?"},
              {R"({"pattern": "a\\b"})", "the escape \\b is not supported"},
              {R"({"pattern": "(a"})", "the group is never closed"},
              {R"({"pattern": "a", "maxLength": 3})", "beside 'pattern' are not supported"},

@@ -70,7 +70,7 @@ TEST_CASE("calls as JSON, several, with text before, between and after") {
     check("I look.\n\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": "
           "{\"a\": 1}}\n"
           "</tool_call> done\n",
-          "C I look.\nF 0 f\nA 0 {}\nE 0 valid\nF 1 g\nA 1 {\"a\": 1}\nE 1 valid\nC \n\n\n done\n");
+          "C I look.\nF 0 f\nA 0 {}\nE 0 valid\nF 1 g\nA 1 {\"a\": 1}\nE 1 valid\nC  done\n");
     check("<think>x</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "R x\nF 0 f\nA 0 {}\nE 0 valid");
     // A tag within a string is text; a name has escapes.
     check("<tool_call>{\"name\": \"\\u00e9\", \"arguments\": {\"x\": \"</tool_call>\"}}</tool_call>",

@@ -97,8 +97,9 @@ Outcome decode(Rig& rig, KvOptions kv, uint32_t batch, Limit limit) {
     options.tap = [&](std::string_view name, std::span<const float> v) { follower.follow(name, v); };
     const auto device = make_gpu_forward(rig.device, model.config, model.weights, options);
 
-    std::vector<uint32_t> ids =
-        model.tokenizer.encode("Once upon a time there was a tailor named Tom. On a rainy morning Tom went to");
+    // Long enough for the CPU's kernels of blocks, and no longer than the longer blocks: both run it in the same slices.
+    std::vector<uint32_t> ids = model.tokenizer.encode(
+        "Once upon a time there was a tailor named Tom. On a rainy morning Tom went to the market with his dog");
     for (uint32_t i = 0; i <= decoded_tokens && !follower.failed(); i++) {
         follower.next_run(device->position());
         const std::span<const float> logits = leader->run(ids);

@@ -211,7 +211,7 @@ void AnswerParser::begin_call(std::string name) {
 }
 
 void AnswerParser::end_call(bool valid) {
-    add(Kind::call_end, std::move(call_text_));
+    add(Kind::call_end, valid ? std::move(call_text_) : before_call_ + call_text_);
     parts_.back().valid = valid;
     call_text_.clear(), name_.clear();
     ++calls_;

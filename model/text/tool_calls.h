@@ -15,7 +15,7 @@ struct AnswerPart {
         content,    // text beside the thinking and the calls
         call_begin, // text: the name of the function
         arguments,  // text: the next part of the call's arguments, JSON
-        call_end,   // text: all of the call as the model wrote it, with its tags
+        call_end,   // text: all of the call as the model wrote it, with its tags; of one that is not valid also the space before
     };
     Kind kind;
     std::string text;

@@ -180,8 +180,7 @@ void write_template(const std::filesystem::path& to) {
 
 void write_grammars(const std::filesystem::path& to) {
     const char* grammars[] = {
-        "root ::= object\nvalue ::= object | [0-9]{1,3} | \"true\"\nobject ::= \"{\" (\"a\" \":\" value (\",\" value)*)? "
-        "\"}\"\n-\n{a:12,{}}",
+        "root ::= \"{\" (\"a:\" value (\",\" value)*)? \"}\"\nvalue ::= root | [0-9]{1,3}\n-\n{a:12,{}}",
         "root ::= ([^\\x00-\\x1F\"] | .)+ # text\n-\nabc\u00e9",
         "root ::= \"(\" root \")\" | <think> | \"x\"?\n-\n((x",
         "root ::= root \"a\" | \"\"",
@@ -198,8 +197,7 @@ void write_grammars(const std::filesystem::path& to) {
     for (size_t i = 0; i < std::size(schemas); i++) write(to / "json_schema" / std::to_string(i), schemas[i]);
     const char* answers[] = {
         "<think>\nhm\n</think>\n\nYes.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": [1, \"}\"]}}\n</tool_call>\n",
-        "<tool_call>\n<function=f>\n<parameter=n>\n4\n</parameter>\n<parameter=t>\na\n</parameter>\n<parameter=e>null</"
-        "parameter></function>\n</tool_call>",
+        "<tool_call>\n<function=f>\n<parameter=n>\n4\n</parameter>\n<parameter=e>null</parameter></function>\n</tool_call>",
         "<tool_call>{\"arguments\": \"{}\", \"name\": \"f\"}</tool_call><tool_call>{oops</tool_call> text",
     };
     for (size_t i = 0; i < std::size(answers); i++) write(to / "tool_calls" / std::to_string(i), answers[i]);

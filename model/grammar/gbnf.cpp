@@ -284,7 +284,7 @@ class GbnfParser {
 
 } // namespace
 
-std::string special_token_bytes(std::string_view literal) { return "\xFF" + std::string(literal) + "\xFE"; }
+std::string special_token_bytes(std::string_view literal) { return std::string("\xFF").append(literal).append("\xFE"); }
 
 std::string text_position(std::string_view text, size_t position) {
     const std::string_view before = text.substr(0, position);

@@ -28,7 +28,7 @@ std::string digits_between(const std::string& low, const std::string& high) {
     if (low == high) return "\"" + low + "\"";
     size_t common = 0;
     while (low[common] == high[common]) ++common;
-    const std::string prefix = common == 0 ? "" : "\"" + low.substr(0, common) + "\" ";
+    const std::string prefix = common == 0 ? "" : fmt::format("\"{}\" ", low.substr(0, common));
     const std::string a = low.substr(common), b = high.substr(common);
     const size_t rest = a.size() - 1;
     if (rest == 0) return prefix + digit_range(a[0], b[0]);
@@ -85,7 +85,8 @@ std::string fraction_from(const Decimal& low, size_t i) {
     const char digit = low.fraction[i];
     std::string out = digit_range(digit, digit) + " " + fraction_from(low, i + 1);
     if (i + 1 == low.fraction.size() && !low.exclusive) out = digit_range(digit, digit) + " [0-9]{0,15}";
-    return digit == '9' ? "(" + out + ")" : "(" + digit_range(char(digit + 1), '9') + " [0-9]{0,14} | " + out + ")";
+    if (digit == '9') return fmt::format("({})", out);
+    return fmt::format("({} [0-9]{{0,14}} | {})", digit_range(char(digit + 1), '9'), out);
 }
 
 std::string from(const Decimal& low) {

@@ -73,7 +73,7 @@ class RegexParser {
             else
                 out.append(" ").append(parse_repeat(parse_atom(depth)));
         }
-        if (outer && !ends) out += " " + std::string(any_) + "*";
+        if (outer && !ends) out += fmt::format(" {}*", any_);
         return out.empty() ? "\"\"" : out;
     }
 

@@ -1,0 +1,87 @@
+// What a scheduler answers: token ids in, token ids out, of one sequence. No text and no HTTP.
+#pragma once
+#include "model/sampling/sampler.h"
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tq::serving {
+
+struct Request {
+    std::vector<uint32_t> prompt;     // not empty, at most the context
+    uint32_t max_tokens = UINT32_MAX; // 0: the prompt is only put into the cache
+    SamplerOptions sampling;
+    std::vector<std::pair<uint32_t, float>> logit_bias; // added to the logits of ids below vocab_size, before all else
+    std::unique_ptr<TokenConstraint> constraint;        // a grammar, a limit of the thinking; null: none
+    bool ignore_end = false;                            // tokens that end an answer are not sampled
+    bool logprobs = false;                              // Token::logprob and top
+    uint32_t top_logprobs = 0;                          // alternatives in Token::top
+    std::string tenant;           // prompts find in the prefix cache only what requests of the same tenant left there
+    bool background = false;      // runs only while no other request is there, and is given up when one comes
+    bool hidden = false;          // no answer: Update::hidden is wanted
+    std::vector<uint32_t> scored; // no answer: the logits of these ids after the prompt are wanted, in Update::scores
+};
+
+struct Token {
+    uint32_t id;
+    float logprob = 0;                           // of its softmax before penalties, temperature and constraints
+    std::vector<std::pair<uint32_t, float>> top; // the most probable ids and their logprobs, in descending order
+};
+
+enum class Finish {
+    end,          // a token that ends the answer, which is not part of it
+    length,       // max_tokens
+    context_full, // as many tokens as the context holds
+    cancelled,
+    failed // Update::error says why
+};
+
+struct RequestTimings {
+    uint32_t cached_tokens = 0; // of the prompt, found
+    uint32_t prompt_tokens = 0; // of the prompt, run
+    uint32_t decoded_tokens = 0;
+    uint64_t queue_ns = 0, prompt_ns = 0, decode_ns = 0; // prompt_ns ends with the first token, decode_ns begins there
+};
+
+// What a request has brought since the last look.
+struct Update {
+    std::vector<Token> tokens;
+    uint32_t prompt_done = 0; // tokens of the prompt that are in the cache by now
+    bool done = false;        // nothing follows; the fields below are set
+    Finish finish = Finish::end;
+    bool server_fault = false; // of failed: true where the device or memory failed, false where the request cannot be answered
+    std::string error;
+    RequestTimings timings;    // also before it is done
+    std::vector<float> hidden; // [hidden_size]: the state of the prompt's last token after the last norm
+    std::vector<float> scores;
+};
+
+// The end of a request that its client holds. A scheduler writes from its thread; any one other thread reads.
+class Stream {
+  public:
+    // Returns when there is something new, or after `timeout`, then with nothing new.
+    Update wait(std::chrono::milliseconds timeout);
+    // Stops the request; its tokens so far stay in the prefix cache.
+    void cancel();
+    bool cancelled() const;
+
+    // For the scheduler.
+    void push(Token token);
+    void progress(uint32_t prompt_done, const RequestTimings& timings);
+    void finish(Finish finish, const RequestTimings& timings);
+    void finish_values(std::vector<float> hidden, std::vector<float> scores, const RequestTimings& timings);
+    void fail(std::string error, bool server_fault, const RequestTimings& timings);
+
+  private:
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    Update pending_;
+    bool new_ = false, cancelled_ = false;
+};
+
+} // namespace tq::serving

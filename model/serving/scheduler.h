@@ -1,0 +1,81 @@
+// Answers many requests at once with one model: continuous batching. Each pass takes one token of every answer and a slice of one
+// prompt, so that no stream waits longer than for a block of somebody's prompt. The answers are, bit for bit, those that each
+// request would get alone from an empty cache.
+#pragma once
+#include "base/error.h"
+#include "model/forward.h"
+#include "model/prefix/cache.h"
+#include "model/serving/request.h"
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace tq::serving {
+
+// There are as many waiting requests as the queue holds.
+struct QueueFull : Error {
+    using Error::Error;
+    uint32_t retry_after_s = 1;
+    QueueFull(const std::string& what, uint32_t retry_after_s) : Error(what), retry_after_s(retry_after_s) {}
+};
+// The scheduler takes no more requests.
+struct Draining : Error {
+    using Error::Error;
+};
+
+struct SlotStatus {
+    bool busy = false;
+    uint32_t cached_tokens = 0, prompt_tokens = 0, decoded_tokens = 0; // of its request: as in RequestTimings
+    uint32_t tokens = 0;                                               // in its pages
+    uint32_t pages = 0;
+    uint64_t request = 0; // counted from 1
+};
+
+struct Status {
+    std::vector<SlotStatus> slots;
+    uint32_t waiting = 0, running = 0;
+    uint32_t pages = 0, free_pages = 0, spare_pages = 0; // spare: only the prefix cache has them
+    uint64_t requests = 0, rejected = 0, cancelled = 0, failed = 0, preempted = 0, device_losses = 0; // so far
+    uint64_t prompt_tokens = 0, cached_tokens = 0, decoded_tokens = 0, passes = 0;                    // so far
+    uint64_t prompt_ns = 0, decode_ns = 0; // of passes with a slice of a prompt, and of those without
+    PrefixCache::Statistics found;
+};
+
+class Scheduler {
+  public:
+    struct Options {
+        uint32_t queue = 256; // waiting requests
+        std::function<bool(uint32_t id)> is_end;
+        std::vector<bool> excluded, excluded_ends; // ids never to be sampled; with those that end an answer
+        uint64_t memory_bytes = 0;                 // for preempted requests' pages; those beyond are run again
+    };
+    // Makes a forward pass and its prefix cache (null: none): at first, and again when the device was lost.
+    struct Model {
+        std::unique_ptr<Forward> forward;
+        std::unique_ptr<PrefixCache> prefix; // of that forward
+    };
+    using Open = std::function<Model()>;
+
+    Scheduler(Model model, Open reopen, Options options);
+    ~Scheduler(); // cancels all requests
+
+    // Throws Error where the prompt is empty or exceeds the context, with both numbers; QueueFull; Draining.
+    std::shared_ptr<Stream> submit(Request request);
+    Status status() const;
+    // From now on submit() throws Draining. Returns when all requests are answered, or after `timeout`: whether they were.
+    bool drain(std::chrono::milliseconds timeout);
+
+    uint32_t context_size() const;
+    uint32_t slots() const;
+    const KvOptions& kv() const;
+    uint64_t kv_bytes_per_token() const;
+
+  private:
+    class Loop;
+    std::unique_ptr<Loop> loop_;
+};
+
+} // namespace tq::serving

@@ -1,0 +1,116 @@
+// What every API's request becomes, and its answer as events: APIs differ only in how they are parsed and written.
+#pragma once
+#include "model/text/tool_calls.h"
+#include "tools/server/api_error.h"
+#include "tools/server/service.h"
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tq::server {
+
+using Json = nlohmann::ordered_json;
+
+// How tokens are sampled, and when an answer ends.
+struct Sampling {
+    SamplerOptions options;  // begins as ServiceOptions::sampling
+    bool seed_given = false; // false: a random one for each request
+    std::optional<uint32_t> max_tokens;
+    std::vector<std::string> stop;                      // none is empty
+    std::vector<std::pair<uint32_t, float>> logit_bias; // ids below the vocabulary's size
+    uint32_t choices = 1;                               // n; choice i has seed + i
+    bool logprobs = false;
+    uint32_t top_logprobs = 0;
+    bool ignore_end = false;
+};
+
+enum class ToolChoice { automatic, none, required, named };
+
+// What the content of the answer must be.
+struct Format {
+    enum class Kind { text, json_object, json_schema, gbnf } kind = Kind::text;
+    Json schema;      // of json_schema
+    std::string gbnf; // of gbnf
+};
+
+// A conversation to go on with.
+struct ChatTask {
+    Json messages = Json::array(); // as render_chat() takes them: OpenAI's list
+    Json tools;                    // OpenAI's list of functions, or null
+    ToolChoice tool_choice = ToolChoice::automatic;
+    std::string tool_name; // of named
+    bool parallel_tool_calls = true;
+    Format format;
+    std::optional<bool> think;               // enable_thinking; empty: the server's default
+    std::optional<uint32_t> thinking_budget; // tokens; empty: the server's default
+    Sampling sampling;
+};
+
+// A text to go on with: token ids.
+struct TextTask {
+    std::vector<uint32_t> prompt;
+    Format format;
+    Sampling sampling;
+};
+
+// A token whose text, or the last part of it, is in an event.
+struct TokenText {
+    std::string bytes; // perhaps a part of a character
+    float logprob;
+    std::vector<std::pair<std::string, float>> top; // bytes and logprobs, descending
+};
+
+struct Event {
+    uint32_t choice = 0;
+    AnswerPart part;               // of a TextTask all is content
+    std::vector<TokenText> tokens; // where logprobs are wanted: those that became certain since the last event of the choice
+};
+
+enum class FinishReason { stop, length, tool_calls };
+
+struct Usage {
+    uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, reasoning_tokens = 0; // of all choices; the prompt once
+};
+
+// The answers to one task. Waits in next(); destroyed early, it stops what is running.
+class Generation {
+  public:
+    // Throws ApiError: 400 for what cannot be (a prompt that exceeds the context has code context_length_exceeded and both
+    // numbers), 429 with Retry-After for a full queue, 503 while draining.
+    Generation(Service& service, const ChatTask& task, const std::string& tenant);
+    Generation(Service& service, const TextTask& task, const std::string& tenant);
+    ~Generation();
+    Generation(const Generation&) = delete;
+    Generation& operator=(const Generation&) = delete;
+
+    // Returns what is new, in order, at most after `timeout`; nothing new: empty. Throws ApiError where the device or memory
+    // failed (500).
+    std::vector<Event> next(std::chrono::milliseconds timeout);
+    bool done() const; // all choices are at their end, and all events were returned
+
+    // The prompt is in the cache: the first token is near. Before, a client that waits wants pings.
+    uint32_t prompt_done() const;
+    FinishReason finish(uint32_t choice) const;                           // when done
+    const std::optional<std::string>& stop_string(uint32_t choice) const; // the one that ended the answer
+    Usage usage() const;
+    serving::RequestTimings timings() const; // of the first choice
+    uint32_t choices() const;
+
+    // For chats: the answer as it was, to be rendered in the next prompt; runs that rendering in the background where it differs
+    // from what is in the cache (ServiceOptions::run_ahead). Called when done.
+    void run_ahead();
+
+  private:
+    struct Choice;
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+// Calls `on_events` with what is new until the generation is done, and `on_idle` at least every ping_interval without news.
+// Returns false, and stops the generation, when the client is gone: either function returns false, or request.disconnected() says
+// so, which is asked several times a second.
+bool run_generation(Service& service, Generation& generation, const HttpRequest& request,
+                    const std::function<bool(const std::vector<Event>&)>& on_events, const std::function<bool()>& on_idle);
+
+} // namespace tq::server

@@ -1,0 +1,37 @@
+// The endpoints. Each answers one request; an ApiError that it throws becomes the reply in the envelope of its API.
+#pragma once
+#include "tools/server/api_error.h"
+#include "tools/server/service.h"
+#include <span>
+
+namespace tq::server {
+
+// OpenAI's.
+HttpReply chat_completions(Service& service, const HttpRequest& request);
+HttpReply completions(Service& service, const HttpRequest& request);
+HttpReply responses(Service& service, const HttpRequest& request);
+HttpReply embeddings(Service& service, const HttpRequest& request);
+HttpReply list_models(Service& service, const HttpRequest& request); // for Codex and Anthropic's clients, too
+// Anthropic's.
+HttpReply messages(Service& service, const HttpRequest& request);
+HttpReply count_tokens(Service& service, const HttpRequest& request);
+// Jina's, as llama.cpp has it.
+HttpReply rerank(Service& service, const HttpRequest& request);
+// llama.cpp's.
+HttpReply props(Service& service, const HttpRequest& request);
+HttpReply slots(Service& service, const HttpRequest& request);
+HttpReply metrics(Service& service, const HttpRequest& request);
+HttpReply tokenize(Service& service, const HttpRequest& request);
+HttpReply detokenize(Service& service, const HttpRequest& request);
+HttpReply apply_template(Service& service, const HttpRequest& request);
+
+struct Route {
+    std::string_view method, path;
+    HttpReply (*handle)(Service& service, const HttpRequest& request);
+    Envelope envelope = Envelope::openai;
+    bool is_public = false; // needs no API key
+};
+// /health and the page are not among them: they are answered while the model is loading.
+std::span<const Route> routes();
+
+} // namespace tq::server

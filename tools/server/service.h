@@ -1,0 +1,53 @@
+// What the handlers serve: a model and the scheduler that answers for it.
+#pragma once
+#include "model/grammar/token_trie.h"
+#include "model/model.h"
+#include "model/serving/scheduler.h"
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace tq::server {
+
+struct Limits {
+    uint64_t body_bytes = uint64_t(32) << 20;
+    uint32_t json_depth = 64;
+    uint32_t messages = 4096, tools = 256, stop_strings = 16, choices = 16, top_logprobs = 20, logit_biases = 1024;
+    uint32_t batch_inputs = 2048; // of embeddings and rerank
+};
+
+struct ServiceOptions {
+    std::string alias;       // the model's name in the API; empty: its own
+    SamplerOptions sampling; // where a request says nothing
+    uint32_t max_tokens = UINT32_MAX;
+    std::optional<bool> think;                // of a hybrid model, where a request says nothing; empty: it thinks
+    std::optional<uint32_t> reasoning_budget; // tokens of thinking, where a request says nothing; empty: no limit
+    bool embeddings = false;                  // the model makes embeddings
+    bool run_ahead = true; // after an answer, its rendering in the next prompt is run while nothing else is to do
+    Limits limits;
+    std::string device_name; // for people
+    std::string build;       // likewise
+    uint64_t started_unix_s = 0;
+    std::chrono::milliseconds ping_interval{10'000}; // of streams without news
+};
+
+class Service {
+  public:
+    Service(const Model& model, serving::Scheduler& scheduler, ServiceOptions options)
+        : model(model), scheduler(scheduler), options(std::move(options)) {}
+
+    const Model& model;
+    serving::Scheduler& scheduler;
+    const ServiceOptions options;
+
+    const std::string& model_name() const { return options.alias.empty() ? model.name : options.alias; }
+    std::shared_ptr<const grammar::TokenTrie> token_trie(); // made when it is first needed
+
+  private:
+    std::mutex mutex_;
+    std::shared_ptr<const grammar::TokenTrie> trie_;
+};
+
+} // namespace tq::server

@@ -101,4 +101,12 @@ Format read_format(const Json* format, std::string_view path) {
                 printable(type));
 }
 
+void read_task_sampling(ChatTask& task, const Service& service, const Json& body) {
+    Sampling sampling = read_sampling(service, body);
+    if (task.sampling.max_tokens) sampling.max_tokens = task.sampling.max_tokens;
+    if (!task.sampling.stop.empty()) sampling.stop = std::move(task.sampling.stop);
+    sampling.choices = 1;
+    task.sampling = std::move(sampling);
+}
+
 } // namespace tq::server

@@ -52,4 +52,7 @@ void require_any_tool(ChatTask& task, std::string_view path);
 // {"type": "text" | "json_object" | "json_schema", "schema"}; null: text.
 Format read_format(const Json* format, std::string_view path);
 
+// The fields of read_sampling(); what the task has already, max_tokens and stop, is kept. There is one choice.
+void read_task_sampling(ChatTask& task, const Service& service, const Json& body);
+
 } // namespace tq::server

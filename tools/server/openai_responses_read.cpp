@@ -1,6 +1,6 @@
-#include "tools/server/openai_responses.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "tools/server/openai_responses.h"
 #include <algorithm>
 
 namespace tq::server::responses_api {

@@ -110,6 +110,9 @@ class Generation {
     std::unique_ptr<Impl> impl_;
 };
 
+// The rendered prompt, as a Generation would run it. Throws ApiError (400) where it cannot be rendered; its length is not checked.
+std::vector<uint32_t> prompt_ids(Service& service, const ChatTask& task);
+
 // Calls `on_events` with what is new until the generation is done, and `on_idle` at least every ping_interval without news.
 // Returns false, and stops the generation, when the client is gone: either function returns false, or request.disconnected() says
 // so, which is asked several times a second.

@@ -26,7 +26,7 @@ using Progress = std::function<bool(uint32_t done, uint32_t total)>;
 struct Span {
     uint32_t slot;
     std::span<const uint32_t> ids;
-    enum class Logits { none, last, all } logits = Logits::last;
+    enum class Logits { none, last, all, hidden } logits = Logits::last;
 };
 
 // Called with the number of a span, the index of an id in it and the logits [vocab_size] that follow that id, which are valid

@@ -12,6 +12,8 @@ namespace tq::server {
 
 using Json = nlohmann::ordered_json;
 
+constexpr float never_bias = -1e9f; // on a logit: the token is not sampled
+
 // How tokens are sampled, and when an answer ends.
 struct Sampling {
     SamplerOptions options;  // begins as ServiceOptions::sampling

@@ -19,7 +19,7 @@ struct Sampling {
     SamplerOptions options;  // begins as ServiceOptions::sampling
     bool seed_given = false; // false: a random one for each request
     std::optional<uint32_t> max_tokens;
-    std::vector<std::string> stop;                      // none is empty
+    std::vector<std::string> stop;                      // none is empty; in the content and the calls, not in the thinking
     std::vector<std::pair<uint32_t, float>> logit_bias; // ids below the vocabulary's size
     uint32_t choices = 1;                               // n; choice i has seed + i
     bool logprobs = false;
@@ -89,6 +89,7 @@ class Generation {
     // Returns what is new, in order, at most after `timeout`; nothing new: empty. Throws ApiError where the device or memory
     // failed (500).
     std::vector<Event> next(std::chrono::milliseconds timeout);
+    void stop();       // gives up what is running
     bool done() const; // all choices are at their end, and all events were returned
 
     // The prompt is in the cache: the first token is near. Before, a client that waits wants pings.

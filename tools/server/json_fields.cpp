@@ -7,6 +7,7 @@
 namespace tq::server {
 namespace {
 
+constexpr size_t max_stop_bytes = 1024;                // of each
 constexpr uint64_t exact_integers = uint64_t(1) << 53; // of a double
 
 // What a value is, for an error: "the text "1"".
@@ -37,6 +38,9 @@ void read_stop(Sampling& sampling, const Json& body, size_t most) {
     for (size_t i = 0; i < (one ? 1 : stop->size()); ++i) {
         const Json& text = one ? *stop : (*stop)[i];
         if (!text.is_string()) bad_request(fmt::format("stop[{}]", i), "stop[{}] must be a text, but is {}", i, described(text));
+        if (text.get_ref<const std::string&>().size() > max_stop_bytes)
+            bad_request(fmt::format("stop[{}]", i), "stop[{}] has {} bytes, of which there may be {}", i,
+                        text.get_ref<const std::string&>().size(), max_stop_bytes);
         if (text != "") sampling.stop.push_back(text.get<std::string>());
     }
 }

@@ -1,4 +1,5 @@
 #include "tools/server/prompt_values.h"
+#include "base/ensure.h"
 #include <deque>
 
 namespace tq::server {
@@ -65,7 +66,9 @@ std::vector<float> prompt_values_of(serving::Update update) {
         throw ApiError(update.server_fault ? 500 : 400, update.server_fault ? "server_error" : "invalid_request_error",
                        update.error);
     if (update.finish == serving::Finish::cancelled) throw ApiError(503, "server_error", "the server is shutting down");
-    return update.hidden.empty() ? std::move(update.scores) : std::move(update.hidden);
+    std::vector<float> values = update.hidden.empty() ? std::move(update.scores) : std::move(update.hidden);
+    ENSURE(!values.empty(), "a prompt of {} tokens has brought no values", update.timings.prompt_tokens);
+    return values;
 }
 
 } // namespace
@@ -81,7 +84,7 @@ PromptValues run_prompts(Service& service, const HttpRequest& request, const std
         if (next < prompts.size() && running.size() < most) {
             serving::Request wanted;
             wanted.prompt = prompts[next];
-            wanted.max_tokens = 0;
+            wanted.max_tokens = 1;
             wanted.tenant = request.tenant;
             wanted.hidden = scored.empty();
             wanted.scored = scored;

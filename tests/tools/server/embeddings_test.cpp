@@ -211,6 +211,7 @@ TEST_CASE("a client that is gone stops its inputs, and a full queue says when to
     for (int i = 0; i < 20; i++) { // those that were cancelled are still in the queue
         serving::Request request;
         request.prompt = {1};
+        request.max_tokens = 1;
         try {
             served.scheduler().submit(std::move(request));
         } catch (const serving::QueueFull&) {

@@ -122,7 +122,7 @@ void read_custom_tool(Request& request, const Json& tool, const std::string& nam
     std::string description = text_field(tool, "description", path).value_or("");
     if (const Json* format = object_field(tool, "format", path)) {
         const auto definition = text_field(*format, "definition", field_path(path, "format"));
-        if (definition) append_text(description, "The input follows this grammar:\n" + *definition, "\n\n");
+        if (definition) append_text(description, fmt::format("The input follows this grammar:\n{}", *definition), "\n\n");
     }
     const Json parameters = {{"type", "object"},
                              {"properties", {{"input", {{"type", "string"}}}}},

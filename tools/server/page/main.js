@@ -85,6 +85,7 @@ async function start() {
     const kept = await openStore();
     await loadConversations();
     document.body.classList.add('ready');
+    focusComposer();
     if (!kept) say('This browser keeps no data here: conversations are lost when the tab is closed. Export what you want to keep.');
     // An answer that is being written is kept as far as it has come.
     window.addEventListener('pagehide', () => {

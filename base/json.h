@@ -1,5 +1,6 @@
 // Reads JSON that may be hostile: limits are checked while it is read, in time linear in its length, and duplicate keys are
-// refused. (nlohmann's own parser with a callback visits all siblings again at the end of each list and object.)
+// refused, or the last one counts. (nlohmann's own parser with a callback visits all siblings again at the end of each list and
+// object.)
 #pragma once
 #include "base/error.h"
 #include "base/printable.h"
@@ -7,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 namespace tq {
@@ -15,6 +16,7 @@ namespace tq {
 struct JsonLimits {
     uint32_t max_depth = 64;
     uint32_t max_values = 1u << 22; // a value takes much more memory than text; tokenizer.json of Qwen3 has some 760,000
+    bool repeated_keys = false;     // are not refused: the last one counts, as in most parsers
 };
 
 // The SAX handler that nlohmann's parser calls; it builds the value as the events come. Json: json or ordered_json.
@@ -55,7 +57,9 @@ template <class Json> class JsonBuilder final : public nlohmann::json_sax<Json> 
     }
 
     bool key(string_t& key) override {
-        if (!keys_.back().insert(key).second) fail("{}: the key '{}' occurs twice", subject_, printable(key));
+        const auto [place, is_new] = keys_.back().emplace(key, keys_.back().size());
+        if (!is_new && !limits_.repeated_keys) fail("{}: the key '{}' occurs twice", subject_, printable(key));
+        repeated_ = is_new ? SIZE_MAX : place->second;
         key_ = std::move(key);
         return true;
     }
@@ -77,10 +81,12 @@ template <class Json> class JsonBuilder final : public nlohmann::json_sax<Json> 
             return &list.emplace_back(std::forward<Value>(value));
         }
         auto& object = open_.back()->template get_ref<typename Json::object_t&>();
-        if constexpr (requires { object.emplace_back(key_, value); }) // ordered_json, whose emplace() compares with all keys
+        if constexpr (requires { object.emplace_back(key_, value); }) { // ordered_json, whose emplace() compares with all keys
+            if (repeated_ != SIZE_MAX) return &((object.begin() + ptrdiff_t(repeated_))->second = std::forward<Value>(value));
             return &object.emplace_back(std::move(key_), std::forward<Value>(value)).second;
-        else
-            return &object.emplace(std::move(key_), std::forward<Value>(value)).first->second;
+        } else {
+            return &object.insert_or_assign(std::move(key_), std::forward<Value>(value)).first->second;
+        }
     }
     template <class Value> bool add(Value&& value) {
         place(std::forward<Value>(value));
@@ -95,9 +101,10 @@ template <class Json> class JsonBuilder final : public nlohmann::json_sax<Json> 
     const JsonLimits limits_;
     Json root_;
     uint32_t values_ = 0;
-    string_t key_;                                      // the key of the next value
-    std::vector<Json*> open_;                           // open lists and objects, from the root on; only the last one grows
-    std::vector<std::unordered_set<std::string>> keys_; // the keys of the objects among them
+    string_t key_;               // of the next value
+    size_t repeated_ = SIZE_MAX; // the place in the object of an earlier value with that key
+    std::vector<Json*> open_;    // open lists and objects, from the root on; only the last one grows
+    std::vector<std::unordered_map<std::string, size_t>> keys_; // of the objects among them, with their places
 };
 
 // Parses `text`. Throws an Error that begins with `subject`, such as a path, when it is not JSON, exceeds a limit, or repeats a

@@ -22,15 +22,16 @@ namespace tq {
 // far; returning false stops the run there.
 using Progress = std::function<bool(uint32_t done, uint32_t total)>;
 
-// A part of a sequence: ids that follow those of a slot, and whose logits are wanted.
+// A part of a sequence: ids that follow those of a slot, and what is wanted of them: the logits that follow the last or each of
+// them, or hidden: the last one's state after the last norm, which embeddings are made of.
 struct Span {
     uint32_t slot;
     std::span<const uint32_t> ids;
-    enum class Logits { none, last, all } logits = Logits::last;
+    enum class Logits { none, last, all, hidden } logits = Logits::last;
 };
 
-// Called with the number of a span, the index of an id in it and the logits [vocab_size] that follow that id, which are valid
-// during the call; those of the only span's last id until the next run.
+// Called with the number of a span, the index of an id in it and the logits [vocab_size] that follow that id, or its state
+// [hidden_size], which are valid during the call; those of the only span's last id until the next run.
 using SpanLogits = std::function<void(size_t span, uint32_t i, std::span<const float> logits)>;
 // The same for one sequence.
 using EachLogits = std::function<void(uint32_t i, std::span<const float> logits)>;
@@ -66,11 +67,11 @@ class Forward {
     virtual ~Forward() = default;
 
     // Appends each span's ids to its slot, at positions cache().position(slot) and on, and calls `each` with the logits that are
-    // wanted, in any order of spans. A slot may occur once; its logits do not depend on the other spans. Returns false where
-    // `progress`, which counts the ids of all spans, stopped it; the positions tell what has been run. Spans and ids must not be
-    // empty and must fit the context (ENSURE). Throws OutOfMemory, before anything is run, when there are too few pages. Throws
-    // Error when the device is lost, the model's file is truncated (base/mapped_file.h) or, with all positions where the run
-    // began, a value is not finite.
+    // wanted, in any order of spans. A slot may occur once; its logits and state do not depend on the other spans. Returns false
+    // where `progress`, which counts the ids of all spans, stopped it; the positions tell what has been run. Spans and ids must
+    // not be empty and must fit the context (ENSURE). Throws OutOfMemory, before anything is run, when there are too few pages.
+    // Throws Error when the device is lost, the model's file is truncated (base/mapped_file.h) or, with all positions where the
+    // run began, a value is not finite.
     virtual bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress = {}) = 0;
 
     // Maximum tokens of one run_sampled(); 0 where it is not available, or no faster than run() and sampling on the host.

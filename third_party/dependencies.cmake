@@ -77,6 +77,7 @@ if(TQ_DOWNLOADS)
   endif()
 endif()
 
+include(third_party/httplib.cmake)
 include(third_party/utf8proc.cmake)
 include(third_party/libedit.cmake)
 include(third_party/vulkan.cmake)

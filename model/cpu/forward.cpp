@@ -29,4 +29,6 @@ void head(Pass& pass, const Network& net, Activations& x) {
     matmul(pass, {{x.logits, net.output}}, x.a);
 }
 
+void last_norm(Pass& pass, const Network& net, Activations& x) { rms_norm(pass, x.a, x.h, net.output_norm); }
+
 } // namespace tq::cpu

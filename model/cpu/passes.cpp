@@ -51,7 +51,7 @@ class CpuForward final : public Forward {
     std::string computation() const override;
 
   private:
-    // A row of a pass whose logits are wanted: those that follow id `i` of a span.
+    // A row of a pass of which something is wanted: that of id `i` of a span.
     struct Wanted {
         uint32_t row;
         size_t span;
@@ -60,7 +60,9 @@ class CpuForward final : public Forward {
 
     void run_layers(std::span<const Span> spans, const cpu::PassSlices& pass);
     void run_heads(std::span<const Span> spans, const cpu::PassSlices& pass, const host::Run& run, const SpanLogits& each);
-    void run_head(std::span<const Wanted> wanted, bool separate);
+    // How the head runs on rows: to logits, as separate rows or as blocks, or only through the last norm.
+    enum class Head { separate, block, hidden };
+    std::span<const float> run_head(std::span<const Wanted> wanted, Head kind);
 
     const ForwardOptions options_;
     const host::OnResult on_result_;
@@ -116,18 +118,18 @@ void CpuForward::run_layers(std::span<const Span> spans, const cpu::PassSlices& 
     for (const auto& [span, first, count] : slices.slices) net_.cache.advance(spans[span].slot, count);
 }
 
-// Computes the logits of a pass that are wanted, of a few rows at a time: those of separate rows and of the last rows of blocks
-// as separate rows, and those of all rows of blocks as blocks.
+// Computes what is wanted of a pass, of a few rows at a time: the logits of separate rows and of the last rows of blocks as
+// separate rows, those of all rows of blocks as blocks, and the states of last rows.
 void CpuForward::run_heads(std::span<const Span> spans, const cpu::PassSlices& slices, const host::Run& run,
                            const SpanLogits& each) {
     constexpr size_t rows_at_a_time = 16;
-    std::vector<Wanted> single, all;
-    const auto finish = [&](std::vector<Wanted>& wanted) {
+    std::vector<Wanted> single, all, hidden;
+    const auto finish = [&](std::vector<Wanted>& wanted, Head kind) {
         if (wanted.empty()) return;
-        run_head(wanted, &wanted == &single);
-        run.require_finite(head_.logits);
-        for (size_t at = 0; const Wanted& w : std::exchange(wanted, {}))
-            each(w.span, w.i, std::span(head_.logits).subspan(at++ * net_.config.vocab_size, net_.config.vocab_size));
+        const std::span<const float> results = run_head(wanted, kind);
+        run.require_finite(results);
+        const size_t cols = results.size() / wanted.size();
+        for (size_t at = 0; const Wanted& w : std::exchange(wanted, {})) each(w.span, w.i, results.subspan(at++ * cols, cols));
     };
     uint32_t row = 0;
     for (const auto& [span, first, count] : slices.slices) {
@@ -135,19 +137,23 @@ void CpuForward::run_heads(std::span<const Span> spans, const cpu::PassSlices& s
         for (uint32_t i = first; i < first + count; i++, row++) {
             if (of.logits == Span::Logits::all && !slices.separate) {
                 all.push_back({row, span, i});
-                if (all.size() == rows_at_a_time) finish(all);
+                if (all.size() == rows_at_a_time) finish(all, Head::block);
+            } else if (of.logits == Span::Logits::hidden && i + 1 == of.ids.size()) {
+                hidden.push_back({row, span, i});
+                if (hidden.size() == max_separate_rows_) finish(hidden, Head::hidden);
             } else if (of.logits == Span::Logits::all || (of.logits == Span::Logits::last && i + 1 == of.ids.size())) {
                 single.push_back({row, span, i});
-                if (single.size() == max_separate_rows_) finish(single);
+                if (single.size() == max_separate_rows_) finish(single, Head::separate);
             }
         }
     }
-    finish(all);
-    finish(single);
+    finish(all, Head::block);
+    finish(single, Head::separate);
+    finish(hidden, Head::hidden);
 }
 
-// Leaves the logits of these rows in head_.
-void CpuForward::run_head(std::span<const Wanted> wanted, bool separate) {
+// Returns the results of these rows, which are in head_.
+std::span<const float> CpuForward::run_head(std::span<const Wanted> wanted, Head kind) {
     const size_t cols = net_.config.hidden_size;
     std::vector<host::Row> rows;
     head_.resize_head(net_.config, wanted.size());
@@ -155,9 +161,13 @@ void CpuForward::run_head(std::span<const Wanted> wanted, bool separate) {
         std::copy_n(&x_.h[w.row * cols], cols, &head_.h[rows.size() * cols]);
         rows.push_back(rows_[w.row]);
     }
-    host::Pass pass(pool_, net_, rows, on_result_, separate);
-    cpu::head(pass, net_, head_);
+    host::Pass pass(pool_, net_, rows, on_result_, kind != Head::block);
+    if (kind == Head::hidden)
+        cpu::last_norm(pass, net_, head_);
+    else
+        cpu::head(pass, net_, head_);
     check_mapped_files();
+    return kind == Head::hidden ? head_.a : head_.logits;
 }
 
 constexpr uint32_t min_pages = 4; // with fewer, unless they are all, nothing is begun

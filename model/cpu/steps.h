@@ -21,8 +21,9 @@ void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<flo
 void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q);
 void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q);
 
-// In model/cpu/forward.cpp: from token ids to the hidden state h of every token, and from those to logits.
+// In model/cpu/forward.cpp: from token ids to the hidden state h of every token, and from those to logits, or only to a.
 void layers(Pass&, const Network& net, Activations& x);
 void head(Pass&, const Network& net, Activations& x);
+void last_norm(Pass&, const Network& net, Activations& x);
 
 } // namespace tq::cpu

@@ -29,4 +29,6 @@ void head(ForwardPass& pass, const Network& net, const Activations& x) {
     matmul(pass, {{x.logits, net.output}}, x.a);
 }
 
+void last_norm(ForwardPass& pass, const Network& net, const Activations& x) { rms_norm(pass, x.a, x.h, net.output_norm); }
+
 } // namespace tq::gpu

@@ -28,10 +28,11 @@ struct Rest {
 
     uint32_t left() const { return uint32_t(span.ids.size()) - done; }
     uint32_t position() const { return start + done; }
-    // Returns whether the logits of id `i` are wanted.
+    // Returns whether the logits or the state of id `i` are wanted.
     bool wants(uint32_t i) const {
-        return span.logits == Span::Logits::all || (span.logits == Span::Logits::last && i + 1 == span.ids.size());
+        return span.logits == Span::Logits::all || (span.logits != Span::Logits::none && i + 1 == span.ids.size());
     }
+    bool wants_hidden() const { return span.logits == Span::Logits::hidden; }
 };
 
 // One run(): its spans, cut into passes. A span is cut into slices of a whole block; the last of them may be of few ids, which
@@ -73,6 +74,7 @@ class SpanRun {
         return rest.left() > 0 && (options_.deterministic || slice_of(rest) <= max_separate_rows(options_));
     }
     void add(Rest& rest, uint32_t ids, bool separate);
+    size_t head_rows(std::span<const Wanted> wanted, bool separate) const;
     void deliver(std::span<const Wanted> wanted, bool computed, bool separate);
     std::vector<Wanted> take();
     bool run_separate();
@@ -99,7 +101,7 @@ void SpanRun::add(Rest& rest, uint32_t ids, bool separate) {
     rows_.add(slot, rest.position(), rest.span.ids.subspan(rest.done, ids), cache_.window(slot).begin, separate);
 }
 
-// Counts the slices that have been run; returns the rows whose logits are wanted, and begins the next pass.
+// Counts the slices that have been run; returns the rows of which something is wanted, and begins the next pass.
 std::vector<SpanRun::Wanted> SpanRun::take() {
     std::vector<Wanted> wanted;
     for (const Slice& slice : slices_) {
@@ -114,18 +116,30 @@ std::vector<SpanRun::Wanted> SpanRun::take() {
     return wanted;
 }
 
-// Computes these rows' logits, unless they are, and passes them on. separate: with the bits of each alone.
+// Returns how many of these rows the head runs on at once: the first ones, all for logits or all for states.
+size_t SpanRun::head_rows(std::span<const Wanted> wanted, bool separate) const {
+    const bool hidden = wanted[0].slice.rest->wants_hidden();
+    const size_t most = hidden     ? recordings_.max_hidden_rows()
+                        : separate ? max_separate_rows(options_)
+                                   : Recordings::max_head_rows;
+    const auto same = [&](const Wanted& one) { return one.slice.rest->wants_hidden() == hidden; };
+    return std::min(most, size_t(std::ranges::find_if_not(wanted, same) - wanted.begin()));
+}
+
+// Computes these rows' logits and states, unless they are, and passes them on. separate: with the bits of each alone.
 void SpanRun::deliver(std::span<const Wanted> wanted, bool computed, bool separate) {
     for (size_t first = 0; first < wanted.size();) {
-        const size_t most = computed ? wanted.size() : separate ? max_separate_rows(options_) : Recordings::max_head_rows;
-        const std::span now = wanted.subspan(first, std::min(most, wanted.size() - first));
+        const std::span rest = wanted.subspan(first), now = computed ? rest : rest.first(head_rows(rest, separate));
         std::vector<uint32_t> rows;
         for (const Wanted& one : now) rows.push_back(one.row);
-        if (!computed) recordings_.run_head(rows, separate);
+        if (!computed && now[0].slice.rest->wants_hidden())
+            recordings_.run_last_norm(rows);
+        else if (!computed)
+            recordings_.run_head(rows, separate);
         for (size_t i = 0; i < now.size(); i++) {
-            const auto logits = recordings_.logits(computed ? now[i].row : uint32_t(i));
-            if (!std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) fail_nonfinite(std::nullopt);
-            each_(now[i].slice.rest->number, now[i].id, logits);
+            const auto values = recordings_.computed(computed ? now[i].row : uint32_t(i));
+            if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) fail_nonfinite(std::nullopt);
+            each_(now[i].slice.rest->number, now[i].id, values);
         }
         first += now.size();
     }
@@ -141,7 +155,8 @@ bool SpanRun::run_separate() {
     // The head runs in the same submission where it has the same rows.
     bool with_head = true;
     for (const Slice& slice : slices_)
-        for (uint32_t i = 0; i < slice.ids; i++) with_head = with_head && slice.rest->wants(slice.rest->done + i);
+        for (uint32_t i = 0; i < slice.ids; i++)
+            with_head = with_head && slice.rest->wants(slice.rest->done + i) && !slice.rest->wants_hidden();
     recordings_.run_separate(rows_, with_head);
     deliver(take(), with_head, true);
     return true;

@@ -17,8 +17,8 @@ Recordings::Recordings(Device& device, const Config& config, const DeviceWeights
       ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),
       run_ahead_(device, scratch_, ids_, config.vocab_size) {
     prepare();
-    recorded({1, true, true, true});
-    recorded({options_.batch_size, false, true, false});
+    recorded({1, true, true, Head::logits});
+    recorded({options_.batch_size, false, true, Head::none});
     for (const Shape& shape : draft_shapes()) recorded(shape);
 }
 
@@ -26,7 +26,7 @@ Recordings::Recordings(Device& device, const Config& config, const DeviceWeights
 std::vector<Recordings::Shape> Recordings::draft_shapes() const {
     std::vector<Shape> out;
     for (uint32_t rows = 2; options_.speculative && rows <= max_separate_rows(options_); rows *= 2)
-        out.push_back({rows, true, true, true});
+        out.push_back({rows, true, true, Head::logits});
     return out;
 }
 
@@ -71,11 +71,11 @@ void Recordings::record_token(ForwardPass& pass) {
 void Recordings::prepare() {
     Recorder::prepare(device_, [&](Recorder& recorder) {
         Taps none;
-        ForwardPass token = new_pass(recorder, none, {1, true, true, true});
+        ForwardPass token = new_pass(recorder, none, {1, true, true, Head::logits});
         record_token(token);
         for (const bool few : {true, false})
             if (samples()) run_ahead_.sample_next(token, few);
-        ForwardPass block = new_pass(recorder, none, {options_.batch_size, false, true, false});
+        ForwardPass block = new_pass(recorder, none, {options_.batch_size, false, true, Head::none});
         layers(block, net_, activations(scratch_.logits));
         block.end_layers();
         for (const Shape& shape : draft_shapes()) {
@@ -97,23 +97,32 @@ const Recordings::Logits& Recordings::logits_of(uint32_t rows) {
     return logits_.emplace(rows, std::move(made)).first->second;
 }
 
+Buffer& Recordings::hidden_readback() {
+    const uint64_t bytes = 4ull * max_hidden_rows() * config_.hidden_size;
+    if (!hidden_) hidden_ = device_.allocate("states read back", bytes, Memory::readback);
+    return *hidden_;
+}
+
 Recordings::Recording Recordings::record(const Shape& shape) {
     Taps taps(device_, options_.tap);
     Recorder recorder(device_);
     step_ = {options_.context_size - std::min(shape.rows, options_.context_size), shape.rows};
     ForwardPass pass = new_pass(recorder, taps, shape);
     begin_step(pass, !shape.layers);
-    const Logits* out = shape.head ? &logits_of(shape.rows) : nullptr;
+    const Logits* out = shape.head == Head::logits ? &logits_of(shape.rows) : nullptr;
     const Buffer& logits = out != nullptr && out->values ? *out->values : scratch_.logits;
     const Activations x = activations(logits);
     if (shape.layers) {
         layers(pass, net_, x);
         pass.end_layers();
     }
-    if (shape.head) {
-        pass.in_head = !shape.layers;
+    pass.in_head = !shape.layers;
+    if (shape.head == Head::logits) {
         head(pass, net_, x);
         recorder.copy(out->readback, logits);
+    } else if (shape.head == Head::hidden) {
+        last_norm(pass, net_, x);
+        recorder.copy(hidden_readback(), View(x.a, 0, hidden_readback().bytes()));
     }
     return {std::move(taps), recorder.finish()};
 }
@@ -137,9 +146,10 @@ void Recordings::upload_tables() {
     uploaded_tables_ = cache_.version();
 }
 
-void Recordings::set_computed(uint32_t rows) {
-    const std::span host = logits_of(rows).readback.host();
+void Recordings::set_computed(const Buffer& readback, uint32_t cols) {
+    const std::span host = readback.host();
     computed_ = {reinterpret_cast<const float*>(host.data()), host.size() / 4};
+    computed_cols_ = cols;
 }
 
 void Recordings::write(const PassRows& rows) {
@@ -150,7 +160,7 @@ void Recordings::write(const PassRows& rows) {
 }
 
 bool Recordings::run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going) {
-    Recording& pass = recorded({block_rows(whole), false, true, false});
+    Recording& pass = recorded({block_rows(whole), false, true, Head::none});
     write(rows);
     if (!pass.commands.run(keep_going)) return false;
     pass.taps.deliver(rows.count());
@@ -158,27 +168,37 @@ bool Recordings::run_block(const PassRows& rows, uint32_t whole, const std::func
 }
 
 void Recordings::run_separate(const PassRows& rows, bool with_head) {
-    const Shape shape{std::bit_ceil(rows.count()), true, true, with_head};
+    const Shape shape{std::bit_ceil(rows.count()), true, true, with_head ? Head::logits : Head::none};
     Recording& pass = recorded(shape);
     write(rows);
     pass.commands.run();
     pass.taps.deliver(rows.count());
-    if (with_head) set_computed(shape.rows);
+    if (with_head) set_computed(logits_of(shape.rows).readback, config_.vocab_size);
 }
 
 void Recordings::run_head(std::span<const uint32_t> rows, bool separate) {
     const auto count = uint32_t(rows.size());
-    const Shape shape{separate || count == 1 ? std::bit_ceil(count) : max_head_rows, separate || count == 1, false, true};
-    Recording& pass = recorded(shape);
-    step_ = {0, count};
-    layout_.write_head(step_upload_.host(), rows);
-    pass.commands.run();
-    pass.taps.deliver(count);
-    set_computed(shape.rows);
+    const Shape shape{separate || count == 1 ? std::bit_ceil(count) : max_head_rows, separate || count == 1, false, Head::logits};
+    run_rows(shape, rows);
+    set_computed(logits_of(shape.rows).readback, config_.vocab_size);
 }
 
-std::span<const float> Recordings::logits(uint32_t i) const {
-    return computed_.subspan(size_t(i) * config_.vocab_size, config_.vocab_size);
+void Recordings::run_last_norm(std::span<const uint32_t> rows) {
+    run_rows({max_hidden_rows(), true, false, Head::hidden}, rows);
+    set_computed(hidden_readback(), config_.hidden_size);
+}
+
+// Runs the head on rows of h.
+void Recordings::run_rows(const Shape& shape, std::span<const uint32_t> rows) {
+    Recording& pass = recorded(shape);
+    step_ = {0, uint32_t(rows.size())};
+    layout_.write_head(step_upload_.host(), rows);
+    pass.commands.run();
+    pass.taps.deliver(uint32_t(rows.size()));
+}
+
+std::span<const float> Recordings::computed(uint32_t i) const {
+    return computed_.subspan(size_t(i) * computed_cols_, computed_cols_);
 }
 
 std::vector<uint32_t> Recordings::run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling) {
@@ -186,7 +206,7 @@ std::vector<uint32_t> Recordings::run_ahead(const PassRows& row, uint32_t n, con
     step_ = {options_.context_size - 1, 1};
     run_ahead_.record(
         [&](Recorder& recorder) {
-            return new_pass(recorder, none, {1, true, true, true});
+            return new_pass(recorder, none, {1, true, true, Head::logits});
         },
         [&](ForwardPass& pass) { begin_step(pass, false); }, [&](ForwardPass& pass) { record_token(pass); },
         has_few_candidates(sampling.settings));

@@ -4,8 +4,10 @@
 #include "model/gpu/plan.h"
 #include "model/gpu/run_ahead.h"
 #include "model/gpu/steps.h"
+#include <algorithm>
 #include <compare>
 #include <map>
+#include <optional>
 
 namespace tq::gpu {
 
@@ -24,8 +26,13 @@ class Recordings {
     // to max_head_rows.
     void run_head(std::span<const uint32_t> rows, bool separate);
     static constexpr uint32_t max_head_rows = 32;
-    // Returns the logits of row i of the last run_head(), or run_separate() with its head; valid until the next run.
-    std::span<const float> logits(uint32_t i) const;
+    // Computes the states after the last norm of rows of h as the last run left them: up to max_hidden_rows(). Each has the bits
+    // that it has alone.
+    void run_last_norm(std::span<const uint32_t> rows);
+    uint32_t max_hidden_rows() const { return std::min(max_head_rows, options_.batch_size); }
+    // Returns the logits of row i of the last run_head(), or run_separate() with its head, or the state of run_last_norm(); valid
+    // until the next run.
+    std::span<const float> computed(uint32_t i) const;
 
     // Runs n tokens from this row on, and samples each next one: RunAhead::run().
     std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling);
@@ -35,10 +42,12 @@ class Recordings {
     void forget();
 
   private:
+    enum class Head { none, logits, hidden };
     // What a recording runs: rows of a block, or separate ones; layers, or the head, or both.
     struct Shape {
         uint32_t rows;
-        bool separate, layers, head;
+        bool separate, layers;
+        Head head;
         auto operator<=>(const Shape&) const = default;
     };
     struct Recording {
@@ -55,9 +64,11 @@ class Recordings {
     Recording& recorded(const Shape& shape);
     uint32_t block_rows(uint32_t rows) const;
     const Logits& logits_of(uint32_t rows);
-    void set_computed(uint32_t rows);
+    Buffer& hidden_readback();
+    void set_computed(const Buffer& readback, uint32_t cols);
     void upload_tables();
     void write(const PassRows& rows);
+    void run_rows(const Shape& shape, std::span<const uint32_t> rows);
     void upload(Recorder& recorder, uint64_t begin, uint64_t end) const; // of the context, in bytes
     void begin_step(Pass& pass, bool head) const;
     ForwardPass new_pass(Recorder& recorder, Taps& taps, const Shape& shape) const;
@@ -76,11 +87,13 @@ class Recordings {
     const Scratch scratch_;
     const Buffer ids_, step_upload_, ids_upload_;
     std::map<uint32_t, Logits> logits_; // by their rows
+    std::optional<Buffer> hidden_;      // states read back
     RunAhead run_ahead_;
     Step step_{};
     std::map<Shape, Recording> recordings_;
     uint64_t uploaded_tables_ = UINT64_MAX; // version of the tables
-    std::span<const float> computed_;       // logits of the last run
+    std::span<const float> computed_;       // logits or states of the last run
+    uint32_t computed_cols_ = 0;
 };
 
 } // namespace tq::gpu

@@ -99,8 +99,9 @@ void kv_append(ForwardPass&, const Layer& layer, const Buffer& k, const Buffer& 
 void q_norm_rope(ForwardPass&, const Layer& layer, const Buffer& q);
 void attention(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& q);
 
-// In model/gpu/forward.cpp: from token ids to the hidden state h of every token, and from those to logits.
+// In model/gpu/forward.cpp: from token ids to the hidden state h of every token, and from those to logits, or only to a.
 void layers(ForwardPass&, const Network& net, const Activations& x);
 void head(ForwardPass&, const Network& net, const Activations& x);
+void last_norm(ForwardPass&, const Network& net, const Activations& x);
 
 } // namespace tq::gpu

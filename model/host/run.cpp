@@ -25,8 +25,8 @@ bool Run::progressed(uint32_t tokens, const Progress& progress) {
     return !progress || progress(done_, total_);
 }
 
-void Run::require_finite(std::span<const float> logits) const {
-    if (std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) return;
+void Run::require_finite(std::span<const float> values) const {
+    if (std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) return;
     std::optional<std::string> where;
     for (const Span& span : spans_)
         if (!where) where = cache_.find_nonfinite(span.slot);

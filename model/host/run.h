@@ -12,8 +12,8 @@ class Run {
 
     // Counts `tokens` more as run. Returns false where `progress` stops the run.
     bool progressed(uint32_t tokens, const Progress& progress);
-    // Throws NonFinite, with all positions where the run began, where one of these logits is not finite.
-    void require_finite(std::span<const float> logits) const;
+    // Throws NonFinite, with all positions where the run began, where one of these logits or states is not finite.
+    void require_finite(std::span<const float> values) const;
 
   private:
     KvCache& cache_;

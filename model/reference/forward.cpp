@@ -35,6 +35,9 @@ void head(Pass& pass, const Network& net, Activations& x) {
     matmul(pass, {{x.logits, net.output}}, x.a);
 }
 
+// From hidden states to those that embeddings are made of, in x.a.
+void last_norm(Pass& pass, const Network& net, Activations& x) { rms_norm(pass, x.a, x.h, net.output_norm); }
+
 } // namespace
 } // namespace ref
 
@@ -50,14 +53,17 @@ class ReferenceForward final : public Forward {
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
         host::Run run(net_.cache, spans);
-        logits_.resize(spans.size());
+        results_.resize(spans.size());
         for (size_t i = 0; i < spans.size(); i++) {
-            const auto count = uint32_t(spans[i].ids.size()), wanted = wanted_logits(spans[i]);
+            const auto count = uint32_t(spans[i].ids.size()), wanted = wanted_rows(spans[i]);
             run_span(spans[i], wanted);
-            run.require_finite(x_.logits);
-            std::swap(logits_[i], x_.logits); // kept until the next run
-            for (uint32_t t = count - wanted, at = 0; t < count; t++, at += net_.config.vocab_size)
-                each(i, t, std::span(logits_[i]).subspan(at, net_.config.vocab_size));
+            const bool hidden = spans[i].logits == Span::Logits::hidden;
+            const uint32_t cols = hidden ? net_.config.hidden_size : net_.config.vocab_size;
+            std::vector<float>& result = hidden ? x_.a : x_.logits;
+            run.require_finite(result);
+            std::swap(results_[i], result); // kept until the next run
+            for (uint32_t t = count - wanted, at = 0; t < count; t++, at += cols)
+                each(i, t, std::span(results_[i]).subspan(at, cols));
             if (!run.progressed(count, progress)) return false;
         }
         return true;
@@ -69,11 +75,11 @@ class ReferenceForward final : public Forward {
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, options_.kv); }
 
   private:
-    static uint32_t wanted_logits(const Span& span) {
+    static uint32_t wanted_rows(const Span& span) {
         return span.logits == Span::Logits::none ? 0 : span.logits == Span::Logits::all ? uint32_t(span.ids.size()) : 1;
     }
 
-    // Leaves the logits of the last `wanted` ids in x_.
+    // Leaves the logits of the last `wanted` ids in x_, or the last one's state.
     void run_span(const Span& span, uint32_t wanted) {
         const std::vector<host::Row> rows = host::make_rows(span.slot, cache().position(span.slot), uint32_t(span.ids.size()));
         x_.ids = span.ids;
@@ -84,7 +90,10 @@ class ReferenceForward final : public Forward {
         x_.h.erase(x_.h.begin(), x_.h.end() - std::ptrdiff_t(wanted * net_.config.hidden_size));
         x_.resize_head(net_.config, wanted);
         host::Pass last(pool_, net_, std::span(rows).last(wanted), on_result_);
-        if (wanted > 0) ref::head(last, net_, x_);
+        if (span.logits == Span::Logits::hidden)
+            ref::last_norm(last, net_, x_);
+        else if (wanted > 0)
+            ref::head(last, net_, x_);
         check_mapped_files();
         cache().advance(span.slot, uint32_t(rows.size()));
     }
@@ -94,7 +103,7 @@ class ReferenceForward final : public Forward {
     ThreadPool pool_;
     host::Network net_;
     host::Activations x_;
-    std::vector<std::vector<float>> logits_; // of each span
+    std::vector<std::vector<float>> results_; // of each span
 };
 
 } // namespace

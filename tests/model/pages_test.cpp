@@ -16,7 +16,7 @@ std::string page(const std::string& backend, const std::string& function, const 
     }
     const std::smatch found = [&] {
         std::smatch match;
-        REQUIRE(std::regex_search(text, match, std::regex("\nvoid " + function + "\\([^)]*\\) \\{([^]*?)\n\\}\n")));
+        REQUIRE(std::regex_search(text, match, std::regex("\nvoid " + function + "\\([^)]*\\) \\{([^]*?)\n?\\}\n")));
         return match;
     }();
     const std::string body = std::regex_replace(found[1].str(), std::regex("//[^\n]*"), "");
@@ -26,7 +26,7 @@ std::string page(const std::string& backend, const std::string& function, const 
 } // namespace
 
 TEST_CASE("the reference, the CPU and devices run the same page") {
-    for (const std::string function : {"layers", "head"}) {
+    for (const std::string function : {"layers", "head", "last_norm"}) {
         const std::string reference = page("reference", function);
         CHECK(tq::test::contains(reference, "rms_norm(pass, x.a, x.h, "));
         CHECK(page("cpu", function) == reference);
@@ -37,4 +37,5 @@ TEST_CASE("the reference, the CPU and devices run the same page") {
 TEST_CASE("a step that is missing from one page shows") {
     CHECK(page("cpu", "layers", "q_norm_rope(pass, l, x.q);") != page("reference", "layers"));
     CHECK(page("gpu", "head", "rms_norm(pass, x.a, x.h, net.output_norm);") != page("reference", "head"));
+    CHECK(page("gpu", "last_norm") != page("reference", "head"));
 }

@@ -9,7 +9,7 @@ namespace tq {
 
 using MakeForward = std::function<std::unique_ptr<Forward>(const ForwardOptions&)>;
 using Ids = std::vector<uint32_t>;
-using Logits = std::map<std::pair<size_t, uint32_t>, std::vector<float>>; // of a span and an id in it
+using Logits = std::map<std::pair<size_t, uint32_t>, std::vector<float>>; // or states, of a span and an id in it
 
 constexpr uint32_t spans_context = 601;
 
@@ -40,13 +40,14 @@ inline Logits run(Forward& forward, std::span<const Span> spans) {
         all[{span, i}].assign(logits.begin(), logits.end());
         last = logits;
     }));
-    if (spans.size() == 1 && spans[0].logits == Span::Logits::last) // still valid
+    const auto one_row = spans[0].logits == Span::Logits::last || spans[0].logits == Span::Logits::hidden;
+    if (spans.size() == 1 && one_row) // still valid
         REQUIRE(std::ranges::equal(last, all[{0, uint32_t(spans[0].ids.size()) - 1}]));
     return all;
 }
 
-inline std::vector<float> run_one(Forward& forward, uint32_t slot, const Ids& ids) {
-    const Span span{slot, ids};
+inline std::vector<float> run_one(Forward& forward, uint32_t slot, const Ids& ids, Span::Logits wanted = Span::Logits::last) {
+    const Span span{slot, ids, wanted};
     return run(forward, {&span, 1}).at({0, uint32_t(ids.size()) - 1});
 }
 
@@ -71,7 +72,7 @@ inline void mix_pages(Cache& cache, std::mt19937& random) {
     for (uint32_t slot = 0; slot < cache.shape().slots; slot++) cache.truncate(slot, 0);
 }
 
-// In company as alone: the logits of each sequence, with pages in any order.
+// In company as alone: the logits or the state of each sequence, with pages in any order.
 inline void check_company(const MakeForward& make, const std::vector<KvOptions>& types) {
     for (const KvOptions& kv : types) {
         CAPTURE(describe(kv));
@@ -90,7 +91,7 @@ inline void check_company(const MakeForward& make, const std::vector<KvOptions>&
                     for (Forward* f : {together.get(), alone.get()}) f->cache().truncate(slot, position - position / 3);
                 else if (random() % 4 != 0) {
                     ids.push_back(random_ids(random, counts[random() % std::size(counts)]));
-                    spans.push_back({slot, ids.back(), Span::Logits(random() % 3)});
+                    spans.push_back({slot, ids.back(), Span::Logits(random() % 4)});
                 }
             }
             if (spans.empty()) continue;
@@ -108,6 +109,31 @@ inline void check_company(const MakeForward& make, const std::vector<KvOptions>&
                 REQUIRE(together->cache().position(slot) == alone->cache().position(slot));
         }
         for (uint32_t slot = 0; slot < slots; slot++) CHECK(same_stored(together->cache(), slot, alone->cache(), slot));
+    }
+}
+
+// The state of a span's last id is what its logits are computed from: the last norm's result, of spans of all lengths, in
+// company of those of which logits or nothing are wanted.
+inline void check_hidden(const MakeForward& make, uint32_t slots) {
+    ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, slots), tapped = options;
+    std::vector<float> normed;
+    tapped.tap = [&](std::string_view name, std::span<const float> values) {
+        if (name == "output_norm") normed.assign(values.begin(), values.end());
+    };
+    const auto plain = make(options), seen = make(tapped);
+    std::mt19937 random(12);
+    for (const uint32_t count : {1u, 2u, 7u, 1u, 30u, 64u, 65u, 100u, 1u}) {
+        CAPTURE(count);
+        const Ids ids = random_ids(random, count), others = random_ids(random, 1 + count % 40);
+        std::vector<Span> spans{{0, ids, Span::Logits::hidden}};
+        for (uint32_t slot = 1; slot < slots; slot++)
+            spans.push_back({slot, others, slot % 2 == 1 ? Span::Logits::last : Span::Logits::none});
+        const Logits got = run(*plain, spans);
+        REQUIRE(got.size() == 1 + slots / 2);
+        run_one(*seen, 0, ids);
+        REQUIRE(normed.size() == 64);
+        REQUIRE(got.at({0, count - 1}) == normed);
+        for (uint32_t slot = 1; slot < slots; slot += 2) REQUIRE(got.at({slot, uint32_t(others.size()) - 1}).size() == 320);
     }
 }
 
@@ -164,6 +190,10 @@ inline void check_deterministic(const MakeForward& make, const std::vector<KvOpt
             for (const Span& span : spans) done[span.slot] += uint32_t(span.ids.size());
         }
         for (uint32_t slot = 0; slot < 3; slot++) CHECK(same_stored(whole->cache(), 0, divided->cache(), slot));
+        for (Forward* f : {whole.get(), divided.get()}) f->truncate(0);
+        const auto state = run_one(*whole, 0, ids, Span::Logits::hidden);
+        run_one(*divided, 0, {ids.begin(), ids.begin() + 263}, Span::Logits::hidden);
+        CHECK(run_one(*divided, 0, {ids.begin() + 263, ids.end()}, Span::Logits::hidden) == state);
     }
 }
 
@@ -233,6 +263,9 @@ inline void check_nonfinite(const MakeForward& make) {
     CHECK_THROWS_WITH_AS(forward->run(second, ignored),
                          doctest::Contains("the value of layer 1, kv head 2, position 7 of slot 1"), NonFinite);
     CHECK(forward->cache().position(0) == 20);
+    CHECK(forward->cache().position(1) == 20);
+    const Span hidden{1, next, Span::Logits::hidden};
+    CHECK_THROWS_AS(forward->run({&hidden, 1}, ignored), NonFinite);
     CHECK(forward->cache().position(1) == 20);
     CHECK(run(*forward, {second, 1}).size() == 1);
 }

@@ -12,12 +12,14 @@ namespace tq::server {
 
 using Json = nlohmann::ordered_json;
 
+constexpr float never_bias = -1e9f; // on a logit: the token is not sampled
+
 // How tokens are sampled, and when an answer ends.
 struct Sampling {
     SamplerOptions options;  // begins as ServiceOptions::sampling
     bool seed_given = false; // false: a random one for each request
     std::optional<uint32_t> max_tokens;
-    std::vector<std::string> stop;                      // none is empty
+    std::vector<std::string> stop;                      // none is empty; in the content and the calls, not in the thinking
     std::vector<std::pair<uint32_t, float>> logit_bias; // ids below the vocabulary's size
     uint32_t choices = 1;                               // n; choice i has seed + i
     bool logprobs = false;
@@ -87,6 +89,7 @@ class Generation {
     // Returns what is new, in order, at most after `timeout`; nothing new: empty. Throws ApiError where the device or memory
     // failed (500).
     std::vector<Event> next(std::chrono::milliseconds timeout);
+    void stop();       // gives up what is running
     bool done() const; // all choices are at their end, and all events were returned
 
     // The prompt is in the cache: the first token is near. Before, a client that waits wants pings.
@@ -106,6 +109,9 @@ class Generation {
     class Impl;
     std::unique_ptr<Impl> impl_;
 };
+
+// The rendered prompt, as a Generation would run it. Throws ApiError (400) where it cannot be rendered; its length is not checked.
+std::vector<uint32_t> prompt_ids(Service& service, const ChatTask& task);
 
 // Calls `on_events` with what is new until the generation is done, and `on_idle` at least every ping_interval without news.
 // Returns false, and stops the generation, when the client is gone: either function returns false, or request.disconnected() says

@@ -10,6 +10,8 @@ namespace tq::server {
 HttpReply chat_completions(Service& service, const HttpRequest& request);
 HttpReply completions(Service& service, const HttpRequest& request);
 HttpReply responses(Service& service, const HttpRequest& request);
+HttpReply response_input_tokens(Service& service, const HttpRequest& request); // of a prompt, without an answer
+HttpReply stored_response(Service& service, const HttpRequest& request);       // /v1/responses/{id}: none is stored
 HttpReply embeddings(Service& service, const HttpRequest& request);
 HttpReply list_models(Service& service, const HttpRequest& request); // for Codex and Anthropic's clients, too
 // Anthropic's.

@@ -1,9 +1,11 @@
 // What the handlers serve: a model and the scheduler that answers for it.
 #pragma once
+#include "model/grammar/grammar.h"
 #include "model/grammar/token_trie.h"
 #include "model/model.h"
 #include "model/serving/scheduler.h"
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -44,10 +46,13 @@ class Service {
 
     const std::string& model_name() const { return options.alias.empty() ? model.name : options.alias; }
     std::shared_ptr<const grammar::TokenTrie> token_trie(); // made when it is first needed
+    // Keeps the last few, since agents send the same tools with every request. Throws Error where the text is no grammar.
+    std::shared_ptr<const grammar::Grammar> compile_grammar(const std::string& gbnf);
 
   private:
     std::mutex mutex_;
     std::shared_ptr<const grammar::TokenTrie> trie_;
+    std::list<std::pair<std::string, std::shared_ptr<const grammar::Grammar>>> grammars_; // the last used first
 };
 
 } // namespace tq::server

@@ -162,6 +162,12 @@ TEST_CASE("tokens that are taken back leave no trace") {
                [&](const ForwardOptions& options) { return make_cpu_forward(model.config, model.weights, options); });
 }
 
+TEST_CASE("a state is what the logits are computed from, alone and in company") {
+    check_hidden(make, 1);
+    check_hidden(make, 4);
+    check_hidden(make, 12);
+}
+
 TEST_CASE("what is stored is restored into another slot, and repeated") {
     check_restored(make);
     check_repeat(make);

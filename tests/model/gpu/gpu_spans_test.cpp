@@ -121,6 +121,14 @@ TEST_CASE("with the kernels of a GPU, and a norm in the products of one token") 
     };
     check_company(make, {some_types[1]});
     check_deterministic(make, {some_types[0]});
+    check_hidden(make, 1);
+}
+
+TEST_CASE("a state is what the logits are computed from, alone and in company") {
+    const SmallModel model;
+    Device device;
+    check_hidden(maker(device, model), 1);
+    check_hidden(maker(device, model), 10);
 }
 
 TEST_CASE("tokens that are taken back leave no trace, where a cache is in slices, too") {

@@ -1,0 +1,60 @@
+#include "tools/server/answer_writer.h"
+#include "tools/server/chat_parts.h"
+#include "tools/server/sse.h"
+#include <random>
+
+namespace tq::server {
+namespace {
+
+Outcome outcome(const Generation& generation) { return {generation.finish(0), generation.stop_string(0), generation.usage()}; }
+
+// Returns false where the client is gone.
+bool send_answer(Service& service, const HttpRequest& request, Generation& generation, AnswerWriter& writer, const Send& send) {
+    if (!send(writer.begin(generation.usage()))) return false;
+    const auto on_events = [&](const std::vector<Event>& events) {
+        const std::string text = writer.write(events);
+        return text.empty() || send(text);
+    };
+    if (!run_generation(service, generation, request, on_events, [&] { return send(writer.ping()); })) return false;
+    return send(writer.end(outcome(generation)));
+}
+
+void stream_answer(Service& service, const HttpRequest& request, Generation& generation, AnswerWriter& writer, const Send& send) {
+    try {
+        if (send_answer(service, request, generation, writer, send)) generation.run_ahead();
+    } catch (const ApiError& error) { // the status is sent: the error is an event
+        send(writer.fail(error));
+    } catch (const std::exception& error) {
+        send(writer.fail(ApiError(500, "server_error", error.what())));
+    }
+}
+
+} // namespace
+
+std::string random_id(std::string_view prefix) {
+    std::random_device random;
+    return fmt::format("{}{:08x}{:08x}{:08x}{:08x}", prefix, random(), random(), random(), random());
+}
+
+HttpReply answer(Service& service, const HttpRequest& request, std::shared_ptr<Generation> generation,
+                 std::shared_ptr<AnswerWriter> writer, bool stream) {
+    if (stream) {
+        HttpRequest client; // what is needed while the answer is sent: not the body
+        client.tenant = request.tenant;
+        client.disconnected = request.disconnected;
+        return sse::reply([&service, client, generation, writer](const Send& send) {
+            stream_answer(service, client, *generation, *writer, send);
+        });
+    }
+    writer->begin(generation->usage());
+    const auto on_events = [&](const std::vector<Event>& events) {
+        writer->write(events);
+        return true;
+    };
+    if (!run_generation(service, *generation, request, on_events, [] { return true; })) return {}; // nobody reads it
+    writer->end(outcome(*generation));
+    generation->run_ahead();
+    return {.body = dump_text(writer->whole())};
+}
+
+} // namespace tq::server

@@ -1,0 +1,34 @@
+// An answer in the form of one API: events in, the text of a stream out, and the whole answer at the end.
+#pragma once
+#include "tools/server/generation.h"
+#include <functional>
+
+namespace tq::server {
+
+// A new id with that prefix, "msg_..." from "msg_".
+std::string random_id(std::string_view prefix);
+using MakeId = std::function<std::string(std::string_view prefix)>;
+
+struct Outcome {
+    FinishReason finish = FinishReason::stop;
+    std::optional<std::string> stop_string;
+    Usage usage;
+};
+
+// Each function returns text to be sent.
+class AnswerWriter {
+  public:
+    virtual ~AnswerWriter() = default;
+    virtual std::string begin(const Usage& usage) = 0; // as far as it is known
+    virtual std::string write(const std::vector<Event>& events) = 0;
+    virtual std::string ping() const = 0;
+    virtual std::string end(const Outcome& outcome) = 0;
+    virtual std::string fail(const ApiError& error) = 0;
+    virtual Json whole() const = 0; // after end(): the answer without a stream
+};
+
+// The reply to a request: a stream, or all at the end.
+HttpReply answer(Service& service, const HttpRequest& request, std::shared_ptr<Generation> generation,
+                 std::shared_ptr<AnswerWriter> writer, bool stream);
+
+} // namespace tq::server

@@ -1,0 +1,185 @@
+#include "tools/server/constraints.h"
+#include "model/grammar/gbnf.h"
+#include "model/grammar/json_schema.h"
+#include "model/grammar/tool_grammar.h"
+#include <algorithm>
+#include <cmath>
+
+namespace tq::server {
+namespace {
+
+// Where an answer is that may begin with its thinking.
+class ThinkingPlace {
+  public:
+    ThinkingPlace(const Thinking& thinking, const Tokenizer& tokenizer)
+        : think_(tokenizer.special("<think>")), end_think_(tokenizer.special("</think>")),
+          state_(thinking.open       ? State::inside
+                 : thinking.possible ? State::before
+                                     : State::after) {}
+
+    void accept(uint32_t id) {
+        if (state_ == State::inside && id == end_think_)
+            state_ = State::after;
+        else if (state_ == State::before)
+            state_ = id == think_ ? State::inside : State::after;
+    }
+    bool inside() const { return state_ == State::inside; }
+
+  private:
+    enum class State { before, inside, after };
+    std::optional<uint32_t> think_, end_think_;
+    State state_;
+};
+
+// After so many tokens of thinking only </think> may follow.
+class ThinkingLimit final : public TokenConstraint {
+  public:
+    ThinkingLimit(const Thinking& thinking, const Tokenizer& tokenizer, std::unique_ptr<TokenConstraint> next)
+        : place_(thinking, tokenizer), end_(*tokenizer.special("</think>")), left_(*thinking.budget), next_(std::move(next)) {}
+
+    void apply(std::span<float> logits) override {
+        if (next_) next_->apply(logits);
+        if (!place_.inside() || left_ > 0 || end_ >= logits.size()) return;
+        const float end = std::isfinite(logits[end_]) ? logits[end_] : 0;
+        std::ranges::fill(logits, -INFINITY);
+        logits[end_] = end;
+    }
+    void accept(uint32_t id) override {
+        if (place_.inside() && left_ > 0) --left_;
+        place_.accept(id);
+        if (next_) next_->accept(id);
+    }
+
+  private:
+    ThinkingPlace place_;
+    const uint32_t end_;
+    uint32_t left_;
+    std::unique_ptr<TokenConstraint> next_;
+};
+
+// Either the format, or calls from the beginning on.
+class FormatOrCalls final : public TokenConstraint {
+  public:
+    FormatOrCalls(const Thinking& thinking, const Tokenizer& tokenizer, std::shared_ptr<const grammar::TokenTrie> trie,
+                  std::unique_ptr<TokenConstraint> format, std::unique_ptr<TokenConstraint> calls)
+        : place_(thinking, tokenizer), call_(*tokenizer.special("<tool_call>")), trie_(std::move(trie)),
+          format_(std::move(format)), calls_(std::move(calls)) {}
+
+    void apply(std::span<float> logits) override {
+        if (called_) return calls_->apply(logits);
+        const bool may_call = !place_.inside() && !begun_ && call_ < logits.size();
+        const float call = may_call ? logits[call_] : 0;
+        format_->apply(logits);
+        if (may_call) logits[call_] = call;
+    }
+    void accept(uint32_t id) override {
+        const bool was_inside = place_.inside();
+        place_.accept(id);
+        if (!called_ && !begun_ && !was_inside && id == call_) called_ = true;
+        if (called_) return calls_->accept(id);
+        const std::string_view bytes = id < trie_->vocab_size() ? trie_->bytes(id) : std::string_view();
+        begun_ |= !was_inside && !place_.inside() && bytes.find_first_not_of('\n') != bytes.npos;
+        format_->accept(id);
+    }
+
+  private:
+    ThinkingPlace place_;
+    const uint32_t call_;
+    const std::shared_ptr<const grammar::TokenTrie> trie_;
+    const std::unique_ptr<TokenConstraint> format_, calls_;
+    bool begun_ = false, called_ = false; // the format, a call
+};
+
+// Runs what may throw an Error because of the field.
+template <class Make> auto checked(const char* field, const Make& make) {
+    try {
+        return make();
+    } catch (const ApiError&) {
+        throw;
+    } catch (const Error& error) {
+        bad_request(field, "{}: {}", field, error.what());
+    }
+}
+
+std::string calls_gbnf(const ChatTask& task, ChatVariant variant) {
+    const auto form = variant == ChatVariant::coder ? grammar::ToolCallForm::xml : grammar::ToolCallForm::json;
+    const auto gbnf = [&](const Json& tools, std::string_view only) {
+        return grammar::tool_calls_gbnf(tools, form, only, task.parallel_tool_calls);
+    };
+    if (task.tool_choice == ToolChoice::named) return gbnf(task.tools, task.tool_name);
+    if (task.tool_choice == ToolChoice::required) return gbnf(task.tools, "");
+    Json tools = task.tools;
+    for (Json& tool : tools) { // calls of the model's own choice: a schema that is not supported only goes unchecked
+        try {
+            grammar::tool_calls_gbnf(Json::array({tool}), form);
+        } catch (const Error&) {
+            Json& function = tool.contains("function") ? tool["function"] : tool;
+            function["parameters"] = {{"type", "object"}};
+        }
+    }
+    return gbnf(tools, "");
+}
+
+} // namespace
+
+Constraints::Constraints(Service& service, const Format& format, bool ignore_end) : service_(service) {
+    set_format(format, ignore_end);
+}
+
+Constraints::Constraints(Service& service, const ChatTask& task, const Thinking& thinking)
+    : service_(service), thinking_(thinking) {
+    must_call_ = task.tool_choice == ToolChoice::required || task.tool_choice == ToolChoice::named;
+    const bool has_tools = task.tools.is_array() && !task.tools.empty();
+    if (must_call_ && !has_tools) bad_request("tool_choice", "\"tool_choice\" asks for a call, but there are no \"tools\"");
+    if (!must_call_) set_format(task.format, task.sampling.ignore_end);
+    if (has_tools && task.tool_choice != ToolChoice::none && !task.sampling.ignore_end) set_calls(task);
+}
+
+void Constraints::set_format(const Format& format, bool ignore_end) {
+    using Kind = Format::Kind;
+    if (format.kind == Kind::text) return;
+    const char* field = format.kind == Kind::gbnf ? "grammar" : "response_format";
+    if (ignore_end)
+        bad_request("ignore_eos", "\"ignore_eos\" has no use with \"{}\", where the answer ends: leave one of them out", field);
+    format_ = checked(field, [&] {
+        return service_.compile_grammar(format.kind == Kind::gbnf          ? format.gbnf
+                                        : format.kind == Kind::json_object ? grammar::json_object_gbnf()
+                                                                           : grammar::json_schema_gbnf(format.schema));
+    });
+}
+
+void Constraints::set_calls(const ChatTask& task) {
+    const Tokenizer& tokenizer = service_.model.tokenizer;
+    const bool can_call = tokenizer.special("<tool_call>") && tokenizer.special("</tool_call>");
+    if (!can_call && !must_call_) return;
+    if (!can_call)
+        bad_request("tool_choice",
+                    "\"tool_choice\" asks for a call, but this model has no tokens for calls of tools: leave it out");
+    calls_ = checked("tools", [&] { return service_.compile_grammar(calls_gbnf(task, service_.model.chat)); });
+}
+
+std::unique_ptr<TokenConstraint> Constraints::make() const {
+    const Tokenizer& tokenizer = service_.model.tokenizer;
+    const auto from = [&](const std::shared_ptr<const grammar::Grammar>& grammar, bool at_call) {
+        const GrammarStart start = at_call              ? GrammarStart::at_tool_call
+                                   : thinking_.open     ? GrammarStart::in_thinking
+                                   : thinking_.possible ? GrammarStart::before_thinking
+                                                        : GrammarStart::at_once;
+        return checked("grammar",
+                       [&] { return std::make_unique<GrammarConstraint>(grammar, service_.token_trie(), tokenizer, start); });
+    };
+    std::unique_ptr<TokenConstraint> constraint;
+    if (format_ && calls_)
+        constraint = std::make_unique<FormatOrCalls>(thinking_, tokenizer, service_.token_trie(), from(format_, false),
+                                                     from(calls_, true));
+    else if (format_)
+        constraint = from(format_, false);
+    else if (calls_)
+        constraint = from(calls_, !must_call_);
+    const bool thinks = thinking_.open || thinking_.possible;
+    if (thinking_.budget && thinks && tokenizer.special("<think>") && tokenizer.special("</think>"))
+        constraint = std::make_unique<ThinkingLimit>(thinking_, tokenizer, std::move(constraint));
+    return constraint;
+}
+
+} // namespace tq::server

@@ -1,0 +1,33 @@
+// What an answer must be: grammars of formats and tool calls, and a limit of the thinking.
+#pragma once
+#include "model/grammar/constraint.h"
+#include "tools/server/generation.h"
+
+namespace tq::server {
+
+// How an answer begins.
+struct Thinking {
+    bool open = false;              // the prompt has opened <think>
+    bool possible = false;          // the answer may begin with <think>
+    std::optional<uint32_t> budget; // tokens of the thinking; then </think> is the only one that may follow
+};
+
+class Constraints {
+  public:
+    // Throw ApiError (400), with what is wrong with the grammar or the schema.
+    Constraints(Service& service, const Format& format, bool ignore_end);
+    Constraints(Service& service, const ChatTask& task, const Thinking& thinking);
+
+    std::unique_ptr<TokenConstraint> make() const; // for one answer; null where every token may follow
+
+  private:
+    void set_format(const Format& format, bool ignore_end);
+    void set_calls(const ChatTask& task);
+
+    Service& service_;
+    Thinking thinking_;
+    std::shared_ptr<const grammar::Grammar> format_, calls_;
+    bool must_call_ = false;
+};
+
+} // namespace tq::server

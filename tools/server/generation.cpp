@@ -1,0 +1,238 @@
+#include "tools/server/generation.h"
+#include "tools/server/answer.h"
+#include "tools/server/prompt.h"
+#include <algorithm>
+#include <random>
+
+namespace tq::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds look_again{5}; // at several answers in turn
+constexpr milliseconds look_at_client{50};
+constexpr size_t min_run_ahead_tokens = 16; // fewer are run with the next prompt
+
+uint64_t random_seed() {
+    std::random_device random;
+    return uint64_t(random()) << 32 | random();
+}
+
+std::shared_ptr<serving::Stream> submit(Service& service, serving::Request request) {
+    try {
+        return service.scheduler.submit(std::move(request));
+    } catch (const serving::QueueFull& full) {
+        ApiError error(429, "rate_limit_error", full.what(), "", "rate_limit_exceeded");
+        error.retry_after_s = std::max(full.retry_after_s, 1u);
+        throw error;
+    } catch (const serving::Draining& draining) {
+        throw ApiError(503, "server_error", draining.what());
+    } catch (const OutOfMemory& error) {
+        throw ApiError(500, "server_error", error.what());
+    } catch (const Error& error) {
+        throw ApiError(400, "invalid_request_error", error.what());
+    }
+}
+
+} // namespace
+
+struct Generation::Choice {
+    std::shared_ptr<serving::Stream> stream;
+    Answer answer;
+    bool done = false;
+    FinishReason finish = FinishReason::stop;
+    uint32_t prompt_done = 0;
+    serving::RequestTimings timings = {};
+
+    Choice(std::shared_ptr<serving::Stream> stream, Answer answer) : stream(std::move(stream)), answer(std::move(answer)) {}
+    ~Choice() { stop(); }
+
+    void stop() {
+        if (!done) stream->cancel();
+        done = true;
+    }
+};
+
+class Generation::Impl {
+  public:
+    Impl(Service& service, const ChatTask& task, const std::string& tenant) : service(service), chat(task), tenant(tenant) {
+        ChatPrompt made = chat_prompt(service, task);
+        require_fits(service, made.ids.size(), "messages");
+        prompt = std::move(made.ids);
+        continues = made.continues;
+        Answer::Options answer{.chat = true, .in_thinking = made.thinking.open};
+        answer.calls = task.tools.is_array() && !task.tools.empty() && task.tool_choice != ToolChoice::none;
+        if (answer.calls) answer.types = ToolTypes(task.tools);
+        const Constraints constraints(service, task, made.thinking);
+        Sampling sampling = task.sampling;
+        // The tools stay in the prompt, so that it is found in the cache, but none is called.
+        const auto call = service.model.tokenizer.special("<tool_call>");
+        if (task.tool_choice == ToolChoice::none && call) sampling.logit_bias.push_back({*call, never_bias});
+        begin(sampling, constraints, answer);
+    }
+    Impl(Service& service, const TextTask& task, const std::string& tenant) : service(service), tenant(tenant) {
+        prompt = task.prompt;
+        if (prompt.empty()) bad_request("prompt", "\"prompt\" is empty, so there is nothing to continue");
+        require_fits(service, prompt.size(), "prompt");
+        begin(task.sampling, Constraints(service, task.format, task.sampling.ignore_end), {});
+    }
+
+    std::vector<Event> next(milliseconds timeout);
+    bool done() const {
+        return std::ranges::all_of(choices, [](const auto& choice) { return choice->done; });
+    }
+    void run_ahead();
+
+    Service& service;
+    std::optional<ChatTask> chat;
+    const std::string tenant;
+    std::vector<uint32_t> prompt;
+    bool continues = false;
+    std::vector<std::unique_ptr<Choice>> choices;
+
+  private:
+    void begin(const Sampling& sampling, const Constraints& constraints, const Answer::Options& answer);
+    void take(Choice& choice, serving::Update update, std::vector<Event>& events);
+};
+
+void Generation::Impl::begin(const Sampling& sampling, const Constraints& constraints, const Answer::Options& answer) {
+    const uint64_t seed = sampling.seed_given ? sampling.options.seed : random_seed();
+    for (uint32_t i = 0; i < sampling.choices; ++i) {
+        Answer::Options options = answer;
+        options.choice = i;
+        options.stop = sampling.stop;
+        options.logprobs = sampling.logprobs;
+        serving::Request request;
+        request.prompt = prompt;
+        request.max_tokens = std::min(sampling.max_tokens.value_or(UINT32_MAX), service.options.max_tokens);
+        request.sampling = sampling.options;
+        request.sampling.seed = seed + i;
+        request.logit_bias = sampling.logit_bias;
+        request.constraint = constraints.make();
+        request.ignore_end = sampling.ignore_end;
+        request.logprobs = sampling.logprobs;
+        request.top_logprobs = sampling.logprobs ? sampling.top_logprobs : 0;
+        request.tenant = tenant;
+        Answer made(service.model.tokenizer, std::move(options));
+        choices.push_back(std::make_unique<Choice>(submit(service, std::move(request)), std::move(made)));
+    }
+}
+
+void Generation::Impl::take(Choice& choice, serving::Update update, std::vector<Event>& events) {
+    choice.timings = update.timings;
+    choice.prompt_done = std::max(choice.prompt_done, update.prompt_done);
+    for (const serving::Token& token : update.tokens) {
+        choice.answer.push(token, events);
+        if (!choice.answer.stop_string()) continue;
+        choice.answer.finish(events);
+        choice.stop(); // the finish stays as it is: stop
+        if (!choice.answer.parsed().calls.empty()) choice.finish = FinishReason::tool_calls;
+        return;
+    }
+    if (!update.done) return;
+    choice.done = true;
+    if (update.finish == serving::Finish::failed)
+        throw ApiError(update.server_fault ? 500 : 400, update.server_fault ? "server_error" : "invalid_request_error",
+                       update.error);
+    if (update.finish == serving::Finish::cancelled)
+        throw ApiError(503, "server_error", "the answer was given up, since the server stops: ask again later");
+    choice.answer.finish(events);
+    const bool at_limit = update.finish == serving::Finish::length || update.finish == serving::Finish::context_full;
+    choice.finish = at_limit                                ? FinishReason::length
+                    : choice.answer.stop_string()           ? FinishReason::stop
+                    : !choice.answer.parsed().calls.empty() ? FinishReason::tool_calls
+                                                            : FinishReason::stop;
+}
+
+std::vector<Event> Generation::Impl::next(milliseconds timeout) {
+    std::vector<Event> events;
+    const auto end = Clock::now() + timeout;
+    while (events.empty() && !done()) {
+        const auto running = std::ranges::count_if(choices, [](const auto& choice) { return !choice->done; });
+        const auto left = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(end - Clock::now()));
+        bool first = true;
+        for (const auto& choice : choices) {
+            if (choice->done) continue;
+            const milliseconds wait = !first ? milliseconds(0) : running == 1 ? left : std::min(left, look_again);
+            first = false;
+            take(*choice, choice->stream->wait(wait), events);
+        }
+        if (Clock::now() >= end) break;
+    }
+    return events;
+}
+
+// A next prompt holds the answer without its thinking, and in the template's own form.
+void Generation::Impl::run_ahead() {
+    const Choice& choice = *choices.front();
+    if (!service.options.run_ahead || !chat || continues || choices.size() != 1 || choice.finish == FinishReason::length) return;
+    try {
+        std::vector<uint32_t> ids = answered_prompt(service, *chat, choice.answer.parsed()), known = prompt;
+        known.insert(known.end(), choice.answer.ids().begin(), choice.answer.ids().end());
+        const size_t same = size_t(std::ranges::mismatch(ids, known).in1 - ids.begin());
+        if (ids.size() > service.scheduler.context_size() || ids.size() - same < min_run_ahead_tokens) return;
+        serving::Request request;
+        request.prompt = std::move(ids);
+        request.max_tokens = 0;
+        request.tenant = tenant;
+        request.background = true;
+        service.scheduler.submit(std::move(request));
+    } catch (const Error&) { // nobody waits for it
+    }
+}
+
+Generation::Generation(Service& service, const ChatTask& task, const std::string& tenant)
+    : impl_(std::make_unique<Impl>(service, task, tenant)) {}
+Generation::Generation(Service& service, const TextTask& task, const std::string& tenant)
+    : impl_(std::make_unique<Impl>(service, task, tenant)) {}
+Generation::~Generation() = default;
+
+std::vector<Event> Generation::next(milliseconds timeout) { return impl_->next(timeout); }
+bool Generation::done() const { return impl_->done(); }
+uint32_t Generation::prompt_done() const { return impl_->choices.front()->prompt_done; }
+FinishReason Generation::finish(uint32_t choice) const { return impl_->choices.at(choice)->finish; }
+const std::optional<std::string>& Generation::stop_string(uint32_t choice) const {
+    return impl_->choices.at(choice)->answer.stop_string();
+}
+serving::RequestTimings Generation::timings() const { return impl_->choices.front()->timings; }
+uint32_t Generation::choices() const { return uint32_t(impl_->choices.size()); }
+void Generation::run_ahead() { impl_->run_ahead(); }
+void Generation::stop() {
+    for (const auto& choice : impl_->choices) choice->stop();
+}
+
+Usage Generation::usage() const {
+    Usage usage;
+    usage.prompt_tokens = uint32_t(impl_->prompt.size());
+    usage.cached_tokens = timings().cached_tokens;
+    for (const auto& choice : impl_->choices) {
+        usage.completion_tokens += uint32_t(choice->answer.ids().size());
+        usage.reasoning_tokens += choice->answer.reasoning_tokens();
+    }
+    return usage;
+}
+
+std::vector<uint32_t> prompt_ids(Service& service, const ChatTask& task) { return chat_prompt(service, task).ids; }
+
+bool run_generation(Service& service, Generation& generation, const HttpRequest& request,
+                    const std::function<bool(const std::vector<Event>&)>& on_events, const std::function<bool()>& on_idle) {
+    auto last = Clock::now();
+    while (!generation.done()) {
+        const std::vector<Event> events = generation.next(look_at_client);
+        bool goes_on = !(request.disconnected && request.disconnected());
+        if (goes_on && !events.empty()) {
+            goes_on = on_events(events);
+            last = Clock::now();
+        } else if (goes_on && Clock::now() - last >= service.options.ping_interval) {
+            goes_on = on_idle();
+            last = Clock::now();
+        }
+        if (goes_on) continue;
+        generation.stop();
+        return false;
+    }
+    return true;
+}
+
+} // namespace tq::server

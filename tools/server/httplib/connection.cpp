@@ -1,0 +1,117 @@
+#include "tools/server/httplib/connection.h"
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace tq::server {
+namespace {
+
+constexpr std::chrono::milliseconds look_interval{100}; // at `stopping`
+constexpr uint64_t least_bytes_per_s = 64 << 10;
+
+std::chrono::milliseconds time_for(uint64_t bytes) { return std::chrono::milliseconds(bytes * 1000 / least_bytes_per_s); }
+
+} // namespace
+
+Connection::Connection(Socket socket, Tls* tls, std::chrono::milliseconds stall_timeout, const std::atomic<bool>& stopping)
+    : socket_(std::move(socket)), tls_(tls ? tls->session(socket_) : nullptr), stall_timeout_(stall_timeout),
+      stopping_(stopping) {
+    if (tls_) state = State::handshake;
+}
+
+long Connection::read_some(char* bytes, size_t size) {
+    const long n = tls_ ? tls_->read(bytes, size) : socket_.read(bytes, size);
+    ended_ = ended_ || n < 0;
+    return n;
+}
+
+bool Connection::receive(size_t most) {
+    received_.erase(0, std::exchange(taken_, 0));
+    std::array<char, 16384> bytes;
+    while (most > 0) {
+        const long n = read_some(bytes.data(), std::min(most, bytes.size()));
+        if (n <= 0) return n == 0;
+        received_.append(bytes.data(), size_t(n));
+        most -= size_t(n);
+    }
+    return true;
+}
+
+bool Connection::finish_handshake(bool& done) {
+    const long result = tls_->handshake();
+    done = result > 0;
+    return result >= 0;
+}
+
+Waiting Connection::waiting() const {
+    const bool write = tls_ && tls_->wants_write();
+    return {socket_.handle(), !write, write};
+}
+
+bool Connection::wait_until(Clock::time_point end, bool write) {
+    const auto now = Clock::now();
+    is_late_ = now >= end;
+    if (is_late_ || stopping_) return false;
+    Waiting one{socket_.handle(), !write, write};
+    if (tls_) one = waiting();
+    if (tls_ && !one.write) one.read = true;
+    wait_for({&one, 1}, std::min(look_interval, std::chrono::ceil<std::chrono::milliseconds>(end - now)));
+    return true;
+}
+
+void Connection::begin_body() {
+    body_began_ = Clock::now();
+    body_bytes_ = 0;
+}
+
+std::string Connection::take(size_t bytes) {
+    std::string taken(received().substr(0, bytes));
+    taken_ += taken.size();
+    return taken;
+}
+
+long Connection::read(char* bytes, size_t size) {
+    while (size > 0 && received().empty()) {
+        received_.resize(16384);
+        taken_ = 0;
+        const long n = read_some(received_.data(), received_.size());
+        received_.resize(size_t(std::max(n, 0L)));
+        if (n < 0 || (n == 0 && !wait_until(body_began_ + stall_timeout_ + time_for(body_bytes_), false))) return -1;
+    }
+    const size_t n = std::min(size, received().size());
+    std::memcpy(bytes, received_.data() + taken_, n);
+    taken_ += n;
+    body_bytes_ += n;
+    return long(n);
+}
+
+long Connection::write_some(std::string_view bytes) {
+    const long n = ended_ ? -1 : tls_ ? tls_->write(bytes.data(), bytes.size()) : socket_.write(bytes.data(), bytes.size());
+    ended_ = ended_ || n < 0;
+    return n;
+}
+
+void Connection::write_at_once(std::string_view bytes) {
+    for (long n = 1; n > 0 && !bytes.empty(); bytes.remove_prefix(size_t(std::max(n, 0L)))) n = write_some(bytes);
+}
+
+bool Connection::write(std::string_view bytes) {
+    const auto end = Clock::now() + stall_timeout_ + time_for(bytes.size());
+    while (!bytes.empty()) {
+        const long n = write_some(bytes);
+        ended_ = n < 0 || (n == 0 && !wait_until(end, true));
+        if (ended_) return false;
+        bytes.remove_prefix(size_t(n));
+    }
+    return true;
+}
+
+bool Connection::peer_gone() const { return ended_ || stopping_ || socket_.peer_gone(); }
+
+void Connection::finish_writing() {
+    if (tls_) tls_->finish_writing();
+    socket_.finish_writing();
+}
+
+} // namespace tq::server

@@ -1,0 +1,218 @@
+// One thread waits for all connections until the head of a request is complete, so that slow clients hold no thread; others, as
+// many as are needed, answer.
+#include "tools/server/http_server.h"
+#include "tools/server/httplib/exchange.h"
+#include "tools/server/httplib/workers.h"
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace tq::server {
+namespace {
+
+using Waiter = std::unique_ptr<Connection>;
+
+constexpr std::chrono::milliseconds linger_timeout{2000};
+constexpr size_t read_at_once = 64 << 10;
+
+} // namespace
+
+class HttpServer::Loop {
+  public:
+    Loop(const HttpOptions& options, Handler handler, Refuse refuse);
+    ~Loop() { stop(); }
+
+    void stop();
+    uint16_t port() const { return listener_.port; }
+    Status status() const { return {connections_, workers_.threads()}; }
+
+  private:
+    void run();
+    std::chrono::milliseconds until_first_deadline() const;
+    void accept_all();
+    bool make_room();
+    void take_returned();
+    void look_at(Waiter& waiter, bool ready);
+    bool receive(Connection& connection);
+    void dispatch(Waiter& waiter);
+    void answer(Connection& connection);
+    void refuse(Connection& connection, int status, const char* reason);
+    void enter(Connection& connection, Connection::State state) const;
+
+    const HttpOptions options_;
+    const HeadLimits limits_;
+    Exchanges exchanges_;
+    const std::unique_ptr<Tls> tls_;
+    Listener listener_;
+    Waker waker_;
+    std::atomic<bool> stopping_ = false;
+    std::atomic<size_t> connections_ = 0;
+    std::vector<Waiter> waiting_; // only the loop's thread uses it
+    size_t answering_ = 0;        // likewise: given to the workers and not returned
+    bool exhausted_ = false;
+    std::mutex mutex_;
+    std::vector<Waiter> returned_; // by the workers
+    Workers workers_;
+    std::thread thread_;
+};
+
+HttpServer::Loop::Loop(const HttpOptions& options, Handler handler, Refuse refuse)
+    : options_(options), limits_{.body_bytes = options.body_bytes},
+      exchanges_(std::move(handler), std::move(refuse), limits_,
+                 std::chrono::duration_cast<std::chrono::seconds>(options.idle_timeout)),
+      tls_(options.certificate_file.empty() ? nullptr : open_tls(options.certificate_file, options.key_file)),
+      listener_(listen_on(options.host, options.port)), workers_(options.threads), thread_([this] { run(); }) {}
+
+void HttpServer::Loop::stop() {
+    if (stopping_.exchange(true)) return;
+    waker_.wake();
+    thread_.join();
+    workers_.stop();
+    waiting_.clear();
+    returned_.clear();
+    connections_ = 0;
+    listener_.socket = Socket();
+}
+
+void HttpServer::Loop::run() {
+    std::vector<Waiting> sockets;
+    while (!stopping_) {
+        sockets.assign(1, {waker_.handle(), true, false});
+        sockets.push_back({listener_.socket.handle(), !exhausted_, false});
+        for (const Waiter& one : waiting_) sockets.push_back(one->waiting());
+        wait_for(sockets, until_first_deadline());
+        waker_.clear();
+        for (size_t i = 0; i < waiting_.size(); i++) look_at(waiting_[i], sockets[i + 2].read || sockets[i + 2].write);
+        std::erase(waiting_, nullptr);
+        take_returned();
+        exhausted_ = false;
+        if (sockets[1].read || !sockets[1].write) accept_all();
+        connections_ = waiting_.size() + answering_;
+    }
+}
+
+std::chrono::milliseconds HttpServer::Loop::until_first_deadline() const {
+    auto first = Clock::now() + (exhausted_ ? std::chrono::milliseconds(50) : std::chrono::milliseconds(10'000));
+    for (const Waiter& one : waiting_) first = std::min(first, one->deadline);
+    return std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(first - Clock::now()));
+}
+
+// Closes the connection that would be given up first: clients whose requests come at once are never among those.
+bool HttpServer::Loop::make_room() {
+    const auto first = std::ranges::min_element(waiting_, {}, [](const Waiter& one) { return one->deadline; });
+    if (first == waiting_.end()) return false;
+    std::swap(*first, waiting_.back());
+    waiting_.pop_back();
+    return true;
+}
+
+void HttpServer::Loop::accept_all() {
+    for (int i = 0; i < 64; i++) { // others are to be looked at, too
+        Socket socket = accept_one(listener_.socket, exhausted_);
+        if (exhausted_ && make_room()) continue;
+        if (!socket.is_open()) return;
+        const bool is_full = waiting_.size() + answering_ >= options_.connections && !make_room();
+        auto connection = std::make_unique<Connection>(std::move(socket), tls_.get(), options_.stall_timeout, stopping_);
+        if (is_full) {
+            if (!tls_)
+                connection->write_at_once(
+                    exchanges_.refusal(503, "the server has as many connections as it can: try again later"));
+            continue;
+        }
+        enter(*connection, tls_ ? Connection::State::handshake : Connection::State::idle);
+        waiting_.push_back(std::move(connection));
+    }
+}
+
+void HttpServer::Loop::enter(Connection& connection, Connection::State state) const {
+    connection.state = state;
+    const auto timeout = state == Connection::State::lingering                         ? linger_timeout
+                         : state == Connection::State::idle && connection.requests > 0 ? options_.idle_timeout
+                                                                                       : options_.head_timeout;
+    connection.deadline = Clock::now() + timeout;
+}
+
+void HttpServer::Loop::take_returned() {
+    std::vector<Waiter> returned;
+    {
+        const std::lock_guard lock(mutex_);
+        returned.swap(returned_);
+    }
+    answering_ -= returned.size();
+    for (Waiter& one : returned) {
+        waiting_.push_back(std::move(one));
+        if (waiting_.back()->state != Connection::State::lingering) look_at(waiting_.back(), true);
+    }
+    std::erase(waiting_, nullptr);
+}
+
+// Empties `waiter` where it no longer waits.
+void HttpServer::Loop::look_at(Waiter& waiter, bool ready) {
+    using enum Connection::State;
+    Connection& connection = *waiter;
+    if (ready && connection.state == handshake) {
+        bool done = false;
+        if (!connection.finish_handshake(done)) return waiter.reset();
+        if (done) enter(connection, idle);
+    }
+    if (ready && connection.state != handshake) {
+        if (!receive(connection)) return waiter.reset();
+        if (connection.state == head && head_length(connection.received()) > 0) return dispatch(waiter);
+    }
+    if (Clock::now() < connection.deadline) return;
+    if (connection.state != head) return waiter.reset();
+    refuse(connection, 408, "the head of the request did not come in time");
+}
+
+// False where the connection is at its end.
+bool HttpServer::Loop::receive(Connection& connection) {
+    using enum Connection::State;
+    const bool open = connection.receive(read_at_once);
+    if (connection.state == lingering) {
+        connection.take(connection.received().size());
+        return open;
+    }
+    if (connection.state == idle) { // an empty line between requests is allowed
+        while (connection.received().starts_with("\r\n")) connection.take(2);
+        if (!connection.received().empty()) enter(connection, head);
+    }
+    if (head_length(connection.received()) > 0) return true; // is answered, though nothing may follow
+    if (connection.received().size() > limits_.bytes) refuse(connection, 431, "the head of the request is too long");
+    return open;
+}
+
+// Sends what the socket takes at once; the rest of what the client sends is read and forgotten, for a while.
+void HttpServer::Loop::refuse(Connection& connection, int status, const char* reason) {
+    connection.write_at_once(exchanges_.refusal(status, reason));
+    connection.finish_writing();
+    enter(connection, Connection::State::lingering);
+}
+
+void HttpServer::Loop::dispatch(Waiter& waiter) {
+    answering_++;
+    workers_.run([this, shared = std::make_shared<Waiter>(std::move(waiter))] {
+        answer(**shared);
+        {
+            const std::lock_guard lock(mutex_);
+            returned_.push_back(std::move(*shared));
+        }
+        waker_.wake();
+    });
+}
+
+void HttpServer::Loop::answer(Connection& connection) {
+    connection.requests++;
+    if (exchanges_.answer(connection)) return enter(connection, Connection::State::idle);
+    connection.finish_writing();
+    enter(connection, Connection::State::lingering);
+}
+
+HttpServer::HttpServer(const HttpOptions& options, Handler handler, Refuse refuse)
+    : loop_(std::make_unique<Loop>(options, std::move(handler), std::move(refuse))) {}
+HttpServer::~HttpServer() = default;
+uint16_t HttpServer::port() const { return loop_->port(); }
+void HttpServer::stop() { loop_->stop(); }
+HttpServer::Status HttpServer::status() const { return loop_->status(); }
+
+} // namespace tq::server

@@ -1,0 +1,12 @@
+// A build without OpenSSL serves no TLS.
+#include "tools/server/httplib/tls.h"
+#include "base/error.h"
+
+namespace tq::server {
+
+std::unique_ptr<Tls> open_tls(const std::string&, const std::string&) {
+    fail("this build has no TLS, as OpenSSL was missing when it was configured (Debian has it in libssl-dev): leave out "
+         "--ssl-cert-file and --ssl-key-file, and put a proxy with TLS in front");
+}
+
+} // namespace tq::server

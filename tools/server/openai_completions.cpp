@@ -1,0 +1,249 @@
+// POST /v1/completions: texts, or token ids, to go on with.
+#include "base/printable.h"
+#include "tools/server/answer_writer.h"
+#include "tools/server/chat_parts.h"
+#include "tools/server/handlers.h"
+#include "tools/server/json_fields.h"
+#include "tools/server/openai_reply.h"
+#include "tools/server/prompt.h"
+#include "tools/server/sse.h"
+#include <deque>
+
+namespace tq::server {
+namespace {
+
+constexpr uint32_t default_max_tokens = 16; // OpenAI's
+
+struct CompletionTask {
+    std::vector<std::vector<uint32_t>> prompts;
+    TextTask common; // without a prompt
+    bool echo = false, streams = false, usage = false;
+};
+
+std::vector<uint32_t> prompt_ids(const Service& service, const Json& ids, const std::string& path) {
+    const Tokenizer& tokenizer = service.model.tokenizer;
+    if (ids.is_string()) return tokenizer.encode(ids.get_ref<const std::string&>());
+    if (!ids.is_array()) bad_request(path, "\"{}\" must be a text or a list of token ids", path);
+    std::vector<uint32_t> prompt;
+    for (const Json& id : ids) {
+        if (!id.is_number_integer() || id < 0 || id >= tokenizer.size())
+            bad_request(path, "\"{}\" holds {}, which is no token id: those of this model are 0 to {}", path,
+                        printable(dump_text(id), 40), tokenizer.size() - 1);
+        prompt.push_back(id.get<uint32_t>());
+    }
+    return prompt;
+}
+
+// A text, a list of ids, or a list of such.
+std::vector<std::vector<uint32_t>> read_prompts(const Service& service, const Json& body) {
+    const Json* given = member(body, "prompt");
+    if (!given) bad_request("prompt", "\"prompt\" is missing");
+    const bool several = given->is_array() && !given->empty() && !given->front().is_number();
+    const size_t most = service.options.limits.batch_inputs;
+    if (several && given->size() > most)
+        bad_request("prompt", "\"prompt\" has {} prompts, of which there may be {}", given->size(), most);
+    std::vector<std::vector<uint32_t>> prompts;
+    for (size_t i = 0; i < (several ? given->size() : 1); ++i) {
+        const std::string path = several ? fmt::format("prompt[{}]", i) : "prompt";
+        prompts.push_back(prompt_ids(service, several ? (*given)[i] : *given, path));
+        if (prompts.back().empty()) bad_request(path, "\"{}\" is empty, so there is nothing to continue", path);
+        require_fits(service, prompts.back().size(), "prompt");
+    }
+    return prompts;
+}
+
+CompletionTask read_completion_task(const Service& service, const Json& body) {
+    const Limits& limits = service.options.limits;
+    CompletionTask task;
+    Sampling& sampling = task.common.sampling = read_sampling(service, body);
+    if (!sampling.max_tokens && !member(body, "max_tokens")) sampling.max_tokens = default_max_tokens;
+    if (const auto top = integer_field(body, "logprobs", 0, limits.top_logprobs)) {
+        sampling.logprobs = true;
+        sampling.top_logprobs = uint32_t(*top);
+    }
+    task.common.format = read_format(body);
+    task.echo = bool_field(body, "echo").value_or(false);
+    if (task.echo && sampling.logprobs)
+        bad_request("logprobs", "\"logprobs\" of a prompt that is echoed are not known: leave \"echo\" or \"logprobs\" out");
+    if (const auto suffix = text_field(body, "suffix"); suffix && !suffix->empty())
+        bad_request("suffix", "\"suffix\" is not supported: this model only goes on with a text");
+    const auto best_of = integer_field(body, "best_of", 1, INT32_MAX);
+    if (best_of && *best_of != sampling.choices)
+        bad_request("best_of", "\"best_of\" is {}, but must be as \"n\", {}", *best_of, sampling.choices);
+    task.streams = bool_field(body, "stream").value_or(false);
+    task.usage = wants_usage(body);
+    task.prompts = read_prompts(service, body);
+    return task;
+}
+
+size_t characters(std::string_view text) {
+    return size_t(std::ranges::count_if(text, [](char c) { return (uint8_t(c) & 0xC0) != 0x80; }));
+}
+
+// The text of a choice, of which the last part may be all that is kept.
+struct TextChoice {
+    std::string text;
+    size_t offset = 0; // characters that were sent before
+    Json logprobs = {{"tokens", Json::array()},
+                     {"token_logprobs", Json::array()},
+                     {"top_logprobs", Json::array()},
+                     {"text_offset", Json::array()}};
+
+    void add(const Event& event) {
+        size_t at = offset + characters(text);
+        text += event.part.text;
+        for (const TokenText& token : event.tokens) {
+            logprobs["tokens"].push_back(token.bytes);
+            logprobs["token_logprobs"].push_back(token.logprob);
+            Json top = Json::object();
+            for (const auto& [bytes, logprob] : token.top) top[bytes] = logprob;
+            logprobs["top_logprobs"].push_back(std::move(top));
+            logprobs["text_offset"].push_back(at);
+            at += characters(token.bytes);
+        }
+    }
+
+    Json json(size_t index, bool with_logprobs, const char* finish) const {
+        return {{"text", text},
+                {"index", index},
+                {"logprobs", with_logprobs ? logprobs : Json()},
+                {"finish_reason", finish ? Json(finish) : Json()}};
+    }
+};
+
+// The answers to all prompts in their order: those of a few run at the same time.
+class Completions {
+  public:
+    Completions(Service& service, CompletionTask task, const HttpRequest& request)
+        : service_(service), task_(std::move(task)), request_(without_body(request)) {
+        begin_more();
+    }
+
+    // Calls `on_events` with what is new of one prompt's choices, then `on_end`. Returns false when the client is gone.
+    bool run(const std::function<bool(const std::vector<Event>&, size_t first_choice)>& on_events,
+             const std::function<bool(const Generation&, size_t first_choice)>& on_end, const std::function<bool()>& on_idle) {
+        for (size_t first = 0; !running_.empty(); first += task_.common.sampling.choices) {
+            Generation& generation = *running_.front();
+            const bool whole = run_generation(
+                service_, generation, request_, [&](const auto& events) { return on_events(events, first); }, on_idle);
+            if (!whole || !on_end(generation, first)) return false;
+            const Usage usage = generation.usage();
+            usage_.prompt_tokens += usage.prompt_tokens;
+            usage_.cached_tokens += usage.cached_tokens;
+            usage_.completion_tokens += usage.completion_tokens;
+            timings_ = generation.timings();
+            running_.pop_front();
+            begin_more();
+        }
+        return true;
+    }
+
+    const CompletionTask& task() const { return task_; }
+    size_t choices() const { return task_.prompts.size() * task_.common.sampling.choices; }
+    std::string echo(size_t choice) const {
+        if (!task_.echo) return {};
+        Utf8Stream text;
+        const std::string begun =
+            text.push(service_.model.tokenizer.decode(task_.prompts[choice / task_.common.sampling.choices], false));
+        return begun + text.flush();
+    }
+    const Usage& usage() const { return usage_; }
+    const serving::RequestTimings& timings() const { return timings_; } // of the last prompt
+
+  private:
+    void begin_more() {
+        while (begun_ < task_.prompts.size() && running_.size() < std::max(service_.scheduler.slots(), 1u)) {
+            TextTask one = task_.common;
+            one.prompt = task_.prompts[begun_++];
+            running_.push_back(std::make_unique<Generation>(service_, one, request_.tenant));
+        }
+    }
+
+    Service& service_;
+    const CompletionTask task_;
+    const HttpRequest request_;
+    std::deque<std::unique_ptr<Generation>> running_;
+    size_t begun_ = 0;
+    Usage usage_;
+    serving::RequestTimings timings_;
+};
+
+void write_completions(const Service& service, Completions& completions, const Send& send) {
+    const CompletionTask& task = completions.task();
+    const Json head = completion_head(service, random_id("cmpl-"), "text_completion");
+    std::vector<TextChoice> choices(completions.choices());
+    const auto chunk = [&](size_t i, const char* finish) {
+        Json json = head;
+        json["choices"] = Json::array({choices[i].json(i, task.common.sampling.logprobs, finish)});
+        const size_t sent = choices[i].offset + characters(choices[i].text);
+        choices[i] = {};
+        choices[i].offset = sent;
+        return data_event(json);
+    };
+    std::vector<bool> echoed(completions.choices());
+    const auto echo = [&](size_t i) {
+        if (!echoed[i]) choices[i].text = completions.echo(i);
+        echoed[i] = true;
+    };
+    const bool whole = completions.run(
+        [&](const std::vector<Event>& events, size_t first) {
+            std::string out;
+            for (const Event& event : events) {
+                const size_t i = first + event.choice;
+                echo(i);
+                choices[i].add(event);
+                out += chunk(i, nullptr);
+            }
+            return send_some(send, out);
+        },
+        [&](const Generation& generation, size_t first) {
+            std::string out;
+            for (uint32_t c = 0; c < generation.choices(); ++c) {
+                echo(first + c);
+                out += chunk(first + c, finish_name(generation.finish(c)));
+            }
+            return send_some(send, out);
+        },
+        [&] { return send(sse::comment()); });
+    if (!whole) return;
+    if (task.usage) {
+        Json json = head;
+        json["choices"] = Json::array();
+        json["usage"] = usage_json(completions.usage());
+        if (!send(data_event(json))) return;
+    }
+    send(done_event);
+}
+
+} // namespace
+
+HttpReply completions(Service& service, const HttpRequest& request) {
+    const Json body = parse_body(request.body, service.options.limits);
+    auto all = std::make_shared<Completions>(service, read_completion_task(service, body), request);
+    const CompletionTask& task = all->task();
+    if (task.streams) return event_stream([&service, all](const Send& send) { write_completions(service, *all, send); });
+
+    std::vector<TextChoice> choices(all->choices());
+    for (size_t i = 0; i < choices.size(); ++i) choices[i].text = all->echo(i);
+    Json list = Json::array();
+    const bool whole = all->run(
+        [&](const std::vector<Event>& events, size_t first) {
+            for (const Event& event : events) choices[first + event.choice].add(event);
+            return true;
+        },
+        [&](const Generation& generation, size_t first) {
+            for (uint32_t c = 0; c < generation.choices(); ++c)
+                list.push_back(
+                    choices[first + c].json(first + c, task.common.sampling.logprobs, finish_name(generation.finish(c))));
+            return true;
+        },
+        [] { return true; });
+    if (!whole) return {.status = 499}; // nobody reads it
+    Json json = completion_head(service, random_id("cmpl-"), "text_completion");
+    json["choices"] = std::move(list);
+    json["usage"] = usage_json(all->usage());
+    json["timings"] = timings_json(all->timings());
+    return json_reply(json);
+}
+
+} // namespace tq::server

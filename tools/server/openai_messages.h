@@ -1,0 +1,17 @@
+// OpenAI's messages and tools as the template takes them.
+#pragma once
+#include "tools/server/generation.h"
+
+namespace tq::server {
+
+// "messages": texts for lists of parts; developer becomes system; system messages at the beginning become one; arguments of calls
+// are checked. Throws ApiError (400) that names the message.
+Json read_messages(const Json& body, const Limits& limits);
+
+// "tools" and "tool_choice" and "parallel_tool_calls". Likewise.
+void read_tools(ChatTask& task, const Json& body, const Limits& limits);
+
+// A request of /v1/chat/completions. Likewise.
+ChatTask read_chat_task(const Service& service, const Json& body);
+
+} // namespace tq::server

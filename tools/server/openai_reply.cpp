@@ -1,0 +1,102 @@
+#include "tools/server/openai_reply.h"
+#include "tools/server/chat_parts.h"
+#include "tools/server/sse.h"
+
+namespace tq::server {
+
+Json completion_head(const Service& service, const std::string& id, const char* object) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return {{"id", id},
+            {"object", object},
+            {"created", std::chrono::duration_cast<std::chrono::seconds>(now).count()},
+            {"model", service.model_name()},
+            {"system_fingerprint", service.options.build}};
+}
+
+Json usage_json(const Usage& usage) {
+    return {{"prompt_tokens", usage.prompt_tokens},
+            {"completion_tokens", usage.completion_tokens},
+            {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+            {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+            {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+}
+
+Json timings_json(const serving::RequestTimings& timings) {
+    Json json = {{"cache_n", timings.cached_tokens}};
+    const auto add = [&](const std::string& name, uint32_t n, uint64_t ns) {
+        const double ms = double(ns) / 1e6;
+        json[name + "_n"] = n;
+        json[name + "_ms"] = ms;
+        json[name + "_per_token_ms"] = n > 0 ? ms / n : 0;
+        json[name + "_per_second"] = ns > 0 ? n * 1e9 / double(ns) : 0;
+    };
+    add("prompt", timings.prompt_tokens, timings.prompt_ns);
+    add("predicted", timings.decoded_tokens, timings.decode_ns);
+    return json;
+}
+
+const char* finish_name(FinishReason reason) {
+    switch (reason) {
+    case FinishReason::length: return "length";
+    case FinishReason::tool_calls: return "tool_calls";
+    case FinishReason::stop: break;
+    }
+    return "stop";
+}
+
+std::string data_event(const Json& json) { return sse::event("", json); }
+HttpReply json_reply(const Json& json) { return {.body = dump_text(json)}; }
+
+HttpReply event_stream(std::function<void(const Send&)> write) {
+    return sse::reply([write = std::move(write)](const Send& send) {
+        try {
+            write(send);
+        } catch (const ApiError& error) { // the status was sent long ago
+            send(data_event(Json::parse(error_body(error, Envelope::openai))));
+        }
+    });
+}
+
+HttpRequest without_body(const HttpRequest& request) {
+    HttpRequest kept;
+    kept.tenant = request.tenant;
+    kept.disconnected = request.disconnected;
+    return kept;
+}
+
+bool wants_usage(const Json& body) {
+    const Json* options = object_field(body, "stream_options");
+    return options && bool_field(*options, "include_usage", "stream_options").value_or(false);
+}
+
+Format read_format(const Json& body) {
+    Format format;
+    const auto set = [&](Format::Kind kind, const char* field) {
+        if (format.kind != Format::Kind::text)
+            bad_request(field, "\"{}\" is one of several that say what the answer must be: leave all but one out", field);
+        format.kind = kind;
+    };
+    if (const Json* given = object_field(body, "response_format")) {
+        const std::string type = text_field(*given, "type", "response_format").value_or("");
+        if (type != "text" && type != "json_object" && type != "json_schema")
+            bad_request("response_format.type",
+                        "\"response_format.type\" must be \"text\", \"json_object\" or \"json_schema\", but is \"{}\"", type);
+        const Json* holder = type == "json_schema" ? object_field(*given, "json_schema", "response_format") : given;
+        const Json* schema = holder && type != "text" ? member(*holder, "schema") : nullptr;
+        if (type == "json_schema" && !schema)
+            bad_request("response_format.json_schema.schema", "\"response_format.json_schema.schema\" is missing");
+        if (type != "text") set(schema ? Format::Kind::json_schema : Format::Kind::json_object, "response_format");
+        if (schema) format.schema = *schema;
+    }
+    if (const Json* schema = member(body, "json_schema")) {
+        set(Format::Kind::json_schema, "json_schema");
+        format.schema = *schema;
+    }
+    if (const auto gbnf = text_field(body, "grammar"); gbnf && !gbnf->empty()) {
+        set(Format::Kind::gbnf, "grammar");
+        format.gbnf = *gbnf;
+    }
+    return format;
+}
+
+} // namespace tq::server

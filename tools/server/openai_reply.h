@@ -1,0 +1,31 @@
+// What OpenAI's chat and text completions have in common: their envelope, usage, timings and events.
+#pragma once
+#include "tools/server/generation.h"
+
+namespace tq::server {
+
+// {id, object, created, model, system_fingerprint}
+Json completion_head(const Service& service, const std::string& id, const char* object);
+Json usage_json(const Usage& usage);
+Json timings_json(const serving::RequestTimings& timings); // llama.cpp's
+const char* finish_name(FinishReason reason);
+
+std::string data_event(const Json& json);
+constexpr std::string_view done_event = "data: [DONE]\n\n";
+// An empty part would end a body: it is not sent.
+inline bool send_some(const Send& send, const std::string& bytes) { return bytes.empty() || send(bytes); }
+HttpReply json_reply(const Json& json);
+
+// A reply as events. `write` sends them, also [DONE]; an ApiError that it throws becomes the last event.
+HttpReply event_stream(std::function<void(const Send&)> write);
+
+// What run_generation() needs of a request, to be kept for a stream.
+HttpRequest without_body(const HttpRequest& request);
+
+// stream_options.include_usage
+bool wants_usage(const Json& body);
+
+// response_format, and llama.cpp's grammar and json_schema.
+Format read_format(const Json& body);
+
+} // namespace tq::server

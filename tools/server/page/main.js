@@ -82,6 +82,8 @@ async function start() {
     startKeys();
     document.querySelector('header').append(iconButton('sliders', 'Settings', settingsDialog), startTheme());
     on('compose', focusComposer);
+    // A key that was refused at first may have been given later.
+    on('stats', () => state.model || readProps().catch(() => {}));
     const kept = await openStore();
     await loadConversations();
     document.body.classList.add('ready');

@@ -1,7 +1,7 @@
 // Opens the page in headless Chromium, as people do, and notes whatever must never happen.
 import assert from 'node:assert/strict';
 import { chromium } from 'playwright-core';
-import { startDouble } from './double.js';
+import { startDouble } from './double.mjs';
 
 export const serverAddress = process.env.TQ_PAGE_URL;
 assert.ok(serverAddress, 'TQ_PAGE_URL says where the server is: TQ_PAGE_URL=http://127.0.0.1:8080 npm test');

@@ -4,7 +4,7 @@ import { readFile, writeFile, mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { answers, closeBrowser, idle, lastAnswer, openBrowser, prompt, say, serverAddress, textOf, withPage } from './browser.js';
+import { answers, closeBrowser, idle, lastAnswer, openBrowser, prompt, say, serverAddress, textOf, withPage } from './browser.mjs';
 
 before(openBrowser);
 after(closeBrowser);
@@ -78,7 +78,7 @@ test('thinking is open while it comes, then folded with its seconds', () => with
     await prompt(page).fill('thinking please');
     await prompt(page).press('Enter');
     await page.locator('details.thought[open]').getByText('thought3 ').waitFor();
-    await page.getByText('said3 ').waitFor();
+    await lastAnswer(page).getByText('said3 ').waitFor();
     await page.locator('details.thought:not([open])').waitFor();
     await idle(page);
     await page.getByText(/^Thought for [\d.]+ s$/).click();
@@ -176,6 +176,21 @@ test('an answer goes on while another conversation is shown', () => withPage(asy
     await page.getByRole('img', { name: 'Being answered' }).waitFor({ state: 'detached' });
     await conversations(page).getByText('thinking meanwhile').click();
     assert.match(await textOf(lastAnswer(page)), /said19/);
+}));
+
+test('two tabs show the same, and neither loses what the other added', () => withPage(async (page) => {
+    await say(page, 'rich first');
+    const other = await page.context().newPage();
+    await other.goto(page.url());
+    await other.getByText('rich first').last().waitFor();
+    await say(page, 'rich second');
+    await other.locator('.bubble').getByText('rich second').waitFor();
+    await idle(other);
+    await say(other, 'rich third');
+    await page.locator('.bubble').getByText('rich third').waitFor();
+    await page.reload();
+    await page.locator('.bubble').getByText('rich third').waitFor();
+    assert.equal(await page.locator('.message').count(), 6);
 }));
 
 test('a key is asked for once, and kept', () => withPage(async (page) => {

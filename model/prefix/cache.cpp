@@ -131,9 +131,9 @@ std::optional<uint32_t> PrefixCache::load(PrefixNode& node) {
     return page;
 }
 
-uint32_t PrefixCache::take(uint32_t slot, std::span<const uint32_t> ids, uint32_t own, bool exact) {
+uint32_t PrefixCache::take(uint32_t slot, std::span<const uint32_t> ids, uint32_t own, bool exact, std::string_view tenant) {
     ENSURE(!ids.empty() && own < ids.size() && own <= cache_.position(slot), "{} of {} tokens", own, ids.size());
-    const PrefixTree::Found found = tree_.find(ids.first(ids.size() - 1), exact,
+    const PrefixTree::Found found = tree_.find(tree_.root(tenant), ids.first(ids.size() - 1), exact,
                                                [&](PrefixNode& node, std::span<const uint32_t> rest) { expand(node, rest); });
     if (!found.pages.empty()) tree_.touch(*found.pages.back());
     uint32_t n = usable(found.tokens, ids.size(), exact);
@@ -168,9 +168,9 @@ void PrefixCache::write(const PrefixNode& node, uint32_t page, bool wait) {
     store_->write(node.head, std::move(content), wait);
 }
 
-void PrefixCache::store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end) {
+void PrefixCache::store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end, std::string_view tenant) {
     ENSURE(ids.size() <= cache_.position(slot), "{} ids of {} tokens", ids.size(), cache_.position(slot));
-    PrefixNode* parent = &tree_.root();
+    PrefixNode* parent = &tree_.root(tenant);
     for (uint32_t at = 0; at < ids.size(); at += page_tokens) {
         const uint32_t count = std::min(page_tokens, uint32_t(ids.size()) - at), page = cache_.table(slot)[at / page_tokens];
         if (count < page_tokens && !end) break;

@@ -21,11 +21,12 @@ class PrefixCache final : public PageKeeper {
     // Puts the longest known beginning of a prompt into a slot, whose first `own` tokens are the prompt's, too, and are to stay.
     // Returns the slot's tokens, at least `own` and less than all ids. Exact: as many as leave the bits of a cold run; else
     // all, however they were computed, as a conversation that is resumed needs them.
-    uint32_t take(uint32_t slot, std::span<const uint32_t> ids, uint32_t own, bool exact = true);
+    // Only what the same tenant has stored is found.
+    uint32_t take(uint32_t slot, std::span<const uint32_t> ids, uint32_t own, bool exact = true, std::string_view tenant = {});
 
     // Keeps the pages of a slot that these ids fill, the first `cold` of which have the bits of a cold run (cold.h). end: also a
     // last page that is partly filled, and what the disk was too slow for earlier.
-    void store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false);
+    void store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false, std::string_view tenant = {});
 
     struct Statistics {
         uint64_t device_pages = 0, memory_pages = 0, memory_bytes = 0;  // now

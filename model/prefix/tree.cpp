@@ -1,5 +1,6 @@
 #include "model/prefix/tree.h"
 #include "base/ensure.h"
+#include "base/error.h"
 #include "model/cache.h"
 #include <algorithm>
 
@@ -22,17 +23,24 @@ struct Place {
 
 bool PrefixNode::is_full() const { return head.tokens() == page_tokens; }
 
-PrefixTree::PrefixTree(PageName owner) {
-    root_.head.owner = root_.head.name = owner;
-    root_.head.cold = page_tokens;
+PrefixTree::PrefixTree(PageName owner) : owner_(owner) {}
+
+PrefixNode& PrefixTree::root(std::string_view tenant) {
+    const auto found = roots_.find(tenant);
+    if (found != roots_.end()) return found->second;
+    PrefixNode& root = roots_[std::string(tenant)];
+    root.head.owner = owner_;
+    root.head.name = tenant.empty() ? owner_ : name_of_owner(fmt::format("{} tenant {}", owner_.hex(), tenant));
+    root.head.cold = page_tokens;
+    return root;
 }
 
 // A full page may be there twice, cold and sampled, with other pages after each: all ways are followed. There are few, since no
 // cold page follows a sampled one.
-PrefixTree::Found PrefixTree::find(std::span<const uint32_t> ids, bool exact, const Expand& expand) {
-    Place best{&root_, 0};
+PrefixTree::Found PrefixTree::find(PrefixNode& root, std::span<const uint32_t> ids, bool exact, const Expand& expand) {
+    Place best{&root, 0};
     bool best_sampled = false;
-    std::vector<Place> open{{&root_, 0}};
+    std::vector<Place> open{{&root, 0}};
     while (!open.empty()) {
         const Place at = open.back();
         open.pop_back();
@@ -57,13 +65,13 @@ PrefixTree::Found PrefixTree::find(std::span<const uint32_t> ids, bool exact, co
 }
 
 PrefixNode& PrefixTree::insert(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold) {
-    ENSURE(&parent == &root_ || parent.is_full(), "a page after one of {} tokens", parent.head.tokens());
+    ENSURE(!parent.parent || parent.is_full(), "a page after one of {} tokens", parent.head.tokens());
     if (parent.head.cold < page_tokens) cold = 0; // what follows a sampled token attends to it
     for (const auto& child : parent.children)
         if (common_ids(child->head.ids, ids) == ids.size() &&
             (child->head.tokens() > ids.size() ? child->head.cold >= cold : is_cold(child->head) == (cold == ids.size())))
             return *child;
-    PrefixNode& child = add(parent, make_page_head(root_.head.owner, parent.head.name, ids, cold));
+    PrefixNode& child = add(parent, make_page_head(owner_, parent.head.name, ids, cold));
     touch(child);
     return child;
 }
@@ -118,7 +126,8 @@ PrefixNode* PrefixTree::least_recent(const std::function<bool(const PrefixNode&)
 }
 
 void PrefixTree::each(const std::function<void(PrefixNode&)>& use) {
-    std::vector<PrefixNode*> open{&root_};
+    std::vector<PrefixNode*> open;
+    for (auto& [tenant, root] : roots_) open.push_back(&root);
     while (!open.empty()) {
         PrefixNode* node = open.back();
         open.pop_back();

@@ -3,15 +3,18 @@
 #pragma once
 #include "model/prefix/page_file.h"
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace tq {
 
 // A page: 256 ids, or fewer in the last one of a sequence, which no page follows. Pages that follow the same one may begin with
-// the same ids. The root has no ids.
+// the same ids. A root has no ids.
 struct PrefixNode {
     PrefixNode* parent = nullptr;
     PageHead head;
@@ -38,7 +41,10 @@ class PrefixTree {
     };
     // exact: only tokens with the bits of a cold run (model/prefix/cold.h). Otherwise also sampled ones, which are preferred
     // where both are known: a conversation goes on with its own.
-    Found find(std::span<const uint32_t> ids, bool exact = true, const Expand& expand = {});
+    Found find(PrefixNode& root, std::span<const uint32_t> ids, bool exact = true, const Expand& expand = {});
+    Found find(std::span<const uint32_t> ids, bool exact = true, const Expand& expand = {}) {
+        return find(root(), ids, exact, expand);
+    }
 
     // Returns the page of these ids after `parent`, of which `cold` are cold: a new one, or one that has them all already.
     PrefixNode& insert(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold);
@@ -55,10 +61,12 @@ class PrefixTree {
     PrefixNode* least_recent(const std::function<bool(const PrefixNode&)>& is_candidate);
     void each(const std::function<void(PrefixNode&)>& use);
 
-    PrefixNode& root() { return root_; }
+    // What the sequences of a tenant begin with; tenants do not find one another's pages.
+    PrefixNode& root(std::string_view tenant = {});
 
   private:
-    PrefixNode root_;
+    const PageName owner_;
+    std::map<std::string, PrefixNode, std::less<>> roots_; // by tenant
     uint64_t now_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -71,13 +72,15 @@ class Stream {
     bool cancelled() const;
 
     // For the scheduler.
-    void push(Token token);
+    void push(Token token, const RequestTimings& timings);
     void progress(uint32_t prompt_done, const RequestTimings& timings);
     void finish(Finish finish, const RequestTimings& timings);
     void finish_values(std::vector<float> hidden, std::vector<float> scores, const RequestTimings& timings);
     void fail(std::string error, bool server_fault, const RequestTimings& timings);
 
   private:
+    void change(const RequestTimings& timings, const std::function<void(Update&)>& change);
+
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     Update pending_;

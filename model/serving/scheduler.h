@@ -49,8 +49,9 @@ class Scheduler {
     struct Options {
         uint32_t queue = 256; // waiting requests
         std::function<bool(uint32_t id)> is_end;
-        std::vector<bool> excluded, excluded_ends; // ids never to be sampled; with those that end an answer
-        uint64_t memory_bytes = 0;                 // for preempted requests' pages; those beyond are run again
+        std::vector<bool> excluded, excluded_ends;            // ids never to be sampled; with those that end an answer
+        uint64_t memory_bytes = 0;                            // for preempted requests' pages; those beyond are run again
+        std::function<void(const std::string& warning)> warn; // called from the scheduler's thread with sentences for people
     };
     // Makes a forward pass and its prefix cache (null: none): at first, and again when the device was lost.
     struct Model {

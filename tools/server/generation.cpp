@@ -58,6 +58,7 @@ class Generation::Impl {
   public:
     Impl(Service& service, const ChatTask& task, const std::string& tenant) : service(service), chat(task), tenant(tenant) {
         ChatPrompt made = chat_prompt(service, task);
+        require_fits(service, made.ids.size(), "messages");
         prompt = std::move(made.ids);
         continues = made.continues;
         Answer::Options answer{.chat = true, .in_thinking = made.thinking.open};
@@ -211,6 +212,8 @@ Usage Generation::usage() const {
     }
     return usage;
 }
+
+std::vector<uint32_t> prompt_ids(Service& service, const ChatTask& task) { return chat_prompt(service, task).ids; }
 
 bool run_generation(Service& service, Generation& generation, const HttpRequest& request,
                     const std::function<bool(const std::vector<Event>&)>& on_events, const std::function<bool()>& on_idle) {

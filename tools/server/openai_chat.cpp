@@ -1,8 +1,11 @@
 // POST /v1/chat/completions.
+#include "tools/server/answer_writer.h"
+#include "tools/server/chat_parts.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/openai_messages.h"
 #include "tools/server/openai_reply.h"
+#include "tools/server/sse.h"
 
 namespace tq::server {
 namespace {
@@ -90,9 +93,9 @@ class ChatStream {
             Json json = head_;
             json["choices"] = Json::array();
             json["usage"] = usage_json(generation_.usage());
-            out += sse(json);
+            out += data_event(json);
         }
-        out += sse_done;
+        out += done_event;
         return out;
     }
 
@@ -125,7 +128,7 @@ class ChatStream {
                                         {"logprobs", logprobs},
                                         {"finish_reason", finish ? Json(finish) : Json()}}});
         if (!timings.is_null()) json["timings"] = timings;
-        return sse(json);
+        return data_event(json);
     }
 
     const Json head_;
@@ -142,7 +145,7 @@ HttpReply stream_chat(Service& service, std::shared_ptr<Generation> generation, 
             const bool whole = run_generation(
                 service, *generation, request,
                 [&](const std::vector<Event>& events) { return send_some(send, stream.events(events)); },
-                [&] { return send(sse_ping); });
+                [&] { return send(sse::comment()); });
             if (!whole || !send(stream.end())) return;
             generation->run_ahead();
         });

@@ -1,9 +1,12 @@
 // POST /v1/completions: texts, or token ids, to go on with.
 #include "base/printable.h"
+#include "tools/server/answer_writer.h"
+#include "tools/server/chat_parts.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/openai_reply.h"
 #include "tools/server/prompt.h"
+#include "tools/server/sse.h"
 #include <deque>
 
 namespace tq::server {
@@ -25,7 +28,7 @@ std::vector<uint32_t> prompt_ids(const Service& service, const Json& ids, const 
     for (const Json& id : ids) {
         if (!id.is_number_integer() || id < 0 || id >= tokenizer.size())
             bad_request(path, "\"{}\" holds {}, which is no token id: those of this model are 0 to {}", path,
-                        printable(dump(id), 40), tokenizer.size() - 1);
+                        printable(dump_text(id), 40), tokenizer.size() - 1);
         prompt.push_back(id.get<uint32_t>());
     }
     return prompt;
@@ -175,7 +178,7 @@ void write_completions(const Service& service, Completions& completions, const S
         const size_t sent = choices[i].offset + characters(choices[i].text);
         choices[i] = {};
         choices[i].offset = sent;
-        return sse(json);
+        return data_event(json);
     };
     std::vector<bool> echoed(completions.choices());
     const auto echo = [&](size_t i) {
@@ -201,15 +204,15 @@ void write_completions(const Service& service, Completions& completions, const S
             }
             return send_some(send, out);
         },
-        [&] { return send(sse_ping); });
+        [&] { return send(sse::comment()); });
     if (!whole) return;
     if (task.usage) {
         Json json = head;
         json["choices"] = Json::array();
         json["usage"] = usage_json(completions.usage());
-        if (!send(sse(json))) return;
+        if (!send(data_event(json))) return;
     }
-    send(sse_done);
+    send(done_event);
 }
 
 } // namespace

@@ -1,13 +1,8 @@
 #include "tools/server/openai_reply.h"
-#include "tools/server/json_fields.h"
-#include <random>
+#include "tools/server/chat_parts.h"
+#include "tools/server/sse.h"
 
 namespace tq::server {
-
-std::string random_id(std::string_view prefix) {
-    std::random_device random;
-    return fmt::format("{}{:08x}{:08x}{:08x}", prefix, random(), random(), random());
-}
 
 Json completion_head(const Service& service, const std::string& id, const char* object) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -49,21 +44,17 @@ const char* finish_name(FinishReason reason) {
     return "stop";
 }
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-std::string sse(const Json& json) { return fmt::format("data: {}\n\n", dump(json)); }
-HttpReply json_reply(const Json& json) { return {.body = dump(json)}; }
+std::string data_event(const Json& json) { return sse::event("", json); }
+HttpReply json_reply(const Json& json) { return {.body = dump_text(json)}; }
 
 HttpReply event_stream(std::function<void(const Send&)> write) {
-    HttpReply reply{.type = "text/event-stream; charset=utf-8"};
-    reply.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-    reply.stream = [write = std::move(write)](const Send& send) {
+    return sse::reply([write = std::move(write)](const Send& send) {
         try {
             write(send);
         } catch (const ApiError& error) { // the status was sent long ago
-            send(fmt::format("data: {}\n\n", error_body(error, Envelope::openai)));
+            send(data_event(Json::parse(error_body(error, Envelope::openai))));
         }
-    };
-    return reply;
+    });
 }
 
 HttpRequest without_body(const HttpRequest& request) {

@@ -4,18 +4,14 @@
 
 namespace tq::server {
 
-std::string random_id(std::string_view prefix); // "chatcmpl-" and 24 hexadecimal digits
-
 // {id, object, created, model, system_fingerprint}
 Json completion_head(const Service& service, const std::string& id, const char* object);
 Json usage_json(const Usage& usage);
 Json timings_json(const serving::RequestTimings& timings); // llama.cpp's
 const char* finish_name(FinishReason reason);
 
-// A text that is sent; what is not UTF-8, as in tokens of logprobs, is replaced.
-std::string dump(const Json& json);
-std::string sse(const Json& json);
-constexpr std::string_view sse_ping = ": ping\n\n", sse_done = "data: [DONE]\n\n";
+std::string data_event(const Json& json);
+constexpr std::string_view done_event = "data: [DONE]\n\n";
 // An empty part would end a body: it is not sent.
 inline bool send_some(const Send& send, const std::string& bytes) { return bytes.empty() || send(bytes); }
 HttpReply json_reply(const Json& json);

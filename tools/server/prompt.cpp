@@ -90,7 +90,6 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task) {
         return service.model.tokenizer.encode(pieces);
     });
     if (prompt.continues) prompt.thinking = {};
-    require_fits(service, prompt.ids.size(), "messages");
     return prompt;
 }
 

@@ -1,0 +1,164 @@
+// Of Batch: which of the waiting requests gets a slot, and what of its prompt is already in the cache.
+#include "model/prefix/cold.h"
+#include "model/serving/batch.h"
+#include <algorithm>
+
+namespace tq::serving {
+namespace {
+
+constexpr uint32_t min_company = 32; // tokens of a common beginning that are worth waiting for
+
+uint32_t common_ids(std::span<const uint32_t> a, std::span<const uint32_t> b) {
+    return uint32_t(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+} // namespace
+
+uint32_t Batch::waiting() const {
+    return uint32_t(std::ranges::count_if(waiting_, [](const auto& one) { return !one->request.background; }));
+}
+
+void Batch::drop_cancelled() {
+    const auto cancelled = [](const auto& sequence) { return sequence->stream->cancelled(); };
+    for (const auto& sequence : running_)
+        if (cancelled(sequence)) {
+            totals_.cancelled++;
+            finish(*sequence, Finish::cancelled);
+        }
+    std::erase_if(running_, [](const auto& sequence) { return sequence->done; });
+    std::erase_if(waiting_, [&](const auto& sequence) {
+        if (!cancelled(sequence)) return false;
+        totals_.cancelled++;
+        saved_bytes_ -= sequence->saved_bytes();
+        sequence->stream->finish(Finish::cancelled, sequence->timings);
+        return true;
+    });
+}
+
+// Work in the background gives way as soon as somebody comes.
+bool Batch::may_run(const Sequence& sequence) const {
+    if (!sequence.request.background) return true;
+    return running_.empty() && waiting() == 0;
+}
+
+// Another sequence is about to put a beginning of this prompt into the cache.
+bool Batch::waits_for_company(const Sequence& sequence) const {
+    return std::ranges::any_of(running_, [&](const auto& other) {
+        const uint32_t done = position(*other);
+        return done < other->prompt_tokens() && other->request.tenant == sequence.request.tenant && !other->request.background &&
+               std::min(common_ids(other->request.prompt, sequence.request.prompt), sequence.prompt_tokens() - 1) >=
+                   done + min_company;
+    });
+}
+
+// Without a prefix cache, the free slot that has the most of the prompt; else the first. All slots busy: their number.
+uint32_t Batch::free_slot(const Sequence& sequence) const {
+    uint32_t best = uint32_t(slots_.size()), most = 0;
+    for (uint32_t slot = 0; slot < slots_.size(); slot++) {
+        if (slots_[slot].sequence) continue;
+        const bool own = slots_[slot].tenant == sequence.request.tenant;
+        const uint32_t common = own ? common_ids(slots_[slot].ids, sequence.request.prompt) : 0;
+        if (best == slots_.size() || common > most) best = slot, most = common;
+    }
+    return best;
+}
+
+// Whether its tokens fit, and one page more for each that runs. What it shares with others is counted as its own.
+bool Batch::has_room(const Sequence& sequence) const {
+    const Cache& cache = model_.forward->cache();
+    uint64_t available = cache.free_pages() + (model_.prefix ? model_.prefix->spare_pages() : 0);
+    for (const Slot& slot : slots_)
+        if (!slot.sequence) available += pages_of(slot.ids.size());
+    return running_.empty() || pages_of(sequence.ids.size() + 1) + running_.size() <= available;
+}
+
+void Batch::admit() {
+    if (waiting() > 0)
+        for (const auto& sequence : running_)
+            if (sequence->request.background) finish(*sequence, Finish::cancelled);
+    std::erase_if(running_, [](const auto& sequence) { return sequence->done; });
+    for (auto at = waiting_.begin(); at != waiting_.end();) {
+        const auto next = std::next(at);
+        if (may_run(**at) && !waits_for_company(**at)) {
+            if (free_slot(**at) == slots_.size() || !has_room(**at)) return; // in turn: nobody overtakes for want of room
+            if (admit(**at))
+                running_.splice(running_.end(), waiting_, at);
+            else if ((*at)->done)
+                waiting_.erase(at);
+        }
+        at = next;
+    }
+}
+
+// Returns false where there is no room yet, or where there never will be: it is then done.
+bool Batch::admit(Sequence& sequence) {
+    const uint32_t slot = free_slot(sequence);
+    try {
+        place(sequence, slot);
+    } catch (const OutOfMemory& error) {
+        model_.forward->cache().truncate(slot, 0);
+        if (!running_.empty()) return false;
+        totals_.failed++;
+        saved_bytes_ -= sequence.saved_bytes();
+        sequence.stream->fail(error.what(), true, sequence.timings);
+        sequence.done = true;
+        return false;
+    }
+    slots_[slot] = {&sequence, {}, {}};
+    sequence.slot = slot;
+    sequence.admitted = ++admissions_;
+    if (sequence.started == Sequence::Clock::time_point{}) {
+        sequence.started = Sequence::Clock::now();
+        sequence.timings.queue_ns = elapsed_ns(sequence.submitted, sequence.started);
+        sequence.timings.cached_tokens = sequence.counted = std::min(position(sequence), sequence.prompt_tokens());
+        totals_.cached_tokens += sequence.counted;
+    }
+    sequence.stream->progress(sequence.counted, sequence.timings);
+    return true;
+}
+
+void Batch::place(Sequence& sequence, uint32_t slot) {
+    if (restore(sequence, slot)) return;
+    const uint32_t known = model_.prefix ? model_.prefix->take(slot, sequence.request.prompt, 0, true, sequence.request.tenant)
+                                         : reuse(sequence, slot);
+    sequence.cold = fork(sequence, slot, known);
+}
+
+// Without a prefix cache: what the slot has of the prompt stays.
+uint32_t Batch::reuse(Sequence& sequence, uint32_t slot) {
+    const Slot& idle = slots_[slot];
+    const bool own = idle.tenant == sequence.request.tenant;
+    const uint32_t common = own ? common_ids(idle.ids, sequence.request.prompt) : 0;
+    const uint32_t known = std::min(common, sequence.prompt_tokens() - 1);
+    model_.forward->cache().truncate(slot, known);
+    return known;
+}
+
+// Takes the beginning of the prompt from a slot that has more of it than `known` tokens: also what is in no full page yet.
+uint32_t Batch::fork(Sequence& sequence, uint32_t slot, uint32_t known) {
+    Cache& cache = model_.forward->cache();
+    const Sequence* from = nullptr;
+    for (const auto& other : running_) {
+        if (other->request.tenant != sequence.request.tenant) continue;
+        const uint32_t common = common_ids(other->ids, sequence.request.prompt), there = std::min(other->cold, position(*other));
+        const uint32_t n = reusable_tokens(model_.forward->block_kernels(), std::min(common, there), sequence.prompt_tokens());
+        if (n > known) from = other.get(), known = n;
+    }
+    if (from) cache.fork(*from->slot, slot, known);
+    return known;
+}
+
+// Puts back what a sequence had when it gave way.
+bool Batch::restore(Sequence& sequence, uint32_t slot) {
+    if (sequence.saved.empty()) return false;
+    model_.forward->cache().restore(slot, sequence.saved_tokens, [&](uint32_t at, std::span<std::byte> bytes) {
+        const auto& page = sequence.saved[at / page_tokens];
+        std::copy_n(page.begin(), std::min(page.size(), bytes.size()), bytes.begin());
+    });
+    sequence.cold = sequence.saved_cold;
+    saved_bytes_ -= sequence.saved_bytes();
+    sequence.saved.clear();
+    return true;
+}
+
+} // namespace tq::serving

@@ -1,0 +1,46 @@
+// A request while it is answered.
+#pragma once
+#include "model/serving/request.h"
+#include <cstddef>
+#include <optional>
+#include <span>
+
+namespace tq::serving {
+
+struct Sequence {
+    using Clock = std::chrono::steady_clock;
+
+    uint64_t number;
+    Request request;
+    std::shared_ptr<Stream> stream;
+    std::optional<Sampler> sampler;
+    std::vector<uint32_t> ids; // the prompt, and the answer so far
+    Clock::time_point submitted = Clock::now(), started{}, answering{};
+
+    std::optional<uint32_t> slot{}; // while it runs
+    uint32_t cold = 0;              // of the tokens in its slot: as in PrefixCache::store()
+    uint32_t counted = 0;           // tokens of the prompt that timings know of
+    RequestTimings timings{};
+    bool done = false;     // its stream knows
+    uint64_t admitted = 0; // increases with every admission: the one that came last gives way first
+
+    // Of one that gave way: the content of its slot, page by page, or nothing where there was no memory for it. The tokens of its
+    // answer are then run again, one by one as they were before.
+    std::vector<std::vector<std::byte>> saved{};
+    uint32_t saved_tokens = 0, saved_cold = 0;
+
+    uint32_t prompt_tokens() const { return uint32_t(request.prompt.size()); }
+    uint32_t answer_tokens() const { return uint32_t(ids.size()) - prompt_tokens(); }
+    uint64_t saved_bytes() const {
+        uint64_t bytes = 0;
+        for (const auto& page : saved) bytes += page.size();
+        return bytes;
+    }
+    bool wants_values() const { return request.hidden || !request.scored.empty(); }
+};
+
+inline uint64_t elapsed_ns(Sequence::Clock::time_point from, Sequence::Clock::time_point to) {
+    return uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count());
+}
+
+} // namespace tq::serving

@@ -1,0 +1,213 @@
+#include "model/cpu/forward.h"
+#include "model/serving/scheduler.h"
+#include "tests/support/scheduler.h"
+#include <cmath>
+
+namespace tq {
+namespace {
+
+using namespace serving;
+
+const SmallModel& small() {
+    static const SmallModel model;
+    return model;
+}
+
+std::unique_ptr<Forward> make(const ForwardOptions& options) {
+    return make_cpu_forward(small().config, small().weights, options);
+}
+
+Ids some_ids(uint32_t count, uint32_t seed = 1) {
+    std::mt19937 random(seed);
+    return random_ids(random, count);
+}
+
+// A constraint that allows one token only, and is at its end after three.
+class OnlyToken final : public TokenConstraint {
+  public:
+    void apply(std::span<float> logits) override {
+        for (size_t i = 0; i < logits.size(); i++)
+            if (i != 7 || accepted_ == 3) logits[i] = -INFINITY;
+    }
+    void accept(uint32_t id) override {
+        CHECK(id == 7);
+        accepted_++;
+    }
+
+  private:
+    uint32_t accepted_ = 0;
+};
+
+TEST_CASE("requests together are answered as each alone") {
+    SUBCASE("in blocks") { check_scheduler(small(), make, {}, 16, false); }
+    SUBCASE("deterministic") { check_scheduler(small(), make, {.deterministic = true}, 16, false); }
+    SUBCASE("with too few pages") { check_scheduler(small(), make, {.pages = 5}, 10, false); }
+    SUBCASE("with too few pages and no memory for what gives way") {
+        check_scheduler(small(), make, {.pages = 5, .memory_pages = 0}, 10, false);
+    }
+    SUBCASE("after the device was lost") { check_scheduler(small(), make, {}, 16, true); }
+    SUBCASE("after the device was lost, with too few pages") { check_scheduler(small(), make, {.pages = 5}, 10, true); }
+    SUBCASE("without a prefix cache") { check_scheduler(small(), make, {.deterministic = true, .prefix = false}, 16, false); }
+    SUBCASE("with QJL") { check_scheduler(small(), make, {.kv = {KvType::tq3q, KvType::tq3}, .pages = 5}, 6, true); }
+}
+
+TEST_CASE("a device that is lost again at once fails the requests with the reason, and is opened for later ones") {
+    SchedulerUnderTest scheduler(small(), make, {});
+    scheduler.lose_after(2, 2);
+    const Answered lost = collect(*scheduler->submit(request_of(some_ids(300), 5)));
+    CHECK(lost.last.finish == Finish::failed);
+    CHECK(lost.last.server_fault);
+    CHECK(lost.last.error == "the GPU stopped answering");
+    CHECK(collect(*scheduler->submit(request_of(some_ids(300), 5))).last.finish != Finish::failed);
+    CHECK(scheduler->status().device_losses == 2);
+    CHECK(scheduler.opened() == 3);
+}
+
+TEST_CASE("a prompt sent twice is found, also a short one and by a request beside it") {
+    SchedulerUnderTest scheduler(small(), make, {});
+    const Ids prompt = some_ids(90);
+    CHECK(collect(*scheduler->submit(request_of(prompt, 4))).last.timings.cached_tokens == 0);
+    const uint32_t cached = collect(*scheduler->submit(request_of(prompt, 4))).last.timings.cached_tokens;
+    CHECK(cached >= 32);
+    const auto one = scheduler->submit(request_of(some_ids(120, 9), 60)),
+               two = scheduler->submit(request_of(some_ids(120, 9), 60));
+    CHECK(collect(*one).ids == collect(*two).ids);
+    CHECK(two->wait({}).timings.cached_tokens >= 64);
+}
+
+TEST_CASE("tenants do not find what others have sent") {
+    SchedulerUnderTest scheduler(small(), make, {});
+    serving::Request request = request_of(some_ids(600), 2);
+    request.tenant = "a";
+    const Answered first = collect(*scheduler->submit(copy_of(request)));
+    CHECK(collect(*scheduler->submit(copy_of(request))).last.timings.cached_tokens > 500);
+    request.tenant = "b";
+    const Answered other = collect(*scheduler->submit(copy_of(request)));
+    CHECK(other.last.timings.cached_tokens == 0);
+    CHECK(other.ids == first.ids);
+    request.tenant = "";
+    CHECK(collect(*scheduler->submit(std::move(request))).last.timings.cached_tokens == 0);
+}
+
+TEST_CASE("what waits beyond the queue is refused, and a cancelled request makes room") {
+    SchedulerUnderTest scheduler(small(), make, {.slots = 1, .queue = 2, .is_end = {}});
+    std::vector<std::shared_ptr<Stream>> streams;
+    streams.push_back(scheduler->submit(request_of(some_ids(20), 600)));
+    while (scheduler->status().running == 0) std::this_thread::yield();
+    streams.push_back(scheduler->submit(request_of(some_ids(20, 2), 600)));
+    streams.push_back(scheduler->submit(request_of(some_ids(20, 3), 600)));
+    CHECK_THROWS_WITH_AS(scheduler->submit(request_of(some_ids(20, 4), 1)),
+                         "2 requests are waiting, as many as the queue holds: try again later", QueueFull);
+    CHECK(scheduler->status().rejected == 1);
+    for (const auto& stream : streams) stream->cancel();
+    for (const auto& stream : streams) CHECK(collect(*stream).last.finish == Finish::cancelled);
+    while (scheduler->status().waiting > 0) std::this_thread::yield();
+    CHECK(collect(*scheduler->submit(request_of(some_ids(20, 5), 1))).ids.size() == 1);
+    const serving::Status status = scheduler.rest();
+    CHECK(status.cancelled == 3);
+    CHECK_THROWS_AS(scheduler->submit(request_of(some_ids(20), 1)), Draining);
+}
+
+TEST_CASE("an answer ends at its last token, its length, the end of the context") {
+    SchedulerUnderTest scheduler(small(), make, {.is_end = {}});
+    CHECK(collect(*scheduler->submit(request_of(some_ids(10), 7))).last.finish == Finish::length);
+    const Answered full = collect(*scheduler->submit(request_of(some_ids(scheduler_context), 7)));
+    CHECK(full.last.finish == Finish::context_full);
+    CHECK(full.ids.size() == 1);
+    CHECK(collect(*scheduler->submit(request_of(some_ids(scheduler_context - 3), 70))).ids.size() == 4);
+    const Answered none = collect(*scheduler->submit(request_of(some_ids(300, 8), 0)));
+    CHECK(none.ids.empty());
+    CHECK(none.last.finish == Finish::length);
+    CHECK(collect(*scheduler->submit(request_of(some_ids(300, 8), 1))).last.timings.cached_tokens > 250);
+    CHECK_THROWS_WITH(scheduler->submit(request_of(some_ids(scheduler_context + 1), 1)),
+                      "the prompt has 701 tokens but the context holds 700");
+    CHECK_THROWS_WITH(scheduler->submit(request_of({}, 1)), "the prompt is empty, so there is nothing to continue");
+    CHECK_THROWS_WITH(scheduler->submit(request_of({320}, 1)), "token 320 of the prompt does not exist: the vocabulary has 320");
+    serving::Request wrong = request_of({3}, 1);
+    wrong.logit_bias = {{320, 1}};
+    CHECK_THROWS_AS(scheduler->submit(std::move(wrong)), Error);
+}
+
+TEST_CASE("biases, constraints and logprobs") {
+    SchedulerUnderTest scheduler(small(), make, {.is_end = {}});
+    serving::Request biased = request_of(some_ids(10), 4);
+    biased.logit_bias = {{11, 1000}};
+    CHECK(collect(*scheduler->submit(std::move(biased))).ids == Ids(4, 11));
+
+    serving::Request constrained = request_of(some_ids(10), 3);
+    constrained.constraint = std::make_unique<OnlyToken>();
+    CHECK(collect(*scheduler->submit(std::move(constrained))).ids == Ids(3, 7));
+    constrained = request_of(some_ids(10), 9);
+    constrained.constraint = std::make_unique<OnlyToken>();
+    const Answered dead = collect(*scheduler->submit(std::move(constrained)));
+    CHECK(dead.ids == Ids(3, 7));
+    CHECK(dead.last.finish == Finish::failed);
+    CHECK(!dead.last.server_fault);
+
+    serving::Request wanted = request_of(some_ids(10), 1);
+    wanted.logprobs = true, wanted.top_logprobs = 3;
+    const auto stream = scheduler->submit(std::move(wanted));
+    Update update;
+    std::vector<Token> tokens;
+    while (!update.done) {
+        update = stream->wait(std::chrono::seconds(1));
+        tokens.insert(tokens.end(), update.tokens.begin(), update.tokens.end());
+    }
+    REQUIRE(tokens.size() == 1);
+    REQUIRE(tokens[0].top.size() == 3);
+    const auto forward = make({.context_size = 20, .threads = 2, .batch_size = 32});
+    const auto logits = forward->run(some_ids(10));
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(double(logit));
+    CHECK(tokens[0].top[0].first == tokens[0].id);
+    CHECK(tokens[0].logprob == doctest::Approx(logits[tokens[0].id] - std::log(sum)));
+    CHECK(tokens[0].top[1].second < tokens[0].top[0].second);
+}
+
+TEST_CASE("the scores of tokens after a prompt") {
+    SchedulerUnderTest scheduler(small(), make, {});
+    serving::Request request = request_of(some_ids(40), 1);
+    request.scored = {3, 9};
+    const Update update = collect(*scheduler->submit(std::move(request))).last;
+    const auto forward = make({.context_size = 50, .threads = 2, .batch_size = 32});
+    const auto logits = forward->run(some_ids(40));
+    CHECK(update.scores == std::vector<float>{logits[3], logits[9]});
+}
+
+TEST_CASE("work in the background gives way") {
+    SchedulerUnderTest scheduler(small(), make, {.slots = 1, .is_end = {}});
+    serving::Request background = request_of(some_ids(40), 650);
+    background.background = true;
+    const auto behind = scheduler->submit(std::move(background));
+    while (behind->wait(std::chrono::milliseconds(1)).tokens.empty()) {
+    }
+    CHECK(collect(*scheduler->submit(request_of(some_ids(30, 2), 3))).ids.size() == 3);
+    CHECK(collect(*behind).last.finish == Finish::cancelled);
+}
+
+TEST_CASE("many threads submit and cancel, and nothing is left") {
+    SchedulerUnderTest scheduler(small(), make, {.pages = 6});
+    std::vector<std::thread> threads;
+    std::atomic<uint32_t> ended = 0;
+    for (uint32_t t = 0; t < 8; t++)
+        threads.emplace_back([&, t] {
+            std::mt19937 random(t);
+            for (uint32_t i = 0; i < 12; i++) {
+                const auto stream = scheduler->submit(request_of(random_ids(random, 1 + random() % 400), 1 + random() % 30, i));
+                if (random() % 3 == 0) {
+                    stream->wait(std::chrono::milliseconds(random() % 20));
+                    stream->cancel();
+                }
+                Update update;
+                while (!update.done) update = stream->wait(std::chrono::seconds(1));
+                ended += update.finish != Finish::failed;
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(ended == 96);
+    const serving::Status status = scheduler.rest();
+    CHECK(status.free_pages + status.spare_pages == status.pages);
+}
+
+} // namespace
+} // namespace tq

@@ -1,0 +1,203 @@
+// A scheduler with a small model: checks for every implementation of Forward.
+#pragma once
+#include "model/prefix/cache.h"
+#include "model/serving/scheduler.h"
+#include "tests/support/small_model.h"
+#include "tests/support/spans.h"
+#include <atomic>
+#include <thread>
+
+namespace tq {
+
+constexpr uint32_t scheduler_context = 700;
+
+// Which passes lose the device: after so many, so often one after the other.
+struct Losses {
+    std::atomic<int> passes = 0, times = 0;
+};
+
+// Runs another Forward, and is lost when it is told.
+class LosableForward final : public Forward {
+  public:
+    LosableForward(std::unique_ptr<Forward> forward, std::shared_ptr<Losses> losses)
+        : forward_(std::move(forward)), losses_(std::move(losses)) {}
+
+    using Forward::run;
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
+        pass();
+        return forward_->run(spans, each, progress);
+    }
+    uint32_t max_sampled() const override { return forward_->max_sampled(); }
+    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
+        pass();
+        return forward_->run_sampled(id, n, sampling);
+    }
+    uint32_t max_separate_rows() const override { return forward_->max_separate_rows(); }
+    Cache& cache() override { return forward_->cache(); }
+    const KvOptions& kv() const override { return forward_->kv(); }
+    uint64_t kv_bytes_per_token() const override { return forward_->kv_bytes_per_token(); }
+    BlockKernels block_kernels() const override { return forward_->block_kernels(); }
+    std::string computation() const override { return forward_->computation(); }
+
+  private:
+    void pass() const {
+        if (losses_->times > 0 && losses_->passes-- <= 0) {
+            losses_->times--;
+            fail("the GPU stopped answering");
+        }
+    }
+
+    const std::unique_ptr<Forward> forward_;
+    const std::shared_ptr<Losses> losses_;
+};
+
+struct SchedulerSetup {
+    KvOptions kv{KvType::tq4, KvType::tq4};
+    uint32_t slots = 4, pages = 0, queue = 256, batch = 32;
+    bool deterministic = false, prefix = true;
+    uint64_t memory_pages = 100; // of preempted requests
+    std::function<bool(uint32_t)> is_end = [](uint32_t id) { return id == 5; };
+};
+
+class SchedulerUnderTest {
+  public:
+    SchedulerUnderTest(const SmallModel& model, MakeForward make, const SchedulerSetup& setup)
+        : model_(model), make_(std::move(make)), setup_(setup) {
+        serving::Scheduler::Options options;
+        options.queue = setup.queue;
+        options.is_end = setup.is_end;
+        options.excluded.resize(model.config.vocab_size);
+        options.excluded_ends = options.excluded;
+        options.excluded_ends[5] = true;
+        serving::Scheduler::Model first = open();
+        options.memory_bytes = setup.memory_pages * first.forward->cache().page_layout().bytes(page_tokens);
+        scheduler_ = std::make_unique<serving::Scheduler>(
+            std::move(first), [this] { return open(); }, options);
+    }
+
+    serving::Scheduler& operator*() { return *scheduler_; }
+    serving::Scheduler* operator->() { return scheduler_.get(); }
+    void lose_after(int passes, int times = 1) {
+        losses_->passes = passes;
+        losses_->times = times;
+    }
+    uint32_t opened() const { return opened_; }
+
+    // The state when nothing runs any more.
+    serving::Status rest() {
+        REQUIRE(scheduler_->drain(std::chrono::seconds(60)));
+        return scheduler_->status();
+    }
+
+  private:
+    serving::Scheduler::Model open() {
+        opened_++;
+        ForwardOptions options{.kv = setup_.kv, .context_size = scheduler_context, .slots = setup_.slots};
+        options.cache_tokens = setup_.pages * page_tokens;
+        options.threads = 2;
+        options.batch_size = setup_.batch;
+        options.deterministic = setup_.deterministic;
+        options.speculative = true;
+        serving::Scheduler::Model model{std::make_unique<LosableForward>(make_(options), losses_), nullptr};
+        if (!setup_.prefix) return model;
+        const CacheOwner owner{model_.config, setup_.kv, "a fingerprint", "a model", model.forward->computation()};
+        PrefixCache::Options prefix{.memory_bytes = uint64_t(1) << 30};
+        prefix.disk = {directory_.path() / "prefix", 1 << 30};
+        model.prefix = std::make_unique<PrefixCache>(*model.forward, owner_texts(owner), prefix);
+        return model;
+    }
+
+    const SmallModel& model_;
+    const MakeForward make_;
+    const SchedulerSetup setup_;
+    const test::TemporaryDirectory directory_;
+    const std::shared_ptr<Losses> losses_ = std::make_shared<Losses>();
+    std::atomic<uint32_t> opened_ = 0;
+    std::unique_ptr<serving::Scheduler> scheduler_;
+};
+
+struct Answered {
+    Ids ids;
+    serving::Update last;
+};
+
+inline Answered collect(serving::Stream& stream) {
+    Answered out;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    do {
+        REQUIRE(std::chrono::steady_clock::now() < deadline);
+        out.last = stream.wait(std::chrono::milliseconds(200));
+        for (const serving::Token& token : out.last.tokens) out.ids.push_back(token.id);
+    } while (!out.last.done);
+    return out;
+}
+
+inline serving::Request request_of(Ids prompt, uint32_t max_tokens, uint64_t seed = 0, float temperature = 0) {
+    serving::Request request;
+    request.prompt = std::move(prompt);
+    request.max_tokens = max_tokens;
+    request.sampling.temperature = temperature;
+    request.sampling.seed = seed;
+    return request;
+}
+
+inline serving::Request copy_of(const serving::Request& request) {
+    serving::Request copy = request_of(request.prompt, request.max_tokens, request.sampling.seed, request.sampling.temperature);
+    copy.tenant = request.tenant;
+    return copy;
+}
+
+// Requests that share beginnings, some sampled, some longer than a page; or such whose answers are.
+inline std::vector<serving::Request> mixed_requests(uint32_t count, bool long_answers) {
+    std::mt19937 random(3);
+    const Ids common = random_ids(random, 600);
+    std::vector<serving::Request> all;
+    for (uint32_t i = 0; i < count; i++) {
+        Ids prompt(common.begin(), common.begin() + random() % (long_answers ? 40 : 580));
+        const Ids own = random_ids(random, 1 + uint32_t(random() % 60));
+        prompt.insert(prompt.end(), own.begin(), own.end());
+        all.push_back(request_of(std::move(prompt), (long_answers ? 300 : 1) + uint32_t(random() % (long_answers ? 290 : 40)), i,
+                                 i % 2 ? 0.8f : 0));
+    }
+    return all;
+}
+
+inline std::vector<Ids> serial_answers(const SmallModel& model, const MakeForward& make, SchedulerSetup setup,
+                                       const std::vector<serving::Request>& requests) {
+    setup.slots = 1, setup.pages = 0, setup.prefix = false;
+    std::vector<Ids> answers;
+    for (const serving::Request& request : requests) {
+        SchedulerUnderTest alone(model, make, setup);
+        answers.push_back(collect(*alone->submit(copy_of(request))).ids);
+    }
+    return answers;
+}
+
+// All at once, on fewer pages than they need, and with a device that is lost, they are answered as each alone.
+inline void check_scheduler(const SmallModel& model, const MakeForward& make, SchedulerSetup setup, uint32_t count, bool loses) {
+    const auto requests = mixed_requests(count, setup.pages != 0);
+    const auto expected = serial_answers(model, make, setup, requests);
+    SchedulerUnderTest scheduler(model, make, setup);
+    if (loses) scheduler.lose_after(25);
+    std::vector<std::shared_ptr<serving::Stream>> streams;
+    for (const auto& request : requests) streams.push_back(scheduler->submit(copy_of(request)));
+    for (uint32_t i = 0; i < count; i++) {
+        CAPTURE(i);
+        const Answered answer = collect(*streams[i]);
+        CHECK(answer.last.finish != serving::Finish::failed);
+        CHECK(answer.last.error == "");
+        CHECK(answer.ids == expected[i]);
+        CHECK(answer.last.timings.cached_tokens + answer.last.timings.prompt_tokens == requests[i].prompt.size());
+    }
+    const serving::Status status = scheduler.rest();
+    CHECK(status.running == 0);
+    CHECK(status.waiting == 0);
+    CHECK(status.requests == count);
+    CHECK(status.failed == 0);
+    CHECK(status.device_losses == (loses ? 1 : 0));
+    CHECK(scheduler.opened() == (loses ? 2 : 1));
+    CHECK((setup.pages == 0 || status.preempted > 0));
+    if (setup.prefix) CHECK(status.free_pages + status.spare_pages == status.pages);
+}
+
+} // namespace tq

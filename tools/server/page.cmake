@@ -1,0 +1,42 @@
+# Builds the files of tools/server/page into tq_server: included, it adds the rule; run with cmake -DOUTPUT=... -DDIRECTORY=... -P, it
+# writes them as C++ (tools/server/page.h).
+cmake_policy(VERSION 3.25)
+
+if(NOT CMAKE_SCRIPT_MODE_FILE)
+  file(GLOB page_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/server/page/*)
+  set(page_source ${CMAKE_BINARY_DIR}/generated/page_files.cpp)
+  add_custom_command(OUTPUT ${page_source} DEPENDS ${page_files} ${CMAKE_CURRENT_LIST_FILE} COMMENT "Embedding tools/server/page" VERBATIM
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${page_source} -DDIRECTORY=${CMAKE_SOURCE_DIR}/tools/server/page -P ${CMAKE_CURRENT_LIST_FILE})
+  target_sources(tq_server PRIVATE ${page_source})
+  return()
+endif()
+
+set(type_html "text/html")
+set(type_css "text/css")
+set(type_js "text/javascript")
+set(type_svg "image/svg+xml")
+
+file(GLOB names RELATIVE ${DIRECTORY} ${DIRECTORY}/*)
+set(arrays)
+set(list)
+set(number 0)
+foreach(name ${names})
+  cmake_path(GET name EXTENSION LAST_ONLY extension)
+  string(SUBSTRING "${extension}" 1 -1 extension)
+  if(NOT DEFINED type_${extension})
+    message(FATAL_ERROR "tools/server/page.cmake knows no MIME type of ${name}: add type_${extension}")
+  endif()
+  set(path /${name})
+  if(name STREQUAL "index.html")
+    set(path /)
+  endif()
+  file(SHA256 ${DIRECTORY}/${name} checksum)
+  string(SUBSTRING ${checksum} 0 32 checksum)
+  file(READ ${DIRECTORY}/${name} bytes HEX)
+  string(REGEX REPLACE "(..)" "'\\\\x\\1'," bytes "${bytes}")
+  string(APPEND arrays "const char bytes_${number}[] = {${bytes}};\n")
+  string(APPEND list "    {\"${path}\", \"${type_${extension}}; charset=utf-8\", \"\\\"${checksum}\\\"\", {bytes_${number}, sizeof bytes_${number}}},\n")
+  math(EXPR number "${number} + 1")
+endforeach()
+file(WRITE ${OUTPUT} "// Generated from tools/server/page/.\n#include \"tools/server/page.h\"\n\nnamespace tq::server {\nnamespace {\n${arrays}
+constexpr PageFile all_page_files[] = {\n${list}};\n} // namespace\n\nstd::span<const PageFile> page_files() { return all_page_files; }\n} // namespace tq::server\n")

@@ -7,6 +7,9 @@ namespace tq {
 // pending read from standard input is interrupted.
 void catch_interrupts();
 
+// The same for a request to end: SIGTERM.
+void catch_termination();
+
 // Undoes catch_interrupts(): Ctrl-C ends the program.
 void release_interrupts();
 

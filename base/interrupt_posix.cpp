@@ -22,13 +22,16 @@ void handle(int) {
 
 } // namespace
 
-void catch_interrupts() {
+static void catch_signal(int signal) {
     on_terminal = ::isatty(STDERR_FILENO) == 1;
     struct sigaction action = {};
     action.sa_handler = handle; // and no SA_RESTART: a waiting read must return
     sigemptyset(&action.sa_mask);
-    ::sigaction(SIGINT, &action, nullptr);
+    ::sigaction(signal, &action, nullptr);
 }
+
+void catch_interrupts() { catch_signal(SIGINT); }
+void catch_termination() { catch_signal(SIGTERM); }
 
 void release_interrupts() { std::signal(SIGINT, SIG_DFL); }
 

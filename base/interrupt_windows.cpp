@@ -19,6 +19,7 @@ BOOL WINAPI handle(DWORD event) {
 } // namespace
 
 void catch_interrupts() { ::SetConsoleCtrlHandler(handle, TRUE); }
+void catch_termination() {} // Windows has no such request to a program without a window
 void release_interrupts() { ::SetConsoleCtrlHandler(handle, FALSE); }
 bool interrupted() { return flag; }
 void clear_interrupt() { flag = false; }

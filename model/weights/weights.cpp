@@ -107,6 +107,7 @@ Weights collect_weights(TensorSource& in, const Config& c) {
     w.output_norm = in.vector("output_norm.weight", c.hidden_size);
     w.tied = !in.has("output.weight");
     w.output = w.tied ? w.token_embd : in.matrix("output.weight", c.vocab_size, c.hidden_size);
+    if (in.has("cls.output.weight")) w.classifier = in.matrix("cls.output.weight", 2, c.hidden_size);
     return w;
 }
 

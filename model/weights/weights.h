@@ -3,6 +3,7 @@
 #include "base/mapped_file.h"
 #include "model/config.h"
 #include "model/weights/tensor.h"
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct Weights {
     bool tied;
     // The files of the tensors, which identify their values: empty where there is no file, or one cannot be identified.
     std::vector<FileIdentity> files = {};
+    // cls.output.weight [2, hidden_size] of a reranker's file, the rows of yes and no, which are no part of the forward pass.
+    std::optional<Tensor> classifier = {};
 
     uint64_t bytes() const; // of all tensors in the file's formats, a tied head counted once
 };

@@ -194,6 +194,19 @@ TEST_CASE("a vocabulary-only file says so when weights are wanted") {
     check_contains(weights_error(d), "holds a vocabulary only");
 }
 
+TEST_CASE("the two rows of a reranker are read, and of no other shape") {
+    Draft d = small_draft();
+    d.tensors.push_back({"cls.output.weight", GgmlType::F16, {32, 2}});
+    const TemporaryFile path(d.bytes());
+    const ModelFile file = read_gguf(path.path());
+    const Weights weights = read_weights(file, read_config(file));
+    REQUIRE(weights.classifier);
+    CHECK(weights.classifier->rows == 2);
+    CHECK(weights.classifier->cols == 32);
+    d.tensors.back().ne = {32, 1};
+    check_contains(weights_error(d), "'cls.output.weight' has shape [32, 1, 1, 1], not [32, 2, 1, 1]");
+}
+
 TEST_CASE("an output head of its own is used, tied ones are counted once") {
     Draft d = small_draft();
     const TemporaryFile tied_file(d.bytes());

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 namespace tq {
@@ -94,7 +95,21 @@ inline uint32_t greedy(const Tokenizer& tokenizer, std::span<const float> logits
     return best;
 }
 
-// The prompt's last logits within 1e-4, in one block and in blocks of uneven sizes, and the greedy continuation token by token.
+// The logits that the output matrix makes of the state of the last of these ids.
+inline std::vector<float> logits_of_state(const Golden& golden, Forward& forward, std::span<const uint32_t> ids) {
+    const std::vector<float> output = to_floats(golden.weights.output);
+    std::vector<float> logits;
+    const auto multiply = [&](size_t, uint32_t, std::span<const float> state) {
+        for (size_t row = 0; row < output.size(); row += state.size())
+            logits.push_back(float(std::inner_product(state.begin(), state.end(), output.begin() + ptrdiff_t(row), 0.0)));
+    };
+    const Span span{0, ids, Span::Logits::hidden};
+    forward.run({&span, 1}, multiply);
+    return logits;
+}
+
+// The prompt's last logits and state within 1e-4, in one block and in blocks of uneven sizes, and the greedy continuation token
+// by token.
 inline void check_golden(const Golden& golden, Forward& forward) {
     CAPTURE(golden.name);
     CHECK(relative_error(forward.run(golden.prompt_ids), golden.logits_last) <= 1e-4);
@@ -104,6 +119,11 @@ inline void check_golden(const Golden& golden, Forward& forward) {
     forward.run(prompt.first(1));
     forward.run(prompt.subspan(1, 7));
     CHECK(relative_error(forward.run(prompt.subspan(8)), golden.logits_last) <= 1e-4);
+
+    forward.truncate(0);
+    CHECK(relative_error(logits_of_state(golden, forward, prompt), golden.logits_last) <= 1e-4);
+    forward.truncate(uint32_t(prompt.size()) - 1);
+    CHECK(relative_error(logits_of_state(golden, forward, prompt.last(1)), golden.logits_last) <= 1e-4);
 
     const Tokenizer tokenizer(golden.file);
     forward.truncate(0);

@@ -1,5 +1,6 @@
 #include "tools/server/answer_writer.h"
 #include "tools/server/chat_parts.h"
+#include "tools/server/openai_reply.h"
 #include "tools/server/sse.h"
 #include <random>
 
@@ -39,10 +40,7 @@ std::string random_id(std::string_view prefix) {
 HttpReply answer(Service& service, const HttpRequest& request, std::shared_ptr<Generation> generation,
                  std::shared_ptr<AnswerWriter> writer, bool stream) {
     if (stream) {
-        HttpRequest client; // what is needed while the answer is sent: not the body
-        client.tenant = request.tenant;
-        client.disconnected = request.disconnected;
-        return sse::reply([&service, client, generation, writer](const Send& send) {
+        return sse::reply([&service, client = without_body(request), generation, writer](const Send& send) {
             stream_answer(service, client, *generation, *writer, send);
         });
     }

@@ -12,7 +12,7 @@ struct Request {
 
 // Throws ApiError (400).
 Request read(const Json& body, const Limits& limits);
-// Likewise for a prompt that is only counted: max_tokens may be missing, and the last message may be anybody's.
+// Likewise for a prompt that is only counted: max_tokens may be missing.
 Request read_prompt(const Json& body, const Limits& limits);
 
 // Appends one message to a conversation.

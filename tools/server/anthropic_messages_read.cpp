@@ -94,18 +94,18 @@ void read_messages(Conversation& conversation, const Json& body, const Limits& l
 }
 
 // Tools with a type of their own run on Anthropic's servers, or have schemas that only its models know.
-void read_tools(ChatTask& task, const Json& body, const Limits& limits) {
+void read_functions(ChatTask& task, const Json& body, const Limits& limits) {
     const Json* tools = array_field(body, "tools", limits.tools);
     for (size_t i = 0; tools && i < tools->size(); ++i) {
         const std::string path = entry_path("tools", i);
         const Json& tool = object_entry(*tools, i, "tools");
         if (text_field(tool, "type", path).value_or("custom") != "custom") continue;
-        task.tools.push_back(function_tool(required_text(tool, "name", path), text_field(tool, "description", path),
+        task.tools.push_back(function_tool(required_name(tool, path), text_field(tool, "description", path),
                                            &required_object(tool, "input_schema", path)));
     }
 }
 
-void read_tool_choice(ChatTask& task, const Json& body) {
+void read_choice(ChatTask& task, const Json& body) {
     const Json* choice = object_field(body, "tool_choice");
     if (!choice) return;
     const std::string path = "tool_choice", type = required_text(*choice, "type", path);
@@ -166,16 +166,14 @@ Request read_prompt(const Json& body, const Limits& limits) {
     read_system(conversation, body, limits);
     read_messages(conversation, body, limits);
     task.messages = conversation.take();
-    read_tools(task, body, limits);
-    read_tool_choice(task, body);
+    read_functions(task, body, limits);
+    read_choice(task, body);
     read_thinking(task, body);
     return request;
 }
 
 Request read(const Json& body, const Limits& limits) {
     Request request = read_prompt(body, limits);
-    if (request.task.messages.back().at("role") == "assistant")
-        bad_request("messages", "messages must end with a user's message: this server does not continue an assistant's message");
     Sampling& sampling = request.task.sampling;
     const auto tokens = integer_field(body, "max_tokens", 1, INT32_MAX);
     if (!tokens) bad_request("max_tokens", "max_tokens is missing: it must be an integer");

@@ -6,7 +6,7 @@
 namespace tq::server::messages_api {
 namespace {
 
-Json usage_json(const Usage& usage) {
+Json token_counts(const Usage& usage) {
     return {{"input_tokens", usage.prompt_tokens - std::min(usage.cached_tokens, usage.prompt_tokens)},
             {"cache_creation_input_tokens", 0},
             {"cache_read_input_tokens", usage.cached_tokens},
@@ -49,7 +49,7 @@ void Writer::send(const char* type, Json fields) {
 std::string Writer::ping() const { return sse::event("ping", {{"type", "ping"}}); }
 
 std::string Writer::begin(const Usage& usage) {
-    message_["usage"] = usage_json(usage);
+    message_["usage"] = token_counts(usage);
     send("message_start", {{"message", message_}});
     return std::exchange(out_, {}) + ping();
 }
@@ -130,7 +130,7 @@ std::string Writer::end(const Outcome& outcome) {
     close();
     message_["stop_reason"] = stop_reason(outcome);
     if (outcome.stop_string && outcome.finish == FinishReason::stop) message_["stop_sequence"] = *outcome.stop_string;
-    message_["usage"] = usage_json(outcome.usage);
+    message_["usage"] = token_counts(outcome.usage);
     send("message_delta",
          {{"delta", {{"stop_reason", message_.at("stop_reason")}, {"stop_sequence", message_.at("stop_sequence")}}},
           {"usage", message_.at("usage")}});

@@ -18,6 +18,12 @@ std::string required_text(const Json& object, const char* name, std::string_view
     bad_request(field, "{} is missing: it must be a text", field);
 }
 
+std::string required_name(const Json& object, std::string_view path) {
+    std::string name = required_text(object, "name", path);
+    if (name.empty()) bad_request(field_path(path, "name"), "{}.name is empty: a tool must have a name", path);
+    return name;
+}
+
 const Json& required_object(const Json& object, const char* name, std::string_view path) {
     if (const Json* value = object_field(object, name, path)) return *value;
     const std::string field = field_path(path, name);

@@ -11,6 +11,7 @@ std::string entry_path(std::string_view path, size_t index);
 // The entry of a list, which must be an object.
 const Json& object_entry(const Json& list, size_t index, std::string_view path);
 std::string required_text(const Json& object, const char* name, std::string_view path);
+std::string required_name(const Json& object, std::string_view path); // "name", not empty
 const Json& required_object(const Json& object, const char* name, std::string_view path);
 
 void append_text(std::string& text, std::string_view more, std::string_view between);

@@ -110,7 +110,8 @@ class Generation {
     std::unique_ptr<Impl> impl_;
 };
 
-// The rendered prompt, as a Generation would run it. Throws ApiError (400) where it cannot be rendered; its length is not checked.
+// The rendered prompt, as a Generation would run it. Throws ApiError (400) where it cannot be rendered; its length is not
+// checked.
 std::vector<uint32_t> prompt_ids(Service& service, const ChatTask& task);
 
 // Calls `on_events` with what is new until the generation is done, and `on_idle` at least every ping_interval without news.

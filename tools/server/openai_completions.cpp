@@ -37,7 +37,7 @@ std::vector<uint32_t> prompt_ids(const Service& service, const Json& ids, const 
 // A text, a list of ids, or a list of such.
 std::vector<std::vector<uint32_t>> read_prompts(const Service& service, const Json& body) {
     const Json* given = member(body, "prompt");
-    if (!given) bad_request("prompt", "\"prompt\" is missing");
+    if (!given) bad_request("prompt", "\"prompt\" is missing: give a text, a list of token ids, or a list of several");
     const bool several = given->is_array() && !given->empty() && !given->front().is_number();
     const size_t most = service.options.limits.batch_inputs;
     if (several && given->size() > most)

@@ -53,6 +53,8 @@ HttpReply event_stream(std::function<void(const Send&)> write) {
             write(send);
         } catch (const ApiError& error) { // the status was sent long ago
             send(data_event(Json::parse(error_body(error, Envelope::openai))));
+        } catch (const std::exception& error) {
+            send(data_event(Json::parse(error_body(ApiError(500, "server_error", error.what()), Envelope::openai))));
         }
     });
 }

@@ -49,6 +49,7 @@ std::string read_reasoning(const Json& item, const Limits& limits, const std::st
 std::string read_arguments(const Json& item, const std::string& path) {
     const std::string field = field_path(path, "arguments");
     std::string text = required_text(item, "arguments", path);
+    if (text.empty()) return "{}"; // some clients leave it empty where there are none
     try {
         if (build_json<Json>(text, field, {.repeated_keys = true}).is_object()) return text;
     } catch (const Error& error) {
@@ -121,7 +122,7 @@ void read_custom_tool(Request& request, const Json& tool, const std::string& nam
     std::string description = text_field(tool, "description", path).value_or("");
     if (const Json* format = object_field(tool, "format", path)) {
         const auto definition = text_field(*format, "definition", field_path(path, "format"));
-        if (definition) append_text(description, "The input follows this grammar:\n" + *definition, "\n\n");
+        if (definition) append_text(description, fmt::format("The input follows this grammar:\n{}", *definition), "\n\n");
     }
     const Json parameters = {{"type", "object"},
                              {"properties", {{"input", {{"type", "string"}}}}},
@@ -132,17 +133,17 @@ void read_custom_tool(Request& request, const Json& tool, const std::string& nam
 }
 
 // Tools of other types are those of OpenAI's servers or of newer clients: the model is not offered them.
-void read_tools(Request& request, const Json& body, const Limits& limits) {
+void read_functions(Request& request, const Json& body, const Limits& limits) {
     const Json* tools = array_field(body, "tools", limits.tools);
     for (size_t i = 0; tools && i < tools->size(); ++i) {
         const std::string path = entry_path("tools", i);
         const Json& tool = object_entry(*tools, i, "tools");
         const std::string type = required_text(tool, "type", path);
         if (type == "function")
-            request.task.tools.push_back(function_tool(required_text(tool, "name", path), text_field(tool, "description", path),
+            request.task.tools.push_back(function_tool(required_name(tool, path), text_field(tool, "description", path),
                                                        object_field(tool, "parameters", path)));
         else if (type == "custom")
-            read_custom_tool(request, tool, required_text(tool, "name", path), path);
+            read_custom_tool(request, tool, required_name(tool, path), path);
     }
 }
 
@@ -160,7 +161,7 @@ void allow_tools(ChatTask& task, const Json& choice, const Limits& limits) {
     if (text_field(choice, "mode", "tool_choice").value_or("auto") == "required") require_any_tool(task, "tool_choice");
 }
 
-void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits) {
+void read_choice(ChatTask& task, const Json& body, const Limits& limits) {
     const Json* choice = member(body, "tool_choice");
     if (!choice || *choice == "auto") return;
     if (*choice == "none") {
@@ -235,9 +236,9 @@ Request read(const Json& body, const Limits& limits) {
     Request request;
     ChatTask& task = request.task;
     task.messages = read_items(body, limits);
-    read_tools(request, body, limits);
+    read_functions(request, body, limits);
     task.parallel_tool_calls = bool_field(body, "parallel_tool_calls").value_or(true);
-    read_tool_choice(task, body, limits);
+    read_choice(task, body, limits);
     read_reasoning_effort(task, body);
     if (const Json* text = object_field(body, "text"))
         task.format = read_format(object_field(*text, "format", "text"), "text.format");

@@ -6,7 +6,7 @@
 namespace tq::server::responses_api {
 namespace {
 
-Json usage_json(const Usage& usage) {
+Json token_counts(const Usage& usage) {
     return {{"input_tokens", usage.prompt_tokens},
             {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
             {"output_tokens", usage.completion_tokens},
@@ -189,7 +189,7 @@ std::string Writer::end(const Outcome& outcome) {
     close(cut ? "incomplete" : "completed");
     response_["status"] = cut ? "incomplete" : "completed";
     if (cut) response_["incomplete_details"] = {{"reason", "max_output_tokens"}};
-    response_["usage"] = usage_json(outcome.usage);
+    response_["usage"] = token_counts(outcome.usage);
     send_response(cut ? "response.incomplete" : "response.completed");
     return take();
 }

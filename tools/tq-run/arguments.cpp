@@ -59,6 +59,8 @@ constexpr std::array names_elsewhere{
     OtherName{"--spec-draft-n-max", "--draft-max"},
     OtherName{"--draft-n-min", "--draft-min"},
     OtherName{"--spec-draft-n-min", "--draft-min"},
+    OtherName{"-to", "--timeout"},
+    OtherName{"--embedding", "--embeddings"},
     OtherName{"-jf", "--json-schema-file"},
 };
 

@@ -211,6 +211,16 @@ Setup set_up_plan(const ModelArguments& arguments, Console& console) {
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, bool speculative) {
     Setup setup = set_up(arguments, console);
     setup.options.speculative = speculative;
+    return start_engine(std::move(setup), console);
+}
+
+static void open_forward(Engine& engine, const ForwardOptions& options, const LoadProgress& on_load) {
+    const Model& model = engine.model;
+    engine.forward = engine.device ? make_gpu_forward(*engine.device, model.config, model.weights, options, on_load)
+                                   : make_cpu_forward(model.config, model.weights, options, on_load);
+}
+
+std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
     if (!setup.plan().fits()) {
         write_error(memory_table(setup));
         fail("{} does not fit {}", setup.model.name, memory_name(setup));
@@ -218,18 +228,27 @@ std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& c
     const ForwardOptions options = setup.options;
     auto engine = std::unique_ptr<Engine>(
         new Engine{std::move(setup.model), std::move(setup.device), std::move(setup.device_name), nullptr, 0});
-    const Model& model = engine->model;
     TransferStatus status(console);
     const auto started = std::chrono::steady_clock::now();
-    const auto on_load = [&, what = fmt::format("loading {}", model.name)](uint64_t done, uint64_t total) {
+    const auto on_load = [&, what = fmt::format("loading {}", engine->model.name)](uint64_t done, uint64_t total) {
         status.update(what, done, total, done);
         engine->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
         return !interrupted();
     };
     catch_interrupts();
-    engine->forward = engine->device ? make_gpu_forward(*engine->device, model.config, model.weights, options, on_load)
-                                     : make_cpu_forward(model.config, model.weights, options, on_load);
+    open_forward(*engine, options, on_load);
     return engine;
+}
+
+void restart_engine(Engine& engine, const ModelArguments& arguments, const ForwardOptions& options) {
+    engine.forward = nullptr;
+    if (engine.device) {
+        engine.device = nullptr;
+        engine.device = choose_device(arguments.device);
+        if (!engine.device) fail("the device {} is no longer there", engine.device_name);
+        engine.device->memory_limit_bytes = arguments.memory_limit_bytes;
+    }
+    open_forward(engine, options, [](uint64_t, uint64_t) { return !interrupted(); });
 }
 
 std::string load_description(const Engine& engine) {

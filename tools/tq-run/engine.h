@@ -52,6 +52,9 @@ Setup set_up_plan(const ModelArguments& arguments, Console& console);
 // table of the memory where that is too small; UsageError where flags contradict each other; LoadStopped on Ctrl-C.
 // speculative: ForwardOptions::speculative
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, bool speculative = false);
+std::unique_ptr<Engine> start_engine(Setup setup, Console& console);
+// Opens the device again, which was lost, and loads the model onto it. The forward pass is gone before. Throws Error.
+void restart_engine(Engine& engine, const ModelArguments& arguments, const ForwardOptions& options);
 
 // The file to run: the one that `source` names, after its download where it is in a repository; else the demo model.
 std::filesystem::path find_model(const ModelSource& source, Console& console);

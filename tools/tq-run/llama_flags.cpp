@@ -11,7 +11,7 @@ constexpr std::string_view no_sampler = "use --temp, --top-k, --top-p, --min-p a
 constexpr std::string_view no_grammar = "only tq-run generate and chat have it";
 constexpr std::string_view no_adapter = "merge adapters and control vectors into the model";
 constexpr std::string_view no_images = "models read and write text only";
-constexpr std::string_view no_server = "tq-run is not a server";
+constexpr std::string_view no_server = "only tq-run serve has it";
 constexpr std::string_view own_template = "the chat template is always that of the model's family";
 constexpr std::string_view no_task = "tq-run perplexity measures perplexity and KL divergence only";
 
@@ -102,9 +102,12 @@ constexpr std::array flags{
     LlamaFlag{"-mm --mmproj -mmu --mmproj-url --image --audio --video", one, no_images},
     LlamaFlag{"--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload", none},
     // Flags of other programs.
-    LlamaFlag{"--host --port --path --api-key --api-key-file --alias --slot-save-path --server-base --ssl-key-file", one,
-              no_server},
-    LlamaFlag{"--embedding --embeddings --reranking --rerank --metrics --slots --props", none, no_server},
+    LlamaFlag{"--host --port --api-key --api-key-file -a --alias --ssl-key-file --ssl-cert-file", one, no_server},
+    LlamaFlag{"--path --slot-save-path --server-base --api-prefix --media-path", one,
+              "tq-run serve has its own page, paths and cache"},
+    LlamaFlag{"--embedding --embeddings --reranking --rerank --metrics --slots --no-slots --props", none, no_server},
+    LlamaFlag{"--webui --no-webui --cache-prompt --no-cache-prompt --no-cache-idle-slots --cache-idle-slots", none},
+    LlamaFlag{"-to --timeout --threads-http --slot-prompt-similarity -sps --sse-ping-interval", one},
     LlamaFlag{"-embd", perhaps, "only generation is timed", "0"},
     LlamaFlag{"--kl-divergence", none},
     LlamaFlag{"--kl-divergence-base --save-all-logits", one, no_task},

@@ -25,6 +25,7 @@ constexpr int failed = 1, wrong_usage = 2, interrupted_by_user = 130;
 constexpr const char* examples = R"(Examples:
   tq-run chat                                    chat with the small demo model
   tq-run chat -hf Qwen/Qwen3-4B-GGUF:Q4_K_M      with a model from Hugging Face
+  tq-run serve -m FILE.gguf                      serve OpenAI's and Anthropic's APIs, and a page
   tq-run generate -m FILE.gguf -p "Once" -n 64   generate text from a prompt
   tq-run plan -m FILE.gguf -c 32k --memory 8G    check whether that fits
   tq-run help chat                               show the flags of a command)";
@@ -102,9 +103,9 @@ int run(const std::vector<std::string>& arguments) {
     app.option_defaults()->take_last(); // for a flag that is given twice
     ArgumentParser parser(app);
     Action action;
-    for (auto* add : {add_chat, add_generate, add_bench, add_perplexity, add_needle, add_validate, add_ablate, add_tune,
-                      add_calibrate, add_plan, add_cache, add_devices, add_conformance, add_codec, add_shaders, add_tokenize,
-                      add_template, add_grammar, add_logits})
+    for (auto* add : {add_chat,   add_serve,   add_generate,  add_bench,    add_perplexity, add_needle,  add_validate,
+                      add_ablate, add_tune,    add_calibrate, add_plan,     add_cache,      add_devices, add_conformance,
+                      add_codec,  add_shaders, add_tokenize,  add_template, add_grammar,    add_logits})
         add(parser, action);
     const CommandLine line = read_command_line(app, arguments);
     try {

@@ -1,5 +1,6 @@
 // The CPU forward pass against logits from float64 arithmetic on exactly decoded weights.
 #include "model/cpu/forward.h"
+#include "model/reference/forward.h"
 #include "tests/support/golden.h"
 
 using namespace tq;
@@ -11,6 +12,14 @@ static void check_on_cpu(const Golden& golden) {
 
 TEST_CASE("the CPU path gives the golden logits and greedy tokens of every weight format") {
     for (const auto& path : golden_files()) check_on_cpu(load_golden(path));
+}
+
+TEST_CASE("the reference gives the golden logits, states and greedy tokens") {
+    for (const auto& path : golden_files()) {
+        const Golden golden = load_golden(path);
+        check_golden(golden, *make_reference_forward(golden.config, golden.weights,
+                                                     {.kv = {KvType::f32, KvType::f32}, .context_size = 64}, {}));
+    }
 }
 
 TEST_CASE("weights quantised at load give the golden logits of such weights") {

@@ -1,6 +1,7 @@
 // The CPU forward pass on the larger set of tiny models: a whole one of every weight format.
 #include "model/cpu/forward.h"
-#include "tests/support/golden.h"
+#include "model/reference/forward.h"
+#include "tests/support/embeddings.h"
 
 using namespace tq;
 
@@ -11,6 +12,14 @@ static void check_on_cpu(const Golden& golden) {
 
 TEST_CASE("the CPU path gives the golden logits and greedy tokens of every weight format") {
     for (const auto& path : larger_set_golden_files()) check_on_cpu(load_golden(path));
+}
+
+TEST_CASE("the CPU path and the reference give the golden vectors of texts") {
+    for (const GoldenEmbeddings& golden : golden_embeddings()) {
+        const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 128};
+        check_embeddings(golden, *make_cpu_forward(golden.model.config, golden.model.weights, options));
+        check_embeddings(golden, *make_reference_forward(golden.model.config, golden.model.weights, options, {}));
+    }
 }
 
 TEST_CASE("weights quantised at load run as the file of that format does; others stay") {

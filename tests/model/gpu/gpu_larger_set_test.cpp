@@ -1,6 +1,6 @@
 // The Vulkan forward pass on the larger set of tiny models: a whole one of every weight format.
 #include "model/gpu/forward.h"
-#include "tests/support/golden.h"
+#include "tests/support/embeddings.h"
 #include "tests/support/golden_device.h"
 
 using namespace tq;
@@ -10,6 +10,15 @@ TEST_CASE("the device gives the golden logits and greedy tokens of every weight 
     if (files.empty()) return;
     Device device;
     for (const auto& path : files) check_on_device(device, load_golden(path));
+}
+
+TEST_CASE("the device gives the golden vectors of texts") {
+    const auto all = golden_embeddings();
+    if (all.empty()) return;
+    Device device;
+    for (const GoldenEmbeddings& golden : all)
+        check_embeddings(golden, *make_gpu_forward(device, golden.model.config, golden.model.weights,
+                                                   {.kv = {KvType::f32, KvType::f32}, .context_size = 128}));
 }
 
 TEST_CASE("weights quantised while they are uploaded are those of a quantised file") {

@@ -174,6 +174,22 @@ TEST_CASE("the scores of tokens after a prompt") {
     CHECK(update.scores == std::vector<float>{logits[3], logits[9]});
 }
 
+TEST_CASE("the states of prompts are those of each alone, also where the prefix cache has their beginning") {
+    SchedulerUnderTest scheduler(small(), make, {});
+    const auto forward = make({.kv = {KvType::tq4, KvType::tq4}, .context_size = 700, .threads = 2, .batch_size = 32});
+    uint32_t cached = 0;
+    for (const uint32_t tokens : {1u, 40u, 300u, 300u, 301u, 556u, 556u}) {
+        CAPTURE(tokens);
+        serving::Request request = request_of(some_ids(tokens), 1);
+        request.hidden = true;
+        const Update update = collect(*scheduler->submit(std::move(request))).last;
+        forward->truncate(0);
+        CHECK(update.hidden == run_one(*forward, 0, some_ids(tokens), Span::Logits::hidden));
+        cached += update.timings.cached_tokens;
+    }
+    CHECK(cached > 256);
+}
+
 TEST_CASE("work in the background gives way") {
     SchedulerUnderTest scheduler(small(), make, {.slots = 1, .is_end = {}});
     serving::Request background = request_of(some_ids(40), 650);

@@ -121,13 +121,12 @@ TEST_CASE("trip-wire 6: a replayed call whose input is no object is a 400 that n
     }
 }
 
-TEST_CASE("images and documents are refused, and so is an answer that is begun") {
+TEST_CASE("images and documents are refused, an answer that is begun is not") {
     for (const char* type : {"image", "document"})
         CHECK(refused({{"messages", {{{"role", "user"}, {"content", {{{"type", type}, {"source", {}}}}}}}}}) ==
               "messages[0].content[0].type");
     const Json begun = {{{"role", "user"}, {"content", "Hello"}}, {{"role", "assistant"}, {"content", "{"}}};
-    CHECK(refused({{"messages", begun}}) == "messages");
-    CHECK(messages_api::read_prompt({{"messages", begun}}, Limits()).task.messages.size() == 2);
+    CHECK(messages({{"messages", begun}}) == begun);
 }
 
 TEST_CASE("tools that run on Anthropic's servers are skipped") {

@@ -130,7 +130,7 @@ TEST_CASE("reasoning that this server sealed comes back, another's does not") {
 }
 
 TEST_CASE("trip-wire 6: bad arguments in a replayed call are a 400 that names them") {
-    for (const char* arguments : {"", "{\"x\": ", "[1]", "1", "null", "{\"x\": 1e999}"})
+    for (const char* arguments : {"{\"x\": ", "[1]", "1", "null", "{\"x\": 1e999}"})
         CHECK(refused({{"input", {{{"type", "function_call"}, {"call_id", "c"}, {"name", "f"}, {"arguments", arguments}}}}}) ==
               "input[0].arguments");
 }

@@ -38,7 +38,7 @@ template <class Check> void replace_each(const Json& body, Check check) {
             Json& parent = changed[place.parent_pointer()];
             if (parent.is_object()) {
                 parent.erase(place.back());
-                check(changed, "without " + place.to_string());
+                check(changed, fmt::format("without {}", place.to_string()));
             }
         }
     }

@@ -196,7 +196,7 @@ TEST_CASE("flags that would change the results are refused with a sentence") {
             {{"perplexity", flag, "x"}, std::string(flag) + " is not supported: only tq-run generate and chat have it"});
     for (const char* flag : {"--lora", "--control-vector"}) cases.push_back({{"chat", flag, "x"}, "into the model"});
     for (const char* flag : {"--mmproj", "-mm", "--image"}) cases.push_back({{"chat", flag, "x"}, "text only"});
-    for (const char* flag : {"--port", "--host"}) cases.push_back({{"chat", flag, "1"}, "not a server"});
+    for (const char* flag : {"--port", "--host"}) cases.push_back({{"chat", flag, "1"}, "only tq-run serve has it"});
     cases.insert(cases.end(), {{{"chat", "--chat-template", "chatml"}, "the chat template is always"},
                                {{"chat", "-mu", "http://x"}, "-hf user/repository"},
                                {{"chat", "--rope-freq-scale", "0.25"}, "use its inverse, --rope-scale"},

@@ -143,7 +143,7 @@ Exchanges::Library::Library(server::Handler handler, Refuse refuse, const HeadLi
 bool Exchanges::Library::process(ClientStream& stream, Exchange& exchange) {
     current = &exchange;
     bool closed = false;
-    const auto setup = [&](httplib::Request& request) { exchange.path = std::exchange(request.path, "/"); };
+    const auto setup = [&](httplib::Request& request) { exchange.path = std::exchange(request.path, std::string(1, '/')); };
     const bool written = process_request_of(*this, stream, closed, setup);
     current = nullptr;
     return written && !closed && !exchange.close;

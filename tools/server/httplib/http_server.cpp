@@ -15,6 +15,13 @@ using Waiter = std::unique_ptr<Connection>;
 
 constexpr std::chrono::milliseconds linger_timeout{2000};
 constexpr size_t read_at_once = 64 << 10;
+constexpr size_t other_descriptors = 64; // that are not connections
+
+HttpOptions within_limits(HttpOptions options) {
+    const size_t most = raise_descriptor_limit();
+    options.connections = uint32_t(std::min<size_t>(options.connections, most - std::min(most / 2, other_descriptors)));
+    return options;
+}
 
 } // namespace
 
@@ -58,7 +65,7 @@ class HttpServer::Loop {
 };
 
 HttpServer::Loop::Loop(const HttpOptions& options, Handler handler, Refuse refuse)
-    : options_(options), limits_{.body_bytes = options.body_bytes},
+    : options_(within_limits(options)), limits_{.body_bytes = options.body_bytes},
       exchanges_(std::move(handler), std::move(refuse), limits_,
                  std::chrono::duration_cast<std::chrono::seconds>(options.idle_timeout)),
       tls_(options.certificate_file.empty() ? nullptr : open_tls(options.certificate_file, options.key_file)),

@@ -63,9 +63,8 @@ class OpensslTls final : public Tls {
         if (::SSL_CTX_use_certificate_chain_file(context_.get(), certificate_file.c_str()) != 1)
             fail("{} is not a readable certificate in PEM format: {}", printable(certificate_file), openssl_reason());
         if (::SSL_CTX_use_PrivateKey_file(context_.get(), key_file.c_str(), SSL_FILETYPE_PEM) != 1)
-            fail("{} is not a readable private key in PEM format: {}", printable(key_file), openssl_reason());
-        if (::SSL_CTX_check_private_key(context_.get()) != 1)
-            fail("the key in {} does not belong to the certificate in {}", printable(key_file), printable(certificate_file));
+            fail("{} is not, in PEM format, the private key of the certificate in {}: {}", printable(key_file),
+                 printable(certificate_file), openssl_reason());
 #ifdef SIGPIPE
         std::signal(SIGPIPE, SIG_IGN); // OpenSSL writes to closed connections without MSG_NOSIGNAL
 #endif

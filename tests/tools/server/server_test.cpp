@@ -1,0 +1,230 @@
+// What happens around handlers: keys, sites, routes, envelopes, loading, drain, the log.
+#include "base/error.h"
+#include "tests/tools/server/raw_client.h"
+#include "tools/server/server.h"
+#include <atomic>
+#include <doctest/doctest.h>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+using namespace tq;
+using namespace tq::server;
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+namespace {
+
+std::vector<Endpoint> endpoints() {
+    const auto echo = [](const HttpRequest& request) {
+        return HttpReply{.body = request.method + " " + request.path + " tenant " + request.tenant, .type = "text/plain"};
+    };
+    const auto fails = [](const HttpRequest& request) -> HttpReply {
+        if (request.body == "bad") bad_request("field", "the field is bad");
+        if (request.body == "full") {
+            ApiError error(429, "rate_limit_error", "the queue is full");
+            error.retry_after_s = 7;
+            throw error;
+        }
+        throw std::runtime_error("secret details");
+    };
+    return {{"GET", "/v1/models", echo},
+            {"GET", "/v1/models/*", echo},
+            {"POST", "/v1/chat/completions", echo},
+            {"POST", "/fails", fails},
+            {"POST", "/v1/messages", fails, Envelope::anthropic}};
+}
+
+struct Running {
+    explicit Running(ServerOptions options = {}, bool ready = true) : server(logging(std::move(options))) {
+        if (ready) server.ready(endpoints());
+    }
+    ServerOptions logging(ServerOptions options) {
+        options.log = [this](const std::string& line) {
+            const std::lock_guard lock(mutex);
+            log += line + "\n";
+        };
+        return options;
+    }
+    std::string ask(const std::string& request) { return RawClient(server.port()).ask(request); }
+    std::string logged() {
+        const std::lock_guard lock(mutex);
+        return log;
+    }
+
+    std::mutex mutex;
+    std::string log;
+    Server server;
+};
+
+std::string message_of(const std::string& reply) {
+    const Json body = Json::parse(body_of(reply), nullptr, false);
+    return body.is_object() && body.contains("error") ? body["error"].value("message", "") : "no error: " + reply;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+} // namespace
+
+TEST_CASE("health, loading and readiness") {
+    Running running({.page =
+                         [](const HttpRequest& request) {
+                             return request.path == "/" ? std::optional(HttpReply{.body = "page", .type = "text/html"})
+                                                        : std::nullopt;
+                         }},
+                    false);
+    CHECK(status_of(running.ask(get("/health"))) == 503);
+    CHECK(message_of(running.ask(get("/health"))) == "Loading model");
+    CHECK(status_of(running.ask(post("/v1/chat/completions", "{}"))) == 503);
+    CHECK(message_of(running.ask(post("/v1/messages", "{}"))) == "Loading model");
+    CHECK(body_of(running.ask(get("/"))) == "page");
+    running.server.ready(endpoints());
+    CHECK(body_of(running.ask(get("/health"))) == R"({"status":"ok"})");
+    CHECK(status_of(running.ask(post("/v1/chat/completions", "{}"))) == 200);
+    CHECK(status_of(running.ask("HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 200);
+}
+
+TEST_CASE("paths and methods") {
+    Running running;
+    CHECK(body_of(running.ask(get("/v1/models"))) == "GET /v1/models tenant ");
+    CHECK(body_of(running.ask(get("/v1/models/"))) == "GET /v1/models tenant ");
+    CHECK(body_of(running.ask(get("/v1/models/Qwen/Qwen3%2d4B"))) == "GET /v1/models/Qwen/Qwen3-4B tenant ");
+    const std::string head = running.ask("HEAD /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    CHECK(status_of(head) == 200);
+    CHECK(body_of(head).empty());
+    const std::string missing = running.ask(get("/v1/modles%0a"));
+    CHECK(status_of(missing) == 404);
+    CHECK(message_of(missing).find("nothing at /v1/modles\\x0a") != std::string::npos);
+    CHECK(has(message_of(missing), "/v1/chat/completions"));
+    const std::string wrong = running.ask(get("/v1/chat/completions"));
+    CHECK(status_of(wrong) == 405);
+    CHECK(has(wrong, "Allow: OPTIONS, POST\r\n"));
+    CHECK(status_of(running.ask("OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 204);
+}
+
+TEST_CASE("errors in the envelope of their API, and none tells what broke inside") {
+    Running running;
+    const Json bad = Json::parse(body_of(running.ask(post("/fails", "bad"))));
+    CHECK(bad["error"]["param"] == "field");
+    CHECK(bad["error"]["type"] == "invalid_request_error");
+    const std::string full = running.ask(post("/v1/messages", "full"));
+    CHECK(status_of(full) == 429);
+    CHECK(has(full, "Retry-After: 7\r\n"));
+    CHECK(Json::parse(body_of(full))["type"] == "error");
+    CHECK(Json::parse(body_of(full))["error"]["type"] == "rate_limit_error");
+    const std::string broken = running.ask(post("/fails", "x"));
+    CHECK(status_of(broken) == 500);
+    CHECK(!has(broken, "secret"));
+    CHECK(has(running.logged(), "secret details"));
+    const std::string refused = running.ask("POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n");
+    CHECK(status_of(refused) == 400);
+    CHECK(Json::parse(body_of(refused))["type"] == "error");
+    CHECK(Json::parse(body_of(running.ask("nonsense\r\n\r\n")))["error"]["type"] == "invalid_request_error");
+    CHECK(has(full, "x-request-id: req_"));
+}
+
+TEST_CASE("keys: Bearer or x-api-key, for all but health and page; each has a tenant") {
+    Running running({.api_keys = {"first%20key", "second"}, .page = [](const HttpRequest& request) {
+                         return request.path == "/" ? std::optional(HttpReply{}) : std::nullopt;
+                     }});
+    const auto asked = [&](const std::string& header) { return running.ask(get("/v1/models", header)); };
+    CHECK(status_of(asked("")) == 401);
+    CHECK(status_of(asked("Authorization: Bearer wrong\r\n")) == 401);
+    CHECK(status_of(asked("Authorization: Bearer \r\n")) == 401);
+    CHECK(status_of(asked("Authorization: second\r\n")) == 401);
+    CHECK(status_of(asked("x-api-key: secon\r\n")) == 401);
+    CHECK(status_of(asked("x-api-key: secondd\r\n")) == 401);
+    CHECK(status_of(asked("x-api-key: secondsecond\r\n")) == 401);
+    const std::string first = body_of(asked("Authorization: Bearer first%20key\r\n")),
+                      second = body_of(asked("x-api-key: second\r\n"));
+    CHECK(first.starts_with("GET /v1/models tenant "));
+    CHECK(first.size() > std::string("GET /v1/models tenant ").size() + 16);
+    CHECK(first != second);
+    CHECK(second == body_of(asked("authorization: bearer second\r\n")));
+    CHECK(!has(first, "first%20key"));
+    CHECK(status_of(running.ask(get("/health"))) == 200);
+    CHECK(status_of(running.ask(get("/"))) == 200);
+    CHECK(status_of(running.ask(get("/nowhere"))) == 401);
+    const Json refused = Json::parse(body_of(running.ask(post("/v1/messages", "{}"))));
+    CHECK(refused["error"]["type"] == "authentication_error");
+    CHECK(refused["type"] == "error");
+    CHECK(!has(running.logged(), "second"));
+    Running shared({.api_keys = {"a"}, .shared_cache = true});
+    CHECK(body_of(shared.ask(get("/v1/models", "x-api-key: a\r\n"))) == "GET /v1/models tenant ");
+}
+
+TEST_CASE("pages of other sites: refused, or allowed by name") {
+    Running closed;
+    CHECK(status_of(closed.ask(get("/v1/models", "Origin: https://evil.example\r\n"))) == 403);
+    CHECK(status_of(closed.ask(post("/v1/chat/completions", "{}", "Origin: null\r\n"))) == 403);
+    CHECK(status_of(closed.ask(get("/v1/models", "Origin: http://localhost\r\n"))) == 200); // its own page
+    CHECK(status_of(closed.ask(get("/v1/models", "Origin: app://obsidian.md\r\n"))) == 200);
+    const std::string plain = closed.ask(get("/v1/models"));
+    CHECK(!has(plain, "Access-Control"));
+    CHECK(status_of(closed.ask("GET /v1/models HTTP/1.1\r\nHost: rebound.evil.example:8080\r\nConnection: close\r\n\r\n")) ==
+          403);
+    for (const char* host : {"localhost:8080", "127.0.0.1:8080", "[::1]:8080", "host.docker.internal:1", "box", "box.local"})
+        CHECK(status_of(closed.ask(std::string("GET /v1/models HTTP/1.1\r\nHost: ") + host + "\r\nConnection: close\r\n\r\n")) ==
+              200);
+
+    Running open({.cors_origins = {"https://chat.example"}});
+    const std::string allowed = open.ask(get("/v1/models", "Origin: https://chat.example\r\n"));
+    CHECK(has(allowed, "Access-Control-Allow-Origin: https://chat.example\r\n"));
+    CHECK(has(allowed, "Vary: Origin\r\n"));
+    CHECK(status_of(open.ask(get("/v1/models", "Origin: https://evil.example\r\n"))) == 403);
+    const std::string preflight =
+        open.ask("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nOrigin: https://chat.example\r\n"
+                 "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization,x-own\r\n\r\n");
+    CHECK(status_of(preflight) == 204);
+    CHECK(has(preflight, "Access-Control-Allow-Headers: authorization,x-own\r\n"));
+    CHECK(has(preflight, "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n"));
+
+    Running keyed({.api_keys = {"k"}, .cors_origins = {"*"}}); // a preflight brings no key
+    CHECK(status_of(keyed.ask(
+              "OPTIONS /v1/models HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\nOrigin: https://b.example\r\n\r\n")) ==
+          204);
+    CHECK(has(keyed.ask(get("/v1/models", "Origin: https://b.example\r\n")),
+              "Access-Control-Allow-Origin: https://b.example\r\n")); // of the 401, too
+}
+
+TEST_CASE("a drain answers what runs, and refuses what comes") {
+    Running running({}, false);
+    std::atomic<bool> began = false, go_on = false;
+    auto all = endpoints();
+    all.push_back({"POST", "/slow", [&](const HttpRequest&) {
+                       return HttpReply{.type = "text/plain", .stream = [&](const Send& send) {
+                                            send("one ");
+                                            began = true;
+                                            while (!go_on) std::this_thread::sleep_for(1ms);
+                                            send("two");
+                                        }};
+                   }});
+    running.server.ready(std::move(all));
+    RawClient client(running.server.port());
+    client.send(post("/slow", "{}"));
+    while (!began) std::this_thread::sleep_for(1ms);
+    running.server.begin_drain(9);
+    const std::string refused = running.ask(post("/v1/chat/completions", "{}"));
+    CHECK(status_of(refused) == 503);
+    CHECK(has(refused, "Retry-After: 9\r\n"));
+    CHECK(status_of(running.ask(get("/health"))) == 503);
+    CHECK(status_of(running.ask(get("/v1/models"))) == 200);
+    CHECK(!running.server.wait_until_idle(20ms));
+    go_on = true;
+    CHECK(running.server.wait_until_idle(20s));
+    CHECK(has(client.read(), "two"));
+    running.server.stop();
+    CHECK(!RawClient(running.server.port()).connected());
+}
+
+TEST_CASE("a line of the log for each request: no body, no key, and nothing that steers a terminal") {
+    Running running({.api_keys = {"the-key"}});
+    running.ask(post("/v1/chat/completions", "the-prompt", "x-api-key: the-key\r\n"));
+    running.ask(get("/a%1b[31m"));
+    CHECK(running.server.wait_until_idle(20s));
+    const std::string log = running.logged();
+    CHECK(has(log, "POST /v1/chat/completions 200 "));
+    CHECK(has(log, "GET /a\\x1b[31m 401 "));
+    CHECK(!has(log, "the-prompt"));
+    CHECK(!has(log, "the-key"));
+}

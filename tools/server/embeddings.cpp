@@ -1,0 +1,136 @@
+// POST /v1/embeddings: OpenAI's shape. The vector of a text is the state of its last token after the last norm, of length 1.
+#include "tools/server/handlers.h"
+#include "tools/server/json_fields.h"
+#include "tools/server/prompt_values.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace tq::server {
+namespace {
+
+struct EmbeddingsTask {
+    std::vector<std::vector<uint32_t>> prompts;
+    bool one = false; // the input is not a list of inputs
+    uint32_t dimensions;
+    bool base64 = false;
+};
+
+void require_last_token(const Model& model) {
+    const Pooling pooling = pooling_of(model.file);
+    if (pooling != Pooling::last && pooling != Pooling::unsaid)
+        bad_request("model",
+                    "{} makes no embeddings here: its file asks for pooling by \"{}\", and this server takes the last token's "
+                    "state. Load a model such as Qwen3-Embedding{}",
+                    model.name, pooling_name(pooling), pooling == Pooling::rank ? "; this one answers POST /v1/rerank" : "");
+}
+
+// Returns the id that texts must end with, if any: the file's end token where it says so; where it says nothing, that of
+// Qwen3-Embedding for files that are such a model.
+std::optional<uint32_t> embedding_end(const Model& model) {
+    constexpr const char* key = "tokenizer.ggml.add_eos_token";
+    if (model.file.find(key) != nullptr)
+        return model.file.boolean(key, false) ? std::optional(uint32_t(model.file.integer("tokenizer.ggml.eos_token_id")))
+                                              : std::nullopt;
+    std::string name = model.name;
+    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    const bool embeds = pooling_of(model.file) == Pooling::last || name.find("embedding") != std::string::npos;
+    return embeds ? model.tokenizer.special("<|endoftext|>") : std::nullopt;
+}
+
+std::vector<uint32_t> read_embedding_ids(const Json& list, uint32_t vocab_size, const std::string& field) {
+    std::vector<uint32_t> ids;
+    for (const Json& id : list) {
+        if (!id.is_number_integer() || id < 0 || id >= vocab_size)
+            bad_request(field, "\"{}\" has an entry that is no token id: those of this model are integers from 0 to {}", field,
+                        vocab_size - 1);
+        ids.push_back(id.get<uint32_t>());
+    }
+    return ids;
+}
+
+std::vector<uint32_t> read_embedding_input(const Model& model, const Json& input, const std::string& field) {
+    if (!input.is_string() && !input.is_array()) bad_request(field, "\"{}\" must be a text or a list of token ids", field);
+    if (input.is_array() ? input.empty() : input == "") bad_request(field, "\"{}\" is empty", field);
+    std::vector<uint32_t> ids = input.is_array() ? read_embedding_ids(input, model.config.vocab_size, field)
+                                                 : model.tokenizer.encode(input.get_ref<const std::string&>(), false);
+    const auto end = embedding_end(model);
+    if (end && ids.back() != *end) ids.push_back(*end);
+    return ids;
+}
+
+std::string embedding_field(size_t i, bool one) { return one ? "input" : fmt::format("input[{}]", i); }
+
+void read_embedding_inputs(EmbeddingsTask& task, const Service& service, const Json& body) {
+    const Json* input = member(body, "input");
+    if (!input) bad_request("input", "\"input\" is missing: a text, a list of texts, or of lists of token ids");
+    task.one = !input->is_array() || input->empty() || input->front().is_number();
+    if (task.one) {
+        task.prompts.push_back(read_embedding_input(service.model, *input, "input"));
+        return;
+    }
+    array_field(body, "input", service.options.limits.batch_inputs);
+    for (size_t i = 0; i < input->size(); i++)
+        task.prompts.push_back(read_embedding_input(service.model, (*input)[i], embedding_field(i, false)));
+}
+
+EmbeddingsTask read_embeddings(const Service& service, const Json& body) {
+    EmbeddingsTask task;
+    const uint32_t most = service.model.config.hidden_size;
+    task.dimensions = uint32_t(integer_field(body, "dimensions", 1, most).value_or(most));
+    const std::string format = text_field(body, "encoding_format").value_or("float");
+    if (format != "float" && format != "base64")
+        bad_request("encoding_format", "\"encoding_format\" must be \"float\" or \"base64\"");
+    task.base64 = format == "base64";
+    read_embedding_inputs(task, service, body);
+    return task;
+}
+
+// Returns the first `dimensions` numbers, as a vector of length 1.
+std::vector<float> unit_vector(std::span<const float> state, uint32_t dimensions) {
+    double squares = 0;
+    for (const float value : state.first(dimensions)) squares += double(value) * value;
+    if (!(squares > 0)) throw ApiError(500, "server_error", "the model computed a state of zeros: its file may be damaged");
+    std::vector<float> out;
+    for (const float value : state.first(dimensions)) out.push_back(float(value / std::sqrt(squares)));
+    return out;
+}
+
+// The fp32 numbers, lowest byte first, in RFC 4648's alphabet.
+std::string base64_of(std::span<const float> values) {
+    constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string bytes, out;
+    for (const float value : values)
+        for (uint32_t shift = 0; shift < 32; shift += 8) bytes += char(std::bit_cast<uint32_t>(value) >> shift);
+    for (size_t at = 0; at < bytes.size(); at += 3) {
+        const size_t count = std::min<size_t>(3, bytes.size() - at);
+        uint32_t bits = 0;
+        for (size_t i = 0; i < 3; i++) bits = bits << 8 | (i < count ? uint8_t(bytes[at + i]) : 0);
+        for (size_t i = 0; i < 4; i++) out += i <= count ? alphabet[bits >> (18 - 6 * i) & 63] : '=';
+    }
+    return out;
+}
+
+// Written by hand: the shortest text of a float is half as long as that of the double that it becomes in a JSON value.
+std::string embeddings_body(const Service& service, const EmbeddingsTask& task, const PromptValues& results) {
+    std::string body = R"({"object":"list","data":[)";
+    for (size_t i = 0; i < results.values.size(); i++) {
+        const std::vector<float> vector = unit_vector(results.values[i], task.dimensions);
+        body += fmt::format(R"({}{{"object":"embedding","index":{},"embedding":)", i == 0 ? "" : ",", i);
+        body += task.base64 ? fmt::format("\"{}\"}}", base64_of(vector)) : fmt::format("[{}]}}", fmt::join(vector, ","));
+    }
+    return body + fmt::format(R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
+                              Json(service.model_name()).dump(), results.prompt_tokens, results.prompt_tokens);
+}
+
+} // namespace
+
+HttpReply embeddings(Service& service, const HttpRequest& request) {
+    const Json body = parse_body(request.body, service.options.limits);
+    require_last_token(service.model);
+    const EmbeddingsTask task = read_embeddings(service, body);
+    const auto field = [&](size_t i) { return embedding_field(i, task.one); };
+    return {.body = embeddings_body(service, task, run_prompts(service, request, task.prompts, {}, field))};
+}
+
+} // namespace tq::server

@@ -1,0 +1,80 @@
+// GET /v1/models and /v1/models/{id}: one model, in the forms that OpenAI's clients, Codex and Anthropic's clients read.
+#include "base/printable.h"
+#include "tools/server/handlers.h"
+#include "tools/server/openai_reply.h"
+#include <chrono>
+
+namespace tq::server {
+namespace {
+
+uint64_t parameters(const Model& model) {
+    uint64_t count = 0;
+    for_each_tensor(model.weights, [&](const Tensor& tensor) { count += uint64_t(tensor.rows) * tensor.cols; });
+    return count;
+}
+
+Json openai_model(const Service& service) {
+    const Model& model = service.model;
+    return {{"id", service.model_name()},
+            {"object", "model"},
+            {"created", service.options.started_unix_s},
+            {"owned_by", "tq-run"},
+            {"meta",
+             {{"n_ctx", service.scheduler.context_size()},
+              {"n_ctx_train", model.config.max_position_embeddings},
+              {"n_vocab", model.config.vocab_size},
+              {"n_embd", model.config.hidden_size},
+              {"n_params", parameters(model)},
+              {"size", model.weights.bytes()}}}};
+}
+
+// As in llama.cpp; Codex reads slug and display_name.
+Json codex_model(const Service& service) {
+    return {{"name", service.model_name()},
+            {"model", service.model_name()},
+            {"slug", service.model_name()},
+            {"display_name", service.model_name()},
+            {"type", "model"},
+            {"size", service.model.weights.bytes()},
+            {"capabilities", Json::array({service.options.embeddings ? "embedding" : "completion"})},
+            {"context_window", service.scheduler.context_size()},
+            {"details", {{"format", "gguf"}, {"family", "qwen3"}}}};
+}
+
+Json anthropic_model(const Service& service) {
+    const std::chrono::sys_seconds created{std::chrono::seconds(service.options.started_unix_s)};
+    const auto day = std::chrono::floor<std::chrono::days>(created);
+    const std::chrono::year_month_day date(day);
+    const std::chrono::hh_mm_ss time(created - day);
+    return {
+        {"type", "model"},
+        {"id", service.model_name()},
+        {"display_name", service.model_name()},
+        {"created_at", fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", int(date.year()), unsigned(date.month()),
+                                   unsigned(date.day()), time.hours().count(), time.minutes().count(), time.seconds().count())}};
+}
+
+} // namespace
+
+HttpReply list_models(Service& service, const HttpRequest& request) {
+    const bool is_anthropic = !request.header("anthropic-version").empty();
+    constexpr std::string_view below = "/v1/models/";
+    const std::string& name = service.model_name();
+    if (request.path.starts_with(below)) {
+        const std::string id = request.path.substr(below.size());
+        if (id != name && id != service.model.name) {
+            const ApiError error(404, "not_found_error",
+                                 fmt::format("the model {} is not here: this server has {}", printable(id, 100), name), "model",
+                                 "model_not_found");
+            return error_reply(error, is_anthropic ? Envelope::anthropic : Envelope::openai);
+        }
+        return json_reply(is_anthropic ? anthropic_model(service) : openai_model(service));
+    }
+    if (is_anthropic)
+        return json_reply(
+            {{"data", Json::array({anthropic_model(service)})}, {"has_more", false}, {"first_id", name}, {"last_id", name}});
+    return json_reply(
+        {{"object", "list"}, {"data", Json::array({openai_model(service)})}, {"models", Json::array({codex_model(service)})}});
+}
+
+} // namespace tq::server

@@ -1,0 +1,115 @@
+#include "tools/server/prompt_values.h"
+#include "base/ensure.h"
+#include <deque>
+
+namespace tq::server {
+namespace {
+
+constexpr std::chrono::milliseconds prompt_poll_interval{100};
+
+// What is running; destroyed early, it stops it.
+class RunningPrompts {
+  public:
+    ~RunningPrompts() {
+        for (const auto& stream : streams_) stream->cancel();
+    }
+    size_t size() const { return streams_.size(); }
+    void add(std::shared_ptr<serving::Stream> stream) { streams_.push_back(std::move(stream)); }
+
+    // Waits for the end of the oldest.
+    serving::Update take(const HttpRequest& request) {
+        for (;;) {
+            serving::Update update = streams_.front()->wait(prompt_poll_interval);
+            if (update.done) {
+                streams_.pop_front();
+                return update;
+            }
+            if (request.disconnected && request.disconnected())
+                throw ApiError(499, "invalid_request_error", "the client closed the connection");
+        }
+    }
+
+  private:
+    std::deque<std::shared_ptr<serving::Stream>> streams_;
+};
+
+void require_prompts_fit(const std::vector<std::vector<uint32_t>>& prompts, uint32_t context,
+                         const std::function<std::string(size_t)>& field) {
+    for (size_t i = 0; i < prompts.size(); i++)
+        if (prompts[i].size() > context)
+            throw ApiError(
+                400, "invalid_request_error",
+                fmt::format("{} has {} tokens, but the context holds {}: shorten it, or start the server with a larger "
+                            "context (-c)",
+                            field(i), prompts[i].size(), context),
+                field(i), "context_length_exceeded");
+}
+
+// Returns null where the queue is full and `others_run`, prompts of the same request whose end makes room.
+std::shared_ptr<serving::Stream> submit_prompt(serving::Scheduler& scheduler, serving::Request request, bool others_run) {
+    try {
+        return scheduler.submit(std::move(request));
+    } catch (const serving::QueueFull& full) {
+        if (others_run) return nullptr;
+        ApiError error(429, "rate_limit_error", full.what());
+        error.retry_after_s = full.retry_after_s;
+        throw error;
+    } catch (const serving::Draining& draining) {
+        throw ApiError(503, "server_error", draining.what());
+    } catch (const Error& error) {
+        throw ApiError(400, "invalid_request_error", error.what());
+    }
+}
+
+std::vector<float> prompt_values_of(serving::Update update) {
+    if (update.finish == serving::Finish::failed)
+        throw ApiError(update.server_fault ? 500 : 400, update.server_fault ? "server_error" : "invalid_request_error",
+                       update.error);
+    if (update.finish == serving::Finish::cancelled) throw ApiError(503, "server_error", "the server is shutting down");
+    std::vector<float> values = update.hidden.empty() ? std::move(update.scores) : std::move(update.hidden);
+    ENSURE(!values.empty(), "a prompt of {} tokens has brought no values", update.timings.prompt_tokens);
+    return values;
+}
+
+} // namespace
+
+PromptValues run_prompts(Service& service, const HttpRequest& request, const std::vector<std::vector<uint32_t>>& prompts,
+                         const std::vector<uint32_t>& scored, const std::function<std::string(size_t)>& field) {
+    require_prompts_fit(prompts, service.scheduler.context_size(), field);
+    const size_t most = 2 * size_t(service.scheduler.slots()); // slots stay busy, and the queue is left to others
+    PromptValues out;
+    RunningPrompts running;
+    for (size_t next = 0; out.values.size() < prompts.size();) {
+        std::shared_ptr<serving::Stream> stream;
+        if (next < prompts.size() && running.size() < most) {
+            serving::Request wanted;
+            wanted.prompt = prompts[next];
+            wanted.max_tokens = 1;
+            wanted.tenant = request.tenant;
+            wanted.hidden = scored.empty();
+            wanted.scored = scored;
+            stream = submit_prompt(service.scheduler, std::move(wanted), running.size() > 0);
+        }
+        if (stream) {
+            running.add(std::move(stream));
+            out.prompt_tokens += prompts[next++].size();
+        } else {
+            out.values.push_back(prompt_values_of(running.take(request)));
+        }
+    }
+    return out;
+}
+
+Pooling pooling_of(const ModelFile& file) {
+    const std::string key = fmt::format("{}.pooling_type", file.text("general.architecture", "qwen3"));
+    if (file.find(key) == nullptr) return Pooling::unsaid;
+    const uint64_t value = file.integer(key);
+    return value < uint64_t(Pooling::unknown) ? Pooling(value) : Pooling::unknown;
+}
+
+const char* pooling_name(Pooling pooling) {
+    constexpr const char* names[] = {"none", "mean", "first token", "last token", "rank", "unknown", "unsaid"};
+    return names[size_t(pooling)];
+}
+
+} // namespace tq::server

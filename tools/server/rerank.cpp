@@ -1,0 +1,123 @@
+// POST /v1/rerank: Jina's shape, as llama.cpp has it. A document's score is how probable "yes" is, of "yes" and "no", after
+// Qwen3-Reranker's prompt.
+#include "tools/server/handlers.h"
+#include "tools/server/json_fields.h"
+#include "tools/server/prompt_values.h"
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace tq::server {
+namespace {
+
+constexpr const char* default_instruction = "Given a web search query, retrieve relevant passages that answer the query";
+
+struct RerankTask {
+    std::string instruction, query;
+    std::vector<std::string> documents;
+    size_t top_n;
+    bool return_documents = false;
+};
+
+std::string document_field(size_t i) { return fmt::format("documents[{}]", i); }
+
+RerankTask read_rerank(const Service& service, const Json& body) {
+    RerankTask task;
+    task.instruction = text_field(body, "instruction").value_or(default_instruction);
+    task.query = text_field(body, "query").value_or("");
+    if (task.query.empty()) bad_request("query", "\"query\" is missing or empty");
+    const Json* documents = array_field(body, "documents", service.options.limits.batch_inputs);
+    if (!documents || documents->empty()) bad_request("documents", "\"documents\" is missing or empty: a list of texts");
+    for (size_t i = 0; i < documents->size(); i++) {
+        const Json& document = (*documents)[i];
+        const auto text = document.is_object()   ? text_field(document, "text", document_field(i))
+                          : document.is_string() ? std::optional(document.get<std::string>())
+                                                 : std::nullopt;
+        if (!text) bad_request(document_field(i), "\"{}\" must be a text, or an object with a \"text\"", document_field(i));
+        task.documents.push_back(*text);
+    }
+    const auto top_n = integer_field(body, "top_n", 1, INT32_MAX);
+    task.top_n = std::min(task.documents.size(), top_n ? size_t(*top_n) : SIZE_MAX);
+    task.return_documents = bool_field(body, "return_documents").value_or(false);
+    return task;
+}
+
+// The prompt of Qwen3-Reranker's model card. What the client sent is text: no special tokens are found in it.
+std::vector<uint32_t> rerank_prompt(const Tokenizer& tokenizer, const RerankTask& task, const std::string& document) {
+    const Piece pieces[] = {
+        {"<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
+         "Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: ",
+         true},
+        {task.instruction},
+        {"\n<Query>: ", true},
+        {task.query},
+        {"\n<Document>: ", true},
+        {document},
+        {"<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n", true}};
+    return tokenizer.encode(pieces);
+}
+
+// The tokens whose logits are compared: the first of "yes" and of "no".
+std::vector<uint32_t> answer_ids(const Model& model) {
+    const uint32_t yes = model.tokenizer.encode("yes").at(0), no = model.tokenizer.encode("no").at(0);
+    if (yes == no) bad_request("model", "{} cannot rerank: its tokens of \"yes\" and \"no\" begin alike", model.name);
+    return {yes, no};
+}
+
+void require_reranker(const Model& model) {
+    const Pooling pooling = pooling_of(model.file);
+    if (pooling != Pooling::rank && pooling != Pooling::unsaid)
+        bad_request("model",
+                    "{} cannot rerank: its file asks for pooling by \"{}\", as models for embeddings do. Load a model such as "
+                    "Qwen3-Reranker",
+                    model.name, pooling_name(pooling));
+}
+
+// Returns the probability of yes, of yes and no. values: their logits, or a state, of which the classifier makes them.
+double score_of(std::span<const float> values, std::span<const float> classifier) {
+    double logits[2];
+    for (size_t i = 0; i < 2; i++)
+        logits[i] = classifier.empty()
+                        ? values[i]
+                        : std::inner_product(values.begin(), values.end(), classifier.begin() + i * values.size(), 0.0);
+    const double score = 1 / (1 + std::exp(logits[1] - logits[0]));
+    if (!std::isfinite(score))
+        throw ApiError(500, "server_error", "the model computed a score that is not finite: its file may be damaged");
+    return score;
+}
+
+Json ranked_results(const RerankTask& task, const std::vector<double>& scores) {
+    std::vector<size_t> order(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+    Json results = Json::array();
+    for (const size_t i : std::span(order).first(task.top_n)) {
+        Json result{{"index", i}, {"relevance_score", scores[i]}};
+        if (task.return_documents) result["document"] = {{"text", task.documents[i]}};
+        results.push_back(std::move(result));
+    }
+    return results;
+}
+
+} // namespace
+
+HttpReply rerank(Service& service, const HttpRequest& request) {
+    const Json body = parse_body(request.body, service.options.limits);
+    require_reranker(service.model);
+    const RerankTask task = read_rerank(service, body);
+    const auto& weights = service.model.weights.classifier; // else the logits of two tokens
+    const auto classifier = weights ? to_floats(*weights) : std::vector<float>();
+    std::vector<std::vector<uint32_t>> prompts;
+    for (const std::string& document : task.documents) prompts.push_back(rerank_prompt(service.model.tokenizer, task, document));
+    const auto scored = classifier.empty() ? answer_ids(service.model) : std::vector<uint32_t>();
+    const PromptValues results = run_prompts(service, request, prompts, scored, document_field);
+    std::vector<double> scores;
+    for (const auto& values : results.values) scores.push_back(score_of(values, classifier));
+    const Json reply{{"model", service.model_name()},
+                     {"object", "list"},
+                     {"usage", {{"prompt_tokens", results.prompt_tokens}, {"total_tokens", results.prompt_tokens}}},
+                     {"results", ranked_results(task, scores)}};
+    return {.body = reply.dump()};
+}
+
+} // namespace tq::server

@@ -1,0 +1,224 @@
+#include "tools/server/server.h"
+#include "base/printable.h"
+#include "tools/server/access.h"
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <random>
+
+namespace tq::server {
+namespace {
+
+using RequestClock = std::chrono::steady_clock;
+
+Envelope envelope_at(const std::string& path) {
+    return path == "/v1/messages" || path.starts_with("/v1/messages/") ? Envelope::anthropic : Envelope::openai;
+}
+
+std::string new_request_id() {
+    static std::atomic<uint64_t> counter = 0;
+    thread_local std::mt19937_64 random{std::random_device{}()};
+    return fmt::format("req_{:016x}{:08x}", random(), uint32_t(counter++));
+}
+
+std::string time_of_day() {
+    const std::time_t now = std::time(nullptr);
+    std::tm parts = {};
+#ifdef _WIN32
+    ::localtime_s(&parts, &now);
+#else
+    ::localtime_r(&now, &parts);
+#endif
+    return fmt::format("{:02}:{:02}:{:02}", parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+const char* error_type(int status) {
+    switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 503: return "unavailable_error";
+    default: return status >= 500 ? "server_error" : "invalid_request_error";
+    }
+}
+
+ApiError plain_error(int status, const std::string& reason) { return {status, error_type(status), reason}; }
+
+bool matches(const Endpoint& endpoint, const std::string& path) {
+    if (!endpoint.path.ends_with("/*")) return endpoint.path == path;
+    const size_t base = endpoint.path.size() - 1;
+    return path.size() > base && path.compare(0, base, endpoint.path, 0, base) == 0;
+}
+
+bool allows(const Endpoint& endpoint, const std::string& method) {
+    return endpoint.method == method || (method == "HEAD" && endpoint.method == "GET");
+}
+
+HttpReply options_reply(const std::vector<const Endpoint*>& found) {
+    HttpReply reply{.status = 204};
+    std::string methods = "OPTIONS";
+    for (const Endpoint* one : found) methods += ", " + one->method + (one->method == "GET" ? ", HEAD" : "");
+    reply.headers["Allow"] = methods;
+    return reply;
+}
+
+HttpReply wrong_method(const HttpRequest& request, const std::vector<const Endpoint*>& found) {
+    HttpReply allowed = options_reply(found);
+    ApiError error = plain_error(
+        405, fmt::format("{} takes no {}, only {}", printable(request.path, 100), request.method, allowed.headers["Allow"]));
+    HttpReply reply = error_reply(error, found[0]->envelope);
+    reply.headers["Allow"] = allowed.headers["Allow"];
+    return reply;
+}
+
+} // namespace
+
+struct Server::Call {
+    explicit Call(Server& server, const HttpRequest& request)
+        : server(server), what(fmt::format("{} {}", request.method, printable(request.path, 120))) {
+        const std::lock_guard lock(server.mutex_);
+        server.calls_++;
+    }
+    ~Call() {
+        const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(RequestClock::now() - began).count();
+        server.log(fmt::format("{} {} {} ms{}", what, status, ms, remark));
+        const std::lock_guard lock(server.mutex_);
+        server.calls_--;
+        server.ended_.notify_all();
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    Server& server;
+    const std::string what;
+    const std::string id = new_request_id();
+    const RequestClock::time_point began = RequestClock::now();
+    int status = 0;
+    std::string remark;
+};
+
+Server::Server(ServerOptions options)
+    : options_(std::move(options)), guards_hosts_(options_.api_keys.empty() && is_loopback(options_.http.host)),
+      http_(
+          options_.http, [this](const HttpRequest& request) { return answer(request); },
+          [this](int status, const std::string& reason, const std::string& path) {
+              log(fmt::format("{} {} refused: {}", path.empty() ? "-" : printable(path, 120), status, reason));
+              return error_reply(plain_error(status, reason), envelope_at(path));
+          }) {}
+
+Server::~Server() { stop(); }
+
+void Server::ready(std::vector<Endpoint> endpoints) {
+    endpoints_ = std::move(endpoints);
+    is_ready_ = true;
+}
+
+void Server::begin_drain(uint32_t retry_after_s) { drain_retry_s_ = std::max(retry_after_s, 1u); }
+
+bool Server::wait_until_idle(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    return ended_.wait_for(lock, timeout, [&] { return calls_ == 0; });
+}
+
+void Server::stop() { http_.stop(); }
+
+void Server::log(const std::string& line) const {
+    if (options_.log) options_.log(fmt::format("{} {}", time_of_day(), line));
+}
+
+HttpReply Server::answer(const HttpRequest& request) {
+    const auto call = std::make_shared<Call>(*this, request);
+    HttpRequest changed = request;
+    if (changed.path.size() > 1 && changed.path.ends_with('/')) changed.path.pop_back();
+    HttpReply reply;
+    try {
+        reply = route(changed, *call);
+    } catch (const ApiError& error) {
+        reply = error_reply(error, envelope_at(changed.path));
+    }
+    allow_origin(reply, changed, options_.cors_origins);
+    reply.headers["x-request-id"] = reply.headers["request-id"] = call->id;
+    reply.headers["X-Content-Type-Options"] = "nosniff";
+    call->status = reply.status;
+    follow(reply, call);
+    return reply;
+}
+
+// The call ends with its reply's body.
+void Server::follow(HttpReply& reply, std::shared_ptr<Call> call) {
+    if (!reply.stream) return;
+    reply.stream = [call = std::move(call), stream = std::move(reply.stream)](const Send& send) {
+        bool is_gone = false;
+        try {
+            stream([&](std::string_view bytes) {
+                is_gone = is_gone || !send(bytes);
+                return !is_gone;
+            });
+        } catch (const std::exception& error) {
+            call->remark = fmt::format(", broke off: {}", printable(error.what(), 300));
+            throw;
+        }
+        if (is_gone) call->remark = ", the client went away";
+    };
+}
+
+HttpReply Server::health() const {
+    if (!is_ready_) return error_reply(plain_error(503, "Loading model"), Envelope::openai);
+    if (drain_retry_s_ > 0) return error_reply(plain_error(503, "the server is being stopped"), Envelope::openai);
+    return {.body = R"({"status":"ok"})"};
+}
+
+HttpReply Server::route(HttpRequest& request, const Call& one) {
+    const auto& origins = options_.cors_origins;
+    if (guards_hosts_ && is_foreign_host(request, origins))
+        throw plain_error(403, fmt::format("this server is for its own machine, not for {}: give it an API key (--api-key), or "
+                                           "allow that site with --cors-origin",
+                                           printable(request.header("host"), 100)));
+    if (guards_hosts_ && is_from_other_site(request, origins))
+        throw plain_error(403, fmt::format("pages of {} may not use this server: allow that with --cors-origin",
+                                           printable(request.header("origin"), 100)));
+    if (request.path == "/health" || request.path == "/v1/health") return health();
+    const bool reads = request.method == "GET" || request.method == "HEAD";
+    if (reads && options_.page)
+        if (auto file = options_.page(request)) return *file;
+    if (request.method != "OPTIONS" && !options_.api_keys.empty()) {
+        const auto key = accepted_key(request, options_.api_keys);
+        if (!key) throw plain_error(401, "an API key of this server is needed: Authorization: Bearer KEY, or x-api-key: KEY");
+        if (!options_.shared_cache) request.tenant = tenant_of(*key);
+    }
+    if (!is_ready_) throw plain_error(503, "Loading model");
+
+    std::vector<const Endpoint*> found;
+    for (const Endpoint& endpoint : endpoints_)
+        if (matches(endpoint, request.path)) found.push_back(&endpoint);
+    if (request.method == "OPTIONS") return options_reply(found);
+    if (found.empty())
+        throw plain_error(404, fmt::format("there is nothing at {}: there are /v1/chat/completions, /v1/responses, /v1/messages, "
+                                           "/v1/models and others (docs/serve.md)",
+                                           printable(request.path, 100)));
+    const auto fitting = std::ranges::find_if(found, [&](const Endpoint* one) { return allows(*one, request.method); });
+    if (fitting == found.end()) return wrong_method(request, found);
+    if (!reads && drain_retry_s_ > 0) {
+        ApiError error = plain_error(503, "the server is being stopped, and takes no more requests");
+        error.retry_after_s = drain_retry_s_;
+        return error_reply(error, (*fitting)->envelope);
+    }
+    return call(**fitting, request, one);
+}
+
+HttpReply Server::call(const Endpoint& endpoint, const HttpRequest& request, const Call& one) {
+    try {
+        return endpoint.handle(request);
+    } catch (const ApiError& error) {
+        return error_reply(error, endpoint.envelope);
+    } catch (const std::exception& error) {
+        log(fmt::format("{} failed ({}): {}", one.what, one.id, printable(error.what(), 1000)));
+        return error_reply(
+            plain_error(500, fmt::format("the server could not answer because of an error of its own, which its log "
+                                         "names under {}",
+                                         one.id)),
+            endpoint.envelope);
+    }
+}
+
+} // namespace tq::server

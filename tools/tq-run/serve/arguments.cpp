@@ -1,0 +1,139 @@
+#include "tools/tq-run/serve/arguments.h"
+#include "base/mapped_file.h"
+#include "base/printable.h"
+#include "tools/server/page.h"
+#include <algorithm>
+#include <filesystem>
+
+namespace tq {
+namespace {
+
+using server::HttpReply;
+using server::HttpRequest;
+
+std::optional<HttpReply> page_file(const HttpRequest& request) {
+    const server::PageFile* const file = server::find_page_file(request.path);
+    if (!file) return std::nullopt;
+    HttpReply reply{.type = std::string(file->type)};
+    reply.headers = {{"ETag", std::string(file->etag)},
+                     {"Cache-Control", std::string(server::page_cache_control)},
+                     {"Content-Security-Policy", std::string(server::page_security_policy)},
+                     {"Referrer-Policy", "no-referrer"}};
+    if (request.header("if-none-match") == file->etag)
+        reply.status = 304;
+    else
+        reply.body = file->bytes;
+    return reply;
+}
+
+std::string key_of_line(std::string_view line) {
+    constexpr std::string_view spaces = " \t\r";
+    const size_t first = line.find_first_not_of(spaces);
+    return first == line.npos ? "" : std::string(line.substr(first, line.find_last_not_of(spaces) - first + 1));
+}
+
+void add_network_flags(ArgumentParser& command, ServeArguments& a) {
+    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        return command.add_option(name, value, help).option_text(type).group("Server");
+    };
+    const auto flag = [&](const char* name, bool& value, const char* help) {
+        command.add_flag(name, value, help).group("Server");
+    };
+    add("--host", a.host, "address to listen on; default: 127.0.0.1, which only this machine reaches", "ADDRESS");
+    add("--port", a.port, "port to listen on; 0: the system chooses; default: 8080", "N").check(number(0, 65535));
+    add("--api-key", a.api_keys, "key that requests must bring, or several with commas; may be repeated; default: none", "KEY")
+        .take_all()
+        .delimiter(',');
+    add("--api-key-file", a.api_key_file, "file with such keys, one a line", "FILE");
+    flag("--allow-public", a.allow_public, "listen on an address that other machines reach without asking for a key");
+    flag("--shared-cache", a.shared_cache, "all keys share the prefix cache; who has one can tell what others have asked");
+    add("--cors-origin", a.cors_origins,
+        "site whose pages may use the server, such as https://chat.example.com, or *; default: none", "ORIGIN")
+        .take_all()
+        .delimiter(',');
+    add("--ssl-cert-file", a.certificate_file, "certificate in PEM format: serve HTTPS", "FILE");
+    add("--ssl-key-file", a.key_file, "its private key in PEM format", "FILE");
+    add("--queue", a.queue, "requests that may wait; more are told to try again (429); default: 256", "N").check(number(0, 4096));
+    add("--timeout", a.timeout_s, "seconds that a client may stall; default: 30", "N").check(number(1, 3600));
+    flag("--no-webui", a.no_page, "no page at /");
+}
+
+} // namespace
+
+std::vector<std::string> ServeArguments::keys() const {
+    std::vector<std::string> keys = api_keys;
+    if (!api_key_file.empty()) {
+        const MappedFile file{std::filesystem::path(api_key_file)};
+        std::string_view rest{reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+        const size_t before = keys.size();
+        while (!rest.empty()) {
+            const std::string_view line = rest.substr(0, rest.find('\n'));
+            rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+            if (const std::string key = key_of_line(line); !key.empty()) keys.push_back(key);
+        }
+        if (keys.size() == before) throw UsageError(fmt::format("--api-key-file: {} has no key", printable(api_key_file)));
+    }
+    for (const std::string& key : keys)
+        if (key.empty()) throw UsageError("--api-key is empty: leave it out for a server that asks for none");
+    return keys;
+}
+
+void add_flags(ArgumentParser& command, ServeArguments& a) {
+    add_network_flags(command, a);
+    command
+        .add_option("--parallel", a.parallel,
+                    "slots (-np): requests that are answered at once; default: 4, fewer in little memory")
+        .option_text("N")
+        .group("Server")
+        .check(number(1, 256));
+    command.add_option("-a,--alias", a.alias, "name of the model in the API; default: its own")
+        .option_text("NAME")
+        .group("Server");
+    command.add_flag("--embeddings", a.embeddings, "the model makes embeddings; default: what its file says").group("Server");
+    auto think = command.add_flag("--think", a.think, "let a hybrid model think where a request says nothing; the default");
+    think.group("Sampling");
+    command.add_flag("--no-think", a.no_think, "do not let it think where a request says nothing")
+        .excludes(think)
+        .group("Sampling");
+    command
+        .add_option("--reasoning-budget", a.reasoning_budget,
+                    "tokens of thinking where a request says nothing; default: -1 (no limit)")
+        .option_text("N")
+        .group("Sampling")
+        .check(number(-1, 1e9));
+    for (const char* name : {"--metrics", "--slots", "--props", "--reranking,--rerank", "--webui"})
+        command.add_flag(name, a.always_on).group("");
+    add_flags(command, a.prefix);
+    add_flags(command, a.sampling);
+    add_flags(command, a.model);
+    add_flags(command, a.console);
+}
+
+server::ServerOptions server_options(const ServeArguments& a) {
+    server::ServerOptions options;
+    options.api_keys = a.keys();
+    if (a.certificate_file.empty() != a.key_file.empty())
+        throw UsageError("--ssl-cert-file and --ssl-key-file belong together: give both or neither");
+    if (options.api_keys.empty() && !a.allow_public && !server::is_loopback(a.host))
+        throw UsageError(fmt::format("other machines reach {}, and no key is asked for: give one with --api-key or "
+                                     "--api-key-file, or say --allow-public if anybody may use this server",
+                                     printable(a.host)));
+    options.http.host = a.host;
+    options.http.port = uint16_t(a.port);
+    options.http.certificate_file = a.certificate_file;
+    options.http.key_file = a.key_file;
+    options.http.threads = a.queue + a.slots() + 32; // the scheduler refuses before threads run out
+    options.http.connections = 2 * options.http.threads + 1024;
+    options.http.stall_timeout = std::chrono::seconds(a.timeout_s);
+    options.shared_cache = a.shared_cache;
+    options.cors_origins = a.cors_origins;
+    for (std::string& origin : options.cors_origins) {
+        origin = lowercase(origin);
+        if (origin.ends_with('/')) origin.pop_back();
+    }
+    if (!a.no_page) options.page = page_file;
+    options.log = [](const std::string& line) { write_error(line + "\n"); };
+    return options;
+}
+
+} // namespace tq

@@ -1,0 +1,33 @@
+// The flags of tq-run serve.
+#pragma once
+#include "tools/server/server.h"
+#include "tools/tq-run/arguments.h"
+#include "tools/tq-run/prefix.h"
+
+namespace tq {
+
+struct ServeArguments {
+    ConsoleArguments console;
+    ModelArguments model;
+    SamplingArguments sampling;
+    PrefixArguments prefix;
+    std::optional<uint32_t> parallel;
+    uint32_t queue = 256, timeout_s = 30, port = 8080;
+    std::string host = "127.0.0.1", api_key_file, certificate_file, key_file, alias;
+    std::vector<std::string> api_keys, cors_origins;
+    bool allow_public = false, shared_cache = false, no_page = false, embeddings = false;
+    bool think = false, no_think = false;
+    int64_t reasoning_budget = -1;
+    bool always_on = false; // --metrics and others
+
+    uint32_t slots() const { return parallel.value_or(4); }
+    // Of the flags and the file. Throws UsageError for an empty one, Error for an unreadable file.
+    std::vector<std::string> keys() const;
+};
+
+void add_flags(ArgumentParser& command, ServeArguments& arguments);
+
+// What the server needs before a model is there. Throws UsageError where flags contradict each other.
+server::ServerOptions server_options(const ServeArguments& arguments);
+
+} // namespace tq

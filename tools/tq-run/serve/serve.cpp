@@ -1,0 +1,182 @@
+// tq-run serve: answers HTTP requests with a model, many at once.
+#include "base/interrupt.h"
+#include "tools/server/handlers.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine.h"
+#include "tools/tq-run/plan.h"
+#include "tools/tq-run/serve/arguments.h"
+#include <algorithm>
+#include <ctime>
+#include <thread>
+
+namespace tq {
+namespace {
+
+using serving::Scheduler;
+
+constexpr uint32_t serve_context = 32768;               // an agent's instructions, tools and files
+constexpr uint64_t preempted_bytes = uint64_t(2) << 30; // of host memory
+constexpr double pool_share = 0.9;                      // of the memory, beyond what one request needs
+
+// How many requests at once, of which length, with how much cache: what fits into the memory.
+void size_cache(Setup& setup, const ServeArguments& arguments) {
+    ForwardOptions& options = setup.options;
+    const auto with = [&](uint32_t context, uint32_t slots, uint32_t tokens) {
+        ForwardOptions changed = options;
+        changed.context_size = context;
+        changed.slots = slots;
+        changed.cache_tokens = tokens;
+        return setup.plan(changed);
+    };
+    if (!arguments.model.context_size) {
+        const uint32_t most = std::min(setup.model.config.max_position_embeddings, serve_context);
+        options.context_size = std::max(options.context_size, largest_context(most, [&](uint32_t n) { return with(n, 1, n); }));
+    }
+    const uint32_t context = options.context_size;
+    options.slots = arguments.slots();
+    while (!arguments.parallel && options.slots > 1 && !with(context, options.slots, context).fits()) options.slots--;
+    const uint64_t all = std::min<uint64_t>(uint64_t(options.slots) * context, UINT32_MAX / 2);
+    const uint32_t tokens = largest_context(uint32_t(all), [&](uint32_t n) {
+        MemoryPlan plan = with(context, options.slots, n);
+        plan.available = uint64_t(double(plan.available) * pool_share);
+        return plan;
+    });
+    options.cache_tokens = std::max(tokens, context);
+}
+
+server::ServiceOptions service_options(const ServeArguments& a, const Engine& engine) {
+    const Model& model = engine.model;
+    server::ServiceOptions options;
+    options.alias = a.alias;
+    options.sampling = a.sampling.options(recommended_sampling(model.file, may_think(model.chat)));
+    options.max_tokens = a.sampling.max_tokens();
+    if (a.think || a.no_think) options.think = a.think;
+    if (a.reasoning_budget >= 0) options.reasoning_budget = uint32_t(a.reasoning_budget);
+    constexpr uint64_t last_token = 3;
+    options.embeddings = a.embeddings || model.file.integer("qwen3.pooling_type", 0) == last_token;
+    options.device_name = engine.device_name;
+    options.build = build_description();
+    options.started_unix_s = uint64_t(std::time(nullptr));
+    return options;
+}
+
+Scheduler::Options scheduler_options(const ServeArguments& a, const Engine& engine) {
+    Scheduler::Options options;
+    options.queue = a.queue;
+    options.is_end = [&tokenizer = engine.model.tokenizer](uint32_t id) { return tokenizer.is_end_of_generation(id); };
+    options.excluded = engine.unsampled(false);
+    options.excluded_ends = engine.unsampled(true);
+    options.memory_bytes = preempted_bytes;
+    options.warn = [](const std::string& warning) { write_error(fmt::format("tq-run: {}\n", warning)); };
+    return options;
+}
+
+// A loaded model that answers requests.
+class Backend {
+  public:
+    Backend(const ServeArguments& arguments, Setup setup, Console& console)
+        : arguments_(arguments), console_(console), options_(setup.options), engine_(start_engine(std::move(setup), console)),
+          kv_(kv_description(*engine_)), scheduler_(
+                                             parts(), [this] { return reopen(); }, scheduler_options(arguments, *engine_)),
+          service_(engine_->model, scheduler_, service_options(arguments, *engine_)) {}
+
+    server::Service& service() { return service_; }
+    Scheduler& scheduler() { return scheduler_; }
+    std::string banner() const;
+
+  private:
+    Scheduler::Model parts() {
+        auto prefix = open_prefix_cache(arguments_.prefix, *engine_, console_, arguments_.console.verbose);
+        return {std::move(engine_->forward), std::move(prefix)};
+    }
+    Scheduler::Model reopen() {
+        restart_engine(*engine_, arguments_.model, options_);
+        return parts();
+    }
+
+    const ServeArguments& arguments_;
+    Console& console_;
+    const ForwardOptions options_;
+    const std::unique_ptr<Engine> engine_;
+    const std::string kv_;
+    Scheduler scheduler_;
+    server::Service service_;
+};
+
+std::string Backend::banner() const {
+    const uint64_t tokens = uint64_t(options_.pages()) * page_tokens;
+    const std::string bytes = size_text(tokens * scheduler_.kv_bytes_per_token());
+    std::string text =
+        fmt::format("{}\nmodel     {}\ndevice    {}\n", build_description(), service_.model_name(), engine_->device_name);
+    text += fmt::format("slots     {}, each of up to {} tokens\n", scheduler_.slots(), scheduler_.context_size());
+    text += fmt::format("cache     {} tokens for all slots together, {}: {}\n", tokens, bytes, kv_);
+    if (arguments_.console.verbose) text += load_description(*engine_) + "\n";
+    return text;
+}
+
+std::string url_of(const ServeArguments& a, uint16_t port) {
+    const bool is_any = a.host == "0.0.0.0" || a.host == "::";
+    const bool is_v6 = !is_any && a.host.find(':') != std::string::npos;
+    const std::string host = is_any ? "localhost" : is_v6 ? fmt::format("[{}]", a.host) : a.host;
+    return fmt::format("{}://{}:{}", a.certificate_file.empty() ? "http" : "https", host, port);
+}
+
+std::string describe_access(const ServeArguments& a) {
+    const size_t keys = a.keys().size();
+    const std::string who = server::is_loopback(a.host) ? "only this machine reaches it" : "other machines reach it";
+    if (keys == 0) return fmt::format("{}, without an API key", who);
+    return fmt::format("{}, with {}{}", who, keys == 1 ? "the API key" : fmt::format("one of {} API keys", keys),
+                       a.shared_cache ? "; all share the prefix cache" : "");
+}
+
+// Answers what has begun, and nothing more.
+void drain(server::Server& server, Scheduler& scheduler) {
+    write_error("tq-run: no more requests are taken, and those that run are answered; once more ends at once\n");
+    server.begin_drain(10);
+    while (!scheduler.drain(std::chrono::milliseconds(500))) {
+    }
+    server.wait_until_idle(std::chrono::seconds(10));
+}
+
+// Handlers end before what they use.
+struct StopAtEnd {
+    server::Server& server;
+    ~StopAtEnd() { server.stop(); }
+};
+
+std::vector<server::Endpoint> endpoints(server::Service& service) {
+    std::vector<server::Endpoint> all;
+    for (const server::Route& route : server::routes())
+        all.push_back({std::string(route.method), std::string(route.path),
+                       [&service, handle = route.handle](const server::HttpRequest& request) { return handle(service, request); },
+                       route.envelope});
+    return all;
+}
+
+int run(const ServeArguments& arguments) {
+    Console console = arguments.console.console();
+    catch_interrupts();
+    catch_termination();
+    server::Server server(server_options(arguments));
+    const std::string url = url_of(arguments, server.port());
+    write_error(fmt::format("tq-run: listening at {}, and loading the model\n", url));
+    Setup setup = set_up(arguments.model, console);
+    size_cache(setup, arguments);
+    Backend backend(arguments, std::move(setup), console);
+    const StopAtEnd stop{server};
+    server.ready(endpoints(backend.service()));
+    write_error(fmt::format("{}access    {}\nopen {}\n", backend.banner(), describe_access(arguments), url));
+    while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    drain(server, backend.scheduler());
+    return 0;
+}
+
+} // namespace
+
+void add_serve(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, ServeArguments& a) { add_flags(command, a); };
+    add_command<ServeArguments>(app, action, "serve", "Serve a model: OpenAI's and Anthropic's APIs, and a page for chats", flags,
+                                run);
+}
+
+} // namespace tq

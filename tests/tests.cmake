@@ -129,8 +129,11 @@ if(TQ_FAULT_LAYER)
 else() # the fault layer is their subject
   list(FILTER test_sources EXCLUDE REGEX "/(broken_kernels|fault_[a-z_]+)_test\\.cpp$")
 endif()
-if(WIN32) # they test signals and terminals
-  list(FILTER test_sources EXCLUDE REGEX "/cli_(faults|terminal)_test\\.cpp$")
+if(WIN32) # they test signals and terminals, or have POSIX's sockets
+  list(FILTER test_sources EXCLUDE REGEX "/(cli_(faults|terminal|serve)|http_(server|tls)|server)_test\\.cpp$")
+endif()
+if(NOT TQ_SERVER)
+  list(FILTER test_sources EXCLUDE REGEX "/(cli_serve|http_(server|tls)|server)_test\\.cpp$")
 endif()
 foreach(source ${test_tools})
   get_filename_component(name ${source} NAME_WE)
@@ -323,6 +326,7 @@ if(UNIX)
   endif()
 endif()
 
+include(tests/clients/clients.cmake)
 include(tests/compiler-lab/lab.cmake)
 
 if(UNIX)

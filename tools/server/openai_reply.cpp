@@ -13,7 +13,7 @@ Json completion_head(const Service& service, const std::string& id, const char* 
             {"system_fingerprint", service.options.build}};
 }
 
-Json usage_json(const Usage& usage) {
+Json completion_usage(const Usage& usage) {
     return {{"prompt_tokens", usage.prompt_tokens},
             {"completion_tokens", usage.completion_tokens},
             {"total_tokens", usage.prompt_tokens + usage.completion_tokens},

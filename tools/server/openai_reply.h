@@ -6,7 +6,7 @@ namespace tq::server {
 
 // {id, object, created, model, system_fingerprint}
 Json completion_head(const Service& service, const std::string& id, const char* object);
-Json usage_json(const Usage& usage);
+Json completion_usage(const Usage& usage);
 Json timings_json(const serving::RequestTimings& timings); // llama.cpp's
 const char* finish_name(FinishReason reason);
 

@@ -81,7 +81,8 @@ TEST_CASE("TLS: requests, streams, clients without TLS, wrong files") {
     };
     CHECK_THROWS_WITH_AS(opens("missing.pem", "key.pem"), doctest::Contains("missing.pem is not a readable certificate"), Error);
     CHECK_THROWS_WITH_AS(opens("cert.pem", "log"), doctest::Contains("log is not, in PEM format, the private key"), Error);
-    CHECK_THROWS_WITH_AS(opens("cert.pem", "other.pem"), doctest::Contains("other.pem is not, in PEM format, the private key of the certificate"), Error);
+    CHECK_THROWS_WITH_AS(opens("cert.pem", "other.pem"),
+                         doctest::Contains("other.pem is not, in PEM format, the private key of the certificate"), Error);
 }
 
 TEST_CASE("TLS: a client that goes away is noticed") {

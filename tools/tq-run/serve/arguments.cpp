@@ -107,9 +107,13 @@ void add_flags(ArgumentParser& command, ServeArguments& a) {
     add_flags(command, a.sampling);
     add_flags(command, a.model);
     add_flags(command, a.console);
+    hide_flags(command, {"--seed", "--ignore-eos", "--profile"});
 }
 
 server::ServerOptions server_options(const ServeArguments& a) {
+    if (a.sampling.seed >= 0 || a.sampling.ignore_end)
+        throw UsageError("--seed and --ignore-eos are for each request to say: \"seed\" and \"ignore_eos\" in its body");
+    if (a.model.profile) throw UsageError("--profile is of tq-run generate and bench");
     server::ServerOptions options;
     options.api_keys = a.keys();
     if (a.certificate_file.empty() != a.key_file.empty())

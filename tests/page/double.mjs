@@ -87,6 +87,7 @@ export async function startDouble(serverAddress, { key = null } = {}) {
         request.on('end', () => {
             const body = Buffer.concat(pieces);
             const headers = { ...request.headers, host: target.host };
+            if (headers.origin) headers.origin = target.origin; // a server refuses other sites' pages
             if (key !== null && /^\/(v1|props|slots|metrics)/.test(request.url)) {
                 if (headers.authorization !== `Bearer ${key}`) {
                     response.writeHead(401, { 'Content-Type': 'application/json' });

@@ -56,10 +56,19 @@ struct ForwardOptions {
     uint32_t pages() const;
 };
 
-// How the kernels that compute a token depend on the division of a run into blocks.
+// How the kernels that compute a token depend on the division of a run into slices.
 struct BlockKernels {
-    uint32_t block = 0;         // a run is cut into slices of so many tokens, and a last one; 0: each is computed as if alone
+    uint32_t block = 0;         // the longest slice of a run; 0: each token is computed as if alone
     uint32_t many = UINT32_MAX; // slices of at least so many tokens give a token the same bits, whatever their length
+
+    // Whether a run of at least `many` tokens has only slices of at least so many.
+    bool evens_slices() const { return many <= block / 2; }
+    // Returns the length of the next slice of a run, when `left` tokens of it are left: a block, or a little less, so that the
+    // last slice has `many` where slices are evened.
+    uint32_t slice(uint32_t left) const {
+        if (left <= block) return left;
+        return evens_slices() && left - block < many ? left - many : block;
+    }
 };
 
 class Forward {

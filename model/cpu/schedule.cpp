@@ -8,7 +8,8 @@ Schedule::Schedule(std::span<const Span> spans, uint32_t batch_size, uint32_t ma
       batch_size_(deterministic ? std::min(batch_size, max_separate_rows) : batch_size), done_(spans.size()) {}
 
 uint32_t Schedule::slice_of(size_t span) const {
-    return uint32_t(std::min<size_t>(batch_size_, spans_[span].ids.size() - done_[span]));
+    return BlockKernels{batch_size_, max_short_slice(max_separate_rows_) + 1}.slice(uint32_t(spans_[span].ids.size()) -
+                                                                                    done_[span]);
 }
 
 PassSlices Schedule::next() {

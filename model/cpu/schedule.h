@@ -21,9 +21,9 @@ struct PassSlices {
 constexpr uint32_t max_short_slice(uint32_t max_separate_rows) { return max_separate_rows + max_separate_rows / 2; }
 
 // A span's logits must not depend on the other spans of a run, nor on how they are divided among passes. So a span is cut into
-// slices of batch_size. Short ones, that is short spans and the ends of others, share passes of max_separate_rows separate rows
-// with those of other spans, and may be cut anywhere. Longer ones share passes of batch_size rows, as blocks. When deterministic,
-// all rows are separate.
+// slices of batch_size, the last two of which share what is left where the last would be short. Short spans, and the ends of
+// others where batch_size is small, share passes of max_separate_rows separate rows, and may be cut anywhere. Longer ones share
+// passes of batch_size rows, as blocks. When deterministic, all rows are separate.
 class Schedule {
   public:
     // `spans` must outlive it.

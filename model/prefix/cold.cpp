@@ -3,12 +3,14 @@
 
 namespace tq {
 
-// A cold run computes whole blocks from position 0 on, and a last slice of what is left. A run after n tokens computes the same
-// slices where n is a multiple of the block. Where slices of `many` tokens and more give equal bits, it may begin anywhere as
-// long as both runs have only such slices.
+// Where slices are evened, all tokens of a cold run of at least `many` have the same kernels, wherever it is cut; a shorter run
+// has others. Elsewhere a cold run computes whole blocks from position 0 on, and a last slice of what is left. A run after n
+// tokens computes the same slices where n is a multiple of the block. Where slices of `many` tokens and more give equal bits, it
+// may begin anywhere as long as both runs have only such slices.
 uint32_t reusable_tokens(const BlockKernels& kernels, uint32_t known, uint32_t total) {
     const uint32_t n = std::min(known, std::max(total, 1u) - 1), block = kernels.block, many = kernels.many;
     if (block == 0) return n;
+    if (kernels.evens_slices()) return std::min(n, total - std::min(total, many));
     const uint32_t aligned = n / block * block, cold_last = (total - 1) % block + 1, last = (total - n) % block;
     if (cold_last < many) return aligned;
     if (last == 0 || last >= many) return n;
@@ -18,6 +20,7 @@ uint32_t reusable_tokens(const BlockKernels& kernels, uint32_t known, uint32_t t
 uint32_t cold_tokens(const BlockKernels& kernels, uint32_t begin, uint32_t end) {
     const uint32_t block = kernels.block;
     if (block == 0) return end;
+    if (kernels.evens_slices()) return end - begin >= kernels.many ? end : begin;
     const uint32_t last = (end - begin) % block;
     if (kernels.many <= block) return last >= kernels.many ? end : end - last;
     return begin % block == 0 ? end - last : begin;

@@ -55,11 +55,12 @@ std::vector<Batch::Part> Batch::next_parts() {
         else
             parts.push_back({sequence.get(), done, done + 1, done + 1 == sequence->ids.size()});
     }
-    const uint32_t kernels = model_.forward->block_kernels().block, block = kernels == 0 ? separate_slice : kernels;
-    uint32_t room = block;
+    BlockKernels kernels = model_.forward->block_kernels();
+    if (kernels.block == 0) kernels.block = separate_slice;
+    uint32_t room = kernels.block;
     std::ranges::rotate(prompts, prompts.begin() + (prompts.empty() ? 0 : next_prompt_++ % ptrdiff_t(prompts.size())));
     for (Sequence* sequence : prompts) {
-        const uint32_t done = position(*sequence), count = std::min(block, sequence->prompt_tokens() - done);
+        const uint32_t done = position(*sequence), count = kernels.slice(sequence->prompt_tokens() - done);
         if (count > room) break;
         const bool last = done + count == sequence->ids.size();
         parts.push_back({sequence, done, done + count, last && sequence->request.max_tokens > 0});

@@ -18,7 +18,7 @@ std::vector<uint64_t> kernels_of(const BlockKernels& kernels, uint32_t begin, ui
             at++;
             continue;
         }
-        const uint32_t slice = std::min(kernels.block, total - at);
+        const uint32_t slice = kernels.slice(total - at);
         const uint64_t kernel = slice >= kernels.many ? 2 : 3 + uint64_t(slice) * 100'000 + at;
         all.insert(all.end(), slice, kernel);
         at += slice;
@@ -32,7 +32,7 @@ bool is_as_cold(const BlockKernels& kernels, const std::vector<uint64_t>& cached
     return std::equal(cached.begin(), cached.begin() + n, cold.begin()) && std::equal(rest.begin(), rest.end(), cold.begin() + n);
 }
 
-constexpr BlockKernels kinds[]{{0, UINT32_MAX}, {8, 3}, {8, 5}, {8, 8}, {8, UINT32_MAX}, {1, UINT32_MAX}, {5, 13}};
+constexpr BlockKernels kinds[]{{0, UINT32_MAX}, {8, 3}, {8, 4}, {16, 5}, {8, 5}, {8, 8}, {8, UINT32_MAX}, {1, UINT32_MAX}, {5, 13}};
 
 } // namespace
 
@@ -76,8 +76,22 @@ TEST_CASE("tokens stay cold over several runs that begin where the tokens before
 
 TEST_CASE("single tokens that are run after a prompt are not cold, unless every row is separate") {
     CHECK(cold_tokens({8, 3}, 16, 17) == 16);
+    CHECK(cold_tokens({8, 5}, 16, 17) == 16);
     CHECK(cold_tokens({8, UINT32_MAX}, 16, 17) == 16);
     CHECK(cold_tokens({}, 16, 17) == 17);
     CHECK(reusable_tokens({}, 17, 17) == 16); // logits need one
     CHECK(reusable_tokens({8, 3}, 0, 1) == 0);
+}
+
+TEST_CASE("where slices are evened, all but a few tokens of a known prompt are reused") {
+    const BlockKernels kernels{64, 25};
+    CHECK(cold_tokens(kernels, 0, 47) == 47);
+    CHECK(reusable_tokens(kernels, 47, 139) == 47);
+    CHECK(reusable_tokens(kernels, 202, 202) == 177);
+    CHECK(reusable_tokens(kernels, 25, 26) == 1);
+    CHECK(kernels.slice(65) == 40);
+    CHECK(kernels.slice(88) == 63);
+    CHECK(kernels.slice(89) == 64);
+    CHECK(cold_tokens(kernels, 0, 24) == 0);
+    CHECK(reusable_tokens(kernels, 24, 24) == 0);
 }

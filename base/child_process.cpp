@@ -3,7 +3,7 @@
 
 namespace tq {
 
-std::vector<std::string> ChildProcess::merged_environment(const std::vector<std::string>& changes) {
+std::vector<std::string> merged_environment(const std::vector<std::string>& changes) {
     std::vector<std::string> all = changes;
     for (std::string& variable : environment_variables()) {
         const std::string name = variable.substr(0, variable.find('=', 1) + 1);

@@ -12,6 +12,7 @@ namespace tq {
 // Files for a child's standard streams. Empty: the child reads nothing, and its output and errors arrive together in read_line.
 struct Redirection {
     std::filesystem::path input, output, error;
+    bool own_group = false; // signals of the terminal, such as Ctrl-C, do not reach the child
 };
 
 class ChildProcess {
@@ -28,13 +29,12 @@ class ChildProcess {
     std::optional<std::string> read_line(std::chrono::milliseconds timeout);
     bool output_ended() const { return output_ended_; } // and every line has been read
 
-    void kill(); // ends the child at once
+    void kill();       // ends the child at once
+    void ask_to_end(); // POSIX: SIGTERM; Windows: as kill()
     // Returns the child's exit status, 128 + n after signal n (POSIX); nothing when it has not ended within `timeout`.
     std::optional<int> wait(std::chrono::milliseconds timeout);
 
   private:
-    // Returns this process's environment with `changes`.
-    static std::vector<std::string> merged_environment(const std::vector<std::string>& changes);
     bool read_more(std::chrono::milliseconds timeout); // appends to unread_; false when the output has ended
     std::optional<std::string> take_line();
 
@@ -44,8 +44,14 @@ class ChildProcess {
     bool output_ended_ = false;
 };
 
-// Returns this process's environment: NAME=value, UTF-8.
+// Runs a program to its end with this process's own streams and terminal, and returns its exit status, as wait(). Ctrl-C and the
+// end of the terminal are its business alone meanwhile; a caught termination (base/interrupt.h) is passed on. Throws Error when
+// it cannot be started.
+int run_in_foreground(const std::vector<std::string>& arguments, const std::vector<std::string>& environment);
+
+// Returns this process's environment: NAME=value, UTF-8; and with `changes`.
 std::vector<std::string> environment_variables();
+std::vector<std::string> merged_environment(const std::vector<std::string>& changes);
 
 // Returns a text such as "exit status 3", "signal 11 (Segmentation fault)" or "exception 0xC0000005".
 std::string describe_exit(int status);

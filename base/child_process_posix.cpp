@@ -1,5 +1,7 @@
 #include "base/child_process.h"
 #include "base/error.h"
+#include "base/interrupt.h"
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -9,6 +11,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 extern char** environ;
 
@@ -44,6 +47,44 @@ struct FileActions {
     void copy(int from, int to) { ::posix_spawn_file_actions_adddup2(&actions, from, to); }
 };
 
+struct Attributes {
+    posix_spawnattr_t attributes;
+    Attributes() { ::posix_spawnattr_init(&attributes); }
+    ~Attributes() { ::posix_spawnattr_destroy(&attributes); }
+    void flags(short flags) { ::posix_spawnattr_setflags(&attributes, flags); }
+};
+
+pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
+            const posix_spawn_file_actions_t* actions, const Attributes& attributes) {
+    std::vector<std::string> argument_texts = arguments, environment_texts = merged_environment(environment);
+    pid_t pid = -1;
+    const int error = ::posix_spawnp(&pid, arguments.at(0).c_str(), actions, &attributes.attributes,
+                                     pointers(argument_texts).data(), pointers(environment_texts).data());
+    if (error != 0) fail("cannot start {}: {}", arguments[0], std::strerror(error));
+    return pid;
+}
+
+int exit_status(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+// Ignores signals while it exists.
+class Ignored {
+  public:
+    Ignored() {
+        struct sigaction ignore = {};
+        ignore.sa_handler = SIG_IGN;
+        sigemptyset(&ignore.sa_mask);
+        for (size_t i = 0; i < signals.size(); i++) ::sigaction(signals[i], &ignore, &before_[i]);
+    }
+    ~Ignored() {
+        for (size_t i = 0; i < signals.size(); i++) ::sigaction(signals[i], &before_[i], nullptr);
+    }
+
+    static constexpr std::array signals{SIGINT, SIGQUIT, SIGHUP};
+
+  private:
+    std::array<struct sigaction, signals.size()> before_;
+};
+
 // Makes a pipe of which the child inherits only what FileActions::copy gives it.
 void make_pipe(int (&ends)[2]) {
     if (::pipe(ends) != 0) fail("cannot make a pipe: {}", std::strerror(errno));
@@ -64,11 +105,15 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const std:
     files.output.empty() ? actions.copy(ends[1], STDOUT_FILENO) : actions.open(STDOUT_FILENO, files.output, writing);
     files.error.empty() ? actions.copy(ends[1], STDERR_FILENO) : actions.open(STDERR_FILENO, files.error, writing);
 
-    std::vector<std::string> argument_texts = arguments, environment_texts = merged_environment(environment);
-    const int error = ::posix_spawnp(&impl_->pid, arguments.at(0).c_str(), &actions.actions, nullptr,
-                                     pointers(argument_texts).data(), pointers(environment_texts).data());
+    Attributes attributes;
+    if (files.own_group) attributes.flags(POSIX_SPAWN_SETPGROUP); // its number: the child's own
+    try {
+        impl_->pid = spawn(arguments, environment, &actions.actions, attributes);
+    } catch (const Error&) {
+        ::close(ends[1]);
+        throw;
+    }
     ::close(ends[1]);
-    if (error != 0) fail("cannot start {}: {}", arguments[0], std::strerror(error));
 }
 
 ChildProcess::~ChildProcess() {
@@ -91,18 +136,39 @@ void ChildProcess::kill() {
     if (!impl_->status) ::kill(impl_->pid, SIGKILL);
 }
 
+void ChildProcess::ask_to_end() {
+    if (!impl_->status) ::kill(impl_->pid, SIGTERM);
+}
+
 std::optional<int> ChildProcess::wait(std::chrono::milliseconds timeout) {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     while (!impl_->status) {
         int status = 0;
         if (::waitpid(impl_->pid, &status, WNOHANG) == impl_->pid)
-            impl_->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+            impl_->status = exit_status(status);
         else if (std::chrono::steady_clock::now() >= deadline)
             return std::nullopt;
         else
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     return impl_->status;
+}
+
+int run_in_foreground(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
+    const Ignored ignored;
+    Attributes attributes;
+    attributes.flags(POSIX_SPAWN_SETSIGDEF); // what is ignored here would be ignored there
+    sigset_t defaults;
+    sigemptyset(&defaults);
+    for (const int signal : Ignored::signals) sigaddset(&defaults, signal);
+    ::posix_spawnattr_setsigdefault(&attributes.attributes, &defaults);
+    const pid_t pid = spawn(arguments, environment, nullptr, attributes);
+    int status = 0;
+    for (bool told = false; ::waitpid(pid, &status, WNOHANG) != pid;) {
+        if (interrupted() && !std::exchange(told, true)) ::kill(pid, SIGTERM);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return exit_status(status);
 }
 
 std::vector<std::string> environment_variables() {

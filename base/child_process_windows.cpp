@@ -65,6 +65,21 @@ struct Handle {
     }
 };
 
+// Returns the process's handle.
+HANDLE create(const std::vector<std::string>& arguments, const std::vector<std::string>& environment, STARTUPINFOW& startup,
+              DWORD flags) {
+    std::wstring line, block = environment_block(merged_environment(environment));
+    for (const std::string& argument : arguments) line += quoted(wide(argument)) + L' ';
+    PROCESS_INFORMATION started{};
+    if (!::CreateProcessW(nullptr, line.data(), nullptr, nullptr, TRUE, CREATE_UNICODE_ENVIRONMENT | flags, block.data(), nullptr,
+                          &startup, &started))
+        fail("cannot start {} (error {})", arguments[0], ::GetLastError());
+    ::CloseHandle(started.hThread);
+    return started.hProcess;
+}
+
+BOOL WINAPI ignore_event(DWORD) { return TRUE; }
+
 } // namespace
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
@@ -84,14 +99,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const std:
     startup.hStdInput = input.handle;
     startup.hStdOutput = files.output.empty() ? pipe.handle : output.handle;
     startup.hStdError = files.error.empty() ? pipe.handle : error.handle;
-    std::wstring line, block = environment_block(merged_environment(environment));
-    for (const std::string& argument : arguments) line += quoted(wide(argument)) + L' ';
-    PROCESS_INFORMATION started{};
-    if (!::CreateProcessW(nullptr, line.data(), nullptr, nullptr, TRUE, CREATE_UNICODE_ENVIRONMENT, block.data(), nullptr,
-                          &startup, &started))
-        fail("cannot start {} (error {})", arguments[0], ::GetLastError());
-    ::CloseHandle(started.hThread);
-    impl_->process = started.hProcess;
+    impl_->process = create(arguments, environment, startup, files.own_group ? CREATE_NEW_PROCESS_GROUP : 0);
 }
 
 ChildProcess::~ChildProcess() {
@@ -118,11 +126,24 @@ bool ChildProcess::read_more(std::chrono::milliseconds timeout) {
 }
 
 void ChildProcess::kill() { ::TerminateProcess(impl_->process, 1); }
+void ChildProcess::ask_to_end() { kill(); }
 
 std::optional<int> ChildProcess::wait(std::chrono::milliseconds timeout) {
     DWORD status = 0;
     if (::WaitForSingleObject(impl_->process, DWORD(timeout.count())) != WAIT_OBJECT_0) return std::nullopt;
     return ::GetExitCodeProcess(impl_->process, &status) ? int(status) : -1;
+}
+
+int run_in_foreground(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
+    STARTUPINFOW startup{};
+    startup.cb = sizeof startup;
+    Handle process;
+    process.handle = create(arguments, environment, startup, 0);
+    ::SetConsoleCtrlHandler(ignore_event, TRUE);
+    ::WaitForSingleObject(process.handle, INFINITE);
+    ::SetConsoleCtrlHandler(ignore_event, FALSE);
+    DWORD status = 0;
+    return ::GetExitCodeProcess(process.handle, &status) ? int(status) : -1;
 }
 
 std::vector<std::string> environment_variables() {

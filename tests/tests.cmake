@@ -326,6 +326,7 @@ if(UNIX)
   endif()
 endif()
 
+include(tests/clients/clients.cmake)
 include(tests/compiler-lab/lab.cmake)
 
 if(UNIX)

@@ -71,10 +71,12 @@ std::optional<NumberBound> bound(const SchemaJson& schema, const char* keyword, 
     return result;
 }
 
-// The nearest integer that the bound allows.
+// The nearest integer that the bound allows; nothing where all integers that can be written are within it. Libraries of schemas
+// bound integers by those that JavaScript has, 2^53 - 1.
 std::optional<int64_t> integer_bound(const std::optional<NumberBound>& bound, bool is_min, const std::string& place) {
-    if (!bound) return std::nullopt;
-    if (!(std::fabs(bound->value) < 9e15)) refuse_schema(place, "a bound of an integer has more than 15 digits");
+    constexpr double exact = 9007199254740992, all = 1e16; // 2^53; integers without a bound have up to 16 digits
+    if (!bound || (is_min ? bound->value <= -all : bound->value >= all)) return std::nullopt;
+    if (!(std::fabs(bound->value) <= exact)) refuse_schema(place, "a bound of an integer is beyond 2^53");
     const double nearest = is_min ? std::ceil(bound->value) : std::floor(bound->value);
     const int64_t step = bound->exclusive && nearest == bound->value ? 1 : 0;
     return int64_t(nearest) + (is_min ? step : -step);

@@ -104,7 +104,7 @@ bool Batch::admit(Sequence& sequence) {
         sequence.done = true;
         return false;
     }
-    slots_[slot] = {&sequence, {}, {}};
+    slots_[slot] = {&sequence, {}, 0, {}};
     sequence.slot = slot;
     sequence.admitted = ++admissions_;
     if (sequence.started == Sequence::Clock::time_point{}) {
@@ -124,13 +124,16 @@ void Batch::place(Sequence& sequence, uint32_t slot) {
     sequence.cold = fork(sequence, slot, known);
 }
 
-// Without a prefix cache: what the slot has of the prompt stays.
+// Without a prefix cache: what the slot has of the prompt stays. Where the cache has a window, which is why there is none, also
+// what is not cold: a window would not be that of a cold run anyway.
 uint32_t Batch::reuse(Sequence& sequence, uint32_t slot) {
+    Cache& cache = model_.forward->cache();
     const Slot& idle = slots_[slot];
-    const bool own = idle.tenant == sequence.request.tenant;
-    const uint32_t common = own ? common_ids(idle.ids, sequence.request.prompt) : 0;
-    const uint32_t known = std::min(common, sequence.prompt_tokens() - 1);
-    model_.forward->cache().truncate(slot, known);
+    const bool own = idle.tenant == sequence.request.tenant, window = cache.shape().window_tokens != 0;
+    uint32_t known = own ? common_ids(idle.ids, sequence.request.prompt) : 0;
+    if (!window) known = reusable_tokens(model_.forward->block_kernels(), std::min(known, idle.cold), sequence.prompt_tokens());
+    known = std::min(known, sequence.prompt_tokens() - 1);
+    cache.truncate(slot, known);
     return known;
 }
 

@@ -277,6 +277,7 @@ void Batch::leave(Sequence& sequence, bool end) {
     sequence.slot.reset();
     if (model_.prefix) return model_.forward->cache().truncate(slot, 0);
     slots_[slot].ids.assign(sequence.ids.begin(), sequence.ids.begin() + tokens);
+    slots_[slot].cold = std::min(sequence.cold, tokens);
     slots_[slot].tenant = sequence.request.tenant;
 }
 

@@ -80,8 +80,9 @@ class Batch {
     List waiting_, running_; // in the order of their coming, and of their admission
     struct Slot {
         Sequence* sequence = nullptr;
-        // Without a prefix cache: what the last request left there.
+        // Without a prefix cache: what the last request left there, and how much of it is cold.
         std::vector<uint32_t> ids;
+        uint32_t cold = 0;
         std::string tenant;
     };
     std::vector<Slot> slots_;

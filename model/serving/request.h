@@ -70,6 +70,7 @@ class Stream {
     // Stops the request; its tokens so far stay in the prefix cache.
     void cancel();
     bool cancelled() const;
+    bool done() const;
 
     // For the scheduler.
     void push(Token token, const RequestTimings& timings);

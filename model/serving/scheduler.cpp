@@ -38,6 +38,7 @@ class Scheduler::Loop {
         return options;
     }
     void check(const Request& request) const;
+    void require_place();
     void run();
     bool take_new();
     void publish(bool at_once);
@@ -51,6 +52,7 @@ class Scheduler::Loop {
     mutable std::mutex mutex_; // guards all that follows
     std::condition_variable changed_, idle_;
     std::vector<std::unique_ptr<Sequence>> new_;
+    std::vector<std::shared_ptr<Stream>> open_; // of requests that are not answered yet, but for those in the background
     uint64_t submitted_ = 0, rejected_ = 0;
     Status status_;
     std::chrono::steady_clock::time_point published_{};
@@ -84,19 +86,24 @@ std::shared_ptr<Stream> Scheduler::Loop::submit(Request request) {
     {
         const std::lock_guard lock(mutex_);
         if (draining_) throw Draining("the server is shutting down and takes no new requests");
-        const uint64_t waiting = status_.waiting + new_.size();
-        if (!sequence->request.background && waiting >= options_.queue) {
-            rejected_++;
-            // A guess: as long as the requests so far took, for those that wait.
-            throw QueueFull(fmt::format("{} requests are waiting, as many as the queue holds: try again later", waiting),
-                            uint32_t(std::clamp<uint64_t>(waiting / std::max(slots_, 1u), 1, 60)));
-        }
+        if (!sequence->request.background) require_place();
         sequence->number = ++submitted_;
+        if (!sequence->request.background) open_.push_back(stream);
         new_.push_back(std::move(sequence));
         is_idle_ = false;
     }
     changed_.notify_all();
     return stream;
+}
+
+// Throws QueueFull. Counts streams, not the scheduler's lists, which lag behind by a pass.
+void Scheduler::Loop::require_place() {
+    std::erase_if(open_, [](const auto& stream) { return stream->done(); });
+    if (open_.size() < uint64_t(options_.queue) + slots_) return;
+    rejected_++;
+    const uint64_t waiting = open_.size() - slots_;
+    const auto retry_after_s = uint32_t(std::clamp<uint64_t>(waiting / slots_, 1, 60)); // as if each took a second
+    throw QueueFull(fmt::format("{} requests are waiting, as many as the queue holds: try again later", waiting), retry_after_s);
 }
 
 // Returns false when the thread is to end. Waits where there is nothing to do.

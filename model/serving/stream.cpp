@@ -21,6 +21,11 @@ bool Stream::cancelled() const {
     return cancelled_;
 }
 
+bool Stream::done() const {
+    const std::lock_guard lock(mutex_);
+    return pending_.done;
+}
+
 void Stream::change(const RequestTimings& timings, const std::function<void(Update&)>& change) {
     {
         const std::lock_guard lock(mutex_);

@@ -7,14 +7,14 @@ if (!program) throw new Error('SCRIPTED_SERVER must name the program scripted_se
 
 // Returns { url, stop }: url is "http://127.0.0.1:PORT".
 export async function startServer(...flags) {
-  const child = spawn(program, flags, { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(program, flags, { stdio: ['pipe', 'pipe', 'inherit'] });
   const ended = new Promise((resolve) => child.once('exit', (code, signal) => resolve(signal ?? `exit status ${code}`)));
   const lines = createInterface({ input: child.stdout });
   const first = await Promise.race([new Promise((resolve) => lines.once('line', resolve)), ended]);
   const url = /http:\S+/.exec(first)?.[0];
   if (!url) throw new Error(`the scripted server did not start: ${first}`);
   const stop = async () => {
-    child.kill('SIGTERM');
+    child.stdin.end();
     const how = await ended;
     if (how !== 'exit status 0') throw new Error(`the scripted server ended with ${how}`);
   };

@@ -1,5 +1,7 @@
 #include "tests/support/scripted_forward.h"
+#include "base/checksum.h"
 #include "base/ensure.h"
+#include "base/splitmix64.h"
 #include "tests/support/qwen3_vocabulary.h"
 #include <algorithm>
 #include <cstring>
@@ -71,7 +73,7 @@ ScriptedForward::ScriptedForward(const Model& model, Script script, ScriptedOpti
     : model_(model), script_(std::move(script)), options_(std::move(options)), answers_(options_.slots),
       generation_prompt_(model.tokenizer.encode("<|im_start|>assistant\n")),
       no_thinking_(model.tokenizer.encode("<think>\n\n</think>\n\n")), end_(model.tokenizer.special("<|im_end|>").value()),
-      logits_(model.config.vocab_size) {
+      logits_(model.config.vocab_size), hidden_(model.config.hidden_size) {
     ForwardOptions sizes;
     sizes.context_size = options_.context_size, sizes.slots = options_.slots, sizes.cache_tokens = options_.cache_tokens;
     cache_ = std::make_unique<IdCache>(Cache::Shape{options_.slots, sizes.pages(), options_.context_size});
@@ -117,10 +119,18 @@ size_t ScriptedForward::follow(std::span<const uint32_t> answer, std::span<const
     return at;
 }
 
-uint32_t ScriptedForward::next(uint32_t slot, std::span<const uint32_t> ids) {
+std::span<const float> ScriptedForward::logits(uint32_t slot, std::span<const uint32_t> ids) {
     const size_t length = prompt_length(ids);
     const Ids& all = answer(slot, ids.first(length));
-    return all[std::min(follow(all, ids.subspan(length)), all.size() - 1)];
+    std::ranges::fill(logits_, 0.0f);
+    logits_[all[std::min(follow(all, ids.subspan(length)), all.size() - 1)]] = certain;
+    return logits_;
+}
+
+std::span<const float> ScriptedForward::hidden(std::span<const uint32_t> ids) {
+    uint64_t seed = checksum(std::as_bytes(ids));
+    for (float& value : hidden_) value = float(int32_t(splitmix64(seed) >> 32)) / float(INT32_MAX);
+    return hidden_;
 }
 
 // Runs `count` ids of a span, for which there is room, from index `from` on.
@@ -130,11 +140,9 @@ void ScriptedForward::run_pass(const Span& span, size_t number, uint32_t from, u
         cache_->id(span.slot, cache_->position(span.slot)) = span.ids[i];
         cache_->advance(span.slot, 1);
         const bool is_last = i + 1 == span.ids.size();
-        if (span.logits == Span::Logits::none || (span.logits == Span::Logits::last && !is_last)) continue;
-        const uint32_t id = next(span.slot, cache_->ids(span.slot));
-        std::ranges::fill(logits_, 0.0f);
-        logits_[id] = certain;
-        each(number, i, logits_);
+        if (span.logits == Span::Logits::none || (span.logits != Span::Logits::all && !is_last)) continue;
+        const Ids ids = cache_->ids(span.slot);
+        each(number, i, span.logits == Span::Logits::hidden ? hidden(ids) : logits(span.slot, ids));
     }
 }
 

@@ -56,7 +56,8 @@ class ScriptedForward final : public Forward {
     size_t prompt_length(std::span<const uint32_t> ids) const;
     const std::vector<uint32_t>& answer(uint32_t slot, std::span<const uint32_t> prompt);
     size_t follow(std::span<const uint32_t> answer, std::span<const uint32_t> said) const;
-    uint32_t next(uint32_t slot, std::span<const uint32_t> ids);
+    std::span<const float> logits(uint32_t slot, std::span<const uint32_t> ids);
+    std::span<const float> hidden(std::span<const uint32_t> ids); // differs for other ids, and else means nothing
 
     const Model& model_;
     const Script script_;
@@ -66,7 +67,7 @@ class ScriptedForward final : public Forward {
     std::vector<Answer> answers_;                           // of each slot
     std::vector<uint32_t> generation_prompt_, no_thinking_; // ids of the template's own text
     uint32_t end_;                                          // <|im_end|>
-    std::vector<float> logits_;
+    std::vector<float> logits_, hidden_;
     std::atomic<uint64_t> passes_ = 0;
 };
 

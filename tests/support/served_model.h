@@ -1,6 +1,7 @@
 // A model that is served on the CPU, and its handlers called without HTTP.
 #pragma once
 #include "model/cpu/forward.h"
+#include "model/prefix/owner.h"
 #include "tools/server/api_error.h"
 #include "tools/server/handlers.h"
 #include <doctest/doctest.h>
@@ -65,7 +66,9 @@ class ServedModel {
             model.config, model.weights,
             {.kv = {.k = KvType::f32, .v = KvType::f32}, .context_size = setup.context, .slots = setup.slots, .threads = 1});
         if (setup.wrap) forward = setup.wrap(std::move(forward));
-        return {std::move(forward), nullptr};
+        const CacheOwner owner{model.config, forward->kv(), "a fingerprint", model.name, forward->computation()};
+        auto prefix = std::make_unique<PrefixCache>(*forward, owner_texts(owner), PrefixCache::Options{.memory_bytes = 1 << 24});
+        return {std::move(forward), std::move(prefix)};
     }
     static serving::Scheduler::Options options_of(const Model& model, const ServedSetup& setup) {
         serving::Scheduler::Options options;

@@ -140,6 +140,15 @@ void read_stop_sequences(Sampling& sampling, const Json& body, const Limits& lim
     }
 }
 
+// Anthropic's library keeps conversations in threads on the server where it can, and sends all of it after this error.
+void refuse_thread(const Json& body) {
+    const Json* thread = object_field(body, "thread");
+    if (thread && text_field(*thread, "type", "thread") == "continue")
+        throw ApiError(400, "invalid_request_error",
+                       "messages of a thread are not stored here, so that none can be continued: send the whole conversation",
+                       "thread", "thread_unsupported_request");
+}
+
 } // namespace
 
 void read_message(Conversation& conversation, const Json& message, const Limits& limits, const std::string& path) {
@@ -162,6 +171,7 @@ void read_message(Conversation& conversation, const Json& message, const Limits&
 Request read_prompt(const Json& body, const Limits& limits) {
     Request request;
     ChatTask& task = request.task;
+    refuse_thread(body);
     Conversation conversation;
     read_system(conversation, body, limits);
     read_messages(conversation, body, limits);

@@ -32,16 +32,19 @@ std::string request_id() {
 
 std::string error_body(const ApiError& error, Envelope envelope) {
     ErrorJson body;
-    if (envelope == Envelope::anthropic)
+    if (envelope == Envelope::anthropic) {
         body = {{"type", "error"},
                 {"error", {{"type", anthropic_type(error.status)}, {"message", error.what()}}},
                 {"request_id", request_id()}};
-    else
+        if (error.code.starts_with("thread_"))
+            body["error"]["details"] = {{"error_code", error.code}, {"unsupported", ErrorJson::array({error.param})}};
+    } else {
         body = {{"error",
                  {{"message", error.what()},
                   {"type", error.type},
                   {"param", text_or_null(error.param)},
                   {"code", text_or_null(error.code)}}}};
+    }
     return body.dump(-1, ' ', false, ErrorJson::error_handler_t::replace);
 }
 

@@ -92,7 +92,7 @@ class ChatStream {
         if (usage_) {
             Json json = head_;
             json["choices"] = Json::array();
-            json["usage"] = usage_json(generation_.usage());
+            json["usage"] = completion_usage(generation_.usage());
             out += data_event(json);
         }
         out += done_event;
@@ -176,7 +176,7 @@ HttpReply chat_completions(Service& service, const HttpRequest& request) {
                                    {"message", messages[i].json()},
                                    {"logprobs", task.sampling.logprobs ? Json{{"content", messages[i].logprobs}} : Json()},
                                    {"finish_reason", finish_name(generation->finish(i))}});
-    json["usage"] = usage_json(generation->usage());
+    json["usage"] = completion_usage(generation->usage());
     json["timings"] = timings_json(generation->timings());
     generation->run_ahead();
     return json_reply(json);

@@ -37,7 +37,7 @@ std::vector<uint32_t> prompt_ids(const Service& service, const Json& ids, const 
 // A text, a list of ids, or a list of such.
 std::vector<std::vector<uint32_t>> read_prompts(const Service& service, const Json& body) {
     const Json* given = member(body, "prompt");
-    if (!given) bad_request("prompt", "\"prompt\" is missing");
+    if (!given) bad_request("prompt", "\"prompt\" is missing: give a text, a list of token ids, or a list of several");
     const bool several = given->is_array() && !given->empty() && !given->front().is_number();
     const size_t most = service.options.limits.batch_inputs;
     if (several && given->size() > most)
@@ -209,7 +209,7 @@ void write_completions(const Service& service, Completions& completions, const S
     if (task.usage) {
         Json json = head;
         json["choices"] = Json::array();
-        json["usage"] = usage_json(completions.usage());
+        json["usage"] = completion_usage(completions.usage());
         if (!send(data_event(json))) return;
     }
     send(done_event);
@@ -241,7 +241,7 @@ HttpReply completions(Service& service, const HttpRequest& request) {
     if (!whole) return {.status = 499}; // nobody reads it
     Json json = completion_head(service, random_id("cmpl-"), "text_completion");
     json["choices"] = std::move(list);
-    json["usage"] = usage_json(all->usage());
+    json["usage"] = completion_usage(all->usage());
     json["timings"] = timings_json(all->timings());
     return json_reply(json);
 }

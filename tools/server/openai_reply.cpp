@@ -13,7 +13,7 @@ Json completion_head(const Service& service, const std::string& id, const char* 
             {"system_fingerprint", service.options.build}};
 }
 
-Json usage_json(const Usage& usage) {
+Json completion_usage(const Usage& usage) {
     return {{"prompt_tokens", usage.prompt_tokens},
             {"completion_tokens", usage.completion_tokens},
             {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
@@ -53,6 +53,8 @@ HttpReply event_stream(std::function<void(const Send&)> write) {
             write(send);
         } catch (const ApiError& error) { // the status was sent long ago
             send(data_event(Json::parse(error_body(error, Envelope::openai))));
+        } catch (const std::exception& error) {
+            send(data_event(Json::parse(error_body(ApiError(500, "server_error", error.what()), Envelope::openai))));
         }
     });
 }

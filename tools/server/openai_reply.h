@@ -6,7 +6,7 @@ namespace tq::server {
 
 // {id, object, created, model, system_fingerprint}
 Json completion_head(const Service& service, const std::string& id, const char* object);
-Json usage_json(const Usage& usage);
+Json completion_usage(const Usage& usage);
 Json timings_json(const serving::RequestTimings& timings); // llama.cpp's
 const char* finish_name(FinishReason reason);
 
@@ -16,7 +16,7 @@ constexpr std::string_view done_event = "data: [DONE]\n\n";
 inline bool send_some(const Send& send, const std::string& bytes) { return bytes.empty() || send(bytes); }
 HttpReply json_reply(const Json& json);
 
-// A reply as events. `write` sends them, also [DONE]; an ApiError that it throws becomes the last event.
+// A reply as events. `write` sends them, also [DONE]; an error that it throws becomes the last event.
 HttpReply event_stream(std::function<void(const Send&)> write);
 
 // What run_generation() needs of a request, to be kept for a stream.

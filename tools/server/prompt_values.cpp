@@ -1,11 +1,17 @@
 #include "tools/server/prompt_values.h"
 #include "base/ensure.h"
 #include <deque>
+#include <thread>
 
 namespace tq::server {
 namespace {
 
-constexpr std::chrono::milliseconds prompt_poll_interval{100};
+constexpr std::chrono::milliseconds prompt_poll_interval{100}, retry_interval{10};
+
+void require_client(const HttpRequest& request) {
+    if (request.disconnected && request.disconnected())
+        throw ApiError(499, "invalid_request_error", "the client closed the connection");
+}
 
 // What is running; destroyed early, it stops it.
 class RunningPrompts {
@@ -24,8 +30,7 @@ class RunningPrompts {
                 streams_.pop_front();
                 return update;
             }
-            if (request.disconnected && request.disconnected())
-                throw ApiError(499, "invalid_request_error", "the client closed the connection");
+            require_client(request);
         }
     }
 
@@ -45,12 +50,12 @@ void require_prompts_fit(const std::vector<std::vector<uint32_t>>& prompts, uint
                 field(i), "context_length_exceeded");
 }
 
-// Returns null where the queue is full and `others_run`, prompts of the same request whose end makes room.
-std::shared_ptr<serving::Stream> submit_prompt(serving::Scheduler& scheduler, serving::Request request, bool others_run) {
+// Returns null where the queue is full and the request was `begun` already: then it waits for room.
+std::shared_ptr<serving::Stream> submit_prompt(serving::Scheduler& scheduler, serving::Request request, bool begun) {
     try {
         return scheduler.submit(std::move(request));
     } catch (const serving::QueueFull& full) {
-        if (others_run) return nullptr;
+        if (begun) return nullptr;
         ApiError error(429, "rate_limit_error", full.what());
         error.retry_after_s = full.retry_after_s;
         throw error;
@@ -88,11 +93,14 @@ PromptValues run_prompts(Service& service, const HttpRequest& request, const std
             wanted.tenant = request.tenant;
             wanted.hidden = scored.empty();
             wanted.scored = scored;
-            stream = submit_prompt(service.scheduler, std::move(wanted), running.size() > 0);
+            stream = submit_prompt(service.scheduler, std::move(wanted), next > 0);
         }
         if (stream) {
             running.add(std::move(stream));
             out.prompt_tokens += prompts[next++].size();
+        } else if (running.size() == 0) { // others fill the queue
+            require_client(request);
+            std::this_thread::sleep_for(retry_interval);
         } else {
             out.values.push_back(prompt_values_of(running.take(request)));
         }

@@ -75,6 +75,8 @@ class Reader {
     bool read_llamas(const std::string& name, const std::optional<std::string>& value);
     std::string take(const std::string& name, const std::optional<std::string>& value);
     void drop_logical_batch();
+    bool takes_all_words() const;
+    void pass_rest();
     void push(std::string flag) { line_.arguments.push_back(std::move(flag)); }
     const CLI::Option* option(std::string_view name) const { return app_->get_option_no_throw(std::string(name)); }
     std::vector<std::string> flag_names() const;
@@ -93,10 +95,13 @@ CommandLine Reader::read() {
     if (!words_.empty() && (words_[0] == "-v" || words_[0] == "version")) return {{"--version"}, {}};
     if (!words_.empty() && words_[0] == "help") at_ = 1;
     while (!at_end()) {
+        if (takes_all_words()) {
+            pass_rest();
+            break;
+        }
         const std::string& word = words_[at_++];
         if (word == "--") { // the remaining words are not flags
-            push(word);
-            line_.arguments.insert(line_.arguments.end(), words_.begin() + std::ptrdiff_t(at_), words_.end());
+            pass_rest();
             break;
         }
         if (word.size() > 1 && word.starts_with('-'))
@@ -107,6 +112,14 @@ CommandLine Reader::read() {
     if (!words_.empty() && words_[0] == "help") push("--help");
     drop_logical_batch();
     return line_;
+}
+
+// A command with the value `words` has no flags of its own: its words are for other programs.
+bool Reader::takes_all_words() const { return option("words") && words_[at_] != "-h" && words_[at_] != "--help"; }
+
+void Reader::pass_rest() {
+    push("--");
+    line_.arguments.insert(line_.arguments.end(), words_.begin() + std::ptrdiff_t(at_), words_.end());
 }
 
 // llama.cpp's -b is a batch of several -ub blocks, and our batch is such a block.

@@ -7,6 +7,7 @@ namespace tq {
 
 void add_chat(ArgumentParser& app, Action& action);
 void add_serve(ArgumentParser& app, Action& action);
+void add_launch(ArgumentParser& app, Action& action);
 void add_generate(ArgumentParser& app, Action& action);
 void add_devices(ArgumentParser& app, Action& action);
 void add_conformance(ArgumentParser& app, Action& action);

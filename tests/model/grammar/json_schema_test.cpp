@@ -157,6 +157,9 @@ TEST_CASE("integers between bounds, each of them") {
     check(R"({"type": "integer", "exclusiveMinimum": 3})", {"4", "10", "123456789"}, {"3", "0", "-4"});
     check(R"({"type": "integer", "maximum": -3})", {"-3", "-10", "-123456789"}, {"-2", "0", "4"});
     check(R"({"type": "integer", "minimum": 0.5, "exclusiveMaximum": 3})", {"1", "2"}, {"0", "3"});
+    check(R"({"type": "integer", "minimum": -9007199254740991, "maximum": 9007199254740991})",
+          {"36", "-36", "0", "9007199254740991", "-9007199254740991"}, {"9007199254740992", "-9007199254740992", "1.5"});
+    check(R"({"type": "integer", "minimum": 0, "maximum": 9223372036854775807})", {"0", "9999999999999999"}, {"-1"});
 }
 
 TEST_CASE("numbers between bounds, each of a fine grid") {

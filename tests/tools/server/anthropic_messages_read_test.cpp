@@ -35,6 +35,19 @@ TEST_CASE("a message is a text or blocks of text") {
     CHECK(refused({{"messages", {{{"role", "tool"}, {"content", "x"}}}}}) == "messages[0].role");
 }
 
+TEST_CASE("a thread, which is not stored, can begin but not go on: the library then sends the whole conversation") {
+    CHECK(messages({{"thread", {{"type", "create"}}}}) == hello);
+    try {
+        read({{"thread", {{"type", "continue"}, {"previous_message_id", "msg_1"}}}});
+        FAIL("it went on");
+    } catch (const ApiError& error) {
+        CHECK(error.status == 400);
+        const Json details = Json::parse(error_body(error, Envelope::anthropic)).at("error").at("details");
+        CHECK(details == Json{{"error_code", "thread_unsupported_request"}, {"unsupported", {"thread"}}});
+    }
+    CHECK(refused({{"thread", "continue"}}) == "thread");
+}
+
 TEST_CASE("max_tokens is required, but not to count a prompt") {
     const Json body = {{"messages", hello}};
     CHECK(refused_field([&] { messages_api::read(body, Limits()); }) == "max_tokens");

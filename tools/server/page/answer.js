@@ -32,9 +32,7 @@ function takeChunk(node, chunk, clock) {
         node.text += delta.content;
     }
     if (chunk.choices?.[0]?.finish_reason === 'length') node.state = 'cut';
-    if (chunk.usage) {
-        clock.usage = chunk.usage;
-    }
+    if (chunk.usage) clock.usage = chunk.usage;
     if (chunk.timings) clock.timings = chunk.timings;
 }
 
@@ -47,7 +45,7 @@ function statsOf(clock) {
         stats.prompt = usage.prompt_tokens;
         stats.cached = usage.prompt_tokens_details?.cached_tokens ?? timings?.cache_n;
         stats.tokens = usage.completion_tokens;
-        if (last > first && stats.tokens > 1) stats.rate = ((stats.tokens - 1) * 1000) / (last - first);
+        if (last - first > 20 && stats.tokens > 1) stats.rate = ((stats.tokens - 1) * 1000) / (last - first);
     } else if (timings) {
         stats.prompt = timings.prompt_n + timings.cache_n;
         stats.cached = timings.cache_n;

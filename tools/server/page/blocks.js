@@ -135,9 +135,7 @@ function parseTable(lines, at) {
     const rows = [];
     let end = at + 2;
     while (end < lines.length && lines[end].trim() && lines[end].includes('|')) {
-        const cells = cellsOf(lines[end++]).slice(0, head.length);
-        while (cells.length < head.length) cells.push('');
-        rows.push(cells);
+        rows.push(cellsOf(lines[end++]).slice(0, head.length));
     }
     return [{ type: 'table', head, align, rows }, end];
 }

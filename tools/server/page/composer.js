@@ -48,8 +48,9 @@ function submit() {
     ask(conversation, last?.id ?? '', text);
 }
 
+// On a phone the keyboard would cover half of the page: there the field is focused by a touch only.
 export function focusComposer() {
-    prompt.focus({ preventScroll: true });
+    if (window.matchMedia('(hover: hover)').matches) prompt.focus({ preventScroll: true });
 }
 
 export function startComposer() {
@@ -63,7 +64,7 @@ export function startComposer() {
     form.addEventListener('pointerdown', (event) => {
         if (event.target === form || event.target.classList.contains('tools') || event.target.classList.contains('space')) {
             event.preventDefault();
-            focusComposer();
+            prompt.focus();
         }
     });
     prompt.addEventListener('input', () => {

@@ -82,9 +82,12 @@ async function start() {
     startKeys();
     document.querySelector('header').append(iconButton('sliders', 'Settings', settingsDialog), startTheme());
     on('compose', focusComposer);
+    // A key that was refused at first may have been given later.
+    on('stats', () => state.model || readProps().catch(() => {}));
     const kept = await openStore();
     await loadConversations();
     document.body.classList.add('ready');
+    focusComposer();
     if (!kept) say('This browser keeps no data here: conversations are lost when the tab is closed. Export what you want to keep.');
     // An answer that is being written is kept as far as it has come.
     window.addEventListener('pagehide', () => {

@@ -23,7 +23,8 @@ export class Message {
         this.details = h('details', { class: 'thought', hidden: true },
             h('summary', { onclick: () => (this.folded = true) }, icon('right'), this.summary), this.thinking.element);
         this.markdown = new Markdown();
-        this.waiting = h('div', { class: 'waiting', 'aria-label': 'Waiting for the first token' }, h('i'), h('i'), h('i'));
+        this.waited = h('span');
+        this.waiting = h('div', { class: 'waiting' }, h('i'), h('i'), h('i'), this.waited);
         this.note = h('div', { class: 'note', hidden: true });
         this.body.append(this.details, this.markdown.element, this.waiting, this.note);
     }
@@ -42,6 +43,7 @@ export class Message {
         this.element.setAttribute('aria-busy', String(running));
         this.element.classList.toggle('running', running);
         this.waiting.hidden = !running || Boolean(node.text || node.thought);
+        this.countSeconds();
         this.markdown.show(node.text);
         this.updateThought(running && !node.text);
         const notes = { failed: node.error, cut: 'Cut off: the limit of tokens was reached.', stopped: 'Stopped.', edited: 'Edited.' };
@@ -49,6 +51,19 @@ export class Message {
         this.note.classList.toggle('bad', node.state === 'failed');
         if (node.state === 'failed') this.note.replaceChildren(h('span', {}, node.error), h('button', { type: 'button', class: 'quiet', onclick: () => this.again() }, 'Try again'));
         else this.note.textContent = notes[node.state] ?? '';
+    }
+
+    // A long prompt on a slow device takes its time: how long, is shown.
+    countSeconds() {
+        if (this.waiting.hidden) {
+            clearInterval(this.timer);
+            this.timer = null;
+            return;
+        }
+        this.timer ??= setInterval(() => {
+            const ms = Date.now() - this.node.created;
+            if (ms > 2500) this.waited.textContent = `Reading the prompt, ${seconds(Math.floor(ms / 1000) * 1000).replace('.0', '')}`;
+        }, 1000);
     }
 
     updateThought(thinking) {

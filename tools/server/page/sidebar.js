@@ -87,6 +87,7 @@ function rename(conversation) {
     const done = (wanted) => {
         if (ended) return;
         ended = true;
+        field.remove();
         const title = field.value.trim();
         if (wanted && title && title !== conversation.title) {
             conversation.title = title;
@@ -135,7 +136,9 @@ function draw() {
     list.replaceChildren(...[...groups].map(([day, rows]) => h('section', { 'aria-label': day }, h('h2', {}, day), rows)));
     if (!found.length && search.value) list.append(h('p', { class: 'nothing' }, 'Nothing found.'));
     if (focusedId) list.querySelector(`[data-id="${focusedId}"] button`)?.focus();
-    document.getElementById('title').textContent = state.current?.title || '';
+    const title = document.getElementById('title');
+    title.textContent = state.current?.title ?? '';
+    title.hidden = !title.textContent;
     document.title = state.current?.title ? `${state.current.title} · tq-run` : 'tq-run';
     document.getElementById('export').disabled = state.conversations.size === 0;
 }

@@ -38,7 +38,11 @@ export async function load(id) {
 
 export async function save(conversation) {
     if (!database) return;
-    await promised(store('readwrite').put(conversation));
+    const conversations = store('readwrite');
+    const stored = await promised(conversations.get(conversation.id));
+    // Messages are never taken out: what another tab has added stays.
+    if (stored) conversation.nodes = { ...stored.nodes, ...conversation.nodes };
+    await promised(conversations.put(conversation));
     channel?.postMessage(conversation.id);
 }
 

@@ -1,0 +1,18 @@
+// A request to a server. Only tools/server/httplib/ knows the library.
+#pragma once
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace tq::server {
+
+struct HttpAnswer {
+    int status;
+    std::string body; // at most 1 MiB of it
+};
+
+// GET of a path at "http://127.0.0.1:8080", with a bearer key where it is not empty. Nothing where no server answers in time.
+std::optional<HttpAnswer> http_get(const std::string& url, const std::string& path, const std::string& key,
+                                   std::chrono::milliseconds timeout);
+
+} // namespace tq::server

@@ -187,7 +187,7 @@ TEST_CASE("one who never reads is given up") {
     std::atomic<int> ended = 0;
     const auto endless = [&](const HttpRequest&) {
         return HttpReply{.stream = [&](const Send& send) {
-            const std::string piece(1 << 20, 'x');
+            const std::string piece(16 << 10, 'x');
             while (send(piece)) {
             }
             ended++;

@@ -130,10 +130,10 @@ else() # the fault layer is their subject
   list(FILTER test_sources EXCLUDE REGEX "/(broken_kernels|fault_[a-z_]+)_test\\.cpp$")
 endif()
 if(WIN32) # they test signals and terminals, or have POSIX's sockets
-  list(FILTER test_sources EXCLUDE REGEX "/(cli_(faults|terminal|serve)|http_(server|tls)|server)_test\\.cpp$")
+  list(FILTER test_sources EXCLUDE REGEX "/(cli_(faults|terminal|serve|launch)|http_(server|tls)|server)_test\\.cpp$")
 endif()
 if(NOT TQ_SERVER)
-  list(FILTER test_sources EXCLUDE REGEX "/(cli_serve|http_(server|tls)|server)_test\\.cpp$")
+  list(FILTER test_sources EXCLUDE REGEX "/(cli_(serve|launch)|http_(server|tls)|server)_test\\.cpp$")
 endif()
 foreach(source ${test_tools})
   get_filename_component(name ${source} NAME_WE)

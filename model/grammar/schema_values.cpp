@@ -123,8 +123,11 @@ std::string string_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std:
         return "\"\\\"\" (" + *body + ") \"\\\"\"";
     }
     if (!has_length) return writer.json("string");
-    const uint32_t min = schema_count(schema, "minLength", 0, place), max = schema_count(schema, "maxLength", unlimited, place);
+    constexpr uint32_t most = 32768; // each character has a state, and an answer is hardly longer
+    const uint32_t min = schema_count(schema, "minLength", 0, place);
+    uint32_t max = schema_count(schema, "maxLength", unlimited, place);
     if (max < min) refuse_schema(place, "'maxLength' is less than 'minLength'");
+    if (max > most) max = unlimited;
     return "\"\\\"\" " + writer.json("char") + times_gbnf(min, max) + " \"\\\"\"";
 }
 

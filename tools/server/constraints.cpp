@@ -101,6 +101,11 @@ template <class Make> auto checked(const char* field, const Make& make) {
     }
 }
 
+void leave_unchecked(Json& tool) {
+    Json& function = tool.contains("function") ? tool["function"] : tool;
+    function["parameters"] = {{"type", "object"}};
+}
+
 std::string calls_gbnf(const ChatTask& task, ChatVariant variant) {
     const auto form = variant == ChatVariant::coder ? grammar::ToolCallForm::xml : grammar::ToolCallForm::json;
     const auto gbnf = [&](const Json& tools, std::string_view only) {
@@ -113,8 +118,7 @@ std::string calls_gbnf(const ChatTask& task, ChatVariant variant) {
         try {
             grammar::tool_calls_gbnf(Json::array({tool}), form);
         } catch (const Error&) {
-            Json& function = tool.contains("function") ? tool["function"] : tool;
-            function["parameters"] = {{"type", "object"}};
+            leave_unchecked(tool);
         }
     }
     return gbnf(tools, "");
@@ -155,7 +159,16 @@ void Constraints::set_calls(const ChatTask& task) {
     if (!can_call)
         bad_request("tool_choice",
                     "\"tool_choice\" asks for a call, but this model has no tokens for calls of tools: leave it out");
-    calls_ = checked("tools", [&] { return service_.compile_grammar(calls_gbnf(task, service_.model.chat)); });
+    calls_ = checked("tools", [&] {
+        try {
+            return service_.compile_grammar(calls_gbnf(task, service_.model.chat));
+        } catch (const Error&) {
+            if (must_call_) throw;
+        }
+        ChatTask unchecked{.tools = task.tools, .parallel_tool_calls = task.parallel_tool_calls}; // all together were too large
+        std::ranges::for_each(unchecked.tools, leave_unchecked);
+        return service_.compile_grammar(calls_gbnf(unchecked, service_.model.chat));
+    });
 }
 
 std::unique_ptr<TokenConstraint> Constraints::make() const {

@@ -142,6 +142,11 @@ TEST_CASE("strings: lengths, patterns, formats") {
     check(R"({"format": "hostname"})", {"\"a-b.example\""}, {"\"-a\""});
 }
 
+TEST_CASE("a great maxLength costs no states") {
+    check(R"({"type": "string", "maxLength": 524288})", {"\"\"", "\"long\""}, {"1"});
+    check(R"({"type": "string", "minLength": 2, "maxLength": 100000000})", {"\"ab\""}, {"\"a\""});
+}
+
 TEST_CASE("integers between bounds, each of them") {
     for (const auto& [min, max] :
          {std::pair(0, 9), {0, 10}, {5, 5}, {7, 123}, {99, 1001}, {-5, 5}, {-120, -7}, {-1, 0}, {100, 999}, {-1000, 1000}}) {

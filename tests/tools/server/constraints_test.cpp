@@ -107,6 +107,16 @@ TEST_CASE("tool_choice required and a named function force a call") {
     CHECK(message(server.answer(chat_completions, chat_body("Hi", {{"tools", tools}})))["tool_calls"].size() == 1);
 }
 
+TEST_CASE("tools that are too large for a grammar only go unchecked") {
+    ScriptedServer server("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>");
+    Json tools = weather_tools();
+    for (int i = 0; i < 40; i++)
+        tools[0]["function"]["parameters"]["properties"][fmt::format("p{}", i)] = {{"type", "string"}, {"maxLength", 32768}};
+    CHECK(message(server.answer(chat_completions, chat_body("Hi", {{"tools", tools}})))["tool_calls"].size() == 1);
+    const Json body = chat_body("Hi", {{"tools", tools}, {"tool_choice", "required"}});
+    CHECK(refused_field([&] { server.post(chat_completions, body.dump()); }) == "tools");
+}
+
 TEST_CASE("the next prompt begins with the answer without its thinking") {
     ScriptedServer server("yes", ChatVariant::hybrid);
     ChatTask task;

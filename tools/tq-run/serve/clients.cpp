@@ -26,7 +26,7 @@ ClientStart start_claude(const ServedModel& model, const std::filesystem::path&)
     for (const char* kind : {"ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL",
                              "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL"})
         start.environment.push_back(fmt::format("{}={}", kind, model.name));
-    if (model.context > 0) start.environment.push_back(fmt::format("CLAUDE_CODE_AUTO_COMPACT_WINDOW={}", model.context));
+    if (model.context > 0) start.environment.push_back(fmt::format("CLAUDE_CODE_MAX_CONTEXT_TOKENS={}", model.context));
     return start;
 }
 
@@ -89,10 +89,10 @@ ClientStart start_pi(const ServedModel& model, const std::filesystem::path& dire
 
 constexpr Client known_clients[] = {
     {"claude", "claude", "Claude Code", "npm install -g @anthropic-ai/claude-code", 20'000, start_claude},
-    {"codex", "codex", "Codex", "npm install -g @openai/codex", 12'000, start_codex},
-    {"opencode", "opencode", "opencode", "npm install -g opencode-ai", 12'000, start_opencode},
-    {"qwen", "qwen", "Qwen Code", "npm install -g @qwen-code/qwen-code", 16'000, start_qwen},
-    {"pi", "pi", "pi", "npm install -g @mariozechner/pi-coding-agent", 3'000, start_pi},
+    {"codex", "codex", "Codex", "npm install -g @openai/codex", 10'000, start_codex},
+    {"opencode", "opencode", "opencode", "npm install -g opencode-ai", 8'000, start_opencode},
+    {"qwen", "qwen", "Qwen Code", "npm install -g @qwen-code/qwen-code", 18'000, start_qwen},
+    {"pi", "pi", "pi", "npm install -g @mariozechner/pi-coding-agent", 2'000, start_pi},
 };
 
 } // namespace

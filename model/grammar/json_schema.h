@@ -4,8 +4,8 @@
 // Known: type (also a list of types), enum, const, anyOf, oneOf (as anyOf), allOf (merged), $ref within the schema, also
 // recursive, nullable; properties, required, additionalProperties, propertyNames, minProperties and maxProperties (of objects
 // without properties); items, prefixItems, minItems, maxItems; minLength, maxLength (above 32,768 it is not enforced), pattern,
-// format; minimum, maximum, exclusiveMinimum, exclusiveMaximum. As in llama.cpp an object whose properties are listed has no others unless
-// additionalProperties asks for them. Annotations such as title and description are ignored.
+// format; minimum, maximum, exclusiveMinimum, exclusiveMaximum. As in llama.cpp an object whose properties are listed has no
+// others unless additionalProperties asks for them. Annotations such as title and description are ignored.
 //
 // pattern: the regular expressions of ECMA-262 without lookaround, back references, \b, \B and \p; beside it no lengths.
 // format: date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri.

@@ -32,7 +32,8 @@ bool is_as_cold(const BlockKernels& kernels, const std::vector<uint64_t>& cached
     return std::equal(cached.begin(), cached.begin() + n, cold.begin()) && std::equal(rest.begin(), rest.end(), cold.begin() + n);
 }
 
-constexpr BlockKernels kinds[]{{0, UINT32_MAX}, {8, 3}, {8, 4}, {16, 5}, {8, 5}, {8, 8}, {8, UINT32_MAX}, {1, UINT32_MAX}, {5, 13}};
+constexpr BlockKernels kinds[]{{0, UINT32_MAX}, {8, 3},          {8, 4},          {16, 5}, {8, 5},
+                               {8, 8},          {8, UINT32_MAX}, {1, UINT32_MAX}, {5, 13}};
 
 } // namespace
 

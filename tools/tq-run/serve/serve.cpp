@@ -21,6 +21,7 @@ constexpr double pool_share = 0.9;                      // of the memory, beyond
 // How many requests at once, of which length, with how much cache: what fits into the memory.
 void size_cache(Setup& setup, const ServeArguments& arguments) {
     ForwardOptions& options = setup.options;
+    options.speculative = true; // tokens that the device samples ahead have the bits of those that it does not
     const auto with = [&](uint32_t context, uint32_t slots, uint32_t tokens) {
         ForwardOptions changed = options;
         changed.context_size = context;

@@ -111,7 +111,7 @@ class Exchanges::Library final : public httplib::Server {
 
 Exchanges::Library::Library(server::Handler handler, Refuse refuse, const HeadLimits& limits, std::chrono::seconds idle_timeout)
     : handler(std::move(handler)), refuse(std::move(refuse)), limits(limits) {
-    svr_sock_ = 0; // no socket: streams end early without one
+    svr_sock_ = 0;                    // no socket: streams end early without one
     set_payload_max_length(SIZE_MAX); // read_and_reply() counts
     set_keep_alive_timeout(idle_timeout.count());
     set_keep_alive_max_count(1'000'000);

@@ -69,14 +69,6 @@ std::vector<server::Endpoint> endpoints(server::Service& service, const std::str
     return all;
 }
 
-std::optional<server::HttpReply> page_file(const server::HttpRequest& request) {
-    const server::PageFile* const file = server::find_page_file(request.path);
-    if (!file) return std::nullopt;
-    server::HttpReply reply{.body = std::string(file->bytes), .type = std::string(file->type)};
-    reply.headers["Content-Security-Policy"] = server::page_security_policy;
-    return reply;
-}
-
 int serve(const Arguments& arguments) {
     const Model model = make_scripted_model(parse_variant(arguments.variant));
     serving::Scheduler scheduler(
@@ -90,7 +82,7 @@ int serve(const Arguments& arguments) {
     server::ServerOptions http;
     if (!arguments.api_key.empty()) http.api_keys = {arguments.api_key};
     if (!arguments.record.empty()) http.log = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
-    http.page = page_file;
+    http.page = server::page_reply;
     server::Server server(std::move(http));
     server.ready(endpoints(service, arguments.record));
     std::printf("listening at http://127.0.0.1:%u\n", server.port());

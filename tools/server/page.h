@@ -1,5 +1,7 @@
 // The page at /, whose files are built into the program: no file is read from the disk, nothing comes from another host.
 #pragma once
+#include "tools/server/http.h"
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -16,6 +18,8 @@ std::span<const PageFile> page_files();
 // The file at a path without its query, or null. To be sent with the headers below; a request whose If-None-Match is the etag is
 // answered with 304.
 const PageFile* find_page_file(std::string_view path);
+// Returns the reply to a request for a file, 304 where the client has it; nothing where there is no such file.
+std::optional<HttpReply> page_reply(const HttpRequest& request);
 
 inline constexpr std::string_view page_cache_control = "no-cache";
 // The page makes nodes, never HTML from text: browsers that know trusted types refuse the latter.

@@ -8,24 +8,6 @@
 namespace tq {
 namespace {
 
-using server::HttpReply;
-using server::HttpRequest;
-
-std::optional<HttpReply> page_file(const HttpRequest& request) {
-    const server::PageFile* const file = server::find_page_file(request.path);
-    if (!file) return std::nullopt;
-    HttpReply reply{.type = std::string(file->type)};
-    reply.headers = {{"ETag", std::string(file->etag)},
-                     {"Cache-Control", std::string(server::page_cache_control)},
-                     {"Content-Security-Policy", std::string(server::page_security_policy)},
-                     {"Referrer-Policy", "no-referrer"}};
-    if (request.header("if-none-match") == file->etag)
-        reply.status = 304;
-    else
-        reply.body = file->bytes;
-    return reply;
-}
-
 std::string key_of_line(std::string_view line) {
     constexpr std::string_view spaces = " \t\r";
     const size_t first = line.find_first_not_of(spaces);
@@ -135,7 +117,7 @@ server::ServerOptions server_options(const ServeArguments& a) {
         origin = lowercase(origin);
         if (origin.ends_with('/')) origin.pop_back();
     }
-    if (!a.no_page) options.page = page_file;
+    if (!a.no_page) options.page = server::page_reply;
     options.log = [](const std::string& line) { write_error(line + "\n"); };
     return options;
 }

@@ -39,7 +39,7 @@ function run(program, words, { cwd, env, input = '' }) {
 }
 
 for (const [name, agent] of Object.entries(agents))
-  test(name, async (context) => {
+  test(name, { timeout: 180_000 }, async (context) => {
     const home = mkdtempSync(join(tmpdir(), `tq-${name}-`)), cwd = mkdtempSync(join(tmpdir(), `tq-${name}-work-`));
     const record = mkdtempSync(join(tmpdir(), `tq-${name}-requests-`));
     const server = await startServer('--context', '131072', '--record', record);

@@ -129,6 +129,19 @@ test('tool_choice none, required, and a name', async () => {
   }
 });
 
+test('a call in the form of Qwen3-Coder, streamed and not', async () => {
+  const coder = await startServer('--variant', 'coder');
+  const at = new OpenAI({ baseURL: `${coder.url}/v1`, apiKey: 'none', maxRetries: 0 });
+  const whole = await at.chat.completions.create({ model, messages: user(askWeather), tools: [tool] });
+  const stream = at.chat.completions.stream({ model, messages: user(askWeather), tools: [tool] });
+  for (const { choices } of [whole, await stream.finalChatCompletion()]) {
+    assert.equal(choices[0].finish_reason, 'tool_calls');
+    assert.deepEqual(JSON.parse(choices[0].message.tool_calls[0].function.arguments), weatherArguments);
+    assert.ok(!choices[0].message.content);
+  }
+  await coder.stop();
+});
+
 test('structured output', async () => {
   const Person = z.object({ name: z.string(), age: z.number().int(), tags: z.array(z.enum(['a', 'b'])) });
   const person = { name: 'Ada', age: 36, tags: ['a', 'b'] };

@@ -3,6 +3,7 @@
 #include "model/prefix/cold.h"
 #include "model/serving/logprobs.h"
 #include <algorithm>
+#include <new>
 
 namespace tq::serving {
 namespace {
@@ -36,6 +37,9 @@ void Batch::step() {
         run_pass();
     } catch (const Error& error) {
         recover(error.what());
+    } catch (const std::bad_alloc&) {
+        fail_all("the machine is out of memory: close other programs, or start the server with fewer slots (-np) or a smaller "
+                 "context (-c)");
     }
     for (const auto& sequence : running_)
         if (sequence->done) leave(*sequence, false); // those with values

@@ -31,7 +31,6 @@ struct Route {
     std::string_view method, path;
     HttpReply (*handle)(Service& service, const HttpRequest& request);
     Envelope envelope = Envelope::openai;
-    bool is_public = false; // needs no API key
 };
 // /health and the page are not among them: they are answered while the model is loading.
 std::span<const Route> routes();

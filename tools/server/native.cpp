@@ -1,4 +1,5 @@
 // llama.cpp's own endpoints for texts and tokens, slots and properties.
+#include "base/file_system.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/openai_messages.h"
@@ -51,7 +52,7 @@ HttpReply props(Service& service, const HttpRequest&) {
          {"n_ctx", scheduler.context_size()},
          {"context", scheduler.context_size()},
          {"model_alias", service.model_name()},
-         {"model_path", file.path().filename().string()},
+         {"model_path", utf8_text(file.path().filename())},
          {"modalities", {{"vision", false}, {"audio", false}}},
          {"chat_template", std::string(file.text("tokenizer.chat_template", ""))},
          {"build_info", service.options.build},

@@ -15,7 +15,7 @@ namespace {
 using serving::Scheduler;
 
 constexpr uint32_t serve_context = 32768;               // an agent's instructions, tools and files
-constexpr uint64_t preempted_bytes = uint64_t(2) << 30; // of host memory
+constexpr uint64_t preempted_bytes = uint64_t(2) << 30; // of host memory at most, and no more than --cache-ram
 constexpr double pool_share = 0.9;                      // of the memory, beyond what one request needs
 
 // How many requests at once, of which length, with how much cache: what fits into the memory.
@@ -67,7 +67,7 @@ Scheduler::Options scheduler_options(const ServeArguments& a, const Engine& engi
     options.is_end = [&tokenizer = engine.model.tokenizer](uint32_t id) { return tokenizer.is_end_of_generation(id); };
     options.excluded = engine.unsampled(false);
     options.excluded_ends = engine.unsampled(true);
-    options.memory_bytes = preempted_bytes;
+    options.memory_bytes = std::min(preempted_bytes, uint64_t(a.prefix.memory_bytes.value_or(int64_t(preempted_bytes))));
     options.warn = [](const std::string& warning) { write_error(fmt::format("tq-run: {}\n", warning)); };
     return options;
 }

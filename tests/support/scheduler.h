@@ -116,14 +116,14 @@ class SchedulerUnderTest {
     std::unique_ptr<serving::Scheduler> scheduler_;
 };
 
-struct Answered {
+struct StreamAnswer {
     Ids ids;
     serving::Update last;
 };
 
-inline Answered collect(serving::Stream& stream) {
-    Answered out;
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+inline StreamAnswer collect(serving::Stream& stream) {
+    StreamAnswer out;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(10); // a software driver under sanitizers
     do {
         REQUIRE(std::chrono::steady_clock::now() < deadline);
         out.last = stream.wait(std::chrono::milliseconds(200));
@@ -183,7 +183,7 @@ inline void check_scheduler(const SmallModel& model, const MakeForward& make, Sc
     for (const auto& request : requests) streams.push_back(scheduler->submit(copy_of(request)));
     for (uint32_t i = 0; i < count; i++) {
         CAPTURE(i);
-        const Answered answer = collect(*streams[i]);
+        const StreamAnswer answer = collect(*streams[i]);
         CHECK(answer.last.finish != serving::Finish::failed);
         CHECK(answer.last.error == "");
         CHECK(answer.ids == expected[i]);

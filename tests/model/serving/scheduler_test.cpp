@@ -54,7 +54,7 @@ TEST_CASE("requests together are answered as each alone") {
 TEST_CASE("a device that is lost again at once fails the requests with the reason, and is opened for later ones") {
     SchedulerUnderTest scheduler(small(), make, {});
     scheduler.lose_after(2, 2);
-    const Answered lost = collect(*scheduler->submit(request_of(some_ids(300), 5)));
+    const StreamAnswer lost = collect(*scheduler->submit(request_of(some_ids(300), 5)));
     CHECK(lost.last.finish == Finish::failed);
     CHECK(lost.last.server_fault);
     CHECK(lost.last.error == "the GPU stopped answering");
@@ -79,10 +79,10 @@ TEST_CASE("tenants do not find what others have sent") {
     SchedulerUnderTest scheduler(small(), make, {});
     serving::Request request = request_of(some_ids(600), 2);
     request.tenant = "a";
-    const Answered first = collect(*scheduler->submit(copy_of(request)));
+    const StreamAnswer first = collect(*scheduler->submit(copy_of(request)));
     CHECK(collect(*scheduler->submit(copy_of(request))).last.timings.cached_tokens > 500);
     request.tenant = "b";
-    const Answered other = collect(*scheduler->submit(copy_of(request)));
+    const StreamAnswer other = collect(*scheduler->submit(copy_of(request)));
     CHECK(other.last.timings.cached_tokens == 0);
     CHECK(other.ids == first.ids);
     request.tenant = "";
@@ -111,11 +111,11 @@ TEST_CASE("what waits beyond the queue is refused, and a cancelled request makes
 TEST_CASE("an answer ends at its last token, its length, the end of the context") {
     SchedulerUnderTest scheduler(small(), make, {.is_end = {}});
     CHECK(collect(*scheduler->submit(request_of(some_ids(10), 7))).last.finish == Finish::length);
-    const Answered full = collect(*scheduler->submit(request_of(some_ids(scheduler_context), 7)));
+    const StreamAnswer full = collect(*scheduler->submit(request_of(some_ids(scheduler_context), 7)));
     CHECK(full.last.finish == Finish::context_full);
     CHECK(full.ids.size() == 1);
     CHECK(collect(*scheduler->submit(request_of(some_ids(scheduler_context - 3), 70))).ids.size() == 4);
-    const Answered none = collect(*scheduler->submit(request_of(some_ids(300, 8), 0)));
+    const StreamAnswer none = collect(*scheduler->submit(request_of(some_ids(300, 8), 0)));
     CHECK(none.ids.empty());
     CHECK(none.last.finish == Finish::length);
     CHECK(collect(*scheduler->submit(request_of(some_ids(300, 8), 1))).last.timings.cached_tokens > 250);
@@ -139,7 +139,7 @@ TEST_CASE("biases, constraints and logprobs") {
     CHECK(collect(*scheduler->submit(std::move(constrained))).ids == Ids(3, 7));
     constrained = request_of(some_ids(10), 9);
     constrained.constraint = std::make_unique<OnlyToken>();
-    const Answered dead = collect(*scheduler->submit(std::move(constrained)));
+    const StreamAnswer dead = collect(*scheduler->submit(std::move(constrained)));
     CHECK(dead.ids == Ids(3, 7));
     CHECK(dead.last.finish == Finish::failed);
     CHECK(!dead.last.server_fault);

@@ -130,10 +130,10 @@ else() # the fault layer is their subject
   list(FILTER test_sources EXCLUDE REGEX "/(broken_kernels|fault_[a-z_]+)_test\\.cpp$")
 endif()
 if(WIN32) # they test signals and terminals, or have POSIX's sockets
-  list(FILTER test_sources EXCLUDE REGEX "/(cli_(faults|terminal|serve|launch)|http_(server|tls)|server)_test\\.cpp$")
+  list(FILTER test_sources EXCLUDE REGEX "/(cli_(faults|terminal|serve|launch)|fault_serve|http_(server|tls)|server)_test\\.cpp$")
 endif()
 if(NOT TQ_SERVER)
-  list(FILTER test_sources EXCLUDE REGEX "/(cli_(serve|launch)|http_(server|tls)|server)_test\\.cpp$")
+  list(FILTER test_sources EXCLUDE REGEX "/(cli_(serve|launch)|fault_serve|http_(server|tls)|server)_test\\.cpp$")
 endif()
 foreach(source ${test_tools})
   get_filename_component(name ${source} NAME_WE)
@@ -215,14 +215,14 @@ function(tq_source source name program)
   get_filename_component(directory ${source} DIRECTORY)
   get_filename_component(directory ${directory} NAME)
   set(only --source-file=*${directory}?${name}.cpp) # "?": the system's slash
-  file(STRINGS ${source} names_paths REGEX "TQ_(SOURCE_DIR|RUN|GLSLANG|SHADERS)|tests/support/(golden|embeddings|hub_server)\\.h")
+  file(STRINGS ${source} names_paths REGEX "TQ_(SOURCE_DIR|RUN|GLSLANG|SHADERS)|tests/(support/(golden|embeddings|hub_server)|tools/tq-run/serving)\\.h")
   if(names_paths) # the others are the same in every checkout, for a compiler cache
     set_property(SOURCE ${source} PROPERTY COMPILE_DEFINITIONS TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TQ_GLSLANG="${GLSLANG}"
       TQ_SHADERS="${CMAKE_BINARY_DIR}/tq_shaders" TQ_RUN="${CMAKE_BINARY_DIR}/tq-run${CMAKE_EXECUTABLE_SUFFIX}"
       $<$<BOOL:${LIBEDIT_FOUND}>:TQ_HAS_LINE_EDITOR>)
   endif()
   file(STRINGS ${source} reaches_device REGEX "#include \"(runtime|model/gpu)/")
-  file(STRINGS ${source} runs_commands REGEX "TQ_RUN|tq_run\\(")
+  file(STRINGS ${source} runs_commands REGEX "TQ_RUN|tq_run\\(|tq-run/serving\\.h")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   set(name_drivers "")
   if(reaches_device OR (runs_commands AND drivers))

@@ -35,14 +35,22 @@ struct Rest {
     bool wants_hidden() const { return span.logits == Span::Logits::hidden; }
 };
 
-// One run(): its spans, cut into passes. A span is cut into slices of a whole block; the last of them may be of few ids, which
-// run as separate rows, with those of other spans. So the kernels that compute a row depend on its span alone.
+// The kernels of a block give a token the same bits wherever the block begins and ends, those of a short block do not: its
+// attention is split.
+BlockKernels block_kernels_of(const ForwardOptions& o, const Tuning& tuning) {
+    if (o.deterministic) return {};
+    if (tuning.short_block >= o.batch_size) return {.block = o.batch_size};
+    return {.block = o.batch_size, .many = std::max(tuning.short_block, max_separate_rows(o)) + 1};
+}
+
+// One run(): its spans, cut into passes. A span is cut into slices of a block (BlockKernels::slice); one of few ids runs as
+// separate rows, with those of other spans. So the kernels that compute a row depend on its span alone.
 class SpanRun {
   public:
-    SpanRun(Recordings& recordings, Cache& cache, BlockPace& pace, const ForwardOptions& options, uint32_t short_block,
+    SpanRun(Recordings& recordings, Cache& cache, BlockPace& pace, const ForwardOptions& options, const Tuning& tuning,
             std::span<const Span> spans, const SpanLogits& each, const Progress& progress)
-        : recordings_(recordings), cache_(cache), pace_(pace), options_(options), short_block_(short_block), each_(each),
-          progress_(progress) {
+        : recordings_(recordings), cache_(cache), pace_(pace), options_(options), kernels_(block_kernels_of(options, tuning)),
+          short_block_(tuning.short_block), each_(each), progress_(progress) {
         for (const Span& span : spans) {
             rests_.push_back({span, rests_.size(), cache.position(span.slot)});
             total_ += uint32_t(span.ids.size());
@@ -69,7 +77,9 @@ class SpanRun {
     };
 
     bool keep_going() const { return !progress_ || progress_(done_, total_); }
-    uint32_t slice_of(const Rest& rest) const { return std::min(options_.batch_size, rest.left()); }
+    uint32_t slice_of(const Rest& rest) const {
+        return kernels_.block == 0 ? std::min(options_.batch_size, rest.left()) : kernels_.slice(rest.left());
+    }
     bool is_separate(const Rest& rest) const {
         return rest.left() > 0 && (options_.deterministic || slice_of(rest) <= max_separate_rows(options_));
     }
@@ -86,6 +96,7 @@ class SpanRun {
     Cache& cache_;
     BlockPace& pace_;
     const ForwardOptions& options_;
+    const BlockKernels kernels_;
     const uint32_t short_block_;
     const SpanLogits& each_;
     const Progress& progress_;
@@ -237,7 +248,7 @@ class GpuForward final : public Forward {
     Cache& cache() override { return cache_; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(config_, options_.kv); }
-    BlockKernels block_kernels() const override { return {.block = options_.deterministic ? 0 : options_.batch_size}; }
+    BlockKernels block_kernels() const override { return block_kernels_of(options_, tuning_); }
     std::string computation() const override;
 
   private:
@@ -293,7 +304,7 @@ bool GpuForward::run(std::span<const Span> spans, const SpanLogits& each, const 
         starts.push_back({span.slot, cache_.position(span.slot)});
     }
     cache_.reserve(needs);
-    SpanRun passes(recordings_, cache_, pace_, options_, tuning_.short_block, spans, each, progress);
+    SpanRun passes(recordings_, cache_, pace_, options_, tuning_, spans, each, progress);
     try {
         return passes.run();
     } catch (const NonFinite&) {

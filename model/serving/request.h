@@ -13,6 +13,19 @@
 
 namespace tq::serving {
 
+// Wakes one thread that waits for several streams.
+class Bell {
+  public:
+    void ring();
+    // Returns whether it was rung since the last wait; waits for that until `end`.
+    bool wait_until(std::chrono::steady_clock::time_point end);
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable rung_;
+    bool rings_ = false;
+};
+
 struct Request {
     std::vector<uint32_t> prompt;     // not empty, at most the context
     uint32_t max_tokens = UINT32_MAX; // 0: the prompt is only put into the cache
@@ -26,6 +39,7 @@ struct Request {
     bool background = false;      // runs only while no other request is there, and is given up when one comes
     bool hidden = false;          // no answer: Update::hidden is wanted
     std::vector<uint32_t> scored; // no answer: the logits of these ids after the prompt are wanted, in Update::scores
+    std::shared_ptr<Bell> bell;   // rung whenever the stream has something new, for who waits for several; null: none
 };
 
 struct Token {
@@ -65,6 +79,7 @@ struct Update {
 // The end of a request that its client holds. A scheduler writes from its thread; any one other thread reads.
 class Stream {
   public:
+    explicit Stream(std::shared_ptr<Bell> bell = {}) : bell_(std::move(bell)) {}
     // Returns when there is something new, or after `timeout`, then with nothing new.
     Update wait(std::chrono::milliseconds timeout);
     // Stops the request; its tokens so far stay in the prefix cache.
@@ -82,6 +97,7 @@ class Stream {
   private:
     void change(const RequestTimings& timings, const std::function<void(Update&)>& change);
 
+    const std::shared_ptr<Bell> bell_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     Update pending_;

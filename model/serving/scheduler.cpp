@@ -80,7 +80,7 @@ std::shared_ptr<Stream> Scheduler::Loop::submit(Request request) {
     sequence->ids = request.prompt;
     sequence->sampler.emplace(request.sampling, request.ignore_end ? options_.excluded_ends : options_.excluded);
     sequence->sampler->constrain(request.constraint.get());
-    sequence->stream = std::make_shared<Stream>();
+    sequence->stream = std::make_shared<Stream>(request.bell);
     sequence->request = std::move(request);
     auto stream = sequence->stream;
     {

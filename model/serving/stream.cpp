@@ -2,6 +2,21 @@
 
 namespace tq::serving {
 
+void Bell::ring() {
+    {
+        const std::lock_guard lock(mutex_);
+        rings_ = true;
+    }
+    rung_.notify_one();
+}
+
+bool Bell::wait_until(std::chrono::steady_clock::time_point end) {
+    std::unique_lock lock(mutex_);
+    const bool rung = rung_.wait_until(lock, end, [&] { return rings_; });
+    rings_ = false;
+    return rung;
+}
+
 Update Stream::wait(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, timeout, [&] { return new_; });
@@ -35,6 +50,7 @@ void Stream::change(const RequestTimings& timings, const std::function<void(Upda
         new_ = true;
     }
     changed_.notify_all();
+    if (bell_) bell_->ring();
 }
 
 void Stream::push(Token token, const RequestTimings& timings) {

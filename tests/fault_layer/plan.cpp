@@ -80,6 +80,7 @@ void Plan::add(std::string_view entry) {
 
 std::optional<Fault> Plan::strike(Function function) {
     const uint64_t n = ++calls_[size_t(function)];
+    if (function == Function::vkCreateDevice) for_ever_.reset();
     for (const Entry& entry : entries_) {
         if (entry.function != function || n < entry.first || (n > entry.first && !entry.and_after)) continue;
         if (entry.fault.result == VK_ERROR_DEVICE_LOST || entry.fault.hangs) for_ever_ = entry.fault;

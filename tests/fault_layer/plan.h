@@ -59,7 +59,7 @@ class Plan {
     explicit Plan(std::string_view text);
 
     // Counts a call; returns the fault to return instead of calling the driver. After DEVICE_LOST or a HANG, all other
-    // functions that wait for the device or submit work return that as well.
+    // functions that wait for the device or submit work return that as well, until a device is created.
     std::optional<Fault> strike(Function function);
 
     // "vkMapMemory 3" per function that was called, and "fault vkMapMemory 2 MEMORY_MAP_FAILED" per fault.

@@ -111,6 +111,8 @@ void read_task_sampling(ChatTask& task, const Service& service, const Json& body
     Sampling sampling = read_sampling(service, body);
     if (task.sampling.max_tokens) sampling.max_tokens = task.sampling.max_tokens;
     if (!task.sampling.stop.empty()) sampling.stop = std::move(task.sampling.stop);
+    sampling.logprobs = task.sampling.logprobs;
+    sampling.top_logprobs = task.sampling.top_logprobs;
     sampling.choices = 1;
     task.sampling = std::move(sampling);
 }

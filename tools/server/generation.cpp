@@ -10,7 +10,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds look_again{5}; // at several answers in turn
 constexpr milliseconds look_at_client{50};
 constexpr size_t min_run_ahead_tokens = 16; // fewer are run with the next prompt
 
@@ -89,6 +88,7 @@ class Generation::Impl {
     const std::string tenant;
     std::vector<uint32_t> prompt;
     bool continues = false;
+    const std::shared_ptr<serving::Bell> bell = std::make_shared<serving::Bell>();
     std::vector<std::unique_ptr<Choice>> choices;
 
   private:
@@ -114,6 +114,7 @@ void Generation::Impl::begin(const Sampling& sampling, const Constraints& constr
         request.logprobs = sampling.logprobs;
         request.top_logprobs = sampling.logprobs ? sampling.top_logprobs : 0;
         request.tenant = tenant;
+        request.bell = bell;
         Answer made(service.model.tokenizer, std::move(options));
         choices.push_back(std::make_unique<Choice>(submit(service, std::move(request)), std::move(made)));
     }
@@ -148,18 +149,10 @@ void Generation::Impl::take(Choice& choice, serving::Update update, std::vector<
 std::vector<Event> Generation::Impl::next(milliseconds timeout) {
     std::vector<Event> events;
     const auto end = Clock::now() + timeout;
-    while (events.empty() && !done()) {
-        const auto running = std::ranges::count_if(choices, [](const auto& choice) { return !choice->done; });
-        const auto left = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(end - Clock::now()));
-        bool first = true;
-        for (const auto& choice : choices) {
-            if (choice->done) continue;
-            const milliseconds wait = !first ? milliseconds(0) : running == 1 ? left : std::min(left, look_again);
-            first = false;
-            take(*choice, choice->stream->wait(wait), events);
-        }
-        if (Clock::now() >= end) break;
-    }
+    do {
+        for (const auto& choice : choices)
+            if (!choice->done) take(*choice, choice->stream->wait(milliseconds(0)), events);
+    } while (events.empty() && !done() && bell->wait_until(end));
     return events;
 }
 

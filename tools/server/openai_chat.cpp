@@ -12,22 +12,6 @@ namespace {
 
 using PartKind = AnswerPart::Kind;
 
-Json token_json(const std::string& bytes, float logprob) {
-    Json json = {{"token", bytes}, {"logprob", logprob}, {"bytes", Json::array()}};
-    for (const char byte : bytes) json["bytes"].push_back(uint8_t(byte));
-    return json;
-}
-
-void add_logprobs(Json& content, const Event& event) {
-    if (event.part.kind != PartKind::content) return;
-    for (const TokenText& token : event.tokens) {
-        Json json = token_json(token.bytes, token.logprob);
-        json["top_logprobs"] = Json::array();
-        for (const auto& [bytes, logprob] : token.top) json["top_logprobs"].push_back(token_json(bytes, logprob));
-        content.push_back(std::move(json));
-    }
-}
-
 // An answer that is sent as one.
 struct WholeMessage {
     std::string content, reasoning;
@@ -36,7 +20,7 @@ struct WholeMessage {
 
     void add(const Event& event) {
         const AnswerPart& part = event.part;
-        add_logprobs(logprobs, event);
+        append(logprobs, content_logprobs(event));
         switch (part.kind) {
         case PartKind::reasoning: reasoning += part.text; break;
         case PartKind::content: content += part.text; break;
@@ -72,8 +56,7 @@ class ChatStream {
             out += begin(event.choice);
             Json delta = delta_of(event.part), logprobs;
             if (logprobs_ && event.part.kind == PartKind::content) {
-                logprobs = {{"content", Json::array()}};
-                add_logprobs(logprobs["content"], event);
+                logprobs = {{"content", content_logprobs(event)}};
             }
             const bool has_tokens = !logprobs.is_null() && !logprobs["content"].empty();
             if (!delta.empty() || has_tokens) out += chunk(event.choice, std::move(delta), nullptr, logprobs);

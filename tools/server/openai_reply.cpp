@@ -4,6 +4,28 @@
 
 namespace tq::server {
 
+static Json token_json(const std::string& bytes, float logprob) {
+    Json json = {{"token", bytes}, {"logprob", logprob}, {"bytes", Json::array()}};
+    for (const char byte : bytes) json["bytes"].push_back(uint8_t(byte));
+    return json;
+}
+
+Json content_logprobs(const Event& event) {
+    Json list = Json::array();
+    if (event.part.kind != AnswerPart::Kind::content) return list;
+    for (const TokenText& token : event.tokens) {
+        Json json = token_json(token.bytes, token.logprob);
+        json["top_logprobs"] = Json::array();
+        for (const auto& [bytes, logprob] : token.top) json["top_logprobs"].push_back(token_json(bytes, logprob));
+        list.push_back(std::move(json));
+    }
+    return list;
+}
+
+void append(Json& list, Json more) {
+    for (Json& entry : more) list.push_back(std::move(entry));
+}
+
 Json completion_head(const Service& service, const std::string& id, const char* object) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     return {{"id", id},

@@ -10,6 +10,10 @@ Json completion_usage(const Usage& usage);
 Json timings_json(const serving::RequestTimings& timings); // llama.cpp's
 const char* finish_name(FinishReason reason);
 
+// The tokens of an event of the content with their logprobs, as chat completions and responses list them; of other events [].
+Json content_logprobs(const Event& event);
+void append(Json& list, Json more); // the entries of a list to another
+
 std::string data_event(const Json& json);
 constexpr std::string_view done_event = "data: [DONE]\n\n";
 // An empty part would end a body: it is not sent.

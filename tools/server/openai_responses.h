@@ -7,7 +7,7 @@
 namespace tq::server::responses_api {
 
 struct Request {
-    ChatTask task; // without its sampling, but for max_tokens
+    ChatTask task; // of its sampling only max_tokens and logprobs
     bool stream = false;
     bool sealed_reasoning = false;      // reasoning items carry their text in encrypted_content, which clients send back
     std::set<std::string> custom_tools; // offered as functions with one text, "input"
@@ -39,11 +39,11 @@ class Writer : public AnswerWriter {
 
     void send(const char* type, Json fields);
     void send_response(const char* type);
-    void part(const AnswerPart& part);
+    void part(const AnswerPart& part, Json logprobs);
     void open(Item kind, Json item);
     void open_text(Item kind);
     void open_call(const std::string& name);
-    void text(const std::string& delta);
+    void text(const std::string& delta, Json logprobs);
     void close(const char* status);
     void close_text();
     void close_call();
@@ -58,6 +58,7 @@ class Writer : public AnswerWriter {
     Item open_ = Item::none;
     Json item_;        // the open one
     std::string text_; // of the open item so far
+    Json logprobs_ = Json::array();
     uint64_t sequence_ = 0;
     std::string out_;
 };

@@ -203,14 +203,23 @@ Json echo_of(const Json& body, const ChatTask& task) {
             {"text", member_or(body, "text", {{"format", {{"type", "text"}}}})},
             {"tool_choice", member_or(body, "tool_choice", "auto")},
             {"tools", member_or(body, "tools", Json::array())},
+            {"top_logprobs", task.sampling.top_logprobs},
             {"truncation", "disabled"},
             {"user", nullptr},
             {"metadata", member_or(body, "metadata", Json::object())}};
 }
 
-bool wants_sealed_reasoning(const Json& body, const Limits& limits) {
+// "include": what the response holds beyond its text. Names that are not known are for tools that are not offered here.
+void read_include(Request& request, const Json& body, const Limits& limits) {
     const Json* include = array_field(body, "include", limits.tools);
-    return include && std::find(include->begin(), include->end(), "reasoning.encrypted_content") != include->end();
+    const auto has = [&](const char* name) {
+        return include && std::find(include->begin(), include->end(), name) != include->end();
+    };
+    request.sealed_reasoning = has("reasoning.encrypted_content");
+    Sampling& sampling = request.task.sampling;
+    const auto top = integer_field(body, "top_logprobs", 0, limits.top_logprobs);
+    sampling.logprobs = has("message.output_text.logprobs") || top.value_or(0) > 0;
+    sampling.top_logprobs = uint32_t(top.value_or(0));
 }
 
 } // namespace
@@ -245,7 +254,7 @@ Request read(const Json& body, const Limits& limits) {
     if (const auto tokens = integer_field(body, "max_output_tokens", 1, INT32_MAX)) task.sampling.max_tokens = uint32_t(*tokens);
     object_field(body, "metadata");
     request.stream = bool_field(body, "stream").value_or(false);
-    request.sealed_reasoning = wants_sealed_reasoning(body, limits);
+    read_include(request, body, limits);
     request.echo = echo_of(body, task);
     return request;
 }

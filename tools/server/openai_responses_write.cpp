@@ -1,3 +1,4 @@
+#include "tools/server/openai_reply.h"
 #include "tools/server/openai_responses.h"
 #include "tools/server/sse.h"
 #include <cmath>
@@ -58,7 +59,7 @@ Json Writer::place() const { return {{"item_id", item_.at("id")}, {"output_index
 
 Json Writer::text_part(const std::string& text) const {
     if (open_ == Item::reasoning) return {{"type", "reasoning_text"}, {"text", text}};
-    return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}};
+    return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", logprobs_}};
 }
 
 std::string Writer::begin(const Usage&) {
@@ -70,19 +71,19 @@ std::string Writer::begin(const Usage&) {
 std::string Writer::ping() const { return sse::comment(); }
 
 std::string Writer::write(const std::vector<Event>& events) {
-    for (const Event& event : events) part(event.part);
+    for (const Event& event : events) part(event.part, content_logprobs(event));
     return take();
 }
 
-void Writer::part(const AnswerPart& part) {
+void Writer::part(const AnswerPart& part, Json logprobs) {
     switch (part.kind) {
     case AnswerPart::Kind::reasoning:
         open_text(Item::reasoning);
-        text(part.text);
+        text(part.text, {});
         break;
     case AnswerPart::Kind::content:
         open_text(Item::message);
-        text(part.text);
+        text(part.text, std::move(logprobs));
         break;
     case AnswerPart::Kind::call_begin: open_call(part.text); break;
     case AnswerPart::Kind::arguments:
@@ -134,18 +135,21 @@ void Writer::open_call(const std::string& name) {
     open(custom ? Item::custom_call : Item::function_call, std::move(item));
 }
 
-void Writer::text(const std::string& delta) {
+void Writer::text(const std::string& delta, Json logprobs) {
     text_ += delta;
     Json fields = place();
     fields.update({{"content_index", 0}, {"delta", delta}});
-    if (open_ == Item::message) fields["logprobs"] = Json::array();
+    if (open_ == Item::message) {
+        fields["logprobs"] = logprobs;
+        append(logprobs_, std::move(logprobs));
+    }
     send(open_ == Item::reasoning ? "response.reasoning_text.delta" : "response.output_text.delta", std::move(fields));
 }
 
 void Writer::close_text() {
     Json fields = place();
     fields.update({{"content_index", 0}, {"text", text_}});
-    if (open_ == Item::message) fields["logprobs"] = Json::array();
+    if (open_ == Item::message) fields["logprobs"] = logprobs_;
     send(open_ == Item::reasoning ? "response.reasoning_text.done" : "response.output_text.done", std::move(fields));
     fields = place();
     fields.update({{"content_index", 0}, {"part", text_part(text_)}});
@@ -182,6 +186,7 @@ void Writer::close(const char* status) {
     response_["output"].push_back(std::move(item_));
     open_ = Item::none;
     text_.clear();
+    logprobs_ = Json::array();
 }
 
 std::string Writer::end(const Outcome& outcome) {

@@ -84,6 +84,20 @@ TEST_CASE("thinking, text and a call stream as items of a response") {
           events.back().at("response").at("usage").at("input_tokens"));
 }
 
+TEST_CASE("a response has the logprobs of its text, not those of its thinking") {
+    ScriptedServer server(weather_text);
+    const Json fields = {{"tools", {weather_function}}, {"include", {"message.output_text.logprobs"}}, {"top_logprobs", 2}};
+    const Json response = server.answer(responses, response_body("How is it?", fields));
+    const Json& content = response.at("output").at(1).at("content").at(0);
+    std::string text;
+    for (const Json& token : content.at("logprobs")) {
+        text += token.at("token").get<std::string>();
+        CHECK(token.at("top_logprobs").size() == 2);
+    }
+    CHECK(text == content.at("text"));
+    CHECK(text.find("Let me see") != text.npos);
+}
+
 TEST_CASE("trip-wire 7: a probe without any input is answered with one token") {
     ScriptedServer server("one two three");
     const Json response = server.answer(responses, response_body("", {{"max_output_tokens", 1}}));

@@ -174,4 +174,15 @@ TEST_CASE("formats, effort and limits") {
     CHECK(!read({{"parallel_tool_calls", false}}).task.parallel_tool_calls);
     CHECK(read({{"stream", true}}).stream);
     CHECK(read({{"include", {"reasoning.encrypted_content"}}}).sealed_reasoning);
+    CHECK_FALSE(read({{"include", {"reasoning.encrypted_content"}}}).task.sampling.logprobs);
+}
+
+TEST_CASE("logprobs are included when asked for, with so many alternatives") {
+    const Request request = read({{"include", {"message.output_text.logprobs"}}, {"top_logprobs", 3}});
+    CHECK(request.task.sampling.logprobs);
+    CHECK(request.task.sampling.top_logprobs == 3);
+    CHECK(request.echo.at("top_logprobs") == 3);
+    CHECK(read({{"top_logprobs", 1}}).task.sampling.logprobs);
+    CHECK(refused({{"top_logprobs", 21}}) == "top_logprobs");
+    CHECK(refused({{"top_logprobs", -1}}) == "top_logprobs");
 }

@@ -178,3 +178,23 @@ TEST_CASE("a failure within a stream is a response that failed") {
     CHECK(events[0].at("response").at("error") == Json{{"code", "server_error"}, {"message", "the device was lost"}});
     CHECK(writer.ping() == ": ping\n\n");
 }
+
+TEST_CASE("logprobs are in the deltas of the text, and all of them at its end") {
+    Event first = says("Hel"), second = says("lo");
+    first.tokens = {{"Hel", -0.5f, {{"Hel", -0.5f}, {"W", -1}}}};
+    second.tokens = {{"lo", -0.25f, {}}};
+    const Answer answer = stream({thinks("Hm"), first, second}, {FinishReason::stop, {}, usage});
+    const Json hel = {
+        {"token", "Hel"},
+        {"logprob", -0.5},
+        {"bytes", {72, 101, 108}},
+        {"top_logprobs",
+         {{{"token", "Hel"}, {"logprob", -0.5}, {"bytes", {72, 101, 108}}}, {{"token", "W"}, {"logprob", -1}, {"bytes", {87}}}}}};
+    const Json lo = {{"token", "lo"}, {"logprob", -0.25}, {"bytes", {108, 111}}, {"top_logprobs", Json::array()}};
+    std::vector<Json> seen;
+    for (const Json& event : answer.events)
+        if (event.at("type") == "response.output_text.delta" || event.at("type") == "response.output_text.done")
+            seen.push_back(event.at("logprobs"));
+    CHECK(seen == std::vector<Json>{Json::array({hel}), Json::array({lo}), Json::array({hel, lo})});
+    CHECK(answer.response.at("output").at(1).at("content").at(0).at("logprobs") == Json::array({hel, lo}));
+}

@@ -1,55 +1,13 @@
 // tq-run serve as a user starts and stops it.
-#include "base/child_process.h"
 #include "tests/support/child_process.h"
 #include "tests/tools/server/raw_client.h"
-#include <csignal>
+#include "tests/tools/tq-run/serving.h"
 #include <doctest/doctest.h>
 
 using namespace tq;
-using namespace std::chrono_literals;
+using test::Serving;
 
 namespace {
-
-// Both of its streams, line by line, and "exit N" at the end.
-class Serving {
-  public:
-    explicit Serving(const std::string& flags)
-        : shell_({"sh", "-c",
-                  "exec 2>&1; \"$TQ_PROGRAM\" serve --device cpu --port 0 " + flags + " & echo pid $!; wait $!; echo exit $?"},
-                 {std::string("TQ_PROGRAM=") + TQ_RUN}, {}) {
-        pid_ = pid_t(std::stol(until("pid ").substr(4)));
-    }
-    ~Serving() {
-        if (pid_ > 0) ::kill(pid_, SIGKILL);
-    }
-    // The next line that begins so.
-    std::string until(const std::string& beginning) {
-        for (int i = 0; i < 1000 && !shell_.output_ended(); i++) {
-            const auto line = shell_.read_line(30s);
-            if (!line) break;
-            said += *line + "\n";
-            if (line->starts_with(beginning)) return *line;
-        }
-        FAIL("no line begins with ", beginning, ", only:\n", said);
-        return {};
-    }
-    uint16_t port() {
-        const std::string url = until("open http");
-        return uint16_t(std::stoul(url.substr(url.rfind(':') + 1)));
-    }
-    void signal(int number) { ::kill(pid_, number); }
-    std::string exit() {
-        const std::string line = until("exit ");
-        pid_ = 0;
-        return line;
-    }
-
-    std::string said;
-
-  private:
-    ChildProcess shell_;
-    pid_t pid_ = 0;
-};
 
 constexpr const char* endless =
     R"({"messages": [{"role": "user", "content": "Tell me a story."}], "ignore_eos": true, "max_tokens": 1500, "stream": true})";
@@ -57,7 +15,7 @@ constexpr const char* endless =
 } // namespace
 
 TEST_CASE("serve: starts, answers, drains on SIGTERM, and ends with 0") {
-    Serving serving("-np 2");
+    Serving serving("--device cpu -np 2");
     const uint16_t port = serving.port();
     CHECK(serving.said.find("slots     2, each of up to 2048 tokens") != std::string::npos);
     CHECK(body_of(RawClient(port).ask(get("/health"))) == R"({"status":"ok"})");
@@ -79,7 +37,7 @@ TEST_CASE("serve: starts, answers, drains on SIGTERM, and ends with 0") {
 }
 
 TEST_CASE("serve: a second signal ends it at once") {
-    Serving serving("");
+    Serving serving("--device cpu");
     RawClient client(serving.port());
     client.send(post("/v1/chat/completions", endless));
     client.read("Once");
@@ -99,7 +57,7 @@ TEST_CASE("serve: refuses what would be unsafe or cannot be") {
     CHECK(refused({"--api-key", ""}).find("--api-key is empty") != std::string::npos);
     CHECK(refused({"--port", "70000"}).find("--port") != std::string::npos);
     CHECK(refused({"--seed", "1"}).find("each request") != std::string::npos);
-    Serving serving("--api-key a,b --api-key c");
+    Serving serving("--device cpu --api-key a,b --api-key c");
     const uint16_t port = serving.port();
     CHECK(refused({"--port", std::to_string(port)}).find("is in use") != std::string::npos);
     for (const char* key : {"a", "b", "c"})

@@ -17,7 +17,7 @@ const agents = {
   codex: {
     arguments: ['exec', '--skip-git-repo-check', '--sandbox', 'workspace-write'], message: ask('exec_command', { cmd: command }),
   },
-  opencode: { arguments: ['run', '--auto'], input: ask('bash', { command, description: 'Write a file' }) },
+  opencode: { arguments: ['run', '--auto'], input: ask('bash', { command }) },
   qwen: { arguments: ['--yolo'], message: ask('run_shell_command', { command, is_background: false }) },
   pi: { arguments: ['-p', '--no-session'], message: ask('bash', { command }) },
 };

@@ -52,10 +52,7 @@ void Batch::recover(const std::string& why) {
     options_.warn(why);
     const bool hopeless = !proved_;
     std::erase_if(running_, [](const auto& sequence) { return sequence->done; });
-    for (const auto& sequence : running_) {
-        sequence->slot.reset();
-        sequence->cold = 0;
-    }
+    for (const auto& sequence : running_) sequence->slot.reset();
     for (Slot& slot : slots_) slot = {};
     waiting_.splice(waiting_.begin(), running_);
     model_.prefix.reset();

@@ -16,7 +16,7 @@ struct Losses {
     std::atomic<int> passes = 0, times = 0;
 };
 
-// Runs another Forward, and is lost when it is told.
+// Runs another Forward, and is lost when it is told: in a pass, after the first of its results.
 class LosableForward final : public Forward {
   public:
     LosableForward(std::unique_ptr<Forward> forward, std::shared_ptr<Losses> losses)
@@ -24,12 +24,17 @@ class LosableForward final : public Forward {
 
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
-        pass();
-        return forward_->run(spans, each, progress);
+        if (!is_lost()) return forward_->run(spans, each, progress);
+        const auto first = [&](size_t span, uint32_t id, std::span<const float> values) {
+            each(span, id, values);
+            fail(lost);
+        };
+        forward_->run(spans, first, progress);
+        fail(lost);
     }
     uint32_t max_sampled() const override { return forward_->max_sampled(); }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
-        pass();
+        if (is_lost()) fail(lost);
         return forward_->run_sampled(id, n, sampling);
     }
     uint32_t max_separate_rows() const override { return forward_->max_separate_rows(); }
@@ -40,11 +45,12 @@ class LosableForward final : public Forward {
     std::string computation() const override { return forward_->computation(); }
 
   private:
-    void pass() const {
-        if (losses_->times > 0 && losses_->passes-- <= 0) {
-            losses_->times--;
-            fail("the GPU stopped answering");
-        }
+    static constexpr const char* lost = "the GPU stopped answering";
+
+    bool is_lost() const {
+        if (losses_->times <= 0 || losses_->passes-- > 0) return false;
+        losses_->times--;
+        return true;
     }
 
     const std::unique_ptr<Forward> forward_;

@@ -16,7 +16,7 @@ struct Losses {
     std::atomic<int> passes = 0, times = 0;
 };
 
-// Runs another Forward, and is lost when it is told: in a pass, after the first of its results.
+// Runs another Forward, and is lost when it is told: in a pass, after its results.
 class LosableForward final : public Forward {
   public:
     LosableForward(std::unique_ptr<Forward> forward, std::shared_ptr<Losses> losses)
@@ -25,11 +25,7 @@ class LosableForward final : public Forward {
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
         if (!is_lost()) return forward_->run(spans, each, progress);
-        const auto first = [&](size_t span, uint32_t id, std::span<const float> values) {
-            each(span, id, values);
-            fail(lost);
-        };
-        forward_->run(spans, first, progress);
+        forward_->run(spans, each, progress);
         fail(lost);
     }
     uint32_t max_sampled() const override { return forward_->max_sampled(); }

@@ -75,6 +75,27 @@ TEST_CASE("a prompt sent twice is found, also a short one and by a request besid
     CHECK(two->wait({}).timings.cached_tokens >= 64);
 }
 
+TEST_CASE("tokens of an answer are found again only where they have the bits of a prompt") {
+    for (const bool deterministic : {false, true}) {
+        const SchedulerSetup setup{.deterministic = deterministic};
+        SchedulerUnderTest scheduler(small(), make, setup), fresh(small(), make, setup);
+        const auto ask = [](SchedulerUnderTest& of, const Ids& prompt) {
+            serving::Request request = request_of(prompt, 60);
+            request.ignore_end = true;
+            return collect(*of->submit(std::move(request)));
+        };
+        Ids prompt = some_ids(90);
+        const Ids answer = ask(scheduler, prompt).ids, next = some_ids(50, 7);
+        REQUIRE(answer.size() == 60);
+        prompt.insert(prompt.end(), answer.begin(), answer.end());
+        prompt.insert(prompt.end(), next.begin(), next.end());
+        const StreamAnswer second = ask(scheduler, prompt);
+        CHECK(second.ids == ask(fresh, prompt).ids);
+        CHECK(second.last.timings.cached_tokens >= (deterministic ? 149 : 60));
+        if (!deterministic) CHECK(second.last.timings.cached_tokens <= 90);
+    }
+}
+
 TEST_CASE("tenants do not find what others have sent") {
     SchedulerUnderTest scheduler(small(), make, {});
     serving::Request request = request_of(some_ids(600), 2);

@@ -100,7 +100,8 @@ void add_splits(Rows& rows, const std::vector<Variant>& all) {
         }
 }
 
-// Rows of several slots, in blocks and separate, with page tables that share pages; and lengths at the end of a page.
+// Rows of several slots, in blocks and separate, with page tables that share pages, down to one position, which has fewer parts
+// than the others; and lengths at the end of a page.
 void add_slots(Rows& rows, const std::vector<Variant>& all) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3},
         window = with_window({KvType::tq4, KvType::tq4}, 5), residual{KvType::tq3q, KvType::tq2q};
@@ -111,7 +112,7 @@ void add_slots(Rows& rows, const std::vector<Variant>& all) {
         return out;
     };
     for (const Variant& variant : all)
-        for (const AttentionCase& of : {shape(tq4, 300, 13, 3, false), shape(tq4, 300, 2, 4, true),
+        for (const AttentionCase& of : {shape(tq4, 300, 13, 3, false), shape(tq4, 300, 2, 4, true), shape(tq4, 112, 1, 4, true),
                                         shape(window, 300, 13, 3, false), shape(window, 300, 2, 4, true)})
             add(rows, variant, of);
     for (const uint32_t length : {255u, 256u, 257u, 512u, 513u})

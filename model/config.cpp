@@ -7,25 +7,44 @@
 namespace tq {
 namespace {
 
-// Far above any Qwen3, but low enough that products of two sizes cannot overflow.
+// Far above any model of these architectures, but low enough that products of two sizes cannot overflow.
 constexpr uint64_t max_size = 1u << 20, max_heads = 1024, max_vocab = 1u << 24, max_positions = 1u << 30;
 constexpr double max_rope_factor = 1024;
 
-uint32_t read_size(const ModelFile& file, std::string_view key, uint64_t most, uint64_t multiple = 1) {
-    const uint64_t value = file.integer(key);
-    if (value == 0 || value > most || value % multiple != 0) {
-        fail("{} is {}; tq-run runs {} to {}, in steps of {}", file.label(key), value, multiple, most, multiple);
-    }
-    return uint32_t(value);
-}
+// The keys of a file that begin with its architecture's name, by the rest of their names.
+class Keys {
+  public:
+    explicit Keys(const ModelFile& file) : architecture(architecture_of(file)), file(file) {}
 
-float read_real(const ModelFile& file, std::string_view key, double least, double most) {
-    const double value = file.real(key);
-    if (!(value >= least && value <= most)) { // also when it is NaN
-        fail("{} is {}; tq-run runs {} to {}", file.label(key), value, least, most);
+    bool has(std::string_view key) const { return file.find(architecture.key(key)) != nullptr; }
+    std::string label(std::string_view key) const { return file.label(architecture.key(key)); }
+
+    uint32_t size(std::string_view key, uint64_t most, uint64_t multiple = 1) const {
+        const uint64_t value = file.integer(architecture.key(key));
+        if (value == 0 || value > most || value % multiple != 0) {
+            fail("{} is {}; tq-run runs {} to {}, in steps of {}", label(key), value, multiple, most, multiple);
+        }
+        return uint32_t(value);
     }
-    return float(value);
-}
+
+    // Returns `fallback` where the key is absent.
+    uint64_t integer(std::string_view key, uint64_t fallback) const { return file.integer(architecture.key(key), fallback); }
+    double real(std::string_view key, double fallback) const { return file.real(architecture.key(key), fallback); }
+    std::string_view text(std::string_view key, std::string_view fallback) const {
+        return file.text(architecture.key(key), fallback);
+    }
+
+    float real_between(std::string_view key, double least, double most) const {
+        const double value = file.real(architecture.key(key));
+        if (!(value >= least && value <= most)) { // also when it is NaN
+            fail("{} is {}; tq-run runs {} to {}", label(key), value, least, most);
+        }
+        return float(value);
+    }
+
+    const Architecture& architecture;
+    const ModelFile& file;
+};
 
 // Returns the rows of the embedding, usually with padding rows; a vocabulary-only file has just the vocabulary.
 uint32_t read_vocab_size(const ModelFile& file) {
@@ -42,14 +61,25 @@ uint32_t read_vocab_size(const ModelFile& file) {
     return uint32_t(rows);
 }
 
-void check_heads(const ModelFile& file, const Config& c) {
-    const std::string path = file.path().string();
+// Reads the sizes of heads. A head dimension of its own may differ from hidden_size / num_attention_heads.
+void read_heads(const Keys& keys, Config& c) {
+    const bool complete = keys.architecture.complete;
+    const char* const key_length = "attention.key_length";
+    const std::string path = keys.file.path().string();
+    c.num_attention_heads = keys.size("attention.head_count", max_heads);
+    c.num_key_value_heads =
+        complete || keys.has("attention.head_count_kv") ? keys.size("attention.head_count_kv", max_heads) : c.num_attention_heads;
+    c.head_dim = complete || keys.has(key_length) ? keys.size(key_length, max_size) : c.hidden_size / c.num_attention_heads;
     if (c.head_dim != 64 && c.head_dim != 128 && c.head_dim != 256) {
-        fail("{} is {}; tq-run runs 64, 128 and 256", file.label("qwen3.attention.key_length"), c.head_dim);
+        fail("{} is {}; tq-run runs 64, 128 and 256",
+             complete || keys.has(key_length)
+                 ? keys.label(key_length)
+                 : fmt::format("{}: the size of a head, {} / {},", path, c.hidden_size, c.num_attention_heads),
+             c.head_dim);
     }
-    for (const auto* key : {"qwen3.attention.value_length", "qwen3.rope.dimension_count"}) {
-        const uint64_t value = file.integer(key, c.head_dim);
-        if (value != c.head_dim) fail("{} is {}, but the head dimension is {}", file.label(key), value, c.head_dim);
+    for (const auto* key : {"attention.value_length", "rope.dimension_count"}) {
+        const uint64_t value = keys.integer(key, c.head_dim);
+        if (value != c.head_dim) fail("{} is {}, but the head dimension is {}", keys.label(key), value, c.head_dim);
     }
     if (c.num_attention_heads % c.num_key_value_heads != 0 || c.num_attention_heads / c.num_key_value_heads > 8) {
         fail("{}: {} query heads on {} key/value heads; tq-run runs 1 to 8 whole query heads per key/value head", path,
@@ -70,46 +100,52 @@ void check_yarn(const RopeScaling& scaling, float theta, const std::string& from
 }
 
 // Refuses keys that llama.cpp would apply and this program does not.
-void refuse_other_scaling(const ModelFile& file, const RopeScaling& scaling) {
+void refuse_other_scaling(const Keys& keys, const RopeScaling& scaling) {
     const auto refuse = [&](const char* key, double usual, bool is_usual) {
         if (!is_usual)
-            fail("{} is {}; with RoPE scaling '{}' tq-run runs {} only", file.label(key), file.real(key), name(scaling.type),
-                 usual);
+            fail("{} is {}; with RoPE scaling '{}' tq-run runs {} only", keys.label(key), keys.real(key, usual),
+                 name(scaling.type), usual);
     };
-    const double extrapolation = file.real("qwen3.rope.scaling.yarn_ext_factor", -1); // below 0: the type's own
+    const double extrapolation = keys.real("rope.scaling.yarn_ext_factor", -1); // below 0: the type's own
     const double usual = scaling.type == RopeScalingType::yarn ? 1 : 0;
-    refuse("qwen3.rope.scaling.yarn_ext_factor", usual, extrapolation < 0 || extrapolation == usual);
-    refuse("qwen3.rope.scaling.yarn_log_multiplier", 0, file.real("qwen3.rope.scaling.yarn_log_multiplier", 0) == 0);
+    refuse("rope.scaling.yarn_ext_factor", usual, extrapolation < 0 || extrapolation == usual);
+    refuse("rope.scaling.yarn_log_multiplier", 0, keys.real("rope.scaling.yarn_log_multiplier", 0) == 0);
     if (scaling.type == RopeScalingType::none)
-        refuse("qwen3.rope.scaling.attn_factor", 1, file.real("qwen3.rope.scaling.attn_factor", 1) == 1);
+        refuse("rope.scaling.attn_factor", 1, keys.real("rope.scaling.attn_factor", 1) == 1);
 }
 
 // Reads the scaling. A factor without a type means linear scaling, as in llama.cpp.
-RopeScaling read_rope_scaling(const ModelFile& file, uint32_t context_length, float theta) {
-    const std::string path = file.path().string();
-    const std::string_view type =
-        file.text("qwen3.rope.scaling.type", file.find("qwen3.rope.scaling.factor") ? "linear" : "none");
+RopeScaling read_rope_scaling(const Keys& keys, uint32_t context_length, float theta) {
+    const std::string_view type = keys.text("rope.scaling.type", keys.has("rope.scaling.factor") ? "linear" : "none");
     if (type != "none" && type != "linear" && type != "yarn") {
-        fail("{} is '{}'; tq-run runs none, linear and yarn", file.label("qwen3.rope.scaling.type"), printable(type));
+        fail("{} is '{}'; tq-run runs none, linear and yarn", keys.label("rope.scaling.type"), printable(type));
     }
     RopeScaling scaling;
     scaling.type = parse_rope_scaling(type);
     scaling.original_context_length = context_length;
-    refuse_other_scaling(file, scaling);
+    refuse_other_scaling(keys, scaling);
     if (scaling.type == RopeScalingType::none) return scaling;
 
     const auto read = [&](const char* key, float fallback, double least, double most) {
-        return file.find(key) ? read_real(file, key, least, most) : fallback;
+        return keys.has(key) ? keys.real_between(key, least, most) : fallback;
     };
-    scaling.factor = read_real(file, "qwen3.rope.scaling.factor", 1, max_rope_factor);
-    if (file.find("qwen3.rope.scaling.original_context_length"))
-        scaling.original_context_length = read_size(file, "qwen3.rope.scaling.original_context_length", max_positions);
-    scaling.attn_factor =
-        read("qwen3.rope.scaling.attn_factor", 1, 1e-3, 1e3) * read("qwen3.rope.scaling.yarn_attn_factor", 1, 1e-3, 1e3);
-    scaling.beta_fast = read("qwen3.rope.scaling.yarn_beta_fast", scaling.beta_fast, 1e-3, 1e6);
-    scaling.beta_slow = read("qwen3.rope.scaling.yarn_beta_slow", scaling.beta_slow, 1e-3, 1e6);
-    check_yarn(scaling, theta, path);
+    scaling.factor = keys.real_between("rope.scaling.factor", 1, max_rope_factor);
+    if (keys.has("rope.scaling.original_context_length"))
+        scaling.original_context_length = keys.size("rope.scaling.original_context_length", max_positions);
+    scaling.attn_factor = read("rope.scaling.attn_factor", 1, 1e-3, 1e3) * read("rope.scaling.yarn_attn_factor", 1, 1e-3, 1e3);
+    scaling.beta_fast = read("rope.scaling.yarn_beta_fast", scaling.beta_fast, 1e-3, 1e6);
+    scaling.beta_slow = read("rope.scaling.yarn_beta_slow", scaling.beta_slow, 1e-3, 1e6);
+    check_yarn(scaling, theta, keys.file.path().string());
     return scaling;
+}
+
+// Refuses what some files of these architectures have, and this program would leave out.
+void refuse_features(const Keys& keys) {
+    if (keys.integer("expert_count", 0) != 0)
+        fail("{} is {}: it is a mixture of experts, and tq-run runs dense models of '{}' only", keys.label("expert_count"),
+             keys.integer("expert_count", 0), keys.architecture.name);
+    if (!keys.file.boolean(keys.architecture.key("attention.causal"), true))
+        fail("{} is false; tq-run runs causal attention only", keys.label("attention.causal"));
 }
 
 constexpr std::array rope_scaling_names{"none", "linear", "yarn"}; // by RopeScalingType
@@ -151,26 +187,21 @@ Config with_rope(Config config, const RopeOverrides& o) {
 }
 
 Config read_config(const ModelFile& file) {
-    const std::string_view architecture = file.text("general.architecture");
-    if (architecture != "qwen3") {
-        fail("{}: its architecture is '{}', and tq-run runs dense Qwen3 ('qwen3') only: choose such a model, as with -hf "
-             "Qwen/Qwen3-4B-GGUF",
-             file.path().string(), printable(architecture));
-    }
+    const Keys keys(file);
+    refuse_features(keys);
     Config c{};
+    c.architecture = &keys.architecture;
     c.vocab_size = read_vocab_size(file);
-    c.hidden_size = read_size(file, "qwen3.embedding_length", max_size, 32);
-    c.intermediate_size = read_size(file, "qwen3.feed_forward_length", max_size, 32);
-    c.num_hidden_layers = read_size(file, "qwen3.block_count", max_layers);
-    c.num_attention_heads = read_size(file, "qwen3.attention.head_count", max_heads);
-    c.num_key_value_heads = read_size(file, "qwen3.attention.head_count_kv", max_heads);
-    c.head_dim = read_size(file, "qwen3.attention.key_length", max_size);
-    c.max_position_embeddings = read_size(file, "qwen3.context_length", max_positions);
-    c.rope_theta = read_real(file, "qwen3.rope.freq_base", 1, 1e12);
-    c.rope_scaling = read_rope_scaling(file, c.max_position_embeddings, c.rope_theta);
+    c.hidden_size = keys.size("embedding_length", max_size, 32);
+    c.intermediate_size = keys.size("feed_forward_length", max_size, 32);
+    c.num_hidden_layers = keys.size("block_count", max_layers);
+    read_heads(keys, c);
+    c.max_position_embeddings = keys.size("context_length", max_positions);
+    c.rope_theta =
+        keys.architecture.complete || keys.has("rope.freq_base") ? keys.real_between("rope.freq_base", 1, 1e12) : 10000;
+    c.rope_scaling = read_rope_scaling(keys, c.max_position_embeddings, c.rope_theta);
     c.max_position_embeddings = std::max(c.max_position_embeddings, stretched_positions(c.rope_scaling));
-    c.rms_norm_eps = read_real(file, "qwen3.attention.layer_norm_rms_epsilon", 1e-20, 1);
-    check_heads(file, c);
+    c.rms_norm_eps = keys.real_between("attention.layer_norm_rms_epsilon", 1e-20, 1);
     return c;
 }
 

@@ -1,6 +1,6 @@
-// The shape of a dense Qwen3 model, by the names of Qwen's config.json.
+// The shape of a model, by the names of Qwen's config.json.
 #pragma once
-#include "model/formats/model_file.h"
+#include "model/formats/architecture.h"
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -32,11 +32,15 @@ struct Config {
     uint32_t num_hidden_layers;
     uint32_t num_attention_heads;
     uint32_t num_key_value_heads;
-    uint32_t head_dim;                // never hidden_size / num_attention_heads
+    uint32_t head_dim;                // often not hidden_size / num_attention_heads
     uint32_t max_position_embeddings; // after rope_scaling
     float rope_theta;
     float rms_norm_eps;
     RopeScaling rope_scaling = {};
+    const Architecture* architecture = &architectures[0];
+
+    // The eps of the norms of heads of queries and keys, where the architecture has these.
+    std::optional<float> head_norm_eps() const { return architecture->qk_norm ? std::optional(rms_norm_eps) : std::nullopt; }
 };
 
 // Overrides of the numbers in the model file; the flags have the same names.
@@ -50,11 +54,10 @@ struct RopeOverrides {
 // or to linear scaling where the file has none. Throws Error where flags contradict each other.
 Config with_rope(Config config, const RopeOverrides& overrides);
 
-// Reads and checks the qwen3.* keys. Throws an Error naming the key and value when the file has another architecture, a key is
-// missing, or the shape is not supported (sizes of 0, sizes that are not a multiple of 32, heads not a multiple of kv heads, a
-// GQA ratio over 8, a head_dim other than 64, 128 or 256, a theta below 1 or an eps of 0, RoPE scaling other than linear and
-// YaRN).
-// A vocabulary-only file is accepted: its vocab_size is the length of its vocabulary.
+// Reads and checks the keys of the file's architecture. Throws an Error naming the key and value when that is not in the table, a
+// key is missing, or the shape is not supported (sizes of 0, sizes that are not a multiple of 32, heads not a multiple of kv
+// heads, a GQA ratio over 8, a head_dim other than 64, 128 or 256, a theta below 1 or an eps of 0, RoPE scaling other than linear
+// and YaRN). A vocabulary-only file is accepted: its vocab_size is the length of its vocabulary.
 Config read_config(const ModelFile& file);
 
 } // namespace tq

@@ -18,14 +18,14 @@ void keep_least(std::atomic<uint64_t>& least, uint64_t row) {
     }
 }
 
-// The products of a norm overflow only where a device multiplies in fp16, so the norm itself is refused, on every device.
-void check_norm(const Tensor& tensor) {
+// The products of a norm overflow only where a device multiplies in fp16, so the norm itself is refused, on every device; and
+// biases alike.
+void check_vector(const Tensor& tensor) {
     const std::vector<float> values = to_floats(tensor);
     const auto great = std::ranges::find_if(values, [](float v) { return std::fabs(v) > max_norm_weight; });
     if (great == values.end()) return;
-    fail("tensor '{}' has the value {:.3g} at index {}, but norms of working models reach at most {}: the file is damaged, "
-         "download "
-         "it again",
+    fail("tensor '{}' has the value {:.3g} at index {}, but norms and biases of working models reach at most {}: the file is "
+         "damaged, download it again",
          tensor.name, *great, great - values.begin(), max_norm_weight);
 }
 
@@ -87,7 +87,7 @@ void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t 
     });
     check_mapped_files();
     if (bad_row == UINT64_MAX) {
-        if (tensor.rows == 1) check_norm(tensor);
+        if (tensor.rows == 1) check_vector(tensor);
         return;
     }
     fail("tensor '{}' has a weight in row {} that is NaN or infinite: the file is damaged, download it again", tensor.name,

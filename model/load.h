@@ -13,9 +13,9 @@ namespace tq {
 using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;
 inline constexpr uint64_t progress_bytes = 16 << 20; // between two calls
 
-// One rule for all devices, so that a damaged model fails on each: no weight is NaN or infinite, and none of a norm exceeds
-// this, fp16's greatest number. An overflow in spite of that is found in the results (Forward::run()), possibly later where
-// numbers have more range.
+// One rule for all devices, so that a damaged model fails on each: no weight is NaN or infinite, and none of a norm or bias
+// exceeds this, fp16's greatest number. An overflow in spite of that is found in the results (Forward::run()), possibly later
+// where numbers have more range.
 constexpr float max_norm_weight = 65504;
 
 // Thrown when the LoadProgress stopped the loading.
@@ -23,7 +23,7 @@ struct LoadStopped {};
 
 // Calls body(r, rows) for all rows first .. first + count - 1 of a tensor, a few hundred KiB of them at a time, so that they
 // are still in the cache when they are used, on all threads. body must not throw. Throws an Error naming the tensor and row
-// when a weight is NaN, infinite or, in a norm, beyond max_norm_weight; or naming the file when it has been truncated.
+// when a weight is NaN, infinite or, in a norm or bias, beyond max_norm_weight; or naming the file when it has been truncated.
 void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t count,
                const std::function<void(uint32_t r, std::span<const std::byte> rows)>& body);
 

@@ -2,6 +2,7 @@
 // Efficient Context Window Extension of Large Language Models", with the numbers of transformers and llama.cpp.
 #pragma once
 #include "model/config.h"
+#include <span>
 #include <vector>
 
 namespace tq {
@@ -23,5 +24,8 @@ double attention_factor(const RopeScaling& scaling);
 // Returns [positions][head_dim / 2][2]: cosine and sine of p * rope_frequency(i), times attention_factor, computed in double,
 // rounded to fp32.
 std::vector<float> rope_table(const Config& config, uint32_t positions);
+
+// Returns the mean of what RoPE makes of x at the first `positions` positions, head by head. x: [heads][head_dim]
+std::vector<float> rope_mean(const Config& config, std::span<const float> x, uint32_t positions);
 
 } // namespace tq

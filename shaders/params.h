@@ -16,6 +16,8 @@ struct rms_norm_params {
     uint in_head; // 1: row t of y is the norm of row head_row(t) of x
 };
 
+struct broadcast_params { uint cols; };
+
 // A slice of the matrix computes elements [first_row, first_row + rows) of each output row.
 struct matvec_params {
     uint cols;
@@ -43,7 +45,7 @@ struct matmul_coopmat_params {
 // Signs: bit i % 32 of word i / 32 set means that channel i is negated. `projection`: the signs of QJL's projection.
 struct q_norm_rope_params {
     uint heads;
-    float eps;
+    float eps;             // of the norm; below 0: heads have none
     float scale;           // 1 / sqrt(head_dim), over the rotation's gain where the keys are rotated
     uint projected;        // offset of the projected queries in q, in floats
     float projected_scale; // scale * sqrt(pi / 2) / head_dim
@@ -60,7 +62,7 @@ struct kv_append_params {
     uint capacity;    // window: tokens per head of the block or a ring
     uint codes;       // offset of this side's codes
     uint scales;      // offset of this side's scales
-    float eps;
+    float eps;        // as in q_norm_rope_params
     uint signs[8];
     uint projection[8];
 };

@@ -74,7 +74,8 @@ void rotate_back(uint rotation) {
         OWN(channel, i) = scaled;                                                                                               \
     }
 
-// channel = RoPE(w * channel / rms(channel)) at rotary position `at`, pairs (i, i + head_dim / 2). Starts and ends with a barrier.
+// channel = RoPE(w * channel / rms(channel)) at rotary position `at`, pairs (i, i + head_dim / 2); RoPE(w * channel) where eps is
+// below 0. Starts and ends with a barrier.
 #define NORM_AND_ROPE(weight, eps, at)                                                                                          \
     channel_barrier();                                                                                                          \
     EACH_CHANNEL(i) {                                                                                                           \
@@ -83,7 +84,7 @@ void rotate_back(uint rotation) {
     }                                                                                                                           \
     sum_terms();                                                                                                                \
     precise float mean_square = terms[0] / float(head_dim) + eps;                                                               \
-    const float inverse_rms = inverse_rms_of(mean_square);                                                                      \
+    const float inverse_rms = (eps) < 0.0 ? 1.0 : inverse_rms_of(mean_square);                                                  \
     EACH_OF_HALF(i) {                                                                                                           \
         precise float a = OWN(channel, i) * inverse_rms * weight[i];                                                            \
         precise float b = OWN_AT(channel, i, head_dim / 2) * inverse_rms * weight[i + head_dim / 2];                            \

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <hwy/contrib/math/math-inl.h>
 #include <limits>
+#include <optional>
 
 HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
@@ -47,12 +48,12 @@ HWY_INLINE void scale_by(float* HWY_RESTRICT y, const float* HWY_RESTRICT x, con
     for (; i < count; i++) y[i] = x[i] * scale * w[i];
 }
 
-// x[d] = RoPE(w * x / rms(x)); turns[d]: cosine and sine of each pair (i, i + d / 2).
+// x[d] = RoPE(w * x / rms(x)), or RoPE(w * x) where there is no eps; turns[d]: cosine and sine of each pair (i, i + d / 2).
 HWY_INLINE void norm_and_rope(float* HWY_RESTRICT x, const float* HWY_RESTRICT w, const float* HWY_RESTRICT turns, size_t d,
-                              float eps) {
+                              std::optional<float> eps) {
     const F f;
     const size_t half = d / 2;
-    const V scale = hn::Set(f, inverse_rms(x, d, eps));
+    const V scale = hn::Set(f, eps ? inverse_rms(x, d, *eps) : 1);
     for (size_t i = 0; i < half; i += lanes) {
         const V a = hn::Mul(hn::Mul(hn::LoadU(f, x + i), scale), hn::LoadU(f, w + i));
         const V b = hn::Mul(hn::Mul(hn::LoadU(f, x + i + half), scale), hn::LoadU(f, w + i + half));

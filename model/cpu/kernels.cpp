@@ -19,7 +19,7 @@ void norm_rows(float* y, const float* x, std::span<const float> w, float eps, si
         scale_by(y + row, x + row, w.data(), inverse_rms(x + row, cols, eps), cols);
 }
 
-void norm_and_rope_vector(std::span<float> x, std::span<const float> w, const float* turns, float eps) {
+void norm_and_rope_vector(std::span<float> x, std::span<const float> w, const float* turns, std::optional<float> eps) {
     norm_and_rope(x.data(), w.data(), turns, x.size(), eps);
 }
 
@@ -39,7 +39,7 @@ HWY_EXPORT(swiglu_range);
 
 // Stores vector i of x[rows][kv heads][head_dim].
 void append(const LayerCache& cache, KvSide which, std::span<const float> x, std::span<const float> w, const Rope& rope,
-            float eps, const HeadConditions& conditions, uint32_t i) {
+            std::optional<float> eps, const HeadConditions& conditions, uint32_t i) {
     const CacheSide& side = cache.side(which);
     const size_t d = side.head_dim();
     const uint32_t head = i % side.heads;
@@ -76,8 +76,12 @@ void rms_norm(ThreadPool& pool, std::span<float> y, std::span<const float> x, st
     });
 }
 
-void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads, float eps,
-                 float scale, const Rotation* rotation, const HeadConditions& conditions) {
+void broadcast(std::span<float> y, std::span<const float> x) {
+    for (size_t row = 0; row < y.size(); row += x.size()) std::copy(x.begin(), x.end(), y.begin() + std::ptrdiff_t(row));
+}
+
+void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads,
+                 std::optional<float> eps, float scale, const Rotation* rotation, const HeadConditions& conditions) {
     const size_t d = w.size();
     const uint32_t group = conditions.empty() ? 1 : uint32_t(heads * d / conditions.factors.size());
     pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
@@ -92,11 +96,11 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
 }
 
 void kv_append(ThreadPool& pool, const LayerCache& cache, std::span<const float> k, std::span<const float> v,
-               std::span<const float> w, const Rope& rope, float eps, const HeadConditions& k_conditions) {
+               std::span<const float> w, const Rope& rope, std::optional<float> eps, const HeadConditions& k_conditions) {
     pool.each(uint32_t(k.size() / cache.k.head_dim()), 4, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
             append(cache, KvSide::key, k, w, rope, eps, k_conditions, i);
-            append(cache, KvSide::value, v, {}, rope, eps, {}, i);
+            append(cache, KvSide::value, v, {}, rope, {}, {}, i);
         }
     });
 }

@@ -18,6 +18,9 @@ void embed(ThreadPool&, std::span<float> h, const Tensor& embedding, std::span<c
 // y[t] = w * x[t] / rms(x[t]). x, y: [tokens][cols]; w: [cols]
 void rms_norm(ThreadPool&, std::span<float> y, std::span<const float> x, std::span<const float> w, float eps);
 
+// y[t] = x for every token: the biases that products are added to. y: [tokens][x.size()]
+void broadcast(std::span<float> y, std::span<const float> x);
+
 struct Product {
     std::span<float> y; // [tokens][w.rows]
     const Tensor& w;
@@ -45,12 +48,12 @@ void gated_matmul(ThreadPool&, std::span<float> gate, std::span<float> up, const
                   std::span<const float> x, bool separate);
 
 // In place, as ref::q_norm_rope. q: [tokens][heads][head_dim]
-void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
-                 const Rotation* rotation, const HeadConditions& conditions = {});
+void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, std::optional<float> eps,
+                 float scale, const Rotation* rotation, const HeadConditions& conditions = {});
 
 // Stores keys and values of the same rows. k, v: [rows][kv heads][head_dim]
 void kv_append(ThreadPool&, const LayerCache& cache, std::span<const float> k, std::span<const float> v, std::span<const float> w,
-               const Rope&, float eps, const HeadConditions& k_conditions = {});
+               const Rope&, std::optional<float> eps, const HeadConditions& k_conditions = {});
 
 // As ref::attention; the tokens of a slot are consecutive, in rows and in position. q, y: [rows][heads][head_dim]
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,

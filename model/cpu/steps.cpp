@@ -7,7 +7,10 @@ namespace tq::cpu {
 // Computes all products in one parallel loop, since threads wait for each other after it.
 void matmul(Pass& pass, std::initializer_list<NamedProduct> products, const std::vector<float>& x) {
     std::vector<Product> all;
-    for (const auto& [y, w] : products) all.push_back({y, w.tensor});
+    for (const auto& [y, w] : products) {
+        if (!w.bias.empty()) broadcast(y, w.bias);
+        all.push_back({y, w.tensor, !w.bias.empty()});
+    }
     matmul(pass.pool, all, x, pass.separate);
     for (const auto& [y, w] : products) pass.result(w.result, y);
 }
@@ -25,7 +28,7 @@ void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const
 }
 
 void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<float>& v) {
-    kv_append(pass.pool, l.cache, k, v, l.head_norms.k, pass.rope, pass.config.rms_norm_eps, l.head_norms.k_conditions);
+    kv_append(pass.pool, l.cache, k, v, l.head_norms.k, pass.rope, pass.config.head_norm_eps(), l.head_norms.k_conditions);
     pass.result("kv_append", {});
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace tq {
 namespace {
@@ -19,11 +20,12 @@ std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
     return found == metadata.end() ? std::string() : found->second;
 }
 
-// Returns the greatest magnitude that a key of the layer can have: a vector divided by its rms has no component over
-// sqrt(head_dim), and RoPE combines two of them.
+// Returns the greatest magnitude that a key of the layer can have; without a norm any finite one. A vector divided by its rms has
+// no component over sqrt(head_dim), and RoPE combines two of them.
 double max_key(const Config& c, const LayerWeights& w) {
+    if (!w.attn_k_norm) return std::numeric_limits<float>::max();
     double weight = 0;
-    for (const float v : to_floats(w.attn_k_norm)) weight = std::max(weight, std::fabs(double(v)));
+    for (const float v : to_floats(*w.attn_k_norm)) weight = std::max(weight, std::fabs(double(v)));
     return weight * std::sqrt(2.0 * c.head_dim) * attention_factor(c.rope_scaling);
 }
 

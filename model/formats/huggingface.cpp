@@ -1,6 +1,7 @@
 #include "model/formats/huggingface.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/formats/architecture.h"
 #include "model/formats/safetensors.h"
 #include <algorithm>
 #include <utility>
@@ -16,10 +17,11 @@ constexpr std::array whole_names{Names{"model.embed_tokens.weight", "token_embd.
 constexpr std::array layer_names{
     Names{"input_layernorm.weight", "attn_norm.weight"},    Names{"post_attention_layernorm.weight", "ffn_norm.weight"},
     Names{"self_attn.q_proj.weight", "attn_q.weight"},      Names{"self_attn.k_proj.weight", "attn_k.weight"},
-    Names{"self_attn.v_proj.weight", "attn_v.weight"},      Names{"self_attn.o_proj.weight", "attn_output.weight"},
-    Names{"self_attn.q_norm.weight", "attn_q_norm.weight"}, Names{"self_attn.k_norm.weight", "attn_k_norm.weight"},
-    Names{"mlp.gate_proj.weight", "ffn_gate.weight"},       Names{"mlp.up_proj.weight", "ffn_up.weight"},
-    Names{"mlp.down_proj.weight", "ffn_down.weight"}};
+    Names{"self_attn.q_proj.bias", "attn_q.bias"},          Names{"self_attn.k_proj.bias", "attn_k.bias"},
+    Names{"self_attn.v_proj.bias", "attn_v.bias"},          Names{"self_attn.v_proj.weight", "attn_v.weight"},
+    Names{"self_attn.o_proj.weight", "attn_output.weight"}, Names{"self_attn.q_norm.weight", "attn_q_norm.weight"},
+    Names{"self_attn.k_norm.weight", "attn_k_norm.weight"}, Names{"mlp.gate_proj.weight", "ffn_gate.weight"},
+    Names{"mlp.up_proj.weight", "ffn_up.weight"},           Names{"mlp.down_proj.weight", "ffn_down.weight"}};
 
 template <size_t count> std::string_view translated(const std::array<Names, count>& names, std::string_view name) {
     const auto found = std::find_if(names.begin(), names.end(), [&](const Names& n) { return n.first == name; });
@@ -50,8 +52,8 @@ void check_vocab_size(const ModelFile& file, uint64_t vocab_size) {
     const FileTensor* embedding = file.find_tensor("token_embd.weight");
     if (!embedding) fail("{}: tensor 'model.embed_tokens.weight' is missing", file.path().string());
     if (embedding->ne[1] != vocab_size) {
-        fail("{} is {}, but tensor 'model.embed_tokens.weight' has {} rows", file.label("qwen3.vocab_size"), vocab_size,
-             embedding->ne[1]);
+        fail("{} is {}, but tensor 'model.embed_tokens.weight' has {} rows", file.label(architecture_of(file).key("vocab_size")),
+             vocab_size, embedding->ne[1]);
     }
 }
 
@@ -70,16 +72,21 @@ std::string gguf_tensor_name(const std::string& name) {
 
 ModelFile read_huggingface(const fs::path& directory) {
     ModelFile file(directory);
+    file.set_rope_halves();
     read_huggingface_config(file, directory);
     std::vector<FileTensor> tensors = read_safetensors_directory(file, directory);
+    // Frequencies of RoPE that older files repeat; transformers ignores them, too.
+    std::erase_if(tensors, [](const FileTensor& t) { return t.name.ends_with(".rotary_emb.inv_freq"); });
     for (FileTensor& t : tensors) {
         std::string name = gguf_tensor_name(t.name);
-        if (name == t.name) fail("{}: tensor '{}' does not belong to a dense Qwen3 model", directory.string(), printable(t.name));
+        if (name == t.name)
+            fail("{}: tensor '{}' does not belong to a model of '{}'", directory.string(), printable(t.name),
+                 architecture_of(file).name);
         t.name = std::move(name);
     }
     tie(tensors, file.boolean("tie_word_embeddings", false), directory);
     file.mutable_tensors() = std::move(tensors);
-    const uint64_t vocab_size = file.integer("qwen3.vocab_size");
+    const uint64_t vocab_size = file.integer(architecture_of(file).key("vocab_size"));
     check_vocab_size(file, vocab_size);
     read_huggingface_tokenizer(file, directory, vocab_size);
     file.mutable_metadata().emplace("general.name", file.add_text(model_name(directory)));

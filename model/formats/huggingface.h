@@ -8,15 +8,15 @@ namespace tq {
 // Reads the whole directory. Throws an Error that names the file and its own key.
 ModelFile read_huggingface(const std::filesystem::path& directory);
 
-// Reads config.json and, where it exists, generation_config.json: shape, scaling and end-of-generation ids become qwen3.* and
-// tokenizer.ggml.*, recommended sampling becomes general.sampling.*.
+// Reads config.json and, where it exists, generation_config.json: shape, scaling and end-of-generation ids become the keys of its
+// architecture and tokenizer.ggml.*, recommended sampling becomes general.sampling.*.
 void read_huggingface_config(ModelFile& file, const std::filesystem::path& directory);
 
 // Reads tokenizer.json, or vocab.json with merges.txt, into tokenizer.ggml.*, padded to `vocab_size` tokens (0: no padding);
 // and the chat template, from chat_template.jinja or tokenizer_config.json.
 void read_huggingface_tokenizer(ModelFile& file, const std::filesystem::path& directory, uint64_t vocab_size);
 
-// Returns GGUF's name of a tensor of Qwen3 in PyTorch: blk.3.attn_q.weight of model.layers.3.self_attn.q_proj.weight. Other
+// Returns GGUF's name of a tensor of PyTorch: blk.3.attn_q.weight of model.layers.3.self_attn.q_proj.weight. Other
 // names are returned unchanged.
 std::string gguf_tensor_name(const std::string& name);
 

@@ -1,6 +1,7 @@
 // Converts config.json and generation_config.json to GGUF's keys. Refuses unknown settings that would change the arithmetic.
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/formats/architecture.h"
 #include "model/formats/huggingface.h"
 #include "model/formats/json.h"
 #include <algorithm>
@@ -84,13 +85,21 @@ json read_object(const fs::path& path) {
     return object;
 }
 
-void check_architecture(const Members& config) {
+const Architecture& read_architecture(const Members& config) {
     const json* type = config.find("model_type");
     if (!type || !type->is_string()) fail("{} is missing or no text", config.label("model_type"));
-    config.expect("model_type", "qwen3", "tq-run runs dense Qwen3 ('qwen3') only");
-    config.expect("architectures", json::array({"Qwen3ForCausalLM"}), "tq-run runs [\"Qwen3ForCausalLM\"] only");
+    const Architecture* found = find_model_type(type->get_ref<const std::string&>());
+    if (!found) fail("{} is {}; tq-run runs {} only", config.label("model_type"), printable(type->dump()), architecture_names());
+    config.expect("architectures", json::array({found->class_name}), fmt::format("tq-run runs [\"{}\"] only", found->class_name));
+    return *found;
+}
+
+void check_features(const Members& config, const Architecture& architecture) {
     config.expect("hidden_act", "silu", "tq-run runs \"silu\" only");
-    config.expect("attention_bias", false, "tq-run runs models without biases only");
+    if (!architecture.qkv_bias)
+        config.expect("attention_bias", false, fmt::format("tq-run runs models of '{}' without biases only", architecture.name));
+    config.expect("mlp_bias", false, "tq-run runs models without biases of the feed-forward only");
+    config.expect("rope_interleaved", false, "tq-run runs halves of heads only");
     config.expect("use_sliding_window", false, "tq-run runs full attention only");
     config.expect("partial_rotary_factor", 1, "tq-run rotates whole heads only");
     if (const json* quantised = config.find("quantization_config")) {
@@ -108,32 +117,32 @@ void check_architecture(const Members& config) {
     }
 }
 
-void take_shape(ModelFile& file, const Members& config) {
-    file.mutable_metadata().emplace("general.architecture", "qwen3");
-    config.take("num_hidden_layers", "qwen3.block_count");
-    config.take("max_position_embeddings", "qwen3.context_length");
-    config.take("hidden_size", "qwen3.embedding_length");
-    config.take("intermediate_size", "qwen3.feed_forward_length");
-    config.take("num_attention_heads", "qwen3.attention.head_count");
-    config.take("num_key_value_heads", "qwen3.attention.head_count_kv");
-    config.take("head_dim", "qwen3.attention.key_length");
-    config.take("rms_norm_eps", "qwen3.attention.layer_norm_rms_epsilon");
-    config.take("vocab_size", "qwen3.vocab_size");
+void take_shape(ModelFile& file, const Members& config, const Architecture& a) {
+    file.mutable_metadata().emplace("general.architecture", a.name);
+    config.take("num_hidden_layers", a.key("block_count"));
+    config.take("max_position_embeddings", a.key("context_length"));
+    config.take("hidden_size", a.key("embedding_length"));
+    config.take("intermediate_size", a.key("feed_forward_length"));
+    config.take("num_attention_heads", a.key("attention.head_count"));
+    config.take("num_key_value_heads", a.key("attention.head_count_kv"));
+    config.take("head_dim", a.key("attention.key_length"));
+    config.take("rms_norm_eps", a.key("attention.layer_norm_rms_epsilon"));
+    config.take("vocab_size", a.key("vocab_size"));
     config.take("tie_word_embeddings", "tie_word_embeddings"); // GGUF expresses it by leaving out output.weight
 }
 
 // transformers' attention_factor is the only factor of cosines and sines; GGUF's attn_factor multiplies YaRN's own 0.1
 // ln(factor) + 1.
-void take_attention_factor(ModelFile& file, const Members& scaling) {
-    const std::string key = "qwen3.rope.scaling.attn_factor";
+void take_attention_factor(ModelFile& file, const Members& scaling, const Architecture& a) {
+    const std::string key = a.key("rope.scaling.attn_factor");
     scaling.take("attention_factor", key);
     if (!file.find(key)) return;
-    const double factor = file.real("qwen3.rope.scaling.factor");
-    if (!(factor >= 1)) fail("{} is {}, less than 1", file.label("qwen3.rope.scaling.factor"), factor);
+    const double factor = file.real(a.key("rope.scaling.factor"));
+    if (!(factor >= 1)) fail("{} is {}, less than 1", file.label(a.key("rope.scaling.factor")), factor);
     file.mutable_metadata().insert_or_assign(key, file.real(key) / (0.1 * std::log(factor) + 1));
 }
 
-void take_scaling(ModelFile& file, const Members& config, const Members& scaling) {
+void take_scaling(ModelFile& file, const Members& config, const Members& scaling, const Architecture& a) {
     constexpr std::array known{"type",
                                "rope_type",
                                "factor",
@@ -144,43 +153,45 @@ void take_scaling(ModelFile& file, const Members& config, const Members& scaling
                                "rope_theta",
                                "partial_rotary_factor",
                                "truncate"};
+    const char* type_key = scaling.find("rope_type") ? "rope_type" : "type";
+    if (const json* type = scaling.find(type_key); type && *type == "llama3")
+        fail("{} is \"llama3\", which is not supported; tq-run runs default, linear and yarn", scaling.label(type_key));
     for (const auto& [key, value] : scaling.all().items()) {
         if (std::find(known.begin(), known.end(), key) == known.end())
             fail("{} is an unknown key, and what it changes is unknown", scaling.label(key));
     }
     scaling.expect("partial_rotary_factor", 1, "tq-run rotates whole heads only");
     scaling.expect("truncate", true, "tq-run runs true only");
-    const char* type_key = scaling.find("rope_type") ? "rope_type" : "type";
-    const std::string type = "qwen3.rope.scaling.type", original = "qwen3.rope.scaling.original_context_length";
+    const std::string type = a.key("rope.scaling.type"), original = a.key("rope.scaling.original_context_length");
     scaling.take(type_key, type);
     if (file.text(type, "default") == "default") {
         file.mutable_metadata().insert_or_assign(type, "none");
         return;
     }
-    scaling.take("factor", "qwen3.rope.scaling.factor");
+    scaling.take("factor", a.key("rope.scaling.factor"));
     if (scaling.find("original_max_position_embeddings"))
         scaling.take("original_max_position_embeddings", original);
     else
         config.take("max_position_embeddings", original);
     if (file.text(type) != "yarn") return;
-    take_attention_factor(file, scaling);
-    scaling.take("beta_fast", "qwen3.rope.scaling.yarn_beta_fast");
-    scaling.take("beta_slow", "qwen3.rope.scaling.yarn_beta_slow");
+    take_attention_factor(file, scaling, a);
+    scaling.take("beta_fast", a.key("rope.scaling.yarn_beta_fast"));
+    scaling.take("beta_slow", a.key("rope.scaling.yarn_beta_slow"));
 }
 
 // Reads rope_theta and rope_scaling, or both in rope_parameters, as in newer releases.
-void take_rope(ModelFile& file, const Members& config) {
+void take_rope(ModelFile& file, const Members& config, const Architecture& a) {
     const bool has_parameters = config.find("rope_parameters"), has_scaling = config.find("rope_scaling");
     if (has_parameters && has_scaling) {
         fail("{} and 'rope_scaling' are both present: remove the one that does not apply", config.label("rope_parameters"));
     }
-    config.take("rope_theta", "qwen3.rope.freq_base");
+    config.take("rope_theta", a.key("rope.freq_base"));
     if (has_parameters) {
         const Members parameters = config.object("rope_parameters");
-        if (parameters.find("rope_theta")) parameters.take("rope_theta", "qwen3.rope.freq_base");
-        take_scaling(file, config, parameters);
+        if (parameters.find("rope_theta")) parameters.take("rope_theta", a.key("rope.freq_base"));
+        take_scaling(file, config, parameters, a);
     }
-    if (has_scaling) take_scaling(file, config, config.object("rope_scaling"));
+    if (has_scaling) take_scaling(file, config, config.object("rope_scaling"), a);
 }
 
 void take_sampling(const Members& generation) {
@@ -204,9 +215,10 @@ void set_ends(ModelFile& file, const fs::path& directory, const std::vector<uint
 void read_huggingface_config(ModelFile& file, const fs::path& directory) {
     const json config_json = read_object(directory / "config.json");
     const Members config(file, config_json, (directory / "config.json").string());
-    check_architecture(config);
-    take_shape(file, config);
-    take_rope(file, config);
+    const Architecture& architecture = read_architecture(config);
+    check_features(config, architecture);
+    take_shape(file, config, architecture);
+    take_rope(file, config, architecture);
     std::vector<uint64_t> ends = config.ids("eos_token_id");
     const fs::path generation_path = directory / "generation_config.json";
     if (is_there(generation_path)) {

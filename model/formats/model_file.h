@@ -55,10 +55,14 @@ class ModelFile {
     std::string label(std::string_view key) const;
     bool has_own_label(std::string_view key) const { return labels_.contains(key); }
 
+    // True where the rows of each head of q and k are in two halves for every architecture, as Hugging Face has them.
+    bool rope_halves() const { return rope_halves_; }
+
     // For the readers of formats.
     const MappedFile& add_mapping(MappedFile file) { return mappings_.emplace_back(std::move(file)); }
     std::string_view add_text(std::string text) { return texts_.emplace_back(std::move(text)); } // owned from now on
     void set_label(std::string key, std::string label) { labels_.insert_or_assign(std::move(key), std::move(label)); }
+    void set_rope_halves() { rope_halves_ = true; }
     void absorb_tensors(ModelFile other); // and the memory that they point into; drops its metadata
     Metadata& mutable_metadata() { return metadata_; }
     std::vector<FileTensor>& mutable_tensors() { return tensors_; }
@@ -70,6 +74,7 @@ class ModelFile {
     Metadata metadata_;
     std::map<std::string, std::string, std::less<>> labels_; // of keys that have another name in their file
     std::vector<FileTensor> tensors_;
+    bool rope_halves_ = false;
 };
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// Rows and elements: embedding, norms, SwiGLU. These have only one implementation each, so they need no source file.
+// Rows and elements: embedding, biases, norms, SwiGLU. These have only one implementation each, so they need no source file.
 #pragma once
 #include "model/gpu/device_layout.h"
 #include "model/gpu/pass.h"
@@ -17,6 +17,13 @@ inline void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Bu
                                               {pass.tuning.workgroup, embedding.interleave}, params, work, h, slice.buffer, ids,
                                               pass.context);
     }
+}
+
+// y[t] = x for every token. y: [tokens][cols]
+inline void broadcast(Pass& pass, const Buffer& y, const Buffer& x, uint32_t cols) {
+    const Work work = per_step(pass.step, [=](const Step& s) { return Work{(uint64_t(s.tokens) + 1) * cols * 4, 0}; });
+    pass.recorder.dispatch<shader::broadcast>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, {pass.tuning.workgroup},
+                                              {cols}, work, y, x, pass.context);
 }
 
 // y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][cols]. `in_head`: of the rows of x that the context names

@@ -15,6 +15,8 @@ uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation) {
 
 namespace {
 
+float eps_or_none(std::optional<float> eps) { return eps.value_or(-1); } // as the kernels' parameters have it
+
 void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads, q_norm_rope_params params, uint32_t rotation,
                const CacheCodec& keys, bool projected) {
     const Buffer& w = norm.weights;
@@ -124,8 +126,8 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, const
 }
 
 // Returns the source of keys; for a dense rotation norm, RoPE and channel scaling are already applied.
-Appended keys_of(const CacheCodec& codec, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, float eps) {
-    return {codec, k, w, !codec.matrix.has_value(), kv_heads, eps};
+Appended keys_of(const CacheCodec& codec, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, std::optional<float> eps) {
+    return {codec, k, w, !codec.matrix.has_value(), kv_heads, eps_or_none(eps)};
 }
 
 } // namespace
@@ -141,11 +143,13 @@ std::vector<float> head_norm_floats(std::span<const float> weights, const HeadCo
     return out;
 }
 
-void q_norm_rope(Pass& pass, const Buffer& q, const HeadNorm& w, uint32_t heads, float eps, const CacheCodec& keys) {
+void q_norm_rope(Pass& pass, const Buffer& q, const HeadNorm& w, uint32_t heads, std::optional<float> eps,
+                 const CacheCodec& keys) {
     const uint32_t d = pass.head_dim, rotation = keys.rotation_constant();
     const float scale = 1 / std::sqrt(float(d)) / (rotation == ROTATION_NONE ? 1 : keys.rotation.gain());
-    norm_rope(pass, q, w, heads, {heads, eps, scale, pass.tokens * heads * d, scale * QJL_FACTOR / float(d), 1, {}, {}}, rotation,
-              keys, is_qjl(keys.type));
+    norm_rope(pass, q, w, heads,
+              {heads, eps_or_none(eps), scale, pass.tokens * heads * d, scale * QJL_FACTOR / float(d), 1, {}, {}}, rotation, keys,
+              is_qjl(keys.type));
 }
 
 uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected) {
@@ -153,10 +157,10 @@ uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool proje
 }
 
 void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
-              float eps) {
+              std::optional<float> eps) {
     const CacheCodec& codec = cache.layers[layer].k;
     const bool dense = codec.matrix.has_value(); // its binding is taken: the norm has a dispatch of its own
-    if (dense) norm_rope(pass, k, w, kv_heads, {kv_heads, eps, 1, 0, 0, 1, {}, {}}, ROTATION_NONE, codec, false);
+    if (dense) norm_rope(pass, k, w, kv_heads, {kv_heads, eps_or_none(eps), 1, 0, 0, 1, {}, {}}, ROTATION_NONE, codec, false);
     append(pass, cache, layer, KvSide::key, keys_of(codec, k, w, kv_heads, eps));
 }
 
@@ -166,7 +170,7 @@ void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v,
 }
 
 void keep_window(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
-                 uint32_t kv_heads, float eps) {
+                 uint32_t kv_heads, std::optional<float> eps) {
     const LayerCache& here = cache.layers[layer];
     if (!here.ring || pass.rows_are_separate()) return;
     const HeadNorm none{v};

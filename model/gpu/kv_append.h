@@ -3,6 +3,7 @@
 #pragma once
 #include "model/gpu/cache.h"
 #include "model/gpu/pass.h"
+#include <optional>
 
 namespace tq::gpu {
 
@@ -16,21 +17,22 @@ struct HeadNorm {
 // is no channel scaling.
 std::vector<float> head_norm_floats(std::span<const float> weights, const HeadConditions& conditions);
 
-// q[t][head] = R(C(RoPE(w * q / rms(q)))) / (sqrt(head_dim) * gain) in place, for keys stored as `keys` describes: R is their
-// rotation, if they have one, C the channel scaling of w. Where the keys have QJL's bit, the projections of the result follow.
-// q: q_floats()
-void q_norm_rope(Pass&, const Buffer& q, const HeadNorm& w, uint32_t heads, float eps, const CacheCodec& keys);
+// q[t][head] = R(C(RoPE(w * q / rms(q)))) / (sqrt(head_dim) * gain) in place, or without the norm where there is no eps, for keys
+// stored as `keys` describes: R is their rotation, if they have one, C the channel scaling of w. Where the keys have QJL's bit,
+// the projections of the result follow. q: q_floats()
+void q_norm_rope(Pass&, const Buffer& q, const HeadNorm& w, uint32_t heads, std::optional<float> eps, const CacheCodec& keys);
 // Returns the number of floats of q: tokens * heads * head_dim, doubled where some layer's types have QJL's bit (`projected`).
 uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
 
-// Stores keys (after k-norm, RoPE and the channel scaling of w) and values of the rows at their positions; k may be overwritten.
-// k, v: [tokens][kv_heads][head_dim]
-void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, float eps);
+// Stores keys (after k-norm where there is an eps, RoPE and the channel scaling of w) and values of the rows at their positions;
+// k may be overwritten. k, v: [tokens][kv_heads][head_dim]
+void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
+              std::optional<float> eps);
 void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads);
 // Where the cache has a window, and the pass a block: copies the last of its own into the layer's ring, after attention
 // has read the previous content. k and v as k_append and v_append left them.
 void keep_window(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
-                 uint32_t kv_heads, float eps);
+                 uint32_t kv_heads, std::optional<float> eps);
 
 // x[t][head] = the decoded key or value at the row's position. x: [tokens][kv_heads][head_dim]
 void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads);

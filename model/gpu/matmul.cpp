@@ -135,16 +135,11 @@ void matvec_gated(Pass& pass, View y, const Matrix& w, View x) {
     record_matvec(pass, {.y = y, .x = x, .output = MATVEC_GATED}, w);
 }
 
-void matvec_normed(Pass& pass, View y, const Matrix& w, const Normed& x, float eps, bool gated) {
-    record_matvec(pass,
-                  {.y = y,
-                   .x = x.x,
-                   .output = gated ? MATVEC_GATED : MATVEC_STORE,
-                   .normed = true,
-                   .squares = x.squares,
-                   .square_count = x.square_count,
-                   .eps = eps},
-                  w);
+void matvec_normed(Pass& pass, View y, const Matrix& w, const Normed& x, float eps, uint32_t output) {
+    record_matvec(
+        pass,
+        {.y = y, .x = x.x, .output = output, .normed = true, .squares = x.squares, .square_count = x.square_count, .eps = eps},
+        w);
 }
 
 // After h: the products [rows], then the sums, each aligned to 64 floats.

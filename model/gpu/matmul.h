@@ -48,7 +48,8 @@ struct Normed {
 };
 // h += w x. next_norm: [w.rows]. h: h_floats floats, then normed_floats(w.rows). h_floats: a multiple of 64.
 Normed matvec_residual(Pass&, const Buffer& h, uint32_t h_floats, const Matrix& w, const Buffer& x, const Buffer& next_norm);
-void matvec_normed(Pass&, View y, const Matrix& w, const Normed& x, float eps, bool gated = false);
+// output: MATVEC_STORE, MATVEC_ADD or MATVEC_GATED
+void matvec_normed(Pass&, View y, const Matrix& w, const Normed& x, float eps, uint32_t output = MATVEC_STORE);
 uint64_t normed_floats(uint32_t rows);
 
 // The tiles of the kernels, and their specialisation constants.

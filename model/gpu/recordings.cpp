@@ -9,9 +9,9 @@ namespace tq::gpu {
 Recordings::Recordings(Device& device, const Config& config, const DeviceWeights& weights, const ForwardOptions& options,
                        const Tuning& tuning, const KvCache& vectors, const Cache& cache)
     : device_(device), config_(config), options_(options), tuning_(tuning), cache_(cache),
-      head_norms_(upload_head_norms(device, weights, options.kv, config.num_key_value_heads)),
-      net_(config, weights, head_norms_, vectors), layout_(context_layout(config, options)),
-      context_(make_context(device, config, layout_)), scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
+      head_norms_(upload_head_norms(device, config, weights, options.kv)), net_(config, weights, head_norms_, vectors),
+      layout_(context_layout(config, options)), context_(make_context(device, config, layout_)),
+      scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
       ids_(device.allocate("ids", 4ull * options.batch_size)),
       step_upload_(device.allocate("step", layout_.rope_at(), Memory::upload)),
       ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),

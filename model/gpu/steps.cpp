@@ -1,5 +1,6 @@
 #include "model/gpu/steps.h"
 #include "base/ensure.h"
+#include "model/rope.h"
 #include "runtime/uploader.h"
 #include <cstring>
 #include <fmt/format.h>
@@ -7,13 +8,13 @@
 namespace tq::gpu {
 namespace {
 
-// y = w x of the normed h.
-void project(ForwardPass& pass, View y, const Matrix& w, Inputs& x) {
+// y = w x of the normed h, or y += w x.
+void project(ForwardPass& pass, View y, const Matrix& w, Inputs& x, bool accumulate = false) {
     ENSURE(!pass.normed || &x.x == &pass.scratch.a, "a folded norm is not that of x");
     if (pass.normed)
-        matvec_normed(pass, y, w, *pass.normed, pass.config.rms_norm_eps);
+        matvec_normed(pass, y, w, *pass.normed, pass.config.rms_norm_eps, accumulate ? MATVEC_ADD : MATVEC_STORE);
     else
-        matmul(pass, y, w, x);
+        matmul(pass, y, w, x, accumulate);
 }
 
 Buffer upload(Uploader& uploader, Device& device, std::span<const float> values) {
@@ -25,17 +26,19 @@ Buffer upload(Uploader& uploader, Device& device, std::span<const float> values)
 
 } // namespace
 
-std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeights& weights, const KvOptions& kv,
-                                               uint32_t kv_heads) {
+std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& config, const DeviceWeights& weights,
+                                               const KvOptions& kv) {
     std::vector<HeadNormBuffers> out;
     Uploader uploader(device);
     const uint32_t layers = uint32_t(weights.layers.size());
+    const auto or_ones = [&](const std::vector<float>& w) { return w.empty() ? std::vector(config.head_dim, 1.0f) : w; };
     for (uint32_t i = 0; i < layers; i++) {
-        const HeadNorms norms =
-            head_norms(kv.conditioning_of(i, layers), i, weights.layers[i].attn_q_norm, weights.layers[i].attn_k_norm);
+        const LayerMatrices& w = weights.layers[i];
+        const HeadNorms norms = head_norms(kv.conditioning_of(i, layers), i, or_ones(w.attn_q_norm), or_ones(w.attn_k_norm),
+                                           rope_mean(config, w.k_bias, mean_positions));
         out.push_back({upload(uploader, device, head_norm_floats(norms.q, norms.q_conditions)),
                        upload(uploader, device, head_norm_floats(norms.k, norms.k_conditions)),
-                       norms.k_conditions.empty() ? 0 : kv_heads});
+                       norms.k_conditions.empty() ? 0 : config.num_key_value_heads});
     }
     uploader.finish();
     return out;
@@ -67,9 +70,9 @@ Network::Network(const Config& config, const DeviceWeights& weights, const std::
         const Buffer& next = i + 1 < config.num_hidden_layers ? weights.layers[i + 1].attn_norm : weights.output_norm;
         layers.push_back({i,
                           {w.attn_norm, "attn_norm"},
-                          {w.attn_q},
-                          {w.attn_k, "k"},
-                          {w.attn_v, "v"},
+                          {w.attn_q, {}, nullptr, w.attn_q_bias ? &*w.attn_q_bias : nullptr},
+                          {w.attn_k, "k", nullptr, w.attn_k_bias ? &*w.attn_k_bias : nullptr},
+                          {w.attn_v, "v", nullptr, w.attn_v_bias ? &*w.attn_v_bias : nullptr},
                           {w.attn_output, "attn_output", &w.ffn_norm},
                           {head.q, head.kv_heads},
                           {head.k, head.kv_heads},
@@ -111,7 +114,9 @@ void rms_norm(ForwardPass& pass, const Buffer& y, const Buffer& x, const Norm& w
 
 void matmul(ForwardPass& pass, std::initializer_list<Product> products, const Buffer& x) {
     Inputs inputs{x, pass.scratch.halves};
-    for (const auto& [y, w] : products) project(pass, y, w.matrix, inputs);
+    for (const auto& [y, w] : products)
+        if (w.bias) broadcast(pass, y, *w.bias, w.matrix.rows);
+    for (const auto& [y, w] : products) project(pass, y, w.matrix, inputs, w.bias != nullptr);
     for (const auto& [y, w] : products) pass.result(w.result, y, w.matrix.rows);
 }
 
@@ -139,7 +144,7 @@ void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, cons
         project(pass, up, w.matrices[1], inputs);
         swiglu(pass, y, gate, up, cols);
     } else if (pass.normed) {
-        matvec_normed(pass, y, first, *pass.normed, pass.config.rms_norm_eps, true);
+        matvec_normed(pass, y, first, *pass.normed, pass.config.rms_norm_eps, MATVEC_GATED);
     } else if (pass.tokens == 1) { // the same bits as below
         matvec_gated(pass, y, first, x);
     } else {
@@ -152,13 +157,13 @@ void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, cons
 void kv_append(ForwardPass& pass, const Layer& l, const Buffer& k, const Buffer& v) {
     const Config& c = pass.config;
     ENSURE(&k == &pass.scratch.k && &v == &pass.scratch.v, "attention() keeps the window from there");
-    k_append(pass, l.cache, l.number, k, l.k_norm, c.num_key_value_heads, c.rms_norm_eps);
+    k_append(pass, l.cache, l.number, k, l.k_norm, c.num_key_value_heads, c.head_norm_eps());
     v_append(pass, l.cache, l.number, v, c.num_key_value_heads);
 }
 
 void q_norm_rope(ForwardPass& pass, const Layer& l, const Buffer& q) {
     const Config& c = pass.config;
-    q_norm_rope(pass, q, l.q_norm, c.num_attention_heads, c.rms_norm_eps, l.cache.layers[l.number].k);
+    q_norm_rope(pass, q, l.q_norm, c.num_attention_heads, c.head_norm_eps(), l.cache.layers[l.number].k);
     pass.result("q", q, c.num_attention_heads * c.head_dim);
 }
 
@@ -167,7 +172,7 @@ void attention(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer&
     const Config& c = pass.config;
     const Scratch& s = pass.scratch;
     attention(pass, y, s.partials, q, l.cache, l.number, c.num_attention_heads, c.num_key_value_heads);
-    keep_window(pass, l.cache, l.number, s.k, l.k_norm, s.v, c.num_key_value_heads, c.rms_norm_eps);
+    keep_window(pass, l.cache, l.number, s.k, l.k_norm, s.v, c.num_key_value_heads, c.head_norm_eps());
     pass.result("attention", y, c.num_attention_heads * c.head_dim);
 }
 

@@ -12,6 +12,7 @@ struct Linear {
     const Matrix& matrix;
     std::string_view result = {};
     const Buffer* next_norm = nullptr; // for products that add to h: the weights of the norm that h goes through next
+    const Buffer* bias = nullptr;      // fp32 [rows]; null where there is none
 };
 struct GatedLinear {
     const std::vector<Matrix>& matrices; // LayerMatrices::ffn_gate_up
@@ -21,14 +22,15 @@ struct Norm {
     std::string_view result;
 };
 
-// The weights and channel scaling of each layer's norms of queries and keys, in the form of HeadNorm. They belong to a cache,
+// The weights (ones where there is no norm) and channel scaling of each layer's norms of queries and keys, in the form of
+// HeadNorm. They belong to a cache,
 // not to the weights, so that caches with other conditioning can share the weights.
 struct HeadNormBuffers {
     Buffer q, k;
     uint32_t kv_heads; // 0: without channel scaling
 };
-std::vector<HeadNormBuffers> upload_head_norms(Device& device, const DeviceWeights& weights, const KvOptions& kv,
-                                               uint32_t kv_heads);
+std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& config, const DeviceWeights& weights,
+                                               const KvOptions& kv);
 
 struct Layer {
     uint32_t number;

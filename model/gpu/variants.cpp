@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint32_t head_dims[] = {64, 128, 256};
 constexpr uint32_t groups_of_heads[] = {1, 2, 4, 5, 8}; // query heads per kv head: all of Qwen3's, and none shared
+constexpr uint32_t other_groups[] = {3, 6, 7};          // Qwen2's and Llama's
 constexpr uint32_t kv_heads = 2, positions = 64;
 constexpr float eps = 1e-6f;
 
@@ -55,8 +56,8 @@ KvCache cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_tokens
     return cache;
 }
 
-// A Qwen3 of one layer, small enough for any texel buffer, whose matrices all have one format; where `apart`, those of gate and
-// up are not interleaved.
+// A model of one layer with biases, small enough for any texel buffer, whose matrices all have one format; where `apart`, those
+// of gate and up are not interleaved.
 struct Model {
     Config config{.vocab_size = 256,
                   .hidden_size = 256,
@@ -88,7 +89,11 @@ struct Model {
                                   floats(hidden),
                                   floats(hidden),
                                   {},
-                                  {}});
+                                  {},
+                                  {},
+                                  floats(q),
+                                  floats(kv),
+                                  floats(kv)});
         head_norms.push_back({floats(config.head_dim), floats(config.head_dim), 0});
     }
 
@@ -149,7 +154,8 @@ void record_matvecs(Recorder& recorder, const Tuning& t, GgmlType type) {
             matvec_gated(pass, y, w, x);
             if (!t.fold_norms) continue;
             const Normed normed = matvec_residual(pass, y, h_floats, w, x, x);
-            for (const bool gated : {false, true}) matvec_normed(pass, y, w, {x, 0, normed.square_count}, eps, gated);
+            for (const uint32_t output : {MATVEC_STORE, MATVEC_ADD, MATVEC_GATED})
+                matvec_normed(pass, y, w, {x, 0, normed.square_count}, eps, output);
         }
     }
 }
@@ -209,6 +215,7 @@ void record_attentions(Recorder& recorder, const Tuning& t) {
         for (const uint32_t head_dim : head_dims) {
             for (const uint32_t group : groups_of_heads)
                 for (const KvTypes pair : common_pairs) record({pair}, head_dim, group);
+            for (const uint32_t group : other_groups) record({{KvType::tq4, KvType::tq4}}, head_dim, group);
             record({{KvType::tq3q, KvType::tq3q}, RotationKind::haar}, head_dim, 2);
             record({{KvType::tq4, KvType::tq4}, RotationKind::haar}, head_dim, 2);
             for (const CacheKind& kind : kinds_with_window) record(kind, head_dim, 2);

@@ -22,7 +22,9 @@ class WeightUploader {
     Matrix matrix(const Tensor& tensor) { return matrix({&tensor, 1}); }
     std::vector<Matrix> gate_up(const LayerWeights& weights);
     std::vector<float> floats(const Tensor& tensor);
+    std::vector<float> floats(const std::optional<Tensor>& tensor);
     Buffer vector(const Tensor& tensor);
+    std::optional<Buffer> vector(const std::optional<Tensor>& tensor);
     void finish() { uploader_.finish(); }
 
   private:
@@ -125,6 +127,14 @@ Buffer WeightUploader::vector(const Tensor& tensor) {
     return buffer;
 }
 
+std::vector<float> WeightUploader::floats(const std::optional<Tensor>& tensor) {
+    return tensor ? floats(*tensor) : std::vector<float>();
+}
+
+std::optional<Buffer> WeightUploader::vector(const std::optional<Tensor>& tensor) {
+    return tensor ? std::optional(vector(*tensor)) : std::nullopt;
+}
+
 uint64_t matrix_bytes(const Tensor& t, uint32_t interleave) { return device_matrix_bytes(t.type, t.rows, t.cols, interleave); }
 
 } // namespace
@@ -146,6 +156,8 @@ uint64_t device_bytes(const Weights& weights, uint32_t interleave) {
         bytes += pairs(w) ? device_matrix_bytes(w.ffn_gate.type, 2 * w.ffn_gate.rows, w.ffn_gate.cols, interleave)
                           : matrix_bytes(w.ffn_gate, interleave) + matrix_bytes(w.ffn_up, interleave);
         for (const Tensor* t : {&w.attn_norm, &w.ffn_norm}) bytes += uint64_t(t->cols) * 4;
+        for (const std::optional<Tensor>* t : {&w.attn_q_bias, &w.attn_k_bias, &w.attn_v_bias})
+            if (*t) bytes += uint64_t((*t)->cols) * 4;
     }
     return bytes;
 }
@@ -157,7 +169,9 @@ DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& we
     for (const LayerWeights& w : weights.layers)
         result.layers.push_back({up.matrix(w.attn_q), up.matrix(w.attn_k), up.matrix(w.attn_v), up.matrix(w.attn_output),
                                  up.gate_up(w), up.matrix(w.ffn_down), up.vector(w.attn_norm), up.vector(w.ffn_norm),
-                                 up.floats(w.attn_q_norm), up.floats(w.attn_k_norm)});
+                                 up.floats(w.attn_q_norm), up.floats(w.attn_k_norm),
+                                 w.attn_k_bias ? to_floats(*w.attn_k_bias) : std::vector<float>(), up.vector(w.attn_q_bias),
+                                 up.vector(w.attn_k_bias), up.vector(w.attn_v_bias)});
     if (!weights.tied) result.own_output.push_back(up.matrix(weights.output));
     up.finish();
     return result;

@@ -2,6 +2,7 @@
 #pragma once
 #include "model/load.h"
 #include "runtime/device.h"
+#include <optional>
 
 namespace tq::gpu {
 
@@ -27,8 +28,10 @@ struct LayerMatrices {
     std::vector<Matrix>
         ffn_gate_up; // one, whose rows 2 i and 2 i + 1 are rows i of ffn_gate and ffn_up; both, where their types differ
     Matrix ffn_down;
-    Buffer attn_norm, ffn_norm;                  // fp32
-    std::vector<float> attn_q_norm, attn_k_norm; // each cache conditions and uploads them for itself: HeadNormBuffers
+    Buffer attn_norm, ffn_norm; // fp32
+    // Empty where there is none. Each cache conditions and uploads what it makes of them: HeadNormBuffers
+    std::vector<float> attn_q_norm, attn_k_norm, k_bias;
+    std::optional<Buffer> attn_q_bias, attn_k_bias, attn_v_bias; // fp32
 };
 
 struct DeviceWeights {

@@ -19,6 +19,12 @@ static Cache::Shape with_window(Cache::Shape shape, const std::vector<LayerCodec
     return shape;
 }
 
+static std::vector<float> k_mean(const Config& c, const LayerWeights& w) {
+    return w.attn_k_bias ? rope_mean(c, to_floats(*w.attn_k_bias), mean_positions) : std::vector<float>();
+}
+
+static std::vector<float> bias(const std::optional<Tensor>& tensor) { return tensor ? to_floats(*tensor) : std::vector<float>(); }
+
 Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, const KvOptions& kv, const Cache::Shape& shape,
                  uint32_t pass_tokens)
     : config(c), weights(std::move(loaded)), rope_table(tq::rope_table(c, shape.context_size)),
@@ -29,20 +35,20 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
         const LayerWeights& w = weights->weights.layers[i];
         const KvCodec& keys = cache.layers()[i].k.codec;
         const Rotation* rotation = is_rotated(keys.type) ? &keys.rotation : nullptr;
-        layers.push_back(
-            {i,
-             {to_floats(w.attn_norm), "attn_norm"},
-             {w.attn_q},
-             {w.attn_k, "k"},
-             {w.attn_v, "v"},
-             {w.attn_output, "attn_output"},
-             head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, to_floats(w.attn_q_norm), to_floats(w.attn_k_norm)),
-             cache.layers()[i],
-             rotation,
-             1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),
-             {to_floats(w.ffn_norm), "ffn_norm"},
-             {{w.ffn_gate}, {w.ffn_up}},
-             {w.ffn_down, "h"}});
+        layers.push_back({i,
+                          {to_floats(w.attn_norm), "attn_norm"},
+                          {w.attn_q, {}, bias(w.attn_q_bias)},
+                          {w.attn_k, "k", bias(w.attn_k_bias)},
+                          {w.attn_v, "v", bias(w.attn_v_bias)},
+                          {w.attn_output, "attn_output"},
+                          head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, head_norm_weights(w.attn_q_norm, c.head_dim),
+                                     head_norm_weights(w.attn_k_norm, c.head_dim), k_mean(c, w)),
+                          cache.layers()[i],
+                          rotation,
+                          1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),
+                          {to_floats(w.ffn_norm), "ffn_norm"},
+                          {{w.ffn_gate}, {w.ffn_up}},
+                          {w.ffn_down, "h"}});
     }
 }
 

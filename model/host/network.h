@@ -18,6 +18,7 @@ struct Rope {
 struct Linear {
     const Tensor& tensor;
     std::string_view result = {};
+    std::vector<float> bias = {}; // [rows]; empty where there is none
 };
 struct GatedLinear {
     Linear gate, up;

@@ -12,7 +12,7 @@ void rms_norm(Pass& pass, std::vector<float>& y, const std::vector<float>& x, co
 }
 
 void q_norm_rope(Pass& pass, const Layer& l, std::vector<float>& q) {
-    q_norm_rope(pass.pool, q, l.head_norms.q, pass.rope, pass.config.num_attention_heads, pass.config.rms_norm_eps, l.q_scale,
+    q_norm_rope(pass.pool, q, l.head_norms.q, pass.rope, pass.config.num_attention_heads, pass.config.head_norm_eps(), l.q_scale,
                 l.q_rotation, l.head_norms.q_conditions);
     pass.result("q", q);
 }

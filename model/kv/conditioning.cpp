@@ -52,10 +52,17 @@ void balance_norms(std::span<float> q, std::span<float> k) {
     }
 }
 
-HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k) {
+HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k,
+                     std::vector<float> k_mean) {
     ENSURE(conditioning.kind != Kind::automatic, "layer {}: not decided", layer);
     HeadNorms norms{std::move(q), std::move(k), {}, {}};
     if (conditioning.kind == Kind::norms) balance_norms(norms.q, norms.k);
+    if (conditioning.kind == Kind::norms && !k_mean.empty()) {
+        // A vector that every key lacks changes all scores of a query by the same number, and softmax not at all.
+        const size_t count = k_mean.size();
+        norms.k_conditions = {std::vector<float>(count, 1.0f), std::move(k_mean)};
+        norms.q_conditions = {std::vector<float>(count, 1.0f), std::vector<float>(count)};
+    }
     if (conditioning.kind != Kind::measured) return norms;
     ENSURE(conditioning.calibration != nullptr, "{} was not read", conditioning.file);
     const KeyCalibration& c = *conditioning.calibration;

@@ -1,5 +1,6 @@
-// Conditioning of keys (channel scaling): each channel of a key is divided by a factor before it is stored, and that of a query
-// multiplied by it, so that scores are unchanged and errors of stored keys matter less. turboquant.md, "Conditioning".
+// Conditioning of keys (channel scaling, and a mean that is left out): each channel of a key is divided by a factor before it is
+// stored, and that of a query multiplied by it, so that scores are unchanged and errors of stored keys matter less.
+// turboquant.md, "Conditioning".
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,7 +18,8 @@ struct KeyCalibration {
 };
 
 struct KeyConditioning {
-    // automatic: norms where a layer's keys are stored as codes, none where they are plain values.
+    // automatic: norms where a layer's keys are stored as codes, none where they are plain values. norms: from the weights of the
+    // norms of queries and keys, or, in models that have biases of keys instead, from these.
     enum class Kind { automatic, none, norms, measured };
     Kind kind = Kind::automatic;
     std::string file;                                  // of `measured`
@@ -42,7 +44,13 @@ struct HeadNorms {
     std::vector<float> q, k;
     HeadConditions q_conditions, k_conditions;
 };
-HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k);
+// k_mean: what the biases of keys are after RoPE in the mean, [kv_heads][head_dim]; empty in models without these.
+HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k,
+                     std::vector<float> k_mean = {});
+
+// The positions over which that mean is taken: as many as most contexts have. In pairs of channels that turn slowly it is nearly
+// the bias itself, in others nearly 0. It does not depend on the context, since stored keys outlive it.
+inline constexpr uint32_t mean_positions = 2048;
 
 // q *= g and k /= g, with one g for channels c and c + head_dim / 2, which RoPE mixes: g^2 = rms(k) / rms(q) of the two. The
 // error of a score grows with |q'| |k'|, which is least where both have the same magnitude in every channel. g = 1 where it

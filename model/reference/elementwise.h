@@ -2,6 +2,7 @@
 #pragma once
 #include "base/thread_pool.h"
 #include "model/weights/tensor.h"
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -33,6 +34,11 @@ inline void embed(ThreadPool& pool, std::span<float> h, const Tensor& embedding,
         for (uint32_t t = begin; t < end; t++)
             decode_row(embedding.type, h.subspan(size_t(t) * embedding.cols, embedding.cols), embedding.row(ids[t]));
     });
+}
+
+// y[t] = x for every token. y: [tokens][x.size()]
+inline void broadcast(std::span<float> y, std::span<const float> x) {
+    for (size_t row = 0; row < y.size(); row += x.size()) std::copy(x.begin(), x.end(), y.begin() + std::ptrdiff_t(row));
 }
 
 // y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][w.size()]

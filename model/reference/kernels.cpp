@@ -7,9 +7,9 @@
 namespace tq::ref {
 namespace {
 
-void norm_and_rope(std::span<float> x, std::span<const float> w, std::span<const float> turns, float eps) {
+void norm_and_rope(std::span<float> x, std::span<const float> w, std::span<const float> turns, std::optional<float> eps) {
     const size_t half = x.size() / 2;
-    const float scale = inverse_rms(x, eps);
+    const float scale = eps ? inverse_rms(x, *eps) : 1;
     for (size_t i = 0; i < half; i++) {
         const float a = x[i] * scale * w[i], b = x[i + half] * scale * w[i + half];
         const float c = turns[2 * i], s = turns[2 * i + 1];
@@ -36,8 +36,8 @@ void matmul(ThreadPool& pool, std::span<float> y, const Tensor& w, std::span<con
     });
 }
 
-void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads, float eps,
-                 float scale, const Rotation* rotation, const HeadConditions& conditions) {
+void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads,
+                 std::optional<float> eps, float scale, const Rotation* rotation, const HeadConditions& conditions) {
     const size_t d = w.size();
     const uint32_t group = conditions.empty() ? 1 : uint32_t(heads * d / conditions.factors.size());
     pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
@@ -52,7 +52,7 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
 }
 
 void kv_append(ThreadPool& pool, const LayerCache& cache, KvSide which, std::span<const float> x, std::span<const float> w,
-               const Rope& rope, float eps, const HeadConditions& conditions) {
+               const Rope& rope, std::optional<float> eps, const HeadConditions& conditions) {
     const CacheSide& side = cache.side(which);
     const size_t d = side.head_dim();
     pool.each(uint32_t(x.size() / d), 4, [&](uint32_t begin, uint32_t end) {

@@ -14,15 +14,15 @@ using host::CacheSide, host::LayerCache, host::Rope, host::Row;
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows]
 void matmul(ThreadPool&, std::span<float> y, const Tensor& w, std::span<const float> x, bool accumulate = false);
 
-// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))) in place; R: the keys' rotation where one is given; C: the channel scaling of
-// the head's kv head, where there is any. q: [rows][heads][head_dim]
-void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, float eps, float scale,
-                 const Rotation* rotation, const HeadConditions& conditions = {});
+// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))) in place, or RoPE(w * q) where there is no eps; R: the keys' rotation where one
+// is given; C: the channel scaling of the head's kv head, where there is any. q: [rows][heads][head_dim]
+void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, std::optional<float> eps,
+                 float scale, const Rotation* rotation, const HeadConditions& conditions = {});
 
 // Stores x[t][head] at slot and position rope.rows[t], in the full-precision window, too, where there is one; keys (weights not
-// empty) go through k-norm, RoPE and channel scaling first. x: [rows][kv heads][head_dim]
+// empty) go through k-norm (where there is an eps), RoPE and channel scaling first. x: [rows][kv heads][head_dim]
 void kv_append(ThreadPool&, const LayerCache& cache, KvSide side, std::span<const float> x, std::span<const float> w, const Rope&,
-               float eps, const HeadConditions& conditions = {});
+               std::optional<float> eps, const HeadConditions& conditions = {});
 
 // y[t][head] = softmax(q . K) V over the positions of slot rows[t].slot up to rows[t].position, computed on the stored codes,
 // except for those of the window where the cache has one, and rotated back at the end. q, y: [rows][heads][head_dim]

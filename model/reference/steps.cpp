@@ -6,7 +6,8 @@ namespace tq::ref {
 
 void matmul(Pass& pass, std::initializer_list<Product> products, const std::vector<float>& x) {
     for (const auto& [y, w] : products) {
-        matmul(pass.pool, y, w.tensor, x);
+        if (!w.bias.empty()) broadcast(y, w.bias);
+        matmul(pass.pool, y, w.tensor, x, !w.bias.empty());
         pass.result(w.result, y);
     }
 }
@@ -25,8 +26,9 @@ void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const
 }
 
 void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<float>& v) {
-    kv_append(pass.pool, l.cache, KvSide::key, k, l.head_norms.k, pass.rope, pass.config.rms_norm_eps, l.head_norms.k_conditions);
-    kv_append(pass.pool, l.cache, KvSide::value, v, {}, pass.rope, 0);
+    kv_append(pass.pool, l.cache, KvSide::key, k, l.head_norms.k, pass.rope, pass.config.head_norm_eps(),
+              l.head_norms.k_conditions);
+    kv_append(pass.pool, l.cache, KvSide::value, v, {}, pass.rope, {});
     pass.result("kv_append", {});
 }
 

@@ -22,7 +22,7 @@ struct Product {
     std::vector<float>& y;
     const Linear& w;
 };
-// y[t] = w x[t] for each product
+// y[t] = w x[t] + the bias of w, where it has one, for each product
 void matmul(Pass&, std::initializer_list<Product> products, const std::vector<float>& x);
 
 // h[t] += w x[t]
@@ -31,10 +31,12 @@ void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector
 // y[t] = silu(gate x[t]) * (up x[t])
 void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x);
 
-// Stores keys, after k-norm, RoPE and channel scaling, and values, at the slots and positions of the rows.
+// Stores keys, after k-norm (where the architecture has it), RoPE and channel scaling, and values, at the slots and positions of
+// the rows.
 void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<float>& v);
 
-// Applies q-norm, RoPE, channel scaling, the rotation of the stored keys and the scale of scores, in place.
+// Applies q-norm (where the architecture has it), RoPE, channel scaling, the rotation of the stored keys and the scale of scores,
+// in place.
 void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q);
 
 // y[t][head] = softmax(q . K) V over the positions of the row's slot up to its own

@@ -1,6 +1,7 @@
 #include "model/weights/weights.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/weights/paired_rows.h"
 #include "model/weights/quantised_rows.h"
 #include <set>
 
@@ -31,16 +32,24 @@ class FileSource final : public TensorSource {
     Tensor vector(const std::string& name, uint32_t cols) override {
         const FileTensor& t = take(name);
         if (t.type != GgmlType::F32 && t.type != GgmlType::F16 && t.type != GgmlType::BF16) {
-            fail("{}: tensor '{}' has weight format {}; a norm is F32, F16 or BF16", path_, name, type_name(t.type));
+            fail("{}: tensor '{}' has weight format {}; norms and biases are F32, F16 or BF16", path_, name, type_name(t.type));
         }
         check_shape(t, 1, cols);
         return {name, t.type, 1, cols, t.data};
     }
 
-    void expect_empty() const {
+    void expect_empty(const Config& c) const {
         if (left_.empty()) return;
-        fail("{}: tensor '{}' does not belong to a dense Qwen3 model of {} layers", path_, printable(left_.begin()->first),
-             file_.integer("qwen3.block_count"));
+        const std::string_view name = left_.begin()->first, architecture = c.architecture->name;
+        if (name.starts_with("rope_f"))
+            fail("{}: tensor '{}' changes RoPE's frequencies (as Llama 3.1 does for long contexts), which tq-run does not "
+                 "support: the model would answer wrongly",
+                 path_, printable(name));
+        if (name.ends_with(".bias"))
+            fail("{}: tensor '{}' is a bias, which tq-run does not add in models of '{}': it would answer wrongly", path_,
+                 printable(name), architecture);
+        fail("{}: tensor '{}' does not belong to a dense model of '{}' with {} layers", path_, printable(name), architecture,
+             c.num_hidden_layers);
     }
 
   private:
@@ -66,18 +75,27 @@ class FileSource final : public TensorSource {
 LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
     const std::string blk = "blk." + std::to_string(layer) + '.';
     const uint32_t q_size = c.num_attention_heads * c.head_dim, kv_size = c.num_key_value_heads * c.head_dim;
+    const auto norm = [&](const char* name) {
+        return c.architecture->qk_norm ? std::optional(in.vector(blk + name, c.head_dim)) : std::nullopt;
+    };
+    const auto bias = [&](const char* name, uint32_t size) {
+        return c.architecture->qkv_bias ? std::optional(in.vector(blk + name, size)) : std::nullopt;
+    };
     return {
         .attn_norm = in.vector(blk + "attn_norm.weight", c.hidden_size),
         .attn_q = in.matrix(blk + "attn_q.weight", q_size, c.hidden_size),
         .attn_k = in.matrix(blk + "attn_k.weight", kv_size, c.hidden_size),
         .attn_v = in.matrix(blk + "attn_v.weight", kv_size, c.hidden_size),
-        .attn_q_norm = in.vector(blk + "attn_q_norm.weight", c.head_dim),
-        .attn_k_norm = in.vector(blk + "attn_k_norm.weight", c.head_dim),
         .attn_output = in.matrix(blk + "attn_output.weight", c.hidden_size, q_size),
         .ffn_norm = in.vector(blk + "ffn_norm.weight", c.hidden_size),
         .ffn_gate = in.matrix(blk + "ffn_gate.weight", c.intermediate_size, c.hidden_size),
         .ffn_up = in.matrix(blk + "ffn_up.weight", c.intermediate_size, c.hidden_size),
         .ffn_down = in.matrix(blk + "ffn_down.weight", c.hidden_size, c.intermediate_size),
+        .attn_q_norm = norm("attn_q_norm.weight"),
+        .attn_k_norm = norm("attn_k_norm.weight"),
+        .attn_q_bias = bias("attn_q.bias", q_size),
+        .attn_k_bias = bias("attn_k.bias", kv_size),
+        .attn_v_bias = bias("attn_v.bias", kv_size),
     };
 }
 
@@ -86,12 +104,16 @@ LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
 uint32_t quantise(Weights& weights, GgmlType type) {
     uint32_t count = 0;
     for_each_tensor(weights, [&](Tensor& t) {
-        if (t.rows == 1 || !can_quantise(t)) return; // a norm, or already in fewer bits
+        if (t.rows == 1 || !can_quantise(t)) return; // a norm or bias, or already in fewer bits
         t = quantised(t, type);
         ++count;
     });
     if (weights.tied) weights.output = weights.token_embd;
     return count;
+}
+
+std::vector<float> head_norm_weights(const std::optional<Tensor>& norm, uint32_t head_dim) {
+    return norm ? to_floats(*norm) : std::vector<float>(head_dim, 1.0f);
 }
 
 uint64_t Weights::bytes() const {
@@ -115,7 +137,10 @@ Weights read_weights(const ModelFile& file, const Config& c) {
     if (file.tensors().empty()) fail("{}: this file holds a vocabulary only, no weights", file.path().string());
     FileSource in(file);
     Weights w = collect_weights(in, c);
-    in.expect_empty();
+    in.expect_empty(c);
+    if (c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_halves())
+        for (LayerWeights& l : w.layers)
+            for (Tensor* t : {&l.attn_q, &l.attn_k}) *t = in_halves(*t, c.head_dim);
     w.files = file.identities();
     return w;
 }

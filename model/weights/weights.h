@@ -1,4 +1,4 @@
-// The tensors of a dense Qwen3 model by name, checked against its Config; they point into the mapped files.
+// The tensors of a model by name, checked against its Config; they point into the mapped files.
 #pragma once
 #include "base/mapped_file.h"
 #include "model/config.h"
@@ -10,9 +10,14 @@
 namespace tq {
 
 struct LayerWeights {
-    Tensor attn_norm, attn_q, attn_k, attn_v, attn_q_norm, attn_k_norm, attn_output;
+    Tensor attn_norm, attn_q, attn_k, attn_v, attn_output;
     Tensor ffn_norm, ffn_gate, ffn_up, ffn_down;
+    std::optional<Tensor> attn_q_norm, attn_k_norm;              // where Architecture::qk_norm
+    std::optional<Tensor> attn_q_bias, attn_k_bias, attn_v_bias; // where Architecture::qkv_bias
 };
+
+// Returns the weights of a norm of heads, fp32 [head_dim]; ones where there is none.
+std::vector<float> head_norm_weights(const std::optional<Tensor>& norm, uint32_t head_dim);
 
 struct Weights {
     Tensor token_embd;
@@ -37,24 +42,29 @@ class TensorSource {
     virtual Tensor vector(const std::string& name, uint32_t cols) = 0;
 };
 
-// Returns all tensors of a dense model of this shape; it is tied where `source` has no "output.weight".
+// Returns all tensors of a model of this architecture and shape; it is tied where `source` has no "output.weight".
 Weights collect_weights(TensorSource& source, const Config& config);
 
-// Matrices are in any format of blocks.h, norms in F32, F16 or BF16. Throws an Error naming the tensor when one is missing, has
-// another shape or a format we cannot run, or is unknown to a dense Qwen3 (a bias would be ignored otherwise).
+// Matrices are in any format of blocks.h, norms and biases in F32, F16 or BF16. Rows of q and k that a file has in pairs
+// (RopePairs::neighbours) come in halves. Throws an Error naming the tensor when one is missing, has another shape or a format
+// we cannot run, or is unknown to the architecture (a bias would be ignored otherwise).
 Weights read_weights(const ModelFile& file, const Config& config);
 
 // Converts the matrices in F32, F16 or BF16 to Q8_0 or Q4_0, made from them row by row (quantised_rows.h). Returns their
 // number.
 uint32_t quantise(Weights& weights, GgmlType type);
 
+template <class L, class F> void for_each_tensor_of_layer(L& l, F& f) {
+    for (auto* t : {&l.attn_norm, &l.attn_q, &l.attn_k, &l.attn_v}) f(*t);
+    for (auto* t : {&l.attn_q_norm, &l.attn_k_norm, &l.attn_q_bias, &l.attn_k_bias, &l.attn_v_bias})
+        if (*t) f(**t);
+    for (auto* t : {&l.attn_output, &l.ffn_norm, &l.ffn_gate, &l.ffn_up, &l.ffn_down}) f(*t);
+}
+
 // Calls f(tensor) for every tensor, a tied head once. `weights`: Weights or const Weights.
 template <class W, class F> void for_each_tensor(W& weights, F f) {
     f(weights.token_embd);
-    for (auto& l : weights.layers)
-        for (auto* t : {&l.attn_norm, &l.attn_q, &l.attn_k, &l.attn_v, &l.attn_q_norm, &l.attn_k_norm, &l.attn_output,
-                        &l.ffn_norm, &l.ffn_gate, &l.ffn_up, &l.ffn_down})
-            f(*t);
+    for (auto& l : weights.layers) for_each_tensor_of_layer(l, f);
     f(weights.output_norm);
     if (!weights.tied) f(weights.output);
 }

@@ -205,3 +205,22 @@ TEST_CASE("flags replace what the file says") {
     CHECK(contains(error_of([&] { with_rope(yarn, {.beta_slow = 40}); }), "below its beta_slow of 40"));
     CHECK(contains(error_of([&] { with_rope(yarn, {.theta = 1}); }), "frequency base, which is 1"));
 }
+
+TEST_CASE("the mean of a vector after RoPE is that of all its positions") {
+    Config c = config(1e6f, 32768, 4);
+    c.head_dim = 64;
+    std::vector<float> x(128), want(128);
+    for (size_t i = 0; i < x.size(); i++) x[i] = float(int(i * 37 % 19) - 9);
+    constexpr uint32_t positions = 500;
+    const std::vector<float> table = rope_table(c, positions);
+    for (size_t i = 0; i < x.size(); i++) {
+        double sum = 0;
+        const size_t pair = i % 32, partner = i % 64 < 32 ? i + 32 : i - 32;
+        const double sign = i % 64 < 32 ? -1 : 1;
+        for (uint32_t p = 0; p < positions; p++)
+            sum += double(x[i]) * table[(p * 32 + pair) * 2] + sign * double(x[partner]) * table[(p * 32 + pair) * 2 + 1];
+        want[i] = float(sum / positions);
+    }
+    const std::vector<float> got = rope_mean(c, x, positions);
+    for (size_t i = 0; i < x.size(); i++) CHECK(got[i] == doctest::Approx(want[i]).epsilon(1e-5));
+}

@@ -141,7 +141,7 @@ TEST_CASE("a config that we cannot run is refused by its key") {
                        d.keys["general.architecture"] = "llama\n";
                        return d;
                    }()),
-                   "architecture is 'llama\\x0a'");
+                   "architecture is 'llama\\x0a', and tq-run runs qwen3, qwen2, llama only");
     for (const char* key : {"qwen3.embedding_length", "qwen3.feed_forward_length", "qwen3.block_count", "qwen3.context_length",
                             "qwen3.attention.head_count", "qwen3.attention.head_count_kv", "qwen3.attention.key_length"}) {
         check_key(key, uint64_t(0), "is 0");
@@ -259,10 +259,11 @@ TEST_CASE("formats that we cannot run are named with their tensor") {
 TEST_CASE("a tensor of another architecture is refused, for ignoring it would give wrong answers") {
     Draft d = small_draft();
     d.tensors.push_back({"blk.0.attn_q.bias", GgmlType::F32, {128}});
-    check_contains(weights_error(d), "tensor 'blk.0.attn_q.bias' does not belong to a dense Qwen3 model of 1 layers");
+    check_contains(weights_error(d), "tensor 'blk.0.attn_q.bias' is a bias, which tq-run does not add in models of 'qwen3'");
     Draft more = small_draft();
     more.tensors.push_back({"blk.1.attn_norm.weight", GgmlType::F32, {32}});
-    check_contains(weights_error(more), "tensor 'blk.1.attn_norm.weight' does not belong to");
+    check_contains(weights_error(more),
+                   "tensor 'blk.1.attn_norm.weight' does not belong to a dense model of 'qwen3' with 1 layers");
 }
 
 TEST_CASE("NaN and infinite weights are found by tensor and row") {

@@ -77,6 +77,17 @@ inline std::vector<std::filesystem::path> larger_set_golden_files() {
     return files;
 }
 
+// The larger set's models of architectures without norms of queries and keys; qwen2-bigk has biases of keys of 40 to 160.
+inline std::vector<std::filesystem::path> other_architectures() {
+    const auto qwen2 = larger_set("qwen2-tiny"), llama = larger_set("llama-tiny");
+    if (!qwen2 || !llama) return {};
+    std::vector<std::filesystem::path> files;
+    for (const char* name : {"tied-f16", "gqa7-q4_0", "gqa7-hd64-q5_0", "bigk-q8_0"})
+        files.push_back(*qwen2 / (std::string("qwen2-") + name + ".gguf"));
+    for (const char* name : {"gqa3-hd64-f16", "gqa3-q8_0"}) files.push_back(*llama / (std::string("llama-") + name + ".gguf"));
+    return files;
+}
+
 // ||a - b|| / ||b||
 inline double relative_error(std::span<const float> a, std::span<const float> b) {
     double error = 0, norm = 0;

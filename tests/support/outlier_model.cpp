@@ -16,9 +16,10 @@ std::map<std::string, std::vector<float>> scaled_norms(const Weights& weights, d
     conformance::Random random{seed};
     std::map<std::string, std::vector<float>> out;
     for (const LayerWeights& w : weights.layers) {
-        if (w.attn_q_norm.type != GgmlType::F32 || w.attn_k_norm.type != GgmlType::F32)
-            fail("{} and {} must be F32", w.attn_q_norm.name, w.attn_k_norm.name);
-        std::vector<float> q = to_floats(w.attn_q_norm), k = to_floats(w.attn_k_norm);
+        if (!w.attn_q_norm || !w.attn_k_norm) fail("a model without norms of queries and keys has none to scale");
+        if (w.attn_q_norm->type != GgmlType::F32 || w.attn_k_norm->type != GgmlType::F32)
+            fail("{} and {} must be F32", w.attn_q_norm->name, w.attn_k_norm->name);
+        std::vector<float> q = to_floats(*w.attn_q_norm), k = to_floats(*w.attn_k_norm);
         for (size_t i = 0; i < q.size() / 2; i++) {
             const double scale = std::exp(spread * random.normal());
             for (const size_t c : {i, i + q.size() / 2}) {
@@ -26,8 +27,8 @@ std::map<std::string, std::vector<float>> scaled_norms(const Weights& weights, d
                 k[c] = float(k[c] * scale);
             }
         }
-        out[w.attn_q_norm.name] = std::move(q);
-        out[w.attn_k_norm.name] = std::move(k);
+        out[w.attn_q_norm->name] = std::move(q);
+        out[w.attn_k_norm->name] = std::move(k);
     }
     return out;
 }

@@ -128,8 +128,12 @@ std::vector<Shape> tensors(const RandomModel& model) {
         matrix(blk + "attn_q.weight", c.num_attention_heads * c.head_dim, c.hidden_size);
         matrix(blk + "attn_k.weight", c.num_key_value_heads * c.head_dim, c.hidden_size);
         matrix(blk + "attn_v.weight", c.num_key_value_heads * c.head_dim, c.hidden_size);
-        norm(blk + "attn_q_norm.weight", c.head_dim);
-        norm(blk + "attn_k_norm.weight", c.head_dim);
+        if (c.architecture->qk_norm)
+            for (const char* name : {"attn_q_norm.weight", "attn_k_norm.weight"}) norm(blk + name, c.head_dim);
+        if (c.architecture->qkv_bias) {
+            norm(blk + "attn_q.bias", c.num_attention_heads * c.head_dim);
+            for (const char* name : {"attn_k.bias", "attn_v.bias"}) norm(blk + name, c.num_key_value_heads * c.head_dim);
+        }
         matrix(blk + "attn_output.weight", c.hidden_size, c.num_attention_heads * c.head_dim);
         norm(blk + "ffn_norm.weight", c.hidden_size);
         matrix(blk + "ffn_gate.weight", c.intermediate_size, c.hidden_size);
@@ -150,7 +154,8 @@ void fill(const Shape& t, Random random, std::ostream& out) {
             if (format.elements > 1) {
                 put_block(t.type, row.data() + at, deviation, random);
             } else {
-                put_number(t.type, row.data() + at, t.rows == 1 ? 1 + 0.1f * random.normal() : deviation * random.normal());
+                const float mean = t.name.ends_with(".bias") ? 0 : 1, spread = t.name.ends_with(".bias") ? 0.5f : 0.1f;
+                put_number(t.type, row.data() + at, t.rows == 1 ? mean + spread * random.normal() : deviation * random.normal());
             }
         }
         out.write(row.data(), std::streamsize(row.size()));
@@ -158,8 +163,8 @@ void fill(const Shape& t, Random random, std::ostream& out) {
 }
 
 void put_config(GgufWriter& writer, const Config& c) {
-    const auto size = [&](const char* key, uint64_t value) { writer.set(std::string("qwen3.") + key, value); };
-    writer.set("general.architecture", "qwen3");
+    const auto size = [&](const char* key, uint64_t value) { writer.set(c.architecture->key(key), value); };
+    writer.set("general.architecture", c.architecture->name);
     writer.set("general.name", "random weights");
     size("block_count", c.num_hidden_layers);
     size("context_length", c.max_position_embeddings);
@@ -169,8 +174,8 @@ void put_config(GgufWriter& writer, const Config& c) {
     size("attention.head_count_kv", c.num_key_value_heads);
     size("attention.key_length", c.head_dim);
     size("attention.value_length", c.head_dim);
-    writer.set("qwen3.rope.freq_base", double(c.rope_theta));
-    writer.set("qwen3.attention.layer_norm_rms_epsilon", double(c.rms_norm_eps));
+    writer.set(c.architecture->key("rope.freq_base"), double(c.rope_theta));
+    writer.set(c.architecture->key("attention.layer_norm_rms_epsilon"), double(c.rms_norm_eps));
 }
 
 void copy_vocabulary(GgufWriter& writer, const RandomModel& model) {

@@ -1,4 +1,4 @@
-// Models of any Qwen3 shape with random weights: for tests, and for measurements where no trained model is available.
+// Models of any shape and architecture with random weights: for tests, and for measurements where no trained model is available.
 #pragma once
 #include "model/config.h"
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Rows of the kernels on activations: rms_norm, swiglu and q_norm_rope.
+// Rows of the kernels on activations: broadcast, rms_norm, swiglu and q_norm_rope.
 #include "model/reference/kernels.h"
 #include "model/rope.h"
 #include "tools/conformance/rig.h"
@@ -61,9 +61,19 @@ Outcome swiglu(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t toke
     return worse(rig.check(y, want, 1e-5), rig.check(y_of_pairs, want, 1e-5));
 }
 
+Outcome broadcast(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t tokens) {
+    const std::vector<float> x = rig.random.normals(cols);
+    std::vector<float> want(size_t(tokens) * cols);
+    ref::broadcast(want, x);
+    const Buffer x_buffer = rig.upload(x), y = rig.output(want.size()), context = rig.context(0, tokens);
+    rig.run(tuning, context, tokens + 2, 128, [&](gpu::Pass& pass) { gpu::broadcast(pass, y, x_buffer, cols); });
+    return rig.check(y, want, 0);
+}
+
 struct Heads {
     uint32_t head_dim, heads, tokens, position;
     uint32_t conditioned_kv_heads = 0; // 0: not conditioned
+    bool normed = true;
 };
 
 Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType keys, RotationKind rotation) {
@@ -76,7 +86,8 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     auto want = q;
     std::vector<host::Row> rows(at.tokens);
     for (uint32_t t = 0; t < at.tokens; t++) rows[t] = {0, at.position + t};
-    ref::q_norm_rope(rig.pool, want, w, {rope, rows}, at.heads, eps, scale, is_rotated(keys) ? &codec.rotation : nullptr,
+    const auto norm_eps = at.normed ? std::optional(eps) : std::nullopt;
+    ref::q_norm_rope(rig.pool, want, w, {rope, rows}, at.heads, norm_eps, scale, is_rotated(keys) ? &codec.rotation : nullptr,
                      conditions);
 
     const uint32_t most = at.tokens + 2; // of the recording; the projections lie after its queries
@@ -86,7 +97,7 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     const Buffer y = rig.output(content), w_buffer = rig.upload(gpu::head_norm_floats(w, conditions)),
                  context = rig.context(at.position, at.tokens, rope);
     rig.run(tuning, context, most, d, [&](gpu::Pass& pass) {
-        gpu::q_norm_rope(pass, y, {w_buffer, at.conditioned_kv_heads}, at.heads, eps, codec);
+        gpu::q_norm_rope(pass, y, {w_buffer, at.conditioned_kv_heads}, at.heads, norm_eps, codec);
     });
     if (!is_qjl(keys)) return rig.check(y, want, 2e-6);
 
@@ -113,8 +124,16 @@ void add_activations(Rows& rows, const Capabilities& device) {
         for (const auto& [cols, tokens] : {std::pair{32u, 1u}, {96u, 3u}, {768u, 8u}, {17408u, 2u}})
             rows.push_back({"swiglu", variant.name, fmt::format("{} columns, {} tokens", cols, tokens),
                             [=, cols = cols, tokens = tokens](Rig& rig) { return swiglu(rig, tuning, cols, tokens); }});
+        for (const auto& [cols, tokens] : {std::pair{64u, 1u}, {384u, 3u}, {3584u, 8u}})
+            rows.push_back({"broadcast", variant.name, fmt::format("{} columns, {} tokens", cols, tokens),
+                            [=, cols = cols, tokens = tokens](Rig& rig) { return broadcast(rig, tuning, cols, tokens); }});
         for (const uint32_t d : {64u, 128u, 256u})
-            for (const Heads& at : {Heads{d, 1, 1, 0}, {d, 5, 3, 1000}, {d, 16, 2, 31}, {d, 16, 2, 31, 4}, {d, 5, 2, 7, 5}})
+            for (const Heads& at : {Heads{d, 1, 1, 0},
+                                    {d, 5, 3, 1000},
+                                    {d, 16, 2, 31},
+                                    {d, 16, 2, 31, 4},
+                                    {d, 5, 2, 7, 5},
+                                    {d, 7, 2, 77, 0, false}})
                 for (const auto& [keys, rotation] : {std::pair(KvType::f16, RotationKind::wht),
                                                      {KvType::tq4, RotationKind::wht},
                                                      {KvType::tq4, RotationKind::haar},
@@ -122,10 +141,11 @@ void add_activations(Rows& rows, const Capabilities& device) {
                                                      {KvType::tq3q, RotationKind::haar}})
                     rows.push_back(
                         {"q_norm_rope", fmt::format("{}, for keys {} {}", variant.name, name(keys), name(rotation)),
-                         fmt::format("head_dim {}, {} heads, {} tokens at {}{}", d, at.heads, at.tokens, at.position,
+                         fmt::format("head_dim {}, {} heads, {} tokens at {}{}{}", d, at.heads, at.tokens, at.position,
                                      at.conditioned_kv_heads == 0
                                          ? ""
-                                         : fmt::format(", conditions of {} kv heads", at.conditioned_kv_heads)),
+                                         : fmt::format(", conditions of {} kv heads", at.conditioned_kv_heads),
+                                     at.normed ? "" : ", without a norm"),
                          [=, keys = keys, rotation = rotation](Rig& rig) { return q_norm_rope(rig, tuning, at, keys, rotation); },
                          0, at.conditioned_kv_heads != 0 && rotation == RotationKind::haar});
     }

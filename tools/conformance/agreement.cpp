@@ -346,8 +346,12 @@ NoisyWeights with_noise(const Weights& weights, float relative, uint64_t seed) {
         tensor = {tensor.name, GgmlType::F32, tensor.rows, tensor.cols, std::as_bytes(std::span(values))};
     };
     noisy.norms.reserve(weights.layers.size() * 4 + 1);
-    for (LayerWeights& layer : noisy.weights.layers)
-        for (Tensor* norm : {&layer.attn_norm, &layer.attn_q_norm, &layer.attn_k_norm, &layer.ffn_norm}) change(*norm);
+    for (LayerWeights& layer : noisy.weights.layers) {
+        change(layer.attn_norm);
+        for (std::optional<Tensor>* norm : {&layer.attn_q_norm, &layer.attn_k_norm})
+            if (*norm) change(**norm);
+        change(layer.ffn_norm);
+    }
     change(noisy.weights.output_norm);
     return noisy;
 }

@@ -144,11 +144,11 @@ struct Keys {
 
 // Norm and RoPE of keys may round differently than on the CPU: so the fp32 keys are compared, and in the other types the bytes
 // that encode() gives for those; the shader is the same one, and nothing in it may be contracted.
-Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+Outcome keys_with(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d, std::optional<float> norm_eps) {
     constexpr uint32_t tokens = Keys::tokens, position = Keys::position, capacity = Keys::capacity;
     const auto [x, w] = Keys(rig.random, d);
     TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, capacity);
-    plain.append(tuning, KvSide::key, x, w, position);
+    plain.append(tuning, KvSide::key, x, w, position, {}, norm_eps);
     const std::vector<float> stored = plain.stored_keys(position, tokens);
     if (format.type == KvType::f32) {
         plain.expect(KvSide::key, stored, position); // the tokens around them
@@ -157,7 +157,7 @@ Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t
         host::KvCache reference({1, 1, capacity}, kv_heads, {{plain.codec(KvSide::key), plain.codec(KvSide::value)}}, capacity);
         reference.reserve(0, capacity);
         const host::LayerCache& of_layer = reference.layers()[0];
-        ref::kv_append(rig.pool, of_layer, KvSide::key, x, w, {plain.rope, rows}, eps);
+        ref::kv_append(rig.pool, of_layer, KvSide::key, x, w, {plain.rope, rows}, norm_eps);
         std::vector<float> want;
         for (uint32_t i = 0; i < tokens * kv_heads; i++)
             for (const uint32_t word : of_layer.k.codes(of_layer.place(rows[i / kv_heads]), i % kv_heads))
@@ -165,9 +165,17 @@ Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t
         return worse(plain.check(), compare(stored, want, 1e-6));
     }
     TwinCache twin(rig, d, format.as_keys(KvType::tq2), capacity);
-    twin.append(tuning, KvSide::key, x, w, position);
+    twin.append(tuning, KvSide::key, x, w, position, {}, norm_eps);
     twin.expect(KvSide::key, stored, position);
     return twin.check();
+}
+
+Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    return keys_with(rig, tuning, format, d, eps);
+}
+
+Outcome keys_without_norm(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    return keys_with(rig, tuning, format, d, std::nullopt);
 }
 
 // The bytes of conditioned keys are those that condition() and encode() give for the unmodified keys.
@@ -247,6 +255,7 @@ void add_format(Rows& rows, const Variant& variant, const Format& format, uint32
     add("kv_append", "values of every kind", values);
     if (usual && (format.type == KvType::tq4 || format.type == KvType::f16)) add("kv_append", "two slots", slots);
     if (usual) add("kv_append", "keys", keys, d != 128 && !some);
+    if (usual && some) add("kv_append", "keys without a norm", keys_without_norm);
     if (usual) add("kv_append", "conditioned keys", conditioned_keys, !some);
     const bool keeps_window = format.type == KvType::tq3 || format.type == KvType::tq3t || format.type == KvType::q8_0;
     if (usual && keeps_window) add("kv_append", "window", full_precision_window);

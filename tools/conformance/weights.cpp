@@ -122,14 +122,14 @@ Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const S
     return rig.check(y, gate, gated_limit, sums * sums / shape.rows * std::sqrt(shape.rows / 2.0));
 }
 
-// h += W x, then z = W2 norm(h), and the gated z, by kernels that fuse the norm, against those that do not.
+// h += W x, then z = W2 norm(h), z += W2 norm(h), and the gated z, by kernels that fuse the norm, against those that do not.
 Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     constexpr float eps = 1e-6f;
     const RandomTensor w(rig.random, type, shape.rows, shape.cols), w2(rig.random, type, 50, shape.rows);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave),
                       matrix2 = rig.matrix(w2.tensor, 0, tuning.weight_interleave);
     const std::vector<float> x = rig.random.normals(shape.cols), h = rig.random.normals(shape.rows),
-                             norm = rig.random.normals(shape.rows);
+                             norm = rig.random.normals(shape.rows), bias = rig.random.normals(50);
     std::vector<float> product(shape.rows), want_h = h, normed(shape.rows), want(50), gate, up;
     ref::matmul(rig.pool, product, w.tensor, x);
     for (size_t i = 0; i < h.size(); i++) want_h[i] += product[i];
@@ -142,14 +142,18 @@ Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
     std::vector<float> h_before = h;
     h_before.resize(h_floats + gpu::normed_floats(shape.rows), NAN); // sums that are not written may not be read
     const Buffer x_buffer = rig.upload(x), norm_buffer = rig.upload(norm), h_buffer = rig.upload(h_before),
-                 y = rig.output(want.size()), y_gated = rig.output(gate.size()), context = rig.context(0, 1);
+                 y = rig.output(want.size()), y_added = rig.output(bias), y_gated = rig.output(gate.size()),
+                 context = rig.context(0, 1);
     rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) {
         const gpu::Normed behind = gpu::matvec_residual(pass, h_buffer, h_floats, matrix, x_buffer, norm_buffer);
         gpu::matvec_normed(pass, y, matrix2, behind, eps);
-        gpu::matvec_normed(pass, y_gated, matrix2, behind, eps, true);
+        gpu::matvec_normed(pass, y_added, matrix2, behind, eps, MATVEC_ADD);
+        gpu::matvec_normed(pass, y_gated, matrix2, behind, eps, MATVEC_GATED);
     });
     const double terms = expected_norm(w2.tensor, normed);
-    return worse(rig.check(y, want, 2 * product_limit, terms), rig.check(y_gated, gate, gated_limit));
+    const Outcome products = worse(rig.check(y, want, 2 * product_limit, terms), rig.check(y_gated, gate, gated_limit));
+    for (size_t i = 0; i < want.size(); i++) want[i] += bias[i];
+    return worse(products, rig.check(y_added, want, 2 * product_limit, terms));
 }
 
 // Tokens 2^40 times as large and as small as others, and one with an infinity and one with a NaN: each keeps its own scale.

@@ -36,7 +36,7 @@ KeyStatistics::KeyStatistics(const Config& config, const Weights& weights, uint3
     : config_(config), rope_(rope_table(config, positions)),
       channels_(size_t(config.num_hidden_layers) * config.num_key_value_heads * config.head_dim),
       positions_(config.num_hidden_layers) {
-    for (const LayerWeights& w : weights.layers) k_norms_.push_back(to_floats(w.attn_k_norm));
+    for (const LayerWeights& w : weights.layers) k_norms_.push_back(head_norm_weights(w.attn_k_norm, config.head_dim));
 }
 
 Tap KeyStatistics::tap() {
@@ -57,7 +57,8 @@ void KeyStatistics::add_keys(uint32_t layer, std::span<const float> k) {
         ENSURE((position + 1) * d <= rope_.size(), "position {}", position);
         double squares = 0;
         for (size_t i = 0; i < d; i++) squares += double(k[at + i]) * k[at + i];
-        const double scale = 1 / std::sqrt(squares / double(d) + config_.rms_norm_eps);
+        const auto eps = config_.head_norm_eps();
+        const double scale = eps ? 1 / std::sqrt(squares / double(d) + double(*eps)) : 1;
         Channel* channel = &channels_[(layer * heads + head) * d];
         for (size_t i = 0; i < half; i++) {
             const double a = k[at + i] * scale * w[i], b = k[at + i + half] * scale * w[i + half];

@@ -38,7 +38,7 @@ Json codex_model(const Service& service) {
             {"size", service.model.weights.bytes()},
             {"capabilities", Json::array({service.options.embeddings ? "embedding" : "completion"})},
             {"context_window", service.scheduler.context_size()},
-            {"details", {{"format", "gguf"}, {"family", "qwen3"}}}};
+            {"details", {{"format", "gguf"}, {"family", service.model.config.architecture->name}}}};
 }
 
 Json anthropic_model(const Service& service) {

@@ -232,7 +232,8 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
         parsed_by(parse_scale_rule));
     command
         .add_option("--kv-condition", a.conditioning,
-                    "channel scaling of the keys: none, norms, a file from tq-run calibrate, or auto (norms for quantised keys); "
+                    "channel scaling of the keys: none, norms (from the model), a file from tq-run calibrate, or auto (norms for "
+                    "quantised keys); "
                     "default: auto")
         .option_text("HOW")
         .group("KV cache");

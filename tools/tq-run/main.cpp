@@ -92,7 +92,7 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
 }
 
 int run(const std::vector<std::string>& arguments) {
-    CLI::App app("Runs Qwen3 language models on any Vulkan GPU, with a compressed KV cache.", "tq-run");
+    CLI::App app("Runs Qwen and Llama language models on any Vulkan GPU, with a compressed KV cache.", "tq-run");
     app.set_version_flag("-V,--version", build_description());
     app.footer(examples);
     app.require_subcommand(0, 1);

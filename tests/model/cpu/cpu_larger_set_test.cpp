@@ -14,6 +14,15 @@ TEST_CASE("the CPU path gives the golden logits and greedy tokens of every weigh
     for (const auto& path : larger_set_golden_files()) check_on_cpu(load_golden(path));
 }
 
+TEST_CASE("the CPU path and the reference give the golden logits and greedy tokens of other architectures") {
+    for (const auto& path : other_architectures()) {
+        const Golden golden = load_golden(path);
+        check_on_cpu(golden);
+        check_golden(golden, *make_reference_forward(golden.config, golden.weights,
+                                                     {.kv = {KvType::f32, KvType::f32}, .context_size = 64}, {}));
+    }
+}
+
 TEST_CASE("the CPU path and the reference give the golden vectors of texts") {
     for (const GoldenEmbeddings& golden : golden_embeddings()) {
         const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 128};

@@ -139,11 +139,14 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
     check_cases(
         "config.json",
         {{"model_type", "absent", "/config.json: 'model_type' is missing"},
-         {"model_type", "llama", "/config.json: 'model_type' is \"llama\"; tq-run runs dense Qwen3 ('qwen3') only"},
-         {"model_type", "qwen3_moe", "\"qwen3_moe\"; tq-run runs dense Qwen3 ('qwen3') only"},
+         {"model_type", "gemma3", "/config.json: 'model_type' is \"gemma3\"; tq-run runs qwen3, qwen2, llama only"},
+         {"model_type", "qwen3_moe", "\"qwen3_moe\"; tq-run runs qwen3, qwen2, llama only"},
+         {"model_type", "llama", "'architectures' is [\"Qwen3ForCausalLM\"]; tq-run runs [\"LlamaForCausalLM\"] only"},
          {"architectures", {"Qwen3ForSequenceClassification"}, "'architectures' is [\"Qwen3ForSequenceClassification\"]"},
          {"hidden_act", "gelu", "'hidden_act' is \"gelu\""},
-         {"attention_bias", true, "'attention_bias' is true; tq-run runs models without biases only"},
+         {"attention_bias", true, "'attention_bias' is true; tq-run runs models of 'qwen3' without biases only"},
+         {"mlp_bias", true, "'mlp_bias' is true"},
+         {"rope_interleaved", true, "'rope_interleaved' is true"},
          {"use_sliding_window", true, "'use_sliding_window' is true"},
          {"layer_types", {"full_attention", "sliding_attention"}, "'layer_types' has \"sliding_attention\""},
          {"partial_rotary_factor", 0.5, "'partial_rotary_factor' is 0.5"},
@@ -176,6 +179,9 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
          {"rope_scaling", 4, "/config.json: 'rope_scaling' is an integer, not an object"},
          {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}, "/config.json: 'rope_scaling.rope_type' is 'dynamic'"},
          {"rope_scaling", {{"rope_type", "yarn"}, {"mscale", 2}}, "'rope_scaling.mscale' is an unknown key"},
+         {"rope_scaling",
+          {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}},
+          "'rope_scaling.rope_type' is \"llama3\", which is not supported"},
          {"rope_scaling", {{"rope_type", 4}}, "'rope_scaling.rope_type' is an unsigned integer, not a text"},
          {"rope_parameters",
           {{"rope_type", "default"}, {"rope_theta", 1e13}},
@@ -270,12 +276,12 @@ TEST_CASE("the head: tied, its own, or a copy that is left out") {
     CHECK(!load(false, true));
 }
 
-TEST_CASE("tensors that no dense Qwen3 has are refused") {
+TEST_CASE("tensors that the architecture does not have are refused") {
     check_refused(
         [](HuggingFaceFiles& f) { f.weights.add("model.layers.0.self_attn.q_proj.bias", "BF16", {64}, std::string(128, '\0')); },
-        "tensor 'model.layers.0.self_attn.q_proj.bias' does not belong to a dense Qwen3 model");
+        "tensor 'blk.0.attn_q.bias' is a bias, which tq-run does not add in models of 'qwen3'");
     check_refused([](HuggingFaceFiles& f) { f.weights.add("model.layers.0.mlp.gate_proj.weight_scale_inv", "F32", {1}, "aaaa"); },
-                  "tensor 'model.layers.0.mlp.gate_proj.weight_scale_inv' does not belong");
+                  "tensor 'model.layers.0.mlp.gate_proj.weight_scale_inv' does not belong to a model of 'qwen3'");
     check_refused([](HuggingFaceFiles& f) { f.weights.add("blk.0.attn_norm.weight", "F32", {1}, "aaaa"); },
                   "tensor 'blk.0.attn_norm.weight'");
     check_refused([](HuggingFaceFiles& f) { f.weights = {}; },

@@ -12,6 +12,14 @@ TEST_CASE("the device gives the golden logits and greedy tokens of every weight 
     for (const auto& path : files) check_on_device(device, load_golden(path));
 }
 
+TEST_CASE("the device gives the golden logits and greedy tokens of other architectures") {
+    const auto files = other_architectures();
+    if (files.empty()) return;
+    Device device;
+    for (const auto& path : files) check_on_device(device, load_golden(path));
+    check_compressed(device, {files.front(), files.back()});
+}
+
 TEST_CASE("the device gives the golden vectors of texts") {
     const auto all = golden_embeddings();
     if (all.empty()) return;

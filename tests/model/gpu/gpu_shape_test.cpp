@@ -126,7 +126,7 @@ uint32_t waits(Device& device, DeviceType type, uint32_t layers) {
     const gpu::Scratch scratch = make_scratch(device, gpu::ScratchBytes(config, tuning, options));
     const Buffer context = device.allocate("context", gpu::context_layout(config, options).bytes()),
                  ids = device.allocate("ids", 4 * options.batch_size);
-    const auto head_norms = gpu::upload_head_norms(device, weights, {}, config.num_key_value_heads);
+    const auto head_norms = gpu::upload_head_norms(device, config, weights, {});
     const gpu::Network net(config, weights, head_norms, cache);
     const gpu::Activations x{ids,       scratch.h,    scratch.a,   scratch.q,     scratch.k,
                              scratch.v, scratch.attn, scratch.ffn, scratch.logits};

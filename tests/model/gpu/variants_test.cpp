@@ -48,6 +48,11 @@ TEST_CASE("every kernel has variants, each once, with all of its constants") {
         CHECK(variant.constants.size() == variant.shader->interface.constants);
         CHECK(seen.emplace(variant.shader->name, variant.constants).second);
     }
+    for (const AnyShader* kernel : shader::all) {
+        const std::string name = kernel->name;
+        CAPTURE(name);
+        CHECK(kernels.contains(name));
+    }
     CHECK(kernels.size() == std::size(shader::all));
     CHECK(kernels.contains("attention"));
     CHECK(kernels.contains("embed_q6_k"));
@@ -114,7 +119,7 @@ TEST_CASE("types of the cache: every type, and every shape") {
         shapes.emplace(c[1], c[4]);
     }
     CHECK((k_types.size() == kv_types.size() && v_types.size() == kv_types.size()));
-    CHECK(shapes.size() == 3 * 5);
+    CHECK(shapes.size() == 3 * 8);
 }
 
 TEST_CASE("every variant's workgroup and shared memory fit the least device") {

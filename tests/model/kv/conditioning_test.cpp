@@ -236,7 +236,7 @@ TEST_CASE("measured are the means and the scales that their formulas say") {
     make_cpu_forward(c, model.weights,
                      {.kv = {KvType::f32, KvType::f32}, .context_size = tokens, .batch_size = tokens, .tap = tap})
         ->run(ids);
-    ref::q_norm_rope(pool, k, to_floats(model.weights.layers[layer].attn_k_norm), {table, host::make_rows(0, 0, tokens)},
+    ref::q_norm_rope(pool, k, to_floats(*model.weights.layers[layer].attn_k_norm), {table, host::make_rows(0, 0, tokens)},
                      c.num_key_value_heads, c.rms_norm_eps, 1, nullptr);
     const KeyCalibration both = calibrate(c, model.weights, ids),
                          scales = calibrate(c, model.weights, ids, CalibrationParts::scales),

@@ -221,8 +221,8 @@ TEST_CASE("what is planted is found where it is") {
 TEST_CASE("noise is as much as it says, in norms alone") {
     const NoisyWeights noisy = with_noise(demo().weights, 1e-3f);
     CHECK(noisy.norms.size() == 4 * demo().weights.layers.size() + 1);
-    const std::vector<float> want = to_floats(demo().weights.layers[1].attn_k_norm),
-                             got = to_floats(noisy.weights.layers[1].attn_k_norm);
+    const std::vector<float> want = to_floats(*demo().weights.layers[1].attn_k_norm),
+                             got = to_floats(*noisy.weights.layers[1].attn_k_norm);
     REQUIRE(want.size() == got.size());
     size_t up = 0;
     for (size_t i = 0; i < want.size(); i++) {

@@ -1,0 +1,60 @@
+// The architectures that tq-run runs, in one table: what distinguishes them, and how files name them. All are decoders with RMS
+// norms, grouped-query attention, RoPE and SwiGLU.
+#pragma once
+#include "model/formats/model_file.h"
+#include <string>
+#include <string_view>
+
+namespace tq {
+
+// The rows of a head of q and k that RoPE turns together, in GGUF files: i and i + head_dim / 2, or 2 i and 2 i + 1. In Hugging
+// Face's they are always the halves, which weights.h makes of the others.
+enum class RopePairs { halves, neighbours };
+
+struct Architecture {
+    std::string_view name;       // GGUF's general.architecture, with which its keys begin
+    std::string_view model_type; // of config.json
+    std::string_view class_name; // its "architectures"
+    bool qk_norm;                // the heads of q and k are normalised before RoPE
+    bool qkv_bias;               // q, k and v have biases
+    RopePairs gguf_pairs;
+    // Every file has the keys of head_dim, num_key_value_heads and rope_theta. For others they are hidden_size /
+    // num_attention_heads, num_attention_heads and 10000 where they are absent, as in llama.cpp and transformers.
+    bool complete;
+
+    std::string key(std::string_view rest) const; // "qwen3.block_count" of "block_count"
+};
+
+inline constexpr Architecture architectures[] = {
+    {.name = "qwen3",
+     .model_type = "qwen3",
+     .class_name = "Qwen3ForCausalLM",
+     .qk_norm = true,
+     .qkv_bias = false,
+     .gguf_pairs = RopePairs::halves,
+     .complete = true},
+    {.name = "qwen2",
+     .model_type = "qwen2",
+     .class_name = "Qwen2ForCausalLM",
+     .qk_norm = false,
+     .qkv_bias = true,
+     .gguf_pairs = RopePairs::halves,
+     .complete = false},
+    {.name = "llama",
+     .model_type = "llama",
+     .class_name = "LlamaForCausalLM",
+     .qk_norm = false,
+     .qkv_bias = false,
+     .gguf_pairs = RopePairs::neighbours,
+     .complete = false},
+};
+
+std::string architecture_names(); // "qwen3, qwen2, llama"
+
+// Returns the row of the table that general.architecture names. Throws an Error that lists them for any other.
+const Architecture& architecture_of(const ModelFile& file);
+
+// Returns the row of a config.json's model_type; nullptr where there is none.
+const Architecture* find_model_type(std::string_view model_type);
+
+} // namespace tq

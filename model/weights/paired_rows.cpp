@@ -1,0 +1,34 @@
+#include "model/weights/paired_rows.h"
+#include "base/ensure.h"
+#include <cstring>
+
+namespace tq {
+namespace {
+
+class PairedRows final : public RowSource {
+  public:
+    PairedRows(Tensor from, uint32_t head_dim) : from_(std::move(from)), head_dim_(head_dim) {}
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        const size_t bytes = from_.row_bytes();
+        const uint32_t half = head_dim_ / 2;
+        std::vector<std::byte> scratch;
+        for (uint32_t r = first; r < first + count; ++r) {
+            const uint32_t i = r % head_dim_, source = r - i + (i < half ? 2 * i : 2 * (i - half) + 1);
+            std::memcpy(to.data() + (r - first) * bytes, from_.read(source, 1, scratch).data(), bytes);
+        }
+    }
+
+  private:
+    const Tensor from_;
+    const uint32_t head_dim_;
+};
+
+} // namespace
+
+Tensor in_halves(const Tensor& t, uint32_t head_dim) {
+    ENSURE(head_dim % 2 == 0 && t.rows % head_dim == 0, "{}: {} rows for heads of {}", t.name, t.rows, head_dim);
+    return {t.name, t.type, t.rows, t.cols, {}, std::make_shared<PairedRows>(t, head_dim)};
+}
+
+} // namespace tq

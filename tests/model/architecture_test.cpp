@@ -1,0 +1,261 @@
+// The table of architectures: what is read, what is refused, and that the passes compute what each of them needs.
+#include "base/error.h"
+#include "model/cpu/forward.h"
+#include "model/formats/gguf.h"
+#include "model/reference/forward.h"
+#include "model/weights/paired_rows.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <doctest/doctest.h>
+#include <numeric>
+
+using namespace tq;
+using namespace tq::test;
+
+namespace {
+
+const Architecture& named(std::string_view name) {
+    for (const Architecture& a : architectures)
+        if (a.name == name) return a;
+    FAIL("no architecture ", std::string(name));
+    return architectures[0];
+}
+
+// The least keys of a model of 2 heads of 64 in one layer.
+ModelFile keys_of(std::string_view architecture) {
+    ModelFile file("model.gguf");
+    ModelFile::Metadata& keys = file.mutable_metadata();
+    const auto set = [&](const char* key, const ModelFile::Value& value) {
+        keys[fmt::format("{}.{}", architecture, key)] = value;
+    };
+    keys["general.architecture"] = file.add_text(std::string(architecture));
+    keys["tokenizer.ggml.tokens"] = std::vector<std::string_view>{"a", "b"};
+    for (const char* key : {"embedding_length", "feed_forward_length"}) set(key, uint64_t(128));
+    set("block_count", uint64_t(1));
+    set("context_length", uint64_t(2048));
+    set("attention.head_count", uint64_t(2));
+    set("attention.layer_norm_rms_epsilon", 1e-5);
+    return file;
+}
+
+std::string config_error(const ModelFile& file) {
+    try {
+        read_config(file);
+        return "";
+    } catch (const Error& e) {
+        return e.what();
+    }
+}
+
+struct RandomOf {
+    TemporaryFile path;
+    Config config = small_config();
+    std::unique_ptr<ModelFile> file;
+    Weights weights;
+
+    explicit RandomOf(std::string_view architecture, GgmlType type = GgmlType::Q8_0) {
+        config.architecture = &named(architecture);
+        write_random_model(path.path(), {config, type, true, 5, {}});
+        file = std::make_unique<ModelFile>(read_gguf(path.path()));
+        config = read_config(*file);
+        weights = read_weights(*file, config);
+    }
+};
+
+const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 64};
+const std::vector<uint32_t> prompt{5, 17, 300, 2, 99, 41, 41, 260, 7};
+
+std::vector<float> logits(Forward& forward) {
+    const auto out = forward.run(prompt);
+    return {out.begin(), out.end()};
+}
+
+double relative(std::span<const float> a, std::span<const float> b) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < b.size(); i++) {
+        error += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);
+        norm += double(b[i]) * b[i];
+    }
+    return std::sqrt(error / norm);
+}
+
+} // namespace
+
+TEST_CASE("keys have the architecture's name, and some have a value where they are absent") {
+    for (const char* name : {"qwen2", "llama"}) {
+        const Config c = read_config(keys_of(name));
+        CHECK(c.architecture->name == name);
+        CHECK(c.head_dim == 64);
+        CHECK(c.num_key_value_heads == 2);
+        CHECK(c.rope_theta == 10000);
+        CHECK(!c.head_norm_eps());
+        ModelFile more = keys_of(name);
+        more.mutable_metadata()[std::string(name) + ".attention.key_length"] = uint64_t(128);
+        more.mutable_metadata()[std::string(name) + ".attention.head_count_kv"] = uint64_t(1);
+        more.mutable_metadata()[std::string(name) + ".rope.freq_base"] = 5e5;
+        const Config own = read_config(more);
+        CHECK(own.head_dim == 128);
+        CHECK(own.num_key_value_heads == 1);
+        CHECK(own.rope_theta == 5e5f);
+        more.mutable_metadata()[std::string(name) + ".attention.key_length"] = uint64_t(80);
+        CHECK(config_error(more) ==
+              fmt::format("model.gguf: key '{}.attention.key_length' is 80; tq-run runs 64, 128 and 256", name));
+    }
+    ModelFile odd = keys_of("llama");
+    odd.mutable_metadata()["llama.attention.head_count"] = uint64_t(4);
+    CHECK(config_error(odd) == "model.gguf: the size of a head, 128 / 4, is 32; tq-run runs 64, 128 and 256");
+    CHECK(contains(config_error(keys_of("qwen3")), "key 'qwen3.attention.head_count_kv' is missing"));
+}
+
+TEST_CASE("other architectures, and features that would be left out, are refused by name") {
+    CHECK(architecture_names() == "qwen3, qwen2, llama");
+    CHECK(config_error(keys_of("gemma3")) ==
+          "model.gguf: its architecture is 'gemma3', and tq-run runs qwen3, qwen2, llama only: choose such a model, as with -hf "
+          "Qwen/Qwen3-4B-GGUF");
+    ModelFile experts = keys_of("llama"), both_ways = keys_of("llama"), none = keys_of("llama");
+    experts.mutable_metadata()["llama.expert_count"] = uint64_t(8);
+    CHECK(contains(config_error(experts), "key 'llama.expert_count' is 8: it is a mixture of experts"));
+    none.mutable_metadata()["llama.expert_count"] = uint64_t(0);
+    CHECK(config_error(none).empty());
+    both_ways.mutable_metadata()["llama.attention.causal"] = false;
+    CHECK(contains(config_error(both_ways), "key 'llama.attention.causal' is false"));
+}
+
+TEST_CASE("tensors that an architecture lacks, or has beyond the table, are refused by name") {
+    const auto error = [](std::string_view architecture, const char* without, const char* with, uint64_t size) {
+        const RandomOf model(architecture);
+        GgufWriter writer;
+        for (const auto& [key, value] : model.file->metadata()) writer.set(key, value);
+        for (const FileTensor& t : model.file->tensors())
+            if (t.name != without) writer.add_tensor(t.name, t.type, {t.ne[0], t.ne[1]});
+        if (with) writer.add_tensor(with, GgmlType::F32, {size});
+        const TemporaryFile path(writer.zeros());
+        const ModelFile file = read_gguf(path.path());
+        try {
+            read_weights(file, read_config(file));
+            return std::string();
+        } catch (const Error& e) {
+            return std::string(e.what());
+        }
+    };
+    CHECK(error("qwen2", "", nullptr, 0).empty());
+    CHECK(contains(error("qwen2", "blk.1.attn_v.bias", nullptr, 0), "tensor 'blk.1.attn_v.bias' is missing"));
+    CHECK(contains(error("qwen2", "", "blk.0.attn_output.bias", 64), "tensor 'blk.0.attn_output.bias' is a bias"));
+    CHECK(contains(error("llama", "", "blk.0.attn_q.bias", 512), "is a bias, which tq-run does not add in models of 'llama'"));
+    CHECK(contains(error("llama", "", "rope_freqs.weight", 64), "tensor 'rope_freqs.weight' changes RoPE's frequencies"));
+    CHECK(contains(error("llama", "", "blk.0.attn_q_norm.weight", 128), "does not belong to a dense model of 'llama'"));
+}
+
+TEST_CASE("rows in pairs come in halves of each head") {
+    std::vector<float> values(3 * 8 * 2); // three heads of 8 rows
+    std::iota(values.begin(), values.end(), 0.0f);
+    const Tensor pairs{"q", GgmlType::F32, 24, 2, std::as_bytes(std::span(values))}, halves = in_halves(pairs, 8);
+    const std::vector<float> got = to_floats(halves);
+    for (uint32_t head = 0; head < 3; head++)
+        for (uint32_t i = 0; i < 4; i++)
+            for (uint32_t col = 0; col < 2; col++) {
+                CHECK(got[(head * 8 + i) * 2 + col] == values[(head * 8 + 2 * i) * 2 + col]);
+                CHECK(got[(head * 8 + 4 + i) * 2 + col] == values[(head * 8 + 2 * i + 1) * 2 + col]);
+            }
+    std::vector<std::byte> scratch;
+    const auto two = halves.read(11, 2, scratch); // across the halves of the second head
+    CHECK(std::memcmp(two.data(), &got[22], 16) == 0);
+}
+
+TEST_CASE("q, k and v get their biases, and heads no norm") {
+    const RandomOf model("qwen2");
+    std::vector<float> a;
+    size_t seen = 0;
+    const auto check = [&](const host::Pass& pass, std::string_view name, std::span<float> values) {
+        if (name == "attn_norm") a.assign(values.begin(), values.end());
+        if (name != "k" && name != "v") return;
+        const LayerWeights& l = model.weights.layers[pass.layer()->number];
+        const Tensor& w = name == "k" ? l.attn_k : l.attn_v;
+        const std::vector<float> rows = to_floats(w), bias = to_floats(name == "k" ? *l.attn_k_bias : *l.attn_v_bias);
+        double worst = 0;
+        for (size_t i = 0; i < values.size(); i++) {
+            const size_t row = i % w.rows, token = i / w.rows;
+            double sum = double(bias[row]);
+            for (size_t c = 0; c < w.cols; c++) sum += double(rows[row * w.cols + c]) * a[token * w.cols + c];
+            worst = std::max(worst, std::fabs(sum - double(values[i])));
+        }
+        CHECK(worst < 1e-5);
+        seen++;
+    };
+    const auto forward = make_reference_forward(model.config, model.weights, options, check);
+    forward->run(prompt);
+    CHECK(seen == 4);
+    StoredSide keys = forward->stored(1, KvSide::key); // not normalised: their lengths differ
+    std::vector<double> squares;
+    for (uint32_t t = 0; t < keys.tokens; t++) {
+        double sum = 0;
+        for (const uint32_t word : keys.codes_of(0, t)) sum += std::pow(double(std::bit_cast<float>(word)), 2);
+        squares.push_back(sum);
+    }
+    CHECK(*std::ranges::max_element(squares) > 1.02 * *std::ranges::min_element(squares));
+}
+
+TEST_CASE("the CPU path agrees with the reference in every architecture") {
+    for (const Architecture& a : architectures) {
+        const std::string name(a.name);
+        CAPTURE(name);
+        const RandomOf model(a.name);
+        const std::vector<float> want = logits(*make_reference_forward(model.config, model.weights, options));
+        const auto cpu = make_cpu_forward(model.config, model.weights, options);
+        CHECK(relative(logits(*cpu), want) < 1e-5);
+        cpu->truncate(0);
+        std::vector<float> last;
+        for (const uint32_t id : prompt) {
+            const auto out = cpu->run({&id, 1});
+            last.assign(out.begin(), out.end());
+        }
+        CHECK(relative(last, want) < 1e-5);
+    }
+}
+
+TEST_CASE("the mean of a bias after RoPE, which stored keys lack, costs nothing and saves most of a great bias") {
+    RandomOf model("qwen2");
+    std::vector<std::vector<float>> biases;
+    for (LayerWeights& l : model.weights.layers) { // greater than keys in pairs of channels that turn slowly
+        std::vector<float>& values = biases.emplace_back(to_floats(*l.attn_k_bias));
+        for (const size_t channel : {55, 60, 63, 64 + 58, 64 + 61, 128 + 59, 128 + 64 + 62}) values[channel] = 70;
+    }
+    for (size_t i = 0; i < biases.size(); i++) model.weights.layers[i].attn_k_bias->data = std::as_bytes(std::span(biases[i]));
+    const auto run = [&](KvType keys, const char* conditioning, bool on_cpu) {
+        ForwardOptions o{.kv = {keys, KvType::f32}, .context_size = 64};
+        o.kv.conditioning = parse_key_conditioning(conditioning);
+        return logits(on_cpu ? *make_cpu_forward(model.config, model.weights, o)
+                             : *make_reference_forward(model.config, model.weights, o));
+    };
+    const std::vector<float> exact = run(KvType::f32, "none", false);
+    CHECK(relative(run(KvType::f32, "norms", false), exact) < 1e-5);
+    for (const bool on_cpu : {false, true}) {
+        const double without = relative(run(KvType::q8_0, "none", on_cpu), exact),
+                     with = relative(run(KvType::q8_0, "auto", on_cpu), exact);
+        CAPTURE(without);
+        CAPTURE(with);
+        CHECK(with * 5 < without);
+    }
+}
+
+TEST_CASE("biases of zero change nothing, others do") {
+    RandomOf llama("llama");
+    const std::vector<float> plain = logits(*make_reference_forward(llama.config, llama.weights, options));
+    const uint32_t q = llama.config.num_attention_heads * llama.config.head_dim,
+                   kv = llama.config.num_key_value_heads * llama.config.head_dim;
+    std::vector<float> values(q, 0.0f);
+    const auto bytes = std::as_bytes(std::span(values));
+    for (LayerWeights& l : llama.weights.layers) {
+        l.attn_q_bias = Tensor{"q bias", GgmlType::F32, 1, q, bytes};
+        l.attn_k_bias = Tensor{"k bias", GgmlType::F32, 1, kv, bytes.first(kv * 4)};
+        l.attn_v_bias = Tensor{"v bias", GgmlType::F32, 1, kv, bytes.first(kv * 4)};
+    }
+    CHECK(logits(*make_reference_forward(llama.config, llama.weights, options)) == plain);
+    std::ranges::fill(values, 0.5f);
+    CHECK(relative(logits(*make_reference_forward(llama.config, llama.weights, options)), plain) > 0.01);
+}

@@ -1,0 +1,64 @@
+// Architectures with biases and without norms of heads, on a device, as the reference computes them.
+#include "model/formats/gguf.h"
+#include "model/gpu/forward.h"
+#include "model/gpu/tuning_file.h"
+#include "model/reference/forward.h"
+#include "tests/support/golden.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temporary_file.h"
+#include <bit>
+
+using namespace tq;
+
+namespace {
+
+const std::vector<uint32_t> prompt{5, 17, 300, 2, 99, 41, 41, 260, 7, 12, 13, 310, 8, 8, 64, 200, 31, 4, 77, 90};
+
+std::vector<float> copy(std::span<const float> logits) { return {logits.begin(), logits.end()}; }
+
+// The keys of the first layer as they are stored, in fp32.
+std::vector<float> stored_keys(Forward& forward) {
+    StoredSide keys = forward.stored(0, KvSide::key);
+    std::vector<float> out;
+    for (uint32_t head = 0; head < keys.heads; head++)
+        for (uint32_t t = 0; t < keys.tokens; t++)
+            for (const uint32_t word : keys.codes_of(head, t)) out.push_back(std::bit_cast<float>(word));
+    return out;
+}
+
+// The last logits of the prompt as a block, its stored keys, and the logits of its tokens one by one.
+std::vector<std::vector<float>> results(Forward& forward) {
+    std::vector<std::vector<float>> out{copy(forward.run(prompt)), stored_keys(forward)};
+    forward.truncate(0);
+    for (const uint32_t id : prompt) out.push_back(copy(forward.run({&id, 1})));
+    return out;
+}
+
+} // namespace
+
+TEST_CASE("the device agrees with the reference in every architecture, with norms folded into products and without") {
+    Device device;
+    for (const Architecture& a : architectures) {
+        const std::string name(a.name);
+        CAPTURE(name);
+        Config config = test::small_config();
+        config.architecture = &a;
+        const test::TemporaryFile path;
+        test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 5, {}});
+        const ModelFile file = read_gguf(path.path());
+        const Weights weights = read_weights(file, config);
+        ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 64};
+        options.kv.conditioning = parse_key_conditioning("norms"); // keys without the mean of their bias
+        const auto want = results(*make_reference_forward(config, weights, options));
+        gpu::Tuning tuning = gpu::tuning_for(device.capabilities());
+        ThreadPool pool;
+        const auto uploaded =
+            std::make_shared<const gpu::DeviceWeights>(gpu::upload_weights(device, pool, weights, tuning.weight_interleave, {}));
+        for (const bool folds : {false, true}) {
+            CAPTURE(folds);
+            tuning.fold_norms = folds;
+            const auto got = results(*make_gpu_forward(device, config, uploaded, options, tuning));
+            for (size_t i = 0; i < want.size(); i++) CHECK(relative_error(got[i], want[i]) <= 1e-4);
+        }
+    }
+}

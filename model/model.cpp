@@ -9,7 +9,7 @@ Model load_model(const std::filesystem::path& path) {
     ModelFile file = open_model_file(path);
     const Config config = read_config(file);
     Weights weights = read_weights(file, config);
-    Tokenizer tokenizer(file);
+    Tokenizer tokenizer = Tokenizer::of_any_kind(file);
     const ChatVariant chat = chat_variant(file);
     std::string name = printable(file.text("general.name", path.stem().string()));
     check_mapped_files();

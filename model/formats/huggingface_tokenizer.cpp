@@ -1,5 +1,5 @@
 // Converts tokenizer.json, or vocab.json and merges.txt, to the metadata that a converter to GGUF writes. Only the tokenizer of
-// Qwen2 and Qwen3 is supported: one that would split texts differently is refused.
+// Qwen2 and Qwen3 is supported, and that of SmolLM: one that would split texts differently is refused.
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/formats/huggingface.h"
@@ -145,16 +145,12 @@ void check_pipeline(const Document& from) {
     expect(model, "byte_fallback", {false});
     expect(model, "ignore_merges", {false});
     expect(model, "dropout", {0});
-    const json nfc{{"type", "NFC"}};
-    const json* normalizer = member(root, "normalizer");
-    if (!normalizer || *normalizer != nfc) {
-        from.error("'normalizer' is {}; we know NFC only", normalizer ? printable(normalizer->dump()) : "missing");
-    }
     for (const char* key : {"decoder", "post_processor"})
         if (const json* part = member(root, key)) expect(*part, "type", {"ByteLevel"});
 }
 
-void check_pre_tokenizer(const Document& from) {
+// Returns GGUF's name of the way in which texts are split: that of Qwen2, after NFC, or of SmolLM, without.
+const char* read_pre_tokenizer(const Document& from) {
     const json* pre = member(from.root, "pre_tokenizer");
     const json* list =
         pre && member(*pre, "type") && *member(*pre, "type") == "Sequence" ? member(*pre, "pretokenizers") : nullptr;
@@ -166,20 +162,29 @@ void check_pre_tokenizer(const Document& from) {
         return is(part, "type", "Split") && is(part, "pattern", {{"Regex", word_pattern}}) && is(part, "behavior", "Isolated") &&
                is(part, "invert", false);
     };
-    const auto is_byte_level = [&](const json& part) {
-        return is(part, "type", "ByteLevel") && is(part, "add_prefix_space", false) && is(part, "use_regex", false);
+    const auto is_byte_level = [&](const json& part, bool use_regex) {
+        return is(part, "type", "ByteLevel") && is(part, "add_prefix_space", false) && is(part, "use_regex", use_regex);
     };
-    if (list && list->is_array() && list->size() == 2 && is_split((*list)[0]) && is_byte_level((*list)[1])) return;
-    from.error(
-        "'pre_tokenizer' is {}, not that of Qwen2 (Split by its regular expression, then ByteLevel): its texts would be split "
-        "in another way",
-        pre ? printable(pre->dump()) : "missing");
+    const auto is_digits = [&](const json& part) { return is(part, "type", "Digits") && is(part, "individual_digits", true); };
+    const json* normalizer = member(from.root, "normalizer");
+    const bool is_pair = list && list->is_array() && list->size() == 2;
+    if (!normalizer && is_pair && is_digits((*list)[0]) && is_byte_level((*list)[1], true)) return "smollm";
+    const json nfc{{"type", "NFC"}};
+    if (!normalizer || *normalizer != nfc) {
+        from.error("'normalizer' is {}; we know NFC only", normalizer ? printable(normalizer->dump()) : "missing");
+    }
+    if (is_pair && is_split((*list)[0]) && is_byte_level((*list)[1], false)) return "qwen2";
+    from.error("'pre_tokenizer' is {}, neither that of Qwen2 (Split by its regular expression, then ByteLevel) nor that of "
+               "SmolLM (Digits, then "
+               "ByteLevel): its texts would be split in another way",
+               pre ? printable(pre->dump()) : "missing");
 }
 
-void read_tokenizer_json(ModelFile& file, TokenTable& tokens, const fs::path& path) {
+// Returns GGUF's name of its pre-tokenizer.
+const char* read_tokenizer_json(ModelFile& file, TokenTable& tokens, const fs::path& path) {
     const Document from(path);
     check_pipeline(from);
-    check_pre_tokenizer(from);
+    const char* const pre = read_pre_tokenizer(from);
     const json& model = from.object(from.root, "model");
     add_vocabulary(tokens, from, from.object(model, "vocab"));
     const json* added = member(from.root, "added_tokens");
@@ -199,6 +204,7 @@ void read_tokenizer_json(ModelFile& file, TokenTable& tokens, const fs::path& pa
     }
     file.set_label("tokenizer.ggml.tokens", from.path + ": its vocabulary");
     set_merges(file, std::move(merges), from.path + ": 'model.merges'");
+    return pre;
 }
 
 // Reads the lines "LEFT RIGHT", without a first line that gives the version.
@@ -272,15 +278,17 @@ void add_end(ModelFile& file, const TokenTable& tokens, const Document& config) 
 
 void read_huggingface_tokenizer(ModelFile& file, const fs::path& directory, uint64_t vocab_size) {
     constexpr uint64_t max_vocab = 1u << 24;
-    if (vocab_size > max_vocab) fail("{} is {}; we can run at most {}", file.label("qwen3.vocab_size"), vocab_size, max_vocab);
+    if (vocab_size > max_vocab)
+        fail("{}: 'vocab_size' is {}; we can run at most {}", (directory / "config.json").string(), vocab_size, max_vocab);
     const fs::path config_path = directory / "tokenizer_config.json";
     std::optional<Document> config;
     if (is_there(config_path)) config.emplace(config_path);
     if (config && config->boolean(config->root, "add_bos_token"))
-        config->error("'add_bos_token' is true; Qwen3 models have no BOS token");
+        config->error("'add_bos_token' is true; tq-run runs models without a BOS token only");
     TokenTable tokens(file, vocab_size);
+    const char* pre = "qwen2";
     if (is_there(directory / "tokenizer.json"))
-        read_tokenizer_json(file, tokens, directory / "tokenizer.json");
+        pre = read_tokenizer_json(file, tokens, directory / "tokenizer.json");
     else if (is_there(directory / "vocab.json") && is_there(directory / "merges.txt"))
         read_vocab_and_merges(file, tokens, directory, config);
     else
@@ -288,7 +296,7 @@ void read_huggingface_tokenizer(ModelFile& file, const fs::path& directory, uint
     if (config) add_end(file, tokens, *config);
     tokens.write();
     file.mutable_metadata().insert_or_assign("tokenizer.ggml.model", "gpt2");
-    file.mutable_metadata().insert_or_assign("tokenizer.ggml.pre", "qwen2");
+    file.mutable_metadata().insert_or_assign("tokenizer.ggml.pre", pre);
     read_chat_template(file, directory, config);
 }
 

@@ -1,4 +1,4 @@
-// The alternatives of the regex, tried in its order; the first that matches at a position wins.
+// The alternatives of the regexes, tried in their order; the first that matches at a position wins.
 #include "model/text/pre_tokenizer.h"
 #include "base/ensure.h"
 #include "model/text/unicode.h"
@@ -60,10 +60,7 @@ size_t match_space(const Cursor& start) {
     return c.at_end() || last_begin == start.pos ? c.pos : last_begin;
 }
 
-} // namespace
-
-size_t pre_token_end(std::string_view text, size_t pos) {
-    ENSURE(pos < text.size(), "a word at byte {} of {}", pos, text.size());
+size_t qwen2_end(std::string_view text, size_t pos) {
     const Cursor start(text, pos);
     if (const size_t end = match_contraction(start); end != pos) return end;
     // [^\r\n\p{L}\p{N}]?\p{L}+
@@ -76,6 +73,36 @@ size_t pre_token_end(std::string_view text, size_t pos) {
     const Cursor symbols = start.code_point == ' ' ? start.next() : start;
     if (symbols.is(CharClass::other)) return skip(skip(symbols, CharClass::other), CharClass::newline).pos;
     return match_space(start);
+}
+
+bool is_space(const Cursor& c) { return c.is(CharClass::space) || c.is(CharClass::newline); }
+
+// \s+(?!\S)|\s+ before the end of the text or a number, which is no part of the text that the regex sees: the whole run; else
+// all but its last character, or the only one.
+size_t match_space_before_numbers(const Cursor& start) {
+    size_t last_begin = start.pos;
+    Cursor c = start;
+    for (; is_space(c); c = c.next()) last_begin = c.pos;
+    return c.at_end() || c.is(CharClass::number) || last_begin == start.pos ? c.pos : last_begin;
+}
+
+size_t smollm_end(std::string_view text, size_t pos) {
+    const Cursor start(text, pos);
+    if (start.is(CharClass::number)) return start.next().pos;
+    // Contractions in lower case only.
+    for (const std::string_view contraction : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"})
+        if (text.substr(pos).starts_with(contraction)) return pos + contraction.size();
+    const Cursor word = start.code_point == ' ' ? start.next() : start;
+    for (const CharClass kind : {CharClass::letter, CharClass::other})
+        if (word.is(kind)) return skip(word, kind).pos;
+    return match_space_before_numbers(start);
+}
+
+} // namespace
+
+size_t pre_token_end(WordSplitter splitter, std::string_view text, size_t pos) {
+    ENSURE(pos < text.size(), "a word at byte {} of {}", pos, text.size());
+    return splitter == WordSplitter::smollm ? smollm_end(text, pos) : qwen2_end(text, pos);
 }
 
 } // namespace tq

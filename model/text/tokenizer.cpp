@@ -14,6 +14,7 @@ namespace {
 
 SpecialTokens added_tokens(const Vocabulary& vocabulary) {
     std::vector<std::pair<std::string, uint32_t>> literals;
+    if (!vocabulary.refusal.empty()) return SpecialTokens({}); // nothing is encoded
     for (uint32_t id = 0; id < vocabulary.size(); ++id)
         if (vocabulary.kinds[id] == TokenKind::control || vocabulary.kinds[id] == TokenKind::tag)
             literals.emplace_back(vocabulary.token(id), id);
@@ -38,8 +39,9 @@ struct Tokenizer::Tables {
     std::vector<uint32_t> end_of_generation;
 
     Tables(Vocabulary read, bool use_nfc)
-        : nfc(use_nfc), vocabulary(std::move(read)), bpe(vocabulary.byte_ids, vocabulary.merges, vocabulary.size()),
-          specials(added_tokens(vocabulary)), end_of_generation(end_ids(vocabulary, specials)) {
+        : nfc(use_nfc && read.splitter == WordSplitter::qwen2), vocabulary(std::move(read)),
+          bpe(vocabulary.byte_ids, vocabulary.merges, vocabulary.size()), specials(added_tokens(vocabulary)),
+          end_of_generation(end_ids(vocabulary, specials)) {
         vocabulary.merges = {}; // the Bpe has copied them
     }
 };
@@ -50,7 +52,8 @@ namespace {
 // it came in.
 class Encoder {
   public:
-    Encoder(const Bpe& bpe, const SpecialTokens& specials, bool nfc) : bpe_(bpe), specials_(specials), nfc_(nfc) {}
+    Encoder(const Bpe& bpe, const SpecialTokens& specials, WordSplitter splitter, bool nfc)
+        : bpe_(bpe), specials_(specials), splitter_(splitter), nfc_(nfc) {}
 
     void add(std::string_view text, bool markup) {
         size_t pos = 0;
@@ -78,7 +81,7 @@ class Encoder {
         if (pending_.size() >= UINT32_MAX) fail("the text has {} bytes; at most 4 GiB can be tokenized", pending_.size());
         const std::string_view text = pending_;
         for (size_t begin = 0; begin < text.size();) {
-            const size_t end = pre_token_end(text, begin);
+            const size_t end = pre_token_end(splitter_, text, begin);
             bpe_.encode(text.substr(begin, end - begin), ids_, scratch_);
             begin = end;
         }
@@ -87,6 +90,7 @@ class Encoder {
 
     const Bpe& bpe_;
     const SpecialTokens& specials_;
+    const WordSplitter splitter_;
     const bool nfc_;
     std::string pending_;
     size_t consumed_ = 0; // bytes of input before pending_
@@ -97,17 +101,28 @@ class Encoder {
 } // namespace
 
 Tokenizer::Tokenizer(const ModelFile& file, bool nfc) : tables_(std::make_unique<const Tables>(read_vocabulary(file), nfc)) {}
+Tokenizer::Tokenizer(std::unique_ptr<const Tables> tables) : tables_(std::move(tables)) {}
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 
+Tokenizer Tokenizer::of_any_kind(const ModelFile& file) {
+    return Tokenizer(std::make_unique<const Tables>(read_vocabulary(file, true), true));
+}
+
+void Tokenizer::require_text() const {
+    if (!tables_->vocabulary.refusal.empty()) fail("{}", tables_->vocabulary.refusal);
+}
+
 std::vector<uint32_t> Tokenizer::encode(std::string_view text, bool parse_special) const {
-    Encoder encoder(tables_->bpe, tables_->specials, tables_->nfc);
+    require_text();
+    Encoder encoder(tables_->bpe, tables_->specials, tables_->vocabulary.splitter, tables_->nfc);
     encoder.add(text, parse_special);
     return encoder.finish();
 }
 
 std::vector<uint32_t> Tokenizer::encode(std::span<const Piece> pieces) const {
-    Encoder encoder(tables_->bpe, tables_->specials, tables_->nfc);
+    require_text();
+    Encoder encoder(tables_->bpe, tables_->specials, tables_->vocabulary.splitter, tables_->nfc);
     for (const Piece& piece : pieces) encoder.add(piece.text, piece.markup);
     return encoder.finish();
 }

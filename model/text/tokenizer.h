@@ -1,5 +1,5 @@
-// The byte-level BPE tokenizer of Qwen2 and Qwen3: text to token ids and back. Ids are taken from the file: special tokens are
-// found by their text and type, so that a vocabulary of any size works.
+// The byte-level BPE tokenizers of Qwen2, Qwen3 and SmolLM: text to token ids and back. Ids are taken from the file: special
+// tokens are found by their text and type, so that a vocabulary of any size works.
 #pragma once
 #include "model/formats/model_file.h"
 #include <cstdint>
@@ -21,11 +21,15 @@ struct Piece {
 class Tokenizer {
   public:
     // Reads tokenizer.ggml.*; throws an Error naming the key when it is missing, malformed or of another tokenizer.
-    // `nfc`: normalise text to NFC first, as Hugging Face does and llama.cpp does not.
+    // `nfc`: normalise text to NFC first, as Hugging Face does for Qwen and llama.cpp does not.
     explicit Tokenizer(const ModelFile& file, bool nfc = true);
+    // The same; where the file has another tokenizer, one whose encode() throws that Error, for what runs on ids alone.
+    static Tokenizer of_any_kind(const ModelFile& file);
     ~Tokenizer();
     Tokenizer(Tokenizer&&) noexcept;
 
+    // Throws the Error of a tokenizer that cannot encode texts.
+    void require_text() const;
     // Throws an Error with the byte offset when the text is not valid UTF-8. `parse_special`: the text is markup.
     std::vector<uint32_t> encode(std::string_view text, bool parse_special = true) const;
     // Returns the same ids as encode(concatenation), except that special tokens are found only inside one piece of markup. Byte
@@ -46,6 +50,7 @@ class Tokenizer {
 
   private:
     struct Tables;
+    explicit Tokenizer(std::unique_ptr<const Tables> tables);
     std::unique_ptr<const Tables> tables_;
 };
 

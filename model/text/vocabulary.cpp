@@ -47,17 +47,31 @@ std::string label(const ModelFile& file, std::string_view key) {
     return file.has_own_label(full) ? file.label(full) : fmt::format("{}: {}", file.path().string(), full);
 }
 
-void check_model(const ModelFile& file) {
+// Sets the splitter of the words, or the refusal.
+void read_kind(Vocabulary& vocabulary, const ModelFile& file) {
     const std::string_view model = file.text("tokenizer.ggml.model");
-    if (model != "gpt2")
-        fail("{}: tokenizer.ggml.model is \"{}\"; only \"gpt2\" (byte-level BPE) is supported: convert the model again with "
-             "llama.cpp's convert_hf_to_gguf.py",
-             file.path().string(), printable(model));
+    if (model != "gpt2") {
+        vocabulary.refusal = fmt::format("{}: tokenizer.ggml.model is \"{}\"; of tokenizers only \"gpt2\" (byte-level BPE) is "
+                                         "supported, so that this model runs on token ids (bench), and not on text",
+                                         file.path().string(), printable(model));
+        return;
+    }
+    if (file.boolean("tokenizer.ggml.add_bos_token", false)) {
+        vocabulary.refusal =
+            fmt::format("{}: tokenizer.ggml.add_bos_token is true, and tq-run begins no text with a BOS token, so "
+                        "that this model runs on token ids (bench), and not on text",
+                        file.path().string());
+        return;
+    }
     const std::string_view pre = file.text("tokenizer.ggml.pre");
-    if (pre != "qwen2" && pre != "deepseek-r1-qwen" && pre != "kormo")
-        fail("{}: tokenizer.ggml.pre is \"{}\"; only \"qwen2\" and its aliases are supported: convert the model again with "
-             "llama.cpp's convert_hf_to_gguf.py",
-             file.path().string(), printable(pre));
+    if (pre == "smollm")
+        vocabulary.splitter = WordSplitter::smollm;
+    else if (pre != "qwen2" && pre != "deepseek-r1-qwen" && pre != "kormo")
+        vocabulary.refusal = fmt::format("{}: tokenizer.ggml.pre is \"{}\"; only \"qwen2\" with its aliases and \"smollm\" are "
+                                         "supported, so that this model runs on token ids (bench), and not on text: if the "
+                                         "tokenizer is one of these, convert the model again with llama.cpp's "
+                                         "convert_hf_to_gguf.py",
+                                         file.path().string(), printable(pre));
 }
 
 // GGUF's token types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
@@ -102,8 +116,14 @@ class Reader {
   public:
     explicit Reader(const ModelFile& file) : file_(file) {}
 
-    Vocabulary read() {
-        check_model(file_);
+    Vocabulary read(bool any_kind) {
+        read_kind(vocabulary_, file_);
+        if (!vocabulary_.refusal.empty()) {
+            if (!any_kind) fail("{}", vocabulary_.refusal);
+            read_foreign_tokens();
+            for (const std::string_view key : {"eos", "eot"}) read_id(key);
+            return std::move(vocabulary_);
+        }
         read_tokens();
         read_byte_tokens();
         read_merges();
@@ -134,6 +154,20 @@ class Reader {
                 refuse("tokens", ": token {} is the same as token {}; the vocabulary is damaged", id, entry->second);
         }
         vocabulary_.begins.push_back(vocabulary_.bytes.size());
+    }
+
+    // Keeps the texts as they are; byte_ids stay 0, since nothing is encoded.
+    void read_foreign_tokens() {
+        const std::vector<std::string_view>& texts = file_.strings("tokenizer.ggml.tokens");
+        if (texts.size() > size_t(std::numeric_limits<int32_t>::max())) refuse("tokens", " has {} entries", texts.size());
+        types_ = read_types(file_, texts.size());
+        for (uint32_t id = 0; id < texts.size(); ++id) {
+            vocabulary_.kinds.push_back(kind_of(types_[id], texts[id]));
+            vocabulary_.begins.push_back(vocabulary_.bytes.size());
+            vocabulary_.bytes += texts[id];
+        }
+        vocabulary_.begins.push_back(vocabulary_.bytes.size());
+        vocabulary_.byte_ids = {};
     }
 
     void read_token(uint32_t id, std::string_view text, int64_t type) {
@@ -214,6 +248,6 @@ class Reader {
 
 } // namespace
 
-Vocabulary read_vocabulary(const ModelFile& file) { return Reader(file).read(); }
+Vocabulary read_vocabulary(const ModelFile& file, bool any_kind) { return Reader(file).read(any_kind); }
 
 } // namespace tq

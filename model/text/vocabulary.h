@@ -2,6 +2,7 @@
 #pragma once
 #include "model/formats/model_file.h"
 #include "model/text/bpe.h"
+#include "model/text/pre_tokenizer.h"
 #include <array>
 #include <cstdint>
 #include <string>
@@ -25,11 +26,15 @@ struct Vocabulary {
     std::vector<BpeMerge> merges;   // by rank
     std::vector<uint32_t> stop_ids; // from the file's eos_token_id, eos_token_ids and eot_token_id; below size()
 
+    WordSplitter splitter = WordSplitter::qwen2;
+    std::string refusal; // the reason why texts cannot be encoded with another kind of tokenizer; empty for those of this program
+
     uint32_t size() const { return uint32_t(kinds.size()); }
     std::string_view token(uint32_t id) const { return std::string_view(bytes).substr(begins[id], begins[id + 1] - begins[id]); }
 };
 
-// Throws an Error that names the key and the entry when the file has another kind of tokenizer or a damaged one.
-Vocabulary read_vocabulary(const ModelFile& file);
+// Throws an Error that names the key and the entry when the file has a damaged tokenizer, or another kind of tokenizer; but with
+// `any_kind` the latter gives a vocabulary with a `refusal`, the tokens' texts as they are in the file, and no merges.
+Vocabulary read_vocabulary(const ModelFile& file, bool any_kind = false);
 
 } // namespace tq

@@ -47,6 +47,14 @@ template <class Change> std::string error_after(Change change) {
     }
 }
 
+// The pipeline of SmolLM in a tokenizer.json.
+void make_smollm(json& tokenizer) {
+    tokenizer["normalizer"] = nullptr;
+    tokenizer["pre_tokenizer"]["pretokenizers"] = {
+        {{"type", "Digits"}, {"individual_digits", true}},
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}}};
+}
+
 template <class Change> void check_refused(Change change, const std::string& why) {
     const std::string error = error_after(change);
     CAPTURE(error);
@@ -129,7 +137,26 @@ TEST_CASE("a pipeline that would split texts otherwise is refused") {
                                          {"/pre_tokenizer/pretokenizers/1/add_prefix_space", true},
                                          {"/pre_tokenizer/pretokenizers/1/use_regex", true},
                                          {"/pre_tokenizer/pretokenizers/2", 1}})
-        check_tokenizer_json(pointer, value, "not that of Qwen2 (Split by its regular expression, then ByteLevel)");
+        check_tokenizer_json(pointer, value, "that of Qwen2 (Split by its regular expression, then ByteLevel)");
+}
+
+TEST_CASE("the pipeline of SmolLM is known, and only as a whole") {
+    HuggingFaceFiles files = small_huggingface_model();
+    make_smollm(files.documents["tokenizer.json"]);
+    const ModelFile file = read(files, small_size);
+    CHECK(file.text("tokenizer.ggml.pre") == "smollm");
+    CHECK(Tokenizer(file).encode("a 1").size() == 3);
+    const auto refused = [](const char* pointer, const json& value, const char* why) {
+        check_refused(
+            [&](HuggingFaceFiles& f) {
+                make_smollm(f.documents["tokenizer.json"]);
+                f.documents["tokenizer.json"][json::json_pointer(pointer)] = value;
+            },
+            why);
+    };
+    refused("/pre_tokenizer/pretokenizers/0/individual_digits", false, "'normalizer' is missing");
+    refused("/pre_tokenizer/pretokenizers/1/use_regex", false, "'normalizer' is missing");
+    refused("/normalizer", {{"type", "NFC"}}, "nor that of SmolLM (Digits, then ByteLevel)");
 }
 
 TEST_CASE("a damaged vocabulary is refused by token") {

@@ -92,10 +92,46 @@ struct SlowSplitter {
     }
 };
 
-std::vector<std::string> split(std::string_view text) {
+// The words of SmolLM: each number alone, then the regex on every piece between them.
+std::vector<std::string> slow_smollm(const std::u32string& text) {
+    const auto space = [](char32_t c) { return SlowSplitter::space(c); };
+    std::vector<std::string> words;
+    size_t i = 0, end = 0; // of the piece
+    const auto run = [&](size_t from, auto test) {
+        size_t n = 0;
+        while (from + n < end && test(text[from + n])) n++;
+        return n;
+    };
+    const auto symbol = [&](char32_t c) { return !space(c) && !SlowSplitter::letter(c) && !SlowSplitter::number(c); };
+    const auto length = [&]() -> size_t {
+        for (const std::u32string_view each : {U"'s", U"'t", U"'re", U"'ve", U"'m", U"'ll", U"'d"})
+            if (std::u32string_view(text).substr(i, end - i).starts_with(each)) return each.size();
+        const size_t blank = text[i] == U' ' ? 1 : 0;
+        if (const size_t n = run(i + blank, SlowSplitter::letter)) return blank + n;
+        if (const size_t n = run(i + blank, symbol)) return blank + n;
+        const size_t all = run(i, space);
+        for (size_t n = all; n > 0; n--)
+            if (i + n == end || space(text[i + n])) return n;
+        return all;
+    };
+    while (i < text.size()) {
+        end = i;
+        while (end < text.size() && !SlowSplitter::number(text[end])) end++;
+        while (i < end) {
+            const size_t n = length();
+            REQUIRE(n > 0);
+            words.push_back(utf8(text.substr(i, n)));
+            i += n;
+        }
+        if (i < text.size()) words.push_back(utf8(text.substr(i++, 1)));
+    }
+    return words;
+}
+
+std::vector<std::string> split(std::string_view text, WordSplitter splitter = WordSplitter::qwen2) {
     std::vector<std::string> words;
     for (size_t begin = 0; begin < text.size();) {
-        const size_t end = pre_token_end(text, begin);
+        const size_t end = pre_token_end(splitter, text, begin);
         REQUIRE(end > begin);
         words.emplace_back(text.substr(begin, end - begin));
         begin = end;
@@ -146,6 +182,21 @@ TEST_CASE("words: by hand") {
     CHECK(split("\u3000\u4E00") == Words{"\u3000\u4E00"});
 }
 
+TEST_CASE("words of SmolLM: by hand") {
+    using Words = std::vector<std::string>;
+    const auto smollm = [](std::string_view text) { return split(text, WordSplitter::smollm); };
+    CHECK(smollm("Hello world") == Words{"Hello", " world"});
+    CHECK(smollm("  Hello") == Words{" ", " Hello"});
+    CHECK(smollm("a  ") == Words{"a", "  "});
+    CHECK(smollm("a \n \n  b") == Words{"a", " \n \n ", " b"});
+    CHECK(smollm("I'Ll we'VE we've 'sx it's") == Words{"I", "'", "Ll", " we", "'", "VE", " we", "'ve", " '", "sx", " it", "'s"});
+    CHECK(smollm("a  12 b") == Words{"a", "  ", "1", "2", " b"});
+    CHECK(smollm("!!\r\n\nx") == Words{"!!", "\r\n", "\n", "x"});
+    CHECK(smollm("\tx\n\ty") == Words{"\t", "x", "\n", "\t", "y"});
+    CHECK(smollm("x\n 7\u00B2") == Words{"x", "\n ", "7", "\u00B2"});
+    CHECK(smollm("\u3000\u4E00") == Words{"\u3000", "\u4E00"});
+}
+
 TEST_CASE("words: the same as the regex by the letter") {
     std::mt19937 random(2);
     for (int i = 0; i < 100000; ++i) {
@@ -155,6 +206,11 @@ TEST_CASE("words: the same as the regex by the letter") {
         if (words != wanted) {
             CAPTURE(bytes);
             REQUIRE(words == wanted);
+        }
+        const auto smollm = split(bytes, WordSplitter::smollm), wanted_smollm = slow_smollm(text);
+        if (smollm != wanted_smollm) {
+            CAPTURE(bytes);
+            REQUIRE(smollm == wanted_smollm);
         }
     }
 }

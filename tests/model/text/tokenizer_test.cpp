@@ -118,6 +118,45 @@ TEST_CASE("pieces: only markup has special tokens, and only within one piece") {
     }
 }
 
+TEST_CASE("SmolLM's tokenizer splits in its own way, and does not normalise") {
+    const VocabularyFile file = small_vocabulary();
+    auto keys = file.keys();
+    keys["tokenizer.ggml.pre"] = "smollm";
+    const Tokenizer smollm(open_keys(keys)), qwen(file.open());
+    CHECK(smollm.encode("e\u0301").size() == 3); // bytes: no merge joins them
+    CHECK(qwen.encode("e\u0301").size() == 2);   // NFC makes one character of both
+    CHECK(smollm.decode(smollm.encode("don't 12 e\u0301")) == "don't 12 e\u0301");
+}
+
+TEST_CASE("a tokenizer of another kind has ids and ends, and refuses texts with the reason") {
+    const VocabularyFile file = small_vocabulary();
+    auto keys = file.keys();
+    keys["tokenizer.ggml.model"] = "llama";
+    keys["tokenizer.ggml.eos_token_id"] = uint64_t(2);
+    const ModelFile spm = open_keys(keys);
+    CHECK(contains(error_of([&] { const Tokenizer refused(spm); }), "tokenizer.ggml.model is \"llama\"; of tokenizers only"));
+    const Tokenizer tokenizer = Tokenizer::of_any_kind(spm);
+    CHECK(tokenizer.size() == file.tokens.size());
+    CHECK(tokenizer.bytes(7) == file.tokens[7]);
+    CHECK(tokenizer.is_end_of_generation(2));
+    CHECK(!tokenizer.is_end_of_generation(3));
+    const std::string why = "so that this model runs on token ids (bench), and not on text";
+    CHECK(contains(error_of([&] { tokenizer.encode("a"); }), why));
+    CHECK(contains(error_of([&] { tokenizer.encode(std::vector<Piece>{{"a", true}}); }), why));
+    CHECK(contains(error_of([&] { tokenizer.require_text(); }), why));
+    keys["tokenizer.ggml.model"] = "gpt2";
+    keys["tokenizer.ggml.pre"] = "llama-bpe";
+    CHECK(
+        contains(error_of([&] { Tokenizer::of_any_kind(open_keys(keys)).encode("a"); }), "tokenizer.ggml.pre is \"llama-bpe\""));
+    keys["tokenizer.ggml.pre"] = "qwen2";
+    keys["tokenizer.ggml.add_bos_token"] = true;
+    CHECK(contains(error_of([&] { Tokenizer::of_any_kind(open_keys(keys)).encode("a"); }), "add_bos_token is true"));
+    keys["tokenizer.ggml.add_bos_token"] = false;
+    CHECK(Tokenizer::of_any_kind(open_keys(keys)).encode("a").size() == 1);
+    Tokenizer::of_any_kind(file.open()).require_text();
+    CHECK(Tokenizer::of_any_kind(file.open()).encode("aab") == Tokenizer(file.open()).encode("aab"));
+}
+
 TEST_CASE("types of tokens, as files have them") {
     VocabularyFile file = small_vocabulary();
     for (size_t id = 0; id < file.tokens.size(); ++id)

@@ -54,7 +54,7 @@ server::ServiceOptions service_options(const ServeArguments& a, const Engine& en
     if (a.think || a.no_think) options.think = a.think;
     if (a.reasoning_budget >= 0) options.reasoning_budget = uint32_t(a.reasoning_budget);
     constexpr uint64_t last_token = 3;
-    options.embeddings = a.embeddings || model.file.integer("qwen3.pooling_type", 0) == last_token;
+    options.embeddings = a.embeddings || model.file.integer(model.config.architecture->key("pooling_type"), 0) == last_token;
     options.device_name = engine.device_name;
     options.build = build_description();
     options.started_unix_s = uint64_t(std::time(nullptr));
@@ -162,6 +162,7 @@ int run(const ServeArguments& arguments) {
     const std::string url = url_of(arguments, server.port());
     write_error(fmt::format("tq-run: listening at {}, and loading the model\n", url));
     Setup setup = set_up(arguments.model, console);
+    setup.model.tokenizer.require_text();
     size_cache(setup, arguments);
     Backend backend(arguments, std::move(setup), console);
     const StopAtEnd stop{server};

@@ -4,7 +4,7 @@
 #include "context.glsl"
 
 // y[t] = x[t] in fp16, times a power of two that is t's own (fp16_range.glsl), for products with cooperative matrices. One workgroup
-// per token. From word p.largest on, y has the fp32 bits of each token's largest magnitude.
+// per row of x, of which a token has p.rows_per_token. From word p.largest on, y has the fp32 bits of each token's largest magnitude.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { inputs_to_fp16_params p; };
@@ -18,7 +18,7 @@ shared uint largest;
 
 void main() {
     const uint t = gl_WorkGroupID.x, vectors = p.cols / 4;
-    if (t >= tokens) return;
+    if (t >= tokens * p.rows_per_token) return;
     if (gl_LocalInvocationID.x == 0) largest = 0;
     barrier();
     uvec4 most = uvec4(0);

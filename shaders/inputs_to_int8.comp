@@ -7,7 +7,8 @@
 // y[t] = x[t] as two int8 digits, for products in integers (matmul_dot.comp). 32 columns, which one invocation has, have a scale in
 // common: x = scale * (128 * high + low), 0 <= low < 128, so that the largest is 127 * 128 + 127 times the scale. They are five
 // vectors: 32 high digits, 32 low ones, the scale, and the sums of either half of the columns as they are now. Columns with
-// an infinity or NaN have NaN as scale; those below 2^-100 are 0. One workgroup per token.
+// an infinity or NaN have NaN as scale; those below 2^-100 are 0. One workgroup per row of x, of which a token has
+// p.rows_per_token.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { inputs_to_int8_params p; };
@@ -25,7 +26,7 @@ uint bytes_of(ivec4 v) {
 
 void main() {
     const uint t = gl_WorkGroupID.x, blocks = p.cols / 32;
-    if (t >= tokens) return;
+    if (t >= tokens * p.rows_per_token) return;
     for (uint b = gl_LocalInvocationID.x; b < blocks; b += workgroup) {
         const uint at = t * blocks + b;
         vec4 v[8];

@@ -6,7 +6,6 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #include "params.h"
-#include "context.glsl"
 
 // matmul.comp's product with cooperative matrices: weights are rounded to fp16, as inputs_to_fp16.comp has done with x, sums are fp32.
 // One workgroup of `row_subgroups` x some subgroups computes `tile_rows` rows of `tile_tokens` tokens, 32 `blocks` columns at a time from shared memory,
@@ -27,6 +26,7 @@ layout(constant_id = 8) const uint row_subgroups = 2;
 layout(constant_id = 9) const uint ahead = 1; // 1: the next columns are fetched before these are multiplied
 layout(constant_id = 10) const uint accumulate = 0;
 layout(constant_id = 11) const uint interleave = 1; // of the rows of the weights
+layout(constant_id = 12) const uint experts = 0; // 1: the matrix is a stack of experts' matrices (rows.glsl)
 layout(push_constant) uniform Push { matmul_coopmat_params p; };
 layout(binding = 0) buffer Y { float y[]; };
 #define WEIGHTS_BINDING 1
@@ -34,7 +34,8 @@ layout(binding = 0) buffer Y { float y[]; };
 #include "fp16_range.glsl"
 READ_VECTORS(2, x) // 8 halves
 layout(binding = 2) readonly buffer XWords { uint x_words[]; };
-CONTEXT_AT(3);
+#define ROWS_TILE tile_tokens
+#include "rows.glsl"
 
 const uint stride = 8 * blocks + 2; // a row or token is so many vectors of four columns; two keep neighbours in different banks
 const uint subgroups = workgroup / subgroup;
@@ -55,12 +56,12 @@ uvec4 next_x[input_turns];
 void fetch(uint first_row, uint first_token, uint b) {
     [[unroll]] for (uint turn = 0; turn < turns; turn++) {
         const uint i = gl_LocalInvocationID.x + turn * workgroup, at = min(b + i % blocks, p.cols / 32 - 1);
-        const uint start = row_start(min(first_row + i / blocks, p.rows - 1), p.cols);
+        const uint start = row_start(matrix_row + min(first_row + i / blocks, row_count - 1), p.cols);
         next_w[turn] = fetch32(start, load_header(start, p.cols, at >> 3), at >> 3, at & 7);
     }
     const uint row = 4 * blocks, end = p.cols / 8; // vectors of 8 columns
     [[unroll]] for (uint turn = 0; turn < input_turns; turn++) {
-        const uint i = gl_LocalInvocationID.x + turn * workgroup, t = min(first_token + i / row, tokens - 1);
+        const uint i = gl_LocalInvocationID.x + turn * workgroup, t = x_row(first_token + i / row);
         next_x[turn] = x(t * end + min(b * 4 + i % row, end - 1));
     }
 }
@@ -86,17 +87,17 @@ void store_next(uint b) {
 void store(uint first_row, uint first_token) {
     for (uint i = gl_SubgroupInvocationID; i < m * n; i += subgroup) {
         const uint row = first_row + i % m, token = first_token + i / m;
-        if (row >= p.rows || token >= tokens) continue;
-        const float sum = results[gl_SubgroupID * m * n + i] * from_fp16_range(x_words[p.largest + token]);
-        const uint at = token * p.y_cols + p.first_row + row;
+        if (row >= row_count || token >= end_token) continue;
+        const float sum = results[gl_SubgroupID * m * n + i] * from_fp16_range(x_words[p.largest + x_row(token)]);
+        const uint at = y_start(token) + row;
         y[at] = accumulate != 0 ? y[at] + sum : sum;
     }
 }
 
 void main() {
     prepare_weights();
-    const uint first_row = gl_WorkGroupID.x * tile_rows, first_token = gl_WorkGroupID.y * tile_tokens;
-    if (first_token >= tokens) return;
+    const uint first_row = gl_WorkGroupID.x * tile_rows;
+    if (!find_tile()) return;
     const uint row = gl_SubgroupID % row_subgroups * own_rows, token = gl_SubgroupID / row_subgroups * own_tokens; // within the tile
 
     coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator> sums[down * across];

@@ -3,7 +3,6 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_spirv_intrinsics : require
 #include "params.h"
-#include "context.glsl"
 #include "int8_dot.glsl"
 
 // matmul.comp's product in integers, for devices with int8 dot products and without cooperative matrices: levels are multiplied by x in
@@ -20,12 +19,14 @@ layout(constant_id = 4) const uint columns = 8; // tokens per invocation
 layout(constant_id = 5) const uint blocks = 1;
 layout(constant_id = 6) const uint accumulate = 0;
 layout(constant_id = 7) const uint interleave = 1; // of the rows of the weights
+layout(constant_id = 8) const uint experts = 0; // 1: the matrix is a stack of experts' matrices (rows.glsl)
 layout(push_constant) uniform Push { matmul_params p; };
 layout(binding = 0) buffer Y { float y[]; };
 #define WEIGHTS_BINDING 1
 #include "weights.glsl"
 READ_VECTORS(2, x)
-CONTEXT_AT(3);
+#define ROWS_TILE tile_tokens
+#include "rows.glsl"
 
 // In shared memory 32 columns of a row are two vectors of levels, its scales and minimums; of a token, what inputs_to_int8 wrote. Both
 // numbers of vectors are odd, so that eight invocations that read the same one of eight rows or tokens access different banks.
@@ -48,7 +49,7 @@ uint level_bytes(uint codes) {
 void load_weights(uint first_row, uint b) {
     for (uint i = gl_LocalInvocationID.x; i < tile_rows * blocks; i += workgroup) {
         const uint at = min(b + i % blocks, p.cols / 32 - 1), s = at >> 3, j = at & 7;
-        const uint start = row_start(min(first_row + i / blocks, p.rows - 1), p.cols), to = (i % blocks * tile_rows + i / blocks) * 3;
+        const uint start = row_start(matrix_row + min(first_row + i / blocks, row_count - 1), p.cols), to = (i % blocks * tile_rows + i / blocks) * 3;
         const Raw32 raw = fetch32(start, load_header(start, p.cols, s), s, j);
         const Scales32 scales = scales32(raw, s, j);
         uint level[8];
@@ -64,7 +65,7 @@ void load_weights(uint first_row, uint b) {
 void load_inputs(uint first_token, uint b) {
     const uint end = p.cols / 32;
     for (uint i = gl_LocalInvocationID.x; i < tile_tokens * blocks; i += workgroup) {
-        const uint t = min(first_token + i / blocks, tokens - 1), from = (t * end + min(b + i % blocks, end - 1)) * 5,
+        const uint t = x_row(first_token + i / blocks), from = (t * end + min(b + i % blocks, end - 1)) * 5,
                    to = (i % blocks * tile_tokens + i / blocks) * 5;
         [[unroll]] for (uint k = 0; k < 5; k++) x_tile[to + k] = x(from + k);
     }
@@ -83,8 +84,8 @@ float product(uvec4 w[2], vec4 scales, uvec4 digits[4], vec4 inputs) {
 
 void main() {
     prepare_weights();
-    const uint first_row = gl_WorkGroupID.x * tile_rows, first_token = gl_WorkGroupID.y * tile_tokens;
-    if (first_token >= tokens) return;
+    const uint first_row = gl_WorkGroupID.x * tile_rows;
+    if (!find_tile()) return;
     const uint row_step = tile_rows / rows, token_step = tile_tokens / columns;
     const uint row = gl_LocalInvocationID.x % row_step, token = gl_LocalInvocationID.x / row_step; // its first, within the tile
 
@@ -123,8 +124,8 @@ void main() {
     [[unroll]] for (uint t = 0; t < columns; t++)
         [[unroll]] for (uint r = 0; r < rows; r++) {
             const uint at_row = first_row + row + r * row_step, at_token = first_token + token + t * token_step;
-            if (at_row >= p.rows || at_token >= tokens) continue;
-            const uint at = at_token * p.y_cols + p.first_row + at_row;
+            if (at_row >= row_count || at_token >= end_token) continue;
+            const uint at = y_start(at_token) + at_row;
             y[at] = accumulate != 0 ? y[at] + sums[t * rows + r] : sums[t * rows + r];
         }
 }

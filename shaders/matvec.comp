@@ -22,16 +22,18 @@ layout(constant_id = 5) const uint normed = 0;     // 1: x must still be divided
 layout(constant_id = 6) const uint blocks = 1;
 layout(constant_id = 7) const uint subgroup = 32; // invocations of a subgroup, in a subgroup variant
 layout(constant_id = 8) const uint columns = 1; // vectors x and y; several: MATVEC_STORE or MATVEC_ADD
+layout(constant_id = 9) const uint experts = 0; // 1: workgroups in y are pairs of experts (rows.glsl), of one column
 layout(push_constant) uniform Push { matvec_params p; };
 layout(binding = 0) buffer Y { float y[]; };
 #define WEIGHTS_BINDING 1
 #include "weights.glsl"
 #include "rms.glsl"
 READ_VECTORS(2, x)
-#ifndef TEXEL
+#include "rows.glsl"
 layout(binding = 3) readonly buffer NextNorm { float next_norm[]; };
-#endif
 const uint summed = rows * columns;
+uint x_start = 0; // of a pair of experts: where its vector and its results begin
+uint y_start = 0;
 
 #ifdef SUBGROUP
 const uint group_subgroups = lanes > subgroup ? lanes / subgroup : 1; // subgroups that share rows
@@ -71,7 +73,7 @@ void add_lanes(inout float sums[summed]) {
 void add_products(uint starts[rows], Header headers[rows], uint s, uint j, inout float sums[summed]) {
     vec4 inputs[8];
     if (columns == 1) {
-        [[unroll]] for (uint i = 0; i < 8; i++) inputs[i] = uintBitsToFloat(x(s * 64 + j * 8 + i));
+        [[unroll]] for (uint i = 0; i < 8; i++) inputs[i] = uintBitsToFloat(x(x_start + s * 64 + j * 8 + i));
         const vec2 input_sums = sums_of(inputs);
         [[unroll]] for (uint r = 0; r < rows; r++) sums[r] += dot32(load32(starts[r], headers[r], s, j), inputs, input_sums);
         return;
@@ -131,7 +133,7 @@ void store_squares(uint lane, uint group, float squares) {
 
 void store_columns(uint first, float sums[summed]) {
     [[unroll]] for (uint r = 0; r < rows; r++) {
-        if (first + r >= p.rows) break;
+        if (first + r >= row_count) break;
         [[unroll]] for (uint c = 0; c < columns; c++) {
             const uint at = c * p.y_cols + p.first_row + first + r;
             y[at] = matvec_output == MATVEC_STORE ? sums[r * columns + c] : y[at] + sums[r * columns + c];
@@ -141,14 +143,24 @@ void store_columns(uint first, float sums[summed]) {
 
 float silu(float g) { return g / (1.0 + exp(-g)); }
 
+// Finds the expert, the vector and the results of this workgroup's pair; returns false where it has nothing to do.
+bool find_pair() {
+    const uint pair = gl_WorkGroupID.y;
+    if (pair >= routes[ROUTES_PAIRS] || !find_expert(routes[ROUTES_HEADER_WORDS + pair])) return false;
+    x_start = pair / p.pairs_per_x * (p.cols / 4);
+    y_start = pair * p.expert_rows;
+    return true;
+}
+
 void main() {
+    if (experts != 0 && !find_pair()) return;
     prepare_weights();
     const uint lane = gl_LocalInvocationID.x % lanes, group = gl_LocalInvocationID.x / lanes;
     const uint first = (gl_WorkGroupID.x * (workgroup / lanes) + group) * rows;
 
     uint starts[rows];
     float sums[summed];
-    [[unroll]] for (uint r = 0; r < rows; r++) starts[r] = row_start(min(first + r, p.rows - 1), p.cols); // past the end: the last row, never stored
+    [[unroll]] for (uint r = 0; r < rows; r++) starts[r] = row_start(matrix_row + min(first + r, row_count - 1), p.cols); // past the end: the last row, never stored
     [[unroll]] for (uint r = 0; r < summed; r++) sums[r] = 0.0;
     multiply(starts, lane, sums);
     add_lanes(sums);
@@ -166,8 +178,8 @@ void main() {
     float squares = 0.0;
     if (lane == 0)
         [[unroll]] for (uint r = 0; r < rows; r++) {
-            const uint at = p.first_row + first + r;
-            if (first + r >= p.rows) break;
+            const uint at = y_start + first_column + first + r;
+            if (first + r >= row_count) break;
             if (matvec_output == MATVEC_GATED) {
                 if ((r & 1) == 0) y[at / 2] = silu(sums[r]) * sums[min(r + 1, rows - 1)];
                 continue;

@@ -29,18 +29,38 @@ struct matvec_params {
     uint scaled;       // MATVEC_RESIDUAL: offset of the scaled values in y
     uint y_cols;       // of several vectors: floats between their results
     float scale_unit;
+    uint expert_rows;  // of experts, here and below (rows.glsl)
+    uint pairs_per_x;
 };
-struct matmul_params { uint cols; uint rows; uint first_row; uint y_cols; float scale_unit; };
-struct inputs_to_fp16_params { uint cols; uint largest; };
-struct inputs_to_int8_params { uint cols; };
+struct matmul_params {
+    uint cols;
+    uint rows;
+    uint first_row;
+    uint y_cols;
+    float scale_unit;
+    uint expert_rows;
+    uint pairs_per_x;
+    uint tiles_at; // offset of the tiles in the routes, in words
+};
+// rows_per_token: of x; more than 1 where each of a token's experts has one
+struct inputs_to_fp16_params { uint cols; uint rows_per_token; uint largest; };
+struct inputs_to_int8_params { uint cols; uint rows_per_token; };
 struct matmul_coopmat_params {
     uint cols;
     uint rows;
     uint first_row;
     uint y_cols;
     float scale_unit;
+    uint expert_rows;
+    uint pairs_per_x;
+    uint tiles_at;
     uint largest; // offset in x of the tokens' largest magnitudes, in words
 };
+
+// Offsets in words of the routes (routes.h).
+struct route_params { uint count; uint used; uint weights_at; };
+struct group_routes_params { uint count; uint tile; uint ordered_at; uint tiles_at; };
+struct add_experts_params { uint cols; uint used; uint weights_at; };
 
 // Signs: bit i % 32 of word i / 32 set means that channel i is negated. `projection`: the signs of QJL's projection.
 struct q_norm_rope_params {

@@ -4,6 +4,7 @@
 #pragma once
 #include "model/gpu/attention.h"
 #include "model/gpu/elementwise.h"
+#include "model/gpu/experts.h"
 #include "model/gpu/kv_append.h"
 #include "model/gpu/matmul.h"
 #include "model/gpu/sampling.h"

@@ -1,20 +1,10 @@
 #include "model/gpu/matmul.h"
 #include "base/ensure.h"
+#include "model/gpu/products.h"
 #include <algorithm>
 
 namespace tq::gpu {
 namespace {
-
-// The product of a matrix with one vector, or with pass.tokens of them.
-struct Matvec {
-    View y, x;
-    std::optional<View> next_norm = {};
-    uint32_t output, columns = 1;
-    bool normed = false;
-    uint32_t squares = 0, square_count = 0; // as in matvec_params
-    float eps = 0;
-    uint32_t scaled = 0;
-};
 
 // Returns the work of a product with one vector, or with those of the pass.
 Work work_of(const Pass& pass, const Matrix& w, const MatrixSlice& slice, bool one) {
@@ -23,25 +13,54 @@ Work work_of(const Pass& pass, const Matrix& w, const MatrixSlice& slice, bool o
     return one ? of(1) : per_step(pass.step, [=](const Step& s) { return of(s.tokens); });
 }
 
-// Returns its number of workgroups.
+// The same with each pair's vector. Weights are read once for each pair, or once for each expert that there can be.
+Work work_of(const Pass& pass, const Matrix& w, const MatrixSlice& slice, const Pairs& pairs, bool once_for_each_pair) {
+    const uint64_t slice_bytes = slice.buffer.bytes(), experts = pairs.experts, used = pairs.used, cols = w.cols,
+                   rows = slice.rows;
+    return per_step(pass.step, [=](const Step& s) {
+        const uint64_t vectors = s.tokens * used, read = once_for_each_pair ? vectors : std::min(vectors, experts),
+                       elements = vectors * (cols * experts + rows) / experts; // of x, and of y that the slice has
+        return Work{slice_bytes * read / experts + elements * 4, 2 * vectors * cols * rows / experts};
+    });
+}
+
+// Lanes that share a row, at most: more leave each of them too little to do.
+constexpr uint32_t max_lanes = 128, max_lanes_without_subgroups = 32;
+
+// Rows of a matrix that a vector is multiplied by: of a stack of experts those of one.
+uint32_t rows_of(const Matrix& w, const Pairs* pairs) { return pairs ? w.rows / pairs->experts : w.rows; }
+
+} // namespace
+
+// A pair has the bits of its token alone, whose lanes depend on the rows of all its experts.
 uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     Recorder& recorder = pass.recorder;
     const Tuning& t = pass.tuning;
     const size_t format = family_member(w.type);
     const bool folds = v.normed || v.output == MATVEC_RESIDUAL;
-    const View& last = v.next_norm ? *v.next_norm : v.x; // a binding must not be empty
-    const MatvecTile tile = matvec_tile(t, w.rows, w.cols, v.output, v.columns);
-    const ConstantsOf<shader::matvec> constants{tile.workgroup, tile.lanes,      tile.rows,  v.output, w.interleave,
-                                                v.normed,       t.matvec_blocks, t.subgroup, v.columns};
+    const uint32_t rows = rows_of(w, v.pairs), used = v.pairs ? v.pairs->used : 1;
+    const View last = v.pairs ? View(v.pairs->routes) : v.next_norm.value_or(v.x); // a binding must not be empty
+    const MatvecTile tile = matvec_tile(t, rows * used, w.cols, v.output, v.columns);
+    const ConstantsOf<shader::matvec> constants{tile.workgroup, tile.lanes,      tile.rows,  v.output,  w.interleave,
+                                                v.normed,       t.matvec_blocks, t.subgroup, v.columns, v.pairs != nullptr};
     uint32_t all_groups = 0;
     for (const MatrixSlice& slice : w.slices) {
         const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
-        const matvec_params params{w.cols, slice.rows, slice.first_row, squares,     v.square_count,
-                                   v.eps,  v.scaled,   w.rows,          w.scale_unit};
-        const Work work = work_of(pass, w, slice, v.columns == 1);
-        const Groups grid{groups(slice.rows, tile.rows_per_workgroup())};
+        const matvec_params params{w.cols,
+                                   slice.rows,
+                                   slice.first_row,
+                                   squares,
+                                   v.square_count,
+                                   v.eps,
+                                   v.scaled,
+                                   w.rows,
+                                   w.scale_unit,
+                                   rows,
+                                   v.pairs ? v.pairs->per_x : 1};
+        const Work work = v.pairs ? work_of(pass, w, slice, *v.pairs, true) : work_of(pass, w, slice, v.columns == 1);
+        const Groups grid{groups(std::min(slice.rows, rows), tile.rows_per_workgroup()), v.pairs ? pass.tokens * used : 1};
         if (!folds && reads_texels(pass, {slice.buffer, v.x}))
-            recorder.dispatch<shader::matvec_texel>(format, grid, constants, params, work, v.y, slice.buffer, v.x);
+            recorder.dispatch<shader::matvec_texel>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
         else if (tile.lanes > 1 && t.subgroup != 0)
             recorder.dispatch<shader::matvec_subgroup>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
         else
@@ -50,11 +69,6 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     }
     return all_groups;
 }
-
-// Lanes that share a row, at most: more leave each of them too little to do.
-constexpr uint32_t max_lanes = 128, max_lanes_without_subgroups = 32;
-
-} // namespace
 
 MatvecTile matvec_tile(const Tuning& t, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns) {
     MatvecTile tile{t.workgroup, t.matvec_lanes, t.matvec_rows};
@@ -68,10 +82,11 @@ MatvecTile matvec_tile(const Tuning& t, uint32_t rows, uint32_t cols, uint32_t o
     return tile;
 }
 
-MatmulTile matmul_tiled_tile(const Tuning& t) {
+MatmulTile matmul_tiled_tile(const Tuning& t, bool experts) {
     // Tiles for workgroups of 128, the maximum that every device supports.
-    constexpr MatmulTile tiles[] = {{128, 64, 8, 8}, {64, 64, 8, 4}, {64, 32, 4, 4}};
+    constexpr MatmulTile tiles[] = {{128, 64, 8, 8}, {64, 64, 8, 4}, {128, 32, 8, 4}, {64, 32, 4, 4}};
     for (const MatmulTile& tile : tiles) {
+        if (experts && tile.tokens != expert_tokens) continue;
         static_assert(std::ranges::all_of(tiles, [](const MatmulTile& each) { return each.workgroup() == 128; }));
         const uint32_t levels = 64; // of a format with a table of levels
         if ((tile.rows + tile.tokens) * 9 * 16 + levels <= t.shared_bytes)
@@ -80,9 +95,9 @@ MatmulTile matmul_tiled_tile(const Tuning& t) {
     ENSURE(false, "{} bytes of shared memory", t.shared_bytes);
 }
 
-DotTile matmul_dot_tile(const Tuning& t) {
-    for (const MatmulTile& tile : {MatmulTile{128, 64, 4, 8}, {64, 64, 4, 8}}) {
-        if (tile.workgroup() > t.max_workgroup) continue;
+DotTile matmul_dot_tile(const Tuning& t, bool experts) {
+    for (const MatmulTile& tile : {MatmulTile{128, 64, 4, 8}, {64, 64, 4, 8}, {128, 32, 4, 8}}) {
+        if (tile.workgroup() > t.max_workgroup || (experts && tile.tokens != expert_tokens)) continue;
         for (const uint32_t blocks : {2u, 1u}) {
             const uint32_t levels = 64; // of a format with a table of levels; vectors: shaders/matmul_dot.comp
             if ((tile.rows * 3 + tile.tokens * 5) * blocks * 16 + levels <= t.shared_bytes) return {tile, blocks};
@@ -114,8 +129,10 @@ void divide(CoopmatTile& tile, const Tuning& t) {
 
 } // namespace
 
-CoopmatTile coopmat_tile(const Tuning& t) {
-    for (CoopmatTile tile : {CoopmatTile{128, 64}, {64, 64}, {32, 32}}) {
+CoopmatTile coopmat_tile(const Tuning& t, bool experts) {
+    constexpr CoopmatTile tiles[] = {{128, 64}, {64, 64}, {32, 32}};
+    constexpr CoopmatTile of_experts[] = {{128, expert_tokens}, {64, expert_tokens}, {32, expert_tokens}};
+    for (CoopmatTile tile : experts ? of_experts : tiles) {
         divide(tile, t);
         for (tile.blocks = t.matmul_blocks; tile.blocks > 0; tile.blocks--) {
             // shaders/matmul_coopmat.comp: halves of a row or token, a matrix of sums for each subgroup, a format's levels
@@ -172,99 +189,126 @@ uint64_t halves_bytes(const Tuning& tuning, uint32_t tokens, uint32_t cols) {
     return tuning.matmul_dot ? uint64_t(tokens) * (cols / 32) * 80 : 16;
 }
 
-namespace {
-
-// The offset of the largest magnitudes in Inputs::halves, in words.
-uint32_t largest_offset(const Pass& pass, uint32_t cols) { return pass.tokens * cols / 2; }
-
-} // namespace
-
-void inputs_to_fp16(Pass& pass, const Buffer& halves, const Buffer& x, uint32_t cols) {
+void inputs_to_fp16(Pass& pass, const Buffer& halves, const Buffer& x, uint32_t cols, uint32_t rows_per_token) {
     const Work work = per_step(pass.step, [=](const Step& s) {
-        const uint64_t elements = uint64_t(s.tokens) * cols;
+        const uint64_t elements = uint64_t(s.tokens) * rows_per_token * cols;
         return Work{elements * 6, elements * 2};
     });
-    pass.recorder.dispatch<shader::inputs_to_fp16>({pass.tokens}, {pass.tuning.workgroup}, {cols, largest_offset(pass, cols)},
-                                                   work, halves, x, pass.context);
+    const uint32_t rows = pass.tokens * rows_per_token;
+    pass.recorder.dispatch<shader::inputs_to_fp16>({rows}, {pass.tuning.workgroup}, {cols, rows_per_token, rows * cols / 2}, work,
+                                                   halves, x, pass.context);
 }
 
-void inputs_to_int8(Pass& pass, const Buffer& digits, const Buffer& x, uint32_t cols) {
+void inputs_to_int8(Pass& pass, const Buffer& digits, const Buffer& x, uint32_t cols, uint32_t rows_per_token) {
     const Work work = per_step(pass.step, [=](const Step& s) {
-        const uint64_t blocks = uint64_t(s.tokens) * (cols / 32);
+        const uint64_t blocks = uint64_t(s.tokens) * rows_per_token * (cols / 32);
         return Work{blocks * (128 + 80), blocks * 32 * 4};
     });
-    pass.recorder.dispatch<shader::inputs_to_int8>({pass.tokens}, {pass.tuning.workgroup}, {cols}, work, digits, x, pass.context);
+    pass.recorder.dispatch<shader::inputs_to_int8>({pass.tokens * rows_per_token}, {pass.tuning.workgroup},
+                                                   {cols, rows_per_token}, work, digits, x, pass.context);
 }
 
 namespace {
 
-void matmul_dot(Pass& pass, View y, const Matrix& w, Inputs& x, bool accumulate) {
-    if (!x.converted) inputs_to_int8(pass, x.halves, x.x, w.cols);
-    x.converted = true;
-    const DotTile tile = matmul_dot_tile(pass.tuning);
-    for (const MatrixSlice& slice : w.slices) {
-        const matmul_params params{w.cols, slice.rows, slice.first_row, w.rows, w.scale_unit};
-        const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};
-        pass.recorder.dispatch<shader::matmul_dot>(family_member(w.type), grid,
-                                                   matmul_dot_constants(pass.tuning, w.interleave, accumulate), params,
-                                                   work_of(pass, w, slice, false), y, slice.buffer, x.halves, pass.context);
+// A dispatch of a product with a block: of one slice.
+struct SliceProduct {
+    const BlockProduct& product;
+    const MatrixSlice& slice;
+    uint32_t rows; // that a vector is multiplied by, at most
+    matmul_params params;
+    Work work;
+    const Buffer& last; // the context, or the routes of experts
+
+    SliceProduct(const Pass& pass, const BlockProduct& p, const MatrixSlice& slice)
+        : product(p), slice(slice), rows(std::min(slice.rows, rows_of(p.w, p.pairs))), params{p.w.cols,
+                                                                                              slice.rows,
+                                                                                              slice.first_row,
+                                                                                              rows_of(p.w, p.pairs),
+                                                                                              p.w.scale_unit,
+                                                                                              rows_of(p.w, p.pairs),
+                                                                                              p.pairs ? p.pairs->per_x : 1,
+                                                                                              p.pairs ? p.pairs->tiles_at : 0},
+          work(p.pairs ? work_of(pass, p.w, slice, *p.pairs, false) : work_of(pass, p.w, slice, false)),
+          last(p.pairs ? p.pairs->routes : pass.context) {}
+
+    Groups grid(const Pass& pass, uint32_t tile_rows, uint32_t tile_tokens) const {
+        return {groups(rows, tile_rows), product.pairs ? product.pairs->max_tiles : groups(pass.tokens, tile_tokens)};
     }
+};
+
+void record_tiled(Pass& pass, const SliceProduct& s) {
+    const auto& [kernel, y, w, x, accumulate, pairs] = s.product;
+    const MatmulTile tile = matmul_tiled_tile(pass.tuning, pairs != nullptr);
+    pass.recorder.dispatch<shader::matmul_tiled>(family_member(w.type), s.grid(pass, tile.rows, tile.tokens),
+                                                 matmul_tiled_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr),
+                                                 s.params, s.work, y, s.slice.buffer, x.x, s.last);
 }
 
-} // namespace
+void record_dot(Pass& pass, const SliceProduct& s) {
+    const auto& [kernel, y, w, x, accumulate, pairs] = s.product;
+    const DotTile tile = matmul_dot_tile(pass.tuning, pairs != nullptr);
+    pass.recorder.dispatch<shader::matmul_dot>(family_member(w.type), s.grid(pass, tile.rows, tile.tokens),
+                                               matmul_dot_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr),
+                                               s.params, s.work, y, s.slice.buffer, x.halves, s.last);
+}
 
 #if TQ_COOPERATIVE_MATRIX
-namespace {
+void record_coopmat(Pass& pass, const SliceProduct& s) {
+    const auto& [kernel, y, w, x, accumulate, pairs] = s.product;
+    const CoopmatTile tile = coopmat_tile(pass.tuning, pairs != nullptr);
+    const matmul_params& p = s.params;
+    const uint32_t largest = pass.tokens * x.rows_per_token * w.cols / 2; // as inputs_to_fp16 was told
+    const matmul_coopmat_params params{p.cols,        p.rows,        p.first_row, p.y_cols, p.scale_unit,
+                                       p.expert_rows, p.pairs_per_x, p.tiles_at,  largest};
+    pass.recorder.dispatch<shader::matmul_coopmat>(
+        family_member(w.type), s.grid(pass, tile.rows, tile.tokens),
+        matmul_coopmat_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr), params, s.work, y, s.slice.buffer,
+        x.halves, s.last);
+}
+#endif
 
-void matmul_coopmat(Pass& pass, View y, const Matrix& w, Inputs& x, bool accumulate) {
-    const uint32_t largest = largest_offset(pass, w.cols);
-    if (!x.converted) inputs_to_fp16(pass, x.halves, x.x, w.cols);
+void record_plain(Pass& pass, const SliceProduct& s) {
+    const auto& [kernel, y, w, x, accumulate, pairs] = s.product;
+    const Tuning& t = pass.tuning;
+    const Groups grid = s.grid(pass, t.workgroup * t.matmul_rows, t.matmul_tokens);
+    const auto constants = matmul_constants(t, w.interleave, accumulate, pairs != nullptr);
+    const size_t format = family_member(w.type);
+    if (reads_texels(pass, {s.slice.buffer, x.x}))
+        pass.recorder.dispatch<shader::matmul_texel>(format, grid, constants, s.params, s.work, y, s.slice.buffer, x.x, s.last);
+    else
+        pass.recorder.dispatch<shader::matmul>(format, grid, constants, s.params, s.work, y, s.slice.buffer, x.x, s.last);
+}
+
+void convert(Pass& pass, MatmulKernel kernel, Inputs& x, uint32_t cols) {
+    if (x.converted || (kernel != MatmulKernel::dot && kernel != MatmulKernel::coopmat)) return;
+    (kernel == MatmulKernel::dot ? inputs_to_int8 : inputs_to_fp16)(pass, x.halves, x.x, cols, x.rows_per_token);
     x.converted = true;
-    const CoopmatTile tile = coopmat_tile(pass.tuning);
-    for (const MatrixSlice& slice : w.slices) {
-        const matmul_coopmat_params params{w.cols, slice.rows, slice.first_row, w.rows, w.scale_unit, largest};
-        const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};
-        pass.recorder.dispatch<shader::matmul_coopmat>(family_member(w.type), grid,
-                                                       matmul_coopmat_constants(pass.tuning, w.interleave, accumulate), params,
-                                                       work_of(pass, w, slice, false), y, slice.buffer, x.halves, pass.context);
-    }
 }
 
 } // namespace
+
+void record_block(Pass& pass, const BlockProduct& product) {
+    convert(pass, product.kernel, product.x, product.w.cols);
+    for (const MatrixSlice& slice : product.w.slices) {
+        const SliceProduct one(pass, product, slice);
+        switch (product.kernel) {
+        case MatmulKernel::tiled: record_tiled(pass, one); break;
+        case MatmulKernel::dot: record_dot(pass, one); break;
+#if TQ_COOPERATIVE_MATRIX
+        case MatmulKernel::coopmat: record_coopmat(pass, one); break;
 #endif
+        default: record_plain(pass, one);
+        }
+    }
+}
 
 void matmul(Pass& pass, View y, const Matrix& w, Inputs& inputs, bool accumulate) {
-    const Buffer& x = inputs.x;
-    if (pass.tokens == 1) return matvec(pass, y, w, x, accumulate);
-    Recorder& recorder = pass.recorder;
-    const size_t format = family_member(w.type);
+    if (pass.tokens == 1) return matvec(pass, y, w, inputs.x, accumulate);
     const MatmulKernel kernel = matmul_kernel(pass.tuning, w.type, pass.tokens, pass.rows_are_separate());
-    if (kernel == MatmulKernel::matvec) {
-        record_matvec(pass, {.y = y, .x = x, .output = accumulate ? MATVEC_ADD : MATVEC_STORE, .columns = pass.tokens}, w);
-        return;
-    }
-    if (kernel == MatmulKernel::dot) return matmul_dot(pass, y, w, inputs, accumulate);
-#if TQ_COOPERATIVE_MATRIX
-    if (kernel == MatmulKernel::coopmat) return matmul_coopmat(pass, y, w, inputs, accumulate);
-#endif
-    for (const MatrixSlice& slice : w.slices) {
-        const matmul_params params{w.cols, slice.rows, slice.first_row, w.rows, w.scale_unit};
-        const Work work = work_of(pass, w, slice, false);
-        if (kernel == MatmulKernel::tiled) {
-            const MatmulTile tile = matmul_tiled_tile(pass.tuning);
-            const Groups grid{groups(slice.rows, tile.rows), groups(pass.tokens, tile.tokens)};
-            recorder.dispatch<shader::matmul_tiled>(format, grid, matmul_tiled_constants(pass.tuning, w.interleave, accumulate),
-                                                    params, work, y, slice.buffer, x, pass.context);
-            continue;
-        }
-        const Groups grid{groups(slice.rows, pass.tuning.workgroup * pass.tuning.matmul_rows),
-                          groups(pass.tokens, pass.tuning.matmul_tokens)};
-        const auto constants = matmul_constants(pass.tuning, w.interleave, accumulate);
-        if (reads_texels(pass, {slice.buffer, x}))
-            recorder.dispatch<shader::matmul_texel>(format, grid, constants, params, work, y, slice.buffer, x, pass.context);
-        else
-            recorder.dispatch<shader::matmul>(format, grid, constants, params, work, y, slice.buffer, x, pass.context);
-    }
+    if (kernel == MatmulKernel::matvec)
+        record_matvec(pass, {.y = y, .x = inputs.x, .output = accumulate ? MATVEC_ADD : MATVEC_STORE, .columns = pass.tokens}, w);
+    else
+        record_block(pass, {kernel, y, w, inputs, accumulate});
 }
 
 } // namespace tq::gpu

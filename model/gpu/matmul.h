@@ -20,15 +20,17 @@ MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens, bool separa
 struct Inputs {
     const Buffer &x, &halves;
     bool converted = false;
+    uint32_t rows_per_token = 1; // of x; more where each of a token's experts has its own
 };
 uint64_t halves_bytes(const Tuning&, uint32_t tokens, uint32_t cols); // not 0 where no kernel takes them: buffers cannot be empty
 // halves: x as fp16 numbers [tokens][cols], each token's times a power of two that brings its largest magnitude into [2^14,
-// 2^15); then the fp32 bits of these magnitudes [tokens], of a pass of pass.tokens.
-void inputs_to_fp16(Pass&, const Buffer& halves, const Buffer& x, uint32_t cols);
+// 2^15); then the fp32 bits of these magnitudes [tokens], of a pass of pass.tokens. Where a token has several rows, each is
+// converted as a token is, here and below.
+void inputs_to_fp16(Pass&, const Buffer& halves, const Buffer& x, uint32_t cols, uint32_t rows_per_token = 1);
 
 // digits: x [tokens][cols] as scale * (128 high + low), a scale for 32 columns, which are five vectors: 32 high digits of int8,
 // 32 low ones, and the fp32 scale and the sums of the first and the last 16 columns.
-void inputs_to_int8(Pass&, const Buffer& digits, const Buffer& x, uint32_t cols);
+void inputs_to_int8(Pass&, const Buffer& digits, const Buffer& x, uint32_t cols, uint32_t rows_per_token = 1);
 
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows], both with rows padded to the
 // next multiple of tuning.matmul_tokens. One token, or separate ones: matvec.
@@ -52,7 +54,9 @@ Normed matvec_residual(Pass&, const Buffer& h, uint32_t h_floats, const Matrix& 
 void matvec_normed(Pass&, View y, const Matrix& w, const Normed& x, float eps, uint32_t output = MATVEC_STORE);
 uint64_t normed_floats(uint32_t rows);
 
-// The tiles of the kernels, and their specialisation constants.
+// The tiles of the kernels, and their specialisation constants. `experts`: of products of experts (experts.h), whose tiles are
+// those of plain, or have expert_tokens tokens.
+inline constexpr uint32_t expert_tokens = 32;
 
 struct MatvecTile {
     uint32_t workgroup, lanes, rows; // rows: of a group of `lanes` invocations
@@ -61,8 +65,8 @@ struct MatvecTile {
 // The tile for a matrix of rows x cols and `columns` vectors. `output`: one of shaders/matvec_outputs.h.
 MatvecTile matvec_tile(const Tuning& t, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns);
 
-inline ConstantsOf<shader::matmul> matmul_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
-    return {t.workgroup, t.matmul_tokens, t.matmul_rows, accumulate, interleave};
+inline ConstantsOf<shader::matmul> matmul_constants(const Tuning& t, uint32_t interleave, bool accumulate, bool experts = false) {
+    return {t.workgroup, t.matmul_tokens, t.matmul_rows, accumulate, interleave, experts};
 }
 
 // The tile of a workgroup of matmul_tiled, and of each of its invocations: the largest that fits into shared memory.
@@ -71,23 +75,26 @@ struct MatmulTile {
 
     constexpr uint32_t workgroup() const { return rows / invocation_rows * (tokens / invocation_tokens); }
 };
-MatmulTile matmul_tiled_tile(const Tuning& t);
+MatmulTile matmul_tiled_tile(const Tuning& t, bool experts = false);
 
-inline ConstantsOf<shader::matmul_tiled> matmul_tiled_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
-    const MatmulTile tile = matmul_tiled_tile(t);
-    return {tile.workgroup(), tile.rows, tile.tokens, tile.invocation_rows, tile.invocation_tokens, accumulate, interleave};
+inline ConstantsOf<shader::matmul_tiled> matmul_tiled_constants(const Tuning& t, uint32_t interleave, bool accumulate,
+                                                                bool experts = false) {
+    const MatmulTile tile = matmul_tiled_tile(t, experts);
+    return {tile.workgroup(),       tile.rows,  tile.tokens, tile.invocation_rows,
+            tile.invocation_tokens, accumulate, interleave,  experts};
 }
 
 // The tile of matmul_dot, likewise; and the columns that it takes at a time, times 32.
 struct DotTile : MatmulTile {
     uint32_t blocks = 1;
 };
-DotTile matmul_dot_tile(const Tuning& t);
+DotTile matmul_dot_tile(const Tuning& t, bool experts = false);
 
-inline ConstantsOf<shader::matmul_dot> matmul_dot_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
-    const DotTile tile = matmul_dot_tile(t);
-    return {tile.workgroup(),       tile.rows,   tile.tokens, tile.invocation_rows,
-            tile.invocation_tokens, tile.blocks, accumulate,  interleave};
+inline ConstantsOf<shader::matmul_dot> matmul_dot_constants(const Tuning& t, uint32_t interleave, bool accumulate,
+                                                            bool experts = false) {
+    const DotTile tile = matmul_dot_tile(t, experts);
+    return {tile.workgroup(), tile.rows,  tile.tokens, tile.invocation_rows, tile.invocation_tokens, tile.blocks,
+            accumulate,       interleave, experts};
 }
 
 #if TQ_COOPERATIVE_MATRIX
@@ -98,10 +105,11 @@ struct CoopmatTile {
 
     uint32_t subgroups() const { return row_subgroups * token_subgroups; }
 };
-CoopmatTile coopmat_tile(const Tuning& t);
+CoopmatTile coopmat_tile(const Tuning& t, bool experts = false);
 
-inline ConstantsOf<shader::matmul_coopmat> matmul_coopmat_constants(const Tuning& t, uint32_t interleave, bool accumulate) {
-    const CoopmatTile tile = coopmat_tile(t);
+inline ConstantsOf<shader::matmul_coopmat> matmul_coopmat_constants(const Tuning& t, uint32_t interleave, bool accumulate,
+                                                                    bool experts = false) {
+    const CoopmatTile tile = coopmat_tile(t, experts);
     return {tile.subgroups() * t.matrix_subgroup,
             tile.rows,
             tile.tokens,
@@ -113,7 +121,8 @@ inline ConstantsOf<shader::matmul_coopmat> matmul_coopmat_constants(const Tuning
             tile.row_subgroups,
             t.matmul_ahead,
             accumulate,
-            interleave};
+            interleave,
+            experts};
 }
 #endif
 

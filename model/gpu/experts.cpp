@@ -1,0 +1,159 @@
+#include "model/gpu/experts.h"
+#include "base/ensure.h"
+#include "model/gpu/elementwise.h"
+#include "model/gpu/products.h"
+
+namespace tq::gpu {
+namespace {
+
+// True where products of blocks have kernels with tiles in shared memory.
+bool has_tiles(const Tuning& t) { return t.matmul_tiled || t.matmul_dot || t.matmul_coopmat; }
+
+// The pairs of a tile. Tiles do not depend on a matrix's type, so that one table of them serves all products of a layer: in place
+// of dot and coopmat, which do not take every type, tiled runs.
+uint32_t tile_pairs(const Tuning& t, const Experts& e, uint32_t tokens) {
+    // A tile is as much work as if it were full: where there are fewer pairs of an expert than plain takes at a time, on average,
+    // larger ones would mostly be empty. Plain reads each expert's weights once for these, too.
+    const bool few = uint64_t(tokens) * e.used < uint64_t(t.matmul_tokens) * e.count;
+    return few || !has_tiles(t) ? t.matmul_tokens : expert_tokens;
+}
+
+// Each expert that has any pairs may have one tile that is not full.
+uint32_t max_tiles(uint32_t pairs, uint32_t experts, uint32_t tile) { return pairs / tile + std::min(experts, pairs); }
+
+// The parts of the routes of a pass of so many tokens, in words.
+struct RoutesLayout {
+    uint32_t pairs, weights, ordered, tiles;
+
+    RoutesLayout(uint32_t tokens, const Experts& e)
+        : pairs(tokens * e.used), weights(ROUTES_HEADER_WORDS + pairs), ordered(weights + pairs), tiles(ordered + pairs) {}
+};
+
+Pairs pairs_of(const Pass& pass, const Routes& routes, uint32_t rows_per_token) {
+    const Experts& e = routes.experts;
+    ENSURE(rows_per_token == 1 || rows_per_token == e.used, "{} rows of {} experts", rows_per_token, e.used);
+    const RoutesLayout at(pass.tokens, e);
+    return {routes.buffer,           e.count,  e.used,
+            e.used / rows_per_token, at.tiles, max_tiles(at.pairs, e.count, tile_pairs(pass.tuning, e, pass.tokens))};
+}
+
+bool one_by_one(const Pass& pass, const Experts& e) {
+    return experts_kernel(pass.tuning, GgmlType::F32, e, pass.tokens, pass.rows_are_separate()) == MatmulKernel::matvec;
+}
+
+// Orders the pairs by expert.
+void group_routes(Pass& pass, const Routes& routes) {
+    const Experts& e = routes.experts;
+    const RoutesLayout at(pass.tokens, e);
+    const Work work = per_step(pass.step, [e](const Step& s) {
+        const uint64_t pairs = uint64_t(s.tokens) * e.used;
+        return Work{pairs * 4 * (e.count + 1), pairs * e.count * 2};
+    });
+    pass.recorder.dispatch<shader::group_routes>({e.count}, {pass.tuning.workgroup},
+                                                 {e.count, tile_pairs(pass.tuning, e, pass.tokens), at.ordered, at.tiles}, work,
+                                                 routes.buffer);
+}
+
+} // namespace
+
+uint64_t routes_bytes(const Tuning& t, const Experts& e, uint32_t tokens) {
+    const RoutesLayout at(tokens, e);
+    return 4 * (at.tiles + ROUTES_TILE_WORDS * uint64_t(max_tiles(at.pairs, e.count, std::min(t.matmul_tokens, expert_tokens))));
+}
+
+MatmulKernel experts_kernel(const Tuning& t, GgmlType type, const Experts& e, uint32_t tokens, bool separate) {
+    // Up to a few rows read each pair's weights: few of these are of the same expert. From then on each expert's are read once.
+    if (matmul_kernel(t, type, tokens, separate) == MatmulKernel::matvec) return MatmulKernel::matvec;
+    if (tile_pairs(t, e, tokens) != expert_tokens) return MatmulKernel::plain;
+    if (t.matmul_coopmat && type != GgmlType::F32) return MatmulKernel::coopmat;
+    if (t.matmul_dot && shader::matmul_dot.members[family_member(type)] != nullptr) return MatmulKernel::dot;
+    return has_tiles(t) ? MatmulKernel::tiled : MatmulKernel::plain;
+}
+
+void route(Pass& pass, const Routes& routes, const Buffer& logits) {
+    const Experts& e = routes.experts;
+    ENSURE(e.count <= MAX_EXPERTS && e.used <= MAX_EXPERTS_USED && 0 < e.used && e.used <= e.count, "{} of {} experts", e.used,
+           e.count);
+    const Work work = per_step(pass.step, [e](const Step& s) {
+        return Work{uint64_t(s.tokens) * (e.count + 2 * e.used) * 4, uint64_t(s.tokens) * e.count * e.count};
+    });
+    pass.recorder.dispatch<shader::route>({pass.tokens}, {pass.tuning.workgroup},
+                                          {e.count, e.used, RoutesLayout(pass.tokens, e).weights}, work, routes.buffer, logits,
+                                          pass.context);
+    if (!one_by_one(pass, e)) group_routes(pass, routes);
+}
+
+void matmul_experts(Pass& pass, View y, const Matrix& w, Inputs& x, const Routes& routes) {
+    ENSURE(w.rows % routes.experts.count == 0, "{} rows of {} experts", w.rows, routes.experts.count);
+    const Pairs pairs = pairs_of(pass, routes, x.rows_per_token);
+    const MatmulKernel kernel = experts_kernel(pass.tuning, w.type, routes.experts, pass.tokens, pass.rows_are_separate());
+    if (kernel == MatmulKernel::matvec)
+        record_matvec(pass, {.y = y, .x = x.x, .output = MATVEC_STORE, .pairs = &pairs}, w);
+    else
+        record_block(pass, {kernel, y, w, x, false, &pairs});
+}
+
+namespace {
+
+// A product of one row with its experts, as matvec_normed.
+void matmul_normed(Pass& pass, View y, const Matrix& w, const FoldedNorm& norm, uint32_t output, const Routes& routes) {
+    ENSURE(pass.tokens == 1, "{} rows of a folded norm", pass.tokens);
+    const Pairs pairs = pairs_of(pass, routes, 1);
+    record_matvec(pass,
+                  {.y = y,
+                   .x = norm.x.x,
+                   .output = output,
+                   .normed = true,
+                   .squares = norm.x.squares,
+                   .square_count = norm.x.square_count,
+                   .eps = norm.eps,
+                   .pairs = &pairs},
+                  w);
+}
+
+} // namespace
+
+void gated_experts(Pass& pass, const Buffer& y, const Buffer& both, const std::vector<Matrix>& gate_up, Inputs& x,
+                   const Routes& routes, std::optional<FoldedNorm> normed) {
+    const Experts& e = routes.experts;
+    const Matrix& first = gate_up[0];
+    const auto product = [&](View to, const Matrix& w) {
+        if (normed)
+            matmul_normed(pass, to, w, *normed, MATVEC_STORE, routes);
+        else
+            matmul_experts(pass, to, w, x, routes);
+    };
+    if (gate_up.size() == 2) {
+        const uint64_t half = both.bytes() / 2;
+        const View gate(both, 0, half), up(both, half, half);
+        product(gate, first);
+        product(up, gate_up[1]);
+        swiglu(pass, y, gate, up, first.rows / e.count * e.used);
+    } else if (normed) {
+        matmul_normed(pass, y, first, *normed, MATVEC_GATED, routes);
+    } else if (one_by_one(pass, e)) {
+        const Pairs pairs = pairs_of(pass, routes, x.rows_per_token);
+        record_matvec(pass, {.y = y, .x = x.x, .output = MATVEC_GATED, .pairs = &pairs}, first);
+    } else {
+        matmul_experts(pass, both, first, x, routes);
+        swiglu_pairs(pass, y, both, first.rows / 2 / e.count * e.used);
+    }
+}
+
+void add_experts(Pass& pass, const Buffer& h, const Buffer& y, const Routes& routes, uint32_t cols) {
+    const Experts& e = routes.experts;
+    const uint32_t used = e.used;
+    const Work work = per_step(pass.step, [=](const Step& s) {
+        const uint64_t elements = uint64_t(s.tokens) * cols;
+        return Work{elements * 4 * (used + 2), elements * (2 * used + 1)};
+    });
+    pass.recorder.dispatch<shader::add_experts>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, {pass.tuning.workgroup},
+                                                {cols, used, RoutesLayout(pass.tokens, e).weights}, work, h, y, routes.buffer);
+}
+
+ExpertBytes::ExpertBytes(const Tuning& t, const Experts& e, uint32_t tokens, uint32_t hidden, uint32_t rows)
+    : logits(uint64_t(tokens) * e.count * 4), routes(routes_bytes(t, e, tokens)), gate_up(uint64_t(tokens) * e.used * rows * 8),
+      ffn(gate_up / 2), down(uint64_t(tokens) * e.used * hidden * 4),
+      halves(std::max(halves_bytes(t, tokens, hidden), halves_bytes(t, tokens * e.used, rows))) {}
+
+} // namespace tq::gpu

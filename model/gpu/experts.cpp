@@ -9,15 +9,6 @@ namespace {
 // True where products of blocks have kernels with tiles in shared memory.
 bool has_tiles(const Tuning& t) { return t.matmul_tiled || t.matmul_dot || t.matmul_coopmat; }
 
-// The pairs of a tile. Tiles do not depend on a matrix's type, so that one table of them serves all products of a layer: in place
-// of dot and coopmat, which do not take every type, tiled runs.
-uint32_t tile_pairs(const Tuning& t, const Experts& e, uint32_t tokens) {
-    // A tile is as much work as if it were full: where there are fewer pairs of an expert than plain takes at a time, on average,
-    // larger ones would mostly be empty. Plain reads each expert's weights once for these, too.
-    const bool few = uint64_t(tokens) * e.used < uint64_t(t.matmul_tokens) * e.count;
-    return few || !has_tiles(t) ? t.matmul_tokens : expert_tokens;
-}
-
 // Each expert that has any pairs may have one tile that is not full.
 uint32_t max_tiles(uint32_t pairs, uint32_t experts, uint32_t tile) { return pairs / tile + std::min(experts, pairs); }
 
@@ -34,7 +25,7 @@ Pairs pairs_of(const Pass& pass, const Routes& routes, uint32_t rows_per_token) 
     ENSURE(rows_per_token == 1 || rows_per_token == e.used, "{} rows of {} experts", rows_per_token, e.used);
     const RoutesLayout at(pass.tokens, e);
     return {routes.buffer,           e.count,  e.used,
-            e.used / rows_per_token, at.tiles, max_tiles(at.pairs, e.count, tile_pairs(pass.tuning, e, pass.tokens))};
+            e.used / rows_per_token, at.tiles, max_tiles(at.pairs, e.count, expert_tile_pairs(pass.tuning, e, pass.tokens))};
 }
 
 bool one_by_one(const Pass& pass, const Experts& e) {
@@ -50,11 +41,18 @@ void group_routes(Pass& pass, const Routes& routes) {
         return Work{pairs * 4 * (e.count + 1), pairs * e.count * 2};
     });
     pass.recorder.dispatch<shader::group_routes>({e.count}, {pass.tuning.workgroup},
-                                                 {e.count, tile_pairs(pass.tuning, e, pass.tokens), at.ordered, at.tiles}, work,
-                                                 routes.buffer);
+                                                 {e.count, expert_tile_pairs(pass.tuning, e, pass.tokens), at.ordered, at.tiles},
+                                                 work, routes.buffer);
 }
 
 } // namespace
+
+uint32_t expert_tile_pairs(const Tuning& t, const Experts& e, uint32_t tokens) {
+    // A tile is as much work as if it were full: where there are fewer pairs of an expert than plain takes at a time, on average,
+    // larger ones would mostly be empty. Plain reads each expert's weights once for these, too.
+    const bool few = uint64_t(tokens) * e.used < uint64_t(t.matmul_tokens) * e.count;
+    return few || !has_tiles(t) ? t.matmul_tokens : expert_tokens;
+}
 
 uint64_t routes_bytes(const Tuning& t, const Experts& e, uint32_t tokens) {
     const RoutesLayout at(tokens, e);
@@ -64,7 +62,7 @@ uint64_t routes_bytes(const Tuning& t, const Experts& e, uint32_t tokens) {
 MatmulKernel experts_kernel(const Tuning& t, GgmlType type, const Experts& e, uint32_t tokens, bool separate) {
     // Up to a few rows read each pair's weights: few of these are of the same expert. From then on each expert's are read once.
     if (matmul_kernel(t, type, tokens, separate) == MatmulKernel::matvec) return MatmulKernel::matvec;
-    if (tile_pairs(t, e, tokens) != expert_tokens) return MatmulKernel::plain;
+    if (expert_tile_pairs(t, e, tokens) != expert_tokens) return MatmulKernel::plain;
     if (t.matmul_coopmat && type != GgmlType::F32) return MatmulKernel::coopmat;
     if (t.matmul_dot && shader::matmul_dot.members[family_member(type)] != nullptr) return MatmulKernel::dot;
     return has_tiles(t) ? MatmulKernel::tiled : MatmulKernel::plain;

@@ -46,6 +46,10 @@ void add_experts(Pass&, const Buffer& h, const Buffer& y, const Routes&, uint32_
 // matmul_kernel, it depends on the tokens that the pass is recorded for, and not on those of a run.
 MatmulKernel experts_kernel(const Tuning&, GgmlType, const Experts&, uint32_t tokens, bool separate);
 
+// The pairs of a tile. Tiles do not depend on a matrix's type, so that one table of them serves all products of a layer: in place
+// of dot and coopmat, which do not take every type, tiled runs.
+uint32_t expert_tile_pairs(const Tuning&, const Experts&, uint32_t tokens);
+
 // The bytes of the activations of a pass of at most so many tokens; halves: Inputs::halves of the hidden state and of what down
 // multiplies.
 struct ExpertBytes {

@@ -10,11 +10,12 @@ namespace tq::conformance {
 namespace {
 
 constexpr double half_limit = 0x1p-10; // of fp16 numbers that may be truncated
+constexpr uint32_t rows_of_x = 5;      // of five tokens, or of one that has them all
 
 // Tokens of very different sizes, with zeros, and with a number that is not finite. Where fp16 numbers are truncated or denormal
 // ones lost is left to the device.
-Outcome inputs_to_fp16(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t tokens) {
-    const uint32_t recorded = tokens + 2;
+Outcome inputs_to_fp16(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t per_token) {
+    const uint32_t tokens = rows_of_x, recorded = tokens + 2 * per_token;
     std::vector<float> x = rig.random.normals(size_t(recorded) * cols);
     for (size_t i = 0; i < x.size(); i++) x[i] = std::ldexp(x[i], 40 * (int(i / cols % 5) - 2));
     x[3] = 0;
@@ -29,8 +30,9 @@ Outcome inputs_to_fp16(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint3
         for (const float v : token) want.push_back(std::ldexp(v, 14 - std::ilogb(largest)));
     }
     const uint32_t words = recorded * cols / 2;
-    const Buffer x_buffer = rig.upload(x), halves = rig.output(words + recorded), context = rig.context(0, tokens);
-    rig.run(tuning, context, recorded, 128, [&](gpu::Pass& pass) { gpu::inputs_to_fp16(pass, halves, x_buffer, cols); });
+    const Buffer x_buffer = rig.upload(x), halves = rig.output(words + recorded), context = rig.context(0, tokens / per_token);
+    rig.run(tuning, context, recorded / per_token, 128,
+            [&](gpu::Pass& pass) { gpu::inputs_to_fp16(pass, halves, x_buffer, cols, per_token); });
     const std::vector<uint32_t> all = rig.read(halves);
     for (uint32_t t = 0; t < tokens; t++)
         for (uint32_t i = 0; i < cols && want_largest[t] < 0x7f800000; i++) {
@@ -79,16 +81,18 @@ std::string fault_of(const Digits& digits, std::span<const float, 32> x) {
 
 // The same tokens, with 32 columns that are all 0 and some of which only one is not. Where a number lies halfway is left to the
 // device.
-Outcome inputs_to_int8(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t tokens) {
-    const uint32_t recorded = tokens + 2, blocks = cols / 32;
+Outcome inputs_to_int8(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t per_token) {
+    const uint32_t tokens = rows_of_x, recorded = tokens + 2 * per_token, blocks = cols / 32;
     std::vector<float> x = rig.random.normals(size_t(recorded) * cols);
     for (size_t i = 0; i < x.size(); i++) x[i] = std::ldexp(x[i], 40 * (int(i / cols % 5) - 2));
     std::fill_n(x.begin(), 32, 0.0f);
     std::fill_n(x.begin() + cols, 31, 0.0f);
     x[size_t(cols) * 3 + 5] = std::numeric_limits<float>::quiet_NaN();
     x[size_t(cols) * 4 + 7] = -INFINITY;
-    const Buffer x_buffer = rig.upload(x), y = rig.output(size_t(recorded) * blocks * 20), context = rig.context(0, tokens);
-    rig.run(tuning, context, recorded, 128, [&](gpu::Pass& pass) { gpu::inputs_to_int8(pass, y, x_buffer, cols); });
+    const Buffer x_buffer = rig.upload(x), y = rig.output(size_t(recorded) * blocks * 20),
+                 context = rig.context(0, tokens / per_token);
+    rig.run(tuning, context, recorded / per_token, 128,
+            [&](gpu::Pass& pass) { gpu::inputs_to_int8(pass, y, x_buffer, cols, per_token); });
     const std::vector<uint32_t> words = rig.read(y);
     for (size_t b = 0; b < size_t(tokens) * blocks; b++) {
         const std::string fault =
@@ -104,13 +108,16 @@ Outcome inputs_to_int8(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint3
 } // namespace
 
 void add_inputs(Rows& rows, const Capabilities& device) {
-    using Body = Outcome (*)(Rig&, const gpu::Tuning&, uint32_t cols, uint32_t tokens);
+    using Body = Outcome (*)(Rig&, const gpu::Tuning&, uint32_t cols, uint32_t per_token);
     for (const auto& [kernel, body] :
          {std::pair<const char*, Body>("inputs_to_fp16", inputs_to_fp16), {"inputs_to_int8", inputs_to_int8}})
         for (const Variant& variant : variants(device))
-            for (const uint32_t cols : {32u, 1056u})
-                rows.push_back({kernel, variant.name, fmt::format("{} columns, 5 tokens", cols),
-                                [=, body = body, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, cols, 5); }});
+            for (const auto& [cols, per_token] : {std::pair{32u, 1u}, {1056u, 1u}, {96u, rows_of_x}})
+                rows.push_back({kernel, variant.name,
+                                fmt::format("{} columns, {}", cols, per_token == 1 ? "5 tokens" : "5 rows of a token"),
+                                [=, body = body, cols = cols, per_token = per_token, tuning = variant.tuning](Rig& rig) {
+                                    return body(rig, tuning, cols, per_token);
+                                }});
 }
 
 } // namespace tq::conformance

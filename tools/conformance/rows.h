@@ -10,6 +10,7 @@ using Rows = std::vector<Row>;
 void add_arithmetic(Rows& rows, const Capabilities& device);
 void add_memory(Rows& rows, const Capabilities& device);
 void add_weights(Rows& rows, const Capabilities& device);
+void add_experts(Rows& rows, const Capabilities& device);
 void add_inputs(Rows& rows, const Capabilities& device);
 void add_activations(Rows& rows, const Capabilities& device);
 void add_cache(Rows& rows, const Capabilities& device);
@@ -19,7 +20,7 @@ void add_end_to_end(Rows& rows, const Capabilities& device);
 
 inline Rows all_rows(const Capabilities& device) {
     Rows rows;
-    for (auto* add : {add_arithmetic, add_memory, add_weights, add_inputs, add_activations, add_cache, add_attention,
+    for (auto* add : {add_arithmetic, add_memory, add_weights, add_experts, add_inputs, add_activations, add_cache, add_attention,
                       add_sampling, add_end_to_end})
         add(rows, device);
     return rows;

@@ -2,7 +2,7 @@
 #include "base/half.h"
 #include "model/gpu/device_layout.h"
 #include "model/reference/kernels.h"
-#include "tools/conformance/rig.h"
+#include "tools/conformance/products.h"
 #include "tools/conformance/rows.h"
 #include <algorithm>
 #include <bit>
@@ -11,19 +11,7 @@
 namespace tq::conformance {
 namespace {
 
-// The limit of sums of some thousand fp32 products in another order than the reference's.
-constexpr double product_limit = 2e-6;
-constexpr double gated_limit = 2e-5; // as that of swiglu, of such sums
-// matmul_tiled adds them one by one, each time rounding a sum that grows as the square root of their number.
-constexpr double rounding_of_a_step = 3e-8;
-// matmul_coopmat rounds both factors to fp16, by at most 2^-11 of them where to nearest; a device may truncate them instead,
-// which is at most twice as much and half of it on average, with the same sign for all products.
-constexpr double half_limit = 0x1p-10;
-// matmul_dot rounds inputs to 1/16383 of the largest of 32, which is about twice their standard deviation: products are off by
-// 4e-5, or up to three times as much where few are compared.
-constexpr double digits_limit = 1.5e-4;
-constexpr uint32_t min_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for
-constexpr double decode_limit = 1e-6;      // of a product of two or three factors
+constexpr double decode_limit = 1e-6; // of a product of two or three factors
 
 struct Shape {
     uint32_t rows, cols, tokens;
@@ -56,23 +44,6 @@ Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s
     return rig.check(h, want, decode_limit);
 }
 
-// The norm of w x if its terms were independent: needed where few sums are compared and their terms cancel.
-double expected_norm(const Tensor& w, std::span<const float> x) {
-    double squares = 0;
-    std::vector<float> row(w.cols);
-    for (uint32_t r = 0; r < w.rows && w.rows < 64; r++) {
-        decode_row(w.type, row, w.row(r));
-        for (size_t i = 0; i < x.size(); i++) squares += double(row[i % w.cols]) * row[i % w.cols] * x[i] * x[i];
-    }
-    return std::sqrt(squares);
-}
-
-double limit_of(gpu::MatmulKernel kernel, const Shape& shape) {
-    if (kernel == gpu::MatmulKernel::coopmat) return half_limit;
-    if (kernel == gpu::MatmulKernel::dot) return digits_limit;
-    return std::max(product_limit, kernel == gpu::MatmulKernel::tiled ? rounding_of_a_step * std::sqrt(shape.cols) : 0);
-}
-
 // Rows of x and y in a pass that is recorded for a shape's tokens.
 uint32_t padded_tokens(const gpu::Tuning& tuning, const Shape& shape) {
     const uint32_t most = std::max(shape.tokens, shape.recorded);
@@ -88,7 +59,7 @@ Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& 
     const RandomTensor w(rig.random, type, shape.rows, shape.cols, shape.exponent);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
     const uint32_t padded = padded_tokens(tuning, shape);
-    const double limit = limit_of(gpu::matmul_kernel(tuning, type, padded), shape);
+    const double limit = limit_of(gpu::matmul_kernel(tuning, type, padded), shape.cols);
     std::vector<float> x = rig.random.normals(size_t(shape.tokens) * shape.cols), want(size_t(shape.tokens) * shape.rows),
                        sum = rig.random.normals(want.size());
     ref::matmul(rig.pool, want, w.tensor, x);
@@ -173,7 +144,7 @@ Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shap
         gpu::matmul(pass, y, matrix, inputs);
     });
     const std::vector<uint32_t> words = rig.read(y);
-    const double limit = limit_of(gpu::matmul_kernel(tuning, type, padded_tokens(tuning, shape)), shape);
+    const double limit = limit_of(gpu::matmul_kernel(tuning, type, padded_tokens(tuning, shape)), shape.cols);
     Outcome outcome{true, 0, limit, {}};
     for (uint32_t t = 0; t < shape.tokens; t++) {
         const auto of = [&](auto& all) { return std::span(all).subspan(size_t(t) * shape.rows, shape.rows); };
@@ -234,43 +205,6 @@ void add_products(Rows& rows, const Variant& variant, GgmlType type) {
     if (small_blocks(type)) row({13, 96, 3});
 }
 
-// matmul_tiled, matmul_dot and matmul_coopmat with each tile that fits this device's shared memory, whatever the device would
-// choose. On a CPU driver only the smallest tile of cooperative matrices: the others take minutes to build.
-std::vector<Variant> tiles(const Capabilities& device) {
-    Capabilities gpu = device;
-    gpu.type = DeviceType::discrete;
-    gpu::Tuning tuning = gpu::choose_tuning(gpu);
-    const bool coopmat = tuning.matmul_coopmat;
-    std::vector<Variant> out;
-    for (const uint32_t bytes : {min_tile_bytes, 16384u, 20480u}) {
-        tuning.shared_bytes = bytes;
-        tuning.matmul_blocks = 1;
-        const bool built = bytes == min_tile_bytes || device.type != DeviceType::cpu;
-        if (coopmat && built && bytes <= device.shared_memory_bytes)
-            out.push_back({fmt::format("matrices, {} KiB", bytes >> 10), tuning});
-    }
-    if (coopmat) {
-        gpu::Tuning wide = tuning; // the smallest tile, with 64 columns
-        wide.matmul_blocks = 2;
-        wide.matmul_ahead = !wide.matmul_ahead;
-        wide.shared_bytes = 64 * 144 + 16 * wide.matrix.m * wide.matrix.n + 64;
-        out.push_back({"matrices, 64 columns at a time", wide});
-    }
-    tuning.matmul_coopmat = tuning.matmul_dot = false;
-    for (const uint32_t bytes : {16384u, 20480u, 32768u}) {
-        tuning.shared_bytes = bytes;
-        if (bytes <= device.shared_memory_bytes) out.push_back({fmt::format("tile of {} KiB", bytes >> 10), tuning});
-        tuning.matmul_dot = tuning.int8_dot;
-        if (tuning.int8_dot && bytes <= device.shared_memory_bytes && bytes != 20480)
-            out.push_back({fmt::format("digits, {} KiB", bytes >> 10), tuning});
-        tuning.matmul_dot = false;
-    }
-    tuning.matmul_dot = tuning.int8_dot;
-    tuning.max_workgroup = 128;
-    if (tuning.int8_dot) out.push_back({"digits, small workgroups", tuning});
-    return out;
-}
-
 // Tails of tiles, and more workgroups than tokens. Formats of one kind decode alike: some are run with every tile, all of them
 // with the smallest.
 void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
@@ -318,7 +252,7 @@ void add_weights(Rows& rows, const Capabilities& device) {
                 add(rows, "embed", embed, variant, type, shape);
     for (const Variant& variant : all)
         for (const GgmlType type : weight_formats) add_products(rows, variant, type);
-    const std::vector<Variant> tiled = tiles(device);
+    const std::vector<Variant> tiled = tile_variants(device);
     for (const Variant& variant : tiled)
         for (const GgmlType type : weight_formats) add_tiles(rows, variant, type);
     const auto none = [&](const char* kernel, bool gpu::Tuning::*has, const char* why) {

@@ -278,7 +278,7 @@ Outcome gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s
     ref::swiglu(rig.pool, gate, other.times(rig, in.twin.ids, in.x, used, s.experts));
     std::vector<gpu::Matrix> stacks;
     const auto run = [&](std::span<const float> wanted, size_t length) {
-        const Buffer y = rig.output(length), both = rig.output(2 * length);
+        const Buffer y = rig.output(length), both = rig.output(2 * (length + 63) / 64 * 64);
         run_pass(rig, tuning, s, in, s.tokens, s.most(), y, 1,
                  [&](gpu::Pass& pass, gpu::Inputs& inputs, const gpu::Routes& routes) {
                      gpu::gated_experts(pass, y, both, stacks, inputs, routes);
@@ -368,10 +368,10 @@ void add_products(Rows& rows, const Variant& variant, GgmlType type) {
                            {{24, 2}, 34, 512, 33, 45},
                            {{4, 4}, 35, 256, 12, 16}})
         add(rows, "experts", products, variant, type, s);
-    for (const Shape& s : {Shape{{5, 2}, 66, 256, 1, 0, false, 50}, {{5, 2}, 66, 256, 3, 4, true}, {{24, 2}, 34, 256, 9, 12}})
+    for (const Shape& s : {Shape{{5, 2}, 72, 256, 1, 0, false, 50}, {{5, 2}, 72, 256, 3, 4, true}, {{24, 2}, 40, 256, 9, 12}})
         add(rows, "gated experts", gated, variant, type, s);
     if (variant.tuning.fold_norms)
-        add(rows, "gated experts, normed", gated_normed, variant, type, {{5, 2}, 66, 256, 1, 0, false, 50});
+        add(rows, "gated experts, normed", gated_normed, variant, type, {{5, 2}, 72, 256, 1, 0, false, 50});
 }
 
 // Tiles of one expert's pairs, the last of which is not full: of an expert that all tokens have, of some that few have.
@@ -380,7 +380,7 @@ void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
     if (!some || (variant.tuning.matmul_coopmat && type == GgmlType::F32)) return;
     for (const Shape& s : {Shape{{5, 2}, 67, 512, 33, 40, false, 150}, {{4, 3}, 130, 256, 66, 68}})
         add(rows, "experts", products, variant, type, s);
-    add(rows, "gated experts", gated, variant, type, {{5, 2}, 66, 256, 33, 40});
+    add(rows, "gated experts", gated, variant, type, {{5, 2}, 72, 256, 33, 40});
 }
 
 } // namespace

@@ -1,5 +1,6 @@
 #include "model/gpu/variants.h"
 #include "model/gpu/device_layout.h"
+#include "model/gpu/experts.h"
 #include "model/gpu/recordings.h"
 #include "model/gpu/tuning_file.h"
 #include "runtime/device_profile.h"
@@ -160,6 +161,37 @@ void record_matvecs(Recorder& recorder, const Tuning& t, GgmlType type) {
     }
 }
 
+// A layer's experts, with all their buffers.
+void record_experts(Recorder& recorder, const Tuning& t, GgmlType type, const Experts& e, uint32_t tokens, uint32_t rows) {
+    constexpr uint32_t cols = 4096;
+    const ExpertBytes bytes(t, e, tokens, cols, rows);
+    const Buffer context = Buffer::of_size(1 << 16), x = floats(uint64_t(tokens) * cols), logits = Buffer::of_size(bytes.logits),
+                 routes = Buffer::of_size(bytes.routes), both = Buffer::of_size(bytes.gate_up), y = Buffer::of_size(bytes.ffn),
+                 halves = Buffer::of_size(bytes.halves);
+    std::vector<Matrix> pairs, apart;
+    pairs.push_back(Model::matrix(t, type, e.count * 2 * rows, cols));
+    for (int i = 0; i < 2; i++) apart.push_back(Model::matrix(t, type, e.count * rows, cols));
+    const Step step{0, tokens};
+    Pass pass{recorder, t, context, tokens, 128, step};
+    const Routes of{routes, e};
+    route(pass, of, logits);
+    for (const auto* gate_up : {&pairs, &apart}) {
+        Inputs inputs{x, halves};
+        gated_experts(pass, y, both, *gate_up, inputs, of);
+        const Normed normed{x, 0, 1};
+        if (tokens == 1 && t.fold_norms) gated_experts(pass, y, both, *gate_up, inputs, of, FoldedNorm{normed, eps});
+    }
+    add_experts(pass, x, both, of, cols);
+}
+
+// Records experts of all sizes, on which the lanes of a row depend, and blocks of many and of few tokens for each.
+void record_experts(Recorder& recorder, const Tuning& t, GgmlType type) {
+    for (uint32_t rows = 2; rows == 2 || rows / 2 <= t.matvec_loads; rows *= 2)
+        record_experts(recorder, t, type, {1, 1}, 1, rows);
+    record_experts(recorder, t, type, {1, 1}, t.batch_size, 32);
+    record_experts(recorder, t, type, {MAX_EXPERTS, 1}, t.matmul_tokens + 1, 32);
+}
+
 // The heads of one layer's cache, and their inputs and outputs.
 struct Heads {
     const Tuning& tuning;
@@ -227,6 +259,7 @@ void record_all(Recorder& recorder, const Tuning& t) {
     for (const GgmlType type : weight_formats)
         for (const bool apart : {false, true}) record_model(recorder, t, Model(t, type, apart));
     for (const GgmlType type : weight_formats) record_matvecs(recorder, t, type);
+    for (const GgmlType type : weight_formats) record_experts(recorder, t, type);
     record_caches(recorder, t);
     record_attentions(recorder, t);
 }

@@ -44,8 +44,8 @@ TEST_CASE("arrays, structs, vectors and lengths that are expressions") {
 TEST_CASE("constants have the names of the source") {
     CHECK(constant_names(shader::rms_norm) == std::vector<std::string>{"workgroup"});
     CHECK(constant_names(shader::matvec_f32) == std::vector<std::string>{"workgroup", "lanes", "rows", "matvec_output",
-                                                                         "interleave", "normed", "blocks", "subgroup",
-                                                                         "columns"});
+                                                                         "interleave", "normed", "blocks", "subgroup", "columns",
+                                                                         "experts"});
     CHECK(constant_names(shader::q_norm_rope) ==
           std::vector<std::string>{"workgroup", "head_dim", "rotation", "has_projection", "conditioned"});
     CHECK(constant_names(test_shader::shared) == std::vector<std::string>{"workgroup", "length", "wide", "workgroup_y"});

@@ -119,7 +119,8 @@ TEST_CASE("matvec writes every row where gl_SubgroupSize is not the size of subg
     for (uint32_t i = 0; i < rows * cols; i++) floats(w)[i] = float(i % 7);
     for (uint32_t i = 0; i < cols; i++) floats(x)[i] = float(i % 5);
     Recorder recorder(device);
-    recorder.dispatch<lying_matvec>({(rows + 31) / 32}, {workgroup, lanes, 2, MATVEC_STORE, 1, 0, 1, c.kernel_subgroup_size, 1},
+    recorder.dispatch<lying_matvec>({(rows + 31) / 32},
+                                    {workgroup, lanes, 2, MATVEC_STORE, 1, 0, 1, c.kernel_subgroup_size, 1, 0},
                                     {.cols = cols, .rows = rows}, {}, y, w, x, x);
     recorder.finish().run();
     for (uint32_t r = 0; r < rows; r++) {

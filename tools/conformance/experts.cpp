@@ -218,7 +218,9 @@ struct Inputs {
 std::vector<uint32_t> run_pass(Rig& rig, const gpu::Tuning& tuning, const Shape& s, const Inputs& in, uint32_t tokens,
                                uint32_t recorded, const Buffer& y, uint32_t rows_per_token,
                                const std::function<void(gpu::Pass&, gpu::Inputs&, const gpu::Routes&)>& record) {
-    const Buffer routes = routes_buffer(rig, tuning, s), context = rig.context(0, tokens);
+    // Of a pass before there may be experts of more tokens: here it is the first one.
+    const std::vector<std::byte> before(gpu::routes_bytes(tuning, s.experts, s.most()));
+    const Buffer routes = rig.upload(before), context = rig.context(0, tokens);
     rig.run(
         tuning, context, recorded, 128,
         [&](gpu::Pass& pass) {

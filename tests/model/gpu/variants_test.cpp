@@ -289,6 +289,55 @@ TEST_CASE("which kernel makes a block") {
     CHECK(gpu::matmul_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, 512) == plain);
 }
 
+TEST_CASE("tiles of experts: of 32 tokens whatever the kernel, and no more shared memory than there is") {
+    Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 32768};
+    device.max_workgroup_invocations = device.max_workgroup_size[0] = 128;
+    device.subgroup_size = 32;
+    device.matrix = {16, 16, 16};
+    device.int8_dot_product = device.int8_dot_accelerated = true;
+    for (const bool matrices : {false, true}) {
+        device.cooperative_matrix = matrices;
+        gpu::Tuning tuning = gpu::choose_tuning(device);
+        for (const uint32_t bytes : {16384u, 20480u, 32768u, 65536u}) {
+            tuning.shared_bytes = bytes;
+            CHECK(gpu::matmul_tiled_tile(tuning, true).tokens == 32);
+            CHECK(gpu::matmul_dot_tile(tuning, true).tokens == 32);
+            CHECK(gpu::matmul_tiled_tile(tuning, true).workgroup() <= 128);
+            CHECK(gpu::matmul_dot_tile(tuning, true).workgroup() <= 128);
+            CHECK(shared_memory_bytes(shader::matmul_tiled_iq4_nl, gpu::matmul_tiled_constants(tuning, 1, false, true)) <= bytes);
+            CHECK(shared_memory_bytes(shader::matmul_dot_iq4_nl, gpu::matmul_dot_constants(tuning, 1, false, true)) <= bytes);
+#if TQ_COOPERATIVE_MATRIX
+            if (!matrices) continue;
+            CHECK(gpu::coopmat_tile(tuning, true).tokens == 32);
+            CHECK(gpu::coopmat_tile(tuning, true).subgroups() == 4);
+            CHECK(shared_memory_bytes(shader::matmul_coopmat_mxfp4, gpu::matmul_coopmat_constants(tuning, 1, false, true)) <=
+                  bytes);
+#endif
+        }
+    }
+}
+
+TEST_CASE("which kernel multiplies experts") {
+    gpu::Tuning tuning = gpu::choose_tuning({.type = DeviceType::discrete, .shared_memory_bytes = 16384});
+    using enum gpu::MatmulKernel;
+    const gpu::Experts e{128, 8};
+    CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 1, true) == matvec);
+    CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 8, true) == matvec);
+    CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 8, false) == matvec);
+    CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 64, false) == plain); // four tokens of an expert
+    CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 512, false) == tiled);
+    tuning.matmul_dot = true;
+    CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 512, false) == dot);
+    CHECK(gpu::experts_kernel(tuning, GgmlType::F16, e, 512, false) == tiled);
+    tuning.matmul_coopmat = true;
+    tuning.matmul_tiled = false;
+    CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 512, false) == coopmat);
+    CHECK(gpu::experts_kernel(tuning, GgmlType::F32, e, 512, false) == tiled); // all have tiles of one size
+    CHECK(gpu::experts_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, e, 512, false) == plain);
+    CHECK(gpu::expert_tile_pairs(tuning, e, 64) == tuning.matmul_tokens);
+    CHECK(gpu::expert_tile_pairs(tuning, e, 512) == gpu::expert_tokens);
+}
+
 TEST_CASE("attention_decode takes no more shared memory than there is, and all of it for copies of its tables") {
     Capabilities device{.type = DeviceType::discrete};
     device.subgroup_arithmetic = device.subgroup_shuffle = device.float16 = true;

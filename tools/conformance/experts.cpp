@@ -13,7 +13,8 @@ namespace {
 
 constexpr double weight_limit = 1e-5; // as of swiglu, for the same reason
 
-// The logits of a router. some: expert 0 is every token's first, the last one nobody's, others are random; tied: of few values.
+// The logits of a router. some: expert 0 is every token's first, the last one nobody's, others are random; tied: whole
+// numbers, of which the largest are zeros of both signs.
 enum class Logits { some, tied, equal, nonfinite };
 
 struct Shape {
@@ -35,12 +36,13 @@ struct Shape {
 };
 
 std::vector<float> logits_of(Random& random, Logits kind, const gpu::Experts& e, uint32_t tokens) {
-    std::vector<float> out = random.normals(size_t(tokens) * e.count, 3);
+    std::vector<float> out = random.normals(size_t(tokens) * e.count); // at most 5
     for (size_t i = 0; i < out.size(); i++) {
         const size_t expert = i % e.count;
-        if (kind == Logits::some && expert == 0) out[i] = 40;
-        if (kind == Logits::some && expert + 1 == e.count && e.used < e.count) out[i] = -40;
-        if (kind == Logits::tied) out[i] = std::round(out[i] / 3) * (i % 2 == 0 ? 1.0f : -1.0f); // with zeros of both signs
+        if (kind == Logits::some && expert == 0) out[i] = 6;
+        if (kind == Logits::some && expert + 1 == e.count && e.used < e.count) out[i] = -6;
+        if (kind == Logits::tied)
+            out[i] = std::copysign(std::round(out[i]), i % 2 == 0 && std::fabs(out[i]) < 0.5f ? 1.0f : -1.0f);
         if (kind == Logits::equal) out[i] = 0.25f;
     }
     return out;

@@ -9,6 +9,7 @@ namespace {
 
 // Far above any model of these architectures, but low enough that products of two sizes cannot overflow.
 constexpr uint64_t max_size = 1u << 20, max_heads = 1024, max_vocab = 1u << 24, max_positions = 1u << 30;
+constexpr uint32_t max_group = 16; // query heads of a key/value head
 constexpr double max_rope_factor = 1024;
 
 // The keys of a file that begin with its architecture's name, by the rest of their names.
@@ -81,9 +82,9 @@ void read_heads(const Keys& keys, Config& c) {
         const uint64_t value = keys.integer(key, c.head_dim);
         if (value != c.head_dim) fail("{} is {}, but the head dimension is {}", keys.label(key), value, c.head_dim);
     }
-    if (c.num_attention_heads % c.num_key_value_heads != 0 || c.num_attention_heads / c.num_key_value_heads > 8) {
-        fail("{}: {} query heads on {} key/value heads; tq-run runs 1 to 8 whole query heads per key/value head", path,
-             c.num_attention_heads, c.num_key_value_heads);
+    if (c.num_attention_heads % c.num_key_value_heads != 0 || c.num_attention_heads / c.num_key_value_heads > max_group) {
+        fail("{}: {} query heads on {} key/value heads; tq-run runs 1 to {} whole query heads per key/value head", path,
+             c.num_attention_heads, c.num_key_value_heads, max_group);
     }
 }
 
@@ -141,11 +142,27 @@ RopeScaling read_rope_scaling(const Keys& keys, uint32_t context_length, float t
 
 // Refuses what some files of these architectures have, and this program would leave out.
 void refuse_features(const Keys& keys) {
-    if (keys.integer("expert_count", 0) != 0)
+    if (!keys.architecture.experts && keys.integer("expert_count", 0) != 0)
         fail("{} is {}: it is a mixture of experts, and tq-run runs dense models of '{}' only", keys.label("expert_count"),
              keys.integer("expert_count", 0), keys.architecture.name);
     if (!keys.file.boolean(keys.architecture.key("attention.causal"), true))
         fail("{} is false; tq-run runs causal attention only", keys.label("attention.causal"));
+}
+
+// Reads the sizes of a feed-forward.
+void read_feed_forward(const Keys& keys, Config& c) {
+    if (!keys.architecture.experts) {
+        c.intermediate_size = keys.size("feed_forward_length", max_size, 32);
+        return;
+    }
+    c.num_experts = keys.size("expert_count", max_experts);
+    c.num_experts_per_tok = keys.size("expert_used_count", std::min(c.num_experts, max_experts_per_tok));
+    const char* const length = "expert_feed_forward_length"; // where it is absent, as in llama.cpp:
+    c.moe_intermediate_size =
+        keys.has(length) ? keys.size(length, max_size / max_experts_per_tok, 32)
+                         : keys.size("feed_forward_length", max_size, 32 * c.num_experts_per_tok) / c.num_experts_per_tok;
+    c.intermediate_size = c.num_experts_per_tok * c.moe_intermediate_size;
+    c.norm_topk_prob = keys.file.boolean(keys.architecture.key("expert_weights_norm"), true);
 }
 
 constexpr std::array rope_scaling_names{"none", "linear", "yarn"}; // by RopeScalingType
@@ -193,7 +210,7 @@ Config read_config(const ModelFile& file) {
     c.architecture = &keys.architecture;
     c.vocab_size = read_vocab_size(file);
     c.hidden_size = keys.size("embedding_length", max_size, 32);
-    c.intermediate_size = keys.size("feed_forward_length", max_size, 32);
+    read_feed_forward(keys, c);
     c.num_hidden_layers = keys.size("block_count", max_layers);
     read_heads(keys, c);
     c.max_position_embeddings = keys.size("context_length", max_positions);

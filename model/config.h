@@ -24,11 +24,12 @@ struct RopeScaling {
 };
 
 constexpr uint64_t max_layers = 1024; // the maximum number of layers
+constexpr uint32_t max_experts = 512, max_experts_per_tok = 16;
 
 struct Config {
     uint32_t vocab_size;
     uint32_t hidden_size;
-    uint32_t intermediate_size;
+    uint32_t intermediate_size; // of a mixture of experts: as many as a token has of all its experts
     uint32_t num_hidden_layers;
     uint32_t num_attention_heads;
     uint32_t num_key_value_heads;
@@ -37,6 +38,9 @@ struct Config {
     float rope_theta;
     float rms_norm_eps;
     RopeScaling rope_scaling = {};
+    // Of a mixture of experts; 0 in dense models.
+    uint32_t num_experts = 0, num_experts_per_tok = 0, moe_intermediate_size = 0;
+    bool norm_topk_prob = true; // the weights of a token's experts are divided by their sum
     const Architecture* architecture = &architectures[0];
 
     // The eps of the norms of heads of queries and keys, where the architecture has these.
@@ -56,8 +60,9 @@ Config with_rope(Config config, const RopeOverrides& overrides);
 
 // Reads and checks the keys of the file's architecture. Throws an Error naming the key and value when that is not in the table, a
 // key is missing, or the shape is not supported (sizes of 0, sizes that are not a multiple of 32, heads not a multiple of kv
-// heads, a GQA ratio over 8, a head_dim other than 64, 128 or 256, a theta below 1 or an eps of 0, RoPE scaling other than linear
-// and YaRN). A vocabulary-only file is accepted: its vocab_size is the length of its vocabulary.
+// heads, a GQA ratio over 16, a head_dim other than 64, 128 or 256, more experts than max_experts, a theta below 1 or an eps of
+// 0, RoPE scaling other than linear and YaRN). A vocabulary-only file is accepted: its vocab_size is the length of its
+// vocabulary.
 Config read_config(const ModelFile& file);
 
 } // namespace tq

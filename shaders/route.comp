@@ -5,8 +5,8 @@
 #include "routes.h"
 
 // routes: the `used` experts of each token with the largest logits, of equal ones those with lower numbers first; and their weights,
-// exp(logit) over the sum of these, which is the softmax over all experts made to add up to 1. One workgroup per token. A NaN counts
-// as the largest logit, and makes all weights NaN, as an infinity does.
+// exp(logit) over the sum of these where p.normalise, otherwise over that of all logits (softmax). One workgroup per token. A NaN
+// counts as the largest logit, and makes all weights NaN, as an infinity does.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { route_params p; };
@@ -42,7 +42,10 @@ void main() {
     if (gl_LocalInvocationID.x != 0) return;
     const bool finite = (floatBitsToUint(chosen[0]) & 0x7fffffffu) < 0x7f800000u;
     float sum = 0.0;
-    for (uint r = 0; r < p.used; r++) sum += exp(chosen[r] - chosen[0]);
+    if (p.normalise != 0)
+        for (uint r = 0; r < p.used; r++) sum += exp(chosen[r] - chosen[0]);
+    else
+        for (uint e = 0; e < p.count; e++) sum += exp(logits[t * p.count + e] - chosen[0]);
     for (uint r = 0; r < p.used; r++) {
         const float weight = exp(chosen[r] - chosen[0]) / sum;
         routes[p.weights_at + t * p.used + r] = finite ? floatBitsToUint(weight) : 0x7fc00000u;

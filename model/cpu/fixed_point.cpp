@@ -196,18 +196,23 @@ bool use_fixed_point(bool use) {
     return is_used();
 }
 
-FixedPoint to_fixed_point(ThreadPool& pool, AlignedFloats& storage, std::span<const float> x, size_t cols, float limit) {
+FixedPoint to_fixed_point(ThreadPool* pool, std::span<float> storage, std::span<const float> x, size_t cols, float limit) {
     using namespace vnni;
+    static_assert(factors_of_group + digits_of_group / sizeof(float) == group);
     const size_t tokens = x.size() / cols, groups = x.size() / group;
-    const std::span all = storage.first(groups * (factors_of_group + digits_of_group / sizeof(float)));
-    float* factors = all.data();
+    ENSURE(storage.size() >= x.size(), "{} floats for {}", storage.size(), x.size());
+    float* factors = storage.data();
     auto* to = reinterpret_cast<int8_t*>(factors + groups * factors_of_group);
-    pool.each(uint32_t(tokens), 4, [&](uint32_t begin, uint32_t end) {
+    const auto convert = [&](uint32_t begin, uint32_t end) {
         for (size_t i = 0; i < cols / group; i++)
             for (size_t t = begin; t < end; t++)
                 convert_group(to + (i * tokens + t) * digits_of_group, factors + (i * tokens + t) * factors_of_group,
                               &x[t * cols + i * group], limit);
-    });
+    };
+    if (pool)
+        pool->each(uint32_t(tokens), 4, convert);
+    else
+        convert(0, uint32_t(tokens));
     return {to, factors, tokens, cols};
 }
 
@@ -218,7 +223,7 @@ void dots(GgmlType type, float* sums, const uint8_t* const* rows, const FixedPoi
 bool has_fixed_point(GgmlType, size_t) { return false; }
 bool use_fixed_point(bool) { return false; }
 float fixed_point_limit(GgmlType) { return 0; }
-FixedPoint to_fixed_point(ThreadPool&, AlignedFloats&, std::span<const float>, size_t, float) {
+FixedPoint to_fixed_point(ThreadPool*, std::span<float>, std::span<const float>, size_t, float) {
     ENSURE(false, "no integer products");
 }
 void dots(GgmlType type, float*, const uint8_t* const*, const FixedPoint&) {

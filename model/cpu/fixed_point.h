@@ -30,8 +30,9 @@ bool use_fixed_point(bool use);
 // Returns the greatest |activation| / scale at which sums with these weights cannot overflow.
 float fixed_point_limit(GgmlType type);
 
-// Converts x[tokens][cols], which may be infinite or NaN: every product with that token then is, too. The result is in `storage`.
-FixedPoint to_fixed_point(ThreadPool&, AlignedFloats& storage, std::span<const float> x, size_t cols, float limit);
+// Converts x[tokens][cols], which may be infinite or NaN: every product with that token then is, too. The result is in `storage`,
+// aligned memory of as many floats as x; without a pool, on the calling thread alone.
+FixedPoint to_fixed_point(ThreadPool*, std::span<float> storage, std::span<const float> x, size_t cols, float limit);
 
 // sums[tokens][dots_rows] = rows[dots_rows] . x, for formats and lengths with has_fixed_point. A sum depends on neither the other
 // rows nor the other tokens.

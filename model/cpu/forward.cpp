@@ -19,8 +19,14 @@ void layers(Pass& pass, const Network& net, Activations& x) {
 
         // feed-forward
         rms_norm(pass, x.a, x.h, l.ffn_norm);
-        gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a);
-        matmul_add(pass, x.h, l.ffn_down, x.ffn);
+        if (l.router) {
+            route(pass, x.routes, *l.router, x.a);
+            gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a, x.routes);
+            matmul_add(pass, x.h, l.ffn_down, x.ffn, x.routes);
+        } else {
+            gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a);
+            matmul_add(pass, x.h, l.ffn_down, x.ffn);
+        }
     }
 }
 

@@ -47,6 +47,18 @@ inline void matmul(ThreadPool& pool, std::initializer_list<Product> products, st
 void gated_matmul(ThreadPool&, std::span<float> gate, std::span<float> up, const Tensor& w_gate, const Tensor& w_up,
                   std::span<const float> x, bool separate);
 
+// Products with experts, `count` of which are stacked in each matrix. Where these have integer products, the tokens of every
+// pass have them, since experts have few tokens each; a token has the same bits in any company.
+struct Experts {
+    uint32_t count, per_token;
+    const host::Routes& routes;
+};
+// y[t][rank] = silu(gate x[t]) * (up x[t]) of the token's expert of each rank. x: [tokens][cols], y: [tokens][ranks][rows of one]
+void gated_matmul(ThreadPool&, std::span<float> y, const Tensor& w_gate, const Tensor& w_up, std::span<const float> x,
+                  const Experts&, bool separate);
+// h[t] += sum of weight * (w x[t][rank]) over the ranks, in their order. x: [tokens][ranks][cols], h: [tokens][rows of one]
+void matmul_add(ThreadPool&, std::span<float> h, const Tensor& w, std::span<const float> x, const Experts&, bool separate);
+
 // In place, as ref::q_norm_rope. q: [tokens][heads][head_dim]
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, std::optional<float> eps,
                  float scale, const Rotation* rotation, const HeadConditions& conditions = {});

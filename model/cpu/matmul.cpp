@@ -1,8 +1,7 @@
-// Products of weight matrices and activations. Separate tokens: each row is decoded in registers as it is multiplied, so that
+// Products of weight matrices and inputs. Separate tokens: each row is decoded in registers as it is multiplied, so that
 // memory bandwidth is the limit. A block: a panel of rows is decoded once for all tokens and multiplied in register tiles.
 #include "model/cpu/matmul.h"
 #include "base/ensure.h"
-#include "model/cpu/fixed_point.h"
 #include <algorithm>
 #include <limits>
 
@@ -159,35 +158,26 @@ HWY_EXPORT(pack_tokens);
 HWY_EXPORT(multiply_panels);
 HWY_EXPORT(swiglu_rows);
 
-// The activations of one product: of separate tokens, in fixed point where products are in integers, or packed for a block.
-struct Activations {
-    bool separate;
-    std::span<const float> x;
-    size_t tokens;
-    FixedPoint fixed;
-};
-
 // Converts them where one of the products uses fixed point.
-FixedPoint to_fixed_point(ThreadPool& pool, AlignedFloats& storage, std::span<const Product> products, std::span<const float> x) {
+FixedPoint in_fixed_point(ThreadPool& pool, AlignedFloats& storage, std::span<const Product> products, std::span<const float> x) {
     float limit = std::numeric_limits<float>::infinity();
     for (const Product& p : products)
         if (has_fixed_point(p.w.type, p.w.cols)) limit = std::min(limit, fixed_point_limit(p.w.type));
-    return std::isfinite(limit) ? to_fixed_point(pool, storage, x, products[0].w.cols, limit) : FixedPoint{};
+    if (!std::isfinite(limit)) return {};
+    return to_fixed_point(&pool, storage.first(x.size()), x, products[0].w.cols, limit);
 }
 
-Activations pack(ThreadPool& pool, std::span<const Product> products, std::span<const float> x, bool separate) {
+Inputs pack(ThreadPool& pool, std::span<const Product> products, std::span<const float> x, bool separate) {
     const size_t cols = products[0].w.cols, tokens = x.size() / cols;
     static thread_local AlignedFloats storage, fixed; // the calling thread's; kept, since fresh memory costs page faults
     if (separate) {
         const std::span aligned = storage.first(x.size()); // loads across two cache lines take twice as long
         std::ranges::copy(x, aligned.begin());
-        return {true, aligned, tokens, to_fixed_point(pool, fixed, products, x)};
+        return {true, aligned, tokens, in_fixed_point(pool, fixed, products, x)};
     }
-    const size_t tile = HWY_DYNAMIC_DISPATCH(token_tile)(), tiles = (tokens + tile - 1) / tile;
+    const size_t tile = token_tile(), tiles = (tokens + tile - 1) / tile;
     const std::span to = storage.first(tiles * tile * cols);
-    pool.each(uint32_t(tiles), 1, [&](uint32_t begin, uint32_t end) {
-        HWY_DYNAMIC_DISPATCH(pack_tokens)(to, x, cols, begin, end);
-    });
+    pool.each(uint32_t(tiles), 1, [&](uint32_t begin, uint32_t end) { pack_tokens(to, x, cols, begin, end); });
     return {false, to, tokens, {}};
 }
 
@@ -204,7 +194,14 @@ void multiply_fixed(const Product& p, const FixedPoint& x, Scratch& scratch, uin
     });
 }
 
-void multiply(const Product& p, const Activations& x, uint32_t begin, uint32_t end) {
+void check(const Product& p, std::span<const float> x) {
+    ENSURE(x.size() % p.w.cols == 0 && p.y.size() == x.size() / p.w.cols * p.w.rows, "{}: {} outputs for {} inputs", p.w.name,
+           p.y.size(), x.size());
+}
+
+} // namespace
+
+void multiply(const Product& p, const Inputs& x, uint32_t begin, uint32_t end) {
     static thread_local Scratch scratch;
     if (!x.separate)
         HWY_DYNAMIC_DISPATCH(multiply_panels)(p, x.x, x.tokens, scratch, begin, end);
@@ -214,12 +211,13 @@ void multiply(const Product& p, const Activations& x, uint32_t begin, uint32_t e
         HWY_DYNAMIC_DISPATCH(multiply_rows)(p, x.x, scratch, begin, end);
 }
 
-void check(const Product& p, std::span<const float> x) {
-    ENSURE(x.size() % p.w.cols == 0 && p.y.size() == x.size() / p.w.cols * p.w.rows, "{}: {} outputs for {} inputs", p.w.name,
-           p.y.size(), x.size());
+size_t token_tile() { return HWY_DYNAMIC_DISPATCH(token_tile)(); }
+
+void pack_tokens(std::span<float> packed, std::span<const float> x, size_t cols, uint32_t begin, uint32_t end) {
+    HWY_DYNAMIC_DISPATCH(pack_tokens)(packed, x, cols, begin, end);
 }
 
-} // namespace
+void swiglu(float* gate, const float* up, size_t count) { HWY_DYNAMIC_DISPATCH(swiglu_rows)(gate, up, count); }
 
 void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte> row) {
     HWY_DYNAMIC_DISPATCH(decode_fast)(type, y, row);
@@ -242,12 +240,12 @@ void matmul(ThreadPool& pool, std::span<const Product> products, std::span<const
         check(p, x);
         rows += p.w.rows;
     }
-    const Activations activations = pack(pool, products, x, separate);
+    const Inputs inputs = pack(pool, products, x, separate);
     pool.each(rows, 16, [&](uint32_t begin, uint32_t end) {
         uint32_t first = 0; // of this product, among the rows of all
         for (const Product& p : products) {
             const uint32_t from = std::max(begin, first), to = std::min(end, first + p.w.rows);
-            if (from < to) multiply(p, activations, from - first, to - first);
+            if (from < to) multiply(p, inputs, from - first, to - first);
             first += p.w.rows;
         }
     });
@@ -257,12 +255,12 @@ void gated_matmul(ThreadPool& pool, std::span<float> gate, std::span<float> up, 
                   std::span<const float> x, bool separate) {
     const Product products[] = {{gate, w_gate}, {up, w_up}};
     for (const Product& p : products) check(p, x);
-    const Activations activations = pack(pool, products, x, separate);
+    const Inputs inputs = pack(pool, products, x, separate);
     pool.each(w_gate.rows, 16, [&](uint32_t begin, uint32_t end) {
-        for (const Product& p : products) multiply(p, activations, begin, end);
-        for (size_t t = 0; t < activations.tokens; t++) {
+        for (const Product& p : products) multiply(p, inputs, begin, end);
+        for (size_t t = 0; t < inputs.tokens; t++) {
             const size_t at = t * w_gate.rows + begin;
-            HWY_DYNAMIC_DISPATCH(swiglu_rows)(&gate[at], &up[at], end - begin);
+            swiglu(&gate[at], &up[at], end - begin);
         }
     });
 }

@@ -1,6 +1,7 @@
 // Common parts of the matrix products: the scratch memory of threads, reading of rows and writing of results.
 #pragma once
 #include "model/cpu/aligned_floats.h"
+#include "model/cpu/fixed_point.h"
 #include "model/cpu/kernels.h"
 #include <algorithm>
 #include <hwy/cache_control.h>
@@ -15,6 +16,25 @@ struct Scratch {
     AlignedFloats panel;          // decoded rows
     std::vector<std::byte> bytes; // rows that a RowSource makes
 };
+
+// The activations of one product: of separate tokens, in fixed point where products are in integers, or packed for a block.
+struct Inputs {
+    bool separate;
+    std::span<const float> x;
+    size_t tokens;
+    FixedPoint fixed;
+};
+
+// The tokens of a tile of a block, whose number is padded to whole tiles; packed[tiles * tile * cols] = x[tokens][cols], tiles
+// begin .. end - 1.
+size_t token_tile();
+void pack_tokens(std::span<float> packed, std::span<const float> x, size_t cols, uint32_t begin, uint32_t end);
+
+// Computes rows begin .. end - 1 of a product.
+void multiply(const Product& p, const Inputs& x, uint32_t begin, uint32_t end);
+
+// gate[i] = silu(gate[i]) * up[i]
+void swiglu(float* gate, const float* up, size_t count);
 
 inline void put(const Product& p, size_t token, size_t row, float value) {
     float& y = p.y[token * p.w.rows + row];

@@ -27,6 +27,18 @@ void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const
     pass.result("swiglu", y);
 }
 
+void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x, const Routes& routes) {
+    const Experts experts{pass.config.num_experts, pass.config.num_experts_per_tok, routes};
+    gated_matmul(pass.pool, y, w.gate.tensor, w.up.tensor, x, experts, pass.separate);
+    pass.result("swiglu", y);
+}
+
+void matmul_add(Pass& pass, std::vector<float>& h, const Linear& w, const std::vector<float>& x, const Routes& routes) {
+    const Experts experts{pass.config.num_experts, pass.config.num_experts_per_tok, routes};
+    matmul_add(pass.pool, h, w.tensor, x, experts, pass.separate);
+    pass.result(w.result, h);
+}
+
 void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<float>& v) {
     kv_append(pass.pool, l.cache, k, v, l.head_norms.k, pass.rope, pass.config.head_norm_eps(), l.head_norms.k_conditions);
     pass.result("kv_append", {});

@@ -4,7 +4,7 @@
 
 namespace tq::cpu {
 
-using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass;
+using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass, host::Routes;
 
 void embed(Pass&, std::vector<float>& h, const Linear& embedding, std::span<const uint32_t> ids);
 void rms_norm(Pass&, std::vector<float>& y, const std::vector<float>& x, const Norm& w);
@@ -16,6 +16,9 @@ struct NamedProduct {
 void matmul(Pass&, std::initializer_list<NamedProduct> products, const std::vector<float>& x);
 void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector<float>& x);
 void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x);
+void route(Pass&, Routes& routes, const Linear& router, const std::vector<float>& x);
+void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x, const Routes& routes);
+void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector<float>& x, const Routes& routes);
 
 void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<float>& v);
 void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q);

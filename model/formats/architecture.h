@@ -1,5 +1,5 @@
 // The architectures that tq-run runs, in one table: what distinguishes them, and how files name them. All are decoders with RMS
-// norms, grouped-query attention, RoPE and SwiGLU.
+// norms, grouped-query attention, RoPE and SwiGLU, of which a mixture of experts has many.
 #pragma once
 #include "model/formats/model_file.h"
 #include <string>
@@ -17,6 +17,7 @@ struct Architecture {
     std::string_view class_name; // its "architectures"
     bool qk_norm;                // the heads of q and k are normalised before RoPE
     bool qkv_bias;               // q, k and v have biases
+    bool experts;                // its feed-forward is a mixture of experts
     RopePairs gguf_pairs;
     // Every file has the keys of head_dim, num_key_value_heads and rope_theta. For others they are hidden_size /
     // num_attention_heads, num_attention_heads and 10000 where they are absent, as in llama.cpp and transformers.
@@ -31,6 +32,15 @@ inline constexpr Architecture architectures[] = {
      .class_name = "Qwen3ForCausalLM",
      .qk_norm = true,
      .qkv_bias = false,
+     .experts = false,
+     .gguf_pairs = RopePairs::halves,
+     .complete = true},
+    {.name = "qwen3moe",
+     .model_type = "qwen3_moe",
+     .class_name = "Qwen3MoeForCausalLM",
+     .qk_norm = true,
+     .qkv_bias = false,
+     .experts = true,
      .gguf_pairs = RopePairs::halves,
      .complete = true},
     {.name = "qwen2",
@@ -38,6 +48,7 @@ inline constexpr Architecture architectures[] = {
      .class_name = "Qwen2ForCausalLM",
      .qk_norm = false,
      .qkv_bias = true,
+     .experts = false,
      .gguf_pairs = RopePairs::halves,
      .complete = false},
     {.name = "llama",
@@ -45,11 +56,12 @@ inline constexpr Architecture architectures[] = {
      .class_name = "LlamaForCausalLM",
      .qk_norm = false,
      .qkv_bias = false,
+     .experts = false,
      .gguf_pairs = RopePairs::neighbours,
      .complete = false},
 };
 
-std::string architecture_names(); // "qwen3, qwen2, llama"
+std::string architecture_names(); // "qwen3, qwen3moe, qwen2, llama"
 
 // Returns the row of the table that general.architecture names. Throws an Error that lists them for any other.
 const Architecture& architecture_of(const ModelFile& file);

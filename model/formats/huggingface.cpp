@@ -21,11 +21,24 @@ constexpr std::array layer_names{
     Names{"self_attn.v_proj.bias", "attn_v.bias"},          Names{"self_attn.v_proj.weight", "attn_v.weight"},
     Names{"self_attn.o_proj.weight", "attn_output.weight"}, Names{"self_attn.q_norm.weight", "attn_q_norm.weight"},
     Names{"self_attn.k_norm.weight", "attn_k_norm.weight"}, Names{"mlp.gate_proj.weight", "ffn_gate.weight"},
-    Names{"mlp.up_proj.weight", "ffn_up.weight"},           Names{"mlp.down_proj.weight", "ffn_down.weight"}};
+    Names{"mlp.up_proj.weight", "ffn_up.weight"},           Names{"mlp.down_proj.weight", "ffn_down.weight"},
+    Names{"mlp.gate.weight", "ffn_gate_inp.weight"}};
+constexpr std::array expert_names{Names{"gate_proj.weight", "ffn_gate"}, Names{"up_proj.weight", "ffn_up"},
+                                  Names{"down_proj.weight", "ffn_down"}};
 
 template <size_t count> std::string_view translated(const std::array<Names, count>& names, std::string_view name) {
     const auto found = std::find_if(names.begin(), names.end(), [&](const Names& n) { return n.first == name; });
     return found == names.end() ? std::string_view() : found->second;
+}
+
+// Returns "ffn_up.7.weight" of "mlp.experts.7.up_proj.weight"; otherwise nothing.
+std::string translated_expert(std::string_view name) {
+    constexpr std::string_view experts = "mlp.experts.";
+    if (!name.starts_with(experts)) return {};
+    const std::string_view rest = name.substr(experts.size());
+    const size_t dot = std::min(rest.find('.'), rest.size());
+    const std::string_view matrix = translated(expert_names, rest.substr(std::min(dot + 1, rest.size())));
+    return matrix.empty() ? std::string() : fmt::format("{}.{}.weight", matrix, rest.substr(0, dot));
 }
 
 // Returns the model's usual name: its directory, or the repository that a snapshot in the hub's cache belongs to, at
@@ -66,7 +79,8 @@ std::string gguf_tensor_name(const std::string& name) {
     const size_t end = std::min(name.find('.', layers.size()), name.size());
     const std::string_view number = std::string_view(name).substr(layers.size(), end - layers.size());
     const std::string_view rest = std::string_view(name).substr(std::min(end + 1, name.size()));
-    const std::string_view in_layer = translated(layer_names, rest);
+    const std::string expert = translated_expert(rest);
+    const std::string_view in_layer = expert.empty() ? translated(layer_names, rest) : expert;
     return in_layer.empty() ? name : fmt::format("blk.{}.{}", number, in_layer);
 }
 

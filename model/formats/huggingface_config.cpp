@@ -98,6 +98,10 @@ void check_features(const Members& config, const Architecture& architecture) {
     config.expect("hidden_act", "silu", "tq-run runs \"silu\" only");
     if (!architecture.qkv_bias)
         config.expect("attention_bias", false, fmt::format("tq-run runs models of '{}' without biases only", architecture.name));
+    if (architecture.experts) {
+        config.expect("decoder_sparse_step", 1, "tq-run runs models with experts in every layer only");
+        config.expect("mlp_only_layers", json::array(), "tq-run runs models with experts in every layer only");
+    }
     config.expect("mlp_bias", false, "tq-run runs models without biases of the feed-forward only");
     config.expect("rope_interleaved", false, "tq-run runs halves of heads only");
     config.expect("use_sliding_window", false, "tq-run runs full attention only");
@@ -123,6 +127,13 @@ void take_shape(ModelFile& file, const Members& config, const Architecture& a) {
     config.take("max_position_embeddings", a.key("context_length"));
     config.take("hidden_size", a.key("embedding_length"));
     config.take("intermediate_size", a.key("feed_forward_length"));
+    if (a.experts) {
+        config.take("num_experts", a.key("expert_count"));
+        config.take("num_experts_per_tok", a.key("expert_used_count"));
+        config.take("moe_intermediate_size", a.key("expert_feed_forward_length"));
+        config.take("norm_topk_prob", a.key("expert_weights_norm"));
+        file.mutable_metadata().emplace(a.key("expert_weights_norm"), false); // as transformers where it is absent
+    }
     config.take("num_attention_heads", a.key("attention.head_count"));
     config.take("num_key_value_heads", a.key("attention.head_count_kv"));
     config.take("head_dim", a.key("attention.key_length"));

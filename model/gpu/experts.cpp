@@ -76,8 +76,8 @@ void route(Pass& pass, const Routes& routes, const Buffer& logits) {
         return Work{uint64_t(s.tokens) * (e.count + 2 * e.used) * 4, uint64_t(s.tokens) * e.count * e.count};
     });
     pass.recorder.dispatch<shader::route>({pass.tokens}, {pass.tuning.workgroup},
-                                          {e.count, e.used, RoutesLayout(pass.tokens, e).weights}, work, routes.buffer, logits,
-                                          pass.context);
+                                          {e.count, e.used, RoutesLayout(pass.tokens, e).weights, e.normalise}, work,
+                                          routes.buffer, logits, pass.context);
     if (!one_by_one(pass, e)) group_routes(pass, routes);
 }
 

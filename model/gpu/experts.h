@@ -10,6 +10,7 @@ namespace tq::gpu {
 // The experts of a layer, and how many of them a token has: at most MAX_EXPERTS and MAX_EXPERTS_USED.
 struct Experts {
     uint32_t count, used;
+    bool normalise = true; // the weights of a row's experts are divided by their sum
 };
 
 // The experts of the rows of a pass and their weights (shaders/routes.h): a buffer of routes_bytes, which route() fills. A pair
@@ -21,8 +22,8 @@ struct Routes {
 uint64_t routes_bytes(const Tuning&, const Experts&, uint32_t tokens); // for passes of at most so many
 
 // Of each row the `used` experts with the largest logits, of equal ones the lower numbers; their weights are the softmax over all
-// logits, made to add up to 1. logits: [tokens][count]. With a logit that is NaN or an infinity (but -infinity) all weights are
-// NaN.
+// logits, made to add up to 1 where Experts::normalise. logits: [tokens][count]. With a logit that is NaN or an infinity (but
+// -infinity) all weights are NaN.
 void route(Pass&, const Routes&, const Buffer& logits);
 
 // y[pair] = W_e x, e being the pair's expert. w: [count * rows][cols]; y: [tokens * used][rows]. x: [tokens][cols], or

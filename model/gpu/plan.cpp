@@ -1,4 +1,5 @@
 #include "model/gpu/plan.h"
+#include "model/gpu/experts.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/tuning_file.h"
 #include "runtime/uploader.h"
@@ -37,6 +38,14 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
                               projected, window);
     ffn = 4 * batch * c.intermediate_size;
     halves = halves_bytes(tuning, options.batch_size, std::max({c.hidden_size, c.intermediate_size, uint32_t(q_cols)}));
+    if (c.num_experts != 0) {
+        const ExpertBytes experts(tuning, {c.num_experts, c.num_experts_per_tok}, options.batch_size, c.hidden_size,
+                                  c.moe_intermediate_size);
+        router = experts.logits;
+        routes = experts.routes;
+        down = experts.down;
+        halves = std::max({experts.halves, halves_bytes(tuning, options.batch_size, uint32_t(q_cols))});
+    }
     logits = 4ull * c.vocab_size;
     candidates = candidates_bytes(c.vocab_size);
     sampling = sampling_bytes(c.vocab_size);

@@ -25,11 +25,13 @@ ContextLayout context_layout(const Config& config, const ForwardOptions& options
 // The bytes of the activations of a block of `batch` tokens, fp32 but for `halves`; logits: of one row.
 struct ScratchBytes {
     uint64_t hidden, normed, attn, q, kv, partials, ffn, halves, logits;
-    uint64_t candidates, sampling; // of sampling
+    uint64_t candidates, sampling;                // of sampling
+    uint64_t router = 16, routes = 16, down = 16; // of experts; buffers cannot be empty
 
     ScratchBytes(const Config& config, const Tuning& tuning, const ForwardOptions& options);
     uint64_t total() const {
-        return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + halves + logits + candidates + sampling;
+        return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + halves + logits + candidates + sampling + router +
+               routes + down;
     }
 };
 

@@ -110,7 +110,8 @@ const KnownGpu& find_known_gpu(std::string_view text) {
     return *found;
 }
 
-TokenTime predict_token(const KnownGpu& gpu, const Config& config, const Weights& weights, const KvOptions& kv, uint32_t depth) {
+TokenTime predict_token(const KnownGpu& gpu, const Config& config, const Weights& all, const KvOptions& kv, uint32_t depth) {
+    const Weights weights = read_by_token(all, config);
     constexpr double waits_of_a_layer = 7, other_waits = 4; // seen in recordings; the head's product and sampling
     const Tuning tuning = choose_tuning(capabilities_of(gpu));
     TokenTime time{matvec_seconds(gpu, tuning, weights.output), 0,

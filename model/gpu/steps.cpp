@@ -58,6 +58,9 @@ Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes) {
             allocate("logits", bytes.logits),
             allocate("candidates", bytes.candidates),
             allocate("sampling", bytes.sampling),
+            allocate("router", bytes.router),
+            allocate("routes", bytes.routes),
+            allocate("experts", bytes.down),
             uint32_t(bytes.hidden / 4)};
 }
 
@@ -78,6 +81,7 @@ Network::Network(const Config& config, const DeviceWeights& weights, const std::
                           {head.k, head.kv_heads},
                           cache,
                           {w.ffn_norm, "ffn_norm"},
+                          w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
                           {w.ffn_gate_up},
                           {w.ffn_down, "h", &next}});
     }
@@ -152,6 +156,27 @@ void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, cons
         swiglu_pairs(pass, y, both, cols);
     }
     pass.result("swiglu", y, cols);
+}
+
+void route(ForwardPass& pass, const Routes& routes, const Linear& router, const Buffer& x) {
+    matmul(pass, {{pass.scratch.router, router}}, x);
+    route(pass, routes, pass.scratch.router);
+}
+
+void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, const Buffer& x, const Routes& routes) {
+    Inputs inputs{x, pass.scratch.halves};
+    const auto folded = [&] { return FoldedNorm{*pass.normed, pass.config.rms_norm_eps}; };
+    gated_experts(pass, y, pass.scratch.gate_up, w.matrices, inputs, routes,
+                  pass.normed ? std::optional(folded()) : std::nullopt);
+    pass.result("swiglu", y, pass.config.intermediate_size);
+}
+
+void matmul_add(ForwardPass& pass, const Buffer& h, const Linear& w, const Buffer& x, const Routes& routes) {
+    pass.normed.reset();
+    Inputs inputs{x, pass.scratch.halves, false, routes.experts.used};
+    matmul_experts(pass, pass.scratch.down, w.matrix, inputs, routes);
+    add_experts(pass, h, pass.scratch.down, routes, pass.config.hidden_size);
+    pass.result(w.result, h, pass.config.hidden_size);
 }
 
 void kv_append(ForwardPass& pass, const Layer& l, const Buffer& k, const Buffer& v) {

@@ -1,5 +1,6 @@
 // The steps of model/reference/steps.h, recorded: the kernels of kernels.h with arguments of a pass, a layer and its weights.
 #pragma once
+#include "model/gpu/experts.h"
 #include "model/gpu/plan.h"
 #include "model/gpu/taps.h"
 #include <functional>
@@ -39,6 +40,7 @@ struct Layer {
     HeadNorm q_norm, k_norm;
     const KvCache& cache;
     Norm ffn_norm;
+    std::optional<Linear> router; // of a mixture of experts: the matrices that follow are stacks of theirs
     GatedLinear ffn_gate_up;
     Linear ffn_down;
 };
@@ -56,8 +58,10 @@ struct Network {
 // The activations of a block of `tokens` tokens, fp32; `halves`: of Inputs.
 struct Scratch {
     Buffer h, a, q, k, v, attn, partials, gate_up, ffn, halves, logits, candidates, sampling;
-    uint32_t h_floats; // of h, which normed_floats() follow where norms are folded
+    Buffer router, routes, down; // of experts: the router's products, their Routes, and what each of them adds to h
+    uint32_t h_floats;           // of h, which normed_floats() follow where norms are folded
 };
+inline Experts experts_of(const Config& c) { return {c.num_experts, c.num_experts_per_tok, c.norm_topk_prob}; }
 using Allocate = std::function<Buffer(const char* label, uint64_t bytes)>;
 Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes);
 inline Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
@@ -67,6 +71,7 @@ inline Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
 // The buffers that one recording reads and writes. ids: uint32 [tokens]
 struct Activations {
     const Buffer &ids, &h, &a, &q, &k, &v, &attn, &ffn, &logits;
+    const Routes routes;
 };
 
 // A pass that is being recorded, and the state that its steps pass on.
@@ -96,6 +101,9 @@ struct Product {
 void matmul(ForwardPass&, std::initializer_list<Product> products, const Buffer& x);
 void matmul_add(ForwardPass&, const Buffer& h, const Linear& w, const Buffer& x);
 void gated_matmul(ForwardPass&, const Buffer& y, const GatedLinear& w, const Buffer& x);
+void route(ForwardPass&, const Routes& routes, const Linear& router, const Buffer& x);
+void gated_matmul(ForwardPass&, const Buffer& y, const GatedLinear& w, const Buffer& x, const Routes& routes);
+void matmul_add(ForwardPass&, const Buffer& h, const Linear& w, const Buffer& x, const Routes& routes);
 
 void kv_append(ForwardPass&, const Layer& layer, const Buffer& k, const Buffer& v);
 void q_norm_rope(ForwardPass&, const Layer& layer, const Buffer& q);

@@ -10,8 +10,8 @@ namespace tq::gpu {
 namespace {
 
 constexpr uint32_t head_dims[] = {64, 128, 256};
-constexpr uint32_t groups_of_heads[] = {1, 2, 4, 5, 8}; // query heads per kv head: all of Qwen3's, and none shared
-constexpr uint32_t other_groups[] = {3, 6, 7};          // Qwen2's and Llama's
+constexpr uint32_t groups_of_heads[] = {1, 2, 4, 5, 8, 16}; // query heads per kv head: all of Qwen3's, and none shared
+constexpr uint32_t other_groups[] = {3, 6, 7};              // Qwen2's and Llama's
 constexpr uint32_t kv_heads = 2, positions = 64;
 constexpr float eps = 1e-6f;
 
@@ -114,7 +114,7 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     const Buffer context = Buffer::of_size(context_layout(c, options).bytes()), ids = floats(options.batch_size),
                  logits = floats(uint64_t(Recordings::max_head_rows) * c.vocab_size);
     const Network net(c, model.weights, model.head_norms, model.cache);
-    const Activations x{ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits};
+    const Activations x{ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits, {s.routes, {}}};
     Taps none;
     const auto record = [&](uint32_t rows, bool separate, bool with_layers, bool with_head) {
         const Step step{0, rows};

@@ -155,6 +155,7 @@ uint64_t device_bytes(const Weights& weights, uint32_t interleave) {
             bytes += matrix_bytes(*t, interleave);
         bytes += pairs(w) ? device_matrix_bytes(w.ffn_gate.type, 2 * w.ffn_gate.rows, w.ffn_gate.cols, interleave)
                           : matrix_bytes(w.ffn_gate, interleave) + matrix_bytes(w.ffn_up, interleave);
+        if (w.ffn_gate_inp) bytes += matrix_bytes(*w.ffn_gate_inp, interleave);
         for (const Tensor* t : {&w.attn_norm, &w.ffn_norm}) bytes += uint64_t(t->cols) * 4;
         for (const std::optional<Tensor>* t : {&w.attn_q_bias, &w.attn_k_bias, &w.attn_v_bias})
             if (*t) bytes += uint64_t((*t)->cols) * 4;
@@ -171,7 +172,8 @@ DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& we
                                  up.gate_up(w), up.matrix(w.ffn_down), up.vector(w.attn_norm), up.vector(w.ffn_norm),
                                  up.floats(w.attn_q_norm), up.floats(w.attn_k_norm),
                                  w.attn_k_bias ? to_floats(*w.attn_k_bias) : std::vector<float>(), up.vector(w.attn_q_bias),
-                                 up.vector(w.attn_k_bias), up.vector(w.attn_v_bias)});
+                                 up.vector(w.attn_k_bias), up.vector(w.attn_v_bias),
+                                 w.ffn_gate_inp ? std::optional(up.matrix(*w.ffn_gate_inp)) : std::nullopt});
     if (!weights.tied) result.own_output.push_back(up.matrix(weights.output));
     up.finish();
     return result;

@@ -32,6 +32,7 @@ struct LayerMatrices {
     // Empty where there is none. Each cache conditions and uploads what it makes of them: HeadNormBuffers
     std::vector<float> attn_q_norm, attn_k_norm, k_bias;
     std::optional<Buffer> attn_q_bias, attn_k_bias, attn_v_bias; // fp32
+    std::optional<Matrix> ffn_gate_inp;                          // of experts, whose matrices the others are stacks of
 };
 
 struct DeviceWeights {

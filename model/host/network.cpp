@@ -47,6 +47,7 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
                           rotation,
                           1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),
                           {to_floats(w.ffn_norm), "ffn_norm"},
+                          w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
                           {{w.ffn_gate}, {w.ffn_up}},
                           {w.ffn_down, "h"}});
     }

@@ -2,9 +2,11 @@
 #pragma once
 #include "base/thread_pool.h"
 #include "model/host/cache.h"
+#include "model/host/routes.h"
 #include "model/kv/options.h"
 #include "model/load.h"
 #include <functional>
+#include <optional>
 #include <string_view>
 
 namespace tq::host {
@@ -37,6 +39,7 @@ struct Layer {
     const Rotation* q_rotation; // that of the stored keys; null where they have none
     float q_scale;              // 1 / sqrt(head_dim), over the rotation's gain
     Norm ffn_norm;
+    std::optional<Linear> router; // of a mixture of experts: the matrices that follow are stacks of theirs
     GatedLinear ffn_gate_up;
     Linear ffn_down;
 };
@@ -61,6 +64,7 @@ struct Network {
 struct Activations {
     std::span<const uint32_t> ids;
     std::vector<float> h, a, q, k, v, attn, ffn, logits;
+    Routes routes; // of a mixture of experts, whose ffn is [rows][num_experts_per_tok][moe_intermediate_size]
 
     void resize(const Config& config, size_t rows);      // those of layers
     void resize_head(const Config& config, size_t rows); // those of the head: h, a and logits

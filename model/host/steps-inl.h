@@ -11,6 +11,14 @@ void rms_norm(Pass& pass, std::vector<float>& y, const std::vector<float>& x, co
     pass.result(w.result, y);
 }
 
+void route(Pass& pass, Routes& routes, const Linear& router, const std::vector<float>& x) {
+    const Config& c = pass.config;
+    static thread_local std::vector<float> logits;
+    logits.resize(x.size() / c.hidden_size * c.num_experts);
+    matmul(pass, {{logits, router}}, x);
+    route(routes, logits, c.num_experts, c.num_experts_per_tok, c.norm_topk_prob);
+}
+
 void q_norm_rope(Pass& pass, const Layer& l, std::vector<float>& q) {
     q_norm_rope(pass.pool, q, l.head_norms.q, pass.rope, pass.config.num_attention_heads, pass.config.head_norm_eps(), l.q_scale,
                 l.q_rotation, l.head_norms.q_conditions);

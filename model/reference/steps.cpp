@@ -25,6 +25,30 @@ void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const
     pass.result("swiglu", y);
 }
 
+void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x, const Routes& routes) {
+    const uint32_t used = pass.config.num_experts_per_tok, cols = pass.config.moe_intermediate_size;
+    std::vector<float> up(cols);
+    for (size_t pair = 0; pair < routes.ids.size(); pair++) {
+        const uint32_t first = routes.ids[pair] * cols;
+        const std::span gate = std::span(y).subspan(pair * cols, cols);
+        const std::span token = std::span(x).subspan(pair / used * w.gate.tensor.cols, w.gate.tensor.cols);
+        matmul(pass.pool, gate, w.gate.tensor.slice(first, cols), token);
+        matmul(pass.pool, up, w.up.tensor.slice(first, cols), token);
+        swiglu(pass.pool, gate, up);
+    }
+    pass.result("swiglu", y);
+}
+
+void matmul_add(Pass& pass, std::vector<float>& h, const Linear& w, const std::vector<float>& x, const Routes& routes) {
+    const uint32_t used = pass.config.num_experts_per_tok, rows = pass.config.hidden_size, cols = w.tensor.cols;
+    std::vector<float> y(rows);
+    for (size_t pair = 0; pair < routes.ids.size(); pair++) {
+        matmul(pass.pool, y, w.tensor.slice(routes.ids[pair] * rows, rows), std::span(x).subspan(pair * cols, cols));
+        for (uint32_t r = 0; r < rows; r++) h[pair / used * rows + r] += routes.weights[pair] * y[r];
+    }
+    pass.result(w.result, h);
+}
+
 void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<float>& v) {
     kv_append(pass.pool, l.cache, KvSide::key, k, l.head_norms.k, pass.rope, pass.config.head_norm_eps(),
               l.head_norms.k_conditions);

@@ -6,7 +6,7 @@
 
 namespace tq::ref {
 
-using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass;
+using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass, host::Routes;
 
 // h and a are [rows][hidden_size], q and attn [rows][heads][head_dim], k and v [rows][kv heads][head_dim], ffn
 // [rows][intermediate_size] and logits [rows][vocab_size], fp32. A row is a token of a slot. The head is a pass of its own, over
@@ -30,6 +30,14 @@ void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector
 
 // y[t] = silu(gate x[t]) * (up x[t])
 void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x);
+
+// Chooses the experts of every token, by the products of the router's rows with x.
+void route(Pass&, Routes& routes, const Linear& router, const std::vector<float>& x);
+
+// The same of experts. y[t][rank] = silu(gate x[t]) * (up x[t]) by the matrices of the token's expert of each rank; and h[t] +=
+// sum of weight * (w x[t][rank]) over the ranks, in their order.
+void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x, const Routes& routes);
+void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector<float>& x, const Routes& routes);
 
 // Stores keys, after k-norm (where the architecture has it), RoPE and channel scaling, and values, at the slots and positions of
 // the rows.

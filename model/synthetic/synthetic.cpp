@@ -17,14 +17,21 @@ struct Shape {
     bool tied;
     uint32_t positions;
     float theta;
+    uint32_t kv_heads = 8, experts = 0, experts_per_token = 0; // intermediate: of an expert
 };
 
-constexpr uint32_t vocab_size = 151936, kv_heads = 8, head_dim = 128;
+constexpr uint32_t vocab_size = 151936, head_dim = 128;
 constexpr Shape shapes[] = {
-    {"qwen3-0.6b", 1024, 3072, 28, 16, true, 40960, 1e6f},  {"qwen3-1.7b", 2048, 6144, 28, 16, true, 40960, 1e6f},
-    {"qwen3-4b", 2560, 9728, 36, 32, true, 40960, 1e6f},    {"qwen3-4b-2507", 2560, 9728, 36, 32, true, 262144, 5e6f},
-    {"qwen3-8b", 4096, 12288, 36, 32, false, 40960, 1e6f},  {"qwen3-14b", 5120, 17408, 40, 40, false, 40960, 1e6f},
+    {"qwen3-0.6b", 1024, 3072, 28, 16, true, 40960, 1e6f},
+    {"qwen3-1.7b", 2048, 6144, 28, 16, true, 40960, 1e6f},
+    {"qwen3-4b", 2560, 9728, 36, 32, true, 40960, 1e6f},
+    {"qwen3-4b-2507", 2560, 9728, 36, 32, true, 262144, 5e6f},
+    {"qwen3-8b", 4096, 12288, 36, 32, false, 40960, 1e6f},
+    {"qwen3-14b", 5120, 17408, 40, 40, false, 40960, 1e6f},
     {"qwen3-32b", 5120, 25600, 64, 64, false, 40960, 1e6f},
+    {"qwen3-30b-a3b", 2048, 768, 48, 32, false, 40960, 1e6f, 4, 128, 8},
+    {"qwen3-30b-a3b-2507", 2048, 768, 48, 32, false, 262144, 1e7f, 4, 128, 8},
+    {"qwen3-235b-a22b", 4096, 1536, 94, 64, false, 40960, 1e6f, 4, 128, 8},
 };
 
 std::string in_lower_case(std::string text) {
@@ -77,6 +84,10 @@ class SyntheticSource final : public TensorSource {
         return synthetic_matrix(name, type, rows, cols, 1 / std::sqrt(double(cols)), seed_of(name, seed_));
     }
 
+    Tensor experts(const std::string& name, uint32_t count, uint32_t rows, uint32_t cols) override {
+        return matrix(name + "_exps.weight", count * rows, cols);
+    }
+
     Tensor vector(const std::string& name, uint32_t cols) override { return synthetic_norm(name, cols, seed_of(name, seed_)); }
 
   private:
@@ -94,19 +105,25 @@ class SyntheticSource final : public TensorSource {
 void put_config(ModelFile& file, const SyntheticModel& model) {
     const Config& c = model.config;
     ModelFile::Metadata& keys = file.mutable_metadata();
-    const auto size = [&](const char* key, uint64_t value) { keys[std::string("qwen3.") + key] = value; };
-    keys["general.architecture"] = std::string_view("qwen3");
+    const auto key = [&](const char* rest) { return c.architecture->key(rest); };
+    const auto size = [&](const char* rest, uint64_t value) { keys[key(rest)] = value; };
+    keys["general.architecture"] = c.architecture->name;
     keys["general.name"] = file.add_text(model.name + ", random weights");
     size("block_count", c.num_hidden_layers);
     size("context_length", c.max_position_embeddings);
     size("embedding_length", c.hidden_size);
     size("feed_forward_length", c.intermediate_size);
+    if (c.num_experts != 0) {
+        size("expert_count", c.num_experts);
+        size("expert_used_count", c.num_experts_per_tok);
+        size("expert_feed_forward_length", c.moe_intermediate_size);
+    }
     size("attention.head_count", c.num_attention_heads);
     size("attention.head_count_kv", c.num_key_value_heads);
     size("attention.key_length", c.head_dim);
     size("attention.value_length", c.head_dim);
-    keys["qwen3.rope.freq_base"] = double(c.rope_theta);
-    keys["qwen3.attention.layer_norm_rms_epsilon"] = double(c.rms_norm_eps);
+    keys[key("rope.freq_base")] = double(c.rope_theta);
+    keys[key("attention.layer_norm_rms_epsilon")] = double(c.rms_norm_eps);
 }
 
 } // namespace
@@ -124,14 +141,20 @@ SyntheticModel parse_synthetic(std::string_view text, uint32_t layers) {
     SyntheticModel model{fmt::format("{}:{}", shape->name, mixture), {}, shape->layers, shape->tied, mixture};
     model.config = {.vocab_size = vocab_size,
                     .hidden_size = shape->hidden,
-                    .intermediate_size = shape->intermediate,
+                    .intermediate_size = shape->intermediate * std::max(shape->experts_per_token, 1u),
                     .num_hidden_layers = layers == 0 ? shape->layers : layers,
                     .num_attention_heads = shape->heads,
-                    .num_key_value_heads = kv_heads,
+                    .num_key_value_heads = shape->kv_heads,
                     .head_dim = head_dim,
                     .max_position_embeddings = shape->positions,
                     .rope_theta = shape->theta,
                     .rms_norm_eps = 1e-6f};
+    if (shape->experts != 0) {
+        model.config.architecture = find_model_type("qwen3_moe");
+        model.config.num_experts = shape->experts;
+        model.config.num_experts_per_tok = shape->experts_per_token;
+        model.config.moe_intermediate_size = shape->intermediate;
+    }
     return model;
 }
 
@@ -140,10 +163,11 @@ GgmlType mixture_type(const SyntheticModel& model, std::string_view name, uint32
     ENSURE(mixture.has_value(), "{}", model.mixture);
     const bool is_k = model.mixture.find("_k") != std::string::npos;
     const bool is_head = name == "output" || (name == "token_embd" && model.tied);
+    if (name == "ffn_gate_inp") return GgmlType::F32;
     if (is_k && is_head) return GgmlType::Q6_K;
     const uint32_t depth = model.full_depth, eighth = depth / 8;
     const bool more_bits = layer < eighth || layer >= 7 * depth / 8 || (layer - eighth) % 3 == 2;
-    if (model.mixture.ends_with("_m") && more_bits && (name == "attn_v" || name == "ffn_down")) return GgmlType::Q6_K;
+    if (model.mixture.ends_with("_m") && more_bits && (name == "attn_v" || name.starts_with("ffn_down"))) return GgmlType::Q6_K;
     return mixture->type;
 }
 

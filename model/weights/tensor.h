@@ -26,8 +26,11 @@ struct Tensor {
     uint64_t row_bytes() const { return tq::row_bytes(type, cols); }
     uint64_t bytes() const { return row_bytes() * rows; }
 
-    // Only where the rows are in memory.
+    // Only where the rows are in memory. The second: a matrix of these rows.
     std::span<const std::byte> row(uint32_t r) const { return data.subspan(r * row_bytes(), row_bytes()); }
+    Tensor slice(uint32_t first, uint32_t count) const {
+        return {name, type, count, cols, data.subspan(first * row_bytes(), count * row_bytes())};
+    }
 
     // Returns rows first .. first + count - 1, in place or made in `scratch`, which the result may point into.
     std::span<const std::byte> read(uint32_t first, uint32_t count, std::vector<std::byte>& scratch) const;

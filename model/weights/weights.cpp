@@ -3,7 +3,8 @@
 #include "base/printable.h"
 #include "model/weights/paired_rows.h"
 #include "model/weights/quantised_rows.h"
-#include <set>
+#include "model/weights/stacked_rows.h"
+#include <fmt/ranges.h>
 
 namespace tq {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 // Returns tensors by name and records which were taken, so that a tensor of another architecture is detected.
 class FileSource final : public TensorSource {
   public:
-    explicit FileSource(const ModelFile& file) : file_(file), path_(file.path().string()) {
+    explicit FileSource(const ModelFile& file) : path_(file.path().string()) {
         for (const FileTensor& t : file.tensors()) left_.emplace(t.name, &t);
     }
 
@@ -19,14 +20,24 @@ class FileSource final : public TensorSource {
 
     Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) override {
         const FileTensor& t = take(name);
-        if (!block_format(t.type)) {
-            std::string known;
-            for (const GgmlType type : weight_formats) known += (known.empty() ? "" : ", ") + type_name(type);
-            fail("{}: tensor '{}' has weight format {}, which is not supported; convert the model to one of {}", path_, name,
-                 type_name(t.type), known);
+        check_shape(t, {cols, rows, 1, 1});
+        return matrix_of(t, rows, cols);
+    }
+
+    Tensor experts(const std::string& name, uint32_t count, uint32_t rows, uint32_t cols) override {
+        if (const std::string stack = name + "_exps.weight"; has(stack) || !has(name + ".0.weight")) {
+            const FileTensor& t = take(stack);
+            check_shape(t, {cols, rows, count, 1});
+            return matrix_of(t, count * rows, cols);
         }
-        check_shape(t, rows, cols);
-        return {name, t.type, rows, cols, t.data};
+        std::vector<Tensor> all;
+        for (uint32_t i = 0; i < count; i++) {
+            all.push_back(matrix(fmt::format("{}.{}.weight", name, i), rows, cols));
+            if (all[i].type != all[0].type)
+                fail("{}: tensors '{}' and '{}' have the weight formats {} and {}; all experts of a layer have one", path_,
+                     all[0].name, all[i].name, type_name(all[0].type), type_name(all[i].type));
+        }
+        return stacked(name + "_exps.weight", all);
     }
 
     Tensor vector(const std::string& name, uint32_t cols) override {
@@ -34,7 +45,7 @@ class FileSource final : public TensorSource {
         if (t.type != GgmlType::F32 && t.type != GgmlType::F16 && t.type != GgmlType::BF16) {
             fail("{}: tensor '{}' has weight format {}; norms and biases are F32, F16 or BF16", path_, name, type_name(t.type));
         }
-        check_shape(t, 1, cols);
+        check_shape(t, {cols, 1, 1, 1});
         return {name, t.type, 1, cols, t.data};
     }
 
@@ -48,7 +59,7 @@ class FileSource final : public TensorSource {
         if (name.ends_with(".bias"))
             fail("{}: tensor '{}' is a bias, which tq-run does not add in models of '{}': it would answer wrongly", path_,
                  printable(name), architecture);
-        fail("{}: tensor '{}' does not belong to a dense model of '{}' with {} layers", path_, printable(name), architecture,
+        fail("{}: tensor '{}' does not belong to a model of '{}' with {} layers", path_, printable(name), architecture,
              c.num_hidden_layers);
     }
 
@@ -61,13 +72,21 @@ class FileSource final : public TensorSource {
         return t;
     }
 
-    void check_shape(const FileTensor& t, uint32_t rows, uint32_t cols) const {
-        if (t.ne == std::array<uint64_t, 4>{cols, rows, 1, 1}) return;
-        fail("{}: tensor '{}' has shape [{}, {}, {}, {}], not [{}, {}, 1, 1]", path_, t.name, t.ne[0], t.ne[1], t.ne[2], t.ne[3],
-             cols, rows);
+    void check_shape(const FileTensor& t, const std::array<uint64_t, 4>& ne) const {
+        if (t.ne != ne)
+            fail("{}: tensor '{}' has shape [{}], not [{}]", path_, t.name, fmt::join(t.ne, ", "), fmt::join(ne, ", "));
     }
 
-    const ModelFile& file_;
+    Tensor matrix_of(const FileTensor& t, uint32_t rows, uint32_t cols) const {
+        if (!block_format(t.type)) {
+            std::string known;
+            for (const GgmlType type : weight_formats) known += (known.empty() ? "" : ", ") + type_name(type);
+            fail("{}: tensor '{}' has weight format {}, which is not supported; convert the model to one of {}", path_, t.name,
+                 type_name(t.type), known);
+        }
+        return {t.name, t.type, rows, cols, t.data};
+    }
+
     std::string path_;
     std::map<std::string_view, const FileTensor*> left_;
 };
@@ -81,6 +100,11 @@ LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
     const auto bias = [&](const char* name, uint32_t size) {
         return c.architecture->qkv_bias ? std::optional(in.vector(blk + name, size)) : std::nullopt;
     };
+    const auto feed_forward = [&](const char* name, uint32_t rows, uint32_t cols) {
+        return c.num_experts != 0 ? in.experts(blk + name, c.num_experts, rows, cols)
+                                  : in.matrix(blk + name + ".weight", rows, cols);
+    };
+    const uint32_t ffn_size = c.num_experts != 0 ? c.moe_intermediate_size : c.intermediate_size;
     return {
         .attn_norm = in.vector(blk + "attn_norm.weight", c.hidden_size),
         .attn_q = in.matrix(blk + "attn_q.weight", q_size, c.hidden_size),
@@ -88,9 +112,12 @@ LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
         .attn_v = in.matrix(blk + "attn_v.weight", kv_size, c.hidden_size),
         .attn_output = in.matrix(blk + "attn_output.weight", c.hidden_size, q_size),
         .ffn_norm = in.vector(blk + "ffn_norm.weight", c.hidden_size),
-        .ffn_gate = in.matrix(blk + "ffn_gate.weight", c.intermediate_size, c.hidden_size),
-        .ffn_up = in.matrix(blk + "ffn_up.weight", c.intermediate_size, c.hidden_size),
-        .ffn_down = in.matrix(blk + "ffn_down.weight", c.hidden_size, c.intermediate_size),
+        .ffn_gate = feed_forward("ffn_gate", ffn_size, c.hidden_size),
+        .ffn_up = feed_forward("ffn_up", ffn_size, c.hidden_size),
+        .ffn_down = feed_forward("ffn_down", c.hidden_size, ffn_size),
+        .ffn_gate_inp = c.num_experts != 0
+                            ? std::optional(in_f32(in.matrix(blk + "ffn_gate_inp.weight", c.num_experts, c.hidden_size)))
+                            : std::nullopt,
         .attn_q_norm = norm("attn_q_norm.weight"),
         .attn_k_norm = norm("attn_k_norm.weight"),
         .attn_q_bias = bias("attn_q.bias", q_size),
@@ -104,12 +131,21 @@ LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
 uint32_t quantise(Weights& weights, GgmlType type) {
     uint32_t count = 0;
     for_each_tensor(weights, [&](Tensor& t) {
-        if (t.rows == 1 || !can_quantise(t)) return; // a norm or bias, or already in fewer bits
+        const bool is_router = t.name.ends_with("ffn_gate_inp.weight"); // it decides by small differences
+        if (t.rows == 1 || is_router || !can_quantise(t)) return;       // a norm or bias, or already in fewer bits
         t = quantised(t, type);
         ++count;
     });
     if (weights.tied) weights.output = weights.token_embd;
     return count;
+}
+
+Weights read_by_token(Weights w, const Config& c) {
+    if (!w.tied) w.token_embd.rows = 1;
+    if (c.num_experts == 0) return w;
+    for (LayerWeights& l : w.layers)
+        for (Tensor* t : {&l.ffn_gate, &l.ffn_up, &l.ffn_down}) t->rows = t->rows / c.num_experts * c.num_experts_per_tok;
+    return w;
 }
 
 std::vector<float> head_norm_weights(const std::optional<Tensor>& norm, uint32_t head_dim) {

@@ -11,7 +11,8 @@ namespace tq {
 
 struct LayerWeights {
     Tensor attn_norm, attn_q, attn_k, attn_v, attn_output;
-    Tensor ffn_norm, ffn_gate, ffn_up, ffn_down;
+    Tensor ffn_norm, ffn_gate, ffn_up, ffn_down;                 // of a mixture of experts: their matrices, one below the other
+    std::optional<Tensor> ffn_gate_inp;                          // the router of experts, in F32: [num_experts][hidden_size]
     std::optional<Tensor> attn_q_norm, attn_k_norm;              // where Architecture::qk_norm
     std::optional<Tensor> attn_q_bias, attn_k_bias, attn_v_bias; // where Architecture::qkv_bias
 };
@@ -40,18 +41,25 @@ class TensorSource {
     virtual bool has(const std::string& name) const = 0;
     virtual Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) = 0;
     virtual Tensor vector(const std::string& name, uint32_t cols) = 0;
+    // A stack of the matrices of all experts, [count * rows][cols]: "blk.3.ffn_up_exps.weight" where `name` is "blk.3.ffn_up".
+    virtual Tensor experts(const std::string& name, uint32_t count, uint32_t rows, uint32_t cols) = 0;
 };
 
 // Returns all tensors of a model of this architecture and shape; it is tied where `source` has no "output.weight".
 Weights collect_weights(TensorSource& source, const Config& config);
 
 // Matrices are in any format of blocks.h, norms and biases in F32, F16 or BF16. Rows of q and k that a file has in pairs
-// (RopePairs::neighbours) come in halves. Throws an Error naming the tensor when one is missing, has another shape or a format
-// we cannot run, or is unknown to the architecture (a bias would be ignored otherwise).
+// (RopePairs::neighbours) come in halves, experts that it has one by one ("blk.3.ffn_up.7.weight") stacked. Throws an Error
+// naming the tensor when one is missing, has another shape or a format we cannot run, or is unknown to the architecture (a bias
+// would be ignored otherwise).
 Weights read_weights(const ModelFile& file, const Config& config);
 
-// Converts the matrices in F32, F16 or BF16 to Q8_0 or Q4_0, made from them row by row (quantised_rows.h). Returns their
-// number.
+// Returns the tensors with those rows alone that one token reads: of the stacks of experts as many as it has, and one of an
+// embedding that is not the head.
+Weights read_by_token(Weights weights, const Config& config);
+
+// Converts the matrices in F32, F16 or BF16, but for routers, to Q8_0 or Q4_0, made from them row by row (quantised_rows.h).
+// Returns their number.
 uint32_t quantise(Weights& weights, GgmlType type);
 
 template <class L, class F> void for_each_tensor_of_layer(L& l, F& f) {
@@ -59,6 +67,7 @@ template <class L, class F> void for_each_tensor_of_layer(L& l, F& f) {
     for (auto* t : {&l.attn_q_norm, &l.attn_k_norm, &l.attn_q_bias, &l.attn_k_bias, &l.attn_v_bias})
         if (*t) f(**t);
     for (auto* t : {&l.attn_output, &l.ffn_norm, &l.ffn_gate, &l.ffn_up, &l.ffn_down}) f(*t);
+    if (l.ffn_gate_inp) f(*l.ffn_gate_inp);
 }
 
 // Calls f(tensor) for every tensor, a tied head once. `weights`: Weights or const Weights.

@@ -54,12 +54,12 @@ std::string config_error(const ModelFile& file) {
 
 struct RandomOf {
     TemporaryFile path;
-    Config config = small_config();
+    Config config;
     std::unique_ptr<ModelFile> file;
     Weights weights;
 
     explicit RandomOf(std::string_view architecture, GgmlType type = GgmlType::Q8_0) {
-        config.architecture = &named(architecture);
+        config = small_config(named(architecture));
         write_random_model(path.path(), {config, type, true, 5, {}});
         file = std::make_unique<ModelFile>(read_gguf(path.path()));
         config = read_config(*file);
@@ -113,10 +113,10 @@ TEST_CASE("keys have the architecture's name, and some have a value where they a
 }
 
 TEST_CASE("other architectures, and features that would be left out, are refused by name") {
-    CHECK(architecture_names() == "qwen3, qwen2, llama");
-    CHECK(config_error(keys_of("gemma3")) ==
-          "model.gguf: its architecture is 'gemma3', and tq-run runs qwen3, qwen2, llama only: choose such a model, as with -hf "
-          "Qwen/Qwen3-4B-GGUF");
+    CHECK(architecture_names() == "qwen3, qwen3moe, qwen2, llama");
+    CHECK(config_error(keys_of("gemma3")) == "model.gguf: its architecture is 'gemma3', and tq-run runs qwen3, qwen3moe, qwen2, "
+                                             "llama only: choose such a model, as with -hf "
+                                             "Qwen/Qwen3-4B-GGUF");
     ModelFile experts = keys_of("llama"), both_ways = keys_of("llama"), none = keys_of("llama");
     experts.mutable_metadata()["llama.expert_count"] = uint64_t(8);
     CHECK(contains(config_error(experts), "key 'llama.expert_count' is 8: it is a mixture of experts"));
@@ -148,7 +148,89 @@ TEST_CASE("tensors that an architecture lacks, or has beyond the table, are refu
     CHECK(contains(error("qwen2", "", "blk.0.attn_output.bias", 64), "tensor 'blk.0.attn_output.bias' is a bias"));
     CHECK(contains(error("llama", "", "blk.0.attn_q.bias", 512), "is a bias, which tq-run does not add in models of 'llama'"));
     CHECK(contains(error("llama", "", "rope_freqs.weight", 64), "tensor 'rope_freqs.weight' changes RoPE's frequencies"));
-    CHECK(contains(error("llama", "", "blk.0.attn_q_norm.weight", 128), "does not belong to a dense model of 'llama'"));
+    CHECK(contains(error("llama", "", "blk.0.attn_q_norm.weight", 128), "does not belong to a model of 'llama'"));
+}
+
+TEST_CASE("the sizes of experts are keys, or follow from the feed-forward's") {
+    ModelFile file = keys_of("qwen3moe");
+    const auto set = [&](const char* key, uint64_t value) { file.mutable_metadata()[std::string("qwen3moe.") + key] = value; };
+    for (const auto& [key, value] : {std::pair{"attention.head_count_kv", 1}, {"attention.key_length", 64}, {"expert_count", 8}})
+        set(key, uint64_t(value));
+    file.mutable_metadata()["qwen3moe.rope.freq_base"] = 1e6;
+    CHECK(contains(config_error(file), "key 'qwen3moe.expert_used_count' is missing"));
+    set("expert_used_count", 2);
+    const Config derived = read_config(file);
+    CHECK(derived.num_experts == 8);
+    CHECK(derived.moe_intermediate_size == 64);
+    CHECK(derived.intermediate_size == 128);
+    CHECK(derived.norm_topk_prob);
+    set("expert_feed_forward_length", 96);
+    CHECK(read_config(file).intermediate_size == 192);
+    set("expert_used_count", 9);
+    CHECK(config_error(file) == "model.gguf: key 'qwen3moe.expert_used_count' is 9; tq-run runs 1 to 8, in steps of 1");
+    set("expert_used_count", 3);
+    file.mutable_metadata().erase("qwen3moe.expert_feed_forward_length");
+    CHECK(contains(config_error(file), "key 'qwen3moe.feed_forward_length' is 128; tq-run runs 96 to "));
+}
+
+TEST_CASE("experts one by one are those of a stack, and each layer's have one format") {
+    const RandomOf model("qwen3moe", GgmlType::F16);
+    const auto apart = [&](GgmlType of_last) {
+        ModelFile file("apart.gguf");
+        file.mutable_metadata() = model.file->metadata();
+        for (const FileTensor& t : model.file->tensors()) {
+            if (t.ne[2] == 1) file.mutable_tensors().push_back(t);
+            for (uint64_t e = 0; t.ne[2] > 1 && e < t.ne[2]; e++) {
+                FileTensor one = t;
+                one.name = t.name.substr(0, t.name.find("_exps")) + fmt::format(".{}.weight", e);
+                one.ne[2] = 1;
+                one.data = t.data.subspan(e * t.data.size() / t.ne[2], t.data.size() / t.ne[2]);
+                if (e + 1 == t.ne[2]) one.type = of_last;
+                file.mutable_tensors().push_back(one);
+            }
+        }
+        return read_weights(file, model.config);
+    };
+    const Weights weights = apart(GgmlType::F16);
+    for (size_t i = 0; i < weights.layers.size(); i++) {
+        CHECK(to_floats(weights.layers[i].ffn_gate) == to_floats(model.weights.layers[i].ffn_gate));
+        CHECK(to_floats(weights.layers[i].ffn_down) == to_floats(model.weights.layers[i].ffn_down));
+    }
+    std::vector<std::byte> scratch; // across two experts
+    const auto rows = weights.layers[1].ffn_up.read(30, 5, scratch),
+               want = model.weights.layers[1].ffn_up.data.subspan(30 * 128, 5 * 128);
+    CHECK(std::ranges::equal(rows, want));
+    CHECK(logits(*make_cpu_forward(model.config, weights, options)) ==
+          logits(*make_cpu_forward(model.config, model.weights, options)));
+    CHECK_THROWS_WITH_AS(
+        apart(GgmlType::BF16),
+        "apart.gguf: tensors 'blk.0.ffn_gate.0.weight' and 'blk.0.ffn_gate.5.weight' have the weight formats F16 and "
+        "BF16; all experts of a layer have one",
+        Error);
+}
+
+TEST_CASE("a router has F32 whatever its file has, and is not quantised at load") {
+    RandomOf model("qwen3moe", GgmlType::F16);
+    for (FileTensor& t : model.file->mutable_tensors())
+        if (t.name == "blk.0.ffn_gate_inp.weight") t.type = GgmlType::F16, t.data = t.data.first(t.data.size() / 2);
+    Weights weights = read_weights(*model.file, model.config);
+    CHECK(weights.layers[0].ffn_gate_inp->type == GgmlType::F32);
+    std::vector<float> first(64);
+    decode_row(GgmlType::F16, first, model.file->find_tensor("blk.0.ffn_gate_inp.weight")->data.first(128));
+    const std::vector<float> values = to_floats(*weights.layers[0].ffn_gate_inp);
+    CHECK(std::memcmp(first.data(), values.data(), 256) == 0);
+    CHECK(quantise(weights, GgmlType::Q8_0) == 15); // seven of each layer, and the embedding
+    CHECK(weights.layers[1].ffn_gate_inp->type == GgmlType::F32);
+    CHECK(weights.layers[1].ffn_up.type == GgmlType::Q8_0);
+}
+
+TEST_CASE("weights of experts are divided by their sum where the file says so") {
+    RandomOf model("qwen3moe");
+    const std::vector<float> divided = logits(*make_reference_forward(model.config, model.weights, options));
+    model.config.norm_topk_prob = false;
+    const std::vector<float> plain = logits(*make_reference_forward(model.config, model.weights, options));
+    CHECK(relative(plain, divided) > 1e-3);
+    CHECK(relative(logits(*make_cpu_forward(model.config, model.weights, options)), plain) < 1e-5);
 }
 
 TEST_CASE("rows in pairs come in halves of each head") {

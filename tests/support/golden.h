@@ -77,14 +77,19 @@ inline std::vector<std::filesystem::path> larger_set_golden_files() {
     return files;
 }
 
-// The larger set's models of architectures without norms of queries and keys; qwen2-bigk has biases of keys of 40 to 160.
+// The larger set's models of other architectures; qwen2-bigk has biases of keys of 40 to 160, one of moe-one's experts takes
+// every token, and moe-ties has equal rows in its routers.
 inline std::vector<std::filesystem::path> other_architectures() {
-    const auto qwen2 = larger_set("qwen2-tiny"), llama = larger_set("llama-tiny");
-    if (!qwen2 || !llama) return {};
+    const auto qwen2 = larger_set("qwen2-tiny"), llama = larger_set("llama-tiny"), moe = larger_set("qwen3moe-tiny"),
+               moe_directory = larger_set("qwen3moe-tiny-hf");
+    if (!qwen2 || !llama || !moe || !moe_directory) return {};
     std::vector<std::filesystem::path> files;
     for (const char* name : {"tied-f16", "gqa7-q4_0", "gqa7-hd64-q5_0", "bigk-q8_0"})
         files.push_back(*qwen2 / (std::string("qwen2-") + name + ".gguf"));
     for (const char* name : {"gqa3-hd64-f16", "gqa3-q8_0"}) files.push_back(*llama / (std::string("llama-") + name + ".gguf"));
+    for (const char* name : {"8x2-f32", "8x2-f16", "8x2-q8_0", "8x2-k-q4_k_m", "16x4-q8_0", "one-q8_0", "ties-q8_0"})
+        files.push_back(*moe / (std::string("moe-") + name + ".gguf"));
+    files.push_back(*moe_directory);
     return files;
 }
 

@@ -1,6 +1,7 @@
 // make_random_model: writes a GGUF file of a given Qwen3 shape with random weights.
 #include "base/error.h"
 #include "model/formats/gguf.h"
+#include "model/synthetic/synthetic.h"
 #include "tests/support/random_model.h"
 #include <CLI/CLI.hpp>
 #include <cctype>
@@ -11,24 +12,6 @@ namespace {
 
 using tq::Config;
 using tq::GgmlType;
-
-constexpr float eps = 1e-6f, theta = 1e6f;
-constexpr uint32_t vocab = 151936, positions = 40960;
-
-struct Preset {
-    Config config;
-    bool tied;
-};
-
-const std::map<std::string, Preset> presets{
-    {"small", {tq::test::small_config(), true}},
-    {"qwen3-0.6b", {{vocab, 1024, 3072, 28, 16, 8, 128, positions, theta, eps}, true}},
-    {"qwen3-1.7b", {{vocab, 2048, 6144, 28, 16, 8, 128, positions, theta, eps}, true}},
-    {"qwen3-4b", {{vocab, 2560, 9728, 36, 32, 8, 128, positions, theta, eps}, true}},
-    {"qwen3-8b", {{vocab, 4096, 12288, 36, 32, 8, 128, positions, theta, eps}, false}},
-    {"qwen3-14b", {{vocab, 5120, 17408, 40, 40, 8, 128, positions, theta, eps}, false}},
-    {"qwen3-32b", {{vocab, 5120, 25600, 64, 64, 8, 128, positions, theta, eps}, false}},
-};
 
 // The types by their names in lower case, such as "q4_k".
 std::map<std::string, GgmlType> named_types() {
@@ -60,7 +43,7 @@ int main(int argc, char** argv) try {
     Config flags{};
     uint64_t seed = 1;
     app.add_option("file", path, "file to write")->required();
-    app.add_option("--shape", shape, "shape to begin with")->check(CLI::IsMember(names(presets)))->capture_default_str();
+    app.add_option("--shape", shape, "shape to begin with: small, or one of --synthetic")->capture_default_str();
     app.add_option("--hidden", flags.hidden_size, "hidden size, a multiple of 32");
     app.add_option("--ffn", flags.intermediate_size, "feed-forward size, a multiple of 32");
     app.add_option("--layers", flags.num_hidden_layers, "layers");
@@ -74,16 +57,18 @@ int main(int argc, char** argv) try {
     app.add_option("--seed", seed, "seed")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
 
-    const Preset& preset = presets.at(shape);
-    Config config = preset.config;
+    const bool is_small = shape == "small";
+    const tq::SyntheticModel synthetic = tq::parse_synthetic(is_small ? "qwen3-0.6b" : shape);
+    Config config = is_small ? tq::test::small_config() : synthetic.config;
     take(config.hidden_size, flags.hidden_size);
     take(config.intermediate_size, flags.intermediate_size);
     take(config.num_hidden_layers, flags.num_hidden_layers);
     take(config.num_attention_heads, flags.num_attention_heads);
     take(config.num_key_value_heads, flags.num_key_value_heads);
     take(config.vocab_size, flags.vocab_size);
+    if (config.num_experts != 0) config.moe_intermediate_size = config.intermediate_size / config.num_experts_per_tok;
     if (config.hidden_size % 32 != 0 || config.intermediate_size % 32 != 0) tq::fail("--hidden and --ffn are multiples of 32");
-    if (tied->count() == 0) is_tied = preset.tied;
+    if (tied->count() == 0) is_tied = synthetic.tied;
     tq::test::write_random_model(path, {config, types.at(type), is_tied, seed, vocabulary});
     tq::read_config(tq::read_gguf(path)); // throws when the shape is not supported
     return 0;

@@ -110,15 +110,15 @@ void put_number(GgmlType type, char* p, float value) {
 struct Shape {
     std::string name;
     GgmlType type;
-    uint32_t rows, cols;
+    uint32_t rows, cols, matrices = 1; // of a stack, each of these rows
 };
 
 std::vector<Shape> tensors(const RandomModel& model) {
     const Config& c = model.config;
     std::vector<Shape> all;
-    const auto matrix = [&](std::string name, uint32_t rows, uint32_t cols) {
+    const auto matrix = [&](std::string name, uint32_t rows, uint32_t cols, uint32_t matrices = 1) {
         const bool fits = cols % block_format(model.type)->elements == 0;
-        all.push_back({std::move(name), fits ? model.type : GgmlType::Q8_0, rows, cols});
+        all.push_back({std::move(name), fits ? model.type : GgmlType::Q8_0, rows, cols, matrices});
     };
     const auto norm = [&](std::string name, uint32_t cols) { all.push_back({std::move(name), GgmlType::F32, 1, cols}); };
     matrix("token_embd.weight", c.vocab_size, c.hidden_size);
@@ -136,6 +136,13 @@ std::vector<Shape> tensors(const RandomModel& model) {
         }
         matrix(blk + "attn_output.weight", c.hidden_size, c.num_attention_heads * c.head_dim);
         norm(blk + "ffn_norm.weight", c.hidden_size);
+        if (c.num_experts != 0) {
+            all.push_back({blk + "ffn_gate_inp.weight", GgmlType::F32, c.num_experts, c.hidden_size});
+            matrix(blk + "ffn_gate_exps.weight", c.moe_intermediate_size, c.hidden_size, c.num_experts);
+            matrix(blk + "ffn_up_exps.weight", c.moe_intermediate_size, c.hidden_size, c.num_experts);
+            matrix(blk + "ffn_down_exps.weight", c.hidden_size, c.moe_intermediate_size, c.num_experts);
+            continue;
+        }
         matrix(blk + "ffn_gate.weight", c.intermediate_size, c.hidden_size);
         matrix(blk + "ffn_up.weight", c.intermediate_size, c.hidden_size);
         matrix(blk + "ffn_down.weight", c.hidden_size, c.intermediate_size);
@@ -149,7 +156,7 @@ void fill(const Shape& t, Random random, std::ostream& out) {
     const BlockFormat& format = *block_format(t.type);
     const float deviation = 1 / std::sqrt(float(t.cols));
     std::string row(row_bytes(t.type, t.cols), '\0');
-    for (uint32_t r = 0; r < t.rows; ++r) {
+    for (uint32_t r = 0; r < t.rows * t.matrices; ++r) {
         for (size_t at = 0; at < row.size(); at += format.bytes) {
             if (format.elements > 1) {
                 put_block(t.type, row.data() + at, deviation, random);
@@ -170,6 +177,11 @@ void put_config(GgufWriter& writer, const Config& c) {
     size("context_length", c.max_position_embeddings);
     size("embedding_length", c.hidden_size);
     size("feed_forward_length", c.intermediate_size);
+    if (c.num_experts != 0) {
+        size("expert_count", c.num_experts);
+        size("expert_used_count", c.num_experts_per_tok);
+        size("expert_feed_forward_length", c.moe_intermediate_size);
+    }
     size("attention.head_count", c.num_attention_heads);
     size("attention.head_count_kv", c.num_key_value_heads);
     size("attention.key_length", c.head_dim);
@@ -192,17 +204,24 @@ void copy_vocabulary(GgufWriter& writer, const RandomModel& model) {
 
 } // namespace
 
-Config small_config() {
-    return {.vocab_size = 320,
-            .hidden_size = 64,
-            .intermediate_size = 96,
-            .num_hidden_layers = 2,
-            .num_attention_heads = 4,
-            .num_key_value_heads = 2,
-            .head_dim = 128,
-            .max_position_embeddings = 4096,
-            .rope_theta = 1e6f,
-            .rms_norm_eps = 1e-6f};
+Config small_config(const Architecture& architecture) {
+    Config c{.vocab_size = 320,
+             .hidden_size = 64,
+             .intermediate_size = 96,
+             .num_hidden_layers = 2,
+             .num_attention_heads = 4,
+             .num_key_value_heads = 2,
+             .head_dim = 128,
+             .max_position_embeddings = 4096,
+             .rope_theta = 1e6f,
+             .rms_norm_eps = 1e-6f};
+    c.architecture = &architecture;
+    if (architecture.experts) {
+        c.num_experts = 6;
+        c.num_experts_per_tok = 3;
+        c.moe_intermediate_size = c.intermediate_size / 3;
+    }
+    return c;
 }
 
 void write_random_model(const std::filesystem::path& path, const RandomModel& model) {
@@ -218,7 +237,10 @@ void write_random_model(const std::filesystem::path& path, const RandomModel& mo
     }
     const std::vector<Shape> shapes = tensors(model);
     for (const Shape& t : shapes) {
-        writer.add_tensor(t.name, t.type, t.rows == 1 ? std::vector<uint64_t>{t.cols} : std::vector<uint64_t>{t.cols, t.rows});
+        std::vector<uint64_t> ne{t.cols};
+        if (t.rows > 1) ne.push_back(t.rows);
+        if (t.matrices > 1) ne.push_back(t.matrices);
+        writer.add_tensor(t.name, t.type, ne);
     }
     std::ofstream out(path, std::ios::binary);
     if (!out) fail("cannot create {}", path.string());

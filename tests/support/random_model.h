@@ -14,8 +14,9 @@ struct RandomModel {
     std::filesystem::path vocabulary;
 };
 
-// A small shape: hidden 64, ffn 96, 2 layers, 4 heads on 2 kv heads, head_dim 128, vocab 320, theta 1e6, eps 1e-6.
-Config small_config();
+// A small shape: hidden 64, ffn 96, 2 layers, 4 heads on 2 kv heads, head_dim 128, vocab 320, theta 1e6, eps 1e-6; of a mixture
+// of experts, 3 of 6 experts of 32.
+Config small_config(const Architecture& architecture = architectures[0]);
 
 // Writes the model, tensor by tensor and in little memory. Rows of a matrix have a norm near 1, norms are near 1. The same
 // arguments give the same bytes on every machine. Throws an Error when the vocabulary does not fit or the disk is full.

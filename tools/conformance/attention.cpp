@@ -177,7 +177,7 @@ void add_decode(Rows& rows, const Capabilities& device) {
     }
     for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 129u, 513u})
         row("eight subgroups", own, {tq4, 128, 2, 1, length, 1, 1});
-    for (const uint32_t group : {1u, 2u, 4u, 5u, 8u})
+    for (const uint32_t group : {1u, 2u, 4u, 5u, 8u, 16u})
         for (const uint32_t d : {64u, 128u, 256u})
             for (const KvOptions& kv : {tq4, mixed}) {
                 if (group == 5 && kv.k != kv.v)
@@ -253,8 +253,8 @@ void add_attention(Rows& rows, const Capabilities& device) {
     add(rows, all[0], {{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1});
     add(rows, all[0], {{KvType::q4_0r, KvType::tq3q, RotationKind::haar}, 256, 4, 2, 77, 5});
     for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 513u}) add(rows, all[0], {tq4, 128, 2, 1, length, 1, 1});
-    constexpr uint32_t groups[] = {1, 2, 4, 5, 8}; // of all Qwen3 models
-    for (const uint32_t group : {3u, 6u, 7u})      // of Qwen2's and Llama's
+    constexpr uint32_t groups[] = {1, 2, 4, 5, 8, 16}; // of all Qwen3 models
+    for (const uint32_t group : {3u, 6u, 7u})          // of Qwen2's and Llama's
         for (const uint32_t tokens : {1u, 11u}) add(rows, all[0], {tq4, 64, 2 * group, 2, 40, tokens});
     for (const uint32_t group : groups) add(rows, all[0], {tq4, 128, 2 * group, 2, 40, 1});
     for (const uint32_t group : groups)

@@ -282,7 +282,7 @@ Outcome gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s
     ref::swiglu(rig.pool, gate, other.times(rig, in.twin.ids, in.x, used, s.experts));
     std::vector<gpu::Matrix> stacks;
     const auto run = [&](std::span<const float> wanted, size_t length) {
-        const Buffer y = rig.output(length), both = rig.output(2 * (length + 63) / 64 * 64);
+        const Buffer y = rig.output(length), both = rig.output(round_up(2 * length, 128));
         run_pass(rig, tuning, s, in, s.tokens, s.most(), y, 1,
                  [&](gpu::Pass& pass, gpu::Inputs& inputs, const gpu::Routes& routes) {
                      gpu::gated_experts(pass, y, both, stacks, inputs, routes);

@@ -153,7 +153,7 @@ TEST_CASE("attention at every group, length and number of tokens") {
     ThreadPool pool(3);
     Random random{8};
     constexpr KvType tq4 = KvType::tq4, tq3 = KvType::tq3, tq2 = KvType::tq2, f16 = KvType::f16, q8_0 = KvType::q8_0;
-    for (const uint32_t group : {1u, 2u, 3u, 4u, 5u, 7u, 8u}) {
+    for (const uint32_t group : {1u, 2u, 3u, 4u, 5u, 7u, 8u, 16u}) {
         for (const uint32_t tokens : {1u, 2u, 11u, 50u}) check_attention(pool, {tq4, q8_0, 128, group, 2, 13, tokens}, random);
         for (const uint32_t d : {64u, 128u, 256u}) {
             check_attention(pool, {tq4, tq3, d, group, 2, 82, 1}, random);

@@ -1,5 +1,6 @@
 // Models of every architecture in Hugging Face's layout are those of GGUF files: the same configuration, and the same weights
 // although a GGUF file of Llama's has the rows of queries and keys in another order.
+#include "base/error.h"
 #include "model/formats/architecture.h"
 #include "model/formats/gguf.h"
 #include "model/formats/huggingface.h"
@@ -24,9 +25,9 @@ std::string pytorch_name(const std::string& name) {
         {"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
         {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
         {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
-        {"attn_v", "self_attn.v_proj"},      {"attn_output", "self_attn.o_proj"},
-        {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-        {"ffn_down", "mlp.down_proj"}};
+        {"ffn_gate_inp", "mlp.gate"},        {"attn_v", "self_attn.v_proj"},
+        {"attn_output", "self_attn.o_proj"}, {"ffn_gate", "mlp.gate_proj"},
+        {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"}};
     const size_t first = name.find('.', 4), last = name.rfind('.');
     for (const auto& [gguf, pytorch] : parts)
         if (name.substr(first + 1, last - first - 1) == gguf)
@@ -51,6 +52,16 @@ std::string bytes_of(const FileTensor& t, const Config& c) {
     return out;
 }
 
+// Adds the matrices of a stack one by one.
+void add_experts(HuggingFaceFiles& files, const FileTensor& t) {
+    const std::string all(reinterpret_cast<const char*>(t.data.data()), t.data.size());
+    const size_t bytes = all.size() / t.ne[2], dot = t.name.find('.', 4);
+    const std::string matrix = t.name.substr(dot + 5, t.name.find("_exps") - dot - 5); // "up" of "blk.0.ffn_up_exps.weight"
+    for (size_t e = 0; e < t.ne[2]; e++)
+        files.weights.add(fmt::format("model.layers.{}.mlp.experts.{}.{}_proj.weight", t.name.substr(4, dot - 4), e, matrix),
+                          "F16", {t.ne[1], t.ne[0]}, all.substr(e * bytes, bytes));
+}
+
 HuggingFaceFiles converted(const ModelFile& file, const Config& c) {
     HuggingFaceFiles files = small_huggingface_model();
     files.documents["config.json"] = {{"architectures", json::array({c.architecture->class_name})},
@@ -67,10 +78,20 @@ HuggingFaceFiles converted(const ModelFile& file, const Config& c) {
                                       {"rope_theta", c.rope_theta},
                                       {"tie_word_embeddings", true},
                                       {"vocab_size", c.vocab_size}};
+    if (c.num_experts != 0)
+        files.documents["config.json"].update({{"num_experts", c.num_experts},
+                                               {"num_experts_per_tok", c.num_experts_per_tok},
+                                               {"moe_intermediate_size", c.moe_intermediate_size},
+                                               {"norm_topk_prob", c.norm_topk_prob}});
     files.weights = {};
-    for (const FileTensor& t : file.tensors())
+    for (const FileTensor& t : file.tensors()) {
+        if (t.ne[2] > 1) {
+            add_experts(files, t);
+            continue;
+        }
         files.weights.add(pytorch_name(t.name), t.type == GgmlType::F32 ? "F32" : "F16",
                           t.ne[1] == 1 ? std::vector{t.ne[0]} : std::vector{t.ne[1], t.ne[0]}, bytes_of(t, c));
+    }
     return files;
 }
 
@@ -80,8 +101,7 @@ TEST_CASE("a directory of any architecture has the configuration and the weights
     for (const Architecture& a : architectures) {
         const std::string name(a.name);
         CAPTURE(name);
-        Config c = small_config();
-        c.architecture = &a;
+        const Config c = small_config(a);
         const TemporaryFile path;
         write_random_model(path.path(), {c, GgmlType::F16, true, 3, {}});
         const ModelFile gguf = read_gguf(path.path());
@@ -95,6 +115,10 @@ TEST_CASE("a directory of any architecture has the configuration and the weights
         CHECK(got.num_key_value_heads == want.num_key_value_heads);
         CHECK(got.rope_theta == want.rope_theta);
         CHECK(got.rms_norm_eps == want.rms_norm_eps);
+        CHECK(got.num_experts == want.num_experts);
+        CHECK(got.num_experts_per_tok == want.num_experts_per_tok);
+        CHECK(got.moe_intermediate_size == want.moe_intermediate_size);
+        CHECK(got.norm_topk_prob);
         std::vector<std::vector<float>> tensors;
         const Weights wanted = read_weights(gguf, want), read = read_weights(hf, got);
         for_each_tensor(wanted, [&](const Tensor& t) { tensors.push_back(to_floats(t)); });
@@ -106,6 +130,52 @@ TEST_CASE("a directory of any architecture has the configuration and the weights
         });
         CHECK(i == tensors.size());
     }
+}
+
+TEST_CASE("a mixture's configuration is read as transformers reads it, and layers without experts are refused") {
+    const auto read = [](const json& changed) {
+        HuggingFaceFiles files = small_huggingface_model();
+        json config = {{"model_type", "qwen3_moe"},
+                       {"hidden_size", 128},
+                       {"max_position_embeddings", 64},
+                       {"num_hidden_layers", 1},
+                       {"num_attention_heads", 2},
+                       {"num_key_value_heads", 1},
+                       {"head_dim", 64},
+                       {"rms_norm_eps", 1e-5},
+                       {"rope_theta", 1e6},
+                       {"vocab_size", 288},
+                       {"num_experts", 4},
+                       {"num_experts_per_tok", 2},
+                       {"moe_intermediate_size", 64}};
+        config.update(changed);
+        files.documents["config.json"] = config;
+        const TemporaryDirectory directory;
+        files.write(directory);
+        ModelFile file(directory.path());
+        read_huggingface_config(file, directory.path());
+        file.mutable_metadata()["tokenizer.ggml.tokens"] = std::vector<std::string_view>{"a"};
+        return read_config(file);
+    };
+    CHECK(!read(json::object()).norm_topk_prob);
+    CHECK(read({{"norm_topk_prob", true}, {"mlp_only_layers", json::array()}, {"decoder_sparse_step", 1}}).norm_topk_prob);
+    CHECK(!read({{"norm_topk_prob", false}}).norm_topk_prob);
+    const auto error = [&](const json& changed) {
+        try {
+            read(changed);
+            return std::string();
+        } catch (const Error& e) {
+            return std::string(e.what());
+        }
+    };
+    CHECK(
+        contains(error({{"mlp_only_layers", {0}}}), "'mlp_only_layers' is [0]; tq-run runs models with experts in every layer"));
+    CHECK(contains(error({{"decoder_sparse_step", 2}}), "'decoder_sparse_step' is 2; "));
+    CHECK(contains(error({{"num_experts", 513}}), "'num_experts' is 513; tq-run runs 1 to 512"));
+    CHECK(contains(error({{"num_experts_per_tok", 5}}), "'num_experts_per_tok' is 5; tq-run runs 1 to 4"));
+    CHECK(
+        contains(error({{"num_experts_per_tok", 17}, {"num_experts", 64}}), "'num_experts_per_tok' is 17; tq-run runs 1 to 16"));
+    CHECK(contains(error({{"moe_intermediate_size", 48}}), "'moe_intermediate_size' is 48; "));
 }
 
 TEST_CASE("keys that config.json may lack have transformers' values") {

@@ -41,8 +41,7 @@ TEST_CASE("the device agrees with the reference in every architecture, with norm
     for (const Architecture& a : architectures) {
         const std::string name(a.name);
         CAPTURE(name);
-        Config config = test::small_config();
-        config.architecture = &a;
+        const Config config = test::small_config(a);
         const test::TemporaryFile path;
         test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 5, {}});
         const ModelFile file = read_gguf(path.path());

@@ -119,7 +119,7 @@ TEST_CASE("types of the cache: every type, and every shape") {
         shapes.emplace(c[1], c[4]);
     }
     CHECK((k_types.size() == kv_types.size() && v_types.size() == kv_types.size()));
-    CHECK(shapes.size() == 3 * 8);
+    CHECK(shapes.size() == 3 * 9);
 }
 
 TEST_CASE("every variant's workgroup and shared memory fit the least device") {

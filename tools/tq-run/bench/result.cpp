@@ -130,11 +130,8 @@ Subject open_subject(const ModelArguments& arguments, Console& console) {
 }
 
 uint64_t weight_bytes_per_token(const Setup& setup) {
-    const Weights& w = setup.model.weights;
-    if (!setup.device) return w.bytes() - (w.tied ? 0 : w.token_embd.bytes() - w.token_embd.row_bytes());
-    Weights read = w; // as a device repacks them
-    if (!w.tied) read.token_embd.rows = 1;
-    return gpu::device_bytes(read, 1);
+    const Weights read = read_by_token(setup.model.weights, setup.model.config);
+    return setup.device ? gpu::device_bytes(read, 1) : read.bytes(); // as a device repacks them
 }
 
 std::string weight_type(const Weights& weights) {

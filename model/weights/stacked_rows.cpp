@@ -1,0 +1,60 @@
+#include "model/weights/stacked_rows.h"
+#include "base/ensure.h"
+#include <algorithm>
+#include <cstring>
+
+namespace tq {
+namespace {
+
+class StackedRows final : public RowSource {
+  public:
+    explicit StackedRows(std::vector<Tensor> parts) : parts_(std::move(parts)) {}
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        const uint32_t rows = parts_[0].rows, end = first + count;
+        const size_t bytes = parts_[0].row_bytes();
+        std::vector<std::byte> scratch;
+        for (uint32_t r = first, next; r < end; r = next) {
+            const Tensor& part = parts_[r / rows];
+            next = std::min(end, (r / rows + 1) * rows);
+            std::memcpy(to.data() + (r - first) * bytes, part.read(r % rows, next - r, scratch).data(), (next - r) * bytes);
+        }
+    }
+
+  private:
+    const std::vector<Tensor> parts_; // of as many rows each
+};
+
+class FloatRows final : public RowSource {
+  public:
+    explicit FloatRows(Tensor from) : from_(std::move(from)) {}
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        std::vector<float> values(from_.cols);
+        std::vector<std::byte> scratch;
+        for (uint32_t r = 0; r < count; r++) {
+            decode_row(from_.type, values, from_.read(first + r, 1, scratch));
+            std::memcpy(to.data() + r * values.size() * sizeof(float), values.data(), values.size() * sizeof(float));
+        }
+    }
+
+  private:
+    const Tensor from_;
+};
+
+} // namespace
+
+Tensor stacked(std::string name, std::vector<Tensor> parts) {
+    const Tensor& first = parts.at(0);
+    for (const Tensor& p : parts)
+        ENSURE(p.type == first.type && p.cols == first.cols && p.rows == first.rows, "{} and {}", p.name, first.name);
+    const auto rows = uint32_t(parts.size() * first.rows);
+    return {std::move(name), first.type, rows, first.cols, {}, std::make_shared<StackedRows>(std::move(parts))};
+}
+
+Tensor in_f32(const Tensor& t) {
+    if (t.type == GgmlType::F32) return t;
+    return {t.name, GgmlType::F32, t.rows, t.cols, {}, std::make_shared<FloatRows>(t)};
+}
+
+} // namespace tq

@@ -32,6 +32,10 @@ bool one_by_one(const Pass& pass, const Experts& e) {
     return experts_kernel(pass.tuning, GgmlType::F32, e, pass.tokens, pass.rows_are_separate()) == MatmulKernel::matvec;
 }
 
+// At least 32 invocations: llvmpipe leaves loops after 65535 iterations of all together, and with four invocations 512 experts
+// take more to compare.
+uint32_t route_workgroup(const Tuning& t) { return std::max(t.workgroup, 32u); }
+
 // Orders the pairs by expert.
 void group_routes(Pass& pass, const Routes& routes) {
     const Experts& e = routes.experts;
@@ -40,7 +44,7 @@ void group_routes(Pass& pass, const Routes& routes) {
         const uint64_t pairs = uint64_t(s.tokens) * e.used;
         return Work{pairs * 4 * (e.count + 1), pairs * e.count * 2};
     });
-    pass.recorder.dispatch<shader::group_routes>({e.count}, {pass.tuning.workgroup},
+    pass.recorder.dispatch<shader::group_routes>({e.count}, {route_workgroup(pass.tuning)},
                                                  {e.count, expert_tile_pairs(pass.tuning, e, pass.tokens), at.ordered, at.tiles},
                                                  work, routes.buffer);
 }
@@ -75,7 +79,7 @@ void route(Pass& pass, const Routes& routes, const Buffer& logits) {
     const Work work = per_step(pass.step, [e](const Step& s) {
         return Work{uint64_t(s.tokens) * (e.count + 2 * e.used) * 4, uint64_t(s.tokens) * e.count * e.count};
     });
-    pass.recorder.dispatch<shader::route>({pass.tokens}, {pass.tuning.workgroup},
+    pass.recorder.dispatch<shader::route>({pass.tokens}, {route_workgroup(pass.tuning)},
                                           {e.count, e.used, RoutesLayout(pass.tokens, e).weights, e.normalise}, work,
                                           routes.buffer, logits, pass.context);
     if (!one_by_one(pass, e)) group_routes(pass, routes);

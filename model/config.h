@@ -29,7 +29,7 @@ constexpr uint32_t max_experts = 512, max_experts_per_tok = 16;
 struct Config {
     uint32_t vocab_size;
     uint32_t hidden_size;
-    uint32_t intermediate_size; // of a mixture of experts: as many as a token has of all its experts
+    uint32_t intermediate_size; // of a mixture of experts: num_experts_per_tok * moe_intermediate_size
     uint32_t num_hidden_layers;
     uint32_t num_attention_heads;
     uint32_t num_key_value_heads;

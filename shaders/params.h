@@ -8,12 +8,7 @@ using uint = uint32_t;
 #endif
 
 // A slice of the embedding holds rows [first_row, first_row + rows). scale_unit, here and below: of the weights (device_layout.h)
-struct embed_params {
-    uint cols;
-    uint first_row;
-    uint rows;
-    float scale_unit;
-};
+struct embed_params { uint cols; uint first_row; uint rows; float scale_unit; };
 
 struct rms_norm_params {
     uint cols;
@@ -21,9 +16,7 @@ struct rms_norm_params {
     uint in_head; // 1: row t of y is the norm of row head_row(t) of x
 };
 
-struct broadcast_params {
-    uint cols;
-};
+struct broadcast_params { uint cols; };
 
 // A slice of the matrix computes elements [first_row, first_row + rows) of each output row.
 struct matvec_params {
@@ -36,7 +29,7 @@ struct matvec_params {
     uint scaled;       // MATVEC_RESIDUAL: offset of the scaled values in y
     uint y_cols;       // of several vectors: floats between their results
     float scale_unit;
-    uint expert_rows; // of experts, here and below (rows.glsl)
+    uint expert_rows;  // of experts, here and below (rows.glsl)
     uint pairs_per_x;
 };
 struct matmul_params {
@@ -50,15 +43,8 @@ struct matmul_params {
     uint tiles_at; // offset of the tiles in the routes, in words
 };
 // rows_per_token: of x; more than 1 where each of a token's experts has one
-struct inputs_to_fp16_params {
-    uint cols;
-    uint rows_per_token;
-    uint largest;
-};
-struct inputs_to_int8_params {
-    uint cols;
-    uint rows_per_token;
-};
+struct inputs_to_fp16_params { uint cols; uint rows_per_token; uint largest; };
+struct inputs_to_int8_params { uint cols; uint rows_per_token; };
 struct matmul_coopmat_params {
     uint cols;
     uint rows;
@@ -72,23 +58,9 @@ struct matmul_coopmat_params {
 };
 
 // Offsets in words of the routes (routes.h).
-struct route_params {
-    uint count;
-    uint used;
-    uint weights_at;
-    uint normalise;
-};
-struct group_routes_params {
-    uint count;
-    uint tile;
-    uint ordered_at;
-    uint tiles_at;
-};
-struct add_experts_params {
-    uint cols;
-    uint used;
-    uint weights_at;
-};
+struct route_params { uint count; uint used; uint weights_at; uint normalise; }; // normalise: 1: divide by the sum of those chosen
+struct group_routes_params { uint count; uint tile; uint ordered_at; uint tiles_at; };
+struct add_experts_params { uint cols; uint used; uint weights_at; };
 
 // Signs: bit i % 32 of word i / 32 set means that channel i is negated. `projection`: the signs of QJL's projection.
 struct q_norm_rope_params {
@@ -102,16 +74,15 @@ struct q_norm_rope_params {
     uint projection[8];
 };
 
-// Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them. A slice's vectors are
-// [page][slice_heads][PAGE].
+// Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them. A slice's vectors are [page][slice_heads][PAGE].
 struct kv_append_params {
-    uint heads;      // kv heads in a row of x
-    uint first_head; // the slice holds kv heads [first_head, first_head + slice_heads)
+    uint heads;       // kv heads in a row of x
+    uint first_head;  // the slice holds kv heads [first_head, first_head + slice_heads)
     uint slice_heads;
-    uint capacity; // window: tokens per head of the block or a ring
-    uint codes;    // offset of this side's codes
-    uint scales;   // offset of this side's scales
-    float eps;     // as in q_norm_rope_params
+    uint capacity;    // window: tokens per head of the block or a ring
+    uint codes;       // offset of this side's codes
+    uint scales;      // offset of this side's scales
+    float eps;        // as in q_norm_rope_params
     uint signs[8];
     uint projection[8];
 };
@@ -127,10 +98,10 @@ struct kv_decode_params {
 };
 
 struct attention_params {
-    uint heads;       // query heads in a row of q
-    uint first_head;  // first kv head of the slice
-    uint slice_heads; // its number of kv heads
-    uint splits;      // number of splits of the sequence
+    uint heads;         // query heads in a row of q
+    uint first_head;    // first kv head of the slice
+    uint slice_heads;   // its number of kv heads
+    uint splits;        // number of splits of the sequence
     uint k_codes;
     uint k_scales;
     uint v_codes;
@@ -158,16 +129,9 @@ struct swiglu_params {
     uint pairs; // 1: gate and up are interleaved in one buffer
 };
 
-struct sample_candidates_params {
-    uint vocab_size;
-};
-struct sample_all_params {
-    uint vocab_size;
-};
-struct sample_params {
-    uint stretches;
-    uint use_words;
-}; // use_words: offset of the uses in id_words
+struct sample_candidates_params { uint vocab_size; };
+struct sample_all_params { uint vocab_size; };
+struct sample_params { uint stretches; uint use_words; }; // use_words: offset of the uses in id_words
 
 #ifdef __cplusplus
 } // namespace tq

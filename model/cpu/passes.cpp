@@ -214,10 +214,13 @@ std::unique_ptr<Forward> make_cpu_forward(const Config& config, std::shared_ptr<
 MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const ForwardOptions& options) {
     const uint64_t batch = with_batch_size(options).batch_size;
     const uint64_t q_cols = uint64_t(c.num_attention_heads) * c.head_dim, kv_cols = uint64_t(c.num_key_value_heads) * c.head_dim;
+    // Of experts: gate, up and the results of a token's pairs by expert, and their inputs.
+    const uint64_t of_experts =
+        c.num_experts == 0 ? 0 : 3ull * c.intermediate_size + 2ull * c.num_experts_per_tok * c.hidden_size + c.num_experts;
     MemoryPlan plan;
     plan.weights = weights.bytes();
     plan.kv_cache = kv_bytes_per_token(c, options.kv) * options.pages() * page_tokens + window_bytes(c, options);
-    plan.scratch = 4 * (batch * (2 * c.hidden_size + 2 * q_cols + 2 * kv_cols + 2 * c.intermediate_size) +
+    plan.scratch = 4 * (batch * (2 * c.hidden_size + 2 * q_cols + 2 * kv_cols + 2 * c.intermediate_size + of_experts) +
                         uint64_t(options.slots) * c.vocab_size +
                         uint64_t(options.context_size) * c.head_dim); // activations, logits, rotary table
     plan.available = physical_memory_bytes();

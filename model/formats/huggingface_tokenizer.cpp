@@ -175,8 +175,7 @@ const char* read_pre_tokenizer(const Document& from) {
     }
     if (is_pair && is_split((*list)[0]) && is_byte_level((*list)[1], false)) return "qwen2";
     from.error("'pre_tokenizer' is {}, neither that of Qwen2 (Split by its regular expression, then ByteLevel) nor that of "
-               "SmolLM (Digits, then "
-               "ByteLevel): its texts would be split in another way",
+               "SmolLM (Digits, then ByteLevel): its texts would be split in another way",
                pre ? printable(pre->dump()) : "missing");
 }
 

@@ -220,17 +220,21 @@ struct SliceProduct {
     const Buffer& last; // the context, or the routes of experts
 
     SliceProduct(const Pass& pass, const BlockProduct& p, const MatrixSlice& slice)
-        : product(p), slice(slice), rows(std::min(slice.rows, rows_of(p.w, p.pairs))), params{p.w.cols,
-                                                                                              slice.rows,
-                                                                                              slice.first_row,
-                                                                                              rows_of(p.w, p.pairs),
-                                                                                              p.w.scale_unit,
-                                                                                              rows_of(p.w, p.pairs),
-                                                                                              p.pairs ? p.pairs->per_x : 1,
-                                                                                              p.pairs ? p.pairs->tiles_at : 0},
+        : product(p), slice(slice), rows(std::min(slice.rows, rows_of(p.w, p.pairs))), params(params_of(p, slice)),
           work(p.pairs ? work_of(pass, p.w, slice, *p.pairs, false) : work_of(pass, p.w, slice, false)),
           last(p.pairs ? p.pairs->routes : pass.context) {}
 
+    static matmul_params params_of(const BlockProduct& p, const MatrixSlice& slice) {
+        const uint32_t rows = rows_of(p.w, p.pairs);
+        return {.cols = p.w.cols,
+                .rows = slice.rows,
+                .first_row = slice.first_row,
+                .y_cols = rows,
+                .scale_unit = p.w.scale_unit,
+                .expert_rows = rows,
+                .pairs_per_x = p.pairs ? p.pairs->per_x : 1,
+                .tiles_at = p.pairs ? p.pairs->tiles_at : 0};
+    }
     Groups grid(const Pass& pass, uint32_t tile_rows, uint32_t tile_tokens) const {
         return {groups(rows, tile_rows), product.pairs ? product.pairs->max_tiles : groups(pass.tokens, tile_tokens)};
     }

@@ -1,4 +1,5 @@
 #include "model/gpu/plan.h"
+#include "base/error.h"
 #include "model/gpu/experts.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/tuning_file.h"
@@ -49,6 +50,20 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
     logits = 4ull * c.vocab_size;
     candidates = candidates_bytes(c.vocab_size);
     sampling = sampling_bytes(c.vocab_size);
+}
+
+uint64_t ScratchBytes::largest() const {
+    return std::max({hidden + normed, attn, q, kv, partials, 2 * ffn, halves, router, routes, down});
+}
+
+void require_batch(const Capabilities& caps, const Config& config, const Tuning& tuning, const ForwardOptions& options) {
+    const uint64_t bytes = ScratchBytes(config, tuning, options).largest(), limit = caps.storage_range_bytes;
+    const uint64_t rows = uint64_t(options.batch_size) * std::max(config.num_experts_per_tok, 1u),
+                   most = std::min(caps.max_workgroup_count[0], caps.max_workgroup_count[1]);
+    if (bytes <= limit && rows <= most) return;
+    fail("{}: a block of {} tokens takes {} rows and {} bytes in one buffer, and the device allows {} and {}: choose a smaller "
+         "--batch-size, or leave it out",
+         caps.name, options.batch_size, rows, bytes, most, limit);
 }
 
 ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning) {

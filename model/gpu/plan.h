@@ -33,10 +33,14 @@ struct ScratchBytes {
         return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + halves + logits + candidates + sampling + router +
                routes + down;
     }
+    uint64_t largest() const; // of those that grow with the batch
 };
 
 // Returns the options with the batch size that the pass will use: the device's own where none is given, in whole tiles.
 ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning);
+
+// Throws an Error where a block of that many tokens exceeds the device's limits of a binding or of workgroups.
+void require_batch(const Capabilities&, const Config& config, const Tuning& tuning, const ForwardOptions& options);
 
 // Returns the memory that make_gpu_forward needs of the device, whose available memory is its budget less what is in use.
 MemoryPlan plan_memory(const Device& device, const Config& config, const Weights& weights, const ForwardOptions& options);

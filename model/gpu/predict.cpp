@@ -113,9 +113,12 @@ const KnownGpu& find_known_gpu(std::string_view text) {
 TokenTime predict_token(const KnownGpu& gpu, const Config& config, const Weights& all, const KvOptions& kv, uint32_t depth) {
     const Weights weights = read_by_token(all, config);
     constexpr double waits_of_a_layer = 7, other_waits = 4; // seen in recordings; the head's product and sampling
+    constexpr double waits_of_experts = 4; // the router, its choice, the sum, and a norm that no product has folded
     const Tuning tuning = choose_tuning(capabilities_of(gpu));
-    TokenTime time{matvec_seconds(gpu, tuning, weights.output), 0,
-                   (waits_of_a_layer * config.num_hidden_layers + other_waits) * gpu.wait_us * 1e-6};
+    TokenTime time{
+        matvec_seconds(gpu, tuning, weights.output), 0,
+        ((waits_of_a_layer + (config.num_experts != 0 ? waits_of_experts : 0)) * config.num_hidden_layers + other_waits) *
+            gpu.wait_us * 1e-6};
     const double group = double(config.num_attention_heads) / config.num_key_value_heads,
                  keys = double(depth) * config.num_key_value_heads;
     for (uint32_t i = 0; i < weights.layers.size(); i++) {

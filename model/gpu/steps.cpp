@@ -165,9 +165,9 @@ void route(ForwardPass& pass, const Routes& routes, const Linear& router, const 
 
 void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, const Buffer& x, const Routes& routes) {
     Inputs inputs{x, pass.scratch.halves};
-    const auto folded = [&] { return FoldedNorm{*pass.normed, pass.config.rms_norm_eps}; };
-    gated_experts(pass, y, pass.scratch.gate_up, w.matrices, inputs, routes,
-                  pass.normed ? std::optional(folded()) : std::nullopt);
+    std::optional<FoldedNorm> folded;
+    if (pass.normed) folded.emplace(FoldedNorm{*pass.normed, pass.config.rms_norm_eps});
+    gated_experts(pass, y, pass.scratch.gate_up, w.matrices, inputs, routes, folded);
     pass.result("swiglu", y, pass.config.intermediate_size);
 }
 

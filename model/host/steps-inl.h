@@ -13,8 +13,7 @@ void rms_norm(Pass& pass, std::vector<float>& y, const std::vector<float>& x, co
 
 void route(Pass& pass, Routes& routes, const Linear& router, const std::vector<float>& x) {
     const Config& c = pass.config;
-    static thread_local std::vector<float> logits;
-    logits.resize(x.size() / c.hidden_size * c.num_experts);
+    std::vector<float> logits(x.size() / c.hidden_size * c.num_experts);
     matmul(pass, {{logits, router}}, x);
     route(routes, logits, c.num_experts, c.num_experts_per_tok, c.norm_topk_prob);
 }

@@ -26,8 +26,9 @@ struct Tensor {
     uint64_t row_bytes() const { return tq::row_bytes(type, cols); }
     uint64_t bytes() const { return row_bytes() * rows; }
 
-    // Only where the rows are in memory. The second: a matrix of these rows.
+    // Only where the rows are in memory.
     std::span<const std::byte> row(uint32_t r) const { return data.subspan(r * row_bytes(), row_bytes()); }
+    // Returns rows first .. first + count - 1 as a matrix, likewise.
     Tensor slice(uint32_t first, uint32_t count) const {
         return {name, type, count, cols, data.subspan(first * row_bytes(), count * row_bytes())};
     }

@@ -1,12 +1,12 @@
 // Rows of the kernels of experts: route, group_routes, add_experts, and the products with stacks of experts' matrices.
 #include "model/gpu/experts.h"
+#include "model/host/routes.h"
 #include "model/reference/kernels.h"
 #include "tools/conformance/products.h"
 #include "tools/conformance/rows.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 
 namespace tq::conformance {
 namespace {
@@ -48,38 +48,23 @@ std::vector<float> logits_of(Random& random, Logits kind, const gpu::Experts& e,
     return out;
 }
 
-// The experts and weights of each token, as route() should find them: in double.
-struct Twin {
-    std::vector<uint32_t> ids;
-    std::vector<float> weights;
+// The experts and weights of each token, by the reference.
+host::Routes routes_of(std::span<const float> logits, const gpu::Experts& e) {
+    host::Routes routes;
+    host::route(routes, logits, e.count, e.used, e.normalise);
+    return routes;
+}
 
-    Twin(std::span<const float> logits, const gpu::Experts& e) {
-        for (size_t at = 0; at < logits.size(); at += e.count) {
-            std::vector<uint32_t> order(e.count);
-            std::iota(order.begin(), order.end(), 0);
-            std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return logits[at + a] > logits[at + b]; });
-            double sum = 0;
-            for (uint32_t r = 0; r < e.used; r++) sum += std::exp(double(logits[at + order[r]]) - logits[at + order[0]]);
-            for (uint32_t r = 0; r < e.used; r++) {
-                ids.push_back(order[r]);
-                weights.push_back(float(std::exp(double(logits[at + order[r]]) - logits[at + order[0]]) / sum));
-            }
-        }
-    }
-};
-
-// The words of shaders/routes.h of a pass of `most` tokens, from the ids on, that ordering by expert should give.
+// The words of shaders/routes.h that ordering by expert should give; the pairs begin at word `first`.
 struct TwinGroups {
     std::vector<uint32_t> ordered, tiles;
 
     TwinGroups(std::span<const uint32_t> ids, const gpu::Experts& e, uint32_t tile, uint32_t first) {
-        for (uint32_t expert = 0; expert < e.count; expert++) {
-            const size_t begin = ordered.size();
-            for (uint32_t pair = 0; pair < ids.size(); pair++)
-                if (ids[pair] == expert) ordered.push_back(pair);
-            for (size_t at = begin; at < ordered.size(); at += tile)
-                tiles.insert(tiles.end(), {expert, first + uint32_t(at), first + uint32_t(std::min(at + tile, ordered.size()))});
-        }
+        const host::ExpertGroups groups = host::group_by_expert(ids, e.count);
+        ordered = groups.pairs;
+        for (const auto& group : groups.groups)
+            for (uint32_t at = group.first; at < group.end; at += tile)
+                tiles.insert(tiles.end(), {group.expert, first + at, first + std::min(at + tile, group.end)});
     }
 };
 
@@ -106,7 +91,7 @@ bool ordered(const gpu::Tuning& tuning, const Shape& s) {
 Outcome route(Rig& rig, const gpu::Tuning& tuning, const Shape& s, Logits kind) {
     const gpu::Experts& e = s.experts;
     const std::vector<float> logits = logits_of(rig.random, kind, e, s.tokens);
-    const Twin twin(logits, e);
+    const host::Routes twin = routes_of(logits, e);
     const Buffer routes = routes_buffer(rig, tuning, s), logits_buffer = rig.upload(logits), context = rig.context(0, s.tokens);
     rig.run(
         tuning, context, s.most(), 128,
@@ -135,7 +120,7 @@ Outcome route(Rig& rig, const gpu::Tuning& tuning, const Shape& s, Logits kind) 
 Outcome route_nonfinite(Rig& rig, const gpu::Tuning& tuning, const Shape& s, Logits) {
     const gpu::Experts& e = s.experts;
     std::vector<float> logits = logits_of(rig.random, Logits::some, e, s.tokens);
-    const Twin twin(logits, e);
+    const host::Routes twin = routes_of(logits, e);
     logits[2 * e.count - 1] = std::bit_cast<float>(0xffc00000u); // whatever its sign
     logits[2 * e.count + 1] = INFINITY;
     const Buffer routes = routes_buffer(rig, tuning, s), logits_buffer = rig.upload(logits), context = rig.context(0, s.tokens);
@@ -200,12 +185,12 @@ struct Stack {
 // The inputs of products of experts: x is followed by NaNs, and what is written past the last pair is found.
 struct Inputs {
     std::vector<float> logits, x;
-    Twin twin;
+    host::Routes twin;
     Buffer logits_buffer, x_buffer, halves;
 
     Inputs(Rig& rig, const gpu::Tuning& tuning, const Shape& s, uint32_t rows_per_token)
         : logits(logits_of(rig.random, Logits::some, s.experts, s.tokens)),
-          x(rig.random.normals(size_t(s.tokens) * rows_per_token * s.cols)), twin(logits, s.experts),
+          x(rig.random.normals(size_t(s.tokens) * rows_per_token * s.cols)), twin(routes_of(logits, s.experts)),
           logits_buffer(rig.upload(logits)), x_buffer(rig.upload(padded(size_t(s.most()) * rows_per_token * s.cols))),
           halves(rig.output(gpu::halves_bytes(tuning, s.most() * rows_per_token, s.cols) / 4)) {}
 
@@ -340,6 +325,8 @@ void add_routes(Rows& rows, const Variant& variant) {
     for (const Shape& s : {Shape{{60, 4}, 0, 0, 19, 24}, Shape{{128, 8}, 0, 0, 5, 8, true}})
         row("route", route, s, Logits::tied, "ties, ");
     row("route", route, {{40, 3}, 0, 0, 100, 103}, Logits::equal, "equal logits, ");
+    for (const uint32_t tokens : {1u, 9u})
+        row("route", route, {{128, 8, false}, 0, 0, tokens}, Logits::some, "of softmax over all experts, ");
     row("route", route_nonfinite, {{40, 3}, 0, 0, 4, 6}, Logits::nonfinite, "infinities and NaNs, ");
     for (const Shape& s : {Shape{{8, 2}, 0, 64, 1}, {{128, 8}, 0, 1056, 3, 5}, {{16, 1}, 0, 96, 9, 12}})
         row("add_experts", add_up, s, Logits::some, fmt::format("{} columns, ", s.cols).c_str());

@@ -233,8 +233,7 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
     command
         .add_option("--kv-condition", a.conditioning,
                     "channel scaling of the keys: none, norms (from the model), a file from tq-run calibrate, or auto (norms for "
-                    "quantised keys); "
-                    "default: auto")
+                    "quantised keys); default: auto")
         .option_text("HOW")
         .group("KV cache");
     command

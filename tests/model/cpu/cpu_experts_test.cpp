@@ -22,20 +22,17 @@ struct Stack {
 
     Stack(GgmlType type, uint32_t rows, uint32_t cols, Random& random) : bytes(row_bytes(type, cols) * rows * count) {
         std::vector<float> row(cols);
-        const GgmlType made = can_store(type) ? type : GgmlType::Q8_0;
-        bytes.resize(row_bytes(made, cols) * rows * count);
         for (uint32_t r = 0; r < rows * count; r++) {
             for (float& v : row) v = random.normal();
-            const std::span to = std::span(bytes).subspan(r * row_bytes(made, cols), row_bytes(made, cols));
-            if (made == GgmlType::F32)
+            const std::span to = std::span(bytes).subspan(r * row_bytes(type, cols), row_bytes(type, cols));
+            if (type == GgmlType::F32)
                 std::memcpy(to.data(), row.data(), to.size());
             else
-                quantise_row(made, to, row);
+                quantise_row(type, to, row);
         }
-        tensor = {"experts", made, rows * count, cols, bytes};
+        tensor = {"experts", type, rows * count, cols, bytes};
         values = to_floats(tensor);
     }
-    static bool can_store(GgmlType type) { return type == GgmlType::F32 || type == GgmlType::Q4_0; }
 
     double dot(uint32_t expert, uint32_t row, const float* x) const {
         const uint32_t rows = tensor.rows / count;

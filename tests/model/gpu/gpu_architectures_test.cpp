@@ -1,4 +1,5 @@
 // Architectures with biases and without norms of heads, on a device, as the reference computes them.
+#include "base/error.h"
 #include "model/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
@@ -38,10 +39,14 @@ std::vector<std::vector<float>> results(Forward& forward) {
 
 TEST_CASE("the device agrees with the reference in every architecture, with norms folded into products and without") {
     Device device;
-    for (const Architecture& a : architectures) {
-        const std::string name(a.name);
+    std::vector<Config> configs;
+    for (const Architecture& a : architectures) configs.push_back(test::small_config(a));
+    configs.push_back(test::small_config(*find_model_type("qwen3_moe")));
+    configs.back().norm_topk_prob = false;
+    for (const Config& config : configs) {
+        const std::string name(config.architecture->name);
         CAPTURE(name);
-        const Config config = test::small_config(a);
+        CAPTURE(config.norm_topk_prob);
         const test::TemporaryFile path;
         test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 5, {}});
         const ModelFile file = read_gguf(path.path());
@@ -59,5 +64,24 @@ TEST_CASE("the device agrees with the reference in every architecture, with norm
             const auto got = results(*make_gpu_forward(device, config, uploaded, options, tuning));
             for (size_t i = 0; i < want.size(); i++) CHECK(relative_error(got[i], want[i]) <= 1e-4);
         }
+    }
+}
+
+TEST_CASE("a block that exceeds the device's limits is refused with what to do") {
+    Device device;
+    const Config config = test::small_config(*find_model_type("qwen3_moe"));
+    const test::TemporaryFile path;
+    test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 5, {}});
+    const ModelFile file = read_gguf(path.path());
+    const Weights weights = read_weights(file, config);
+    const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 64, .batch_size = UINT32_MAX / 512};
+    try {
+        make_gpu_forward(device, config, weights, options);
+        FAIL("it was accepted");
+    } catch (const Error& e) {
+        const std::string text = e.what();
+        CAPTURE(text);
+        CHECK(text.find("a block of 8388") != std::string::npos);
+        CHECK(text.find("choose a smaller --batch-size") != std::string::npos);
     }
 }

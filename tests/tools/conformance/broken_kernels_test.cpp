@@ -147,8 +147,8 @@ TEST_CASE("rms_norm without the last column") {
 TEST_CASE("products without the last row") {
     const std::string format = "-DFORMAT_q8_0";
     check_caught({"matvec.comp",
-                  "+ first + r;\n            if (first + r >= p.rows) break;",
-                  "+ first + r;\n            if (first + r + 1 >= p.rows) break;",
+                  "+ first + r;\n            if (first + r >= row_count) break;",
+                  "+ first + r;\n            if (first + r + 1 >= row_count) break;",
                   {{"matvec_q8_0", "matvec", {format}},
                    {"matvec_q8_0_texel", "matvec", {"-DTEXEL", format}},
                    {"matvec_q8_0_subgroup", "matvec", {"-DSUBGROUP", format}}},

@@ -4,6 +4,10 @@
 
 namespace tq {
 
+Cache::Shape cache_shape(const ForwardOptions& o, uint32_t layers) {
+    return {o.slots, o.pages(), o.context_size, o.kv.layers_with_window(layers) != 0 ? o.kv.window : 0};
+}
+
 uint32_t ForwardOptions::pages() const {
     const uint64_t all = uint64_t(slots) * pages_of(context_size);
     return uint32_t(cache_tokens == 0 ? all : std::min<uint64_t>(all, pages_of(cache_tokens)));

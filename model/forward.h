@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "model/cache.h"
 #include "model/config.h"
+#include "model/halves.h"
 #include "model/kv/options.h"
 #include "model/kv/stored.h"
 #include "model/sampling/device_sampling.h"
@@ -51,10 +52,14 @@ struct ForwardOptions {
     bool deterministic = false; // logits do not depend on how the ids are divided among runs
     bool speculative = false;   // a token has the same bits alone, sampled on the device or not, and among separate rows
     Tap tap = {};               // slow; empty: off
+    HeldHalves held = {};       // those that a stage of several has; default: all
 
     // Returns the pages of the cache: those of cache_tokens, but no more than the slots can have.
     uint32_t pages() const;
 };
+
+// Returns the shape of a cache, with the windows of its types, where some layer has one.
+Cache::Shape cache_shape(const ForwardOptions& options, uint32_t layers);
 
 // How the kernels that compute a token depend on the division of a run into slices.
 struct BlockKernels {

@@ -22,29 +22,19 @@ uint64_t window_bytes(const Config& c, const ForwardOptions& options) {
     return options.slots * kv_window_bytes(kv, c.num_hidden_layers, c.num_key_value_heads, c.head_dim);
 }
 
-// Adapts `tap`, which gets results by name alone.
-host::OnResult named(Tap tap) {
-    if (!tap) return {};
-    return [tap = std::move(tap)](const host::Pass& pass, std::string_view name, std::span<const float> values) {
-        if (values.empty()) return;
-        if (pass.layer() == nullptr) return tap(name, values);
-        tap(fmt::format("layer {} {}", pass.layer()->number, name), values);
-    };
-}
-
 class CpuForward final : public Forward {
   public:
     CpuForward(const Config& config, std::shared_ptr<const LoadedWeights> weights, const ForwardOptions& options)
-        : options_(with_batch_size(options)), on_result_(named(options_.tap)), pool_(options.threads),
-          net_(config, std::move(weights), options.kv, {options.slots, options.pages(), options.context_size},
-               options_.batch_size),
+        : options_(with_batch_size(options)), on_result_(host::named(options_.tap)), pool_(options.threads),
+          cache_(host::make_cache(config, options_, options_.batch_size)),
+          net_(config, std::move(weights), options.kv, cache_.vectors(), options.context_size),
           max_separate_rows_(cpu::max_separate_rows(net_)) {}
 
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
 
     uint32_t max_separate_rows() const override { return max_separate_rows_; }
-    Cache& cache() override { return net_.cache; }
+    Cache& cache() override { return cache_; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, options_.kv); }
     BlockKernels block_kernels() const override;
@@ -67,6 +57,7 @@ class CpuForward final : public Forward {
     const ForwardOptions options_;
     const host::OnResult on_result_;
     ThreadPool pool_;
+    host::KvCache cache_;
     host::Network net_;
     const uint32_t max_separate_rows_;
     std::vector<host::Row> rows_; // of the pass
@@ -89,7 +80,7 @@ BlockKernels CpuForward::block_kernels() const {
 }
 
 bool CpuForward::run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) {
-    host::Run run(net_.cache, spans);
+    host::Run run(cache_, spans);
     cpu::Schedule schedule(spans, options_.batch_size, max_separate_rows_, options_.deterministic);
     for (auto pass = schedule.next(); !pass.slices.empty(); pass = schedule.next()) {
         run_layers(spans, pass);
@@ -104,7 +95,7 @@ void CpuForward::run_layers(std::span<const Span> spans, const cpu::PassSlices& 
     rows_.clear();
     ids_.clear();
     for (const auto& [span, first, count] : slices.slices) {
-        const uint32_t slot = spans[span].slot, position = net_.cache.position(slot);
+        const uint32_t slot = spans[span].slot, position = cache_.position(slot);
         for (uint32_t i = 0; i < count; i++) {
             rows_.push_back({slot, position + i});
             ids_.push_back(spans[span].ids[first + i]);
@@ -115,7 +106,7 @@ void CpuForward::run_layers(std::span<const Span> spans, const cpu::PassSlices& 
     host::Pass pass(pool_, net_, rows_, on_result_, slices.separate);
     cpu::layers(pass, net_, x_);
     check_mapped_files();
-    for (const auto& [span, first, count] : slices.slices) net_.cache.advance(spans[span].slot, count);
+    for (const auto& [span, first, count] : slices.slices) cache_.advance(spans[span].slot, count);
 }
 
 // Computes what is wanted of a pass, of a few rows at a time: the logits of separate rows and of the last rows of blocks as

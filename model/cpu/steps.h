@@ -24,7 +24,10 @@ void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<flo
 void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q);
 void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q);
 
-// In model/cpu/forward.cpp: from token ids to the hidden state h of every token, and from those to logits, or only to a.
+// In model/cpu/forward.cpp: the halves of a layer (model/halves.h), which add to the hidden state h of every token.
+void attention_half(Pass&, const Layer& layer, Activations& x);
+void feed_forward_half(Pass&, const Layer& layer, Activations& x);
+// From token ids to h, and from there to logits, or only to a.
 void layers(Pass&, const Network& net, Activations& x);
 void head(Pass&, const Network& net, Activations& x);
 void last_norm(Pass&, const Network& net, Activations& x);

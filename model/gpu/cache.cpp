@@ -135,21 +135,21 @@ CacheCodec::CacheCodec(Device& device, KvCodec codec) : KvCodec(std::move(codec)
     if (rotation.matrix) matrix = upload(device, *rotation.matrix);
 }
 
-KvCache::KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t pages)
+KvCache::KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held)
     : head_dim(config.head_dim), kv_heads(config.num_key_value_heads), pages(pages) {
     const uint32_t count = config.num_hidden_layers;
     for (uint32_t layer = 0; layer < count; layer++) {
         LayerCache& cache = layers.emplace_back(LayerCache{{device, kv.codec(layer, count, KvSide::key, head_dim)},
                                                            {device, kv.codec(layer, count, KvSide::value, head_dim)},
                                                            {}});
-        cache.slices = make_slices(device, layer, cache.types(), head_dim, kv_heads, pages);
+        if (held.attention(layer)) cache.slices = make_slices(device, layer, cache.types(), head_dim, kv_heads, pages);
     }
 }
 
 void KvCache::keep_window(Device& device, uint32_t slots, uint32_t tokens, uint32_t block_tokens) {
     uint32_t vectors = kv_heads * block_tokens;
     for (LayerCache& layer : layers) {
-        if (!layer.types().coded()) continue;
+        if (!layer.types().coded() || layer.slices.empty()) continue;
         layer.ring = vectors;
         vectors += slots * kv_heads * kept_window_tokens(tokens);
     }
@@ -285,6 +285,7 @@ void KvCache::write_page(Device& device, uint32_t page, uint32_t tokens, std::sp
 
 std::optional<std::string> KvCache::find_nonfinite(Device& device, Table table, uint32_t length) const {
     for (uint32_t layer = 0; layer < layers.size(); layer++) {
+        if (layers[layer].slices.empty()) continue;
         StoredSide keys = stored(device, table, layer, KvSide::key, length),
                    values = stored(device, table, layer, KvSide::value, length);
         for (uint32_t position = 0; position < length; position++)
@@ -297,17 +298,21 @@ std::optional<std::string> KvCache::find_nonfinite(Device& device, Table table, 
     return std::nullopt;
 }
 
-uint64_t window_bytes(const Config& config, const KvOptions& kv, uint32_t slots, uint32_t block_tokens) {
-    const uint32_t rings = kv.layers_with_window(config.num_hidden_layers);
+uint64_t window_bytes(const Config& config, const ForwardOptions& options) {
+    const KvOptions& kv = options.kv;
+    uint64_t rings = 0;
+    for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
+        rings += options.held.attention(layer) && kv.window != 0 && kv.at(layer, config.num_hidden_layers).coded();
     const uint64_t heads = config.num_key_value_heads,
-                   vectors = heads * (block_tokens + uint64_t(rings) * slots * kept_window_tokens(kv.window));
+                   vectors = heads * (options.batch_size + rings * options.slots * kept_window_tokens(kv.window));
     return rings == 0 ? 0 : 2 * window_side_bytes(vectors, config.head_dim);
 }
 
-uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t pages) {
+uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held) {
     uint64_t bytes = 0;
     for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
-        bytes += slice_words(kv.at(layer, config.num_hidden_layers), config.head_dim, config.num_key_value_heads, pages) * 4;
+        if (held.attention(layer))
+            bytes += slice_words(kv.at(layer, config.num_hidden_layers), config.head_dim, config.num_key_value_heads, pages) * 4;
     return bytes;
 }
 

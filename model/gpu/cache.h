@@ -4,6 +4,7 @@
 #pragma once
 #include "model/cache.h"
 #include "model/config.h"
+#include "model/forward.h"
 #include "model/kv/options.h"
 #include "model/kv/stored.h"
 #include "model/kv/window.h"
@@ -69,8 +70,9 @@ struct KvCache {
     std::vector<LayerCache> layers;
     std::optional<WindowVectors> window = {};
 
-    // Throws Error when a single head's part exceeds the device's limit of a binding, or memory runs out.
-    KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t pages);
+    // Allocates the pages of the layers whose attention is held; others have no slices. Throws Error when a single head's part
+    // exceeds the device's limit of a binding, or memory runs out.
+    KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held = {});
     KvCache(uint32_t head_dim, uint32_t kv_heads, uint32_t pages, std::vector<LayerCache> layers)
         : head_dim(head_dim), kv_heads(kv_heads), pages(pages), layers(std::move(layers)) {}
 
@@ -125,10 +127,10 @@ class DeviceCache final : public Cache {
 };
 
 // Returns the number of bytes that KvCache allocates.
-uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t pages);
+uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held = {});
 
-// Returns the number of bytes that its keep_window(slots, kv.window, block_tokens) allocates.
-uint64_t window_bytes(const Config& config, const KvOptions& kv, uint32_t slots, uint32_t block_tokens);
+// Returns the number of bytes that its keep_window() allocates.
+uint64_t window_bytes(const Config& config, const ForwardOptions& options);
 
 // Throws Error when a single head's part of a cache of this size exceeds the device's limit of a binding.
 void require_bindable(const Capabilities& caps, const Config& config, const KvOptions& kv, uint32_t pages);

@@ -13,14 +13,6 @@ template <typename T> static void put(std::span<std::byte> to, uint64_t at, std:
     std::ranges::copy(std::as_bytes(values), to.begin() + ptrdiff_t(at));
 }
 
-void PassRows::add(uint32_t slot, uint32_t position, std::span<const uint32_t> more, uint32_t window_begin, bool separate) {
-    const auto count_of = uint32_t(more.size()), first = count();
-    ids.insert(ids.end(), more.begin(), more.end());
-    for (uint32_t i = 0; i < count_of; i++)
-        rows.push_back({position + i, slot, separate ? 0 : i, separate ? 0 : count_of - 1 - i, window_begin});
-    if (!separate) spans.push_back({first, first + count_of});
-}
-
 void ContextLayout::write_header(std::span<std::byte> to, size_t rows, size_t spans) const {
     ENSURE(rows <= max_rows && spans <= max_spans, "{} rows in {} spans", rows, spans);
     const auto word = [](uint64_t at) { return uint32_t((at - rows_at()) / 4); };

@@ -1,6 +1,7 @@
 // The data that all kernels of a pass share, in one buffer: shaders/context.glsl.
 #pragma once
 #include "model/config.h"
+#include "model/pass_rows.h"
 #include "runtime/device.h"
 #include "shaders/context_words.h"
 #include <span>
@@ -8,28 +9,9 @@
 
 namespace tq::gpu {
 
-// A row of a pass: a token of a slot. before, after: rows of its span in this pass that keys are divided by with it; none where
-// each row is computed as if it were alone.
-struct Row {
-    uint32_t position, slot, before = 0, after = 0, window_begin = 0;
-};
+using tq::PassRows, tq::RowSpan;
+using Row = PassRow;
 static_assert(sizeof(Row) == ROW_WORDS * 4);
-
-// Rows [first, end) of a pass, of one slot and consecutive positions.
-struct RowSpan {
-    uint32_t first, end;
-};
-
-// The rows of a pass, span by span.
-struct PassRows {
-    std::vector<uint32_t> ids;
-    std::vector<Row> rows;
-    std::vector<RowSpan> spans;
-
-    // Adds ids of a slot from `position` on. separate: each row as if it were alone.
-    void add(uint32_t slot, uint32_t position, std::span<const uint32_t> ids, uint32_t window_begin, bool separate);
-    uint32_t count() const { return uint32_t(rows.size()); }
-};
 
 // The sizes of its parts, and their offsets in bytes.
 struct ContextLayout {

@@ -4,29 +4,33 @@
 
 namespace tq::gpu {
 
+void attention_half(ForwardPass& pass, const Layer& l, const Activations& x) {
+    rms_norm(pass, x.a, x.h, l.attn_norm);
+    matmul(pass, {{x.q, l.attn_q}, {x.k, l.attn_k}, {x.v, l.attn_v}}, x.a);
+    kv_append(pass, l, x.k, x.v);
+    q_norm_rope(pass, l, x.q);
+    attention(pass, l, x.attn, x.q);
+    matmul_add(pass, x.h, l.attn_output, x.attn);
+}
+
+void feed_forward_half(ForwardPass& pass, const Layer& l, const Activations& x) {
+    rms_norm(pass, x.a, x.h, l.ffn_norm);
+    if (l.router) {
+        route(pass, x.routes, *l.router, x.a);
+        gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a, x.routes);
+        matmul_add(pass, x.h, l.ffn_down, x.ffn, x.routes);
+    } else {
+        gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a);
+        matmul_add(pass, x.h, l.ffn_down, x.ffn);
+    }
+}
+
 void layers(ForwardPass& pass, const Network& net, const Activations& x) {
     embed(pass, x.h, net.token_embd, x.ids);
     for (const Layer& l : net.layers) {
         pass.begin(l);
-
-        // attention
-        rms_norm(pass, x.a, x.h, l.attn_norm);
-        matmul(pass, {{x.q, l.attn_q}, {x.k, l.attn_k}, {x.v, l.attn_v}}, x.a);
-        kv_append(pass, l, x.k, x.v);
-        q_norm_rope(pass, l, x.q);
-        attention(pass, l, x.attn, x.q);
-        matmul_add(pass, x.h, l.attn_output, x.attn);
-
-        // feed-forward
-        rms_norm(pass, x.a, x.h, l.ffn_norm);
-        if (l.router) {
-            route(pass, x.routes, *l.router, x.a);
-            gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a, x.routes);
-            matmul_add(pass, x.h, l.ffn_down, x.ffn, x.routes);
-        } else {
-            gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a);
-            matmul_add(pass, x.h, l.ffn_down, x.ffn);
-        }
+        attention_half(pass, l, x);
+        feed_forward_half(pass, l, x);
     }
 }
 

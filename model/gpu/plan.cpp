@@ -85,11 +85,12 @@ MemoryPlan plan_memory(const Capabilities& caps, const Config& config, const Wei
     const uint64_t context = context_layout(config, options).bytes();
     MemoryPlan plan;
     plan.weights = device_bytes(weights, tuning.weight_interleave);
-    plan.kv_cache = cache_bytes(config, options.kv, options.pages());
-    const uint64_t window = window_bytes(config, options.kv, options.slots, options.batch_size);
+    plan.kv_cache = cache_bytes(config, options.kv, options.pages(), options.held);
+    const uint64_t window = window_bytes(config, options);
     plan.scratch = ScratchBytes(config, tuning, options).total() + context + head_norm_bytes(config, options.kv);
     if (options.speculative) plan.scratch += 2 * 2 * max_separate_rows(options) * 4ull * config.vocab_size; // logits of rows
-    if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes();                              // staging
+    if (!options.held.all() && caps.unified_memory) plan.scratch += 2 * 4ull * options.batch_size * config.hidden_size; // h
+    if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes();                                          // staging
     plan.kv_cache += window;
     plan.scratch += Device::slack_bytes(plan.total());
     plan.available = caps.memory_bytes;

@@ -2,31 +2,61 @@
 #include "base/ensure.h"
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
+#include <numeric>
 
 namespace tq::gpu {
 
+PassLimits Recordings::limits(const ForwardOptions& o, const Tuning& tuning) {
+    // The kernels of a block give a token the same bits wherever the block begins and ends, those of a short block do not: its
+    // attention is split.
+    BlockKernels kernels{.block = o.batch_size};
+    if (tuning.short_block < o.batch_size) kernels.many = std::max(tuning.short_block, max_separate_rows(o)) + 1;
+    return {.kernels = o.deterministic ? BlockKernels{} : kernels,
+            .deterministic = o.deterministic,
+            .batch_size = o.batch_size,
+            .short_block = tuning.short_block,
+            .max_separate_rows = max_separate_rows(o),
+            .max_block_spans = max_block_spans(o),
+            .max_head_rows = max_head_rows,
+            .max_hidden_rows = std::min(max_head_rows, o.batch_size)};
+}
+
 Recordings::Recordings(Device& device, const Config& config, const DeviceWeights& weights, const ForwardOptions& options,
-                       const Tuning& tuning, const KvCache& vectors, const Cache& cache)
+                       const Tuning& tuning, const KvCache& vectors, const Cache& cache, double layer_seconds)
     : device_(device), config_(config), options_(options), tuning_(tuning), cache_(cache),
       head_norms_(upload_head_norms(device, config, weights, options.kv)), net_(config, weights, head_norms_, vectors),
       layout_(context_layout(config, options)), context_(make_context(device, config, layout_)),
       scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
       ids_(device.allocate("ids", 4ull * options.batch_size)),
       step_upload_(device.allocate("step", layout_.rope_at(), Memory::upload)),
-      ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)),
-      run_ahead_(device, scratch_, ids_, config.vocab_size) {
+      ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)), hidden_crossing_([&] {
+          const uint64_t bytes = 4ull * options.batch_size * config.hidden_size;
+          return options.held.all() ? std::nullopt
+                                    : std::optional(Crossing{device.allocate("h to the device", bytes, Memory::upload),
+                                                             device.allocate("h read back", bytes, Memory::readback)});
+      }()),
+      run_ahead_(device, scratch_, ids_, config.vocab_size), pace_(device.capabilities().type, config, tuning, layer_seconds) {
     prepare();
-    recorded({1, true, true, Head::logits});
-    recorded({options_.batch_size, false, true, Head::none});
-    for (const Shape& shape : draft_shapes()) recorded(shape);
+    for (const Shape& shape : first_shapes()) recorded(shape);
 }
 
-// Returns the passes that verify drafts. They are recorded at the beginning, for compiling kernels takes longer than drafts gain.
-std::vector<Recordings::Shape> Recordings::draft_shapes() const {
+// Returns the passes that are recorded at the beginning: of a token and a block, or of their parts that are here, and those that
+// verify drafts, for compiling kernels takes longer than drafts gain.
+std::vector<Recordings::Shape> Recordings::first_shapes() const {
     std::vector<Shape> out;
-    for (uint32_t rows = 2; options_.speculative && rows <= max_separate_rows(options_); rows *= 2)
-        out.push_back({rows, true, true, Head::logits});
+    if (!hidden_crossing_) {
+        out = {{1, true, all_halves(), Head::logits}, {options_.batch_size, false, all_halves(), Head::none}};
+        for (uint32_t rows = 2; options_.speculative && rows <= max_separate_rows(options_); rows *= 2)
+            out.push_back({rows, true, all_halves(), Head::logits});
+        return out;
+    }
+    for (const HalfRange halves : options_.held.ranges(config_.num_hidden_layers)) {
+        out.push_back({1, true, halves, Head::none});
+        out.push_back({options_.batch_size, false, halves, Head::none});
+    }
+    if (options_.held.head()) out.push_back({1, true, {}, Head::logits});
     return out;
 }
 
@@ -51,40 +81,50 @@ void Recordings::upload(Recorder& recorder, uint64_t begin, uint64_t end) const 
     recorder.copy(View(context_, begin, end - begin), View(step_upload_, begin, end - begin));
 }
 
-// Uploads the inputs of a run: header and rows, and the ids where it has layers.
-void Recordings::begin_step(Pass& pass, bool head) const {
+// Uploads the inputs of a run: header and rows, and the ids, or h, where it has halves.
+void Recordings::begin_step(Pass& pass, HalfRange halves) const {
     upload(pass.recorder, 0, ContextLayout::rows_at() + pass.tokens * sizeof(Row));
-    if (head) return;
-    if (!pass.separate) upload(pass.recorder, layout_.spans_at(), layout_.tables_at());
-    pass.recorder.copy(View(ids_, 0, 4ull * pass.tokens), View(ids_upload_, 0, 4ull * pass.tokens));
+    if (!halves.empty() && !pass.separate) upload(pass.recorder, layout_.spans_at(), layout_.tables_at());
+    const uint64_t ids = 4ull * pass.tokens, hidden = ids * config_.hidden_size;
+    if (is_whole(halves)) pass.recorder.copy(View(ids_, 0, ids), View(ids_upload_, 0, ids));
+    if (hidden_crossing_) pass.recorder.copy(View(scratch_.h, 0, hidden), View(hidden_crossing_->upload, 0, hidden));
 }
 
-// Records the pass of a token, from ids_ to its logits.
-void Recordings::record_token(ForwardPass& pass) {
-    const Activations x = activations(scratch_.logits);
-    layers(pass, net_, x);
+// Records halves, all of them from ids_ on.
+void Recordings::record_halves(ForwardPass& pass, HalfRange halves, const Activations& x) const {
+    if (is_whole(halves)) {
+        layers(pass, net_, x);
+    } else {
+        for (uint32_t half = halves.begin; half < halves.end; half++) {
+            const Layer& l = net_.layers[half / 2];
+            pass.begin(l);
+            half == attention_of(l.number) ? attention_half(pass, l, x) : feed_forward_half(pass, l, x);
+        }
+    }
     pass.end_layers();
-    head(pass, net_, x);
+}
+
+// Records what a shape computes; its logits are in logits_of(rows).
+void Recordings::record_steps(ForwardPass& pass, const Shape& shape) {
+    const Logits* out = shape.head == Head::logits ? &logits_of(shape.rows) : nullptr;
+    const Activations x = activations(out != nullptr && out->values ? *out->values : scratch_.logits);
+    record_halves(pass, shape.halves, x);
+    pass.in_head = shape.halves.empty();
+    if (shape.head == Head::logits) head(pass, net_, x);
+    if (shape.head == Head::hidden) last_norm(pass, net_, x);
 }
 
 // Builds the kernels of all passes at once, before the first is recorded.
 void Recordings::prepare() {
     Recorder::prepare(device_, [&](Recorder& recorder) {
         Taps none;
-        ForwardPass token = new_pass(recorder, none, {1, true, true, Head::logits});
-        record_token(token);
+        for (const Shape& shape : first_shapes()) {
+            ForwardPass pass = new_pass(recorder, none, shape);
+            record_steps(pass, shape);
+        }
+        ForwardPass token = new_pass(recorder, none, {1, true, all_halves(), Head::logits});
         for (const bool few : {true, false})
             if (samples()) run_ahead_.sample_next(token, few);
-        ForwardPass block = new_pass(recorder, none, {options_.batch_size, false, true, Head::none});
-        layers(block, net_, activations(scratch_.logits));
-        block.end_layers();
-        for (const Shape& shape : draft_shapes()) {
-            ForwardPass rows = new_pass(recorder, none, shape);
-            const Activations x = activations(*logits_of(shape.rows).values);
-            layers(rows, net_, x);
-            rows.end_layers();
-            head(rows, net_, x);
-        }
     });
 }
 
@@ -108,21 +148,16 @@ Recordings::Recording Recordings::record(const Shape& shape) {
     Recorder recorder(device_);
     step_ = {options_.context_size - std::min(shape.rows, options_.context_size), shape.rows};
     ForwardPass pass = new_pass(recorder, taps, shape);
-    begin_step(pass, !shape.layers);
-    const Logits* out = shape.head == Head::logits ? &logits_of(shape.rows) : nullptr;
-    const Buffer& logits = out != nullptr && out->values ? *out->values : scratch_.logits;
-    const Activations x = activations(logits);
-    if (shape.layers) {
-        layers(pass, net_, x);
-        pass.end_layers();
-    }
-    pass.in_head = !shape.layers;
+    begin_step(pass, shape.halves);
+    record_steps(pass, shape);
     if (shape.head == Head::logits) {
-        head(pass, net_, x);
-        recorder.copy(out->readback, logits);
+        const Logits& out = logits_of(shape.rows);
+        recorder.copy(out.readback, out.values ? *out.values : scratch_.logits);
     } else if (shape.head == Head::hidden) {
-        last_norm(pass, net_, x);
-        recorder.copy(hidden_readback(), View(x.a, 0, hidden_readback().bytes()));
+        recorder.copy(hidden_readback(), View(scratch_.a, 0, hidden_readback().bytes()));
+    } else if (hidden_crossing_) {
+        const uint64_t bytes = 4ull * shape.rows * config_.hidden_size;
+        recorder.copy(View(hidden_crossing_->readback, 0, bytes), View(scratch_.h, 0, bytes));
     }
     return {std::move(taps), recorder.finish()};
 }
@@ -159,42 +194,90 @@ void Recordings::write(const PassRows& rows) {
     std::memcpy(ids_upload_.host().data(), rows.ids.data(), rows.ids.size() * 4);
 }
 
-bool Recordings::run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going) {
-    Recording& pass = recorded({block_rows(whole), false, true, Head::none});
+// Runs the recording of a shape on rows. Returns whether it ran to its end.
+bool Recordings::run(const Shape& shape, const PassRows& rows, const std::function<bool()>& keep_going) {
+    Recording& pass = recorded(shape);
     write(rows);
     if (!pass.commands.run(keep_going)) return false;
     pass.taps.deliver(rows.count());
     return true;
 }
 
+bool Recordings::run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going) {
+    const Shape shape{block_rows(whole), false, all_halves(), Head::none};
+    const auto start = std::chrono::steady_clock::now();
+    if (!run(shape, rows, keep_going)) return false;
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (rows.spans.size() == 1) pace_.ran(rows.rows[0].position, rows.count(), seconds.count());
+    return true;
+}
+
 void Recordings::run_separate(const PassRows& rows, bool with_head) {
-    const Shape shape{std::bit_ceil(rows.count()), true, true, with_head ? Head::logits : Head::none};
-    Recording& pass = recorded(shape);
-    write(rows);
-    pass.commands.run();
-    pass.taps.deliver(rows.count());
+    const Shape shape{std::bit_ceil(rows.count()), true, all_halves(), with_head ? Head::logits : Head::none};
+    run(shape, rows);
     if (with_head) set_computed(logits_of(shape.rows).readback, config_.vocab_size);
 }
 
-void Recordings::run_head(std::span<const uint32_t> rows, bool separate) {
-    const auto count = uint32_t(rows.size());
-    const Shape shape{separate || count == 1 ? std::bit_ceil(count) : max_head_rows, separate || count == 1, false, Head::logits};
-    run_rows(shape, rows);
-    set_computed(logits_of(shape.rows).readback, config_.vocab_size);
+void Recordings::take_hidden(std::span<const float> h) {
+    std::ranges::copy(std::as_bytes(h), hidden_crossing_->upload.host().begin());
 }
 
-void Recordings::run_last_norm(std::span<const uint32_t> rows) {
-    run_rows({max_hidden_rows(), true, false, Head::hidden}, rows);
-    set_computed(hidden_readback(), config_.hidden_size);
+void Recordings::give_hidden(std::span<float> h) const {
+    std::memcpy(h.data(), hidden_crossing_->readback.host().data(), h.size_bytes());
+}
+
+bool Recordings::run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
+                           const std::function<bool()>& keep_going) {
+    const auto start = std::chrono::steady_clock::now();
+    take_hidden(h);
+    if (!run({block_rows(whole), false, halves, Head::none}, rows, keep_going)) return false;
+    give_hidden(h);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const double of_all = double(head_half(config_.num_hidden_layers)) / (halves.end - halves.begin);
+    if (rows.spans.size() == 1) pace_.ran(rows.rows[0].position, rows.count(), seconds.count() * of_all);
+    return true;
+}
+
+void Recordings::run_separate(HalfRange halves, const PassRows& rows, std::span<float> h) {
+    take_hidden(h);
+    run({std::bit_ceil(rows.count()), true, halves, Head::none}, rows);
+    give_hidden(h);
 }
 
 // Runs the head on rows of h.
-void Recordings::run_rows(const Shape& shape, std::span<const uint32_t> rows) {
+void Recordings::run_head(Head head, std::span<const uint32_t> rows, bool separate) {
+    const auto count = uint32_t(rows.size());
+    const bool alone = separate || count == 1;
+    const Shape shape = head == Head::hidden ? Shape{max_hidden_rows(), true, {}, head}
+                                             : Shape{alone ? std::bit_ceil(count) : max_head_rows, alone, {}, head};
     Recording& pass = recorded(shape);
-    step_ = {0, uint32_t(rows.size())};
+    step_ = {0, count};
     layout_.write_head(step_upload_.host(), rows);
     pass.commands.run();
-    pass.taps.deliver(uint32_t(rows.size()));
+    pass.taps.deliver(count);
+    if (head == Head::hidden)
+        set_computed(hidden_readback(), config_.hidden_size);
+    else
+        set_computed(logits_of(shape.rows).readback, config_.vocab_size);
+}
+
+void Recordings::run_head(std::span<const uint32_t> rows, bool separate) { run_head(Head::logits, rows, separate); }
+void Recordings::run_last_norm(std::span<const uint32_t> rows) { run_head(Head::hidden, rows, true); }
+
+static std::vector<uint32_t> first_rows(size_t count) {
+    std::vector<uint32_t> rows(count);
+    std::iota(rows.begin(), rows.end(), 0);
+    return rows;
+}
+
+void Recordings::run_head(std::span<const float> h, bool separate) {
+    take_hidden(h);
+    run_head(Head::logits, first_rows(h.size() / config_.hidden_size), separate);
+}
+
+void Recordings::run_last_norm(std::span<const float> h) {
+    take_hidden(h);
+    run_head(Head::hidden, first_rows(h.size() / config_.hidden_size), true);
 }
 
 std::span<const float> Recordings::computed(uint32_t i) const {
@@ -203,13 +286,11 @@ std::span<const float> Recordings::computed(uint32_t i) const {
 
 std::vector<uint32_t> Recordings::run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling) {
     Taps none;
+    const Shape token{1, true, all_halves(), Head::logits};
     step_ = {options_.context_size - 1, 1};
-    run_ahead_.record(
-        [&](Recorder& recorder) {
-            return new_pass(recorder, none, {1, true, true, Head::logits});
-        },
-        [&](ForwardPass& pass) { begin_step(pass, false); }, [&](ForwardPass& pass) { record_token(pass); },
-        has_few_candidates(sampling.settings));
+    run_ahead_.record([&](Recorder& recorder) { return new_pass(recorder, none, token); },
+                      [&](ForwardPass& pass) { begin_step(pass, token.halves); },
+                      [&](ForwardPass& pass) { record_steps(pass, token); }, has_few_candidates(sampling.settings));
     write(row);
     return run_ahead_.run(n, sampling, step_);
 }

@@ -1,9 +1,13 @@
 // The recorded passes of a model: made on first use, then run for every block and token. A pass takes its rows (token, position,
-// slot) and the page tables from a buffer that is written before each run.
+// slot) and the page tables from a buffer that is written before each run. Where the device holds only some of the halves, the
+// hidden state h comes from the host and goes back there.
 #pragma once
+#include "model/gpu/block_pace.h"
 #include "model/gpu/plan.h"
 #include "model/gpu/run_ahead.h"
 #include "model/gpu/steps.h"
+#include "model/halves.h"
+#include "model/span_run.h"
 #include <algorithm>
 #include <compare>
 #include <map>
@@ -11,28 +15,33 @@
 
 namespace tq::gpu {
 
-class Recordings {
+class Recordings final : public PassRunner {
   public:
-    // All arguments must outlive it; options with their batch size.
+    // All arguments must outlive it; options with their batch size. layer_seconds: of BlockPace
     Recordings(Device& device, const Config& config, const DeviceWeights& weights, const ForwardOptions& options,
-               const Tuning& tuning, const KvCache& vectors, const Cache& cache);
+               const Tuning& tuning, const KvCache& vectors, const Cache& cache, double layer_seconds);
 
-    // Runs the layers on rows, at most options.batch_size of them; separate rows, at most max_separate_rows(), get the bits that
-    // they get alone, and with_head: their logits, too. Returns whether it ran to its end.
-    // `whole`: the rows of the block of which these are a part, whose kernels run.
-    bool run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going);
-    void run_separate(const PassRows& rows, bool with_head);
-    // Computes the logits of rows of h as the last run left them: at most max_separate_rows(), with the bits of each alone, or up
-    // to max_head_rows.
-    void run_head(std::span<const uint32_t> rows, bool separate);
+    // The limits of a pass of blocks with these kernels.
+    static PassLimits limits(const ForwardOptions& options, const Tuning& tuning);
     static constexpr uint32_t max_head_rows = 32;
-    // Computes the states after the last norm of rows of h as the last run left them: up to max_hidden_rows(). Each has the bits
-    // that it has alone.
-    void run_last_norm(std::span<const uint32_t> rows);
-    uint32_t max_hidden_rows() const { return std::min(max_head_rows, options_.batch_size); }
-    // Returns the logits of row i of the last run_head(), or run_separate() with its head, or the state of run_last_norm(); valid
-    // until the next run.
-    std::span<const float> computed(uint32_t i) const;
+
+    // Of a device that holds all halves.
+    uint32_t next_rows(uint32_t position, uint32_t most) const override { return pace_.next(position, most); }
+    bool run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going) override;
+    void run_separate(const PassRows& rows, bool with_head) override;
+    void run_head(std::span<const uint32_t> rows, bool separate) override;
+    void run_last_norm(std::span<const uint32_t> rows) override;
+    std::span<const float> computed(uint32_t i) const override;
+
+    // Of one that holds some: run these halves, which it holds, on h [rows][hidden_size], in place. Like run_block(), and like
+    // run_separate().
+    bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
+                   const std::function<bool()>& keep_going);
+    void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h);
+    // Runs the head on h: like run_head() and run_last_norm() of all its rows.
+    void run_head(std::span<const float> h, bool separate);
+    void run_last_norm(std::span<const float> h);
+    std::span<const float> all_computed() const { return computed_; } // of all rows of that head
 
     // Runs n tokens from this row on, and samples each next one: RunAhead::run().
     std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling);
@@ -43,10 +52,11 @@ class Recordings {
 
   private:
     enum class Head { none, logits, hidden };
-    // What a recording runs: rows of a block, or separate ones; layers, or the head, or both.
+    // What a recording runs: rows of a block, or separate ones; halves, or the head, or both.
     struct Shape {
         uint32_t rows;
-        bool separate, layers;
+        bool separate;
+        HalfRange halves;
         Head head;
         auto operator<=>(const Shape&) const = default;
     };
@@ -58,22 +68,33 @@ class Recordings {
         std::optional<Buffer> values; // empty: scratch_.logits
         Buffer readback;
     };
-    std::vector<Shape> draft_shapes() const;
+    // The hidden state of a batch, on its way between the host and a device that holds some halves.
+    struct Crossing {
+        Buffer upload, readback;
+    };
+    HalfRange all_halves() const { return {0, head_half(config_.num_hidden_layers)}; }
+    bool is_whole(HalfRange halves) const { return !hidden_crossing_ && !halves.empty(); }
+    std::vector<Shape> first_shapes() const;
     void prepare();
+    void record_steps(ForwardPass& pass, const Shape& shape);
     Recording record(const Shape& shape);
     Recording& recorded(const Shape& shape);
     uint32_t block_rows(uint32_t rows) const;
+    uint32_t max_hidden_rows() const { return limits(options_, tuning_).max_hidden_rows; }
     const Logits& logits_of(uint32_t rows);
     Buffer& hidden_readback();
     void set_computed(const Buffer& readback, uint32_t cols);
     void upload_tables();
     void write(const PassRows& rows);
-    void run_rows(const Shape& shape, std::span<const uint32_t> rows);
+    void run_head(Head head, std::span<const uint32_t> rows, bool separate);
     void upload(Recorder& recorder, uint64_t begin, uint64_t end) const; // of the context, in bytes
-    void begin_step(Pass& pass, bool head) const;
+    void begin_step(Pass& pass, HalfRange halves) const;
+    void take_hidden(std::span<const float> h);
+    void give_hidden(std::span<float> h) const;
+    bool run(const Shape& shape, const PassRows& rows, const std::function<bool()>& keep_going = {});
     ForwardPass new_pass(Recorder& recorder, Taps& taps, const Shape& shape) const;
     Activations activations(const Buffer& logits) const;
-    void record_token(ForwardPass& pass);
+    void record_halves(ForwardPass& pass, HalfRange halves, const Activations& x) const;
 
     Device& device_;
     const Config& config_;
@@ -86,9 +107,11 @@ class Recordings {
     const Buffer context_;
     const Scratch scratch_;
     const Buffer ids_, step_upload_, ids_upload_;
-    std::map<uint32_t, Logits> logits_; // by their rows
-    std::optional<Buffer> hidden_;      // states read back
+    const std::optional<Crossing> hidden_crossing_; // empty: the device holds all halves
+    std::map<uint32_t, Logits> logits_;             // by their rows
+    std::optional<Buffer> hidden_;                  // states read back
     RunAhead run_ahead_;
+    BlockPace pace_;
     Step step_{};
     std::map<Shape, Recording> recordings_;
     uint64_t uploaded_tables_ = UINT64_MAX; // version of the tables

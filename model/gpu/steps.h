@@ -108,7 +108,10 @@ void kv_append(ForwardPass&, const Layer& layer, const Buffer& k, const Buffer& 
 void q_norm_rope(ForwardPass&, const Layer& layer, const Buffer& q);
 void attention(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& q);
 
-// In model/gpu/forward.cpp: from token ids to the hidden state h of every token, and from those to logits, or only to a.
+// In model/gpu/forward.cpp: the halves of a layer (model/halves.h), which add to the hidden state h of every token.
+void attention_half(ForwardPass&, const Layer& layer, const Activations& x);
+void feed_forward_half(ForwardPass&, const Layer& layer, const Activations& x);
+// From token ids to h, and from there to logits, or only to a.
 void layers(ForwardPass&, const Network& net, const Activations& x);
 void head(ForwardPass&, const Network& net, const Activations& x);
 void last_norm(ForwardPass&, const Network& net, const Activations& x);

@@ -35,30 +35,34 @@ static std::optional<WindowVectors> make_window(const Cache::Shape& shape, const
     return WindowVectors{side(k), side(v)};
 }
 
-KvCache::KvCache(const Shape& shape, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens)
-    : Cache(shape) {
+KvVectors::KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
+                     const HeldHalves& held)
+    : sequences_(sequences) {
     for (const LayerCodecs& codecs : layers) {
-        CacheSide k(codecs.k, kv_heads, shape.pages, page_tokens), v(codecs.v, kv_heads, shape.pages, page_tokens);
-        auto window = make_window(shape, k, v, pass_tokens);
-        layers_.push_back({*this, std::move(k), std::move(v), std::move(window)});
+        const bool here = held.attention(uint32_t(layers_.size()));
+        const uint32_t pages = here ? sequences.shape().pages : 0;
+        CacheSide k(codecs.k, kv_heads, pages, page_tokens), v(codecs.v, kv_heads, pages, page_tokens);
+        auto window = here ? make_window(sequences.shape(), k, v, pass_tokens) : std::nullopt;
+        layers_.push_back({sequences, std::move(k), std::move(v), std::move(window)});
     }
 }
 
-void KvCache::copy_page(uint32_t from, uint32_t to, uint32_t tokens) {
+void KvVectors::copy_page(uint32_t from, uint32_t to, uint32_t tokens) const {
     for (const LayerCache& layer : layers_)
-        for (const CacheSide* side : {&layer.k, &layer.v}) side->copy({from, 0}, {to, 0}, tokens);
+        if (layer.held())
+            for (const CacheSide* side : {&layer.k, &layer.v}) side->copy({from, 0}, {to, 0}, tokens);
 }
 
-void KvCache::copy_window(uint32_t from, uint32_t to) {
+void KvVectors::copy_window(uint32_t from, uint32_t to) const {
     for (const LayerCache& layer : layers_)
         if (layer.window)
             for (const CacheSide* side : {&layer.window->k, &layer.window->v}) side->copy({from, 0}, {to, 0}, side->block_tokens);
 }
 
-StoredSide KvCache::stored(uint32_t slot, uint32_t layer, KvSide which) {
+StoredSide KvVectors::stored(uint32_t slot, uint32_t layer, KvSide which) const {
     ENSURE(layer < layers_.size(), "layer {} of {}", layer, layers_.size());
     const CacheSide& side = layers_[layer].side(which);
-    StoredSide out(side.codec, side.heads, position(slot));
+    StoredSide out(side.codec, side.heads, sequences_.position(slot));
     for (uint32_t head = 0; head < side.heads; head++)
         for (uint32_t at = 0; at < out.tokens; at += page_tokens) {
             const uint32_t tokens = std::min(page_tokens, out.tokens - at);
@@ -69,7 +73,7 @@ StoredSide KvCache::stored(uint32_t slot, uint32_t layer, KvSide which) {
     return out;
 }
 
-PageLayout KvCache::page_layout() const {
+PageLayout KvVectors::page_layout() const {
     std::vector<PageLayout::Vector> vectors;
     for (const LayerCache& layer : layers_)
         for (const CacheSide* side : {&layer.k, &layer.v}) vectors.push_back({side->codec.words(), side->codec.scales()});
@@ -83,26 +87,26 @@ static void copy_bytes(void* to, std::span<const std::byte> from) {
     if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
-void KvCache::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
+void KvVectors::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
     const PageLayout layout = page_layout();
     ENSURE(tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
     for (uint32_t layer = 0; layer < layers_.size(); layer++)
         for (const KvSide which : {KvSide::key, KvSide::value}) {
             const CacheSide& side = layers_[layer].side(which);
-            for (uint32_t head = 0; head < side.heads; head++) {
+            for (uint32_t head = 0; head < side.heads && side.blocks > 0; head++) {
                 copy_bytes(layout.codes(bytes, tokens, layer, which, head), side.codes({page, 0}, head).data());
                 copy_bytes(layout.scales(bytes, tokens, layer, which, head), side.scales({page, 0}, head).data());
             }
         }
 }
 
-void KvCache::write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
+void KvVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) const {
     const PageLayout layout = page_layout();
     ENSURE(tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
     for (uint32_t layer = 0; layer < layers_.size(); layer++)
         for (const KvSide which : {KvSide::key, KvSide::value}) {
             const CacheSide& side = layers_[layer].side(which);
-            for (uint32_t head = 0; head < side.heads; head++) {
+            for (uint32_t head = 0; head < side.heads && side.blocks > 0; head++) {
                 copy_bytes(side.codes({page, 0}, head).data(), layout.codes(bytes, tokens, layer, which, head));
                 copy_bytes(side.scales({page, 0}, head).data(), layout.scales(bytes, tokens, layer, which, head));
             }
@@ -115,8 +119,9 @@ static void repeat_window(const WindowVectors& window, uint32_t slot, uint32_t l
         for (uint32_t at = length; at < side->block_tokens; at++) side->copy({slot, at % length}, {slot, at}, 1);
 }
 
-void KvCache::repeat_stored(uint32_t slot, uint32_t length, uint32_t to) {
+void KvVectors::repeat(uint32_t slot, uint32_t length, uint32_t to) const {
     for (const LayerCache& layer : layers_) {
+        if (!layer.held()) continue;
         for (uint32_t at = length, count; at < to; at += count) { // runs that end with a page, or with what is repeated
             const uint32_t from = at % length;
             count = std::min({page_tokens - at % page_tokens, page_tokens - from % page_tokens, length - from, to - at});
@@ -131,15 +136,15 @@ static bool is_finite(const CacheSide& side, Place at, uint32_t head) {
     return tq::is_finite(side.codec, side.codes(at, head), side.scales(at, head));
 }
 
-std::optional<std::string> KvCache::find_nonfinite(uint32_t slot) const {
+std::optional<std::string> KvVectors::find_nonfinite(uint32_t slot) const {
     for (size_t i = 0; i < layers_.size(); i++)
-        for (uint32_t at = 0; at < position(slot); at++)
+        for (uint32_t at = 0; at < sequences_.position(slot) && layers_[i].held(); at++)
             for (uint32_t head = 0; head < layers_[i].k.heads; head++) {
                 const Place place = layers_[i].place({slot, at});
                 const bool bad_key = !host::is_finite(layers_[i].k, place, head);
                 if (bad_key || !host::is_finite(layers_[i].v, place, head))
                     return fmt::format("the {} of layer {}, kv head {}, position {}{}", bad_key ? "key" : "value", i, head, at,
-                                       shape().slots > 1 ? fmt::format(" of slot {}", slot) : "");
+                                       sequences_.shape().slots > 1 ? fmt::format(" of slot {}", slot) : "");
             }
     return std::nullopt;
 }

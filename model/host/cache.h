@@ -1,6 +1,7 @@
 // The KV cache in host memory: for each layer and side, the codes of each kv head, page by page, and the scales beside them.
 #pragma once
 #include "model/cache.h"
+#include "model/halves.h"
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,6 +57,7 @@ struct LayerCache {
     CacheSide k, v;
     std::optional<WindowVectors> window; // where the sequences have windows and the layer stores codes
 
+    bool held() const { return k.blocks > 0; }
     const CacheSide& side(KvSide side) const { return side == KvSide::key ? k : v; }
     // Returns the place of a token in `k` and `v`, and in those of `window`.
     Place place(Row row) const { return {sequences.table(row.slot)[row.position / page_tokens], row.position % page_tokens}; }
@@ -66,28 +68,59 @@ struct LayerCodecs {
     KvCodec k, v;
 };
 
-class KvCache final : public Cache {
+// The vectors of the slots that a Cache keeps the books of, or of some layers of them.
+class KvVectors {
   public:
-    // Allocates all pages and windows; a pass stores at most `pass_tokens` tokens of a slot. Throws std::bad_alloc.
-    KvCache(const Shape& shape, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens);
+    // Allocates all pages and windows of the layers that are held; a pass stores at most `pass_tokens` tokens of a slot.
+    // `sequences` must outlive it. Throws std::bad_alloc.
+    KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
+              const HeldHalves& held = {});
+    KvVectors(const KvVectors&) = delete;
 
     const std::vector<LayerCache>& layers() const { return layers_; }
 
-    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) override;
-    PageLayout page_layout() const override;
-    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override;
-    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override;
+    // As those of Cache. Pages are those of all layers; bytes of a layer that is not held are left alone.
+    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const;
+    PageLayout page_layout() const;
+    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const;
+    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) const;
+    void copy_page(uint32_t from, uint32_t to, uint32_t tokens) const;
+    void copy_window(uint32_t from, uint32_t to) const;
+    void repeat(uint32_t slot, uint32_t length, uint32_t to) const;
 
     // Returns "the key of layer 3, kv head 1, position 17": the first stored vector of a slot that is not finite.
     std::optional<std::string> find_nonfinite(uint32_t slot) const;
 
+  private:
+    const Cache& sequences_;
+    std::vector<LayerCache> layers_;
+};
+
+class KvCache final : public Cache {
+  public:
+    KvCache(const Shape& shape, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens)
+        : Cache(shape), vectors_(*this, kv_heads, layers, pass_tokens) {}
+
+    const KvVectors& vectors() const { return vectors_; }
+    const std::vector<LayerCache>& layers() const { return vectors_.layers(); }
+
+    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) override { return vectors_.stored(slot, layer, side); }
+    PageLayout page_layout() const override { return vectors_.page_layout(); }
+    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override {
+        vectors_.read_page(page, tokens, bytes);
+    }
+    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override {
+        vectors_.write_page(page, tokens, bytes);
+    }
+    std::optional<std::string> find_nonfinite(uint32_t slot) const { return vectors_.find_nonfinite(slot); }
+
   protected:
-    void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override;
-    void copy_window(uint32_t from, uint32_t to) override;
-    void repeat_stored(uint32_t slot, uint32_t length, uint32_t to) override;
+    void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override { vectors_.copy_page(from, to, tokens); }
+    void copy_window(uint32_t from, uint32_t to) override { vectors_.copy_window(from, to); }
+    void repeat_stored(uint32_t slot, uint32_t length, uint32_t to) override { vectors_.repeat(slot, length, to); }
 
   private:
-    std::vector<LayerCache> layers_;
+    const KvVectors vectors_;
 };
 
 } // namespace tq::host

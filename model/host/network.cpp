@@ -2,10 +2,11 @@
 #include "model/rope.h"
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 
 namespace tq::host {
 
-static std::vector<LayerCodecs> codecs(const Config& c, const KvOptions& kv) {
+std::vector<LayerCodecs> layer_codecs(const Config& c, const KvOptions& kv) {
     std::vector<LayerCodecs> all;
     for (uint32_t i = 0; i < c.num_hidden_layers; i++)
         all.push_back({kv.codec(i, c.num_hidden_layers, KvSide::key, c.head_dim),
@@ -13,10 +14,8 @@ static std::vector<LayerCodecs> codecs(const Config& c, const KvOptions& kv) {
     return all;
 }
 
-static Cache::Shape with_window(Cache::Shape shape, const std::vector<LayerCodecs>& layers, uint32_t window_tokens) {
-    const bool any = std::ranges::any_of(layers, [](const LayerCodecs& l) { return KvTypes{l.k.type, l.v.type}.coded(); });
-    shape.window_tokens = any ? window_tokens : 0;
-    return shape;
+KvCache make_cache(const Config& c, const ForwardOptions& options, uint32_t pass_tokens) {
+    return {cache_shape(options, c.num_hidden_layers), c.num_key_value_heads, layer_codecs(c, options.kv), pass_tokens};
 }
 
 static std::vector<float> k_mean(const Config& c, const LayerWeights& w) {
@@ -25,15 +24,14 @@ static std::vector<float> k_mean(const Config& c, const LayerWeights& w) {
 
 static std::vector<float> bias(const std::optional<Tensor>& tensor) { return tensor ? to_floats(*tensor) : std::vector<float>(); }
 
-Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, const KvOptions& kv, const Cache::Shape& shape,
-                 uint32_t pass_tokens)
-    : config(c), weights(std::move(loaded)), rope_table(tq::rope_table(c, shape.context_size)),
-      cache(with_window(shape, codecs(c, kv), kv.window), c.num_key_value_heads, codecs(c, kv), pass_tokens),
+Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, const KvOptions& kv, const KvVectors& vectors,
+                 uint32_t context_size)
+    : config(c), weights(std::move(loaded)), rope_table(tq::rope_table(c, context_size)),
       token_embd{weights->weights.token_embd, "embed"}, output{weights->weights.output, "logits"},
       output_norm{to_floats(weights->weights.output_norm), "output_norm"} {
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
         const LayerWeights& w = weights->weights.layers[i];
-        const KvCodec& keys = cache.layers()[i].k.codec;
+        const KvCodec& keys = vectors.layers()[i].k.codec;
         const Rotation* rotation = is_rotated(keys.type) ? &keys.rotation : nullptr;
         layers.push_back({i,
                           {to_floats(w.attn_norm), "attn_norm"},
@@ -43,7 +41,7 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
                           {w.attn_output, "attn_output"},
                           head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, head_norm_weights(w.attn_q_norm, c.head_dim),
                                      head_norm_weights(w.attn_k_norm, c.head_dim), k_mean(c, w)),
-                          cache.layers()[i],
+                          vectors.layers()[i],
                           rotation,
                           1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),
                           {to_floats(w.ffn_norm), "ffn_norm"},
@@ -51,6 +49,15 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
                           {{w.ffn_gate}, {w.ffn_up}},
                           {w.ffn_down, "h"}});
     }
+}
+
+OnResult named(Tap tap) {
+    if (!tap) return {};
+    return [tap = std::move(tap)](const Pass& pass, std::string_view name, std::span<const float> values) {
+        if (values.empty()) return;
+        if (pass.layer() == nullptr) return tap(name, values);
+        tap(fmt::format("layer {} {}", pass.layer()->number, name), values);
+    };
 }
 
 void Activations::resize(const Config& c, size_t rows) {

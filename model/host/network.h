@@ -1,6 +1,7 @@
 // The state of a forward pass on the host: a model's weights in memory, the cache, and the rows of a pass.
 #pragma once
 #include "base/thread_pool.h"
+#include "model/forward.h"
 #include "model/host/cache.h"
 #include "model/host/routes.h"
 #include "model/kv/options.h"
@@ -48,17 +49,21 @@ struct Network {
     const Config config;
     std::shared_ptr<const LoadedWeights> weights;
     std::vector<float> rope_table; // model/rope.h
-    KvCache cache;
     std::vector<Layer> layers;
     Linear token_embd, output;
     Norm output_norm;
 
-    // Makes a rotary table for the context, and a cache of this shape for passes of at most `pass_tokens` tokens of a slot, with
-    // the windows of `kv`. Throws std::bad_alloc.
-    Network(const Config& config, std::shared_ptr<const LoadedWeights> weights, const KvOptions& kv, const Cache::Shape& shape,
-            uint32_t pass_tokens);
+    // Makes a rotary table for the context of `vectors`, which make_cache() made for `kv` and must outlive it.
+    Network(const Config& config, std::shared_ptr<const LoadedWeights> weights, const KvOptions& kv, const KvVectors& vectors,
+            uint32_t context_size);
     Network(const Network&) = delete;
 };
+
+// The codecs of all layers.
+std::vector<LayerCodecs> layer_codecs(const Config& config, const KvOptions& kv);
+// Makes the cache of a model that is all on the host, for passes of at most `pass_tokens` tokens of a slot. Throws
+// std::bad_alloc.
+KvCache make_cache(const Config& config, const ForwardOptions& options, uint32_t pass_tokens);
 
 // The intermediate results of a pass, fp32 [rows][cols].
 struct Activations {
@@ -75,6 +80,9 @@ class Pass;
 // Called with each result [rows][cols] and its name. Tests modify some; when keys and values have been stored, it is called
 // with "kv_append" and no values.
 using OnResult = std::function<void(const Pass&, std::string_view name, std::span<float> values)>;
+
+// Adapts a tap, which gets results by name alone.
+OnResult named(Tap tap);
 
 // The common state of the steps of a pass: layers, over some rows, or the head, over those whose logits are wanted.
 class Pass {

@@ -8,30 +8,36 @@ namespace tq {
 namespace ref {
 namespace {
 
+// The attention of a layer, added to the hidden state h of every token.
+void attention_half(Pass& pass, const Layer& l, Activations& x) {
+    rms_norm(pass, x.a, x.h, l.attn_norm);
+    matmul(pass, {{x.q, l.attn_q}, {x.k, l.attn_k}, {x.v, l.attn_v}}, x.a);
+    kv_append(pass, l, x.k, x.v);
+    q_norm_rope(pass, l, x.q);
+    attention(pass, l, x.attn, x.q);
+    matmul_add(pass, x.h, l.attn_output, x.attn);
+}
+
+// Its feed-forward network, or a mixture of experts.
+void feed_forward_half(Pass& pass, const Layer& l, Activations& x) {
+    rms_norm(pass, x.a, x.h, l.ffn_norm);
+    if (l.router) {
+        route(pass, x.routes, *l.router, x.a);
+        gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a, x.routes);
+        matmul_add(pass, x.h, l.ffn_down, x.ffn, x.routes);
+    } else {
+        gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a);
+        matmul_add(pass, x.h, l.ffn_down, x.ffn);
+    }
+}
+
 // From token ids to the hidden state h of every token.
 void layers(Pass& pass, const Network& net, Activations& x) {
     embed(pass, x.h, net.token_embd, x.ids);
     for (const Layer& l : net.layers) {
         pass.begin(l);
-
-        // attention
-        rms_norm(pass, x.a, x.h, l.attn_norm);
-        matmul(pass, {{x.q, l.attn_q}, {x.k, l.attn_k}, {x.v, l.attn_v}}, x.a);
-        kv_append(pass, l, x.k, x.v);
-        q_norm_rope(pass, l, x.q);
-        attention(pass, l, x.attn, x.q);
-        matmul_add(pass, x.h, l.attn_output, x.attn);
-
-        // feed-forward
-        rms_norm(pass, x.a, x.h, l.ffn_norm);
-        if (l.router) {
-            route(pass, x.routes, *l.router, x.a);
-            gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a, x.routes);
-            matmul_add(pass, x.h, l.ffn_down, x.ffn, x.routes);
-        } else {
-            gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a);
-            matmul_add(pass, x.h, l.ffn_down, x.ffn);
-        }
+        attention_half(pass, l, x);
+        feed_forward_half(pass, l, x);
     }
 }
 
@@ -53,12 +59,13 @@ class ReferenceForward final : public Forward {
   public:
     ReferenceForward(const Config& config, const Weights& weights, const ForwardOptions& options, host::OnResult on_result)
         : options_(options), on_result_(std::move(on_result)), pool_(options.threads),
-          net_(config, std::make_shared<LoadedWeights>(load_weights(pool_, weights)), options.kv,
-               {options.slots, options.pages(), options.context_size}, options.context_size) {}
+          cache_(host::make_cache(config, options, options.context_size)),
+          net_(config, std::make_shared<LoadedWeights>(load_weights(pool_, weights)), options.kv, cache_.vectors(),
+               options.context_size) {}
 
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
-        host::Run run(net_.cache, spans);
+        host::Run run(cache_, spans);
         results_.resize(spans.size());
         for (size_t i = 0; i < spans.size(); i++) {
             const auto count = uint32_t(spans[i].ids.size()), wanted = wanted_rows(spans[i]);
@@ -76,7 +83,7 @@ class ReferenceForward final : public Forward {
     }
 
     uint32_t max_separate_rows() const override { return options_.context_size; }
-    Cache& cache() override { return net_.cache; }
+    Cache& cache() override { return cache_; }
     const KvOptions& kv() const override { return options_.kv; }
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, options_.kv); }
 
@@ -107,6 +114,7 @@ class ReferenceForward final : public Forward {
     const ForwardOptions options_;
     const host::OnResult on_result_;
     ThreadPool pool_;
+    host::KvCache cache_;
     host::Network net_;
     host::Activations x_;
     std::vector<std::vector<float>> results_; // of each span

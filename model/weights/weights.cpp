@@ -148,6 +148,26 @@ Weights read_by_token(Weights w, const Config& c) {
     return w;
 }
 
+Weights held_weights(Weights w, const HeldHalves& held) {
+    const auto drop = [](Tensor& t) {
+        t.rows = 0;
+        t.data = {};
+        t.source = nullptr;
+    };
+    if (held.all()) return w;
+    for (uint32_t i = 0; i < w.layers.size(); i++) {
+        LayerWeights& l = w.layers[i];
+        if (!held.attention(i))
+            for (Tensor* t : {&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output}) drop(*t);
+        if (held.feed_forward(i)) continue;
+        for (Tensor* t : {&l.ffn_gate, &l.ffn_up, &l.ffn_down}) drop(*t);
+        if (l.ffn_gate_inp) drop(*l.ffn_gate_inp);
+    }
+    if (!held.head() || !w.tied) drop(w.token_embd);
+    if (!held.head()) drop(w.output);
+    return w;
+}
+
 std::vector<float> head_norm_weights(const std::optional<Tensor>& norm, uint32_t head_dim) {
     return norm ? to_floats(*norm) : std::vector<float>(head_dim, 1.0f);
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include "base/mapped_file.h"
 #include "model/config.h"
+#include "model/halves.h"
 #include "model/weights/tensor.h"
 #include <optional>
 #include <span>
@@ -57,6 +58,10 @@ Weights read_weights(const ModelFile& file, const Config& config);
 // Returns the tensors with those rows alone that one token reads: of the stacks of experts as many as it has, and one of an
 // embedding that is not the head.
 Weights read_by_token(Weights weights, const Config& config);
+
+// Returns the weights of the halves that a device holds. Of the others the matrices have no rows; norms and biases, which are
+// short, stay. The embedding stays where it is the head, too.
+Weights held_weights(Weights weights, const HeldHalves& held);
 
 // Converts the matrices in F32, F16 or BF16, but for routers, to Q8_0 or Q4_0, made from them row by row (quantised_rows.h).
 // Returns their number.

@@ -1,0 +1,15 @@
+// A stage of a model on a Vulkan device.
+#pragma once
+#include "model/gpu/weights.h"
+#include "model/stages/stage.h"
+
+namespace tq {
+
+// Uploads the weights of the halves in options.held and records their passes. options.batch_size is that of a slice, in the
+// device's whole tiles (gpu::with_batch_size). `device` must outlive the result; `weights` need not. layer_seconds as of
+// make_gpu_forward(). Throws OutOfMemory where the part does not fit, before anything is loaded; LoadStopped; Error.
+std::unique_ptr<Stage> make_gpu_stage(Device& device, const Config& config, const Weights& weights, const Cache& cache,
+                                      const ForwardOptions& options, const LoadProgress& on_load = {},
+                                      std::optional<double> layer_seconds = std::nullopt);
+
+} // namespace tq

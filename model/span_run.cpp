@@ -1,0 +1,209 @@
+#include "model/span_run.h"
+#include <algorithm>
+#include <cmath>
+
+namespace tq {
+namespace {
+
+// What is left of a span.
+struct Rest {
+    const Span& span;
+    size_t number;
+    uint32_t start, done = 0;
+
+    uint32_t left() const { return uint32_t(span.ids.size()) - done; }
+    uint32_t position() const { return start + done; }
+    // Returns whether the logits or the state of id `i` are wanted.
+    bool wants(uint32_t i) const {
+        return span.logits == Span::Logits::all || (span.logits != Span::Logits::none && i + 1 == span.ids.size());
+    }
+    bool wants_hidden() const { return span.logits == Span::Logits::hidden; }
+};
+
+// One run(): its spans, cut into passes. A span is cut into slices of a block (BlockKernels::slice); one of few ids runs as
+// separate rows, with those of other spans. So the kernels that compute a row depend on its span alone.
+class SpanRun {
+  public:
+    SpanRun(PassRunner& runner, const PassLimits& limits, Cache& cache, std::span<const Span> spans, const SpanLogits& each,
+            const Progress& progress)
+        : runner_(runner), limits_(limits), cache_(cache), each_(each), progress_(progress) {
+        for (const Span& span : spans) {
+            rests_.push_back({span, rests_.size(), cache.position(span.slot)});
+            total_ += uint32_t(span.ids.size());
+        }
+    }
+
+    // Returns false where it was stopped.
+    bool run() {
+        while (done_ < total_)
+            if (!(run_separate() || run_block()) || !keep_going()) return false;
+        return true;
+    }
+
+  private:
+    // The ids of a span in a pass.
+    struct Slice {
+        Rest* rest;
+        uint32_t ids, first_row;
+    };
+    struct Wanted {
+        Slice slice;
+        uint32_t row, id; // of the pass, of the span
+    };
+
+    bool keep_going() const { return !progress_ || progress_(done_, total_); }
+    uint32_t slice_of(const Rest& rest) const {
+        return limits_.kernels.block == 0 ? std::min(limits_.batch_size, rest.left()) : limits_.kernels.slice(rest.left());
+    }
+    bool is_separate(const Rest& rest) const {
+        return rest.left() > 0 && (limits_.deterministic || slice_of(rest) <= limits_.max_separate_rows);
+    }
+    void add(Rest& rest, uint32_t ids, bool separate);
+    size_t head_rows(std::span<const Wanted> wanted, bool separate) const;
+    void deliver(std::span<const Wanted> wanted, bool computed, bool separate);
+    std::vector<Wanted> take();
+    bool run_separate();
+    bool run_block();
+    bool run_block_of_one(Rest& rest, uint32_t ids);
+    std::vector<Rest*> blocks_together();
+
+    PassRunner& runner_;
+    const PassLimits& limits_;
+    Cache& cache_;
+    const SpanLogits& each_;
+    const Progress& progress_;
+    std::vector<Rest> rests_;
+    uint32_t total_ = 0, done_ = 0;
+    PassRows rows_; // of the next pass
+    std::vector<Slice> slices_;
+};
+
+void SpanRun::add(Rest& rest, uint32_t ids, bool separate) {
+    const uint32_t slot = rest.span.slot;
+    slices_.push_back({&rest, ids, rows_.count()});
+    rows_.add(slot, rest.position(), rest.span.ids.subspan(rest.done, ids), cache_.window(slot).begin, separate);
+}
+
+// Counts the slices that have been run; returns the rows of which something is wanted, and begins the next pass.
+std::vector<SpanRun::Wanted> SpanRun::take() {
+    std::vector<Wanted> wanted;
+    for (const Slice& slice : slices_) {
+        for (uint32_t i = 0; i < slice.ids; i++)
+            if (slice.rest->wants(slice.rest->done + i)) wanted.push_back({slice, slice.first_row + i, slice.rest->done + i});
+        cache_.advance(slice.rest->span.slot, slice.ids);
+        slice.rest->done += slice.ids;
+        done_ += slice.ids;
+    }
+    slices_.clear();
+    rows_ = {};
+    return wanted;
+}
+
+// Whether the logits of a row are computed as those of a row alone: of separate rows, and of a block's last.
+static bool is_alone(const Rest& rest, bool separate) { return separate || rest.span.logits != Span::Logits::all; }
+
+// Returns how many of these rows the head runs on at once: the first ones that it treats alike.
+size_t SpanRun::head_rows(std::span<const Wanted> wanted, bool separate) const {
+    const Rest& first = *wanted[0].slice.rest;
+    const bool hidden = first.wants_hidden(), alone = is_alone(first, separate);
+    const size_t most = hidden ? limits_.max_hidden_rows : alone ? limits_.max_separate_rows : limits_.max_head_rows;
+    const auto alike = [&](const Wanted& one) {
+        return one.slice.rest->wants_hidden() == hidden && is_alone(*one.slice.rest, separate) == alone;
+    };
+    return std::min(most, size_t(std::ranges::find_if_not(wanted, alike) - wanted.begin()));
+}
+
+// Computes the logits and states of these rows of a pass, unless they are, and passes them on.
+void SpanRun::deliver(std::span<const Wanted> wanted, bool computed, bool separate) {
+    for (size_t first = 0; first < wanted.size();) {
+        const std::span rest = wanted.subspan(first), now = computed ? rest : rest.first(head_rows(rest, separate));
+        std::vector<uint32_t> rows;
+        for (const Wanted& one : now) rows.push_back(one.row);
+        if (!computed && now[0].slice.rest->wants_hidden())
+            runner_.run_last_norm(rows);
+        else if (!computed)
+            runner_.run_head(rows, is_alone(*now[0].slice.rest, separate));
+        for (size_t i = 0; i < now.size(); i++) {
+            const auto values = runner_.computed(computed ? now[i].row : uint32_t(i));
+            if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) fail_nonfinite(std::nullopt);
+            each_(now[i].slice.rest->number, now[i].id, values);
+        }
+        first += now.size();
+    }
+}
+
+// Runs a pass of separate rows, those of all spans that come to them. Returns false where there are none.
+bool SpanRun::run_separate() {
+    for (Rest& rest : rests_) {
+        const uint32_t room = limits_.max_separate_rows - rows_.count();
+        if (is_separate(rest) && room > 0) add(rest, std::min(room, rest.left()), true);
+    }
+    if (slices_.empty()) return false;
+    // The head runs in the same submission where it has the same rows.
+    bool with_head = true;
+    for (const Slice& slice : slices_)
+        for (uint32_t i = 0; i < slice.ids; i++)
+            with_head = with_head && slice.rest->wants(slice.rest->done + i) && !slice.rest->wants_hidden();
+    runner_.run_separate(rows_, with_head);
+    deliver(take(), with_head, true);
+    return true;
+}
+
+// Returns the spans whose next slices fill a block together, longer than a short one: so each runs with the kernels of blocks.
+std::vector<Rest*> SpanRun::blocks_together() {
+    std::vector<Rest*> out;
+    uint32_t rows = 0, position = 0;
+    for (Rest& rest : rests_) {
+        const uint32_t ids = slice_of(rest);
+        if (ids <= limits_.short_block || is_separate(rest) || rows + ids > limits_.batch_size ||
+            out.size() == limits_.max_block_spans)
+            continue;
+        out.push_back(&rest);
+        rows += ids;
+        position = std::max(position, rest.position());
+    }
+    if (out.size() < 2 || runner_.next_rows(position, rows) < rows) out.clear();
+    return out;
+}
+
+bool SpanRun::run_block() {
+    const std::vector<Rest*> together = blocks_together();
+    if (together.empty()) {
+        Rest& rest = *std::ranges::find_if(rests_, [](const Rest& r) { return r.left() > 0; });
+        return run_block_of_one(rest, slice_of(rest));
+    }
+    for (Rest* rest : together) add(*rest, slice_of(*rest), false);
+    if (!runner_.run_block(rows_, rows_.count(), [&] { return keep_going(); })) {
+        for (const Slice& slice : slices_)
+            cache_.truncate(slice.rest->span.slot, slice.rest->position(), slice.rest->position() + slice.ids);
+        return false;
+    }
+    deliver(take(), false, false);
+    return true;
+}
+
+// Runs a slice in as many passes as the device needs to stay responsive. Their kernels are those of the whole slice, so that
+// results do not depend on the speed of earlier blocks, except for the rounding of a short block, whose attention is split.
+bool SpanRun::run_block_of_one(Rest& rest, uint32_t ids) {
+    for (uint32_t left = ids, count; left > 0; left -= count) {
+        count = runner_.next_rows(rest.position(), left);
+        const uint32_t position = rest.position();
+        add(rest, count, false);
+        if (!runner_.run_block(rows_, ids, [&] { return keep_going(); })) {
+            cache_.truncate(rest.span.slot, position, position + count);
+            return false;
+        }
+        deliver(take(), false, false);
+        if (left > count && !keep_going()) return false;
+    }
+    return true;
+}
+
+} // namespace
+
+bool run_spans(PassRunner& runner, const PassLimits& limits, Cache& cache, std::span<const Span> spans, const SpanLogits& each,
+               const Progress& progress) {
+    return SpanRun(runner, limits, cache, spans, each, progress).run();
+}
+
+} // namespace tq

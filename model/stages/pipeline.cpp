@@ -1,0 +1,159 @@
+#include "model/stages/pipeline.h"
+#include <algorithm>
+#include <chrono>
+
+namespace tq {
+
+Pipeline::Pipeline(const Config& config, const Tensor& token_embd, const Split& split,
+                   const std::vector<std::unique_ptr<Stage>>& stages, const PassLimits& slice_limits, const Tap& tap)
+    : config_(config), token_embd_(token_embd), split_(split), parts_(split.parts()), stages_(stages),
+      slice_limits_(slice_limits), tap_(tap) {}
+
+Pipeline::~Pipeline() {
+    {
+        const std::lock_guard lock(mutex_);
+        ending_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+}
+
+// The embedding is read on the host, whatever device comes first: a row of a token is all that is needed of it.
+void Pipeline::embed(const PassRows& rows) {
+    const size_t cols = config_.hidden_size;
+    h_.resize(rows.count() * cols);
+    for (uint32_t i = 0; i < rows.count(); i++)
+        decode_row(token_embd_.type, std::span(h_).subspan(i * cols, cols), token_embd_.read(rows.ids[i], 1, scratch_));
+    if (tap_) tap_("embed", h_);
+}
+
+// Cuts a block, so that each slice has the kernels of blocks.
+std::vector<Pipeline::Flight> Pipeline::slices_of(const PassRows& rows) {
+    std::vector<Flight> out;
+    const size_t cols = config_.hidden_size;
+    for (const RowSpan& span : rows.spans)
+        for (uint32_t first = span.first, count; first < span.end; first += count) {
+            const uint32_t left = span.end - first;
+            count = std::min(left, slice_limits_.kernels.slice(left));
+            out.push_back({rows.part(first, count), std::span(h_).subspan(first * cols, count * cols)});
+        }
+    return out;
+}
+
+bool Pipeline::run_part(Flight& flight, const std::function<bool()>& keep_going) {
+    const Part& part = parts_[flight.next];
+    return stages_[part.device]->run_block(part.halves, flight.rows, whole_, flight.h, keep_going);
+}
+
+bool Pipeline::run_in_turn(const std::function<bool()>& keep_going) {
+    for (Flight& flight : flights_)
+        for (; flight.next < parts_.size(); flight.next++)
+            if (!run_part(flight, keep_going) || (keep_going && !keep_going())) return false;
+    return true;
+}
+
+// Returns the first slice that a device can take.
+Pipeline::Flight* Pipeline::ready(uint32_t device) {
+    for (size_t i = 0; i < flights_.size() && !stopped_; i++) {
+        Flight& flight = flights_[i];
+        if (!flight.running && flight.next < parts_.size() && parts_[flight.next].device == device &&
+            (i == 0 || flights_[i - 1].next > flight.next))
+            return &flight;
+    }
+    return nullptr;
+}
+
+bool Pipeline::finished() const {
+    if (std::ranges::any_of(flights_, &Flight::running)) return false;
+    return stopped_ || flights_.back().next == parts_.size();
+}
+
+// The thread of a device.
+void Pipeline::work(uint32_t device) {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [&] { return ending_ || ready(device) != nullptr; });
+        if (ending_) return;
+        Flight& flight = *ready(device);
+        flight.running = true;
+        lock.unlock();
+        bool done = false;
+        std::exception_ptr error;
+        try {
+            done = run_part(flight, [this] {
+                const std::lock_guard look(mutex_);
+                return !stopped_;
+            });
+        } catch (...) {
+            error = std::current_exception();
+        }
+        lock.lock();
+        flight.running = false;
+        flight.next++;
+        stopped_ = stopped_ || !done;
+        if (error && !error_) error_ = error;
+        changed_.notify_all();
+    }
+}
+
+bool Pipeline::run_at_once(const std::function<bool()>& keep_going) {
+    for (uint32_t device = uint32_t(workers_.size()); device < split_.devices(); device++)
+        workers_.emplace_back([this, device] { work(device); });
+    std::unique_lock lock(mutex_);
+    changed_.notify_all();
+    constexpr std::chrono::milliseconds look_around{50};
+    while (!changed_.wait_for(lock, look_around, [&] { return finished(); })) {
+        lock.unlock();
+        const bool go_on = !keep_going || keep_going();
+        lock.lock();
+        if (!go_on) stopped_ = true;
+    }
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    return !stopped_;
+}
+
+bool Pipeline::run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going) {
+    embed(rows);
+    {
+        const std::lock_guard lock(mutex_);
+        flights_ = slices_of(rows);
+        whole_ = whole;
+        stopped_ = tap_ || flights_.size() == 1 || parts_.size() == 1; // the workers are left asleep
+    }
+    if (stopped_) return run_in_turn(keep_going);
+    return run_at_once(keep_going);
+}
+
+void Pipeline::run_separate(const PassRows& rows, bool with_head) {
+    embed(rows);
+    for (const Part& part : parts_) stages_[part.device]->run_separate(part.halves, rows, h_);
+    if (!with_head) return;
+    computed_ = head_stage().run_head(h_, true);
+    computed_cols_ = config_.vocab_size;
+}
+
+std::span<const float> Pipeline::gather(std::span<const uint32_t> rows) {
+    const size_t cols = config_.hidden_size;
+    head_h_.clear();
+    for (const uint32_t row : rows) {
+        const std::span<const float> from = std::span(h_).subspan(row * cols, cols);
+        head_h_.insert(head_h_.end(), from.begin(), from.end());
+    }
+    return head_h_;
+}
+
+void Pipeline::run_head(std::span<const uint32_t> rows, bool separate) {
+    computed_ = head_stage().run_head(gather(rows), separate);
+    computed_cols_ = config_.vocab_size;
+}
+
+void Pipeline::run_last_norm(std::span<const uint32_t> rows) {
+    computed_ = head_stage().run_last_norm(gather(rows));
+    computed_cols_ = config_.hidden_size;
+}
+
+std::span<const float> Pipeline::computed(uint32_t i) const {
+    return computed_.subspan(size_t(i) * computed_cols_, computed_cols_);
+}
+
+} // namespace tq

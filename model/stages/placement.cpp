@@ -1,0 +1,161 @@
+#include "model/stages/placement.h"
+#include <algorithm>
+#include <fmt/format.h>
+#include <numeric>
+
+namespace tq {
+namespace {
+
+// A placement that is being made.
+class Placer {
+  public:
+    Placer(uint32_t layers, std::span<const Candidate> candidates)
+        : layers_(layers), candidates_(candidates), cpu_(uint32_t(candidates.size())), device_of_(halves_of(layers), cpu_) {}
+
+    // Gives a device layers [begin, end), those from `first_feed_forward` on with their feed-forward network.
+    void wish(uint32_t device, uint32_t begin, uint32_t end, uint32_t first_feed_forward) {
+        for (uint32_t i = begin; i < end; i++) {
+            device_of_[attention_of(i)] = device;
+            if (i >= first_feed_forward) device_of_[feed_forward_of(i)] = device;
+        }
+    }
+    void wish_head(uint32_t device) { device_of_[head_half(layers_)] = device; }
+    // Leaves on each device what fits.
+    void fit() {
+        for (uint32_t device = 0; device < cpu_; device++) fit(device);
+    }
+    Split split() const { return Split(device_of_, cpu_ + 1); }
+
+  private:
+    using Halves = std::vector<uint32_t>;
+
+    void fit(uint32_t device);
+    // Moves to the device the most of `halves`, from the first on, that fit with what it has.
+    void add_most(uint32_t device, const Halves& halves);
+    bool fits(uint32_t device) const { return candidates_[device].needs(split().held(device)) <= candidates_[device].bytes; }
+
+    const uint32_t layers_;
+    const std::span<const Candidate> candidates_;
+    const uint32_t cpu_;
+    std::vector<uint32_t> device_of_;
+};
+
+void Placer::fit(uint32_t device) {
+    if (fits(device)) return;
+    Halves attention, head, feed_forward;
+    for (uint32_t half = 0; half < device_of_.size(); half++) {
+        if (device_of_[half] != device) continue;
+        Halves& kind = half == head_half(layers_) ? head : half % 2 == 0 ? attention : feed_forward;
+        kind.push_back(half);
+        device_of_[half] = cpu_;
+    }
+    std::ranges::reverse(attention);
+    std::ranges::reverse(feed_forward);
+    for (const Halves* kind : {&attention, &head, &feed_forward}) {
+        // A feed-forward network goes where its attention is: h would cross twice for it alone.
+        Halves here = *kind;
+        if (kind == &feed_forward) std::erase_if(here, [&](uint32_t half) { return device_of_[half - 1] != device; });
+        add_most(device, here);
+    }
+}
+
+void Placer::add_most(uint32_t device, const Halves& halves) {
+    const auto set = [&](size_t count) {
+        for (size_t i = 0; i < halves.size(); i++) device_of_[halves[i]] = i < count ? device : cpu_;
+    };
+    size_t most = 0, too_many = halves.size() + 1;
+    while (too_many - most > 1) {
+        const size_t middle = (most + too_many) / 2;
+        set(middle);
+        (fits(device) ? most : too_many) = middle;
+    }
+    set(most);
+}
+
+// Returns each candidate's share of the layers, 1 in all.
+std::vector<double> shares_of(std::span<const Candidate> candidates) {
+    const bool given = std::ranges::any_of(candidates, [](const Candidate& c) { return c.share > 0; });
+    std::vector<double> shares;
+    for (const Candidate& c : candidates) shares.push_back(given ? c.share : double(c.bytes));
+    const double all = std::max(std::accumulate(shares.begin(), shares.end(), 0.0), 1e-9);
+    for (double& share : shares) share /= all;
+    return shares;
+}
+
+// Returns the bytes of the cache that a token after `depth` others reads of the layers whose attention is held.
+double cache_bytes(const Config& c, const KvOptions& kv, uint32_t depth, const HeldHalves& held) {
+    double bytes = 0;
+    for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
+        if (!held.attention(layer)) continue;
+        const KvTypes types = kv.at(layer, c.num_hidden_layers);
+        bytes +=
+            double(depth) * c.num_key_value_heads * (kv_vector_bytes(types.k, c.head_dim) + kv_vector_bytes(types.v, c.head_dim));
+    }
+    return bytes;
+}
+
+// Returns "0-3, 5" of increasing numbers.
+std::string ranges_text(const std::vector<uint32_t>& numbers) {
+    std::string text;
+    for (size_t i = 0, end; i < numbers.size(); i = end) {
+        for (end = i + 1; end < numbers.size() && numbers[end] == numbers[end - 1] + 1;) end++;
+        text += text.empty() ? "" : ", ";
+        text += end - i == 1 ? fmt::format("{}", numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[end - 1]);
+    }
+    return text;
+}
+
+} // namespace
+
+Split place(uint32_t layers, const PlacementWishes& wishes, std::span<const Candidate> candidates) {
+    Placer placer(layers, candidates);
+    const uint32_t wanted = std::min(wishes.gpu_layers.value_or(layers), layers), first = layers - wanted;
+    const std::vector<double> shares = shares_of(candidates);
+    double until = 0;
+    uint32_t last = 0; // that has layers
+    for (uint32_t device = 0, begin = first; device < candidates.size(); device++) {
+        until += shares[device];
+        const bool rest = device + 1 == candidates.size();
+        const uint32_t end = rest ? layers : first + uint32_t(std::min(1.0, until) * wanted + 0.5);
+        placer.wish(device, begin, end, wishes.cpu_feed_forwards);
+        if (end > begin) last = device;
+        begin = end;
+    }
+    if (!candidates.empty() && wishes.gpu_layers.value_or(layers + 1) > layers) placer.wish_head(last);
+    if (wishes.fit) placer.fit();
+    return placer.split();
+}
+
+double predict_token_seconds(const Config& config, const Weights& weights, const KvOptions& kv, uint32_t depth,
+                             const Split& split, std::span<const AssumedSpeed> speeds) {
+    const Weights read = read_by_token(weights, config);
+    double seconds = 0;
+    for (uint32_t device = 0; device < split.devices(); device++) {
+        const HeldHalves held = split.held(device);
+        const Weights here = held_weights(read, held);
+        const double bytes = double(here.bytes()) + cache_bytes(config, kv, depth, held);
+        if (here.bytes() > 0) seconds += bytes / (speeds[device].gb_per_s * 1e9);
+    }
+    for (const Part& part : split.parts()) seconds += speeds[part.device].seconds_per_part;
+    return seconds;
+}
+
+std::string describe_part(const Split& split, uint32_t device) {
+    std::vector<uint32_t> attention, feed_forward;
+    for (uint32_t layer = 0; layer < split.layers(); layer++) {
+        if (split.device_of(attention_of(layer)) == device) attention.push_back(layer);
+        if (split.device_of(feed_forward_of(layer)) == device) feed_forward.push_back(layer);
+    }
+    std::string text;
+    const auto add = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
+    if (!attention.empty() && attention == feed_forward) {
+        add("layers " + ranges_text(attention));
+    } else {
+        if (!attention.empty()) add("attention of layers " + ranges_text(attention));
+        if (!feed_forward.empty()) add("feed-forward of layers " + ranges_text(feed_forward));
+    }
+    if (split.device_of_head() == device) add("head");
+    return text.empty() ? "nothing" : text;
+}
+
+} // namespace tq

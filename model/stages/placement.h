@@ -1,0 +1,47 @@
+// Chooses the devices of a model's halves, and predicts the speed of a choice.
+#pragma once
+#include "model/kv/options.h"
+#include "model/stages/split.h"
+#include "model/weights/weights.h"
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace tq {
+
+// A device that may take parts of a model.
+struct Candidate {
+    uint64_t bytes; // of memory for them
+    // Returns the memory that these halves take there, with their part of the cache, and scratch.
+    std::function<uint64_t(const HeldHalves&)> needs;
+    double share = 0; // of the layers: -ts; of all candidates, or of none: then by their memory
+};
+
+// What a user wants (llama.cpp's flags of these names); with `fit` that is the most: what does not fit a device is on the CPU.
+struct PlacementWishes {
+    std::optional<uint32_t> gpu_layers; // -ngl: the last N layers, and with one more the head, are on devices; default: all
+    uint32_t cpu_feed_forwards = 0;     // --n-cpu-moe: those of the first N layers are on the CPU
+    bool fit = true;
+};
+
+// Places `layers` layers and the head. Devices get consecutive layers, in their order; the last device of the result is the CPU.
+// A device's memory is filled in the order attention, with norms and the cache; head; feed-forward networks, of the last layers
+// first: all attention is read for every token, and long caches with it, of a mixture's experts only a part.
+Split place(uint32_t layers, const PlacementWishes& wishes, std::span<const Candidate> candidates);
+
+// What is assumed of a device: the speed at which it reads weights and cache, and the time that a hidden state takes to it and
+// back, with the waits of its kernels.
+struct AssumedSpeed {
+    double gb_per_s, seconds_per_part;
+};
+
+// Returns the predicted seconds of a token after `depth` others: devices work in turn, each as long as it reads its weights and
+// cache. `speeds`: of each device of `split`.
+double predict_token_seconds(const Config& config, const Weights& weights, const KvOptions& kv, uint32_t depth,
+                             const Split& split, std::span<const AssumedSpeed> speeds);
+
+// Returns "attention of layers 0-47, feed-forward of layers 20-47, head", or "nothing".
+std::string describe_part(const Split& split, uint32_t device);
+
+} // namespace tq

@@ -1,0 +1,189 @@
+// A model on several devices: on parts of the same device it has the bits of the unsplit one, and on different ones nearly its
+// logits.
+#include "base/error.h"
+#include "model/cpu/forward.h"
+#include "model/cpu/stage.h"
+#include "model/gpu/forward.h"
+#include "model/gpu/stage.h"
+#include "model/gpu/tuning_file.h"
+#include "model/stages/split_forward.h"
+#include "tests/support/spans.h"
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+using namespace tq;
+
+namespace {
+
+// A model, and devices that share it: two of the driver's, and the CPU.
+struct Devices {
+    const Config& config;
+    const Weights& weights;
+    Device first, second;
+
+    Devices(const Config& config, const Weights& weights) : config(config), weights(weights) {}
+
+    static constexpr double unlimited = std::numeric_limits<double>::infinity(); // blocks of the same size in every run
+
+    MakeStage on(Device& device) {
+        return [&](const Cache& cache, const ForwardOptions& options) {
+            return make_gpu_stage(device, config, weights, cache, options, {}, unlimited);
+        };
+    }
+    MakeStage on_cpu() {
+        return [&](const Cache& cache, const ForwardOptions& options) { return make_cpu_stage(config, weights, cache, options); };
+    }
+    // device_of: of each half and the head: 0 and 1 are the devices, 2 is the CPU.
+    std::unique_ptr<Forward> make(const std::vector<uint32_t>& device_of, const ForwardOptions& options) {
+        const MakeStage stages[] = {on(first), on(second), on_cpu()};
+        return make_split_forward(config, weights, options, Split(device_of, 3), stages);
+    }
+    std::unique_ptr<Forward> make_whole(const ForwardOptions& options) {
+        const gpu::Tuning tuning = gpu::tuning_for(first.capabilities());
+        ThreadPool pool(1);
+        const auto uploaded =
+            std::make_shared<const gpu::DeviceWeights>(gpu::upload_weights(first, pool, weights, tuning.weight_interleave, {}));
+        return make_gpu_forward(first, config, uploaded, options, tuning, unlimited);
+    }
+};
+
+// Of a small model's two layers and the head.
+const std::vector<std::vector<uint32_t>> splits_of_devices{{0, 0, 1, 1, 1}, {0, 1, 0, 1, 0}, {0, 0, 0, 1, 0}};
+const std::vector<std::vector<uint32_t>> mixed_splits{{2, 2, 0, 0, 0}, {0, 2, 0, 2, 0}, {0, 1, 2, 0, 2}, {2, 2, 2, 2, 1}};
+
+std::string text_of(const std::vector<uint32_t>& split) {
+    std::string out;
+    for (const uint32_t device : split) out += char('0' + device);
+    return out;
+}
+
+double greatest_difference(std::span<const float> a, std::span<const float> b) {
+    REQUIRE(a.size() == b.size());
+    double out = 0;
+    for (size_t i = 0; i < a.size(); i++) out = std::max(out, std::fabs(double(a[i]) - b[i]));
+    return out;
+}
+
+struct RandomModel {
+    test::TemporaryFile path;
+    Config config;
+    std::unique_ptr<ModelFile> file;
+    Weights weights;
+
+    RandomModel(const Architecture& architecture, GgmlType type) : config(test::small_config(architecture)) {
+        test::write_random_model(path.path(), {config, type, true, 3, {}});
+        file = std::make_unique<ModelFile>(read_gguf(path.path()));
+        weights = read_weights(*file, config);
+    }
+};
+
+} // namespace
+
+TEST_CASE("on two devices of one driver every token has the bits of one device, in blocks and one by one") {
+    for (const char* type : {"qwen3", "qwen3_moe", "qwen2"})
+        for (const bool deterministic : {false, true}) {
+            CAPTURE(type);
+            CAPTURE(deterministic);
+            RandomModel model(*find_model_type(type), GgmlType::Q8_0);
+            Devices devices{model.config, model.weights};
+            ForwardOptions options = options_of({KvType::tq4, KvType::tq3}, 2); // two slots: no norm is folded in the whole model
+            options.deterministic = deterministic;
+            std::mt19937 random(11);
+            const Ids prompt = random_ids(random, 500), more = random_ids(random, 20);
+            const auto whole = devices.make_whole(options);
+            const std::vector<float> wanted = run_one(*whole, 1, prompt);
+            for (const auto& split : splits_of_devices) {
+                const std::string where = text_of(split);
+                CAPTURE(where);
+                const auto parts = devices.make(split, options);
+                CHECK(run_one(*parts, 1, prompt) == wanted);
+                CHECK(same_stored(parts->cache(), 1, whole->cache(), 1));
+                for (const uint32_t id : more) REQUIRE(run_one(*parts, 1, {id}) == run_one(*whole, 1, {id}));
+                whole->cache().truncate(1, uint32_t(prompt.size()));
+            }
+        }
+}
+
+TEST_CASE("devices and the CPU together compute nearly the logits of the CPU") {
+    for (const char* type : {"qwen3", "qwen3_moe"}) {
+        CAPTURE(type);
+        RandomModel model(*find_model_type(type), GgmlType::Q8_0);
+        Devices devices{model.config, model.weights};
+        const ForwardOptions options = options_of({KvType::f32, KvType::f32}, 1);
+        std::mt19937 random(12);
+        const Ids prompt = random_ids(random, 300);
+        const auto cpu = make_cpu_forward(model.config, model.weights, options);
+        const std::vector<float> wanted = run_one(*cpu, 0, prompt), next = run_one(*cpu, 0, {7});
+        for (const auto& split : mixed_splits) {
+            const std::string where = text_of(split);
+            CAPTURE(where);
+            const auto parts = devices.make(split, options);
+            CHECK(greatest_difference(run_one(*parts, 0, prompt), wanted) < 2e-2); // the CPU's products are of int8
+            CHECK(greatest_difference(run_one(*parts, 0, {7}), next) < 2e-2);
+        }
+    }
+}
+
+TEST_CASE("sequences in company, forked, restored, repeated and embedded on several devices") {
+    const SmallModel model;
+    Devices devices{model.config, model.weights};
+    for (const std::vector<uint32_t>& split : {std::vector<uint32_t>{0, 1, 0, 1, 0}, {0, 2, 1, 1, 2}}) {
+        const std::string where = text_of(split);
+        CAPTURE(where);
+        const MakeForward make = [&](const ForwardOptions& options) { return devices.make(split, options); };
+        check_company(make, {{KvType::tq4, KvType::tq4}, with_window(KvType::tq4, KvType::tq3t, 40)});
+        check_fork(make, {{KvType::tq4, KvType::tq4}});
+        check_deterministic(make, {{KvType::tq4, KvType::tq4}});
+        check_hidden(make, 3);
+        check_restored(make);
+        check_repeat(make);
+    }
+}
+
+TEST_CASE("a page of several devices has the bytes of one device's") {
+    const SmallModel model;
+    Devices devices{model.config, model.weights};
+    const ForwardOptions options = options_of({KvType::tq4, KvType::q8_0}, 2);
+    std::mt19937 random(13);
+    const Ids prompt = random_ids(random, 400);
+    const auto whole = devices.make_whole(options);
+    run_one(*whole, 0, prompt);
+    for (const auto& split : splits_of_devices) {
+        const auto parts = devices.make(split, options);
+        run_one(*parts, 0, prompt);
+        const PageLayout layout = parts->cache().page_layout();
+        for (uint32_t page = 0; page < 2; page++) {
+            std::vector<std::byte> a(layout.bytes(page_tokens)), b(a.size());
+            parts->cache().read_page(parts->cache().table(0)[page], page_tokens, a);
+            whole->cache().read_page(whole->cache().table(0)[page], page_tokens, b);
+            if (page == 0) CHECK(a == b); // of the last page some tokens are not written
+        }
+        CHECK(same_stored(parts->cache(), 0, whole->cache(), 0));
+    }
+}
+
+TEST_CASE("a run on several devices stops where it is told to, and goes on as if it had not") {
+    const SmallModel model;
+    Devices devices{model.config, model.weights};
+    const ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, 1);
+    std::mt19937 random(14);
+    const Ids prompt = random_ids(random, 600);
+    const auto stopped = devices.make({0, 1, 0, 1, 2}, options), plain = devices.make({0, 1, 0, 1, 2}, options);
+    const std::vector<float> wanted = run_one(*plain, 0, prompt);
+    std::atomic<uint32_t> calls = 0;
+    const Span span{0, prompt};
+    const SpanLogits ignored = [](size_t, uint32_t, std::span<const float>) {};
+    CHECK_FALSE(stopped->run({&span, 1}, ignored, [&](uint32_t, uint32_t) { return ++calls < 2; }));
+    const uint32_t done = stopped->position();
+    CHECK(done < prompt.size());
+    CHECK(run_one(*stopped, 0, Ids(prompt.begin() + done, prompt.end())) == wanted);
+}
+
+TEST_CASE("a part that does not fit a device is refused before it is loaded") {
+    const SmallModel model;
+    Devices devices{model.config, model.weights};
+    devices.second.memory_limit_bytes = 1 << 20;
+    CHECK_THROWS_AS(devices.make({0, 0, 1, 1, 1}, options_of({KvType::tq4, KvType::tq4}, 1)), OutOfMemory);
+}

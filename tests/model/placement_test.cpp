@@ -1,0 +1,80 @@
+// The placement of a model's halves on devices: what users wish, what fits, and what is predicted of it.
+#include "model/stages/placement.h"
+#include "model/synthetic/synthetic.h"
+#include <doctest/doctest.h>
+
+using namespace tq;
+
+namespace {
+
+constexpr uint32_t layers = 8;
+
+// A device on which a layer's attention takes 1, its feed-forward network 3 and the head 2.
+Candidate device_of(uint64_t bytes, double share = 0) {
+    return {bytes,
+            [](const HeldHalves& held) {
+                uint64_t sum = held.head() ? 2 : 0;
+                for (uint32_t i = 0; i < layers; i++) sum += (held.attention(i) ? 1 : 0) + (held.feed_forward(i) ? 3 : 0);
+                return sum;
+            },
+            share};
+}
+
+std::string text(const PlacementWishes& wishes, const std::vector<Candidate>& candidates) {
+    const Split split = place(layers, wishes, candidates);
+    std::string out;
+    for (uint32_t device = 0; device < split.devices(); device++)
+        out += (device == 0 ? "" : " | ") + describe_part(split, device);
+    return out;
+}
+
+} // namespace
+
+TEST_CASE("a device that is large enough has everything") {
+    CHECK(text({}, {device_of(34)}) == "layers 0-7; head | nothing");
+    CHECK(place(layers, {}, std::vector{device_of(34)}).is_whole_on(0));
+}
+
+TEST_CASE("memory is filled in the order attention, head, feed-forward networks of the last layers") {
+    CHECK(text({}, {device_of(33)}) == "attention of layers 0-7; feed-forward of layers 1-7; head | feed-forward of layers 0");
+    CHECK(text({}, {device_of(16)}) == "attention of layers 0-7; feed-forward of layers 6-7; head | feed-forward of layers 0-5");
+    CHECK(text({}, {device_of(9)}) == "attention of layers 0-7 | feed-forward of layers 0-7; head");
+    CHECK(text({}, {device_of(3)}) == "attention of layers 5-7 | attention of layers 0-4; feed-forward of layers 0-7; head");
+    CHECK(text({}, {device_of(0)}) == "nothing | layers 0-7; head");
+    CHECK(text({}, {}) == "layers 0-7; head");
+}
+
+TEST_CASE("-ngl gives devices the last layers, and the head with one more; --n-cpu-moe keeps the first networks on the CPU") {
+    CHECK(text({.gpu_layers = 3}, {device_of(99)}) == "layers 5-7 | layers 0-4; head");
+    CHECK(text({.gpu_layers = 8}, {device_of(99)}) == "layers 0-7 | head");
+    CHECK(text({.gpu_layers = 9}, {device_of(99)}) == "layers 0-7; head | nothing");
+    CHECK(text({.gpu_layers = 0}, {device_of(99)}) == "nothing | layers 0-7; head");
+    CHECK(text({.cpu_feed_forwards = 2}, {device_of(99)}) ==
+          "attention of layers 0-7; feed-forward of layers 2-7; head | feed-forward of layers 0-1");
+    CHECK(text({.cpu_feed_forwards = UINT32_MAX}, {device_of(99)}) ==
+          "attention of layers 0-7; head | feed-forward of layers 0-7");
+    CHECK(text({.gpu_layers = 3, .fit = false}, {device_of(1)}) == "layers 5-7 | layers 0-4; head");
+}
+
+TEST_CASE("several devices share the layers by their memory, or as -ts says") {
+    CHECK(text({}, {device_of(60), device_of(20)}) == "layers 0-5 | layers 6-7; head | nothing");
+    CHECK(text({}, {device_of(60, 1), device_of(60, 3)}) == "layers 0-1 | layers 2-7; head | nothing");
+    CHECK(text({}, {device_of(60, 1), device_of(60, 0)}) == "layers 0-7; head | nothing | nothing");
+    CHECK(text({}, {device_of(8), device_of(8)}) ==
+          "attention of layers 0-3; feed-forward of layers 3 | attention of layers 4-7; head | feed-forward of layers 0-2, 4-7");
+}
+
+TEST_CASE("a prediction counts what each device reads, and the parts") {
+    const Model model = make_synthetic(parse_synthetic("qwen3-0.6b:q8_0", 2));
+    const KvOptions kv{KvType::f16, KvType::f16};
+    const std::vector<AssumedSpeed> speeds{{100, 1}, {10, 0.5}};
+    const auto seconds = [&](const std::vector<uint32_t>& device_of, uint32_t depth) {
+        return predict_token_seconds(model.config, model.weights, kv, depth, Split(device_of, 2), speeds);
+    };
+    const double bytes = double(read_by_token(model.weights, model.config).bytes());
+    CHECK(seconds({0, 0, 0, 0, 0}, 0) == doctest::Approx(1 + bytes / 100e9).epsilon(1e-3));
+    CHECK(seconds({1, 1, 1, 1, 1}, 0) == doctest::Approx(0.5 + bytes / 10e9).epsilon(1e-3));
+    const double cache = 2.0 * 2 * 1024 * 8 * 128 * 2; // of two layers, keys and values, 1024 tokens, 8 heads of 128 halves
+    CHECK(seconds({0, 0, 0, 0, 0}, 1024) - seconds({0, 0, 0, 0, 0}, 0) == doctest::Approx(cache / 100e9).epsilon(1e-3));
+    CHECK(seconds({0, 1, 0, 1, 0}, 0) > 3); // four parts
+}

@@ -81,7 +81,7 @@ static void shrink_context(Setup& setup) {
     if (setup.plan().fits()) return;
     const uint32_t most =
         largest_context(setup.options.context_size, [&](uint32_t n) { return setup.plan(n, setup.options.kv); });
-    if (most < min_context) return;
+    if (most < min_context || most == setup.options.context_size) return;
     setup.options.context_size = most;
     write_error(fmt::format("tq-run: the context is reduced to {} tokens, as more do not fit {}; tq-run plan shows what fits\n",
                             most, memory_name(setup)));
@@ -138,7 +138,8 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
                                .context_size = choose_context(arguments, model),
                                .threads = arguments.threads,
                                .batch_size = arguments.batch_size,
-                               .deterministic = arguments.deterministic};
+                               .deterministic = arguments.deterministic,
+                               .memory_bytes = arguments.memory_limit_bytes == 0 ? UINT64_MAX : arguments.memory_limit_bytes};
     ForwardOptions options = given;
     check_kv(options.kv, model.config.num_hidden_layers);
     load_conditioning(options.kv.conditioning, model, console);
@@ -221,10 +222,11 @@ static void open_forward(Engine& engine, const ForwardOptions& options, const Lo
 }
 
 std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
-    if (!setup.plan().fits()) {
+    if (!setup.plan().runs()) {
         write_error(memory_table(setup));
         fail("{} does not fit {}", setup.model.name, memory_name(setup));
     }
+    warn_of_reading(setup);
     const ForwardOptions options = setup.options;
     auto engine = std::unique_ptr<Engine>(
         new Engine{std::move(setup.model), std::move(setup.device), std::move(setup.device_name), nullptr, 0});
@@ -232,6 +234,7 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
     const auto started = std::chrono::steady_clock::now();
     const auto on_load = [&, what = fmt::format("loading {}", engine->model.name)](uint64_t done, uint64_t total) {
         status.update(what, done, total, done);
+        engine->loaded_bytes = done;
         engine->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
         return !interrupted();
     };
@@ -252,7 +255,7 @@ void restart_engine(Engine& engine, const ModelArguments& arguments, const Forwa
 }
 
 std::string load_description(const Engine& engine) {
-    const auto bytes = double(engine.model.weights.bytes());
+    const auto bytes = double(engine.loaded_bytes);
     return fmt::format("{:.1f} MiB of weights loaded in {:.2f} s, {:.2f} GB/s", bytes / (1 << 20), engine.load_seconds,
                        bytes * 1e-9 / std::max(engine.load_seconds, 1e-6));
 }

@@ -18,7 +18,8 @@ struct Engine {
     std::unique_ptr<Device> device; // none on the CPU
     std::string device_name;        // with its driver
     std::unique_ptr<Forward> forward;
-    double load_seconds = 0; // reading, checking, repacking and uploading of the weights, without pipelines
+    double load_seconds = 0;   // reading, checking, repacking and uploading of the weights, without pipelines
+    uint64_t loaded_bytes = 0; // of the weights; fewer where the CPU leaves them in the file
 
     // The ids that the sampler must leave out, including those that end an answer where `ignore_end`.
     std::vector<bool> unsampled(bool ignore_end) const;

@@ -19,8 +19,8 @@
 
 namespace tq {
 
-// Called after each block of a long run, and on a device also between the submissions of one block, with the tokens done so
-// far; returning false stops the run there.
+// Called after each block of a long run, and also between the layers of one block, on a device between its submissions, with the
+// tokens done so far; returning false stops the run there.
 using Progress = std::function<bool(uint32_t done, uint32_t total)>;
 
 // A part of a sequence: ids that follow those of a slot, and what is wanted of them: the logits that follow the last or each of
@@ -53,6 +53,8 @@ struct ForwardOptions {
     bool speculative = false;   // a token has the same bits alone, sampled on the device or not, and among separate rows
     Tap tap = {};               // slow; empty: off
     HeldHalves held = {};       // those that a stage of several has; default: all
+    // Of the machine's memory, what the CPU path counts on.
+    uint64_t memory_bytes = UINT64_MAX;
 
     // Returns the pages of the cache: those of cache_tokens, but no more than the slots can have.
     uint32_t pages() const;

@@ -31,16 +31,22 @@ void check_vector(const Tensor& tensor) {
 
 class Loader {
   public:
-    Loader(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress)
-        : pool_(pool), on_progress_(on_progress), total_(weights.bytes()), result_{weights, {}} {}
+    Loader(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress, MappedMatrices mapped)
+        : pool_(pool), on_progress_(on_progress), mapped_(mapped), result_{weights, {}} {
+        for_each_tensor(weights, [this](const Tensor& t) { total_ += is_read(t) ? t.bytes() : 0; });
+    }
 
     LoadedWeights load() {
-        for_each_tensor(result_.weights, [this](Tensor& tensor) { load(tensor); });
+        for_each_tensor(result_.weights, [this](Tensor& tensor) {
+            if (is_read(tensor)) load(tensor);
+        });
         if (result_.weights.tied) result_.weights.output = result_.weights.token_embd;
         return std::move(result_);
     }
 
   private:
+    bool is_read(const Tensor& t) const { return mapped_ == MappedMatrices::check || t.source || t.rows == 1; }
+
     void load(Tensor& tensor) {
         std::byte* const to = tensor.source ? allocate(tensor) : nullptr;
         const uint64_t row = tensor.row_bytes();
@@ -58,13 +64,15 @@ class Loader {
     }
 
     std::byte* allocate(const Tensor& tensor) {
+        result_.made_bytes += tensor.bytes();
         return result_.made.emplace_back(new std::byte[tensor.bytes()])
             .get(); // not zeroed: its pages are first touched when filled
     }
 
     ThreadPool& pool_;
     const LoadProgress& on_progress_;
-    uint64_t done_ = 0, total_;
+    const MappedMatrices mapped_;
+    uint64_t done_ = 0, total_ = 0;
     LoadedWeights result_;
 };
 
@@ -94,8 +102,8 @@ void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t 
          bad_row.load());
 }
 
-LoadedWeights load_weights(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress) {
-    return Loader(pool, weights, on_progress).load();
+LoadedWeights load_weights(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress, MappedMatrices mapped) {
+    return Loader(pool, weights, on_progress, mapped).load();
 }
 
 } // namespace tq

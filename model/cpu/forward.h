@@ -9,8 +9,9 @@ namespace tq {
 inline constexpr uint32_t cpu_batch_size = 128; // default tokens of a prefill block
 
 // Reads and checks the weights (on_load reports progress); those in a mapped file are used in place, and the file must outlive
-// the result. Where not all pages of the cache fit into the machine's memory, it has as many as do. Throws Error, before
-// anything is allocated, when that are not even a few, or naming the tensor and row of a weight that is not finite; and
+// the result. Where they exceed the memory that is left beside the rest (plan_cpu_memory), their matrices are neither read nor
+// checked before a token needs them. Where not all pages of the cache fit into the memory, it has as many as do. Throws Error,
+// before anything is allocated, when that are not even a few, or naming the tensor and row of a weight that is not finite; and
 // LoadStopped.
 std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
                                           const LoadProgress& on_load = {});
@@ -19,8 +20,9 @@ std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& w
 std::unique_ptr<Forward> make_cpu_forward(const Config& config, std::shared_ptr<const LoadedWeights> weights,
                                           const ForwardOptions& options);
 
-// Returns the physical memory that the pass needs once all pages of the cache have been written; the weights of a mapped file
-// count, too, since they are read again for every token.
+// Returns the physical memory that the pass needs once all pages of the cache have been written, and what it has: all of the
+// machine's, or options.memory_bytes. The weights of a mapped file count as weights, too, since they are read again for every
+// token.
 MemoryPlan plan_cpu_memory(const Config& config, const Weights& weights, const ForwardOptions& options);
 
 } // namespace tq

@@ -15,7 +15,18 @@ ForwardOptions with_batch_size(ForwardOptions options) {
     return options;
 }
 
-// Returns the size in bytes of all slots' windows, each with room for the tokens of one more pass.
+// Returns the size in bytes of a token in the layers whose attention is held.
+uint64_t held_bytes_per_token(const Config& c, const ForwardOptions& options) {
+    uint64_t bytes = 0;
+    for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
+        const KvTypes types = options.kv.at(layer, c.num_hidden_layers);
+        if (options.held.attention(layer))
+            bytes += c.num_key_value_heads * (kv_vector_bytes(types.k, c.head_dim) + kv_vector_bytes(types.v, c.head_dim));
+    }
+    return bytes;
+}
+
+// Returns the size in bytes of all slots' windows, each with room for the tokens of one more pass; of all layers, at most.
 uint64_t window_bytes(const Config& c, const ForwardOptions& options) {
     KvOptions kv = options.kv;
     kv.window += kv.window == 0 ? 0 : with_batch_size(options).batch_size;
@@ -48,7 +59,8 @@ class CpuForward final : public Forward {
         uint32_t i;
     };
 
-    void run_layers(std::span<const Span> spans, const cpu::PassSlices& pass);
+    struct Stopped {}; // thrown where the progress stops a pass between layers
+    void run_layers(std::span<const Span> spans, const cpu::PassSlices& pass, const std::function<void()>& on_layer);
     void run_heads(std::span<const Span> spans, const cpu::PassSlices& pass, const host::Run& run, const SpanLogits& each);
     // How the head runs on rows: to logits, as separate rows or as blocks, or only through the last norm.
     enum class Head { separate, block, hidden };
@@ -79,19 +91,23 @@ BlockKernels CpuForward::block_kernels() const {
     return {.block = options_.batch_size, .many = short_slice + 1};
 }
 
-bool CpuForward::run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) {
+bool CpuForward::run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) try {
     host::Run run(cache_, spans);
     cpu::Schedule schedule(spans, options_.batch_size, max_separate_rows_, options_.deterministic);
     for (auto pass = schedule.next(); !pass.slices.empty(); pass = schedule.next()) {
-        run_layers(spans, pass);
+        run_layers(spans, pass, [&] {
+            if (!run.progressed(0, progress)) throw Stopped();
+        });
         run_heads(spans, pass, run, each);
         if (!run.progressed(uint32_t(rows_.size()), progress)) return false;
     }
     return true;
+} catch (const Stopped&) {
+    return false;
 }
 
 // Runs a pass. Throws Error, before these tokens count, where the model's file has been truncated.
-void CpuForward::run_layers(std::span<const Span> spans, const cpu::PassSlices& slices) {
+void CpuForward::run_layers(std::span<const Span> spans, const cpu::PassSlices& slices, const std::function<void()>& on_layer) {
     rows_.clear();
     ids_.clear();
     for (const auto& [span, first, count] : slices.slices) {
@@ -104,6 +120,7 @@ void CpuForward::run_layers(std::span<const Span> spans, const cpu::PassSlices& 
     x_.ids = ids_;
     x_.resize(net_.config, rows_.size());
     host::Pass pass(pool_, net_, rows_, on_result_, slices.separate);
+    pass.on_layer = on_layer;
     cpu::layers(pass, net_, x_);
     check_mapped_files();
     for (const auto& [span, first, count] : slices.slices) cache_.advance(spans[span].slot, count);
@@ -163,17 +180,18 @@ std::span<const float> CpuForward::run_head(std::span<const Wanted> wanted, Head
 
 constexpr uint32_t min_pages = 4; // with fewer, unless they are all, nothing is begun
 
-// Returns the options with as many pages as the machine's memory has room for. Throws Error where those are too few.
-ForwardOptions with_pages(const Config& config, const Weights& weights, ForwardOptions options) {
+// Returns the options with as many pages as the memory of their plan has room for, beside the weights where these leave any.
+// Throws Error where those are too few.
+ForwardOptions with_pages(const Config& config, MemoryPlan plan, ForwardOptions options) {
     const uint32_t wanted = options.pages(), least = std::min(wanted, min_pages);
-    MemoryPlan plan = plan_cpu_memory(config, weights, options);
-    if (plan.fits()) return options;
+    if (plan.runs()) return options;
     const uint64_t page_bytes = kv_bytes_per_token(config, options.kv) * page_tokens;
     plan.kv_cache -= (wanted - least) * page_bytes;
-    if (!plan.fits())
+    if (!plan.runs())
         fail("this machine: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", describe(plan),
              describe(options.kv));
-    options.cache_tokens = uint32_t(least + (plan.available - plan.total()) / page_bytes) * page_tokens;
+    const uint64_t left = plan.available - (plan.fits() ? plan.total() : plan.needed());
+    options.cache_tokens = uint32_t(least + left / page_bytes) * page_tokens;
     return options;
 }
 
@@ -192,14 +210,17 @@ std::unique_ptr<Forward> make_with_pages(const Config& config, const std::shared
 
 std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
                                           const LoadProgress& on_load) {
-    const ForwardOptions fitting = with_pages(config, weights, options);
+    const ForwardOptions fitting = with_pages(config, plan_cpu_memory(config, weights, options), options);
+    const auto mapped = plan_cpu_memory(config, weights, fitting).fits() ? MappedMatrices::check : MappedMatrices::leave;
     ThreadPool pool(options.threads);
-    return make_with_pages(config, std::make_shared<const LoadedWeights>(load_weights(pool, weights, on_load)), fitting);
+    return make_with_pages(config, std::make_shared<const LoadedWeights>(load_weights(pool, weights, on_load, mapped)), fitting);
 }
 
 std::unique_ptr<Forward> make_cpu_forward(const Config& config, std::shared_ptr<const LoadedWeights> weights,
                                           const ForwardOptions& options) {
-    return make_with_pages(config, weights, with_pages(config, weights->weights, options));
+    MemoryPlan plan = plan_cpu_memory(config, weights->weights, options);
+    plan.mapped -= weights->made_bytes;
+    return make_with_pages(config, weights, with_pages(config, plan, options));
 }
 
 MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const ForwardOptions& options) {
@@ -210,11 +231,12 @@ MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const Forwar
         c.num_experts == 0 ? 0 : 3ull * c.intermediate_size + 2ull * c.num_experts_per_tok * c.hidden_size + c.num_experts;
     MemoryPlan plan;
     plan.weights = weights.bytes();
-    plan.kv_cache = kv_bytes_per_token(c, options.kv) * options.pages() * page_tokens + window_bytes(c, options);
+    plan.mapped = weights.mapped_bytes();
+    plan.kv_cache = held_bytes_per_token(c, options) * options.pages() * page_tokens + window_bytes(c, options);
     plan.scratch = 4 * (batch * (2 * c.hidden_size + 2 * q_cols + 2 * kv_cols + 2 * c.intermediate_size + of_experts) +
                         uint64_t(options.slots) * c.vocab_size +
                         uint64_t(options.context_size) * c.head_dim); // activations, logits, rotary table
-    plan.available = physical_memory_bytes();
+    plan.available = std::min(physical_memory_bytes(), options.memory_bytes);
     return plan;
 }
 

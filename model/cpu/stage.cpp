@@ -15,14 +15,13 @@ class CpuStage final : public Stage {
              const LoadProgress& on_load)
         : options_(options), on_result_(host::named(options_.tap)), pool_(options.threads),
           vectors_(cache, config.num_key_value_heads, host::layer_codecs(config, options.kv), options.batch_size, options.held),
-          net_(config, std::make_shared<const LoadedWeights>(load_weights(pool_, held_weights(weights, options.held), on_load)),
-               options.kv, vectors_, options.context_size) {}
+          net_(config, load(config, held_weights(weights, options.held), on_load), options.kv, vectors_, options.context_size) {}
 
-    bool run_block(HalfRange halves, const PassRows& rows, uint32_t, std::span<float> h, const std::function<bool()>&) override {
-        run(halves, rows, h, false);
-        return true;
+    bool run_block(HalfRange halves, const PassRows& rows, uint32_t, std::span<float> h,
+                   const std::function<bool()>& keep_going) override {
+        return run(halves, rows, h, false, keep_going);
     }
-    void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h) override { run(halves, rows, h, true); }
+    void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h) override { run(halves, rows, h, true, {}); }
     std::span<const float> run_head(std::span<const float> h, bool separate) override {
         return run_head(h, separate, cpu::head).logits;
     }
@@ -46,7 +45,8 @@ class CpuStage final : public Stage {
     std::optional<std::string> find_nonfinite(uint32_t slot) const override { return vectors_.find_nonfinite(slot); }
 
   private:
-    void run(HalfRange halves, const PassRows& rows, std::span<float> h, bool separate);
+    std::shared_ptr<const LoadedWeights> load(const Config& config, const Weights& held, const LoadProgress& on_load);
+    bool run(HalfRange halves, const PassRows& rows, std::span<float> h, bool separate, const std::function<bool()>& keep_going);
     using Head = void (*)(host::Pass&, const host::Network&, host::Activations&);
     host::Activations& run_head(std::span<const float> h, bool separate, Head head);
 
@@ -58,19 +58,29 @@ class CpuStage final : public Stage {
     host::Activations x_, head_;
 };
 
-void CpuStage::run(HalfRange halves, const PassRows& rows, std::span<float> h, bool separate) {
+// Weights that exceed the memory are left in their file, as in a whole model on the CPU.
+std::shared_ptr<const LoadedWeights> CpuStage::load(const Config& config, const Weights& held, const LoadProgress& on_load) {
+    const bool fits = plan_cpu_memory(config, held, options_).fits();
+    return std::make_shared<const LoadedWeights>(
+        load_weights(pool_, held, on_load, fits ? MappedMatrices::check : MappedMatrices::leave));
+}
+
+bool CpuStage::run(HalfRange halves, const PassRows& rows, std::span<float> h, bool separate,
+                   const std::function<bool()>& keep_going) {
     std::vector<host::Row> all;
     for (const PassRow& row : rows.rows) all.push_back({row.slot, row.position});
     x_.resize(net_.config, all.size());
     std::ranges::copy(h, x_.h.begin());
     host::Pass pass(pool_, net_, all, on_result_, separate);
     for (uint32_t half = halves.begin; half < halves.end; half++) {
+        if (keep_going && !keep_going()) return false;
         const host::Layer& l = net_.layers[half / 2];
         pass.begin(l);
         half == attention_of(l.number) ? cpu::attention_half(pass, l, x_) : cpu::feed_forward_half(pass, l, x_);
     }
     check_mapped_files();
     std::ranges::copy(x_.h, h.begin());
+    return true;
 }
 
 host::Activations& CpuStage::run_head(std::span<const float> h, bool separate, Head head) {

@@ -100,7 +100,12 @@ class Pass {
 
     std::span<const Row> rows() const { return rope.rows; }
 
-    void begin(const Layer& layer) { layer_ = &layer; }
+    std::function<void()> on_layer = {}; // called at the beginning of each; may throw
+
+    void begin(const Layer& layer) {
+        layer_ = &layer;
+        if (on_layer) on_layer();
+    }
     const Layer* layer() const { return layer_; } // null before the first and in the head
     void result(std::string_view name, std::span<float> values) const {
         if (on_result_ && !name.empty()) on_result_(*this, name, values);

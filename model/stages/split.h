@@ -10,6 +10,8 @@ namespace tq {
 struct Part {
     HalfRange halves;
     uint32_t device;
+
+    bool operator==(const Part&) const = default;
 };
 
 class Split {

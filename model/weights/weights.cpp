@@ -178,6 +178,12 @@ uint64_t Weights::bytes() const {
     return sum;
 }
 
+uint64_t Weights::mapped_bytes() const {
+    uint64_t sum = 0;
+    for_each_tensor(*this, [&](const Tensor& t) { sum += t.source ? 0 : t.bytes(); });
+    return sum;
+}
+
 Weights collect_weights(TensorSource& in, const Config& c) {
     Weights w;
     w.token_embd = in.matrix("token_embd.weight", c.vocab_size, c.hidden_size);

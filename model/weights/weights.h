@@ -32,7 +32,8 @@ struct Weights {
     // cls.output.weight [2, hidden_size] of a reranker's file, the rows of yes and no, which are no part of the forward pass.
     std::optional<Tensor> classifier = {};
 
-    uint64_t bytes() const; // of all tensors in the file's formats, a tied head counted once
+    uint64_t bytes() const;        // of all tensors in the file's formats, a tied head counted once
+    uint64_t mapped_bytes() const; // of those of them that lie in files and need not be made
 };
 
 // A source of tensors by GGUF's names. Each may be requested once.

@@ -55,6 +55,9 @@ int main(int argc, char** argv) try {
     const auto* tied = app.add_flag("--tied,!--untied", is_tied, "whether the output head is the embedding");
     app.add_option("--vocab-from", vocabulary, "GGUF file to copy the tokenizer from; default: one token per byte");
     app.add_option("--seed", seed, "seed")->capture_default_str();
+    bool is_sparse = false;
+    app.add_flag("--sparse", is_sparse,
+                 "matrices of layers, but for routers, are zeros that take no room on the disk: for files of any size");
     CLI11_PARSE(app, argc, argv);
 
     const bool is_small = shape == "small";
@@ -69,7 +72,7 @@ int main(int argc, char** argv) try {
     if (config.num_experts != 0) config.moe_intermediate_size = config.intermediate_size / config.num_experts_per_tok;
     if (config.hidden_size % 32 != 0 || config.intermediate_size % 32 != 0) tq::fail("--hidden and --ffn are multiples of 32");
     if (tied->count() == 0) is_tied = synthetic.tied;
-    tq::test::write_random_model(path, {config, types.at(type), is_tied, seed, vocabulary});
+    tq::test::write_random_model(path, {config, types.at(type), is_tied, seed, vocabulary, is_sparse});
     tq::read_config(tq::read_gguf(path)); // throws when the shape is not supported
     return 0;
 } catch (const tq::Error& e) {

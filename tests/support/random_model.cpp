@@ -111,6 +111,10 @@ struct Shape {
     std::string name;
     GgmlType type;
     uint32_t rows, cols, matrices = 1; // of a stack, each of these rows
+
+    uint64_t bytes() const { return row_bytes(type, cols) * rows * matrices; }
+    bool in_layer() const { return name.starts_with("blk."); }
+    bool is_router() const { return name.ends_with("ffn_gate_inp.weight"); }
 };
 
 std::vector<Shape> tensors(const RandomModel& model) {
@@ -244,7 +248,13 @@ void write_random_model(const std::filesystem::path& path, const RandomModel& mo
     }
     std::ofstream out(path, std::ios::binary);
     if (!out) fail("cannot create {}", path.string());
-    writer.write(out, [&](size_t i, std::ostream& o) { fill(shapes[i], Random(model.seed * 1000003 + i), o); });
+    writer.write(out, [&](size_t i, std::ostream& o) {
+        const Shape& t = shapes[i];
+        if (model.sparse && t.rows > 1 && t.in_layer() && !t.is_router())
+            o.seekp(std::streamoff(t.bytes()), std::ios::cur);
+        else
+            fill(t, Random(model.seed * 1000003 + i), o);
+    });
     if (!out.flush()) fail("cannot write {}: is the disk full?", path.string());
 }
 

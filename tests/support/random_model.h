@@ -12,6 +12,7 @@ struct RandomModel {
     uint64_t seed = 1;
     // A GGUF file whose tokenizer.* keys are copied; empty: a byte-level vocabulary without merges, with ChatML's tokens.
     std::filesystem::path vocabulary;
+    bool sparse = false; // matrices of layers, but for routers, are zeros and written as holes: a file as large as the real one
 };
 
 // A small shape: hidden 64, ffn 96, 2 layers, 4 heads on 2 kv heads, head_dim 128, vocab 320, theta 1e6, eps 1e-6; of a mixture

@@ -233,7 +233,7 @@ inline void check_pages(const MakeForward& make) {
     const auto none = [&](size_t, uint32_t, std::span<const float>) { any = true; };
     CHECK_FALSE(forward->run(fitting, none, [&](uint32_t done, uint32_t total) {
         CHECK(total == 120);
-        seen.push_back(done);
+        if (done > 0 && (seen.empty() || seen.back() != done)) seen.push_back(done); // also called within a block
         return done < 64;
     }));
     CHECK(seen == std::vector<uint32_t>{32, 64});

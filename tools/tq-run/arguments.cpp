@@ -30,6 +30,12 @@ constexpr std::array names_elsewhere{
     OtherName{"-sys", "--system-prompt"},
     OtherName{"-st", "--single-turn"},
     OtherName{"-dev", "--device"},
+    OtherName{"-ngl", "--gpu-layers"},
+    OtherName{"--n-gpu-layers", "--gpu-layers"},
+    OtherName{"-ncmoe", "--n-cpu-moe"},
+    OtherName{"-cmoe", "--cpu-moe"},
+    OtherName{"-ts", "--tensor-split"},
+    OtherName{"-fit", "--fit"},
     OtherName{"-ub", "--batch-size"},
     OtherName{"--ubatch-size", "--batch-size"},
     OtherName{"-co", "--color"},
@@ -132,6 +138,33 @@ RopeOverrides RopeArguments::overrides() const {
             .beta_fast = beta_fast,
             .beta_slow = beta_slow,
             .original_context_length = original_context == 0 ? std::nullopt : std::optional(original_context)};
+}
+
+bool PlacementArguments::given() const {
+    return wishes().gpu_layers.has_value() || cpu_moe || cpu_moe_layers > 0 || !tensor_split.empty();
+}
+
+PlacementWishes PlacementArguments::wishes() const {
+    PlacementWishes wishes{.cpu_feed_forwards = cpu_moe ? UINT32_MAX : cpu_moe_layers, .fit = fit != "off"};
+    uint32_t layers = 0;
+    const char* const end = gpu_layers.data() + gpu_layers.size();
+    const auto [at, error] = std::from_chars(gpu_layers.data(), end, layers);
+    if (!gpu_layers.empty() && error == std::errc() && at == end) wishes.gpu_layers = layers; // else auto or all
+    return wishes;
+}
+
+std::vector<double> PlacementArguments::shares() const {
+    std::vector<double> out;
+    for (std::string_view rest = tensor_split; !rest.empty();) {
+        const size_t length = std::min(rest.find_first_of(",/;"), rest.size());
+        double share = 0;
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + length, share);
+        if (error != std::errc() || end != rest.data() + length || !(share >= 0 && share <= 1e6))
+            fail("it must be a list of numbers such as 3,1, not {}", printable(tensor_split));
+        out.push_back(share);
+        rest.remove_prefix(std::min(length + 1, rest.size()));
+    }
+    return out;
 }
 
 std::optional<GgmlType> weight_format(const ModelArguments& arguments) {
@@ -269,13 +302,44 @@ void add_flags(ArgumentParser& command, RopeArguments& a) {
         "YaRN: RoPE pairs of fewer than N rotations in the original context are scaled in full; default: 1", 1e-3, 1e6);
 }
 
+void add_flags(ArgumentParser& command, PlacementArguments& a) {
+    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        return command.add_option(name, value, help).option_text(type).group("Device and memory");
+    };
+    add("--gpu-layers", a.gpu_layers,
+        "layers on devices, the last N, and with one more the output matrix; auto or all: as many as fit; default: auto", "N")
+        .check([](std::string& text) {
+            uint32_t number = 0;
+            const char* const end = text.data() + text.size();
+            const auto [at, error] = std::from_chars(text.data(), end, number);
+            const bool is_number = !text.empty() && error == std::errc() && at == end;
+            if (text == "-1") text = "auto"; // its former spelling
+            return is_number || text == "auto" || text == "all" ? std::string()
+                                                                : "it must be a number, auto or all, not " + printable(text);
+        });
+    add("--n-cpu-moe", a.cpu_moe_layers,
+        "keep the experts (or feed-forward networks) of the first N layers on the CPU; default: 0", "N")
+        .check(number(0, 1 << 20));
+    command.add_flag("--cpu-moe", a.cpu_moe, "keep those of all layers on the CPU").group("Device and memory");
+    add("--tensor-split", a.tensor_split,
+        "shares of the layers for the devices of --device, such as 3,1; default: by their memory", "LIST")
+        .check(parsed_by([](const std::string& text) { (void)PlacementArguments{.tensor_split = text}.shares(); }));
+    add("--fit", a.fit, "place on the CPU what does not fit the devices: on, or off to refuse; default: on", "WHEN")
+        .check([](std::string& text) {
+            return text == "on" || text == "off" ? std::string() : "it must be on or off, not " + printable(text);
+        });
+}
+
 void add_flags(ArgumentParser& command, ModelArguments& a) {
     add_model_flags(command, a.model);
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
         return command.add_option(name, value, help).option_text(type).group("Device and memory");
     };
-    add("--device", a.device, "Vulkan device by index or part of its name (see tq-run devices), or cpu; default: a GPU, else cpu",
+    add("--device", a.device,
+        "Vulkan device by index or part of its name (see tq-run devices), or cpu; several that share the model: 0,1; default: a "
+        "GPU, else cpu",
         "NAME");
+    add_flags(command, a.placement);
     add("--weights", a.weights, "quantise F32, F16 and BF16 weights to q8_0 or q4_0 at load; default: as in the file", "TYPE")
         .check([](std::string& text) {
             return text == "q8_0" || text == "q4_0" ? std::string()

@@ -4,6 +4,7 @@
 #include "model/formats/blocks.h"
 #include "model/kv/options.h"
 #include "model/sampling/sampler.h"
+#include "model/stages/placement.h"
 #include "tools/tq-run/argument_parser.h"
 #include "tools/tq-run/console.h"
 #include <functional>
@@ -53,11 +54,26 @@ struct RopeArguments {
     RopeOverrides overrides() const;
 };
 
+// Where layers and experts run, with llama.cpp's flags.
+struct PlacementArguments {
+    std::string gpu_layers;      // -ngl: a number, auto or all; empty: auto
+    uint32_t cpu_moe_layers = 0; // --n-cpu-moe
+    bool cpu_moe = false;        // --cpu-moe: of all layers
+    std::string tensor_split;    // -ts, such as 3,1
+    std::string fit;             // on or off; empty: on
+
+    // Whether anything is wished but what fits.
+    bool given() const;
+    PlacementWishes wishes() const;
+    std::vector<double> shares() const; // of the devices; empty: not given
+};
+
 struct ModelArguments {
     ModelSource model;
     std::string synthetic; // instead of `model`
     uint32_t layers = 0;   // of a synthetic model; 0: all
-    std::string device;
+    std::string device;    // or several, such as 0,1
+    PlacementArguments placement;
     std::optional<uint32_t> context_size; // 0: all the model was trained for
     uint32_t threads = 0, batch_size = 0;
     std::string weights;             // a weight format; empty: as stored in the file
@@ -107,6 +123,7 @@ std::pair<uint32_t, uint32_t> parse_shard(std::string_view text);
 void add_model_flags(ArgumentParser& command, ModelSource& source);
 void add_flags(ArgumentParser& command, KvArguments& arguments);
 void add_flags(ArgumentParser& command, RopeArguments& arguments);
+void add_flags(ArgumentParser& command, PlacementArguments& arguments);
 void add_flags(ArgumentParser& command, ModelArguments& arguments); // with those of the model, the cache and RoPE
 void add_flags(ArgumentParser& command, SamplingArguments& arguments);
 void add_flags(ArgumentParser& command, PromptArguments& arguments);

@@ -44,6 +44,19 @@ std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu ot
     return std::make_unique<Device>(selector);
 }
 
+std::vector<std::unique_ptr<Device>> choose_devices(const std::string& selectors, WithoutGpu otherwise) {
+    std::vector<std::unique_ptr<Device>> devices;
+    for (size_t begin = 0, end; begin <= selectors.size(); begin = end + 1) {
+        end = std::min(selectors.find_first_of(",/", begin), selectors.size());
+        const std::string selector = selectors.substr(begin, end - begin);
+        if (selector.empty() && end - begin != selectors.size())
+            fail("--device {} has an empty name: separate devices by one comma", printable(selectors));
+        if (auto device = choose_device(selector, otherwise)) devices.push_back(std::move(device));
+    }
+    if (devices.empty()) devices.push_back(nullptr);
+    return devices;
+}
+
 bool chooses_cpu(const std::string& selector) { return names_cpu(lowercase(selector)) || (selector.empty() && !has_gpu()); }
 
 } // namespace tq

@@ -3,6 +3,7 @@
 #include "runtime/device.h"
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace tq {
 
@@ -14,6 +15,10 @@ enum class WithoutGpu { cpu, software };
 // is empty: a GPU, or else the choice of `otherwise`, with a line on standard error where that is the CPU. Throws WrongDevice
 // with a list of the devices where none matches; Error.
 std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu otherwise = WithoutGpu::cpu);
+
+// Those that a list such as "0,1" or "0/1" names, in its order, as choose_device() chooses each; the CPU counts only where it is
+// alone, since it takes what fits no device. At least one.
+std::vector<std::unique_ptr<Device>> choose_devices(const std::string& selectors, WithoutGpu otherwise = WithoutGpu::cpu);
 
 // Whether choose_device() would return the CPU. Opens no device.
 bool chooses_cpu(const std::string& selector);

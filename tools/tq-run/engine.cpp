@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 
 // 8192 tokens are enough for a long thinking answer, and cost even Qwen3-14B only 330 MiB of tq4 cache.
 constexpr uint32_t default_context = 8192;
-constexpr uint32_t min_context = 512; // too few for a conversation below that
+constexpr uint32_t min_context = 512;         // too few for a conversation below that
+constexpr uint32_t min_shared_context = 4096; // below that, a model rather shares its layers with the CPU
 
 uint32_t choose_context(const ModelArguments& arguments, const Model& model) {
     const uint32_t most = model.config.max_position_embeddings, trained = model.config.rope_scaling.original_context_length;
@@ -76,12 +77,24 @@ std::filesystem::path find_demo_model() {
          places[0].lexically_normal().string(), places[1].string());
 }
 
-// For a context that was not requested: reduces it to what fits, if that is enough for a conversation.
+// For a context that was not requested: reduces it to what fits, if that is enough for a conversation. Where the device could
+// share the model with the CPU, which is slow, that is worth a shorter conversation, but not too short a one.
 static void shrink_context(Setup& setup) {
-    if (setup.plan().fits()) return;
-    const uint32_t most =
-        largest_context(setup.options.context_size, [&](uint32_t n) { return setup.plan(n, setup.options.kv); });
-    if (most < min_context) return;
+    ForwardOptions options = setup.options;
+    const auto most_of = [&](auto plan) {
+        return largest_context(setup.options.context_size, [&](uint32_t n) {
+            options.context_size = n;
+            return plan(options);
+        });
+    };
+    const auto alone = [&](const ForwardOptions& o) { return setup.plan_alone(o); };
+    if (setup.placement.given() || alone(options).fits()) return;
+    uint32_t most = most_of(alone);
+    if (most < min_shared_context && setup.split()) {
+        if (setup.plan().runs()) return;
+        most = most_of([&](const ForwardOptions& o) { return setup.plan(o); });
+    }
+    if (most < min_context || most == setup.options.context_size) return;
     setup.options.context_size = most;
     write_error(fmt::format("tq-run: the context is reduced to {} tokens, as more do not fit {}; tq-run plan shows what fits\n",
                             most, memory_name(setup)));
@@ -100,7 +113,22 @@ MemoryPlan Setup::plan(uint32_t context_size, const KvOptions& kv) const {
     return plan(changed);
 }
 
+Placing Setup::placing() const {
+    Placing out{.memory_limit_bytes = memory_limit_bytes, .limit_is_all = imagined, .asked = placement};
+    if (imagined_device) out.imagined.push_back(*imagined_device);
+    if (device && !imagined_device) out.devices.push_back(device.get());
+    for (const auto& other : other_devices) out.devices.push_back(other.get());
+    return out;
+}
+
 MemoryPlan Setup::plan(const ForwardOptions& changed) const {
+    const Placing where = placing();
+    if (const auto split = where.choose(model.config, model.weights, changed))
+        return where.plan(model.config, model.weights, changed, *split);
+    return plan_alone(changed);
+}
+
+MemoryPlan Setup::plan_alone(const ForwardOptions& changed) const {
     MemoryPlan plan = imagined_device ? gpu::plan_memory(*imagined_device, model.config, model.weights, changed)
                       : device        ? gpu::plan_memory(*device, model.config, model.weights, changed)
                                       : plan_cpu_memory(model.config, model.weights, changed);
@@ -138,11 +166,14 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
                                .context_size = choose_context(arguments, model),
                                .threads = arguments.threads,
                                .batch_size = arguments.batch_size,
-                               .deterministic = arguments.deterministic};
+                               .deterministic = arguments.deterministic,
+                               .memory_bytes = arguments.memory_limit_bytes == 0 ? UINT64_MAX : arguments.memory_limit_bytes};
     ForwardOptions options = given;
     check_kv(options.kv, model.config.num_hidden_layers);
     load_conditioning(options.kv.conditioning, model, console);
-    return {file, std::move(model), nullptr, "CPU", options, arguments.memory_limit_bytes};
+    Setup setup{file, std::move(model), nullptr, "CPU", options, arguments.memory_limit_bytes};
+    setup.placement = arguments.placement;
+    return setup;
 }
 
 static std::string describe_device(Device& device) {
@@ -153,17 +184,21 @@ static std::string describe_device(Device& device) {
 }
 
 Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise) {
-    auto device = choose_device(arguments.device, otherwise); // before a download that its error would make useless
+    auto devices = choose_devices(arguments.device, otherwise); // before a download that its error would make useless
+    auto device = std::move(devices[0]);
+    devices.erase(devices.begin());
     if (!device && arguments.profile)
         throw UsageError("--profile times the kernels of a Vulkan device, and this runs on the CPU: name a device with --device "
                          "(tq-run devices lists them)");
-    const std::string name = device ? describe_device(*device) : "CPU";
+    std::string name = device ? describe_device(*device) : "CPU";
+    for (const auto& other : devices) name += " + " + describe_device(*other);
     Setup setup = set_up_model(arguments, console);
     setup.device = std::move(device);
+    setup.other_devices = std::move(devices);
     setup.device_name = name;
-    if (setup.device) {
-        setup.device->profile = arguments.profile;
-        setup.device->memory_limit_bytes = setup.memory_limit_bytes;
+    for (Device* each : setup.placing().devices) {
+        each->profile = arguments.profile;
+        each->memory_limit_bytes = setup.memory_limit_bytes;
     }
     if (!arguments.context_size) shrink_context(setup);
     return setup;
@@ -214,45 +249,51 @@ std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& c
     return start_engine(std::move(setup), console);
 }
 
-static void open_forward(Engine& engine, const ForwardOptions& options, const LoadProgress& on_load) {
-    const Model& model = engine.model;
-    engine.forward = engine.device ? make_gpu_forward(*engine.device, model.config, model.weights, options, on_load)
-                                   : make_cpu_forward(model.config, model.weights, options, on_load);
-}
-
 std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
-    if (!setup.plan().fits()) {
+    if (!setup.plan().runs()) {
         write_error(memory_table(setup));
         fail("{} does not fit {}", setup.model.name, memory_name(setup));
     }
+    warn_of_reading(setup);
+    const Placing placing = setup.placing();
+    if (const auto split = setup.split()) write_error(fmt::format("tq-run: {}\n", describe(placing, *split)));
     const ForwardOptions options = setup.options;
-    auto engine = std::unique_ptr<Engine>(
-        new Engine{std::move(setup.model), std::move(setup.device), std::move(setup.device_name), nullptr, 0});
+    auto engine = std::unique_ptr<Engine>(new Engine{std::move(setup.model), std::move(setup.device),
+                                                     std::move(setup.device_name), std::move(setup.other_devices)});
     TransferStatus status(console);
     const auto started = std::chrono::steady_clock::now();
     const auto on_load = [&, what = fmt::format("loading {}", engine->model.name)](uint64_t done, uint64_t total) {
         status.update(what, done, total, done);
+        engine->loaded_bytes = done;
         engine->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
         return !interrupted();
     };
     catch_interrupts();
-    open_forward(*engine, options, on_load);
+    engine->forward = placing.open(engine->model.config, engine->model.weights, options, on_load);
     return engine;
 }
 
 void restart_engine(Engine& engine, const ModelArguments& arguments, const ForwardOptions& options) {
     engine.forward = nullptr;
+    Placing placing{.memory_limit_bytes = arguments.memory_limit_bytes, .asked = arguments.placement};
     if (engine.device) {
         engine.device = nullptr;
-        engine.device = choose_device(arguments.device);
+        engine.other_devices.clear();
+        auto devices = choose_devices(arguments.device);
+        engine.device = std::move(devices[0]);
         if (!engine.device) fail("the device {} is no longer there", engine.device_name);
-        engine.device->memory_limit_bytes = arguments.memory_limit_bytes;
+        devices.erase(devices.begin());
+        engine.other_devices = std::move(devices);
+        placing.devices.push_back(engine.device.get());
+        for (const auto& other : engine.other_devices) placing.devices.push_back(other.get());
+        for (Device* each : placing.devices) each->memory_limit_bytes = arguments.memory_limit_bytes;
     }
-    open_forward(engine, options, [](uint64_t, uint64_t) { return !interrupted(); });
+    engine.forward =
+        placing.open(engine.model.config, engine.model.weights, options, [](uint64_t, uint64_t) { return !interrupted(); });
 }
 
 std::string load_description(const Engine& engine) {
-    const auto bytes = double(engine.model.weights.bytes());
+    const auto bytes = double(engine.loaded_bytes);
     return fmt::format("{:.1f} MiB of weights loaded in {:.2f} s, {:.2f} GB/s", bytes / (1 << 20), engine.load_seconds,
                        bytes * 1e-9 / std::max(engine.load_seconds, 1e-6));
 }
@@ -285,9 +326,13 @@ std::string sampling_description(const SamplerOptions& o) {
 }
 
 void report_profile(Engine& engine) {
+    const auto report = [](Device& device) {
+        write_error(profile_table(device.take_profile()));
+        write_error(device.kernels_built().text() + "\n");
+    };
     if (!engine.device || !engine.device->profile) return;
-    write_error(profile_table(engine.device->take_profile()));
-    write_error(engine.device->kernels_built().text() + "\n");
+    report(*engine.device);
+    for (const auto& other : engine.other_devices) report(*other);
 }
 
 } // namespace tq

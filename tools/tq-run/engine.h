@@ -7,6 +7,7 @@
 #include "tools/tq-run/arguments.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/choose_device.h"
+#include "tools/tq-run/placement.h"
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,10 +16,12 @@ namespace tq {
 
 struct Engine {
     Model model;
-    std::unique_ptr<Device> device; // none on the CPU
-    std::string device_name;        // with its driver
-    std::unique_ptr<Forward> forward;
-    double load_seconds = 0; // reading, checking, repacking and uploading of the weights, without pipelines
+    std::unique_ptr<Device> device;                          // none on the CPU
+    std::string device_name;                                 // with its driver
+    std::vector<std::unique_ptr<Device>> other_devices = {}; // that share the model
+    std::unique_ptr<Forward> forward = nullptr;
+    double load_seconds = 0;   // reading, checking, repacking and uploading of the weights, without pipelines
+    uint64_t loaded_bytes = 0; // of the weights; fewer where the CPU leaves them in the file
 
     // The ids that the sampler must leave out, including those that end an answer where `ignore_end`.
     std::vector<bool> unsampled(bool ignore_end) const;
@@ -34,10 +37,18 @@ struct Setup {
     uint64_t memory_limit_bytes;                      // 0: none
     bool imagined = false;                            // the limit is all the memory of a machine that need not be this one
     std::optional<Capabilities> imagined_device = {}; // that machine's, used instead of `device`
+    std::vector<std::unique_ptr<Device>> other_devices = {};
+    PlacementArguments placement = {};
+
+    Placing placing() const; // refers to this
+    // The placement over devices; nothing where the first, or the CPU without a device, has all.
+    std::optional<Split> split() const { return placing().choose(model.config, model.weights, options); }
 
     // The plan with another cache. The memory that it takes does not depend on the contents of `model.weights`.
     MemoryPlan plan(uint32_t context_size, const KvOptions& kv) const;
     MemoryPlan plan(const ForwardOptions& changed) const; // with other options
+    // The same where the first device, or the CPU without one, has everything.
+    MemoryPlan plan_alone(const ForwardOptions& changed) const;
     MemoryPlan plan() const { return plan(options.context_size, options.kv); }
 };
 

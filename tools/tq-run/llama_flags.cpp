@@ -16,20 +16,16 @@ constexpr std::string_view own_template = "the chat template is always that of t
 constexpr std::string_view no_task = "tq-run perplexity measures perplexity and KL divergence only";
 
 constexpr std::array flags{
-    // The placement of layers, cache and work: all on one device, chosen by --device.
-    LlamaFlag{"-ngl --gpu-layers --n-gpu-layers", one},
+    // The placement of cache and work: with the layers (-ngl, --n-cpu-moe).
     LlamaFlag{"-sm --split-mode", one},
-    LlamaFlag{"-ts --tensor-split", one},
     LlamaFlag{"-mg --main-gpu", one},
     LlamaFlag{"-ot --override-tensor", one},
-    LlamaFlag{"-cmoe --cpu-moe", none},
-    LlamaFlag{"-ncmoe --n-cpu-moe -ncffn --n-cpu-ffn --moe-cache-mib --moe-cache", one},
+    LlamaFlag{"-ncffn --n-cpu-ffn --moe-cache-mib --moe-cache", one},
     LlamaFlag{"-nkvo --no-kv-offload -kvo --kv-offload", perhaps},
     LlamaFlag{"-nopo --no-op-offload --op-offload", perhaps},
     LlamaFlag{"--no-host", perhaps},
-    LlamaFlag{"-fit --fit", perhaps},
     LlamaFlag{"-fitt --fit-target -fitc --fit-ctx", one},
-    LlamaFlag{"--rpc -rpc", one, "a model runs on one device of this machine"},
+    LlamaFlag{"--rpc -rpc", one, "a model runs on devices of this machine"},
     // The arithmetic: attention is always fused, weights are always repacked.
     LlamaFlag{"-fa --flash-attn", perhaps},
     LlamaFlag{"--repack -nr --no-repack", perhaps},

@@ -3,6 +3,7 @@
 #include "model/gpu/predict.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/placement_table.h"
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -46,7 +47,12 @@ std::vector<Choice> choices(const KvOptions& asked) {
 // The tokens that fit, at most what the model allows, or the requested number where that is greater.
 uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
     const uint32_t most = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
-    return largest_context(most, [&](uint32_t tokens) { return setup.plan(tokens, kv); });
+    return largest_context(most, [&](uint32_t tokens) {
+        ForwardOptions options = setup.options;
+        options.context_size = tokens;
+        options.kv = kv;
+        return setup.plan_alone(options);
+    });
 }
 
 std::string context_row(const Setup& setup, const Choice& choice) {
@@ -60,10 +66,13 @@ std::string context_row(const Setup& setup, const Choice& choice) {
 }
 
 std::string context_table(const Setup& setup) {
-    std::string text =
-        fmt::format("tokens that fit beside the weights, and in a cache of N GiB:\n"
-                    "{:<22} {:<20} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
-                    "cache (keys/values)", "", "B/token", setup.imagined ? "fit there" : "fit here", "1 GiB", "4 GiB", "16 GiB");
+    ForwardOptions one = setup.options;
+    one.context_size = 1;
+    const bool beside = setup.plan_alone(one).fits();
+    std::string text = fmt::format("tokens that fit {}, and in a cache of N GiB:\n"
+                                   "{:<22} {:<20} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
+                                   beside ? "beside the weights" : "without the weights", "cache (keys/values)", "", "B/token",
+                                   setup.imagined ? "fit there" : "fit here", "1 GiB", "4 GiB", "16 GiB");
     for (const Choice& choice : choices(setup.options.kv)) text += context_row(setup, choice);
     return text;
 }
@@ -74,14 +83,29 @@ std::string size_flag(uint64_t bytes) {
     return mib < 1024 ? fmt::format("{}M", mib) : fmt::format("{:.1f}G", std::ceil(mib / 102.4) / 10);
 }
 
-// A sentence with "fits" or "does not fit", and its numbers.
+uint64_t mapped_bytes_per_token(const Setup& setup) {
+    return read_by_token(setup.model.weights, setup.model.config).mapped_bytes();
+}
+
+// What happens where a plan runs, but does not fit.
+std::string reading_text(const Setup& setup, const MemoryPlan& plan) {
+    return fmt::format(
+        "the weights ({}) exceed the memory beside cache and scratch ({}): they are read from the file as tokens need "
+        "them, up to {} a token, at the speed of the disk, and only the results tell of NaN and infinite weights\n",
+        size_text(plan.mapped), size_text(plan.available - plan.needed()), size_text(mapped_bytes_per_token(setup)));
+}
+
+// A sentence with "fits", "runs" or "does not fit", and its numbers.
 std::string conclusion(const Setup& setup, const MemoryPlan& plan) {
     const std::string what = fmt::format("{} with {} tokens", setup.model.name, setup.options.context_size);
-    const std::string numbers = fmt::format("{} of {}", size_text(plan.total()), size_text(plan.available));
+    const std::string numbers =
+        fmt::format("{} of {}", size_text(plan.fits() ? plan.total() : plan.needed()), size_text(plan.available));
+    if (plan.runs() && setup.split()) return fmt::format("{} shares devices and the CPU: it takes {}\n", what, numbers);
     if (plan.fits()) return fmt::format("{} fits: it takes {}\n", what, numbers);
-    if (plan.total() > plan.available)
+    if (plan.runs()) return fmt::format("{} runs: {}", what, reading_text(setup, plan));
+    if (plan.needed() > plan.available)
         return fmt::format("{} does not fit: it takes {}, {} too many\n", what, numbers,
-                           size_text(plan.total() - plan.available));
+                           size_text(plan.needed() - plan.available));
     return fmt::format("{} does not fit: its rotary table takes {}, but the device binds {} at once\n", what,
                        size_text(plan.largest_part), size_text(plan.allocation_limit));
 }
@@ -95,21 +119,25 @@ std::string advice(const Setup& setup) {
     const Choice* best = nullptr;
     const auto all = choices(setup.options.kv);
     for (const Choice& choice : all) { // the largest cache that fits
-        if (!setup.plan(asked, choice.kv).fits()) continue;
+        if (!setup.plan(asked, choice.kv).runs()) continue;
         const auto bytes = [&](const Choice& c) { return kv_bytes_per_token(setup.model.config, c.kv); };
         if (!best || bytes(choice) > bytes(*best)) best = &choice;
     }
     if (best) text += fmt::format("  -ctk {} -ctv {}: {} tokens fit\n", name(best->kv.k), name(best->kv.v), asked);
     const MemoryPlan least = setup.plan(1, KvOptions{KvType::tq2, KvType::tq2}), whole = setup.plan();
-    if (!least.fits())
+    if (!least.runs())
         text += fmt::format("  a smaller model, or weights in fewer bits: these take {} without any context\n",
-                            size_text(least.total()));
+                            size_text(least.needed()));
+    if (!setup.device && !setup.imagined_device && whole.kv_cache + whole.scratch <= whole.available)
+        text += fmt::format("  a GGUF file without --weights: {} of these weights are made in memory, where that file's need not "
+                            "fit\n",
+                            size_text(whole.weights - whole.mapped));
     if (setup.imagined)
         text += fmt::format("  --memory {}: a device with that much holds it\n", size_flag(whole.total()));
     else if (setup.memory_limit_bytes != 0)
         text += fmt::format("  a higher limit: --memory {}\n", size_flag(whole.total()));
     if (setup.device && !setup.imagined)
-        text += "  another device: tq-run devices lists them; --device cpu runs in the machine's own memory\n";
+        text += "  another device: tq-run devices lists them; --device cpu runs in the machine's own memory, or from the file\n";
     return "what would help:\n" + text;
 }
 
@@ -125,6 +153,10 @@ nlohmann::ordered_json to_json(const Setup& setup) {
                                 {"total_bytes", plan.total()},
                                 {"available_bytes", plan.available},
                                 {"fits", plan.fits()},
+                                {"runs", plan.runs()},
+                                {"mapped_bytes", plan.mapped},
+                                {"mapped_bytes_per_token", mapped_bytes_per_token(setup)},
+                                {"placement", placement_json(setup)},
                                 {"largest_context", nlohmann::ordered_json::array()}};
     for (const Choice& choice : choices(setup.options.kv))
         json["largest_context"].push_back({{"cache", describe(choice.kv)},
@@ -206,7 +238,7 @@ int run(const PlanArguments& arguments) {
         return 0;
     }
     write_output(arguments.json ? to_json(setup).dump(2) + "\n" : memory_table(setup));
-    return setup.plan().fits() ? 0 : 1;
+    return setup.plan().runs() ? 0 : 1;
 }
 
 } // namespace
@@ -222,6 +254,10 @@ std::string memory_name(const Setup& setup) {
     return fmt::format("the memory of {}", setup.device ? setup.device_name : "this machine");
 }
 
+void warn_of_reading(const Setup& setup) {
+    if (const MemoryPlan plan = setup.plan(); plan.runs() && !plan.fits()) write_error("tq-run: " + reading_text(setup, plan));
+}
+
 std::string memory_table(const Setup& setup) {
     const MemoryPlan plan = setup.plan();
     std::string text = conclusion(setup, plan);
@@ -230,15 +266,16 @@ std::string memory_table(const Setup& setup) {
     const auto row = [&](const char* what, uint64_t bytes, const std::string& note) {
         text += fmt::format("{:<10}{:>12}{}\n", what, size_text(bytes), note.empty() ? "" : "   " + note);
     };
-    row("weights", plan.weights, "");
+    row("weights", plan.weights, plan.fits() || plan.mapped == 0 ? "" : size_text(plan.mapped) + " of them in the file");
     row("KV cache", plan.kv_cache,
         fmt::format("{} tokens of {} B in {}", setup.options.context_size,
                     kv_bytes_per_token(setup.model.config, setup.options.kv), describe(setup.options.kv)));
     row("scratch", plan.scratch, "activations, rotary table, staging");
     row("total", plan.total(), "");
     row("available", plan.available, "");
+    if (const std::string placement = placement_table(setup); !placement.empty()) text += "\n" + placement;
     text += "\n" + context_table(setup);
-    if (!plan.fits()) text += "\n" + advice(setup);
+    if (!plan.runs()) text += "\n" + advice(setup);
     return text;
 }
 

@@ -13,6 +13,9 @@ std::string size_text(uint64_t bytes);
 // The name of the memory that a model has to fit, as "the memory of llvmpipe (...)" or "the 8.00 GiB of --memory".
 std::string memory_name(const Setup& setup);
 
+// Where the CPU reads the weights from their file as tokens need them, says so on standard error.
+void warn_of_reading(const Setup& setup);
+
 // Whether it fits; weights, cache, scratch and their total against the available memory; the largest context with each type of
 // cache; and, where it does not fit, the changes that would help.
 std::string memory_table(const Setup& setup);

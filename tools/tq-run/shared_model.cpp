@@ -3,6 +3,7 @@
 #include "base/interrupt.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/tuning_file.h"
+#include "tools/tq-run/plan.h"
 #include "tools/tq-run/progress.h"
 
 namespace tq {
@@ -14,13 +15,15 @@ SharedModel::SharedModel(Setup& setup, Console& console) : setup_(setup) {
         status.update(fmt::format("loading {}", model.name), done, total, done);
         return !interrupted();
     };
+    warn_of_reading(setup);
     ThreadPool pool(setup.options.threads);
     if (setup.device) {
         tuning_ = gpu::tuning_for(setup.device->capabilities());
         uploaded_ = std::make_shared<const gpu::DeviceWeights>(
             gpu::upload_weights(*setup.device, pool, model.weights, tuning_.weight_interleave, on_load));
     } else {
-        loaded_ = std::make_shared<const LoadedWeights>(load_weights(pool, model.weights, on_load));
+        const auto mapped = setup.plan().fits() ? MappedMatrices::check : MappedMatrices::leave;
+        loaded_ = std::make_shared<const LoadedWeights>(load_weights(pool, model.weights, on_load, mapped));
     }
 }
 
@@ -44,7 +47,7 @@ MemoryPlan plan_together(const Setup& setup, std::span<const KvOptions> caches) 
 
 void check_memory(const Setup& setup, std::span<const KvOptions> caches) {
     const MemoryPlan all = plan_together(setup, caches);
-    if (!all.fits()) fail("{}: {}. Choose a smaller context with -c", setup.device_name, describe(all));
+    if (!all.runs()) fail("{}: {}. Choose a smaller context with -c", setup.device_name, describe(all));
 }
 
 } // namespace tq

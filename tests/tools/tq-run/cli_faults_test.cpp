@@ -64,11 +64,15 @@ TEST_CASE("where standard output is closed, no file gets what was meant for it, 
 }
 
 TEST_CASE("a model that is cut off in a conversation: an error that says so, and the conversation is kept") {
+    const char* memory = nullptr;
+    SUBCASE("that fits the memory") { memory = "1G"; }
+    SUBCASE("that is read as tokens need it") { memory = "6M"; }
+    CAPTURE(memory);
     const Place place;
     fs::copy_file(demo_model, place.model);
     const std::string bytes = std::to_string(fs::file_size(place.model));
-    const Command chat = command({"chat", "-m", place.model.string(), "--device", "cpu", "--temp", "0", "-n", "12",
-                                  "--prompt-cache", place.cache.string(), "--prompt-cache-all"});
+    const Command chat = command({"chat", "-m", place.model.string(), "--device", "cpu", "--temp", "0", "-n", "12", "-c", "2048",
+                                  "--memory", memory, "--prompt-cache", place.cache.string(), "--prompt-cache-all"});
     // The second question is sent when the first answer has ended, with its line of figures.
     const Finished talk =
         run_in_shell(chat, "(echo Hello.; until grep -q 't/s' \"$out\"; do sleep 0.1; done; "
@@ -76,6 +80,7 @@ TEST_CASE("a model that is cut off in a conversation: an error that says so, and
                                place.model.string() + "' bs=4096 seek=1 2>/dev/null; echo 'How are you?') | \"$@\" 2>\"$out\"");
     INFO(talk.output);
     CHECK(talk.status == 1);
+    CHECK(contains(talk.output, "they are read from the file") == (memory == std::string("6M")));
     CHECK(contains(talk.output, "tq-run: " + place.model.string() + " was cut off while it was in use: 4096 of its " + bytes +
                                     " bytes are left"));
     REQUIRE(contains(talk.output, "tokens saved"));

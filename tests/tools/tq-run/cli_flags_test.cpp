@@ -63,29 +63,42 @@ TEST_CASE("a command line of llama.cpp runs as it is, and one line says what has
     const Arguments line{"-ngl",    "99",        "-fa", "on",     "-c",  "8192", "-ctk",   "q8_0",    "-ctv",
                          "Q8_0",    "-t",        "8",   "--temp", "0.7", "-p",   "x",      "-no-cnv", "--jinja",
                          "--mlock", "--no-mmap", "-b",  "2048",   "-ub", "512",  "--seed", "1"};
-    CHECK(left_out("chat", line) == "-ngl 99, -fa on, -no-cnv, --jinja, --mlock, --no-mmap, -b 2048 (-ub is used)");
+    CHECK(left_out("chat", line) == "-fa on, -no-cnv, --jinja, --mlock, --no-mmap, -b 2048 (-ub is used)");
     CHECK(left_out("generate", {"-p", "x", "-b", "512"}) == "");
     CHECK(left_out("generate", {"-p", "x", "-n", "-2", "-t", "-1", "--color", "--temperature", "0", "-co", "on"}) == "");
     CHECK(left_out("generate", {"-p", "-ngl", "-n", "4"}) == ""); // a text
     CHECK(left_out("generate", {"--prompt=-fa on", "-n=4"}) == "");
     CHECK(left_out("bench", {"-ngl", "99", "-fa", "0,1", "-mmp", "0", "-nkvo", "0", "-sm", "none", "-r", "1"}) ==
-          "-ngl 99, -fa 0,1, -mmp 0, -nkvo 0, -sm none");
+          "-fa 0,1, -mmp 0, -nkvo 0, -sm none");
+}
+
+TEST_CASE("the placement of layers has llama.cpp's flags, in all their spellings") {
+    for (const Arguments& flags : {Arguments{"-ngl", "99"},
+                                   {"--gpu-layers", "all"},
+                                   {"--n-gpu-layers", "-1"},
+                                   {"-ts", "1,1"},
+                                   {"--tensor-split", "3,1"},
+                                   {"-ncmoe", "2"},
+                                   {"--n-cpu-moe", "2"},
+                                   {"-cmoe"},
+                                   {"--cpu-moe"},
+                                   {"-fit", "on"},
+                                   {"--fit", "off"}})
+        for (const char* command : {"chat", "generate"}) CHECK(left_out(command, flags + Arguments{"-p", "x"}) == "");
+    check_refused({{{"chat", "-ngl", "many"}, "it must be a number, auto or all, not many"},
+                   {{"chat", "-ngl", "3.5"}, "it must be a number, auto or all"},
+                   {{"chat", "--n-cpu-moe", "-1"}, "--n-cpu-moe"},
+                   {{"chat", "-ts", "3,x"}, "it must be a list of numbers such as 3,1, not 3,x"},
+                   {{"chat", "--fit", "perhaps"}, "it must be on or off, not perhaps"}});
 }
 
 TEST_CASE("each of llama.cpp's flags that does no harm, in all its spellings") {
-    const std::vector<std::string> with_value{"-ngl 99",
-                                              "--gpu-layers all",
-                                              "--n-gpu-layers -1",
-                                              "-sm row",
+    const std::vector<std::string> with_value{"-sm row",
                                               "--split-mode none",
-                                              "-ts 1,1",
-                                              "--tensor-split 3,1",
                                               "-mg 0",
                                               "--main-gpu 1",
                                               "-ot exps=CPU",
                                               "--override-tensor x=y",
-                                              "-ncmoe 2",
-                                              "--n-cpu-moe 2",
                                               "-tb 4",
                                               "--threads-batch -1",
                                               "-C 0xff",
@@ -149,8 +162,6 @@ TEST_CASE("each of llama.cpp's flags that does no harm, in all its spellings") {
                                          "--jinja",
                                          "--no-jinja",
                                          "--check-tensors",
-                                         "-cmoe",
-                                         "--cpu-moe",
                                          "--swa-full",
                                          "-kvu",
                                          "--no-repack",

@@ -46,8 +46,8 @@ TEST_CASE("the largest context of each cache fits, and one token more does not")
         CAPTURE(cache);
         CHECK(tokens > 1000);
         if (compared++ > 3) continue; // each row starts the program twice
-        CHECK(plan({"-ctk", k, "-ctv", v, "-c", std::to_string(tokens)}, "1000").status == 0);
-        CHECK(plan({"-ctk", k, "-ctv", v, "-c", std::to_string(tokens + 1)}, "1000").status == 1);
+        CHECK(plan({"-ctk", k, "-ctv", v, "-c", std::to_string(tokens), "--fit", "off"}, "1000").status == 0);
+        CHECK(plan({"-ctk", k, "-ctv", v, "-c", std::to_string(tokens + 1), "--fit", "off"}, "1000").status == 1);
     }
     CHECK(compared >= 8);
 }
@@ -101,6 +101,40 @@ TEST_CASE("what does not fit ends with the table and status 1, before anything i
         if (command != std::string("plan"))
             CHECK(contains(finished.error, "tq-run: qwen3-8b:q4_k_m does not fit the 1.00 GiB of --memory"));
     }
+}
+
+TEST_CASE("on the CPU a file's weights need not fit, and plan and generate say so; those that are made in memory must") {
+    const Arguments room{"--device", "cpu", "-c", "2048", "--memory", "6M"}; // cache and scratch take 4.8 MiB, the weights 4.3
+    const auto demo = [&](Arguments arguments, bool limited) {
+        if (limited) arguments.insert(arguments.end(), room.begin(), room.end());
+        return tq_run(arguments);
+    };
+    const std::string note =
+        "the weights (4.3 MiB) exceed the memory beside cache and scratch (1.2 MiB): they are read from the file";
+    const Finished planned = demo({"plan"}, true);
+    CHECK(planned.status == 0);
+    CHECK(planned.output.starts_with("tq-run demo with 2048 tokens runs: " + note));
+    CHECK(contains(planned.output, "up to 4.3 MiB a token"));
+    CHECK_FALSE(contains(planned.output, "what would help"));
+    const auto json = nlohmann::json::parse(demo({"plan", "--json"}, true).output);
+    CHECK(json["fits"] == false);
+    CHECK(json["runs"] == true);
+    CHECK(json["mapped_bytes"] == json["weights_bytes"]);
+
+    const Arguments generate{"generate", "-p", "Once upon a time", "-n", "8", "--temp", "0"};
+    const Finished limited = demo(generate, true),
+                   whole = demo({"generate", "-p", "Once upon a time", "-n", "8", "--temp", "0", "--device", "cpu"}, false);
+    CHECK(limited.status == 0);
+    CHECK(contains(limited.error, "tq-run: " + note));
+    CHECK_FALSE(contains(whole.error, "exceed"));
+    CHECK(limited.output == whole.output);
+    CHECK(limited.output.size() > 8);
+
+    const Finished made =
+        tq_run({"generate", "-p", "x", "--synthetic", "qwen3-0.6b:q8_0", "--device", "cpu", "--memory", "300M"});
+    CHECK(made.status == 1);
+    CHECK(contains(made.error, "does not fit"));
+    CHECK(contains(made.error, "a GGUF file without --weights: 604.1 MiB of these weights are made in memory"));
 }
 
 TEST_CASE("a context that nobody asked for shrinks to what fits; one that was asked for does not") {

@@ -192,9 +192,12 @@ void add_place_flags(ArgumentParser& command, Arguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
         return command.add_option(name, value, help).option_text(type).group("Device and memory");
     };
-    several(add("--device", a.devices,
-                "Vulkan devices by index or part of their names (see tq-run devices), and cpu; default: a GPU, else cpu",
-                "LIST"));
+    several(
+        add("--device", a.devices,
+            "Vulkan devices by index or part of their names (see tq-run devices), and cpu, one after the other; 0/1: both share "
+            "a model; default: a GPU, else cpu",
+            "LIST"));
+    tq::add_flags(command, a.placement);
     add("--weights", a.weights, "quantise F32, F16 and BF16 weights to q8_0 or q4_0 at load; default: as in the file", "TYPE")
         .check(parsed_by([](const std::string& text) {
             if (text != "q8_0" && text != "q4_0") fail("it must be q8_0 or q4_0, not {}", printable(text));
@@ -313,6 +316,7 @@ std::vector<ModelArguments> Arguments::model_list() const {
     one.layers = layers;
     one.weights = weights;
     one.memory_limit_bytes = memory_limit_bytes;
+    one.placement = placement;
     std::vector<ModelArguments> out;
     const auto add = [&] {
         for (const std::string& device : device_list()) {

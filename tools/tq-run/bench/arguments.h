@@ -34,6 +34,7 @@ struct Arguments {
     std::string parallel, parallel_prompts = "512", parallel_generated = "128"; // of -np; parallel: empty: not given
     uint32_t layers = 0, repetitions = 5, delay_seconds = 0;
     uint64_t memory_limit_bytes = 0; // 0: none
+    PlacementArguments placement;
     std::string weights, rotation = "wht", scale_rule = name(KvOptions().scale_rule), conditioning = "auto", format = "md",
                          error_format;
     std::optional<uint32_t> window;

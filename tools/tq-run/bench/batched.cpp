@@ -51,7 +51,7 @@ std::optional<std::string> BatchedRun::problem(const BatchedTest& test, const Kv
         uint64_t(pages_of(uint64_t(test.depth) + test.prompt + test.generated)) * page_tokens * test.sequences;
     if (tokens > most) return fmt::format("its sequences take {} tokens, and a cache has at most {}", tokens, most);
     const MemoryPlan plan = setup_.plan(with_slots({.kv = kv}, {&test, 1}));
-    if (plan.fits()) return std::nullopt;
+    if (plan.runs()) return std::nullopt;
     return fmt::format("{} with a cache of {} does not fit the memory of {}: {}. Choose fewer sequences, shorter ones or smaller "
                        "cache types (-ctk, -ctv)",
                        setup_.model.name, describe(kv), setup_.device_name, describe(plan));

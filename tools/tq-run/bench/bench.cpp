@@ -78,7 +78,7 @@ bool Run::choose_tests(const KvOptions& kv) {
     fitting_.clear();
     for (const Test& test : tests_) {
         const MemoryPlan plan = setup_.plan(context_for({&test, 1}), kv);
-        if (plan.fits())
+        if (plan.runs())
             fitting_.push_back(test);
         else
             complain(fmt::format("{}: {} with a cache of {} does not fit the memory of {}: {}", test.name(), setup_.model.name,

@@ -5,6 +5,7 @@
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "model/load.h"
+#include "tools/tq-run/plan.h"
 #include "tools/tq-run/progress.h"
 #include <chrono>
 #include <new>
@@ -44,14 +45,14 @@ void SubjectRun::wait() {
     while (!interrupted() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
-std::unique_ptr<Forward> SubjectRun::make_forward(const Config& config, const Weights& weights, const ForwardOptions& options) {
+std::unique_ptr<Forward> SubjectRun::make_forward(const Config& config, const Weights& weights, ForwardOptions options) {
+    options.memory_bytes = setup_.options.memory_bytes;
     TransferStatus status(console_);
     const auto on_load = [&](uint64_t done, uint64_t total) {
         status.update(fmt::format("loading {}", setup_.model.name), done, total, done);
         return !interrupted();
     };
-    return setup_.device ? make_gpu_forward(*setup_.device, config, weights, options, on_load)
-                         : make_cpu_forward(config, weights, options, on_load);
+    return setup_.placing().open(config, weights, options, on_load);
 }
 
 // Throws Error when the logits are wrong; returns nothing where the check is turned off.
@@ -95,6 +96,7 @@ int run_subjects(const Arguments& arguments, Console& console, const std::functi
         for (ModelArguments model : arguments.model_list()) {
             model.context_size = 1; // each run sets its own context; a warning of too long a context would be of no use
             Subject subject = open_subject(model, console);
+            warn_of_reading(subject.setup);
             catch_interrupts();
             good &= run(subject);
         }

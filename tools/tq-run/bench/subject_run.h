@@ -21,7 +21,7 @@ class SubjectRun {
     virtual bool choose_tests(const KvOptions& kv) = 0;
     virtual void measure(ForwardOptions options, const std::optional<Check>& check) = 0;
 
-    std::unique_ptr<Forward> make_forward(const Config& config, const Weights& weights, const ForwardOptions& options);
+    std::unique_ptr<Forward> make_forward(const Config& config, const Weights& weights, ForwardOptions options);
     void report(const std::string& what);   // as status
     void warn(const std::string& what);     // on a line of its own
     void complain(const std::string& what); // that a requested test is not measured

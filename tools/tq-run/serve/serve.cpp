@@ -35,13 +35,16 @@ void size_cache(Setup& setup, const ServeArguments& arguments) {
     }
     const uint32_t context = options.context_size;
     options.slots = arguments.slots();
-    while (!arguments.parallel && options.slots > 1 && !with(context, options.slots, context).fits()) options.slots--;
-    const uint64_t all = std::min<uint64_t>(uint64_t(options.slots) * context, UINT32_MAX / 2);
-    const uint32_t tokens = largest_context(uint32_t(all), [&](uint32_t n) {
-        MemoryPlan plan = with(context, options.slots, n);
-        plan.available = uint64_t(double(plan.available) * pool_share);
+    const bool whole = with(context, 1, context).fits(); // the weights have room, which more slots and pages leave them
+    const auto shared = [&](uint32_t tokens, double share) {
+        MemoryPlan plan = with(context, options.slots, tokens);
+        plan.available = uint64_t(double(plan.available) * share);
+        if (whole) plan.mapped = 0;
         return plan;
-    });
+    };
+    while (!arguments.parallel && options.slots > 1 && !shared(context, 1).runs()) options.slots--;
+    const uint64_t all = std::min<uint64_t>(uint64_t(options.slots) * context, UINT32_MAX / 2);
+    const uint32_t tokens = largest_context(uint32_t(all), [&](uint32_t n) { return shared(n, pool_share); });
     options.cache_tokens = std::max(tokens, context);
 }
 

@@ -1,0 +1,93 @@
+// A model on several devices from the command line: the same text, and what is said of the placement.
+#include "tests/support/child_process.h"
+#include "tests/support/text.h"
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+using namespace tq::test;
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+// Twelve greedy tokens of the demo model, with caches that hold what they are given.
+Finished generate(const Arguments& more) {
+    Arguments arguments{"generate", "-p", "The largest city of France is", "-n", "12", "--temp", "0", "-c", "512", "-ctk", "f32",
+                        "-ctv",     "f32"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return tq_run(arguments);
+}
+
+std::string text_of(const Finished& finished) {
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    return finished.output;
+}
+
+} // namespace
+
+TEST_CASE("layers on a device, on two, and on the CPU give the same text") {
+    const std::string whole = text_of(generate({"--device", "0"}));
+    CHECK(whole.size() > 8);
+    struct Case {
+        Arguments flags;
+        const char* says;
+    };
+    for (const Case& c : {Case{{"--device", "0", "-ngl", "2"}, "head"},
+                          {{"--device", "0", "--cpu-moe"}, "CPU: feed-forward of layers 0-"},
+                          {{"--device", "0", "--n-cpu-moe", "1"}, "CPU: feed-forward of layers 0\n"},
+                          {{"--device", "0,0", "-ts", "1,1"}, "layers 0-"},
+                          {{"--device", "0,0,cpu", "--cpu-moe"}, "CPU: feed-forward"}}) {
+        std::string line;
+        for (const std::string& flag : c.flags) line += flag + ' ';
+        CAPTURE(line);
+        const Finished finished = generate(c.flags);
+        CAPTURE(finished.error);
+        CHECK(text_of(finished) == whole);
+        CHECK(contains(finished.error, c.says));
+    }
+    CHECK(text_of(generate({"--device", "0", "-ngl", "0"})) == whole);
+}
+
+TEST_CASE("what does not fit the device is placed on the CPU, or refused with --fit off") {
+    const std::string whole = text_of(generate({"--device", "0"}));
+    const auto plan =
+        nlohmann::json::parse(tq_run({"plan", "--device", "0", "-c", "512", "-ctk", "f32", "-ctv", "f32", "--json"}).output);
+    const uint64_t mib = (plan["total_bytes"].get<uint64_t>() - plan["weights_bytes"].get<uint64_t>() / 4) >> 20;
+    const Arguments limited{"--device", "0", "--memory", std::to_string(mib) + "M"};
+    const Finished fitted = generate(limited);
+    CAPTURE(fitted.error);
+    CHECK(text_of(fitted) == whole);
+    CHECK(contains(fitted.error, "CPU: feed-forward of layers 0"));
+    Arguments refused = limited;
+    refused.insert(refused.end(), {"--fit", "off"});
+    const Finished off = generate(refused);
+    CHECK(off.status == 1);
+    CHECK(contains(off.error, "does not fit"));
+}
+
+TEST_CASE("the plan shows each device's part, and predicts the speed of several placements") {
+    const Arguments arguments{"plan", "--synthetic", "qwen3-30b-a3b:q4_k_m", "--memory", "8G", "-c", "32k"};
+    const Finished finished = tq_run(arguments);
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    for (const char* part : {"attention of layers 0-47", "--cpu-moe", "-ngl 0", "predicted, not measured"}) {
+        CAPTURE(part);
+        CHECK(contains(finished.output, part));
+    }
+    Arguments json_arguments = arguments;
+    json_arguments.push_back("--json");
+    const auto json = nlohmann::json::parse(tq_run(json_arguments).output);
+    REQUIRE(json["placement"].size() == 2);
+    const auto bytes = [](const nlohmann::json& part) {
+        return part["weights_bytes"].get<uint64_t>() + part["kv_cache_bytes"].get<uint64_t>() +
+               part["scratch_bytes"].get<uint64_t>();
+    };
+    CHECK(bytes(json["placement"][0]) <= uint64_t(8) << 30);
+    CHECK(bytes(json["placement"][0]) > uint64_t(7) << 30); // it is filled
+}
+
+TEST_CASE("shares and devices that do not go together are refused") {
+    const Finished finished = generate({"--device", "0", "-ts", "1,2"});
+    CHECK(finished.status == 1);
+    CHECK(contains(finished.error, "-ts has 2 numbers for 1 devices"));
+    CHECK(generate({"--device", "0,,0"}).status == 1);
+}

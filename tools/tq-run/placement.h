@@ -1,0 +1,55 @@
+// Where the parts of a model run: the devices, the user's wishes (-ngl, --n-cpu-moe, -ts, --fit) and what fits.
+#pragma once
+#include "model/forward.h"
+#include "model/load.h"
+#include "model/memory_plan.h"
+#include "model/stages/placement.h"
+#include "runtime/device.h"
+#include "tools/tq-run/arguments.h"
+#include <memory>
+#include <optional>
+
+namespace tq {
+
+// A part of a placed model, and the memory that it takes.
+struct PlacedPart {
+    std::string device; // its name
+    MemoryPlan plan;
+    AssumedSpeed speed;
+    std::string speed_source; // of the assumed bandwidth
+};
+
+// The model's devices. Without one, everything is on the CPU.
+struct Placing {
+    std::vector<Device*> devices;
+    std::vector<Capabilities> imagined = {}; // instead of devices: those of a machine that need not be this one
+    uint64_t memory_limit_bytes = 0;         // of each device; 0: its own
+    bool limit_is_all = false;               // the limit is all of the device's memory, however much that has
+    PlacementArguments asked = {};
+
+    // Returns the placement, or nothing where the whole model is on the first device, or there is none. `short_of`: the share of
+    // the devices' memory that is left aside.
+    std::optional<Split> choose(const Config& config, const Weights& weights, const ForwardOptions& options,
+                                double short_of = 0) const;
+    // Of each device, and the CPU as the last.
+    std::vector<PlacedPart> parts(const Config& config, const Weights& weights, const ForwardOptions& options,
+                                  const Split& split) const;
+    // Their sum; it fits where each of them does.
+    MemoryPlan plan(const Config& config, const Weights& weights, const ForwardOptions& options, const Split& split) const;
+
+    // Loads the model onto its devices. Where the memory of one runs short meanwhile, less is placed there, with a line on
+    // standard error. Throws Error; LoadStopped.
+    std::unique_ptr<Forward> open(const Config& config, const Weights& weights, const ForwardOptions& options,
+                                  const LoadProgress& on_load) const;
+
+  private:
+    size_t count() const { return imagined.empty() ? devices.size() : imagined.size(); }
+    const Capabilities& capabilities(size_t i) const { return imagined.empty() ? devices[i]->capabilities() : imagined[i]; }
+    MemoryPlan plan_on(size_t device, const Config&, const Weights&, const ForwardOptions&) const;
+    ForwardOptions with_slices(const ForwardOptions& options) const;
+};
+
+// Returns one line: "NVIDIA ...: layers 10-47; head; CPU: layers 0-9".
+std::string describe(const Placing& placing, const Split& split);
+
+} // namespace tq

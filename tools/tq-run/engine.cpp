@@ -88,7 +88,7 @@ static void shrink_context(Setup& setup) {
         });
     };
     const auto alone = [&](const ForwardOptions& o) { return setup.plan_alone(o); };
-    if (setup.placement.given() || alone(options).fits()) return;
+    if ((setup.placement.given() && setup.split()) || alone(options).fits()) return;
     uint32_t most = most_of(alone);
     if (most < min_shared_context && setup.split()) {
         if (setup.plan().runs()) return;
@@ -241,6 +241,12 @@ Setup set_up_plan(const ModelArguments& arguments, Console& console) {
     }
     if (!arguments.context_size) shrink_context(setup);
     return setup;
+}
+
+void require_one_device(const Setup& setup) {
+    if ((setup.other_devices.empty() && !setup.placement.given()) || !setup.split()) return;
+    throw UsageError("this command keeps the model on one device, so that it compares nothing else: leave out -ngl, --n-cpu-moe, "
+                     "--cpu-moe, -ts and all devices but one");
 }
 
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, bool speculative) {

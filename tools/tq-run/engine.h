@@ -59,6 +59,9 @@ Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu other
 // device is opened; without a name it is some GPU with that much memory.
 Setup set_up_plan(const ModelArguments& arguments, Console& console);
 
+// Throws UsageError where flags ask for several devices or for layers on the CPU: for commands that compare on one.
+void require_one_device(const Setup& setup);
+
 // Loads the model onto the device, showing progress; from here on Ctrl-C sets a flag (base/interrupt.h). Throws Error, after a
 // table of the memory where that is too small; UsageError where flags contradict each other; LoadStopped on Ctrl-C.
 // speculative: ForwardOptions::speculative

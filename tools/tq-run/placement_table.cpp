@@ -13,13 +13,18 @@ struct Compared {
     Split split;
 };
 
+// Everything on the first device.
+Split whole(const Setup& setup) {
+    const Placing placing = setup.placing();
+    const size_t devices = std::max(placing.devices.size(), placing.imagined.size());
+    return Split(std::vector<uint32_t>(halves_of(setup.model.config.num_hidden_layers), 0), uint32_t(devices + 1));
+}
+
 Split with(const Setup& setup, const PlacementArguments& asked) {
     Placing placing = setup.placing();
     placing.asked = asked;
-    const uint32_t layers = setup.model.config.num_hidden_layers,
-                   devices = uint32_t(std::max(placing.devices.size(), placing.imagined.size()));
     const auto split = placing.choose(setup.model.config, setup.model.weights, setup.options);
-    return split ? *split : Split(std::vector<uint32_t>(halves_of(layers), 0), devices + 1);
+    return split ? *split : whole(setup);
 }
 
 bool fits_devices(const Setup& setup, const Split& split) {
@@ -81,19 +86,18 @@ std::string parts_text(const Split& split, const std::vector<PlacedPart>& parts)
 } // namespace
 
 std::string placement_table(const Setup& setup) {
-    const auto chosen = setup.split();
-    if (!chosen) return {};
-    const auto parts_on = [&](const Split& split) {
-        return setup.placing().parts(setup.model.config, setup.model.weights, setup.options, split);
-    };
-    const std::vector<PlacedPart> parts = parts_on(*chosen);
+    const Placing placing = setup.placing();
+    if (placing.devices.empty() && placing.imagined.empty()) return {};
+    const auto split = setup.split();
+    const Split chosen = split ? *split : whole(setup);
+    const std::vector<PlacedPart> parts = placing.parts(setup.model.config, setup.model.weights, setup.options, chosen);
     const uint32_t depth = setup.options.context_size;
-    std::string text = parts_text(*chosen, parts);
-    text += fmt::format("\npredicted, not measured: tokens/s of generation, by the tokens before\n{:<16} {:>8} {:>8}\n",
+    std::string text = split ? parts_text(chosen, parts) + "\n" : "";
+    text += fmt::format("predicted, not measured: tokens/s of generation, by the tokens before\n{:<16} {:>8} {:>8}\n",
                         "placement", 0, depth);
-    for (const Compared& choice : compared(setup, *chosen))
+    for (const Compared& choice : compared(setup, chosen))
         text += fmt::format("{:<16} {:>8.1f} {:>8.1f}   {}\n", choice.flags, tokens_per_second(setup, choice.split, parts, 0),
-                            tokens_per_second(setup, choice.split, parts, depth), describe(setup.placing(), choice.split));
+                            tokens_per_second(setup, choice.split, parts, depth), describe(placing, choice.split));
     for (const PlacedPart& part : parts)
         text += fmt::format("{}{} at {:.0f} GB/s ({})", &part == &parts.front() ? "with " : ", ", printable(part.device, 40),
                             part.speed.gb_per_s, part.speed_source);

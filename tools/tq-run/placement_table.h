@@ -7,8 +7,8 @@ namespace tq {
 
 struct Setup;
 
-// What each device would have, and the predicted tokens per second of this placement and of others; empty where a device or the
-// CPU has everything.
+// What each device would have, where several or the CPU share the model, and the predicted tokens per second of this placement
+// and of others; empty without a device.
 std::string placement_table(const Setup& setup);
 nlohmann::ordered_json placement_json(const Setup& setup);
 

@@ -132,6 +132,8 @@ std::string advice(const Setup& setup) {
         text += fmt::format("  a GGUF file without --weights: {} of these weights are made in memory, where that file's need not "
                             "fit\n",
                             size_text(whole.weights - whole.mapped));
+    if (setup.placement.fit == "off" && (setup.device || setup.imagined_device))
+        text += "  --fit on: what does not fit the device is placed on the CPU\n";
     if (setup.imagined)
         text += fmt::format("  --memory {}: a device with that much holds it\n", size_flag(whole.total()));
     else if (setup.memory_limit_bytes != 0)

@@ -9,6 +9,7 @@
 namespace tq {
 
 SharedModel::SharedModel(Setup& setup, Console& console) : setup_(setup) {
+    require_one_device(setup);
     const Model& model = setup.model;
     TransferStatus status(console);
     const auto on_load = [&](uint64_t done, uint64_t total) {
@@ -35,10 +36,12 @@ std::unique_ptr<Forward> SharedModel::forward(const KvOptions& kv) const {
 }
 
 MemoryPlan plan_together(const Setup& setup, std::span<const KvOptions> caches) {
-    MemoryPlan all = setup.plan();
+    MemoryPlan all = setup.plan_alone(setup.options);
     all.kv_cache = all.scratch = 0;
     for (const KvOptions& kv : caches) {
-        const MemoryPlan one = setup.plan(setup.options.context_size, kv);
+        ForwardOptions options = setup.options;
+        options.kv = kv;
+        const MemoryPlan one = setup.plan_alone(options);
         all.kv_cache += one.kv_cache;
         all.scratch += one.scratch;
     }

@@ -240,7 +240,7 @@ TEST_CASE("an unknown flag or command names the nearest one, and is never split 
         {{"codec", "enocde"}, "unknown command enocde: did you mean encode?"},
         {{"help", "chatt"}, "unknown command chatt: did you mean chat?"},
         {{"-m", "x.gguf"}, "unknown flag -m: a command comes first, such as tq-run chat -m"},
-        {{"chat", "-ngl"}, "-ngl needs a value"},
+        {{"chat", "-ngl"}, "--gpu-layers needs a value"},
         {{"chat", "-n"}, "--predict needs a value"},
     });
 }

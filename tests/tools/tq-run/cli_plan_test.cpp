@@ -88,7 +88,7 @@ TEST_CASE("a prediction keeps to the GPU's bandwidth, falls with the depth, and 
 TEST_CASE("what does not fit ends with the table and status 1, before anything is loaded") {
     for (const char* command : {"plan", "generate", "chat"}) {
         CAPTURE(command);
-        Arguments arguments{command, "--synthetic", "qwen3-8b:q4_k_m", "--memory-limit-mb", "1024", "-c", "1000"};
+        Arguments arguments{command, "--synthetic", "qwen3-8b:q4_k_m", "--memory-limit-mb", "1024", "-c", "1000", "--fit", "off"};
         if (command != std::string("plan")) arguments.insert(arguments.end(), {"-p", "x"});
         const Finished finished = tq_run(arguments);
         CHECK(finished.status == 1);
@@ -98,6 +98,7 @@ TEST_CASE("what does not fit ends with the table and status 1, before anything i
         CHECK(contains(table, "what would help:"));
         CHECK(contains(table, "a smaller model"));
         CHECK(contains(table, "--memory "));
+        CHECK(contains(table, "--fit on: "));
         if (command != std::string("plan"))
             CHECK(contains(finished.error, "tq-run: qwen3-8b:q4_k_m does not fit the 1.00 GiB of --memory"));
     }
@@ -175,13 +176,13 @@ TEST_CASE("a plan for hardware that is not here: no device, no driver, and not t
         CHECK(json["available_bytes"] == uint64_t(900000) << 30);
         for (const auto& row : json["largest_context"]) CHECK(row["tokens"] == 40960); // the model's, and no more
     }
-    const Finished small = imagine({"-c", "32k", "--memory", "8G"});
+    const Finished small = imagine({"-c", "32k", "--memory", "8G", "--fit", "off"});
     CHECK(small.status == 1);
     CHECK(small.output.starts_with("qwen3-32b:q4_k_m with 32768 tokens does not fit: it takes "));
     const size_t advice = small.output.find("--memory ");
     REQUIRE(advice != std::string::npos);
     const std::string enough = small.output.substr(advice + 9, small.output.find(':', advice) - advice - 9);
-    CHECK(imagine({"-c", "32k", "--memory", enough}).status == 0); // the advice is correct
+    CHECK(imagine({"-c", "32k", "--memory", enough, "--fit", "off"}).status == 0); // the advice is correct
     for (const char* bad : {"8X", "G", "-8G", "8GG", "nan", ""}) {
         const Finished finished = imagine({"--memory", bad});
         CAPTURE(bad);

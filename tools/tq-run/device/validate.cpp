@@ -243,6 +243,7 @@ int run(const ValidateArguments& arguments) {
     Console console = arguments.console.console();
     const std::string prompt = arguments.prompt.read();
     Setup setup = set_up(arguments.model, console, WithoutGpu::software);
+    require_one_device(setup);
     const auto other = arguments.against == "cpu" ? nullptr : std::make_unique<Device>(arguments.against);
     const std::vector<uint32_t> ids = setup.model.tokenizer.encode(prompt);
     if (ids.empty()) fail("the prompt is empty: there is nothing to compare");

@@ -206,7 +206,7 @@ set(host_tests agreement_test fault_layer_test device_layout_test gpu_conditioni
 set(width_tests gpu_codec_test recorder_test runtime_test subgroup_size_test)
 # Tests that run on each profile, and on the lowest limits only.
 set(profile_tests recorder_test)
-set(minimum_tests gpu_golden_test gpu_spans_test)
+set(minimum_tests gpu_golden_test)
 set(compile_tests statistics_test)
 set(new_lavapipe_tests runtime_test recorder_test device_profile_test statistics_test cli_shaders_test gpu_codec_test)
 # tq_source(SOURCE NAME PROGRAM): compiles a file of tests into its directory's program, and runs it where it belongs.

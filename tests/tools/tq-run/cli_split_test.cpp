@@ -90,7 +90,7 @@ TEST_CASE("shares and devices that do not go together are refused") {
     CHECK(finished.status == 1);
     CHECK(contains(finished.error, "-ts has 2 numbers for 1 devices"));
     CHECK(generate({"--device", "0,,0"}).status == 1);
-    const Finished one = tq_run({"validate", "--device", "0", "-ngl", "1"});
+    const Finished one = tq_run({"validate", "-p", "x", "--device", "0", "-ngl", "1"});
     CHECK(one.status == 2);
     CHECK(contains(one.error, "keeps the model on one device"));
 }

@@ -106,7 +106,7 @@ TEST_CASE("a long prompt is kept while it is run, in the blocks of one run") {
         uint32_t last = 0;
         const auto logits = session.prefill(text, [&](uint32_t done, uint32_t total) {
             CHECK(total == 6000);
-            CHECK(done > last);
+            CHECK(done >= last);
             last = done;
             return done < 3000;
         });

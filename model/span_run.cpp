@@ -1,4 +1,5 @@
 #include "model/span_run.h"
+#include "base/ensure.h"
 #include <algorithm>
 #include <cmath>
 
@@ -202,8 +203,30 @@ bool SpanRun::run_block_of_one(Rest& rest, uint32_t ids) {
 } // namespace
 
 bool run_spans(PassRunner& runner, const PassLimits& limits, Cache& cache, std::span<const Span> spans, const SpanLogits& each,
-               const Progress& progress) {
-    return SpanRun(runner, limits, cache, spans, each, progress).run();
+               const Progress& progress, const FindNonfinite& find_nonfinite) {
+    std::vector<Cache::Need> needs, starts;
+    for (const Span& span : spans) {
+        ENSURE(!span.ids.empty(), "span of slot {}", span.slot);
+        needs.push_back({span.slot, uint32_t(span.ids.size())});
+        starts.push_back({span.slot, cache.position(span.slot)});
+    }
+    cache.reserve(needs);
+    try {
+        return SpanRun(runner, limits, cache, spans, each, progress).run();
+    } catch (const NonFinite&) {
+        report_nonfinite(cache, starts, find_nonfinite);
+    }
+}
+
+void report_nonfinite(Cache& cache, std::span<const Cache::Need> starts, const FindNonfinite& find_nonfinite) {
+    std::optional<std::string> where;
+    try {
+        for (const auto& [slot, start] : starts)
+            if (!where) where = find_nonfinite(slot);
+    } catch (const OutOfMemory&) { // the error is reported without it
+    }
+    for (const auto& [slot, start] : starts) cache.truncate(slot, start);
+    fail_nonfinite(where);
 }
 
 } // namespace tq

@@ -38,9 +38,14 @@ struct PassLimits {
     uint32_t max_hidden_rows;   // of run_last_norm()
 };
 
-// Runs spans, for whose ids the cache has room. Returns false where `progress` stopped it. Throws NonFinite for logits or states
-// that are not finite.
+// Names the first stored vector of a slot that is not finite, if any. Throws OutOfMemory where it cannot look.
+using FindNonfinite = std::function<std::optional<std::string>(uint32_t slot)>;
+
+// Forward::run() on passes.
 bool run_spans(PassRunner& runner, const PassLimits& limits, Cache& cache, std::span<const Span> spans, const SpanLogits& each,
-               const Progress& progress);
+               const Progress& progress, const FindNonfinite& find_nonfinite);
+
+// Takes slots back to positions `starts`, where the run began, and throws NonFinite.
+[[noreturn]] void report_nonfinite(Cache& cache, std::span<const Cache::Need> starts, const FindNonfinite& find_nonfinite);
 
 } // namespace tq

@@ -43,6 +43,12 @@ std::string computation(const Device& device, const Tuning& tuning, const Forwar
     return text;
 }
 
+std::optional<std::string> find_nonfinite(const KvCache& vectors, Device& device, const Cache& cache, uint32_t slot) {
+    auto where = vectors.find_nonfinite(device, cache.table(slot), cache.position(slot));
+    if (where && cache.shape().slots > 1) *where += fmt::format(" of slot {}", slot);
+    return where;
+}
+
 } // namespace gpu
 
 namespace {
@@ -60,7 +66,9 @@ class GpuForward final : public Forward {
                       layer_seconds.value_or(max_layer_seconds(device.capabilities().type))) {}
 
     using Forward::run;
-    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
+        return run_spans(recordings_, Recordings::limits(options_, tuning_), cache_, spans, each, progress, finder());
+    }
 
     uint32_t max_sampled() const override { return recordings_.samples() ? SAMPLING_STEPS : 0; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
@@ -75,7 +83,9 @@ class GpuForward final : public Forward {
     std::string computation() const override;
 
   private:
-    [[noreturn]] void report_nonfinite(std::span<const Cache::Need> starts);
+    FindNonfinite finder() {
+        return [this](uint32_t slot) { return find_nonfinite(vectors_, device_, cache_, slot); };
+    }
 
     Device& device_;
     const Config config_;
@@ -89,21 +99,6 @@ class GpuForward final : public Forward {
 
 std::string GpuForward::computation() const { return gpu::computation(device_, tuning_, options_, vectors_.pages); }
 
-bool GpuForward::run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) {
-    std::vector<Cache::Need> needs, starts;
-    for (const Span& span : spans) {
-        ENSURE(!span.ids.empty(), "span of slot {}", span.slot);
-        needs.push_back({span.slot, uint32_t(span.ids.size())});
-        starts.push_back({span.slot, cache_.position(span.slot)});
-    }
-    cache_.reserve(needs);
-    try {
-        return run_spans(recordings_, Recordings::limits(options_, tuning_), cache_, spans, each, progress);
-    } catch (const NonFinite&) {
-        report_nonfinite(starts);
-    }
-}
-
 std::vector<uint32_t> GpuForward::run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) {
     const uint32_t start = cache_.position(0);
     ENSURE(n > 0 && n <= SAMPLING_STEPS && n <= options_.context_size - start, "{} tokens at {}", n, start);
@@ -114,22 +109,8 @@ std::vector<uint32_t> GpuForward::run_sampled(uint32_t id, uint32_t n, const Dev
     std::vector<uint32_t> ids = recordings_.run_ahead(row, n, sampling);
     cache_.advance(0, n);
     cache_.truncate(0, start + std::max(uint32_t(ids.size()), 1u));
-    if (ids.empty()) report_nonfinite(std::array{Cache::Need{0, start}});
+    if (ids.empty()) report_nonfinite(cache_, std::array{Cache::Need{0, start}}, finder());
     return ids;
-}
-
-// Returns to the positions where the run began, after a look for the first stored vector that is not finite.
-void GpuForward::report_nonfinite(std::span<const Cache::Need> starts) {
-    std::optional<std::string> where;
-    try {
-        for (const auto& [slot, start] : starts)
-            if (!where && (where = vectors_.find_nonfinite(device_, cache_.table(slot), cache_.position(slot))) &&
-                options_.slots > 1)
-                *where += fmt::format(" of slot {}", slot);
-    } catch (const OutOfMemory&) { // finding the vector needs memory; report the error without it
-    }
-    for (const auto& [slot, start] : starts) cache_.truncate(slot, start);
-    fail_nonfinite(where);
 }
 
 // Returns the options with a cache of as many pages as fit into the device's memory, where those of the context do not.

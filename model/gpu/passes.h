@@ -19,4 +19,8 @@ Tuning tuning_for_rows(Tuning tuning, const ForwardOptions& options);
 // Names the device, its driver and its kernels: Forward::computation().
 std::string computation(const Device& device, const Tuning& tuning, const ForwardOptions& options, uint32_t pages);
 
+// Returns "the key of layer 3, kv head 1, position 17", with the slot where there are several: the first stored vector of it that
+// is not finite. Reads all back. Throws OutOfMemory.
+std::optional<std::string> find_nonfinite(const KvCache& vectors, Device& device, const Cache& cache, uint32_t slot);
+
 } // namespace tq::gpu

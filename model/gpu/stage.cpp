@@ -50,7 +50,7 @@ class GpuStage final : public Stage {
         vectors_.repeat(device_, cache_.table(slot), length, to);
     }
     std::optional<std::string> find_nonfinite(uint32_t slot) const override {
-        return vectors_.find_nonfinite(device_, cache_.table(slot), cache_.position(slot));
+        return gpu::find_nonfinite(vectors_, device_, cache_, slot);
     }
 
   private:

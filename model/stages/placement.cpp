@@ -136,7 +136,13 @@ double predict_token_seconds(const Config& config, const Weights& weights, const
         const double bytes = double(here.bytes()) + cache_bytes(config, kv, depth, held);
         if (here.bytes() > 0) seconds += bytes / (speeds[device].gb_per_s * 1e9);
     }
-    for (const Part& part : split.parts()) seconds += speeds[part.device].seconds_per_part;
+    for (const Part& part : split.parts()) seconds += speeds[part.device].part_seconds;
+    // Seen in recordings: waits of a layer's halves; of experts the router, its choice, the sum and a norm that is not folded.
+    constexpr double attention_waits = 4, feed_forward_waits = 3, waits_of_experts = 4;
+    for (uint32_t layer = 0; layer < split.layers(); layer++)
+        seconds += attention_waits * speeds[split.device_of(attention_of(layer))].wait_seconds +
+                   (feed_forward_waits + (config.num_experts != 0 ? waits_of_experts : 0)) *
+                       speeds[split.device_of(feed_forward_of(layer))].wait_seconds;
     return seconds;
 }
 

@@ -30,14 +30,14 @@ struct PlacementWishes {
 // first: all attention is read for every token, and long caches with it, of a mixture's experts only a part.
 Split place(uint32_t layers, const PlacementWishes& wishes, std::span<const Candidate> candidates);
 
-// What is assumed of a device: the speed at which it reads weights and cache, and the time that a hidden state takes to it and
-// back, with the waits of its kernels.
+// What is assumed of a device: the speed at which it reads weights and cache, the seconds that a hidden state takes to it and
+// back, and those between two kernels of which the second waits for the first.
 struct AssumedSpeed {
-    double gb_per_s, seconds_per_part;
+    double gb_per_s, part_seconds, wait_seconds;
 };
 
 // Returns the predicted seconds of a token after `depth` others: devices work in turn, each as long as it reads its weights and
-// cache. `speeds`: of each device of `split`.
+// cache, with the waits between its kernels. `speeds`: of each device of `split`.
 double predict_token_seconds(const Config& config, const Weights& weights, const KvOptions& kv, uint32_t depth,
                              const Split& split, std::span<const AssumedSpeed> speeds);
 

@@ -84,7 +84,10 @@ class SplitForward final : public Forward {
           pipeline_(config_, weights.token_embd, split_, stages_, slice_limits_, options_.tap) {}
 
     using Forward::run;
-    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
+        return run_spans(pipeline_, limits_, cache_, spans, each, progress,
+                         [this](uint32_t slot) { return find_nonfinite(slot); });
+    }
 
     void record_again() override {
         for (const auto& stage : stages_)
@@ -101,7 +104,7 @@ class SplitForward final : public Forward {
     static constexpr uint32_t slices_of_block = 8;
 
     Stages make_stages(std::span<const MakeStage> make) const;
-    [[noreturn]] void report_nonfinite(std::span<const Cache::Need> starts);
+    std::optional<std::string> find_nonfinite(uint32_t slot) const;
 
     const Config config_;
     const ForwardOptions options_;
@@ -126,32 +129,11 @@ Stages SplitForward::make_stages(std::span<const MakeStage> make) const {
     return stages;
 }
 
-bool SplitForward::run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) {
-    std::vector<Cache::Need> needs, starts;
-    for (const Span& span : spans) {
-        ENSURE(!span.ids.empty(), "span of slot {}", span.slot);
-        needs.push_back({span.slot, uint32_t(span.ids.size())});
-        starts.push_back({span.slot, cache_.position(span.slot)});
-    }
-    cache_.reserve(needs);
-    try {
-        return run_spans(pipeline_, limits_, cache_, spans, each, progress);
-    } catch (const NonFinite&) {
-        report_nonfinite(starts);
-    }
-}
-
-// Returns to the positions where the run began, after a look for the first stored vector that is not finite.
-void SplitForward::report_nonfinite(std::span<const Cache::Need> starts) {
-    std::optional<std::string> where;
-    try {
-        for (const Cache::Need& start : starts)
-            for (const auto& stage : stages_)
-                if (stage && !where) where = stage->find_nonfinite(start.slot);
-    } catch (const OutOfMemory&) { // finding the vector needs memory; report the error without it
-    }
-    for (const auto& [slot, start] : starts) cache_.truncate(slot, start);
-    fail_nonfinite(where);
+std::optional<std::string> SplitForward::find_nonfinite(uint32_t slot) const {
+    for (const auto& stage : stages_)
+        if (stage)
+            if (auto where = stage->find_nonfinite(slot)) return where;
+    return std::nullopt;
 }
 
 std::string SplitForward::computation() const {

@@ -324,7 +324,8 @@ void add_flags(ArgumentParser& command, PlacementArguments& a) {
     add("--tensor-split", a.tensor_split,
         "shares of the layers for the devices of --device, such as 3,1; default: by their memory", "LIST")
         .check(parsed_by([](const std::string& text) { (void)PlacementArguments{.tensor_split = text}.shares(); }));
-    add("--fit", a.fit, "place on the CPU what does not fit the devices: on, or off to refuse; default: on", "WHEN")
+    add("--fit", a.fit,
+        fmt::format("place on the CPU what does not fit the devices: on, or off to refuse; default: {}", a.fit).c_str(), "WHEN")
         .check([](std::string& text) {
             return text == "on" || text == "off" ? std::string() : "it must be on or off, not " + printable(text);
         });

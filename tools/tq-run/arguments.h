@@ -60,7 +60,7 @@ struct PlacementArguments {
     uint32_t cpu_moe_layers = 0; // --n-cpu-moe
     bool cpu_moe = false;        // --cpu-moe: of all layers
     std::string tensor_split;    // -ts, such as 3,1
-    std::string fit;             // on or off; empty: on
+    std::string fit = "on";      // or off
 
     // Whether anything is wished but what fits.
     bool given() const;

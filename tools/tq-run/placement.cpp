@@ -35,24 +35,27 @@ class WholeProgress {
     uint64_t before_ = 0, last_ = 0;
 };
 
-constexpr double cpu_gb_per_s = 50, discrete_gb_per_s = 300, integrated_gb_per_s = 60; // two channels of DDR5; slow cards
-constexpr double kernel_wait_us = 5, crossing_us = 40; // of one part: two submissions and their copies
+// Assumed: two channels of DDR5, slow graphics cards; microseconds of a part on a device (two submissions and their copies) and
+// on the CPU, and of a wait between kernels.
+constexpr double cpu_gb_per_s = 50, discrete_gb_per_s = 300, integrated_gb_per_s = 60;
+constexpr double device_part_us = 40, cpu_part_us = 20, device_wait_us = 5;
 
-AssumedSpeed cpu_speed() { return {cpu_gb_per_s * gpu::bandwidth_share, 20e-6}; }
+AssumedSpeed speed_of(double gb_per_s, double part_us, double wait_us) {
+    return {gb_per_s * gpu::bandwidth_share, part_us * 1e-6, wait_us * 1e-6};
+}
 
 // Fills in the speed that is assumed of a device.
 void assume_speed(PlacedPart& part, const Capabilities& caps) {
     for (const gpu::KnownGpu& known : gpu::known_gpus())
         if (lowercase(caps.name).find(lowercase(known.name)) != std::string::npos) {
-            part.speed = {known.gb_per_s * gpu::bandwidth_share, (crossing_us + 7 * known.wait_us) * 1e-6};
+            part.speed = speed_of(known.gb_per_s, device_part_us, known.wait_us);
             part.speed_source = "its maker's figure";
             return;
         }
     const double gb_per_s = caps.type == DeviceType::discrete ? discrete_gb_per_s
                             : caps.type == DeviceType::cpu    ? cpu_gb_per_s
                                                               : integrated_gb_per_s;
-    part.speed = {gb_per_s * gpu::bandwidth_share, (crossing_us + 7 * kernel_wait_us) * 1e-6};
-    part.speed_source = "assumed";
+    part.speed = speed_of(gb_per_s, device_part_us, device_wait_us);
 }
 
 } // namespace
@@ -118,7 +121,7 @@ std::vector<PlacedPart> Placing::parts(const Config& config, const Weights& weig
     ForwardOptions own = with_slices(options);
     for (uint32_t i = 0; i <= count(); i++) {
         own.held = split.held(i);
-        PlacedPart part{i == count() ? "CPU" : capabilities(i).name, {}, cpu_speed(), "assumed"};
+        PlacedPart part{i == count() ? "CPU" : capabilities(i).name, {}, speed_of(cpu_gb_per_s, cpu_part_us, 0)};
         if (i < count()) assume_speed(part, capabilities(i));
         if (own.held.ranges(split.layers()).empty() && !own.held.head())
             part.plan.available = plan_on(i, config, weights, own).available;

@@ -16,7 +16,7 @@ struct PlacedPart {
     std::string device; // its name
     MemoryPlan plan;
     AssumedSpeed speed;
-    std::string speed_source; // of the assumed bandwidth
+    std::string speed_source = "assumed"; // of the bandwidth
 };
 
 // The model's devices. Without one, everything is on the CPU.

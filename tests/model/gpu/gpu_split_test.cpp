@@ -154,12 +154,10 @@ TEST_CASE("a page of several devices has the bytes of one device's") {
         const auto parts = devices.make(split, options);
         run_one(*parts, 0, prompt);
         const PageLayout layout = parts->cache().page_layout();
-        for (uint32_t page = 0; page < 2; page++) {
-            std::vector<std::byte> a(layout.bytes(page_tokens)), b(a.size());
-            parts->cache().read_page(parts->cache().table(0)[page], page_tokens, a);
-            whole->cache().read_page(whole->cache().table(0)[page], page_tokens, b);
-            if (page == 0) CHECK(a == b); // of the last page some tokens are not written
-        }
+        std::vector<std::byte> a(layout.bytes(page_tokens)), b(a.size());
+        parts->cache().read_page(parts->cache().table(0)[0], page_tokens, a);
+        whole->cache().read_page(whole->cache().table(0)[0], page_tokens, b);
+        CHECK(a == b);
         CHECK(same_stored(parts->cache(), 0, whole->cache(), 0));
     }
 }

@@ -33,8 +33,8 @@ struct Arguments {
     std::string prompts = "512", generated = "128", pairs, depths = "0";
     std::string parallel, parallel_prompts = "512", parallel_generated = "128"; // of -np; parallel: empty: not given
     uint32_t layers = 0, repetitions = 5, delay_seconds = 0;
-    uint64_t memory_limit_bytes = 0; // 0: none
-    PlacementArguments placement;
+    uint64_t memory_limit_bytes = 0;            // 0: none
+    PlacementArguments placement{.fit = "off"}; // what is measured is what was asked for
     std::string weights, rotation = "wht", scale_rule = name(KvOptions().scale_rule), conditioning = "auto", format = "md",
                          error_format;
     std::optional<uint32_t> window;

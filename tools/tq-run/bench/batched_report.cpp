@@ -51,7 +51,7 @@ Json to_json(const Subject& subject, const BatchedResult& r) {
              {"flash_attn", 1},
              {"is_pp_shared", 0},
              {"is_tg_separate", 0},
-             {"n_gpu_layers", setup.device ? -1 : 0}, // all of them, or none
+             {"n_gpu_layers", n_gpu_layers(setup)},
              {"n_threads", r.threads},
              {"n_threads_batch", r.threads},
              {"pp", r.test.prompt},

@@ -70,7 +70,7 @@ Read read_result(const Json& json, const std::string& what) {
     if (prompt + generated == 0) fail("{} measures neither a prompt nor generated tokens", what);
     const double speed = fields.number("avg_ts"), deviation = fields.maybe_number("stddev_ts").value_or(0);
     if (speed == 0) fail("{} has a speed of 0", what);
-    std::string name = device.text("name");
+    std::string name = device.text(device.json().contains("placement") ? "placement" : "name"); // of several devices
     if (device.text("backend") == "CPU") name += fmt::format(", {} threads", fields.count("processor_threads"));
     Read out{.point = {.device = name,
                        .model = fields.text("model_type"),

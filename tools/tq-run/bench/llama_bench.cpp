@@ -100,7 +100,7 @@ Json llama_bench_fields(const Subject& subject, const Result& r) {
             {"poll", 0},
             {"type_k", type_of(r.kv, KvSide::key)},
             {"type_v", type_of(r.kv, KvSide::value)},
-            {"n_gpu_layers", on_gpu ? -1 : 0}, // all of them, or none
+            {"n_gpu_layers", n_gpu_layers(setup)},
             {"n_cpu_moe", 0},
             {"split_mode", "none"},
             {"main_gpu", subject.device_index},

@@ -125,6 +125,7 @@ uint32_t thread_count(uint32_t threads) { return threads != 0 ? threads : std::m
 Subject open_subject(const ModelArguments& arguments, Console& console) {
     Setup setup = set_up(arguments, console);
     std::string file = printable(setup.file.string(), 1000), label = printable(label_of(arguments, setup.model), 100);
+    if (const auto split = setup.split()) setup.device_name = describe(setup.placing(), *split);
     const uint32_t index = setup.device ? index_of(arguments.device, setup.device->capabilities()) : 0;
     return {std::move(setup), std::move(file), std::move(label), index};
 }
@@ -132,6 +133,15 @@ Subject open_subject(const ModelArguments& arguments, Console& console) {
 uint64_t weight_bytes_per_token(const Setup& setup) {
     const Weights read = read_by_token(setup.model.weights, setup.model.config);
     return setup.device ? gpu::device_bytes(read, 1) : read.bytes(); // as a device repacks them
+}
+
+int n_gpu_layers(const Setup& setup) {
+    const auto split = setup.split();
+    if (!split) return setup.device ? -1 : 0;
+    int count = 0;
+    for (uint32_t layer = 0; layer < split->layers(); layer++)
+        count += split->device_of(attention_of(layer)) + 1 < split->devices();
+    return count;
 }
 
 std::string weight_type(const Weights& weights) {
@@ -212,6 +222,7 @@ Json to_json(const Subject& subject, const Result& r, const std::optional<Limits
                 {"device", describe_device(setup.device.get())},
                 {"checked", r.check.has_value()}});
     out["device"]["index"] = subject.device_index;
+    if (const auto split = setup.split()) out["device"]["placement"] = describe(setup.placing(), *split);
     if (r.check) out["check"] = to_json(*r.check);
     out["weight_bytes_per_token"] = r.weight_bytes;
     out["kv_bytes_stored_per_token"] = kv_bytes_per_token(setup.model.config, r.kv);

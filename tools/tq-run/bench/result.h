@@ -57,6 +57,8 @@ uint32_t thread_count(uint32_t threads);
 
 // The bytes of weights that one token reads: all except the rows of an embedding that is not also the head.
 uint64_t weight_bytes_per_token(const Setup& setup);
+// llama-bench's n_gpu_layers: the layers whose attention is on a device; -1 for all of them and the head, 0 for none.
+int n_gpu_layers(const Setup& setup);
 // The format of most of the weights: "Q4_K".
 std::string weight_type(const Weights& weights);
 uint64_t parameters(const Weights& weights);

@@ -21,13 +21,14 @@ constexpr double pool_share = 0.9;                      // of the memory, beyond
 // How many requests at once, of which length, with how much cache: what fits into the memory.
 void size_cache(Setup& setup, const ServeArguments& arguments) {
     ForwardOptions& options = setup.options;
-    options.speculative = true; // tokens that the device samples ahead have the bits of those that it does not
+    options.speculative = true;        // tokens that the device samples ahead have the bits of those that it does not
+    const bool alone = !setup.split(); // more slots and pages must not push layers off the device, which are slow elsewhere
     const auto with = [&](uint32_t context, uint32_t slots, uint32_t tokens) {
         ForwardOptions changed = options;
         changed.context_size = context;
         changed.slots = slots;
         changed.cache_tokens = tokens;
-        return setup.plan(changed);
+        return alone ? setup.plan_alone(changed) : setup.plan(changed);
     };
     if (!arguments.model.context_size) {
         const uint32_t most = std::min(setup.model.config.max_position_embeddings, serve_context);

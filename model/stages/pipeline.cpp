@@ -114,14 +114,15 @@ bool Pipeline::run_at_once(const std::function<bool()>& keep_going) {
 
 bool Pipeline::run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going) {
     embed(rows);
+    bool in_turn = true;
     {
         const std::lock_guard lock(mutex_);
         flights_ = slices_of(rows);
         whole_ = whole;
-        stopped_ = tap_ || flights_.size() == 1 || parts_.size() == 1; // the workers are left asleep
+        in_turn = tap_ || flights_.size() == 1 || parts_.size() == 1;
+        stopped_ = in_turn; // which leaves the workers asleep
     }
-    if (stopped_) return run_in_turn(keep_going);
-    return run_at_once(keep_going);
+    return in_turn ? run_in_turn(keep_going) : run_at_once(keep_going);
 }
 
 void Pipeline::run_separate(const PassRows& rows, bool with_head) {

@@ -46,4 +46,7 @@ void check_mapped_files();
 // Returns the text of that Error; nothing where no page was lost.
 std::optional<std::string> lost_mapped_file();
 
+// Begins to read these bytes of a mapped file into memory, and no more of it. A hint: it does not wait, and never fails.
+void read_ahead(std::span<const std::byte> bytes);
+
 } // namespace tq

@@ -168,6 +168,12 @@ std::optional<std::string> MappedFile::lost_file() {
 
 std::optional<std::string> lost_mapped_file() { return MappedFile::lost_file(); }
 
+void read_ahead(std::span<const std::byte> bytes) {
+    static const uintptr_t page_bytes = uintptr_t(::sysconf(_SC_PAGESIZE));
+    const auto first = reinterpret_cast<uintptr_t>(bytes.data()), begin = first / page_bytes * page_bytes;
+    ::posix_madvise(reinterpret_cast<void*>(begin), first - begin + bytes.size(), POSIX_MADV_WILLNEED);
+}
+
 void check_mapped_files() {
     if (const auto lost = lost_mapped_file()) throw Error(*lost);
 }

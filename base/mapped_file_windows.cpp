@@ -68,4 +68,9 @@ std::optional<std::string> MappedFile::lost_file() { return std::nullopt; }
 std::optional<std::string> lost_mapped_file() { return MappedFile::lost_file(); }
 void check_mapped_files() {}
 
+void read_ahead(std::span<const std::byte> bytes) {
+    WIN32_MEMORY_RANGE_ENTRY range{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    PrefetchVirtualMemory(GetCurrentProcess(), 1, &range, 0);
+}
+
 } // namespace tq

@@ -32,7 +32,7 @@ void check_vector(const Tensor& tensor) {
 class Loader {
   public:
     Loader(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress, MappedMatrices mapped)
-        : pool_(pool), on_progress_(on_progress), mapped_(mapped), result_{weights, {}} {
+        : pool_(pool), on_progress_(on_progress), result_{.weights = weights, .mapped = mapped} {
         for_each_tensor(weights, [this](const Tensor& t) { total_ += is_read(t) ? t.bytes() : 0; });
     }
 
@@ -45,10 +45,10 @@ class Loader {
     }
 
   private:
-    bool is_read(const Tensor& t) const { return mapped_ == MappedMatrices::check || t.source || t.rows == 1; }
+    bool is_read(const Tensor& t) const { return result_.mapped == MappedMatrices::check || !t.is_mapped() || t.rows == 1; }
 
     void load(Tensor& tensor) {
-        std::byte* const to = tensor.source ? allocate(tensor) : nullptr;
+        std::byte* const to = tensor.is_mapped() ? nullptr : allocate(tensor);
         const uint64_t row = tensor.row_bytes();
         const auto most = uint32_t(std::max<uint64_t>(1, progress_bytes / row));
         for (uint32_t r = 0; r < tensor.rows; r += most) {
@@ -59,7 +59,8 @@ class Loader {
             done_ += count * row;
             if (on_progress_ && !on_progress_(done_, total_)) throw LoadStopped();
         }
-        if (to) tensor.data = {to, tensor.bytes()};
+        if (!to) return;
+        tensor.data = {to, tensor.bytes()};
         tensor.source = nullptr;
     }
 
@@ -71,7 +72,6 @@ class Loader {
 
     ThreadPool& pool_;
     const LoadProgress& on_progress_;
-    const MappedMatrices mapped_;
     uint64_t done_ = 0, total_ = 0;
     LoadedWeights result_;
 };

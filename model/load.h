@@ -27,15 +27,16 @@ struct LoadStopped {};
 void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t count,
                const std::function<void(uint32_t r, std::span<const std::byte> rows)>& body);
 
+// What load_weights() does with matrices in mapped files: those that exceed the memory would be read in vain.
+enum class MappedMatrices { check, leave };
+
 // Weights that all have an address: in the mapped files, or in `made`, where a RowSource made them.
 struct LoadedWeights {
     Weights weights;
     std::vector<std::unique_ptr<std::byte[]>> made;
     uint64_t made_bytes = 0;
+    MappedMatrices mapped = MappedMatrices::check;
 };
-
-// What load_weights() does with matrices in mapped files: those that exceed the memory would be read in vain.
-enum class MappedMatrices { check, leave };
 
 // Reads every byte once, but for matrices that are left. Throws as read_rows() does, and LoadStopped.
 LoadedWeights load_weights(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress = {},

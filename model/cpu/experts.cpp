@@ -1,5 +1,6 @@
 // Products with experts: the tokens of each are gathered, so that its weights are read once for all of them.
 #include "base/ensure.h"
+#include "base/mapped_file.h"
 #include "model/cpu/matmul.h"
 #include <algorithm>
 
@@ -157,6 +158,16 @@ void matmul_add(ThreadPool& pool, std::span<float> h, const Tensor& w, std::span
             for (uint32_t r = 0; r < rows; r++) to[r] += weight * from[r];
         }
     });
+}
+
+void read_ahead(ThreadPool& pool, std::initializer_list<const Tensor*> stacks, const Experts& experts) {
+    const host::ExpertGroups groups = host::group_by_expert(experts.routes.ids, experts.count);
+    const auto count = uint32_t(groups.groups.size());
+    for (const Tensor* stack : stacks)
+        pool.each(count, 1, [&](uint32_t begin, uint32_t end) {
+            const uint32_t rows = stack->rows / experts.count;
+            for (uint32_t i = begin; i < end; i++) tq::read_ahead(stack->slice(groups.groups[i].expert * rows, rows).data);
+        });
 }
 
 } // namespace tq::cpu

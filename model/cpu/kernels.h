@@ -59,6 +59,9 @@ void gated_matmul(ThreadPool&, std::span<float> y, const Tensor& w_gate, const T
 // h[t] += sum of weight * (w x[t][rank]) over the ranks, in their order. x: [tokens][ranks][cols], h: [tokens][rows of one]
 void matmul_add(ThreadPool&, std::span<float> h, const Tensor& w, std::span<const float> x, const Experts&, bool separate);
 
+// Begins to read the matrices of the tokens' experts from the file of these stacks.
+void read_ahead(ThreadPool&, std::initializer_list<const Tensor*> stacks, const Experts&);
+
 // In place, as ref::q_norm_rope. q: [tokens][heads][head_dim]
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, std::optional<float> eps,
                  float scale, const Rotation* rotation, const HeadConditions& conditions = {});

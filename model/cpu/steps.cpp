@@ -29,6 +29,7 @@ void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const
 
 void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x, const Routes& routes) {
     const Experts experts{pass.config.num_experts, pass.config.num_experts_per_tok, routes};
+    if (pass.from_file) read_ahead(pass.pool, {&w.gate.tensor, &w.up.tensor, &pass.layer()->ffn_down.tensor}, experts);
     gated_matmul(pass.pool, y, w.gate.tensor, w.up.tensor, x, experts, pass.separate);
     pass.result("swiglu", y);
 }

@@ -89,14 +89,16 @@ class Pass {
   public:
     // All arguments must outlive it.
     Pass(ThreadPool& pool, const Network& net, std::span<const Row> rows, const OnResult& on_result, bool separate = true)
-        : pool(pool), config(net.config), rope{net.rope_table, rows}, separate(separate), on_result_(on_result) {}
+        : pool(pool), config(net.config), rope{net.rope_table, rows}, separate(separate),
+          from_file(net.weights->mapped == MappedMatrices::leave), on_result_(on_result) {}
 
     Pass(ThreadPool&, const Network&, std::span<const Row>, OnResult&&, bool = true) = delete;
 
     ThreadPool& pool;
     const Config& config;
     const Rope rope;
-    const bool separate; // each row gets the bits that it would get alone: always in the reference
+    const bool separate;  // each row gets the bits that it would get alone: always in the reference
+    const bool from_file; // matrices are read from their file when they are needed
 
     std::span<const Row> rows() const { return rope.rows; }
 

@@ -21,6 +21,12 @@ class StackedRows final : public RowSource {
         }
     }
 
+    std::span<const std::byte> mapped_rows(uint32_t first, uint32_t count) const override {
+        const Tensor& part = parts_[first / parts_[0].rows];
+        const uint32_t r = first % part.rows;
+        return part.source || count > part.rows - r ? std::span<const std::byte>() : part.slice(r, count).data;
+    }
+
   private:
     const std::vector<Tensor> parts_; // of as many rows each
 };

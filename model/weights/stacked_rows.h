@@ -4,7 +4,7 @@
 
 namespace tq {
 
-// Returns matrices of one format and one number of columns, one below the other.
+// Returns matrices of one format and one size, one below the other; they are mapped where these lie in files.
 Tensor stacked(std::string name, std::vector<Tensor> parts);
 
 // Returns the exact values of a matrix in F32.

@@ -6,6 +6,7 @@ namespace tq {
 std::span<const std::byte> Tensor::read(uint32_t first, uint32_t count, std::vector<std::byte>& scratch) const {
     ENSURE(first <= rows && count <= rows - first, "{}: rows {} + {} of {}", name, first, count, rows);
     if (!source) return data.subspan(first * row_bytes(), count * row_bytes());
+    if (const std::span mapped = source->mapped_rows(first, count); !mapped.empty()) return mapped;
     scratch.resize(count * row_bytes());
     source->make_rows(scratch, first, count);
     return scratch;

@@ -13,6 +13,8 @@ class RowSource {
     virtual ~RowSource() = default;
     // to[count * row bytes] = rows first .. first + count - 1. Several threads may call it at once.
     virtual void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const = 0;
+    // Returns these rows where they lie in a file in this form, one after the other; nothing where they must be made.
+    virtual std::span<const std::byte> mapped_rows(uint32_t, uint32_t) const { return {}; }
 };
 
 // A row-major (rows, cols) matrix in a weight format, or a vector (rows = 1).
@@ -25,12 +27,15 @@ struct Tensor {
 
     uint64_t row_bytes() const { return tq::row_bytes(type, cols); }
     uint64_t bytes() const { return row_bytes() * rows; }
+    // Whether no row need be made: all are in one place, or each matrix of a stack in its own.
+    bool is_mapped() const { return !source || !source->mapped_rows(0, 1).empty(); }
 
     // Only where the rows are in memory.
     std::span<const std::byte> row(uint32_t r) const { return data.subspan(r * row_bytes(), row_bytes()); }
-    // Returns rows first .. first + count - 1 as a matrix, likewise.
+    // Returns rows first .. first + count - 1 as a matrix, likewise, or of one matrix of a mapped stack.
     Tensor slice(uint32_t first, uint32_t count) const {
-        return {name, type, count, cols, data.subspan(first * row_bytes(), count * row_bytes())};
+        return {name, type, count, cols,
+                source ? source->mapped_rows(first, count) : data.subspan(first * row_bytes(), count * row_bytes())};
     }
 
     // Returns rows first .. first + count - 1, in place or made in `scratch`, which the result may point into.

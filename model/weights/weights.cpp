@@ -180,7 +180,7 @@ uint64_t Weights::bytes() const {
 
 uint64_t Weights::mapped_bytes() const {
     uint64_t sum = 0;
-    for_each_tensor(*this, [&](const Tensor& t) { sum += t.source ? 0 : t.bytes(); });
+    for_each_tensor(*this, [&](const Tensor& t) { sum += t.is_mapped() ? t.bytes() : 0; });
     return sum;
 }
 

@@ -1,7 +1,9 @@
 // Models that exceed the memory on the CPU path: the weights of files are left there, those that are made must fit.
 #include "model/cpu/forward.h"
+#include "model/weights/stacked_rows.h"
 #include "tests/support/small_model.h"
 #include <algorithm>
+#include <deque>
 #include <doctest/doctest.h>
 
 using namespace tq;
@@ -139,6 +141,34 @@ TEST_CASE("weights that are made in memory must fit into it, loaded or not") {
     CHECK(make_cpu_forward(model.config, loaded, options)->run(ids).size() == 320);
     options.memory_bytes--;
     CHECK_THROWS_WITH_AS(make_cpu_forward(model.config, loaded, options), doctest::Contains("this machine: it needs"), Error);
+}
+
+TEST_CASE("experts that files have one by one are used where they are") {
+    FileModel model("qwen3_moe");
+    const auto before = model.make(tq4_options(), UINT64_MAX);
+    const auto expected = before->run(ids);
+    std::deque<std::vector<std::byte>> places;
+    for (LayerWeights& layer : model.weights.layers)
+        for (Tensor* stack : {&layer.ffn_gate, &layer.ffn_up, &layer.ffn_down}) {
+            std::vector<Tensor> experts;
+            for (uint32_t i = 0, rows = stack->rows / model.config.num_experts; i < model.config.num_experts; i++) {
+                experts.push_back(stack->slice(i * rows, rows));
+                experts[i].data = places.emplace_back(experts[i].data.begin(), experts[i].data.end());
+            }
+            *stack = stacked(stack->name, experts);
+            const uint32_t rows = experts[0].rows;
+            std::vector<std::byte> across;
+            CHECK(stack->slice(rows + 1, 2).data.data() == experts[1].row(1).data());
+            CHECK(std::ranges::equal(stack->read(rows - 1, 2, across).last(stack->row_bytes()), experts[1].row(0)));
+            CHECK(std::ranges::equal(std::span(across).first(stack->row_bytes()), experts[0].row(rows - 1)));
+        }
+    CHECK(model.weights.mapped_bytes() == model.weights.bytes());
+    for (const uint64_t memory : {model.plan(tq4_options()).total(), model.plan(tq4_options()).needed()})
+        CHECK(std::ranges::equal(model.make(tq4_options(), memory)->run(ids), expected));
+    ThreadPool pool(1);
+    CHECK(load_weights(pool, model.weights).made.empty());
+    places[1][1] = std::byte(0x7e); // expert 1 of the first stack: NaN
+    CHECK_THROWS_WITH_AS(load_weights(pool, model.weights), doctest::Contains("has a weight in row 32 that is NaN"), Error);
 }
 
 TEST_CASE("where the cache does not fit, it has the pages that leave room for the weights, if there are any") {

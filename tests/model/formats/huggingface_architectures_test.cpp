@@ -128,6 +128,7 @@ TEST_CASE("a directory of any architecture has the configuration and the weights
             CHECK(to_floats(t) == tensors[i++]);
         });
         CHECK(i == tensors.size());
+        CHECK(read.layers[1].ffn_down.is_mapped()); // experts too, which the directory has one by one
     }
 }
 

@@ -181,6 +181,32 @@ void Cache::restore(uint32_t slot, uint32_t tokens, const PageSource& source) {
     slots_[slot].window.begin = tokens;
 }
 
+Cache::Image Cache::image() const {
+    Image image{slots_, references_, free_, version_, keeper_, {}};
+    for (uint32_t page = 0; page < shape_.pages; page++) {
+        image.pages.emplace_back(references_[page] != 0 ? page_layout().bytes(page_tokens) : 0);
+        if (references_[page] != 0) read_page(page, page_tokens, image.pages.back());
+    }
+    return image;
+}
+
+void Cache::keep_tables_of(const Image& image) {
+    ENSURE(image.slots.size() == slots_.size() && image.references.size() == references_.size(), "{} slots, {} pages",
+           image.slots.size(), image.references.size());
+    slots_ = image.slots;
+    for (Slot& slot : slots_) slot.window.begin = slot.position;
+    references_ = image.references;
+    free_ = image.free;
+    version_ = image.version + 1;
+    keeper_ = image.keeper;
+}
+
+void Cache::put_back(const Image& image) {
+    keep_tables_of(image);
+    for (uint32_t page = 0; page < shape_.pages; page++)
+        if (!image.pages[page].empty()) write_page(page, page_tokens, image.pages[page]);
+}
+
 void Cache::repeat(uint32_t slot, uint32_t n) {
     const uint32_t length = position(slot);
     ENSURE(length > 0 && length % 2 == 0 && n >= length, "{} to {}", length, n);

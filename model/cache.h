@@ -100,6 +100,12 @@ class Cache {
     // first position(slot), an even number above 0 (n >= position(slot)). Throws OutOfMemory as reserve() does.
     void repeat(uint32_t slot, uint32_t n);
 
+    // All slots and pages, without windows, for a cache of the same shape, types and model in another implementation.
+    struct Image;
+    Image image() const; // throws Error when the device is lost, OutOfMemory
+    void put_back(const Image& image);
+    void keep_tables_of(const Image& image); // without the pages' bytes
+
   protected:
     // Copies the first `tokens` tokens of a page, of all layers.
     virtual void copy_page(uint32_t from, uint32_t to, uint32_t tokens) = 0;
@@ -123,6 +129,14 @@ class Cache {
     std::vector<uint32_t> references_, free_; // of each page; the last free one is taken first
     uint64_t version_ = 0;
     PageKeeper* keeper_ = nullptr;
+};
+
+struct Cache::Image {
+    std::vector<Slot> slots;
+    std::vector<uint32_t> references, free;
+    uint64_t version;
+    PageKeeper* keeper;
+    std::vector<std::vector<std::byte>> pages; // empty where nobody has one
 };
 
 } // namespace tq

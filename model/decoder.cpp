@@ -25,8 +25,7 @@ void cut(Forward& forward, size_t tokens) {
 
 Decoder::Decoder(Forward& forward, std::vector<uint32_t>& cached, Sampler& sampler, std::span<const float> logits,
                  Speculation* speculation)
-    : forward_(forward), cached_(cached), sampler_(sampler), speculation_(speculation),
-      max_sampled_(sampler.fits_device() ? forward.max_sampled() : 0), logits_(logits) {}
+    : forward_(forward), cached_(cached), sampler_(sampler), speculation_(speculation), logits_(logits) {}
 
 Decoder::~Decoder() { cut(forward_, cached_.size()); }
 
@@ -78,8 +77,8 @@ void Decoder::run_pass(std::span<const uint32_t> all, size_t answer_begin, uint3
     if (speculation_ != nullptr && most > 1) draft = speculation_->draft(all, std::min(most, forward_.max_separate_rows()) - 1);
     if (!draft.empty())
         verify(all.back(), draft);
-    else if (max_sampled_ > 0)
-        run_ahead(all, answer_begin, std::min({most, max_sampled_, speculation_ ? speculation_->max_ahead() : max_sampled_}));
+    else if (max_sampled() > 0)
+        run_ahead(all, answer_begin, std::min({most, max_sampled(), speculation_ ? speculation_->max_ahead() : most}));
     else
         run_one(all.back());
 }
@@ -97,7 +96,8 @@ void Decoder::run_ahead(std::span<const uint32_t> all, size_t answer_begin, uint
         const Stopwatch stopwatch(ns);
         sampled_ = forward_.run_sampled(id, n, sampler_.device_sampling(n, all, answer_begin));
     }
-    ENSURE(!sampled_.empty() && sampled_.size() <= n, "{} of {} tokens sampled", sampled_.size(), n);
+    if (sampled_.empty()) return run_one(id);
+    ENSURE(sampled_.size() <= n, "{} of {} tokens sampled", sampled_.size(), n);
     pace_.took(n, uint64_t(ns));
     ahead_.assign(sampled_.begin(), sampled_.end() - 1);
     cached_.push_back(id);

@@ -35,6 +35,7 @@ class Decoder {
     bool take(uint32_t id);
     void run_pass(std::span<const uint32_t> all, size_t answer_begin, uint32_t wanted);
     void run_one(uint32_t id);
+    uint32_t max_sampled() const { return sampler_.fits_device() ? forward_.max_sampled() : 0; } // at once; 0: the host samples
     void run_ahead(std::span<const uint32_t> all, size_t answer_begin, uint32_t n);
     bool run_rows(std::span<const uint32_t> ids);
     void verify(uint32_t id, const std::vector<uint32_t>& draft);
@@ -44,7 +45,6 @@ class Decoder {
     std::vector<uint32_t>& cached_;
     Sampler& sampler_;
     Speculation* const speculation_;
-    const uint32_t max_sampled_; // that the device samples at once; 0: the host samples
 
     // The last pass.
     std::span<const float> logits_; // those that follow cached_

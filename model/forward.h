@@ -53,6 +53,8 @@ struct ForwardOptions {
     bool speculative = false;   // a token has the same bits alone, sampled on the device or not, and among separate rows
     Tap tap = {};               // slow; empty: off
     HeldHalves held = {};       // those that a stage of several has; default: all
+    // Layers whose feed-forward networks the stage runs, too, in long blocks: their weights come to it for each block.
+    std::vector<uint32_t> streamed = {};
     // Of the machine's memory, what the CPU path counts on.
     uint64_t memory_bytes = UINT64_MAX;
 
@@ -96,7 +98,8 @@ class Forward {
     // Runs `id` in slot 0, samples the next token, runs that, and so on, without the host: returns the n sampled tokens, the last
     // of which is not run. 1 <= n <= SAMPLING_STEPS, with n random words; excluded ids are within the model's vocabulary
     // (ENSURE). Position advances by n. Returns fewer, with position() after the last that was run, where the logits that follow
-    // are not finite: continuing from there throws as run() does.
+    // are not finite: continuing from there throws as run() does. Returns none, with the position as it was, where it has ceased
+    // to be available.
     virtual std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling);
 
     // Records the passes again, after a change of Device::profile. Does nothing on the CPU.

@@ -8,22 +8,22 @@ namespace {
 
 // Segments in flight. Its destructor waits for all of them, even after an exception, since their buffers may be freed next.
 struct InFlight {
-    VkDevice device;
+    Device::Impl& device;
     const OwnedFence (&fences)[2];
     size_t submitted = 0, waited = 0;
 
-    void submit(VkQueue queue, std::span<const VkCommandBuffer> commands) {
-        tq::submit(device, queue, commands, fences[submitted % 2]);
+    void submit(std::span<const VkCommandBuffer> commands) {
+        device.submit(commands, fences[submitted % 2]);
         submitted++;
     }
-    void wait_one() { wait(device, fences[waited++ % 2]); }
+    void wait_one() { wait(device.handle, fences[waited++ % 2]); }
     void wait_all() {
         while (waited < submitted) wait_one();
     }
     ~InFlight() {
         for (; waited < submitted; waited++) {
             const VkFence fence = fences[waited % 2];
-            vkWaitForFences(device, 1, &fence, VK_TRUE, UINT64_MAX);
+            vkWaitForFences(device.handle, 1, &fence, VK_TRUE, UINT64_MAX);
         }
     }
 };
@@ -40,12 +40,12 @@ size_t Commands::segments() const { return impl_->segments.size(); }
 bool Commands::run(const std::function<bool()>& keep_going) {
     const size_t count = impl_->segments.size();
     bool go_on = true;
-    InFlight flight{impl_->device.handle, impl_->fences};
+    InFlight flight{impl_->device, impl_->fences};
     while (flight.submitted < count) {
         if (flight.submitted - flight.waited == 2) flight.wait_one();
         if (flight.submitted > 0 && keep_going) go_on = keep_going();
         if (!go_on) break;
-        flight.submit(impl_->device.queue, {&impl_->segments[flight.submitted], 1});
+        flight.submit({&impl_->segments[flight.submitted], 1});
     }
     flight.wait_all();
     if (go_on) impl_->add_up_stamps();
@@ -60,11 +60,11 @@ void Commands::run_all(std::span<Commands* const> all) {
         segments.insert(segments.end(), one->impl_->segments.begin(), one->impl_->segments.end());
     }
     Impl& first = *all[0]->impl_;
-    InFlight flight{first.device.handle, first.fences};
+    InFlight flight{first.device, first.fences};
     const size_t at_a_time = segments.size() == all.size() ? segments.size() : 1; // a second segment means that one takes long
     for (size_t at = 0; at < segments.size(); at += at_a_time) {
         if (flight.submitted - flight.waited == 2) flight.wait_one();
-        flight.submit(first.device.queue, std::span(segments).subspan(at, at_a_time));
+        flight.submit(std::span(segments).subspan(at, at_a_time));
     }
     flight.wait_all();
 }

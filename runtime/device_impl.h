@@ -5,6 +5,7 @@
 #include "runtime/open_device.h"
 #include "runtime/pipelines.h"
 #include <map>
+#include <mutex>
 #include <optional>
 
 namespace tq {
@@ -14,6 +15,13 @@ struct Device::Impl : OpenDevice {
     std::map<Memory, Arena> arenas;
     std::optional<Pipelines> pipelines;
     std::map<std::string, ProfileRow> profile;
+
+    // Submits to the queue; several threads may. `fence` is signalled when the commands are done.
+    void submit(std::span<const VkCommandBuffer> commands, VkFence fence) {
+        const std::lock_guard lock(submitting);
+        tq::submit(handle, queue, commands, fence);
+    }
+    std::mutex submitting;
 
     size_t allocations() const {
         size_t count = 0;

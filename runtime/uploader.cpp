@@ -69,7 +69,7 @@ void Uploader::end() {
     impl_->piece.reset();
     if (!impl_->piece_staged) return;
 
-    const Device::Impl& device = impl_->device.impl();
+    Device::Impl& device = impl_->device.impl();
     Half& half = impl_->halves[impl_->turn];
     check(vkResetCommandPool(device.handle, half.pool, 0), "resetting a command pool");
     if (!half.commands) half.commands = allocate_commands(device.handle, half.pool);
@@ -78,7 +78,7 @@ void Uploader::end() {
     const VkBufferCopy region{0, dst.offset, dst.bytes};
     vkCmdCopyBuffer(half.commands, half.staging.impl().handle, dst.buffer->impl().handle, 1, &region);
     end_commands(half.commands);
-    submit(device.handle, device.queue, {&half.commands, 1}, half.fence);
+    device.submit({&half.commands, 1}, half.fence);
     half.busy = true;
     half.destination = dst.buffer->keep();
     impl_->turn = 1 - impl_->turn;

@@ -18,7 +18,7 @@ class Uploader {
     static constexpr size_t max_piece_bytes() { return size_t(16) << 20; }
 
     // Returns memory of dst.bytes (at most max_piece_bytes) for the content of `dst`, to be written in any order but not read
-    // (it can be uncached). No kernels may be running.
+    // (it can be uncached). No kernel that uses dst may be running.
     std::span<std::byte> begin(View dst);
     void end();    // ends the piece begun
     void finish(); // returns when all pieces have been copied

@@ -11,10 +11,10 @@
 namespace tq {
 namespace gpu {
 
-std::shared_ptr<const DeviceWeights> load(Device& device, const Tuning& tuning, const Weights& weights, uint32_t threads,
-                                          const LoadProgress& on_load) {
+std::shared_ptr<DeviceWeights> load(Device& device, const Tuning& tuning, const Weights& weights, uint32_t threads,
+                                    const LoadProgress& on_load) {
     ThreadPool pool(threads);
-    return std::make_shared<const DeviceWeights>(upload_weights(device, pool, weights, tuning.weight_interleave, on_load));
+    return std::make_shared<DeviceWeights>(upload_weights(device, pool, weights, tuning.weight_interleave, on_load));
 }
 
 KvCache make_vectors(Device& device, const Config& config, const ForwardOptions& options) {

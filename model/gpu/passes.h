@@ -7,8 +7,8 @@
 namespace tq::gpu {
 
 // Reads, checks, repacks and uploads the weights on `threads` threads.
-std::shared_ptr<const DeviceWeights> load(Device& device, const Tuning& tuning, const Weights& weights, uint32_t threads,
-                                          const LoadProgress& on_load);
+std::shared_ptr<DeviceWeights> load(Device& device, const Tuning& tuning, const Weights& weights, uint32_t threads,
+                                    const LoadProgress& on_load);
 
 // Makes the vectors of the layers that options hold, with their windows.
 KvCache make_vectors(Device& device, const Config& config, const ForwardOptions& options);

@@ -3,6 +3,7 @@
 #include "model/gpu/experts.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/tuning_file.h"
+#include "model/gpu/weight_stream.h"
 #include "runtime/uploader.h"
 #include <algorithm>
 #include <bit>
@@ -84,13 +85,14 @@ MemoryPlan plan_memory(const Capabilities& caps, const Config& config, const Wei
     const ForwardOptions options = with_batch_size(given, tuning);
     const uint64_t context = context_layout(config, options).bytes();
     MemoryPlan plan;
-    plan.weights = device_bytes(weights, tuning.weight_interleave);
+    plan.weights = device_bytes(held_weights(weights, options.held), tuning.weight_interleave);
     plan.kv_cache = cache_bytes(config, options.kv, options.pages(), options.held);
     const uint64_t window = window_bytes(config, options);
     plan.scratch = ScratchBytes(config, tuning, options).total() + context + head_norm_bytes(config, options.kv);
     if (options.speculative) plan.scratch += 2 * 2 * max_separate_rows(options) * 4ull * config.vocab_size; // logits of rows
     if (!options.held.all() && caps.unified_memory) plan.scratch += 2 * 4ull * options.batch_size * config.hidden_size; // h
-    if (!caps.unified_memory) plan.scratch += 2 * Uploader::max_piece_bytes();                                          // staging
+    plan.scratch += WeightStream::device_bytes(weights, options.streamed, tuning.weight_interleave);
+    if (!caps.unified_memory) plan.scratch += (options.streamed.empty() ? 2 : 4) * Uploader::max_piece_bytes(); // staging
     plan.kv_cache += window;
     plan.scratch += Device::slack_bytes(plan.total());
     plan.available = caps.memory_bytes;

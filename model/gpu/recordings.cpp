@@ -60,6 +60,16 @@ std::vector<Recordings::Shape> Recordings::first_shapes() const {
     return out;
 }
 
+// Returns blocks of the networks whose weights are not here yet: what is recorded depends on them, the kernels do not.
+std::vector<Recordings::Shape> Recordings::streamed_shapes() const {
+    std::vector<Shape> out;
+    for (const uint32_t layer : options_.streamed) {
+        const uint32_t half = feed_forward_of(layer);
+        out.push_back({options_.batch_size, false, {half, half + 1}, Head::none});
+    }
+    return out;
+}
+
 bool Recordings::samples() const { return tuning_.sampling && !options_.tap && config_.vocab_size <= max_sampling_logits; }
 
 void Recordings::forget() {
@@ -118,10 +128,11 @@ void Recordings::record_steps(ForwardPass& pass, const Shape& shape) {
 void Recordings::prepare() {
     Recorder::prepare(device_, [&](Recorder& recorder) {
         Taps none;
-        for (const Shape& shape : first_shapes()) {
-            ForwardPass pass = new_pass(recorder, none, shape);
-            record_steps(pass, shape);
-        }
+        for (const auto& shapes : {first_shapes(), streamed_shapes()})
+            for (const Shape& shape : shapes) {
+                ForwardPass pass = new_pass(recorder, none, shape);
+                record_steps(pass, shape);
+            }
         ForwardPass token = new_pass(recorder, none, {1, true, all_halves(), Head::logits});
         for (const bool few : {true, false})
             if (samples()) run_ahead_.sample_next(token, few);

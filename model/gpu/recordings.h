@@ -75,6 +75,7 @@ class Recordings final : public PassRunner {
     HalfRange all_halves() const { return {0, head_half(config_.num_hidden_layers)}; }
     bool is_whole(HalfRange halves) const { return !hidden_crossing_ && !halves.empty(); }
     std::vector<Shape> first_shapes() const;
+    std::vector<Shape> streamed_shapes() const;
     void prepare();
     void record_steps(ForwardPass& pass, const Shape& shape);
     Recording record(const Shape& shape);

@@ -3,6 +3,7 @@
 #include "model/gpu/passes.h"
 #include "model/gpu/recordings.h"
 #include "model/gpu/tuning_file.h"
+#include "model/gpu/weight_stream.h"
 
 namespace tq {
 namespace {
@@ -11,10 +12,11 @@ using namespace gpu;
 
 class GpuStage final : public Stage {
   public:
-    GpuStage(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights, const Cache& cache,
+    // all: the weights of the model, of which `weights` are those that it holds.
+    GpuStage(Device& device, const Config& config, const Weights& all, std::shared_ptr<DeviceWeights> weights, const Cache& cache,
              const ForwardOptions& options, const Tuning& tuning, double layer_seconds)
         : device_(device), config_(config), options_(options), tuning_(tuning_for_rows(tuning, options)), cache_(cache),
-          weights_(std::move(weights)), vectors_(make_vectors(device, config, options_)),
+          weights_(std::move(weights)), stream_(make_stream(all)), vectors_(make_vectors(device, config, options_)),
           recordings_(device, config_, *weights_, options_, tuning_, vectors_, cache, layer_seconds) {}
 
     bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
@@ -54,12 +56,19 @@ class GpuStage final : public Stage {
     }
 
   private:
+    std::unique_ptr<WeightStream> make_stream(const Weights& all) const {
+        if (options_.streamed.empty()) return nullptr;
+        return std::make_unique<WeightStream>(device_, options_.threads, all, options_.streamed, tuning_.weight_interleave,
+                                              *weights_);
+    }
+
     Device& device_;
     const Config config_;
     const ForwardOptions options_;
     const Tuning tuning_;
     const Cache& cache_;
-    const std::shared_ptr<const DeviceWeights> weights_;
+    const std::shared_ptr<DeviceWeights> weights_;
+    const std::unique_ptr<WeightStream> stream_; // null: nothing is streamed
     const KvCache vectors_;
     Recordings recordings_;
 };
@@ -68,6 +77,8 @@ class GpuStage final : public Stage {
 bool GpuStage::run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
                          const std::function<bool()>& keep_going) {
     const size_t cols = config_.hidden_size;
+    for (uint32_t half = halves.begin; half < halves.end; half++)
+        if (!options_.held.holds(half)) stream_->bring(half / 2);
     for (uint32_t first = 0, count; first < rows.count(); first += count) {
         const uint32_t left = rows.count() - first;
         count = recordings_.next_rows(rows.rows[first].position, left);
@@ -84,13 +95,13 @@ std::unique_ptr<Stage> make_gpu_stage(Device& device, const Config& config, cons
                                       const ForwardOptions& options, const LoadProgress& on_load,
                                       std::optional<double> layer_seconds) {
     const Tuning tuning = tuning_for(device.capabilities());
-    const Weights held = held_weights(weights, options.held);
     const ForwardOptions full = with_batch_size(options, tuning);
-    const MemoryPlan plan = plan_memory(device, config, held, full);
+    const MemoryPlan plan = plan_memory(device, config, weights, full);
     if (!plan.fits()) fail_out_of_memory("{}: {}", device.capabilities().name, describe(plan));
     require_batch(device.capabilities(), config, tuning, full);
     require_bindable(device.capabilities(), config, full.kv, full.pages());
-    return std::make_unique<GpuStage>(device, config, load(device, tuning, held, full.threads, on_load), cache, full, tuning,
+    auto uploaded = load(device, tuning, held_weights(weights, full.held), full.threads, on_load);
+    return std::make_unique<GpuStage>(device, config, weights, std::move(uploaded), cache, full, tuning,
                                       layer_seconds.value_or(max_layer_seconds(device.capabilities().type)));
 }
 

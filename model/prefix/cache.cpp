@@ -7,19 +7,19 @@
 namespace tq {
 
 PrefixCache::PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options)
-    : forward_(forward), cache_(forward.cache()), layout_(cache_.page_layout()), max_memory_bytes_(options.memory_bytes),
-      tree_(owner_name(owner)) {
-    ENSURE(cache_.shape().window_tokens == 0, "a window of {} tokens", cache_.shape().window_tokens);
+    : forward_(forward), computation_(forward.computation()), layout_(cache().page_layout()),
+      max_memory_bytes_(options.memory_bytes), tree_(owner_name(owner)) {
+    ENSURE(cache().shape().window_tokens == 0, "a window of {} tokens", cache().shape().window_tokens);
     if (!options.disk.directory.empty() && options.disk.max_bytes > 0) store_.emplace(options.disk, owner, layout_);
-    cache_.set_keeper(this);
+    cache().set_keeper(this);
 }
 
 PrefixCache::~PrefixCache() {
-    cache_.set_keeper(nullptr);
+    cache().set_keeper(nullptr);
     tree_.each([&](PrefixNode& node) { release(node); });
 }
 
-bool PrefixCache::is_spare(const PrefixNode& node) const { return node.device && cache_.references(*node.device) == 1; }
+bool PrefixCache::is_spare(const PrefixNode& node) const { return node.device && cache().references(*node.device) == 1; }
 
 bool PrefixCache::is_lost(const PrefixNode& node) { return !node.device && !node.bytes && !(store_ && store_->has(node.head)); }
 
@@ -35,7 +35,7 @@ uint32_t PrefixCache::spare_pages() const {
 
 void PrefixCache::release(PrefixNode& node) {
     if (!node.device) return;
-    cache_.release(*std::exchange(node.device, std::nullopt));
+    cache().release(*std::exchange(node.device, std::nullopt));
     released_ = true;
 }
 
@@ -65,7 +65,7 @@ void PrefixCache::keep_in_memory(PrefixNode& node) {
         released_ = true;
     }
     auto copy = std::make_shared<std::vector<std::byte>>(bytes);
-    cache_.read_page(*node.device, node.head.tokens(), *copy);
+    cache().read_page(*node.device, node.head.tokens(), *copy);
     node.bytes = std::move(copy);
     memory_bytes_ += bytes;
 }
@@ -93,13 +93,13 @@ uint32_t PrefixCache::usable(uint32_t known, size_t total, bool exact) const {
 bool PrefixCache::fill(const PrefixNode& node, uint32_t page) {
     const uint32_t tokens = node.head.tokens();
     if (node.bytes) {
-        cache_.write_page(page, tokens, *node.bytes);
+        cache().write_page(page, tokens, *node.bytes);
         found_.memory_tokens += tokens;
         return true;
     }
     const auto content = store_ ? store_->read(node.head) : std::nullopt;
     if (!content) return false;
-    cache_.write_page(page, tokens, *content);
+    cache().write_page(page, tokens, *content);
     found_.disk_tokens += tokens;
     return true;
 }
@@ -107,42 +107,42 @@ bool PrefixCache::fill(const PrefixNode& node, uint32_t page) {
 // Returns the page on the device, which is retained once more.
 std::optional<uint32_t> PrefixCache::load(PrefixNode& node) {
     if (node.device) {
-        cache_.retain(*node.device);
+        cache().retain(*node.device);
         found_.device_tokens += node.head.tokens();
         return node.device;
     }
-    const std::optional<uint32_t> page = cache_.take_page();
+    const std::optional<uint32_t> page = cache().take_page();
     if (!page) return std::nullopt;
     bool filled = false;
     try {
         filled = fill(node, *page);
     } catch (const OutOfMemory&) { // for a copy on the way
     } catch (...) {
-        cache_.release(*page);
+        cache().release(*page);
         throw;
     }
     if (!filled) {
-        cache_.release(*page);
+        cache().release(*page);
         released_ = true;
         return std::nullopt;
     }
     node.device = *page;
-    cache_.retain(*page);
+    cache().retain(*page);
     return page;
 }
 
 uint32_t PrefixCache::take(uint32_t slot, std::span<const uint32_t> ids, uint32_t own, bool exact, std::string_view tenant) {
-    ENSURE(!ids.empty() && own < ids.size() && own <= cache_.position(slot), "{} of {} tokens", own, ids.size());
+    ENSURE(!ids.empty() && own < ids.size() && own <= cache().position(slot), "{} of {} tokens", own, ids.size());
     const PrefixTree::Found found = tree_.find(tree_.root(tenant), ids.first(ids.size() - 1), exact,
                                                [&](PrefixNode& node, std::span<const uint32_t> rest) { expand(node, rest); });
     if (!found.pages.empty()) tree_.touch(*found.pages.back());
     uint32_t n = usable(found.tokens, ids.size(), exact);
     if (n <= own) return own;
-    cache_.truncate(slot, own);
+    cache().truncate(slot, own);
     // Its whole pages stay; those retained here are not given up for the others.
-    const auto table = cache_.table(slot).first(own / page_tokens);
+    const auto table = cache().table(slot).first(own / page_tokens);
     std::vector<uint32_t> pages(table.begin(), table.end());
-    for (const uint32_t page : pages) cache_.retain(page);
+    for (const uint32_t page : pages) cache().retain(page);
     try {
         while (pages.size() < pages_of(n)) {
             const auto page = load(*found.pages[pages.size()]);
@@ -151,12 +151,12 @@ uint32_t PrefixCache::take(uint32_t slot, std::span<const uint32_t> ids, uint32_
             else
                 n = usable(uint32_t(pages.size()) * page_tokens, ids.size(), exact);
         }
-        if (n > own) cache_.adopt(slot, std::span(pages).first(pages_of(n)), n);
+        if (n > own) cache().adopt(slot, std::span(pages).first(pages_of(n)), n);
     } catch (...) {
-        for (const uint32_t page : pages) cache_.release(page);
+        for (const uint32_t page : pages) cache().release(page);
         throw;
     }
-    for (const uint32_t page : pages) cache_.release(page);
+    for (const uint32_t page : pages) cache().release(page);
     drop_lost();
     return std::max(n, own);
 }
@@ -164,21 +164,24 @@ uint32_t PrefixCache::take(uint32_t slot, std::span<const uint32_t> ids, uint32_
 void PrefixCache::write(const PrefixNode& node, uint32_t page, bool wait) {
     if (!store_ || store_->has(node.head)) return;
     std::vector<std::byte> content(layout_.bytes(node.head.tokens()));
-    cache_.read_page(page, node.head.tokens(), content);
+    cache().read_page(page, node.head.tokens(), content);
     store_->write(node.head, std::move(content), wait);
 }
 
+uint32_t PrefixCache::still_cold(uint32_t cold) const { return forward_.computation() == computation_ ? cold : 0; }
+
 void PrefixCache::store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end, std::string_view tenant) {
-    ENSURE(ids.size() <= cache_.position(slot), "{} ids of {} tokens", ids.size(), cache_.position(slot));
+    ENSURE(ids.size() <= cache().position(slot), "{} ids of {} tokens", ids.size(), cache().position(slot));
     PrefixNode* parent = &tree_.root(tenant);
+    cold = still_cold(cold);
     for (uint32_t at = 0; at < ids.size(); at += page_tokens) {
-        const uint32_t count = std::min(page_tokens, uint32_t(ids.size()) - at), page = cache_.table(slot)[at / page_tokens];
+        const uint32_t count = std::min(page_tokens, uint32_t(ids.size()) - at), page = cache().table(slot)[at / page_tokens];
         if (count < page_tokens && !end) break;
         PrefixNode& node = tree_.insert(*parent, ids.subspan(at, count), cold > at ? std::min(cold - at, count) : 0);
         if (node.head.tokens() == count) {
             if (!node.device) {
                 node.device = page;
-                cache_.retain(page);
+                cache().retain(page);
             }
             write(node, page, end);
         }

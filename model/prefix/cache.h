@@ -54,8 +54,12 @@ class PrefixCache final : public PageKeeper {
     void write(const PrefixNode& node, uint32_t page, bool wait);
     void drop_lost();
 
+    Cache& cache() const { return forward_.cache(); } // another one after a move (model/stages/placed_forward.h)
+    // The tokens before `cold` that still count as cold: none once the model has moved, for it computes them otherwise.
+    uint32_t still_cold(uint32_t cold) const;
+
     Forward& forward_;
-    Cache& cache_;
+    const std::string computation_; // when it was made
     const PageLayout layout_;
     const uint64_t max_memory_bytes_;
     mutable PrefixTree tree_;

@@ -235,6 +235,7 @@ bool Batch::run_sampled() {
     const auto start = Clock::now();
     const auto ids =
         forward.run_sampled(sequence.ids.back(), n, sequence.sampler->device_sampling(n, sequence.ids, sequence.prompt_tokens()));
+    if (ids.empty()) return false;
     const uint64_t ns = elapsed_ns(start, Clock::now());
     pace_.took(n, ns);
     proved_ = true;

@@ -6,8 +6,8 @@ namespace tq {
 
 Pipeline::Pipeline(const Config& config, const Tensor& token_embd, const Split& split,
                    const std::vector<std::unique_ptr<Stage>>& stages, const PassLimits& slice_limits, const Tap& tap)
-    : config_(config), token_embd_(token_embd), split_(split), parts_(split.parts()), stages_(stages),
-      slice_limits_(slice_limits), tap_(tap) {}
+    : config_(config), token_embd_(token_embd), split_(split), parts_(split.parts()), streamed_parts_(split.streamed_parts()),
+      stages_(stages), slice_limits_(slice_limits), tap_(tap) {}
 
 Pipeline::~Pipeline() {
     {
@@ -41,31 +41,34 @@ std::vector<Pipeline::Flight> Pipeline::slices_of(const PassRows& rows) {
 }
 
 bool Pipeline::run_part(Flight& flight, const std::function<bool()>& keep_going) {
-    const Part& part = parts_[flight.next];
+    const Part& part = parts()[flight.next];
     return stages_[part.device]->run_block(part.halves, flight.rows, whole_, flight.h, keep_going);
 }
 
 bool Pipeline::run_in_turn(const std::function<bool()>& keep_going) {
     for (Flight& flight : flights_)
-        for (; flight.next < parts_.size(); flight.next++)
+        for (; flight.next < parts().size(); flight.next++)
             if (!run_part(flight, keep_going) || (keep_going && !keep_going())) return false;
     return true;
 }
 
-// Returns the first slice that a device can take.
+bool Pipeline::is_ready(size_t i, uint32_t device) const {
+    const Flight& flight = flights_[i];
+    return !flight.running && flight.next < parts().size() && parts()[flight.next].device == device &&
+           (i == 0 || flights_[i - 1].next > flight.next);
+}
+
+// Returns the slice that a device takes next, if any: the first, or of streamed parts the first in the earliest of them.
 Pipeline::Flight* Pipeline::ready(uint32_t device) {
-    for (size_t i = 0; i < flights_.size() && !stopped_; i++) {
-        Flight& flight = flights_[i];
-        if (!flight.running && flight.next < parts_.size() && parts_[flight.next].device == device &&
-            (i == 0 || flights_[i - 1].next > flight.next))
-            return &flight;
-    }
-    return nullptr;
+    Flight* best = nullptr;
+    for (size_t i = 0; i < flights_.size() && !stopped_; i++)
+        if (is_ready(i, device) && (best == nullptr || (streaming_ && flights_[i].next < best->next))) best = &flights_[i];
+    return best;
 }
 
 bool Pipeline::finished() const {
     if (std::ranges::any_of(flights_, &Flight::running)) return false;
-    return stopped_ || flights_.back().next == parts_.size();
+    return stopped_ || flights_.back().next == parts().size();
 }
 
 // The thread of a device.
@@ -119,7 +122,8 @@ bool Pipeline::run_block(const PassRows& rows, uint32_t whole, const std::functi
         const std::lock_guard lock(mutex_);
         flights_ = slices_of(rows);
         whole_ = whole;
-        in_turn = tap_ || flights_.size() == 1 || parts_.size() == 1;
+        streaming_ = split_.stream_rows() != 0 && whole >= split_.stream_rows();
+        in_turn = tap_ || flights_.size() == 1 || parts().size() == 1;
         stopped_ = in_turn; // which leaves the workers asleep
     }
     return in_turn ? run_in_turn(keep_going) : run_at_once(keep_going);

@@ -1,5 +1,6 @@
 // Passes through the stages of a model. A block is cut into slices, which follow each other through the stages, so that all of
-// them work at the same time; a slice enters a part once the one before has left it.
+// them work at the same time; a slice enters a part once the one before has left it. Where the weights of a part come for each
+// block (Split::stream_rows), all slices pass it before a device begins with the next.
 #pragma once
 #include "model/config.h"
 #include "model/stages/split.h"
@@ -39,7 +40,9 @@ class Pipeline final : public PassRunner {
     std::vector<Flight> slices_of(const PassRows& rows);
     bool run_in_turn(const std::function<bool()>& keep_going);
     bool run_at_once(const std::function<bool()>& keep_going);
+    const std::vector<Part>& parts() const { return streaming_ ? streamed_parts_ : parts_; } // of the block
     bool run_part(Flight& flight, const std::function<bool()>& keep_going);
+    bool is_ready(size_t flight, uint32_t device) const;
     Flight* ready(uint32_t device);
     bool finished() const;
     void work(uint32_t device);
@@ -49,7 +52,7 @@ class Pipeline final : public PassRunner {
     const Config& config_;
     const Tensor& token_embd_;
     const Split& split_;
-    const std::vector<Part> parts_;
+    const std::vector<Part> parts_, streamed_parts_;
     const std::vector<std::unique_ptr<Stage>>& stages_;
     const PassLimits& slice_limits_;
     const Tap& tap_;
@@ -62,7 +65,7 @@ class Pipeline final : public PassRunner {
     std::condition_variable changed_;
     std::vector<Flight> flights_;
     uint32_t whole_ = 0;
-    bool stopped_ = false, ending_ = false;
+    bool streaming_ = false, stopped_ = false, ending_ = false;
     std::exception_ptr error_;
     std::vector<std::thread> workers_; // one per stage, from the first block of several slices on
 };

@@ -1,5 +1,6 @@
 #include "model/stages/placement.h"
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <numeric>
 
@@ -144,6 +145,25 @@ double predict_token_seconds(const Config& config, const Weights& weights, const
                    (feed_forward_waits + (config.num_experts != 0 ? waits_of_experts : 0)) *
                        speeds[split.device_of(feed_forward_of(layer))].wait_seconds;
     return seconds;
+}
+
+uint32_t predict_stream_rows(const Config& config, const Weights& weights, const Split& split,
+                             std::span<const AssumedSpeed> speeds) {
+    const double used = config.num_experts != 0 ? double(config.num_experts_per_tok) / config.num_experts : 1;
+    double upload_seconds = 0, saved_by_row = 0;
+    for (uint32_t device = 0; device + 1 < split.devices(); device++)
+        for (uint32_t layer = 0; layer < split.layers(); layer++) {
+            if (split.device_of(attention_of(layer)) != device || split.device_of(feed_forward_of(layer)) + 1 != split.devices())
+                continue;
+            const LayerWeights& l = weights.layers[layer];
+            for (const Tensor* t : {&l.ffn_gate, &l.ffn_up, &l.ffn_down}) {
+                const double gflop = 2e-9 * used * double(t->rows) * t->cols;
+                upload_seconds += double(t->bytes()) / (speeds[device].upload_gb_per_s * 1e9);
+                saved_by_row += gflop / speeds.back().gflops - gflop / speeds[device].gflops;
+            }
+        }
+    if (upload_seconds == 0 || saved_by_row <= 0) return 0;
+    return uint32_t(std::clamp(std::ceil(upload_seconds / saved_by_row), double(fewest_stream_rows), 1e9));
 }
 
 std::string describe_part(const Split& split, uint32_t device) {

@@ -31,15 +31,22 @@ struct PlacementWishes {
 Split place(uint32_t layers, const PlacementWishes& wishes, std::span<const Candidate> candidates);
 
 // What is assumed of a device: the speed at which it reads weights and cache, the seconds that a hidden state takes to it and
-// back, and those between two kernels of which the second waits for the first.
+// back, and those between two kernels of which the second waits for the first; the floating-point operations of products with
+// blocks in a second, and the speed at which weights in the host's memory come to it.
 struct AssumedSpeed {
-    double gb_per_s, part_seconds, wait_seconds;
+    double gb_per_s, part_seconds, wait_seconds, gflops, upload_gb_per_s;
 };
 
 // Returns the predicted seconds of a token after `depth` others: devices work in turn, each as long as it reads its weights and
 // cache, with the waits between its kernels. `speeds`: of each device of `split`.
 double predict_token_seconds(const Config& config, const Weights& weights, const KvOptions& kv, uint32_t depth,
                              const Split& split, std::span<const AssumedSpeed> speeds);
+
+// Returns the fewest rows of a block, `fewest_stream_rows` or more, for which the feed-forward networks on the CPU are predicted
+// to take less time where their attention is, though their weights have to come there; 0 where there are none, or it never is so.
+inline constexpr uint32_t fewest_stream_rows = 32;
+uint32_t predict_stream_rows(const Config& config, const Weights& weights, const Split& split,
+                             std::span<const AssumedSpeed> speeds);
 
 // Returns "attention of layers 0-47, feed-forward of layers 20-47, head", or "nothing".
 std::string describe_part(const Split& split, uint32_t device);

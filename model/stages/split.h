@@ -16,8 +16,11 @@ struct Part {
 
 class Split {
   public:
-    // device_of: of each half and of the head, which is the last; numbers below `devices`.
-    Split(std::vector<uint32_t> device_of, uint32_t devices) : device_of_(std::move(device_of)), devices_(devices) {}
+    // device_of: of each half and of the head, which is the last; numbers below `devices`, the last of which is the CPU.
+    // stream_rows: blocks of at least so many rows run the feed-forward networks that are on the CPU where their attention is,
+    // with weights that come there for each block; 0: none do.
+    Split(std::vector<uint32_t> device_of, uint32_t devices, uint32_t stream_rows = 0)
+        : device_of_(std::move(device_of)), devices_(devices), stream_rows_(stream_rows) {}
 
     uint32_t devices() const { return devices_; }
     uint32_t layers() const { return uint32_t(device_of_.size() / 2); }
@@ -27,9 +30,18 @@ class Split {
     std::vector<Part> parts() const; // of the layers, in their order, as long as possible
     bool is_whole_on(uint32_t device) const;
 
+    uint32_t stream_rows() const { return stream_rows_; }
+    Split with_stream_rows(uint32_t rows) const { return Split(device_of_, devices_, rows); }
+    // The layers whose feed-forward network's weights come to a device.
+    std::vector<uint32_t> streamed(uint32_t device) const;
+    // The parts of blocks of stream_rows() rows or more. A network whose weights come is the last half of its part.
+    std::vector<Part> streamed_parts() const;
+
   private:
+    bool streams(uint32_t half) const;
+
     std::vector<uint32_t> device_of_;
-    uint32_t devices_;
+    uint32_t devices_, stream_rows_;
 };
 
 } // namespace tq

@@ -66,10 +66,14 @@ PassLimits common_limits(const Stages& stages, const ForwardOptions& options) {
     return *all;
 }
 
-// A block of the whole: several slices.
-PassLimits block_limits(PassLimits limits, uint32_t slices) {
+// A block of the whole: several slices. Those that stream weights have other kernels than shorter ones.
+PassLimits block_limits(PassLimits limits, uint32_t slices, uint32_t stream_rows) {
     limits.batch_size *= slices;
     limits.kernels.block *= slices;
+    if (stream_rows > 0 && stream_rows <= limits.batch_size) {
+        limits.short_block = std::max(limits.short_block, stream_rows - 1);
+        limits.kernels.many = std::max(limits.kernels.many, stream_rows);
+    }
     return limits;
 }
 
@@ -80,7 +84,7 @@ class SplitForward final : public Forward {
         : config_(config), options_(options), split_(std::move(split)),
           cache_(cache_shape(options, config.num_hidden_layers), split_, stages_), stages_(make_stages(make)),
           slice_limits_(common_limits(stages_, options)),
-          limits_(block_limits(slice_limits_, split_.parts().size() > 1 ? slices_of_block : 1)),
+          limits_(block_limits(slice_limits_, split_.parts().size() > 1 ? slices_of_block : 1, split_.stream_rows())),
           pipeline_(config_, weights.token_embd, split_, stages_, slice_limits_, options_.tap) {}
 
     using Forward::run;
@@ -101,8 +105,6 @@ class SplitForward final : public Forward {
     std::string computation() const override;
 
   private:
-    static constexpr uint32_t slices_of_block = 8;
-
     Stages make_stages(std::span<const MakeStage> make) const;
     std::optional<std::string> find_nonfinite(uint32_t slot) const;
 
@@ -124,6 +126,7 @@ Stages SplitForward::make_stages(std::span<const MakeStage> make) const {
     for (uint32_t device = 0; device < split_.devices(); device++) {
         ForwardOptions own = options_;
         own.held = split_.held(device);
+        own.streamed = split_.streamed(device);
         stages.push_back(used[device] ? make[device](cache_, own) : nullptr);
     }
     return stages;
@@ -138,6 +141,7 @@ std::optional<std::string> SplitForward::find_nonfinite(uint32_t slot) const {
 
 std::string SplitForward::computation() const {
     std::string text = fmt::format("slices of {}", slice_limits_.batch_size);
+    if (split_.stream_rows() != 0) text += fmt::format(", weights streamed from {} rows on", split_.stream_rows());
     for (const Part& part : split_.parts()) text += fmt::format(", halves to {} on {}", part.halves.end, part.device);
     for (const auto& stage : stages_)
         if (stage) text += "; " + stage->computation();

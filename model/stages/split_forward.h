@@ -8,6 +8,8 @@
 
 namespace tq {
 
+inline constexpr uint32_t slices_of_block = 8;
+
 // `make` has a function for each device of `split`, which is called where it holds something, with options for its part.
 // options.batch_size is that of a slice; a block has several, so that all stages work at the same time. `weights` must outlive
 // the result: the embedding is read there. Throws what `make` does.

@@ -67,7 +67,7 @@ TEST_CASE("several devices share the layers by their memory, or as -ts says") {
 TEST_CASE("a prediction counts what each device reads, and the parts") {
     const Model model = make_synthetic(parse_synthetic("qwen3-0.6b:q8_0", 2));
     const KvOptions kv{KvType::f16, KvType::f16};
-    const std::vector<AssumedSpeed> speeds{{100, 1, 10}, {10, 0.5, 0}};
+    const std::vector<AssumedSpeed> speeds{{100, 1, 10, 0, 0}, {10, 0.5, 0, 0, 0}};
     const auto seconds = [&](const std::vector<uint32_t>& device_of, uint32_t depth) {
         return predict_token_seconds(model.config, model.weights, kv, depth, Split(device_of, 2), speeds);
     };
@@ -77,4 +77,37 @@ TEST_CASE("a prediction counts what each device reads, and the parts") {
     const double cache = 2.0 * 2 * 1024 * 8 * 128 * 2; // of two layers, keys and values, 1024 tokens, 8 heads of 128 halves
     CHECK(seconds({0, 0, 0, 0, 0}, 1024) - seconds({0, 0, 0, 0, 0}, 0) == doctest::Approx(cache / 100e9).epsilon(1e-2));
     CHECK(seconds({0, 1, 0, 1, 0}, 0) == doctest::Approx(3 + 2 * 4 * 10).epsilon(1e-2)); // four parts, two attentions
+}
+
+TEST_CASE("parts of long blocks end with a network whose weights come") {
+    const auto text = [](const std::vector<Part>& parts) {
+        std::string out;
+        for (const Part& part : parts) out += std::to_string(part.device) + ":" + std::to_string(part.halves.end) + " ";
+        return out;
+    };
+    const Split split({0, 2, 0, 0, 0, 2, 1, 2, 2, 2, 0}, 3, 32);
+    CHECK(text(split.parts()) == "0:1 2:2 0:5 2:6 1:7 2:10 ");
+    CHECK(text(split.streamed_parts()) == "0:2 0:6 1:8 2:10 ");
+    CHECK(split.streamed(0) == std::vector<uint32_t>{0, 2});
+    CHECK(split.streamed(1) == std::vector<uint32_t>{3});
+    CHECK(split.streamed(2).empty());
+    CHECK(split.with_stream_rows(0).streamed(0).empty());
+    CHECK(text(split.with_stream_rows(0).streamed_parts()) == text(split.parts()));
+}
+
+TEST_CASE("weights are streamed from as many rows on as they take less time than the CPU") {
+    const Model model = make_synthetic(parse_synthetic("qwen3-30b-a3b:q8_0", 2));
+    const auto rows = [&](double device_gflops, double upload_gb_per_s,
+                          const std::vector<uint32_t>& device_of = {0, 1, 0, 1, 0}) {
+        const std::vector<AssumedSpeed> speeds{{1, 0, 0, device_gflops, upload_gb_per_s}, {1, 0, 0, 100, 0}};
+        return predict_stream_rows(model.config, model.weights, Split(device_of, 2), speeds);
+    };
+    // Of a layer: 128 experts of 3 x 768 x 2048 weights of 8.5 bits, 8 of which take 75.5 MFLOP.
+    const double gb = 128 * 3 * 768 * 2048 * 8.5 / 8 / 1e9, gflop = 8 * 3 * 768 * 2048 * 2 / 1e9;
+    CHECK(rows(400, 10) == doctest::Approx(gb / 10 / (gflop / 100 - gflop / 400)).epsilon(0.01));
+    CHECK(rows(400, 10, {0, 0, 0, 1, 0}) == rows(400, 10)); // each layer by itself
+    CHECK(rows(400, 1e6) == fewest_stream_rows);
+    CHECK(rows(100, 10) == 0);
+    CHECK(rows(400, 10, {0, 0, 0, 0, 0}) == 0);
+    CHECK(rows(400, 10, {1, 1, 1, 1, 1}) == 0);
 }

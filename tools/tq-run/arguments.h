@@ -56,11 +56,13 @@ struct RopeArguments {
 
 // Where layers and experts run, with llama.cpp's flags.
 struct PlacementArguments {
-    std::string gpu_layers;      // -ngl: a number, auto or all; empty: auto
-    uint32_t cpu_moe_layers = 0; // --n-cpu-moe
-    bool cpu_moe = false;        // --cpu-moe: of all layers
-    std::string tensor_split;    // -ts, such as 3,1
-    std::string fit = "on";      // or off
+    std::string gpu_layers;            // -ngl: a number, auto or all; empty: auto
+    uint32_t cpu_moe_layers = 0;       // --n-cpu-moe
+    bool cpu_moe = false;              // --cpu-moe: of all layers
+    bool no_op_offload = false;        // --no-op-offload: they run there in prompts, too
+    uint32_t op_offload_min_batch = 0; // --op-offload-min-batch; 0: as predicted
+    std::string tensor_split;          // -ts, such as 3,1
+    std::string fit = "on";            // or off
 
     // Whether anything is wished but what fits.
     bool given() const;

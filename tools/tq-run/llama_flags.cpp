@@ -22,7 +22,7 @@ constexpr std::array flags{
     LlamaFlag{"-ot --override-tensor", one},
     LlamaFlag{"-ncffn --n-cpu-ffn --moe-cache-mib --moe-cache", one},
     LlamaFlag{"-nkvo --no-kv-offload -kvo --kv-offload", perhaps},
-    LlamaFlag{"-nopo --no-op-offload --op-offload", perhaps},
+    LlamaFlag{"--op-offload", perhaps},
     LlamaFlag{"--no-host", perhaps},
     LlamaFlag{"-fitt --fit-target -fitc --fit-ctx", one},
     LlamaFlag{"--rpc -rpc", one, "a model runs on devices of this machine"},

@@ -8,9 +8,13 @@
 #include "model/gpu/predict.h"
 #include "model/gpu/stage.h"
 #include "model/gpu/tuning_file.h"
+#include "model/gpu/weight_stream.h"
+#include "model/stages/placed_forward.h"
 #include "model/stages/split_forward.h"
 #include "tools/tq-run/console.h"
 #include <algorithm>
+#include <numeric>
+#include <thread>
 
 namespace tq {
 namespace {
@@ -39,23 +43,38 @@ class WholeProgress {
 // on the CPU, and of a wait between kernels.
 constexpr double cpu_gb_per_s = 50, discrete_gb_per_s = 300, integrated_gb_per_s = 60;
 constexpr double device_part_us = 40, cpu_part_us = 20, device_wait_us = 5;
+// Of products with blocks: what a thread of the CPU, and slow graphics cards and processors' own GPUs reach; the share of known
+// GPUs' fp32 peak. Of weights on their way to a device: eight lanes of PCIe 4, or repacked within the memory.
+constexpr double thread_gflops = 60, discrete_gflops = 3000, integrated_gflops = 500, peak_share = 0.3;
+constexpr double discrete_upload_gb_per_s = 12, integrated_upload_gb_per_s = 10;
 
-AssumedSpeed speed_of(double gb_per_s, double part_us, double wait_us) {
-    return {gb_per_s * gpu::bandwidth_share, part_us * 1e-6, wait_us * 1e-6};
+// How much less of the devices' memory is used each time that it runs short.
+constexpr double short_step = 1.0 / 16;
+
+AssumedSpeed speed_of(double gb_per_s, double part_us, double wait_us, double gflops, double upload_gb_per_s) {
+    return {gb_per_s * gpu::bandwidth_share, part_us * 1e-6, wait_us * 1e-6, gflops, upload_gb_per_s};
 }
 
-// Fills in the speed that is assumed of a device.
-void assume_speed(PlacedPart& part, const Capabilities& caps) {
-    for (const gpu::KnownGpu& known : gpu::known_gpus())
-        if (lowercase(caps.name).find(lowercase(known.name)) != std::string::npos) {
-            part.speed = speed_of(known.gb_per_s, device_part_us, known.wait_us);
-            part.speed_source = "its maker's figure";
-            return;
-        }
-    const double gb_per_s = caps.type == DeviceType::discrete ? discrete_gb_per_s
-                            : caps.type == DeviceType::cpu    ? cpu_gb_per_s
-                                                              : integrated_gb_per_s;
-    part.speed = speed_of(gb_per_s, device_part_us, device_wait_us);
+AssumedSpeed speed_of_cpu(uint32_t threads) {
+    return speed_of(cpu_gb_per_s, cpu_part_us, 0,
+                    thread_gflops * (threads != 0 ? threads : std::max(1u, std::thread::hardware_concurrency())), 0);
+}
+
+const gpu::KnownGpu* known(const Capabilities& caps) {
+    for (const gpu::KnownGpu& gpu : gpu::known_gpus())
+        if (lowercase(caps.name).find(lowercase(gpu.name)) != std::string::npos) return &gpu;
+    return nullptr;
+}
+
+AssumedSpeed speed_of(const Capabilities& caps) {
+    const bool discrete = caps.type == DeviceType::discrete;
+    const double upload = discrete ? discrete_upload_gb_per_s : integrated_upload_gb_per_s;
+    if (const gpu::KnownGpu* gpu = known(caps))
+        return speed_of(gpu->gb_per_s, device_part_us, gpu->wait_us, 2 * gpu->ghz * gpu->cores * gpu->lanes * peak_share, upload);
+    if (caps.type == DeviceType::cpu) // slower than our own kernels for processors
+        return speed_of(cpu_gb_per_s, device_part_us, device_wait_us, thread_gflops / 2, upload);
+    return speed_of(discrete ? discrete_gb_per_s : integrated_gb_per_s, device_part_us, device_wait_us,
+                    discrete ? discrete_gflops : integrated_gflops, upload);
 }
 
 } // namespace
@@ -73,16 +92,15 @@ ForwardOptions Placing::with_slices(const ForwardOptions& options) const {
 }
 
 MemoryPlan Placing::plan_on(size_t device, const Config& config, const Weights& weights, const ForwardOptions& options) const {
-    const Weights held = held_weights(weights, options.held);
     if (device == count()) {
         ForwardOptions own = options;
         own.memory_bytes = UINT64_MAX; // the limit is that of devices
-        MemoryPlan plan = plan_cpu_memory(config, held, own);
+        MemoryPlan plan = plan_cpu_memory(config, held_weights(weights, own.held), own);
         if (!imagined.empty()) plan.available = std::max(plan.available, plan.total());
         return plan;
     }
-    MemoryPlan plan = imagined.empty() ? gpu::plan_memory(*devices[device], config, held, options)
-                                       : gpu::plan_memory(imagined[device], config, held, options);
+    MemoryPlan plan = imagined.empty() ? gpu::plan_memory(*devices[device], config, weights, options)
+                                       : gpu::plan_memory(imagined[device], config, weights, options);
     if (limit_is_all)
         plan.available = memory_limit_bytes;
     else if (memory_limit_bytes != 0)
@@ -92,37 +110,88 @@ MemoryPlan Placing::plan_on(size_t device, const Config& config, const Weights& 
 
 std::optional<Split> Placing::choose(const Config& config, const Weights& weights, const ForwardOptions& options,
                                      double short_of) const {
-    const PlacementWishes wishes = asked.wishes();
-    const std::vector<double> shares = asked.shares();
+    const size_t shares = asked.shares().size();
     if (count() == 0) return std::nullopt;
-    if (!shares.empty() && shares.size() != count())
-        fail("-ts has {} numbers for {} devices: give one for each device of --device", shares.size(), count());
-    ForwardOptions own = with_slices(options);
+    if (shares != 0 && shares != count())
+        fail("-ts has {} numbers for {} devices: give one for each device of --device", shares, count());
     const bool one = count() == 1 && !asked.given();
-    if (one && (!wishes.fit || (short_of == 0 && plan_on(0, config, weights, options).fits()))) return std::nullopt;
+    if (one && (!asked.wishes().fit || (short_of == 0 && plan_on(0, config, weights, options).fits()))) return std::nullopt;
+    const ForwardOptions own = with_slices(options);
+    if (!asked.no_op_offload && !options.deterministic && has_room_for_streams(config, weights, own)) {
+        const Split split = choose_halves(config, weights, own, short_of, true);
+        const uint32_t rows = stream_rows(config, weights, own, split);
+        if (rows != 0) return split.with_stream_rows(rows);
+    }
+    const Split split = choose_halves(config, weights, own, short_of, false);
+    if (split.is_whole_on(0)) return std::nullopt;
+    return split;
+}
+
+Split Placing::choose_halves(const Config& config, const Weights& weights, const ForwardOptions& options, double short_of,
+                             bool streams) const {
+    const std::vector<double> shares = asked.shares();
     std::vector<Candidate> candidates;
     for (size_t i = 0; i < count(); i++) {
-        const uint64_t available = plan_on(i, config, weights, own).available;
-        const auto needs = [this, i, &config, &weights, own](const HeldHalves& held) mutable {
+        const uint64_t available = plan_on(i, config, weights, options).available;
+        const auto needs = [this, i, &config, &weights, streams, own = options](const HeldHalves& held) mutable {
             own.held = held;
+            own.streamed.clear();
+            for (uint32_t layer = 0; streams && layer < config.num_hidden_layers; layer++)
+                if (held.attention(layer) && !held.feed_forward(layer)) own.streamed.push_back(layer);
             const MemoryPlan plan = plan_on(i, config, weights, own);
             return plan.largest_part <= plan.allocation_limit ? plan.total() : UINT64_MAX;
         };
         candidates.push_back({uint64_t(double(available) * (1 - short_of)), needs, shares.empty() ? 0 : shares[i]});
     }
-    Split split = place(config.num_hidden_layers, wishes, candidates);
-    if (split.is_whole_on(0)) return std::nullopt;
-    return split;
+    return place(config.num_hidden_layers, asked.wishes(), candidates);
+}
+
+// Whether two layers' feed-forward networks take a small part of each device.
+bool Placing::has_room_for_streams(const Config& config, const Weights& weights, const ForwardOptions& options) const {
+    constexpr uint64_t small_part = 4;
+    std::vector<uint32_t> layers(config.num_hidden_layers);
+    std::iota(layers.begin(), layers.end(), 0);
+    for (size_t i = 0; i < count(); i++) {
+        const uint64_t bytes =
+            gpu::WeightStream::device_bytes(weights, layers, gpu::tuning_for(capabilities(i)).weight_interleave);
+        if (bytes > plan_on(i, config, weights, options).available / small_part) return false;
+    }
+    return true;
+}
+
+// Returns the rows from which blocks stream weights; 0 where they never do.
+uint32_t Placing::stream_rows(const Config& config, const Weights& weights, const ForwardOptions& options,
+                              const Split& split) const {
+    bool any = false;
+    for (uint32_t i = 0; i < count(); i++) any = any || !split.with_stream_rows(1).streamed(i).empty();
+    if (!any) return 0;
+    if (asked.op_offload_min_batch != 0) return asked.op_offload_min_batch;
+    const uint32_t rows = predict_stream_rows(config, weights, split, speeds(options));
+    return rows <= slices_of_block * options.batch_size ? rows : 0;
+}
+
+std::vector<AssumedSpeed> Placing::speeds(const ForwardOptions& options) const {
+    std::vector<AssumedSpeed> out;
+    for (size_t i = 0; i < count(); i++) out.push_back(speed_of(capabilities(i)));
+    out.push_back(speed_of_cpu(options.threads));
+    return out;
+}
+
+ForwardOptions Placing::options_of(size_t device, const ForwardOptions& options, const Split& split) const {
+    ForwardOptions own = with_slices(options);
+    own.held = split.held(uint32_t(device));
+    own.streamed = split.streamed(uint32_t(device));
+    return own;
 }
 
 std::vector<PlacedPart> Placing::parts(const Config& config, const Weights& weights, const ForwardOptions& options,
                                        const Split& split) const {
     std::vector<PlacedPart> out;
-    ForwardOptions own = with_slices(options);
+    const std::vector<AssumedSpeed> assumed = speeds(options);
     for (uint32_t i = 0; i <= count(); i++) {
-        own.held = split.held(i);
-        PlacedPart part{i == count() ? "CPU" : capabilities(i).name, {}, speed_of(cpu_gb_per_s, cpu_part_us, 0)};
-        if (i < count()) assume_speed(part, capabilities(i));
+        const ForwardOptions own = options_of(i, options, split);
+        PlacedPart part{i == count() ? "CPU" : capabilities(i).name, {}, assumed[i]};
+        if (i < count() && known(capabilities(i)) != nullptr) part.speed_source = "its maker's figure";
         if (own.held.ranges(split.layers()).empty() && !own.held.head())
             part.plan.available = plan_on(i, config, weights, own).available;
         else
@@ -146,11 +215,12 @@ MemoryPlan Placing::plan(const Config& config, const Weights& weights, const For
     return sum;
 }
 
-std::unique_ptr<Forward> Placing::open(const Config& config, const Weights& weights, const ForwardOptions& options,
-                                       const LoadProgress& on_load) const {
-    constexpr double step = 1.0 / 16;
-    for (double short_of = 0;; short_of += step) {
+// Loads the model as it is placed with `short_of`, or with more where that does not fit.
+std::unique_ptr<Forward> Placing::load(const Config& config, const Weights& weights, const ForwardOptions& options,
+                                       const LoadProgress& on_load, double& short_of) const {
+    for (;; short_of += short_step) {
         const std::optional<Split> split = choose(config, weights, options, short_of);
+        if (short_of > 0 && split) write_error(fmt::format("tq-run: {}\n", describe(*this, *split)));
         if (devices.empty() || (split && split->is_whole_on(uint32_t(devices.size()))))
             return make_cpu_forward(config, weights, options, on_load);
         try {
@@ -166,10 +236,24 @@ std::unique_ptr<Forward> Placing::open(const Config& config, const Weights& weig
             });
             return make_split_forward(config, weights, with_slices(options), *split, make);
         } catch (const OutOfMemory& error) {
-            if (devices.empty() || asked.fit == "off" || short_of + step >= 1) throw;
+            if (devices.empty() || asked.fit == "off" || short_of + short_step >= 1) throw;
             write_error(fmt::format("tq-run: {}: less of the model is placed there\n", error.what()));
         }
     }
+}
+
+std::unique_ptr<Forward> Placing::open(const Config& config, const Weights& weights, const ForwardOptions& options,
+                                       const LoadProgress& on_load) const {
+    double short_of = 0;
+    auto model = load(config, weights, options, on_load, short_of);
+    if (devices.empty() || asked.fit == "off") return model;
+    const auto again = [placing = *this, &config, &weights, options, short_of](const OutOfMemory& error) mutable {
+        write_error(fmt::format("tq-run: {}: less of the model is placed there, and what was computed is kept\n", error.what()));
+        short_of += short_step;
+        if (short_of >= 1) throw error;
+        return placing.load(config, weights, options, {}, short_of);
+    };
+    return make_placed_forward(std::move(model), again);
 }
 
 std::string describe(const Placing& placing, const Split& split) {
@@ -184,6 +268,10 @@ std::string describe(const Placing& placing, const Split& split) {
                                                        : placing.imagined[i].name,
                             part);
     }
+    if (split.stream_rows() != 0)
+        text += fmt::format("; in blocks of {} tokens of a prompt or more, feed-forward networks of the CPU run where their "
+                            "attention does, and their weights are uploaded for each block{}",
+                            split.stream_rows(), placing.asked.op_offload_min_batch == 0 ? " (predicted to be faster)" : "");
     return text;
 }
 

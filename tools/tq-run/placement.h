@@ -37,15 +37,24 @@ struct Placing {
     // Their sum; it fits where each of them does.
     MemoryPlan plan(const Config& config, const Weights& weights, const ForwardOptions& options, const Split& split) const;
 
-    // Loads the model onto its devices. Where the memory of one runs short meanwhile, less is placed there, with a line on
-    // standard error. Throws Error; LoadStopped.
+    // Loads the model onto its devices. Where the memory of one runs short meanwhile, or later in a run, less is placed there,
+    // with a line on standard error. `config` and `weights` must outlive the result. Throws Error; LoadStopped.
     std::unique_ptr<Forward> open(const Config& config, const Weights& weights, const ForwardOptions& options,
                                   const LoadProgress& on_load) const;
 
   private:
+    std::unique_ptr<Forward> load(const Config&, const Weights&, const ForwardOptions&, const LoadProgress& on_load,
+                                  double& short_of) const;
     size_t count() const { return imagined.empty() ? devices.size() : imagined.size(); }
     const Capabilities& capabilities(size_t i) const { return imagined.empty() ? devices[i]->capabilities() : imagined[i]; }
     MemoryPlan plan_on(size_t device, const Config&, const Weights&, const ForwardOptions&) const;
+    // Returns the options of a device's part.
+    ForwardOptions options_of(size_t device, const ForwardOptions& options, const Split& split) const;
+    std::vector<AssumedSpeed> speeds(const ForwardOptions& options) const;
+    // Places without weights that come for each block, or so that there is room for them on the devices.
+    Split choose_halves(const Config&, const Weights&, const ForwardOptions&, double short_of, bool streams) const;
+    bool has_room_for_streams(const Config&, const Weights&, const ForwardOptions&) const;
+    uint32_t stream_rows(const Config&, const Weights&, const ForwardOptions&, const Split&) const;
     ForwardOptions with_slices(const ForwardOptions& options) const;
 };
 

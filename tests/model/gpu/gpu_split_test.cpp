@@ -36,9 +36,10 @@ struct Devices {
         return [&](const Cache& cache, const ForwardOptions& options) { return make_cpu_stage(config, weights, cache, options); };
     }
     // device_of: of each half and the head: 0 and 1 are the devices, 2 is the CPU.
-    std::unique_ptr<Forward> make(const std::vector<uint32_t>& device_of, const ForwardOptions& options) {
+    std::unique_ptr<Forward> make(const std::vector<uint32_t>& device_of, const ForwardOptions& options,
+                                  uint32_t stream_rows = 0) {
         const MakeStage stages[] = {on(first), on(second), on_cpu()};
-        return make_split_forward(config, weights, options, Split(device_of, 3), stages);
+        return make_split_forward(config, weights, options, Split(device_of, 3, stream_rows), stages);
     }
     std::unique_ptr<Forward> make_whole(const ForwardOptions& options) {
         const gpu::Tuning tuning = gpu::tuning_for(first.capabilities());
@@ -72,7 +73,8 @@ struct RandomModel {
     std::unique_ptr<ModelFile> file;
     Weights weights;
 
-    RandomModel(const Architecture& architecture, GgmlType type) : config(test::small_config(architecture)) {
+    RandomModel(const Architecture& architecture, GgmlType type, uint32_t layers = 2) : config(test::small_config(architecture)) {
+        config.num_hidden_layers = layers;
         test::write_random_model(path.path(), {config, type, true, 3, {}});
         file = std::make_unique<ModelFile>(read_gguf(path.path()));
         weights = read_weights(*file, config);
@@ -124,6 +126,37 @@ TEST_CASE("devices and the CPU together compute nearly the logits of the CPU") {
             CHECK(greatest_difference(run_one(*parts, 0, {7}), next) < 2e-2);
         }
     }
+}
+
+TEST_CASE("long blocks whose weights are streamed have the bits of a device that holds them, shorter ones those of the CPU") {
+    constexpr uint32_t stream_rows = 70;
+    for (const char* type : {"qwen3", "qwen3_moe"})
+        for (const bool two : {false, true}) {
+            CAPTURE(type);
+            CAPTURE(two);
+            RandomModel model(*find_model_type(type), GgmlType::Q8_0, 5); // more layers than have room
+            Devices devices{model.config, model.weights};
+            const uint32_t b = two ? 1 : 0;
+            const std::vector<uint32_t> held{0, 0, 0, 0, b, b, b, b, b, b, 0}, streamed{0, 2, 0, 2, b, b, b, 2, b, 2, 0};
+            ForwardOptions options = options_of({KvType::tq4, KvType::tq3}, 2);
+            options.batch_size = 64; // so long that slices are evened, and a block has several
+            std::mt19937 random(15);
+            const Ids prompt = random_ids(random, 300), more = random_ids(random, 90), few = random_ids(random, 40);
+            const auto with = devices.make(streamed, options, stream_rows), without = devices.make(streamed, options),
+                       wanted = devices.make(held, options);
+            CHECK(with->block_kernels().many >= stream_rows);
+            for (const auto& ids : {prompt, more}) {
+                const size_t tokens = ids.size();
+                CAPTURE(tokens);
+                CHECK(run_one(*with, 1, ids) == run_one(*wanted, 1, ids));
+                CHECK(same_stored(with->cache(), 1, wanted->cache(), 1));
+                CHECK(run_one(*without, 1, ids) != run_one(*wanted, 0, ids));
+            }
+            CHECK(same_stored(with->cache(), 1, wanted->cache(), 1));
+            for (const auto& forward : {with.get(), without.get()}) forward->cache().truncate(1, 0);
+            CHECK(run_one(*with, 1, few) == run_one(*without, 1, few));
+            CHECK(run_one(*with, 1, {7}) == run_one(*without, 1, {7}));
+        }
 }
 
 TEST_CASE("sequences in company, forked, restored, repeated and embedded on several devices") {

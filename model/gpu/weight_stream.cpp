@@ -1,0 +1,139 @@
+#include "model/gpu/weight_stream.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include <algorithm>
+
+namespace tq::gpu {
+namespace {
+
+// Returns the tensors of each matrix of a feed-forward network: the router's, gate and up, down.
+std::vector<std::vector<Tensor>> tensors_of(const LayerWeights& w) {
+    std::vector<std::vector<Tensor>> out;
+    if (w.ffn_gate_inp) out.push_back({*w.ffn_gate_inp});
+    if (pairs(w)) {
+        out.push_back({w.ffn_gate, w.ffn_up});
+    } else {
+        out.push_back({w.ffn_gate});
+        out.push_back({w.ffn_up});
+    }
+    out.push_back({w.ffn_down});
+    return out;
+}
+
+// Returns the matrices of the layer, in the order of tensors_of().
+std::vector<Matrix*> matrices_of(LayerMatrices& m) {
+    std::vector<Matrix*> out;
+    if (m.ffn_gate_inp) out.push_back(&*m.ffn_gate_inp);
+    for (Matrix& matrix : m.ffn_gate_up) out.push_back(&matrix);
+    out.push_back(&m.ffn_down);
+    return out;
+}
+
+constexpr uint32_t rooms = 2;
+
+} // namespace
+
+uint64_t WeightStream::device_bytes(const Weights& weights, const std::vector<uint32_t>& layers, uint32_t interleave) {
+    std::vector<uint64_t> most; // of each matrix
+    for (const uint32_t layer : layers) {
+        const auto all = tensors_of(weights.layers[layer]);
+        most.resize(std::max(most.size(), all.size()));
+        for (size_t i = 0; i < all.size(); i++) {
+            const Tensor& first = all[i][0];
+            most[i] =
+                std::max(most[i], device_matrix_bytes(first.type, uint32_t(all[i].size()) * first.rows, first.cols, interleave));
+        }
+    }
+    uint64_t sum = 0;
+    for (const uint64_t bytes : most) sum += bytes;
+    return sum * std::min<uint64_t>(rooms, layers.size());
+}
+
+WeightStream::WeightStream(Device& device, uint32_t threads, const Weights& weights, const std::vector<uint32_t>& layers,
+                           uint32_t interleave, DeviceWeights& into)
+    : device_(device), pool_(threads), uploader_(device, pool_, interleave, 0, none_), weights_(weights), into_(into) {
+    for (const uint32_t layer : layers) {
+        streamed_.push_back({layer});
+        LayerMatrices& m = into_.layers[layer];
+        const auto all = tensors_of(weights.layers[layer]);
+        m.ffn_gate_up.clear();
+        size_t i = 0;
+        if (m.ffn_gate_inp) m.ffn_gate_inp = uploader_.shape_of(all[i++]);
+        for (; i + 1 < all.size(); i++) m.ffn_gate_up.push_back(uploader_.shape_of(all[i]));
+        m.ffn_down = uploader_.shape_of(all.back());
+    }
+    in_.resize(std::min<size_t>(rooms, layers.size()));
+    rooms_.resize(in_.size());
+    for (Room& room : rooms_) make(room);
+    for (size_t i = 0; i < streamed_.size(); i++) place(into_.layers[streamed_[i].layer], rooms_[i % rooms_.size()]);
+    fill(0); // now, on this thread: it allocates what uploads need
+}
+
+WeightStream::~WeightStream() {
+    if (arrival_.valid()) arrival_.wait();
+}
+
+// Makes room for the largest of each layer's matrices, slice by slice.
+void WeightStream::make(Room& room) const {
+    std::vector<std::vector<uint64_t>> most;
+    for (const Streamed& one : streamed_) {
+        const std::vector<Matrix*> matrices = matrices_of(into_.layers[one.layer]);
+        most.resize(std::max(most.size(), matrices.size()));
+        for (size_t i = 0; i < matrices.size(); i++) {
+            const auto& slices = matrices[i]->slices;
+            most[i].resize(std::max(most[i].size(), slices.size()));
+            for (size_t k = 0; k < slices.size(); k++) most[i][k] = std::max(most[i][k], slices[k].buffer.bytes());
+        }
+    }
+    for (const std::vector<uint64_t>& slices : most) {
+        room.emplace_back();
+        for (const uint64_t bytes : slices) room.back().push_back(device_.allocate("weights that come and go", bytes));
+    }
+}
+
+void WeightStream::place(LayerMatrices& layer, const Room& room) {
+    const std::vector<Matrix*> matrices = matrices_of(layer);
+    for (size_t i = 0; i < matrices.size(); i++)
+        for (size_t k = 0; k < matrices[i]->slices.size(); k++) matrices[i]->slices[k].buffer = Buffer(room[i][k].keep());
+}
+
+void WeightStream::fill(size_t index) {
+    Streamed& one = streamed_[index];
+    const auto tensors = tensors_of(weights_.layers[one.layer]);
+    const std::vector<Matrix*> matrices = matrices_of(into_.layers[one.layer]);
+    for (size_t i = 0; i < tensors.size(); i++) {
+        if (!one.filled)
+            uploader_.fill(tensors[i], *matrices[i]);
+        else if (!uploader_.fill_again(tensors[i], *matrices[i]))
+            fail("{}: the weights have changed since the model was loaded: load it again", tensors[i][0].name);
+    }
+    uploader_.finish();
+    one.filled = true;
+}
+
+// Waits for the weights that are coming, if any.
+void WeightStream::arrive() {
+    if (!coming_) return;
+    const size_t index = *std::exchange(coming_, std::nullopt);
+    arrival_.get();
+    in_[index % in_.size()] = index;
+}
+
+void WeightStream::bring(uint32_t layer) {
+    const auto found = std::ranges::find(streamed_, layer, &Streamed::layer);
+    ENSURE(found != streamed_.end(), "layer {}", layer);
+    const size_t index = size_t(found - streamed_.begin()), next = index + 1;
+    std::optional<size_t>& room = in_[index % in_.size()];
+    if (room != index || coming_ == index) arrive();
+    if (room != index) {
+        room.reset();
+        fill(index);
+        room = index;
+    }
+    if (coming_ || next == streamed_.size() || in_[next % in_.size()] == next) return;
+    in_[next % in_.size()].reset();
+    coming_ = next;
+    arrival_ = std::async(std::launch::async, [this, next] { fill(next); });
+}
+
+} // namespace tq::gpu

@@ -1,0 +1,115 @@
+#include "model/gpu/weight_uploader.h"
+#include "model/gpu/device_layout.h"
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <numeric>
+
+namespace tq::gpu {
+
+bool pairs(const LayerWeights& w) { return w.ffn_gate.type == w.ffn_up.type; }
+
+void WeightUploader::count(uint64_t bytes) {
+    done_bytes_ += bytes;
+    if (on_progress_ && !on_progress_(done_bytes_, total_bytes_)) throw LoadStopped();
+}
+
+Matrix WeightUploader::shape_of(std::span<const Tensor> tensors) const {
+    const Capabilities& caps = device_.capabilities();
+    const Tensor& tensor = tensors[0];
+    const auto step = uint32_t(tensors.size()), all_rows = tensor.rows * step;
+    const uint64_t row = device_row_bytes(tensor.type, tensor.cols),
+                   limit = std::min(caps.storage_range_bytes, caps.allocation_bytes);
+    const uint32_t unit = std::lcm(interleave_, step);
+    const uint32_t most = uint32_t(std::min<uint64_t>(limit / row, max_slice_rows)) / unit * unit;
+    Matrix matrix{tensor.type, all_rows, tensor.cols, interleave_, {}};
+    for (uint32_t first = 0; first < all_rows; first += most) {
+        const uint32_t count = std::min(most, all_rows - first);
+        matrix.slices.push_back(
+            {Buffer::of_size(device_matrix_bytes(tensor.type, count, tensor.cols, interleave_)), first, count});
+    }
+    return matrix;
+}
+
+Matrix WeightUploader::matrix(std::span<const Tensor> tensors) {
+    Matrix matrix = shape_of(tensors);
+    for (MatrixSlice& slice : matrix.slices) slice.buffer = device_.allocate(tensors[0].name, slice.buffer.bytes());
+    fill(tensors, matrix);
+    return matrix;
+}
+
+void WeightUploader::fill(std::span<const Tensor> tensors, Matrix& matrix) {
+    RowLayout layout{matrix.type, matrix.cols, interleave_, true};
+    matrix.scale_unit = layout.scale_unit();
+    const uint64_t before = done_bytes_;
+    if (fill_again(tensors, matrix)) return;
+    layout.raised = false;
+    matrix.scale_unit = layout.scale_unit();
+    done_bytes_ = before;
+    uploader_.finish();
+    fill_again(tensors, matrix);
+}
+
+bool WeightUploader::fill_again(std::span<const Tensor> tensors, const Matrix& matrix) {
+    const RowLayout layout{matrix.type, matrix.cols, interleave_, matrix.scale_unit != 1};
+    return std::ranges::all_of(matrix.slices, [&](const MatrixSlice& slice) { return rows(tensors, slice, layout); });
+}
+
+// Repacks a slice piece by piece directly into the uploader's memory.
+bool WeightUploader::rows(std::span<const Tensor> tensors, const MatrixSlice& slice, const RowLayout& layout) {
+    const Tensor& tensor = tensors[0];
+    const uint64_t row = device_row_bytes(tensor.type, tensor.cols);
+    const auto step = uint32_t(tensors.size()), unit = std::lcm(interleave_, step);
+    const uint64_t fitting = uploader_.max_piece_bytes() / row / unit;
+    const uint32_t most = uint32_t(std::max<uint64_t>(1, fitting)) * unit;
+    std::atomic<bool> all = true;
+    for (uint32_t r = 0; r < slice.rows && all; r += most) {
+        const uint32_t here = std::min(most, slice.rows - r), first = slice.first_row + r;
+        const uint64_t bytes = device_matrix_bytes(tensor.type, here, tensor.cols, interleave_);
+        const std::span to = uploader_.begin(View(slice.buffer, r * row, bytes));
+        if (here % interleave_ != 0) std::memset(to.data() + bytes - interleave_ * row, 0, interleave_ * row);
+        for (uint32_t k = 0; k < step; k++)
+            read_rows(pool_, tensors[k], first / step, here / step, [&](uint32_t at, std::span<const std::byte> rows) {
+                if (!repack_rows(layout, to, rows, (at - first / step) * step + k, step)) all = false;
+            });
+        uploader_.end();
+        count(here * tensor.row_bytes());
+    }
+    return all;
+}
+
+std::vector<Matrix> WeightUploader::gate_up(const LayerWeights& w) {
+    std::vector<Matrix> out;
+    if (pairs(w)) {
+        const Tensor both[] = {w.ffn_gate, w.ffn_up};
+        out.push_back(matrix(both));
+    } else {
+        out.push_back(matrix(w.ffn_gate));
+        out.push_back(matrix(w.ffn_up));
+    }
+    return out;
+}
+
+std::vector<float> WeightUploader::floats(const Tensor& tensor) {
+    read_rows(pool_, tensor, 0, 1, [](uint32_t, std::span<const std::byte>) {}); // checks that it is finite
+    count(tensor.bytes());
+    return to_floats(tensor);
+}
+
+Buffer WeightUploader::vector(const Tensor& tensor) {
+    const std::vector<float> values = floats(tensor);
+    Buffer buffer = device_.allocate(tensor.name, values.size() * 4);
+    std::memcpy(uploader_.begin(buffer).data(), values.data(), values.size() * 4);
+    uploader_.end();
+    return buffer;
+}
+
+std::vector<float> WeightUploader::floats(const std::optional<Tensor>& tensor) {
+    return tensor ? floats(*tensor) : std::vector<float>();
+}
+
+std::optional<Buffer> WeightUploader::vector(const std::optional<Tensor>& tensor) {
+    return tensor ? std::optional(vector(*tensor)) : std::nullopt;
+}
+
+} // namespace tq::gpu

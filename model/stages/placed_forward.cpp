@@ -1,0 +1,148 @@
+#include "model/stages/placed_forward.h"
+#include "base/ensure.h"
+#include <algorithm>
+#include <utility>
+
+namespace tq {
+namespace {
+
+// What is left when a model could not be made again: the bookkeeping of its slots, and the error.
+class LostForward final : public Forward {
+  public:
+    LostForward(const Forward& model, const Cache::Image& image, std::string error)
+        : kv_(model.kv()), bytes_per_token_(model.kv_bytes_per_token()), rows_(model.max_separate_rows()),
+          cache_(model.cache().shape()), error_(std::move(error)) {
+        cache_.keep_tables_of(image);
+    }
+    bool run(std::span<const Span>, const SpanLogits&, const Progress&) override { throw OutOfMemory(error_); }
+    uint32_t max_separate_rows() const override { return rows_; }
+    Cache& cache() override { return cache_; }
+    const KvOptions& kv() const override { return kv_; }
+    uint64_t kv_bytes_per_token() const override { return bytes_per_token_; }
+
+  private:
+    struct Tables final : Cache {
+        using Cache::Cache;
+        void copy_page(uint32_t, uint32_t, uint32_t) override {}
+        void copy_window(uint32_t, uint32_t) override {}
+    };
+    const KvOptions kv_;
+    const uint64_t bytes_per_token_;
+    const uint32_t rows_;
+    Tables cache_;
+    const std::string error_;
+};
+
+// A span of a run that may be interrupted by moves.
+struct Interrupted {
+    const Span& span;
+    size_t number;
+    uint32_t start;         // position
+    uint32_t passed_on = 0; // ids up to the last one whose logits were
+    uint32_t done = 0;      // ids before this attempt
+
+    uint32_t ids() const { return uint32_t(span.ids.size()); }
+    // Returns how many ids need not run again, when `run` of them have been.
+    uint32_t kept(uint32_t run) const {
+        if (span.logits == Span::Logits::all) return std::min(run, passed_on);
+        return span.logits == Span::Logits::none || passed_on == ids() ? run : std::min(run, ids() - 1);
+    }
+};
+
+class PlacedForward final : public Forward {
+  public:
+    PlacedForward(std::unique_ptr<Forward> first, Remake remake) : model_(std::move(first)), remake_(std::move(remake)) {}
+
+    using Forward::run;
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
+    uint32_t max_sampled() const override { return model_->max_sampled(); }
+    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
+    void record_again() override { model_->record_again(); }
+    uint32_t max_separate_rows() const override { return model_->max_separate_rows(); }
+    Cache& cache() override { return model_->cache(); }
+    const KvOptions& kv() const override { return model_->kv(); }
+    uint64_t kv_bytes_per_token() const override { return model_->kv_bytes_per_token(); }
+    BlockKernels block_kernels() const override { return model_->block_kernels(); }
+    std::string computation() const override { return model_->computation(); }
+    StoredSide stored(uint32_t layer, KvSide side) override { return model_->stored(layer, side); }
+
+  private:
+    bool run_rest(std::vector<Interrupted>& all, const SpanLogits& each, const Progress& progress);
+    void move(const OutOfMemory& error);
+
+    std::unique_ptr<Forward> model_;
+    Remake remake_; // null: it has failed
+};
+
+// Reads all pages, makes the model again, and writes them there.
+void PlacedForward::move(const OutOfMemory& error) {
+    if (!remake_) throw error; // it has failed before
+    const Cache::Image image = model_->cache().image();
+    const Remake remake = std::exchange(remake_, nullptr);
+    model_ = std::make_unique<LostForward>(*model_, image, error.what()); // frees the memory
+    model_ = remake(error);
+    model_->cache().put_back(image);
+    remake_ = remake;
+}
+
+// Runs what is left of the spans.
+bool PlacedForward::run_rest(std::vector<Interrupted>& all, const SpanLogits& each, const Progress& progress) {
+    std::vector<Interrupted*> left;
+    std::vector<Span> spans;
+    uint32_t before = 0;
+    for (Interrupted& one : all) {
+        const uint32_t slot = one.span.slot;
+        one.done = one.kept(cache().position(slot) - one.start);
+        cache().truncate(slot, one.start + one.done);
+        before += one.done;
+        if (one.done == one.ids()) continue;
+        left.push_back(&one);
+        spans.push_back({slot, one.span.ids.subspan(one.done), one.span.logits});
+    }
+    if (spans.empty()) return true;
+    const auto pass_on = [&](size_t span, uint32_t i, std::span<const float> values) {
+        Interrupted& one = *left[span];
+        one.passed_on = one.done + i + 1;
+        each(one.number, one.done + i, values);
+    };
+    const auto report = [&](uint32_t done, uint32_t total) { return progress(before + done, before + total); };
+    return model_->run(spans, pass_on, progress ? Progress(report) : Progress());
+}
+
+bool PlacedForward::run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) {
+    std::vector<Interrupted> all;
+    std::vector<Cache::Need> needs;
+    for (const Span& span : spans) {
+        all.push_back({span, all.size(), cache().position(span.slot)});
+        needs.push_back({span.slot, uint32_t(span.ids.size())});
+    }
+    cache().reserve(needs); // a cache that is full is no reason to move
+    for (;;) {
+        try {
+            return run_rest(all, each, progress);
+        } catch (const OutOfMemory& error) {
+            move(error);
+        } catch (const NonFinite&) {
+            for (const Interrupted& one : all) cache().truncate(one.span.slot, one.start);
+            throw;
+        }
+    }
+}
+
+std::vector<uint32_t> PlacedForward::run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) {
+    cache().reserve(0, n);
+    try {
+        return model_->run_sampled(id, n, sampling);
+    } catch (const OutOfMemory& error) {
+        move(error);
+        return {};
+    }
+}
+
+} // namespace
+
+std::unique_ptr<Forward> make_placed_forward(std::unique_ptr<Forward> first, Remake remake) {
+    return std::make_unique<PlacedForward>(std::move(first), std::move(remake));
+}
+
+} // namespace tq

@@ -262,7 +262,6 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
     }
     warn_of_reading(setup);
     const Placing placing = setup.placing();
-    if (const auto split = setup.split()) write_error(fmt::format("tq-run: {}\n", describe(placing, *split)));
     const ForwardOptions options = setup.options;
     auto engine = std::unique_ptr<Engine>(new Engine{std::move(setup.model), std::move(setup.device),
                                                      std::move(setup.device_name), std::move(setup.other_devices)});

@@ -215,12 +215,18 @@ MemoryPlan Placing::plan(const Config& config, const Weights& weights, const For
     return sum;
 }
 
+// Returns the lines that say where the model is.
+static std::string lines_of(const Placing& placing, const Split& split) {
+    const std::string streams = describe_streams(placing, split);
+    return fmt::format("tq-run: {}\n", describe(placing, split)) + (streams.empty() ? "" : fmt::format("tq-run: {}\n", streams));
+}
+
 // Loads the model as it is placed with `short_of`, or with more where that does not fit.
 std::unique_ptr<Forward> Placing::load(const Config& config, const Weights& weights, const ForwardOptions& options,
                                        const LoadProgress& on_load, double& short_of) const {
     for (;; short_of += short_step) {
         const std::optional<Split> split = choose(config, weights, options, short_of);
-        if (short_of > 0 && split) write_error(fmt::format("tq-run: {}\n", describe(*this, *split)));
+        if (split) write_error(lines_of(*this, *split));
         if (devices.empty() || (split && split->is_whole_on(uint32_t(devices.size()))))
             return make_cpu_forward(config, weights, options, on_load);
         try {
@@ -248,7 +254,8 @@ std::unique_ptr<Forward> Placing::open(const Config& config, const Weights& weig
     auto model = load(config, weights, options, on_load, short_of);
     if (devices.empty() || asked.fit == "off") return model;
     const auto again = [placing = *this, &config, &weights, options, short_of](const OutOfMemory& error) mutable {
-        write_error(fmt::format("tq-run: {}: less of the model is placed there, and what was computed is kept\n", error.what()));
+        write_error(fmt::format("\ntq-run: {}: the model is placed anew, with less there, and what was computed is kept\n",
+                                error.what()));
         short_of += short_step;
         if (short_of >= 1) throw error;
         return placing.load(config, weights, options, {}, short_of);
@@ -268,11 +275,15 @@ std::string describe(const Placing& placing, const Split& split) {
                                                        : placing.imagined[i].name,
                             part);
     }
-    if (split.stream_rows() != 0)
-        text += fmt::format("; in blocks of {} tokens of a prompt or more, feed-forward networks of the CPU run where their "
-                            "attention does, and their weights are uploaded for each block{}",
-                            split.stream_rows(), placing.asked.op_offload_min_batch == 0 ? " (predicted to be faster)" : "");
     return text;
+}
+
+std::string describe_streams(const Placing& placing, const Split& split) {
+    if (split.stream_rows() == 0) return {};
+    return fmt::format(
+        "in blocks of {} tokens of a prompt or more, the CPU's feed-forward networks run on the devices, with weights that are "
+        "uploaded for each block{}",
+        split.stream_rows(), placing.asked.op_offload_min_batch == 0 ? " (predicted to be faster)" : "");
 }
 
 } // namespace tq

@@ -60,5 +60,7 @@ struct Placing {
 
 // Returns one line: "NVIDIA ...: layers 10-47; head; CPU: layers 0-9".
 std::string describe(const Placing& placing, const Split& split);
+// Returns the line on blocks that stream weights (Split::stream_rows); empty where none do.
+std::string describe_streams(const Placing& placing, const Split& split);
 
 } // namespace tq

@@ -135,13 +135,17 @@ TEST_CASE("long blocks whose weights are streamed have the bits of a device that
             CAPTURE(type);
             CAPTURE(two);
             RandomModel model(*find_model_type(type), GgmlType::Q8_0, 5); // more layers than have room
+            const RandomModel other(*find_model_type(type), GgmlType::Q4_0, 5);
+            model.weights.layers[1].ffn_down = other.weights.layers[1].ffn_down;
+            model.weights.layers[3].ffn_up = other.weights.layers[3].ffn_up;
+            model.weights.layers[4] = other.weights.layers[4];
             Devices devices{model.config, model.weights};
             const uint32_t b = two ? 1 : 0;
             const std::vector<uint32_t> held{0, 0, 0, 0, b, b, b, b, b, b, 0}, streamed{0, 2, 0, 2, b, b, b, 2, b, 2, 0};
             ForwardOptions options = options_of({KvType::tq4, KvType::tq3}, 2);
             options.batch_size = 64; // so long that slices are evened, and a block has several
             std::mt19937 random(15);
-            const Ids prompt = random_ids(random, 300), more = random_ids(random, 90), few = random_ids(random, 40);
+            const Ids prompt = random_ids(random, 300), more = random_ids(random, stream_rows), few = random_ids(random, stream_rows - 1);
             const auto with = devices.make(streamed, options, stream_rows), without = devices.make(streamed, options),
                        wanted = devices.make(held, options);
             CHECK(with->block_kernels().many >= stream_rows);

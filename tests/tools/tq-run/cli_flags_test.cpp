@@ -137,7 +137,7 @@ TEST_CASE("each of llama.cpp's flags that does no harm, in all its spellings") {
                                          "-nkvo",
                                          "--no-kv-offload",
                                          "-kvo",
-                                         "--no-op-offload",
+
                                          "--no-host",
                                          "--mlock",
                                          "--mmap",

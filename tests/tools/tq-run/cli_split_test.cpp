@@ -1,5 +1,6 @@
 // A model on several devices from the command line: the same text, and what is said of the placement.
 #include "tests/support/child_process.h"
+#include "tests/support/fault_environment.h"
 #include "tests/support/text.h"
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -11,11 +12,11 @@ namespace {
 using Arguments = std::vector<std::string>;
 
 // Twelve greedy tokens of the demo model, with caches that hold what they are given.
-Finished generate(const Arguments& more) {
-    Arguments arguments{"generate", "-p", "The largest city of France is", "-n", "12", "--temp", "0", "-c", "512", "-ctk", "f32",
-                        "-ctv",     "f32"};
+Finished generate(const Arguments& more, const std::vector<std::string>& environment = {}) {
+    Arguments arguments{TQ_RUN, "generate", "-p", "The largest city of France is", "-n", "12", "--temp", "0", "-c", "512", "-ctk",
+                        "f32",  "-ctv",     "f32"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    return tq_run(arguments);
+    return run({arguments, "", environment});
 }
 
 std::string text_of(const Finished& finished) {
@@ -63,6 +64,42 @@ TEST_CASE("what does not fit the device is placed on the CPU, or refused with --
     const Finished off = generate(refused);
     CHECK(off.status == 1);
     CHECK(contains(off.error, "does not fit"));
+}
+
+TEST_CASE("networks of the CPU run on the device in long prompts, where they are asked to") {
+    const std::string whole = text_of(generate({"--device", "0"}));
+    const char* const line = "in blocks of 4 tokens of a prompt or more, the CPU's feed-forward networks run on the devices";
+    const Finished streamed = generate({"--device", "0", "--cpu-moe", "--op-offload-min-batch", "4"});
+    CHECK(text_of(streamed) == whole);
+    CHECK(contains(streamed.error, line));
+    const Finished off = generate({"--device", "0", "--cpu-moe", "--op-offload-min-batch", "4", "--no-op-offload"});
+    CHECK(text_of(off) == whole);
+    CHECK_FALSE(contains(off.error, "in blocks of"));
+}
+
+TEST_CASE("where a device's memory runs short in a run, the model is placed anew and the text goes on") {
+    if (!has_fault_layer()) return;
+    const std::string whole = text_of(generate({"--device", "0"}));
+    const char* const line = "out of memory while submitting work";
+    for (const Arguments& flags : {Arguments{"--device", "0"}, {"--device", "0", "--cpu-moe"}}) {
+        uint32_t moved = 0;
+        for (uint32_t call = 2; call < 12; call += 3) {
+            CAPTURE(call);
+            const auto environment =
+                fault_environment({.calls = "vkQueueSubmit:" + std::to_string(call) + "=OUT_OF_DEVICE_MEMORY"});
+            const Finished finished = generate(flags, environment);
+            CAPTURE(finished.error);
+            CHECK(text_of(finished) == whole);
+            CHECK(contains(finished.error, line));
+            moved += contains(finished.error, "what was computed is kept") ? 1 : 0; // not while it was loaded
+            Arguments refused = flags;
+            refused.insert(refused.end(), {"--fit", "off"});
+            const Finished off = generate(refused, environment);
+            CHECK(off.status == 1);
+            CHECK(contains(off.error, line));
+        }
+        CHECK(moved > 1);
+    }
 }
 
 TEST_CASE("the plan shows each device's part, and predicts the speed of several placements") {

@@ -145,7 +145,8 @@ TEST_CASE("long blocks whose weights are streamed have the bits of a device that
             ForwardOptions options = options_of({KvType::tq4, KvType::tq3}, 2);
             options.batch_size = 64; // so long that slices are evened, and a block has several
             std::mt19937 random(15);
-            const Ids prompt = random_ids(random, 300), more = random_ids(random, stream_rows), few = random_ids(random, stream_rows - 1);
+            const Ids prompt = random_ids(random, 300), more = random_ids(random, stream_rows),
+                      few = random_ids(random, stream_rows - 1);
             const auto with = devices.make(streamed, options, stream_rows), without = devices.make(streamed, options),
                        wanted = devices.make(held, options);
             CHECK(with->block_kernels().many >= stream_rows);

@@ -16,6 +16,11 @@ struct OutOfMemory : Error {
     using Error::Error;
 };
 
+// Thrown when a device has stopped for good: what was in its memory is lost.
+struct DeviceLost : Error {
+    using Error::Error;
+};
+
 // Throws an Error whose text is `format` filled in with `args`.
 template <class... Args> [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
     throw Error(fmt::format(format, std::forward<Args>(args)...));

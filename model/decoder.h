@@ -28,6 +28,7 @@ class Decoder {
     // nothing is appended then.
     void run(std::span<const uint32_t> all, size_t answer_begin, uint32_t wanted);
 
+    Sampler& sampler() const { return sampler_; }
     uint32_t drafted() const { return drafted_; }   // tokens that were verified
     uint32_t accepted() const { return accepted_; } // of those, the ones that stayed
 

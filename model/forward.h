@@ -88,8 +88,8 @@ class Forward {
     // wanted, in any order of spans. A slot may occur once; its logits and state do not depend on the other spans. Returns false
     // where `progress`, which counts the ids of all spans, stopped it; the positions tell what has been run. Spans and ids must
     // not be empty and must fit the context (ENSURE). Throws OutOfMemory, before anything is run, when there are too few pages.
-    // Throws Error when the device is lost, the model's file is truncated (base/mapped_file.h) or, with all positions where the
-    // run began, a value is not finite.
+    // Throws DeviceLost; Error when the model's file is truncated (base/mapped_file.h) or, with all positions where the run began,
+    // a value is not finite.
     virtual bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress = {}) = 0;
 
     // Maximum tokens of one run_sampled(); 0 where it is not available, or no faster than run() and sampling on the host.
@@ -101,6 +101,10 @@ class Forward {
     // are not finite: continuing from there throws as run() does. Returns none, with the position as it was, where it has ceased
     // to be available.
     virtual std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling);
+
+    // Makes the model anew after its device was lost; all slots of its cache, which is another one then, are empty. Returns false
+    // where it cannot. Throws Error.
+    virtual bool reopen(const DeviceLost&) { return false; }
 
     // Records the passes again, after a change of Device::profile. Does nothing on the CPU.
     virtual void record_again() {}

@@ -6,6 +6,7 @@
 #include "model/prefix/cold.h"
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 namespace tq {
 
@@ -49,7 +50,11 @@ std::span<const float> Session::run(std::span<const uint32_t> ids, const Progres
 }
 
 void Session::keep(bool end) {
-    if (prefix_) prefix_->store(0, ids_, cold_, end);
+    if (!prefix_) return;
+    try {
+        prefix_->store(0, ids_, cold_, end);
+    } catch (const DeviceLost&) { // the next run finds that out, too
+    }
 }
 
 void Session::require_fits(std::span<const uint32_t> prompt) const {
@@ -64,12 +69,32 @@ std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const 
     timings_ = {};
     require_fits(prompt);
     const uint64_t start = now_ns();
-    const uint32_t reused = reuse(prompt);
-    const auto logits = run(prompt.subspan(reused), progress);
+    uint32_t reused = 0;
+    std::span<const float> logits;
+    try {
+        reused = reuse(prompt);
+        logits = run(prompt.subspan(reused), progress);
+    } catch (const DeviceLost& lost) {
+        logits = run_again(prompt, lost, progress);
+        reused = 0;
+    }
     timings_.reused_tokens = reused;
     timings_.prompt_tokens = uint32_t(ids_.size() - reused);
     timings_.prompt_ns = now_ns() - start;
     return logits;
+}
+
+// Goes on after the device was lost: runs ids, but for those that the prefix cache has in memory or on the disk.
+std::span<const float> Session::run_again(std::span<const uint32_t> ids, const DeviceLost& lost, const Progress& progress) {
+    if (!forward_.reopen(lost)) throw lost;
+    ids_.clear();
+    cold_ = 0;
+    if (prefix_) prefix_->device_lost();
+    try {
+        return run(ids.subspan(reuse(ids)), progress);
+    } catch (const DeviceLost& again) {
+        return run_again(ids, again, progress);
+    }
 }
 
 // Leaves the beginning of the prompt that is known in the cache. One token must be run for the logits.
@@ -118,11 +143,35 @@ bool Session::begin_speculation(std::span<const uint32_t> prompt, const Generate
     return done;
 }
 
+// Runs the last of `all`. Returns why no token can follow it, if so.
+std::optional<Stop> Session::run_next(std::optional<Decoder>& decoder, std::span<const uint32_t> all, size_t answer_begin,
+                                      uint32_t wanted, const Progress& go_on, std::string& reason) {
+    if (ids_.size() == forward_.context_size()) return Stop::context_full;
+    const uint64_t start = now_ns();
+    try {
+        decoder->run(all, answer_begin, wanted);
+    } catch (const OutOfMemory& error) {
+        reason = error.what();
+        return Stop::memory_full;
+    } catch (const DeviceLost& lost) { // without drafts from now on: what makes them may be on that device
+        const auto logits = run_again(all, lost, go_on);
+        if (logits.empty()) return Stop::interrupted;
+        decoder.emplace(forward_, ids_, decoder->sampler(), logits);
+    }
+    timings_.decode_ns += now_ns() - start;
+    ++timings_.decoded_tokens;
+    if (ids_.size() % page_tokens == 0) keep();
+    timings_.drafted_tokens = decoder->drafted();
+    timings_.accepted_tokens = decoder->accepted();
+    return std::nullopt;
+}
+
 Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options) {
     Generated result;
+    const Progress go_on = [&](uint32_t, uint32_t) { return !(options.interrupted && options.interrupted()); };
     const auto logits = prefill(prompt, [&](uint32_t done, uint32_t total) {
         if (options.on_prompt) options.on_prompt(done, total);
-        return !(options.interrupted && options.interrupted());
+        return go_on(done, total);
     });
     std::vector<uint32_t> all(prompt.begin(), prompt.end());
     const auto finish = [&](Stop stop) {
@@ -134,30 +183,19 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
     if (logits.empty() || !begin_speculation(prompt, options)) return finish(Stop::interrupted);
     keep();
     if (options.after_prompt) options.after_prompt();
-    Decoder decoder(forward_, ids_, sampler, logits, options.speculation);
+    std::optional<Decoder> decoder(std::in_place, forward_, ids_, sampler, logits, options.speculation);
     while (result.ids.size() < options.max_tokens) {
         if (options.interrupted && options.interrupted()) return finish(Stop::interrupted);
         uint64_t start = now_ns();
-        const uint32_t id = decoder.sample(all, prompt.size());
+        const uint32_t id = decoder->sample(all, prompt.size());
         (timings_.decoded_tokens == 0 ? timings_.prompt_ns : timings_.decode_ns) += now_ns() - start;
         if (options.is_end && options.is_end(id)) return finish(Stop::end_of_generation);
         result.ids.push_back(id);
         all.push_back(id);
         if (options.on_token) options.on_token(id);
         if (result.ids.size() == options.max_tokens) break;
-        if (ids_.size() == forward_.context_size()) return finish(Stop::context_full);
-        start = now_ns();
-        try {
-            decoder.run(all, prompt.size(), options.max_tokens - uint32_t(result.ids.size()));
-        } catch (const OutOfMemory& error) {
-            result.reason = error.what();
-            return finish(Stop::memory_full);
-        }
-        timings_.decode_ns += now_ns() - start;
-        ++timings_.decoded_tokens;
-        if (ids_.size() % page_tokens == 0) keep();
-        timings_.drafted_tokens = decoder.drafted();
-        timings_.accepted_tokens = decoder.accepted();
+        const uint32_t wanted = options.max_tokens - uint32_t(result.ids.size());
+        if (const auto stop = run_next(decoder, all, prompt.size(), wanted, go_on, result.reason)) return finish(*stop);
     }
     return finish(Stop::length);
 }

@@ -5,11 +5,13 @@
 #include "model/prefix/cache.h"
 #include "model/sampling/sampler.h"
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace tq {
 
+class Decoder;
 class Speculation;
 
 enum class Stop { end_of_generation, length, context_full, memory_full, interrupted };
@@ -91,6 +93,9 @@ class Session {
     std::span<const float> run_part(std::span<const uint32_t> ids, Span::Logits wanted, const Progress& progress);
     uint32_t reuse(std::span<const uint32_t> prompt);
     void keep(bool end = false); // in the prefix cache
+    std::optional<Stop> run_next(std::optional<Decoder>& decoder, std::span<const uint32_t> all, size_t answer_begin,
+                                 uint32_t wanted, const Progress& go_on, std::string& reason);
+    std::span<const float> run_again(std::span<const uint32_t> ids, const DeviceLost& error, const Progress& progress);
 
     Forward& forward_;
     PrefixCache* const prefix_;

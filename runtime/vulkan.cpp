@@ -33,9 +33,11 @@ const char* name(VkResult result) {
 void check(VkResult result, const char* doing) {
     if (result == VK_SUCCESS) return;
     if (result == VK_ERROR_DEVICE_LOST)
-        fail("the GPU stopped answering while {} (VK_ERROR_DEVICE_LOST): the driver reset it, which loses all of its memory; "
-             "start again, and if it happens again update the driver or choose another device with --device",
-             doing);
+        throw DeviceLost(
+            fmt::format("the GPU stopped answering while {} (VK_ERROR_DEVICE_LOST): the driver reset it, which loses all "
+                        "of its memory; start again, and if it happens again update the driver or choose another device "
+                        "with --device",
+                        doing));
     if (result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY)
         fail_out_of_memory("out of memory while {} ({}): close other programs, or use a smaller context (-c) or a smaller model",
                            doing, name(result));

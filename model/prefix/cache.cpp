@@ -192,6 +192,13 @@ void PrefixCache::store(uint32_t slot, std::span<const uint32_t> ids, uint32_t c
     drop_lost();
 }
 
+void PrefixCache::device_lost() {
+    tree_.each([](PrefixNode& node) { node.device.reset(); });
+    cache().set_keeper(this);
+    released_ = true;
+    drop_lost();
+}
+
 PrefixCache::Statistics PrefixCache::statistics() const {
     Statistics s = found_;
     tree_.each([&](PrefixNode& node) {

@@ -28,6 +28,9 @@ class PrefixCache final : public PageKeeper {
     // last page that is partly filled, and what the disk was too slow for earlier.
     void store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false, std::string_view tenant = {});
 
+    // The device was lost, and forward.reopen() has made another cache: what is in memory and on the disk is found there.
+    void device_lost();
+
     struct Statistics {
         uint64_t device_pages = 0, memory_pages = 0, memory_bytes = 0;  // now
         uint64_t device_tokens = 0, memory_tokens = 0, disk_tokens = 0; // of all prompts, found there

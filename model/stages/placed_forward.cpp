@@ -1,20 +1,22 @@
 #include "model/stages/placed_forward.h"
 #include "base/ensure.h"
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace tq {
 namespace {
 
-// What is left when a model could not be made again: the bookkeeping of its slots, and the error.
+// What is left while a model is made again, and when that fails: the bookkeeping of its slots, and the error.
 class LostForward final : public Forward {
   public:
-    LostForward(const Forward& model, const Cache::Image& image, std::string error)
+    explicit LostForward(const Forward& model)
         : kv_(model.kv()), bytes_per_token_(model.kv_bytes_per_token()), rows_(model.max_separate_rows()),
-          cache_(model.cache().shape()), error_(std::move(error)) {
-        cache_.keep_tables_of(image);
-    }
-    bool run(std::span<const Span>, const SpanLogits&, const Progress&) override { throw OutOfMemory(error_); }
+          cache_(model.cache().shape()) {}
+    void keep_tables_of(const Cache::Image& image) { cache_.keep_tables_of(image); }
+    void fail_with(std::exception_ptr error) { error_ = std::move(error); }
+
+    bool run(std::span<const Span>, const SpanLogits&, const Progress&) override { std::rethrow_exception(error_); }
     uint32_t max_separate_rows() const override { return rows_; }
     Cache& cache() override { return cache_; }
     const KvOptions& kv() const override { return kv_; }
@@ -30,7 +32,7 @@ class LostForward final : public Forward {
     const uint64_t bytes_per_token_;
     const uint32_t rows_;
     Tables cache_;
-    const std::string error_;
+    std::exception_ptr error_;
 };
 
 // A span of a run that may be interrupted by moves.
@@ -57,6 +59,7 @@ class PlacedForward final : public Forward {
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
     uint32_t max_sampled() const override { return model_->max_sampled(); }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
+    bool reopen(const DeviceLost& error) override;
     void record_again() override { model_->record_again(); }
     uint32_t max_separate_rows() const override { return model_->max_separate_rows(); }
     Cache& cache() override { return model_->cache(); }
@@ -69,20 +72,44 @@ class PlacedForward final : public Forward {
   private:
     bool run_rest(std::vector<Interrupted>& all, const SpanLogits& each, const Progress& progress);
     void move(const OutOfMemory& error);
+    template <class F> void replace(std::unique_ptr<LostForward> meanwhile, const F& make);
 
     std::unique_ptr<Forward> model_;
-    Remake remake_; // null: it has failed
+    const Remake remake_;
+    bool is_lost_ = false; // it could not be made again
 };
+
+// Frees the model's memory before `make` makes it again.
+template <class F> void PlacedForward::replace(std::unique_ptr<LostForward> meanwhile, const F& make) {
+    LostForward& lost = *meanwhile;
+    is_lost_ = true;
+    model_ = std::move(meanwhile);
+    try {
+        model_ = make();
+    } catch (...) {
+        lost.fail_with(std::current_exception());
+        throw;
+    }
+    is_lost_ = false;
+}
 
 // Reads all pages, makes the model again, and writes them there.
 void PlacedForward::move(const OutOfMemory& error) {
-    if (!remake_) throw error; // it has failed before
+    if (is_lost_) throw error;
     const Cache::Image image = model_->cache().image();
-    const Remake remake = std::exchange(remake_, nullptr);
-    model_ = std::make_unique<LostForward>(*model_, image, error.what()); // frees the memory
-    model_ = remake(error);
-    model_->cache().put_back(image);
-    remake_ = remake;
+    auto lost = std::make_unique<LostForward>(*model_);
+    lost->keep_tables_of(image);
+    replace(std::move(lost), [&] {
+        auto made = remake_.with_less(error);
+        made->cache().put_back(image);
+        return made;
+    });
+}
+
+bool PlacedForward::reopen(const DeviceLost& error) {
+    if (is_lost_ || !remake_.on_new_device) return false;
+    replace(std::make_unique<LostForward>(*model_), [&] { return remake_.on_new_device(error); });
+    return true;
 }
 
 // Runs what is left of the spans.

@@ -1,16 +1,18 @@
 // A model that is made again, with less of it on its devices, where their memory runs short in a run: what was computed so far
-// is kept, since the bytes of pages are the same on all devices.
+// is kept, since the bytes of pages are the same on all devices. Where a device is lost, it is made again with an empty cache.
 #pragma once
 #include "model/forward.h"
 
 namespace tq {
 
-// Makes the model again, after this error. Throws OutOfMemory where it fits nowhere.
-using Remake = std::function<std::unique_ptr<Forward>(const OutOfMemory& error)>;
+// Make the model again, after this error, when the one before is gone. Throw Error where that fails.
+struct Remake {
+    std::function<std::unique_ptr<Forward>(const OutOfMemory& error)> with_less;
+    std::function<std::unique_ptr<Forward>(const DeviceLost& error)> on_new_device; // null: Forward::reopen() returns false
+};
 
-// The cache of what `remake` returns has the shape of first->cache(), and its pages' bytes can be read and written.
-// Full-precision windows begin anew when the model moves. Where `remake` fails, its error is thrown by that run and all later
-// ones.
+// The caches of what `remake` returns have the shape of first->cache(), and their pages' bytes can be read and written. Full-
+// precision windows begin anew when the model moves. Where a function fails, its error is thrown then, and by all later runs.
 std::unique_ptr<Forward> make_placed_forward(std::unique_ptr<Forward> first, Remake remake);
 
 } // namespace tq

@@ -39,6 +39,8 @@ class ShortOfMemory final : public Forward {
     uint32_t& countdown_;
 };
 
+template <class F> Remake with_less(const F& make) { return {make, {}}; }
+
 ForwardOptions deterministic_options() {
     ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, 3);
     options.deterministic = true;
@@ -80,11 +82,11 @@ TEST_CASE("wherever memory runs short, every logit is computed once and as ever"
         CAPTURE(at);
         uint32_t countdown = 0;
         const auto forward =
-            make_placed_forward(std::make_unique<ShortOfMemory>(make(), countdown), [&](const OutOfMemory& error) {
-                CHECK(std::string(error.what()) == "short");
-                moves++;
-                return std::make_unique<ShortOfMemory>(make(), countdown);
-            });
+            make_placed_forward(std::make_unique<ShortOfMemory>(make(), countdown), with_less([&](const OutOfMemory& error) {
+                                    CHECK(std::string(error.what()) == "short");
+                                    moves++;
+                                    return std::make_unique<ShortOfMemory>(make(), countdown);
+                                }));
         CHECK(converse(*forward, in, [&] { countdown = at; }) == wanted);
         for (uint32_t slot = 0; slot < 3; slot++) CHECK(same_stored(forward->cache(), slot, plain->cache(), slot));
     }
@@ -97,8 +99,8 @@ TEST_CASE("a run that samples on the device gives nothing when the model has mov
     const Ids prompt = random_ids(random, 30);
     uint32_t never = 0;
     const auto make = [&] { return make_cpu_forward(model.config, model.weights, deterministic_options()); };
-    const auto forward =
-        make_placed_forward(std::make_unique<ShortOfMemory>(make(), never), [&](const OutOfMemory&) { return make(); });
+    const auto forward = make_placed_forward(std::make_unique<ShortOfMemory>(make(), never),
+                                             with_less([&](const OutOfMemory&) { return make(); }));
     const auto plain = make();
     CHECK(run_one(*forward, 0, prompt) == run_one(*plain, 0, prompt));
     CHECK(forward->run_sampled(5, 4, {}).empty());
@@ -114,7 +116,7 @@ TEST_CASE("where it fits nowhere the error is that of every run, and slots can s
     uint32_t countdown = 0;
     const auto forward = make_placed_forward(
         std::make_unique<ShortOfMemory>(make_cpu_forward(model.config, model.weights, deterministic_options()), countdown),
-        [](const OutOfMemory& error) -> std::unique_ptr<Forward> { throw error; });
+        with_less([](const OutOfMemory& error) -> std::unique_ptr<Forward> { throw error; }));
     run_one(*forward, 1, prompt);
     countdown = 1;
     const SpanLogits ignored = [](size_t, uint32_t, std::span<const float>) {};
@@ -133,11 +135,11 @@ TEST_CASE("a cache that is full is reported, and nothing moves") {
     options.cache_tokens = page_tokens;
     bool moved = false;
     const auto forward =
-        make_placed_forward(make_cpu_forward(model.config, model.weights, options), [&](const OutOfMemory& error) {
-            moved = true;
-            throw error;
-            return std::unique_ptr<Forward>();
-        });
+        make_placed_forward(make_cpu_forward(model.config, model.weights, options), with_less([&](const OutOfMemory& error) {
+                                moved = true;
+                                throw error;
+                                return std::unique_ptr<Forward>();
+                            }));
     std::mt19937 random(24);
     const Ids ids = random_ids(random, page_tokens + 1);
     CHECK_THROWS_AS(forward->run(ids), OutOfMemory);

@@ -36,6 +36,7 @@ class ToyForward final : public Forward {
         for (uint32_t done = 0; done < ids.size(); ++done) {
             if (done > 0 && progress && !progress(done, uint32_t(ids.size()))) return false;
             if (position() == breaks_at) fail("the device is lost");
+            if (position() == lost_at && losses > 0 && losses--) throw DeviceLost("the device is lost");
             if (position() == full_at) fail_out_of_memory("no room for {} tokens", position() + 1);
             tokens_.resize(position());
             tokens_.push_back(ids[done]);
@@ -48,6 +49,10 @@ class ToyForward final : public Forward {
             each(0, done, logits_);
         }
         return true;
+    }
+    bool reopen(const DeviceLost&) override {
+        cache_.truncate(0, 0);
+        return reopens;
     }
     uint32_t max_separate_rows() const override { return 8; }
     uint32_t max_sampled() const override { return most; }
@@ -75,6 +80,8 @@ class ToyForward final : public Forward {
 
     Ids ran;
     size_t breaks_at = SIZE_MAX, full_at = SIZE_MAX;
+    size_t lost_at = SIZE_MAX, losses = 0;
+    bool reopens = true;
     uint32_t most = 0;
     std::vector<uint32_t> batches;
 
@@ -249,6 +256,44 @@ TEST_CASE("after a failure the cache is what it was before") {
     session.prefill(Ids{1, 2, 3, 4, 5, 6});
     CHECK(forward.take_ran() == Ids{4, 5, 6});
     CHECK(forward.tokens() == Ids{1, 2, 3, 4, 5, 6});
+}
+
+TEST_CASE("wherever the device is lost, once or twice, the answer goes on") {
+    const Ids prompt{1, 2, 3, 4, 5};
+    const auto converse = [&](ToyForward& forward) {
+        Session session(forward);
+        Sampler sampler(SamplerOptions{.seed = 5});
+        Ids all = prompt;
+        for (int turn = 0; turn < 2; turn++) {
+            const Generated answer = session.generate(all, sampler, {.max_tokens = 12});
+            CHECK(answer.stop == Stop::length);
+            all.insert(all.end(), answer.ids.begin(), answer.ids.end());
+            all.insert(all.end(), {7, 9});
+            CHECK(forward.tokens() == session.cached_ids());
+        }
+        return all;
+    };
+    for (const uint32_t most : {0u, uint32_t(SAMPLING_STEPS)}) {
+        ToyForward plain(64);
+        plain.most = most;
+        const Ids wanted = converse(plain);
+        for (size_t lost_at = 0; lost_at < wanted.size() - 3; lost_at++)
+            for (const size_t losses : {1, 2}) {
+                CAPTURE(lost_at);
+                ToyForward forward(64);
+                forward.most = most;
+                forward.lost_at = lost_at;
+                forward.losses = losses;
+                CHECK(converse(forward) == wanted);
+                CHECK(forward.losses == 0);
+            }
+    }
+    ToyForward forward(64);
+    Session session(forward);
+    forward.lost_at = 7;
+    forward.losses = 1;
+    forward.reopens = false;
+    CHECK_THROWS_AS(generate(session, prompt, {.max_tokens = 12}), DeviceLost);
 }
 
 namespace {

@@ -84,7 +84,7 @@ struct RandomModel {
 } // namespace
 
 TEST_CASE("on two devices of one driver every token has the bits of one device, in blocks and one by one") {
-    for (const char* type : {"qwen3", "qwen3_moe", "qwen2"})
+    for (const char* type : {"qwen3", "qwen3_moe"})
         for (const bool deterministic : {false, true}) {
             CAPTURE(type);
             CAPTURE(deterministic);
@@ -171,7 +171,7 @@ TEST_CASE("sequences in company, forked, restored, repeated and embedded on seve
         const std::string where = text_of(split);
         CAPTURE(where);
         const MakeForward make = [&](const ForwardOptions& options) { return devices.make(split, options); };
-        check_company(make, {{KvType::tq4, KvType::tq4}, with_window(KvType::tq4, KvType::tq3t, 40)});
+        if (split[1] == 1) check_company(make, {with_window(KvType::tq4, KvType::tq3t, 40)}); // takes the longest
         check_fork(make, {{KvType::tq4, KvType::tq4}});
         check_deterministic(make, {{KvType::tq4, KvType::tq4}});
         check_hidden(make, 3);

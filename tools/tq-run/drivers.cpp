@@ -85,9 +85,7 @@ std::string stamp(const fs::path& path) {
 // Everything that tells these drivers and their surroundings from others: the files that change when one is installed too, since
 // a manifest may name a library that is elsewhere.
 std::string survey_key() {
-    std::string text;
-    for (const auto& [name, value] : conformance::driver_environment().items())
-        if (!name.starts_with("TQ_")) text += fmt::format("{}={}\n", name, value.get<std::string>());
+    std::string text = driver_variables();
     for (const auto& manifests : {driver_manifests(), layer_manifests()})
         for (const fs::path& manifest : manifests) text += stamp(manifest);
     for (const fs::path& place : {fs::path("/etc/ld.so.cache"), fs::path(variable("SystemRoot", "C:\\Windows")) / "System32" /
@@ -168,6 +166,14 @@ conformance::RunnerOptions worker_options(std::vector<std::string> flags, std::v
     options.interrupted = interrupted;
     options.on_begin = options.on_result = [](size_t, const std::vector<conformance::RowResult>&) {};
     return options;
+}
+
+std::string driver_variables() {
+    std::string text;
+    const Json variables = conformance::driver_environment();
+    for (const auto& [name, value] : variables.items())
+        if (!name.starts_with("TQ_")) text += fmt::format("{}={}\n", name, value.get<std::string>());
+    return text;
 }
 
 std::vector<std::string> only_drivers(const std::vector<fs::path>& manifests) {

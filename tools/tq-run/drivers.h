@@ -21,6 +21,9 @@ uint32_t proving_seconds();
 // know its own path.
 conformance::RunnerOptions worker_options(std::vector<std::string> flags, std::vector<std::string> environment = {});
 
+// "NAME=value" lines of the variables that change what drivers and the loader do.
+std::string driver_variables();
+
 // The variables that make the loader look at these drivers alone.
 std::vector<std::string> only_drivers(const std::vector<std::filesystem::path>& manifests);
 

@@ -8,7 +8,6 @@
 #include "model/load.h"
 #include "runtime/device_files.h"
 #include "runtime/device_profile.h"
-#include "tools/conformance/report.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/drivers.h"
 #include "tools/tq-run/verdict_file.h"
@@ -44,26 +43,26 @@ std::vector<std::string> profiles_to_try(const Capabilities& device) {
     return names;
 }
 
-struct Trial {
+struct Attempt {
     bool passed = false, lasting = true; // lasting: it would be so another time
     std::string row, why;                // that failed
     size_t rows = 0;
 };
 
-Trial judge(const DeviceReport& report, bool out_of_time) {
-    Trial trial{.rows = report.count(conformance::Verdict::passed)};
+Attempt judge(const DeviceReport& report, bool out_of_time) {
+    Attempt attempt{.rows = report.count(conformance::Verdict::passed)};
     for (const RowResult& row : report.rows) {
-        if (row.no_memory) trial.lasting = false;
+        if (row.no_memory) attempt.lasting = false;
         if (row.verdict != conformance::Verdict::failed || row.no_memory) continue;
-        trial.row = fmt::format("{} | {} | {}", row.kernel, row.variant, row.shape);
-        trial.why = row.reason.empty() ? "a wrong result" : row.reason;
-        return trial;
+        attempt.row = fmt::format("{} | {} | {}", row.kernel, row.variant, row.shape);
+        attempt.why = row.reason.empty() ? "a wrong result" : row.reason;
+        return attempt;
     }
-    trial.passed = report.failure.empty() || (out_of_time && !report.rows.empty());
-    trial.why = report.failure;
-    if (!trial.passed && report.rows.empty()) // it crashed when it was opened; another error may be of the moment
-        trial.lasting = report.failure.starts_with("the device could not be opened");
-    return trial;
+    attempt.passed = report.failure.empty() || (out_of_time && !report.rows.empty());
+    attempt.why = report.failure;
+    if (!attempt.passed && report.rows.empty()) // it crashed when it was opened; another error may be of the moment
+        attempt.lasting = report.failure.starts_with("the device could not be opened");
+    return attempt;
 }
 
 class Proof {
@@ -77,16 +76,16 @@ class Proof {
         std::string suspect; // the row that failed: the next profile must pass it first
         for (const std::string& profile : profiles_to_try(chosen_.capabilities)) {
             if (!suspect.empty() && !try_profile(profile, suspect).row.empty()) continue;
-            const Trial trial = try_profile(profile, "");
-            lasting_ = lasting_ && trial.lasting;
-            if (trial.passed) {
+            const Attempt attempt = try_profile(profile, "");
+            lasting_ = lasting_ && attempt.lasting;
+            if (attempt.passed) {
                 verdict.profile = profile;
-                verdict.rows = trial.rows;
+                verdict.rows = attempt.rows;
                 break;
             }
-            suspect = trial.row;
+            suspect = attempt.row;
             if (verdict.failure.empty())
-                verdict.failure = trial.row.empty() ? trial.why : fmt::format("\"{}\": {}", trial.row, trial.why);
+                verdict.failure = attempt.row.empty() ? attempt.why : fmt::format("\"{}\": {}", attempt.row, attempt.why);
         }
         verdict.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
         return verdict;
@@ -94,7 +93,7 @@ class Proof {
     bool lasting() const { return lasting_ && !interrupted(); }
 
   private:
-    Trial try_profile(const std::string& profile, const std::string& filter) {
+    Attempt try_profile(const std::string& profile, const std::string& filter) {
         std::vector<std::string> flags{"--subject", text_};
         if (!filter.empty()) flags.insert(flags.end(), {"--filter", filter});
         auto options = worker_options(flags, {"TQ_DEVICE_PROFILE=" + profile});
@@ -125,8 +124,7 @@ std::string key_of(const Capabilities& device, const std::string& subject) {
     std::string text = fmt::format("{:016x} {} {}\n", gpu::shaders_hash(), device.profile, subject);
     const gpu::Tuning tuning = gpu::tuning_for(device);
     for (const gpu::TuningField& field : gpu::tuning_fields()) text += fmt::format("{} {}\n", field.name, field.get(tuning));
-    for (const auto& [name, value] : conformance::driver_environment().items())
-        if (!name.starts_with("TQ_")) text += fmt::format("{}={}\n", name, value.get<std::string>());
+    text += driver_variables();
     return fmt::format("{:016x}", checksum(std::as_bytes(std::span(text))));
 }
 
@@ -150,12 +148,12 @@ void report(const ChosenDevice& chosen, const Verdict& verdict) {
 
 std::filesystem::path verdicts_path(const Capabilities& device) { return device_file(device, ".verdicts.json"); }
 
-Verdict prove(const ChosenDevice& chosen, const conformance::Subject& subject, Console& console, Again again) {
+Verdict prove(const ChosenDevice& chosen, const conformance::Subject& subject, Console& console, Believe believe) {
     const std::filesystem::path file = verdicts_path(chosen.capabilities);
     const std::string key = key_of(chosen.capabilities, subject.text());
     if (const auto found = recall(file, key)) {
         const Verdict known{.profile = text_of(*found, "profile"), .failure = text_of(*found, "failure"), .known = true};
-        if (is_profile(known.profile) && (known.failure.empty() || again == Again::never)) return known;
+        if (is_profile(known.profile) && (known.failure.empty() || believe == Believe::everything)) return known;
     }
     Proof proof(chosen, subject, console);
     const Verdict verdict = proof.run();

@@ -25,10 +25,11 @@ struct Verdict {
     bool usable() const { return !profile.empty(); }
 };
 
-enum class Again { never, failed }; // failed: verdicts that name a failure are not believed, but found anew
+enum class Believe { everything, success }; // success: a verdict that names a failure is found anew
 
 // Returns the verdict, which is found out now where it is not known, with progress after a second.
-Verdict prove(const ChosenDevice& chosen, const conformance::Subject& subject, Console& console, Again again = Again::never);
+Verdict prove(const ChosenDevice& chosen, const conformance::Subject& subject, Console& console,
+              Believe believe = Believe::everything);
 
 // Where the verdicts about a device are; empty where there is no cache directory.
 std::filesystem::path verdicts_path(const Capabilities& device);

@@ -33,7 +33,7 @@ struct DoctorArguments {
 };
 
 // Everything that was found. Problems make the exit status 1, hints do not.
-struct Findings {
+struct Checkup {
     Json drivers = Json::array(), devices = Json::array(), caches = Json::object();
     std::vector<std::string> layers, problems, hints;
     std::string model, loader;
@@ -41,7 +41,7 @@ struct Findings {
 
 std::string name_of(const Json& device) { return text_of(device, "name"); }
 
-void ask_drivers(Findings& found, Console& console) {
+void ask_drivers(Checkup& found, Console& console) {
     std::vector<std::vector<fs::path>> each;
     for (const fs::path& one : driver_manifests()) each.push_back({one});
     if (each.empty()) each.push_back({}); // the loader may know more than we do
@@ -65,7 +65,7 @@ void ask_drivers(Findings& found, Console& console) {
 std::string version_text(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7f, (v >> 12) & 0x3ff, v & 0xfff); }
 
 // The devices of the drivers that are left, each proved for the model.
-void prove_devices(Findings& found, const std::optional<conformance::Subject>& subject, Console& console) {
+void prove_devices(Checkup& found, const std::optional<conformance::Subject>& subject, Console& console) {
     if (!survey_drivers()) return;
     found.loader = version_text(loader_version());
     std::vector<Capabilities> devices;
@@ -78,7 +78,7 @@ void prove_devices(Findings& found, const std::optional<conformance::Subject>& s
         Json device{{"device", std::to_string(i)}};
         device.update(describe(devices[i]));
         if (subject && devices[i].unusable.empty()) {
-            const Verdict verdict = prove({devices[i], std::to_string(i)}, *subject, console, Again::failed);
+            const Verdict verdict = prove({devices[i], std::to_string(i)}, *subject, console, Believe::success);
             device["verdict"] = {{"profile", verdict.profile}, {"failure", verdict.failure},
                                  {"known", verdict.known},     {"rows", verdict.rows},
                                  {"seconds", verdict.seconds}, {"file", utf8_text(verdicts_path(devices[i]))}};
@@ -94,7 +94,7 @@ void prove_devices(Findings& found, const std::optional<conformance::Subject>& s
 }
 
 // A GPU that the kernel shows and no driver uses.
-void look_for_idle_gpus(Findings& found) {
+void look_for_idle_gpus(Checkup& found) {
     for (const Json& device : found.devices)
         if (text_of(device, "type") != "cpu" && device.value("usable", false)) return;
     std::error_code error;
@@ -117,7 +117,7 @@ void look_for_idle_gpus(Findings& found) {
 }
 
 // Bytes by what the files are for.
-void measure_caches(Findings& found) {
+void measure_caches(Checkup& found) {
     const fs::path directory = cache_directory();
     found.caches = {{"directory", utf8_text(directory)}};
     if (directory.empty()) {
@@ -149,7 +149,7 @@ void measure_caches(Findings& found) {
     found.caches["bytes"] = kinds;
 }
 
-Json to_json(const Findings& found) {
+Json to_json(const Checkup& found) {
     return {{"program", build_description()},
             {"system", system_name()},
             {"threads", std::thread::hardware_concurrency()},
@@ -179,7 +179,7 @@ std::string verdict_text(const Json& device, const std::string& model) {
                            : fmt::format(" ({} rows, {:.1f} s)", verdict->value("rows", 0), verdict->value("seconds", 0.0)));
 }
 
-std::string report(const Findings& found) {
+std::string report(const Checkup& found) {
     std::string text = fmt::format("{}\n", build_description());
     const auto add = [&](const char* what, const std::string& value) { text += fmt::format("{:<12} {}\n", what, value); };
     const uint64_t memory = physical_memory_bytes();
@@ -205,10 +205,11 @@ std::string report(const Findings& found) {
                         size_text(device.value("memory_bytes", uint64_t(0))),
                         size_text(device.value("memory_budget_bytes", uint64_t(0))), verdict_text(device, found.model)));
     std::string sizes;
-    for (const auto& [kind, bytes] : found.caches.value("bytes", Json::object()).items())
+    const Json kinds = found.caches.value("bytes", Json::object()), variables = conformance::driver_environment();
+    for (const auto& [kind, bytes] : kinds.items())
         sizes += fmt::format("{} {} {}", sizes.empty() ? ":" : ",", kind, size_text(bytes.get<uint64_t>()));
     add("cache", printable(text_of(found.caches, "directory"), 300) + sizes);
-    for (const auto& [name, value] : conformance::driver_environment().items())
+    for (const auto& [name, value] : variables.items())
         add("environment", printable(fmt::format("{}={}", name, value.get<std::string>()), 300));
     for (const std::string& hint : found.hints) add("note", hint);
     for (const std::string& problem : found.problems) add("PROBLEM", problem);
@@ -217,7 +218,7 @@ std::string report(const Findings& found) {
 
 int run(const DoctorArguments& arguments) {
     Console console = arguments.console.console();
-    Findings found;
+    Checkup found;
     catch_interrupts();
     if (proving_seconds() == 0) set_environment_variable("TQ_PROVE", ""); // here nothing is believed unchecked
     ask_drivers(found, console);

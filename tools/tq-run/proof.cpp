@@ -13,13 +13,11 @@
 #include "tools/tq-run/verdict_file.h"
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 
 namespace tq {
 namespace {
 
 using conformance::DeviceReport;
-using conformance::Json;
 using conformance::RowResult;
 using Clock = std::chrono::steady_clock;
 

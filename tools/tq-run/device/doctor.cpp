@@ -78,7 +78,7 @@ void prove_devices(Checkup& found, const std::optional<conformance::Subject>& su
         Json device{{"device", std::to_string(i)}};
         device.update(describe(devices[i]));
         if (subject && devices[i].unusable.empty()) {
-            const Verdict verdict = prove({devices[i], std::to_string(i)}, *subject, console, Believe::success);
+            const auto verdict = prove({devices[i], std::to_string(i)}, *subject, console, Believe::success);
             device["verdict"] = {{"profile", verdict.profile}, {"failure", verdict.failure},
                                  {"known", verdict.known},     {"rows", verdict.rows},
                                  {"seconds", verdict.seconds}, {"file", utf8_text(verdicts_path(devices[i]))}};

@@ -92,6 +92,7 @@ struct State {
     const Code fatal = fatal_kernel();
     std::set<VkShaderModule> fatal_modules;
     std::map<void*, PFN_vkGetInstanceProcAddr> instances;
+    std::map<void*, PFN_vkEnumeratePhysicalDevices> enumerators; // of the next layer
     std::map<void*, Device> devices;
     std::set<VkFence> signalled; // fences whose reset failed
     uint64_t changed = 0;        // modules
@@ -246,18 +247,20 @@ VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo* info,
     if (result != VK_SUCCESS) return result;
     const std::lock_guard lock(state().mutex);
     state().instances[key(*instance)] = get;
+    // Asked for later, the loader may give the first layer's.
+    state().enumerators[key(*instance)] =
+        reinterpret_cast<PFN_vkEnumeratePhysicalDevices>(get(*instance, "vkEnumeratePhysicalDevices"));
     return result;
 }
 
 VKAPI_ATTR VkResult VKAPI_CALL enumerate_devices(VkInstance instance, uint32_t* count, VkPhysicalDevice* devices) {
     if (const auto fault = strike(Function::vkEnumeratePhysicalDevices)) return fault->result;
-    PFN_vkGetInstanceProcAddr get = nullptr;
+    PFN_vkEnumeratePhysicalDevices next = nullptr;
     {
         const std::lock_guard lock(state().mutex);
-        get = state().instances.at(key(instance));
+        next = state().enumerators.at(key(instance));
     }
-    return reinterpret_cast<PFN_vkEnumeratePhysicalDevices>(get(instance, "vkEnumeratePhysicalDevices"))(instance, count,
-                                                                                                         devices);
+    return next(instance, count, devices);
 }
 
 PFN_vkVoidFunction get_device_function(VkDevice device, const char* name);

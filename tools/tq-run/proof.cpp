@@ -139,7 +139,7 @@ void report(const ChosenDevice& chosen, const Verdict& verdict) {
     write_error(
         fmt::format("tq-run: {} fails the check of its kernels, so {}: {}; tq-run doctor checks it again, and for a report: "
                     "tq-run conformance --device {} --junit report.xml\n",
-                    printable(chosen.capabilities.name), what, printable(verdict.failure, 400), chosen.selector));
+                    printable(chosen.capabilities.name), what, printable(verdict.failure, 240), chosen.selector));
 }
 
 } // namespace

@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 using namespace tq::test;
@@ -114,34 +115,58 @@ TEST_CASE("a device that is right proves itself once, in silence; a build, a mod
     CHECK(contains(place.generate({}, {"TQ_PROVE=soon"}).error, "TQ_PROVE is \"soon\""));
 }
 
-TEST_CASE("a kernel that computes wrongly: the same text without it") {
-    check_fallback({.kernel = "rms_norm", .rewrite = "FMul:1=FAdd"}, cpu); // every profile has it
-    check_fallback({.kernel = "q_norm_rope_subgroup", .rewrite = "FMul:1=FAdd"},
-                   "it runs with the limits of the profile no-subgroup");
-}
-
-TEST_CASE("a kernel that crashes or hangs its compiler: the same text without it") {
+TEST_CASE("a kernel that every device runs is wrong, or crashes or hangs its compiler: the same text on the CPU") {
+    check_fallback({.kernel = "rms_norm", .rewrite = "FMul:1=FAdd"}, cpu);
     check_fallback({.kernel = "rms_norm", .rewrite = "CRASH"}, cpu);
-    check_fallback({.kernel = "q_norm_rope_subgroup", .rewrite = "CRASH"}, "it runs with the limits of the profile no-subgroup");
-    check_fallback({.kernel = "q_norm_rope_subgroup", .rewrite = "HANG"}, "it runs with the limits of the profile no-subgroup",
-                   {"TQ_PROVE=10"});
+    check_fallback({.kernel = "rms_norm", .rewrite = "HANG"}, cpu, {"TQ_PROVE=3"});
 }
 
-TEST_CASE("a stored tuning whose kernels are wrong: the default ones") {
-    const Place place;
-    ::setenv("TQ_CACHE_DIR", place.cache().c_str(), 1);
+TEST_CASE("a stored tuning whose kernels are wrong, or crash or hang their compiler: the default ones") {
     const tq::Capabilities device = tq::list_devices()[0];
     tq::gpu::Tuning tuning = tq::gpu::choose_tuning(device);
     if (tuning.matmul_tiled || tuning.matmul_coopmat || tuning.matmul_dot) return skip("its own tuning has the tiled kernel");
     tuning.matmul_tiled = true;
-    tq::gpu::store_tuning(device, tuning, {});
-    const Faults faults{.kernel = "matmul_tiled_q8_0", .rewrite = "FMul:1=FAdd"};
-    const Ended ended = place.generate(faults);
-    check_text(ended);
-    CHECK(
-        contains(ended.error, " fails the check of its kernels, so it runs with the default tuning: \"matmul_tiled | Q8_0, own"));
-    CHECK(place.generate(faults, {wrong_row}).error == ended.error);
-    CHECK(place.generate({}, {wrong_row}).error != ended.error); // without the layer, in which nothing is known
+    for (const char* rewrite : {"FMul:1=FAdd", "CRASH", "HANG"}) {
+        CAPTURE(rewrite);
+        const Place place;
+        ::setenv("TQ_CACHE_DIR", place.cache().c_str(), 1);
+        tq::gpu::store_tuning(device, tuning, {});
+        const Faults faults{.kernel = "matmul_tiled_q8_0", .rewrite = rewrite};
+        const Ended ended = place.generate(faults, {"TQ_PROVE=20"});
+        check_text(ended);
+        CHECK(contains(ended.error,
+                       " fails the check of its kernels, so it runs with the default tuning: \"matmul_tiled | Q8_0, own"));
+        CHECK(place.generate(faults, {wrong_row}).error == ended.error);
+    }
+}
+
+TEST_CASE("what is checked are the kernels that the model runs") {
+    const Place place;
+    const Ended first = place.generate({});
+    check_text(first);
+    const auto verdicts = nlohmann::json::parse(place.verdicts());
+    const std::string subject = verdicts.at("entries").begin()->at("subject"), report = (place.cache() / "report.json").string();
+    REQUIRE(place.run({"conformance", "--device", "0", "--subject", subject, "--json", report}, {}).status == 0);
+    std::set<std::string> checked;
+    const auto rows = nlohmann::json::parse(slurp(report)).at("devices").at(0).at("rows");
+    for (const auto& row : rows)
+        for (const auto& dispatch : row.at("dispatches")) checked.insert(dispatch.at("spirv").get<std::string>());
+    CHECK(rows.size() < 150);
+    std::istringstream table(
+        place
+            .run({"generate", "-p", "Once upon a time there was a fox", "-n", "3", "--temp", "0.5", "--device", "0", "--profile"},
+                 {})
+            .error);
+    std::string line;
+    while (std::getline(table, line) && !line.starts_with("kernel ")) {
+    }
+    size_t kernels = 0;
+    while (std::getline(table, line) && !line.starts_with("total ")) {
+        const std::string kernel = line.substr(0, line.find(' '));
+        if (kernel != "copy") CHECK_MESSAGE(checked.contains(kernel + ".spv"), kernel);
+        kernels++;
+    }
+    CHECK(kernels > 6);
 }
 
 TEST_CASE("a device that is lost, or crashes when it is opened or asked to work, at any call: the same text on the CPU") {

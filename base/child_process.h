@@ -52,6 +52,8 @@ int run_in_foreground(const std::vector<std::string>& arguments, const std::vect
 // Returns this process's environment: NAME=value, UTF-8; and with `changes`.
 std::vector<std::string> environment_variables();
 std::vector<std::string> merged_environment(const std::vector<std::string>& changes);
+// For this process and its later children. Not while another thread reads the environment.
+void set_environment_variable(const std::string& name, const std::string& value);
 
 // Returns a text such as "exit status 3", "signal 11 (Segmentation fault)" or "exception 0xC0000005".
 std::string describe_exit(int status);

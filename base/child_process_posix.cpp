@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <poll.h>
@@ -176,6 +177,8 @@ std::vector<std::string> environment_variables() {
     for (char** entry = environ; *entry != nullptr; entry++) all.emplace_back(*entry);
     return all;
 }
+
+void set_environment_variable(const std::string& name, const std::string& value) { ::setenv(name.c_str(), value.c_str(), 1); }
 
 std::string describe_exit(int status) {
     if (status <= 128) return fmt::format("exit status {}", status);

@@ -2,6 +2,7 @@
 #define NOMINMAX
 #include "base/child_process.h"
 #include "base/error.h"
+#include <cstdlib>
 #include <thread>
 #include <windows.h>
 
@@ -152,6 +153,11 @@ std::vector<std::string> environment_variables() {
     for (const wchar_t* entry = block; *entry != 0; entry += std::wcslen(entry) + 1) all.push_back(narrow(entry));
     ::FreeEnvironmentStringsW(block);
     return all;
+}
+
+// The C library's copy, which std::getenv reads, and the system's, which the Vulkan loader reads.
+void set_environment_variable(const std::string& name, const std::string& value) {
+    ::_wputenv_s(wide(name).c_str(), wide(value).c_str());
 }
 
 std::string describe_exit(int status) {

@@ -15,6 +15,13 @@ namespace tq {
 // no device, and with a list of the profiles when there is none of that name.
 std::vector<Capabilities> list_devices(std::string_view profile = {});
 
+// Returns the index of the device in `devices`, those of list_devices(), that Device(selector) opens. Throws as that does.
+size_t find_device(const std::vector<Capabilities>& devices, std::string_view selector);
+
+// While it is held, listing and opening devices takes the instance that it made, instead of making another one each time. Throws
+// as list_devices() does.
+std::shared_ptr<const void> hold_vulkan();
+
 // Returns the Vulkan loader's version, encoded like Capabilities::api_version; 0 where there is no loader.
 uint32_t loader_version();
 

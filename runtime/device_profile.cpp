@@ -9,6 +9,8 @@ namespace {
 
 template <class T> void at_most(T& value, T limit) { value = std::min(value, limit); }
 
+void without_matrices(Capabilities& c) { c.cooperative_matrix = false; }
+
 void without_fp16(Capabilities& c) { c.float16 = c.cooperative_matrix = false; } // matrices are of fp16
 
 void without_int8_dot(Capabilities& c) { c.int8_dot_product = c.int8_dot_accelerated = false; }
@@ -78,6 +80,8 @@ constexpr DeviceProfile profiles[] = {
      to_spec_minimum},
     {"mobile", "a phone of 2021: 128 MiB bindings, 32 KiB shared memory, subgroups of 16, no 8/16-bit storage", to_mobile},
     {"gpu", "a processor that gets the kernels and sizes of a GPU", [](Capabilities& c) { c.type = DeviceType::discrete; }},
+    {"untuned", "the device as it is, with the default tuning", [](Capabilities&) {}}, // a stored one is of another profile
+    {"no-matrix", "without cooperative matrices", without_matrices},
     {"no-fp16", "without fp16 arithmetic", without_fp16},
     {"no-subgroup", "without subgroup operations", without_subgroups},
 };

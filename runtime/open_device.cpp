@@ -48,6 +48,11 @@ size_t select_device(const std::vector<Capabilities>& devices, std::string_view 
     throw WrongDevice(fmt::format("no device matches \"{}\"; {}", printable(selector), listing(devices)));
 }
 
+[[noreturn]] void fail_unusable(const std::vector<Capabilities>& devices, size_t which) {
+    fail("device {} ({}) cannot be used: {}; {}", which, printable(devices[which].name, 120), devices[which].unusable,
+         listing(devices));
+}
+
 // Enables everything that read_capabilities reports, and nothing else.
 VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilities& has, bool statistics) {
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot{
@@ -120,6 +125,14 @@ std::vector<Capabilities> list_devices(std::string_view profile) {
     return read_all(vulkan->devices(), clamped);
 }
 
+size_t find_device(const std::vector<Capabilities>& devices, std::string_view selector) {
+    const size_t chosen = select_device(devices, selector);
+    if (!devices[chosen].unusable.empty()) fail_unusable(devices, chosen);
+    return chosen;
+}
+
+std::shared_ptr<const void> hold_vulkan() { return instance(); }
+
 OpenDevice open_device(std::string_view selector, std::string_view profile, Use use) {
     const DeviceProfile& clamped = find_device_profile(profile);
     const std::shared_ptr<Instance> vulkan = instance();
@@ -127,8 +140,7 @@ OpenDevice open_device(std::string_view selector, std::string_view profile, Use 
     const std::vector<Capabilities> all = read_all(found, clamped);
     const size_t chosen = select_device(all, selector);
     const Capabilities& device = all[chosen];
-    if (use == Use::compile ? !device.compiles : !device.unusable.empty())
-        fail("device {} ({}) cannot be used: {}; {}", chosen, printable(device.name, 120), device.unusable, listing(all));
+    if (use == Use::compile ? !device.compiles : !device.unusable.empty()) fail_unusable(all, chosen);
     const VkPhysicalDevice physical = found[chosen];
     const uint32_t family = compute_family(physical);
     const bool statistics = use == Use::compile && has_statistics(physical);

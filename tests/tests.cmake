@@ -125,7 +125,7 @@ target_link_libraries(tq_test_support PUBLIC tq_quality tq_server tq_conformance
 target_compile_definitions(tq_test_support PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TQ_FAULT_LAYER="${TQ_FAULT_LAYER}"
   TQ_SHADERS="${CMAKE_BINARY_DIR}/tq_shaders" TQ_RUN="${CMAKE_BINARY_DIR}/tq-run${CMAKE_EXECUTABLE_SUFFIX}")
 if(TQ_FAULT_LAYER)
-  add_dependencies(tq_test_support tq_fault_layer)
+  add_dependencies(tq_test_support tq_fault_layer tq_crashing_driver)
 else() # the fault layer is their subject
   list(FILTER test_sources EXCLUDE REGEX "/(broken_kernels|fault_[a-z_]+)_test\\.cpp$")
 endif()
@@ -142,7 +142,7 @@ foreach(source ${test_tools})
 endforeach()
 
 # Tests that take a quarter of a minute or more.
-set(slow_tests "^(ablation|fault_sweep|broken_kernels|cli_bench_tune|cli_bench|cli_ablate|cli_calibrate|cli_needle|hub_download)_test")
+set(slow_tests "^(ablation|fault_sweep|fault_proof|broken_kernels|cli_bench_tune|cli_bench|cli_ablate|cli_calibrate|cli_needle|hub_download)_test")
 
 # tq_test(NAME DRIVER COMMAND...), with one of the labels quick (needs no device), device, cli and slow: DRIVER is one of ${drivers},
 # ${new_lavapipe}, ${profile_drivers} and ${compile_drivers}, or none.
@@ -166,6 +166,9 @@ function(tq_test name driver)
     set(label quick)
   endif()
   list(APPEND environment TQ_CACHE_DISK=0) # the prefix cache of the user is not the tests'
+  if(NOT name MATCHES "^fault_proof_test") # a check before each command would test the same again and again
+    list(APPEND environment TQ_PROVE=0)
+  endif()
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 1500 LABELS ${label} SKIP_RETURN_CODE 77)
   if(name MATCHES "^(conformance|shaders_check|broken_kernels_test|cli_bench_tune_test)|million") # the longest start first
     set_tests_properties(${name} PROPERTIES COST 1000)
@@ -199,7 +202,7 @@ set(rows_lavapipe-new --shard 1/4)
 # Tests of commands that run on every driver, not on the first alone.
 set(everywhere_tests cli_chat_test)
 # Tests that run on the first driver and on GPUs: what they test is host code, or a whole model whose kernels have their rows.
-set(host_tests agreement_test fault_layer_test device_layout_test gpu_conditioning_test gpu_demo_test gpu_spans_test gpu_larger_set_test gpu_million_test
+set(host_tests agreement_test fault_layer_test fault_proof_test device_layout_test gpu_conditioning_test gpu_demo_test gpu_spans_test gpu_larger_set_test gpu_million_test
   gpu_nonfinite_test gpu_pace_test gpu_prefix_test gpu_prompt_cache_test gpu_sampling_test gpu_scheduler_test gpu_shape_test gpu_sizes_test gpu_speculation_test gpu_split_test
   gpu_window_test tuning_test)
 # Tests that run on lavapipe's other widths: those that see the size of a subgroup.

@@ -3,12 +3,13 @@
 //   TQ_FAULT_LOG=FILE                        gets, at the end, the number of calls of each function and the failed ones
 //   TQ_FAULT_SHADERS=DIRECTORY               the kernels as the build compiled them, NAME.spv each
 //   TQ_FAULT_KERNEL=NAME                     the one that is changed
-//   TQ_FAULT_REWRITE=FMul:2=FAdd             its change (tests/fault_layer/rewrite.h)
-//   TQ_FAULT_REPLACE=DIRECTORY               each NAME.spv in there replaces that kernel
+//   TQ_FAULT_REWRITE=FMul:2=FAdd             its change (tests/fault_layer/rewrite.h), or CRASH or HANG: so its pipeline is
+//   created TQ_FAULT_REPLACE=DIRECTORY               each NAME.spv in there replaces that kernel
 // The loader takes it by VK_LAYER_PATH=DIRECTORY and VK_INSTANCE_LAYERS=VK_LAYER_TQ_fault.
 #include "tests/fault_layer/plan.h"
 #include "tests/fault_layer/rewrite.h"
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -61,7 +62,7 @@ std::map<Code, Code> broken_kernels() {
     const std::filesystem::path shaders = variable("TQ_FAULT_SHADERS");
     const std::string kernel = variable("TQ_FAULT_KERNEL"), change = variable("TQ_FAULT_REWRITE");
     if (kernel.empty() != change.empty()) refuse("TQ_FAULT_KERNEL", "it goes together with TQ_FAULT_REWRITE");
-    if (!kernel.empty()) {
+    if (!kernel.empty() && change != "CRASH" && change != "HANG") {
         const Code right = read_kernel("TQ_FAULT_KERNEL", shaders / (kernel + ".spv"));
         broken[right] = rewritten(right, change);
     }
@@ -74,13 +75,24 @@ std::map<Code, Code> broken_kernels() {
     return broken;
 }
 
+// The SPIR-V whose pipeline crashes or hangs its creator; empty: none.
+Code fatal_kernel() {
+    const std::string change = variable("TQ_FAULT_REWRITE");
+    if (change != "CRASH" && change != "HANG") return {};
+    return read_kernel("TQ_FAULT_KERNEL",
+                       std::filesystem::path(variable("TQ_FAULT_SHADERS")) / (variable("TQ_FAULT_KERNEL") + ".spv"));
+}
+
 // Exists as long as the process: a program may create and destroy several instances.
 struct State {
     std::mutex mutex;
     Plan plan{variable("TQ_FAULT")};
     std::string log = variable("TQ_FAULT_LOG");
     const std::map<Code, Code> broken = broken_kernels();
+    const Code fatal = fatal_kernel();
+    std::set<VkShaderModule> fatal_modules;
     std::map<void*, PFN_vkGetInstanceProcAddr> instances;
+    std::map<void*, PFN_vkEnumeratePhysicalDevices> enumerators; // of the next layer
     std::map<void*, Device> devices;
     std::set<VkFence> signalled; // fences whose reset failed
     uint64_t changed = 0;        // modules
@@ -104,9 +116,23 @@ template <class Handle> Device device_of(Handle handle) {
     return state().devices.at(key(handle));
 }
 
+// Ends the process as a driver's bad pointer does, or never returns.
+void crash_or_hang(bool crashes) {
+    if (crashes) {
+        std::signal(SIGSEGV, SIG_DFL);
+        std::raise(SIGSEGV);
+    }
+    while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
 std::optional<Fault> strike(Function function) {
-    const std::lock_guard lock(state().mutex);
-    return state().plan.strike(function);
+    std::optional<Fault> fault;
+    {
+        const std::lock_guard lock(state().mutex);
+        fault = state().plan.strike(function);
+    }
+    if (fault && (fault->crashes || (fault->hangs && function != Function::vkWaitForFences))) crash_or_hang(fault->crashes);
+    return fault;
 }
 
 // A lost device runs nothing any more, and the objects that it used may be freed: so this waits for the work submitted to it.
@@ -138,7 +164,14 @@ template <Function function, class First, class... Rest> struct Wrapped<function
 VKAPI_ATTR VkResult VKAPI_CALL create_shader_module(VkDevice device, const VkShaderModuleCreateInfo* info,
                                                     const VkAllocationCallbacks* allocator, VkShaderModule* module) {
     using Next = Wrapped<Function::vkCreateShaderModule, PFN_vkCreateShaderModule>;
-    const auto found = state().broken.find(Code(info->pCode, info->pCode + info->codeSize / 4));
+    const Code code(info->pCode, info->pCode + info->codeSize / 4);
+    if (!state().fatal.empty() && code == state().fatal) {
+        const VkResult result = Next::call(device, info, allocator, module);
+        const std::lock_guard lock(state().mutex);
+        if (result == VK_SUCCESS) state().fatal_modules.insert(*module);
+        return result;
+    }
+    const auto found = state().broken.find(code);
     if (found == state().broken.end()) return Next::call(device, info, allocator, module);
     VkShaderModuleCreateInfo other = *info;
     other.pCode = found->second.data();
@@ -148,6 +181,19 @@ VKAPI_ATTR VkResult VKAPI_CALL create_shader_module(VkDevice device, const VkSha
         state().changed++;
     }
     return Next::call(device, &other, allocator, module);
+}
+
+VKAPI_ATTR VkResult VKAPI_CALL create_compute_pipelines(VkDevice device, VkPipelineCache cache, uint32_t count,
+                                                        const VkComputePipelineCreateInfo* infos,
+                                                        const VkAllocationCallbacks* allocator, VkPipeline* pipelines) {
+    bool fatal = false;
+    {
+        const std::lock_guard lock(state().mutex);
+        for (const auto& info : std::span(infos, count)) fatal = fatal || state().fatal_modules.contains(info.stage.module);
+    }
+    if (fatal) crash_or_hang(variable("TQ_FAULT_REWRITE") == "CRASH");
+    return Wrapped<Function::vkCreateComputePipelines, PFN_vkCreateComputePipelines>::call(device, cache, count, infos, allocator,
+                                                                                           pipelines);
 }
 
 VKAPI_ATTR VkResult VKAPI_CALL reset_fences(VkDevice device, uint32_t count, const VkFence* fences) {
@@ -194,13 +240,27 @@ VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo* info,
                                                VkInstance* instance) {
     auto* link = link_info<VkLayerInstanceCreateInfo>(info->pNext, VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO);
     if (!link) return VK_ERROR_INITIALIZATION_FAILED;
+    if (const auto fault = strike(Function::vkCreateInstance)) return fault->result;
     const auto get = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
     link->u.pLayerInfo = link->u.pLayerInfo->pNext;
     const VkResult result = reinterpret_cast<PFN_vkCreateInstance>(get(nullptr, "vkCreateInstance"))(info, allocator, instance);
     if (result != VK_SUCCESS) return result;
     const std::lock_guard lock(state().mutex);
     state().instances[key(*instance)] = get;
+    // Asked for later, the loader may give the first layer's.
+    state().enumerators[key(*instance)] =
+        reinterpret_cast<PFN_vkEnumeratePhysicalDevices>(get(*instance, "vkEnumeratePhysicalDevices"));
     return result;
+}
+
+VKAPI_ATTR VkResult VKAPI_CALL enumerate_devices(VkInstance instance, uint32_t* count, VkPhysicalDevice* devices) {
+    if (const auto fault = strike(Function::vkEnumeratePhysicalDevices)) return fault->result;
+    PFN_vkEnumeratePhysicalDevices next = nullptr;
+    {
+        const std::lock_guard lock(state().mutex);
+        next = state().enumerators.at(key(instance));
+    }
+    return next(instance, count, devices);
 }
 
 PFN_vkVoidFunction get_device_function(VkDevice device, const char* name);
@@ -232,6 +292,7 @@ VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical, const Vk
 PFN_vkVoidFunction own_device_function(std::string_view name) {
     if (name == "vkGetDeviceProcAddr") return reinterpret_cast<PFN_vkVoidFunction>(get_device_function);
     if (name == "vkCreateShaderModule") return reinterpret_cast<PFN_vkVoidFunction>(create_shader_module);
+    if (name == "vkCreateComputePipelines") return reinterpret_cast<PFN_vkVoidFunction>(create_compute_pipelines);
     if (name == "vkResetFences") return reinterpret_cast<PFN_vkVoidFunction>(reset_fences);
     if (name == "vkQueueSubmit") return reinterpret_cast<PFN_vkVoidFunction>(queue_submit);
     if (name == "vkDestroyFence") return reinterpret_cast<PFN_vkVoidFunction>(destroy_fence);
@@ -252,6 +313,7 @@ PFN_vkVoidFunction get_instance_function(VkInstance instance, const char* name) 
     if (wanted == "vkGetInstanceProcAddr") return reinterpret_cast<PFN_vkVoidFunction>(get_instance_function);
     if (wanted == "vkCreateInstance") return reinterpret_cast<PFN_vkVoidFunction>(create_instance);
     if (wanted == "vkCreateDevice") return reinterpret_cast<PFN_vkVoidFunction>(create_device);
+    if (wanted == "vkEnumeratePhysicalDevices") return reinterpret_cast<PFN_vkVoidFunction>(enumerate_devices);
     if (const auto own = own_device_function(wanted)) return own;
     if (!instance) return nullptr;
     const std::lock_guard lock(state().mutex);

@@ -11,7 +11,8 @@ constexpr const char* names[] = {
 #define TQ_FAULT_NAME(name) #name,
     TQ_FAULT_FUNCTIONS(TQ_FAULT_NAME)
 #undef TQ_FAULT_NAME
-        "vkCreateDevice"};
+        "vkCreateDevice",
+    "vkCreateInstance", "vkEnumeratePhysicalDevices"};
 static_assert(std::size(names) == size_t(Function::count));
 
 struct Result {
@@ -30,6 +31,7 @@ constexpr Result results[] = {
     {"NOT_READY", {VK_NOT_READY, false}},
     {"TIMEOUT", {VK_TIMEOUT, false}},
     {"HANG", {VK_TIMEOUT, true}},
+    {"CRASH", {VK_ERROR_UNKNOWN, false, true}},
 };
 
 [[noreturn]] void refuse(std::string_view entry) {
@@ -74,7 +76,6 @@ void Plan::add(std::string_view entry) {
         if (result == one.name) found = &one;
     if (made.function == Function::count || !found) refuse(entry);
     made.fault = found->fault;
-    if (made.fault.hangs && made.function != Function::vkWaitForFences) refuse(entry);
     entries_.push_back(std::move(made));
 }
 

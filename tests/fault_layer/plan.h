@@ -43,18 +43,21 @@ enum class Function : uint32_t {
     TQ_FAULT_FUNCTIONS(TQ_FAULT_ENUM)
 #undef TQ_FAULT_ENUM
         vkCreateDevice,
+    vkCreateInstance,
+    vkEnumeratePhysicalDevices,
     count
 };
 
 struct Fault {
     VkResult result;
-    bool hangs; // never returns, or with VK_TIMEOUT when the caller's timeout is over
+    bool hangs;           // never returns, or with VK_TIMEOUT when the caller's timeout is over
+    bool crashes = false; // the process
 };
 
 class Plan {
   public:
     // Parses TQ_FAULT, "" for none: FUNCTION:N=RESULT, the N-th call (from 1), or FUNCTION:N+=RESULT, that one and all after
-    // it; several with commas between. RESULT is a VkResult without VK_ERROR_ and VK_, or HANG (vkWaitForFences). Ends the
+    // it; several with commas between. RESULT is a VkResult without VK_ERROR_ and VK_, HANG or CRASH. Ends the
     // process with a message where the text is not valid: no test may pass because nothing failed.
     explicit Plan(std::string_view text);
 

@@ -5,6 +5,8 @@ namespace tq::test {
 
 bool has_fault_layer() { return *TQ_FAULT_LAYER; }
 
+std::string crashing_driver() { return TQ_FAULT_LAYER "/crashing_driver/crashing_driver.json"; }
+
 std::vector<std::string> fault_environment(const Faults& faults) {
     ENSURE(has_fault_layer(), "the fault layer is built on Linux only");
     std::vector<std::string> environment{"VK_LAYER_PATH=" TQ_FAULT_LAYER, "VK_INSTANCE_LAYERS=VK_LAYER_TQ_fault",

@@ -13,7 +13,8 @@ struct Faults {
     std::filesystem::path log;          // TQ_FAULT_LOG
 };
 
-bool has_fault_layer(); // it is built on Linux
+bool has_fault_layer();        // it is built on Linux
+std::string crashing_driver(); // the manifest of a driver that crashes; with TQ_FAULT_DRIVER=hang it hangs
 
 // The variables for Command::environment. Without the validation layer, which does not expect a failing driver.
 std::vector<std::string> fault_environment(const Faults& faults);

@@ -3,6 +3,7 @@
 #include "model/reference/kernels.h"
 #include "tools/conformance/attention_case.h"
 #include "tools/conformance/rows.h"
+#include "tools/conformance/subject.h"
 #include <cmath>
 
 namespace tq::conformance {
@@ -234,6 +235,23 @@ void add_matrices(Rows& rows, const Capabilities& device) {
 }
 
 } // namespace
+
+void add_attention_of(Rows& rows, const Capabilities& device, const Subject& subject) {
+    const Variant own = variants(device)[0];
+    for (const KvTypes& types : subject.caches) {
+        const KvOptions kv{.k = types.k,
+                           .v = types.v,
+                           .rotation = subject.rotation,
+                           .scale_rule = subject.scale_rule,
+                           .window = subject.window && types.coded() ? 5u : 0u};
+        const uint32_t d = subject.head_dim, heads = 2 * subject.group;
+        AttentionCase separate{kv, d, heads, 2, 300, 2};
+        separate.slots = 3;
+        separate.separate = true;
+        for (const AttentionCase& shape : {AttentionCase{kv, d, heads, 2, 300, 1}, {kv, d, heads, 2, 77, 33}, separate})
+            add(rows, own, shape);
+    }
+}
 
 void add_attention(Rows& rows, const Capabilities& device) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, residual{KvType::tq3q, KvType::tq2q},

@@ -89,20 +89,6 @@ std::string text_of(const Json& device, const char* key) {
     return found == device.end() ? "?" : found->is_string() ? found->get<std::string>() : found->dump();
 }
 
-// The environment variables that change the behaviour of a Vulkan loader, of a driver or of this program.
-Json environment() {
-    constexpr std::array prefixes{"VK_",  "TQ_",  "MESA_", "LP_",      "RADV_",  "ANV_",  "INTEL_",          "NVK_",
-                                  "NAK_", "MVK_", "TU_",   "GALLIUM_", "LIBGL_", "DRI_",  "ENABLE_",         "DISABLE_",
-                                  "IR3_", "PAN_", "V3D_",  "AGX_",     "ASAHI_", "__GL_", "LD_LIBRARY_PATH", "SWIFTSHADER_"};
-    Json out = Json::object();
-    for (const std::string& variable : environment_variables()) {
-        const size_t equals = variable.find('=', 1);
-        for (const char* prefix : prefixes)
-            if (variable.starts_with(prefix)) out[variable.substr(0, equals)] = variable.substr(equals + 1);
-    }
-    return out;
-}
-
 Json counts(const DeviceReport& device) {
     Json out;
     for (const Verdict verdict : verdicts) out[name(verdict)] = device.count(verdict);
@@ -184,6 +170,19 @@ std::string verdict_of(const DeviceReport& device, bool every_row) {
 
 } // namespace
 
+Json driver_environment() {
+    constexpr std::array prefixes{"VK_",  "TQ_",  "MESA_", "LP_",      "RADV_",  "ANV_",  "INTEL_",          "NVK_",
+                                  "NAK_", "MVK_", "TU_",   "GALLIUM_", "LIBGL_", "DRI_",  "ENABLE_",         "DISABLE_",
+                                  "IR3_", "PAN_", "V3D_",  "AGX_",     "ASAHI_", "__GL_", "LD_LIBRARY_PATH", "SWIFTSHADER_"};
+    Json out = Json::object();
+    for (const std::string& variable : environment_variables()) {
+        const size_t equals = variable.find('=', 1);
+        for (const char* prefix : prefixes)
+            if (variable.starts_with(prefix)) out[variable.substr(0, equals)] = variable.substr(equals + 1);
+    }
+    return out;
+}
+
 bool Report::passed() const { return !devices.empty() && std::ranges::all_of(devices, &DeviceReport::passed); }
 
 std::string Table::header() {
@@ -242,15 +241,9 @@ Json to_json(const Report& report) {
                            {"device", device.device},
                            {"rows", rows}});
     }
-    return {{"program", report.program},
-            {"command_line", report.command_line},
-            {"passed", report.passed()},
-            {"system", system_name()},
-            {"vulkan_loader", version(loader_version())},
-            {"profile", report.profile},
-            {"seed", report.seed},
-            {"environment", environment()},
-            {"devices", devices}};
+    return {{"program", report.program}, {"command_line", report.command_line},        {"passed", report.passed()},
+            {"system", system_name()},   {"vulkan_loader", version(loader_version())}, {"profile", report.profile},
+            {"seed", report.seed},       {"environment", driver_environment()},        {"devices", devices}};
 }
 
 std::string to_junit(const Report& report) {

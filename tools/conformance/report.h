@@ -32,6 +32,8 @@ class Table {
     size_t group_ = 0; // where the open group begins
 };
 
+// The environment variables that change the behaviour of a Vulkan loader, of a driver or of this program: an object.
+Json driver_environment();
 std::string heading(const DeviceReport& device); // name, driver and version
 std::string summary(const Report& report);       // counts, and the verdict
 Json to_json(const Report& report);

@@ -18,6 +18,10 @@ void add_attention(Rows& rows, const Capabilities& device);
 void add_sampling(Rows& rows, const Capabilities& device);
 void add_end_to_end(Rows& rows, const Capabilities& device);
 
+// Of attention on the pairs of types and the heads of a subject (subject.h), in the device's own variant.
+struct Subject;
+void add_attention_of(Rows& rows, const Capabilities& device, const Subject& subject);
+
 inline Rows all_rows(const Capabilities& device) {
     Rows rows;
     for (auto* add : {add_arithmetic, add_memory, add_weights, add_experts, add_inputs, add_activations, add_cache, add_attention,

@@ -150,6 +150,7 @@ class Run {
         row.limit = number("limit");
         row.ms = number("ms");
         row.reason = message.value("reason", "");
+        row.no_memory = message.value("no_memory", false);
         row.dispatches = message.value("dispatches", Json::array());
         row.dump = message.value("dump", "");
         passed_rows_ += row.verdict == Verdict::passed ? 1 : 0;
@@ -187,18 +188,26 @@ bool DeviceReport::passed() const {
 
 DeviceReport test_device(const RunnerOptions& options, const std::string& selector) { return Run(options, selector).run(); }
 
-std::vector<std::string> usable_devices(const RunnerOptions& options) {
-    std::vector<std::string> devices;
-    std::string failed;
+Listing list_devices_apart(const RunnerOptions& options) {
     RunnerOptions listing = options;
     listing.worker.push_back("--list-devices");
+    Listing out;
+    bool answered = false;
     const auto end = Watch(listing, "", 0).follow([&](const Json& message) {
-        if (message.contains("devices")) devices = message.at("devices").get<std::vector<std::string>>();
-        if (message.contains("failed")) failed = message.at("failed");
+        answered = true;
+        if (message.contains("devices")) out.usable = message.at("devices").get<std::vector<std::string>>();
+        if (message.contains("all")) out.all = message.at("all");
+        if (message.contains("failed")) out.failure = message.at("failed");
     });
-    if (!failed.empty()) fail("{}", failed);
-    if (devices.empty()) fail("no device could be listed: {}", end.value_or("interrupted"));
-    return devices;
+    if (!answered) out.death = end.value_or("interrupted");
+    return out;
+}
+
+std::vector<std::string> usable_devices(const RunnerOptions& options) {
+    const Listing listing = list_devices_apart(options);
+    if (!listing.failure.empty()) fail("{}", listing.failure);
+    if (listing.usable.empty()) fail("no device could be listed: {}", listing.death.empty() ? "none is usable" : listing.death);
+    return listing.usable;
 }
 
 } // namespace tq::conformance

@@ -16,8 +16,9 @@ struct RowResult {
     Verdict verdict = Verdict::not_run;
     double error = 0, limit = 0, ms = 0;
     std::string reason;
-    Json dispatches;  // the dispatches that it ran (worker.h)
-    std::string dump; // where its data is, after a failure with --dump
+    bool no_memory = false; // it failed for want of memory
+    Json dispatches;        // the dispatches that it ran (worker.h)
+    std::string dump;       // where its data is, after a failure with --dump
 };
 
 struct DeviceReport {
@@ -40,6 +41,15 @@ struct RunnerOptions {
 };
 
 DeviceReport test_device(const RunnerOptions& options, const std::string& selector);
+
+// What a worker says about the devices.
+struct Listing {
+    std::vector<std::string> usable; // their indices
+    Json all = Json::array();        // as the worker describes them
+    std::string failure;             // why there is none
+    std::string death;               // how the worker ended without an answer
+};
+Listing list_devices_apart(const RunnerOptions& options);
 
 // Returns the usable devices. Throws Error where there is none, or the worker does not report them.
 std::vector<std::string> usable_devices(const RunnerOptions& options);

@@ -4,6 +4,7 @@
 #include "tools/conformance/evidence.h"
 #include "tools/conformance/rig.h"
 #include "tools/conformance/rows.h"
+#include "tools/conformance/subject.h"
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -17,11 +18,12 @@ namespace tq::conformance {
 namespace {
 
 Rows selected_rows(const Capabilities& device, const Selection& selection) {
-    Rows rows = all_rows(device);
+    Rows rows = selection.subject.empty() ? all_rows(device) : subject_rows(device, parse_subject(selection.subject));
     const auto named = std::ranges::find(rows, selection.filter, &Row::name);
     if (named != rows.end()) return {*named};
     std::erase_if(rows, [&](const Row& row) {
-        return (row.full_only && !selection.full) || lowercase(row.name()).find(lowercase(selection.filter)) == std::string::npos;
+        return (row.full_only && !selection.full && selection.subject.empty()) ||
+               lowercase(row.name()).find(lowercase(selection.filter)) == std::string::npos;
     });
     constexpr size_t stretch = 16; // neighbours share kernels
     size_t number = 0;
@@ -78,17 +80,22 @@ class Worker {
     // After an Error the device is created again: it may be lost.
     Json guarded(const Row& row) {
         std::string reason;
+        bool no_memory = false;
         try {
             Json result = run_now(row);
             if (!options_.dump.empty() && !result.value("passed", true)) result["dump"] = dump(row);
             return result;
+        } catch (const OutOfMemory& error) {
+            reason = error.what();
+            no_memory = true;
         } catch (const Error& error) {
             reason = error.what();
         } catch (const std::bad_alloc&) {
             reason = "this machine ran out of memory";
+            no_memory = true;
         }
         rig_.reset();
-        return {{"passed", false}, {"error", INFINITY}, {"limit", 0}, {"reason", reason}};
+        return {{"passed", false}, {"error", INFINITY}, {"limit", 0}, {"reason", reason}, {"no_memory", no_memory}};
     }
 
     Json run_now(const Row& row) {
@@ -142,13 +149,15 @@ std::vector<std::string> row_names(const Capabilities& device, const Selection& 
     return names;
 }
 
-void list_usable_devices(const std::function<void(const Json&)>& write) {
+void list_usable_devices(const std::function<void(const Json&)>& write,
+                         const std::function<Json(const Capabilities&)>& describe) {
     try {
-        Json usable = Json::array();
+        Json usable = Json::array(), described = Json::array();
         const std::vector<Capabilities> all = list_devices();
         for (size_t i = 0; i < all.size(); i++)
             if (all[i].unusable.empty()) usable.push_back(std::to_string(i));
-        write({{"devices", usable}});
+        for (const Capabilities& one : all) described.push_back(describe(one));
+        write({{"devices", usable}, {"all", described}});
     } catch (const Error& error) {
         write({{"failed", error.what()}});
     }

@@ -2,7 +2,7 @@
 //   {"device": {...}, "rows": [[kernel, variant, shape], ...]}   once the device is open
 //   {"begin": 7}                                                 before row 7, then
 //   {"row": 7, "passed": true, "error": ..., "limit": ..., "reason": "", "ms": 12.5, "dispatches": [...]}, or with "skipped":
-//   true; "dispatches" as Evidence writes them
+//   true, or "no_memory": true where it failed for want of memory; "dispatches" as Evidence writes them
 //   {"end": true}, or {"failed": "why the device cannot be used"}
 // Any other output is that of a driver or a layer.
 #pragma once
@@ -22,6 +22,7 @@ struct Selection {
     std::string filter; // only rows with this text in their name, in any case; the one row where it is a whole name
     bool full = false;
     uint32_t shard = 1, shards = 1; // of the rows that those leave, in stretches of 16: every shards-th from the shard-th on
+    std::string subject = {};       // the text of a Subject (subject.h): of its rows instead of all
 };
 
 struct WorkerOptions {
@@ -42,7 +43,9 @@ void run_worker(const WorkerOptions& options);
 // The names of the rows that a worker with these options runs.
 std::vector<std::string> row_names(const Capabilities& device, const Selection& selection);
 
-// Writes {"devices": ["0", "2"]}: the indices of the usable devices; or {"failed": ...}.
-void list_usable_devices(const std::function<void(const Json&)>& write);
+// Writes {"devices": ["0", "2"], "all": [{...}, ...]}: the indices of the usable devices, and all as `describe` describes them;
+// or
+// {"failed": ...}.
+void list_usable_devices(const std::function<void(const Json&)>& write, const std::function<Json(const Capabilities&)>& describe);
 
 } // namespace tq::conformance

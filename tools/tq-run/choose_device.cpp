@@ -3,6 +3,7 @@
 #include "base/printable.h"
 #include "runtime/device_profile.h"
 #include "tools/tq-run/console.h"
+#include "tools/tq-run/drivers.h"
 #include <algorithm>
 #include <utility>
 
@@ -11,52 +12,61 @@ namespace {
 
 bool names_cpu(const std::string& name) { return name == "cpu" || name == "none"; }
 
-bool has_gpu() try {
-    return std::ranges::any_of(list_devices(),
-                               [](const Capabilities& c) { return c.type != DeviceType::cpu && c.unusable.empty(); });
-} catch (const Error&) { // no loader, or no driver
-    return false;
-}
+bool is_gpu(const Capabilities& device) { return device.type != DeviceType::cpu && device.unusable.empty(); }
 
-// Opens a GPU; nullptr, after a message, where there is none.
-std::unique_ptr<Device> find_gpu() {
+// A GPU; nothing, after a message, where there is none.
+std::optional<ChosenDevice> find_gpu() {
     find_device_profile(); // a wrong TQ_DEVICE_PROFILE is the user's error; a missing device is not
     std::string software;
     try {
-        auto best = std::make_unique<Device>();
-        if (best->capabilities().type != DeviceType::cpu) return best;
-        const std::string& name = best->capabilities().name;
+        const std::vector<Capabilities> all = list_devices();
+        const size_t best = find_device(all, "");
+        if (is_gpu(all[best])) return ChosenDevice{all[best], std::to_string(best)};
+        const std::string& name = all[best].name;
         software = fmt::format("; --device {} runs the Vulkan path", printable(name.substr(0, name.find(' '))));
-    } catch (const Error&) {
-        if (has_gpu()) throw; // which should have been opened
+    } catch (const Error&) { // no loader, no driver, or no usable device
+        software.clear();
     }
     static bool said = false; // bench may ask for each of several models
     if (!std::exchange(said, true)) write_error(fmt::format("tq-run: no GPU was found, so this runs on the CPU{}\n", software));
-    return nullptr;
+    return std::nullopt;
 }
 
 } // namespace
 
-std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu otherwise) {
+std::optional<ChosenDevice> find_device(const std::string& selector, WithoutGpu otherwise) {
     const std::string name = lowercase(selector);
-    if (names_cpu(name)) return nullptr;
+    if (names_cpu(name) || !survey_drivers()) return std::nullopt;
     if (name.empty() && otherwise == WithoutGpu::cpu) return find_gpu();
-    return std::make_unique<Device>(selector);
+    const std::vector<Capabilities> all = list_devices();
+    const size_t found = find_device(all, selector);
+    return ChosenDevice{all[found], std::to_string(found)};
 }
 
-std::vector<std::unique_ptr<Device>> choose_devices(const std::string& selectors, WithoutGpu otherwise) {
-    std::vector<std::unique_ptr<Device>> devices;
+std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu otherwise) {
+    std::vector<ChosenDevice> devices;
     for (size_t begin = 0, end; begin <= selectors.size(); begin = end + 1) {
         end = std::min(selectors.find_first_of(",/", begin), selectors.size());
         const std::string selector = selectors.substr(begin, end - begin);
         if (selector.empty() && end - begin != selectors.size())
             fail("--device {} has an empty name: separate devices by one comma", printable(selectors));
-        if (auto device = choose_device(selector, otherwise)) devices.push_back(std::move(device));
+        if (auto device = find_device(selector, otherwise)) devices.push_back(std::move(*device));
     }
-    if (devices.empty()) devices.push_back(nullptr);
     return devices;
 }
 
-bool chooses_cpu(const std::string& selector) { return names_cpu(lowercase(selector)) || (selector.empty() && !has_gpu()); }
+std::unique_ptr<Device> choose_device(const std::string& selector) {
+    const auto found = find_device(selector);
+    return found ? std::make_unique<Device>(found->selector) : nullptr;
+}
+
+bool chooses_cpu(const std::string& selector) {
+    if (names_cpu(lowercase(selector)) || !survey_drivers()) return true;
+    try {
+        return selector.empty() && std::ranges::none_of(list_devices(), is_gpu);
+    } catch (const Error&) { // no loader, or no driver
+        return true;
+    }
+}
 
 } // namespace tq

@@ -9,6 +9,7 @@ void add_chat(ArgumentParser& app, Action& action);
 void add_serve(ArgumentParser& app, Action& action);
 void add_launch(ArgumentParser& app, Action& action);
 void add_generate(ArgumentParser& app, Action& action);
+void add_doctor(ArgumentParser& app, Action& action);
 void add_devices(ArgumentParser& app, Action& action);
 void add_conformance(ArgumentParser& app, Action& action);
 void add_tokenize(ArgumentParser& app, Action& action);

@@ -7,6 +7,7 @@
 #include "runtime/device_profile.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/drivers.h"
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -135,7 +136,7 @@ int run(const DevicesArguments& arguments) {
     find_device_profile(); // a wrong TQ_DEVICE_PROFILE is the user's error; no device at all is a valid result
     std::vector<Capabilities> devices;
     try {
-        devices = list_devices();
+        if (survey_drivers()) devices = list_devices();
     } catch (const Error& error) {
         write_error(fmt::format("tq-run: {}\n", error.what()));
     }

@@ -183,19 +183,33 @@ static std::string describe_device(Device& device) {
     return printable(fmt::format("{}, {} {}", c.name, c.driver_name, c.driver_info), 160);
 }
 
+// Those that prove themselves for the model. A command about devices themselves takes them as they are.
+static std::vector<std::unique_ptr<Device>> open_devices(const std::vector<ChosenDevice>& chosen,
+                                                         const conformance::Subject& subject, Console& console,
+                                                         WithoutGpu otherwise) {
+    std::vector<std::unique_ptr<Device>> devices;
+    for (const ChosenDevice& one : chosen) {
+        auto device =
+            otherwise == WithoutGpu::software ? std::make_unique<Device>(one.selector) : open_proven(one, subject, console);
+        if (device) devices.push_back(std::move(device));
+    }
+    if (devices.empty()) devices.push_back(nullptr);
+    return devices;
+}
+
 Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise) {
-    auto devices = choose_devices(arguments.device, otherwise); // before a download that its error would make useless
-    auto device = std::move(devices[0]);
-    devices.erase(devices.begin());
-    if (!device && arguments.profile)
+    const auto chosen = find_devices(arguments.device, otherwise); // before a download that its error would make useless
+    if (chosen.empty() && arguments.profile)
         throw UsageError("--profile times the kernels of a Vulkan device, and this runs on the CPU: name a device with --device "
                          "(tq-run devices lists them)");
-    std::string name = device ? describe_device(*device) : "CPU";
-    for (const auto& other : devices) name += " + " + describe_device(*other);
     Setup setup = set_up_model(arguments, console);
-    setup.device = std::move(device);
+    auto devices = open_devices(chosen, conformance::subject_of(setup.model.config, setup.model.weights, setup.options.kv),
+                                console, otherwise);
+    setup.device_name = devices[0] ? describe_device(*devices[0]) : "CPU";
+    setup.device = std::move(devices[0]);
+    devices.erase(devices.begin());
+    for (const auto& other : devices) setup.device_name += " + " + describe_device(*other);
     setup.other_devices = std::move(devices);
-    setup.device_name = name;
     for (Device* each : setup.placing().devices) {
         each->profile = arguments.profile;
         each->memory_limit_bytes = setup.memory_limit_bytes;
@@ -284,7 +298,10 @@ void restart_engine(Engine& engine, const ModelArguments& arguments, const Forwa
     if (engine.device) {
         engine.device = nullptr;
         engine.other_devices.clear();
-        auto devices = choose_devices(arguments.device);
+        Console quiet(ColorMode::off, true);
+        auto devices =
+            open_devices(find_devices(arguments.device),
+                         conformance::subject_of(engine.model.config, engine.model.weights, options.kv), quiet, WithoutGpu::cpu);
         engine.device = std::move(devices[0]);
         if (!engine.device) fail("the device {} is no longer there", engine.device_name);
         devices.erase(devices.begin());

@@ -103,9 +103,10 @@ int run(const std::vector<std::string>& arguments) {
     app.option_defaults()->take_last(); // for a flag that is given twice
     ArgumentParser parser(app);
     Action action;
-    for (auto* add : {add_chat,        add_serve,  add_launch,  add_generate,  add_bench,    add_perplexity, add_needle,
-                      add_validate,    add_ablate, add_tune,    add_calibrate, add_plan,     add_cache,      add_devices,
-                      add_conformance, add_codec,  add_shaders, add_tokenize,  add_template, add_grammar,    add_logits})
+    for (auto* add :
+         {add_chat,   add_serve,   add_launch,    add_generate, add_bench,   add_perplexity, add_needle, add_validate,
+          add_ablate, add_tune,    add_calibrate, add_plan,     add_cache,   add_devices,    add_doctor, add_conformance,
+          add_codec,  add_shaders, add_tokenize,  add_template, add_grammar, add_logits})
         add(parser, action);
     const CommandLine line = read_command_line(app, arguments);
     try {

@@ -54,10 +54,11 @@ std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArgum
     to.model.emplace(load_model(arguments.model));
     const Model& model = *to.model;
     require_same_vocabulary(model.tokenizer, model.name, target.model.tokenizer, target.model.name);
-    if (!arguments.device.empty()) to.device = choose_device(arguments.device);
-    Device* const device = arguments.device.empty() ? target.device : to.device.get();
     const ForwardOptions options{.context_size = std::min(target.forward.context_size(), model.config.max_position_embeddings),
                                  .threads = arguments.threads == 0 ? threads : arguments.threads};
+    if (const auto chosen = arguments.device.empty() ? std::nullopt : find_device(arguments.device))
+        to.device = open_proven(*chosen, conformance::subject_of(model.config, model.weights, options.kv), console);
+    Device* const device = arguments.device.empty() ? target.device : to.device.get();
     TransferStatus status(console);
     const auto on_load = [&](uint64_t done, uint64_t total) {
         status.update(fmt::format("loading {}", model.name), done, total, done);

@@ -1,7 +1,9 @@
 #include "tools/tq-run/codec/vector_machine.h"
+#include "base/error.h"
 #include "base/printable.h"
 #include "base/thread_pool.h"
 #include "model/gpu/vector_codec.h"
+#include "tools/tq-run/drivers.h"
 #include <fmt/format.h>
 
 namespace tq {
@@ -83,6 +85,7 @@ class OnDevice : public VectorMachine {
 
 std::unique_ptr<VectorMachine> make_vector_machine(const KvCodec& codec, const std::string& device, uint32_t batch) {
     if (device == "cpu") return std::make_unique<Cpu>(codec, batch);
+    if (!survey_drivers()) fail("no Vulkan driver can be used: give --device cpu");
     return std::make_unique<OnDevice>(codec, device, batch);
 }
 

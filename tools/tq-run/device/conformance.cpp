@@ -1,6 +1,5 @@
 // tq-run conformance: whether a device computes what the reference computes.
 #include "base/error.h"
-#include "base/executable.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
 #include "runtime/device.h"
@@ -8,6 +7,7 @@
 #include "tools/conformance/report.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/devices.h"
+#include "tools/tq-run/drivers.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/time_left.h"
 #include <cerrno>
@@ -23,13 +23,14 @@ namespace {
 using namespace conformance;
 
 struct ConformanceArguments {
-    std::string device, filter, profile, json, junit, shard, dump;
+    std::string device, filter, profile, json, junit, shard, dump, subject;
     uint64_t seed = 1, first = 0;
     uint32_t timeout = 60; // seconds
     bool list = false, full = false, tuned = false, verbose = false, worker = false, list_devices = false;
 
     Selection selection() const {
         Selection out{filter, full};
+        out.subject = subject;
         if (!shard.empty()) std::tie(out.shard, out.shards) = parse_shard(shard);
         return out;
     }
@@ -41,7 +42,7 @@ void write_line(const Json& message) { // on a line of its own whatever a driver
 
 int work(const ConformanceArguments& a) {
     if (a.list_devices) {
-        list_usable_devices(write_line);
+        list_usable_devices(write_line, [](const Capabilities& c) { return describe(c); });
         return 0;
     }
     WorkerOptions options{
@@ -65,18 +66,15 @@ void write_file(const std::string& path, const std::string& text) {
 void check_writable(const std::string& path) { write_file(path, "\n"); }
 
 RunnerOptions runner_options(const ConformanceArguments& a) {
-    RunnerOptions options;
-    const std::filesystem::path program = executable_path();
-    if (program.empty()) fail("this system does not say where the running program is, so that no worker can be started");
-    options.worker = {program.string(), "conformance", "--worker", "--seed", std::to_string(a.seed)};
+    RunnerOptions options = worker_options({"--seed", std::to_string(a.seed)});
     if (!a.filter.empty()) options.worker.insert(options.worker.end(), {"--filter", a.filter});
     if (!a.shard.empty()) options.worker.insert(options.worker.end(), {"--shard", a.shard});
+    if (!a.subject.empty()) options.worker.insert(options.worker.end(), {"--subject", a.subject});
     if (a.full) options.worker.push_back("--full");
     if (!a.dump.empty()) options.worker.insert(options.worker.end(), {"--dump", a.dump});
     if (!a.profile.empty()) options.environment.push_back("TQ_DEVICE_PROFILE=" + a.profile);
     options.environment.push_back(a.tuned ? "TQ_TUNING=stored" : "TQ_TUNING=default");
     options.timeout = std::chrono::seconds(a.timeout);
-    options.interrupted = interrupted;
     return options;
 }
 
@@ -153,7 +151,7 @@ int run(const ConformanceArguments& a) {
     catch_interrupts();
     Console console(ColorMode::automatic, false);
     const RunnerOptions options = runner_options(a);
-    Report report{build_description(), command_line(a), a.profile, a.seed, a.filter.empty() && a.shard.empty(), {}};
+    Report report{build_description(), command_line(a), a.profile, a.seed, (a.filter + a.shard + a.subject).empty(), {}};
     write_output(Table::header());
     const auto selectors = a.device == "all" ? usable_devices(options) : std::vector{a.device};
     for (const std::string& selector : selectors) {
@@ -196,6 +194,7 @@ void add_conformance(ArgumentParser& app, Action& action) {
         command.add_flag("--worker", a.worker).group(""); // hidden, with the flags that it uses
         command.add_flag("--list-devices", a.list_devices).group("");
         command.add_option("--first", a.first).group("");
+        command.add_option("--subject", a.subject).group("");
     };
     add_command<ConformanceArguments>(app, action, "conformance", "Check every kernel of a device against the CPU reference",
                                       flags, run);

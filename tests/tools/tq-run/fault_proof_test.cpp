@@ -1,0 +1,268 @@
+// Drivers that are wrong, crash, hang or lose their device: the program finds out by a child before it trusts them, goes on with
+// simpler kernels or the CPU, generates the same text, and says so in one line. TQ_FAULT_SWEEP=all: at more calls.
+#include "base/child_process.h"
+#include "model/gpu/tuning_file.h"
+#include "runtime/device.h"
+#include "tests/support/fault_environment.h"
+#include "tests/support/skip.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
+#include <algorithm>
+#include <cstdlib>
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+using namespace tq::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::minutes longest{5};                       // for one run; a busy machine may be slow
+constexpr const char* wrong_row = "TQ_CONFORMANCE_FAULT=crash:"; // any row: no child may be asked
+
+struct Ended {
+    std::optional<int> status; // none: it hung
+    std::string output, error;
+
+    size_t lines() const { return size_t(std::count(error.begin(), error.end(), '\n')); }
+};
+
+// A cache directory of its own, where nothing is known yet.
+class Place {
+  public:
+    Ended run(std::vector<std::string> arguments, const Faults& faults, std::vector<std::string> more = {}) const {
+        arguments.insert(arguments.begin(), TQ_RUN);
+        home_.write("input", "");
+        auto environment = fault_environment(faults);
+        environment.push_back("TQ_CACHE_DIR=" + cache().string());
+        environment.insert(environment.end(), more.begin(), more.end());
+        const fs::path output = home_.path() / "output", error = home_.path() / "error";
+        tq::ChildProcess child(arguments, environment, {home_.path() / "input", output, error});
+        const auto status = child.wait(longest);
+        return {status, slurp(output), slurp(error)};
+    }
+    // Text on the device: the output, and messages without the statistics at the end.
+    Ended generate(const Faults& faults, std::vector<std::string> more = {}, const char* device = "0") const {
+        Ended ended = run({"generate", "-p", "Once upon a time there was a fox", "-n", "6", "--temp", "0", "--device", device},
+                          faults, std::move(more));
+        std::istringstream lines(ended.error);
+        std::string messages;
+        for (std::string line; std::getline(lines, line);)
+            if (line.starts_with("tq-run: ")) messages += line + '\n';
+        ended.error = messages;
+        return ended;
+    }
+    fs::path cache() const { return home_.path() / "cache"; }
+    std::string verdicts() const {
+        std::string all;
+        if (!fs::exists(cache())) return all;
+        for (const auto& file : fs::directory_iterator(cache()))
+            if (file.path().string().ends_with(".verdicts.json")) all += slurp(file.path());
+        return all;
+    }
+
+  private:
+    TemporaryDirectory home_;
+};
+
+const std::string& right_text() {
+    static const std::string text = Place().generate({}, {}, "cpu").output;
+    REQUIRE(text.size() > 6);
+    return text;
+}
+
+void check_text(const Ended& ended) {
+    CAPTURE(ended.error);
+    REQUIRE_MESSAGE(ended.status, "it hangs");
+    CHECK(*ended.status == 0);
+    CHECK(ended.output == right_text());
+}
+
+// That it fails its check and `what` follows, in one line, which is all; later from memory, without a child.
+void check_fallback(const Faults& faults, const std::string& what, const std::vector<std::string>& more = {}) {
+    const Place place;
+    const Ended first = place.generate(faults, more);
+    CAPTURE(faults.calls + faults.kernel + ' ' + faults.rewrite);
+    check_text(first);
+    CHECK(first.lines() == 1);
+    CHECK(contains(first.error, " fails the check of its kernels, so " + what));
+    CHECK(contains(first.error, "tq-run conformance --device 0 --junit report.xml"));
+    auto without_child = more;
+    without_child.push_back(wrong_row);
+    const Ended later = place.generate(faults, without_child);
+    check_text(later);
+    CHECK(later.error == first.error);
+}
+
+const std::string cpu = "it is not used: ";
+
+} // namespace
+
+TEST_CASE("a device that is right proves itself once, in silence; a build, a model or a driver that is new asks again") {
+    const Place place;
+    const Ended first = place.generate({});
+    check_text(first);
+    CHECK(first.error == "");
+    CHECK(contains(place.verdicts(), R"("profile": "none")"));
+    CHECK(place.generate({}, {wrong_row}).error == "");
+    CHECK(contains(place.generate({}, {wrong_row, "LP_NUM_THREADS=1"}).error, cpu)); // other variables of drivers
+    const Ended others = place.run({"generate", "-p", "A", "-n", "1", "--device", "0", "-ctk", "q8_0"}, {}, {wrong_row});
+    CHECK(contains(others.error, cpu));
+    CHECK(place.generate({}, {wrong_row, "TQ_PROVE=0"}).error == "");
+    CHECK(contains(place.generate({}, {"TQ_PROVE=soon"}).error, "TQ_PROVE is \"soon\""));
+}
+
+TEST_CASE("a kernel that every device runs is wrong, or crashes or hangs its compiler: the same text on the CPU") {
+    check_fallback({.kernel = "rms_norm", .rewrite = "FMul:1=FAdd"}, cpu);
+    check_fallback({.kernel = "rms_norm", .rewrite = "CRASH"}, cpu);
+    check_fallback({.kernel = "rms_norm", .rewrite = "HANG"}, cpu, {"TQ_PROVE=3"});
+}
+
+TEST_CASE("a stored tuning whose kernels are wrong, or crash or hang their compiler: the default ones") {
+    const tq::Capabilities device = tq::list_devices()[0];
+    tq::gpu::Tuning tuning = tq::gpu::choose_tuning(device);
+    if (tuning.matmul_tiled || tuning.matmul_coopmat || tuning.matmul_dot) return skip("its own tuning has the tiled kernel");
+    tuning.matmul_tiled = true;
+    for (const char* rewrite : {"FMul:1=FAdd", "CRASH", "HANG"}) {
+        CAPTURE(rewrite);
+        const Place place;
+        ::setenv("TQ_CACHE_DIR", place.cache().c_str(), 1);
+        tq::gpu::store_tuning(device, tuning, {});
+        const Faults faults{.kernel = "matmul_tiled_q8_0", .rewrite = rewrite};
+        const Ended ended = place.generate(faults, {"TQ_PROVE=20"});
+        check_text(ended);
+        CHECK(contains(ended.error,
+                       " fails the check of its kernels, so it runs with the default tuning: \"matmul_tiled | Q8_0, own"));
+        CHECK(place.generate(faults, {wrong_row}).error == ended.error);
+    }
+}
+
+TEST_CASE("what is checked are the kernels that the model runs") {
+    const Place place;
+    const Ended first = place.generate({});
+    check_text(first);
+    const auto verdicts = nlohmann::json::parse(place.verdicts());
+    const std::string subject = verdicts.at("entries").begin()->at("subject"), report = (place.cache() / "report.json").string();
+    REQUIRE(place.run({"conformance", "--device", "0", "--subject", subject, "--json", report}, {}).status == 0);
+    std::set<std::string> checked;
+    const auto rows = nlohmann::json::parse(slurp(report)).at("devices").at(0).at("rows");
+    for (const auto& row : rows)
+        for (const auto& dispatch : row.at("dispatches")) checked.insert(dispatch.at("spirv").get<std::string>());
+    CHECK(rows.size() < 150);
+    std::istringstream table(
+        place
+            .run({"generate", "-p", "Once upon a time there was a fox", "-n", "3", "--temp", "0.5", "--device", "0", "--profile"},
+                 {})
+            .error);
+    std::string line;
+    while (std::getline(table, line) && !line.starts_with("kernel ")) {
+    }
+    size_t kernels = 0;
+    while (std::getline(table, line) && !line.starts_with("total ")) {
+        const std::string kernel = line.substr(0, line.find(' '));
+        if (kernel != "copy") CHECK_MESSAGE(checked.contains(kernel + ".spv"), kernel);
+        kernels++;
+    }
+    CHECK(kernels > 6);
+}
+
+TEST_CASE("a device that is lost, or crashes when it is opened or asked to work, at any call: the same text on the CPU") {
+    const bool all = std::getenv("TQ_FAULT_SWEEP") != nullptr;
+    check_fallback({.calls = "vkCreateDevice:1=CRASH"}, cpu);
+    for (const int n : all ? std::vector{1, 2, 3, 5, 9, 17, 33, 65} : std::vector{1, 4, 20})
+        for (const char* how : {"DEVICE_LOST", "CRASH"})
+            check_fallback({.calls = fmt::format("vkQueueSubmit:{}+={}", n, how)}, cpu);
+    check_fallback({.calls = "vkWaitForFences:3+=HANG"}, cpu, {"TQ_PROVE=3"});
+}
+
+TEST_CASE("memory that is short is no fault of a driver, and nothing is remembered") {
+    const bool all = std::getenv("TQ_FAULT_SWEEP") != nullptr;
+    for (const int n : all ? std::vector{1, 2, 3, 4, 6, 8, 12, 16, 24, 32} : std::vector{1, 3, 12}) {
+        const Place place;
+        const Ended ended = place.generate({.calls = fmt::format("vkAllocateMemory:{}=OUT_OF_DEVICE_MEMORY", n)});
+        CAPTURE(n);
+        CAPTURE(ended.error);
+        REQUIRE(ended.status);
+        CHECK_FALSE(contains(ended.error, "fails the check"));
+        CHECK_FALSE(contains(place.verdicts(), R"("failure": "\")"));
+        if (*ended.status == 0)
+            CHECK(ended.output == right_text());
+        else
+            CHECK(contains(ended.error, "memory"));
+    }
+}
+
+TEST_CASE("drivers that crash or hang whoever asks for devices: the same text on the CPU") {
+    for (const char* calls :
+         {"vkCreateInstance:1+=CRASH", "vkEnumeratePhysicalDevices:1+=CRASH", "vkEnumeratePhysicalDevices:1+=HANG"}) {
+        const Place place;
+        CAPTURE(calls);
+        const Ended first = place.generate({.calls = calls}, {"TQ_PROVE=2"});
+        check_text(first);
+        CHECK(first.lines() == 1);
+        CHECK(contains(first.error, "listing the devices of Vulkan drivers crashes or hangs, so none is used: "));
+        CHECK(place.generate({.calls = calls}, {"TQ_PROVE=2"}).error == first.error);
+        const Ended devices = place.run({"devices"}, {.calls = calls}, {"TQ_PROVE=2"});
+        CHECK(devices.status == 0);
+        CHECK(contains(devices.output, "cpu  the processor"));
+    }
+}
+
+TEST_CASE("a driver that crashes is left out, and another one is used") {
+    const char* files = std::getenv("VK_DRIVER_FILES");
+    REQUIRE(files != nullptr);
+    const std::string both = "=" + crashing_driver() + ":" + files;
+    for (const char* how : {"crash", "hang"}) {
+        const Place place;
+        const std::vector<std::string> more{"VK_DRIVER_FILES" + both, "VK_ICD_FILENAMES" + both, "TQ_PROVE=20",
+                                            std::string("TQ_FAULT_DRIVER=") + how};
+        const Ended ended = place.generate({}, more);
+        check_text(ended);
+        CHECK(contains(ended.error, "these are left out: "));
+        CHECK(contains(ended.error, "crashing_driver.json"));
+        CHECK(contains(place.verdicts(), R"("profile": "none")")); // of the other one
+        const Ended doctor = place.run({"doctor", "--json"}, {}, more);
+        CAPTURE(doctor.error);
+        CHECK(doctor.status == 1);
+        const auto json = nlohmann::json::parse(doctor.output);
+        CHECK(contains(json.at("drivers").at(0).at("file").get<std::string>(), "crashing_driver.json"));
+        CHECK(json.at("drivers").at(0).at("died") != "");
+        CHECK(json.at("drivers").at(1).at("died") == "");
+        CHECK(json.at("devices").at(0).at("verdict").at("profile") == "none");
+        CHECK(json.at("devices").at(0).at("verdict").at("known") == true);
+        CHECK(contains(json.at("problems").at(0).get<std::string>(), "crashing_driver.json"));
+    }
+}
+
+TEST_CASE("doctor believes no failure of the past, and says what it finds") {
+    const Place place;
+    const Ended failing = place.run({"doctor"}, {}, {"TQ_CONFORMANCE_FAULT=lost:rms_norm"});
+    CHECK(failing.status == 1);
+    CHECK(contains(failing.output, "NOT USED: its kernels fail"));
+    CHECK(contains(failing.output, "tq-run conformance --device 0 --junit report.xml"));
+    CHECK(contains(place.generate({}).error, cpu));
+    const Ended well = place.run({"doctor"}, {});
+    CAPTURE(well.output);
+    CHECK(well.status == 0);
+    CHECK(contains(well.output, "its kernels are right for "));
+    CHECK(contains(well.output, "nothing stands in the way"));
+    CHECK(place.generate({}).error == "");
+}
+
+TEST_CASE("a damaged file of verdicts is written anew, and without a place for it every run asks") {
+    const Place place;
+    check_text(place.generate({}));
+    for (const auto& file : fs::directory_iterator(place.cache()))
+        if (file.path().extension() == ".json")
+            std::ofstream(file.path()) << R"({"schema": "tq-run-verdicts", "version": 1, "entries": [)";
+    const Ended ended = place.generate({});
+    check_text(ended);
+    CHECK(ended.error == "");
+    CHECK(contains(place.verdicts(), R"("profile": "none")"));
+    const Ended nowhere = place.generate({}, {"TQ_CACHE_DIR=/proc/tq"});
+    check_text(nowhere);
+    CHECK(contains(nowhere.error, "will be repeated, since its result cannot be kept"));
+}

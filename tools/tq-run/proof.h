@@ -1,0 +1,42 @@
+// A device proves itself before a model runs on it: a child runs conformance's rows of what the model needs. Where one is wrong,
+// crashes or hangs, simpler kernels are tried, and the CPU last; the verdict is kept for each device, driver and build.
+#pragma once
+#include "runtime/device.h"
+#include "tools/conformance/subject.h"
+#include "tools/tq-run/console.h"
+#include <memory>
+#include <string>
+
+namespace tq {
+
+// A device that was chosen and is not open yet.
+struct ChosenDevice {
+    Capabilities capabilities;
+    std::string selector; // its index
+};
+
+struct Verdict {
+    std::string profile; // the device profile whose kernels passed; empty: none did
+    std::string failure; // of the profiles before: the first row that failed, and why; empty: the first profile passed
+    size_t rows = 0;     // that passed
+    double seconds = 0;
+    bool known = false; // from an earlier run
+
+    bool usable() const { return !profile.empty(); }
+};
+
+enum class Believe { everything, success }; // success: a verdict that names a failure is found anew
+
+// Returns the verdict, which is found out now where it is not known, with progress after a second.
+Verdict prove(const ChosenDevice& chosen, const conformance::Subject& subject, Console& console,
+              Believe believe = Believe::everything);
+
+// Where the verdicts about a device are; empty where there is no cache directory.
+std::filesystem::path verdicts_path(const Capabilities& device);
+
+// Opens the device as its verdict allows, and says on standard error what that is where it is not all that the device has;
+// nullptr where no kernels passed: the CPU. Opens it at once where proving_seconds() is 0 (tools/tq-run/drivers.h). Throws
+// LoadStopped on Ctrl-C.
+std::unique_ptr<Device> open_proven(const ChosenDevice& chosen, const conformance::Subject& subject, Console& console);
+
+} // namespace tq

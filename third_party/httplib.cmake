@@ -33,6 +33,7 @@ if(TQ_SERVER)
     tq_fetch(httplib 0.30.2 https://github.com/yhirose/cpp-httplib/archive/refs/tags/v0.30.2.tar.gz
       35fb1bc4cc688d81ca2e5a97e472b407bc57aeb5c3469a4260070b7c9cf8fc45)
     tq_headers(httplib::httplib ${httplib_SOURCE_DIR})
+    tq_read_version(httplib_version ${httplib_SOURCE_DIR}/httplib.h CPPHTTPLIB_VERSION)
   endif()
   tq_depends(httplib contained MIT "${httplib_version}")
   find_package(OpenSSL 1.1.1 QUIET)

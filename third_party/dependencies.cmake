@@ -78,7 +78,8 @@ if(NOT fmt_FOUND)
 endif()
 if(NOT fmt_VERSION)
   tq_read_version(fmt_VERSION ${fmt_SOURCE_DIR}/include/fmt/base.h FMT_VERSION) # 110101: 11.1.1
-  string(REGEX REPLACE "^([0-9]+)0?([0-9]+)0?([0-9]+)$" "\\1.\\2.\\3" fmt_VERSION "${fmt_VERSION}")
+  string(REGEX REPLACE "^([0-9]+)([0-9][0-9])([0-9][0-9])$" "\\1.\\2.\\3" fmt_VERSION "${fmt_VERSION}")
+  string(REPLACE ".0" "." fmt_VERSION "${fmt_VERSION}")
 endif()
 tq_depends(fmt contained MIT "${fmt_VERSION}")
 

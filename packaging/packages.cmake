@@ -76,5 +76,5 @@ set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE ${debian_${processor}})
 set(CPACK_DEBIAN_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "ca-certificates, libvulkan1, mesa-vulkan-drivers | vulkan-icd")
-set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+set(CPACK_DEBIAN_COMPRESSION_TYPE gzip) # packaging/finish.cmake packs it again, with xz
 include(CPack)

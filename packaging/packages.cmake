@@ -51,7 +51,9 @@ set(CPACK_PACKAGE_VENDOR tq-run)
 set(TQ_CONTACT "The tq-run authors <tq-run@localhost>" CACHE STRING "The maintainer that packages name")
 set(CPACK_PACKAGE_CONTACT "${TQ_CONTACT}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Qwen3 language models on any Vulkan GPU or the CPU")
-set(CPACK_PACKAGE_DESCRIPTION "tq-run chats, serves OpenAI's API and measures; its KV cache is compressed to 2-4 bits. It runs on GPUs by\nVulkan 1.2, whose loader it opens when it starts, or on the CPU alone. A demo model is included.")
+set(CPACK_PACKAGE_DESCRIPTION "tq-run chats, serves OpenAI's API and measures; its KV cache is
+compressed to 2-4 bits. It runs on GPUs by Vulkan 1.2, whose loader it opens
+when it starts, or on the CPU alone. A demo model is included.")
 set(CPACK_PACKAGE_FILE_NAME tq-run-${PROJECT_VERSION}-${system}-${processor})
 set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)

@@ -53,7 +53,7 @@ _tq_run() {
         *) candidates+=("${line//:/\\:}") ;;
         esac
     done
-    (( $#candidates )) && _describe -o tq-run candidates
+    (( $#candidates )) && _describe tq-run candidates
     if [[ -n $paths ]]; then
         [[ $PREFIX == -*=* ]] && compset -P '*='
         if [[ $paths == :files ]]; then _files; else _files -/; fi
@@ -70,12 +70,14 @@ constexpr std::string_view fish = R"end(# fish completion of tq-run; made by: tq
 function __tq_run_complete
     set -l words (commandline -opc)
     set -l current (commandline -ct)
+    set -l before (string match -r '^--?[^=]*=' -- "$current"; or echo '')
+    set -l rest (string replace -r '^--?[^=]*=' '' -- "$current")
     for line in ($words[1] complete $words "$current" 2>/dev/null)
         switch $line
             case :files
-                __fish_complete_path (string replace -r '^--?[^=]*=' '' -- "$current")
+                printf '%s\n' $before(__fish_complete_path "$rest")
             case :directories
-                __fish_complete_directories (string replace -r '^--?[^=]*=' '' -- "$current")
+                printf '%s\n' $before(__fish_complete_directories "$rest")
             case '*'
                 printf '%s\n' $line
         end

@@ -336,6 +336,7 @@ endif()
 
 include(tests/clients/clients.cmake)
 include(tests/compiler-lab/lab.cmake)
+include(tests/packages/packages.cmake)
 
 if(UNIX)
   tq_test(check_layers "" ${CMAKE_SOURCE_DIR}/tests/check_layers)

@@ -2,17 +2,55 @@
 # directory when it is configured. Nothing is vendored. -DTQ_SYSTEM_DEPENDENCIES=OFF takes the pinned release of each.
 include(FetchContent)
 option(TQ_SYSTEM_DEPENDENCIES "Use the system's own libraries and tools where they are new enough" ON)
+include(third_party/portable.cmake)
+
+# tq_depends(NAME RELATION LICENCE VERSION): notes a dependency for the list that packages contain (packaging/sbom.cmake). RELATION:
+# contained (compiled in, with its text in third_party/licences), linked (the system's library) or build (a tool).
+function(tq_depends name relation licence version)
+  get_property(fetched GLOBAL PROPERTY tq_fetched_${name}) # by tq_fetch: version, address, hash
+  if(NOT fetched)
+    set(fetched "the system's|")
+  endif()
+  if(NOT fetched MATCHES "^[0-9]")
+    set(fetched "${version}|${fetched}")
+  endif()
+  set_property(GLOBAL APPEND PROPERTY tq_dependencies "${name}|${relation}|${licence}|${fetched}")
+endfunction()
+
+# tq_read_version(OUT FILE NAMES...): the numbers that FILE defines as NAMES, joined by points; empty where it does not.
+function(tq_read_version out file)
+  set(numbers)
+  foreach(name ${ARGN})
+    set(lines)
+    if(EXISTS ${file})
+      file(STRINGS ${file} lines REGEX "^#define ${name} +\"?[0-9.]+\"?")
+    endif()
+    if(lines)
+      string(REGEX REPLACE "^#define ${name} +\"?([0-9.]+).*" "\\1" number "${lines}")
+      list(APPEND numbers ${number})
+    endif()
+  endforeach()
+  string(JOIN . numbers ${numbers})
+  set(${out} "${numbers}" PARENT_SCOPE)
+endfunction()
 
 # tq_fetch(NAME VERSION URL SHA256): sets NAME_SOURCE_DIR, lower case. The release's own CMake files are not run.
 macro(tq_fetch name version url sha256)
-  message(STATUS "${name}: ${version}, fetched from ${url}")
+  string(TOUPPER ${name} upper)
+  if(FETCHCONTENT_SOURCE_DIR_${upper})
+    message(STATUS "${name}: from ${FETCHCONTENT_SOURCE_DIR_${upper}}, not the pinned ${version}")
+    set_property(GLOBAL PROPERTY tq_fetched_${name} "sources in a directory, not the pinned release|")
+  else()
+    message(STATUS "${name}: ${version}, fetched from ${url}")
+    set_property(GLOBAL PROPERTY tq_fetched_${name} "${version}|${url}|${sha256}")
+  endif()
   FetchContent_Declare(${name} URL ${url} URL_HASH SHA256=${sha256} DOWNLOAD_EXTRACT_TIMESTAMP OFF SOURCE_SUBDIR not-run)
   FetchContent_MakeAvailable(${name})
 endmacro()
 
-# tq_find_package(NAME MINIMUM): sets NAME_FOUND, from the system's CMake package of that name.
+# tq_find_package(NAME MINIMUM [UNLESS_PORTABLE]): sets NAME_FOUND, from the system's CMake package of that name.
 macro(tq_find_package name minimum)
-  if(TQ_SYSTEM_DEPENDENCIES)
+  if(TQ_SYSTEM_DEPENDENCIES AND NOT (TQ_PORTABLE AND "${ARGN}" STREQUAL "UNLESS_PORTABLE"))
     find_package(${name} ${minimum} CONFIG QUIET)
   endif()
   if(${name}_FOUND)
@@ -29,7 +67,7 @@ endfunction()
 find_package(Threads REQUIRED)
 
 # The library, not its headers alone: these cost every source file four seconds of compiling.
-tq_find_package(fmt 9)
+tq_find_package(fmt 9 UNLESS_PORTABLE)
 if(NOT fmt_FOUND)
   tq_fetch(fmt 11.1.4 https://github.com/fmtlib/fmt/releases/download/11.1.4/fmt-11.1.4.zip
     49b039601196e1a765e81c5c9a05a61ed3d33f23b3961323d7322e4fe213d3e6)
@@ -38,6 +76,12 @@ if(NOT fmt_FOUND)
   target_compile_options(tq_fmt PUBLIC $<$<CXX_COMPILER_ID:MSVC>:/utf-8>)
   add_library(fmt::fmt ALIAS tq_fmt)
 endif()
+if(NOT fmt_VERSION)
+  tq_read_version(fmt_VERSION ${fmt_SOURCE_DIR}/include/fmt/base.h FMT_VERSION) # 110101: 11.1.1
+  string(REGEX REPLACE "^([0-9]+)([0-9][0-9])([0-9][0-9])$" "\\1.\\2.\\3" fmt_VERSION "${fmt_VERSION}")
+  string(REPLACE ".0" "." fmt_VERSION "${fmt_VERSION}")
+endif()
+tq_depends(fmt contained MIT "${fmt_VERSION}")
 
 tq_find_package(CLI11 2.1)
 if(NOT CLI11_FOUND)
@@ -45,6 +89,7 @@ if(NOT CLI11_FOUND)
     f2d893a65c3b1324c50d4e682c0cdc021dd0477ae2c048544f39eed6654b699a)
   tq_headers(CLI11::CLI11 ${cli11_SOURCE_DIR}/include)
 endif()
+tq_depends(cli11 contained BSD-3-Clause "${CLI11_VERSION}")
 
 tq_find_package(nlohmann_json 3.10)
 if(NOT nlohmann_json_FOUND)
@@ -52,6 +97,7 @@ if(NOT nlohmann_json_FOUND)
     0d8ef5af7f9794e3263480193c491549b2ba6cc74bb018906202ada498a79406)
   tq_headers(nlohmann_json::nlohmann_json ${nlohmann_json_SOURCE_DIR}/include)
 endif()
+tq_depends(nlohmann_json contained MIT "${nlohmann_json_VERSION}")
 
 include(third_party/highway.cmake)
 
@@ -71,6 +117,8 @@ if(TQ_DOWNLOADS)
   find_package(OpenSSL 1.1 QUIET)
   if(CURL_FOUND AND OPENSSL_FOUND)
     message(STATUS "Downloads: with libcurl ${CURL_VERSION_STRING} and OpenSSL ${OPENSSL_VERSION}")
+    tq_depends(curl linked curl "${CURL_VERSION_STRING}")
+    tq_depends(openssl linked Apache-2.0 "${OPENSSL_VERSION}")
   else()
     message(STATUS "Downloads: none (libcurl or OpenSSL is missing: Debian has them in libcurl4-openssl-dev and libssl-dev)")
     set(TQ_DOWNLOADS OFF) # for this run only, so that they are found when they have been installed
@@ -82,3 +130,6 @@ include(third_party/utf8proc.cmake)
 include(third_party/libedit.cmake)
 include(third_party/vulkan.cmake)
 include(third_party/glslang.cmake)
+if(TQ_PORTABLE_LINK_OPTIONS)
+  tq_depends(libstdcxx contained "GPL-3.0-or-later WITH GCC-exception-3.1" "${CMAKE_CXX_COMPILER_VERSION}")
+endif()

@@ -1,5 +1,5 @@
 # Highway: vectors for every instruction set, chosen when the program runs. Its sources are compiled here where the system has none.
-tq_find_package(hwy 1.0.3)
+tq_find_package(hwy 1.0.3 UNLESS_PORTABLE)
 if(NOT hwy_FOUND)
   tq_fetch(highway 1.2.0 https://github.com/google/highway/archive/refs/tags/1.2.0.tar.gz
     7e0be78b8318e8bdbf6fa545d2ecb4c90f947df03f7aadc42c1967f019e63343)
@@ -10,5 +10,12 @@ if(NOT hwy_FOUND)
   add_library(tq_highway STATIC EXCLUDE_FROM_ALL ${highway_sources})
   target_include_directories(tq_highway SYSTEM PUBLIC ${highway_SOURCE_DIR})
   target_compile_definitions(tq_highway PUBLIC HWY_STATIC_DEFINE)
+  if(NOT MSVC) # its sources may lie outside of this tree, and its messages name them
+    target_compile_options(tq_highway PRIVATE -ffile-prefix-map=${highway_SOURCE_DIR}/=highway/)
+  endif()
   add_library(hwy::hwy ALIAS tq_highway)
 endif()
+if(NOT hwy_VERSION)
+  tq_read_version(hwy_VERSION ${highway_SOURCE_DIR}/hwy/base.h HWY_MAJOR HWY_MINOR HWY_PATCH)
+endif()
+tq_depends(highway contained "Apache-2.0 OR BSD-3-Clause" "${hwy_VERSION}")

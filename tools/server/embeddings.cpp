@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <fmt/ranges.h>
 
 namespace tq::server {
 namespace {

@@ -5,6 +5,21 @@
 #include <vector>
 
 namespace tq {
+namespace {
+
+constexpr const char* values_name = "values"; // of the CLI11 validator whose description has them
+
+// "on off auto": "on, off or auto".
+std::string alternatives(std::string words) {
+    const size_t last = words.rfind(' ');
+    if (last == words.npos) return words;
+    words.replace(last, 1, " or ");
+    for (size_t at = last; at-- > 0;)
+        if (words[at] == ' ') words.replace(at, 1, ", ");
+    return words;
+}
+
+} // namespace
 
 Option Option::option_text(const std::string& value_name) const { return Option(*option_->option_text(value_name)); }
 Option Option::group(const std::string& heading) const { return Option(*option_->group(heading)); }
@@ -12,6 +27,17 @@ Option Option::description(const std::string& help) const { return Option(*optio
 Option Option::required() const { return Option(*option_->required()); }
 Option Option::check(const ValueCheck& check) const { return Option(*option_->check(CLI::Validator(check, ""))); }
 Option Option::transform(const ValueCheck& change) const { return Option(*option_->transform(CLI::Validator(change, ""))); }
+Option Option::values(const std::string& words) const {
+    return Option(*option_->check(CLI::Validator([](std::string&) { return std::string(); }, words, values_name)));
+}
+Option Option::one_of(const std::string& words) const {
+    const auto is_word = [words](std::string& text) {
+        const bool known =
+            !text.empty() && text.find(' ') == text.npos && (' ' + words + ' ').find(' ' + text + ' ') != text.npos;
+        return known ? std::string() : fmt::format("it must be {}, not {}", alternatives(words), printable(text));
+    };
+    return Option(*option_->check(CLI::Validator(is_word, words, values_name)));
+}
 Option Option::each(const std::function<void(const std::string&)>& see) const { return Option(*option_->each(see)); }
 Option Option::needs(Option other) const { return Option(*option_->needs(other.option_)); }
 Option Option::needs(const std::string& other) const { return Option(*option_->needs(other)); }
@@ -51,6 +77,14 @@ ArgumentParser ArgumentParser::add_command(const std::string& name, const std::s
 void ArgumentParser::require_command() { app_->require_subcommand(1); }
 void ArgumentParser::footer(const std::string& text) { app_->footer(text); }
 void ArgumentParser::callback(const std::function<void()>& chosen) { app_->callback(chosen); }
+
+std::string known_values(CLI::Option& option) {
+    try {
+        return option.get_validator(values_name)->get_description();
+    } catch (const CLI::OptionNotFound&) {
+        return "";
+    }
+}
 
 std::optional<double> parse_number(const std::string& text) {
     double value = 0;

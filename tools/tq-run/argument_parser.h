@@ -1,5 +1,5 @@
 // The contents of a command line: commands, their flags, and the values these accept. CLI11 reads it, and only
-// argument_parser.cpp, command_line.cpp and main.cpp include it: its header takes longer to compile than a command does.
+// argument_parser.cpp, command_line.cpp, main.cpp and manual/ include it: its header takes longer to compile than a command does.
 #pragma once
 #include "base/error.h"
 #include <functional>
@@ -33,6 +33,8 @@ class Option {
     Option required() const;
     Option check(const ValueCheck& check) const;
     Option transform(const ValueCheck& change) const;
+    Option one_of(const std::string& words) const; // "on off auto": accepts these and no others
+    Option values(const std::string& words) const; // those that shells complete, "FILE" being any file; accepts others too
     Option each(const std::function<void(const std::string&)>& see) const; // called with every value
     Option needs(Option other) const;
     Option needs(const std::string& other) const;
@@ -65,6 +67,9 @@ class ArgumentParser {
   private:
     CLI::App* app_;
 };
+
+// Returns the words of one_of or values; empty without any.
+std::string known_values(CLI::Option& option);
 
 // Parses a number as flags do; nothing where `text` is not a number.
 std::optional<double> parse_number(const std::string& text);

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <fmt/ranges.h>
 #include <random>
 
 namespace tq {
@@ -71,6 +72,13 @@ constexpr std::array names_elsewhere{
     OtherName{"-jf", "--json-schema-file"},
 };
 
+// The names of a table, for Option::values.
+template <class Table> std::string joined(const Table& table) {
+    std::string names;
+    for (const auto& row : table) names += fmt::format("{}{}", names.empty() ? "" : " ", row.name);
+    return names;
+}
+
 // A number with a unit, in units of 1; a number without one is in units of `bare`. Nothing where it is not a number.
 std::optional<double> with_unit(std::string text, double bare) {
     const size_t end = text.find_first_not_of("0123456789.");
@@ -109,6 +117,9 @@ ValueCheck thread_number() {
 ValueCheck tokens(double most) {
     return in_units(1, most, fmt::format("a number of tokens from 0 to {}, such as 8192 or 32k", most));
 }
+
+std::string preset_names() { return joined(kv_presets); }
+std::string kv_type_names() { return joined(kv_types); }
 
 ValueCheck memory_size() { return in_units(1 << 20, std::pow(2.0, 50), "a size such as 24G, 8192M or, in MiB, 8192"); }
 
@@ -216,6 +227,7 @@ void add_flags(ArgumentParser& command, ConsoleArguments& arguments) {
     command
         .add_option("--color", arguments.color, "colours: auto (on a terminal, unless NO_COLOR is set), on, off; default: auto")
         .transform(to_mode)
+        .values("auto on off")
         .option_text("WHEN");
     command.add_flag("--simple-io", arguments.simple, "plain output: no colours, no status line");
     command.add_flag("-v,--verbose", arguments.verbose, "print more to standard error");
@@ -244,31 +256,36 @@ void add_model_flags(ArgumentParser& command, ModelSource& source) {
 
 void add_flags(ArgumentParser& command, KvArguments& a) {
     const auto add = [&](const char* name, std::string& value, const char* help, const char* type, const ValueCheck& check) {
-        command.add_option(name, value, help).option_text(type).group("KV cache").check(check);
+        return command.add_option(name, value, help).option_text(type).group("KV cache").check(check);
     };
     add("--kv", a.preset,
         "preset of cache types: balanced (tq4/tq4), compact, safe-lowbit, experimental-max, safe, bold, f16; or a FILE.kv.json "
         "of types per layer from tq-run tune; default: balanced",
         "PRESET", parsed_by([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);
-        }));
+        }))
+        .values(preset_names() + " FILE");
     add("--cache-type-k", a.type_k,
         "cache type of the keys: tq2 to tq6, tq8, tq2q to tq4q, tq2t to tq4t, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, f16, ...; "
         "default: by --kv",
-        "TYPE", parsed_by(parse_kv_type));
-    add("--cache-type-v", a.type_v, "cache type of the values: those of -ctk; default: by --kv", "TYPE",
-        parsed_by(parse_kv_type));
+        "TYPE", parsed_by(parse_kv_type))
+        .values(kv_type_names());
+    add("--cache-type-v", a.type_v, "cache type of the values: those of -ctk; default: by --kv", "TYPE", parsed_by(parse_kv_type))
+        .values(kv_type_names());
     add("--kv-layers", a.layers, "other cache types for some layers, such as 0-1,-2:-1=q8_0 or 3=q8_0/tq4; default: none", "LIST",
         parsed_by(parse_kv_layers));
     add("--kv-rotation", a.rotation, "rotation before quantisation: wht (Walsh-Hadamard) or haar (dense random); default: wht",
-        "NAME", parsed_by(parse_rotation));
+        "NAME", parsed_by(parse_rotation))
+        .values(fmt::format("{}", fmt::join(rotation_names, " ")));
     add("--kv-scale", a.scale_rule, "scale rule of tq types: unbiased, least-squares, norm; default: unbiased", "RULE",
-        parsed_by(parse_scale_rule));
+        parsed_by(parse_scale_rule))
+        .values(fmt::format("{}", fmt::join(scale_rule_names, " ")));
     command
         .add_option("--kv-condition", a.conditioning,
                     "channel scaling of the keys: none, norms (from the model), a file from tq-run calibrate, or auto (norms for "
                     "quantised keys); default: auto")
         .option_text("HOW")
+        .values("auto norms none FILE")
         .group("KV cache");
     command
         .add_option(
@@ -291,7 +308,8 @@ void add_flags(ArgumentParser& command, RopeArguments& a) {
     command.add_option("--rope-scaling", a.scaling, "RoPE scaling: none, linear, yarn; default: the file's")
         .option_text("TYPE")
         .group("Long contexts")
-        .check(parsed_by(parse_rope_scaling));
+        .check(parsed_by(parse_rope_scaling))
+        .values("none linear yarn");
     add("--rope-scale", a.scale, "factor by which RoPE scaling extends the context, such as 4; default: the file's", 1, 1024);
     add("--rope-freq-base", a.freq_base, "RoPE base frequency (theta); default: the file's", 1, 1e12);
     add("--yarn-orig-ctx", a.original_context, "context in tokens that the model was trained for; default: 0 (the file's)", 0,
@@ -317,7 +335,8 @@ void add_flags(ArgumentParser& command, PlacementArguments& a) {
             if (text == "-1") text = "auto"; // its former spelling
             return is_number || text == "auto" || text == "all" ? std::string()
                                                                 : "it must be a number, auto or all, not " + printable(text);
-        });
+        })
+        .values("auto all");
     add("--n-cpu-moe", a.cpu_moe_layers,
         "keep the experts (or feed-forward networks) of the first N layers on the CPU; default: 0", "N")
         .check(number(0, 1 << 20));
@@ -335,9 +354,7 @@ void add_flags(ArgumentParser& command, PlacementArguments& a) {
         .check(parsed_by([](const std::string& text) { (void)PlacementArguments{.tensor_split = text}.shares(); }));
     add("--fit", a.fit,
         fmt::format("place on the CPU what does not fit the devices: on, or off to refuse; default: {}", a.fit).c_str(), "WHEN")
-        .check([](std::string& text) {
-            return text == "on" || text == "off" ? std::string() : "it must be on or off, not " + printable(text);
-        });
+        .one_of("on off");
 }
 
 void add_flags(ArgumentParser& command, ModelArguments& a) {
@@ -348,13 +365,11 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
     add("--device", a.device,
         "Vulkan device by index or part of its name (see tq-run devices), or cpu; several that share the model: 0,1; default: a "
         "GPU, else cpu",
-        "NAME");
+        "NAME")
+        .values("cpu");
     add_flags(command, a.placement);
     add("--weights", a.weights, "quantise F32, F16 and BF16 weights to q8_0 or q4_0 at load; default: as in the file", "TYPE")
-        .check([](std::string& text) {
-            return text == "q8_0" || text == "q4_0" ? std::string()
-                                                    : fmt::format("it must be q8_0 or q4_0, not {}", printable(text));
-        });
+        .one_of("q8_0 q4_0");
     add("-c,--ctx-size", a.context_size,
         "context size in tokens, such as 8192 or 32k; 0: the model's maximum; default: that maximum, at most 8192", "N")
         .transform(tokens(max_context));

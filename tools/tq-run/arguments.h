@@ -118,6 +118,10 @@ ValueCheck memory_size();
 // llama.cpp's -1, all cores, into 0.
 ValueCheck thread_number();
 
+// The names of the presets, and of the cache types, for Option::values.
+std::string preset_names();
+std::string kv_type_names();
+
 void add_flags(ArgumentParser& command, ConsoleArguments& arguments);
 
 // Returns which part of how many "2/3" is: the second of three. Throws Error.

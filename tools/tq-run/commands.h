@@ -28,6 +28,9 @@ void add_tune(ArgumentParser& app, Action& action);
 void add_needle(ArgumentParser& app, Action& action);
 void add_validate(ArgumentParser& app, Action& action);
 
+// The hidden commands man, completion and complete, which describe all of `app`.
+void add_manual(CLI::App& app, Action& action);
+
 // Adds a command whose flags fill in an Arguments; `run(arguments)` is its action.
 template <class Arguments, class AddFlags> void add_command(ArgumentParser& app, Action& action, const char* name,
                                                             const char* help, AddFlags add_flags_to,

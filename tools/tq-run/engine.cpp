@@ -67,14 +67,15 @@ std::filesystem::path find_demo_model() {
     const char* from_environment = std::getenv("TQ_DEMO_MODEL");
     if (from_environment && *from_environment) return from_environment;
     const fs::path name = "demo-q8_0.gguf";
-    const fs::path places[]{executable_directory() / ".." / "share" / "tq-run" / name,
-                            fs::path(TQ_SOURCE_DIR) / "tools/demo-model" / name};
+    // As it is installed, and as it lies in a build directory, or beside the program on Windows.
+    const fs::path shared = fs::path("share") / "tq-run" / name;
+    const fs::path places[]{(executable_directory() / ".." / shared).lexically_normal(), executable_directory() / shared};
     std::error_code ignored;
     for (const fs::path& place : places)
-        if (fs::exists(place, ignored)) return place.lexically_normal();
+        if (fs::exists(place, ignored)) return place;
     fail("the demo model is neither at {} nor at {}: name a model file with -m, or set the environment variable TQ_DEMO_MODEL to "
          "the demo model",
-         places[0].lexically_normal().string(), places[1].string());
+         places[0].string(), places[1].string());
 }
 
 // For a context that was not requested: reduces it to what fits, if that is enough for a conversation. Where the device could

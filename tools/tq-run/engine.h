@@ -73,7 +73,7 @@ void restart_engine(Engine& engine, const ModelArguments& arguments, const Forwa
 // The file to run: the one that `source` names, after its download where it is in a repository; else the demo model.
 std::filesystem::path find_model(const ModelSource& source, Console& console);
 
-// The path from $TQ_DEMO_MODEL, beside the installed program, or in the source tree.
+// The path from $TQ_DEMO_MODEL, or relative to the program: in ../share/tq-run or share/tq-run.
 std::filesystem::path find_demo_model();
 
 // A loaded model's fingerprint (model/files/fingerprint.h), with progress if it reads the file. Throws LoadStopped on Ctrl-C.

@@ -108,6 +108,7 @@ int run(const std::vector<std::string>& arguments) {
           add_ablate, add_tune,    add_calibrate, add_plan,     add_cache,   add_devices,    add_doctor, add_conformance,
           add_codec,  add_shaders, add_tokenize,  add_template, add_grammar, add_logits})
         add(parser, action);
+    add_manual(app, action);
     const CommandLine line = read_command_line(app, arguments);
     try {
         std::vector<std::string> backwards(line.arguments.rbegin(), line.arguments.rend()); // the order that CLI11 requires

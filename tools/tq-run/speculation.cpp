@@ -32,10 +32,7 @@ void add_flags(ArgumentParser& command, SpeculationArguments& a) {
         "far), "
         "draft (a draft model), none; default: none, with -md draft",
         "HOW")
-        .check([](std::string& text) {
-            const bool known = text == "none" || text == "ngram" || text == "draft";
-            return known ? std::string() : fmt::format("it must be none, ngram or draft, not {}", printable(text));
-        });
+        .one_of("none ngram draft");
     add("--model-draft", a.model, "draft model: a smaller one with the same vocabulary", "PATH").check([](std::string& text) {
         return std::string(text.empty() ? "it is empty: name a file" : "");
     });

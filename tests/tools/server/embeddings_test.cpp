@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <fmt/ranges.h>
 #include <thread>
 
 using namespace tq;

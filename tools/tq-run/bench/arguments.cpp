@@ -172,14 +172,17 @@ void add_cache_flags(ArgumentParser& command, Arguments& a) {
     auto k = add("--cache-type-k", a.types_k,
                  "cache types of the keys; without -ctv also of the values (tq4,f16 measures tq4/tq4 and f16/f16), with -ctv in "
                  "every pair; default: tq4",
-                 "LIST", list_of(parse_kv_type));
+                 "LIST", list_of(parse_kv_type))
+                 .values(kv_type_names());
     auto v = add("--cache-type-v", a.types_v, "cache types of the values; without -ctk also of the keys; default: tq4", "LIST",
-                 list_of(parse_kv_type));
+                 list_of(parse_kv_type))
+                 .values(kv_type_names());
     add("--kv", a.presets,
         "presets of cache types: balanced, compact, safe-lowbit, experimental-max, safe, bold, f16; or files of types per layer",
         "LIST", list_of([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);
         }))
+        .values(preset_names() + " FILE")
         .excludes(k)
         .excludes(v);
     add("--kv-rotation", a.rotation, "rotation before quantisation: wht (Walsh-Hadamard) or haar (dense random); default: wht",
@@ -199,9 +202,7 @@ void add_place_flags(ArgumentParser& command, Arguments& a) {
             "LIST"));
     tq::add_flags(command, a.placement);
     add("--weights", a.weights, "quantise F32, F16 and BF16 weights to q8_0 or q4_0 at load; default: as in the file", "TYPE")
-        .check(parsed_by([](const std::string& text) {
-            if (text != "q8_0" && text != "q4_0") fail("it must be q8_0 or q4_0, not {}", printable(text));
-        }));
+        .one_of("q8_0 q4_0");
     add("--memory,--memory-limit-mb", a.memory_limit_bytes,
         "memory limit, such as 24G or 8192M; MiB without a unit; default: all that is free", "SIZE")
         .transform(memory_size());
@@ -358,6 +359,7 @@ void add_flags(ArgumentParser& command, Arguments& a) {
                     "channel scaling of the keys: none, norms, a file from tq-run calibrate, or auto (norms for quantised keys); "
                     "default: auto")
         .option_text("HOW")
+        .values("auto norms none FILE")
         .group("KV cache")
         .excludes("--kernels") // which time no norms
         .excludes(tune);
@@ -395,7 +397,7 @@ void add_flags(ArgumentParser& command, Arguments& a) {
         .excludes(spec)
         .excludes(tune);
     const auto add_format = [&](const char* name, std::string& value, const char* help) {
-        command.add_option(name, value, help).option_text("FORMAT").group("Results").check(parsed_by(parse_format));
+        command.add_option(name, value, help).option_text("FORMAT").group("Results").one_of("md csv json jsonl sql");
     };
     add_parallel_flags(command, a);
     add_format("-o,--output", a.format,

@@ -107,7 +107,8 @@ void add_calibrate(ArgumentParser& app, Action& action) {
             .option_text("FILE");
         command.add_option("--only", a.only, "measure only the scales or only the means; default: both")
             .option_text("PART")
-            .check(parsed_by(parse_parts));
+            .check(parsed_by(parse_parts))
+            .values("scales means");
         add_flags(command, a.model);
         hide_flags(command, {"--kv", "--cache-type-k", "--cache-type-v", "--kv-layers", "--kv-rotation", "--kv-scale",
                              "--kv-condition", "--kv-window"});

@@ -59,7 +59,8 @@ void add_template(ArgumentParser& app, Action& action) {
                         "template to use instead of a model's: hybrid, thinking, instruct, coder; default: the model's")
             .option_text("NAME")
             .excludes("--model")
-            .check(parsed_by(parse_variant));
+            .check(parsed_by(parse_variant))
+            .values("hybrid thinking instruct coder");
         command.footer("Standard input: {\"messages\": [...], \"tools\"?, \"add_generation_prompt\"?, \"enable_thinking\"?}");
     };
     add_command<TemplateArguments>(app, action, "template", "Render a conversation (JSON) as its prompt text", flags, run);

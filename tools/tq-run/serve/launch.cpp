@@ -243,10 +243,13 @@ int run(const LaunchArguments& arguments) {
 
 void add_launch(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, LaunchArguments& a) {
+        std::string client_words;
+        for (const Client& client : clients()) client_words += fmt::format("{}{}", client_words.empty() ? "" : " ", client.name);
         command
             .add_option("words", a.words,
                         fmt::format("{}; flags of tq-run serve for a server of its own; arguments of the client", client_names()))
             .option_text("CLIENT [--url URL] [SERVE-FLAGS...] [-- ARGUMENTS...]")
+            .values(client_words)
             .take_all();
         command.footer(
             "Starts the client with a server at --url (default: http://127.0.0.1:8080), and that server, too, where none\n"

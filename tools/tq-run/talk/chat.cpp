@@ -26,6 +26,7 @@ void add_context_shift(ArgumentParser& command, bool& shift) {
                     "on or off: drop the oldest turns when the context is full, never the system prompt; default: on")
         .expected(0, 1)
         .option_text("[on|off]")
+        .values("on off")
         .transform(to_bool);
     command.add_flag("--no-context-shift{false}", shift, "the same as --context-shift off");
 }

@@ -1,0 +1,114 @@
+// The hidden commands complete, completion and man: what shells and packages get.
+#include "tests/support/child_process.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
+#include <algorithm>
+#include <doctest/doctest.h>
+#include <filesystem>
+#include <sstream>
+
+using namespace tq::test;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+// What a Tab after the last of the words offers, without the explanations.
+Words offered(const Words& typed) {
+    Words words{"complete", "tq-run"};
+    words.insert(words.end(), typed.begin(), typed.end());
+    const Finished finished = tq_run(words);
+    CHECK(finished.status == 0);
+    CHECK(finished.error == "");
+    std::istringstream lines(finished.output);
+    Words out;
+    for (std::string line; std::getline(lines, line);) out.push_back(line.substr(0, line.find('\t')));
+    return out;
+}
+
+bool has(const Words& words, const std::string& word) { return std::ranges::find(words, word) != words.end(); }
+
+} // namespace
+
+TEST_CASE("commands, flags and their values are completed") {
+    CHECK(offered({"gene"}) == Words{"generate"});
+    CHECK(offered({"cache", "ver"}) == Words{"verify"});
+    CHECK(offered({"help", "tok"}) == Words{"tokenize"});
+    CHECK(offered({"chat", "--ctx"}) == Words{"--ctx-size"});
+    CHECK(offered({"chat", "--kv", "com"}) == Words{"compact", ":files"});
+    CHECK(offered({"chat", "--kv=bal"}) == Words{"--kv=balanced", ":files"});
+    CHECK(offered({"chat", "-ctk", "tq3"}) == offered({"bench", "--cache-type-v", "tq3"}));
+    CHECK(has(offered({"chat", "-ctk", ""}), "tq3t"));
+    CHECK(offered({"chat", "--color", "o"}) == Words{"on", "off"});
+    CHECK(offered({"bench", "-o", ""}) == Words{"md", "csv", "json", "jsonl", "sql"});
+    CHECK(offered({"chat", "-m", "x"}) == Words{":files"});
+    CHECK(offered({"chat", "--cache-dir", ""}) == Words{":directories"});
+    CHECK(has(offered({"launch", ""}), "claude"));
+    CHECK(has(offered({"chat", "-c"}), "-ctk"));
+    CHECK(has(offered({"chat", "-c"}), "-c"));
+}
+
+TEST_CASE("completion knows where it is on the line") {
+    const Words flags = offered({"chat", ""});
+    CHECK(has(flags, "--model"));
+    CHECK(!has(flags, "-m"));
+    CHECK(offered({"chat", "-p", "--kv", "--mo"}) == offered({"chat", "--mo"})); // --kv is the prompt
+    CHECK(offered({"chat", "--resume", "--mo"}) == offered({"chat", "--mo"}));
+    CHECK(offered({"chat", "--no-think", "--mo"}) == offered({"chat", "--mo"}));
+    CHECK(offered({"chat", "--", "--mo"}).empty());
+    CHECK(offered({"chat", "--n-prompt", "--mo"}) == offered({"chat", "--mo"})); // no flag of chat
+    CHECK(offered({"chat", "-n", ""}).empty());
+    CHECK(offered({"nothing", "gene"}).empty());
+    CHECK(offered({"chat", "--unknown=x"}).empty());
+    CHECK(offered({"chat", "="}).empty());
+}
+
+TEST_CASE("what is hidden stays so") {
+    const Words commands = offered({""});
+    CHECK(commands.size() >= 20);
+    for (const char* name : {"complete", "completion", "man"}) CHECK(!has(commands, name));
+    CHECK(!has(offered({"chat", "--kv-"}), "--kv-recent"));
+    const std::string help = tq_run({"--help"}).output;
+    CHECK(!contains(help, "completion"));
+    CHECK(!contains(tq_run({"man"}).output, "completion"));
+}
+
+TEST_CASE("odd words break nothing") {
+    CHECK(tq_run({"complete"}).status == 0);
+    CHECK(tq_run({"complete", "tq-run"}).output == "");
+    CHECK(offered({"--help", "--mo"}).empty());
+    CHECK(offered({"chat", "--kv", "\xff\xfe"}) == Words{":files"});
+    CHECK(offered(Words(2000, "chat")).empty());
+    const Finished unknown = tq_run({"completion", "tcsh"});
+    CHECK(unknown.status == 2);
+    CHECK(contains(unknown.error, "it must be bash, zsh or fish, not tcsh"));
+    CHECK(tq_run({"completion"}).status == 2);
+}
+
+TEST_CASE("every command has a man page") {
+    const TemporaryDirectory directory;
+    REQUIRE(tq_run({"man", "--write", directory.path().string()}).status == 0);
+    size_t pages = 0;
+    for (const auto& file : std::filesystem::directory_iterator(directory.path())) {
+        const std::string text = slurp(file.path()), name = file.path().stem().string();
+        CAPTURE(name);
+        CHECK(text.starts_with(".TH TQ-RUN"));
+        CHECK(contains(text, "\n.SH NAME\ntq\\-run"));
+        CHECK(contains(text, "\n.SH OPTIONS\n"));
+        pages++;
+    }
+    CHECK(pages == 1 + offered({""}).size());
+    const std::string page = tq_run({"man", "chat"}).output;
+    CHECK(page == slurp(directory.path() / "tq-run-chat.1"));
+    CHECK(contains(page, "\\fB\\-m\\fR, \\fB\\-\\-model\\fR \\fIPATH\\fR\n"));
+    CHECK(contains(tq_run({"man", "launch"}).output, ".SH NOTES\n"));
+}
+
+TEST_CASE("man refuses what is not there") {
+    const Finished unknown = tq_run({"man", "nothing"});
+    CHECK(unknown.status == 2);
+    CHECK(contains(unknown.error, "there is no command nothing"));
+    const Finished nowhere = tq_run({"man", "--write", "/nonexistent/directory"});
+    CHECK(nowhere.status == 1);
+    CHECK(contains(nowhere.error, "cannot write /nonexistent/directory/tq-run.1"));
+}

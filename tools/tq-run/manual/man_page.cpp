@@ -1,0 +1,150 @@
+#include "tools/tq-run/manual/man_page.h"
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace tq::manual {
+namespace {
+
+// Text without meaning to roff.
+std::string escape(std::string_view text) {
+    std::string out;
+    bool line_begins = true;
+    for (const char c : text) {
+        if (line_begins && (c == '.' || c == '\'')) out += "\\&";
+        if (c == '\\')
+            out += "\\e";
+        else if (c == '-')
+            out += "\\-";
+        else if (c == '\'')
+            out += "\\(aq";
+        else if (c == '`')
+            out += "\\(ga";
+        else if (c == '^')
+            out += "\\(ha";
+        else if (c == '~')
+            out += "\\(ti";
+        else
+            out += c;
+        line_begins = c == '\n';
+    }
+    return out;
+}
+
+std::string bold(std::string_view text) { return "\\fB" + escape(text) + "\\fR"; }
+std::string italic(std::string_view text) { return "\\fI" + escape(text) + "\\fR"; }
+
+std::string upper(std::string text) {
+    for (char& c : text)
+        if (c >= 'a' && c <= 'z') c = char(c - 'a' + 'A');
+    return text;
+}
+
+std::string header(const std::string& name, const Edition& edition) {
+    return fmt::format(".TH {} 1 \"{}\" \"{} {}\" \"User Commands\"\n.nh\n.ad l\n", upper(name), edition.date, edition.program,
+                       edition.version);
+}
+
+std::string terms(const Flag& flag) {
+    std::string text;
+    for (const std::string& name : flag.names) text += (text.empty() ? "" : ", ") + bold(name);
+    return flag.value.empty() ? text : text + (text.empty() ? "" : " ") + italic(flag.value);
+}
+
+void add_flags(std::string& page, const Command& command) {
+    for (const Flag& flag : command.positionals) page += fmt::format(".TP\n{}\n{}\n", terms(flag), escape(flag.help));
+    std::vector<std::string> groups;
+    for (const Flag& flag : command.flags)
+        if (std::ranges::find(groups, flag.group) == groups.end()) groups.push_back(flag.group);
+    for (const std::string& group : groups) {
+        if (group != "Options") page += fmt::format(".SS {}\n", escape(group));
+        for (const Flag& flag : command.flags)
+            if (flag.group == group) page += fmt::format(".TP\n{}\n{}\n", terms(flag), escape(flag.help));
+    }
+}
+
+// The footer of --help, as it is there.
+void add_footer(std::string& page, const std::string& footer) {
+    if (footer.empty()) return;
+    const bool titled = footer.starts_with("Examples:\n");
+    page += fmt::format(".SH {}\n.nf\n{}\n.fi\n", titled ? "EXAMPLES" : "NOTES", escape(titled ? footer.substr(10) : footer));
+}
+
+std::string synopsis(const std::string& name, const Command& command) {
+    std::string line = ".SH SYNOPSIS\n" + bold(name);
+    if (!command.commands.empty()) line += " " + italic("COMMAND");
+    line += " [" + italic("FLAGS") + "]";
+    for (const Flag& flag : command.positionals) line += " " + italic(flag.value);
+    return line + "\n";
+}
+
+// "Chat with a model": "chat with a model".
+std::string small_first(std::string text) {
+    if (text.size() > 1 && text[1] >= 'a' && text[1] <= 'z' && text[0] >= 'A' && text[0] <= 'Z')
+        text[0] = char(text[0] - 'A' + 'a');
+    if (text.ends_with('.')) text.pop_back();
+    return text;
+}
+
+constexpr const char* exit_status = R"(.SH EXIT STATUS
+.TP
+0
+success
+.TP
+1
+failure; one line on standard error says what
+.TP
+2
+wrong usage
+.TP
+130
+ended with Ctrl\-C
+)";
+
+constexpr const char* environment = R"(.SH ENVIRONMENT
+.TP
+\fBTQ_CACHE_DIR\fR
+directory of what is kept between runs; default: tq\-run in \fBXDG_CACHE_HOME\fR or ~/.cache
+.TP
+\fBTQ_DEMO_MODEL\fR
+file to take for the demo model
+.TP
+\fBHF_HOME\fR, \fBHF_TOKEN\fR, \fBHF_HUB_OFFLINE\fR
+as for Hugging Face\(aqs own tools
+.TP
+\fBNO_COLOR\fR
+no colours
+)";
+
+} // namespace
+
+std::string man_page(const Command& program, const Edition& edition) {
+    std::string page = header(program.name, edition);
+    page += fmt::format(".SH NAME\n{} \\- {}\n", escape(program.name), escape(small_first(program.help)));
+    page += synopsis(program.name, program);
+    page += fmt::format(".SH DESCRIPTION\n{}\n", escape(program.help));
+    page += fmt::format("Each command has a page of its own, such as\n.BR {}\\-chat (1).\n.SH COMMANDS\n", escape(program.name));
+    for (const Command& command : program.commands)
+        page += fmt::format(".TP\n{}\n{}\n", bold(command.name), escape(command.help));
+    page += ".SH OPTIONS\n";
+    add_flags(page, program);
+    add_footer(page, program.footer);
+    return page + exit_status + environment;
+}
+
+std::string man_page(const Command& program, const Command& command, const Edition& edition) {
+    const std::string name = program.name + '-' + command.name, typed = program.name + ' ' + command.name;
+    std::string page = header(name, edition);
+    page += fmt::format(".SH NAME\n{} \\- {}\n", escape(name), escape(small_first(command.help)));
+    page += synopsis(typed, command);
+    page += fmt::format(".SH DESCRIPTION\n{}.\n", escape(command.help));
+    page += ".SH OPTIONS\n";
+    add_flags(page, command);
+    for (const Command& inner : command.commands) {
+        page += fmt::format(".SH {}\n{}.\n", escape(upper(inner.name)), escape(inner.help));
+        add_flags(page, inner);
+    }
+    add_footer(page, command.footer);
+    return page + fmt::format(".SH SEE ALSO\n.BR {} (1)\n", escape(program.name));
+}
+
+} // namespace tq::manual

@@ -11,6 +11,7 @@
 #include "model/hub/names.h"
 #include "model/synthetic/synthetic.h"
 #include "tools/tq-run/download.h"
+#include "tools/tq-run/engine_devices.h"
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/progress.h"
 #include <algorithm>
@@ -177,27 +178,6 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
     return setup;
 }
 
-static std::string describe_device(Device& device) {
-    const Capabilities& c = device.capabilities();
-    const std::string problem = gpu::stored_tuning(c).problem;
-    if (!problem.empty()) write_error(fmt::format("tq-run: {}\n", problem));
-    return printable(fmt::format("{}, {} {}", c.name, c.driver_name, c.driver_info), 160);
-}
-
-// Those that prove themselves for the model. A command about devices themselves takes them as they are.
-static std::vector<std::unique_ptr<Device>> open_devices(const std::vector<ChosenDevice>& chosen,
-                                                         const conformance::Subject& subject, Console& console,
-                                                         WithoutGpu otherwise) {
-    std::vector<std::unique_ptr<Device>> devices;
-    for (const ChosenDevice& one : chosen) {
-        auto device =
-            otherwise == WithoutGpu::software ? std::make_unique<Device>(one.selector) : open_proven(one, subject, console);
-        if (device) devices.push_back(std::move(device));
-    }
-    if (devices.empty()) devices.push_back(nullptr);
-    return devices;
-}
-
 Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise) {
     const auto chosen = find_devices(arguments.device, otherwise); // before a download that its error would make useless
     if (chosen.empty() && arguments.profile)
@@ -211,6 +191,7 @@ Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu other
     devices.erase(devices.begin());
     for (const auto& other : devices) setup.device_name += " + " + describe_device(*other);
     setup.other_devices = std::move(devices);
+    setup.selector = arguments.device;
     for (Device* each : setup.placing().devices) {
         each->profile = arguments.profile;
         each->memory_limit_bytes = setup.memory_limit_bytes;
@@ -280,6 +261,9 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
     const ForwardOptions options = setup.options;
     auto engine = std::unique_ptr<Engine>(new Engine{std::move(setup.model), std::move(setup.device),
                                                      std::move(setup.device_name), std::move(setup.other_devices)});
+    engine->selector = setup.selector;
+    engine->memory_limit_bytes = setup.memory_limit_bytes;
+    engine->placement = setup.placement;
     TransferStatus status(console);
     const auto started = std::chrono::steady_clock::now();
     const auto on_load = [&, what = fmt::format("loading {}", engine->model.name)](uint64_t done, uint64_t total) {
@@ -289,30 +273,18 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
         return !interrupted();
     };
     catch_interrupts();
-    engine->forward = placing.open(engine->model.config, engine->model.weights, options, on_load);
+    engine->forward = placing.open(engine->model.config, engine->model.weights, options, on_load,
+                                   [&lost = *engine, options] { return replace_devices(lost, options); });
     return engine;
 }
 
-void restart_engine(Engine& engine, const ModelArguments& arguments, const ForwardOptions& options) {
+void restart_engine(Engine& engine, const ForwardOptions& options) {
     engine.forward = nullptr;
-    Placing placing{.memory_limit_bytes = arguments.memory_limit_bytes, .asked = arguments.placement};
-    if (engine.device) {
-        engine.device = nullptr;
-        engine.other_devices.clear();
-        Console quiet(ColorMode::off, true);
-        auto devices =
-            open_devices(find_devices(arguments.device),
-                         conformance::subject_of(engine.model.config, engine.model.weights, options.kv), quiet, WithoutGpu::cpu);
-        engine.device = std::move(devices[0]);
-        if (!engine.device) fail("the device {} is no longer there", engine.device_name);
-        devices.erase(devices.begin());
-        engine.other_devices = std::move(devices);
-        placing.devices.push_back(engine.device.get());
-        for (const auto& other : engine.other_devices) placing.devices.push_back(other.get());
-        for (Device* each : placing.devices) each->memory_limit_bytes = arguments.memory_limit_bytes;
-    }
     engine.forward =
-        placing.open(engine.model.config, engine.model.weights, options, [](uint64_t, uint64_t) { return !interrupted(); });
+        replace_devices(engine, options)
+            .open(
+                engine.model.config, engine.model.weights, options, [](uint64_t, uint64_t) { return !interrupted(); },
+                [&engine, options] { return replace_devices(engine, options); });
 }
 
 std::string load_description(const Engine& engine) {

@@ -8,6 +8,7 @@
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/choose_device.h"
 #include "tools/tq-run/placement.h"
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,12 @@ struct Engine {
     std::unique_ptr<Forward> forward = nullptr;
     double load_seconds = 0;   // reading, checking, repacking and uploading of the weights, without pipelines
     uint64_t loaded_bytes = 0; // of the weights; fewer where the CPU leaves them in the file
+
+    // What devices are opened again with, after one was lost.
+    std::string selector = {};
+    uint64_t memory_limit_bytes = 0;
+    PlacementArguments placement = {};
+    std::optional<std::chrono::steady_clock::time_point> lost_at = {};
 
     // The ids that the sampler must leave out, including those that end an answer where `ignore_end`.
     std::vector<bool> unsampled(bool ignore_end) const;
@@ -39,6 +46,7 @@ struct Setup {
     std::optional<Capabilities> imagined_device = {}; // that machine's, used instead of `device`
     std::vector<std::unique_ptr<Device>> other_devices = {};
     PlacementArguments placement = {};
+    std::string selector = {}; // of the devices
 
     Placing placing() const; // refers to this
     // The placement over devices; nothing where the first, or the CPU without a device, has all.
@@ -67,8 +75,9 @@ void require_one_device(const Setup& setup);
 // speculative: ForwardOptions::speculative
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, bool speculative = false);
 std::unique_ptr<Engine> start_engine(Setup setup, Console& console);
-// Opens the device again, which was lost, and loads the model onto it. The forward pass is gone before. Throws Error.
-void restart_engine(Engine& engine, const ModelArguments& arguments, const ForwardOptions& options);
+// Opens the devices again, of which one was lost, or others where that happened twice within a minute, and loads the model onto
+// them. The forward pass is gone before. Throws Error.
+void restart_engine(Engine& engine, const ForwardOptions& options);
 
 // The file to run: the one that `source` names, after its download where it is in a repository; else the demo model.
 std::filesystem::path find_model(const ModelSource& source, Console& console);

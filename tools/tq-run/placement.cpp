@@ -249,18 +249,36 @@ std::unique_ptr<Forward> Placing::load(const Config& config, const Weights& weig
 }
 
 std::unique_ptr<Forward> Placing::open(const Config& config, const Weights& weights, const ForwardOptions& options,
-                                       const LoadProgress& on_load) const {
-    double short_of = 0;
-    auto model = load(config, weights, options, on_load, short_of);
+                                       const LoadProgress& on_load, const std::function<Placing()>& reopen) const {
+    struct Now {
+        Placing placing;
+        double short_of = 0;
+    };
+    const auto now = std::make_shared<Now>(Now{*this});
+    auto model = load(config, weights, options, on_load, now->short_of);
     if (devices.empty() || asked.fit == "off") return model;
-    const auto again = [placing = *this, &config, &weights, options, short_of](const OutOfMemory& error) mutable {
+    const auto load_again = [now, &config, &weights, options] {
+        return now->placing.load(config, weights, options, {}, now->short_of);
+    };
+    const auto with_less = [now, load_again](const OutOfMemory& error) {
         write_error(fmt::format("\ntq-run: {}: the model is placed anew, with less there, and what was computed is kept\n",
                                 error.what()));
-        short_of += short_step;
-        if (short_of >= 1) throw error;
-        return placing.load(config, weights, options, {}, short_of);
+        now->short_of += short_step;
+        if (now->short_of >= 1) throw error;
+        return load_again();
     };
-    return make_placed_forward(std::move(model), again);
+    const auto on_new_device = [now, load_again, reopen](const DeviceLost&) {
+        for (;;) {
+            *now = {reopen()};
+            try {
+                return load_again();
+            } catch (const DeviceLost&) { // again: then the next device is tried
+            }
+        }
+    };
+    Remake remake{with_less, {}};
+    if (reopen) remake.on_new_device = on_new_device;
+    return make_placed_forward(std::move(model), std::move(remake));
 }
 
 std::string describe(const Placing& placing, const Split& split) {

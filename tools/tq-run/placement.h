@@ -39,8 +39,9 @@ struct Placing {
 
     // Loads the model onto its devices. Where the memory of one runs short meanwhile, or later in a run, less is placed there,
     // with a line on standard error. `config` and `weights` must outlive the result. Throws Error; LoadStopped.
+    // reopen: opens devices again after one was lost, when the model is not on them any more; null: it is lost.
     std::unique_ptr<Forward> open(const Config& config, const Weights& weights, const ForwardOptions& options,
-                                  const LoadProgress& on_load) const;
+                                  const LoadProgress& on_load, const std::function<Placing()>& reopen) const;
 
   private:
     std::unique_ptr<Forward> load(const Config&, const Weights&, const ForwardOptions&, const LoadProgress& on_load,

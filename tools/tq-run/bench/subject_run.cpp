@@ -52,7 +52,7 @@ std::unique_ptr<Forward> SubjectRun::make_forward(const Config& config, const We
         status.update(fmt::format("loading {}", setup_.model.name), done, total, done);
         return !interrupted();
     };
-    return setup_.placing().open(config, weights, options, on_load);
+    return setup_.placing().open(config, weights, options, on_load, {});
 }
 
 // Throws Error when the logits are wrong; returns nothing where the check is turned off.

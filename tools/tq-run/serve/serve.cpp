@@ -95,7 +95,7 @@ class Backend {
         return {std::move(engine_->forward), std::move(prefix)};
     }
     Scheduler::Model reopen() {
-        restart_engine(*engine_, arguments_.model, options_);
+        restart_engine(*engine_, options_);
         return parts();
     }
 

@@ -1,0 +1,78 @@
+// A device that is lost while text is generated: it is opened anew, or another one, and the text goes on.
+#include "tests/support/child_process.h"
+#include "tests/support/fault_environment.h"
+#include "tests/support/text.h"
+#include <doctest/doctest.h>
+
+using namespace tq::test;
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+// Greedy text of the demo model, with caches that hold what they are given.
+const Arguments generate{
+    "generate", "-p", "The largest city of France is", "-n", "40", "--temp", "0", "-c", "512", "-ctk", "f32", "-ctv", "f32",
+    "--device", "0"};
+
+Finished with_faults(const Arguments& command, const std::string& calls, const std::string& input = "") {
+    Arguments arguments{TQ_RUN};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    return run({arguments, input, fault_environment({.calls = calls})});
+}
+
+constexpr const char* anew = "the model goes on on it, opened anew";
+constexpr const char* on_cpu = "the model goes on on CPU";
+
+} // namespace
+
+TEST_CASE("wherever the device is lost, the text is the same") {
+    const Finished whole = with_faults(generate, "");
+    REQUIRE(whole.status == 0);
+    CHECK(whole.error.find("stopped answering") == std::string::npos);
+    for (const char* calls : {"vkQueueSubmit:2=DEVICE_LOST", "vkQueueSubmit:9=DEVICE_LOST", "vkQueueSubmit:30=DEVICE_LOST",
+                              "vkWaitForFences:4=DEVICE_LOST", "vkWaitForFences:25=DEVICE_LOST"}) {
+        CAPTURE(calls);
+        const Finished finished = with_faults(generate, calls);
+        CAPTURE(finished.error);
+        CHECK(finished.status == 0);
+        CHECK(finished.output == whole.output);
+        CHECK(contains(finished.error, anew));
+    }
+}
+
+TEST_CASE("a device that is lost twice within a minute, or does not come back, is left for the CPU") {
+    const Finished whole = with_faults(generate, "");
+    for (const char* calls : {"vkQueueSubmit:9=DEVICE_LOST,vkQueueSubmit:16=DEVICE_LOST", "vkQueueSubmit:9+=DEVICE_LOST",
+                              "vkQueueSubmit:9=DEVICE_LOST,vkCreateDevice:2+=INITIALIZATION_FAILED"}) {
+        CAPTURE(calls);
+        const Finished finished = with_faults(generate, calls);
+        CAPTURE(finished.error);
+        CHECK(finished.status == 0);
+        CHECK(finished.output == whole.output);
+        CHECK(contains(finished.error, on_cpu));
+    }
+}
+
+TEST_CASE("a conversation goes on") {
+    const Arguments chat{"chat", "--temp", "0", "-n", "12", "-c", "512", "-ctk", "f32", "-ctv", "f32", "--device", "0"};
+    const std::string questions = "Hello!\nHow are you?\nWhat is your name?\n";
+    const Finished whole = with_faults(chat, "", questions);
+    REQUIRE(whole.status == 0);
+    for (const char* calls : {"vkQueueSubmit:12=DEVICE_LOST", "vkQueueSubmit:25=DEVICE_LOST"}) {
+        CAPTURE(calls);
+        const Finished finished = with_faults(chat, calls, questions);
+        CAPTURE(finished.error);
+        CHECK(finished.status == 0);
+        CHECK(finished.output == whole.output);
+        CHECK(contains(finished.error, anew));
+    }
+}
+
+TEST_CASE("with --fit off the loss is an error") {
+    Arguments strict = generate;
+    strict.insert(strict.end(), {"--fit", "off"});
+    const Finished finished = with_faults(strict, "vkQueueSubmit:9=DEVICE_LOST");
+    CHECK(finished.status == 1);
+    CHECK(contains(finished.error, "VK_ERROR_DEVICE_LOST"));
+}

@@ -1,0 +1,19 @@
+// The devices of an engine: opened when it starts, and again when one is lost.
+#pragma once
+#include "tools/conformance/subject.h"
+#include "tools/tq-run/engine.h"
+
+namespace tq {
+
+std::string describe_device(Device& device); // with its driver
+
+// Opens those that prove themselves for the model; one that is nullptr where none does. A command about devices themselves
+// (WithoutGpu::software) takes them as they are. Throws Error; LoadStopped.
+std::vector<std::unique_ptr<Device>> open_devices(const std::vector<ChosenDevice>& chosen, const conformance::Subject& subject,
+                                                  Console& console, WithoutGpu otherwise);
+
+// Opens an engine's devices again, of which one was lost; after the second loss within a minute the next GPU, or none: then the
+// model runs on the CPU. Says so on standard error. The model is not on them any more.
+Placing replace_devices(Engine& engine, const ForwardOptions& options);
+
+} // namespace tq

@@ -19,9 +19,10 @@ std::optional<ChosenDevice> find_gpu() {
     find_device_profile(); // a wrong TQ_DEVICE_PROFILE is the user's error; a missing device is not
     std::string software;
     try {
+        auto vulkan = hold_vulkan();
         const std::vector<Capabilities> all = list_devices();
         const size_t best = find_device(all, "");
-        if (is_gpu(all[best])) return ChosenDevice{all[best], std::to_string(best)};
+        if (is_gpu(all[best])) return ChosenDevice{all[best], std::to_string(best), std::move(vulkan)};
         const std::string& name = all[best].name;
         software = fmt::format("; --device {} runs the Vulkan path", printable(name.substr(0, name.find(' '))));
     } catch (const Error&) { // no loader, no driver, or no usable device
@@ -38,9 +39,10 @@ std::optional<ChosenDevice> find_device(const std::string& selector, WithoutGpu 
     const std::string name = lowercase(selector);
     if (names_cpu(name) || !survey_drivers()) return std::nullopt;
     if (name.empty() && otherwise == WithoutGpu::cpu) return find_gpu();
+    auto vulkan = hold_vulkan();
     const std::vector<Capabilities> all = list_devices();
     const size_t found = find_device(all, selector);
-    return ChosenDevice{all[found], std::to_string(found)};
+    return ChosenDevice{all[found], std::to_string(found), std::move(vulkan)};
 }
 
 std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu otherwise) {

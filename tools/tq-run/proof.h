@@ -12,7 +12,8 @@ namespace tq {
 // A device that was chosen and is not open yet.
 struct ChosenDevice {
     Capabilities capabilities;
-    std::string selector; // its index
+    std::string selector;                         // its index
+    std::shared_ptr<const void> vulkan = nullptr; // keeps the instance for it, which takes time to make
 };
 
 struct Verdict {

@@ -65,7 +65,7 @@ std::string remember(const fs::path& file, const std::string& key, const Json& e
     std::ofstream out(draft, std::ios::binary);
     out << all.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
     out.close();
-    if (!out) error = {errno, std::generic_category()};
+    if (!out) error = {errno != 0 ? errno : EIO, std::generic_category()};
     if (out) fs::rename(draft, file, error);
     if (error) fs::remove(draft, ignored);
     return error ? error.message() : "";

@@ -36,11 +36,10 @@ class Place {
     Ended run(std::vector<std::string> arguments, const Faults& faults, std::vector<std::string> more = {}) const {
         arguments.insert(arguments.begin(), TQ_RUN);
         home_.write("input", "");
-        auto environment = fault_environment(faults);
-        environment.push_back("TQ_CACHE_DIR=" + cache().string());
-        environment.insert(environment.end(), more.begin(), more.end());
+        for (std::string& one : fault_environment(faults)) more.push_back(std::move(one));
+        more.push_back("TQ_CACHE_DIR=" + cache().string()); // the first of a name counts
         const fs::path output = home_.path() / "output", error = home_.path() / "error";
-        tq::ChildProcess child(arguments, environment, {home_.path() / "input", output, error});
+        tq::ChildProcess child(arguments, more, {home_.path() / "input", output, error});
         const auto status = child.wait(longest);
         return {status, slurp(output), slurp(error)};
     }
@@ -217,7 +216,7 @@ TEST_CASE("a driver that crashes is left out, and another one is used") {
     const std::string both = "=" + crashing_driver() + ":" + files;
     for (const char* how : {"crash", "hang"}) {
         const Place place;
-        const std::vector<std::string> more{"VK_DRIVER_FILES" + both, "VK_ICD_FILENAMES" + both, "TQ_PROVE=20",
+        const std::vector<std::string> more{"VK_DRIVER_FILES" + both, "VK_ICD_FILENAMES" + both, "TQ_PROVE=10",
                                             std::string("TQ_FAULT_DRIVER=") + how};
         const Ended ended = place.generate({}, more);
         check_text(ended);

@@ -11,9 +11,11 @@ namespace {
 using Arguments = std::vector<std::string>;
 
 // Greedy text of the demo model, with caches that hold what they are given.
-const Arguments generate{
-    "generate", "-p", "The largest city of France is", "-n", "40", "--temp", "0", "-c", "512", "-ctk", "f32", "-ctv", "f32",
-    "--device", "0"};
+const Arguments generate{"generate", "-p",       "Once upon a time there was a small fox.",
+                         "-n",       "40",       "--temp",
+                         "0",        "-c",       "512",
+                         "-ctk",     "f32",      "-ctv",
+                         "f32",      "--device", "0"};
 
 Finished with_faults(const Arguments& command, const std::string& calls, const std::string& input = "") {
     Arguments arguments{TQ_RUN};

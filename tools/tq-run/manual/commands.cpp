@@ -50,7 +50,7 @@ int write_man_pages(const manual::Command& program, const ManArguments& argument
 
 void add_manual(CLI::App& app, Action& action) {
     ArgumentParser parser(app);
-    const auto add = [&](const char* name, const char* help, const auto& fill, const auto& run) {
+    const auto add = [&](const char* name, const char* help, const auto& fill, auto run) {
         ArgumentParser command = parser.add_command(name, help);
         app.get_subcommand(name)->group(""); // hidden
         const auto given = fill(command);

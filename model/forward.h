@@ -88,8 +88,8 @@ class Forward {
     // wanted, in any order of spans. A slot may occur once; its logits and state do not depend on the other spans. Returns false
     // where `progress`, which counts the ids of all spans, stopped it; the positions tell what has been run. Spans and ids must
     // not be empty and must fit the context (ENSURE). Throws OutOfMemory, before anything is run, when there are too few pages.
-    // Throws DeviceLost; Error when the model's file is truncated (base/mapped_file.h) or, with all positions where the run began,
-    // a value is not finite.
+    // Throws DeviceLost; Error when the model's file is truncated (base/mapped_file.h) or, with all positions where the run
+    // began, a value is not finite.
     virtual bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress = {}) = 0;
 
     // Maximum tokens of one run_sampled(); 0 where it is not available, or no faster than run() and sampling on the host.

@@ -189,10 +189,10 @@ endfunction()
 # What runs where: a property is tested on the drivers that can tell it apart. Conformance compares every kernel with its reference, so
 # that the tests of whole models need not repeat that on each.
 #
-# These drivers have all of conformance's rows. SwiftShader, another compiler, has a third of them; lavapipe's other widths a part of those
+# These drivers have all of conformance's rows. SwiftShader, another compiler, has an eighth of them; lavapipe's other widths a part of those
 # of the kernels for subgroups (the greater one also a part of all, for its workgroups), the profiles a part of all.
 set(full_drivers lavapipe ${gpu_drivers})
-set(rows_swiftshader --shard 1/3)
+set(rows_swiftshader --shard 1/8)
 set(rows_lavapipe-128 --filter "of a GPU" --shard 1/3)
 set(rows_lavapipe-512 --filter "of a GPU" --shard 1/4)
 set(rows_spec-minimum --shard 3/8)

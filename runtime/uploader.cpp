@@ -84,6 +84,8 @@ void Uploader::end() {
     impl_->turn = 1 - impl_->turn;
 }
 
+void Uploader::cancel() { impl_->piece.reset(); }
+
 void Uploader::finish() {
     ENSURE(!impl_->piece, "a piece is not ended");
     for (Half& half : impl_->halves) impl_->wait_for(half);

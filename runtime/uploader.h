@@ -21,6 +21,7 @@ class Uploader {
     // (it can be uncached). No kernel that uses dst may be running.
     std::span<std::byte> begin(View dst);
     void end();    // ends the piece begun
+    void cancel(); // gives it up, where what fills it has failed: its content is undefined
     void finish(); // returns when all pieces have been copied
 
   private:

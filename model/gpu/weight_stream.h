@@ -1,5 +1,5 @@
-// Feed-forward networks of other devices' layers, which run here in long blocks: the weights of one come while the one before
-// works, so that the device has room for two layers.
+// Streams the weights of feed-forward networks that are on the CPU to a device, which runs them in long blocks. Double-buffered:
+// while one layer's are in use, the next layer's are uploaded.
 #pragma once
 #include "model/gpu/weight_uploader.h"
 #include <future>

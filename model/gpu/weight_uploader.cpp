@@ -68,10 +68,15 @@ bool WeightUploader::rows(std::span<const Tensor> tensors, const MatrixSlice& sl
         const uint64_t bytes = device_matrix_bytes(tensor.type, here, tensor.cols, interleave_);
         const std::span to = uploader_.begin(View(slice.buffer, r * row, bytes));
         if (here % interleave_ != 0) std::memset(to.data() + bytes - interleave_ * row, 0, interleave_ * row);
-        for (uint32_t k = 0; k < step; k++)
-            read_rows(pool_, tensors[k], first / step, here / step, [&](uint32_t at, std::span<const std::byte> rows) {
-                if (!repack_rows(layout, to, rows, (at - first / step) * step + k, step)) all = false;
-            });
+        try {
+            for (uint32_t k = 0; k < step; k++)
+                read_rows(pool_, tensors[k], first / step, here / step, [&](uint32_t at, std::span<const std::byte> rows) {
+                    if (!repack_rows(layout, to, rows, (at - first / step) * step + k, step)) all = false;
+                });
+        } catch (...) { // the next layers of a stream may still be read
+            uploader_.cancel();
+            throw;
+        }
         uploader_.end();
         count(here * tensor.row_bytes());
     }

@@ -340,14 +340,18 @@ void add_flags(ArgumentParser& command, PlacementArguments& a) {
     add("--n-cpu-moe", a.cpu_moe_layers,
         "keep the experts (or feed-forward networks) of the first N layers on the CPU; default: 0", "N")
         .check(number(0, 1 << 20));
-    command.add_flag("--cpu-moe", a.cpu_moe, "keep those of all layers on the CPU").group("Device and memory");
+    command.add_flag("--cpu-moe", a.cpu_moe, "keep the experts (or feed-forward networks) of all layers on the CPU")
+        .group("Device and memory");
     command
         .add_flag("--no-op-offload", a.no_op_offload,
-                  "run them there in long prompts, too; default: on devices where that is predicted to "
-                  "be faster, with weights that are uploaded for each block")
+                  "compute the CPU's feed-forward networks on the CPU in prompts, too; default: long blocks of a prompt on "
+                  "devices, with "
+                  "weights that are uploaded for each block, where that is predicted to be faster")
         .group("Device and memory");
     add("--op-offload-min-batch", a.op_offload_min_batch,
-        "run them on devices in blocks of at least N tokens of a prompt; default: 0 (as predicted)", "N")
+        "compute the CPU's feed-forward networks on devices in blocks of at least N tokens of a prompt; default: 0 (as "
+        "predicted)",
+        "N")
         .check(number(0, 1 << 20));
     add("--tensor-split", a.tensor_split,
         "shares of the layers for the devices of --device, such as 3,1; default: by their memory", "LIST")

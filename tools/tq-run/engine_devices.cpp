@@ -72,8 +72,8 @@ Placing replace_devices(Engine& engine, const ForwardOptions& options) {
     }
     engine.device_name = engine.device ? describe_device(*engine.device) : "CPU";
     write_error(
-        fmt::format("\ntq-run: {} stopped answering, and lost what it had: the model goes on on {}, and computes that again\n",
-                    lost, engine.device_name == lost ? "it, opened anew" : engine.device_name));
+        fmt::format("\ntq-run: {} stopped answering and lost its memory; {}, and what was lost is computed again\n", lost,
+                    engine.device_name == lost ? "it was opened again" : "the model runs on " + engine.device_name + " now"));
     return placing;
 }
 

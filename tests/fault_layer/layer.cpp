@@ -3,8 +3,10 @@
 //   TQ_FAULT_LOG=FILE                        gets, at the end, the number of calls of each function and the failed ones
 //   TQ_FAULT_SHADERS=DIRECTORY               the kernels as the build compiled them, NAME.spv each
 //   TQ_FAULT_KERNEL=NAME                     the one that is changed
-//   TQ_FAULT_REWRITE=FMul:2=FAdd             its change (tests/fault_layer/rewrite.h), or CRASH or HANG: so its pipeline is
-//   created TQ_FAULT_REPLACE=DIRECTORY               each NAME.spv in there replaces that kernel
+//   TQ_FAULT_REWRITE=FMul:2=FAdd             its change (tests/fault_layer/rewrite.h)
+//   TQ_FAULT_REWRITE=CRASH                   or HANG: so does the driver when it makes this kernel's pipeline
+//   TQ_FAULT_REPLACE=DIRECTORY               each NAME.spv in there replaces that kernel
+//   TQ_FAULT_DISCRETE=1                      devices say that they are graphics cards, and get those' kernels
 // The loader takes it by VK_LAYER_PATH=DIRECTORY and VK_INSTANCE_LAYERS=VK_LAYER_TQ_fault.
 #include "tests/fault_layer/plan.h"
 #include "tests/fault_layer/rewrite.h"
@@ -93,6 +95,8 @@ struct State {
     std::set<VkShaderModule> fatal_modules;
     std::map<void*, PFN_vkGetInstanceProcAddr> instances;
     std::map<void*, PFN_vkEnumeratePhysicalDevices> enumerators; // of the next layer
+    std::map<void*, PFN_vkGetPhysicalDeviceProperties> properties;
+    const bool discrete = !variable("TQ_FAULT_DISCRETE").empty();
     std::map<void*, Device> devices;
     std::set<VkFence> signalled; // fences whose reset failed
     uint64_t changed = 0;        // modules
@@ -250,6 +254,8 @@ VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo* info,
     // Asked for later, the loader may give the first layer's.
     state().enumerators[key(*instance)] =
         reinterpret_cast<PFN_vkEnumeratePhysicalDevices>(get(*instance, "vkEnumeratePhysicalDevices"));
+    state().properties[key(*instance)] =
+        reinterpret_cast<PFN_vkGetPhysicalDeviceProperties>(get(*instance, "vkGetPhysicalDeviceProperties"));
     return result;
 }
 
@@ -261,6 +267,16 @@ VKAPI_ATTR VkResult VKAPI_CALL enumerate_devices(VkInstance instance, uint32_t* 
         next = state().enumerators.at(key(instance));
     }
     return next(instance, count, devices);
+}
+
+VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice physical, VkPhysicalDeviceProperties* properties) {
+    PFN_vkGetPhysicalDeviceProperties next = nullptr;
+    {
+        const std::lock_guard lock(state().mutex);
+        next = state().properties.at(key(physical));
+    }
+    next(physical, properties);
+    if (state().discrete) properties->deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
 }
 
 PFN_vkVoidFunction get_device_function(VkDevice device, const char* name);
@@ -314,6 +330,7 @@ PFN_vkVoidFunction get_instance_function(VkInstance instance, const char* name) 
     if (wanted == "vkCreateInstance") return reinterpret_cast<PFN_vkVoidFunction>(create_instance);
     if (wanted == "vkCreateDevice") return reinterpret_cast<PFN_vkVoidFunction>(create_device);
     if (wanted == "vkEnumeratePhysicalDevices") return reinterpret_cast<PFN_vkVoidFunction>(enumerate_devices);
+    if (wanted == "vkGetPhysicalDeviceProperties") return reinterpret_cast<PFN_vkVoidFunction>(get_properties);
     if (const auto own = own_device_function(wanted)) return own;
     if (!instance) return nullptr;
     const std::lock_guard lock(state().mutex);

@@ -1,16 +1,20 @@
 // Tests of the CPU path's kernels run on every instruction set of this machine.
 #pragma once
 #include "model/cpu/fixed_point.h"
+#include "tests/support/sanitized.h"
 #include <doctest/doctest.h>
 #include <functional>
 #include <hwy/targets.h>
 
 namespace tq::test {
 
-// Runs `body` once for each instruction set, with Highway's choice fixed to it, and once with the processor's own choice.
+// Runs `body` once for each instruction set (under sanitizers only for the greatest and the least), with Highway's choice fixed
+// to it, and once with the processor's own choice.
 inline void on_each_target(const std::function<void()>& body) {
     cpu::use_fixed_point(false);
-    for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    auto targets = hwy::SupportedAndGeneratedTargets();
+    if (sanitized && targets.size() > 2) targets.erase(targets.begin() + 1, targets.end() - 1);
+    for (const int64_t target : targets) {
         hwy::SetSupportedTargetsForTest(target);
         hwy::GetChosenTarget().Update(target);
         const std::string target_name = hwy::TargetName(target);

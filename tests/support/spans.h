@@ -1,5 +1,6 @@
 // Several sequences at once, each with the logits, bit for bit, that it has alone: checks for every implementation of Forward.
 #pragma once
+#include "tests/support/sanitized.h"
 #include "tests/support/small_model.h"
 #include "tests/support/stored_pages.h"
 #include <algorithm>
@@ -80,7 +81,7 @@ inline void check_company(const MakeForward& make, const std::vector<KvOptions>&
         std::mt19937 random(1);
         const auto together = make(options_of(kv, slots)), alone = make(options_of(kv, slots));
         mix_pages(together->cache(), random);
-        for (int round = 0; round < 40; round++) {
+        for (int round = 0; round < (test::sanitized ? 8 : 40); round++) {
             std::vector<Ids> ids;
             std::vector<Span> spans;
             ids.reserve(slots);

@@ -38,6 +38,7 @@ void inject_fault(const Row& row) {
     if (kind == "crash") std::abort();
     if (kind == "lost") fail("the GPU stopped answering while waiting for a test (VK_ERROR_DEVICE_LOST)");
     while (kind == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
+    if (kind == "slow") std::this_thread::sleep_for(std::chrono::seconds(3));
 }
 
 uint64_t free_bytes(const Capabilities& device) {

@@ -36,8 +36,8 @@ struct WorkerOptions {
     std::function<void(const Json&)> write;
 };
 
-// The environment variable TQ_CONFORMANCE_FAULT=crash:TEXT, hang:TEXT or lost:TEXT makes every row with TEXT in its name end
-// the process, never end, or report a lost device: for tests of the reporting process.
+// The environment variable TQ_CONFORMANCE_FAULT=crash:TEXT, hang:TEXT, lost:TEXT or slow:TEXT makes every row with TEXT in its
+// name end the process, never end, report a lost device, or take 3 s more: for tests of the reporting process.
 void run_worker(const WorkerOptions& options);
 
 // The names of the rows that a worker with these options runs.

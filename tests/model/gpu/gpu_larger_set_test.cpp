@@ -2,6 +2,7 @@
 #include "model/gpu/forward.h"
 #include "tests/support/embeddings.h"
 #include "tests/support/golden_device.h"
+#include "tests/support/split_devices.h"
 
 using namespace tq;
 
@@ -18,6 +19,18 @@ TEST_CASE("the device gives the golden logits and greedy tokens of other archite
     Device device;
     for (const auto& path : files) check_on_device(device, load_golden(path));
     check_compressed(device, {files.front(), files.back()});
+}
+
+TEST_CASE("two devices and the CPU, half a layer each in turn, give the golden logits and greedy tokens") {
+    const auto files = other_architectures();
+    if (files.empty()) return;
+    for (const auto& path : files) {
+        const Golden golden = load_golden(path);
+        std::vector<uint32_t> device_of(2 * golden.config.num_hidden_layers + 1);
+        for (size_t half = 0; half < device_of.size(); half++) device_of[half] = uint32_t(half % 3);
+        Devices devices{golden.config, golden.weights};
+        check_golden(golden, *devices.make(device_of, {.kv = {KvType::f32, KvType::f32}, .context_size = 64}));
+    }
 }
 
 TEST_CASE("the device gives the golden vectors of texts") {

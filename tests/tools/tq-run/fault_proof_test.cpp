@@ -131,12 +131,27 @@ TEST_CASE("a stored tuning whose kernels are wrong, or crash or hang their compi
         ::setenv("TQ_CACHE_DIR", place.cache().c_str(), 1);
         tq::gpu::store_tuning(device, tuning, {});
         const Faults faults{.kernel = "matmul_tiled_q8_0", .rewrite = rewrite};
-        const Ended ended = place.generate(faults, {"TQ_PROVE=20"});
+        const Ended ended = place.generate(faults, {"TQ_PROVE=10"});
         check_text(ended);
         CHECK(contains(ended.error,
                        " fails the check of its kernels, so it runs with the default tuning: \"matmul_tiled | Q8_0, own"));
         CHECK(place.generate(faults, {wrong_row}).error == ended.error);
     }
+}
+
+TEST_CASE("kernels of one kind are wrong: those of the next simpler kind") {
+    // A processor that says that it is a graphics card has kernels for subgroups.
+    check_fallback({.kernel = "matvec_q8_0_subgroup", .rewrite = "FMul:1=FAdd"},
+                   "it runs with the limits of the profile no-subgroup", {"TQ_FAULT_DISCRETE=1"});
+}
+
+TEST_CASE("a device that is right but slow is believed by what it has shown") {
+    const Place place;
+    const Ended first = place.generate({}, {"TQ_PROVE=8", "TQ_CONFORMANCE_FAULT=slow:|"}); // 3 s for each row
+    check_text(first);
+    CHECK(first.error == "");
+    CHECK(contains(place.verdicts(), R"("profile": "none")"));
+    CHECK(place.generate({}, {wrong_row}).error == "");
 }
 
 TEST_CASE("what is checked are the kernels that the model runs") {

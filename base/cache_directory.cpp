@@ -1,5 +1,6 @@
 #include "base/cache_directory.h"
-#include <cstdlib>
+#include "base/environment.h"
+#include "base/path_text.h"
 #include <utility>
 
 namespace tq {
@@ -8,8 +9,7 @@ std::filesystem::path cache_directory() {
     const std::pair<const char*, const char*> places[] = {
         {"TQ_CACHE_DIR", ""}, {"XDG_CACHE_HOME", "tq-run"}, {"LOCALAPPDATA", "tq-run"}, {"HOME", ".cache/tq-run"}};
     for (const auto& [variable, below] : places) {
-        const char* value = std::getenv(variable);
-        if (value && *value) return std::filesystem::path(value) / below;
+        if (const auto value = environment_variable(variable)) return utf8_path(*value) / below;
     }
     return {};
 }

@@ -30,7 +30,7 @@ class ChildProcess {
     bool output_ended() const { return output_ended_; } // and every line has been read
 
     void kill();       // ends the child at once
-    void ask_to_end(); // POSIX: SIGTERM; Windows: as kill()
+    void ask_to_end(); // POSIX: SIGTERM; Windows: Ctrl-Break where the child has its own group, else as kill()
     // Returns the child's exit status, 128 + n after signal n (POSIX); nothing when it has not ended within `timeout`.
     std::optional<int> wait(std::chrono::milliseconds timeout);
 
@@ -48,12 +48,6 @@ class ChildProcess {
 // end of the terminal are its business alone meanwhile; a caught termination (base/interrupt.h) is passed on. Throws Error when
 // it cannot be started.
 int run_in_foreground(const std::vector<std::string>& arguments, const std::vector<std::string>& environment);
-
-// Returns this process's environment: NAME=value, UTF-8; and with `changes`.
-std::vector<std::string> environment_variables();
-std::vector<std::string> merged_environment(const std::vector<std::string>& changes);
-// For this process and its later children. Not while another thread reads the environment.
-void set_environment_variable(const std::string& name, const std::string& value);
 
 // Returns a text such as "exit status 3", "signal 11 (Segmentation fault)" or "exception 0xC0000005".
 std::string describe_exit(int status);

@@ -1,10 +1,10 @@
 #include "base/child_process.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,8 +13,6 @@
 #include <thread>
 #include <unistd.h>
 #include <utility>
-
-extern char** environ;
 
 namespace tq {
 
@@ -171,14 +169,6 @@ int run_in_foreground(const std::vector<std::string>& arguments, const std::vect
     }
     return exit_status(status);
 }
-
-std::vector<std::string> environment_variables() {
-    std::vector<std::string> all;
-    for (char** entry = environ; *entry != nullptr; entry++) all.emplace_back(*entry);
-    return all;
-}
-
-void set_environment_variable(const std::string& name, const std::string& value) { ::setenv(name.c_str(), value.c_str(), 1); }
 
 std::string describe_exit(int status) {
     if (status <= 128) return fmt::format("exit status {}", status);

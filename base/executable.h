@@ -2,8 +2,12 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace tq {
+
+// Returns the arguments of main() without the program's name, in UTF-8 where the system does not pass them on so.
+std::vector<std::string> program_arguments(int count, char** values);
 
 // Returns the program's own path, with which it can be started again; empty where the system does not tell.
 std::filesystem::path executable_path();

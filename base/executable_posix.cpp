@@ -1,4 +1,5 @@
 #include "base/executable.h"
+#include <algorithm>
 #include <sys/utsname.h>
 #ifdef __APPLE__
 #include <cstdint>
@@ -6,6 +7,8 @@
 #endif
 
 namespace tq {
+
+std::vector<std::string> program_arguments(int count, char** values) { return {values + std::min(count, 1), values + count}; }
 
 std::filesystem::path executable_path() {
     std::error_code error;

@@ -1,9 +1,20 @@
-#define WIN32_LEAN_AND_MEAN
-#define NOMINMAX
 #include "base/executable.h"
+#include "base/wide_text.h"
 #include <windows.h>
 
+#include <shellapi.h> // after windows.h
+
 namespace tq {
+
+// main's own are in the code page of the system's language.
+std::vector<std::string> program_arguments(int, char**) {
+    int count = 0;
+    wchar_t** const all = ::CommandLineToArgvW(::GetCommandLineW(), &count);
+    std::vector<std::string> out;
+    for (int i = 1; i < count; i++) out.push_back(narrow_text(all[i]));
+    ::LocalFree(all);
+    return out;
+}
 
 std::filesystem::path executable_path() {
     std::wstring path(32768, L'\0'); // the longest possible path

@@ -2,7 +2,6 @@
 #pragma once
 #include <filesystem>
 #include <memory>
-#include <string>
 
 namespace tq {
 
@@ -26,14 +25,5 @@ class FileLock {
 
 // Returns once the bytes of the file are on the disk, so that a later rename cannot reach the disk before them. Throws Error.
 void flush_to_disk(const std::filesystem::path& path);
-
-// Convert UTF-8 to the system's own encoding, and back.
-inline std::filesystem::path utf8_path(const std::string& text) {
-    return std::filesystem::path(std::u8string(text.begin(), text.end()));
-}
-inline std::string utf8_text(const std::filesystem::path& path) {
-    const std::u8string text = path.generic_u8string();
-    return {text.begin(), text.end()};
-}
 
 } // namespace tq

@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/path_text.h"
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -19,24 +20,24 @@ FileLock::~FileLock() = default;
 
 std::unique_ptr<FileLock> FileLock::try_take(const std::filesystem::path& path, Of of) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) fail("cannot open {}{}: {}", of == Of::content ? "" : "the lock file ", path.string(), std::strerror(errno));
+    if (fd < 0) fail("cannot open {}{}: {}", of == Of::content ? "" : "the lock file ", utf8_text(path), std::strerror(errno));
     auto impl = std::make_unique<Impl>(fd);
     while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) return nullptr;
         if (errno == EINTR) continue;
         // A file system without locks (some network ones) must not make its files unusable.
         if (errno == ENOLCK || errno == ENOTSUP || errno == ENOSYS) break;
-        fail("cannot lock {}: {}", path.string(), std::strerror(errno));
+        fail("cannot lock {}: {}", utf8_text(path), std::strerror(errno));
     }
     return std::unique_ptr<FileLock>(new FileLock(std::move(impl)));
 }
 
 void flush_to_disk(const std::filesystem::path& path) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) fail("cannot open {}: {}", path.string(), std::strerror(errno));
+    if (fd < 0) fail("cannot open {}: {}", utf8_text(path), std::strerror(errno));
     const int error = ::fsync(fd) == 0 ? 0 : errno;
     ::close(fd);
-    if (error != 0 && error != EINVAL) fail("cannot write {} to the disk: {}", path.string(), std::strerror(error));
+    if (error != 0 && error != EINVAL) fail("cannot write {} to the disk: {}", utf8_text(path), std::strerror(error));
 }
 
 } // namespace tq

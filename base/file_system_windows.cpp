@@ -1,7 +1,6 @@
-#define WIN32_LEAN_AND_MEAN
-#define NOMINMAX
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/path_text.h"
 #include <windows.h>
 
 namespace tq {

@@ -38,4 +38,7 @@ void release_interrupts() { std::signal(SIGINT, SIG_DFL); }
 bool interrupted() { return flag; }
 void clear_interrupt() { flag = false; }
 
+WaitForInput::WaitForInput() {} // a signal interrupts the read by itself
+WaitForInput::~WaitForInput() {}
+
 } // namespace tq

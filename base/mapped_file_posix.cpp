@@ -1,6 +1,7 @@
 // mmap for Linux, Android, macOS and the BSDs, and SIGBUS, which is raised where a mapped page has no file content any more.
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include <atomic>
 #include <cerrno>
@@ -119,21 +120,21 @@ struct Descriptor {
 MappedFile::MappedFile(const std::filesystem::path& path) {
     // O_NONBLOCK: opening a named pipe must not wait for a writer.
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (file.fd < 0) fail("cannot open {}: {}", path.string(), std::strerror(errno));
+    if (file.fd < 0) fail("cannot open {}: {}", utf8_text(path), std::strerror(errno));
     struct stat status {};
-    if (::fstat(file.fd, &status) != 0) fail("cannot read the size of {}: {}", path.string(), std::strerror(errno));
-    if (S_ISDIR(status.st_mode)) fail("{} is a directory, not a file", path.string());
-    if (!S_ISREG(status.st_mode)) fail("{} is not a regular file, so it cannot be mapped into memory", path.string());
-    if (status.st_size == 0) fail("{} is empty", path.string());
+    if (::fstat(file.fd, &status) != 0) fail("cannot read the size of {}: {}", utf8_text(path), std::strerror(errno));
+    if (S_ISDIR(status.st_mode)) fail("{} is a directory, not a file", utf8_text(path));
+    if (!S_ISREG(status.st_mode)) fail("{} is not a regular file, so it cannot be mapped into memory", utf8_text(path));
+    if (status.st_size == 0) fail("{} is empty", utf8_text(path));
     if (!std::in_range<size_t>(status.st_size)) {
-        fail("{} has {} bytes, more than this machine can address", path.string(), status.st_size);
+        fail("{} has {} bytes, more than this machine can address", utf8_text(path), status.st_size);
     }
     const auto size = size_t(status.st_size);
     void* const address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-    if (address == MAP_FAILED) fail("cannot map the {} bytes of {}: {}", size, path.string(), std::strerror(errno));
+    if (address == MAP_FAILED) fail("cannot map the {} bytes of {}: {}", size, utf8_text(path), std::strerror(errno));
     bytes_ = {static_cast<const std::byte*>(address), size};
     identity_ = identity_of(status);
-    region_ = Region::add(bytes_, path.string());
+    region_ = Region::add(bytes_, utf8_text(path));
 }
 
 MappedFile::~MappedFile() {

@@ -2,46 +2,34 @@
 // If its medium is removed, reading raises EXCEPTION_IN_PAGE_ERROR, which nothing here catches: it ends the program.
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/path_text.h"
+#include "base/windows_handle.h"
 #include <cstdint>
 #include <system_error>
 #include <utility>
-#define WIN32_LEAN_AND_MEAN
-#define NOMINMAX
-#include <windows.h>
 
 namespace tq {
 namespace {
-
-struct Handle {
-    HANDLE handle;
-    explicit Handle(HANDLE handle) : handle(handle) {}
-    Handle(const Handle&) = delete;
-    Handle& operator=(const Handle&) = delete;
-    ~Handle() {
-        if (valid()) CloseHandle(handle);
-    }
-    bool valid() const { return handle != nullptr && handle != INVALID_HANDLE_VALUE; }
-};
 
 std::string last_error() { return std::system_category().message(int(GetLastError())); }
 
 } // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-    const Handle file(
+    const WindowsHandle file(
         CreateFileW(path.c_str(), GENERIC_READ, FILE_SHARE_READ, nullptr, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, nullptr));
-    if (!file.valid()) fail("cannot open {}: {}", path.string(), last_error());
+    if (!file.valid()) fail("cannot open {}: {}", utf8_text(path), last_error());
     BY_HANDLE_FILE_INFORMATION info{};
-    if (!GetFileInformationByHandle(file.handle, &info)) fail("cannot read the size of {}: {}", path.string(), last_error());
+    if (!GetFileInformationByHandle(file.handle, &info)) fail("cannot read the size of {}: {}", utf8_text(path), last_error());
     // FILE_FLAG_BACKUP_SEMANTICS allows a directory to be opened, so that it gets an error of its own.
-    if (info.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY) fail("{} is a directory, not a file", path.string());
+    if (info.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY) fail("{} is a directory, not a file", utf8_text(path));
     const uint64_t size = uint64_t(info.nFileSizeHigh) << 32 | info.nFileSizeLow;
-    if (size == 0) fail("{} is empty", path.string());
-    if (!std::in_range<size_t>(size)) fail("{} has {} bytes, more than this machine can address", path.string(), size);
-    const Handle mapping(CreateFileMappingW(file.handle, nullptr, PAGE_READONLY, 0, 0, nullptr));
-    if (!mapping.valid()) fail("cannot map the {} bytes of {}: {}", size, path.string(), last_error());
+    if (size == 0) fail("{} is empty", utf8_text(path));
+    if (!std::in_range<size_t>(size)) fail("{} has {} bytes, more than this machine can address", utf8_text(path), size);
+    const WindowsHandle mapping(CreateFileMappingW(file.handle, nullptr, PAGE_READONLY, 0, 0, nullptr));
+    if (!mapping.valid()) fail("cannot map the {} bytes of {}: {}", size, utf8_text(path), last_error());
     const void* const address = MapViewOfFile(mapping.handle, FILE_MAP_READ, 0, 0, 0);
-    if (!address) fail("cannot map the {} bytes of {}: {}", size, path.string(), last_error());
+    if (!address) fail("cannot map the {} bytes of {}: {}", size, utf8_text(path), last_error());
     bytes_ = {static_cast<const std::byte*>(address), size_t(size)};
     const auto whole = [](DWORD high, DWORD low) { return uint64_t(high) << 32 | low; };
     const FILETIME& written = info.ftLastWriteTime;                // in units of 100 ns since 1601

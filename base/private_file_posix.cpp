@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "base/private_file.h"
 #include <cerrno>
@@ -16,8 +17,8 @@ void append_private(const std::filesystem::path& path, std::string_view bytes) {
     const ssize_t written = regular ? ::write(fd, bytes.data(), bytes.size()) : -1;
     const int error = fd >= 0 && !regular ? EINVAL : errno;
     if (fd >= 0) ::close(fd);
-    if (written < 0) fail("cannot write {}: {}", printable(path.string(), 200), std::strerror(error));
-    if (size_t(written) < bytes.size()) fail("cannot write {}: the disk is full", printable(path.string(), 200));
+    if (written < 0) fail("cannot write {}: {}", printable(utf8_text(path), 200), std::strerror(error));
+    if (size_t(written) < bytes.size()) fail("cannot write {}: the disk is full", printable(utf8_text(path), 200));
 }
 
 } // namespace tq

@@ -1,8 +1,8 @@
-#define WIN32_LEAN_AND_MEAN
-#define NOMINMAX
 #include "base/terminal.h"
 #include <cstdio>
+#include <cstdlib>
 #include <fcntl.h>
+#include <initializer_list>
 #include <io.h>
 #include <windows.h>
 
@@ -18,9 +18,15 @@ uint32_t terminal_columns(Stream stream) {
     return ::GetConsoleScreenBufferInfo(handle, &info) ? uint32_t(info.srWindow.Right - info.srWindow.Left + 1) : 0;
 }
 
+// The console stays the shell's, so it gets its code pages back.
 void prepare_terminal() {
+    static const UINT input_page = ::GetConsoleCP(), output_page = ::GetConsoleOutputCP(); // 0 where there is no console
     ::SetConsoleCP(CP_UTF8);
     ::SetConsoleOutputCP(CP_UTF8);
+    std::atexit([] {
+        if (input_page != 0) ::SetConsoleCP(input_page);
+        if (output_page != 0) ::SetConsoleOutputCP(output_page);
+    });
     for (const DWORD id : {STD_OUTPUT_HANDLE, STD_ERROR_HANDLE}) {
         DWORD mode = 0;
         const HANDLE handle = ::GetStdHandle(id);

@@ -6,7 +6,7 @@
 namespace tq {
 namespace {
 
-// Spins on `done` for some microseconds: after one loop of a pool usually comes the next, and waking a thread takes longer than
+// Waits for `done` for some microseconds: after one loop of a pool usually comes the next, and waking a thread takes longer than
 // many loops. Returns false when `done` stayed false.
 template <class Done> bool spin_until(Done done) {
     using namespace std::chrono;
@@ -42,7 +42,23 @@ ThreadPool::ThreadPool(uint32_t threads) {
 ThreadPool::~ThreadPool() {
     stopping_ = true;
     generation_++;
-    generation_.notify_all();
+    called_.ring();
+}
+
+// Not by std::atomic::wait, of which gcc 12's for Windows looks at the value before it takes the lock, and so misses a change
+// between.
+template <class Done> void ThreadPool::Bell::wait_for(Done done) {
+    if (spin_until(done)) return;
+    std::unique_lock lock(mutex);
+    sleepers++; // before done() looks for the last time: who changes something looks at the sleepers after that
+    changed.wait(lock, done);
+    sleepers--;
+}
+
+void ThreadPool::Bell::ring() {
+    if (sleepers == 0) return;
+    std::unique_lock(mutex).unlock(); // whoever was counted is asleep by now
+    changed.notify_all();
 }
 
 void ThreadPool::each(uint32_t count, uint32_t grain, const std::function<void(uint32_t, uint32_t)>& body) {
@@ -59,11 +75,10 @@ void ThreadPool::each(uint32_t count, uint32_t grain, const std::function<void(u
     next_ = 0;
     open_ = true;
     generation_++; // publishes the fields above
-    generation_.notify_all();
+    called_.ring();
     take_ranges();
     open_ = false; // a worker that has not arrived yet is not waited for
-    spin_until([&] { return inside_ == 0; });
-    for (uint32_t inside = inside_; inside != 0; inside = inside_) inside_.wait(inside);
+    left_.wait_for([&] { return inside_ == 0; });
 }
 
 void ThreadPool::take_ranges() {
@@ -73,12 +88,12 @@ void ThreadPool::take_ranges() {
 
 void ThreadPool::work() {
     for (uint32_t seen = 0;;) {
-        if (!spin_until([&] { return generation_ != seen; })) generation_.wait(seen);
+        called_.wait_for([&] { return generation_ != seen; });
         seen = generation_;
         if (stopping_) return;
         inside_++; // before it reads open_: each() does both in the opposite order
         if (open_) take_ranges();
-        if (--inside_ == 0) inside_.notify_one();
+        if (--inside_ == 0) left_.ring();
     }
 }
 

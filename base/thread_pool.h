@@ -1,8 +1,10 @@
 // A few threads that share the iterations of one loop at a time.
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -23,9 +25,18 @@ class ThreadPool {
     uint32_t threads() const { return uint32_t(workers_.size()) + 1; }
 
   private:
+    // What threads sleep on until a condition holds.
+    struct Bell {
+        template <class Done> void wait_for(Done done); // returns once done() is true; who makes it so rings
+        void ring();
+
+        std::atomic<uint32_t> sleepers = 0; // asleep, or about to be
+        std::mutex mutex;
+        std::condition_variable changed;
+    };
+
     void work();
     void take_ranges();
-
     const std::function<void(uint32_t, uint32_t)>* body_ = nullptr;
     uint32_t count_ = 0, step_ = 0;        // iterations of the loop, and of a range
     std::atomic<uint64_t> next_ = 0;       // the first iteration that nobody has taken; at least count_ when all are taken
@@ -33,6 +44,7 @@ class ThreadPool {
     std::atomic<bool> open_ = false;       // the loop may be joined
     std::atomic<uint32_t> inside_ = 0;     // workers that are checking open_, or are in the loop
     std::atomic<bool> stopping_ = false;
+    Bell called_, left_;                // rung by each() for the workers; by the last worker inside for each()
     std::vector<std::jthread> workers_; // last, so that they are joined before the members that they use are destroyed
 };
 

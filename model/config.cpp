@@ -1,5 +1,6 @@
 #include "model/config.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include <algorithm>
 #include <array>
@@ -53,11 +54,11 @@ uint32_t read_vocab_size(const ModelFile& file) {
     const uint64_t vocabulary = tokens ? file.strings("tokenizer.ggml.tokens").size() : 0;
     const FileTensor* embedding = file.find_tensor("token_embd.weight");
     const uint64_t rows = embedding ? embedding->ne[1] : vocabulary;
-    if (rows == 0) fail("{}: it has neither a tensor 'token_embd.weight' nor a vocabulary", file.path().string());
+    if (rows == 0) fail("{}: it has neither a tensor 'token_embd.weight' nor a vocabulary", utf8_text(file.path()));
     if (rows > max_vocab)
-        fail("{}: a vocabulary of {}, more than the {} that tq-run runs", file.path().string(), rows, max_vocab);
+        fail("{}: a vocabulary of {}, more than the {} that tq-run runs", utf8_text(file.path()), rows, max_vocab);
     if (rows < vocabulary) {
-        fail("{}: 'token_embd.weight' has {} rows for a vocabulary of {}", file.path().string(), rows, vocabulary);
+        fail("{}: 'token_embd.weight' has {} rows for a vocabulary of {}", utf8_text(file.path()), rows, vocabulary);
     }
     return uint32_t(rows);
 }
@@ -66,7 +67,7 @@ uint32_t read_vocab_size(const ModelFile& file) {
 void read_heads(const Keys& keys, Config& c) {
     const bool complete = keys.architecture.complete;
     const char* const key_length = "attention.key_length";
-    const std::string path = keys.file.path().string();
+    const std::string path = utf8_text(keys.file.path());
     c.num_attention_heads = keys.size("attention.head_count", max_heads);
     c.num_key_value_heads =
         complete || keys.has("attention.head_count_kv") ? keys.size("attention.head_count_kv", max_heads) : c.num_attention_heads;
@@ -136,7 +137,7 @@ RopeScaling read_rope_scaling(const Keys& keys, uint32_t context_length, float t
     scaling.attn_factor = read("rope.scaling.attn_factor", 1, 1e-3, 1e3) * read("rope.scaling.yarn_attn_factor", 1, 1e-3, 1e3);
     scaling.beta_fast = read("rope.scaling.yarn_beta_fast", scaling.beta_fast, 1e-3, 1e6);
     scaling.beta_slow = read("rope.scaling.yarn_beta_slow", scaling.beta_slow, 1e-3, 1e6);
-    check_yarn(scaling, theta, keys.file.path().string());
+    check_yarn(scaling, theta, utf8_text(keys.file.path()));
     return scaling;
 }
 

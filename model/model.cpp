@@ -1,4 +1,5 @@
 #include "model/model.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/open.h"
 #include <algorithm>
@@ -11,7 +12,7 @@ Model load_model(const std::filesystem::path& path) {
     Weights weights = read_weights(file, config);
     Tokenizer tokenizer = Tokenizer::of_any_kind(file);
     const ChatVariant chat = chat_variant(file);
-    std::string name = printable(file.text("general.name", path.stem().string()));
+    std::string name = printable(file.text("general.name", utf8_text(path.stem())));
     check_mapped_files();
     return {std::move(file), config, std::move(weights), std::move(tokenizer), chat, std::move(name)};
 }

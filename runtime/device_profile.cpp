@@ -1,8 +1,8 @@
 #include "runtime/device_profile.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/sizes.h"
 #include <algorithm>
-#include <cstdlib>
 
 namespace tq {
 namespace {
@@ -91,9 +91,9 @@ constexpr DeviceProfile profiles[] = {
 std::span<const DeviceProfile> device_profiles() { return profiles; }
 
 const DeviceProfile& find_device_profile(std::string_view name) {
-    const char* variable = std::getenv("TQ_DEVICE_PROFILE");
-    const bool from_environment = name.empty() && variable && *variable;
-    if (from_environment) name = variable;
+    const auto variable = environment_variable("TQ_DEVICE_PROFILE");
+    const bool from_environment = name.empty() && variable;
+    if (from_environment) name = *variable;
     if (name.empty()) return profiles[0];
     std::string names;
     for (const DeviceProfile& profile : profiles) {

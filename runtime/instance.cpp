@@ -1,6 +1,7 @@
 // Loader, instance and validation. With TQ_VALIDATE=1 the validation layer checks every call and, with synchronization
 // validation, every barrier that the recorder leaves out; its first warning ends the process, so that no test can miss it.
 #include "runtime/instance.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include <cstdio>
 #include <cstdlib>
@@ -16,10 +17,7 @@ constexpr const char* how_to_install =
     "install the Vulkan loader and a driver (Debian, Ubuntu: apt install libvulkan1 mesa-vulkan-drivers; Fedora: dnf install "
     "vulkan-loader mesa-vulkan-drivers; NVIDIA and Windows: the vendor's driver; macOS: MoltenVK), or use --device cpu";
 
-bool validation_wanted() {
-    const char* value = std::getenv("TQ_VALIDATE");
-    return value && *value && std::string_view(value) != "0";
-}
+bool validation_wanted() { return environment_variable("TQ_VALIDATE").value_or("0") != "0"; }
 
 VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
                                const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {

@@ -10,6 +10,24 @@
 # gl_WorkGroupSize is no length to some compilers (tests/model/gpu/kernels_spirv_test.cpp).
 set(tq_weight_formats f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4)
 
+# TQ_EMBED: embed.cpp as a program of the machine that builds, which need not be the one that is built for.
+if(CMAKE_CROSSCOMPILING)
+  find_program(TQ_HOST_CXX NAMES c++ g++ clang++ REQUIRED)
+  mark_as_advanced(TQ_HOST_CXX)
+  set(TQ_EMBED ${CMAKE_BINARY_DIR}/host/tq_embed)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/host)
+  add_custom_command(OUTPUT ${TQ_EMBED} DEPENDS ${CMAKE_CURRENT_LIST_DIR}/embed.cpp DEPFILE ${TQ_EMBED}.d VERBATIM
+    COMMENT "tq_embed for the machine that builds"
+    COMMAND ${TQ_HOST_CXX} -std=c++20 -O1 -I${CMAKE_SOURCE_DIR} -MD -MF ${TQ_EMBED}.d -MT ${TQ_EMBED} -o ${TQ_EMBED}
+      ${CMAKE_CURRENT_LIST_DIR}/embed.cpp)
+  add_custom_target(tq_embed DEPENDS ${TQ_EMBED})
+else()
+  add_executable(tq_embed ${CMAKE_CURRENT_LIST_DIR}/embed.cpp)
+  target_include_directories(tq_embed PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_features(tq_embed PRIVATE cxx_std_20)
+  set(TQ_EMBED $<TARGET_FILE:tq_embed>)
+endif()
+
 # `family`: the C++ of the family STEM + SUFFIX, with nullptr for the formats LEFT_OUT.
 function(tq_family stem suffix left_out)
   set(members ${tq_weight_formats})
@@ -29,11 +47,6 @@ function(tq_add_shaders target directory namespace)
   file(GLOB includes CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/shaders/*.glsl ${CMAKE_SOURCE_DIR}/shaders/*.h
     ${CMAKE_SOURCE_DIR}/${directory}/*.glsl ${CMAKE_SOURCE_DIR}/${directory}/*.h)
   set(embed ${CMAKE_SOURCE_DIR}/shaders/embed.cmake)
-  if(NOT TARGET tq_embed)
-    add_executable(tq_embed ${CMAKE_SOURCE_DIR}/shaders/embed.cpp)
-    target_include_directories(tq_embed PRIVATE ${CMAKE_SOURCE_DIR})
-    target_compile_features(tq_embed PRIVATE cxx_std_20)
-  endif()
   set(output_directory ${CMAKE_BINARY_DIR}/${target})
   string(REGEX REPLACE "^tq_" "" all ${target})
 
@@ -81,10 +94,10 @@ function(tq_add_shaders target directory namespace)
     foreach(name ${names})
       string(REGEX REPLACE "^${stem}_?" "" variant ${name})
       add_custom_command(OUTPUT ${output_directory}/${name}.words.h BYPRODUCTS ${output_directory}/${name}.gen.h # may stay as it was
-        DEPENDS ${kernel} ${includes} ${embed} tq_embed VERBATIM
+        DEPENDS ${kernel} ${includes} ${embed} tq_embed ${TQ_EMBED} VERBATIM
         COMMENT "Shader ${directory}/${stem}.comp ${variant}"
         COMMAND ${CMAKE_COMMAND} -DGLSLANG=${GLSLANG} -DSPIRV_VAL=$<$<BOOL:${spirv_val}>:${spirv_val}>
-          -DEMBED=$<TARGET_FILE:tq_embed> -DSOURCE_DIR=${CMAKE_SOURCE_DIR} -DDIRECTORY=${directory}
+          -DEMBED=${TQ_EMBED} -DSOURCE_DIR=${CMAKE_SOURCE_DIR} -DDIRECTORY=${directory}
           -DNAMESPACE=${namespace} -DSTEM=${stem} -DVARIANT=${variant} -DNAME=${name}
           -DOUTPUT=${output_directory}/${name} -P ${embed})
       list(APPEND headers ${output_directory}/${name}.words.h)

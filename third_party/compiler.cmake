@@ -11,6 +11,17 @@ elseif(CMAKE_CXX_COMPILER_VERSION VERSION_LESS oldest)
     "AppleClang 15, MSVC 19.30 (Visual Studio 2022) or newer. Choose another with: cmake --fresh -DCMAKE_CXX_COMPILER=g++-12 ...")
 endif()
 
+if(CMAKE_CXX_BYTE_ORDER STREQUAL "BIG_ENDIAN")
+  message(FATAL_ERROR "${CMAKE_SYSTEM_PROCESSOR} is big-endian; models, caches and the codec's bytes are little-endian, and are read as they lie.")
+endif()
+
+# Two faults of gcc for Windows, neither of which it reports. It takes an inline function's registers for granted (-fipa-ra) though the
+# linker may keep another file's copy, built with other options: the tests are. And it aligns vectors on the stack to 16 bytes, and
+# moves them as if to 32 and 64 (its bug 54412; Debian's is patched).
+if(MINGW AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-fno-ipa-ra -Wa,-muse-unaligned-vector-move)
+endif()
+
 find_program(CCACHE ccache)
 mark_as_advanced(CCACHE)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

@@ -3,6 +3,7 @@
 // divided by kv head, and by ranges of the sequence (for separate rows) or of the queries (for a block of one slot); a
 // thread that has finished a piece takes the next.
 #include "model/cpu/attention.h"
+#include "base/per_thread.h"
 #include "model/cpu/kernels.h"
 #include <algorithm>
 #include <atomic>
@@ -196,7 +197,7 @@ HWY_EXPORT(attend_block);
 void each_piece(ThreadPool& pool, uint32_t count, const std::function<void(uint32_t, AttentionScratch&)>& body) {
     std::atomic<uint32_t> next = 0;
     pool.each(std::min(count, pool.threads()), 1, [&](uint32_t, uint32_t) {
-        static thread_local AttentionScratch scratch;
+        auto& scratch = per_thread<AttentionScratch>();
         for (uint32_t i = next++; i < count; i = next++) body(i, scratch);
     });
 }
@@ -274,7 +275,7 @@ void attend_piece(const Operands& of, const RowPieces& row, uint32_t piece, std:
 void attend_rows(ThreadPool& pool, const Operands& of) {
     uint32_t pieces = 0, parts = 0;
     const std::vector<RowPieces> rows = divide(of, pool.threads(), pieces, parts);
-    static thread_local std::vector<Partial> storage;
+    auto& storage = per_thread<std::vector<Partial>>();
     storage.resize(std::max<size_t>(storage.size(), parts));
     const std::span all(storage);
     each_piece(pool, pieces, [&](uint32_t i, AttentionScratch& scratch) {

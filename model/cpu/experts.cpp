@@ -1,6 +1,7 @@
 // Products with experts: the tokens of each are gathered, so that its weights are read once for all of them.
 #include "base/ensure.h"
 #include "base/mapped_file.h"
+#include "base/per_thread.h"
 #include "model/cpu/matmul.h"
 #include <algorithm>
 
@@ -34,7 +35,7 @@ class ExpertInputs {
           kernels_(kernels_of(stacks, separate)), limit_(fixed_point_limit((*stacks.begin())->type)) {
         for (const Tensor* t : stacks) limit_ = std::min(limit_, fixed_point_limit(t->type));
         cut();
-        static thread_local AlignedFloats kept; // the calling thread's; kept, since fresh memory costs page faults
+        auto& kept = per_thread<AlignedFloats, struct AllInputs>(); // kept, since fresh memory costs page faults
         const std::span storage = kept.first(floats_);
         const uint32_t distinct = x.size() == cols_ ? 1 : uint32_t(parts_.size());
         pool.each(distinct, 1, [&](uint32_t begin, uint32_t end) {
@@ -66,7 +67,7 @@ class ExpertInputs {
     void prepare(Part& part, std::span<float> storage) const {
         const size_t count = part.pairs.end - part.pairs.first;
         const std::span to = storage.subspan(part.at);
-        static thread_local AlignedFloats kept;
+        auto& kept = per_thread<AlignedFloats, struct InputRows>();
         const std::span rows = (kernels_ == Kernels::rows ? to : kept.first(count * cols_)).first(count * cols_);
         for (size_t i = 0; i < count; i++)
             std::copy_n(&x_[groups_.pairs[part.pairs.first + i] / pairs_per_row_ * cols_], cols_, &rows[i * cols_]);
@@ -119,7 +120,8 @@ void gated_matmul(ThreadPool& pool, std::span<float> y, const Tensor& w_gate, co
     ENSURE(y.size() == groups.pairs.size() * rows, "{}: {} outputs of {} pairs", w_gate.name, y.size(), groups.pairs.size());
     const ExpertInputs inputs(pool, groups, {&w_gate, &w_up}, x, experts.per_token, separate);
     const std::vector<Tensor> gates = slices(w_gate, groups, rows), ups = slices(w_up, groups, rows);
-    static thread_local std::vector<float> kept_gate, kept_up; // by expert, not by token
+    auto& kept_gate = per_thread<std::vector<float>, struct ByExpertGate>(); // by expert, not by token
+    auto& kept_up = per_thread<std::vector<float>, struct ByExpertUp>();
     kept_gate.resize(y.size());
     kept_up.resize(y.size());
     const std::span gate = kept_gate, up = kept_up;
@@ -142,7 +144,7 @@ void matmul_add(ThreadPool& pool, std::span<float> h, const Tensor& w, std::span
     const host::ExpertGroups groups = host::group_by_expert(experts.routes.ids, experts.count);
     const ExpertInputs inputs(pool, groups, {&w}, x, 1, separate);
     const std::vector<Tensor> matrices = slices(w, groups, rows);
-    static thread_local std::vector<float> kept; // by expert, not by token
+    auto& kept = per_thread<std::vector<float>, struct ByExpertDown>(); // by expert, not by token
     kept.resize(groups.pairs.size() * rows);
     const std::span y = kept;
     each_expert(pool, groups, rows, [&](uint32_t group, uint32_t begin, uint32_t end) {

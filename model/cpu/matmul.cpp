@@ -2,6 +2,7 @@
 // memory bandwidth is the limit. A block: a panel of rows is decoded once for all tokens and multiplied in register tiles.
 #include "model/cpu/matmul.h"
 #include "base/ensure.h"
+#include "base/per_thread.h"
 #include <algorithm>
 #include <limits>
 
@@ -169,7 +170,8 @@ FixedPoint in_fixed_point(ThreadPool& pool, AlignedFloats& storage, std::span<co
 
 Inputs pack(ThreadPool& pool, std::span<const Product> products, std::span<const float> x, bool separate) {
     const size_t cols = products[0].w.cols, tokens = x.size() / cols;
-    static thread_local AlignedFloats storage, fixed; // the calling thread's; kept, since fresh memory costs page faults
+    auto& storage = per_thread<AlignedFloats, struct Aligned>(); // kept, since fresh memory costs page faults
+    auto& fixed = per_thread<AlignedFloats, struct InFixedPoint>();
     if (separate) {
         const std::span aligned = storage.first(x.size()); // loads across two cache lines take twice as long
         std::ranges::copy(x, aligned.begin());
@@ -202,7 +204,7 @@ void check(const Product& p, std::span<const float> x) {
 } // namespace
 
 void multiply(const Product& p, const Inputs& x, uint32_t begin, uint32_t end) {
-    static thread_local Scratch scratch;
+    auto& scratch = per_thread<Scratch>();
     if (!x.separate)
         HWY_DYNAMIC_DISPATCH(multiply_panels)(p, x.x, x.tokens, scratch, begin, end);
     else if (x.fixed.tokens != 0 && has_fixed_point(p.w.type, p.w.cols))

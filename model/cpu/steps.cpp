@@ -1,4 +1,5 @@
 #include "model/cpu/steps.h"
+#include "base/per_thread.h"
 
 namespace tq::cpu {
 
@@ -21,7 +22,7 @@ void matmul_add(Pass& pass, std::vector<float>& h, const Linear& w, const std::v
 }
 
 void gated_matmul(Pass& pass, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x) {
-    static thread_local std::vector<float> up; // the calling thread's; kept, since fresh memory costs page faults
+    auto& up = per_thread<std::vector<float>, struct UpOutputs>(); // kept, since fresh memory costs page faults
     up.resize(y.size());
     gated_matmul(pass.pool, y, up, w.gate.tensor, w.up.tensor, x, pass.separate);
     pass.result("swiglu", y);

@@ -1,6 +1,6 @@
 #include "model/files/calibration.h"
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "model/formats/safetensors.h"

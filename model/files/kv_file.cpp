@@ -1,5 +1,6 @@
 #include "model/files/kv_file.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/config.h"
 #include "model/formats/json.h"
@@ -20,7 +21,7 @@ constexpr uint64_t max_bytes = 1 << 20;
 // A file that is being read, with its path for messages.
 class Reader {
   public:
-    explicit Reader(const std::filesystem::path& path) : name_(printable(path.string(), 300)) {}
+    explicit Reader(const std::filesystem::path& path) : name_(printable(utf8_text(path), 300)) {}
 
     void require_keys(const json& object, const std::string& where, std::span<const char* const> known) const {
         for (const auto& [key, value] : object.items())

@@ -1,7 +1,7 @@
 #include "model/files/prompt_cache.h"
 #include "base/ensure.h"
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "model/formats/architecture.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include <algorithm>
 
@@ -18,7 +19,7 @@ const Architecture& architecture_of(const ModelFile& file) {
     const auto* found = std::ranges::find(architectures, name, &Architecture::name);
     if (found == std::end(architectures))
         fail("{}: its architecture is '{}', and tq-run runs {} only: choose such a model, as with -hf Qwen/Qwen3-4B-GGUF",
-             file.path().string(), printable(name), architecture_names());
+             utf8_text(file.path()), printable(name), architecture_names());
     return *found;
 }
 

@@ -1,6 +1,7 @@
 // Reads GGUF. Every length and count is compared with the remaining bytes of the file before it is used or allocated for.
 #include "model/formats/gguf.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include <algorithm>
 #include <bit>
@@ -294,7 +295,7 @@ std::vector<FileTensor> read_tensors(Reader& in, uint64_t count, uint64_t alignm
 
 ModelFile read_one(const std::filesystem::path& path) {
     ModelFile file(path);
-    Reader in(path.string(), file.add_mapping(MappedFile(path)).bytes());
+    Reader in(utf8_text(path), file.add_mapping(MappedFile(path)).bytes());
     const Counts counts = read_header(in);
     file.mutable_metadata() = read_metadata(in, counts.keys);
     file.mutable_tensors() = read_tensors(in, counts.tensors, file.integer("general.alignment", 32));
@@ -304,25 +305,25 @@ ModelFile read_one(const std::filesystem::path& path) {
 // Returns the path of part `number` (from 1) of a split model, given its part `given_number`: NAME-00002-of-00003.gguf
 std::filesystem::path part_path(const std::filesystem::path& part, uint64_t number, uint64_t given_number, uint64_t count) {
     const auto ending = [&](uint64_t n) { return fmt::format("-{:05}-of-{:05}.gguf", n, count); };
-    const std::string name = part.filename().string(), own = ending(given_number);
+    const std::string name = utf8_text(part.filename()), own = ending(given_number);
     if (!name.ends_with(own)) {
-        fail("{}: it is part {} of {} of a split model, so its name must end in {} for the others to be found", part.string(),
+        fail("{}: it is part {} of {} of a split model, so its name must end in {} for the others to be found", utf8_text(part),
              given_number, count, own);
     }
-    return part.parent_path() / (name.substr(0, name.size() - own.size()) + ending(number));
+    return part.parent_path() / utf8_path(name.substr(0, name.size() - own.size()) + ending(number));
 }
 
 void check_part(const ModelFile& part, uint64_t number, uint64_t count) {
     const uint64_t no = part.integer("split.no"), parts = part.integer("split.count");
     if (no != number - 1 || parts != count) {
-        fail("{}: its keys say that it is part {} of {}, but it is named as part {} of {}", part.path().string(), no + 1, parts,
+        fail("{}: its keys say that it is part {} of {}, but it is named as part {} of {}", utf8_text(part.path()), no + 1, parts,
              number, count);
     }
 }
 
 // Returns the first part's keys and every part's tensors. `given` is any of them.
 ModelFile read_split(ModelFile given, uint64_t count) {
-    if (count > max_parts) fail("{}: one of {} parts; we read at most {}", given.path().string(), count, max_parts);
+    if (count > max_parts) fail("{}: one of {} parts; we read at most {}", utf8_text(given.path()), count, max_parts);
     const std::filesystem::path path = given.path();
     const uint64_t given_number = given.integer("split.no") + 1;
     std::optional<ModelFile> model;
@@ -330,7 +331,7 @@ ModelFile read_split(ModelFile given, uint64_t count) {
         const std::filesystem::path name = part_path(path, number, given_number, count);
         std::error_code unknown;
         if (!std::filesystem::exists(name, unknown)) {
-            fail("{}: part {} of {} is missing: there is no {}", path.string(), number, count, name.string());
+            fail("{}: part {} of {} is missing: there is no {}", utf8_text(path), number, count, utf8_text(name));
         }
         ModelFile part = number == given_number ? std::move(given) : read_one(name);
         check_part(part, number, count);
@@ -341,12 +342,12 @@ ModelFile read_split(ModelFile given, uint64_t count) {
     }
     const uint64_t tensors = model->integer("split.tensors.count");
     if (tensors != model->tensors().size()) {
-        fail("{}: key 'split.tensors.count' is {}, but its {} parts hold {} tensors", model->path().string(), tensors, count,
+        fail("{}: key 'split.tensors.count' is {}, but its {} parts hold {} tensors", utf8_text(model->path()), tensors, count,
              model->tensors().size());
     }
     std::set<std::string_view> names;
     for (const FileTensor& t : model->tensors()) {
-        if (!names.insert(t.name).second) fail("{}: two parts hold tensor '{}'", model->path().string(), printable(t.name));
+        if (!names.insert(t.name).second) fail("{}: two parts hold tensor '{}'", utf8_text(model->path()), printable(t.name));
     }
     return std::move(*model);
 }

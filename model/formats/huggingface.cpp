@@ -1,5 +1,6 @@
 #include "model/formats/huggingface.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/architecture.h"
 #include "model/formats/safetensors.h"
@@ -48,7 +49,7 @@ std::string model_name(const fs::path& directory) {
     fs::path path = fs::absolute(directory, unknown).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();
     if (path.parent_path().filename() == "snapshots") path = path.parent_path().parent_path();
-    const std::string name = path.filename().string();
+    const std::string name = utf8_text(path.filename());
     return name.starts_with("models--") ? name.substr(name.rfind("--") + 2) : name;
 }
 
@@ -57,13 +58,14 @@ void tie(std::vector<FileTensor>& tensors, bool tied, const fs::path& directory)
     const auto head = std::find_if(tensors.begin(), tensors.end(), [](const FileTensor& t) { return t.name == "output.weight"; });
     if (tied && head != tensors.end()) tensors.erase(head);
     if (!tied && head == tensors.end()) {
-        fail("{}: tensor 'lm_head.weight' is missing, and 'tie_word_embeddings' in config.json is not true", directory.string());
+        fail("{}: tensor 'lm_head.weight' is missing, and 'tie_word_embeddings' in config.json is not true",
+             utf8_text(directory));
     }
 }
 
 void check_vocab_size(const ModelFile& file, uint64_t vocab_size) {
     const FileTensor* embedding = file.find_tensor("token_embd.weight");
-    if (!embedding) fail("{}: tensor 'model.embed_tokens.weight' is missing", file.path().string());
+    if (!embedding) fail("{}: tensor 'model.embed_tokens.weight' is missing", utf8_text(file.path()));
     if (embedding->ne[1] != vocab_size) {
         fail("{} is {}, but tensor 'model.embed_tokens.weight' has {} rows", file.label(architecture_of(file).key("vocab_size")),
              vocab_size, embedding->ne[1]);
@@ -94,7 +96,7 @@ ModelFile read_huggingface(const fs::path& directory) {
     for (FileTensor& t : tensors) {
         std::string name = gguf_tensor_name(t.name);
         if (name == t.name)
-            fail("{}: tensor '{}' does not belong to a model of '{}'", directory.string(), printable(t.name),
+            fail("{}: tensor '{}' does not belong to a model of '{}'", utf8_text(directory), printable(t.name),
                  architecture_of(file).name);
         t.name = std::move(name);
     }

@@ -1,5 +1,6 @@
 // Converts config.json and generation_config.json to GGUF's keys. Refuses unknown settings that would change the arithmetic.
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/architecture.h"
 #include "model/formats/huggingface.h"
@@ -81,7 +82,7 @@ class Members {
 
 json read_object(const fs::path& path) {
     json object = read_json_file(path, max_config_bytes);
-    if (!object.is_object()) fail("{}: it is {}, not an object", path.string(), kind_of(object));
+    if (!object.is_object()) fail("{}: it is {}, not an object", utf8_text(path), kind_of(object));
     return object;
 }
 
@@ -216,7 +217,7 @@ void take_sampling(const Members& generation) {
 void set_ends(ModelFile& file, const fs::path& directory, const std::vector<uint64_t>& ids) {
     if (ids.empty()) return;
     for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eos_token_ids"})
-        file.set_label(key, fmt::format("{}: 'eos_token_id' of config.json or generation_config.json", directory.string()));
+        file.set_label(key, fmt::format("{}: 'eos_token_id' of config.json or generation_config.json", utf8_text(directory)));
     file.mutable_metadata().insert_or_assign("tokenizer.ggml.eos_token_id", ids[0]);
     file.mutable_metadata().insert_or_assign("tokenizer.ggml.eos_token_ids", ids);
 }
@@ -225,7 +226,7 @@ void set_ends(ModelFile& file, const fs::path& directory, const std::vector<uint
 
 void read_huggingface_config(ModelFile& file, const fs::path& directory) {
     const json config_json = read_object(directory / "config.json");
-    const Members config(file, config_json, (directory / "config.json").string());
+    const Members config(file, config_json, utf8_text(directory / "config.json"));
     const Architecture& architecture = read_architecture(config);
     check_features(config, architecture);
     take_shape(file, config, architecture);
@@ -234,7 +235,7 @@ void read_huggingface_config(ModelFile& file, const fs::path& directory) {
     const fs::path generation_path = directory / "generation_config.json";
     if (is_there(generation_path)) {
         const json generation_json = read_object(generation_path);
-        const Members generation(file, generation_json, generation_path.string());
+        const Members generation(file, generation_json, utf8_text(generation_path));
         take_sampling(generation);
         const std::vector<uint64_t> more = generation.ids("eos_token_id");
         ends.insert(ends.begin(), more.begin(), more.end());

@@ -1,6 +1,7 @@
 // Converts tokenizer.json, or vocab.json and merges.txt, to the metadata that a converter to GGUF writes. Only the tokenizer of
 // Qwen2 and Qwen3 is supported, and that of SmolLM: one that would split texts differently is refused.
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/huggingface.h"
 #include "model/formats/json.h"
@@ -34,7 +35,7 @@ struct Document {
     std::string path;
     json root;
 
-    explicit Document(const fs::path& file) : path(file.string()), root(read_json_file(file, max_tokenizer_bytes)) {
+    explicit Document(const fs::path& file) : path(utf8_text(file)), root(read_json_file(file, max_tokenizer_bytes)) {
         if (!root.is_object()) error("it is {}, not an object", kind_of(root));
     }
 
@@ -217,12 +218,12 @@ void read_merges_txt(ModelFile& file, const fs::path& path) {
         if (!line.empty() && !(begin == 0 && line.starts_with("#version"))) merges.push_back(line);
         begin = end + 1;
     }
-    set_merges(file, std::move(merges), path.string());
+    set_merges(file, std::move(merges), utf8_text(path));
 }
 
 void read_vocab_and_merges(ModelFile& file, TokenTable& tokens, const fs::path& directory,
                            const std::optional<Document>& config) {
-    if (!config) fail("{}: tokenizer_config.json is missing, which lists the added tokens of vocab.json", directory.string());
+    if (!config) fail("{}: tokenizer_config.json is missing, which lists the added tokens of vocab.json", utf8_text(directory));
     const json* kind = member(config->root, "tokenizer_class");
     if (!kind || (*kind != "Qwen2Tokenizer" && *kind != "Qwen2TokenizerFast")) {
         config->error("'tokenizer_class' is {}; we know \"Qwen2Tokenizer\" only", kind ? printable(kind->dump()) : "missing");
@@ -278,7 +279,7 @@ void add_end(ModelFile& file, const TokenTable& tokens, const Document& config) 
 void read_huggingface_tokenizer(ModelFile& file, const fs::path& directory, uint64_t vocab_size) {
     constexpr uint64_t max_vocab = 1u << 24;
     if (vocab_size > max_vocab)
-        fail("{}: 'vocab_size' is {}; we can run at most {}", (directory / "config.json").string(), vocab_size, max_vocab);
+        fail("{}: 'vocab_size' is {}; we can run at most {}", utf8_text(directory / "config.json"), vocab_size, max_vocab);
     const fs::path config_path = directory / "tokenizer_config.json";
     std::optional<Document> config;
     if (is_there(config_path)) config.emplace(config_path);
@@ -291,7 +292,8 @@ void read_huggingface_tokenizer(ModelFile& file, const fs::path& directory, uint
     else if (is_there(directory / "vocab.json") && is_there(directory / "merges.txt"))
         read_vocab_and_merges(file, tokens, directory, config);
     else
-        fail("{}: neither tokenizer.json nor vocab.json with merges.txt is there: the tokenizer is missing", directory.string());
+        fail("{}: neither tokenizer.json nor vocab.json with merges.txt is there: the tokenizer is missing",
+             utf8_text(directory));
     if (config) add_end(file, tokens, *config);
     tokens.write();
     file.mutable_metadata().insert_or_assign("tokenizer.ggml.model", "gpt2");

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "base/path_text.h"
 #include <nlohmann/json.hpp>
 
 namespace tq {
@@ -13,13 +14,13 @@ json read_json(std::string_view text, const std::string& subject, uint32_t max_d
 }
 
 json read_json_file(const std::filesystem::path& path, uint64_t max_bytes) {
-    return read_json(read_text_file(path, max_bytes), path.string());
+    return read_json(read_text_file(path, max_bytes), utf8_text(path));
 }
 
 std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes) {
     const MappedFile file(path);
     if (file.bytes().size() > max_bytes) {
-        fail("{} has {} bytes, more than the {} that such a file has at most", path.string(), file.bytes().size(), max_bytes);
+        fail("{} has {} bytes, more than the {} that such a file has at most", utf8_text(path), file.bytes().size(), max_bytes);
     }
     std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
     if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);

@@ -1,5 +1,6 @@
 #include "model/formats/model_file.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include <algorithm>
 
@@ -32,7 +33,7 @@ const T& expect(const ModelFile& file, std::string_view key, const ModelFile::Va
 
 std::string ModelFile::label(std::string_view key) const {
     const auto found = labels_.find(key);
-    return found == labels_.end() ? fmt::format("{}: key '{}'", path_.string(), printable(key)) : found->second;
+    return found == labels_.end() ? fmt::format("{}: key '{}'", utf8_text(path_), printable(key)) : found->second;
 }
 
 std::vector<FileIdentity> ModelFile::identities() const {

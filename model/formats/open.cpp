@@ -1,5 +1,6 @@
 #include "model/formats/open.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/gguf.h"
 #include "model/formats/huggingface.h"
@@ -17,7 +18,7 @@ std::string file_with_extension(const fs::path& directory, std::string_view exte
     std::string first;
     std::error_code error;
     for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
-        const std::string name = entry->path().filename().string();
+        const std::string name = utf8_text(entry->path().filename());
         if (name.ends_with(extension) && (first.empty() || name < first)) first = name;
     }
     return first;
@@ -26,12 +27,12 @@ std::string file_with_extension(const fs::path& directory, std::string_view exte
 ModelFile open_directory(const fs::path& directory) {
     if (is_there(directory / "config.json")) return read_huggingface(directory);
     if (const std::string gguf = file_with_extension(directory, ".gguf"); !gguf.empty()) {
-        fail("{} is a directory without config.json; to run the GGUF file in it, name the file itself: {}", directory.string(),
-             printable((directory / gguf).string(), 200));
+        fail("{} is a directory without config.json; to run the GGUF file in it, name the file itself: {}", utf8_text(directory),
+             printable(utf8_text(directory / utf8_path(gguf)), 200));
     }
     fail("{} is a directory without config.json: a model from Hugging Face has config.json, tokenizer.json and safetensors files "
          "in one directory",
-         directory.string());
+         utf8_text(directory));
 }
 
 // PyTorch writes ZIP archives, or Python pickles in its older format.
@@ -40,7 +41,7 @@ bool is_pytorch(const fs::path& path) {
     if (!fs::is_regular_file(path, unknown)) return false; // a pipe would wait for a writer
     std::string begin(4, '\0');
     std::ifstream(path, std::ios::binary).read(begin.data(), 4);
-    const std::string extension = path.extension().string();
+    const std::string extension = utf8_text(path.extension());
     const bool named_so = extension == ".bin" || extension == ".pt" || extension == ".pth";
     return begin.starts_with("PK\x03\x04") || (named_so && begin.starts_with('\x80'));
 }
@@ -50,14 +51,14 @@ bool is_pytorch(const fs::path& path) {
 ModelFile open_model_file(const fs::path& path) {
     std::error_code unknown;
     if (fs::is_directory(path, unknown)) return open_directory(path);
-    const std::string name = path.filename().string();
+    const std::string name = utf8_text(path.filename());
     if (name == "config.json" || name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) {
-        if (!is_there(path)) fail("{} does not exist", path.string());
+        if (!is_there(path)) fail("{} does not exist", utf8_text(path));
         return open_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
     }
     if (is_pytorch(path)) {
         fail("{}: PyTorch files are not supported, as they can run code when they are read: use a release in safetensors or GGUF",
-             path.string());
+             utf8_text(path));
     }
     return read_gguf(path);
 }

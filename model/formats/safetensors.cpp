@@ -1,6 +1,7 @@
 // Reads safetensors. The header is small JSON, read whole; the data is used in place.
 #include "model/formats/safetensors.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include <algorithm>
@@ -189,19 +190,19 @@ std::set<std::string> read_index(const std::filesystem::path& path, std::map<std
     const json index = read_json_file(path, max_index_bytes);
     const auto map = index.is_object() ? index.find("weight_map") : index.end();
     if (!index.is_object() || map == index.end() || !map->is_object()) {
-        fail("{}: it has no object 'weight_map'", path.string());
+        fail("{}: it has no object 'weight_map'", utf8_text(path));
     }
     if (map->size() > max_tensors)
-        fail("{}: {} tensors, more than the {} that tq-run reads", path.string(), map->size(), max_tensors);
-    if (map->empty()) fail("{}: its 'weight_map' names no files", path.string());
+        fail("{}: {} tensors, more than the {} that tq-run reads", utf8_text(path), map->size(), max_tensors);
+    if (map->empty()) fail("{}: its 'weight_map' names no files", utf8_text(path));
     std::set<std::string> shards;
     for (const auto& [tensor, shard] : map->items()) {
         const std::string name = shard.is_string() ? shard.get<std::string>() : "";
         // Only plain names: nothing that leads out of the directory on any system.
         if (!name.ends_with(".safetensors") || name.size() > 255 || name.starts_with('.') ||
             name.find_first_of(std::string_view("/\\:\0", 4)) != name.npos) {
-            fail("{}: the file of tensor '{}' is {}, not the plain name of a .safetensors file", path.string(), printable(tensor),
-                 name.empty() ? kind_of(shard) : fmt::format("'{}'", printable(name)));
+            fail("{}: the file of tensor '{}' is {}, not the plain name of a .safetensors file", utf8_text(path),
+                 printable(tensor), name.empty() ? kind_of(shard) : fmt::format("'{}'", printable(name)));
         }
         shards.insert(name);
         weight_map.emplace(tensor, name);
@@ -213,14 +214,14 @@ std::vector<FileTensor> read_sharded(ModelFile& file, const std::filesystem::pat
     std::map<std::string, std::string> weight_map, found;
     std::vector<FileTensor> tensors;
     for (const std::string& shard : read_index(index, weight_map)) {
-        const std::filesystem::path path = index.parent_path() / shard;
+        const std::filesystem::path path = index.parent_path() / utf8_path(shard);
         if (!is_there(path)) {
-            fail("{}: it names the file '{}', which is missing from its directory", index.string(), printable(shard));
+            fail("{}: it names the file '{}', which is missing from its directory", utf8_text(index), printable(shard));
         }
         for (FileTensor& t : read_safetensors(file, path)) {
             const auto [entry, is_new] = found.emplace(t.name, shard);
             if (!is_new) {
-                fail("{}: tensor '{}' is in '{}' and in '{}'", index.parent_path().string(), printable(t.name),
+                fail("{}: tensor '{}' is in '{}' and in '{}'", utf8_text(index.parent_path()), printable(t.name),
                      printable(entry->second), printable(shard));
             }
             tensors.push_back(std::move(t));
@@ -229,7 +230,7 @@ std::vector<FileTensor> read_sharded(ModelFile& file, const std::filesystem::pat
     for (const auto& [tensor, shard] : weight_map) {
         const auto entry = found.find(tensor);
         if (entry == found.end() || entry->second != shard) {
-            fail("{}: tensor '{}' is not in '{}', where it should be", index.string(), printable(tensor), printable(shard));
+            fail("{}: tensor '{}' is not in '{}', where it should be", utf8_text(index), printable(tensor), printable(shard));
         }
     }
     return tensors;
@@ -239,7 +240,7 @@ std::vector<FileTensor> read_sharded(ModelFile& file, const std::filesystem::pat
 
 std::vector<FileTensor> read_safetensors(ModelFile& file, const std::filesystem::path& path, SafetensorsMetadata* metadata,
                                          bool integers) {
-    const std::string name = path.string();
+    const std::string name = utf8_text(path);
     const std::span bytes = file.add_mapping(MappedFile(path)).bytes();
     const uint64_t length = header_bytes(name, bytes);
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + sizeof length, length);
@@ -273,10 +274,11 @@ std::vector<FileTensor> read_safetensors_directory(ModelFile& file, const std::f
         if (is_there(directory / name)) {
             fail("{}: its weights are PyTorch files ({}), which are not supported, as they can run code when they are read: use "
                  "a release in safetensors or GGUF",
-                 directory.string(), name);
+                 utf8_text(directory), name);
         }
     }
-    fail("{}: neither model.safetensors nor model.safetensors.index.json is there: the weights are missing", directory.string());
+    fail("{}: neither model.safetensors nor model.safetensors.index.json is there: the weights are missing",
+         utf8_text(directory));
 }
 
 uint64_t TensorShape::bytes() const {

@@ -1,8 +1,10 @@
 // File: {"schema": "tq-run-tuning", "version": 1, "device": the device's identity, "kernels": every field of tuning_fields(),
 // "measured": ...}
 #include "model/gpu/tuning_file.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "model/gpu/tuning_fields.h"
@@ -111,8 +113,7 @@ fs::path write_draft(const fs::path& path, const std::string& text) {
 }
 
 bool ignores_stored() {
-    const char* value = std::getenv("TQ_TUNING");
-    const std::string_view text = value ? value : "";
+    const std::string text = environment_variable("TQ_TUNING").value_or("");
     if (!text.empty() && text != "stored" && text != "default")
         fail("TQ_TUNING is \"{}\"; it can be \"stored\" or \"default\"", printable(text));
     return text == "default";

@@ -1,6 +1,6 @@
 #include "model/hub/cache.h"
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "model/hub/names.h"
 #include <algorithm>
 #include <fstream>

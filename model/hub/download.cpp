@@ -1,5 +1,6 @@
 #include "model/hub/download.h"
 #include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/hub/digest.h"
 #include "model/hub/names.h"

@@ -1,5 +1,5 @@
 #include "model/hub/hub.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/hub/download.h"
 #include "model/hub/listing.h"

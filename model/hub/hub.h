@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -40,7 +41,7 @@ struct DownloadStopped : Error {
 };
 
 // Returns an environment variable, or nullptr.
-using Environment = std::function<const char*(const char*)>;
+using Environment = std::function<std::optional<std::string>(const std::string&)>;
 
 // Returns the options from the environment: MODEL_ENDPOINT or HF_ENDPOINT; HF_TOKEN; HF_HUB_OFFLINE; and the cache: the first
 // that is set of LLAMA_CACHE, HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub and

@@ -1,3 +1,4 @@
+#include "base/path_text.h"
 #include "model/hub/hub.h"
 #include <algorithm>
 #include <array>
@@ -6,10 +7,7 @@
 namespace tq {
 namespace {
 
-std::string text(const Environment& environment, const char* name) {
-    const char* value = environment(name);
-    return value ? value : "";
-}
+std::string text(const Environment& environment, const char* name) { return environment(name).value_or(""); }
 
 std::filesystem::path cache_directory(const Environment& environment) {
 #ifdef _WIN32
@@ -28,7 +26,7 @@ std::filesystem::path cache_directory(const Environment& environment) {
                                 Place{home, ".cache/huggingface/hub"}};
     for (const Place& place : places)
         if (const std::string value = text(environment, place.variable); !value.empty())
-            return (std::filesystem::path(value) / place.below).lexically_normal();
+            return (utf8_path(value) / place.below).lexically_normal();
     fail("there is no place for downloaded models: set HF_HOME (or {}) to a directory", home);
 }
 

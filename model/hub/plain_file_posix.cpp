@@ -1,5 +1,5 @@
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/hub/plain_file.h"
 #include <cerrno>

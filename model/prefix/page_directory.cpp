@@ -1,7 +1,7 @@
 #include "model/prefix/page_directory.h"
 #include "base/cache_directory.h"
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include <algorithm>
 #include <charconv>
 #include <fstream>

@@ -1,6 +1,6 @@
 #include "model/prefix/page_store.h"
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/cache.h"
 #include <cerrno>

@@ -2,6 +2,7 @@
 // in ascending order. Added tokens are stored unchanged.
 #include "model/text/vocabulary.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/text/special_tokens.h"
 #include "model/text/unicode.h"
@@ -44,7 +45,7 @@ std::optional<TokenKind> known_kind(std::string_view text) {
 // Returns the name of tokenizer.ggml.KEY in errors.
 std::string label(const ModelFile& file, std::string_view key) {
     const std::string full = fmt::format("tokenizer.ggml.{}", key);
-    return file.has_own_label(full) ? file.label(full) : fmt::format("{}: {}", file.path().string(), full);
+    return file.has_own_label(full) ? file.label(full) : fmt::format("{}: {}", utf8_text(file.path()), full);
 }
 
 // Sets the splitter of the words, or the refusal.
@@ -53,14 +54,14 @@ void read_kind(Vocabulary& vocabulary, const ModelFile& file) {
     if (model != "gpt2") {
         vocabulary.refusal = fmt::format("{}: tokenizer.ggml.model is \"{}\"; of tokenizers only \"gpt2\" (byte-level BPE) is "
                                          "supported, so that this model runs on token ids (bench), and not on text",
-                                         file.path().string(), printable(model));
+                                         utf8_text(file.path()), printable(model));
         return;
     }
     if (file.boolean("tokenizer.ggml.add_bos_token", false)) {
         vocabulary.refusal =
             fmt::format("{}: tokenizer.ggml.add_bos_token is true, and tq-run begins no text with a BOS token, so "
                         "that this model runs on token ids (bench), and not on text",
-                        file.path().string());
+                        utf8_text(file.path()));
         return;
     }
     const std::string_view pre = file.text("tokenizer.ggml.pre");
@@ -71,7 +72,7 @@ void read_kind(Vocabulary& vocabulary, const ModelFile& file) {
                                          "supported, so that this model runs on token ids (bench), and not on text: if the "
                                          "tokenizer is one of these, convert the model again with llama.cpp's "
                                          "convert_hf_to_gguf.py",
-                                         file.path().string(), printable(pre));
+                                         utf8_text(file.path()), printable(pre));
 }
 
 // GGUF's token types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.

@@ -1,5 +1,6 @@
 #include "model/weights/weights.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/weights/paired_rows.h"
 #include "model/weights/quantised_rows.h"
@@ -12,7 +13,7 @@ namespace {
 // Returns tensors by name and records which were taken, so that a tensor of another architecture is detected.
 class FileSource final : public TensorSource {
   public:
-    explicit FileSource(const ModelFile& file) : path_(file.path().string()) {
+    explicit FileSource(const ModelFile& file) : path_(utf8_text(file.path())) {
         for (const FileTensor& t : file.tensors()) left_.emplace(t.name, &t);
     }
 
@@ -196,7 +197,7 @@ Weights collect_weights(TensorSource& in, const Config& c) {
 }
 
 Weights read_weights(const ModelFile& file, const Config& c) {
-    if (file.tensors().empty()) fail("{}: this file holds a vocabulary only, no weights", file.path().string());
+    if (file.tensors().empty()) fail("{}: this file holds a vocabulary only, no weights", utf8_text(file.path()));
     FileSource in(file);
     Weights w = collect_weights(in, c);
     in.expect_empty(c);

@@ -1,7 +1,10 @@
-// The pool of threads where the system cannot start more threads.
+// The pool of threads: its loops, and where the system cannot start more threads.
+#include "base/splitmix64.h"
 #include "base/thread_pool.h"
 #include "tests/support/skip.h"
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <doctest/doctest.h>
 #include <numeric>
 #include <vector>
@@ -34,6 +37,27 @@ TEST_CASE("every iteration is visited once, by as many threads as were asked for
         ThreadPool pool(threads);
         CHECK(pool.threads() == threads);
         CHECK(covers(pool));
+    }
+}
+
+// The pauses are about as long as threads wait awake, so that every loop finds them at another step of falling asleep.
+TEST_CASE("no thread sleeps through the beginning or the end of a loop") {
+    const auto pause = [](uint64_t seed) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(splitmix64(seed) % 120'000);
+        while (std::chrono::steady_clock::now() < end) {
+        }
+    };
+    for (const uint32_t threads : {2u, 3u, 8u}) {
+        ThreadPool pool(threads);
+        std::atomic<uint32_t> visits = 0;
+        for (uint64_t loop = 0; loop < 1000; loop++) {
+            pool.each(2 * threads, 1, [&](uint32_t begin, uint32_t end) {
+                visits += end - begin;
+                pause(loop * 16 + begin);
+            });
+            pause(~loop);
+        }
+        CHECK(visits == 1000 * 2 * threads);
     }
 }
 

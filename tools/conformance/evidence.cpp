@@ -1,5 +1,6 @@
 #include "tools/conformance/evidence.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "runtime/specialise.h"
 #include <algorithm>
 #include <cstring>
@@ -39,7 +40,7 @@ Json describe(const Dispatch& dispatch) {
 void write_words(const std::filesystem::path& path, std::span<const uint32_t> words) {
     std::ofstream file(path, std::ios::binary);
     if (!file.write(reinterpret_cast<const char*>(words.data()), std::streamsize(words.size_bytes())).flush())
-        fail("{} cannot be written: choose another folder with --dump", path.string());
+        fail("{} cannot be written: choose another folder with --dump", utf8_text(path));
 }
 
 } // namespace
@@ -85,7 +86,7 @@ nlohmann::ordered_json Evidence::dispatches() const { return dispatches_; }
 void Evidence::write(const std::filesystem::path& folder, Json about) const {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
-    if (error) fail("the folder {} cannot be made: {}", folder.string(), error.message());
+    if (error) fail("the folder {} cannot be made: {}", utf8_text(folder), error.message());
     about["dispatches"] = dispatches_;
     about["byte_order"] = "little-endian words of 4 bytes; buffers as they were before the first dispatch";
     for (const auto& [buffer, named] : buffers_)
@@ -102,7 +103,7 @@ void Evidence::write(const std::filesystem::path& folder, Json about) const {
     }
     std::ofstream file(folder / "row.json");
     if (!(file << about.dump(1, ' ', false, Json::error_handler_t::replace) << '\n').flush())
-        fail("{} cannot be written: choose another folder with --dump", (folder / "row.json").string());
+        fail("{} cannot be written: choose another folder with --dump", utf8_text(folder / "row.json"));
 }
 
 } // namespace tq::conformance

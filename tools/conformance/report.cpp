@@ -1,5 +1,6 @@
 #include "tools/conformance/report.h"
 #include "base/child_process.h"
+#include "base/environment.h"
 #include "base/executable.h"
 #include "runtime/device.h"
 #include <algorithm>

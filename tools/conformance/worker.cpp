@@ -1,5 +1,7 @@
 #include "tools/conformance/worker.h"
+#include "base/environment.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "tools/conformance/evidence.h"
 #include "tools/conformance/rig.h"
@@ -32,8 +34,7 @@ Rows selected_rows(const Capabilities& device, const Selection& selection) {
 }
 
 void inject_fault(const Row& row) {
-    const char* set = std::getenv("TQ_CONFORMANCE_FAULT");
-    const std::string fault = set != nullptr ? set : "", kind = fault.substr(0, fault.find(':'));
+    const std::string fault = environment_variable("TQ_CONFORMANCE_FAULT").value_or(""), kind = fault.substr(0, fault.find(':'));
     if (fault.size() <= kind.size() || row.name().find(fault.substr(kind.size() + 1)) == std::string::npos) return;
     if (kind == "crash") std::abort();
     if (kind == "lost") fail("the GPU stopped answering while waiting for a test (VK_ERROR_DEVICE_LOST)");
@@ -127,7 +128,7 @@ class Worker {
         const Outcome outcome = row.run(*rig_);
         evidence.write(folder,
                        {{"row", row.name()}, {"seed", options_.seed}, {"passed", outcome.passed}, {"reason", outcome.reason}});
-        return folder.string();
+        return utf8_text(folder);
     }
 
     const WorkerOptions& options_;

@@ -1,6 +1,7 @@
 #include "tools/quality/run_log.h"
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include <span>
@@ -14,7 +15,7 @@ using nlohmann::json;
 
 constexpr uint64_t max_bytes = 1 << 30;
 
-std::string shown(const fs::path& path) { return printable(path.string(), 300); }
+std::string shown(const fs::path& path) { return printable(utf8_text(path), 300); }
 
 std::string check_of(const json& line) {
     const std::string text = line.dump();

@@ -1,5 +1,5 @@
 // llama.cpp's own endpoints for texts and tokens, slots and properties.
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/openai_messages.h"

@@ -1,6 +1,7 @@
 #include "tools/tq-run/arguments.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/kv_file.h"
 #include "model/kv/window.h"
@@ -128,7 +129,7 @@ std::span<const OtherName> other_names() { return names_elsewhere; }
 KvOptions KvArguments::options() const {
     KvOptions kv;
     if (is_kv_file(preset))
-        kv = read_kv_file(std::filesystem::path(preset));
+        kv = read_kv_file(utf8_path(preset));
     else if (!preset.empty())
         kv.set(parse_kv_preset(preset));
     if (!type_k.empty()) kv.set(KvSide::key, parse_kv_type(type_k));
@@ -201,7 +202,7 @@ SamplerOptions SamplingArguments::options(SamplerOptions recommended) const {
 std::string PromptArguments::read() const {
     if (file.empty() && prompt != "-") return prompt;
     if (file.empty() || file == "-") return read_input();
-    const MappedFile mapped{std::filesystem::path(file)};
+    const MappedFile mapped(utf8_path(file));
     return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
 }
 

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "tools/tq-run/console.h"
 #include <cerrno>
@@ -51,16 +52,17 @@ void sweep_drafts(const fs::path& target) {
 ByteInput::ByteInput(std::string path) : path_(std::move(path)) {
     if (path_ == "-") return;
     std::error_code error;
-    if (fs::is_directory(path_, error)) fail("{} is a directory, not a file", name());
+    if (fs::is_directory(utf8_path(path_), error)) fail("{} is a directory, not a file", name());
     errno = 0;
-    file_.open(fs::path(path_), std::ios::binary);
+    file_.open(utf8_path(path_), std::ios::binary);
     if (!file_) fail("cannot open {}: {}", name(), reason());
-    if (fs::is_regular_file(path_, error)) length_ = fs::file_size(path_);
+    if (const fs::path file = utf8_path(path_); fs::is_regular_file(file, error)) length_ = fs::file_size(file);
 }
 
 size_t ByteInput::read(std::span<uint8_t> bytes) {
     errno = 0;
     if (path_ == "-") {
+        const WaitForInput waiting;
         const size_t count = std::fread(bytes.data(), 1, bytes.size(), stdin);
         if (std::ferror(stdin) && !interrupted()) fail("cannot read standard input: {}", reason());
         return count;
@@ -75,9 +77,9 @@ std::string ByteInput::name() const { return path_ == "-" ? "standard input" : p
 ByteOutput::ByteOutput(std::string path, const ByteInput& input) : path_(std::move(path)) {
     if (to_stream()) return;
     std::error_code error;
-    target_ = fs::path(path_);
+    target_ = utf8_path(path_);
     if (fs::is_directory(target_, error)) fail("{} is a directory, not a file", printable(path_));
-    if (input.path() != "-" && fs::equivalent(target_, input.path(), error))
+    if (input.path() != "-" && fs::equivalent(target_, utf8_path(input.path()), error))
         fail("{} is the input itself: name another file with --out", printable(path_));
     const bool exists = fs::exists(target_, error);
     if (!exists && fs::is_symlink(target_, error))

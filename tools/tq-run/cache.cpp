@@ -1,6 +1,6 @@
 // tq-run cache: what the prefix cache keeps on the disk, its check, and its deletion.
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "tools/tq-run/commands.h"

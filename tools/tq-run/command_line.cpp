@@ -1,5 +1,6 @@
 #include "tools/tq-run/command_line.h"
 #include "base/mapped_file.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "tools/tq-run/arguments.h"
 #include "tools/tq-run/llama_flags.h"
@@ -187,7 +188,7 @@ bool Reader::read_special(const std::string& name, const std::optional<std::stri
         push("--help");
     } else if ((name == "-sysf" || name == "--system-prompt-file") && !option("--system-prompt-file") &&
                option("--system-prompt")) {
-        const MappedFile file{std::filesystem::path(take(name, value))};
+        const MappedFile file(utf8_path(take(name, value)));
         push("--system-prompt");
         push({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
     } else if ((name == "--context-shift" || name == "--no-context-shift") && option("--context-shift")) {

@@ -1,4 +1,5 @@
 #include "tools/tq-run/console.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/terminal.h"
@@ -6,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 namespace tq {
@@ -31,6 +31,7 @@ static void check_read() {
 }
 
 std::string read_input() {
+    const WaitForInput waiting;
     std::string text;
     char block[65536];
     for (size_t bytes; (bytes = std::fread(block, 1, sizeof block, stdin)) > 0;) {
@@ -42,6 +43,7 @@ std::string read_input() {
 }
 
 std::optional<std::string> read_line() {
+    const WaitForInput waiting;
     std::string line;
     for (int c; (c = std::getc(stdin)) != '\n';) {
         if (c == EOF) {
@@ -71,16 +73,10 @@ std::string harmless(std::string_view text) {
     return result;
 }
 
-static bool variable_is(const char* name, std::string_view value) {
-    const char* found = std::getenv(name);
-    return found && value == found;
-}
-
 Console::Console(ColorMode color, bool simple)
-    : simple_(simple), dumb_(variable_is("TERM", "dumb")), input_is_terminal_(is_terminal(Stream::input)),
+    : simple_(simple), dumb_(environment_variable("TERM") == "dumb"), input_is_terminal_(is_terminal(Stream::input)),
       output_is_terminal_(is_terminal(Stream::output)), live_(is_terminal(Stream::error) && !simple) {
-    const char* no_color = std::getenv("NO_COLOR"); // https://no-color.org
-    const bool refused = (no_color && *no_color) || dumb_;
+    const bool refused = environment_variable("NO_COLOR") || dumb_; // https://no-color.org
     color_ = color == ColorMode::on || (color == ColorMode::automatic && live_ && !refused);
 }
 

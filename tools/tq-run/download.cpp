@@ -1,10 +1,10 @@
 #include "tools/tq-run/download.h"
+#include "base/environment.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
 #include "model/hub/hub.h"
 #include "tools/tq-run/progress.h"
 #include <chrono>
-#include <cstdlib>
 #include <utility>
 
 namespace tq {
@@ -38,7 +38,7 @@ class Silence {
 } // namespace
 
 std::filesystem::path download_model(const ModelSource& source, Console& console) {
-    HubOptions options = hub_options([](const char* name) { return std::getenv(name); });
+    HubOptions options = hub_options(environment_variable);
     options.offline |= source.offline;
     if (!source.token.empty()) options.token = source.token;
     TransferStatus status(console);

@@ -2,17 +2,17 @@
 #include "base/cache_directory.h"
 #include "base/checksum.h"
 #include "base/child_process.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/executable.h"
-#include "base/file_system.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "tools/conformance/report.h"
 #include "tools/tq-run/console.h"
 #include "tools/tq-run/verdict_file.h"
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <optional>
 
 namespace tq {
@@ -30,8 +30,7 @@ constexpr char separator = ':';
 constexpr uint32_t default_seconds = 30;
 
 std::string variable(const char* name, const std::string& otherwise = "") {
-    const char* value = std::getenv(name);
-    return value && *value ? value : otherwise;
+    return environment_variable(name).value_or(otherwise);
 }
 
 std::vector<std::string> split(const std::string& list) {
@@ -70,7 +69,7 @@ void add_installed(std::vector<fs::path>& to, const char* folder) {
     places.push_back(variable("XDG_DATA_HOME", home + "/.local/share"));
     add(variable("XDG_DATA_DIRS", "/usr/local/share:/usr/share"));
     add("/opt/homebrew/share");
-    for (const std::string& place : places) add_manifests(to, fs::path(place) / "vulkan" / folder);
+    for (const std::string& place : places) add_manifests(to, utf8_path(place) / "vulkan" / folder);
 }
 
 // "PATH SIZE TIME" of a file or directory.
@@ -88,7 +87,7 @@ std::string survey_key() {
     std::string text = driver_variables();
     for (const auto& manifests : {driver_manifests(), layer_manifests()})
         for (const fs::path& manifest : manifests) text += stamp(manifest);
-    for (const fs::path& place : {fs::path("/etc/ld.so.cache"), fs::path(variable("SystemRoot", "C:\\Windows")) / "System32" /
+    for (const fs::path& place : {fs::path("/etc/ld.so.cache"), utf8_path(variable("SystemRoot", "C:\\Windows")) / "System32" /
                                                                     "DriverStore" / "FileRepository"})
         text += stamp(place);
     return fmt::format("{:016x}", checksum(std::as_bytes(std::span(text))));
@@ -159,7 +158,7 @@ conformance::RunnerOptions worker_options(std::vector<std::string> flags, std::v
     const fs::path program = executable_path();
     if (program.empty()) fail("this system does not say where the running program is, so that no worker can be started");
     conformance::RunnerOptions options;
-    options.worker = {program.string(), "conformance", "--worker"};
+    options.worker = {utf8_text(program), "conformance", "--worker"};
     options.worker.insert(options.worker.end(), flags.begin(), flags.end());
     options.environment = std::move(environment);
     options.timeout = std::chrono::seconds(proving_seconds() == 0 ? default_seconds : proving_seconds());

@@ -1,7 +1,9 @@
 #include "tools/tq-run/engine.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/executable.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/cpu/forward.h"
 #include "model/files/calibration.h"
@@ -16,7 +18,6 @@
 #include "tools/tq-run/progress.h"
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <system_error>
 
 namespace tq {
@@ -53,7 +54,7 @@ std::vector<bool> Engine::unsampled(bool ignore_end) const {
 static void require_file(const std::string& path) {
     std::error_code ignored;
     const std::string repository = path.substr(0, path.find(':'));
-    if (fs::exists(path, ignored) || !is_repository_name(repository) || fs::path(repository).extension() == ".gguf") return;
+    if (fs::exists(utf8_path(path), ignored) || !is_repository_name(repository) || repository.ends_with(".gguf")) return;
     fail("cannot open {}: there is no such file or directory; for a repository on Hugging Face give -hf {}", printable(path),
          printable(path));
 }
@@ -61,12 +62,11 @@ static void require_file(const std::string& path) {
 std::filesystem::path find_model(const ModelSource& source, Console& console) {
     if (!source.repository.empty()) return download_model(source, console);
     require_file(source.path);
-    return source.path.empty() ? find_demo_model() : fs::path(source.path);
+    return source.path.empty() ? find_demo_model() : utf8_path(source.path);
 }
 
 std::filesystem::path find_demo_model() {
-    const char* from_environment = std::getenv("TQ_DEMO_MODEL");
-    if (from_environment && *from_environment) return from_environment;
+    if (const auto from_environment = environment_variable("TQ_DEMO_MODEL")) return utf8_path(*from_environment);
     const fs::path name = "demo-q8_0.gguf";
     // As it is installed, and as it lies in a build directory, or beside the program on Windows.
     const fs::path shared = fs::path("share") / "tq-run" / name;
@@ -76,7 +76,7 @@ std::filesystem::path find_demo_model() {
         if (fs::exists(place, ignored)) return place;
     fail("the demo model is neither at {} nor at {}: name a model file with -m, or set the environment variable TQ_DEMO_MODEL to "
          "the demo model",
-         places[0].string(), places[1].string());
+         utf8_text(places[0]), utf8_text(places[1]));
 }
 
 // For a context that was not requested: reduces it to what fits, if that is enough for a conversation. Where the device could

@@ -1,6 +1,6 @@
 #include "tools/tq-run/grammar_arguments.h"
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "model/formats/json.h"
 #include "model/grammar/gbnf.h"
 #include "model/grammar/json_schema.h"

@@ -1,5 +1,6 @@
 // tq-run: reads the command line, runs one command, and turns errors into one line and an exit status.
 #include "base/error.h"
+#include "base/executable.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
 #include "base/standard_streams.h"
@@ -139,7 +140,7 @@ int main(int count, char** values) {
     occupy_closed_streams();
     prepare_terminal();
     try {
-        return run(std::vector<std::string>(values + std::min(count, 1), values + count));
+        return run(program_arguments(count, values));
     } catch (const UsageError& error) {
         return complain(error.what(), wrong_usage);
     } catch (const WrongDevice& error) {

@@ -1,12 +1,12 @@
 #include "tools/tq-run/prefix.h"
+#include "base/environment.h"
 #include "base/executable.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "base/system_memory.h"
 #include "model/files/fingerprint.h"
 #include "tools/tq-run/plan.h"
 #include <algorithm>
-#include <cstdlib>
 
 namespace tq {
 namespace {
@@ -34,10 +34,10 @@ std::filesystem::path PrefixArguments::path() const { return directory.empty() ?
 uint64_t PrefixArguments::max_disk_bytes() const {
     if (path().empty()) return 0;
     if (disk_bytes) return uint64_t(*disk_bytes);
-    const char* text = std::getenv("TQ_CACHE_DISK");
-    if (!text || !*text) return default_disk_bytes(path());
-    const auto mib = parse_number(text);
-    if (!mib || *mib < 0 || *mib > 1e12) fail("TQ_CACHE_DISK is {}, but it must be a number of MiB", printable(text));
+    const auto text = environment_variable("TQ_CACHE_DISK");
+    if (!text) return default_disk_bytes(path());
+    const auto mib = parse_number(*text);
+    if (!mib || *mib < 0 || *mib > 1e12) fail("TQ_CACHE_DISK is {}, but it must be a number of MiB", printable(*text));
     return uint64_t(*mib * (1 << 20));
 }
 

@@ -1,5 +1,6 @@
 #include "tools/tq-run/speculation.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
@@ -48,7 +49,7 @@ namespace {
 
 std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArguments& arguments, const DraftedFor& target,
                                           uint32_t threads, Console& console) {
-    to.model.emplace(load_model(arguments.model));
+    to.model.emplace(load_model(utf8_path(arguments.model)));
     const Model& model = *to.model;
     require_same_vocabulary(model.tokenizer, model.name, target.model.tokenizer, target.model.name);
     const ForwardOptions options{.context_size = std::min(target.forward.context_size(), model.config.max_position_embeddings),

@@ -38,10 +38,10 @@ void write(const fs::path& path, const std::string& bytes) {
 }
 
 Environment environment(std::vector<std::pair<std::string, std::string>> variables) {
-    return [variables](const char* name) -> const char* {
+    return [variables](const std::string& name) -> std::optional<std::string> {
         for (const auto& [key, value] : variables)
-            if (key == name) return value.c_str();
-        return nullptr;
+            if (key == name) return value;
+        return std::nullopt;
     };
 }
 

@@ -1,6 +1,4 @@
 // Winsock. A socket that is connected to itself by UDP wakes a waiting thread: there are no pipes in WSAPoll.
-#define WIN32_LEAN_AND_MEAN
-#define NOMINMAX
 #include "base/error.h"
 #include "base/printable.h"
 #include "tools/server/http_server.h"

@@ -1,4 +1,5 @@
 #include "tools/tq-run/bench/arguments.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/kv_file.h"
 #include "model/kv/window.h"
@@ -223,7 +224,7 @@ void add_place_flags(ArgumentParser& command, Arguments& a) {
 // Splits a list of files or repositories; an existing file whose name has a comma is one.
 static std::vector<ModelSource> sources(const ModelSource& source) {
     std::error_code ignored;
-    const bool one = std::filesystem::exists(source.path, ignored);
+    const bool one = std::filesystem::exists(utf8_path(source.path), ignored);
     const std::vector<std::string> paths = one ? std::vector{source.path} : items(source.path),
                                    repositories = items(source.repository), files = items(source.repository_file);
     if (files.size() > 1 && files.size() != repositories.size())

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "tools/tq-run/bench/compare.h"
 #include "tools/tq-run/bench/result.h"
@@ -92,7 +93,7 @@ Read read_result(const Json& json, const std::string& what) {
              .threads = fields.count("n_threads"),
              .batch = fields.count("n_batch"),
              .device_index = device.count("index"),
-             .file = printable(fs::path(fields.text("model_filename")).filename().string(), 60)};
+             .file = printable(utf8_text(utf8_path(fields.text("model_filename")).filename()), 60)};
     const std::string system = fields.text("system");
     out.note =
         fmt::format("{}; {}",

@@ -1,4 +1,6 @@
 #include "tools/tq-run/bench/energy.h"
+#include "base/environment.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include <algorithm>
 #include <cstdlib>
@@ -30,7 +32,7 @@ std::vector<fs::path> entries(const fs::path& directory, std::string_view begins
     std::vector<fs::path> out;
     std::error_code error;
     for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
-        if (at->path().filename().string().starts_with(begins)) out.push_back(at->path());
+        if (utf8_text(at->path().filename()).starts_with(begins)) out.push_back(at->path());
     std::ranges::sort(out);
     return out;
 }
@@ -38,8 +40,7 @@ std::vector<fs::path> entries(const fs::path& directory, std::string_view begins
 } // namespace
 
 EnergyMeter::EnergyMeter(std::optional<PciId> gpu) {
-    const char* other = std::getenv("TQ_SYSFS");
-    const fs::path sysfs = other != nullptr && *other != '\0' ? other : "/sys";
+    const fs::path sysfs = utf8_path(environment_variable("TQ_SYSFS").value_or("/sys"));
     find_packages(sysfs);
     if (gpu) find_gpu(sysfs, *gpu);
 }
@@ -47,7 +48,7 @@ EnergyMeter::EnergyMeter(std::optional<PciId> gpu) {
 // Reads zones of the first level only ("intel-rapl:0"): those below are parts of them.
 void EnergyMeter::find_packages(const fs::path& sysfs) {
     for (const fs::path& zone : entries(sysfs / "class/powercap", "intel-rapl:")) {
-        const std::string file = zone.filename().string();
+        const std::string file = utf8_text(zone.filename());
         if (std::ranges::count(file, ':') != 1 || !number_in(zone / "energy_uj")) continue;
         counters_.push_back(
             {zone / "energy_uj", first_line(zone / "name").value_or(file), number_in(zone / "max_energy_range_uj").value_or(0)});
@@ -57,7 +58,7 @@ void EnergyMeter::find_packages(const fs::path& sysfs) {
 void EnergyMeter::find_gpu(const fs::path& sysfs, PciId gpu) {
     std::vector<fs::path> found;
     for (const fs::path& card : entries(sysfs / "class/drm", "card")) {
-        if (card.filename().string().find('-') != std::string::npos) continue; // card0-HDMI-A-1: a connector
+        if (utf8_text(card.filename()).find('-') != std::string::npos) continue; // card0-HDMI-A-1: a connector
         if (number_in(card / "device/vendor") == gpu.vendor && number_in(card / "device/device") == gpu.device)
             found.push_back(card / "device/hwmon");
     }

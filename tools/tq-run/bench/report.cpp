@@ -1,4 +1,5 @@
 #include "tools/tq-run/bench/report.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "tools/tq-run/bench/llama_bench.h"
 #include <algorithm>
@@ -19,7 +20,7 @@ std::string count_text(uint64_t count) {
 
 std::string share(double value, const std::optional<double>& of) { return of && *of > 0 ? share_text(value / *of) : ""; }
 
-std::string stem(const std::string& path) { return printable(std::filesystem::path(path).stem().string(), 60); }
+std::string stem(const std::string& path) { return printable(utf8_text(utf8_path(path).stem()), 60); }
 
 } // namespace
 

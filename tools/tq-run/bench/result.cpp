@@ -1,5 +1,7 @@
 #include "tools/tq-run/bench/result.h"
+#include "base/environment.h"
 #include "base/executable.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/gpu/weights.h"
 #include "model/synthetic/synthetic.h"
@@ -27,7 +29,7 @@ std::string processor_name() {
         if (colon != std::string::npos && end != std::string::npos) first[line.substr(0, end + 1)] = line.substr(colon + 2);
     }
     std::string name = first["model name"];
-    if (const char* windows = std::getenv("PROCESSOR_IDENTIFIER"); name.empty() && windows) name = windows;
+    if (name.empty()) name = environment_variable("PROCESSOR_IDENTIFIER").value_or(""); // Windows
     if (name.empty()) return "CPU";
     if (name.find_first_of("0123456789") == std::string::npos && !first["model"].empty())
         name += fmt::format(" (family {} model {})", first["cpu family"], first["model"]);
@@ -124,7 +126,7 @@ uint32_t thread_count(uint32_t threads) { return threads != 0 ? threads : std::m
 
 Subject open_subject(const ModelArguments& arguments, Console& console) {
     Setup setup = set_up(arguments, console);
-    std::string file = printable(setup.file.string(), 1000), label = printable(label_of(arguments, setup.model), 100);
+    std::string file = printable(utf8_text(setup.file), 1000), label = printable(label_of(arguments, setup.model), 100);
     if (const auto split = setup.split()) setup.device_name = describe(setup.placing(), *split);
     const uint32_t index = setup.device ? index_of(arguments.device, setup.device->capabilities()) : 0;
     return {std::move(setup), std::move(file), std::move(label), index};

@@ -1,6 +1,7 @@
 #include "tools/tq-run/bench/result_files.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "tools/tq-run/json_input.h"
 #include <algorithm>
@@ -17,7 +18,7 @@ constexpr size_t max_file_bytes = size_t(64) << 20, max_files = 64;
 
 // A file of JSON is one document; of JSON lines, one each.
 std::vector<Json> documents(const std::string& file) {
-    const MappedFile mapped{fs::path(file)};
+    const MappedFile mapped(utf8_path(file));
     if (mapped.bytes().size() > max_file_bytes)
         fail("{} has {} bytes, more than any file of results ({})", printable(file), mapped.bytes().size(), max_file_bytes);
     const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
@@ -90,7 +91,7 @@ ResultFields ResultFields::object(const char* key) const {
 }
 
 std::string ResultFile::name() const { return printable(path); }
-std::string ResultFile::stem() const { return printable(fs::path(path).stem().string(), 40); }
+std::string ResultFile::stem() const { return printable(utf8_text(utf8_path(path).stem()), 40); }
 std::string ResultFile::describe(size_t result) const { return fmt::format("result {} of {}", result + 1, name()); }
 
 std::vector<ResultFile> read_files(const std::vector<std::string>& paths) {

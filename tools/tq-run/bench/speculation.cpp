@@ -1,7 +1,7 @@
 #include "tools/tq-run/bench/speculation.h"
 #include "base/error.h"
-#include "base/file_system.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "model/decoder.h"
 #include "model/files/calibration.h"
 #include "model/formats/json.h"

@@ -1,6 +1,6 @@
 #include "tools/tq-run/bench/tune.h"
-#include "base/file_system.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/gpu/tuning_file.h"
 #include "model/load.h"

@@ -1,6 +1,7 @@
 // tq-run conformance: whether a device computes what the reference computes.
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "runtime/device.h"
 #include "runtime/device_profile.h"
@@ -46,7 +47,8 @@ int work(const ConformanceArguments& a) {
         return 0;
     }
     WorkerOptions options{
-        a.device, a.selection(), {}, a.seed, a.first, a.dump, [](const Capabilities& c) { return describe(c); }, write_line};
+        a.device,  a.selection(), {}, a.seed, a.first, utf8_path(a.dump), [](const Capabilities& c) { return describe(c); },
+        write_line};
     try {
         options.model = find_demo_model();
     } catch (const Error&) { // the rows that need it report that
@@ -57,7 +59,7 @@ int work(const ConformanceArguments& a) {
 
 void write_file(const std::string& path, const std::string& text) {
     if (path.empty()) return;
-    std::ofstream file(path, std::ios::binary);
+    std::ofstream file(utf8_path(path), std::ios::binary);
     if (!file.write(text.data(), std::streamsize(text.size())).flush())
         fail("cannot write the report to {}: {}", path, std::strerror(errno));
 }

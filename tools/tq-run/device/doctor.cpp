@@ -2,10 +2,11 @@
 // their verdicts, memory, caches, environment.
 #include "base/cache_directory.h"
 #include "base/child_process.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/executable.h"
-#include "base/file_system.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "base/system_memory.h"
 #include "runtime/device.h"
@@ -100,7 +101,7 @@ void look_for_idle_gpus(Checkup& found) {
     std::error_code error;
     std::string node;
     for (fs::directory_iterator at("/dev/dri", error), end; !error && at != end; at.increment(error))
-        if (at->path().filename().string().starts_with("renderD")) node = at->path().string();
+        if (utf8_text(at->path().filename()).starts_with("renderD")) node = utf8_text(at->path());
     if (fs::exists("/dev/nvidia0", error)) node = "/dev/nvidia0";
     if (node.empty()) {
         found.hints.push_back("no GPU was found, so models run on the CPU");
@@ -139,11 +140,11 @@ void measure_caches(Checkup& found) {
         std::error_code no_size;
         const uintmax_t bytes = at->is_regular_file(no_size) ? at->file_size(no_size) : 0;
         if (no_size || bytes == 0) continue;
-        const std::string name = at->path().filename().string(), kind = name.ends_with(".pipelines")     ? "compiled kernels"
-                                                                        : name.ends_with(".tuning.json") ? "tuning"
-                                                                        : at.depth() == 0                ? "verdicts and others"
-                                                                                                         : "";
-        const std::string of = kind.empty() ? (*fs::relative(at->path(), directory, no_size).begin()).string() : kind;
+        const std::string name = utf8_text(at->path().filename()), kind = name.ends_with(".pipelines")     ? "compiled kernels"
+                                                                          : name.ends_with(".tuning.json") ? "tuning"
+                                                                          : at.depth() == 0                ? "verdicts and others"
+                                                                                                           : "";
+        const std::string of = kind.empty() ? utf8_text(*fs::relative(at->path(), directory, no_size).begin()) : kind;
         kinds[printable(of)] = kinds.value(printable(of), uintmax_t(0)) + bytes;
     }
     found.caches["bytes"] = kinds;

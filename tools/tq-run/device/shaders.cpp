@@ -1,6 +1,7 @@
 // tq-run shaders: compiles every variant of every kernel, and reports the driver's statistics and whether any needs more
 // registers than there are.
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/gpu/variants.h"
 #include "runtime/compiler.h"
@@ -84,12 +85,12 @@ std::string file_stem(const Variant& variant) {
 void write_file(const std::filesystem::path& path, const char* data, size_t bytes, const char* flag) {
     std::ofstream file(path, std::ios::binary);
     if (!file.write(data, std::streamsize(bytes)).flush())
-        fail("cannot write {}: choose another folder with {}", path.string(), flag);
+        fail("cannot write {}: choose another folder with {}", utf8_text(path), flag);
 }
 
 void make_folder(const std::string& folder, const char* flag) {
     std::error_code error;
-    std::filesystem::create_directories(folder, error);
+    std::filesystem::create_directories(utf8_path(folder), error);
     if (error) fail("cannot make the folder {} of {}: {}", folder, flag, error.message());
 }
 
@@ -98,7 +99,7 @@ void write_spirv(const std::string& folder, std::span<const Row> rows) {
     make_folder(folder, "--spirv");
     for (const Row& row : rows) {
         const std::vector<uint32_t> code = specialised(*row.variant.shader, row.variant.constants);
-        write_file(std::filesystem::path(folder) / (file_stem(row.variant) + ".spv"), reinterpret_cast<const char*>(code.data()),
+        write_file(utf8_path(folder) / (file_stem(row.variant) + ".spv"), reinterpret_cast<const char*>(code.data()),
                    code.size() * 4, "--spirv");
     }
     write_error(fmt::format("wrote {} modules to {}\n", rows.size(), folder));
@@ -114,8 +115,8 @@ void write_disassembly(const std::string& folder, std::span<const Row> rows) {
                 std::string name = one.name;
                 for (char& c : name)
                     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-                write_file(std::filesystem::path(folder) / fmt::format("{}.{}.{}.txt", file_stem(row.variant), p, name),
-                           one.text.data(), one.text.size(), "--disassembly");
+                write_file(utf8_path(folder) / fmt::format("{}.{}.{}.txt", file_stem(row.variant), p, name), one.text.data(),
+                           one.text.size(), "--disassembly");
                 files++;
             }
     if (files == 0) fail("the driver gives no disassembly, so --disassembly has nothing to write");
@@ -225,7 +226,7 @@ void write_json(const std::string& path, const Compiler& compiler, std::span<con
              {"has_statistics", compiler.has_statistics()},
              {"kernels", Json::array()}};
     for (const Row& row : rows) out["kernels"].push_back(to_json(row));
-    std::ofstream file{std::filesystem::path(path), std::ios::binary};
+    std::ofstream file(utf8_path(path), std::ios::binary);
     file << out.dump(1) << '\n';
     file.close();
     if (!file) fail("cannot write {}: choose another file with --json", path);

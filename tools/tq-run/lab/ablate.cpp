@@ -2,6 +2,7 @@
 // tolerates.
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "tools/quality/ablation_record.h"
 #include "tools/quality/greedy_sample.h"
@@ -85,7 +86,7 @@ class Ablation {
 
 Ablation::Ablation(const AblateArguments& a, Setup& setup, Console& console)
     : setup_(setup), console_(console), tokens_(a.model.context_size.value_or(ablate_context)), chunks_(a.chunks),
-      text_(read_measured_text(a.file, setup.model.tokenizer, tokens_)), log_(a.output, what(a)), log_path_(a.output) {
+      text_(read_measured_text(a.file, setup.model.tokenizer, tokens_)), log_(utf8_path(a.output), what(a)), log_path_(a.output) {
     write_output(
         measurement_heading(setup, text_) + "\n" +
         table_row({"run", "isolates", "cache", "B/token", "perplexity", "change", "change, %", "KL, nats", "top, %", "verdict"},

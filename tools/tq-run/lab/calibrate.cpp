@@ -2,6 +2,7 @@
 #include "tools/quality/calibrate.h"
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/calibration.h"
 #include "model/formats/json.h"
@@ -70,7 +71,8 @@ std::string summary(const KeyCalibration& k) {
 int run(const CalibrateArguments& given) {
     CalibrateArguments arguments = given;
     check_cache_flags(arguments.model.kv);
-    const std::string text = arguments.file.empty() ? calibration_text : read_text_file(arguments.file, max_calibration_text);
+    const std::string text =
+        arguments.file.empty() ? calibration_text : read_text_file(utf8_path(arguments.file), max_calibration_text);
     ByteOutput file(arguments.out, ByteInput("-")); // fails before the long work
     if (!arguments.model.context_size) arguments.model.context_size = calibrate_context;
     Console console = arguments.console.console();

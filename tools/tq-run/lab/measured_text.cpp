@@ -1,4 +1,5 @@
 #include "tools/tq-run/lab/measured_text.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "model/hub/digest.h"
@@ -24,7 +25,7 @@ std::string hash_of(std::string_view text) {
 MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokenizer, uint32_t chunk_tokens) {
     if (chunk_tokens < min_chunk_tokens)
         fail("chunks of {} tokens are too short to measure: they must have at least {}", chunk_tokens, min_chunk_tokens);
-    const std::string text = path.empty() ? calibration_text : read_text_file(path, max_text_bytes);
+    const std::string text = path.empty() ? calibration_text : read_text_file(utf8_path(path), max_text_bytes);
     MeasuredText out{path.empty() ? "the built-in text" : printable(path), hash_of(text), tokenizer.encode(text)};
     if (path.empty())
         write_error(fmt::format("tq-run: without -f this measures on a built-in text of {} tokens, which shows large faults "

@@ -3,6 +3,7 @@
 #include "tools/quality/needle.h"
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "tools/quality/run_log.h"
@@ -225,7 +226,7 @@ int run(const NeedleArguments& given) {
     sort_out(arguments.depths);
     std::vector<std::string> sentences;
     if (!arguments.file.empty()) {
-        sentences = quality::split_sentences(read_text_file(arguments.file, max_haystack));
+        sentences = quality::split_sentences(read_text_file(utf8_path(arguments.file), max_haystack));
         if (sentences.empty()) fail("{} has no sentences: name another file with -f", printable(arguments.file));
     }
     const bool asked = arguments.model.context_size.has_value();
@@ -243,7 +244,7 @@ int run(const NeedleArguments& given) {
 
     Measurement measurement(arguments, setup, console, std::move(sentences));
     for (const uint32_t length : arguments.lengths) measurement.haystack(0, length); // fails before anything is loaded
-    quality::RunLog log(arguments.log, log_header(arguments, setup, kv_name, reference_name));
+    quality::RunLog log(utf8_path(arguments.log), log_header(arguments, setup, kv_name, reference_name));
     std::vector<Part> parts;
     for (size_t i = 0; i < std::min(log.parts().size(), plan.size()); i++)
         parts.push_back(from_json(log.parts()[i], plan[i].first, plan[i].second, arguments));

@@ -1,6 +1,7 @@
 // tq-run perplexity: the cost of a cache type: perplexity of a text, and changed probabilities against a reference cache.
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "tools/quality/compare.h"
@@ -150,7 +151,7 @@ int run(const PerplexityArguments& given) {
                     {"kv_window_bytes", kv_window_bytes(setup.model.config, setup.options.kv)},
                     {"device", setup.device_name},
                     {"build", release_description()}};
-    quality::RunLog log(arguments.log, what);
+    quality::RunLog log(utf8_path(arguments.log), what);
     std::vector<std::vector<Divergence>> chunks;
     for (const json& part : log.parts()) chunks.push_back(from_json(part, chunks.size(), context - 1));
     if (chunks.size() > count) chunks.resize(count);

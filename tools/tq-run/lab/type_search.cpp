@@ -1,6 +1,7 @@
 #include "tools/tq-run/lab/type_search.h"
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "model/files/kv_file.h"
 #include "tools/tq-run/table.h"
 #include <algorithm>
@@ -15,7 +16,7 @@ constexpr size_t max_at_once = 8; // caches in one pass over the reference: more
 TypeSearch::TypeSearch(const TypeSearchOptions& a, Setup& setup, Console& console)
     : setup_(setup), console_(console), chunks_(a.chunks), chunk_tokens_(a.chunk_tokens), log_path_(a.log),
       text_(read_measured_text(a.file, setup.model.tokenizer, a.chunk_tokens)), base_(uniform(base_type)),
-      sensitivities_(base_, setup.model.config.num_hidden_layers, a.types), log_(a.log, identity(a)) {
+      sensitivities_(base_, setup.model.config.num_hidden_layers, a.types), log_(utf8_path(a.log), identity(a)) {
     read_log();
 }
 

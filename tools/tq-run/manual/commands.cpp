@@ -1,7 +1,7 @@
 // tq-run man, completion and complete: hidden commands, for packages and shells.
 #include "tools/tq-run/commands.h"
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/manual/completion.h"

@@ -1,5 +1,6 @@
 #include "tools/tq-run/serve/arguments.h"
 #include "base/mapped_file.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "tools/server/page.h"
 #include <algorithm>
@@ -45,7 +46,7 @@ void add_network_flags(ArgumentParser& command, ServeArguments& a) {
 std::vector<std::string> ServeArguments::keys() const {
     std::vector<std::string> keys = api_keys;
     if (!api_key_file.empty()) {
-        const MappedFile file{std::filesystem::path(api_key_file)};
+        const MappedFile file(utf8_path(api_key_file));
         std::string_view rest{reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
         const size_t before = keys.size();
         while (!rest.empty()) {

@@ -1,5 +1,5 @@
 #include "tools/tq-run/serve/clients.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,9 @@
 // tq-run launch: starts a coding agent that uses a server of ours, and the server where none answers.
 #include "base/child_process.h"
+#include "base/environment.h"
 #include "base/executable.h"
-#include "base/file_system.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "base/private_file.h"
 #include "tools/server/http_client.h"
@@ -204,7 +205,6 @@ int start_client(const Launch& launch, const ServedModel& model, const OwnDirect
 }
 
 bool is_installed(std::string_view program) {
-    const char* path = std::getenv("PATH");
 #ifdef _WIN32
     constexpr char separator = ';';
     const std::string name = fmt::format("{}.exe", program);
@@ -212,7 +212,7 @@ bool is_installed(std::string_view program) {
     constexpr char separator = ':';
     const std::string name(program);
 #endif
-    std::istringstream directories(path ? path : "");
+    std::istringstream directories(environment_variable("PATH").value_or(""));
     for (std::string directory; std::getline(directories, directory, separator);) {
         std::error_code missing;
         if (std::filesystem::is_regular_file(utf8_path(directory) / name, missing)) return true;

@@ -1,6 +1,6 @@
 // The lines of a chat that begin with a slash.
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "model/text/unicode.h"

@@ -1,10 +1,10 @@
 #include "tools/tq-run/talk/history.h"
+#include "base/environment.h"
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/private_file.h"
 #include "model/text/unicode.h"
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 
 namespace tq {
@@ -34,8 +34,7 @@ std::string unescape(const std::string& line) {
 std::filesystem::path history_path() {
     for (const auto& [variable, below] :
          {std::pair{"XDG_DATA_HOME", "tq-run"}, {"LOCALAPPDATA", "tq-run"}, {"HOME", ".local/share/tq-run"}}) {
-        const char* directory = std::getenv(variable);
-        if (directory && *directory) return utf8_path(directory) / below / "chat_history";
+        if (const auto directory = environment_variable(variable)) return utf8_path(*directory) / below / "chat_history";
     }
     return {};
 }

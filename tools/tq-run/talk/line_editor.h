@@ -1,4 +1,4 @@
-// A line editor at the terminal. libedit/: with that library; no_libedit/: without.
+// A line editor at the terminal. libedit/: with that library; windows_console/: Windows' own; no_libedit/: none.
 #pragma once
 #include <functional>
 #include <memory>

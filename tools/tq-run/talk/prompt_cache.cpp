@@ -1,7 +1,7 @@
 #include "tools/tq-run/talk/prompt_cache.h"
 #include "base/error.h"
-#include "base/file_system.h"
 #include "base/interrupt.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "model/load.h"

@@ -1,6 +1,6 @@
 #include "tools/tq-run/talk/saved_conversation.h"
 #include "base/error.h"
-#include "base/file_system.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "tools/tq-run/byte_files.h"

@@ -1,4 +1,5 @@
 #include "tools/tq-run/talk/line_editor.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "model/text/unicode.h"
@@ -86,10 +87,8 @@ LibeditEditor::LibeditEditor(Complete complete) : screen_(::fdopen(::dup(STDERR_
     el_ = ::el_init("tq-run", stdin, screen_, screen_);
     history_ = ::history_winit();
     if (!el_ || !history_)
-        fail("the line editor does not start: TERM={} may be unknown; --simple-io does without it", [] {
-            const char* term = std::getenv("TERM");
-            return std::string(term ? term : "");
-        }());
+        fail("the line editor does not start: TERM={} may be unknown; --simple-io does without it",
+             environment_variable("TERM").value_or(""));
     HistEventW event;
     ::history_w(history_, &event, H_SETSIZE, history_entries);
     ::history_w(history_, &event, H_SETUNIQUE, 1);

@@ -1,0 +1,15 @@
+// Paths as UTF-8 text, on every system: the one place where text becomes a path, and a path text. A path is made of text in no
+// other way, for where the system's own encoding is another, std::filesystem would take that. POSIX: path_text_posix.cpp,
+// Windows: path_text_windows.cpp.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace tq {
+
+// POSIX: the same bytes, UTF-8 or not. Windows: what is no UTF-8, or no UTF-16, becomes U+FFFD.
+std::filesystem::path utf8_path(std::string_view text);
+std::string utf8_text(const std::filesystem::path& path); // with "/" between its parts
+
+} // namespace tq

@@ -29,6 +29,7 @@ class HttpServer {
 
     struct Status {
         size_t connections, threads;
+        size_t answering; // requests whose replies have not been sent whole
     };
     Status status() const;
 

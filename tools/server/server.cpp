@@ -5,6 +5,7 @@
 #include <chrono>
 #include <ctime>
 #include <random>
+#include <thread>
 
 namespace tq::server {
 namespace {
@@ -116,8 +117,15 @@ void Server::ready(std::vector<Endpoint> endpoints) {
 void Server::begin_drain(uint32_t retry_after_s) { drain_retry_s_ = std::max(retry_after_s, 1u); }
 
 bool Server::wait_until_idle(std::chrono::milliseconds timeout) {
+    const auto end = RequestClock::now() + timeout;
     std::unique_lock lock(mutex_);
-    return ended_.wait_for(lock, timeout, [&] { return calls_ == 0; });
+    if (!ended_.wait_until(lock, end, [&] { return calls_ == 0; })) return false;
+    lock.unlock();
+    while (http_.status().answering > 0) {
+        if (RequestClock::now() >= end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
 }
 
 void Server::stop() { http_.stop(); }
@@ -181,7 +189,8 @@ HttpReply Server::route(HttpRequest& request, const Call& one) {
     const bool reads = request.method == "GET" || request.method == "HEAD";
     if (reads && options_.page)
         if (auto file = options_.page(request)) return *file;
-    if (request.method != "OPTIONS" && !options_.api_keys.empty()) {
+    const bool is_open = request.method == "OPTIONS" || (options_.public_metrics && request.path == "/metrics");
+    if (!is_open && !options_.api_keys.empty()) {
         const auto key = accepted_key(request, options_.api_keys);
         if (!key) throw plain_error(401, "an API key of this server is needed: Authorization: Bearer KEY, or x-api-key: KEY");
         if (!options_.shared_cache) request.tenant = tenant_of(*key);

@@ -20,6 +20,7 @@ struct ServerOptions {
     HttpOptions http;
     std::vector<std::string> api_keys; // none: anybody may ask
     bool shared_cache = false;         // all keys see the same prefix cache
+    bool public_metrics = false;       // /metrics needs no key
     // Pages of these sites may ask: "https://chat.example.com", "*".
     std::vector<std::string> cors_origins;
     // A file of the page, which needs no key and is there while the model is loading; nothing: there is no such file.
@@ -36,7 +37,7 @@ class Server {
     void ready(std::vector<Endpoint> endpoints); // once
     // From now on every POST is answered with 503, as is /health.
     void begin_drain(uint32_t retry_after_s);
-    // Waits until no request is being answered: whether that came true.
+    // Waits until no request is being answered, and no reply is still being sent: whether that came true.
     bool wait_until_idle(std::chrono::milliseconds timeout);
     void stop();
 

@@ -153,6 +153,17 @@ TEST_CASE("keys: Bearer or x-api-key, for all but health and page; each has a te
     CHECK(body_of(shared.ask(get("/v1/models", "x-api-key: a\r\n"))) == "GET /v1/models tenant ");
 }
 
+TEST_CASE("metrics without a key, where that is allowed, and nothing else") {
+    Running running({.api_keys = {"a"}, .public_metrics = true}, false);
+    running.server.ready({{"GET", "/metrics", [](const HttpRequest&) { return HttpReply{}; }},
+                          {"GET", "/props", [](const HttpRequest&) { return HttpReply{}; }}});
+    CHECK(status_of(running.ask(get("/metrics"))) == 200);
+    CHECK(status_of(running.ask(get("/metrics/"))) == 200);
+    CHECK(status_of(running.ask(get("/props"))) == 401);
+    CHECK(status_of(running.ask(get("/metrics/x"))) == 401);
+    CHECK(status_of(Running({.api_keys = {"a"}}).ask(get("/metrics"))) == 401);
+}
+
 TEST_CASE("pages of other sites: refused, or allowed by name") {
     Running closed;
     CHECK(status_of(closed.ask(get("/v1/models", "Origin: https://evil.example\r\n"))) == 403);
@@ -215,6 +226,23 @@ TEST_CASE("a drain answers what runs, and refuses what comes") {
     CHECK(has(client.read(), "two"));
     running.server.stop();
     CHECK(!RawClient(running.server.port()).connected());
+}
+
+TEST_CASE("a drain waits for replies that are still being sent") {
+    const std::string body(size_t(32) << 20, 'x'); // more than sockets hold
+    Running running({}, false);
+    running.server.ready({{"POST", "/large", [&](const HttpRequest&) { return HttpReply{.body = body, .type = "text/plain"}; }}});
+    RawClient client(running.server.port());
+    client.send(post("/large", "{}"));
+    const std::string head = client.read("\r\n\r\n");
+    running.server.begin_drain(9);
+    CHECK(!running.server.wait_until_idle(300ms));
+    std::string reply;
+    std::thread reader([&] { reply = head + client.read(); });
+    CHECK(running.server.wait_until_idle(20s));
+    running.server.stop();
+    reader.join();
+    CHECK(body_of(reply).size() == body.size());
 }
 
 TEST_CASE("a line of the log for each request: no body, no key, and nothing that steers a terminal") {

@@ -32,7 +32,7 @@ class HttpServer::Loop {
 
     void stop();
     uint16_t port() const { return listener_.port; }
-    Status status() const { return {connections_, workers_.threads()}; }
+    Status status() const { return {connections_, workers_.threads(), answering_}; }
 
   private:
     void run();
@@ -55,8 +55,8 @@ class HttpServer::Loop {
     Waker waker_;
     std::atomic<bool> stopping_ = false;
     std::atomic<size_t> connections_ = 0;
-    std::vector<Waiter> waiting_; // only the loop's thread uses it
-    size_t answering_ = 0;        // likewise: given to the workers and not returned
+    std::vector<Waiter> waiting_;       // only the loop's thread uses it
+    std::atomic<size_t> answering_ = 0; // given to the workers and not returned; only the loop's thread changes it
     bool exhausted_ = false;
     std::mutex mutex_;
     std::vector<Waiter> returned_; // by the workers

@@ -30,6 +30,7 @@ void add_network_flags(ArgumentParser& command, ServeArguments& a) {
     add("--api-key-file", a.api_key_file, "file with such keys, one a line", "FILE");
     flag("--allow-public", a.allow_public, "listen on an address that other machines reach without asking for a key");
     flag("--shared-cache", a.shared_cache, "all keys share the prefix cache; who has one can tell what others have asked");
+    flag("--public-metrics", a.public_metrics, "/metrics needs no key");
     add("--cors-origin", a.cors_origins,
         "site whose pages may use the server, such as https://chat.example.com, or *; default: none", "ORIGIN")
         .take_all()
@@ -113,6 +114,7 @@ server::ServerOptions server_options(const ServeArguments& a) {
     options.http.connections = 2 * options.http.threads + 1024;
     options.http.stall_timeout = std::chrono::seconds(a.timeout_s);
     options.shared_cache = a.shared_cache;
+    options.public_metrics = a.public_metrics;
     options.cors_origins = a.cors_origins;
     for (std::string& origin : options.cors_origins) {
         origin = lowercase(origin);

@@ -15,7 +15,7 @@ struct ServeArguments {
     uint32_t queue = 256, timeout_s = 30, port = 8080;
     std::string host = "127.0.0.1", api_key_file, certificate_file, key_file, alias;
     std::vector<std::string> api_keys, cors_origins;
-    bool allow_public = false, shared_cache = false, no_page = false, embeddings = false;
+    bool allow_public = false, shared_cache = false, public_metrics = false, no_page = false, embeddings = false;
     bool think = false, no_think = false;
     int64_t reasoning_budget = -1;
     bool always_on = false; // --metrics and others

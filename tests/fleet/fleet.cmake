@@ -1,0 +1,12 @@
+# Replicas behind HAProxy, and the simulation of a fleet.
+find_program(python3 python3)
+if(UNIX AND TQ_SERVER)
+  tq_npm_test(manifests tests/fleet/manifests)
+  set_property(TEST manifests APPEND PROPERTY ENVIRONMENT TQ_MANIFESTS=${CMAKE_SOURCE_DIR}/packaging/kubernetes)
+endif()
+if(UNIX AND python3)
+  tq_test(fleet_sim "" ${CMAKE_SOURCE_DIR}/tests/fleet/fleet_sim_test)
+  if(TQ_SERVER)
+    tq_test(fleet_replicas "" ${CMAKE_SOURCE_DIR}/tests/fleet/replicas $<TARGET_FILE:tq-run>)
+  endif()
+endif()

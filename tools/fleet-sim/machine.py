@@ -1,0 +1,141 @@
+"""One machine of a fleet: its slots, its prefix cache, and how fast it is with so many requests at once."""
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Rates in tokens a second. `decode` is one answer's alone, `decode_all` that of `slots` answers together; while a prompt runs beside
+    answers, they have `decode_share` of the time."""
+    name: str
+    prefill: float
+    decode: float
+    decode_all: float
+    slots: int
+    cache_bytes: float
+    network_bytes_s: float
+    decode_share: float = 0.5
+    weight: float = 1.0
+
+    def decode_rate(self, answers):
+        """Of all answers together: n d / (1 + (n - 1) k), where k is such that `slots` answers have `decode_all`."""
+        if self.slots == 1:
+            return self.decode
+        k = (self.slots * self.decode / self.decode_all - 1) / (self.slots - 1)
+        return answers * self.decode / (1 + (answers - 1) * k)
+
+
+@dataclass(eq=False)
+class Request:
+    """A turn: a prompt of `context` tokens that an earlier turn left, and `new` ones; an answer of `answer` tokens."""
+    talk: object
+    arrival: float
+    context: int
+    new: int
+    answer: int
+    shared: object = None  # whose first `shared_tokens` the context begins with: a system prompt of many conversations
+    shared_tokens: int = 0
+    machine: object = None
+    found: int = 0         # tokens in the machine's cache
+    fetched: int = 0       # and from the store
+    first_token: float = 0.0
+    end: float = 0.0
+    left: float = field(default=0.0, repr=False)
+
+    @property
+    def prompt(self):
+        return self.context + self.new
+
+
+class PrefixCache:
+    """What was run last, in whole conversations; the beginnings that they share are kept apart. Sizes in tokens."""
+
+    def __init__(self, tokens):
+        self.capacity, self.used, self.entries = tokens, 0.0, OrderedDict()
+
+    def put(self, key, tokens):
+        self.used += tokens - self.entries.pop(key, 0)
+        self.entries[key] = tokens
+        while self.used > self.capacity and self.entries:
+            self.used -= self.entries.popitem(last=False)[1]
+
+    def get(self, key):
+        if key not in self.entries:
+            return 0
+        self.entries.move_to_end(key)
+        return self.entries[key]
+
+    def found(self, request, look=False):
+        """How many tokens of the prompt are here; with `look`, without counting as a use. The last token is always run."""
+        read = (lambda key: self.entries.get(key, 0)) if look else self.get
+        begin = min(read(("shared", request.shared)), request.shared_tokens) if request.shared_tokens else 0
+        own = read(("talk", request.talk)) if begin == request.shared_tokens else 0
+        return min(begin + min(own, request.prompt - request.shared_tokens), request.prompt - 1)
+
+    def keep(self, request):
+        if request.shared_tokens:
+            self.put(("shared", request.shared), request.shared_tokens)
+        self.put(("talk", request.talk), request.prompt + request.answer - request.shared_tokens)
+
+
+class Machine:
+    """Requests wait for a slot; prompts are run one after the other, answers all at once. `advance` moves time on while nothing begins or ends."""
+
+    def __init__(self, kind, number, bytes_per_token):
+        self.kind, self.number = kind, number
+        self.cache = PrefixCache(kind.cache_bytes / bytes_per_token)
+        self.waiting, self.prompts, self.answers = deque(), deque(), []
+        self.fetching, self.now, self.version = 0, 0.0, 0
+        self.busy_s, self.network_free = 0.0, 0.0
+
+    def load(self):
+        return len(self.waiting) + self.fetching + len(self.prompts) + len(self.answers)
+
+    def has_free_slot(self):
+        return self.fetching + len(self.prompts) + len(self.answers) < self.kind.slots
+
+    def work_s(self):
+        """Seconds until the prompts here have run, as far as their caches are known."""
+        waiting = sum(request.prompt - self.cache.found(request, look=True) for request in self.waiting)
+        return (waiting + sum(request.left for request in self.prompts)) / self.kind.prefill
+
+    def rates(self):
+        """Tokens a second of the prompt that is run, and of each answer."""
+        kind, n = self.kind, len(self.answers)
+        share = 0.0 if not self.prompts else 1.0 if n == 0 else 1 - kind.decode_share
+        return kind.prefill * share, (1 - share) * kind.decode_rate(n) / n if n else 0.0
+
+    def advance(self, now):
+        prompt_rate, answer_rate = self.rates()
+        passed = now - self.now
+        if self.prompts:
+            self.prompts[0].left -= prompt_rate * passed
+        for request in self.answers:
+            request.left -= answer_rate * passed
+        self.busy_s += passed if self.prompts or self.answers else 0.0
+        self.now = now
+
+    def next_change(self):
+        """When the first prompt or answer ends; None where none runs."""
+        prompt_rate, answer_rate = self.rates()
+        times = [self.prompts[0].left / prompt_rate] if self.prompts else []
+        times += [request.left / answer_rate for request in self.answers] if answer_rate else []
+        return self.now + max(0.0, min(times)) if times else None
+
+    def begin_prompt(self, request):
+        request.left = request.prompt - request.found - request.fetched
+        self.prompts.append(request)
+
+    def take_ended(self):
+        """Moves on what has ended by now, and returns the answers that are complete."""
+        small = 1e-6
+        if self.prompts and self.prompts[0].left <= small:
+            request = self.prompts.popleft()
+            request.first_token, request.left = self.now, request.answer - 1  # a prompt's run gives the first token
+            self.answers.append(request)
+        ended = [request for request in self.answers if request.left <= small]
+        self.answers = [request for request in self.answers if request.left > small]
+        for request in ended:
+            request.end = self.now
+            self.cache.keep(request)
+        return ended

@@ -5,6 +5,10 @@ set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+if(TQ_SYSROOT) # headers that differ between architectures, such as openssl/opensslconf.h
+  set(CMAKE_C_FLAGS_INIT "-idirafter ${TQ_SYSROOT}/usr/include/aarch64-linux-gnu")
+  set(CMAKE_CXX_FLAGS_INIT "${CMAKE_C_FLAGS_INIT}")
+endif()
 set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu ${TQ_SYSROOT})
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER) # glslang and spirv-val are the host's
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)

@@ -103,7 +103,7 @@ in_directory() { # DIRECTORY, below the current one
         TQ_CACHE_DIR="$1/cache" TQ_CACHE_DISK=64 run generate --device cpu -m "$1/modèle.gguf" -f "$1/texte.txt" -n 8 --temp 0 \
             --prompt-cache "$1/kv.bin" >"$work/second" && cmp "$work/first" "$work/second" &&
         [[ -z $(find "$1" -name '*.part') ]] && TQ_DEMO_MODEL="$1/modèle.gguf" run generate --device cpu -p x -n 1 &&
-        run codec encode -i "$work/vectors" -o "$1/codes" && [[ -s $1/codes ]]
+        run codec encode -t tq4 -i "$work/vectors" -o "$1/codes" && [[ -s $1/codes ]]
 }
 says_the_name() {
     local said

@@ -199,7 +199,8 @@ void document_q8_0(std::span<const float> y, int e, Codes& out) {
     float m = 0;
     for (const float v : y) m = std::max(m, std::fabs(v));
     const float scale = m / 127, inverse = m == 0 ? 0 : 1 / scale;
-    for (const float v : y) out.codes.push_back(uint32_t(int(std::round(v * inverse))) & 255);
+    // In double, as MinGW's roundf makes 1 of 0.49999997.
+    for (const float v : y) out.codes.push_back(uint32_t(int(std::round(double(v * inverse)))) & 255);
     out.scales.push_back(signed_half(scale, e));
 }
 

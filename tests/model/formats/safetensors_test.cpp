@@ -1,5 +1,6 @@
 // Reading safetensors: the contents of a file are returned, and a malformed file is refused with one line, whatever is wrong.
 #include "base/error.h"
+#include "base/path_text.h"
 #include "model/formats/safetensors.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/huggingface_files.h"
@@ -22,7 +23,7 @@ template <class Action> std::string error_of(const std::filesystem::path& path, 
         action();
         return "";
     } catch (const Error& e) {
-        const std::string text = e.what(), begin = path.string();
+        const std::string text = e.what(), begin = utf8_text(path);
         CAPTURE(text);
         CHECK(text.starts_with(begin));
         CHECK(text.find('\n') == std::string::npos);

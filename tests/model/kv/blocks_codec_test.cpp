@@ -40,7 +40,8 @@ Stored ggml_q8_0(std::span<const float> x) {
     for (const float v : x) amax = std::max(amax, std::fabs(v));
     const float d = amax / 127, id = d != 0 ? 1 / d : 0;
     Stored out{{}, saturated_half(d)};
-    for (const float v : x) out.codes.push_back(uint8_t(int8_t(std::round(v * id))));
+    // In double, as MinGW's roundf makes 1 of 0.49999997.
+    for (const float v : x) out.codes.push_back(uint8_t(int8_t(std::round(double(v * id)))));
     return out;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <system_error>
 
 namespace tq {
 
@@ -22,6 +23,10 @@ class FileLock {
     explicit FileLock(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
 };
+
+// std::filesystem::last_write_time, but as finely as the file system keeps it: MinGW's knows whole seconds.
+std::filesystem::file_time_type last_modified(const std::filesystem::path& path, std::error_code& error);
+void set_last_modified_now(const std::filesystem::path& path, std::error_code& error);
 
 // Returns once the bytes of the file are on the disk, so that a later rename cannot reach the disk before them. Throws Error.
 void flush_to_disk(const std::filesystem::path& path);

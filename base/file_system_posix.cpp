@@ -32,6 +32,14 @@ std::unique_ptr<FileLock> FileLock::try_take(const std::filesystem::path& path, 
     return std::unique_ptr<FileLock>(new FileLock(std::move(impl)));
 }
 
+std::filesystem::file_time_type last_modified(const std::filesystem::path& path, std::error_code& error) {
+    return std::filesystem::last_write_time(path, error);
+}
+
+void set_last_modified_now(const std::filesystem::path& path, std::error_code& error) {
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now(), error);
+}
+
 void flush_to_disk(const std::filesystem::path& path) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) fail("cannot open {}: {}", utf8_text(path), std::strerror(errno));

@@ -1,7 +1,9 @@
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/path_text.h"
-#include <windows.h>
+#include "base/windows_handle.h"
+#include <chrono>
+#include <ratio>
 
 namespace tq {
 
@@ -30,6 +32,34 @@ std::unique_ptr<FileLock> FileLock::try_take(const std::filesystem::path& path, 
         fail("cannot lock {}: error {}", utf8_text(path), ::GetLastError());
     }
     return std::unique_ptr<FileLock>(new FileLock(std::move(impl)));
+}
+
+std::filesystem::file_time_type last_modified(const std::filesystem::path& path, std::error_code& error) {
+    WIN32_FILE_ATTRIBUTE_DATA data = {};
+    error.clear();
+    if (!::GetFileAttributesExW(path.c_str(), GetFileExInfoStandard, &data)) {
+        error.assign(int(::GetLastError()), std::system_category());
+        return std::filesystem::file_time_type::min();
+    }
+    using Ticks = std::chrono::duration<int64_t, std::ratio<1, 10'000'000>>; // of 100 ns, as Windows counts from 1601 on
+    const Ticks since_1601(int64_t(uint64_t(data.ftLastWriteTime.dwHighDateTime) << 32 | data.ftLastWriteTime.dwLowDateTime));
+#ifdef _MSC_VER
+    return std::chrono::file_clock::time_point(since_1601);
+#else
+    constexpr auto from_1601_to_1970 = std::chrono::seconds(11'644'473'600);
+    return std::chrono::file_clock::from_sys(std::chrono::sys_time<Ticks>(since_1601 - from_1601_to_1970));
+#endif
+}
+
+void set_last_modified_now(const std::filesystem::path& path, std::error_code& error) {
+    const WindowsHandle file(::CreateFileW(path.c_str(), FILE_WRITE_ATTRIBUTES,
+                                           FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr, OPEN_EXISTING,
+                                           FILE_ATTRIBUTE_NORMAL, nullptr));
+    FILETIME now = {};
+    ::GetSystemTimePreciseAsFileTime(&now);
+    error.clear();
+    if (!file.valid() || !::SetFileTime(file.handle, nullptr, nullptr, &now))
+        error.assign(int(::GetLastError()), std::system_category());
 }
 
 void flush_to_disk(const std::filesystem::path& path) {

@@ -5,7 +5,9 @@ set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
-if(TQ_SYSROOT) # headers that differ between architectures, such as openssl/opensslconf.h
+if(TQ_SYSROOT) # headers that differ between architectures, such as openssl/opensslconf.h, and libraries that libraries need
+  set(CMAKE_EXE_LINKER_FLAGS_INIT
+    "-Wl,-rpath-link,${TQ_SYSROOT}/lib/aarch64-linux-gnu:${TQ_SYSROOT}/usr/lib/aarch64-linux-gnu")
   set(CMAKE_C_FLAGS_INIT "-idirafter ${TQ_SYSROOT}/usr/include/aarch64-linux-gnu")
   set(CMAKE_CXX_FLAGS_INIT "${CMAKE_C_FLAGS_INIT}")
 endif()

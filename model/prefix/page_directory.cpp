@@ -1,6 +1,7 @@
 #include "model/prefix/page_directory.h"
 #include "base/cache_directory.h"
 #include "base/error.h"
+#include "base/file_system.h"
 #include "base/path_text.h"
 #include <algorithm>
 #include <charconv>
@@ -105,7 +106,7 @@ std::vector<StoredOwner> stored_pages(const fs::path& directory) {
             const auto entry = parse_entry(utf8_text(file.path().filename()));
             if (!entry) return;
             std::error_code gone;
-            const StoredPage page{*entry, file.file_size(gone), file.last_write_time(gone)};
+            const StoredPage page{*entry, file.file_size(gone), last_modified(file.path(), gone)};
             if (!gone) owner.pages.push_back(page);
         });
     });
@@ -122,7 +123,8 @@ void remove_leftovers(const fs::path& own) {
         std::error_code gone;
         const std::string name = utf8_text(file.path().filename());
         any_page |= name.ends_with(page_suffix) || name.ends_with(draft_suffix);
-        if (name.ends_with(draft_suffix) && file.last_write_time(gone) + abandoned < fs::file_time_type::clock::now() && !gone)
+        if (name.ends_with(draft_suffix) && last_modified(file.path(), gone) + abandoned < fs::file_time_type::clock::now() &&
+            !gone)
             drafts.push_back(file.path());
     });
     std::error_code ignored;

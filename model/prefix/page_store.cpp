@@ -1,5 +1,6 @@
 #include "model/prefix/page_store.h"
 #include "base/error.h"
+#include "base/file_system.h"
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/cache.h"
@@ -75,7 +76,7 @@ void PageStore::forget(const PageEntry& entry) {
 // Lists the directory again when it has changed.
 void PageStore::list() {
     std::error_code error;
-    const auto now = fs::last_write_time(own_, error);
+    const auto now = last_modified(own_, error);
     if (own_.empty() || error || now == listed_) return;
     listed_ = now;
     entries_.clear();
@@ -145,7 +146,7 @@ std::optional<std::vector<std::byte>> PageStore::read(const PageHead& head) {
             fail("it is another page");
         const auto content = page_content(*bytes, there, layout_.bytes(there.tokens()));
         std::error_code ignored;
-        fs::last_write_time(path_of(entry), fs::file_time_type::clock::now(), ignored);
+        set_last_modified_now(path_of(entry), ignored);
         bytes->erase(bytes->begin(), bytes->begin() + ptrdiff_t(bytes->size() - content.size()));
         return bytes;
     } catch (const Error& error) {

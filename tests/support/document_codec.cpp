@@ -1,5 +1,6 @@
 #include "tests/support/document_codec.h"
 #include "tests/support/document_trellis.h"
+#include "tests/support/rounded.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -199,8 +200,7 @@ void document_q8_0(std::span<const float> y, int e, Codes& out) {
     float m = 0;
     for (const float v : y) m = std::max(m, std::fabs(v));
     const float scale = m / 127, inverse = m == 0 ? 0 : 1 / scale;
-    // In double, as MinGW's roundf makes 1 of 0.49999997.
-    for (const float v : y) out.codes.push_back(uint32_t(int(std::round(double(v * inverse)))) & 255);
+    for (const float v : y) out.codes.push_back(uint32_t(rounded(v * inverse)) & 255);
     out.scales.push_back(signed_half(scale, e));
 }
 

@@ -7,6 +7,7 @@
 #include "model/load.h"
 #include "model/weights/quantised_rows.h"
 #include "tests/support/golden.h"
+#include "tests/support/rounded.h"
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -31,8 +32,7 @@ std::vector<std::byte> plain_q8_0(const Block& x) {
     for (const float v : x) greatest = std::max(greatest, std::fabs(v));
     const float d = greatest / 127, id = d != 0 ? 1 / d : 0;
     append_half(bytes, d);
-    // In double, as MinGW's roundf makes 1 of 0.49999997.
-    for (const float v : x) bytes.push_back(std::byte(int8_t(std::round(double(v * id)))));
+    for (const float v : x) bytes.push_back(std::byte(int8_t(test::rounded(v * id))));
     return bytes;
 }
 

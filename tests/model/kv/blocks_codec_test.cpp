@@ -1,6 +1,7 @@
 // The block quantisers against ggml's formulas in their original form: fp32 division, roundf, conversion to fp16.
 #include "base/half.h"
 #include "model/kv/blocks_codec.h"
+#include "tests/support/rounded.h"
 #include "tools/conformance/codec_vectors.h"
 #include <algorithm>
 #include <array>
@@ -40,8 +41,7 @@ Stored ggml_q8_0(std::span<const float> x) {
     for (const float v : x) amax = std::max(amax, std::fabs(v));
     const float d = amax / 127, id = d != 0 ? 1 / d : 0;
     Stored out{{}, saturated_half(d)};
-    // In double, as MinGW's roundf makes 1 of 0.49999997.
-    for (const float v : x) out.codes.push_back(uint8_t(int8_t(std::round(double(v * id)))));
+    for (const float v : x) out.codes.push_back(uint8_t(int8_t(test::rounded(v * id))));
     return out;
 }
 

@@ -16,6 +16,7 @@ from policies import POLICIES
 from traffic import Agents, Listed
 
 GBPS = 1e9 / 8
+NEVER = 1e30
 COLUMNS = ["network", "cache", "store", "policy", "answers/s", "first token 50 %", "95 %", "found", "fetched", "run", "GB moved", "busy"]
 
 
@@ -39,7 +40,8 @@ def read_kinds(whole, network_gbps):
         where = f"machine {entry.get('name', '?')}" if isinstance(entry, dict) else fail('"machines" must be a list of objects')
         fields = {name: number(entry, name, where) for name in ("prefill", "decode", "decode_all", "slots")}
         kind = Kind(name=str(entry.get("name", "?")), cache_bytes=number(entry, "cache_gb", where) * 1e9, network_bytes_s=network_gbps * GBPS,
-                    decode_share=number(entry, "decode_share", where, default=0.5), weight=number(entry, "weight", where, default=1.0), **fields)
+                    decode_share=number(entry, "decode_share", where, default=0.5), weight=number(entry, "weight", where, default=1.0),
+                    prefill_half=number(entry, "prefill_half", where, default=NEVER), memory_bytes_s=number(entry, "memory_gb_s", where, default=NEVER) * 1e9, **fields)
         if not kind.decode <= kind.decode_all <= kind.slots * kind.decode or kind.decode_share >= 1 or kind.slots != int(kind.slots):
             fail(f"{where}: slots must be whole, decode_all from decode to slots times decode, decode_share less than 1")
         kinds += [kind] * int(number(entry, "count", where, default=1))
@@ -93,9 +95,17 @@ def simulate(whole, policy, cache, network, with_store):
 def chosen(text, known, flag):
     values = text.split(",")
     for value in values:
-        if known is not None and value not in known:
-            fail(f"{flag} takes {', '.join(known)}, not {value}")
+        name, colon, bound = value.partition(":")
+        if known is not None and (name not in known or colon and not (name == "hash" and is_bound(bound))):
+            fail(f"{flag} takes {', '.join(known)} and hash:BOUND with a bound of 1 or more, not {value}")
     return values
+
+
+def is_bound(text):
+    try:
+        return 1 <= float(text) < math.inf
+    except ValueError:
+        return False
 
 
 def main():

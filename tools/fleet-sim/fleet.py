@@ -57,9 +57,10 @@ class Store:
 
 class Simulation:
     def __init__(self, kinds, policy, bytes_per_token, store=None):
-        """kinds: one Kind for each machine. policy: a name of POLICIES."""
+        """kinds: one Kind for each machine. policy: a name of POLICIES; hash:1.5 is hash with another bound."""
         self.machines = [Machine(kind, number, bytes_per_token) for number, kind in enumerate(kinds)]
-        self.choose = POLICIES[policy](self.machines)
+        name, _, bound = policy.partition(":")
+        self.choose = POLICIES[name](self.machines, *([float(bound)] if bound else []))
         self.store, self.done, self.open, self.events, self.number = store, [], set(), [], itertools.count()
 
     def at(self, time, what, *arguments):
@@ -108,7 +109,7 @@ class Simulation:
         if self.store:
             more, ready = self.store.offer(request, self.now, request.found)
             # It is fetched where that takes less time than running it.
-            if more > 0 and ready - self.now < more / machine.kind.prefill:
+            if more > 0 and ready - self.now < machine.kind.prompt_s(request.found, request.found + more):
                 self.store.fetch(request, more, self.now)
                 request.fetched = more
                 machine.fetching += 1

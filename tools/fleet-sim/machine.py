@@ -1,12 +1,14 @@
 """One machine of a fleet: its slots, its prefix cache, and how fast it is with so many requests at once."""
+import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Rates in tokens a second. `decode` is one answer's alone, `decode_all` that of `slots` answers together; while a prompt runs beside
-    answers, they have `decode_share` of the time."""
+    """Rates in tokens a second, with nothing before them. `decode` is one answer's alone, `decode_all` that of `slots` answers together; while a
+    prompt runs beside answers, they have `decode_share` of the time. Attention: a prompt's token after `prefill_half` others takes twice as long,
+    and a token of an answer reads the cache of those before it at `memory_bytes_s`."""
     name: str
     prefill: float
     decode: float
@@ -16,13 +18,18 @@ class Kind:
     network_bytes_s: float
     decode_share: float = 0.5
     weight: float = 1.0
+    prefill_half: float = math.inf
+    memory_bytes_s: float = math.inf
 
-    def decode_rate(self, answers):
-        """Of all answers together: n d / (1 + (n - 1) k), where k is such that `slots` answers have `decode_all`."""
-        if self.slots == 1:
-            return self.decode
-        k = (self.slots * self.decode / self.decode_all - 1) / (self.slots - 1)
-        return answers * self.decode / (1 + (answers - 1) * k)
+    def pass_s(self, answers, cache_bytes=0.0):
+        """Seconds of a token of each of n answers: (1 + (n - 1) k) / decode, where k is such that `slots` answers have `decode_all`; and what it
+        takes to read their caches."""
+        k = (self.slots * self.decode / self.decode_all - 1) / (self.slots - 1) if self.slots > 1 else 0.0
+        return (1 + (answers - 1) * k) / self.decode + cache_bytes / self.memory_bytes_s
+
+    def prompt_s(self, begin, end):
+        """Seconds of the tokens of a prompt from `begin` to `end`, alone."""
+        return (end - begin + (end * end - begin * begin) / (2 * self.prefill_half)) / self.prefill
 
 
 @dataclass(eq=False)
@@ -40,7 +47,7 @@ class Request:
     fetched: int = 0       # and from the store
     first_token: float = 0.0
     end: float = 0.0
-    left: float = field(default=0.0, repr=False)
+    left: float = field(default=0.0, repr=False) # of a prompt seconds, of an answer tokens
 
     @property
     def prompt(self):
@@ -82,7 +89,7 @@ class Machine:
     """Requests wait for a slot; prompts are run one after the other, answers all at once. `advance` moves time on while nothing begins or ends."""
 
     def __init__(self, kind, number, bytes_per_token):
-        self.kind, self.number = kind, number
+        self.kind, self.number, self.bytes_per_token = kind, number, bytes_per_token
         self.cache = PrefixCache(kind.cache_bytes / bytes_per_token)
         self.waiting, self.prompts, self.answers = deque(), deque(), []
         self.fetching, self.now, self.version = 0, 0.0, 0
@@ -94,16 +101,23 @@ class Machine:
     def has_free_slot(self):
         return self.fetching + len(self.prompts) + len(self.answers) < self.kind.slots
 
+    def missing_s(self, request):
+        """Seconds of what its cache does not have of a prompt."""
+        return self.kind.prompt_s(self.cache.found(request, look=True), request.prompt)
+
     def work_s(self):
         """Seconds until the prompts here have run, as far as their caches are known."""
-        waiting = sum(request.prompt - self.cache.found(request, look=True) for request in self.waiting)
-        return (waiting + sum(request.left for request in self.prompts)) / self.kind.prefill
+        return sum(self.missing_s(request) for request in self.waiting) + sum(request.left for request in self.prompts)
+
+    def answer_rate(self):
+        """Tokens a second of each answer, where no prompt runs beside them. Its cache is taken as that in its middle."""
+        tokens = sum(request.prompt + request.answer / 2 for request in self.answers)
+        return 1 / self.kind.pass_s(len(self.answers), tokens * self.bytes_per_token)
 
     def rates(self):
-        """Tokens a second of the prompt that is run, and of each answer."""
-        kind, n = self.kind, len(self.answers)
-        share = 0.0 if not self.prompts else 1.0 if n == 0 else 1 - kind.decode_share
-        return kind.prefill * share, (1 - share) * kind.decode_rate(n) / n if n else 0.0
+        """Seconds of the prompt that run in a second, and tokens of each answer."""
+        share = 0.0 if not self.prompts else 1.0 if not self.answers else 1 - self.kind.decode_share
+        return share, (1 - share) * self.answer_rate() if self.answers else 0.0
 
     def advance(self, now):
         prompt_rate, answer_rate = self.rates()
@@ -123,13 +137,13 @@ class Machine:
         return self.now + max(0.0, min(times)) if times else None
 
     def begin_prompt(self, request):
-        request.left = request.prompt - request.found - request.fetched
+        request.left = self.kind.prompt_s(request.found + request.fetched, request.prompt)
         self.prompts.append(request)
 
     def take_ended(self):
         """Moves on what has ended by now, and returns the answers that are complete."""
-        small = 1e-6
-        if self.prompts and self.prompts[0].left <= small:
+        small = 1e-6 # tokens; a prompt's seconds are a thousandth of that
+        if self.prompts and self.prompts[0].left <= 1e-3 * small:
             request = self.prompts.popleft()
             request.first_token, request.left = self.now, request.answer - 1  # a prompt's run gives the first token
             self.answers.append(request)

@@ -45,8 +45,7 @@ class ConsistentHash:
 def prefix_aware(machines):
     """The machine that should give the first token soonest: what waits there, and what its cache does not have of the prompt."""
     def seconds(machine, request):
-        missing = request.prompt - machine.cache.found(request, look=True)
-        return machine.work_s() + missing / machine.kind.prefill + waits_for_slot(machine)
+        return machine.work_s() + machine.missing_s(request) + waits_for_slot(machine)
 
     return lambda request, now: min(machines, key=lambda machine: (seconds(machine, request), machine.number))
 
@@ -56,7 +55,7 @@ def waits_for_slot(machine):
     if machine.has_free_slot() or not machine.answers:
         return 0.0
     least = min(request.left for request in machine.answers)
-    return (len(machine.waiting) + 1) * least * len(machine.answers) / machine.kind.decode_rate(len(machine.answers))
+    return (len(machine.waiting) + 1) * least / machine.answer_rate()
 
 
 POLICIES = {"round-robin": round_robin, "least-loaded": least_loaded, "hash": ConsistentHash, "prefix": prefix_aware}

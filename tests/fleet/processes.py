@@ -55,7 +55,7 @@ class Replica:
     def said(self):
         return (self.folder / "log").read_text(errors="replace")
 
-    def wait_until_healthy(self, timeout=120):
+    def wait_until_healthy(self, timeout=600):
         end = time.monotonic() + timeout
         while not self.healthy():
             if self.process.poll() is not None or time.monotonic() > end:

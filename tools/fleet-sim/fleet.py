@@ -9,7 +9,7 @@ from policies import POLICIES
 
 @dataclass
 class Store:
-    """Whole pages of every conversation, as the last turn left it. What leaves and what enters have a line of `bytes_s` each."""
+    """Whole pages of the prompts of every conversation, as the last turn left it. What leaves and what enters have a line of `bytes_s` each."""
     bytes_s: float
     latency_s: float
     page_tokens: int
@@ -42,7 +42,7 @@ class Store:
     def write(self, request, now):
         """The pages that the turn has completed. They are there when they have arrived, which nothing waits for."""
         key = ("talk", request.talk)
-        whole = self.whole_pages(request.prompt + request.answer)
+        whole = self.whole_pages(request.prompt)
         before = self.kept.get(key, 0) or (self.kept.get(("shared", request.shared), 0) if request.shared_tokens else 0)
         size = max(0, whole - before) * self.bytes_per_token
         slowest = min(self.bytes_s, request.machine.kind.network_bytes_s)

@@ -55,7 +55,8 @@ class Request:
 
 
 class PrefixCache:
-    """What was run last, in whole conversations; the beginnings that they share are kept apart. Sizes in tokens."""
+    """The prompts that were run last, in whole conversations; the beginnings that they share are kept apart. Sizes in tokens. Answers are not in
+    it: their tokens are run again, as a part of the next prompt."""
 
     def __init__(self, tokens):
         self.capacity, self.used, self.entries = tokens, 0.0, OrderedDict()
@@ -82,7 +83,7 @@ class PrefixCache:
     def keep(self, request):
         if request.shared_tokens:
             self.put(("shared", request.shared), request.shared_tokens)
-        self.put(("talk", request.talk), request.prompt + request.answer - request.shared_tokens)
+        self.put(("talk", request.talk), request.prompt - request.shared_tokens)
 
 
 class Machine:

@@ -53,7 +53,7 @@ class Server:
         gauges = dict(line.rsplit(" ", 1) for line in self.get("/metrics")[1].decode().splitlines() if not line.startswith("#"))
         pages = sum(float(value) for name, value in gauges.items() if name.startswith("tqrun_pages"))
         size = float(gauges["tqrun_cache_bytes_per_token"])
-        return size, size * 256 * pages + 8192 * 2**20 # and host memory, by --cache-ram's default
+        return size, size * 256 * pages
 
     def run(self, prompt, answer, on_token=lambda: None):
         """Sends token ids. Returns seconds to the first token and to the last, how many tokens were found, and the ids that were answered."""

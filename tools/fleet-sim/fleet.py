@@ -94,7 +94,7 @@ class Simulation:
         while ended := machine.take_ended():
             for request in ended:
                 self.finish(request)
-        while machine.waiting and machine.has_free_slot():
+        while machine.waiting and machine.has_room(machine.waiting[0]):
             self.begin(machine, machine.waiting.popleft())
         machine.version += 1
         if (time := machine.next_change()) is not None:
@@ -105,6 +105,7 @@ class Simulation:
             self.refresh(machine)
 
     def begin(self, machine, request):
+        machine.running.append(request)
         request.found = machine.cache.found(request)
         if self.store:
             more, ready = self.store.offer(request, self.now, request.found)
@@ -112,13 +113,11 @@ class Simulation:
             if more > 0 and ready - self.now < machine.kind.prompt_s(request.found, request.found + more):
                 self.store.fetch(request, more, self.now)
                 request.fetched = more
-                machine.fetching += 1
                 return self.at(ready, self.arrived, machine, request)
         machine.begin_prompt(request)
 
     def arrived(self, machine, request):
         machine.advance(self.now)
-        machine.fetching -= 1
         machine.begin_prompt(request)
         self.refresh(machine)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True)
 class Kind:
     """Rates in tokens a second, with nothing before them. `decode` is one answer's alone, `decode_all` that of `slots` answers together; while a
-    prompt runs beside answers, they have `decode_share` of the time. Attention: a prompt's token after `prefill_half` others takes twice as long,
+    prompt runs, each answer has a token between two blocks of it. What runs must fit into `device_bytes`, or run alone. Attention: a prompt's token after `prefill_half` others takes twice as long,
     and a token of an answer reads the cache of those before it at `memory_bytes_s`."""
     name: str
     prefill: float
@@ -16,7 +16,8 @@ class Kind:
     slots: int
     cache_bytes: float
     network_bytes_s: float
-    decode_share: float = 0.5
+    block: int = 512
+    device_bytes: float = math.inf
     weight: float = 1.0
     prefill_half: float = math.inf
     memory_bytes_s: float = math.inf
@@ -93,14 +94,17 @@ class Machine:
         self.kind, self.number, self.bytes_per_token = kind, number, bytes_per_token
         self.cache = PrefixCache(kind.cache_bytes / bytes_per_token)
         self.waiting, self.prompts, self.answers = deque(), deque(), []
-        self.fetching, self.now, self.version = 0, 0.0, 0
+        self.running, self.now, self.version = [], 0.0, 0 # the requests that have slots, also those whose pages are fetched
         self.busy_s, self.network_free = 0.0, 0.0
 
     def load(self):
-        return len(self.waiting) + self.fetching + len(self.prompts) + len(self.answers)
+        return len(self.waiting) + sum(not request.end for request in self.running)
 
-    def has_free_slot(self):
-        return self.fetching + len(self.prompts) + len(self.answers) < self.kind.slots
+    def has_room(self, request):
+        """A slot, and memory for it beside what runs."""
+        self.running = [one for one in self.running if not one.end]
+        needs = sum(one.prompt + one.answer for one in [*self.running, request]) * self.bytes_per_token
+        return len(self.running) < self.kind.slots and (not self.running or needs <= self.kind.device_bytes)
 
     def missing_s(self, request):
         """Seconds of what its cache does not have of a prompt."""
@@ -117,8 +121,15 @@ class Machine:
 
     def rates(self):
         """Seconds of the prompt that run in a second, and tokens of each answer."""
-        share = 0.0 if not self.prompts else 1.0 if not self.answers else 1 - self.kind.decode_share
-        return share, (1 - share) * self.answer_rate() if self.answers else 0.0
+        if not self.answers:
+            return float(bool(self.prompts)), 0.0
+        rate = self.answer_rate()
+        if not self.prompts:
+            return 0.0, rate
+        at = self.prompts[0].prompt
+        block_s = self.kind.prompt_s(max(0, at - self.kind.block), at)
+        share = block_s / (block_s + 1 / rate)
+        return share, (1 - share) * rate
 
     def advance(self, now):
         prompt_rate, answer_rate = self.rates()

@@ -45,14 +45,14 @@ class ConsistentHash:
 def prefix_aware(machines):
     """The machine that should give the first token soonest: what waits there, and what its cache does not have of the prompt."""
     def seconds(machine, request):
-        return machine.work_s() + machine.missing_s(request) + waits_for_slot(machine)
+        return machine.work_s() + machine.missing_s(request) + waits_for_slot(machine, request)
 
     return lambda request, now: min(machines, key=lambda machine: (seconds(machine, request), machine.number))
 
 
-def waits_for_slot(machine):
-    """Seconds until a slot is free, where all answer: that of the answer with the fewest tokens left, for each that waits before."""
-    if machine.has_free_slot() or not machine.answers:
+def waits_for_slot(machine, request):
+    """Seconds until there is room for it, where all answer: that of the answer with the fewest tokens left, for each that waits before."""
+    if machine.has_room(request) or not machine.answers:
         return 0.0
     least = min(request.left for request in machine.answers)
     return (len(machine.waiting) + 1) * least / machine.answer_rate()

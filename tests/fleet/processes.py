@@ -93,7 +93,7 @@ class Replica:
         """Asks it to stop, and returns its exit status."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(120)
+        status = self.process.wait(1800)
         self.stopped_in = time.monotonic() - began
         return status
 

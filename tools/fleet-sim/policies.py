@@ -24,7 +24,7 @@ class ConsistentHash:
     """A conversation's place on a ring, on which each machine has points in proportion to its weight; a machine has at most `bound` times its
     share of all requests, else the next one on the ring has it. Like HAProxy's `hash-type consistent` with `hash-balance-factor`."""
 
-    def __init__(self, machines, bound=1.5, points=100):
+    def __init__(self, machines, bound=2.0, points=100):
         self.machines, self.bound = machines, bound
         self.weight = sum(machine.kind.weight for machine in machines)
         mean = self.weight / len(machines)

@@ -7,7 +7,8 @@ import time
 
 class Stub:
     """Its `mode` says what becomes of a request: ok, refuse (503), mute (the connection is closed without an answer), break (in the middle of a
-    stream), slow (an event every 0.3 s until it is told otherwise). `asked` has the bodies."""
+    stream), slow (an event every 0.3 s until it is told otherwise), think (no answer). `left` is set when the proxy goes away before it has its
+    answer, `asked` has the bodies."""
 
     def __init__(self, name):
         self.name, self.mode, self.asked, self.heads, self.left = name, "ok", [], [], threading.Event()
@@ -34,6 +35,8 @@ class Stub:
                 stub.heads.append(dict(self.headers))
                 if stub.mode == "mute":
                     self.close_connection = True
+                elif stub.mode == "think":
+                    self.wait_for_end()
                 elif stub.mode in ("break", "slow"):
                     self.stream()
                 else:
@@ -46,6 +49,16 @@ class Stub:
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(body)
+
+            def wait_for_end(self):
+                self.connection.settimeout(30)
+                try:
+                    self.connection.recv(1) # nothing more is sent here
+                except TimeoutError:
+                    return
+                except OSError:
+                    pass
+                stub.left.set()
 
             def stream(self):
                 self.send_response(200)

@@ -30,6 +30,10 @@ def driver_file(kind):
     return next((found for pattern in patterns[kind] for found in sorted(glob.glob(pattern))), None)
 
 
+# About how fast they are on one machine: more requests for the faster.
+WEIGHTS = {"cpu": 16, "lavapipe": 4, "swiftshader": 1}
+
+
 def kinds_here():
     return ["cpu"] + [kind for kind in ("lavapipe", "swiftshader") if driver_file(kind)]
 

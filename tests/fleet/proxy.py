@@ -14,8 +14,8 @@ CONFIGURATION = ROOT / "packaging/haproxy/haproxy.cfg"
 
 
 class Proxy:
-    """HAProxy with the shipped configuration, or with `text`: only addresses, files and the list of servers are this test's. servers: host and
-    port of each."""
+    """HAProxy with the shipped configuration, or with `text`: only addresses, files and the list of servers are this test's. servers: host, port
+    and weight of each."""
 
     def __init__(self, folder, servers, balance=None, text=None, keys=(KEY,), host=Loopback):
         self.folder, self.host, self.port, self.numbers_port = pathlib.Path(folder), host, free_port(), free_port()
@@ -69,7 +69,7 @@ class Proxy:
         if balance:
             replace(r"^    balance hash .*$", f"    balance {balance}")
             replace(r"^    hash-balance-factor .*\n", "")
-        lines = "".join(f"    server {name} {host.address}:{port} id {i + 1}\n" for i, (name, (host, port)) in enumerate(zip(self.names, servers)))
+        lines = "".join(f"    server {name} {host.address}:{port} id {i + 1} weight {weight}\n" for i, (name, (host, port, weight)) in enumerate(zip(self.names, servers)))
         at = text.index("\nlisten numbers")
         before = text.rindex("\n\n", 0, at) + 1
         return text[:before] + lines + text[before:]

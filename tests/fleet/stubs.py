@@ -8,10 +8,10 @@ import time
 class Stub:
     """Its `mode` says what becomes of a request: ok, refuse (503), mute (the connection is closed without an answer), break (in the middle of a
     stream), slow (an event every 0.3 s until it is told otherwise), think (no answer). `left` is set when the proxy goes away before it has its
-    answer, `asked` has the bodies."""
+    answer, `asked` has the bodies; what is not a POST takes `health_s`."""
 
     def __init__(self, name):
-        self.name, self.mode, self.asked, self.heads, self.left = name, "ok", [], [], threading.Event()
+        self.name, self.mode, self.health_s, self.asked, self.left = name, "ok", 0.0, [], threading.Event()
         self.server = self.port = None
         self.start()
 
@@ -25,6 +25,7 @@ class Stub:
                 pass
 
             def do_GET(self):
+                time.sleep(stub.health_s)
                 self.reply(503 if stub.mode == "refuse" else 200, {"path": self.path, "name": stub.name})
 
             do_HEAD = do_OPTIONS = do_DELETE = do_GET
@@ -32,7 +33,6 @@ class Stub:
             def do_POST(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 stub.asked.append(body)
-                stub.heads.append(dict(self.headers))
                 if stub.mode == "mute":
                     self.close_connection = True
                 elif stub.mode == "think":

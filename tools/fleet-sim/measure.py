@@ -121,11 +121,11 @@ class Measurement:
         prefill = (short + short * short / (2 * half)) / t1
         more = max(1e-12, 1 / at_depth - 1 / decode)
         return Kind(name="measured", prefill=prefill, decode=decode, decode_all=min(max(every, decode), self.slots * decode), slots=self.slots, cache_bytes=1e12,
-                    network_bytes_s=1e9, decode_share=self.share(repeats, decode), prefill_half=half, memory_bytes_s=(deep + answer / 2) * size / more)
+                    network_bytes_s=1e9, block=self.block(repeats), prefill_half=half, memory_bytes_s=(deep + answer / 2) * size / more)
 
-    def share(self, repeats, decode):
-        """Of the time, that an answer has beside a prompt: by how much longer its tokens take while that runs."""
-        found = []
+    def block(self, repeats):
+        """Tokens of a prompt that run between two tokens of an answer: how many of these come while a prompt of so many runs."""
+        found, tokens = [], self.context // 2
         for _ in range(repeats):
             times = []
             thread = threading.Thread(target=self.server.run, args=(self.prompt(16), 400, lambda: times.append(time.monotonic())))
@@ -133,10 +133,10 @@ class Measurement:
             while len(times) < 20:
                 time.sleep(0.001)
             begin = time.monotonic()
-            end = begin + self.server.run(self.prompt(self.context // 2), 1)[0]
+            end = begin + self.server.run(self.prompt(tokens), 1)[0]
             thread.join()
-            found.append(sum(begin < at <= end for at in times) / (min(end, times[-1]) - begin) / decode)
-        return min(max(statistics.median(found), 0.01), 0.99)
+            found.append(tokens / max(1, sum(begin < at <= end for at in times)))
+        return round(statistics.median(found))
 
 
 class Script:
@@ -219,8 +219,8 @@ def main():
         measurement = Measurement(server, options.slots, options.context, options.seed)
         kind = measurement.kind(options.repeats, size)
         print(json.dumps({"name": "measured", "prefill": round(kind.prefill), "prefill_half": round(kind.prefill_half), "decode": round(kind.decode, 1),
-                          "decode_all": round(kind.decode_all, 1), "memory_gb_s": round(kind.memory_bytes_s / 1e9, 2), "decode_share": round(kind.decode_share, 3),
-                          "slots": kind.slots, "cache_gb": round(cache_bytes / 1e9, 2)}))
+                          "decode_all": round(kind.decode_all, 1), "memory_gb_s": round(kind.memory_bytes_s / 1e9, 2), "block": kind.block,
+                          "slots": kind.slots, "cache_gb": round(cache_bytes / 1e9, 3)}), flush=True)
         print("| agents | answers | first token, mean, ms | 50 % | 95 % | last token, mean, ms | found |\n|" + "---|" * 7)
         for agents in map(int, options.agents.split(",")):
             what = (agents, options.seconds, options.context, options.seed, options.pause, options.new, options.answer)

@@ -218,7 +218,8 @@ def main():
         size, cache_bytes = server.cache_bytes()
         measurement = Measurement(server, options.slots, options.context, options.seed)
         kind = measurement.kind(options.repeats, size)
-        print(json.dumps({"name": "measured", "prefill": round(kind.prefill), "prefill_half": round(kind.prefill_half), "decode": round(kind.decode, 1),
+        half = {"prefill_half": round(kind.prefill_half)} if kind.prefill_half < 1e9 else {}
+        print(json.dumps({"name": "measured", "prefill": round(kind.prefill), **half, "decode": round(kind.decode, 1),
                           "decode_all": round(kind.decode_all, 1), "memory_gb_s": round(kind.memory_bytes_s / 1e9, 2), "block": kind.block,
                           "slots": kind.slots, "cache_gb": round(cache_bytes / 1e9, 3)}), flush=True)
         print("| agents | answers | first token, mean, ms | 50 % | 95 % | last token, mean, ms | found |\n|" + "---|" * 7)

@@ -113,7 +113,7 @@ Tuning choose_tuning(const Capabilities& device) {
              .matvec_rows = 4,
              .matvec_blocks = 1,
              .weight_interleave = 1,
-             .matmul_rows = 2,
+             .matmul_rows = subgroup < 32 || has_few_registers(device, subgroup) ? 1u : 2u, // of experts: two would spill
              .matmul_tokens = 8,
              .matmul_tiled = true,
              .matmul_dot = device.int8_dot_accelerated && !cooperative,

@@ -21,7 +21,7 @@ class Broken(Exception):
 class Counts:
     def __init__(self):
         self.lock = threading.Lock()
-        self.by_name, self.first_token_s, self.tokens, self.streams = {}, {}, {}, {}
+        self.by_name, self.first_token_s, self.tokens, self.streams, self.broken = {}, {}, {}, {}, {}
 
     def count(self, name, by=1):
         with self.lock:
@@ -34,13 +34,23 @@ class Counts:
             found = usage["prompt_tokens_details"]["cached_tokens"]
             self.tokens[replica, min(turn, 1)] = (prompt + usage["prompt_tokens"], cached + found)
 
-    def open_stream(self, replica, by):
+    def open_stream(self, replica):
         with self.lock:
-            self.streams[replica] = self.streams.get(replica, 0) + by
+            self.streams[replica] = self.streams.get(replica, 0) + 1
 
-    def open_streams(self, replica):
+    def end_stream(self, replica, whole):
         with self.lock:
-            return self.streams.get(replica, 0)
+            self.streams[replica] -= 1
+            self.broken[replica] = self.broken.get(replica, 0) + (not whole)
+
+    def open_streams(self, replicas):
+        """How many streams are between their first and their last piece."""
+        with self.lock:
+            return sum(self.streams.get(replica, 0) for replica in replicas)
+
+    def broken_streams(self, replicas):
+        with self.lock:
+            return sum(self.broken.get(replica, 0) for replica in replicas)
 
 
 def settings(chance):
@@ -75,12 +85,13 @@ class Conversation:
 
 
 class Client(threading.Thread):
-    """Has one conversation after another until the fleet's test ends. It adds to the fleet's `answers`, by replica and request, and to its
-    `errors` what must not happen."""
+    """Has one conversation after another until the fleet's test ends. It adds to the fleet's `answers` and `partial` answers, by
+    replica and request, and to its `errors` what must not happen."""
 
     def __init__(self, number, fleet):
         super().__init__(daemon=True)
-        self.number, self.proxy, self.counts, self.answers, self.errors, self.end = number, fleet.proxy, fleet.counts, fleet.answers, fleet.errors, fleet.end
+        self.number, self.proxy, self.counts, self.errors, self.end = number, fleet.proxy, fleet.counts, fleet.errors, fleet.end
+        self.answers, self.partial = fleet.answers, fleet.partial
         self.patience_s, self.talks = fleet.options.patience, fleet.options.talks
         self.chance = random.Random(f"{fleet.options.seed} {number}")
 
@@ -98,13 +109,14 @@ class Client(threading.Thread):
     def have_turn(self, talk, turn):
         request = talk.request(turn)
         streams = self.chance.random() < 0.7
-        for attempt in range(12):
+        end = time.monotonic() + 3 * self.patience_s
+        while time.monotonic() < end:
             try:
                 answer = self.ask(request, talk, turn, streams)
             except (Broken, OSError, http.client.HTTPException) as error:
                 if isinstance(error, TimeoutError):
                     raise AssertionError(f"nothing came for {self.patience_s:g} s: a client that hangs") from error
-                self.counts.count("broke off")
+                self.counts.count("no connection" if isinstance(error, ConnectionRefusedError) else "broke off")
                 time.sleep(0.2)
                 continue
             if answer is None:
@@ -112,7 +124,7 @@ class Client(threading.Thread):
                 continue
             talk.messages.append({"role": "assistant", "content": answer})
             return self.counts.count("answers")
-        raise AssertionError("12 attempts, and no answer")
+        raise AssertionError(f"no answer in {3 * self.patience_s:g} s")
 
     def ask(self, request, talk, turn, streams):
         """Returns the answer; None where the client is told to come again."""
@@ -129,7 +141,7 @@ class Client(threading.Thread):
             if reply.status != 200:
                 raise AssertionError(f"a good request is answered {reply.status}: {reply.read(300)}")
             replica = reply.getheader("x-replica")
-            text, reason, first, usage = self.read_stream(reply, replica, began) if streams else self.read_whole(reply, began)
+            text, reason, first, usage = self.read_stream(reply, replica, began, request) if streams else self.read_whole(reply, began)
         finally:
             connection.close()
         self.counts.add_answer(replica, turn, first, usage)
@@ -141,7 +153,7 @@ class Client(threading.Thread):
         choice = whole["choices"][0]
         return choice["message"]["content"] or "", choice["finish_reason"], time.monotonic() - began, whole["usage"]
 
-    def read_stream(self, reply, replica, began):
+    def read_stream(self, reply, replica, began, request):
         text, reason, first, usage, done = "", None, None, None, False
         try:
             for line in reply:
@@ -156,11 +168,13 @@ class Client(threading.Thread):
                     piece = choice["delta"].get("content")
                     if piece and first is None:
                         first = time.monotonic() - began
-                        self.counts.open_stream(replica, 1)
+                        self.counts.open_stream(replica)
                     text, reason = text + (piece or ""), choice["finish_reason"] or reason
         finally:
             if first is not None:
-                self.counts.open_stream(replica, -1)
+                self.counts.end_stream(replica, done)
+                if not done:
+                    self.partial.setdefault((replica, json.dumps(request)), []).append(text)
         if not done:
             raise Broken("a stream without its end")
         return text, reason, first or time.monotonic() - began, usage

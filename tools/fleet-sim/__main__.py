@@ -16,6 +16,7 @@ from policies import POLICIES
 from traffic import Agents, Listed
 
 GBPS = 1e9 / 8
+NEVER = 1e30
 COLUMNS = ["network", "cache", "store", "policy", "answers/s", "first token 50 %", "95 %", "found", "fetched", "run", "GB moved", "busy"]
 
 
@@ -30,7 +31,7 @@ def number(table, name, where, least=0.0, default=None):
     return value
 
 
-def read_kinds(whole, network_gbps):
+def read_kinds(whole, network_gbps, disk_gb):
     """One Kind for each machine."""
     kinds = []
     if not isinstance(whole.get("machines"), list) or not whole["machines"]:
@@ -38,10 +39,11 @@ def read_kinds(whole, network_gbps):
     for entry in whole["machines"]:
         where = f"machine {entry.get('name', '?')}" if isinstance(entry, dict) else fail('"machines" must be a list of objects')
         fields = {name: number(entry, name, where) for name in ("prefill", "decode", "decode_all", "slots")}
-        kind = Kind(name=str(entry.get("name", "?")), cache_bytes=number(entry, "cache_gb", where) * 1e9, network_bytes_s=network_gbps * GBPS,
-                    decode_share=number(entry, "decode_share", where, default=0.5), weight=number(entry, "weight", where, default=1.0), **fields)
-        if not kind.decode <= kind.decode_all <= kind.slots * kind.decode or kind.decode_share >= 1 or kind.slots != int(kind.slots):
-            fail(f"{where}: slots must be whole, decode_all from decode to slots times decode, decode_share less than 1")
+        kind = Kind(name=str(entry.get("name", "?")), cache_bytes=(number(entry, "cache_gb", where) + disk_gb) * 1e9, network_bytes_s=network_gbps * GBPS,
+                    block=number(entry, "block", where, default=512), device_bytes=number(entry, "device_gb", where, default=NEVER) * 1e9, weight=number(entry, "weight", where, default=1.0),
+                    prefill_half=number(entry, "prefill_half", where, default=NEVER), memory_bytes_s=number(entry, "memory_gb_s", where, default=NEVER) * 1e9, **fields)
+        if not kind.decode <= kind.decode_all <= kind.slots * kind.decode or kind.slots != int(kind.slots):
+            fail(f"{where}: slots must be whole, decode_all from decode to slots times decode")
         kinds += [kind] * int(number(entry, "count", where, default=1))
     return kinds
 
@@ -68,7 +70,7 @@ def percentile(values, share):
     return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else math.nan
 
 
-def simulate(whole, policy, cache, network, with_store):
+def simulate(whole, policy, cache, network, with_store, disk_gb):
     """Returns a row of the table. What is answered in the first part, while caches fill, does not count."""
     sizes = whole.get("bytes_per_token")
     if not isinstance(sizes, dict) or cache not in sizes:
@@ -76,7 +78,7 @@ def simulate(whole, policy, cache, network, with_store):
     seconds, warm_s = number(whole, "seconds", "the file"), number(whole, "warm_s", "the file", least=-1, default=0)
     size = number(sizes, cache, "bytes_per_token")
     store = Store(number(whole, "store_gbps", "the file", default=network) * GBPS, 0.002, int(whole.get("page_tokens", 256)), size) if with_store else None
-    simulation = Simulation(read_kinds(whole, network), policy, size, store)
+    simulation = Simulation(read_kinds(whole, network, disk_gb), policy, size, store)
     done = [request for request in simulation.run(read_source(whole), seconds) if request.end >= warm_s]
     prompt = sum(request.prompt for request in done) or math.nan
     found, fetched = sum(request.found for request in done), sum(request.fetched for request in done)
@@ -93,9 +95,17 @@ def simulate(whole, policy, cache, network, with_store):
 def chosen(text, known, flag):
     values = text.split(",")
     for value in values:
-        if known is not None and value not in known:
-            fail(f"{flag} takes {', '.join(known)}, not {value}")
+        name, colon, bound = value.partition(":")
+        if known is not None and (name not in known or colon and not (name == "hash" and is_bound(bound))):
+            fail(f"{flag} takes {', '.join(known)} and hash:BOUND with a bound of 1 or more, not {value}")
     return values
+
+
+def is_bound(text):
+    try:
+        return 1 <= float(text) < math.inf
+    except ValueError:
+        return False
 
 
 def main():
@@ -105,6 +115,7 @@ def main():
     parser.add_argument("--caches", default="tq4", help="names of bytes_per_token, with commas")
     parser.add_argument("--networks", default="1", help="Gb/s of each machine and of the store, with commas")
     parser.add_argument("--store", action="store_true", help="with a store that all share")
+    parser.add_argument("--disk-gb", type=float, default=0, help="more of each machine's prefix cache, on its disk")
     parser.add_argument("--json", action="store_true", help="a list of objects instead of a table")
     options = parser.parse_args()
     try:
@@ -113,9 +124,9 @@ def main():
         networks = [float(text) for text in options.networks.split(",")]
     except (OSError, ValueError) as error:
         fail(f"{options.file}, --networks: {error}")
-    if not isinstance(whole, dict) or any(not 0 < network < math.inf for network in networks):
-        fail("the file must be a JSON object, and networks numbers greater than 0")
-    rows = [simulate(whole, policy, cache, network, options.store) for network in networks for cache in chosen(options.caches, None, "--caches")
+    if not isinstance(whole, dict) or any(not 0 < network < math.inf for network in networks) or not 0 <= options.disk_gb < math.inf:
+        fail("the file must be a JSON object, networks numbers greater than 0, and --disk-gb 0 or more")
+    rows = [simulate(whole, policy, cache, network, options.store, options.disk_gb) for network in networks for cache in chosen(options.caches, None, "--caches")
             for policy in chosen(options.policies, POLICIES, "--policies")]
     if options.json:
         return print(json.dumps(rows, indent=1))

@@ -9,7 +9,7 @@ from policies import POLICIES
 
 @dataclass
 class Store:
-    """Whole pages of every conversation, as the last turn left it. What leaves and what enters have a line of `bytes_s` each."""
+    """Whole pages of the prompts of every conversation, as the last turn left it. What leaves and what enters have a line of `bytes_s` each."""
     bytes_s: float
     latency_s: float
     page_tokens: int
@@ -42,7 +42,7 @@ class Store:
     def write(self, request, now):
         """The pages that the turn has completed. They are there when they have arrived, which nothing waits for."""
         key = ("talk", request.talk)
-        whole = self.whole_pages(request.prompt + request.answer)
+        whole = self.whole_pages(request.prompt)
         before = self.kept.get(key, 0) or (self.kept.get(("shared", request.shared), 0) if request.shared_tokens else 0)
         size = max(0, whole - before) * self.bytes_per_token
         slowest = min(self.bytes_s, request.machine.kind.network_bytes_s)
@@ -57,9 +57,10 @@ class Store:
 
 class Simulation:
     def __init__(self, kinds, policy, bytes_per_token, store=None):
-        """kinds: one Kind for each machine. policy: a name of POLICIES."""
+        """kinds: one Kind for each machine. policy: a name of POLICIES; hash:1.5 is hash with another bound."""
         self.machines = [Machine(kind, number, bytes_per_token) for number, kind in enumerate(kinds)]
-        self.choose = POLICIES[policy](self.machines)
+        name, _, bound = policy.partition(":")
+        self.choose = POLICIES[name](self.machines, *([float(bound)] if bound else []))
         self.store, self.done, self.open, self.events, self.number = store, [], set(), [], itertools.count()
 
     def at(self, time, what, *arguments):
@@ -93,7 +94,7 @@ class Simulation:
         while ended := machine.take_ended():
             for request in ended:
                 self.finish(request)
-        while machine.waiting and machine.has_free_slot():
+        while machine.waiting and machine.has_room(machine.waiting[0]):
             self.begin(machine, machine.waiting.popleft())
         machine.version += 1
         if (time := machine.next_change()) is not None:
@@ -104,20 +105,19 @@ class Simulation:
             self.refresh(machine)
 
     def begin(self, machine, request):
+        machine.running.append(request)
         request.found = machine.cache.found(request)
         if self.store:
             more, ready = self.store.offer(request, self.now, request.found)
             # It is fetched where that takes less time than running it.
-            if more > 0 and ready - self.now < more / machine.kind.prefill:
+            if more > 0 and ready - self.now < machine.kind.prompt_s(request.found, request.found + more):
                 self.store.fetch(request, more, self.now)
                 request.fetched = more
-                machine.fetching += 1
                 return self.at(ready, self.arrived, machine, request)
         machine.begin_prompt(request)
 
     def arrived(self, machine, request):
         machine.advance(self.now)
-        machine.fetching -= 1
         machine.begin_prompt(request)
         self.refresh(machine)
 

@@ -1,12 +1,14 @@
 """One machine of a fleet: its slots, its prefix cache, and how fast it is with so many requests at once."""
+import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Rates in tokens a second. `decode` is one answer's alone, `decode_all` that of `slots` answers together; while a prompt runs beside
-    answers, they have `decode_share` of the time."""
+    """Rates in tokens a second, with nothing before them. `decode` is one answer's alone, `decode_all` that of `slots` answers together; while a
+    prompt runs, each answer has a token between two blocks of it. What runs must fit into `device_bytes`, or run alone. Attention: a prompt's token after `prefill_half` others takes twice as long,
+    and a token of an answer reads the cache of those before it at `memory_bytes_s`."""
     name: str
     prefill: float
     decode: float
@@ -14,15 +16,21 @@ class Kind:
     slots: int
     cache_bytes: float
     network_bytes_s: float
-    decode_share: float = 0.5
+    block: int = 512
+    device_bytes: float = math.inf
     weight: float = 1.0
+    prefill_half: float = math.inf
+    memory_bytes_s: float = math.inf
 
-    def decode_rate(self, answers):
-        """Of all answers together: n d / (1 + (n - 1) k), where k is such that `slots` answers have `decode_all`."""
-        if self.slots == 1:
-            return self.decode
-        k = (self.slots * self.decode / self.decode_all - 1) / (self.slots - 1)
-        return answers * self.decode / (1 + (answers - 1) * k)
+    def pass_s(self, answers, cache_bytes=0.0):
+        """Seconds of a token of each of n answers: (1 + (n - 1) k) / decode, where k is such that `slots` answers have `decode_all`; and what it
+        takes to read their caches."""
+        k = (self.slots * self.decode / self.decode_all - 1) / (self.slots - 1) if self.slots > 1 else 0.0
+        return (1 + (answers - 1) * k) / self.decode + cache_bytes / self.memory_bytes_s
+
+    def prompt_s(self, begin, end):
+        """Seconds of the tokens of a prompt from `begin` to `end`, alone."""
+        return (end - begin + (end * end - begin * begin) / (2 * self.prefill_half)) / self.prefill
 
 
 @dataclass(eq=False)
@@ -40,7 +48,7 @@ class Request:
     fetched: int = 0       # and from the store
     first_token: float = 0.0
     end: float = 0.0
-    left: float = field(default=0.0, repr=False)
+    left: float = field(default=0.0, repr=False) # of a prompt seconds, of an answer tokens
 
     @property
     def prompt(self):
@@ -48,7 +56,8 @@ class Request:
 
 
 class PrefixCache:
-    """What was run last, in whole conversations; the beginnings that they share are kept apart. Sizes in tokens."""
+    """The prompts that were run last, in whole conversations; the beginnings that they share are kept apart. Sizes in tokens. Answers are not in
+    it: their tokens are run again, as a part of the next prompt."""
 
     def __init__(self, tokens):
         self.capacity, self.used, self.entries = tokens, 0.0, OrderedDict()
@@ -75,35 +84,52 @@ class PrefixCache:
     def keep(self, request):
         if request.shared_tokens:
             self.put(("shared", request.shared), request.shared_tokens)
-        self.put(("talk", request.talk), request.prompt + request.answer - request.shared_tokens)
+        self.put(("talk", request.talk), request.prompt - request.shared_tokens)
 
 
 class Machine:
     """Requests wait for a slot; prompts are run one after the other, answers all at once. `advance` moves time on while nothing begins or ends."""
 
     def __init__(self, kind, number, bytes_per_token):
-        self.kind, self.number = kind, number
+        self.kind, self.number, self.bytes_per_token = kind, number, bytes_per_token
         self.cache = PrefixCache(kind.cache_bytes / bytes_per_token)
         self.waiting, self.prompts, self.answers = deque(), deque(), []
-        self.fetching, self.now, self.version = 0, 0.0, 0
+        self.running, self.now, self.version = [], 0.0, 0 # the requests that have slots, also those whose pages are fetched
         self.busy_s, self.network_free = 0.0, 0.0
 
     def load(self):
-        return len(self.waiting) + self.fetching + len(self.prompts) + len(self.answers)
+        return len(self.waiting) + sum(not request.end for request in self.running)
 
-    def has_free_slot(self):
-        return self.fetching + len(self.prompts) + len(self.answers) < self.kind.slots
+    def has_room(self, request):
+        """A slot, and memory for it beside what runs."""
+        self.running = [one for one in self.running if not one.end]
+        needs = sum(one.prompt + one.answer for one in [*self.running, request]) * self.bytes_per_token
+        return len(self.running) < self.kind.slots and (not self.running or needs <= self.kind.device_bytes)
+
+    def missing_s(self, request):
+        """Seconds of what its cache does not have of a prompt."""
+        return self.kind.prompt_s(self.cache.found(request, look=True), request.prompt)
 
     def work_s(self):
         """Seconds until the prompts here have run, as far as their caches are known."""
-        waiting = sum(request.prompt - self.cache.found(request, look=True) for request in self.waiting)
-        return (waiting + sum(request.left for request in self.prompts)) / self.kind.prefill
+        return sum(self.missing_s(request) for request in self.waiting) + sum(request.left for request in self.prompts)
+
+    def answer_rate(self):
+        """Tokens a second of each answer, where no prompt runs beside them. Its cache is taken as that in its middle."""
+        tokens = sum(request.prompt + request.answer / 2 for request in self.answers)
+        return 1 / self.kind.pass_s(len(self.answers), tokens * self.bytes_per_token)
 
     def rates(self):
-        """Tokens a second of the prompt that is run, and of each answer."""
-        kind, n = self.kind, len(self.answers)
-        share = 0.0 if not self.prompts else 1.0 if n == 0 else 1 - kind.decode_share
-        return kind.prefill * share, (1 - share) * kind.decode_rate(n) / n if n else 0.0
+        """Seconds of the prompt that run in a second, and tokens of each answer."""
+        if not self.answers:
+            return float(bool(self.prompts)), 0.0
+        rate = self.answer_rate()
+        if not self.prompts:
+            return 0.0, rate
+        at = self.prompts[0].prompt
+        block_s = self.kind.prompt_s(max(0, at - self.kind.block), at)
+        share = block_s / (block_s + 1 / rate)
+        return share, (1 - share) * rate
 
     def advance(self, now):
         prompt_rate, answer_rate = self.rates()
@@ -123,13 +149,13 @@ class Machine:
         return self.now + max(0.0, min(times)) if times else None
 
     def begin_prompt(self, request):
-        request.left = request.prompt - request.found - request.fetched
+        request.left = self.kind.prompt_s(request.found + request.fetched, request.prompt)
         self.prompts.append(request)
 
     def take_ended(self):
         """Moves on what has ended by now, and returns the answers that are complete."""
-        small = 1e-6
-        if self.prompts and self.prompts[0].left <= small:
+        small = 1e-6 # tokens; a prompt's seconds are a thousandth of that
+        if self.prompts and self.prompts[0].left <= 1e-3 * small:
             request = self.prompts.popleft()
             request.first_token, request.left = self.now, request.answer - 1  # a prompt's run gives the first token
             self.answers.append(request)

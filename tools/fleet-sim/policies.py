@@ -24,7 +24,7 @@ class ConsistentHash:
     """A conversation's place on a ring, on which each machine has points in proportion to its weight; a machine has at most `bound` times its
     share of all requests, else the next one on the ring has it. Like HAProxy's `hash-type consistent` with `hash-balance-factor`."""
 
-    def __init__(self, machines, bound=1.5, points=100):
+    def __init__(self, machines, bound=2.0, points=100):
         self.machines, self.bound = machines, bound
         self.weight = sum(machine.kind.weight for machine in machines)
         mean = self.weight / len(machines)
@@ -45,18 +45,17 @@ class ConsistentHash:
 def prefix_aware(machines):
     """The machine that should give the first token soonest: what waits there, and what its cache does not have of the prompt."""
     def seconds(machine, request):
-        missing = request.prompt - machine.cache.found(request, look=True)
-        return machine.work_s() + missing / machine.kind.prefill + waits_for_slot(machine)
+        return machine.work_s() + machine.missing_s(request) + waits_for_slot(machine, request)
 
     return lambda request, now: min(machines, key=lambda machine: (seconds(machine, request), machine.number))
 
 
-def waits_for_slot(machine):
-    """Seconds until a slot is free, where all answer: that of the answer with the fewest tokens left, for each that waits before."""
-    if machine.has_free_slot() or not machine.answers:
+def waits_for_slot(machine, request):
+    """Seconds until there is room for it, where all answer: that of the answer with the fewest tokens left, for each that waits before."""
+    if machine.has_room(request) or not machine.answers:
         return 0.0
     least = min(request.left for request in machine.answers)
-    return (len(machine.waiting) + 1) * least * len(machine.answers) / machine.kind.decode_rate(len(machine.answers))
+    return (len(machine.waiting) + 1) * least / machine.answer_rate()
 
 
 POLICIES = {"round-robin": round_robin, "least-loaded": least_loaded, "hash": ConsistentHash, "prefix": prefix_aware}

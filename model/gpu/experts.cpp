@@ -9,6 +9,11 @@ namespace {
 // True where products of blocks have kernels with tiles in shared memory.
 bool has_tiles(const Tuning& t) { return t.matmul_tiled || t.matmul_dot || t.matmul_coopmat; }
 
+// Whether an expert has, on average, at most as many pairs as plain takes at a time.
+bool are_few(const Tuning& t, const Experts& e, uint32_t tokens) {
+    return uint64_t(tokens) * e.used <= uint64_t(t.matmul_tokens) * e.count;
+}
+
 // Each expert that has any pairs may have one tile that is not full.
 uint32_t max_tiles(uint32_t pairs, uint32_t experts, uint32_t tile) { return pairs / tile + std::min(experts, pairs); }
 
@@ -52,10 +57,9 @@ void group_routes(Pass& pass, const Routes& routes) {
 } // namespace
 
 uint32_t expert_tile_pairs(const Tuning& t, const Experts& e, uint32_t tokens) {
-    // A tile is as much work as if it were full: where there are fewer pairs of an expert than plain takes at a time, on average,
-    // larger ones would mostly be empty. Plain reads each expert's weights once for these, too.
-    const bool few = uint64_t(tokens) * e.used < uint64_t(t.matmul_tokens) * e.count;
-    return few || !has_tiles(t) ? t.matmul_tokens : expert_tokens;
+    // A tile is as much work as if it were full: larger ones would mostly be empty. Plain reads each expert's weights once for
+    // few pairs, too.
+    return are_few(t, e, tokens) || !has_tiles(t) ? t.matmul_tokens : expert_tokens;
 }
 
 uint64_t routes_bytes(const Tuning& t, const Experts& e, uint32_t tokens) {
@@ -66,6 +70,8 @@ uint64_t routes_bytes(const Tuning& t, const Experts& e, uint32_t tokens) {
 MatmulKernel experts_kernel(const Tuning& t, GgmlType type, const Experts& e, uint32_t tokens, bool separate) {
     // Up to a few rows read each pair's weights: few of these are of the same expert. From then on each expert's are read once.
     if (matmul_kernel(t, type, tokens, separate) == MatmulKernel::matvec) return MatmulKernel::matvec;
+    // On processors a tile takes as long as its pairs one after the other, so that those that are not full only lose.
+    if (t.matvec_lanes == 1 && are_few(t, e, tokens)) return MatmulKernel::matvec;
     if (expert_tile_pairs(t, e, tokens) != expert_tokens) return MatmulKernel::plain;
     if (t.matmul_coopmat && type != GgmlType::F32) return MatmulKernel::coopmat;
     if (t.matmul_dot && shader::matmul_dot.members[family_member(type)] != nullptr) return MatmulKernel::dot;

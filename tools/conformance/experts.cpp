@@ -356,10 +356,14 @@ void add_products(Rows& rows, const Variant& variant, GgmlType type) {
                            {{8, 3}, 67, 256, 3, 4, true},
                            {{5, 2}, 34, 512, 8, 0, true, 100},
                            {{24, 2}, 67, 256, 9, 12, false, 150},
+                           {{5, 2}, 67, 256, 12, 15, false, 150},
                            {{24, 2}, 34, 512, 33, 45},
                            {{4, 4}, 35, 256, 12, 16}})
         add(rows, "experts", products, variant, type, s);
-    for (const Shape& s : {Shape{{5, 2}, 72, 256, 1, 0, false, 50}, {{5, 2}, 72, 256, 3, 4, true}, {{24, 2}, 40, 256, 9, 12}})
+    for (const Shape& s : {Shape{{5, 2}, 72, 256, 1, 0, false, 50},
+                           {{5, 2}, 72, 256, 3, 4, true},
+                           {{24, 2}, 40, 256, 9, 12},
+                           {{5, 2}, 40, 256, 12, 15}})
         add(rows, "gated experts", gated, variant, type, s);
     if (variant.tuning.fold_norms)
         add(rows, "gated experts, normed", gated_normed, variant, type, {{5, 2}, 72, 256, 1, 0, false, 50});

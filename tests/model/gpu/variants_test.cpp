@@ -334,6 +334,7 @@ TEST_CASE("which kernel multiplies experts") {
     CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 512, false) == coopmat);
     CHECK(gpu::experts_kernel(tuning, GgmlType::F32, e, 512, false) == tiled); // all have tiles of one size
     CHECK(gpu::experts_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, e, 512, false) == plain);
+    CHECK(gpu::experts_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, e, 64, false) == matvec);
     CHECK(gpu::expert_tile_pairs(tuning, e, 64) == tuning.matmul_tokens);
     CHECK(gpu::expert_tile_pairs(tuning, e, 512) == gpu::expert_tokens);
 }

@@ -42,7 +42,7 @@ struct SharedPages::Shared {
     std::deque<Job> jobs; // the first one is being written
     uint64_t waiting_bytes = 0;
     std::set<PageName> present, bad; // known to be in the store; there, but not what they should be
-    Clock::time_point present_since{};
+    Clock::time_point present_since = Clock::now();
     double tokens_per_ns = 0; // of prompts; 0: not known yet
     Statistics counts;
     std::vector<std::string> warnings;

@@ -38,6 +38,7 @@ class DirectoryStore final : public SharedStore {
     }
 
     bool put(const PageEntry& page, std::span<const std::byte> bytes, bool replace, Clock::time_point) override {
+        require_directory(); // which is not made here: perhaps it is only not mounted
         make_owner_directory(directory_, owner_);
         if (ttl_ > 0s && Clock::now() > next_expiry_) {
             next_expiry_ = Clock::now() + time_between_expiries;
@@ -54,13 +55,14 @@ class DirectoryStore final : public SharedStore {
         return true;
     }
 
-    void probe(Clock::time_point) override {
+    void probe(Clock::time_point) override { require_directory(); }
+
+  private:
+    void require_directory() const {
         std::error_code error;
         if (!fs::is_directory(directory_, error))
             fail("{} is not a directory that can be read: create it, or mount it", printable(utf8_text(directory_), 300));
     }
-
-  private:
     FileClock::duration unused_for(const fs::path& path) const {
         std::error_code gone;
         const auto used = fs::last_write_time(path, gone);

@@ -68,6 +68,8 @@ TEST_CASE("a directory that is missing, or has something else where a page shoul
     const auto bytes = random_bytes(1, 100);
     const auto missing = open_directory_store(directory.path / "missing", store_owner, 0s);
     CHECK(contains(problem_of([&] { missing->probe(soon()); }), "is not a directory that can be read: create it, or mount it"));
+    CHECK(contains(problem_of([&] { missing->put(page_entry(1), bytes, false, soon()); }), "create it, or mount it"));
+    CHECK_FALSE(fs::exists(directory.path / "missing"));
     const auto store = directory.open();
     CHECK_FALSE(store->get(page_entry(1), 100, soon()));
     store->put(page_entry(1), bytes, false, soon());
@@ -76,7 +78,7 @@ TEST_CASE("a directory that is missing, or has something else where a page shoul
     CHECK(contains(problem_of([&] { store->put(page_entry(2), bytes, false, soon()); }), "cannot write"));
     fs::remove_all(directory.path);
     std::ofstream(directory.path) << "a file";
-    CHECK(contains(problem_of([&] { store->put(page_entry(3), bytes, false, soon()); }), "cannot create the directory"));
+    CHECK(contains(problem_of([&] { store->put(page_entry(3), bytes, false, soon()); }), "is not a directory"));
     CHECK(contains(problem_of([&] { store->probe(soon()); }), "is not a directory"));
 }
 

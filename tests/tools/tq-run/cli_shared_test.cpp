@@ -23,10 +23,10 @@ std::string story(int sentences) {
 }
 
 // A run on a machine that has run nothing before.
-Finished generate(Flags more, std::vector<std::string> environment = {}) {
+Finished generate(Flags more, std::vector<std::string> environment = {}, const char* device = "cpu") {
     const TemporaryDirectory machine;
     const std::string directory = machine.path().string();
-    more.insert(more.begin(), {TQ_RUN, "generate", "-p", story(40), "-v", "-n", "6", "--temp", "0", "--device", "cpu",
+    more.insert(more.begin(), {TQ_RUN, "generate", "-p", story(40), "-v", "-n", "6", "--temp", "0", "--device", device,
                                "--cache-dir", directory, "--cache-disk", "100"});
     return run({more, {}, environment});
 }
@@ -80,6 +80,18 @@ TEST_CASE("a prompt is found in a shared directory by another machine, and the a
     CHECK(found(exact) == 0);
     CHECK(found(generate(place.flags({"--deterministic", "-b", "64"}))) >= 512); // separate rows have the same bits
     CHECK(run({{TQ_RUN, "cache", "verify", "--cache-dir", place.directory.path().string()}, {}, {}}).status == 0);
+}
+
+TEST_CASE("what a device has run the CPU need not run, and the other way round") {
+    const Place one, other;
+    const Finished first = generate(one.flags(), {}, "0");
+    if (first.status != 0) return skip("there is no device: " + first.error);
+    CHECK(found(first) == 0);
+    const Finished on_cpu = generate(one.flags());
+    CHECK(found(on_cpu) >= 512);
+    CHECK(on_cpu.output == generate({}).output); // of this model; others may differ in a token that is nearly as likely
+    CHECK(found(generate(other.flags())) == 0);
+    CHECK(found(generate(other.flags(), {}, "0")) >= 512);
 }
 
 TEST_CASE("with a key, machines that have it share, and what others write is not used") {

@@ -95,8 +95,8 @@ static std::string simple_name(std::string& text) {
 static void add_shared_flags(ArgumentParser& command, PrefixArguments& a) {
     command
         .add_option("--cache-shared", a.shared,
-                    "share the prefix cache with other machines: in a directory, or in Redis "
-                    "(redis://[[USER]:PASSWORD@]HOST[:PORT][/DB])")
+                    "share the prefix cache with other machines: in a directory, or in Redis, whose address is "
+                    "redis://HOST, or redis://:PASSWORD@HOST:PORT/DB")
         .option_text("WHERE")
         .check(parsed_by([](const std::string& text) {
             if (parse_store_address(text).redis) require_redis();

@@ -22,9 +22,11 @@ std::span<const float> Session::run_part(std::span<const uint32_t> ids, Span::Lo
     std::span<const float> logits;
     const Span span{0, ids, wanted};
     const uint32_t begin = uint32_t(ids_.size());
+    const uint64_t start = now_ns();
     const bool ran = forward_.run(
         std::span(&span, 1), [&](size_t, uint32_t, std::span<const float> last) { logits = last; }, progress);
     const size_t done = forward_.position() - begin;
+    if (prefix_) prefix_->note_speed(done, std::chrono::nanoseconds(now_ns() - start));
     ENSURE(done <= ids.size() && (!ran || done == ids.size()), "{} of {} tokens run", done, ids.size());
     ids_.insert(ids_.end(), ids.begin(), ids.begin() + ptrdiff_t(done));
     if (cold_ == begin) cold_ = tq::cold_tokens(forward_.block_kernels(), begin, begin + uint32_t(done));
@@ -97,12 +99,20 @@ std::span<const float> Session::run_again(std::span<const uint32_t> ids, const D
     }
 }
 
+// Waits for what the shared store has of the prompt, as long as that is sooner there than computed.
+void Session::fetch(std::span<const uint32_t> ids, uint32_t own) {
+    const auto fetch = prefix_ ? prefix_->fetch(ids, own) : nullptr;
+    while (fetch && prefix_->is_coming(*fetch, std::chrono::seconds(1))) {
+    }
+}
+
 // Leaves the beginning of the prompt that is known in the cache. One token must be run for the logits.
 uint32_t Session::reuse(std::span<const uint32_t> prompt) {
     const auto differ = std::mismatch(ids_.begin(), ids_.end(), prompt.begin(), prompt.end()).first;
     uint32_t reused = uint32_t(std::min(size_t(differ - ids_.begin()), prompt.size() - 1));
     if (reuse_ == Reuse::cold)
         reused = reusable_tokens(forward_.block_kernels(), std::min(reused, cold_), uint32_t(prompt.size()));
+    fetch(prompt, reused);
     const uint32_t found = prefix_ ? prefix_->take(0, prompt, reused) : reused;
     cold_ = found > reused ? found : std::min(cold_, reused);
     ids_.assign(prompt.begin(), prompt.begin() + found);
@@ -112,6 +122,7 @@ uint32_t Session::reuse(std::span<const uint32_t> prompt) {
 
 uint32_t Session::resume(std::span<const uint32_t> ids) {
     require_fits(ids);
+    fetch(ids, 0);
     const uint32_t found = prefix_ ? prefix_->take(0, ids, 0, false) : 0;
     ids_.assign(ids.begin(), ids.begin() + found);
     cold_ = 0; // it is not known which are

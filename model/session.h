@@ -91,6 +91,7 @@ class Session {
     bool begin_speculation(std::span<const uint32_t> prompt, const GenerateOptions& options);
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress);
     std::span<const float> run_part(std::span<const uint32_t> ids, Span::Logits wanted, const Progress& progress);
+    void fetch(std::span<const uint32_t> ids, uint32_t own);
     uint32_t reuse(std::span<const uint32_t> prompt);
     void keep(bool end = false); // in the prefix cache
     std::optional<Stop> run_next(std::optional<Decoder>& decoder, std::span<const uint32_t> all, size_t answer_begin,

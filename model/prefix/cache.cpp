@@ -11,6 +11,7 @@ PrefixCache::PrefixCache(Forward& forward, const OwnerTexts& owner, const Option
       max_memory_bytes_(options.memory_bytes), tree_(owner_name(owner)) {
     ENSURE(cache().shape().window_tokens == 0, "a window of {} tokens", cache().shape().window_tokens);
     if (!options.disk.directory.empty() && options.disk.max_bytes > 0) store_.emplace(options.disk, owner, layout_);
+    if (options.shared.open) shared_.emplace(options.shared, layout_);
     cache().set_keeper(this);
 }
 
@@ -54,16 +55,28 @@ void PrefixCache::give_up_page(uint32_t page) {
     });
 }
 
-// Copies a page to host memory, where others that were used less recently make room for it.
-void PrefixCache::keep_in_memory(PrefixNode& node) {
-    const uint64_t bytes = layout_.bytes(node.head.tokens());
-    if (node.bytes || bytes > max_memory_bytes_) return;
+void PrefixCache::drop_bytes(PrefixNode& node) {
+    memory_bytes_ -= node.bytes->size();
+    node.bytes.reset();
+    node.is_fetched = false;
+    released_ = true;
+}
+
+// Makes room in host memory, at the cost of others that were used less recently. Returns false where `kept` would have to go.
+bool PrefixCache::make_memory(uint64_t bytes, const PrefixNode* kept) {
+    if (bytes > max_memory_bytes_) return false;
     while (memory_bytes_ + bytes > max_memory_bytes_) {
         PrefixNode* oldest = tree_.least_recent([](const PrefixNode& n) { return n.bytes != nullptr; });
-        memory_bytes_ -= oldest->bytes->size();
-        oldest->bytes.reset();
-        released_ = true;
+        if (kept && oldest->used >= kept->used) return false;
+        drop_bytes(*oldest);
     }
+    return true;
+}
+
+// Copies a page to host memory.
+void PrefixCache::keep_in_memory(PrefixNode& node) {
+    const uint64_t bytes = layout_.bytes(node.head.tokens());
+    if (node.bytes || !make_memory(bytes)) return;
     auto copy = std::make_shared<std::vector<std::byte>>(bytes);
     cache().read_page(*node.device, node.head.tokens(), *copy);
     node.bytes = std::move(copy);
@@ -90,11 +103,12 @@ uint32_t PrefixCache::usable(uint32_t known, size_t total, bool exact) const {
 }
 
 // Writes a page's content to the device. Returns false where it is nowhere any more.
-bool PrefixCache::fill(const PrefixNode& node, uint32_t page) {
+bool PrefixCache::fill(PrefixNode& node, uint32_t page) {
     const uint32_t tokens = node.head.tokens();
     if (node.bytes) {
         cache().write_page(page, tokens, *node.bytes);
-        found_.memory_tokens += tokens;
+        (node.is_fetched ? found_.shared_tokens : found_.memory_tokens) += tokens;
+        if (node.is_fetched) drop_bytes(node); // it was only on its way to the device
         return true;
     }
     const auto content = store_ ? store_->read(node.head) : std::nullopt;
@@ -108,7 +122,7 @@ bool PrefixCache::fill(const PrefixNode& node, uint32_t page) {
 std::optional<uint32_t> PrefixCache::load(PrefixNode& node) {
     if (node.device) {
         cache().retain(*node.device);
-        found_.device_tokens += node.head.tokens();
+        (std::exchange(node.is_fetched, false) ? found_.shared_tokens : found_.device_tokens) += node.head.tokens();
         return node.device;
     }
     const std::optional<uint32_t> page = cache().take_page();
@@ -162,10 +176,12 @@ uint32_t PrefixCache::take(uint32_t slot, std::span<const uint32_t> ids, uint32_
 }
 
 void PrefixCache::write(const PrefixNode& node, uint32_t page, bool wait) {
-    if (!store_ || store_->has(node.head)) return;
+    const bool to_disk = store_ && !store_->has(node.head), to_all = shared_ && shared_->wants(node.head, wait);
+    if (!to_disk && !to_all) return;
     std::vector<std::byte> content(layout_.bytes(node.head.tokens()));
     cache().read_page(page, node.head.tokens(), content);
-    store_->write(node.head, std::move(content), wait);
+    if (to_all) shared_->write(node.head, to_disk ? content : std::move(content));
+    if (to_disk) store_->write(node.head, std::move(content), wait);
 }
 
 uint32_t PrefixCache::still_cold(uint32_t cold) const { return forward_.computation() == computation_ ? cold : 0; }
@@ -206,13 +222,21 @@ PrefixCache::Statistics PrefixCache::statistics() const {
         s.memory_pages += node.bytes ? 1 : 0;
     });
     s.memory_bytes = memory_bytes_;
+    if (shared_) s.shared = shared_->statistics();
     return s;
 }
 
 void PrefixCache::flush() {
     if (store_) store_->flush();
+    if (shared_) shared_->flush();
 }
 
-std::vector<std::string> PrefixCache::take_warnings() { return store_ ? store_->take_warnings() : std::vector<std::string>(); }
+std::vector<std::string> PrefixCache::take_warnings() {
+    std::vector<std::string> all;
+    if (store_) all = store_->take_warnings();
+    if (shared_)
+        for (std::string& warning : shared_->take_warnings()) all.push_back(std::move(warning));
+    return all;
+}
 
 } // namespace tq

@@ -1,9 +1,11 @@
 // The prefix cache: nothing that was run once is run again. The pages of all sequences are known by their ids, in a tree
-// (tree.h), and are in up to three places: in the device's pool, where a slot takes them without a copy, in host memory, and on
-// the disk (page_store.h), where they outlive the process. In each the pages that were used least recently make room for others.
+// (tree.h), and are in up to four places: in the device's pool, where a slot takes them without a copy, in host memory, on the
+// disk (page_store.h), where they outlive the process, and in a store that other machines use, too (shared_pages.h). In each the
+// pages that were used least recently make room for others.
 #pragma once
 #include "model/forward.h"
 #include "model/prefix/page_store.h"
+#include "model/prefix/shared_pages.h"
 #include "model/prefix/tree.h"
 
 namespace tq {
@@ -13,10 +15,22 @@ class PrefixCache final : public PageKeeper {
     struct Options {
         uint64_t memory_bytes = 0; // of host memory
         PageStore::Options disk{}; // no directory: none
+        // None, unless it opens one. `owner` then says whose pages are taken for cold ones: where its computation is not one
+        // device's, so are the bits.
+        SharedPages::Options shared{};
     };
     // `forward`, which must outlive it, has no window: those are not in pages. Takes over the spare pages of its cache.
     PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options);
     ~PrefixCache();
+
+    // Begins to fetch what the shared store has of a prompt and no other place has, where that spares more than the first `own`
+    // tokens. Null: nothing.
+    std::shared_ptr<PageFetch> fetch(std::span<const uint32_t> ids, uint32_t own = 0, std::string_view tenant = {});
+    // Takes over what has come, and waits for more for at most so long. Returns whether more is to come: it is worth waiting,
+    // before take(), for as long as that is so.
+    bool is_coming(PageFetch& fetch, std::chrono::milliseconds wait);
+    // So many tokens of a prompt took so long to run: no page is waited for any longer.
+    void note_speed(uint64_t tokens, std::chrono::nanoseconds time);
 
     // Puts the longest known beginning of a prompt into a slot, whose first `own` tokens are the prompt's, too, and are to stay.
     // Returns the slot's tokens, at least `own` and less than all ids. Exact: as many as leave the bits of a cold run; else
@@ -32,12 +46,13 @@ class PrefixCache final : public PageKeeper {
     void device_lost();
 
     struct Statistics {
-        uint64_t device_pages = 0, memory_pages = 0, memory_bytes = 0;  // now
-        uint64_t device_tokens = 0, memory_tokens = 0, disk_tokens = 0; // of all prompts, found there
+        uint64_t device_pages = 0, memory_pages = 0, memory_bytes = 0;                     // now
+        uint64_t device_tokens = 0, memory_tokens = 0, disk_tokens = 0, shared_tokens = 0; // of all prompts, found there
+        std::optional<SharedPages::Statistics> shared{};
     };
     Statistics statistics() const;
 
-    void flush(); // returns when all is on the disk
+    void flush(); // returns when all is on the disk, and nothing waits to be shared
     std::vector<std::string> take_warnings();
 
     uint32_t spare_pages() const override;
@@ -50,7 +65,12 @@ class PrefixCache final : public PageKeeper {
     void expand(PrefixNode& node, std::span<const uint32_t> ids);
     uint32_t usable(uint32_t known, size_t total, bool exact) const;
     std::optional<uint32_t> load(PrefixNode& node);
-    bool fill(const PrefixNode& node, uint32_t page);
+    bool fill(PrefixNode& node, uint32_t page);
+    PrefixNode* known_child(PrefixNode& node, const PageName& name);
+    bool take_over(PageFetch& fetch, std::vector<std::byte> content);
+    bool hold(PrefixNode& node, std::vector<std::byte> content);
+    bool make_memory(uint64_t bytes, const PrefixNode* kept = nullptr);
+    void drop_bytes(PrefixNode& node);
     void release(PrefixNode& node);
     void forget(PrefixNode& node);
     void keep_in_memory(PrefixNode& node);
@@ -67,6 +87,7 @@ class PrefixCache final : public PageKeeper {
     const uint64_t max_memory_bytes_;
     mutable PrefixTree tree_;
     std::optional<PageStore> store_;
+    std::optional<SharedPages> shared_;
     uint64_t memory_bytes_ = 0;
     bool released_ = false; // some page is perhaps nowhere now
     Statistics found_;

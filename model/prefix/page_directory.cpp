@@ -3,8 +3,11 @@
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/path_text.h"
+#include "base/printable.h"
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -58,6 +61,33 @@ std::optional<PageEntry> parse_entry(std::string_view name) {
 bool may_begin_as(const PageEntry& entry, std::span<const uint32_t> ids) {
     return ids.size() >= std::min(entry.tokens, beginning_ids) &&
            entry.beginning == beginning_of(ids.first(std::min<size_t>(ids.size(), std::min(entry.tokens, beginning_ids))));
+}
+
+void write_whole(const fs::path& path, std::initializer_list<std::span<const std::byte>> parts) {
+    fs::path draft = path;
+    draft += fmt::format(".{:08x}{}", std::random_device{}(), draft_suffix);
+    errno = 0;
+    std::ofstream file(draft, std::ios::binary);
+    for (const std::span<const std::byte> part : parts)
+        file.write(reinterpret_cast<const char*>(part.data()), std::streamsize(part.size()));
+    file.close();
+    const int why = errno;
+    std::error_code error, ignored;
+    if (file) fs::rename(draft, path, error);
+    if (file && !error) return;
+    fs::remove(draft, ignored);
+    fail("cannot write {}: {}", printable(utf8_text(path), 300), error ? error.message() : std::strerror(why));
+}
+
+std::optional<std::vector<std::byte>> read_bytes(const fs::path& path, size_t most) {
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    if (!file) return std::nullopt;
+    const std::streamoff end = file.tellg();
+    std::vector<std::byte> bytes(std::min<size_t>(end > 0 ? size_t(end) : 0, most));
+    file.seekg(0);
+    file.read(reinterpret_cast<char*>(bytes.data()), std::streamsize(bytes.size()));
+    bytes.resize(size_t(std::max<std::streamsize>(file.gcount(), 0)));
+    return bytes;
 }
 
 fs::path prefix_directory() {
@@ -142,6 +172,19 @@ struct Leaf {
 };
 
 } // namespace
+
+void expire_pages(const fs::path& own, std::chrono::seconds unused) {
+    const auto oldest = fs::file_time_type::clock::now() - unused;
+    std::vector<fs::path> old;
+    each_file(own, [&](const fs::directory_entry& file) {
+        std::error_code gone;
+        if (parse_entry(utf8_text(file.path().filename())) && file.last_write_time(gone) < oldest && !gone)
+            old.push_back(file.path());
+    });
+    std::error_code ignored;
+    for (const fs::path& page : old) fs::remove(page, ignored);
+    remove_leftovers(own);
+}
 
 uint64_t prune_pages(const fs::path& directory, uint64_t max_bytes) {
     const std::vector<StoredOwner> owners = stored_pages(directory);

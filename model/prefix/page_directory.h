@@ -3,6 +3,7 @@
 #pragma once
 #include "model/prefix/owner.h"
 #include "model/prefix/page_file.h"
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -49,5 +50,13 @@ std::vector<StoredOwner> stored_pages(const std::filesystem::path& directory);
 // Deletes pages until `max_bytes` are left: always the one that was used least recently among those that no other page follows,
 // so that no page is without those before it. Also what killed writers left, and owners without pages. Returns the bytes left.
 uint64_t prune_pages(const std::filesystem::path& directory, uint64_t max_bytes);
+
+// Deletes the pages of an owner that were not used for so long, and what killed writers left.
+void expire_pages(const std::filesystem::path& owner_directory, std::chrono::seconds unused);
+
+// Writes a file under another name and renames it. Throws Error with the system's reason; nothing is left of it then.
+void write_whole(const std::filesystem::path& path, std::initializer_list<std::span<const std::byte>> parts);
+// Returns the first `most` bytes of a file, or all; nothing where it cannot be opened.
+std::optional<std::vector<std::byte>> read_bytes(const std::filesystem::path& path, size_t most = SIZE_MAX);
 
 } // namespace tq

@@ -4,10 +4,6 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/cache.h"
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <random>
 
 namespace tq {
 namespace {
@@ -18,18 +14,6 @@ constexpr uint64_t max_waiting_bytes = 256 << 20;
 constexpr uint64_t writes_per_count = 256; // then the directory is counted again, for other processes' pages
 
 std::string shown(const fs::path& path) { return printable(utf8_text(path), 300); }
-
-// Returns the first `most` bytes of a file, or all; nothing where it cannot be opened.
-std::optional<std::vector<std::byte>> read_bytes(const fs::path& path, size_t most = SIZE_MAX) {
-    std::ifstream file(path, std::ios::binary | std::ios::ate);
-    if (!file) return std::nullopt;
-    const std::streamoff end = file.tellg();
-    std::vector<std::byte> bytes(std::min<size_t>(end > 0 ? size_t(end) : 0, most));
-    file.seekg(0);
-    file.read(reinterpret_cast<char*>(bytes.data()), std::streamsize(bytes.size()));
-    bytes.resize(size_t(std::max<std::streamsize>(file.gcount(), 0)));
-    return bytes;
-}
 
 } // namespace
 
@@ -216,22 +200,14 @@ void PageStore::write_jobs() {
 
 // Returns false with the problem where the page could not be written; nothing is left of it then.
 bool PageStore::write_file(const Job& job, std::string& problem) const {
-    const fs::path path = path_of(entry_of(job.head));
-    fs::path draft = path;
-    draft += fmt::format(".{:08x}.draft", std::random_device{}());
-    const std::vector<std::byte> head = page_head_bytes(job.head, job.content);
-    errno = 0;
-    std::ofstream file(draft, std::ios::binary);
-    for (const std::span<const std::byte> part : {std::span<const std::byte>(head), std::span<const std::byte>(job.content)})
-        file.write(reinterpret_cast<const char*>(part.data()), std::streamsize(part.size()));
-    file.close();
-    const int why = errno;
-    std::error_code error;
-    if (file) fs::rename(draft, path, error);
-    if (file && !error) return true;
-    problem = fmt::format("cannot write {}: {}", shown(path), error ? error.message() : std::strerror(why));
-    fs::remove(draft, error);
-    return false;
+    try {
+        const std::vector<std::byte> head = page_head_bytes(job.head, job.content);
+        write_whole(path_of(entry_of(job.head)), {head, job.content});
+        return true;
+    } catch (const Error& error) {
+        problem = error.what();
+        return false;
+    }
 }
 
 // Deletes old pages where all exceed the limit. Called by the writer.

@@ -21,6 +21,7 @@ struct PrefixNode {
     std::vector<std::unique_ptr<PrefixNode>> children;
     std::optional<uint32_t> device;                      // the page in the device's pool, which the tree retains
     std::shared_ptr<const std::vector<std::byte>> bytes; // the content in host memory
+    bool is_fetched = false;                             // it came from the shared store, and was not used yet
     uint64_t used = 0;                                   // the time of the last use; a parent's is never earlier
 
     bool is_full() const;

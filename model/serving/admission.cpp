@@ -6,7 +6,8 @@
 namespace tq::serving {
 namespace {
 
-constexpr uint32_t min_company = 32; // tokens of a common beginning that are worth waiting for
+constexpr auto longest_look = std::chrono::milliseconds(20); // for pages, before others are looked after
+constexpr uint32_t min_company = 32;                         // tokens of a common beginning that are worth waiting for
 
 uint32_t common_ids(std::span<const uint32_t> a, std::span<const uint32_t> b) {
     return uint32_t(std::ranges::mismatch(a, b).in1 - a.begin());
@@ -51,6 +52,25 @@ bool Batch::waits_for_company(const Sequence& sequence) const {
     });
 }
 
+// Pages of its prompt come from the shared store, or such as it begins with for another. Others go on meanwhile; where nobody
+// runs, there is time to wait a little.
+bool Batch::waits_for_pages(Sequence& sequence) {
+    if (!model_.prefix || !sequence.saved.empty()) return false;
+    if (!sequence.asked) {
+        const auto comes_for = [&](const auto& other) {
+            return other->fetch && other->request.tenant == sequence.request.tenant &&
+                   common_ids(other->request.prompt, sequence.request.prompt) >= page_tokens;
+        };
+        if (std::ranges::any_of(waiting_, comes_for)) return true;
+        sequence.asked = true;
+        sequence.fetch = model_.prefix->fetch(sequence.request.prompt, 0, sequence.request.tenant);
+    }
+    if (!sequence.fetch) return false;
+    if (model_.prefix->is_coming(*sequence.fetch, running_.empty() ? longest_look : std::chrono::milliseconds(0))) return true;
+    sequence.fetch.reset();
+    return false;
+}
+
 // Without a prefix cache, the free slot that has the most of the prompt; else the first. All slots busy: their number.
 uint32_t Batch::free_slot(const Sequence& sequence) const {
     uint32_t best = uint32_t(slots_.size()), most = 0;
@@ -79,7 +99,7 @@ void Batch::admit() {
     std::erase_if(running_, [](const auto& sequence) { return sequence->done; });
     for (auto at = waiting_.begin(); at != waiting_.end();) {
         const auto next = std::next(at);
-        if (may_run(**at) && !waits_for_company(**at)) {
+        if (may_run(**at) && !waits_for_company(**at) && !waits_for_pages(**at)) {
             if (free_slot(**at) == slots_.size() || !has_room(**at)) return; // in turn: nobody overtakes for want of room
             if (admit(**at))
                 running_.splice(running_.end(), waiting_, at);

@@ -91,7 +91,12 @@ void Batch::run_pass() {
         leave(only, true);
     }
     totals_.passes++;
-    (has_prompt ? totals_.prompt_ns : totals_.decode_ns) += elapsed_ns(start, Clock::now());
+    const uint64_t ns = elapsed_ns(start, Clock::now());
+    (has_prompt ? totals_.prompt_ns : totals_.decode_ns) += ns;
+    uint64_t prompt_tokens = 0;
+    for (const Part& part : parts)
+        if (part.end <= part.sequence->prompt_tokens()) prompt_tokens += part.end - part.begin;
+    if (model_.prefix) model_.prefix->note_speed(prompt_tokens, std::chrono::nanoseconds(ns));
 }
 
 // What was sampled before an error is taken all the same: samplers and constraints have gone on.

@@ -33,6 +33,7 @@ class Batch {
     bool admit(Sequence& sequence);
     bool may_run(const Sequence& sequence) const;
     bool waits_for_company(const Sequence& sequence) const;
+    bool waits_for_pages(Sequence& sequence);
     uint32_t free_slot(const Sequence& sequence) const;
     bool has_room(const Sequence& sequence) const;
     void place(Sequence& sequence, uint32_t slot);

@@ -1,5 +1,6 @@
 // A request while it is answered.
 #pragma once
+#include "model/prefix/shared_pages.h"
 #include "model/serving/request.h"
 #include <cstddef>
 #include <optional>
@@ -28,6 +29,9 @@ struct Sequence {
     // answer are then run again, one by one as they were before.
     std::vector<std::vector<std::byte>> saved{};
     uint32_t saved_tokens = 0, saved_cold = 0;
+
+    bool asked = false;                 // the shared store, for what it has of the prompt
+    std::shared_ptr<PageFetch> fetch{}; // while that is coming
 
     uint32_t prompt_tokens() const { return uint32_t(request.prompt.size()); }
     uint32_t answer_tokens() const { return uint32_t(ids.size()) - prompt_tokens(); }

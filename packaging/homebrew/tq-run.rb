@@ -18,6 +18,7 @@ class TqRun < Formula
   depends_on "curl"
   depends_on "fmt"
   depends_on "highway"
+  depends_on "hiredis"
   depends_on "openssl@3"
   depends_on "utf8proc"
   depends_on "vulkan-loader"

@@ -59,6 +59,7 @@ struct SchedulerSetup {
     bool deterministic = false, prefix = true;
     uint64_t memory_pages = 100; // of preempted requests
     std::function<bool(uint32_t)> is_end = [](uint32_t id) { return id == 5; };
+    SharedPages::Options shared{}; // a store for the prefix cache
 };
 
 class SchedulerUnderTest {
@@ -105,6 +106,7 @@ class SchedulerUnderTest {
         const CacheOwner owner{model_.config, setup_.kv, "a fingerprint", "a model", model.forward->computation()};
         PrefixCache::Options prefix{.memory_bytes = uint64_t(1) << 30};
         prefix.disk = {directory_.path() / "prefix", 1 << 30};
+        prefix.shared = setup_.shared;
         model.prefix = std::make_unique<PrefixCache>(*model.forward, owner_texts(owner), prefix);
         return model;
     }

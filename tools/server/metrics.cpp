@@ -64,6 +64,25 @@ void add_vllm(MetricsText& out, const serving::Status& s, double used, const std
     out.sample("vllm:cache_config_info", fmt::format("{{block_size=\"{}\",num_gpu_blocks=\"{}\"}}", page_tokens, s.pages), 1);
 }
 
+void add_shared(MetricsText& out, const SharedPages::Statistics& s, uint64_t tokens) {
+    out.sample("tqrun_found_tokens_total", "{place=\"shared\"}", double(tokens));
+    out.family("tqrun_shared_reads_total", "Pages that the shared prefix cache was asked for, and what came.", "counter");
+    out.sample("tqrun_shared_reads_total", "{result=\"found\"}", double(s.found));
+    out.sample("tqrun_shared_reads_total", "{result=\"missed\"}", double(s.missed));
+    out.sample("tqrun_shared_reads_total", "{result=\"late\"}", double(s.late));
+    out.sample("tqrun_shared_reads_total", "{result=\"failed\"}", double(s.failed));
+    out.sample("tqrun_shared_reads_total", "{result=\"rejected\"}", double(s.rejected));
+    out.family("tqrun_shared_writes_total", "Pages for the shared prefix cache, and whether it has them now.", "counter");
+    out.sample("tqrun_shared_writes_total", "{result=\"written\"}", double(s.written));
+    out.sample("tqrun_shared_writes_total", "{result=\"not_written\"}", double(s.not_written));
+    out.family("tqrun_shared_bytes_total", "Bytes of these pages.", "counter");
+    out.sample("tqrun_shared_bytes_total", "{direction=\"read\"}", double(s.read_bytes));
+    out.sample("tqrun_shared_bytes_total", "{direction=\"written\"}", double(s.written_bytes));
+    out.family("tqrun_shared_paused", "1 while the shared prefix cache is left alone after a failure.", "gauge");
+    out.sample("tqrun_shared_paused", "{direction=\"read\"}", s.reads_paused ? 1 : 0);
+    out.sample("tqrun_shared_paused", "{direction=\"written\"}", s.writes_paused ? 1 : 0);
+}
+
 void add_own(MetricsText& out, const serving::Status& s, const serving::Scheduler& scheduler) {
     out.family("tqrun_pages", "Pages of the cache: of requests, spare ones of the prefix cache, free ones.", "gauge");
     out.sample("tqrun_pages", "{state=\"used\"}", double(s.pages) - s.free_pages - s.spare_pages);
@@ -75,6 +94,7 @@ void add_own(MetricsText& out, const serving::Status& s, const serving::Schedule
     out.sample("tqrun_found_tokens_total", "{place=\"device\"}", double(s.found.device_tokens));
     out.sample("tqrun_found_tokens_total", "{place=\"memory\"}", double(s.found.memory_tokens));
     out.sample("tqrun_found_tokens_total", "{place=\"disk\"}", double(s.found.disk_tokens));
+    if (s.found.shared) add_shared(out, *s.found.shared, s.found.shared_tokens);
     out.gauge("tqrun_prefix_memory_bytes", "Host memory of the prefix cache.", double(s.found.memory_bytes));
     out.family("tqrun_requests_total", "Requests, and how some ended.", "counter");
     out.sample("tqrun_requests_total", "{what=\"submitted\"}", double(s.requests));

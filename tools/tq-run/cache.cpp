@@ -3,6 +3,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
+#include "model/prefix/page_signature.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/prefix.h"
@@ -124,7 +125,7 @@ std::optional<std::string> damage(const fs::path& path, const StoredOwner& owner
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     bytes += text.size();
     try {
-        const auto all = std::as_bytes(std::span(text));
+        const auto all = without_signature(std::as_bytes(std::span(text))); // of a directory that is shared
         const PageHead head = read_page_head(all);
         if (head.owner.hex() != owner.name || head.parent != entry.parent || head.name != entry.name) fail("it is another page");
         const uint64_t content = all.size() - page_head_size(head.tokens());

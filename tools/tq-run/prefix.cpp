@@ -5,6 +5,9 @@
 #include "base/printable.h"
 #include "base/system_memory.h"
 #include "model/files/fingerprint.h"
+#include "model/store/directory_store.h"
+#include "model/store/hmac.h"
+#include "model/store/redis_store.h"
 #include "tools/tq-run/plan.h"
 #include <algorithm>
 
@@ -27,7 +30,43 @@ std::string disk_text(const PrefixArguments& arguments, uint64_t bytes) {
     return bytes == 0 ? "none" : fmt::format("{} in {}", size_text(bytes), printable(utf8_text(arguments.path()), 200));
 }
 
+// Opens no connection yet. The owner's texts then name whom the pages are shared with.
+SharedPages::Options share(const PrefixArguments& arguments, const Engine& engine, OwnerTexts& owner) {
+    const StoreAddress address = parse_store_address(shared_address(arguments));
+    SharedPages::Options options;
+    std::string key = "none";
+    if (!arguments.shared_key_file.empty()) {
+        options.sign = hmac_signer(read_page_key(utf8_path(arguments.shared_key_file)));
+        constexpr std::string_view subject = "the name of this key";
+        const PageSignature name = options.sign(std::as_bytes(std::span(subject)));
+        key.clear();
+        for (const std::byte byte : std::span(name).first(8)) key += fmt::format("{:02x}", uint32_t(byte));
+    }
+    // Separate rows (--deterministic) are a promise of equal bits: their pages are shared with machines that compute these alone.
+    if (engine.forward->block_kernels().block != 0) owner["computation"] = "any device";
+    owner["shared"] = fmt::format("namespace '{}', key {}", arguments.shared_namespace, key);
+    options.place = address.text();
+    const std::chrono::seconds ttl(arguments.shared_ttl_s);
+    if (address.redis) {
+        require_redis();
+        options.open = [redis = *address.redis, name = owner_name(owner), ttl] { return open_redis_store(redis, name, ttl); };
+    } else {
+        options.open = [directory = address.directory, owner, ttl] { return open_directory_store(directory, owner, ttl); };
+    }
+    return options;
+}
+
+std::string shared_text(const SharedPages::Options& options, const OwnerTexts& owner) {
+    if (!options.open) return "";
+    return fmt::format(", shared {} ({}; bits of {})", options.place, owner.at("shared"),
+                       owner.at("computation") == "any device" ? "any device" : "devices like this one");
+}
+
 } // namespace
+
+std::string shared_address(const PrefixArguments& arguments) {
+    return arguments.shared.empty() ? environment_variable("TQ_CACHE_SHARED").value_or("") : arguments.shared;
+}
 
 std::filesystem::path PrefixArguments::path() const { return directory.empty() ? prefix_directory() : utf8_path(directory); }
 
@@ -47,6 +86,39 @@ void add_directory_flag(ArgumentParser& command, PrefixArguments& a) {
         .group("KV cache");
 }
 
+// A check of a name that means the same everywhere: letters, digits and some signs.
+static std::string simple_name(std::string& text) {
+    const bool simple = text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == text.npos;
+    return simple && text.size() <= 64 ? "" : "a namespace has up to 64 letters, digits, points, underscores and hyphens";
+}
+
+static void add_shared_flags(ArgumentParser& command, PrefixArguments& a) {
+    command
+        .add_option("--cache-shared", a.shared,
+                    "share the prefix cache with other machines: in a directory, or in Redis, whose address is "
+                    "redis://HOST, or redis://:PASSWORD@HOST:PORT/DB")
+        .option_text("WHERE")
+        .check(parsed_by([](const std::string& text) {
+            if (parse_store_address(text).redis) require_redis();
+        }))
+        .group("KV cache");
+    command
+        .add_option("--cache-shared-ttl", a.shared_ttl_s,
+                    "seconds after which a shared page expires that nobody used; default: 604800 (a week); 0: never")
+        .option_text("S")
+        .check(number(0, 1e9))
+        .group("KV cache");
+    command.add_option("--cache-shared-namespace", a.shared_namespace, "share pages only with those who give the same name")
+        .option_text("NAME")
+        .check(simple_name)
+        .group("KV cache");
+    command
+        .add_option("--cache-shared-key", a.shared_key_file,
+                    "sign shared pages with the key in this file, and take only pages that it has signed")
+        .option_text("FILE")
+        .group("KV cache");
+}
+
 void add_flags(ArgumentParser& command, PrefixArguments& a) {
     command
         .add_option("--cache-ram", a.memory_bytes,
@@ -61,6 +133,7 @@ void add_flags(ArgumentParser& command, PrefixArguments& a) {
         .transform(memory_size())
         .group("KV cache");
     add_directory_flag(command, a);
+    add_shared_flags(command, a);
 }
 
 std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments, const Engine& engine, Console& console,
@@ -79,11 +152,15 @@ std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments,
         arguments.memory_bytes ? uint64_t(*arguments.memory_bytes) : std::min(default_memory_bytes, physical_memory_bytes() / 8);
     const uint64_t disk = model.weights.files.empty() ? 0 : arguments.max_disk_bytes(); // made weights have no identity
     if (disk > 0) options.disk = {arguments.path(), disk};
-    std::string identity = disk > 0 ? file_fingerprint(model.config, model.weights) : "of this process";
-    if (identity.empty()) identity = fingerprint(model, console);
-    say(fmt::format("host memory {}, disk {}", size_text(options.memory_bytes), disk_text(arguments, disk)));
+    const bool is_shared = !model.weights.files.empty() && !shared_address(arguments).empty();
+    std::string identity = is_shared ? "" : disk > 0 ? file_fingerprint(model.config, model.weights) : "of this process";
+    if (identity.empty()) identity = fingerprint(model, console); // other machines have other files
     const CacheOwner owner{model.config, forward.kv(), identity, model.name, program() + ", " + forward.computation()};
-    return std::make_unique<PrefixCache>(*engine.forward, owner_texts(owner), options);
+    OwnerTexts texts = owner_texts(owner);
+    if (is_shared) options.shared = share(arguments, engine, texts);
+    say(fmt::format("host memory {}, disk {}{}", size_text(options.memory_bytes), disk_text(arguments, disk),
+                    shared_text(options.shared, texts)));
+    return std::make_unique<PrefixCache>(*engine.forward, texts, options);
 }
 
 void report(PrefixCache* prefix, bool verbose) {
@@ -91,8 +168,9 @@ void report(PrefixCache* prefix, bool verbose) {
     for (const std::string& warning : prefix->take_warnings()) write_error(fmt::format("tq-run: {}\n", warning));
     if (!verbose) return;
     const PrefixCache::Statistics s = prefix->statistics();
-    write_error(fmt::format("prefix cache: {} tokens found on the device, {} in host memory, {} on the disk\n", s.device_tokens,
-                            s.memory_tokens, s.disk_tokens));
+    const std::string shared = s.shared ? fmt::format(", {} in the shared one", s.shared_tokens) : "";
+    write_error(fmt::format("prefix cache: {} tokens found on the device, {} in host memory, {} on the disk{}\n", s.device_tokens,
+                            s.memory_tokens, s.disk_tokens, shared));
 }
 
 } // namespace tq

@@ -6,8 +6,10 @@
 namespace tq {
 
 struct PrefixArguments {
-    std::optional<int64_t> memory_bytes, disk_bytes; // empty: not given
-    std::string directory;                           // empty: the user's
+    std::optional<int64_t> memory_bytes, disk_bytes;       // empty: not given
+    std::string directory;                                 // empty: the user's
+    std::string shared, shared_namespace, shared_key_file; // empty: not given
+    int64_t shared_ttl_s = 7 * 86400;                      // 0: pages stay
 
     std::filesystem::path path() const;
     uint64_t
@@ -15,6 +17,8 @@ struct PrefixArguments {
 };
 
 void add_flags(ArgumentParser& command, PrefixArguments& arguments);
+// The pages' last tier: the flag's address, else that of the environment variable TQ_CACHE_SHARED. Empty: none. Throws Error.
+std::string shared_address(const PrefixArguments& arguments);
 void add_directory_flag(ArgumentParser& command, PrefixArguments& arguments);
 
 // Null where the cache has a window, whose tokens are not in pages, which is said with `verbose`. The engine must outlive it.

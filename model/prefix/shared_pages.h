@@ -1,0 +1,77 @@
+// The prefix cache's pages in a store that other machines use, too (shared_store.h). Nothing that the store does is an error:
+// what is slow, dead, full or lying is a miss, and a warning now and then. Only whole pages of cold tokens are shared. One thread
+// reads and another writes, so that no caller waits for the store but for a page that it has asked for, and for that not longer
+// than it would take to compute the page.
+#pragma once
+#include "model/kv/page_layout.h"
+#include "model/prefix/shared_store.h"
+#include <deque>
+#include <memory>
+
+namespace tq {
+
+// The pages of one prompt that are being fetched: those from `next` on are still to be taken over.
+struct PageFetch {
+    const std::string tenant;
+    const std::vector<PageHead> pages; // of the prompt, from its first page on
+    uint32_t next;
+
+    // Of SharedPages alone.
+    std::chrono::steady_clock::time_point asked_at{};
+    std::chrono::nanoseconds page_time{};                         // that a page may take
+    uint32_t first = 0, asked = 0;                                // the first page to be fetched, and the one that is, or is next
+    std::optional<std::chrono::steady_clock::time_point> began{}; // when the store was asked for that one
+    std::deque<std::vector<std::byte>> arrived{};                 // contents from `next` on
+    bool finished = false;                                        // no more will arrive
+};
+
+class SharedPages {
+  public:
+    struct Options {
+        // Opens the store; called in each of the two threads, which alone use what they get. May throw Error.
+        std::function<std::unique_ptr<SharedStore>()> open; // empty: none
+        PageSigner sign;                                    // empty: pages are not signed
+        std::string place;                                  // for sentences for people
+        uint64_t max_waiting_bytes = 64 << 20;              // of pages to be written, and of those that wait to be taken over
+        std::chrono::milliseconds write_timeout{10000};     // for a page
+        std::chrono::milliseconds first_page_time{250};     // that a page may take, as long as no prompt was run
+        std::chrono::milliseconds warning_pause{60000};     // between two warnings
+    };
+    struct Statistics {
+        uint64_t found = 0, missed = 0; // lookups of a page
+        uint64_t late = 0, failed = 0;  // not there in time; an error of the store
+        uint64_t rejected = 0;          // pages that were damaged, not what they were asked for, or not signed by the key
+        uint64_t written = 0, not_written = 0;
+        uint64_t read_bytes = 0, written_bytes = 0;
+        bool reads_paused = false, writes_paused = false; // after failures
+    };
+
+    SharedPages(const Options& options, const PageLayout& layout);
+    ~SharedPages(); // gives what waits to be written a few seconds
+    SharedPages(const SharedPages&) = delete;
+    SharedPages& operator=(const SharedPages&) = delete;
+
+    // So many tokens of a prompt took so long: what a page is worth.
+    void note_speed(uint64_t tokens, std::chrono::nanoseconds time);
+
+    // Begins to fetch the pages from `known` on, one after the other, until one is missing. Null where the store is left alone.
+    std::shared_ptr<PageFetch> fetch(std::string tenant, std::vector<PageHead> pages, uint32_t known);
+    // Returns the content of the next page, and waits for it at most so long. Nothing where it has not come yet.
+    std::optional<std::vector<std::byte>> take(PageFetch& fetch, std::chrono::milliseconds wait);
+    // Whether more is to come: not after a miss, nor when the time is over that the pages are worth.
+    bool is_coming(PageFetch& fetch);
+
+    // Whether the page is one to write() now; `last`: it will not be asked again.
+    bool wants(const PageHead& head, bool last);
+    void write(const PageHead& head, std::vector<std::byte> content);
+    void flush(); // returns when nothing waits to be written
+
+    Statistics statistics() const;
+    std::vector<std::string> take_warnings();
+
+  private:
+    struct Shared;
+    const std::shared_ptr<Shared> shared_; // with the threads, which may outlive this where the store hangs
+};
+
+} // namespace tq

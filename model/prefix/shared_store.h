@@ -1,0 +1,32 @@
+// A place of pages that several machines use: the tier below the disk. model/store/ has those that there are; what they give is
+// not trusted, but checked (shared_pages.h).
+#pragma once
+#include "model/prefix/page_directory.h"
+#include <array>
+#include <chrono>
+#include <functional>
+
+namespace tq {
+
+class SharedStore {
+  public:
+    using Clock = std::chrono::steady_clock;
+    virtual ~SharedStore() = default;
+
+    // Returns the bytes of a page, which count as used now; nothing where there is none, or it has expired. Throws Error where
+    // the store did not say by the deadline, or has more than `max_bytes`, for which no memory is taken.
+    virtual std::optional<std::vector<std::byte>> get(const PageEntry& page, size_t max_bytes, Clock::time_point deadline) = 0;
+
+    // Keeps a page. Returns false where there is one of that name already, which then counts as used now, unless `replace`.
+    // Throws Error where the page was not kept by the deadline.
+    virtual bool put(const PageEntry& page, std::span<const std::byte> bytes, bool replace, Clock::time_point deadline) = 0;
+
+    // Throws Error where the store does not answer by the deadline.
+    virtual void probe(Clock::time_point deadline) = 0;
+};
+
+// Returns the signature of bytes, by a key that only those have whose pages are trusted.
+using PageSignature = std::array<std::byte, 32>;
+using PageSigner = std::function<PageSignature(std::span<const std::byte> bytes)>;
+
+} // namespace tq

@@ -1,0 +1,211 @@
+// The two threads of SharedPages.
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/cache.h"
+#include "model/prefix/page_signature.h"
+#include "model/prefix/shared_state.h"
+
+namespace tq {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto probe_timeout = 1s;
+
+// The text of an error, which may name what a store has said.
+std::string reason_of(const std::exception& error) { return printable(error.what(), 300); }
+
+void open_store(std::unique_ptr<SharedStore>& store, const SharedPages::Options& options) {
+    if (!store) store = options.open();
+}
+
+} // namespace
+
+void SharedPages::Shared::probe(Lock& lock, std::unique_ptr<SharedStore>& store, Breaker& breaker) {
+    lock.unlock();
+    std::string problem;
+    try {
+        open_store(store, options);
+        store->probe(Clock::now() + probe_timeout);
+    } catch (const std::exception& error) {
+        problem = reason_of(error);
+    }
+    lock.lock();
+    if (problem.empty()) {
+        breaker.probed();
+    } else {
+        breaker.failed(Clock::now());
+        warn(fmt::format("the shared prefix cache {} does not answer: {}", options.place, problem));
+    }
+    changed.notify_all();
+}
+
+// The first that has room for what arrives. Those that nobody waits for any more are dropped.
+std::shared_ptr<PageFetch> SharedPages::Shared::next_fetch() {
+    std::erase_if(fetches, [](const std::weak_ptr<PageFetch>& one) {
+        const auto fetch = one.lock();
+        return !fetch || fetch->finished;
+    });
+    for (const auto& one : fetches) {
+        auto fetch = one.lock();
+        if (!fetch || is_over(*fetch, Clock::now())) continue;
+        if (fetch->arrived.empty() || (fetch->arrived.size() + 1) * page_bytes() <= options.max_waiting_bytes) return fetch;
+    }
+    return nullptr;
+}
+
+void SharedPages::Shared::read_pages() {
+    std::unique_ptr<SharedStore> store;
+    Lock lock(mutex);
+    bool is_new = true; // a probe opens the connection before it is needed
+    while (!stopping) {
+        if (std::exchange(is_new, false) || reads.is_probe_due(Clock::now())) {
+            probe(lock, store, reads);
+        } else if (reads.is_open()) {
+            changed.wait_until(lock, reads.probe_at());
+        } else if (const auto fetch = next_fetch()) {
+            fetch_page(lock, store, *fetch);
+        } else {
+            changed.wait(lock);
+        }
+    }
+    reader_done = true;
+    changed.notify_all();
+}
+
+// Returns the content of a page that is what it should be. Throws Error.
+std::vector<std::byte> SharedPages::Shared::checked(std::vector<std::byte> page, const PageHead& head) const {
+    const auto bytes = options.sign ? signed_bytes(page, options.sign) : std::span<const std::byte>(page);
+    const PageHead there = read_page_head(bytes);
+    if (there.owner != head.owner || there.parent != head.parent || there.ids != head.ids || there.cold != head.cold)
+        fail("it is another page");
+    const auto content = page_content(bytes, there, layout.bytes(there.tokens()));
+    const auto begin = page.begin() + (content.data() - page.data()), end = begin + ptrdiff_t(content.size());
+    page.erase(end, page.end());
+    page.erase(page.begin(), begin);
+    return page;
+}
+
+void SharedPages::Shared::fetch_page(Lock& lock, std::unique_ptr<SharedStore>& store, PageFetch& fetch) {
+    const PageHead& head = fetch.pages[fetch.asked];
+    const auto began = Clock::now();
+    fetch.began = began;
+    lock.unlock();
+    std::optional<std::vector<std::byte>> page;
+    std::string problem;
+    size_t bytes = 0;
+    bool rejected = false;
+    try {
+        open_store(store, options);
+        page = store->get(entry_of(head), page_bytes(), began + fetch.page_time);
+        if (page) {
+            bytes = page->size();
+            rejected = true;
+            page = checked(std::move(*page), head);
+            rejected = false;
+        }
+    } catch (const std::exception& error) {
+        problem = reason_of(error);
+    }
+    lock.lock();
+    counts.read_bytes += bytes;
+    if (!problem.empty()) {
+        if (rejected) {
+            present.erase(head.name);
+            bad.insert(head.name);
+        }
+        end_get(fetch, began, problem, rejected);
+    } else if (page) {
+        present.insert(head.name);
+        reads.succeeded();
+        fetch.asked++;
+        if (!fetch.finished) { // not too late
+            counts.found++;
+            fetch.arrived.push_back(std::move(*page));
+        }
+    } else {
+        reads.succeeded();
+        counts.missed++;
+        fetch.finished = true;
+    }
+    fetch.began.reset();
+    changed.notify_all();
+}
+
+// After a page that did not come, or was not what it should be. Where it was late, is_over() may have noticed that before.
+void SharedPages::Shared::end_get(PageFetch& fetch, Clock::time_point began, const std::string& problem, bool rejected) {
+    const auto now = Clock::now();
+    if (!rejected && is_over(fetch, now)) return;
+    fetch.finished = true;
+    reads.failed(now);
+    if (rejected) {
+        counts.rejected++;
+        warn(fmt::format("a page of the shared prefix cache {} is not used: {}", options.place, problem));
+    } else {
+        (now < began + fetch.page_time ? counts.failed : counts.late)++;
+        warn(fmt::format("the shared prefix cache {} is left alone for a while: {}", options.place, problem));
+    }
+}
+
+void SharedPages::Shared::write_pages() {
+    std::unique_ptr<SharedStore> store;
+    Lock lock(mutex);
+    for (;;) {
+        if (stopping && (jobs.empty() || writes.is_open() || Clock::now() >= stop_at)) break;
+        if (writes.is_probe_due(Clock::now())) {
+            probe(lock, store, writes);
+        } else if (writes.is_open()) {
+            changed.wait_until(lock, writes.probe_at());
+        } else if (!jobs.empty()) {
+            write_page(lock, store);
+        } else {
+            changed.wait(lock);
+        }
+    }
+    drop_jobs();
+    writer_done = true;
+    changed.notify_all();
+}
+
+void SharedPages::Shared::drop_jobs() {
+    for (const Job& job : jobs) present.erase(job.head.name);
+    counts.not_written += jobs.size();
+    waiting_bytes -= jobs.size() * page_bytes();
+    jobs.clear();
+}
+
+void SharedPages::Shared::write_page(Lock& lock, std::unique_ptr<SharedStore>& store) {
+    const Job& job = jobs.front(); // stays where it is: only this thread takes it out
+    const bool replace = bad.contains(job.head.name);
+    auto deadline = Clock::now() + options.write_timeout;
+    if (stopping) deadline = std::min(deadline, stop_at);
+    lock.unlock();
+    std::string problem;
+    bool written = false;
+    try {
+        std::vector<std::byte> page = page_head_bytes(job.head, job.content);
+        page.reserve(page_bytes());
+        page.insert(page.end(), job.content.begin(), job.content.end());
+        if (options.sign) append_signature(page, options.sign);
+        open_store(store, options);
+        written = store->put(entry_of(job.head), page, replace, deadline);
+    } catch (const std::exception& error) {
+        problem = reason_of(error);
+    }
+    lock.lock();
+    if (problem.empty()) {
+        writes.succeeded();
+        bad.erase(job.head.name);
+        counts.written += written ? 1 : 0;
+        counts.written_bytes += written ? page_bytes() : 0;
+        waiting_bytes -= page_bytes();
+        jobs.pop_front();
+    } else { // the others would wait as long
+        writes.failed(Clock::now());
+        warn(fmt::format("the shared prefix cache {} stores no pages for a while: {}", options.place, problem));
+        drop_jobs();
+    }
+    changed.notify_all();
+}
+
+} // namespace tq

@@ -72,6 +72,10 @@ print(f"relative error {error:.2g} in {len(a)} logits")
 sys.exit(not (len(a) == len(b) > 1000 and error < 1e-5))
 END
 }
+lists_llvmpipe() {
+    local said
+    said=$(run devices) && printf '%s\n' "$said" && [[ $said == *llvmpipe* ]]
+}
 says_its_version() { [[ $(run --version) =~ ^tq-run\ [0-9.]+\ \([0-9a-z-]+,\ [a-z]+\ [0-9][^,]*,\ (release|debug)\) ]]; }
 remembers() {
     local said

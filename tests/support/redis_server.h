@@ -59,6 +59,7 @@ class RedisServer {
         if (pid_ <= 0) return;
         ::kill(pid_, SIGKILL);
         pid_ = 0;
+        for (int i = 0; i < 400 && listens(); i++) std::this_thread::sleep_for(std::chrono::milliseconds(5)); // it dies soon
     }
     void signal(int number) const { ::kill(pid_, number); }
     // What redis-cli prints.
@@ -71,6 +72,14 @@ class RedisServer {
     }
 
   private:
+    bool listens() const {
+        const LocalSocket client;
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        address.sin_port = htons(port_);
+        return connect(client.fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    }
     std::string directory() const { return directory_.path().string(); }
     std::string pid_file() const { return directory() + "/pid"; }
 

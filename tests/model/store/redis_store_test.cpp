@@ -66,8 +66,8 @@ class LyingServer {
                 sent_ = at;
                 std::this_thread::sleep_for(between_);
             }
-            if (!closes_)
-                while (!stop_ && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) != 0) std::this_thread::sleep_for(5ms);
+            if (closes_) shutdown(fd, SHUT_WR); // close() would reset the connection where a request was not read
+            while (!stop_ && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) != 0) std::this_thread::sleep_for(5ms);
             close(fd);
         }
     }

@@ -178,7 +178,7 @@ void expire_pages(const fs::path& own, std::chrono::seconds unused) {
     std::vector<fs::path> old;
     each_file(own, [&](const fs::directory_entry& file) {
         std::error_code gone;
-        if (parse_entry(utf8_text(file.path().filename())) && file.last_write_time(gone) < oldest && !gone)
+        if (parse_entry(utf8_text(file.path().filename())) && last_modified(file.path(), gone) < oldest && !gone)
             old.push_back(file.path());
     });
     std::error_code ignored;

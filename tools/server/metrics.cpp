@@ -64,20 +64,21 @@ void add_vllm(MetricsText& out, const serving::Status& s, double used, const std
     out.sample("vllm:cache_config_info", fmt::format("{{block_size=\"{}\",num_gpu_blocks=\"{}\"}}", page_tokens, s.pages), 1);
 }
 
+// A counter of several parts, told apart by a label.
+void add_parts(MetricsText& out, const char* name, const char* help, const char* label,
+               std::initializer_list<std::pair<const char*, uint64_t>> parts) {
+    out.family(name, help, "counter");
+    for (const auto& [part, count] : parts) out.sample(name, fmt::format("{{{}=\"{}\"}}", label, part), double(count));
+}
+
 void add_shared(MetricsText& out, const SharedPages::Statistics& s, uint64_t tokens) {
     out.sample("tqrun_found_tokens_total", "{place=\"shared\"}", double(tokens));
-    out.family("tqrun_shared_reads_total", "Pages that the shared prefix cache was asked for, and what came.", "counter");
-    out.sample("tqrun_shared_reads_total", "{result=\"found\"}", double(s.found));
-    out.sample("tqrun_shared_reads_total", "{result=\"missed\"}", double(s.missed));
-    out.sample("tqrun_shared_reads_total", "{result=\"late\"}", double(s.late));
-    out.sample("tqrun_shared_reads_total", "{result=\"failed\"}", double(s.failed));
-    out.sample("tqrun_shared_reads_total", "{result=\"rejected\"}", double(s.rejected));
-    out.family("tqrun_shared_writes_total", "Pages for the shared prefix cache, and whether it has them now.", "counter");
-    out.sample("tqrun_shared_writes_total", "{result=\"written\"}", double(s.written));
-    out.sample("tqrun_shared_writes_total", "{result=\"not_written\"}", double(s.not_written));
-    out.family("tqrun_shared_bytes_total", "Bytes of these pages.", "counter");
-    out.sample("tqrun_shared_bytes_total", "{direction=\"read\"}", double(s.read_bytes));
-    out.sample("tqrun_shared_bytes_total", "{direction=\"written\"}", double(s.written_bytes));
+    add_parts(out, "tqrun_shared_reads_total", "Pages that the shared prefix cache was asked for, and what came.", "result",
+              {{"found", s.found}, {"missed", s.missed}, {"late", s.late}, {"failed", s.failed}, {"rejected", s.rejected}});
+    add_parts(out, "tqrun_shared_writes_total", "Pages for the shared prefix cache, and whether it has them now.", "result",
+              {{"written", s.written}, {"not_written", s.not_written}});
+    add_parts(out, "tqrun_shared_bytes_total", "Bytes of these pages.", "direction",
+              {{"read", s.read_bytes}, {"written", s.written_bytes}});
     out.family("tqrun_shared_paused", "1 while the shared prefix cache is left alone after a failure.", "gauge");
     out.sample("tqrun_shared_paused", "{direction=\"read\"}", s.reads_paused ? 1 : 0);
     out.sample("tqrun_shared_paused", "{direction=\"written\"}", s.writes_paused ? 1 : 0);
@@ -96,11 +97,8 @@ void add_own(MetricsText& out, const serving::Status& s, const serving::Schedule
     out.sample("tqrun_found_tokens_total", "{place=\"disk\"}", double(s.found.disk_tokens));
     if (s.found.shared) add_shared(out, *s.found.shared, s.found.shared_tokens);
     out.gauge("tqrun_prefix_memory_bytes", "Host memory of the prefix cache.", double(s.found.memory_bytes));
-    out.family("tqrun_requests_total", "Requests, and how some ended.", "counter");
-    out.sample("tqrun_requests_total", "{what=\"submitted\"}", double(s.requests));
-    out.sample("tqrun_requests_total", "{what=\"rejected\"}", double(s.rejected));
-    out.sample("tqrun_requests_total", "{what=\"cancelled\"}", double(s.cancelled));
-    out.sample("tqrun_requests_total", "{what=\"failed\"}", double(s.failed));
+    add_parts(out, "tqrun_requests_total", "Requests, and how some ended.", "what",
+              {{"submitted", s.requests}, {"rejected", s.rejected}, {"cancelled", s.cancelled}, {"failed", s.failed}});
     out.counter("tqrun_preemptions_total", "Requests that gave way to others for a while.", double(s.preempted));
     out.counter("tqrun_device_losses_total", "Losses of the device.", double(s.device_losses));
 }

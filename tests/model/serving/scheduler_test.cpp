@@ -1,26 +1,12 @@
-#include "model/cpu/forward.h"
 #include "model/serving/scheduler.h"
-#include "tests/support/scheduler.h"
+#include "tests/support/cpu_scheduler.h"
 #include <cmath>
 
 namespace tq {
 namespace {
 
 using namespace serving;
-
-const SmallModel& small() {
-    static const SmallModel model;
-    return model;
-}
-
-std::unique_ptr<Forward> make(const ForwardOptions& options) {
-    return make_cpu_forward(small().config, small().weights, options);
-}
-
-Ids some_ids(uint32_t count, uint32_t seed = 1) {
-    std::mt19937 random(seed);
-    return random_ids(random, count);
-}
+using test::make, test::small, test::some_ids;
 
 // A constraint that allows one token only, and is at its end after three.
 class OnlyToken final : public TokenConstraint {

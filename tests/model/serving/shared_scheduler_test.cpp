@@ -1,29 +1,15 @@
 // Servers that share a store of pages: their answers are those of one alone, and a store that is slow holds up no other request.
-#include "model/cpu/forward.h"
 #include "model/serving/scheduler.h"
+#include "tests/support/cpu_scheduler.h"
 #include "tests/support/fake_store.h"
-#include "tests/support/scheduler.h"
 
 namespace tq {
 namespace {
 
 using namespace serving;
 using namespace std::chrono_literals;
+using test::make, test::small, test::some_ids;
 using test::Shelf;
-
-const SmallModel& small() {
-    static const SmallModel model;
-    return model;
-}
-
-std::unique_ptr<Forward> make(const ForwardOptions& options) {
-    return make_cpu_forward(small().config, small().weights, options);
-}
-
-Ids some_ids(uint32_t count, uint32_t seed = 1) {
-    std::mt19937 random(seed);
-    return random_ids(random, count);
-}
 
 SchedulerSetup sharing(const std::shared_ptr<Shelf>& shelf, std::chrono::milliseconds page_time = 20s) {
     SchedulerSetup setup;

@@ -2,6 +2,7 @@
 #include "base/ensure.h"
 #include "model/gpu/products.h"
 #include <algorithm>
+#include <bit>
 
 namespace tq::gpu {
 namespace {
@@ -40,9 +41,11 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     const bool folds = v.normed || v.output == MATVEC_RESIDUAL;
     const uint32_t rows = rows_of(w, v.pairs), used = v.pairs ? v.pairs->used : 1;
     const View last = v.pairs ? View(v.pairs->routes) : v.next_norm.value_or(v.x); // a binding must not be empty
-    const MatvecTile tile = matvec_tile(t, rows * used, w.cols, v.output, v.columns);
+    const MatvecTile tile = matvec_tile(t, w.type, rows * used, w.cols, v.output, v.columns);
     const ConstantsOf<shader::matvec> constants{tile.workgroup, tile.lanes,      tile.rows,  v.output,  w.interleave,
                                                 v.normed,       t.matvec_blocks, t.subgroup, v.columns, v.pairs != nullptr};
+    const ConstantsOf<shader::matvec_dot> dot_constants{tile.workgroup, tile.lanes, tile.rows,  v.output,  w.interleave,
+                                                        v.normed,       tile.chunk, t.subgroup, v.columns, v.pairs != nullptr};
     uint32_t all_groups = 0;
     for (const MatrixSlice& slice : w.slices) {
         const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
@@ -61,6 +64,8 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
         const Groups grid{groups(std::min(slice.rows, rows), tile.rows_per_workgroup()), v.pairs ? pass.tokens * used : 1};
         if (!folds && reads_texels(pass, {slice.buffer, v.x}))
             recorder.dispatch<shader::matvec_texel>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
+        else if (tile.chunk != 0)
+            recorder.dispatch<shader::matvec_dot>(format, grid, dot_constants, params, work, v.y, slice.buffer, v.x, last);
         else if (tile.lanes > 1 && t.subgroup != 0)
             recorder.dispatch<shader::matvec_subgroup>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
         else
@@ -70,8 +75,13 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     return all_groups;
 }
 
-MatvecTile matvec_tile(const Tuning& t, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns) {
-    MatvecTile tile{t.workgroup, t.matvec_lanes, t.matvec_rows};
+bool multiplies_digits(const Tuning& t, GgmlType type) {
+    return t.matvec_dot != 0 && shader::matvec_dot.members[family_member(type)] != nullptr;
+}
+
+MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns) {
+    const bool dot = multiplies_digits(t, type);
+    MatvecTile tile{dot ? t.matvec_dot : t.workgroup, t.matvec_lanes, t.matvec_rows};
     const uint32_t most = std::min(t.subgroup != 0 ? max_lanes : max_lanes_without_subgroups, cols / 32);
     // Decoded weights stay in registers for all vectors. CPU drivers keep them on the stack, and more rows share what takes them
     // longest, fetching x.
@@ -79,6 +89,9 @@ MatvecTile matvec_tile(const Tuning& t, uint32_t rows, uint32_t cols, uint32_t o
     if (output == MATVEC_GATED) tile.rows = (tile.rows + 1) / 2 * 2;
     while (tile.lanes > 1 && 2 * tile.lanes <= most && uint64_t(rows) * tile.lanes < t.matvec_loads) tile.lanes *= 2;
     tile.workgroup = std::max(tile.workgroup, tile.lanes);
+    // An invocation makes digits of four columns, of at most eight vectors, or of several times four of few vectors.
+    const uint32_t least = tile.workgroup / 8, times = columns == 1 ? 4 : columns == 2 ? 2 : 1;
+    if (dot) tile.chunk = std::clamp(std::bit_ceil(cols / 32), least, least * times);
     return tile;
 }
 

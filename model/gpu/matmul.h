@@ -60,10 +60,13 @@ inline constexpr uint32_t expert_tokens = 32;
 
 struct MatvecTile {
     uint32_t workgroup, lanes, rows; // rows: of a group of `lanes` invocations
+    uint32_t chunk = 0;              // of matvec_dot: columns whose digits it has at a time, over 32; 0: matvec runs
     uint32_t rows_per_workgroup() const { return workgroup / lanes * rows; }
 };
-// The tile for a matrix of rows x cols and `columns` vectors. `output`: one of shaders/matvec_outputs.h.
-MatvecTile matvec_tile(const Tuning& t, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns);
+// True where matvec_dot multiplies vectors by matrices of this type.
+bool multiplies_digits(const Tuning& t, GgmlType type);
+// The tile for a matrix of `type`, rows x cols, and `columns` vectors. `output`: one of shaders/matvec_outputs.h.
+MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns);
 
 inline ConstantsOf<shader::matmul> matmul_constants(const Tuning& t, uint32_t interleave, bool accumulate, bool experts = false) {
     return {t.workgroup, t.matmul_tokens, t.matmul_rows, accumulate, interleave, experts};

@@ -98,7 +98,7 @@ TEST_CASE("a row of a small matrix is shared by more invocations") {
     t.subgroup = 32;
     t.matvec_lanes = 16;
     t.matvec_loads = 132 * 1024;
-    const auto lanes = [&](uint32_t rows, uint32_t cols) { return gpu::matvec_tile(t, rows, cols, MATVEC_STORE, 1).lanes; };
+    const auto lanes = [&](uint32_t rows, uint32_t cols) { return gpu::matvec_tile(t, GgmlType::Q4_K, rows, cols, MATVEC_STORE, 1).lanes; };
     CHECK(lanes(24576, 4096) == 16);
     CHECK(lanes(4096, 12288) == 64);
     CHECK(lanes(1024, 4096) == 128);
@@ -111,9 +111,9 @@ TEST_CASE("a row of a small matrix is shared by more invocations") {
     t.matvec_lanes = 16;
     t.matvec_loads = 0;
     CHECK(lanes(100, 100000) == 16);
-    CHECK(gpu::matvec_tile(t, 512, 512, MATVEC_STORE, 8).rows == 2);
+    CHECK(gpu::matvec_tile(t, GgmlType::Q4_K, 512, 512, MATVEC_STORE, 8).rows == 2);
     t.matvec_lanes = 1;
-    CHECK(gpu::matvec_tile(t, 512, 512, MATVEC_STORE, 8).rows == t.matvec_rows);
+    CHECK(gpu::matvec_tile(t, GgmlType::Q4_K, 512, 512, MATVEC_STORE, 8).rows == t.matvec_rows);
 }
 
 TEST_CASE("the default can run, and each candidate differs in its field and fits the device") {

@@ -27,7 +27,7 @@ const uint own = heads % parts == 0 ? heads / parts : parts % heads == 0 ? 1 : h
 const uint keepers = own == heads ? parts : parts * own / heads; // lanes that keep the same heads
 const uint scored = steps * own; // scores that a lane keeps of a batch
 const uint sharers = subgroup * 8 < head_dim ? subgroup : head_dim / 8, chunks = head_dim / 8 / sharers, turns = subgroup / sharers;
-const uint values_of_lane = batch / turns, most_at_once = half_values ? 16 : 4; // loads in flight, and products summed in fp16
+const uint values_of_lane = batch / turns, most_at_once = half_values ? 16 : 8; // loads in flight, and products summed in fp16
 const uint window_of_sums = values_of_lane < most_at_once ? values_of_lane : most_at_once;
 const uint summed = heads * chunks * 8;
 
@@ -76,26 +76,34 @@ void load_queries() {
     [[unroll]] for (uint i = 0; i < own; i++) {
         query_factor[i] = factors[i];
         [[unroll]] for (uint h = own; h < heads; h += own)
-            if (own_head() == h) query_factor[i] = factors[h + i];
+            query_factor[i] = mix(query_factor[i], factors[h + i], own_head() == h);
+    }
+}
+
+// The codes of the keys of a round, as load_codes8 returns them; where they are multiplied as fp16 levels.
+uvec2 key_words[half_keys ? steps * 4 : 1];
+
+void fetch_key(uint n, uint at) {
+    const uint base = p.k_codes + at * KV_WORDS(k_type, head_dim);
+    if (k_type == KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 0u)) { // tq4: the lane's channels are 16 bytes
+        const uvec4 block = cache(base / 4 + part());
+        [[unroll]] for (uint c = 0; c < 4; c++) key_words[n * 4 + c] = uvec2(block[c], 0);
+    } else {
+        [[unroll]] for (uint c = 0; c < 4; c++) key_words[n * 4 + c] = load_codes8(k_type, base, part() * 32 + c * 8);
     }
 }
 
 // Returns the number of a key's vector; `first` is the first of its batch, or `end` - 1 where that lies after all keys.
 uint vector_of(uint key, uint first, uint end) { return vector_near(min(key, end - 1), min(first, end - 1)); } // PAGE % batch == 0
 
-// f[h] = query[h] . key number `at`, the part of this lane
-void multiply(uint at, out float f[heads]) {
+// f[h] = query[h] . key n of the round, which is vector `at`, the part of this lane
+void multiply(uint n, uint at, out float f[heads]) {
     if (half_keys) {
-        const uint base = p.k_codes + at * KV_WORDS(k_type, head_dim);
         f16vec2 products[heads];
         [[unroll]] for (uint h = 0; h < heads; h++) products[h] = f16vec2(0.0);
-        const bool one_load = k_type == KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 0u); // tq4: the lane's channels are 16 bytes
-        uvec4 block = uvec4(0);
-        if (one_load) block = cache(base / 4 + part());
         [[unroll]] for (uint c = 0; c < 4; c++) {
-            const uvec2 words = one_load ? uvec2(block[c], 0) : load_codes8(k_type, base, part() * 32 + c * 8);
             [[unroll]] for (uint i = 0; i < 4; i++) {
-                const f16vec2 level = level_pair(k_type, words, i);
+                const f16vec2 level = level_pair(k_type, key_words[n * 4 + c], i);
                 [[unroll]] for (uint h = 0; h < heads; h++) products[h] = fma(level, half_query[h * 16 + c * 4 + i], products[h]);
             }
         }
@@ -124,7 +132,7 @@ void add_parts(inout float f[heads]) {
         if (count > 1) {
             [[unroll]] for (uint i = 0; i < heads / 2; i++)
                 if (i < count / 2) {
-                    const float kept = upper ? f[count / 2 + i] : f[i], given = upper ? f[i] : f[count / 2 + i];
+                    const float kept = mix(f[i], f[count / 2 + i], upper), given = mix(f[count / 2 + i], f[i], upper);
                     f[i] = kept + subgroupShuffleXor(given, x);
                 }
             count /= 2;
@@ -147,7 +155,7 @@ void raise(float s[scored], float largest_scale) {
     float unit = value_unit;
     if (half_values) {
         largest_scale = subgroupMax(largest_scale);
-        unit = max(unit, largest_scale > 0.0 ? uintBitsToFloat((floatBitsToUint(largest_scale) & 0x7f800000u) + 0x800000u) : 0.0);
+        unit = max(unit, mix(0.0, uintBitsToFloat((floatBitsToUint(largest_scale) & 0x7f800000u) + 0x800000u), largest_scale > 0.0));
         grew = grew || unit > value_unit;
     }
     if (!subgroupAny(grew)) return;
@@ -164,23 +172,31 @@ void raise(float s[scored], float largest_scale) {
     value_unit = unit;
 }
 
+// The codes of a window's values; they are fetched before the keys are multiplied where a round has one window.
+const bool fetches_values = half_values && chunks == 1 && values_of_lane == window_of_sums;
+uvec2 value_words[half_values ? window_of_sums : 1];
+
+void fetch_values(uint first, uint end, uint begin, uint chunk) {
+    // Coded vectors are in no ring: those of a batch, all of one page, lie one after the other.
+    const uint c = (chunk * sharers + lane() % sharers) * 8, size = KV_WORDS(v_type, head_dim),
+               base = p.v_codes + (vector_of(first, first, end) + lane() / sharers + begin * turns) * size,
+               last = p.v_codes + vector_of(first + batch - 1, first, end) * size;
+    [[unroll]] for (uint i = 0; i < window_of_sums; i++) value_words[i] = load_codes8(v_type, min(base + i * turns * size, last), c);
+}
+
 // Adds `window_of_sums` of the values of this lane's turn, from number `begin` on.
 void add_window(uint first, uint end, uint begin) {
     const uint turn = lane() / sharers, share = lane() % sharers;
     [[unroll]] for (uint chunk = 0; chunk < chunks; chunk++) {
         const uint c = (chunk * sharers + share) * 8;
         if (half_values) {
-            uvec2 words[window_of_sums];
             f16vec2 products[heads * 4];
             [[unroll]] for (uint i = 0; i < heads * 4; i++) products[i] = f16vec2(0.0);
-            // Coded vectors are in no ring: those of a batch, all of one page, lie one after the other.
-            const uint size = KV_WORDS(v_type, head_dim), base = p.v_codes + (vector_of(first, first, end) + turn + begin * turns) * size,
-                       last = p.v_codes + vector_of(first + batch - 1, first, end) * size;
-            [[unroll]] for (uint i = 0; i < window_of_sums; i++) words[i] = load_codes8(v_type, min(base + i * turns * size, last), c);
+            if (!fetches_values) fetch_values(first, end, begin, chunk);
             [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
                 const uint from = first_weight() + turn * heads + (begin + i) * turns * heads;
                 [[unroll]] for (uint j = 0; j < 4; j++) {
-                    const f16vec2 level = level_pair(v_type, words[i], j);
+                    const f16vec2 level = level_pair(v_type, value_words[i], j);
                     [[unroll]] for (uint h = 0; h < heads; h++)
                         products[h * 4 + j] = fma(level, unpackFloat2x16(weights[from + h]), products[h * 4 + j]);
                 }
@@ -238,7 +254,7 @@ void store_parts() {
                 const float factor = exp(group_max[g * heads + h] - m[h]) * unit;
                 [[unroll]] for (uint i = 0; i < chunks * 8; i++) {
                     const uint at = h * head_dim + (i / 8 * sharers + lane()) * 8 + i % 8;
-                    joined[at] = (g == 0 ? 0.0 : joined[at]) + sums[h * chunks * 8 + i] * factor;
+                    joined[at] = mix(joined[at], 0.0, g == 0) + sums[h * chunks * 8 + i] * factor;
                 }
             }
         barrier();
@@ -269,25 +285,31 @@ void main() {
     barrier();
     for (uint round = begin; round < end; round += subgroups * batch) {
         const uint first = round + gl_LocalInvocationID.x / subgroup * batch;
-        float s[scored], value_scales[steps], largest_scale = 0.0;
+        float s[scored], key_scales[steps], value_scales[steps], largest_scale = 0.0;
+        uint at[steps];
         [[unroll]] for (uint n = 0; n < steps; n++) {
-            const uint key = first + n * keys_at_once + lane() / parts, at = vector_of(key, first, end);
+            at[n] = vector_of(first + n * keys_at_once + lane() / parts, first, end);
+            if (half_keys) fetch_key(n, at[n]);
+            key_scales[n] = scales_of(k_type, p.k_scales, at[n]).x;
+            value_scales[n] = scales_of(v_type, p.v_scales, at[n]).x;
+        }
+        if (fetches_values) fetch_values(first, end, 0, 0);
+        [[unroll]] for (uint n = 0; n < steps; n++) {
+            const bool seen = sees(0, first + n * keys_at_once + lane() / parts, end);
             float f[heads];
-            multiply(at, f);
+            multiply(n, at[n], f);
             add_parts(f);
-            const float key_scale = scales_of(k_type, p.k_scales, at).x;
-            [[unroll]] for (uint i = 0; i < own; i++) s[n * own + i] = sees(0, key, end) ? f[i] * (query_factor[i] * key_scale) : nothing;
-            value_scales[n] = scales_of(v_type, p.v_scales, at).x;
-            const bool counts = sees(0, key, end) && floatBitsToUint(value_scales[n]) <= floatBitsToUint(65504.0);
-            largest_scale = max(largest_scale, counts ? value_scales[n] : 0.0);
+            [[unroll]] for (uint i = 0; i < own; i++) s[n * own + i] = mix(nothing, f[i] * (query_factor[i] * key_scales[n]), seen);
+            const bool counts = seen && floatBitsToUint(value_scales[n]) <= floatBitsToUint(65504.0);
+            largest_scale = max(largest_scale, mix(0.0, value_scales[n], counts));
         }
         raise(s, largest_scale);
         [[unroll]] for (uint n = 0; n < steps; n++)
             [[unroll]] for (uint i = 0; i < own; i++) {
-                const float weight = s[n * own + i] == nothing ? 0.0 : exp(s[n * own + i] - row_max[i]);
+                const float weight = mix(exp(s[n * own + i] - row_max[i]), 0.0, s[n * own + i] == nothing);
                 row_sum[i] += weight;
                 const float scale = half_values ? value_scales[n] * (2048.0 / value_unit) : value_scales[n];
-                const float scaled = weight == 0.0 ? 0.0 : weight * scale; // whatever the scale of a key without weight
+                const float scaled = mix(weight * scale, 0.0, weight == 0.0); // whatever the scale of a key without weight
                 if (keeps_alone())
                     weights[first_weight() + (n * keys_at_once + lane() / parts) * heads + own_head() + i] =
                         half_values ? packFloat2x16(f16vec2(float16_t(scaled))) : floatBitsToUint(scaled);

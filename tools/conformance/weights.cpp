@@ -100,7 +100,8 @@ Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const S
     const Buffer x_buffer = rig.upload(x), y = rig.output(gate.size()), context = rig.context(0, 1);
     rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) { gpu::matvec_gated(pass, y, matrix, x_buffer); });
     const double sums = expected_norm(w.tensor, x); // of rows / 2 for each factor
-    return rig.check(y, gate, std::max(gated_limit, 4 * limit_for(tuning, type, shape)), sums * sums / shape.rows * std::sqrt(shape.rows / 2.0));
+    return rig.check(y, gate, std::max(gated_limit, 4 * limit_for(tuning, type, shape)),
+                     sums * sums / shape.rows * std::sqrt(shape.rows / 2.0));
 }
 
 // h += W x, then z = W2 norm(h), z += W2 norm(h), and the gated z, by kernels that fuse the norm, against those that do not.

@@ -98,7 +98,9 @@ TEST_CASE("a row of a small matrix is shared by more invocations") {
     t.subgroup = 32;
     t.matvec_lanes = 16;
     t.matvec_loads = 132 * 1024;
-    const auto lanes = [&](uint32_t rows, uint32_t cols) { return gpu::matvec_tile(t, GgmlType::Q4_K, rows, cols, MATVEC_STORE, 1).lanes; };
+    const auto lanes = [&](uint32_t rows, uint32_t cols) {
+        return gpu::matvec_tile(t, GgmlType::Q4_K, rows, cols, MATVEC_STORE, 1).lanes;
+    };
     CHECK(lanes(24576, 4096) == 16);
     CHECK(lanes(4096, 12288) == 64);
     CHECK(lanes(1024, 4096) == 128);

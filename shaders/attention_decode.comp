@@ -32,9 +32,12 @@ const uint window_of_sums = values_of_lane < most_at_once ? values_of_lane : mos
 const uint summed = heads * chunks * 8;
 
 shared vec4 query[half_keys ? 1 : heads * head_dim / 4]; // [head][head_dim]
+const uint query_vectors = (head_dim / 4 + subgroup - 1) / subgroup;
+shared uvec2 half_queries[half_keys ? heads * head_dim / 4 : 1]; // [head][head_dim] as halves
+shared float query_factors[heads];
 shared uint weights[subgroups * batch * heads];          // of values: [subgroup][key][head], two halves or an fp32 number
 shared float joined[heads * head_dim];                   // the sums of all subgroups
-shared float group_max[subgroups * heads], group_sum[subgroups * heads];
+shared float group_max[subgroups * heads], group_sum[subgroups * heads], joined_max[heads];
 
 uint lane() { return gl_LocalInvocationID.x % subgroup; }
 uint part() { return lane() % parts; }
@@ -49,35 +52,41 @@ float row_max[own], row_sum[own];               // of the kept heads: the sum of
 float value_unit = half_values ? exp2(-24.0) : 1.0; // the least power of two above all values' scales so far
 float sums[summed];                 // of weighted values, over 2^11 level_unit / value_unit
 
-// A query's channels are brought below 2^11, so that fp16 sums of 16 products with levels stay finite.
+// Puts the queries into shared memory. Where they are multiplied as fp16 numbers, a subgroup brings the channels of one below 2^11, so that
+// fp16 sums of 16 products with levels stay finite.
 void load_queries() {
     if (!half_keys) {
         for (uint i = gl_LocalInvocationID.x; i < heads * head_dim / 4; i += lanes)
             query[i] = query_of(0, i / (head_dim / 4), i % (head_dim / 4));
-        for (uint i = 0; i < own; i++) query_factor[i] = 1.0;
         return;
     }
-    float factors[heads];
-    [[unroll]] for (uint h = 0; h < heads; h++) {
-        vec4 q[8];
+    [[dont_unroll]] for (uint h = gl_LocalInvocationID.x / subgroup; h < heads; h += subgroups) {
+        vec4 q[query_vectors];
         uvec4 most = uvec4(0);
-        [[unroll]] for (uint i = 0; i < 8; i++) {
-            q[i] = query_of(0, h, part() * 8 + i);
-            most = max(most, floatBitsToUint(q[i]) & 0x7fffffffu);
+        [[unroll]] for (uint n = 0; n < query_vectors; n++) {
+            q[n] = query_of(0, h, min(n * subgroup + lane(), head_dim / 4 - 1));
+            most = max(most, floatBitsToUint(q[n]) & 0x7fffffffu);
         }
         const uint largest = subgroupMax(max(max(most.x, most.y), max(most.z, most.w)));
-        [[unroll]] for (uint i = 0; i < 8; i++) {
-            const vec4 scaled = q[i] * (to_fp16_range(largest) / 16.0);
-            half_query[h * 16 + 2 * i] = f16vec2(scaled.xy);
-            half_query[h * 16 + 2 * i + 1] = f16vec2(scaled.zw);
+        [[unroll]] for (uint n = 0; n < query_vectors; n++) {
+            const vec4 scaled = q[n] * (to_fp16_range(largest) / 16.0);
+            if (n * subgroup + lane() < head_dim / 4)
+                half_queries[h * (head_dim / 4) + n * subgroup + lane()] = uvec2(packFloat2x16(f16vec2(scaled.xy)), packFloat2x16(f16vec2(scaled.zw)));
         }
-        factors[h] = from_fp16_range(largest) * (16.0 * level_unit);
+        query_factors[h] = from_fp16_range(largest) * (16.0 * level_unit);
     }
-    [[unroll]] for (uint i = 0; i < own; i++) {
-        query_factor[i] = factors[i];
-        [[unroll]] for (uint h = own; h < heads; h += own)
-            query_factor[i] = mix(query_factor[i], factors[h + i], own_head() == h);
-    }
+}
+
+// Takes this lane's part of them, after a barrier.
+void take_queries() {
+    [[unroll]] for (uint i = 0; i < own; i++) query_factor[i] = half_keys ? query_factors[own_head() + i] : 1.0;
+    if (!half_keys) return;
+    [[unroll]] for (uint h = 0; h < heads; h++)
+        [[unroll]] for (uint i = 0; i < 8; i++) {
+            const uvec2 four = half_queries[h * (head_dim / 4) + part() * 8 + i];
+            half_query[h * 16 + 2 * i] = unpackFloat2x16(four.x);
+            half_query[h * 16 + 2 * i + 1] = unpackFloat2x16(four.y);
+        }
 }
 
 // The codes of the keys of a round, as load_codes8 returns them; where they are multiplied as fp16 levels.
@@ -230,7 +239,19 @@ void add_turns() {
         [[unroll]] for (uint i = 0; i < heads * chunks * 8; i++) sums[i] += subgroupShuffleXor(sums[i], x);
 }
 
-// Joins the subgroups' maxima and sums, one subgroup after the other, and writes the partials.
+// Writes the maxima and sums of all subgroups.
+void join_groups() {
+    [[dont_unroll]] for (uint h = gl_LocalInvocationID.x; h < heads; h += lanes) {
+        float most = nothing, sum = 0.0;
+        [[dont_unroll]] for (uint g = 0; g < subgroups; g++) most = max(most, group_max[g * heads + h]);
+        [[dont_unroll]] for (uint g = 0; g < subgroups; g++) sum += group_sum[g * heads + h] * exp(group_max[g * heads + h] - most);
+        partials[part_of(h) + part_size - 2] = most;
+        partials[part_of(h) + part_size - 1] = sum;
+        joined_max[h] = most;
+    }
+}
+
+// Joins the subgroups' sums of values, one subgroup after the other, and writes the partials.
 void store_parts() {
     const uint group = gl_LocalInvocationID.x / subgroup;
     add_turns();
@@ -242,16 +263,13 @@ void store_parts() {
         }
     }
     barrier();
-    float m[heads];
-    [[unroll]] for (uint h = 0; h < heads; h++) {
-        m[h] = group_max[h];
-        for (uint g = 1; g < subgroups; g++) m[h] = max(m[h], group_max[g * heads + h]);
-    }
+    join_groups();
+    barrier();
     const float unit = half_values ? value_unit * (level_unit / 2048.0) : 1.0;
     [[dont_unroll]] for (uint g = 0; g < subgroups; g++) {
         if (group == g && lane() < sharers)
             [[unroll]] for (uint h = 0; h < heads; h++) {
-                const float factor = exp(group_max[g * heads + h] - m[h]) * unit;
+                const float factor = exp(group_max[g * heads + h] - joined_max[h]) * unit;
                 [[unroll]] for (uint i = 0; i < chunks * 8; i++) {
                     const uint at = h * head_dim + (i / 8 * sharers + lane()) * 8 + i % 8;
                     joined[at] = mix(joined[at], 0.0, g == 0) + sums[h * chunks * 8 + i] * factor;
@@ -259,14 +277,7 @@ void store_parts() {
             }
         barrier();
     }
-    for (uint i = gl_LocalInvocationID.x; i < heads * head_dim; i += lanes) partials[part_of(i / head_dim) + i % head_dim] = joined[i];
-    for (uint h = gl_LocalInvocationID.x; h < heads; h += lanes) {
-        float most = group_max[h], sum = 0.0;
-        for (uint g = 1; g < subgroups; g++) most = max(most, group_max[g * heads + h]);
-        for (uint g = 0; g < subgroups; g++) sum += group_sum[g * heads + h] * exp(group_max[g * heads + h] - most);
-        partials[part_of(h) + part_size - 2] = most;
-        partials[part_of(h) + part_size - 1] = sum;
-    }
+    [[dont_unroll]] for (uint i = gl_LocalInvocationID.x; i < heads * head_dim; i += lanes) partials[part_of(i / head_dim) + i % head_dim] = joined[i];
 }
 
 // Every subgroup reaches the same number of barriers: Mesa's software driver treats a subgroup barrier as a workgroup's.
@@ -283,7 +294,8 @@ void main() {
         row_sum[i] = 0.0;
     }
     barrier();
-    for (uint round = begin; round < end; round += subgroups * batch) {
+    take_queries();
+    [[dont_unroll]] for (uint round = begin; round < end; round += subgroups * batch) {
         const uint first = round + gl_LocalInvocationID.x / subgroup * batch;
         float s[scored], key_scales[steps], value_scales[steps], largest_scale = 0.0;
         uint at[steps];

@@ -10,7 +10,7 @@
 // once per weight format
 // once more for texels
 // once more for subgroups
-layout(constant_id = 6) const uint blocks = 1;
+layout(constant_id = 9) const uint blocks = 1;
 #include "matvec.glsl"
 
 // sums[row][column] += the products with weights 256 s + 32 j ...

@@ -9,9 +9,9 @@ layout(constant_id = 2) const uint rows = 2;   // even where the output is MATVE
 layout(constant_id = 3) const uint matvec_output = MATVEC_STORE;
 layout(constant_id = 4) const uint interleave = 1; // of the rows of the weights
 layout(constant_id = 5) const uint normed = 0;     // 1: x must still be divided by its rms; its sums of squares follow it
-layout(constant_id = 7) const uint subgroup = 32; // invocations of a subgroup, in a subgroup variant
-layout(constant_id = 8) const uint columns = 1; // vectors x and y; several: MATVEC_STORE or MATVEC_ADD
-layout(constant_id = 9) const uint experts = 0; // 1: workgroups in y are pairs of experts (rows.glsl), of one column
+layout(constant_id = 6) const uint subgroup = 32; // invocations of a subgroup, in a subgroup variant
+layout(constant_id = 7) const uint columns = 1; // vectors x and y; several: MATVEC_STORE or MATVEC_ADD
+layout(constant_id = 8) const uint experts = 0; // 1: workgroups in y are pairs of experts (rows.glsl), of one column
 layout(push_constant) uniform Push { matvec_params p; };
 layout(binding = 0) buffer Y { float y[]; };
 #define WEIGHTS_BINDING 1

@@ -2,7 +2,6 @@
 #include "base/ensure.h"
 #include "model/gpu/products.h"
 #include <algorithm>
-#include <bit>
 
 namespace tq::gpu {
 namespace {
@@ -42,10 +41,10 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     const uint32_t rows = rows_of(w, v.pairs), used = v.pairs ? v.pairs->used : 1;
     const View last = v.pairs ? View(v.pairs->routes) : v.next_norm.value_or(v.x); // a binding must not be empty
     const MatvecTile tile = matvec_tile(t, w.type, rows * used, w.cols, v.output, v.columns);
-    const ConstantsOf<shader::matvec> constants{tile.workgroup, tile.lanes,      tile.rows,  v.output,  w.interleave,
-                                                v.normed,       t.matvec_blocks, t.subgroup, v.columns, v.pairs != nullptr};
-    const ConstantsOf<shader::matvec_dot> dot_constants{tile.workgroup, tile.lanes, tile.rows,  v.output,  w.interleave,
-                                                        v.normed,       tile.chunk, t.subgroup, v.columns, v.pairs != nullptr};
+    const ConstantsOf<shader::matvec_dot> dot_constants{tile.workgroup, tile.lanes, tile.rows, v.output,          w.interleave,
+                                                        v.normed,       t.subgroup, v.columns, v.pairs != nullptr};
+    const ConstantsOf<shader::matvec> constants{tile.workgroup, tile.lanes, tile.rows, v.output,           w.interleave,
+                                                v.normed,       t.subgroup, v.columns, v.pairs != nullptr, t.matvec_blocks};
     uint32_t all_groups = 0;
     for (const MatrixSlice& slice : w.slices) {
         const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
@@ -64,7 +63,7 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
         const Groups grid{groups(std::min(slice.rows, rows), tile.rows_per_workgroup()), v.pairs ? pass.tokens * used : 1};
         if (!folds && reads_texels(pass, {slice.buffer, v.x}))
             recorder.dispatch<shader::matvec_texel>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
-        else if (tile.chunk != 0)
+        else if (multiplies_digits(t, w.type))
             recorder.dispatch<shader::matvec_dot>(format, grid, dot_constants, params, work, v.y, slice.buffer, v.x, last);
         else if (tile.lanes > 1 && t.subgroup != 0)
             recorder.dispatch<shader::matvec_subgroup>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
@@ -79,9 +78,18 @@ bool multiplies_digits(const Tuning& t, GgmlType type) {
     return t.matvec_dot != 0 && shader::matvec_dot.members[family_member(type)] != nullptr;
 }
 
+// A workgroup of matvec_dot has eight groups of lanes. Of a matrix that has too few rows to busy all cores each has fewer.
+static MatvecTile dot_tile(const Tuning& t, uint32_t rows, uint32_t output, uint32_t columns) {
+    const uint32_t cores = t.matvec_loads / 1024, least = output == MATVEC_GATED ? 2 : 1;
+    MatvecTile tile{t.matvec_dot, t.matvec_dot / 8, columns > 1 ? std::min(t.matvec_rows, 2u) : t.matvec_rows};
+    while (tile.rows > least && rows / (8 * tile.rows) * 4 < cores * 3) tile.rows /= 2;
+    tile.rows = (tile.rows + least - 1) / least * least;
+    return tile;
+}
+
 MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns) {
-    const bool dot = multiplies_digits(t, type);
-    MatvecTile tile{dot ? t.matvec_dot : t.workgroup, t.matvec_lanes, t.matvec_rows};
+    if (multiplies_digits(t, type)) return dot_tile(t, rows, output, columns);
+    MatvecTile tile{t.workgroup, t.matvec_lanes, t.matvec_rows};
     const uint32_t most = std::min(t.subgroup != 0 ? max_lanes : max_lanes_without_subgroups, cols / 32);
     // Decoded weights stay in registers for all vectors. CPU drivers keep them on the stack, and more rows share what takes them
     // longest, fetching x.
@@ -89,9 +97,6 @@ MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t c
     if (output == MATVEC_GATED) tile.rows = (tile.rows + 1) / 2 * 2;
     while (tile.lanes > 1 && 2 * tile.lanes <= most && uint64_t(rows) * tile.lanes < t.matvec_loads) tile.lanes *= 2;
     tile.workgroup = std::max(tile.workgroup, tile.lanes);
-    // An invocation makes digits of four columns, of at most eight vectors, or of several times four of few vectors.
-    const uint32_t least = tile.workgroup / 8, times = columns == 1 ? 4 : columns == 2 ? 2 : 1;
-    if (dot) tile.chunk = std::clamp(std::bit_ceil(cols / 32), least, least * times);
     return tile;
 }
 

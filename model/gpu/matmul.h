@@ -60,7 +60,6 @@ inline constexpr uint32_t expert_tokens = 32;
 
 struct MatvecTile {
     uint32_t workgroup, lanes, rows; // rows: of a group of `lanes` invocations
-    uint32_t chunk = 0;              // of matvec_dot: columns whose digits it has at a time, over 32; 0: matvec runs
     uint32_t rows_per_workgroup() const { return workgroup / lanes * rows; }
 };
 // True where matvec_dot multiplies vectors by matrices of this type.

@@ -90,7 +90,7 @@ bool is_read(uint begin) { return begin < row_length(first_token); }
 
 bool sees(uint r, uint key, uint end) {
     const uint own = first_position + r / heads;
-    if (window == WINDOW_NONE) return key <= min(own, end - 1); // causal; end is not 0
+    if (window == WINDOW_NONE) return key <= min(own, end - 1); // causal
     return key < end && key <= own && (key >= row_window_begin(first_token) && key + p.window_tokens > own) == (window == WINDOW_ONLY);
 }
 

@@ -18,6 +18,7 @@ constexpr double halves_limit = 5e-3;
 // The same kernels, but for those that compute in fp16 or from inputs of 15 bits.
 inline gpu::Tuning without_halves(gpu::Tuning tuning) {
     tuning.matmul_coopmat = tuning.matmul_dot = false;
+    tuning.matvec_dot = 0;
     tuning.attention_coopmat_rows = tuning.decode_subgroups = 0;
     return tuning;
 }

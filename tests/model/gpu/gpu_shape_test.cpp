@@ -173,6 +173,7 @@ std::vector<Variant> variants(const gpu::Tuning& own) {
         {"fp32", with([](gpu::Tuning&) {}), KvType::f32, exact_limit},
         {"fp32, compressed", with([](gpu::Tuning&) {}), KvType::tq4, 1e-2},
         {"a token's attention of halves", with([](gpu::Tuning& t) { t.decode_subgroups = 2; }), KvType::tq4, 2e-2},
+        {"int8, vectors", with([](gpu::Tuning& t) { t.matvec_dot = 64; }), KvType::f32, 2 * exact_limit},
         {"int8", with([](gpu::Tuning& t) { t.matmul_dot = true; }), KvType::f32, 2 * exact_limit}};
     if (!own.matmul_coopmat) return out;
     out.push_back({"matrices", with([](gpu::Tuning& t) { t.matmul_coopmat = true; }), KvType::f32, halves_limit});

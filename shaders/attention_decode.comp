@@ -20,7 +20,7 @@ layout(constant_id = 9) const uint copies = 32;   // of the tables of levels
 const uint subgroups = lanes / subgroup;
 const uint parts = head_dim / 32, keys_at_once = subgroup / parts;
 const bool half_keys = KV_HALF_LEVELS(k_type) != 0, half_values = KV_HALF_LEVELS(v_type) != 0;
-const uint steps = DECODE_STEPS(k_type, v_type, subgroup), batch = steps * keys_at_once;
+const uint steps = DECODE_STEPS, batch = steps * keys_at_once;
 // Of the scores of a key, lanes that share it keep `own` heads each, those from own_head() on. Where parts or heads does not divide
 // the other, all keep all; where there are more parts than heads, several keep the same one.
 const uint own = heads % parts == 0 ? heads / parts : parts % heads == 0 ? 1 : heads;

@@ -78,17 +78,18 @@ bool multiplies_digits(const Tuning& t, GgmlType type) {
     return t.matvec_dot != 0 && shader::matvec_dot.members[family_member(type)] != nullptr;
 }
 
-// A workgroup of matvec_dot has eight groups of lanes. Of a matrix that has too few rows to busy all cores each has fewer.
-static MatvecTile dot_tile(const Tuning& t, uint32_t rows, uint32_t output, uint32_t columns) {
+// A workgroup of matvec_dot has eight groups of lanes, each with half as many rows as matvec has: the code is shorter. Of a
+// matrix that has too few rows to busy all cores each has fewer.
+static MatvecTile dot_tile(const Tuning& t, uint32_t rows, uint32_t output) {
     const uint32_t cores = t.matvec_loads / 1024, least = output == MATVEC_GATED ? 2 : 1;
-    MatvecTile tile{t.matvec_dot, t.matvec_dot / 8, columns > 1 ? std::min(t.matvec_rows, 2u) : t.matvec_rows};
+    MatvecTile tile{t.matvec_dot, t.matvec_dot / 8, std::max(t.matvec_rows / 2, 1u)};
     while (tile.rows > least && rows / (8 * tile.rows) * 4 < cores * 3) tile.rows /= 2;
     tile.rows = (tile.rows + least - 1) / least * least;
     return tile;
 }
 
 MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns) {
-    if (multiplies_digits(t, type)) return dot_tile(t, rows, output, columns);
+    if (multiplies_digits(t, type)) return dot_tile(t, rows, output);
     MatvecTile tile{t.workgroup, t.matvec_lanes, t.matvec_rows};
     const uint32_t most = std::min(t.subgroup != 0 ? max_lanes : max_lanes_without_subgroups, cols / 32);
     // Decoded weights stay in registers for all vectors. CPU drivers keep them on the stack, and more rows share what takes them

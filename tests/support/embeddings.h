@@ -47,7 +47,7 @@ inline std::vector<GoldenEmbeddings> golden_embeddings() {
 constexpr double written_decimals = 1e-5;
 
 // Each number within the limit, and the cosine of a vector whose length has that error.
-inline void check_vector(std::span<const float> got, const std::vector<double>& expected, double limit) {
+inline void check_vector(std::span<const float> got, const std::vector<double>& expected, double limit = written_decimals) {
     REQUIRE(got.size() == expected.size());
     double product = 0, squares = 0, error = 0;
     for (size_t i = 0; i < got.size(); i++) {

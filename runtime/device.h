@@ -1,5 +1,6 @@
 // One Vulkan device: its memory, its pipelines and its one compute queue. Not thread-safe.
 #pragma once
+#include "base/error.h"
 #include "runtime/buffer.h"
 #include "runtime/capabilities.h"
 #include "runtime/profile.h"
@@ -10,9 +11,17 @@
 
 namespace tq {
 
+// Thrown where the Vulkan loader can load no driver. `reason` is its first error, such as the name of a library that a driver
+// needs; empty where it has none, for no driver is installed.
+struct NoDriver : Error {
+    NoDriver(const std::string& text, std::string reason) : Error(text), reason(std::move(reason)) {}
+    std::string reason;
+};
+extern const char* const unloadable_driver_advice; // what to do where there is a reason
+
 // Returns every device, usable or not, in the loader's order, as clamped by `profile`: the name of a device profile
-// (runtime/device_profile.h), or "" for that of $TQ_DEVICE_PROFILE, if any. Throws Error with installation advice when there is
-// no device, and with a list of the profiles when there is none of that name.
+// (runtime/device_profile.h), or "" for that of $TQ_DEVICE_PROFILE, if any. Throws NoDriver, and Error when
+// there is no device, with installation advice; Error with a list of the profiles when there is none of that name.
 std::vector<Capabilities> list_devices(std::string_view profile = {});
 
 // Returns the index of the device in `devices`, those of list_devices(), that Device(selector) opens. Throws as that does.

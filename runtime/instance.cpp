@@ -3,6 +3,8 @@
 #include "runtime/instance.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/printable.h"
+#include "runtime/device.h"
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +12,11 @@
 #include <string_view>
 
 namespace tq {
+
+const char* const unloadable_driver_advice =
+    "install what is missing, or the driver again (NVIDIA's needs libX11, libXext, and libGL and libEGL of glvnd, and in a "
+    "container NVIDIA_DRIVER_CAPABILITIES=all)";
+
 namespace {
 
 constexpr const char* validation_layer = "VK_LAYER_KHRONOS_validation";
@@ -31,6 +38,32 @@ VkDebugUtilsMessengerCreateInfoEXT messenger_info() {
     info.messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT;
     info.pfnUserCallback = on_message;
     return info;
+}
+
+VkBool32 VKAPI_CALL on_loader_error(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
+                                    const VkDebugUtilsMessengerCallbackDataEXT* data, void* first) {
+    const std::string_view message = data->pMessage;
+    const bool concludes = message.starts_with("vkCreateInstance: "); // "Found no drivers!", after the reasons or without one
+    if (auto& text = *static_cast<std::string*>(first); text.empty() && !concludes) text = message;
+    return VK_FALSE;
+}
+
+// Of the creation of the instance; `first` must outlive the instance.
+VkDebugUtilsMessengerCreateInfoEXT loader_messenger_info(std::string& first) {
+    VkDebugUtilsMessengerCreateInfoEXT info{VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT};
+    info.messageSeverity = VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;
+    info.messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT;
+    info.pfnUserCallback = on_loader_error;
+    info.pUserData = &first;
+    return info;
+}
+
+[[noreturn]] void fail_without_driver(const std::string& reason) {
+    const std::string why = printable(reason, 300);
+    throw NoDriver(reason.empty() ? fmt::format("no Vulkan driver was found on this machine: {}", how_to_install)
+                                  : fmt::format("no Vulkan driver was found that can be loaded ({}): {}, or use --device cpu",
+                                                why, unloadable_driver_advice),
+                   why);
 }
 
 // Returns whether the instance, or `layer`, has the extension.
@@ -68,15 +101,17 @@ Instance::Instance() {
         flags |= VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR;
     }
 
-    VkDebugUtilsMessengerCreateInfoEXT messenger = messenger_info();
+    VkDebugUtilsMessengerCreateInfoEXT messenger = messenger_info(), of_loader = loader_messenger_info(loader_error_);
+    if (validate) of_loader.pNext = &messenger;
     const VkValidationFeatureEnableEXT synchronization = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT;
     const VkValidationFeaturesEXT features{
-        VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT, &messenger, 1, &synchronization, 0, nullptr};
+        VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT, &of_loader, 1, &synchronization, 0, nullptr};
     VkApplicationInfo application{VK_STRUCTURE_TYPE_APPLICATION_INFO};
     application.pApplicationName = "tq-run";
     application.apiVersion = VK_API_VERSION_1_2;
     VkInstanceCreateInfo info{VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
-    info.pNext = validate ? &features : nullptr;
+    if (debug_utils_) info.pNext = &of_loader;
+    if (validate) info.pNext = &features;
     info.flags = flags;
     info.pApplicationInfo = &application;
     info.enabledLayerCount = validate ? 1 : 0;
@@ -85,7 +120,7 @@ Instance::Instance() {
     info.ppEnabledExtensionNames = extensions.data();
 
     const VkResult result = vkCreateInstance(&info, nullptr, &handle_);
-    if (result == VK_ERROR_INCOMPATIBLE_DRIVER) fail("no Vulkan driver was found on this machine: {}", how_to_install);
+    if (result == VK_ERROR_INCOMPATIBLE_DRIVER) fail_without_driver(loader_error_);
     check(result, "creating the Vulkan instance");
     volkLoadInstance(handle_);
     if (validate) check(vkCreateDebugUtilsMessengerEXT(handle_, &messenger, nullptr, &messenger_), "starting validation");

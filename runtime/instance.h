@@ -11,7 +11,7 @@ namespace tq {
 
 class Instance {
   public:
-    // Throws Error when there is no loader, or when validation is requested (TQ_VALIDATE=1) and not installed.
+    // Throws Error when there is no loader, or when validation is requested (TQ_VALIDATE=1) and not installed; NoDriver.
     Instance();
     ~Instance();
     Instance(const Instance&) = delete;
@@ -22,6 +22,7 @@ class Instance {
     bool debug_utils() const { return debug_utils_; }
 
   private:
+    std::string loader_error_; // the first one, which the others follow from
     VkInstance handle_{};
     VkDebugUtilsMessengerEXT messenger_{};
     bool debug_utils_ = false;

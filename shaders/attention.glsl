@@ -63,10 +63,11 @@ uint row_head(uint r) {
     return (p.first_head + gl_WorkGroupID.y / per_kv_head) * group + gl_WorkGroupID.y % per_kv_head * heads + r % heads;
 }
 
-// Returns channels [4 i, 4 i + 4) of a row's query, or of its projection.
+// Returns channels [4 i, 4 i + 4) of a row's query, or of its projection. Whatever is loaded is loaded without a branch, here and below:
+// compilers wait for a load at the end of its branch, and loads that follow one another take as long as all of them.
 vec4 query_of(uint part, uint r, uint i) {
-    const uint at = (row_token(r) * p.heads + row_head(r)) * (head_dim / 4) + i;
-    return row_token(r) < end_token ? uintBitsToFloat(q(part * p.projected / 4 + at)) : vec4(0.0);
+    const uint at = (min(row_token(r), end_token - 1) * p.heads + row_head(r)) * (head_dim / 4) + i;
+    return mix(vec4(0.0), uintBitsToFloat(q(part * p.projected / 4 + at)), bvec4(row_token(r) < end_token));
 }
 
 // Returns the offset of a row's partial in `partials`.
@@ -89,9 +90,8 @@ bool is_read(uint begin) { return begin < row_length(first_token); }
 
 bool sees(uint r, uint key, uint end) {
     const uint own = first_position + r / heads;
-    if (key >= end) return false;
-    if (window == WINDOW_NONE) return key <= own; // causal
-    return key <= own && (key >= row_window_begin(first_token) && key + p.window_tokens > own) == (window == WINDOW_ONLY);
+    if (window == WINDOW_NONE) return key <= min(own, end - 1); // causal
+    return key < end && key <= own && (key >= row_window_begin(first_token) && key + p.window_tokens > own) == (window == WINDOW_ONLY);
 }
 
 // Returns the number of a key's vector. `near` is a key in the same page, the same for all invocations of a subgroup, where a kernel

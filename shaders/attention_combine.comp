@@ -94,7 +94,7 @@ void main() {
     for (uint s = self(); s < count; s += width) m = max(m, partials[part_at(head, s, parts) + part_size - 2]);
     m = greatest(m);
     EACH_CHANNEL(i) OWN(terms, i) = OWN(channel, i) = 0.0;
-    for (uint first = 0; first < count; first += width) {
+    [[dont_unroll]] for (uint first = 0; first < count; first += width) {
         const uint n = min(width, count - first);
         float by = 0.0;
         if (self() < n) {
@@ -104,8 +104,8 @@ void main() {
         }
         by = shared_by_all(by);
         uint i = 0;
-        for (; i + 8 <= n; i += 8) ADD_PARTS(8, first, i, by)
-        for (; i < n; i++) ADD_PARTS(1, first, i, by)
+        [[dont_unroll]] for (; i + 8 <= n; i += 8) ADD_PARTS(8, first, i, by)
+        [[dont_unroll]] for (; i < n; i++) ADD_PARTS(1, first, i, by)
     }
     l = sum_of_all(l);
     if (has_projection != 0) {

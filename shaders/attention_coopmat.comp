@@ -20,7 +20,7 @@ layout(constant_id = 10) const uint k = 16;
 layout(constant_id = 11) const uint batch = 32; // keys at a time: whole matrices
 
 const uint strips = (rows + m - 1) / m;
-const uint subgroup = lanes / strips, sharers = subgroup / m; // each invocation weighs some of the keys of a row
+const uint subgroup = lanes / strips, sharers = subgroup / m, own_keys = batch / sharers; // each invocation weighs some of a row's keys
 const uint stride = head_dim / 4 + 2;    // in vectors of four channels; two extra ones keep neighbours in different banks
 const uint scores_stride = batch + 4, weights_stride = batch + 8;
 const uint blocks = head_dim / 32, deep = head_dim / k, wide = head_dim / n; // matrices along a vector
@@ -41,7 +41,7 @@ uint own_key() { return gl_SubgroupInvocationID % sharers; }
 float row_factor, row_max = nothing, row_sum = 0.0;
 float unit = exp2(-24.0); // the least power of two above all values' scales so far
 
-vec4 query_of_row(uint r, uint i) { return r < rows ? query_of(0, r, i) : vec4(0.0); }
+vec4 query_of_row(uint r, uint i) { return mix(vec4(0.0), query_of(0, min(r, rows - 1), i), bvec4(r < rows)); }
 
 void load_queries() {
     for (uint r = gl_LocalInvocationID.x; r < strips * m; r += lanes) largest[r] = 0;
@@ -64,36 +64,71 @@ void load_queries() {
     barrier();
 }
 
-void store32(uint at, uint b, vec4 v[8]) {
-    for (uint j = 0; j < 8; j++) vectors[at * stride + b * 8 + j] = f16vec4(v[j]);
+// Channels [32 b, 32 b + 32) of a key or value as they are in the cache, and its scale.
+struct Fetched { uvec4 halves[4]; CodeBlock codes; float scale; };
+const uint shares = (batch * blocks + lanes - 1) / lanes; // of an invocation
+Fetched keys_ahead[shares], values_ahead[shares];
+
+Fetched fetch(uint type, uint codes, uint scales, uint at, uint b) {
+    Fetched f;
+    const uint base = codes + at * KV_WORDS(type, head_dim);
+    if (KV_IS_CODED(type)) f.codes = load_block(type, base, b);
+    else [[unroll]] for (uint i = 0; i < 4; i++) f.halves[i] = cache(base / 4 + b * 4 + i);
+    f.scale = scales_of(type, scales, at).x;
+    return f;
 }
 
-// Returns the number of a key's vector; `first` is the first of its batch.
-uint vector_of(uint key, uint first) { return vector_near(key, PAGE % batch == 0 ? first : key); }
-
-// Load channels [32 b, 32 b + 32) of key, or value, number i of the batch, and its scale.
-void load_key(uint at, uint i, uint b) {
-    vec4 v[8], z[8];
-    load32(k_type, p.k_codes, p.k_scales, at, b, v, z);
-    store32(i, b, v);
-    if (b == 0) key_scales[i] = scales_of(k_type, p.k_scales, at).x;
+// Fetches this invocation's share of a batch; past the end: the last key.
+void fetch_batch(uint first, uint end) {
+    const uint near = min(first, end - 1);
+    [[unroll]] for (uint s = 0; s < shares; s++) {
+        const uint i = min(s * lanes + gl_LocalInvocationID.x, batch * blocks - 1), key = min(first + i / blocks, end - 1),
+                   at = vector_near(key, PAGE % batch == 0 ? near : key);
+        keys_ahead[s] = fetch(k_type, p.k_codes, p.k_scales, at, i % blocks);
+        values_ahead[s] = fetch(v_type, p.v_codes, p.v_scales, at, i % blocks);
+    }
 }
-void load_value(uint at, uint i, uint b) {
-    vec4 v[8], z[8];
-    load32(v_type, p.v_codes, p.v_scales, at, b, v, z);
-    float scale = scales_of(v_type, p.v_scales, at).x;
-    if (!KV_IS_CODED(v_type)) { // an infinity or NaN goes into the scale, since a weight of 0 would not remove it
-        uvec4 most = uvec4(0); // as bits: a NaN's are the greatest
-        for (uint j = 0; j < 8; j++) most = max(most, floatBitsToUint(v[j]) & 0x7fffffffu);
-        uint largest_of_all = max(max(most.x, most.y), max(most.z, most.w));
-        for (uint x = 1; x < blocks; x <<= 1) largest_of_all = max(largest_of_all, subgroupShuffleXor(largest_of_all, x));
-        if (largest_of_all > floatBitsToUint(65504.0)) {
-            scale = uintBitsToFloat(0x7fc00000u);
-            for (uint j = 0; j < 8; j++) v[j] = vec4(0.0);
+
+void decode(uint type, Fetched f, out f16vec4 v[8]) {
+    [[unroll]] for (uint i = 0; i < 8; i++) {
+        if (KV_IS_CODED(type)) {
+            [[unroll]] for (uint j = 0; j < 4; j++) v[i][j] = float16_t(level_of(type, block_code(type, f.codes, 4 * i + j)));
+        } else {
+            const uvec4 w = f.halves[i / 2];
+            v[i] = f16vec4(unpackFloat2x16(i % 2 == 0 ? w.x : w.z), unpackFloat2x16(i % 2 == 0 ? w.y : w.w));
         }
     }
-    store32(batch + i, b, v);
-    if (b == 0) value_scales[i] = scale;
+}
+
+// An infinity or NaN among values goes into the scale, since a weight of 0 would not remove it.
+void move_nonfinite(inout f16vec4 v[8], inout float scale) {
+    uint most = 0; // as bits: a NaN's are the greatest
+    [[unroll]] for (uint i = 0; i < 8; i++) {
+        const uvec2 bits = uvec2(packFloat2x16(v[i].xy), packFloat2x16(v[i].zw)) & 0x7fff7fffu;
+        most = max(max(most, max(bits.x >> 16, bits.y >> 16)), max(bits.x & 0x7fffu, bits.y & 0x7fffu));
+    }
+    for (uint x = 1; x < blocks; x <<= 1) most = max(most, subgroupShuffleXor(most, x));
+    const bool finite = most < 0x7c00u;
+    scale = mix(uintBitsToFloat(0x7fc00000u), scale, finite);
+    [[unroll]] for (uint i = 0; i < 8; i++) v[i] = mix(f16vec4(0.0), v[i], bvec4(finite));
+}
+
+// Stores what was fetched where all subgroups read it.
+void store_batch() {
+    [[unroll]] for (uint s = 0; s < shares; s++) {
+        const uint i = s * lanes + gl_LocalInvocationID.x, key = i / blocks, b = i % blocks;
+        f16vec4 k_levels[8], v_levels[8];
+        decode(k_type, keys_ahead[s], k_levels);
+        decode(v_type, values_ahead[s], v_levels);
+        float scale = values_ahead[s].scale;
+        if (!KV_IS_CODED(v_type)) move_nonfinite(v_levels, scale);
+        if (i >= batch * blocks) break;
+        [[unroll]] for (uint j = 0; j < 8; j++) vectors[key * stride + b * 8 + j] = k_levels[j];
+        [[unroll]] for (uint j = 0; j < 8; j++) vectors[(batch + key) * stride + b * 8 + j] = v_levels[j];
+        if (b != 0) continue;
+        key_scales[key] = keys_ahead[s].scale;
+        value_scales[key] = scale;
+    }
 }
 
 // scores[row][i] = query . key i, for the rows of the strip
@@ -112,25 +147,26 @@ void multiply_keys() {
 
 // The online softmax of a row, by the invocations that share it. Returns the factor that rescales the earlier sums.
 float weigh(uint first, uint end) {
-    const uint r = own_row(), from = r * scores_stride, to = r * weights_stride;
-    float row_most = row_max, most = 0.0;
-    [[dont_unroll]] for (uint i = own_key(); i < batch; i += sharers) {
-        const bool seen = r < rows && sees(r, first + i, end);
-        const float score = seen ? scores[from + i] * (row_factor * key_scales[i]) : nothing;
-        scores[from + i] = score;
-        row_most = max(row_most, score);
+    const uint r = own_row(), from = r * scores_stride + own_key(), to = r * weights_stride + own_key();
+    float row_most = row_max, own_scores[own_keys];
+    [[unroll]] for (uint j = 0; j < own_keys; j++) {
+        const uint i = own_key() + j * sharers;
+        const float score = scores[from + j * sharers] * (row_factor * key_scales[i]);
+        own_scores[j] = mix(nothing, score, r < rows && sees(r, first + i, end));
+        row_most = max(row_most, own_scores[j]);
     }
     for (uint x = 1; x < sharers; x <<= 1) row_most = max(row_most, subgroupShuffleXor(row_most, x));
+    float most = 0.0;
     for (uint i = gl_SubgroupInvocationID; i < batch; i += subgroup)
-        most = max(most, floatBitsToUint(value_scales[i]) <= floatBitsToUint(65504.0) ? value_scales[i] : 0.0);
+        most = max(most, mix(0.0, value_scales[i], floatBitsToUint(value_scales[i]) <= floatBitsToUint(65504.0)));
     most = subgroupMax(most);
-    const float next_unit = max(unit, most > 0.0 ? uintBitsToFloat((floatBitsToUint(most) & 0x7f800000u) + 0x800000u) : 0.0);
+    const float next_unit = max(unit, mix(0.0, uintBitsToFloat((floatBitsToUint(most) & 0x7f800000u) + 0x800000u), most > 0.0));
     const float shrink = exp(row_max - row_most), by = 16384.0 / next_unit;
     row_sum *= shrink;
-    [[dont_unroll]] for (uint i = own_key(); i < batch; i += sharers) {
-        const float weight = scores[from + i] == nothing ? 0.0 : exp(scores[from + i] - row_most);
+    [[unroll]] for (uint j = 0; j < own_keys; j++) {
+        const float weight = mix(exp(own_scores[j] - row_most), 0.0, own_scores[j] == nothing);
         row_sum += weight;
-        weights[to + i] = float16_t(weight == 0.0 ? 0.0 : weight * (value_scales[i] * by));
+        weights[to + j * sharers] = float16_t(mix(weight * (value_scales[own_key() + j * sharers] * by), 0.0, weight == 0.0));
     }
     const float factor = shrink * (unit / next_unit);
     row_max = row_most;
@@ -189,12 +225,11 @@ void main() {
     if (!is_read(begin)) return;
     load_queries();
     [[unroll]] for (uint c = 0; c < wide; c++) sums[c] = PRODUCT(0.0);
+    fetch_batch(begin, end);
     for (uint first = begin; first < end; first += batch) {
-        for (uint i = gl_LocalInvocationID.x; i < batch * blocks; i += lanes)
-            load_key(vector_of(min(first + i / blocks, end - 1), first), i / blocks, i % blocks);
-        for (uint i = gl_LocalInvocationID.x; i < batch * blocks; i += lanes)
-            load_value(vector_of(min(first + i / blocks, end - 1), first), i / blocks, i % blocks);
+        store_batch();
         barrier();
+        fetch_batch(first + batch, end);
         multiply_keys();
         subgroupBarrier();
         shrink_sums(weigh(first, end));

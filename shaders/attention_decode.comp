@@ -20,21 +20,24 @@ layout(constant_id = 9) const uint copies = 32;   // of the tables of levels
 const uint subgroups = lanes / subgroup;
 const uint parts = head_dim / 32, keys_at_once = subgroup / parts;
 const bool half_keys = KV_HALF_LEVELS(k_type) != 0, half_values = KV_HALF_LEVELS(v_type) != 0;
-const uint steps = DECODE_STEPS(k_type, v_type, subgroup), batch = steps * keys_at_once;
+const uint steps = DECODE_STEPS, batch = steps * keys_at_once;
 // Of the scores of a key, lanes that share it keep `own` heads each, those from own_head() on. Where parts or heads does not divide
 // the other, all keep all; where there are more parts than heads, several keep the same one.
 const uint own = heads % parts == 0 ? heads / parts : parts % heads == 0 ? 1 : heads;
 const uint keepers = own == heads ? parts : parts * own / heads; // lanes that keep the same heads
 const uint scored = steps * own; // scores that a lane keeps of a batch
 const uint sharers = subgroup * 8 < head_dim ? subgroup : head_dim / 8, chunks = head_dim / 8 / sharers, turns = subgroup / sharers;
-const uint values_of_lane = batch / turns, most_at_once = half_values ? 16 : 4; // loads in flight, and products summed in fp16
+const uint values_of_lane = batch / turns, most_at_once = half_values ? 16 : 8; // loads in flight, and products summed in fp16
 const uint window_of_sums = values_of_lane < most_at_once ? values_of_lane : most_at_once;
 const uint summed = heads * chunks * 8;
 
 shared vec4 query[half_keys ? 1 : heads * head_dim / 4]; // [head][head_dim]
+const uint query_vectors = (head_dim / 4 + subgroup - 1) / subgroup;
+shared uvec2 half_queries[half_keys ? heads * head_dim / 4 : 1]; // [head][head_dim] as halves
+shared float query_factors[heads];
 shared uint weights[subgroups * batch * heads];          // of values: [subgroup][key][head], two halves or an fp32 number
 shared float joined[heads * head_dim];                   // the sums of all subgroups
-shared float group_max[subgroups * heads], group_sum[subgroups * heads];
+shared float group_max[subgroups * heads], group_sum[subgroups * heads], joined_max[heads];
 
 uint lane() { return gl_LocalInvocationID.x % subgroup; }
 uint part() { return lane() % parts; }
@@ -49,53 +52,67 @@ float row_max[own], row_sum[own];               // of the kept heads: the sum of
 float value_unit = half_values ? exp2(-24.0) : 1.0; // the least power of two above all values' scales so far
 float sums[summed];                 // of weighted values, over 2^11 level_unit / value_unit
 
-// A query's channels are brought below 2^11, so that fp16 sums of 16 products with levels stay finite.
+// Puts the queries into shared memory. Where they are multiplied as fp16 numbers, a subgroup brings the channels of one below 2^11, so that
+// fp16 sums of 16 products with levels stay finite.
 void load_queries() {
     if (!half_keys) {
         for (uint i = gl_LocalInvocationID.x; i < heads * head_dim / 4; i += lanes)
             query[i] = query_of(0, i / (head_dim / 4), i % (head_dim / 4));
-        for (uint i = 0; i < own; i++) query_factor[i] = 1.0;
         return;
     }
-    float factors[heads];
-    [[unroll]] for (uint h = 0; h < heads; h++) {
-        vec4 q[8];
+    [[dont_unroll]] for (uint h = gl_LocalInvocationID.x / subgroup; h < heads; h += subgroups) {
+        vec4 q[query_vectors];
         uvec4 most = uvec4(0);
-        [[unroll]] for (uint i = 0; i < 8; i++) {
-            q[i] = query_of(0, h, part() * 8 + i);
-            most = max(most, floatBitsToUint(q[i]) & 0x7fffffffu);
+        [[unroll]] for (uint n = 0; n < query_vectors; n++) {
+            q[n] = query_of(0, h, min(n * subgroup + lane(), head_dim / 4 - 1));
+            most = max(most, floatBitsToUint(q[n]) & 0x7fffffffu);
         }
         const uint largest = subgroupMax(max(max(most.x, most.y), max(most.z, most.w)));
-        [[unroll]] for (uint i = 0; i < 8; i++) {
-            const vec4 scaled = q[i] * (to_fp16_range(largest) / 16.0);
-            half_query[h * 16 + 2 * i] = f16vec2(scaled.xy);
-            half_query[h * 16 + 2 * i + 1] = f16vec2(scaled.zw);
+        [[unroll]] for (uint n = 0; n < query_vectors; n++) {
+            const vec4 scaled = q[n] * (to_fp16_range(largest) / 16.0);
+            if (n * subgroup + lane() < head_dim / 4)
+                half_queries[h * (head_dim / 4) + n * subgroup + lane()] = uvec2(packFloat2x16(f16vec2(scaled.xy)), packFloat2x16(f16vec2(scaled.zw)));
         }
-        factors[h] = from_fp16_range(largest) * (16.0 * level_unit);
+        query_factors[h] = from_fp16_range(largest) * (16.0 * level_unit);
     }
-    [[unroll]] for (uint i = 0; i < own; i++) {
-        query_factor[i] = factors[i];
-        [[unroll]] for (uint h = own; h < heads; h += own)
-            if (own_head() == h) query_factor[i] = factors[h + i];
+}
+
+// Takes this lane's part of them, after a barrier.
+void take_queries() {
+    [[unroll]] for (uint i = 0; i < own; i++) query_factor[i] = half_keys ? query_factors[own_head() + i] : 1.0;
+    if (!half_keys) return;
+    [[unroll]] for (uint h = 0; h < heads; h++)
+        [[unroll]] for (uint i = 0; i < 8; i++) {
+            const uvec2 four = half_queries[h * (head_dim / 4) + part() * 8 + i];
+            half_query[h * 16 + 2 * i] = unpackFloat2x16(four.x);
+            half_query[h * 16 + 2 * i + 1] = unpackFloat2x16(four.y);
+        }
+}
+
+// The codes of the keys of a round, as load_codes8 returns them; where they are multiplied as fp16 levels.
+uvec2 key_words[half_keys ? steps * 4 : 1];
+
+void fetch_key(uint n, uint at) {
+    const uint base = p.k_codes + at * KV_WORDS(k_type, head_dim);
+    if (k_type == KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 0u)) { // tq4: the lane's channels are 16 bytes
+        const uvec4 block = cache(base / 4 + part());
+        [[unroll]] for (uint c = 0; c < 4; c++) key_words[n * 4 + c] = uvec2(block[c], 0);
+    } else {
+        [[unroll]] for (uint c = 0; c < 4; c++) key_words[n * 4 + c] = load_codes8(k_type, base, part() * 32 + c * 8);
     }
 }
 
 // Returns the number of a key's vector; `first` is the first of its batch, or `end` - 1 where that lies after all keys.
 uint vector_of(uint key, uint first, uint end) { return vector_near(min(key, end - 1), min(first, end - 1)); } // PAGE % batch == 0
 
-// f[h] = query[h] . key number `at`, the part of this lane
-void multiply(uint at, out float f[heads]) {
+// f[h] = query[h] . key n of the round, which is vector `at`, the part of this lane
+void multiply(uint n, uint at, out float f[heads]) {
     if (half_keys) {
-        const uint base = p.k_codes + at * KV_WORDS(k_type, head_dim);
         f16vec2 products[heads];
         [[unroll]] for (uint h = 0; h < heads; h++) products[h] = f16vec2(0.0);
-        const bool one_load = k_type == KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 0u); // tq4: the lane's channels are 16 bytes
-        uvec4 block = uvec4(0);
-        if (one_load) block = cache(base / 4 + part());
         [[unroll]] for (uint c = 0; c < 4; c++) {
-            const uvec2 words = one_load ? uvec2(block[c], 0) : load_codes8(k_type, base, part() * 32 + c * 8);
             [[unroll]] for (uint i = 0; i < 4; i++) {
-                const f16vec2 level = level_pair(k_type, words, i);
+                const f16vec2 level = level_pair(k_type, key_words[n * 4 + c], i);
                 [[unroll]] for (uint h = 0; h < heads; h++) products[h] = fma(level, half_query[h * 16 + c * 4 + i], products[h]);
             }
         }
@@ -124,7 +141,7 @@ void add_parts(inout float f[heads]) {
         if (count > 1) {
             [[unroll]] for (uint i = 0; i < heads / 2; i++)
                 if (i < count / 2) {
-                    const float kept = upper ? f[count / 2 + i] : f[i], given = upper ? f[i] : f[count / 2 + i];
+                    const float kept = mix(f[i], f[count / 2 + i], upper), given = mix(f[count / 2 + i], f[i], upper);
                     f[i] = kept + subgroupShuffleXor(given, x);
                 }
             count /= 2;
@@ -147,7 +164,7 @@ void raise(float s[scored], float largest_scale) {
     float unit = value_unit;
     if (half_values) {
         largest_scale = subgroupMax(largest_scale);
-        unit = max(unit, largest_scale > 0.0 ? uintBitsToFloat((floatBitsToUint(largest_scale) & 0x7f800000u) + 0x800000u) : 0.0);
+        unit = max(unit, mix(0.0, uintBitsToFloat((floatBitsToUint(largest_scale) & 0x7f800000u) + 0x800000u), largest_scale > 0.0));
         grew = grew || unit > value_unit;
     }
     if (!subgroupAny(grew)) return;
@@ -164,23 +181,31 @@ void raise(float s[scored], float largest_scale) {
     value_unit = unit;
 }
 
+// The codes of a window's values; they are fetched before the keys are multiplied where a round has one window.
+const bool fetches_values = half_values && chunks == 1 && values_of_lane == window_of_sums;
+uvec2 value_words[half_values ? window_of_sums : 1];
+
+void fetch_values(uint first, uint end, uint begin, uint chunk) {
+    // Coded vectors are in no ring: those of a batch, all of one page, lie one after the other.
+    const uint c = (chunk * sharers + lane() % sharers) * 8, size = KV_WORDS(v_type, head_dim),
+               base = p.v_codes + (vector_of(first, first, end) + lane() / sharers + begin * turns) * size,
+               last = p.v_codes + vector_of(first + batch - 1, first, end) * size;
+    [[unroll]] for (uint i = 0; i < window_of_sums; i++) value_words[i] = load_codes8(v_type, min(base + i * turns * size, last), c);
+}
+
 // Adds `window_of_sums` of the values of this lane's turn, from number `begin` on.
 void add_window(uint first, uint end, uint begin) {
     const uint turn = lane() / sharers, share = lane() % sharers;
     [[unroll]] for (uint chunk = 0; chunk < chunks; chunk++) {
         const uint c = (chunk * sharers + share) * 8;
         if (half_values) {
-            uvec2 words[window_of_sums];
             f16vec2 products[heads * 4];
             [[unroll]] for (uint i = 0; i < heads * 4; i++) products[i] = f16vec2(0.0);
-            // Coded vectors are in no ring: those of a batch, all of one page, lie one after the other.
-            const uint size = KV_WORDS(v_type, head_dim), base = p.v_codes + (vector_of(first, first, end) + turn + begin * turns) * size,
-                       last = p.v_codes + vector_of(first + batch - 1, first, end) * size;
-            [[unroll]] for (uint i = 0; i < window_of_sums; i++) words[i] = load_codes8(v_type, min(base + i * turns * size, last), c);
+            if (!fetches_values) fetch_values(first, end, begin, chunk);
             [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
                 const uint from = first_weight() + turn * heads + (begin + i) * turns * heads;
                 [[unroll]] for (uint j = 0; j < 4; j++) {
-                    const f16vec2 level = level_pair(v_type, words[i], j);
+                    const f16vec2 level = level_pair(v_type, value_words[i], j);
                     [[unroll]] for (uint h = 0; h < heads; h++)
                         products[h * 4 + j] = fma(level, unpackFloat2x16(weights[from + h]), products[h * 4 + j]);
                 }
@@ -214,7 +239,19 @@ void add_turns() {
         [[unroll]] for (uint i = 0; i < heads * chunks * 8; i++) sums[i] += subgroupShuffleXor(sums[i], x);
 }
 
-// Joins the subgroups' maxima and sums, one subgroup after the other, and writes the partials.
+// Writes the maxima and sums of all subgroups.
+void join_groups() {
+    [[dont_unroll]] for (uint h = gl_LocalInvocationID.x; h < heads; h += lanes) {
+        float most = nothing, sum = 0.0;
+        [[dont_unroll]] for (uint g = 0; g < subgroups; g++) most = max(most, group_max[g * heads + h]);
+        [[dont_unroll]] for (uint g = 0; g < subgroups; g++) sum += group_sum[g * heads + h] * exp(group_max[g * heads + h] - most);
+        partials[part_of(h) + part_size - 2] = most;
+        partials[part_of(h) + part_size - 1] = sum;
+        joined_max[h] = most;
+    }
+}
+
+// Joins the subgroups' sums of values, one subgroup after the other, and writes the partials.
 void store_parts() {
     const uint group = gl_LocalInvocationID.x / subgroup;
     add_turns();
@@ -226,31 +263,21 @@ void store_parts() {
         }
     }
     barrier();
-    float m[heads];
-    [[unroll]] for (uint h = 0; h < heads; h++) {
-        m[h] = group_max[h];
-        for (uint g = 1; g < subgroups; g++) m[h] = max(m[h], group_max[g * heads + h]);
-    }
+    join_groups();
+    barrier();
     const float unit = half_values ? value_unit * (level_unit / 2048.0) : 1.0;
     [[dont_unroll]] for (uint g = 0; g < subgroups; g++) {
         if (group == g && lane() < sharers)
             [[unroll]] for (uint h = 0; h < heads; h++) {
-                const float factor = exp(group_max[g * heads + h] - m[h]) * unit;
+                const float factor = exp(group_max[g * heads + h] - joined_max[h]) * unit;
                 [[unroll]] for (uint i = 0; i < chunks * 8; i++) {
                     const uint at = h * head_dim + (i / 8 * sharers + lane()) * 8 + i % 8;
-                    joined[at] = (g == 0 ? 0.0 : joined[at]) + sums[h * chunks * 8 + i] * factor;
+                    joined[at] = mix(joined[at], 0.0, g == 0) + sums[h * chunks * 8 + i] * factor;
                 }
             }
         barrier();
     }
-    for (uint i = gl_LocalInvocationID.x; i < heads * head_dim; i += lanes) partials[part_of(i / head_dim) + i % head_dim] = joined[i];
-    for (uint h = gl_LocalInvocationID.x; h < heads; h += lanes) {
-        float most = group_max[h], sum = 0.0;
-        for (uint g = 1; g < subgroups; g++) most = max(most, group_max[g * heads + h]);
-        for (uint g = 0; g < subgroups; g++) sum += group_sum[g * heads + h] * exp(group_max[g * heads + h] - most);
-        partials[part_of(h) + part_size - 2] = most;
-        partials[part_of(h) + part_size - 1] = sum;
-    }
+    [[dont_unroll]] for (uint i = gl_LocalInvocationID.x; i < heads * head_dim; i += lanes) partials[part_of(i / head_dim) + i % head_dim] = joined[i];
 }
 
 // Every subgroup reaches the same number of barriers: Mesa's software driver treats a subgroup barrier as a workgroup's.
@@ -267,27 +294,34 @@ void main() {
         row_sum[i] = 0.0;
     }
     barrier();
-    for (uint round = begin; round < end; round += subgroups * batch) {
+    take_queries();
+    [[dont_unroll]] for (uint round = begin; round < end; round += subgroups * batch) {
         const uint first = round + gl_LocalInvocationID.x / subgroup * batch;
-        float s[scored], value_scales[steps], largest_scale = 0.0;
+        float s[scored], key_scales[steps], value_scales[steps], largest_scale = 0.0;
+        uint at[steps];
         [[unroll]] for (uint n = 0; n < steps; n++) {
-            const uint key = first + n * keys_at_once + lane() / parts, at = vector_of(key, first, end);
+            at[n] = vector_of(first + n * keys_at_once + lane() / parts, first, end);
+            if (half_keys) fetch_key(n, at[n]);
+            key_scales[n] = scales_of(k_type, p.k_scales, at[n]).x;
+            value_scales[n] = scales_of(v_type, p.v_scales, at[n]).x;
+        }
+        if (fetches_values) fetch_values(first, end, 0, 0);
+        [[unroll]] for (uint n = 0; n < steps; n++) {
+            const bool seen = sees(0, first + n * keys_at_once + lane() / parts, end);
             float f[heads];
-            multiply(at, f);
+            multiply(n, at[n], f);
             add_parts(f);
-            const float key_scale = scales_of(k_type, p.k_scales, at).x;
-            [[unroll]] for (uint i = 0; i < own; i++) s[n * own + i] = sees(0, key, end) ? f[i] * (query_factor[i] * key_scale) : nothing;
-            value_scales[n] = scales_of(v_type, p.v_scales, at).x;
-            const bool counts = sees(0, key, end) && floatBitsToUint(value_scales[n]) <= floatBitsToUint(65504.0);
-            largest_scale = max(largest_scale, counts ? value_scales[n] : 0.0);
+            [[unroll]] for (uint i = 0; i < own; i++) s[n * own + i] = mix(nothing, f[i] * (query_factor[i] * key_scales[n]), seen);
+            const bool counts = seen && floatBitsToUint(value_scales[n]) <= floatBitsToUint(65504.0);
+            largest_scale = max(largest_scale, mix(0.0, value_scales[n], counts));
         }
         raise(s, largest_scale);
         [[unroll]] for (uint n = 0; n < steps; n++)
             [[unroll]] for (uint i = 0; i < own; i++) {
-                const float weight = s[n * own + i] == nothing ? 0.0 : exp(s[n * own + i] - row_max[i]);
+                const float weight = mix(exp(s[n * own + i] - row_max[i]), 0.0, s[n * own + i] == nothing);
                 row_sum[i] += weight;
                 const float scale = half_values ? value_scales[n] * (2048.0 / value_unit) : value_scales[n];
-                const float scaled = weight == 0.0 ? 0.0 : weight * scale; // whatever the scale of a key without weight
+                const float scaled = mix(weight * scale, 0.0, weight == 0.0); // whatever the scale of a key without weight
                 if (keeps_alone())
                     weights[first_weight() + (n * keys_at_once + lane() / parts) * heads + own_head() + i] =
                         half_values ? packFloat2x16(f16vec2(float16_t(scaled))) : floatBitsToUint(scaled);

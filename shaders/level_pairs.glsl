@@ -7,7 +7,7 @@ const float level_unit = 128.0;
 
 const uint k_table = KV_LEVEL_TABLE_SIZE(k_type), v_table = k_type == v_type ? 0 : KV_LEVEL_TABLE_SIZE(v_type);
 const uint table_size = k_table + v_table;
-shared uint level_pairs[table_size == 0 ? 1 : table_size][copies];
+shared uint level_pairs[table_size == 0 ? 1 : table_size * copies]; // [index][copy]
 
 // Returns the code of channel 0 or 1 of a pair's index.
 uint code_of_pair(uint type, uint index, uint i) {
@@ -29,9 +29,9 @@ uint table_entry(uint type, uint index) {
 }
 
 void prepare_level_pairs() {
-    for (uint i = gl_LocalInvocationID.x; i < table_size * copies; i += lanes) {
-        const uint index = i / copies;
-        level_pairs[index][i % copies] = index < k_table ? table_entry(k_type, index) : table_entry(v_type, index - k_table);
+    for (uint index = gl_LocalInvocationID.x; index < table_size; index += lanes) {
+        const uint entry = index < k_table ? table_entry(k_type, index) : table_entry(v_type, index - k_table);
+        [[dont_unroll]] for (uint i = 0; i < copies; i++) level_pairs[index * copies + (index + i) % copies] = entry; // each in another bank
     }
 }
 
@@ -54,7 +54,13 @@ uvec2 load_codes8(uint type, uint base, uint c) {
 // Returns an entry of the table: the levels of a pair, or twice that of a code.
 f16vec2 table_pair(uint type, uint index) {
     const uint first = type == k_type ? 0 : k_table;
-    return unpackFloat2x16(level_pairs[first + index][gl_LocalInvocationID.x % copies]);
+    return unpackFloat2x16(level_pairs[(first + index) * copies + gl_LocalInvocationID.x % copies]);
+}
+// Returns the entry whose index are `bits` bits of a word, from bit `from` on. The shift and mask give where its copies begin.
+f16vec2 table_pair_at(uint type, uint word, uint from, uint bits) {
+    const uint by = findLSB(copies), first = (type == k_type ? 0 : k_table) * copies, mask = ((1u << bits) - 1u) << by;
+    const uint turned = from >= by ? word >> (from - by) : word << (by - from);
+    return unpackFloat2x16(level_pairs[first + ((turned & mask) | gl_LocalInvocationID.x % copies)]);
 }
 float16_t table_level(uint type, uint code) { return table_pair(type, code).x; }
 
@@ -71,7 +77,7 @@ f16vec2 level_pair(uint type, uvec2 words, uint i) {
                    b = ((words.x >> (8 * i + 4)) & 15u) | ((words.y >> (2 * high * i + high)) & mask) << 4;
         return f16vec2(table_level(type, a), table_level(type, b));
     }
-    if (high == 0) return table_pair(type, (words.x >> (2 * low * i)) & ((1u << KV_PAIR_BITS(type)) - 1u));
+    if (high == 0) return table_pair_at(type, words.x, 2 * low * i, KV_PAIR_BITS(type));
     const uint high_bits = (words.y >> (2 * high * i)) & ((1u << (KV_PAIR_BITS(type) - 4u)) - 1u);
     return table_pair(type, ((words.x >> (2 * low * i)) & 15u) | high_bits << 4);
 }

@@ -3,7 +3,6 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_spirv_intrinsics : require
 #include "params.h"
-#include "int8_dot.glsl"
 
 // matmul.comp's product in integers, for devices with int8 dot products and without cooperative matrices: levels are multiplied by x in
 // two digits, as inputs_to_int8.comp has made it; their sums over 32 columns (16 where these have a scale of their own) are exact, and
@@ -24,6 +23,7 @@ layout(push_constant) uniform Push { matmul_params p; };
 layout(binding = 0) buffer Y { float y[]; };
 #define WEIGHTS_BINDING 1
 #include "weights.glsl"
+#include "digits.glsl"
 READ_VECTORS(2, x)
 #define ROWS_TILE tile_tokens
 #include "rows.glsl"
@@ -33,18 +33,6 @@ READ_VECTORS(2, x)
 shared uvec4 w_tile[tile_rows * blocks * 3];
 shared uvec4 x_tile[tile_tokens * blocks * 5];
 
-// Returns four levels less ZERO as int8 numbers.
-uint level_bytes(uint codes) {
-#if defined(LEVEL_TABLE)
-    const uvec4 b = uvec4(ivec4(levels_of(codes))) & 0xffu;
-    return b.x | b.y << 8 | b.z << 16 | b.w << 24;
-#elif defined(ZERO)
-    return ((codes | 0x80808080u) - ZERO * 0x01010101u) ^ 0x80808080u; // no byte borrows from the next
-#else
-    return codes;
-#endif
-}
-
 // Loads columns 32 b ... of the weights of rows first_row ...; past the end: the last row, never stored; past the last columns: zeros.
 void load_weights(uint first_row, uint b) {
     for (uint i = gl_LocalInvocationID.x; i < tile_rows * blocks; i += workgroup) {
@@ -52,10 +40,10 @@ void load_weights(uint first_row, uint b) {
         const uint start = row_start(matrix_row + min(first_row + i / blocks, row_count - 1), p.cols), to = (i % blocks * tile_rows + i / blocks) * 3;
         const Raw32 raw = fetch32(start, load_header(start, p.cols, s), s, j);
         const Scales32 scales = scales32(raw, s, j);
-        uint level[8];
-        [[unroll]] for (uint k = 0; k < 8; k++) level[k] = level_bytes(codes4(raw, k));
-        w_tile[to] = uvec4(level[0], level[1], level[2], level[3]);
-        w_tile[to + 1] = uvec4(level[4], level[5], level[6], level[7]);
+        uvec4 levels[2];
+        levels_as_bytes(raw, levels);
+        w_tile[to] = levels[0];
+        w_tile[to + 1] = levels[1];
         const bool beyond = b + i % blocks > at;
         w_tile[to + 2] = beyond ? uvec4(0) : floatBitsToUint(vec4(scales.scale, scales.minimum));
     }
@@ -69,17 +57,6 @@ void load_inputs(uint first_token, uint b) {
                    to = (i % blocks * tile_tokens + i / blocks) * 5;
         [[unroll]] for (uint k = 0; k < 5; k++) x_tile[to + k] = x(from + k);
     }
-}
-
-// Returns 32 weights times a token's digits, whose own scale is left out. inputs: as inputs_to_int8 wrote them, over their scale
-float product(uvec4 w[2], vec4 scales, uvec4 digits[4], vec4 inputs) {
-#ifdef SPLIT_SCALES
-    const int low = dot16(w[0], digits[2], dot16(w[0], digits[0], 0) << 7), high = dot16(w[1], digits[3], dot16(w[1], digits[1], 0) << 7);
-    return float(low) * scales.x + float(high) * scales.y;
-#else
-    const int all = dot16(w[1], digits[1], dot16(w[0], digits[0], 0));
-    return float(dot16(w[1], digits[3], dot16(w[0], digits[2], all << 7))) * scales.x;
-#endif
 }
 
 void main() {
@@ -108,15 +85,8 @@ void main() {
                 uvec4 digits[4];
                 [[unroll]] for (uint i = 0; i < 4; i++) digits[i] = x_tile[at + i];
                 const vec4 inputs = uintBitsToFloat(x_tile[at + 4]);
-                [[unroll]] for (uint r = 0; r < rows; r++) {
-                    float sum = sums[t * rows + r] + product(w[r], scales[r], digits, inputs) * inputs.x;
-#if defined(HAVE_MINIMUMS) && defined(SPLIT_SCALES)
-                    sum -= scales[r].z * inputs.y + scales[r].w * inputs.z;
-#elif defined(HAVE_MINIMUMS)
-                    sum -= scales[r].z * inputs.w;
-#endif
-                    sums[t * rows + r] = sum;
-                }
+                [[unroll]] for (uint r = 0; r < rows; r++)
+                    add_product(sums[t * rows + r], w[r], Scales32(scales[r].xy, scales[r].zw), digits, inputs);
             }
         }
         barrier();

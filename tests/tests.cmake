@@ -152,7 +152,7 @@ function(tq_test name driver)
     set(environment ${environment_${driver}})
     set(name ${name}@${driver})
   endif()
-  if(driver IN_LIST gpu_drivers AND NOT name MATCHES "^conformance") # they compare at fp32's precision: no products of fp16
+  if(driver IN_LIST gpu_drivers AND NOT name MATCHES "^(conformance|gpu_)") # the others compare at fp32's precision: no products of fp16
     list(APPEND environment TQ_DEVICE_PROFILE=no-fp16)
   endif()
   add_test(NAME ${name} COMMAND ${ARGN})

@@ -97,9 +97,9 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
 
 // Returns the bytes of shared memory that shaders/attention_decode.comp takes beside its tables of levels.
 uint64_t shared_bytes_of_decode(const Tuning& t, const AttentionShape& shape, uint32_t heads, uint32_t batch) {
-    const bool has_query = KV_HALF_LEVELS(uint32_t(shape.types.k)) == 0; // otherwise it is in registers
-    const uint64_t weights = t.decode_subgroups * batch * heads, maxima_and_sums = 2 * t.decode_subgroups * heads,
-                   joined = heads * shape.head_dim, query = has_query ? joined : 4,
+    const bool in_halves = KV_HALF_LEVELS(uint32_t(shape.types.k)) != 0; // the query
+    const uint64_t weights = t.decode_subgroups * batch * heads, maxima_and_sums = (2 * t.decode_subgroups + 2) * heads,
+                   joined = heads * shape.head_dim, query = in_halves ? joined / 2 + 4 : joined + 2,
                    single_levels = is_trellis(shape.types.k) || is_trellis(shape.types.v) ? 64 : 32;
     return 4 * (weights + maxima_and_sums + joined + query + single_levels);
 }
@@ -109,7 +109,7 @@ uint64_t shared_bytes_of_decode(const Tuning& t, const AttentionShape& shape, ui
 std::optional<AttentionPlan> plan_of_decode(const Tuning& t, const AttentionShape& shape) {
     const auto k = uint32_t(shape.types.k), v = uint32_t(shape.types.v), sharers = shape.head_dim / 32; // invocations of a key
     if (shape.tokens != 1 || t.decode_subgroups == 0 || t.subgroup < sharers || KV_QJL(k) || KV_QJL(v)) return std::nullopt;
-    const uint32_t batch = DECODE_STEPS(k, v, t.subgroup) * (t.subgroup / sharers),
+    const uint32_t batch = DECODE_STEPS * (t.subgroup / sharers),
                    entries = KV_LEVEL_TABLE_SIZE(k) + (k == v ? 0 : KV_LEVEL_TABLE_SIZE(v));
     const bool mixed = KV_HALF_LEVELS(k) != KV_HALF_LEVELS(v); // the registers of both ways to multiply
     for (uint32_t heads = std::min({shape.group, t.decode_heads, mixed ? 2 : shape.group}); heads > 0; heads--) {

@@ -4,6 +4,7 @@
 #include "model/gpu/pass.h"
 #include "model/gpu/weights.h"
 #include "shaders.gen.h"
+#include <algorithm>
 
 namespace tq::gpu {
 
@@ -26,6 +27,11 @@ inline void broadcast(Pass& pass, const Buffer& y, const Buffer& x, uint32_t col
                                               {cols}, work, y, x, pass.context);
 }
 
+// Invocations of a workgroup that has a whole row: on GPUs many, for each of them waits for what it loads of it.
+inline uint32_t row_workgroup(const Tuning& t) {
+    return t.texel_buffers ? t.workgroup : std::min(std::max(t.workgroup, 256u), t.max_workgroup);
+}
+
 // y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][cols]. `in_head`: of the rows of x that the context names
 // (ContextLayout::write_head).
 inline void rms_norm(Pass& pass, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t cols, float eps,
@@ -34,7 +40,7 @@ inline void rms_norm(Pass& pass, const Buffer& y, const Buffer& x, const Buffer&
         const uint64_t elements = uint64_t(s.tokens) * cols;
         return Work{elements * 8 + cols * 4, elements * 4};
     });
-    pass.recorder.dispatch<shader::rms_norm>({pass.tokens}, {pass.tuning.workgroup}, {cols, eps, in_head}, work, y, x, w,
+    pass.recorder.dispatch<shader::rms_norm>({pass.tokens}, {row_workgroup(pass.tuning)}, {cols, eps, in_head}, work, y, x, w,
                                              pass.context);
 }
 

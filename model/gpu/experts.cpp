@@ -9,9 +9,16 @@ namespace {
 // True where products of blocks have kernels with tiles in shared memory.
 bool has_tiles(const Tuning& t) { return t.matmul_tiled || t.matmul_dot || t.matmul_coopmat; }
 
-// Whether an expert has, on average, at most as many pairs as plain takes at a time.
-bool are_few(const Tuning& t, const Experts& e, uint32_t tokens) {
-    return uint64_t(tokens) * e.used <= uint64_t(t.matmul_tokens) * e.count;
+// Whether an expert has, on average, at most so many pairs.
+bool has_at_most(uint32_t pairs, const Experts& e, uint32_t tokens) {
+    return uint64_t(tokens) * e.used <= uint64_t(pairs) * e.count;
+}
+
+// Whether pairs are multiplied one by one. On processors a tile takes as long as its pairs one after the other, so that those
+// that are not full only lose. An H200 takes as long for three pairs of Qwen3-30B-A3B's experts as for a tile of cooperative
+// matrices.
+bool are_alone(const Tuning& t, const Experts& e, uint32_t tokens) {
+    return has_at_most(t.matvec_lanes == 1 ? t.matmul_tokens : 2, e, tokens);
 }
 
 // Each expert that has any pairs may have one tile that is not full.
@@ -57,9 +64,10 @@ void group_routes(Pass& pass, const Routes& routes) {
 } // namespace
 
 uint32_t expert_tile_pairs(const Tuning& t, const Experts& e, uint32_t tokens) {
-    // A tile is as much work as if it were full: larger ones would mostly be empty. Plain reads each expert's weights once for
-    // few pairs, too.
-    return are_few(t, e, tokens) || !has_tiles(t) ? t.matmul_tokens : expert_tokens;
+    // A tile is as much work as if it were full: larger ones would mostly be empty, which costs nothing where matrices multiply
+    // them. Plain reads each expert's weights once for few pairs, too.
+    const bool few = !t.matmul_coopmat && has_at_most(t.matmul_tokens, e, tokens);
+    return few || !has_tiles(t) ? t.matmul_tokens : expert_tokens;
 }
 
 uint64_t routes_bytes(const Tuning& t, const Experts& e, uint32_t tokens) {
@@ -70,8 +78,7 @@ uint64_t routes_bytes(const Tuning& t, const Experts& e, uint32_t tokens) {
 MatmulKernel experts_kernel(const Tuning& t, GgmlType type, const Experts& e, uint32_t tokens, bool separate) {
     // Up to a few rows read each pair's weights: few of these are of the same expert. From then on each expert's are read once.
     if (matmul_kernel(t, type, tokens, separate) == MatmulKernel::matvec) return MatmulKernel::matvec;
-    // On processors a tile takes as long as its pairs one after the other, so that those that are not full only lose.
-    if (t.matvec_lanes == 1 && are_few(t, e, tokens)) return MatmulKernel::matvec;
+    if (are_alone(t, e, tokens)) return MatmulKernel::matvec;
     if (expert_tile_pairs(t, e, tokens) != expert_tokens) return MatmulKernel::plain;
     if (t.matmul_coopmat && type != GgmlType::F32) return MatmulKernel::coopmat;
     if (t.matmul_dot && shader::matmul_dot.members[family_member(type)] != nullptr) return MatmulKernel::dot;

@@ -40,9 +40,11 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     const bool folds = v.normed || v.output == MATVEC_RESIDUAL;
     const uint32_t rows = rows_of(w, v.pairs), used = v.pairs ? v.pairs->used : 1;
     const View last = v.pairs ? View(v.pairs->routes) : v.next_norm.value_or(v.x); // a binding must not be empty
-    const MatvecTile tile = matvec_tile(t, rows * used, w.cols, v.output, v.columns);
-    const ConstantsOf<shader::matvec> constants{tile.workgroup, tile.lanes,      tile.rows,  v.output,  w.interleave,
-                                                v.normed,       t.matvec_blocks, t.subgroup, v.columns, v.pairs != nullptr};
+    const MatvecTile tile = matvec_tile(t, w.type, rows * used, w.cols, v.output, v.columns);
+    const ConstantsOf<shader::matvec_dot> dot_constants{tile.workgroup, tile.lanes, tile.rows, v.output,          w.interleave,
+                                                        v.normed,       t.subgroup, v.columns, v.pairs != nullptr};
+    const ConstantsOf<shader::matvec> constants{tile.workgroup, tile.lanes, tile.rows, v.output,           w.interleave,
+                                                v.normed,       t.subgroup, v.columns, v.pairs != nullptr, t.matvec_blocks};
     uint32_t all_groups = 0;
     for (const MatrixSlice& slice : w.slices) {
         const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
@@ -61,6 +63,8 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
         const Groups grid{groups(std::min(slice.rows, rows), tile.rows_per_workgroup()), v.pairs ? pass.tokens * used : 1};
         if (!folds && reads_texels(pass, {slice.buffer, v.x}))
             recorder.dispatch<shader::matvec_texel>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
+        else if (multiplies_digits(t, w.type))
+            recorder.dispatch<shader::matvec_dot>(format, grid, dot_constants, params, work, v.y, slice.buffer, v.x, last);
         else if (tile.lanes > 1 && t.subgroup != 0)
             recorder.dispatch<shader::matvec_subgroup>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
         else
@@ -70,7 +74,22 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     return all_groups;
 }
 
-MatvecTile matvec_tile(const Tuning& t, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns) {
+bool multiplies_digits(const Tuning& t, GgmlType type) {
+    return t.matvec_dot != 0 && shader::matvec_dot.members[family_member(type)] != nullptr;
+}
+
+// A workgroup of matvec_dot has eight groups of lanes, each with half as many rows as matvec has: the code is shorter. Of a
+// matrix that has too few rows to busy all cores each has fewer.
+static MatvecTile dot_tile(const Tuning& t, uint32_t rows, uint32_t output) {
+    const uint32_t cores = t.matvec_loads / 1024, least = output == MATVEC_GATED ? 2 : 1;
+    MatvecTile tile{t.matvec_dot, t.matvec_dot / 8, std::max(t.matvec_rows / 2, 1u)};
+    while (tile.rows > least && rows / (8 * tile.rows) * 4 < cores * 3) tile.rows /= 2;
+    tile.rows = (tile.rows + least - 1) / least * least;
+    return tile;
+}
+
+MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns) {
+    if (multiplies_digits(t, type)) return dot_tile(t, rows, output);
     MatvecTile tile{t.workgroup, t.matvec_lanes, t.matvec_rows};
     const uint32_t most = std::min(t.subgroup != 0 ? max_lanes : max_lanes_without_subgroups, cols / 32);
     // Decoded weights stay in registers for all vectors. CPU drivers keep them on the stack, and more rows share what takes them

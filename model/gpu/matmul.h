@@ -62,8 +62,10 @@ struct MatvecTile {
     uint32_t workgroup, lanes, rows; // rows: of a group of `lanes` invocations
     uint32_t rows_per_workgroup() const { return workgroup / lanes * rows; }
 };
-// The tile for a matrix of rows x cols and `columns` vectors. `output`: one of shaders/matvec_outputs.h.
-MatvecTile matvec_tile(const Tuning& t, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns);
+// True where matvec_dot multiplies vectors by matrices of this type.
+bool multiplies_digits(const Tuning& t, GgmlType type);
+// The tile for a matrix of `type`, rows x cols, and `columns` vectors. `output`: one of shaders/matvec_outputs.h.
+MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns);
 
 inline ConstantsOf<shader::matmul> matmul_constants(const Tuning& t, uint32_t interleave, bool accumulate, bool experts = false) {
     return {t.workgroup, t.matmul_tokens, t.matmul_rows, accumulate, interleave, experts};

@@ -78,7 +78,7 @@ double issue_rate(const KnownGpu& gpu) { return issue_share * gpu.cores * gpu.la
 
 // A matrix of few rows has too few loads on their way to keep the memory busy (Little's law).
 double matvec_seconds(const KnownGpu& gpu, const Tuning& tuning, const Tensor& w) {
-    const MatvecTile tile = matvec_tile(tuning, w.rows, w.cols, MATVEC_STORE, 1);
+    const MatvecTile tile = matvec_tile(tuning, w.type, w.rows, w.cols, MATVEC_STORE, 1);
     const double bytes = double(w.bytes()), weights = double(w.rows) * w.cols, bytes_of_32 = bytes / weights * 32,
                  on_their_way = double(w.rows) * tile.lanes * bytes_of_32,
                  bandwidth = std::min(bandwidth_share * gpu.gb_per_s * 1e9, on_their_way / (latency_us * 1e-6));

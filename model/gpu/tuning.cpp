@@ -76,6 +76,7 @@ Tuning choose_tuning(const Capabilities& device) {
                  .matvec_loads = 0,
                  .matvec_rows = 4,
                  .matvec_blocks = 1,
+                 .matvec_dot = 0,
                  .weight_interleave = 4 * lanes,
                  .matmul_rows = 4,
                  .matmul_tokens = 4,
@@ -112,6 +113,7 @@ Tuning choose_tuning(const Capabilities& device) {
              .matvec_loads = loads_in_flight(device),
              .matvec_rows = 4,
              .matvec_blocks = 1,
+             .matvec_dot = device.int8_dot_accelerated && subgroup >= 32 ? 256u : 0u,
              .weight_interleave = 1,
              .matmul_rows = subgroup < 32 || has_few_registers(device, subgroup) ? 1u : 2u, // of experts: two would spill
              .matmul_tokens = 8,

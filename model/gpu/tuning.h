@@ -27,10 +27,11 @@ struct DeviceFacts {
 struct KernelChoices {
     uint32_t workgroup; // invocations of the row, element and head kernels
     // matvec
-    uint32_t matvec_lanes;      // minimum of invocations that share a row; 1 where texel_buffers
-    uint32_t matvec_loads;      // rows x lanes of a matrix, at least: with fewer rows more invocations share each
-    uint32_t matvec_rows;       // rows that they compute at a time
-    uint32_t matvec_blocks;     // times 32 weights of a row that an invocation decodes at a time
+    uint32_t matvec_lanes;  // minimum of invocations that share a row; 1 where texel_buffers
+    uint32_t matvec_loads;  // rows x lanes of a matrix, at least: with fewer rows more invocations share each
+    uint32_t matvec_rows;   // rows that they compute at a time
+    uint32_t matvec_blocks; // times 32 weights of a row that an invocation decodes at a time
+    uint32_t matvec_dot;    // invocations of a workgroup of matvec_dot, for weights that are quantised; 0: matvec runs instead
     uint32_t weight_interleave; // rows of a weight matrix that are interleaved word by word (device_layout.h)
     // matmul
     uint32_t matmul_rows;   // rows per invocation
@@ -64,7 +65,9 @@ struct PassPolicy {
 struct Tuning : DeviceFacts, KernelChoices, PassPolicy {
     bool operator==(const Tuning&) const = default;
     // True where products or attention are computed in fp16, or products with inputs of 15 bits.
-    bool rounds_to_halves() const { return matmul_coopmat || matmul_dot || attention_coopmat_rows != 0 || decode_subgroups != 0; }
+    bool rounds_to_halves() const {
+        return matmul_coopmat || matmul_dot || matvec_dot != 0 || attention_coopmat_rows != 0 || decode_subgroups != 0;
+    }
 };
 
 Tuning choose_tuning(const Capabilities& device);

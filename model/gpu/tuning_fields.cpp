@@ -20,6 +20,7 @@ const std::vector<TuningGroup> all_groups{
       {"matvec_loads", &Tuning::matvec_loads, {0, 1 << 15, 1 << 16, 1 << 17, 1 << 18}},
       {"matvec_rows", &Tuning::matvec_rows, {1, 2, 4, 8}},
       {"matvec_blocks", &Tuning::matvec_blocks, {1, 2, 4}},
+      {"matvec_dot", &Tuning::matvec_dot, {0, 64, 128, 256}},
       {"workgroup", &Tuning::workgroup, {32, 64, 128, 256}},
       {"weight_interleave", &Tuning::weight_interleave, {1, 2, 4, 8, 16, 32, 64, 128}}}},
     {"attention of a token",
@@ -61,6 +62,7 @@ std::string refusal_of_matvec(const Tuning& t) {
 std::string refusal_of_matrices(const Tuning& t, const Tuning& by_default) {
     if (t.matmul_coopmat && !by_default.matmul_coopmat) return "matmul_coopmat needs cooperative matrices";
     if (t.matmul_dot && (!t.int8_dot || t.texel_buffers)) return "matmul_dot needs int8 dot products on a GPU";
+    if (t.matvec_dot != 0 && (!t.int8_dot || t.subgroup < 8)) return "matvec_dot needs int8 dot products and subgroup operations";
     if (t.decode_subgroups != 0 && (!t.float16 || t.subgroup == 0))
         return "attention_decode needs fp16 arithmetic and subgroup operations";
     if (t.decode_heads == 0) return "attention_decode cannot have 0 heads";

@@ -10,8 +10,10 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/build/compiler-lab/complete AND NOT TQ_SANITIZE)
     # More tokens than the first capacity of the cache: it grows, and passes are recorded anew.
     tq_lab_test(generate ${gpu} $<TARGET_FILE:tq-run> generate --device 0 -f ${CMAKE_SOURCE_DIR}/CMakePresets.json -c 2048 -b 256 -n 900)
   endforeach()
-  # This one computes: a part of the rows of cooperative matrices, which no other driver here runs.
+  # These compute: a part of the rows of cooperative matrices, which no other driver here runs, and whole models with them.
   tq_lab_test(matrices lavapipe $<TARGET_FILE:tq-run> conformance --device 0 --filter matrices --shard 1/8 --timeout 300)
+  tq_lab_test(golden lavapipe $<TARGET_FILE:tests-model-gpu> --source-file=*gpu_golden_test.cpp "--test-case=the device gives*")
+  set_property(TEST lab-golden@lavapipe APPEND PROPERTY ENVIRONMENT TQ_DEVICE_PROFILE=gpu)
 else()
   message(STATUS "Tests: no dry runs on other vendors' GPUs (tests/compiler-lab/get unpacks their compilers)")
 endif()

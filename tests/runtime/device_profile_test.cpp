@@ -146,6 +146,7 @@ TEST_CASE("a device keeps to its profile, and kernels run on what is left") {
     phone.subgroup_arithmetic = mobile.subgroup_arithmetic;
     phone.subgroup_shuffle = mobile.subgroup_shuffle;
     phone.float16 = mobile.float16;
+    phone.shader_cores = mobile.shader_cores; // a profile leaves them
     phone.max_workgroup_invocations = mobile.max_workgroup_invocations;
     phone.max_workgroup_size = mobile.max_workgroup_size;
     CHECK(gpu::choose_tuning(mobile) == gpu::choose_tuning(phone)); // a GPU's, not a processor's

@@ -1,15 +1,28 @@
 // The names that drivers give to statistics of a kernel, and compiling kernels without running them.
+#include "base/error.h"
 #include "runtime/compiler.h"
 #include "runtime/device.h"
 #include "test_shaders.gen.h"
 #include "tests/support/skip.h"
 #include <cstdlib>
 #include <doctest/doctest.h>
+#include <optional>
 using namespace tq;
 
 namespace {
 
 Statistic count(const char* name, uint64_t value, const char* description = "") { return {name, description, value}; }
+
+// Nothing where the driver refuses to compile as many words of private memory, as NVIDIA's does (VK_ERROR_UNKNOWN).
+std::optional<std::vector<KernelStatistics>> compile_array(Compiler& compiler, uint32_t words) {
+    try {
+        return compiler.compile(test_shader::private_array, std::vector<uint32_t>{words});
+    } catch (const Error& error) {
+        test::skip(error.what());
+        CHECK_MESSAGE(std::string(error.what()).find("compiling the kernel private_array") != std::string::npos, error.what());
+        return std::nullopt;
+    }
+}
 
 } // namespace
 
@@ -126,7 +139,7 @@ TEST_CASE("of several programs the worst counts") {
 TEST_CASE("kernels compile without memory, and one that needs scratch memory is noticed") {
     Compiler compiler;
     const auto small = compiler.compile(test_shader::private_array, std::vector<uint32_t>{4});
-    const auto large = compiler.compile(test_shader::private_array, std::vector<uint32_t>{4000});
+    const auto large = compile_array(compiler, 4000);
     if (!compiler.has_statistics()) {
         CHECK(small.empty());
         test::skip("this driver has no statistics");
@@ -134,11 +147,13 @@ TEST_CASE("kernels compile without memory, and one that needs scratch memory is 
     }
     REQUIRE(!small.empty());
     for (const KernelStatistics& program : small) CHECK(!program.all.empty());
-    if (const auto scratch = worst(large).scratch_bytes) CHECK(*scratch >= 4000 * 4);
-    CHECK(worst(small).scratch_bytes.value_or(0) == 0);
+    if (const auto scratch = worst(large.value_or(small)).scratch_bytes; large && scratch) CHECK(*scratch >= 4000 * 4);
+    CHECK(worst(small).scratch_bytes.value_or(0) <= 64); // a driver may place even four words there, which RADV does not
     if (std::getenv("RADV_FORCE_FAMILY") == nullptr) return;
-    CHECK(worst(large).scratch_bytes.has_value()); // RADV reports all statistics
-    CHECK(worst(large).vgprs.has_value());
-    CHECK(worst(large).spilled.has_value());
+    CHECK(worst(small).scratch_bytes == 0u);
+    REQUIRE(large); // RADV compiles it, and reports all statistics
+    CHECK(worst(*large).scratch_bytes.has_value());
+    CHECK(worst(*large).vgprs.has_value());
+    CHECK(worst(*large).spilled.has_value());
     CHECK_THROWS_WITH(Device(), doctest::Contains("it offers no memory")); // it can only compile
 }

@@ -120,7 +120,7 @@ TEST_CASE("matvec writes every row where gl_SubgroupSize is not the size of subg
     for (uint32_t i = 0; i < cols; i++) floats(x)[i] = float(i % 5);
     Recorder recorder(device);
     recorder.dispatch<lying_matvec>({(rows + 31) / 32},
-                                    {workgroup, lanes, 2, MATVEC_STORE, 1, 0, 1, c.kernel_subgroup_size, 1, 0},
+                                    {workgroup, lanes, 2, MATVEC_STORE, 1, 0, c.kernel_subgroup_size, 1, 0, 1},
                                     {.cols = cols, .rows = rows}, {}, y, w, x, x);
     recorder.finish().run();
     for (uint32_t r = 0; r < rows; r++) {

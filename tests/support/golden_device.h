@@ -1,14 +1,21 @@
 // The device's forward pass on tiny models with golden logits, and with compressed caches against the CPU's.
 #pragma once
 #include "model/cpu/forward.h"
-#include "model/gpu/forward.h"
+#include "tests/support/device_kernels.h"
 #include "tests/support/golden.h"
 
 namespace tq {
 
+// Attention by matrices reads no f32 cache; one of f16 rounds as it does.
 inline void check_on_device(Device& device, const Golden& golden) {
-    check_golden(
-        golden, *make_gpu_forward(device, golden.config, golden.weights, {.kv = {KvType::f32, KvType::f32}, .context_size = 64}));
+    for (const DeviceKernels& kernels : kernels_to_check(device))
+        for (const KvType type : {KvType::f32, KvType::f16}) {
+            if (type == KvType::f16 && kernels.exact()) continue;
+            CAPTURE(kernels.name());
+            CAPTURE(std::string(name(type)));
+            check_golden(golden, *kernels.make(device, golden.config, golden.weights, {.kv = {type, type}, .context_size = 64}),
+                         kernels.limit());
+        }
 }
 
 // The number of vectors of the first layer that are stored differently: they do not depend on the cache.
@@ -26,8 +33,10 @@ inline size_t other_vectors(Forward& a, Forward& b, const KvOptions& kv) {
 }
 
 // Sums in another order differ by rounding, and a value or scale within rounding of a threshold gets the neighbouring level:
-// rarely, but later layers depend on it. Kernels are compared code by code, from the same inputs, in `tq-run conformance`.
+// rarely, but later layers depend on it. Rounding to halves moves many values across: there `tq-run conformance` compares kernels
+// code by code, from the same inputs.
 inline void check_compressed(Device& device, const std::vector<std::filesystem::path>& files) {
+    const DeviceKernels kernels = exact_kernels(device);
     size_t runs = 0, close = 0, others = 0;
     for (const auto& path : files) {
         const Golden golden = load_golden(path);
@@ -36,8 +45,9 @@ inline void check_compressed(Device& device, const std::vector<std::filesystem::
                                     KvOptions{KvType::f16, KvType::tq3}, KvOptions{KvType::tq2, KvType::f16}}) {
             const std::string types = describe(kv);
             CAPTURE(types);
-            const auto on_cpu = make_cpu_forward(golden.config, golden.weights, {.kv = kv, .context_size = 64});
-            const auto on_device = make_gpu_forward(device, golden.config, golden.weights, {.kv = kv, .context_size = 64});
+            const ForwardOptions options{.kv = kv, .context_size = 64};
+            const auto on_cpu = make_cpu_forward(golden.config, golden.weights, options),
+                       on_device = kernels.make(device, golden.config, golden.weights, options);
             const double error = relative_error(on_device->run(golden.prompt_ids), on_cpu->run(golden.prompt_ids));
             CHECK(error <= 0.1);
             others += other_vectors(*on_device, *on_cpu, kv);

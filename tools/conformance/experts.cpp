@@ -226,7 +226,7 @@ gpu::MatmulKernel kernel_for(const gpu::Tuning& tuning, GgmlType type, const Sha
 // Products of a token's row and of a pair's; each then has the same bits without the other tokens.
 Outcome products(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s) {
     const Stack stack(rig, tuning, type, s);
-    const double limit = limit_of(kernel_for(tuning, type, s), s.cols);
+    const double limit = limit_of(tuning, type, kernel_for(tuning, type, s), s.cols);
     Outcome out;
     for (const uint32_t rows_per_token : {1u, s.experts.used}) {
         const Inputs in(rig, tuning, s, rows_per_token);
@@ -261,7 +261,7 @@ Outcome gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s
     const Inputs in(rig, tuning, s, 1);
     const uint32_t used = s.experts.used;
     const size_t all = size_t(s.most()) * used * s.rows;
-    const double limit = std::max(gated_limit, 4 * limit_of(kernel_for(tuning, type, s), s.cols));
+    const double limit = std::max(gated_limit, 4 * limit_of(tuning, type, kernel_for(tuning, type, s), s.cols));
     Stack one(rig, tuning, type, s), other(rig, tuning, type, s);
     std::vector<float> gate = one.times(rig, in.twin.ids, in.x, used, s.experts), want = gated_pairs(rig, gate);
     ref::swiglu(rig.pool, gate, other.times(rig, in.twin.ids, in.x, used, s.experts));
@@ -304,7 +304,8 @@ Outcome gated_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const S
         const gpu::Normed folded = gpu::matvec_residual(pass, h_buffer, h_floats, matrix, x_buffer, norm_buffer);
         gpu::gated_experts(pass, y, y, stacks, inputs, routes, gpu::FoldedNorm{folded, eps});
     });
-    return rig.check(y, want, 2 * gated_limit);
+    const double limit = limit_of(tuning, type, gpu::MatmulKernel::matvec, s.cols);
+    return rig.check(y, want, std::max(2 * gated_limit, 4 * limit));
 }
 
 void add_routes(Rows& rows, const Variant& variant) {
@@ -340,7 +341,7 @@ void add(Rows& rows, const char* what, Body body, const Variant& variant, GgmlTy
     case gpu::MatmulKernel::tiled: kernel = "matmul_tiled"; break;
     case gpu::MatmulKernel::dot: kernel = "matmul_dot"; break;
     case gpu::MatmulKernel::coopmat: kernel = "matmul_coopmat"; break;
-    case gpu::MatmulKernel::matvec: kernel = "matvec"; break;
+    case gpu::MatmulKernel::matvec: kernel = gpu::multiplies_digits(variant.tuning, type) ? "matvec_dot" : "matvec"; break;
     default: break;
     }
     const uint64_t bytes = 2 * gpu::device_row_bytes(type, s.cols) * s.rows * s.experts.count;

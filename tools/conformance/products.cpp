@@ -10,8 +10,8 @@ constexpr double rounding_of_a_step = 3e-8;
 // matmul_coopmat rounds both factors to fp16, by at most 2^-11 of them where to nearest; a device may truncate them instead,
 // which is at most twice as much and half of it on average, with the same sign for all products.
 constexpr double half_limit = 0x1p-10;
-// matmul_dot rounds inputs to 1/16383 of the largest of 32, which is about twice their standard deviation: products are off by
-// 4e-5, or up to three times as much where few are compared.
+// matmul_dot and matvec_dot round inputs to 1/16383 of the largest of 32, which is about twice their standard deviation: products
+// are off by 4e-5, or up to three times as much where few are compared.
 constexpr double digits_limit = 1.5e-4;
 constexpr uint32_t min_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for
 
@@ -27,9 +27,10 @@ double expected_norm(const Tensor& w, std::span<const float> x) {
     return std::sqrt(squares);
 }
 
-double limit_of(gpu::MatmulKernel kernel, uint32_t cols) {
+double limit_of(const gpu::Tuning& tuning, GgmlType type, gpu::MatmulKernel kernel, uint32_t cols) {
     if (kernel == gpu::MatmulKernel::coopmat) return half_limit;
     if (kernel == gpu::MatmulKernel::dot) return digits_limit;
+    if (kernel == gpu::MatmulKernel::matvec && gpu::multiplies_digits(tuning, type)) return digits_limit;
     return std::max(product_limit, kernel == gpu::MatmulKernel::tiled ? rounding_of_a_step * std::sqrt(cols) : 0);
 }
 

@@ -8,7 +8,8 @@ namespace tq::conformance {
 inline constexpr double product_limit = 2e-6;
 inline constexpr double gated_limit = 2e-5; // as that of swiglu, of such sums
 
-double limit_of(gpu::MatmulKernel kernel, uint32_t cols);
+// The limit of products by that kernel with a matrix of `type` that has so many columns.
+double limit_of(const gpu::Tuning& tuning, GgmlType type, gpu::MatmulKernel kernel, uint32_t cols);
 
 // The norm of w x if its terms were independent: needed where few sums are compared and their terms cancel.
 double expected_norm(const Tensor& w, std::span<const float> x);

@@ -232,6 +232,14 @@ std::vector<Variant> variants(const Capabilities& device) {
         if (device.type == DeviceType::cpu) tuning = without_matrices(tuning); // they have rows that build in time
         if (tuning != own) out.push_back({name, tuning});
     }
+    Capabilities gpu = device;
+    gpu.type = DeviceType::discrete;
+    gpu::Tuning digits = without_matrices(gpu::choose_tuning(gpu));
+    if (digits.int8_dot && digits.subgroup >= 8) { // in workgroups that the device would not choose
+        digits.matvec_dot = own.matvec_dot == 64 ? 128 : 64;
+        digits.matvec_rows = 2;
+        out.push_back({vectors_in_digits, digits});
+    }
     gpu::Tuning odd = own;
     odd.workgroup = 32;
     odd.matvec_lanes = 32;
@@ -244,7 +252,7 @@ std::vector<Variant> variants(const Capabilities& device) {
     odd.splits = 3;
     odd.weight_interleave = 4;
     odd.fold_norms = true;
-    odd.subgroup = odd.decode_subgroups = 0;
+    odd.subgroup = odd.decode_subgroups = odd.matvec_dot = 0;
     odd.texel_buffers = odd.attention_per_lane = false;
     odd.shared_bytes = 16384; // the least that a device has
     out.push_back({"small tiles", odd});

@@ -85,6 +85,7 @@ struct Variant {
     std::string name;
     gpu::Tuning tuning;
 };
+inline constexpr const char* vectors_in_digits = "vectors in digits"; // that of matvec_dot
 std::vector<Variant> variants(const Capabilities& device);
 // Returns the tuning without kernels of cooperative matrices.
 gpu::Tuning without_matrices(gpu::Tuning tuning);

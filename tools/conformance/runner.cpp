@@ -198,6 +198,7 @@ Listing list_devices_apart(const RunnerOptions& options) {
         if (message.contains("devices")) out.usable = message.at("devices").get<std::vector<std::string>>();
         if (message.contains("all")) out.all = message.at("all");
         if (message.contains("failed")) out.failure = message.at("failed");
+        out.reason = message.value("reason", "");
     });
     if (!answered) out.death = end.value_or("interrupted");
     return out;

@@ -47,6 +47,7 @@ struct Listing {
     std::vector<std::string> usable; // their indices
     Json all = Json::array();        // as the worker describes them
     std::string failure;             // why there is none
+    std::string reason;              // why the loader can load no driver, where it says so (NoDriver)
     std::string death;               // how the worker ended without an answer
 };
 Listing list_devices_apart(const RunnerOptions& options);

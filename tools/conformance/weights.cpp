@@ -50,16 +50,26 @@ uint32_t padded_tokens(const gpu::Tuning& tuning, const Shape& shape) {
     return most == 1 ? 1 : (most + tuning.matmul_tokens - 1) / tuning.matmul_tokens * tuning.matmul_tokens;
 }
 
+// As in a forward pass, one token takes matvec.
+gpu::MatmulKernel kernel_for(const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    const uint32_t padded = padded_tokens(tuning, shape);
+    return padded == 1 ? gpu::MatmulKernel::matvec : gpu::matmul_kernel(tuning, type, padded);
+}
+
+double limit_for(const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    return limit_of(tuning, type, kernel_for(tuning, type, shape), shape.cols);
+}
+
 Buffer halves_of(Rig& rig, const gpu::Tuning& tuning, uint32_t tokens, const Shape& shape) {
     return rig.output(gpu::halves_bytes(tuning, tokens, shape.cols) / 4);
 }
 
-// y = W x and y += W x; as in a forward pass, one token takes matvec. Rows past the last token may hold anything.
+// y = W x and y += W x. Rows past the last token may hold anything.
 Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols, shape.exponent);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
     const uint32_t padded = padded_tokens(tuning, shape);
-    const double limit = limit_of(gpu::matmul_kernel(tuning, type, padded), shape.cols);
+    const double limit = limit_for(tuning, type, shape);
     std::vector<float> x = rig.random.normals(size_t(shape.tokens) * shape.cols), want(size_t(shape.tokens) * shape.rows),
                        sum = rig.random.normals(want.size());
     ref::matmul(rig.pool, want, w.tensor, x);
@@ -90,7 +100,8 @@ Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const S
     const Buffer x_buffer = rig.upload(x), y = rig.output(gate.size()), context = rig.context(0, 1);
     rig.run(tuning, context, 1, 128, [&](gpu::Pass& pass) { gpu::matvec_gated(pass, y, matrix, x_buffer); });
     const double sums = expected_norm(w.tensor, x); // of rows / 2 for each factor
-    return rig.check(y, gate, gated_limit, sums * sums / shape.rows * std::sqrt(shape.rows / 2.0));
+    return rig.check(y, gate, std::max(gated_limit, 4 * limit_for(tuning, type, shape)),
+                     sums * sums / shape.rows * std::sqrt(shape.rows / 2.0));
 }
 
 // h += W x, then z = W2 norm(h), z += W2 norm(h), and the gated z, by kernels that fuse the norm, against those that do not.
@@ -121,10 +132,11 @@ Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
         gpu::matvec_normed(pass, y_added, matrix2, behind, eps, MATVEC_ADD);
         gpu::matvec_normed(pass, y_gated, matrix2, behind, eps, MATVEC_GATED);
     });
-    const double terms = expected_norm(w2.tensor, normed);
-    const Outcome products = worse(rig.check(y, want, 2 * product_limit, terms), rig.check(y_gated, gate, gated_limit));
+    const double terms = expected_norm(w2.tensor, normed), limit = limit_for(tuning, type, shape);
+    const Outcome products =
+        worse(rig.check(y, want, 2 * limit, terms), rig.check(y_gated, gate, std::max(gated_limit, 4 * limit)));
     for (size_t i = 0; i < want.size(); i++) want[i] += bias[i];
-    return worse(products, rig.check(y_added, want, 2 * product_limit, terms));
+    return worse(products, rig.check(y_added, want, 2 * limit, terms));
 }
 
 // Tokens 2^40 times as large and as small as others, and one with an infinity and one with a NaN: each keeps its own scale.
@@ -144,7 +156,7 @@ Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shap
         gpu::matmul(pass, y, matrix, inputs);
     });
     const std::vector<uint32_t> words = rig.read(y);
-    const double limit = limit_of(gpu::matmul_kernel(tuning, type, padded_tokens(tuning, shape)), shape.cols);
+    const double limit = limit_for(tuning, type, shape);
     Outcome outcome{true, 0, limit, {}};
     for (uint32_t t = 0; t < shape.tokens; t++) {
         const auto of = [&](auto& all) { return std::span(all).subspan(size_t(t) * shape.rows, shape.rows); };
@@ -170,12 +182,13 @@ void add(Rows& rows, const char* kernel, Body body, const Variant& variant, Ggml
 }
 
 const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
-    if (shape.tokens == 1) return "matvec";
-    switch (gpu::matmul_kernel(tuning, type, padded_tokens(tuning, shape))) {
+    const bool digits = gpu::multiplies_digits(tuning, type);
+    if (shape.tokens == 1) return digits ? "matvec_dot" : "matvec";
+    switch (kernel_for(tuning, type, shape)) {
     case gpu::MatmulKernel::tiled: return "matmul_tiled";
     case gpu::MatmulKernel::dot: return "matmul_dot";
     case gpu::MatmulKernel::coopmat: return "matmul_coopmat";
-    case gpu::MatmulKernel::matvec: return "matvec, several vectors";
+    case gpu::MatmulKernel::matvec: return digits ? "matvec_dot, several vectors" : "matvec, several vectors";
     default: return "matmul";
     }
 }
@@ -186,19 +199,21 @@ bool small_blocks(GgmlType type) { return block_format(type)->elements <= 32; }
 void add_products(Rows& rows, const Variant& variant, GgmlType type) {
     const auto row = [&](const Shape& shape) { add(rows, kernel_of(variant.tuning, type, shape), matmul, variant, type, shape); };
     // Other sizes of tiles for some formats only: drivers take long to build these.
-    const bool some = type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
+    const bool some = type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K,
+               digits = gpu::multiplies_digits(variant.tuning, type);
     if (variant.name == "small tiles" && !some) return;
+    if (variant.name == vectors_in_digits && !digits) return;
     for (const Shape& shape : {Shape{1, 256, 1}, {257, 768, 1, 100}, {1031, 2816, 1}}) row(shape);
     if (small_blocks(type))
         for (const uint32_t cols : {32u, 96u, 288u}) row({13, cols, 1});
     else
         row({13, 4096, 1});
     for (const Shape& shape : {Shape{2, 256, 1}, {258, 768, 1, 100}})
-        add(rows, "matvec, gated", matvec_gated, variant, type, shape);
+        add(rows, digits ? "matvec_dot, gated" : "matvec, gated", matvec_gated, variant, type, shape);
     if (variant.tuning.fold_norms)
         for (const Shape& shape : {Shape{256, 512, 1}, {768, 256, 1, 300}})
-            add(rows, "matvec, normed", matvec_normed, variant, type, shape);
-    if (variant.name != "own" && !some) return;
+            add(rows, digits ? "matvec_dot, normed" : "matvec, normed", matvec_normed, variant, type, shape);
+    if (variant.name != "own" && variant.name != vectors_in_digits && !some) return;
     if (has_scales(type)) // those of -10 are denormal fp16 numbers, and some of 14 are not raised: model/gpu/device_layout.h
         for (const int exponent : {-10, 14}) row({67, 512, 1, 0, 0, exponent});
     for (const Shape& shape : {Shape{7, 256, 2}, {67, 512, 8, 30}, {129, 2816, 9}, {64, 1024, 17}}) row(shape);

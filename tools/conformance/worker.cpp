@@ -160,6 +160,8 @@ void list_usable_devices(const std::function<void(const Json&)>& write,
             if (all[i].unusable.empty()) usable.push_back(std::to_string(i));
         for (const Capabilities& one : all) described.push_back(describe(one));
         write({{"devices", usable}, {"all", described}});
+    } catch (const NoDriver& none) {
+        write({{"failed", none.what()}, {"reason", none.reason}});
     } catch (const Error& error) {
         write({{"failed", error.what()}});
     }

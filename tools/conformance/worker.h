@@ -45,7 +45,7 @@ std::vector<std::string> row_names(const Capabilities& device, const Selection& 
 
 // Writes {"devices": ["0", "2"], "all": [{...}, ...]}: the indices of the usable devices, and all as `describe` describes them;
 // or
-// {"failed": ...}.
+// {"failed": ...}, with the "reason" of a NoDriver.
 void list_usable_devices(const std::function<void(const Json&)>& write, const std::function<Json(const Capabilities&)>& describe);
 
 } // namespace tq::conformance

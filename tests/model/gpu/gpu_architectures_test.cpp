@@ -2,9 +2,8 @@
 #include "base/error.h"
 #include "model/formats/gguf.h"
 #include "model/gpu/forward.h"
-#include "model/gpu/tuning_file.h"
 #include "model/reference/forward.h"
-#include "tests/support/golden.h"
+#include "tests/support/device_kernels.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
 #include <bit>
@@ -54,16 +53,14 @@ TEST_CASE("the device agrees with the reference in every architecture, with norm
         ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 64};
         options.kv.conditioning = parse_key_conditioning("norms"); // keys without the mean of their bias
         const auto want = results(*make_reference_forward(config, weights, options));
-        gpu::Tuning tuning = gpu::tuning_for(device.capabilities());
-        ThreadPool pool;
-        const auto uploaded =
-            std::make_shared<const gpu::DeviceWeights>(gpu::upload_weights(device, pool, weights, tuning.weight_interleave, {}));
-        for (const bool folds : {false, true}) {
-            CAPTURE(folds);
-            tuning.fold_norms = folds;
-            const auto got = results(*make_gpu_forward(device, config, uploaded, options, tuning));
-            for (size_t i = 0; i < want.size(); i++) CHECK(relative_error(got[i], want[i]) <= 1e-4);
-        }
+        for (DeviceKernels kernels : kernels_to_check(device))
+            for (const bool folds : {false, true}) {
+                CAPTURE(kernels.name());
+                CAPTURE(folds);
+                kernels.tuning.fold_norms = folds;
+                const auto got = results(*kernels.make(device, config, weights, options));
+                for (size_t i = 0; i < want.size(); i++) CHECK(relative_error(got[i], want[i]) <= kernels.limit());
+            }
     }
 }
 

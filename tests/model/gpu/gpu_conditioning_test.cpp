@@ -2,6 +2,7 @@
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
+#include "tests/support/device_kernels.h"
 #include "tests/support/golden.h"
 #include "tests/support/small_model.h"
 #include "tools/conformance/random.h"
@@ -50,7 +51,8 @@ TEST_CASE("caches that are conditioned in different ways share weights, and give
         const std::string types = describe(all[i]);
         CAPTURE(types);
         const auto on_cpu = make_cpu_forward(model.config, model.weights, small_options(all[i]));
-        const double limit = all[i].k == KvType::f32 ? 1e-4 : 0.05; // a code that falls on the other side of a threshold
+        const double limit =
+            all[i].k == KvType::f32 ? own_kernels(device).limit() : 0.05; // a code that falls on the other side of a threshold
         for (const auto& ids : {prompt, next}) CHECK(relative_error(forwards[i]->run(ids), on_cpu->run(ids)) <= limit);
     }
 }

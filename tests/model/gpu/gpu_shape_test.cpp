@@ -4,7 +4,7 @@
 #include "model/gpu/forward.h"
 #include "model/gpu/steps.h"
 #include "model/gpu/tuning_fields.h"
-#include "tests/support/golden.h"
+#include "tests/support/device_kernels.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
 #include <cstring>
@@ -23,10 +23,10 @@ TEST_CASE("Qwen3-0.6B's shape runs on the device as on the CPU") {
                on_device = make_gpu_forward(device, config, weights, options);
 
     const std::vector<uint32_t> prompt{1, 70000, 151935, 65535, 65536, 5, 6, 7, 8, 9}; // two blocks, and rows of every slice
-    CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= 1e-4);
+    CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= own_kernels(device).limit());
     for (const uint32_t id : {12u, 131071u}) {
         const std::vector<uint32_t> next{id};
-        CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= 1e-4);
+        CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= own_kernels(device).limit());
     }
 }
 
@@ -47,8 +47,8 @@ TEST_CASE("every GQA ratio of Qwen3, with tied and untied heads, runs on the dev
             const auto on_cpu = make_cpu_forward(config, weights, options),
                        on_device = make_gpu_forward(device, config, weights, options);
             const std::vector<uint32_t> prompt{1, 2, 3, 4, 5}, next{6};
-            CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= 1e-4);
-            CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= 1e-4);
+            CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= own_kernels(device).limit());
+            CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= own_kernels(device).limit());
         }
 }
 
@@ -79,8 +79,8 @@ TEST_CASE("matrices with a scale that cannot be raised, alone and paired with an
     const auto on_cpu = make_cpu_forward(test::small_config(), weights, options),
                on_device = make_gpu_forward(device, test::small_config(), weights, options);
     const std::vector<uint32_t> prompt{1, 2, 3, 4, 5}, next{6};
-    CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= 1e-4);
-    CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= 1e-4);
+    CHECK(relative_error(on_device->run(prompt), on_cpu->run(prompt)) <= own_kernels(device).limit());
+    CHECK(relative_error(on_device->run(next), on_cpu->run(next)) <= own_kernels(device).limit());
 }
 
 TEST_CASE("stretched positions run on the device as on the CPU, and are others than plain ones") {
@@ -97,10 +97,10 @@ TEST_CASE("stretched positions run on the device as on the CPU, and are others t
         config.rope_scaling.original_context_length = 64;
         if (type != RopeScalingType::none) config = with_rope(config, {.type = type, .factor = 4});
         const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 256};
-        const auto on_cpu = make_cpu_forward(config, weights, options),
-                   on_device = make_gpu_forward(device, config, weights, options);
+        const auto on_cpu = make_cpu_forward(config, weights, options);
         const auto expected = on_cpu->run(prompt);
-        CHECK(relative_error(on_device->run(prompt), expected) <= 1e-4);
+        for (const DeviceKernels& kernels : kernels_to_check(device))
+            CHECK(relative_error(kernels.make(device, config, weights, options)->run(prompt), expected) <= kernels.limit());
         for (const auto& other : seen) CHECK(relative_error(expected, other) > 1e-2);
         seen.emplace_back(expected.begin(), expected.end());
     }
@@ -151,6 +151,38 @@ TEST_CASE("in a layer a token waits seven times on a GPU, and nine times on a pr
     CHECK(waits(device, DeviceType::cpu, 3) - waits(device, DeviceType::cpu, 2) == 9);
 }
 
+namespace {
+
+// Kernels of a GPU, and how far off they may be in which cache.
+struct Variant {
+    std::string name;
+    DeviceKernels kernels;
+    KvType type;
+    double limit;
+};
+
+// A code beyond a threshold costs some thousandths: a few are, where sums have another order, and more where a token's attention
+// is of halves. Products of halves move so many that only a cache without codes tells them from wrong ones.
+std::vector<Variant> variants(const gpu::Tuning& own) {
+    const auto with = [&](auto&& change) {
+        gpu::Tuning tuning = without_halves(own);
+        change(tuning);
+        return DeviceKernels{tuning};
+    };
+    std::vector<Variant> out{
+        {"fp32", with([](gpu::Tuning&) {}), KvType::f32, exact_limit},
+        {"fp32, compressed", with([](gpu::Tuning&) {}), KvType::tq4, 1e-2},
+        {"a token's attention of halves", with([](gpu::Tuning& t) { t.decode_subgroups = 2; }), KvType::tq4, 2e-2},
+        {"int8, vectors", with([](gpu::Tuning& t) { t.matvec_dot = 64; }), KvType::f32, 2 * exact_limit},
+        {"int8", with([](gpu::Tuning& t) { t.matmul_dot = true; }), KvType::f32, 2 * exact_limit}};
+    if (!own.matmul_coopmat) return out;
+    out.push_back({"matrices", with([](gpu::Tuning& t) { t.matmul_coopmat = true; }), KvType::f32, halves_limit});
+    if (own.attention_coopmat_rows != 0) out.push_back({"all matrices", DeviceKernels{own}, KvType::f16, halves_limit});
+    return out;
+}
+
+} // namespace
+
 TEST_CASE("with a GPU's kernels logits are the CPU's, whether tokens come alone, a few at a time, or many") {
     Device device;
     Capabilities like = device.capabilities();
@@ -162,28 +194,17 @@ TEST_CASE("with a GPU's kernels logits are the CPU's, whether tokens come alone,
     test::write_random_model(path.path(), {config, GgmlType::Q4_K, true, 3, {}});
     const ModelFile file = read_gguf(path.path());
     const Weights weights = read_weights(file, config);
-    ThreadPool pool;
-    for (const auto& [decode_subgroups, matmul_dot] : {std::pair(0u, false), {2u, false}, {0u, true}}) {
-        CAPTURE(decode_subgroups);
-        CAPTURE(matmul_dot);
-        gpu::Tuning tuning = gpu::choose_tuning(like);
-        tuning.decode_subgroups = decode_subgroups;
-        tuning.matmul_dot = matmul_dot;
-        if (!refusal(like, tuning).empty()) continue;
-        const KvType type = matmul_dot ? KvType::f32 : KvType::tq4; // whose codes do not all survive another rounding of keys
+    for (const auto& [name, kernels, type, limit] : variants(gpu::choose_tuning(like))) {
+        CAPTURE(name);
+        if (!refusal(like, kernels.tuning).empty()) continue;
         const ForwardOptions options{.kv = {type, type}, .context_size = 512, .batch_size = 128};
-        const auto on_device = make_gpu_forward(
-            device, config,
-            std::make_shared<const gpu::DeviceWeights>(gpu::upload_weights(device, pool, weights, tuning.weight_interleave, {})),
-            options, tuning, std::nullopt);
-        const auto on_cpu = make_cpu_forward(config, weights, options);
+        const auto on_device = kernels.make(device, config, weights, options),
+                   on_cpu = make_cpu_forward(config, weights, options);
         uint32_t id = 0;
         for (const uint32_t tokens : {1u, 3u, 1u, 8u, 70u, 2u, 128u, 5u, 1u}) {
             std::vector<uint32_t> ids(tokens);
             for (uint32_t& each : ids) each = id++ * 7 % 300;
             CAPTURE(tokens);
-            // A code beyond a threshold costs some thousandths; fp16 sums, of separate rows, put some there.
-            const double limit = decode_subgroups != 0 ? 2e-2 : matmul_dot ? 2e-4 : tuning.rounds_to_halves() ? 2e-3 : 1e-4;
             CHECK(relative_error(on_device->run(ids), on_cpu->run(ids)) <= limit);
         }
     }
@@ -229,5 +250,8 @@ TEST_CASE("the logits of all tokens of a prompt are those of one token after the
     for (uint32_t i = 0; i < ids.size(); i++) ids[i] = i * 11 % 300;
     const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 512, .batch_size = 48};
     check_all_logits(*make_cpu_forward(test::small_config(), weights, options), ids, 1e-5);
-    check_all_logits(*make_gpu_forward(device, test::small_config(), weights, options), ids, 1e-4);
+    for (const DeviceKernels& kernels : kernels_to_check(device)) {
+        CAPTURE(kernels.name());
+        check_all_logits(*kernels.make(device, test::small_config(), weights, options), ids, kernels.limit());
+    }
 }

@@ -98,7 +98,9 @@ TEST_CASE("a row of a small matrix is shared by more invocations") {
     t.subgroup = 32;
     t.matvec_lanes = 16;
     t.matvec_loads = 132 * 1024;
-    const auto lanes = [&](uint32_t rows, uint32_t cols) { return gpu::matvec_tile(t, rows, cols, MATVEC_STORE, 1).lanes; };
+    const auto lanes = [&](uint32_t rows, uint32_t cols) {
+        return gpu::matvec_tile(t, GgmlType::Q4_K, rows, cols, MATVEC_STORE, 1).lanes;
+    };
     CHECK(lanes(24576, 4096) == 16);
     CHECK(lanes(4096, 12288) == 64);
     CHECK(lanes(1024, 4096) == 128);
@@ -111,9 +113,29 @@ TEST_CASE("a row of a small matrix is shared by more invocations") {
     t.matvec_lanes = 16;
     t.matvec_loads = 0;
     CHECK(lanes(100, 100000) == 16);
-    CHECK(gpu::matvec_tile(t, 512, 512, MATVEC_STORE, 8).rows == 2);
+    CHECK(gpu::matvec_tile(t, GgmlType::Q4_K, 512, 512, MATVEC_STORE, 8).rows == 2);
     t.matvec_lanes = 1;
-    CHECK(gpu::matvec_tile(t, 512, 512, MATVEC_STORE, 8).rows == t.matvec_rows);
+    CHECK(gpu::matvec_tile(t, GgmlType::Q4_K, 512, 512, MATVEC_STORE, 8).rows == t.matvec_rows);
+}
+
+TEST_CASE("matvec_dot has fewer rows where cores would be idle, and pairs of rows for a gated product") {
+    Capabilities device = device_of(DeviceType::discrete);
+    device.int8_dot_product = device.int8_dot_accelerated = true;
+    device.subgroup_arithmetic = device.subgroup_shuffle = true;
+    device.kernel_subgroup_size = 32;
+    device.shader_cores = 132;
+    const Tuning t = gpu::choose_tuning(device);
+    REQUIRE(t.matvec_dot == 256);
+    CHECK(gpu::multiplies_digits(t, GgmlType::Q4_K));
+    CHECK_FALSE(gpu::multiplies_digits(t, GgmlType::F16));
+    const auto tile = [&](uint32_t rows, uint32_t output) { return gpu::matvec_tile(t, GgmlType::Q4_K, rows, 4096, output, 1); };
+    CHECK(tile(24576, MATVEC_STORE).rows_per_workgroup() == 16);
+    CHECK(tile(4096, MATVEC_STORE).rows_per_workgroup() == 16);
+    CHECK(tile(1024, MATVEC_STORE).rows_per_workgroup() == 8);
+    CHECK(tile(1024, MATVEC_GATED).rows_per_workgroup() == 16);
+    CHECK(tile(1024, MATVEC_STORE).lanes == 32);
+    device.kernel_subgroup_size = 16;
+    CHECK(gpu::choose_tuning(device).matvec_dot == 0);
 }
 
 TEST_CASE("the default can run, and each candidate differs in its field and fits the device") {

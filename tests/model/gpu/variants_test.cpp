@@ -324,19 +324,20 @@ TEST_CASE("which kernel multiplies experts") {
     CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 1, true) == matvec);
     CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 8, true) == matvec);
     CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 8, false) == matvec);
-    CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 64, false) == plain); // four tokens of an expert
+    CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 32, false) == matvec); // two tokens of an expert
+    CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 64, false) == plain);
+    CHECK(gpu::expert_tile_pairs(tuning, e, 64) == tuning.matmul_tokens);
     CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 512, false) == tiled);
     tuning.matmul_dot = true;
     CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 512, false) == dot);
     CHECK(gpu::experts_kernel(tuning, GgmlType::F16, e, 512, false) == tiled);
     tuning.matmul_coopmat = true;
     tuning.matmul_tiled = false;
-    CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, 512, false) == coopmat);
+    for (const uint32_t tokens : {33u, 512u}) CHECK(gpu::experts_kernel(tuning, GgmlType::Q4_K, e, tokens, false) == coopmat);
     CHECK(gpu::experts_kernel(tuning, GgmlType::F32, e, 512, false) == tiled); // all have tiles of one size
     CHECK(gpu::experts_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, e, 512, false) == plain);
     CHECK(gpu::experts_kernel(gpu::choose_tuning({.type = DeviceType::cpu}), GgmlType::Q4_K, e, 64, false) == matvec);
-    CHECK(gpu::expert_tile_pairs(tuning, e, 64) == tuning.matmul_tokens);
-    CHECK(gpu::expert_tile_pairs(tuning, e, 512) == gpu::expert_tokens);
+    for (const uint32_t tokens : {33u, 512u}) CHECK(gpu::expert_tile_pairs(tuning, e, tokens) == gpu::expert_tokens);
 }
 
 TEST_CASE("attention_decode takes no more shared memory than there is, and all of it for copies of its tables") {

@@ -251,6 +251,33 @@ TEST_CASE("a driver that crashes is left out, and another one is used") {
     }
 }
 
+TEST_CASE("doctor says which library a driver lacks, and so does a command that needs a driver") {
+    const Place place;
+    const TemporaryDirectory directory;
+    directory.write("lacking.json", R"({"file_format_version": "1.0.0",
+                                        "ICD": {"library_path": "libno_such_driver.so.0", "api_version": "1.3.0"}})");
+    const std::string lacking = (directory.path() / "lacking.json").string(),
+                      reason = "libno_such_driver.so.0: cannot open shared object file";
+    const std::vector<std::string> more{"VK_DRIVER_FILES=" + lacking, "VK_ICD_FILENAMES=" + lacking};
+    const Ended doctor = place.run({"doctor"}, {}, more);
+    CAPTURE(doctor.output);
+    CHECK(contains(doctor.output, "lacking.json: cannot be loaded: " + reason));
+    CHECK(contains(doctor.output, "the driver " + lacking + " cannot be loaded (" + reason));
+    CHECK(contains(doctor.output, "install what is missing"));
+    const Ended generate = place.run({"generate", "-p", "x", "--device", "0"}, {}, more);
+    CAPTURE(generate.error);
+    CHECK(generate.status != 0);
+    CHECK(contains(generate.error, "no Vulkan driver was found that can be loaded (" + reason));
+    CHECK(contains(generate.error, "install what is missing"));
+
+    directory.remove("lacking.json");
+    const std::string none = directory.path().string();
+    const Ended without =
+        place.run({"generate", "-p", "x", "--device", "0"}, {}, {"VK_DRIVER_FILES=" + none, "VK_ICD_FILENAMES=" + none});
+    CAPTURE(without.error);
+    CHECK(contains(without.error, "no Vulkan driver was found on this machine: install the Vulkan loader and a driver"));
+}
+
 TEST_CASE("doctor believes no failure of the past, and says what it finds") {
     const Place place;
     const Ended failing = place.run({"doctor"}, {}, {"TQ_CONFORMANCE_FAULT=lost:rms_norm"});

@@ -37,6 +37,7 @@ struct DoctorArguments {
 struct Checkup {
     Json drivers = Json::array(), devices = Json::array(), caches = Json::object();
     std::vector<std::string> layers, problems, hints;
+    std::string unloaded; // drivers that cannot be loaded, and what to do
     std::string model, loader;
 };
 
@@ -52,7 +53,11 @@ void ask_drivers(Checkup& found, Console& console) {
         const conformance::Listing listing = list_apart(one);
         Json names = Json::array();
         for (const Json& device : listing.all) names.push_back(name_of(device));
-        found.drivers.push_back({{"file", file}, {"devices", names}, {"died", listing.death}, {"says", listing.failure}});
+        found.drivers.push_back(
+            {{"file", file}, {"devices", names}, {"died", listing.death}, {"says", listing.failure}, {"reason", listing.reason}});
+        if (!listing.reason.empty())
+            found.unloaded += fmt::format("{}the driver {} cannot be loaded ({}): {}", found.unloaded.empty() ? "" : "; ",
+                                          printable(file, 300), listing.reason, unloadable_driver_advice);
         if (!listing.death.empty())
             found.problems.push_back(
                 fmt::format("the driver {} does not survive being asked for its devices ({}): update or remove "
@@ -73,7 +78,7 @@ void prove_devices(Checkup& found, const std::optional<conformance::Subject>& su
     try {
         devices = list_devices();
     } catch (const Error& error) {
-        found.hints.push_back(error.what());
+        if (found.unloaded.empty()) found.hints.push_back(error.what());
     }
     for (size_t i = 0; i < devices.size() && !interrupted(); i++) {
         Json device{{"device", std::to_string(i)}};
@@ -105,14 +110,15 @@ void look_for_idle_gpus(Checkup& found) {
     if (fs::exists("/dev/nvidia0", error)) node = "/dev/nvidia0";
     if (node.empty()) {
         found.hints.push_back("no GPU was found, so models run on the CPU");
+        if (!found.unloaded.empty()) found.hints.push_back(found.unloaded);
         return;
     }
     const bool readable = bool(std::ifstream(node));
     found.problems.push_back(
         readable
-            ? fmt::format("there is a GPU ({}), and no Vulkan driver uses it: install one (Debian, Ubuntu: apt install "
+            ? fmt::format("there is a GPU ({}), and no Vulkan driver uses it: {}install one (Debian, Ubuntu: apt install "
                           "mesa-vulkan-drivers; Fedora: dnf install mesa-vulkan-drivers; NVIDIA: the vendor's driver)",
-                          node)
+                          node, found.unloaded.empty() ? "" : found.unloaded + "; where that is not this GPU's, ")
             : fmt::format("there is a GPU ({}) that you may not open: add yourself to its group (usermod -aG render,video NAME)",
                           node));
 }
@@ -193,8 +199,10 @@ std::string report(const Checkup& found) {
         std::string devices;
         for (const Json& name : driver.at("devices")) devices += (devices.empty() ? "" : ", ") + name.get<std::string>();
         const bool died = !text_of(driver, "died").empty();
+        const std::string reason = text_of(driver, "reason");
         add("driver", fmt::format("{}: {}", printable(text_of(driver, "file"), 300),
                                   died              ? "CRASHES OR HANGS"
+                                  : !reason.empty() ? "cannot be loaded: " + reason
                                   : devices.empty() ? "no device"
                                                     : devices));
     }

@@ -1,0 +1,58 @@
+// The kernels with which a device's logits are checked. Those that compute in fp32 are held to the strict limit, on every device;
+// where a device's own round to halves (cooperative matrices, int8 digits, attention in fp16), these are checked as well.
+#pragma once
+#include "base/thread_pool.h"
+#include "model/gpu/forward.h"
+#include "model/gpu/tuning_fields.h"
+#include "model/gpu/tuning_file.h"
+#include "tests/support/relative_error.h"
+#include <doctest/doctest.h>
+#include <string>
+
+namespace tq {
+
+// A half has 11 bits: an input is off by 2^-12 = 2.4e-4, twice as much on a driver that truncates, and each product of a layer
+// adds an error of that size. The tiny models of these tests were at most 2.0e-3 off, on an H200 (matrices of 16x16x16).
+constexpr double halves_limit = 5e-3;
+
+// The same kernels, but for those that compute in fp16 or from inputs of 15 bits.
+inline gpu::Tuning without_halves(gpu::Tuning tuning) {
+    tuning.matmul_coopmat = tuning.matmul_dot = false;
+    tuning.matvec_dot = 0;
+    tuning.attention_coopmat_rows = tuning.decode_subgroups = 0;
+    return tuning;
+}
+
+struct DeviceKernels {
+    gpu::Tuning tuning;
+
+    bool exact() const { return !tuning.rounds_to_halves(); }
+    std::string name() const { return exact() ? "kernels in fp32" : "the device's own kernels"; }
+    double limit() const { return exact() ? exact_limit : halves_limit; } // of relative errors, with an f32 cache
+
+    std::unique_ptr<Forward> make(Device& device, const Config& config, const Weights& weights,
+                                  const ForwardOptions& options) const {
+        ThreadPool pool(options.threads);
+        return make_gpu_forward(
+            device, config,
+            std::make_shared<const gpu::DeviceWeights>(gpu::upload_weights(device, pool, weights, tuning.weight_interleave, {})),
+            options, tuning);
+    }
+};
+
+inline DeviceKernels own_kernels(const Device& device) { return {gpu::tuning_for(device.capabilities())}; }
+
+inline DeviceKernels exact_kernels(const Device& device) {
+    const DeviceKernels kernels{without_halves(own_kernels(device).tuning)};
+    REQUIRE(refusal(device.capabilities(), kernels.tuning) == "");
+    return kernels;
+}
+
+// The exact ones first, and the device's own where they are others.
+inline std::vector<DeviceKernels> kernels_to_check(const Device& device) {
+    std::vector<DeviceKernels> all{exact_kernels(device)};
+    if (!own_kernels(device).exact()) all.push_back(own_kernels(device));
+    return all;
+}
+
+} // namespace tq

@@ -116,7 +116,7 @@ inline std::vector<float> logits_of_state(const Golden& golden, Forward& forward
 
 // The prompt's last logits and state within the limit, in one block and in blocks of uneven sizes, and after each token of the
 // greedy continuation the next one: the most likely, or, with a greater limit than exact_limit, one that two such errors explain.
-inline void check_golden(const Golden& golden, Forward& forward, double limit = exact_limit) {
+inline void check_golden(const Golden& golden, Forward& forward, [[maybe_unused]] double limit = exact_limit) {
     CAPTURE(golden.name);
     CHECK(relative_error(forward.run(golden.prompt_ids), golden.logits_last) <= limit);
 

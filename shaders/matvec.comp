@@ -25,7 +25,7 @@ void add_products(uint starts[rows], Header headers[rows], uint s, uint j, inout
     Weights32 w[rows];
     [[unroll]] for (uint r = 0; r < rows; r++) w[r] = load32(starts[r], headers[r], s, j);
     [[unroll]] for (uint c = 0; c < columns; c++) {
-        [[unroll]] for (uint i = 0; i < 8; i++) inputs[i] = uintBitsToFloat(x(c * (p.cols / 4) + s * 64 + j * 8 + i));
+        [[unroll]] for (uint i = 0; i < 8; i++) inputs[i] = uintBitsToFloat(x(x_start + c * (p.cols / 4) + s * 64 + j * 8 + i));
         const vec2 input_sums = sums_of(inputs);
         [[unroll]] for (uint r = 0; r < rows; r++) sums[r * columns + c] += dot32(w[r], inputs, input_sums);
     }

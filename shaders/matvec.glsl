@@ -10,7 +10,7 @@ layout(constant_id = 3) const uint matvec_output = MATVEC_STORE;
 layout(constant_id = 4) const uint interleave = 1; // of the rows of the weights
 layout(constant_id = 5) const uint normed = 0;     // 1: x must still be divided by its rms; its sums of squares follow it
 layout(constant_id = 6) const uint subgroup = 32; // invocations of a subgroup, in a subgroup variant
-layout(constant_id = 7) const uint columns = 1; // vectors x and y; several: MATVEC_STORE or MATVEC_ADD
+layout(constant_id = 7) const uint columns = 1; // vectors x and y, of each workgroup in z; several: MATVEC_STORE or MATVEC_ADD
 layout(constant_id = 8) const uint experts = 0; // 1: workgroups in y are pairs of experts (rows.glsl), of one column
 layout(push_constant) uniform Push { matvec_params p; };
 layout(binding = 0) buffer Y { float y[]; };
@@ -21,7 +21,7 @@ READ_VECTORS(2, x)
 #include "rows.glsl"
 layout(binding = 3) readonly buffer NextNorm { float next_norm[]; };
 const uint summed = rows * columns;
-uint x_start = 0; // of a pair of experts: where its vector and its results begin
+uint x_start = 0; // of a pair of experts, or of the workgroup's vectors: where they and their results begin
 uint y_start = 0;
 
 #ifdef SUBGROUP
@@ -91,7 +91,7 @@ void store_columns(uint first, float sums[summed]) {
     [[unroll]] for (uint r = 0; r < rows; r++) {
         if (first + r >= row_count) break;
         [[unroll]] for (uint c = 0; c < columns; c++) {
-            const uint at = c * p.y_cols + p.first_row + first + r;
+            const uint at = y_start + c * p.y_cols + p.first_row + first + r;
             y[at] = matvec_output == MATVEC_STORE ? sums[r * columns + c] : y[at] + sums[r * columns + c];
         }
     }
@@ -108,8 +108,17 @@ bool find_pair() {
     return true;
 }
 
+// Finds the workgroup's vectors among those of a pass; returns false where there are none.
+bool find_vectors() {
+    const uint vector = gl_WorkGroupID.z * columns;
+    x_start = vector * (p.cols / 4);
+    y_start = vector * p.y_cols;
+    return vector < routes[0];
+}
+
 void main() {
     if (experts != 0 && !find_pair()) return;
+    if (columns > 1 && !find_vectors()) return;
     prepare_weights();
     const uint lane = gl_LocalInvocationID.x % lanes, group = gl_LocalInvocationID.x / lanes;
     const uint first = (gl_WorkGroupID.x * (workgroup / lanes) + group) * rows;

@@ -39,7 +39,9 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     const size_t format = family_member(w.type);
     const bool folds = v.normed || v.output == MATVEC_RESIDUAL;
     const uint32_t rows = rows_of(w, v.pairs), used = v.pairs ? v.pairs->used : 1;
-    const View last = v.pairs ? View(v.pairs->routes) : v.next_norm.value_or(v.x); // a binding must not be empty
+    const View last = v.pairs         ? View(v.pairs->routes)
+                      : v.columns > 1 ? View(pass.context)
+                                      : v.next_norm.value_or(v.x); // never empty
     const MatvecTile tile = matvec_tile(t, w.type, rows * used, w.cols, v.output, v.columns);
     const ConstantsOf<shader::matvec_dot> dot_constants{tile.workgroup, tile.lanes, tile.rows, v.output,          w.interleave,
                                                         v.normed,       t.subgroup, v.columns, v.pairs != nullptr};
@@ -60,7 +62,8 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
                                    rows,
                                    v.pairs ? v.pairs->per_x : 1};
         const Work work = v.pairs ? work_of(pass, w, slice, *v.pairs, true) : work_of(pass, w, slice, v.columns == 1);
-        const Groups grid{groups(std::min(slice.rows, rows), tile.rows_per_workgroup()), v.pairs ? pass.tokens * used : 1};
+        const Groups grid{groups(std::min(slice.rows, rows), tile.rows_per_workgroup()), v.pairs ? pass.tokens * used : 1,
+                          v.columns == 1 ? 1 : groups(pass.tokens, v.columns)};
         if (!folds && reads_texels(pass, {slice.buffer, v.x}))
             recorder.dispatch<shader::matvec_texel>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
         else if (multiplies_digits(t, w.type))
@@ -323,6 +326,12 @@ void record_block(Pass& pass, const BlockProduct& product) {
         default: record_plain(pass, one);
         }
     }
+}
+
+void matmul_narrow(Pass& pass, View y, const Matrix& w, Inputs& inputs) {
+    if (pass.tuning.matvec_lanes == 1 || pass.tokens <= max_columns) return matmul(pass, y, w, inputs);
+    record_matvec(
+        pass, {.y = y, .x = inputs.x, .output = MATVEC_STORE, .columns = std::min(max_columns, pass.tuning.matmul_tokens)}, w);
 }
 
 void matmul(Pass& pass, View y, const Matrix& w, Inputs& inputs, bool accumulate) {

@@ -36,6 +36,10 @@ void inputs_to_int8(Pass&, const Buffer& digits, const Buffer& x, uint32_t cols,
 // next multiple of tuning.matmul_tokens. One token, or separate ones: matvec.
 void matmul(Pass&, View y, const Matrix& w, Inputs& x, bool accumulate = false);
 
+// y[t] = w x[t] of a matrix with so few rows that a tile of all of them would leave most cores of a GPU idle: by matvec, up to
+// max_columns tokens at a time.
+void matmul_narrow(Pass&, View y, const Matrix& w, Inputs& x);
+
 // y = w x of one vector, whatever pass.tokens is; or y += w x; or, for a matrix whose rows 2 i and 2 i + 1 are pairs, y[i] =
 // silu((w x)[2 i]) * (w x)[2 i + 1].
 void matvec(Pass&, View y, const Matrix& w, View x, bool accumulate = false);

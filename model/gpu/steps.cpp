@@ -159,7 +159,13 @@ void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, cons
 }
 
 void route(ForwardPass& pass, const Routes& routes, const Linear& router, const Buffer& x) {
-    matmul(pass, {{pass.scratch.router, router}}, x);
+    if (pass.normed) {
+        matmul(pass, {{pass.scratch.router, router}}, x);
+    } else {
+        Inputs inputs{x, pass.scratch.halves};
+        matmul_narrow(pass, pass.scratch.router, router.matrix, inputs);
+        pass.result(router.result, pass.scratch.router, router.matrix.rows);
+    }
     route(pass, routes, pass.scratch.router);
 }
 

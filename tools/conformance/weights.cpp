@@ -88,6 +88,24 @@ Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& 
     return worse(rig.check(y, want, limit, norm), rig.check(y_sum, sum, limit, norm));
 }
 
+// y = W x of a matrix with few rows, and of more tokens than a vector's kernel has at a time.
+Outcome matmul_narrow(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+    const RandomTensor w(rig.random, type, shape.rows, shape.cols);
+    const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
+    const uint32_t padded = padded_tokens(tuning, shape);
+    std::vector<float> x = rig.random.normals(size_t(shape.tokens) * shape.cols), want(size_t(shape.tokens) * shape.rows);
+    ref::matmul(rig.pool, want, w.tensor, x);
+    const double norm = expected_norm(w.tensor, x);
+    x.resize(size_t(padded) * shape.cols, NAN);
+    const Buffer x_buffer = rig.upload(x), y = rig.output(size_t(padded) * shape.rows), context = rig.context(0, shape.tokens),
+                 halves = halves_of(rig, tuning, padded, shape);
+    rig.run(tuning, context, padded, 128, [&](gpu::Pass& pass) {
+        gpu::Inputs inputs{x_buffer, halves};
+        gpu::matmul_narrow(pass, y, matrix, inputs);
+    });
+    return rig.check(y, want, limit_for(tuning, type, shape), norm);
+}
+
 // y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], for one token.
 Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
@@ -218,6 +236,9 @@ void add_products(Rows& rows, const Variant& variant, GgmlType type) {
         for (const int exponent : {-10, 14}) row({67, 512, 1, 0, 0, exponent});
     for (const Shape& shape : {Shape{7, 256, 2}, {67, 512, 8, 30}, {129, 2816, 9}, {64, 1024, 17}}) row(shape);
     if (small_blocks(type)) row({13, 96, 3});
+    if (type == GgmlType::F32 && variant.tuning.matvec_lanes > 1)
+        for (const Shape& shape : {Shape{128, 256, 9}, {67, 512, 41, 30, 70}})
+            add(rows, "matvec, groups of vectors", matmul_narrow, variant, type, shape);
 }
 
 // Tails of tiles, and more workgroups than tokens. Formats of one kind decode alike: some are run with every tile, all of them

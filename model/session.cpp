@@ -74,7 +74,7 @@ std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const 
     uint32_t reused = 0;
     std::span<const float> logits;
     try {
-        reused = reuse(prompt);
+        reused = reuse(prompt, progress);
         logits = run(prompt.subspan(reused), progress);
     } catch (const DeviceLost& lost) {
         logits = run_again(prompt, lost, progress);
@@ -93,26 +93,26 @@ std::span<const float> Session::run_again(std::span<const uint32_t> ids, const D
     cold_ = 0;
     if (prefix_) prefix_->device_lost();
     try {
-        return run(ids.subspan(reuse(ids)), progress);
+        return run(ids.subspan(reuse(ids, progress)), progress);
     } catch (const DeviceLost& again) {
         return run_again(ids, again, progress);
     }
 }
 
-// Waits for what the shared store has of the prompt, as long as that is sooner there than computed.
-void Session::fetch(std::span<const uint32_t> ids, uint32_t own) {
-    const auto fetch = prefix_ ? prefix_->fetch(ids, own) : nullptr;
-    while (fetch && prefix_->is_coming(*fetch, std::chrono::seconds(1))) {
-    }
+// Waits for what the shared store has of the prompt, or another machine computes, as long as that is sooner there than computed.
+void Session::fetch(std::span<const uint32_t> ids, uint32_t own, bool asks_machine, const Progress& progress) {
+    const auto fetch = prefix_ ? prefix_->fetch(ids, own, {}, asks_machine) : nullptr;
+    while (fetch && prefix_->is_coming(*fetch, std::chrono::milliseconds(100)))
+        if (progress && !progress(0, uint32_t(ids.size()))) return;
 }
 
 // Leaves the beginning of the prompt that is known in the cache. One token must be run for the logits.
-uint32_t Session::reuse(std::span<const uint32_t> prompt) {
+uint32_t Session::reuse(std::span<const uint32_t> prompt, const Progress& progress) {
     const auto differ = std::mismatch(ids_.begin(), ids_.end(), prompt.begin(), prompt.end()).first;
     uint32_t reused = uint32_t(std::min(size_t(differ - ids_.begin()), prompt.size() - 1));
     if (reuse_ == Reuse::cold)
         reused = reusable_tokens(forward_.block_kernels(), std::min(reused, cold_), uint32_t(prompt.size()));
-    fetch(prompt, reused);
+    fetch(prompt, reused, true, progress);
     const uint32_t found = prefix_ ? prefix_->take(0, prompt, reused) : reused;
     cold_ = found > reused ? found : std::min(cold_, reused);
     ids_.assign(prompt.begin(), prompt.begin() + found);
@@ -122,7 +122,7 @@ uint32_t Session::reuse(std::span<const uint32_t> prompt) {
 
 uint32_t Session::resume(std::span<const uint32_t> ids) {
     require_fits(ids);
-    fetch(ids, 0);
+    fetch(ids, 0, false, {}); // the next prompt asks
     const uint32_t found = prefix_ ? prefix_->take(0, ids, 0, false) : 0;
     ids_.assign(ids.begin(), ids.begin() + found);
     cold_ = 0; // it is not known which are

@@ -91,8 +91,8 @@ class Session {
     bool begin_speculation(std::span<const uint32_t> prompt, const GenerateOptions& options);
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress);
     std::span<const float> run_part(std::span<const uint32_t> ids, Span::Logits wanted, const Progress& progress);
-    void fetch(std::span<const uint32_t> ids, uint32_t own);
-    uint32_t reuse(std::span<const uint32_t> prompt);
+    void fetch(std::span<const uint32_t> ids, uint32_t own, bool asks_machine, const Progress& progress);
+    uint32_t reuse(std::span<const uint32_t> prompt, const Progress& progress);
     void keep(bool end = false); // in the prefix cache
     std::optional<Stop> run_next(std::optional<Decoder>& decoder, std::span<const uint32_t> all, size_t answer_begin,
                                  uint32_t wanted, const Progress& go_on, std::string& reason);

@@ -1,4 +1,5 @@
-// HTTP GET for the hub. curl/http.cpp implements it with libcurl; no_curl/http.cpp reports that this build has none.
+// HTTP for the hub, and for what asks other machines. curl/http.cpp implements it with libcurl; no_curl/http.cpp reports that
+// this build has none.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -30,7 +31,8 @@ enum class HttpEnd { complete, cut, stopped };
 struct HttpResult {
     HttpHead head; // of the last reply; status 0 when there was none
     HttpEnd end = HttpEnd::complete;
-    std::string problem; // why it was interrupted; printable
+    std::string problem;      // why it was interrupted; printable
+    std::string refusal = {}; // the beginning of the body of a reply with another status than 2xx; may contain any bytes
 };
 
 class HttpClient {
@@ -45,6 +47,10 @@ class HttpClient {
     // Follows redirections. `first_byte`: the start of the requested range, which extends to the end. Throws Error when the
     // address or a redirection is not allowed, or the server's certificate is not trusted.
     HttpResult get(const std::string& url, uint64_t first_byte, const HttpSink& sink);
+
+    // Sends a body of JSON. `key` is sent as a bearer token, also over http: whoever uses it has to know the network. What
+    // redirects is not followed. The calling thread gets no SIGPIPE from then on. Throws Error as get().
+    HttpResult post(const std::string& url, const std::string& key, const std::string& body, const HttpSink& sink);
 
     // True where the token is sent at all.
     bool sends_token() const;

@@ -12,6 +12,7 @@ PrefixCache::PrefixCache(Forward& forward, const OwnerTexts& owner, const Option
     ENSURE(cache().shape().window_tokens == 0, "a window of {} tokens", cache().shape().window_tokens);
     if (!options.disk.directory.empty() && options.disk.max_bytes > 0) store_.emplace(options.disk, owner, layout_);
     if (options.shared.open) shared_.emplace(options.shared, layout_);
+    if (options.remote.compute) remote_.emplace(options.remote, layout_);
     cache().set_keeper(this);
 }
 
@@ -58,7 +59,7 @@ void PrefixCache::give_up_page(uint32_t page) {
 void PrefixCache::drop_bytes(PrefixNode& node) {
     memory_bytes_ -= node.bytes->size();
     node.bytes.reset();
-    node.is_fetched = false;
+    node.fetched = FetchedFrom::nowhere;
     released_ = true;
 }
 
@@ -107,8 +108,12 @@ bool PrefixCache::fill(PrefixNode& node, uint32_t page) {
     const uint32_t tokens = node.head.tokens();
     if (node.bytes) {
         cache().write_page(page, tokens, *node.bytes);
-        (node.is_fetched ? found_.shared_tokens : found_.memory_tokens) += tokens;
-        if (node.is_fetched) drop_bytes(node); // it was only on its way to the device
+        if (node.fetched == FetchedFrom::nowhere) {
+            found_.memory_tokens += tokens;
+        } else {
+            count_fetched(node);
+            drop_bytes(node); // it was only on its way to the device
+        }
         return true;
     }
     const auto content = store_ ? store_->read(node.head) : std::nullopt;
@@ -122,7 +127,10 @@ bool PrefixCache::fill(PrefixNode& node, uint32_t page) {
 std::optional<uint32_t> PrefixCache::load(PrefixNode& node) {
     if (node.device) {
         cache().retain(*node.device);
-        (std::exchange(node.is_fetched, false) ? found_.shared_tokens : found_.device_tokens) += node.head.tokens();
+        if (node.fetched == FetchedFrom::nowhere)
+            found_.device_tokens += node.head.tokens();
+        else
+            count_fetched(node);
         return node.device;
     }
     const std::optional<uint32_t> page = cache().take_page();
@@ -223,6 +231,7 @@ PrefixCache::Statistics PrefixCache::statistics() const {
     });
     s.memory_bytes = memory_bytes_;
     if (shared_) s.shared = shared_->statistics();
+    if (remote_) s.remote = remote_->statistics();
     return s;
 }
 
@@ -236,6 +245,8 @@ std::vector<std::string> PrefixCache::take_warnings() {
     if (store_) all = store_->take_warnings();
     if (shared_)
         for (std::string& warning : shared_->take_warnings()) all.push_back(std::move(warning));
+    if (remote_)
+        for (std::string& warning : remote_->take_warnings()) all.push_back(std::move(warning));
     return all;
 }
 

@@ -1,14 +1,23 @@
 // The prefix cache: nothing that was run once is run again. The pages of all sequences are known by their ids, in a tree
 // (tree.h), and are in up to four places: in the device's pool, where a slot takes them without a copy, in host memory, on the
 // disk (page_store.h), where they outlive the process, and in a store that other machines use, too (shared_pages.h). In each the
-// pages that were used least recently make room for others.
+// pages that were used least recently make room for others. What is nowhere another machine may compute (remote_pages.h).
 #pragma once
 #include "model/forward.h"
 #include "model/prefix/page_store.h"
+#include "model/prefix/remote_pages.h"
 #include "model/prefix/shared_pages.h"
 #include "model/prefix/tree.h"
 
 namespace tq {
+
+// What is being fetched of a prompt, whose first `own` tokens the caller has: from the shared store, and then from another
+// machine.
+struct PromptFetch {
+    uint32_t tokens, own;
+    bool asks_machine;
+    std::shared_ptr<PageFetch> store, machine; // null: not that, or no more
+};
 
 class PrefixCache final : public PageKeeper {
   public:
@@ -18,19 +27,25 @@ class PrefixCache final : public PageKeeper {
         // None, unless it opens one. `owner` then says whose pages are taken for cold ones: where its computation is not one
         // device's, so are the bits.
         SharedPages::Options shared{};
+        RemotePages::Options remote{}; // none, unless it computes; of the owner as above
     };
     // `forward`, which must outlive it, has no window: those are not in pages. Takes over the spare pages of its cache.
     PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options);
     ~PrefixCache();
 
     // Begins to fetch what the shared store has of a prompt and no other place has, where that spares more than the first `own`
-    // tokens. Null: nothing.
-    std::shared_ptr<PageFetch> fetch(std::span<const uint32_t> ids, uint32_t own = 0, std::string_view tenant = {});
+    // tokens. What it does not have another machine is asked for, with `asks_machine`, where more than a page is left. Null:
+    // nothing.
+    std::shared_ptr<PromptFetch> fetch(std::span<const uint32_t> ids, uint32_t own = 0, std::string_view tenant = {},
+                                       bool asks_machine = true);
     // Takes over what has come, and waits for more for at most so long. Returns whether more is to come: it is worth waiting,
     // before take(), for as long as that is so.
-    bool is_coming(PageFetch& fetch, std::chrono::milliseconds wait);
+    bool is_coming(PromptFetch& fetch, std::chrono::milliseconds wait);
     // So many tokens of a prompt took so long to run: no page is waited for any longer.
     void note_speed(uint64_t tokens, std::chrono::nanoseconds time);
+
+    // Returns the content of the whole page that these ids end with, where it has the bits of a cold run: for another machine.
+    std::optional<std::vector<std::byte>> content(std::span<const uint32_t> ids, std::string_view tenant = {});
 
     // Puts the longest known beginning of a prompt into a slot, whose first `own` tokens are the prompt's, too, and are to stay.
     // Returns the slot's tokens, at least `own` and less than all ids. Exact: as many as leave the bits of a cold run; else
@@ -48,7 +63,9 @@ class PrefixCache final : public PageKeeper {
     struct Statistics {
         uint64_t device_pages = 0, memory_pages = 0, memory_bytes = 0;                     // now
         uint64_t device_tokens = 0, memory_tokens = 0, disk_tokens = 0, shared_tokens = 0; // of all prompts, found there
+        uint64_t remote_tokens = 0;                                                        // that another machine has computed
         std::optional<SharedPages::Statistics> shared{};
+        std::optional<RemotePages::Statistics> remote{};
     };
     Statistics statistics() const;
 
@@ -67,8 +84,12 @@ class PrefixCache final : public PageKeeper {
     std::optional<uint32_t> load(PrefixNode& node);
     bool fill(PrefixNode& node, uint32_t page);
     PrefixNode* known_child(PrefixNode& node, const PageName& name);
-    bool take_over(PageFetch& fetch, std::vector<std::byte> content);
-    bool hold(PrefixNode& node, std::vector<std::byte> content);
+    bool take_over(PageFetch& fetch, std::vector<std::byte> content, FetchedFrom from);
+    bool hold(PrefixNode& node, std::vector<std::byte> content, FetchedFrom from);
+    std::shared_ptr<PageFetch> ask_machine(const PromptFetch& fetch, std::string tenant, std::vector<PageHead> pages,
+                                           uint32_t known);
+    std::optional<std::vector<std::byte>> content_of(const PrefixNode& node);
+    void count_fetched(PrefixNode& node);
     bool make_memory(uint64_t bytes, const PrefixNode* kept = nullptr);
     void drop_bytes(PrefixNode& node);
     void release(PrefixNode& node);
@@ -88,6 +109,7 @@ class PrefixCache final : public PageKeeper {
     mutable PrefixTree tree_;
     std::optional<PageStore> store_;
     std::optional<SharedPages> shared_;
+    std::optional<RemotePages> remote_;
     uint64_t memory_bytes_ = 0;
     bool released_ = false; // some page is perhaps nowhere now
     Statistics found_;

@@ -1,5 +1,6 @@
-// Of PrefixCache: pages of the shared store. They are fetched into host memory before a prompt is placed, and are then pages like
-// all others.
+// Of PrefixCache: pages of the shared store and of another machine, and those for another. What is fetched is in host memory
+// before a prompt is placed, and then a page like all others.
+#include "base/ensure.h"
 #include "base/error.h"
 #include "model/prefix/cache.h"
 #include "model/prefix/cold.h"
@@ -14,6 +15,7 @@ constexpr uint32_t least_gain = 32; // tokens that are worth a question, as on t
 
 void PrefixCache::note_speed(uint64_t tokens, std::chrono::nanoseconds time) {
     if (shared_) shared_->note_speed(tokens, time);
+    if (remote_) remote_->note_speed(tokens, time);
 }
 
 PrefixNode* PrefixCache::known_child(PrefixNode& node, const PageName& name) {
@@ -22,8 +24,9 @@ PrefixNode* PrefixCache::known_child(PrefixNode& node, const PageName& name) {
     return nullptr;
 }
 
-std::shared_ptr<PageFetch> PrefixCache::fetch(std::span<const uint32_t> ids, uint32_t own, std::string_view tenant) {
-    if (!shared_ || ids.empty()) return nullptr;
+std::shared_ptr<PromptFetch> PrefixCache::fetch(std::span<const uint32_t> ids, uint32_t own, std::string_view tenant,
+                                                bool asks_machine) {
+    if ((!shared_ && !remote_) || ids.empty()) return nullptr;
     const uint32_t wanted = usable(uint32_t(ids.size()), ids.size(), true);
     const PrefixTree::Found found = tree_.find(tree_.root(tenant), ids.first(ids.size() - 1), true,
                                                [&](PrefixNode& node, std::span<const uint32_t> rest) { expand(node, rest); });
@@ -39,11 +42,20 @@ std::shared_ptr<PageFetch> PrefixCache::fetch(std::span<const uint32_t> ids, uin
         known += node ? 1 : 0;
     }
     if (pages.size() * page_tokens < std::max(own, found.tokens) + least_gain) return nullptr;
-    return shared_->fetch(std::string(tenant), std::move(pages), known);
+    PromptFetch fetch{uint32_t(ids.size()), std::max(own, found.tokens), asks_machine && remote_, {}, {}};
+    if (shared_) fetch.store = shared_->fetch(std::string(tenant), pages, known);
+    if (!fetch.store) fetch.machine = ask_machine(fetch, std::string(tenant), std::move(pages), known);
+    return fetch.store || fetch.machine ? std::make_shared<PromptFetch>(std::move(fetch)) : nullptr;
+}
+
+std::shared_ptr<PageFetch> PrefixCache::ask_machine(const PromptFetch& fetch, std::string tenant, std::vector<PageHead> pages,
+                                                    uint32_t known) {
+    if (!fetch.asks_machine || fetch.tokens <= std::max(fetch.own, known * page_tokens) + page_tokens) return nullptr;
+    return remote_->fetch(std::move(tenant), std::move(pages), known);
 }
 
 // Keeps a page in host memory, or where there is too little for one, on the device.
-bool PrefixCache::hold(PrefixNode& node, std::vector<std::byte> content) {
+bool PrefixCache::hold(PrefixNode& node, std::vector<std::byte> content, FetchedFrom from) {
     const uint64_t bytes = content.size();
     if (bytes > max_memory_bytes_) {
         const auto page = cache().take_page();
@@ -56,12 +68,12 @@ bool PrefixCache::hold(PrefixNode& node, std::vector<std::byte> content) {
     } else {
         return false;
     }
-    node.is_fetched = true;
+    node.fetched = from;
     return true;
 }
 
 // Puts the page before fetch.next into the tree. Returns false where a page before it is gone, or there is no room.
-bool PrefixCache::take_over(PageFetch& fetch, std::vector<std::byte> content) {
+bool PrefixCache::take_over(PageFetch& fetch, std::vector<std::byte> content, FetchedFrom from) {
     PrefixNode* node = &tree_.root(fetch.tenant);
     for (uint32_t i = 0; i + 1 < fetch.next; i++)
         if (!(node = known_child(*node, fetch.pages[i].name))) return false;
@@ -71,18 +83,57 @@ bool PrefixCache::take_over(PageFetch& fetch, std::vector<std::byte> content) {
     PrefixNode& child = is_new ? tree_.add(*node, head) : **there;
     if (!is_new && !is_lost(child)) return true; // it was run in the meantime
     tree_.touch(child);
-    if (hold(child, std::move(content))) return true;
+    if (hold(child, std::move(content), from)) return true;
     if (is_new) node->children.pop_back();
     return false;
 }
 
-bool PrefixCache::is_coming(PageFetch& fetch, std::chrono::milliseconds wait) {
-    if (!shared_) return false;
-    while (auto content = shared_->take(fetch, wait)) {
-        if (!take_over(fetch, std::move(*content))) return false;
-        wait = std::chrono::milliseconds(0);
+bool PrefixCache::is_coming(PromptFetch& fetch, std::chrono::milliseconds wait) {
+    const auto more = [&](auto& source, PageFetch& pages, FetchedFrom from) {
+        while (auto content = source.take(pages, wait)) {
+            if (!take_over(pages, std::move(*content), from)) {
+                fetch.asks_machine = false;
+                return false;
+            }
+            wait = std::chrono::milliseconds(0);
+        }
+        return source.is_coming(pages);
+    };
+    if (fetch.store) {
+        if (more(*shared_, *fetch.store, FetchedFrom::store)) return true;
+        const auto store = std::exchange(fetch.store, nullptr);
+        fetch.machine = ask_machine(fetch, store->tenant, store->pages, store->next);
     }
-    return shared_->is_coming(fetch);
+    if (fetch.machine && !more(*remote_, *fetch.machine, FetchedFrom::machine)) fetch.machine.reset();
+    return fetch.machine != nullptr;
+}
+
+void PrefixCache::count_fetched(PrefixNode& node) {
+    const FetchedFrom from = std::exchange(node.fetched, FetchedFrom::nowhere);
+    (from == FetchedFrom::store ? found_.shared_tokens : found_.remote_tokens) += node.head.tokens();
+}
+
+std::optional<std::vector<std::byte>> PrefixCache::content_of(const PrefixNode& node) {
+    std::vector<std::byte> content(layout_.bytes(node.head.tokens()));
+    if (node.device) {
+        cache().read_page(*node.device, node.head.tokens(), content);
+        return content;
+    }
+    return node.bytes ? std::optional(*node.bytes) : store_ ? store_->read(node.head) : std::nullopt;
+}
+
+std::optional<std::vector<std::byte>> PrefixCache::content(std::span<const uint32_t> ids, std::string_view tenant) {
+    ENSURE(!ids.empty() && ids.size() % page_tokens == 0, "{} ids are no whole pages", ids.size());
+    PrefixNode* node = &tree_.root(tenant);
+    const PageName owner = node->head.owner;
+    for (; !ids.empty(); ids = ids.subspan(page_tokens)) {
+        expand(*node, ids);
+        const PageName name = make_page_head(owner, node->head.name, ids.first(page_tokens), page_tokens).name;
+        const auto next = std::ranges::find_if(node->children, [&](const auto& child) { return child->head.name == name; });
+        if (next == node->children.end()) return std::nullopt;
+        node = next->get();
+    }
+    return content_of(*node);
 }
 
 } // namespace tq

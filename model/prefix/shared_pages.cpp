@@ -1,7 +1,7 @@
 #include "model/prefix/shared_pages.h"
 #include "base/error.h"
 #include "model/cache.h"
-#include "model/prefix/page_signature.h"
+#include "model/prefix/sent_page.h"
 #include "model/prefix/shared_state.h"
 #include <algorithm>
 #include <utility>
@@ -15,7 +15,6 @@ constexpr auto shared_grace = 3s;            // for what waits to be written at 
 constexpr auto shared_memory = 1h;           // then pages that were there may have expired
 constexpr auto least_page_time = 20ms;       // a computer that is faster needs no store
 constexpr auto longest_page_time = 10'000ms; // nobody waits longer for a page, however slow the computer
-constexpr uint64_t least_measured_tokens = 32;
 
 } // namespace
 
@@ -35,27 +34,11 @@ SharedPages::~SharedPages() {
     for (std::thread* thread : {&shared_->reader, &shared_->writer}) ended ? thread->join() : thread->detach();
 }
 
-size_t SharedPages::Shared::page_bytes() const {
-    return page_head_size(page_tokens) + layout.bytes(page_tokens) + (options.sign ? page_signature_bytes : 0);
-}
+size_t SharedPages::Shared::page_bytes() const { return sent_page_bytes(layout, bool(options.sign)); }
 
 std::chrono::nanoseconds SharedPages::Shared::page_time() const {
-    if (tokens_per_ns == 0) return options.first_page_time;
-    const auto time = std::chrono::nanoseconds(int64_t(std::min(page_tokens / tokens_per_ns, 1e12)));
-    return std::clamp<std::chrono::nanoseconds>(time, least_page_time, longest_page_time);
-}
-
-// One a minute, so that a store that is broken for days does not fill a log.
-void SharedPages::Shared::warn(std::string text) {
-    const auto now = Clock::now();
-    if (warned_at && now < *warned_at + options.warning_pause) {
-        unsaid++;
-        return;
-    }
-    warned_at = now;
-    if (unsaid > 0) text += fmt::format(" ({} more problems of it were not reported)", unsaid);
-    unsaid = 0;
-    warnings.push_back(std::move(text));
+    const auto time = speed.page_time();
+    return time ? std::clamp<std::chrono::nanoseconds>(*time, least_page_time, longest_page_time) : options.first_page_time;
 }
 
 bool SharedPages::Shared::is_over(PageFetch& fetch, Clock::time_point now) {
@@ -63,9 +46,10 @@ bool SharedPages::Shared::is_over(PageFetch& fetch, Clock::time_point now) {
     if (fetch.began && now > *fetch.began + fetch.page_time) {
         counts.late++;
         reads.failed(now);
-        warn(fmt::format("the shared prefix cache {} is slower than computing: a page did not come within {} ms; it is left "
-                         "alone for a while",
-                         options.place, std::chrono::duration_cast<std::chrono::milliseconds>(fetch.page_time).count()));
+        warnings.add(
+            fmt::format("the shared prefix cache {} is slower than computing: a page did not come within {} ms; it is left "
+                        "alone for a while",
+                        options.place, std::chrono::duration_cast<std::chrono::milliseconds>(fetch.page_time).count()));
         fetch.finished = true;
     } else if (!fetch.began) { // perhaps others come first, for longer than all its pages are worth
         const auto pages = int64_t(fetch.pages.size() - fetch.first);
@@ -75,11 +59,8 @@ bool SharedPages::Shared::is_over(PageFetch& fetch, Clock::time_point now) {
 }
 
 void SharedPages::note_speed(uint64_t tokens, std::chrono::nanoseconds time) {
-    if (tokens < least_measured_tokens || time.count() <= 0) return;
-    const double now = double(tokens) / double(time.count());
     const std::lock_guard lock(shared_->mutex);
-    double& speed = shared_->tokens_per_ns;
-    speed = speed == 0 ? now : 0.75 * speed + 0.25 * now;
+    shared_->speed.note(tokens, time);
 }
 
 std::shared_ptr<PageFetch> SharedPages::fetch(std::string tenant, std::vector<PageHead> pages, uint32_t known) {
@@ -153,7 +134,7 @@ SharedPages::Statistics SharedPages::statistics() const {
 
 std::vector<std::string> SharedPages::take_warnings() {
     const std::lock_guard lock(shared_->mutex);
-    return std::exchange(shared_->warnings, {});
+    return shared_->warnings.take();
 }
 
 } // namespace tq

@@ -4,26 +4,11 @@
 // than it would take to compute the page.
 #pragma once
 #include "model/kv/page_layout.h"
+#include "model/prefix/page_fetch.h"
 #include "model/prefix/shared_store.h"
-#include <deque>
 #include <memory>
 
 namespace tq {
-
-// The pages of one prompt that are being fetched: those from `next` on are still to be taken over.
-struct PageFetch {
-    const std::string tenant;
-    const std::vector<PageHead> pages; // of the prompt, from its first page on
-    uint32_t next;
-
-    // Of SharedPages alone.
-    std::chrono::steady_clock::time_point asked_at{};
-    std::chrono::nanoseconds page_time{};                         // that a page may take
-    uint32_t first = 0, asked = 0;                                // the first page to be fetched, and the one that is, or is next
-    std::optional<std::chrono::steady_clock::time_point> began{}; // when the store was asked for that one
-    std::deque<std::vector<std::byte>> arrived{};                 // contents from `next` on
-    bool finished = false;                                        // no more will arrive
-};
 
 class SharedPages {
   public:

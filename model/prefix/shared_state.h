@@ -1,8 +1,11 @@
 // What SharedPages and its two threads share. It lives as long as the longest of them, for a store may hang.
 #pragma once
 #include "model/prefix/breaker.h"
+#include "model/prefix/prompt_speed.h"
+#include "model/prefix/rare_warnings.h"
 #include "model/prefix/shared_pages.h"
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -27,7 +30,6 @@ struct SharedPages::Shared {
     std::chrono::nanoseconds page_time() const;
     // Notes that nothing more will arrive, where that is so. Whether it is.
     bool is_over(PageFetch& fetch, Clock::time_point now);
-    void warn(std::string text);
 
     const Options options;
     const PageLayout layout;
@@ -43,18 +45,15 @@ struct SharedPages::Shared {
     uint64_t waiting_bytes = 0;
     std::set<PageName> present, bad; // known to be in the store; there, but not what they should be
     Clock::time_point present_since = Clock::now();
-    double tokens_per_ns = 0; // of prompts; 0: not known yet
+    PromptSpeed speed;
     Statistics counts;
-    std::vector<std::string> warnings;
-    std::optional<Clock::time_point> warned_at;
-    uint64_t unsaid = 0; // warnings that were not made since
+    RareWarnings warnings{options.warning_pause};
 
   private:
     void probe(Lock& lock, std::unique_ptr<SharedStore>& store, Breaker& breaker);
     std::shared_ptr<PageFetch> next_fetch();
     void fetch_page(Lock& lock, std::unique_ptr<SharedStore>& store, PageFetch& fetch);
     void end_get(PageFetch& fetch, Clock::time_point began, const std::string& problem, bool rejected);
-    std::vector<std::byte> checked(std::vector<std::byte> page, const PageHead& head) const;
     void write_page(Lock& lock, std::unique_ptr<SharedStore>& store);
     void drop_jobs();
 };

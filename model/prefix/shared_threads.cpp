@@ -1,8 +1,7 @@
 // The two threads of SharedPages.
 #include "base/error.h"
 #include "base/printable.h"
-#include "model/cache.h"
-#include "model/prefix/page_signature.h"
+#include "model/prefix/sent_page.h"
 #include "model/prefix/shared_state.h"
 
 namespace tq {
@@ -35,7 +34,7 @@ void SharedPages::Shared::probe(Lock& lock, std::unique_ptr<SharedStore>& store,
         breaker.probed();
     } else {
         breaker.failed(Clock::now());
-        warn(fmt::format("the shared prefix cache {} does not answer: {}", options.place, problem));
+        warnings.add(fmt::format("the shared prefix cache {} does not answer: {}", options.place, problem));
     }
     changed.notify_all();
 }
@@ -73,19 +72,6 @@ void SharedPages::Shared::read_pages() {
     changed.notify_all();
 }
 
-// Returns the content of a page that is what it should be. Throws Error.
-std::vector<std::byte> SharedPages::Shared::checked(std::vector<std::byte> page, const PageHead& head) const {
-    const auto bytes = options.sign ? signed_bytes(page, options.sign) : std::span<const std::byte>(page);
-    const PageHead there = read_page_head(bytes);
-    if (there.owner != head.owner || there.parent != head.parent || there.ids != head.ids || there.cold != head.cold)
-        fail("it is another page");
-    const auto content = page_content(bytes, there, layout.bytes(there.tokens()));
-    const auto begin = page.begin() + (content.data() - page.data()), end = begin + ptrdiff_t(content.size());
-    page.erase(end, page.end());
-    page.erase(page.begin(), begin);
-    return page;
-}
-
 void SharedPages::Shared::fetch_page(Lock& lock, std::unique_ptr<SharedStore>& store, PageFetch& fetch) {
     const PageHead& head = fetch.pages[fetch.asked];
     const auto began = Clock::now();
@@ -101,7 +87,7 @@ void SharedPages::Shared::fetch_page(Lock& lock, std::unique_ptr<SharedStore>& s
         if (page) {
             bytes = page->size();
             rejected = true;
-            page = checked(std::move(*page), head);
+            page = received_content(std::move(*page), head, layout, options.sign);
             rejected = false;
         }
     } catch (const std::exception& error) {
@@ -140,10 +126,10 @@ void SharedPages::Shared::end_get(PageFetch& fetch, Clock::time_point began, con
     reads.failed(now);
     if (rejected) {
         counts.rejected++;
-        warn(fmt::format("a page of the shared prefix cache {} is not used: {}", options.place, problem));
+        warnings.add(fmt::format("a page of the shared prefix cache {} is not used: {}", options.place, problem));
     } else {
         (now < began + fetch.page_time ? counts.failed : counts.late)++;
-        warn(fmt::format("the shared prefix cache {} is left alone for a while: {}", options.place, problem));
+        warnings.add(fmt::format("the shared prefix cache {} is left alone for a while: {}", options.place, problem));
     }
 }
 
@@ -183,10 +169,7 @@ void SharedPages::Shared::write_page(Lock& lock, std::unique_ptr<SharedStore>& s
     std::string problem;
     bool written = false;
     try {
-        std::vector<std::byte> page = page_head_bytes(job.head, job.content);
-        page.reserve(page_bytes());
-        page.insert(page.end(), job.content.begin(), job.content.end());
-        if (options.sign) append_signature(page, options.sign);
+        const std::vector<std::byte> page = sent_page(job.head, job.content, options.sign);
         open_store(store, options);
         written = store->put(entry_of(job.head), page, replace, deadline);
     } catch (const std::exception& error) {
@@ -202,7 +185,7 @@ void SharedPages::Shared::write_page(Lock& lock, std::unique_ptr<SharedStore>& s
         jobs.pop_front();
     } else { // the others would wait as long
         writes.failed(Clock::now());
-        warn(fmt::format("the shared prefix cache {} stores no pages for a while: {}", options.place, problem));
+        warnings.add(fmt::format("the shared prefix cache {} stores no pages for a while: {}", options.place, problem));
         drop_jobs();
     }
     changed.notify_all();

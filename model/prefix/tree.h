@@ -13,6 +13,9 @@
 
 namespace tq {
 
+// Where a page came from that was not used yet.
+enum class FetchedFrom { nowhere, store, machine };
+
 // A page: 256 ids, or fewer in the last one of a sequence, which no page follows. Pages that follow the same one may begin with
 // the same ids. A root has no ids.
 struct PrefixNode {
@@ -21,8 +24,8 @@ struct PrefixNode {
     std::vector<std::unique_ptr<PrefixNode>> children;
     std::optional<uint32_t> device;                      // the page in the device's pool, which the tree retains
     std::shared_ptr<const std::vector<std::byte>> bytes; // the content in host memory
-    bool is_fetched = false;                             // it came from the shared store, and was not used yet
-    uint64_t used = 0;                                   // the time of the last use; a parent's is never earlier
+    FetchedFrom fetched = FetchedFrom::nowhere;
+    uint64_t used = 0; // the time of the last use; a parent's is never earlier
 
     bool is_full() const;
 };

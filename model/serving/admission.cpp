@@ -52,8 +52,8 @@ bool Batch::waits_for_company(const Sequence& sequence) const {
     });
 }
 
-// Pages of its prompt come from the shared store, or such as it begins with for another. Others go on meanwhile; where nobody
-// runs, there is time to wait a little.
+// Pages of its prompt come from the shared store or another machine, or such as it begins with for another. Others go on
+// meanwhile; where nobody runs, there is time to wait a little.
 bool Batch::waits_for_pages(Sequence& sequence) {
     if (!model_.prefix || !sequence.saved.empty()) return false;
     if (!sequence.asked) {
@@ -63,7 +63,8 @@ bool Batch::waits_for_pages(Sequence& sequence) {
         };
         if (std::ranges::any_of(waiting_, comes_for)) return true;
         sequence.asked = true;
-        sequence.fetch = model_.prefix->fetch(sequence.request.prompt, 0, sequence.request.tenant);
+        sequence.fetch =
+            model_.prefix->fetch(sequence.request.prompt, 0, sequence.request.tenant, !sequence.request.from_machine);
     }
     if (!sequence.fetch) return false;
     if (model_.prefix->is_coming(*sequence.fetch, running_.empty() ? longest_look : std::chrono::milliseconds(0))) return true;

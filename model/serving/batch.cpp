@@ -292,6 +292,18 @@ void Batch::leave(Sequence& sequence, bool end) {
     slots_[slot].tenant = sequence.request.tenant;
 }
 
+std::optional<std::vector<std::byte>> Batch::page_content(std::span<const uint32_t> ids, const std::string& tenant) {
+    if (!model_.forward || !model_.prefix) return std::nullopt;
+    try {
+        return model_.prefix->content(ids, tenant);
+    } catch (const Error& error) { // if the device is lost, the next pass tells
+        options_.warn(error.what());
+    } catch (const std::bad_alloc&) {
+        options_.warn("there is no memory for a page that another machine has asked for");
+    }
+    return std::nullopt;
+}
+
 Status Batch::status() const {
     Status status = totals_;
     status.slots.resize(slots_.size());

@@ -37,6 +37,7 @@ struct Request {
     uint32_t top_logprobs = 0;                          // alternatives in Token::top
     std::string tenant;           // prompts find in the prefix cache only what requests of the same tenant left there
     bool background = false;      // runs only while no other request is there, and is given up when one comes
+    bool from_machine = false;    // another machine wants its pages: it is not sent to a third one
     bool hidden = false;          // no answer: Update::hidden is wanted
     std::vector<uint32_t> scored; // no answer: the logits of these ids after the prompt are wanted, in Update::scores
     std::shared_ptr<Bell> bell;   // rung whenever the stream has something new, for who waits for several; null: none

@@ -24,6 +24,7 @@ class Scheduler::Loop {
     }
 
     std::shared_ptr<Stream> submit(Request request);
+    std::optional<std::vector<std::byte>> page_content(std::vector<uint32_t> ids, std::string tenant);
     Status status() const;
     bool drain(std::chrono::milliseconds timeout);
 
@@ -42,6 +43,7 @@ class Scheduler::Loop {
     void run();
     bool take_new();
     void publish(bool at_once);
+    void answer_looks();
 
     const Scheduler::Options options_;
     Batch batch_; // of the thread alone, from its start on
@@ -52,6 +54,14 @@ class Scheduler::Loop {
     mutable std::mutex mutex_; // guards all that follows
     std::condition_variable changed_, idle_;
     std::vector<std::unique_ptr<Sequence>> new_;
+    struct Look { // for a page, by a thread that waits
+        std::vector<uint32_t> ids;
+        std::string tenant;
+        std::optional<std::vector<std::byte>> content{};
+        bool done = false;
+    };
+    std::vector<std::shared_ptr<Look>> looks_;
+    std::condition_variable looked_;
     std::vector<std::shared_ptr<Stream>> open_; // of requests that are not answered yet, but for those in the background
     uint64_t submitted_ = 0, rejected_ = 0;
     Status status_;
@@ -113,7 +123,7 @@ bool Scheduler::Loop::take_new() {
         is_idle_ = true;
         idle_.notify_all();
     }
-    changed_.wait(lock, [&] { return stopping_ || !new_.empty() || !batch_.idle(); });
+    changed_.wait(lock, [&] { return stopping_ || !new_.empty() || !looks_.empty() || !batch_.idle(); });
     for (auto& sequence : new_) batch_.add(std::move(sequence));
     new_.clear();
     status_.waiting = batch_.waiting();
@@ -132,10 +142,33 @@ void Scheduler::Loop::publish(bool at_once) {
 
 void Scheduler::Loop::run() {
     while (take_new()) {
+        answer_looks();
+        if (batch_.idle()) continue;
         batch_.step();
         publish(batch_.idle());
     }
+    answer_looks();
     batch_.fail_all("the server is shutting down");
+}
+
+void Scheduler::Loop::answer_looks() {
+    std::unique_lock lock(mutex_);
+    const auto looks = std::exchange(looks_, {});
+    lock.unlock();
+    for (const auto& look : looks) look->content = batch_.page_content(look->ids, look->tenant);
+    lock.lock();
+    for (const auto& look : looks) look->done = true;
+    looked_.notify_all();
+}
+
+std::optional<std::vector<std::byte>> Scheduler::Loop::page_content(std::vector<uint32_t> ids, std::string tenant) {
+    const auto look = std::make_shared<Look>(Look{std::move(ids), std::move(tenant)});
+    std::unique_lock lock(mutex_);
+    if (stopping_) return std::nullopt;
+    looks_.push_back(look);
+    changed_.notify_all();
+    looked_.wait(lock, [&] { return look->done; });
+    return std::move(look->content);
 }
 
 Status Scheduler::Loop::status() const {
@@ -157,6 +190,9 @@ Scheduler::Scheduler(Model model, Open reopen, Options options)
 Scheduler::~Scheduler() = default;
 
 std::shared_ptr<Stream> Scheduler::submit(Request request) { return loop_->submit(std::move(request)); }
+std::optional<std::vector<std::byte>> Scheduler::page_content(std::vector<uint32_t> ids, std::string tenant) {
+    return loop_->page_content(std::move(ids), std::move(tenant));
+}
 Status Scheduler::status() const { return loop_->status(); }
 bool Scheduler::drain(std::chrono::milliseconds timeout) { return loop_->drain(timeout); }
 uint32_t Scheduler::context_size() const { return loop_->context_size(); }

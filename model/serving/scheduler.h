@@ -65,6 +65,9 @@ class Scheduler {
 
     // Throws Error where the prompt is empty or exceeds the context, with both numbers; QueueFull; Draining.
     std::shared_ptr<Stream> submit(Request request);
+    // Returns the content of the whole page that these ids end with, once a request of the tenant has run them; nothing where it
+    // is not in the prefix cache (PrefixCache::content()). Waits for the pass that is running.
+    std::optional<std::vector<std::byte>> page_content(std::vector<uint32_t> ids, std::string tenant);
     Status status() const;
     // From now on submit() throws Draining. Returns when all requests are answered, or after `timeout`: whether they were.
     bool drain(std::chrono::milliseconds timeout);

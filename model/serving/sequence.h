@@ -1,6 +1,6 @@
 // A request while it is answered.
 #pragma once
-#include "model/prefix/shared_pages.h"
+#include "model/prefix/cache.h"
 #include "model/serving/request.h"
 #include <cstddef>
 #include <optional>
@@ -30,8 +30,8 @@ struct Sequence {
     std::vector<std::vector<std::byte>> saved{};
     uint32_t saved_tokens = 0, saved_cold = 0;
 
-    bool asked = false;                 // the shared store, for what it has of the prompt
-    std::shared_ptr<PageFetch> fetch{}; // while that is coming
+    bool asked = false;                   // the shared store and another machine, for what they have of the prompt
+    std::shared_ptr<PromptFetch> fetch{}; // while that is coming
 
     uint32_t prompt_tokens() const { return uint32_t(request.prompt.size()); }
     uint32_t answer_tokens() const { return uint32_t(ids.size()) - prompt_tokens(); }

@@ -61,14 +61,14 @@ def settings(chance):
 class Conversation:
     """Turns of a user, and the answers that came."""
 
-    def __init__(self, chance):
+    def __init__(self, chance, instructions=SYSTEM):
         self.chance, self.sampling = chance, settings(chance)
         name, place, thing = chance.choice(NAMES), chance.choice(PLACES), chance.choice(THINGS)
         first = f"My name is {name} and I live near the {place}. The code of the {thing} is {chance.randrange(1000, 9999)}."
         self.turns = [first, f"What is the code of the {thing}?", *chance.sample(QUESTIONS, 2)]
         self.identity = chance.choice(["header", "key", "none", "parts"])
         self.id = f"talk-{chance.randrange(10**12)}"
-        self.messages = [{"role": "system", "content": SYSTEM}] if chance.random() < 0.7 else []
+        self.messages = [{"role": "system", "content": instructions}] if chance.random() < 0.7 else []
 
     def request(self, turn):
         text = self.turns[turn]
@@ -92,13 +92,14 @@ class Client(threading.Thread):
         super().__init__(daemon=True)
         self.number, self.proxy, self.counts, self.errors, self.end = number, fleet.proxy, fleet.counts, fleet.errors, fleet.end
         self.answers, self.partial = fleet.answers, fleet.partial
+        self.instructions = 2 * SYSTEM if fleet.store else SYSTEM  # more than a page
         self.patience_s, self.talks = fleet.options.patience, fleet.options.talks
         self.chance = random.Random(f"{fleet.options.seed} {number}")
 
     def run(self):
         try:
             while not self.end.is_set() and not self.errors:
-                talk = Conversation(random.Random(self.chance.randrange(self.talks)))
+                talk = Conversation(random.Random(self.chance.randrange(self.talks)), self.instructions)
                 for turn in range(len(talk.turns)):
                     if self.end.is_set() and turn > 0:
                         break

@@ -11,5 +11,6 @@ if(UNIX AND python3)
     tq_test(fleet_measure "" ${CMAKE_SOURCE_DIR}/tools/fleet-sim/measure.py $<TARGET_FILE:tq-run> --repeats 1 --seconds 3 --agents 2 --context 1024
       --new 100 --answer 20 --pause 0.5)
     tq_test(fleet_replicas "" ${CMAKE_SOURCE_DIR}/tests/fleet/replicas $<TARGET_FILE:tq-run>)
+    tq_test(fleet_store "" ${CMAKE_SOURCE_DIR}/tests/fleet/replicas $<TARGET_FILE:tq-run> --redis)
   endif()
 endif()

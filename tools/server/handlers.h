@@ -27,6 +27,9 @@ HttpReply tokenize(Service& service, const HttpRequest& request);
 HttpReply detokenize(Service& service, const HttpRequest& request);
 HttpReply apply_template(Service& service, const HttpRequest& request);
 
+// Our own: pages of a prompt, for `--prefill-from` of another machine.
+HttpReply prefill(Service& service, const HttpRequest& request);
+
 struct Route {
     std::string_view method, path;
     HttpReply (*handle)(Service& service, const HttpRequest& request);

@@ -84,6 +84,16 @@ void add_shared(MetricsText& out, const SharedPages::Statistics& s, uint64_t tok
     out.sample("tqrun_shared_paused", "{direction=\"written\"}", s.writes_paused ? 1 : 0);
 }
 
+void add_remote(MetricsText& out, const RemotePages::Statistics& s) {
+    add_parts(out, "tqrun_remote_pages_total", "Pages that another machine was asked to compute, and whether they came.",
+              "result", {{"found", s.found}, {"missing", s.missing}});
+    add_parts(out, "tqrun_remote_prompts_total",
+              "Prompts that another machine was asked for, or would not pay for, and what failed.", "what",
+              {{"asked", s.asked}, {"skipped", s.skipped}, {"late", s.late}, {"failed", s.failed}, {"rejected", s.rejected}});
+    out.counter("tqrun_remote_bytes_total", "Bytes of these pages.", double(s.read_bytes));
+    out.gauge("tqrun_remote_paused", "1 while the other machine is left alone after a failure.", s.paused ? 1 : 0);
+}
+
 void add_own(MetricsText& out, const serving::Status& s, const serving::Scheduler& scheduler) {
     out.family("tqrun_pages", "Pages of the cache: of requests, spare ones of the prefix cache, free ones.", "gauge");
     out.sample("tqrun_pages", "{state=\"used\"}", double(s.pages) - s.free_pages - s.spare_pages);
@@ -95,7 +105,9 @@ void add_own(MetricsText& out, const serving::Status& s, const serving::Schedule
     out.sample("tqrun_found_tokens_total", "{place=\"device\"}", double(s.found.device_tokens));
     out.sample("tqrun_found_tokens_total", "{place=\"memory\"}", double(s.found.memory_tokens));
     out.sample("tqrun_found_tokens_total", "{place=\"disk\"}", double(s.found.disk_tokens));
+    if (s.found.remote) out.sample("tqrun_found_tokens_total", "{place=\"machine\"}", double(s.found.remote_tokens));
     if (s.found.shared) add_shared(out, *s.found.shared, s.found.shared_tokens);
+    if (s.found.remote) add_remote(out, *s.found.remote);
     out.gauge("tqrun_prefix_memory_bytes", "Host memory of the prefix cache.", double(s.found.memory_bytes));
     add_parts(out, "tqrun_requests_total", "Requests, and how some ended.", "what",
               {{"submitted", s.requests}, {"rejected", s.rejected}, {"cancelled", s.cancelled}, {"failed", s.failed}});

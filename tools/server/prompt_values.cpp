@@ -51,18 +51,12 @@ void require_prompts_fit(const std::vector<std::vector<uint32_t>>& prompts, uint
 }
 
 // Returns null where the queue is full and the request was `begun` already: then it waits for room.
-std::shared_ptr<serving::Stream> submit_prompt(serving::Scheduler& scheduler, serving::Request request, bool begun) {
+std::shared_ptr<serving::Stream> submit_or_wait(serving::Scheduler& scheduler, serving::Request request, bool begun) {
     try {
-        return scheduler.submit(std::move(request));
-    } catch (const serving::QueueFull& full) {
-        if (begun) return nullptr;
-        ApiError error(429, "rate_limit_error", full.what());
-        error.retry_after_s = full.retry_after_s;
-        throw error;
-    } catch (const serving::Draining& draining) {
-        throw ApiError(503, "server_error", draining.what());
-    } catch (const Error& error) {
-        throw ApiError(400, "invalid_request_error", error.what());
+        return submit_prompt(scheduler, std::move(request));
+    } catch (const ApiError& error) {
+        if (begun && error.status == 429) return nullptr;
+        throw;
     }
 }
 
@@ -77,6 +71,20 @@ std::vector<float> prompt_values_of(serving::Update update) {
 }
 
 } // namespace
+
+std::shared_ptr<serving::Stream> submit_prompt(serving::Scheduler& scheduler, serving::Request request) {
+    try {
+        return scheduler.submit(std::move(request));
+    } catch (const serving::QueueFull& full) {
+        ApiError error(429, "rate_limit_error", full.what());
+        error.retry_after_s = full.retry_after_s;
+        throw error;
+    } catch (const serving::Draining& draining) {
+        throw ApiError(503, "server_error", draining.what());
+    } catch (const Error& error) {
+        throw ApiError(400, "invalid_request_error", error.what());
+    }
+}
 
 PromptValues run_prompts(Service& service, const HttpRequest& request, const std::vector<std::vector<uint32_t>>& prompts,
                          const std::vector<uint32_t>& scored, const std::function<std::string(size_t)>& field) {
@@ -93,7 +101,7 @@ PromptValues run_prompts(Service& service, const HttpRequest& request, const std
             wanted.tenant = request.tenant;
             wanted.hidden = scored.empty();
             wanted.scored = scored;
-            stream = submit_prompt(service.scheduler, std::move(wanted), next > 0);
+            stream = submit_or_wait(service.scheduler, std::move(wanted), next > 0);
         }
         if (stream) {
             running.add(std::move(stream));

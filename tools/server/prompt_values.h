@@ -19,6 +19,9 @@ struct PromptValues {
 PromptValues run_prompts(Service& service, const HttpRequest& request, const std::vector<std::vector<uint32_t>>& prompts,
                          const std::vector<uint32_t>& scored, const std::function<std::string(size_t)>& field);
 
+// Throws ApiError: 429, 503, or 400 where the prompt cannot be run.
+std::shared_ptr<serving::Stream> submit_prompt(serving::Scheduler& scheduler, serving::Request request);
+
 // Returns the file's key ARCHITECTURE.pooling_type, llama.cpp's number: how the states of a text become one vector.
 enum class Pooling { none, mean, first, last, rank, unknown, unsaid };
 Pooling pooling_of(const ModelFile& file);

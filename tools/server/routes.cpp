@@ -27,6 +27,7 @@ std::span<const Route> routes() {
         Route{"POST", "/v1/reranking", rerank},
         Route{"POST", "/rerank", rerank},
         Route{"POST", "/reranking", rerank},
+        Route{"POST", "/v1/prefill", prefill},
         Route{"GET", "/props", props},
         Route{"GET", "/slots", slots},
         Route{"GET", "/metrics", metrics},

@@ -82,7 +82,7 @@ struct Server::Call {
     }
     ~Call() {
         const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(RequestClock::now() - began).count();
-        server.log(fmt::format("{} {} {} ms{}", what, status, ms, remark));
+        if (server.is_logged(*this)) server.log(fmt::format("{} {} {} ms{}", what, status, ms, remark));
         const std::lock_guard lock(server.mutex_);
         server.calls_--;
         server.ended_.notify_all();
@@ -95,6 +95,7 @@ struct Server::Call {
     const std::string id = new_request_id();
     const RequestClock::time_point began = RequestClock::now();
     int status = 0;
+    bool asks_health = false;
     std::string remark;
 };
 
@@ -108,6 +109,11 @@ Server::Server(ServerOptions options)
           }) {}
 
 Server::~Server() { stop(); }
+
+// Load balancers ask for the health every few seconds, which would hide all else in a log.
+bool Server::is_logged(const Call& call) {
+    return !call.asks_health || health_.exchange(call.status) != call.status || options_.log_health;
+}
 
 void Server::ready(std::vector<Endpoint> endpoints) {
     endpoints_ = std::move(endpoints);
@@ -176,7 +182,7 @@ HttpReply Server::health() const {
     return {.body = R"({"status":"ok"})"};
 }
 
-HttpReply Server::route(HttpRequest& request, const Call& one) {
+HttpReply Server::route(HttpRequest& request, Call& one) {
     const auto& origins = options_.cors_origins;
     if (guards_hosts_ && is_foreign_host(request, origins))
         throw plain_error(403, fmt::format("this server is for its own machine, not for {}: give it an API key (--api-key), or "
@@ -185,7 +191,8 @@ HttpReply Server::route(HttpRequest& request, const Call& one) {
     if (guards_hosts_ && is_from_other_site(request, origins))
         throw plain_error(403, fmt::format("pages of {} may not use this server: allow that with --cors-origin",
                                            printable(request.header("origin"), 100)));
-    if (request.path == "/health" || request.path == "/v1/health") return health();
+    one.asks_health = request.path == "/health" || request.path == "/v1/health";
+    if (one.asks_health) return health();
     const bool reads = request.method == "GET" || request.method == "HEAD";
     if (reads && options_.page)
         if (auto file = options_.page(request)) return *file;

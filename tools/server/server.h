@@ -26,6 +26,7 @@ struct ServerOptions {
     // A file of the page, which needs no key and is there while the model is loading; nothing: there is no such file.
     std::function<std::optional<HttpReply>(const HttpRequest&)> page;
     std::function<void(const std::string& line)> log; // called by many threads
+    bool log_health = false;                          // each GET /health; else those whose status is another than before
 };
 
 class Server {
@@ -48,9 +49,10 @@ class Server {
     struct Call; // one that is answered
 
     HttpReply answer(const HttpRequest& request);
-    HttpReply route(HttpRequest& request, const Call& call);
+    HttpReply route(HttpRequest& request, Call& call);
     HttpReply call(const Endpoint& endpoint, const HttpRequest& request, const Call& call);
     HttpReply health() const;
+    bool is_logged(const Call& call);
     void follow(HttpReply& reply, std::shared_ptr<Call> call);
     void log(const std::string& line) const;
 
@@ -59,6 +61,7 @@ class Server {
     std::vector<Endpoint> endpoints_;
     std::atomic<bool> is_ready_ = false;
     std::atomic<uint32_t> drain_retry_s_ = 0;
+    std::atomic<int> health_ = 0; // the status of the last answer to /health; 0: there was none
     std::mutex mutex_;
     std::condition_variable ended_;
     size_t calls_ = 0;

@@ -20,6 +20,12 @@ struct Limits {
     uint32_t batch_inputs = 2048; // of embeddings and rerank
 };
 
+// Of POST /v1/prefill.
+struct PrefillOptions {
+    std::function<OwnerTexts()> owner; // what pages for other machines belong to; called by many threads; empty: there are none
+    PageSigner sign;                   // of these pages; empty: they are not signed
+};
+
 struct ServiceOptions {
     std::string alias;       // the model's name in the API; empty: its own
     SamplerOptions sampling; // where a request says nothing
@@ -27,6 +33,7 @@ struct ServiceOptions {
     std::optional<bool> think;                // of a hybrid model, where a request says nothing; empty: it thinks
     std::optional<uint32_t> reasoning_budget; // tokens of thinking, where a request says nothing; empty: no limit
     bool embeddings = false;                  // the model makes embeddings
+    PrefillOptions prefill;
     bool run_ahead = true; // after an answer, its rendering in the next prompt is run while nothing else is to do
     Limits limits;
     std::string device_name; // for people

@@ -9,6 +9,7 @@
 #include "model/store/hmac.h"
 #include "model/store/redis_store.h"
 #include "tools/tq-run/plan.h"
+#include "tools/tq-run/prefill.h"
 #include <algorithm>
 
 namespace tq {
@@ -34,17 +35,11 @@ std::string disk_text(const PrefixArguments& arguments, uint64_t bytes) {
 SharedPages::Options share(const PrefixArguments& arguments, const Engine& engine, OwnerTexts& owner) {
     const StoreAddress address = parse_store_address(shared_address(arguments));
     SharedPages::Options options;
-    std::string key = "none";
-    if (!arguments.shared_key_file.empty()) {
-        options.sign = hmac_signer(read_page_key(utf8_path(arguments.shared_key_file)));
-        constexpr std::string_view subject = "the name of this key";
-        const PageSignature name = options.sign(std::as_bytes(std::span(subject)));
-        key.clear();
-        for (const std::byte byte : std::span(name).first(8)) key += fmt::format("{:02x}", uint32_t(byte));
-    }
+    const PageKey key = page_key(arguments);
+    options.sign = key.sign;
     // Separate rows (--deterministic) are a promise of equal bits: their pages are shared with machines that compute these alone.
     if (engine.forward->block_kernels().block != 0) owner["computation"] = "any device";
-    owner["shared"] = fmt::format("namespace '{}', key {}", arguments.shared_namespace, key);
+    owner["shared"] = fmt::format("namespace '{}', key {}", arguments.shared_namespace, key.name);
     options.place = address.text();
     const std::chrono::seconds ttl(arguments.shared_ttl_s);
     if (address.redis) {
@@ -56,6 +51,14 @@ SharedPages::Options share(const PrefixArguments& arguments, const Engine& engin
     return options;
 }
 
+// Pages that another machine has computed are never taken for this machine's own, on the disk either. A store that is shared has
+// any machine's anyway, and its pages are the same with --prefill-from as without.
+void mix(OwnerTexts& owner, const Forward& forward) {
+    if (owner.contains("shared")) return;
+    if (forward.block_kernels().block != 0) owner["computation"] = "any device";
+    owner["prefill"] = "from another machine";
+}
+
 std::string shared_text(const SharedPages::Options& options, const OwnerTexts& owner) {
     if (!options.open) return "";
     return fmt::format(", shared {} ({}; bits of {})", options.place, owner.at("shared"),
@@ -63,6 +66,23 @@ std::string shared_text(const SharedPages::Options& options, const OwnerTexts& o
 }
 
 } // namespace
+
+PageKey page_key(const PrefixArguments& arguments) {
+    PageKey key;
+    if (arguments.shared_key_file.empty()) return key;
+    key.sign = hmac_signer(read_page_key(utf8_path(arguments.shared_key_file)));
+    constexpr std::string_view subject = "the name of this key";
+    const PageSignature name = key.sign(std::as_bytes(std::span(subject)));
+    key.name.clear();
+    for (const std::byte byte : std::span(name).first(8)) key.name += fmt::format("{:02x}", uint32_t(byte));
+    return key;
+}
+
+OwnerTexts prefix_owner(const Engine& engine, const std::string& fingerprint) {
+    const Forward& forward = *engine.forward;
+    return owner_texts(
+        {engine.model.config, forward.kv(), fingerprint, engine.model.name, program() + ", " + forward.computation()});
+}
 
 std::string shared_address(const PrefixArguments& arguments) {
     return arguments.shared.empty() ? environment_variable("TQ_CACHE_SHARED").value_or("") : arguments.shared;
@@ -134,6 +154,7 @@ void add_flags(ArgumentParser& command, PrefixArguments& a) {
         .group("KV cache");
     add_directory_flag(command, a);
     add_shared_flags(command, a);
+    add_prefill_flags(command, a);
 }
 
 std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments, const Engine& engine, Console& console,
@@ -153,13 +174,17 @@ std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments,
     const uint64_t disk = model.weights.files.empty() ? 0 : arguments.max_disk_bytes(); // made weights have no identity
     if (disk > 0) options.disk = {arguments.path(), disk};
     const bool is_shared = !model.weights.files.empty() && !shared_address(arguments).empty();
-    std::string identity = is_shared ? "" : disk > 0 ? file_fingerprint(model.config, model.weights) : "of this process";
+    const bool is_remote = !model.weights.files.empty() && !prefill_address(arguments).empty();
+    std::string identity = is_shared || is_remote ? ""
+                           : disk > 0             ? file_fingerprint(model.config, model.weights)
+                                                  : "of this process";
     if (identity.empty()) identity = fingerprint(model, console); // other machines have other files
-    const CacheOwner owner{model.config, forward.kv(), identity, model.name, program() + ", " + forward.computation()};
-    OwnerTexts texts = owner_texts(owner);
+    OwnerTexts texts = prefix_owner(engine, identity);
+    if (is_remote) options.remote = remote_options(arguments, engine, texts);
     if (is_shared) options.shared = share(arguments, engine, texts);
-    say(fmt::format("host memory {}, disk {}{}", size_text(options.memory_bytes), disk_text(arguments, disk),
-                    shared_text(options.shared, texts)));
+    if (is_remote) mix(texts, forward);
+    say(fmt::format("host memory {}, disk {}{}{}", size_text(options.memory_bytes), disk_text(arguments, disk),
+                    shared_text(options.shared, texts), is_remote ? ", prompts run by " + options.remote.place : ""));
     return std::make_unique<PrefixCache>(*engine.forward, texts, options);
 }
 
@@ -169,8 +194,9 @@ void report(PrefixCache* prefix, bool verbose) {
     if (!verbose) return;
     const PrefixCache::Statistics s = prefix->statistics();
     const std::string shared = s.shared ? fmt::format(", {} in the shared one", s.shared_tokens) : "";
-    write_error(fmt::format("prefix cache: {} tokens found on the device, {} in host memory, {} on the disk{}\n", s.device_tokens,
-                            s.memory_tokens, s.disk_tokens, shared));
+    const std::string remote = s.remote ? fmt::format(", {} by another machine", s.remote_tokens) : "";
+    write_error(fmt::format("prefix cache: {} tokens found on the device, {} in host memory, {} on the disk{}{}\n",
+                            s.device_tokens, s.memory_tokens, s.disk_tokens, shared, remote));
 }
 
 } // namespace tq

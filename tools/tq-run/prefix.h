@@ -10,6 +10,7 @@ struct PrefixArguments {
     std::string directory;                                 // empty: the user's
     std::string shared, shared_namespace, shared_key_file; // empty: not given
     int64_t shared_ttl_s = 7 * 86400;                      // 0: pages stay
+    std::string prefill_from, prefill_key_file;            // empty: not given
 
     std::filesystem::path path() const;
     uint64_t
@@ -19,6 +20,14 @@ struct PrefixArguments {
 void add_flags(ArgumentParser& command, PrefixArguments& arguments);
 // The pages' last tier: the flag's address, else that of the environment variable TQ_CACHE_SHARED. Empty: none. Throws Error.
 std::string shared_address(const PrefixArguments& arguments);
+// What signs pages for other machines, and its name.
+struct PageKey {
+    PageSigner sign; // empty: none
+    std::string name = "none";
+};
+PageKey page_key(const PrefixArguments& arguments);
+// What the engine's pages belong to; `fingerprint`: of its model.
+OwnerTexts prefix_owner(const Engine& engine, const std::string& fingerprint);
 void add_directory_flag(ArgumentParser& command, PrefixArguments& arguments);
 
 // Null where the cache has a window, whose tokens are not in pages, which is said with `verbose`. The engine must outlive it.

@@ -3,6 +3,7 @@
 #include "base/printable.h"
 #include "model/hub/http_head.h"
 #include "model/hub/names.h"
+#include <csignal>
 #include <curl/curl.h>
 #include <exception>
 
@@ -11,6 +12,7 @@ namespace {
 
 constexpr int max_redirections = 10;
 constexpr size_t max_dropped_bytes = 64 << 10; // of the body of an error page
+constexpr size_t max_refusal_bytes = 4 << 10;  // of those the first
 
 struct Origin {
     std::string scheme, host, port;
@@ -52,6 +54,7 @@ void start_curl() {
 struct Reply {
     const HttpSink& sink;
     HttpHead head;
+    std::string refusal;
     size_t dropped_bytes = 0;
     bool begun = false, stopped = false, dropped = false;
     std::exception_ptr thrown; // exceptions must not pass through libcurl
@@ -83,6 +86,7 @@ size_t on_body(char* data, size_t size, size_t count, void* context) {
     Reply& reply = *static_cast<Reply*>(context);
     const size_t bytes = size * count;
     if (!reply.is_success()) {
+        reply.refusal.append(data, std::min(bytes, max_refusal_bytes - reply.refusal.size()));
         reply.dropped_bytes += bytes;
         reply.dropped = reply.dropped_bytes > max_dropped_bytes;
         return reply.dropped ? 0 : bytes;
@@ -120,6 +124,7 @@ struct HttpClient::Impl {
 
     HttpResult get_once(const std::string& url, const Origin& origin, uint64_t first_byte, const HttpSink& sink,
                         std::string& redirection);
+    HttpResult perform(const Origin& origin, Reply& reply, const char* reason);
     void prepare(const std::string& url, uint64_t first_byte, Reply& reply, char* reason);
 };
 
@@ -157,21 +162,27 @@ HttpResult HttpClient::Impl::get_once(const std::string& url, const Origin& orig
     if (!authorization.empty() && origin == endpoint) curl_slist_append(headers.get(), authorization.c_str());
     curl_easy_setopt(curl.get(), CURLOPT_HTTPHEADER, headers.get());
 
+    HttpResult result = perform(origin, reply, reason);
+    if (result.end != HttpEnd::complete) return result;
+    char* location = nullptr;
+    curl_easy_getinfo(curl.get(), CURLINFO_REDIRECT_URL, &location);
+    if (location) redirection = location;
+    return result;
+}
+
+HttpResult HttpClient::Impl::perform(const Origin& origin, Reply& reply, const char* reason) {
     const CURLcode code = curl_easy_perform(curl.get());
     if (reply.thrown) std::rethrow_exception(reply.thrown);
     if (reply.stopped || (code == CURLE_OK && !reply.begin())) {
         if (reply.thrown) std::rethrow_exception(reply.thrown);
-        return {reply.head, HttpEnd::stopped, {}};
+        return {reply.head, HttpEnd::stopped, {}, {}};
     }
     if (code != CURLE_OK && !reply.dropped) {
         const std::string why = printable(*reason ? reason : curl_easy_strerror(code), 200);
         if (is_hopeless(code)) refuse(code, origin.host, why);
-        return {reply.head, HttpEnd::cut, why};
+        return {reply.head, HttpEnd::cut, why, {}};
     }
-    char* location = nullptr;
-    curl_easy_getinfo(curl.get(), CURLINFO_REDIRECT_URL, &location);
-    if (location) redirection = location;
-    return {reply.head, HttpEnd::complete, {}};
+    return {reply.head, HttpEnd::complete, {}, std::move(reply.refusal)};
 }
 
 HttpClient::HttpClient(const std::string& endpoint, const std::string& token, std::chrono::seconds connect_timeout,
@@ -191,6 +202,29 @@ HttpClient::HttpClient(const std::string& endpoint, const std::string& token, st
 }
 
 HttpClient::~HttpClient() = default;
+
+HttpResult HttpClient::post(const std::string& url, const std::string& key, const std::string& body, const HttpSink& sink) {
+#ifdef SIGPIPE
+    sigset_t broken_pipe; // OpenSSL writes to closed connections without MSG_NOSIGNAL
+    sigemptyset(&broken_pipe);
+    sigaddset(&broken_pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
+#endif
+    const Origin origin = origin_of(url);
+    Reply reply(sink);
+    char reason[CURL_ERROR_SIZE] = "";
+    impl_->prepare(url, 0, reply, reason);
+    std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers(curl_slist_append(nullptr, "Content-Type: application/json"),
+                                                               curl_slist_free_all);
+    curl_slist_append(headers.get(), "Expect:"); // the body is sent at once
+    for (const char c : key)
+        if (c <= ' ' || c > '~') fail("the key for {} contains a character that is not sent", origin.host); // never show it
+    if (!key.empty()) curl_slist_append(headers.get(), ("Authorization: Bearer " + key).c_str());
+    curl_easy_setopt(impl_->curl.get(), CURLOPT_HTTPHEADER, headers.get());
+    curl_easy_setopt(impl_->curl.get(), CURLOPT_POSTFIELDSIZE_LARGE, curl_off_t(body.size()));
+    curl_easy_setopt(impl_->curl.get(), CURLOPT_POSTFIELDS, body.data());
+    return impl_->perform(origin, reply, reason);
+}
 
 bool HttpClient::sends_token() const { return !impl_->authorization.empty(); }
 

@@ -11,6 +11,7 @@ HttpClient::HttpClient(const std::string&, const std::string&, std::chrono::seco
 }
 HttpClient::~HttpClient() = default;
 HttpResult HttpClient::get(const std::string&, uint64_t, const HttpSink&) { return {}; }
+HttpResult HttpClient::post(const std::string&, const std::string&, const std::string&, const HttpSink&) { return {}; }
 bool HttpClient::sends_token() const { return false; }
 
 } // namespace tq

@@ -2,6 +2,8 @@
 #include "model/cpu/forward.h"
 #include "model/prefix/cold.h"
 #include "tests/support/prefix_sessions.h"
+#include <atomic>
+#include <thread>
 
 using namespace tq;
 
@@ -139,4 +141,28 @@ TEST_CASE("whatever decides the bits of a cache is part of its owner's name") {
     CHECK(other([](CacheOwner& o) { o.kv.conditioning = parse_key_conditioning("none"); }) != name);
     CHECK(other([](CacheOwner& o) { o.config.rope_theta = 5e5f; }) != name);
     CHECK(other([](CacheOwner& o) { o.config.num_key_value_heads = 2; }) != name);
+}
+
+TEST_CASE("who waits for another machine can stop that, and what is resumed waits for none") {
+    const SmallModel model;
+    const KvOptions kv{KvType::tq4, KvType::tq4};
+    std::mt19937 random(4);
+    const Ids text = random_ids(random, 800);
+    const auto forward = on_cpu(model)(prefix_options(kv, false));
+    std::atomic<int> asked = 0;
+    PrefixCache::Options options;
+    options.remote.compute = [&](const PageOrder&, const PageReceiver& receiver) {
+        for (asked++; receiver.keep_going();) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    options.remote.first_page_time = std::chrono::seconds(100);
+    const OwnerTexts owner = owner_texts({model.config, kv, "a fingerprint", "a model", forward->computation()});
+    PrefixCache cache(*forward, owner, options);
+    Session session(*forward, &cache, Reuse::cold);
+    CHECK(session.resume(text) == 0);
+    CHECK(asked == 0);
+    const auto began = std::chrono::steady_clock::now();
+    CHECK(session.prefill(text, [](uint32_t, uint32_t) { return false; }).empty());
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
+    CHECK(asked == 1);
+    CHECK(cache.take_warnings().empty());
 }

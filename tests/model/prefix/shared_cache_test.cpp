@@ -1,5 +1,6 @@
 // Prefix caches of several machines on one store, with a toy cache whose pages' bytes are the ids themselves.
 #include "model/prefix/cache.h"
+#include "model/prefix/sent_page.h"
 #include "tests/support/fake_store.h"
 #include "tests/support/id_forward.h"
 #include "tests/support/temporary_file.h"
@@ -182,4 +183,62 @@ TEST_CASE("a page that is run while it is fetched is kept once") {
     CHECK(machine.forward.ids.table(0)[1] == machine.forward.ids.table(1)[1]);
     CHECK(machine.cache.statistics().shared_tokens == 512);
     CHECK(machine.cache.statistics().device_tokens == 512);
+}
+
+TEST_CASE("what is nowhere another machine computes, and only prompts of more than a page ask it") {
+    struct Strong { // computes by running, too
+        IdForward forward{1, 64};
+        PrefixCache cache{forward, owner, {.memory_bytes = 1 << 24}};
+        int calls = 0;
+        uint32_t known = 0;
+
+        void compute(const PageOrder& order, const PageReceiver& receiver) {
+            calls++;
+            known = order.known;
+            forward.ids.append(0, order.ids);
+            cache.store(0, order.ids, uint32_t(order.ids.size()), true);
+            PageName parent = owner_name(owner);
+            for (size_t at = 0; at < order.ids.size(); at += page_tokens) {
+                const auto ids = std::span<const uint32_t>(order.ids);
+                const PageHead head = make_page_head(owner_name(owner), parent, ids.subspan(at, page_tokens), page_tokens);
+                parent = head.name;
+                const auto content = cache.content(ids.first(at + page_tokens));
+                if (at >= known * page_tokens) receiver.page(sent_page(head, content.value(), {}));
+            }
+            forward.ids.truncate(0, 0);
+        }
+    } strong;
+    const auto shelf = std::make_shared<Shelf>();
+    RemotePages::Options remote;
+    remote.compute = [&](const PageOrder& order, const PageReceiver& receiver) { strong.compute(order, receiver); };
+    remote.owner = owner_name(owner);
+    IdForward forward(3, 32);
+    PrefixCache cache(forward, owner, {.memory_bytes = 1 << 24, .shared = test::on(shelf), .remote = remote});
+    const auto run = [&](const Ids& ids, uint32_t slot, std::string_view tenant, bool asks = true) {
+        forward.ids.truncate(slot, 0);
+        const auto fetch = cache.fetch(ids, 0, tenant, asks);
+        while (fetch && cache.is_coming(*fetch, 1s)) {
+        }
+        const uint32_t found = cache.take(slot, ids, 0, true, tenant);
+        forward.ids.truncate(slot, found);
+        REQUIRE(forward.ids.holds(slot, ids));
+        return found;
+    };
+    CHECK(run(sequence(1, 1200), 0, "one") == 1024);
+    CHECK(cache.statistics().remote_tokens == 1024);
+    CHECK(cache.statistics().shared_tokens == 0);
+    CHECK(cache.statistics().remote->found == 4);
+    CHECK(run(sequence(2, 256), 1, "one") == 0);
+    CHECK(strong.calls == 1);
+    CHECK(run(sequence(2, 257), 1, "one") == 256); // a page, and one token more
+    CHECK(strong.calls == 2);
+    CHECK(run(sequence(3, 600), 1, "one", false) == 0); // of a request that came from another machine
+    Machine(shelf).run(sequence(4, 520), "two");        // whose two pages are in the store
+    Ids longer = sequence(4, 1500);
+    CHECK(run(longer, 2, "two") == 1280);
+    CHECK(strong.known == 2);
+    CHECK(cache.statistics().shared_tokens == 512);
+    CHECK(cache.statistics().remote_tokens == 1024 + 256 + 768);
+    CHECK(cache.take_warnings().empty());
+    CHECK_FALSE(strong.cache.content(Ids(longer.begin() + 256, longer.begin() + 512))); // not what it begins with
 }

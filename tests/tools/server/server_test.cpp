@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 using namespace tq;
@@ -255,4 +256,28 @@ TEST_CASE("a line of the log for each request: no body, no key, and nothing that
     CHECK(has(log, "GET /a\\x1b[31m 401 "));
     CHECK(!has(log, "the-prompt"));
     CHECK(!has(log, "the-key"));
+}
+
+TEST_CASE("of the questions for the health those with news are logged, unless all are wanted") {
+    for (const bool all : {false, true}) {
+        Running running({.log_health = all}, false);
+        const auto ask_twice = [&] {
+            for (const char* path : {"/health", "/v1/health"}) running.ask(get(path));
+            running.ask(get("/v1/models"));
+        };
+        ask_twice(); // loading
+        running.server.ready(endpoints());
+        ask_twice();
+        running.server.begin_drain(9);
+        ask_twice();
+        CHECK(running.server.wait_until_idle(20s));
+        std::string lines;
+        std::istringstream log(running.logged());
+        for (std::string line; std::getline(log, line);)
+            if (!has(line, "/v1/models")) lines += line.substr(9, line.find(' ', line.find("/health")) + 4 - 9) + "\n";
+        const std::string some = "GET /health 503\nGET /health 200\nGET /health 503\n";
+        const std::string every = "GET /health 503\nGET /v1/health 503\nGET /health 200\nGET /v1/health 200\n"
+                                  "GET /health 503\nGET /v1/health 503\n";
+        CHECK(lines == (all ? every : some));
+    }
 }

@@ -121,6 +121,7 @@ server::ServerOptions server_options(const ServeArguments& a) {
         if (origin.ends_with('/')) origin.pop_back();
     }
     if (!a.no_page) options.page = server::page_reply;
+    options.log_health = a.console.verbose;
     options.log = [](const std::string& line) { write_error(line + "\n"); };
     return options;
 }

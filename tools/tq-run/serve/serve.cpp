@@ -4,6 +4,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/plan.h"
+#include "tools/tq-run/prefill.h"
 #include "tools/tq-run/serve/arguments.h"
 #include <algorithm>
 #include <ctime>
@@ -49,7 +50,7 @@ void size_cache(Setup& setup, const ServeArguments& arguments) {
     options.cache_tokens = std::max(tokens, context);
 }
 
-server::ServiceOptions service_options(const ServeArguments& a, const Engine& engine) {
+server::ServiceOptions service_options(const ServeArguments& a, const Engine& engine, const server::PrefillOptions& prefill) {
     const Model& model = engine.model;
     server::ServiceOptions options;
     options.alias = a.alias;
@@ -61,6 +62,7 @@ server::ServiceOptions service_options(const ServeArguments& a, const Engine& en
     options.embeddings = a.embeddings || model.file.integer(model.config.architecture->key("pooling_type"), 0) == last_token;
     options.device_name = engine.device_name;
     options.build = build_description();
+    options.prefill = prefill;
     options.started_unix_s = uint64_t(std::time(nullptr));
     return options;
 }
@@ -81,9 +83,10 @@ class Backend {
   public:
     Backend(const ServeArguments& arguments, Setup setup, Console& console)
         : arguments_(arguments), console_(console), options_(setup.options), engine_(start_engine(std::move(setup), console)),
-          kv_(kv_description(*engine_)), scheduler_(
-                                             parts(), [this] { return reopen(); }, scheduler_options(arguments, *engine_)),
-          service_(engine_->model, scheduler_, service_options(arguments, *engine_)) {}
+          kv_(kv_description(*engine_)), prefill_(prefill_options(arguments.prefix, *engine_)),
+          scheduler_(
+              parts(), [this] { return reopen(); }, scheduler_options(arguments, *engine_)),
+          service_(engine_->model, scheduler_, service_options(arguments, *engine_, prefill_)) {}
 
     server::Service& service() { return service_; }
     Scheduler& scheduler() { return scheduler_; }
@@ -104,6 +107,7 @@ class Backend {
     const ForwardOptions options_;
     const std::unique_ptr<Engine> engine_;
     const std::string kv_;
+    const server::PrefillOptions prefill_;
     Scheduler scheduler_;
     server::Service service_;
 };

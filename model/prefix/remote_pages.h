@@ -1,0 +1,66 @@
+// Pages of prompts that another, faster machine computes: those that neither the caches of this one nor a shared store have.
+// Nothing that it does is an error: what is slow, dead or lying is a miss, and a warning now and then. It has as long as this
+// machine would take to compute what it was asked for. A thread asks, for one prompt after the other.
+#pragma once
+#include "model/kv/page_layout.h"
+#include "model/prefix/page_fetch.h"
+#include "model/prefix/shared_store.h"
+#include <memory>
+
+namespace tq {
+
+// What another machine is asked for: the pages from `known` on of a prompt of whole pages.
+struct PageOrder {
+    std::vector<uint32_t> ids;
+    uint32_t known;
+    size_t page_bytes; // of each (sent_page.h)
+};
+struct PageReceiver {
+    std::function<bool(std::vector<std::byte> page)> page; // gets each, in order; false: no more are wanted
+    std::function<bool()> keep_going;                      // to be asked several times a second; false: nobody waits any more
+};
+// Returns when all have come, or no more will. Throws Error.
+using PageComputer = std::function<void(const PageOrder& order, const PageReceiver& receiver)>;
+
+class RemotePages {
+  public:
+    struct Options {
+        PageComputer compute;                            // called in the thread; empty: there is no other machine
+        PageName owner;                                  // of pages on their way, which both machines must agree on
+        PageSigner sign;                                 // empty: pages are not signed
+        std::string place;                               // for sentences for people
+        uint64_t max_waiting_bytes = 64 << 20;           // of pages that wait to be taken over
+        std::chrono::milliseconds first_page_time{2000}; // that a page may take, as long as no prompt was run
+        std::chrono::milliseconds warning_pause{60000};  // between two warnings
+        std::chrono::milliseconds retry_pause{60000};    // before a machine is tried again that would take longer than this one
+    };
+    struct Statistics {
+        uint64_t asked = 0, skipped = 0; // prompts; skipped: the other machine would have taken longer
+        uint64_t found = 0, missing = 0; // pages: that came, and that did not
+        uint64_t late = 0, failed = 0;   // prompts: not all was there in time; an error
+        uint64_t rejected = 0;           // likewise: a page was damaged, another one, or not signed by the key
+        uint64_t read_bytes = 0;
+        bool paused = false; // after a failure
+    };
+
+    RemotePages(const Options& options, const PageLayout& layout);
+    ~RemotePages();
+    RemotePages(const RemotePages&) = delete;
+    RemotePages& operator=(const RemotePages&) = delete;
+
+    void note_speed(uint64_t tokens, std::chrono::nanoseconds time); // as SharedPages'
+
+    // Has the pages from `known` on computed. Null where that would take longer than here, or the machine is left alone.
+    std::shared_ptr<PageFetch> fetch(std::string tenant, std::vector<PageHead> pages, uint32_t known);
+    std::optional<std::vector<std::byte>> take(PageFetch& fetch, std::chrono::milliseconds wait); // as SharedPages'
+    bool is_coming(PageFetch& fetch);
+
+    Statistics statistics() const;
+    std::vector<std::string> take_warnings();
+
+  private:
+    struct Shared;
+    const std::shared_ptr<Shared> shared_; // with the thread, which may outlive this where a connection hangs
+};
+
+} // namespace tq

@@ -8,6 +8,7 @@
 #include "tools/quality/run_log.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/ranks.h"
 #include "tools/tq-run/shared_model.h"
 #include "tools/tq-run/table.h"
 #include "tools/tq-run/time_left.h"
@@ -129,6 +130,7 @@ void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t>
 int run(const PerplexityArguments& given) {
     PerplexityArguments arguments = given;
     if (!arguments.model.context_size) arguments.model.context_size = perplexity_context;
+    if (const auto status = run_as_rank(arguments.model)) return *status;
     Console console = arguments.console.console();
     Setup setup = set_up(arguments.model, console);
     const uint32_t context = setup.options.context_size;

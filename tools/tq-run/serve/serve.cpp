@@ -4,6 +4,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/plan.h"
+#include "tools/tq-run/ranks.h"
 #include "tools/tq-run/serve/arguments.h"
 #include <algorithm>
 #include <ctime>
@@ -159,6 +160,7 @@ std::vector<server::Endpoint> endpoints(server::Service& service) {
 }
 
 int run(const ServeArguments& arguments) {
+    if (const auto status = run_as_rank(arguments.model)) return *status;
     Console console = arguments.console.console();
     catch_interrupts();
     catch_termination();

@@ -5,10 +5,10 @@
 
 namespace tq {
 
-// By the variables of Open MPI, of MPICH's and Intel's process managers, and of Slurm's with PMI2 or PMIx.
+// By the variables of Open MPI, and of process managers with PMI: MPICH's, Intel's, and Slurm's.
 uint32_t launched_processes() {
     uint32_t most = 1;
-    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"}) {
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
         const std::string text = environment_variable(name).value_or("");
         uint32_t number = 1;
         std::from_chars(text.data(), text.data() + text.size(), number);

@@ -8,7 +8,7 @@ namespace tq {
 // "Open MPI v4.1.4", or "none" where this was built without.
 std::string mpi_version();
 
-// The number of processes that a launcher (mpirun, mpiexec, srun with PMI) says it has started this one with; 1 without one.
+// The number of processes that a launcher of MPI's (mpirun, srun --mpi) has started this one with; 1 without one.
 uint32_t launched_processes();
 
 // Joins the job; once in a process. The job is left when the result is destroyed, for which ranks wait for each other. Throws

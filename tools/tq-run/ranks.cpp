@@ -17,6 +17,7 @@ namespace {
 struct Job {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<RankGroup> group; // on rank 0, once all have joined
+    bool gathered = false;            // rank 0 has waited for the others, which it then ends where they do not agree
 };
 Job& job() {
     static Job only;
@@ -81,7 +82,9 @@ std::optional<int> run_as_rank(const ModelArguments& arguments) {
 void share_with_ranks(Setup& setup) {
     if (job().transport->rank() != 0) return;
     Console quiet(ColorMode::off, true);
-    if (!job().group) job().group = std::make_unique<RankGroup>(*job().transport, facts_of(setup, quiet));
+    const RankFacts own = facts_of(setup, quiet);
+    job().gathered = true;
+    if (!job().group) job().group = std::make_unique<RankGroup>(*job().transport, own);
     setup.ranks = job().group.get();
     setup.device_name.clear();
     for (uint32_t rank = 0; rank < setup.ranks->size(); rank++)
@@ -89,6 +92,11 @@ void share_with_ranks(Setup& setup) {
 }
 
 std::string own_device(const PlacementArguments& placement, const std::string& devices) {
+    if (placement.layers_per_rank.empty() && launched_processes() > 1)
+        throw UsageError(
+            fmt::format("MPI has started {} processes, each of which would do the same: --layers-per-rank auto shares "
+                        "the model among them",
+                        launched_processes()));
     if (placement.layers_per_rank.empty()) return devices;
     if (!job().transport) throw UsageError("this command runs in one process: leave out --layers-per-rank");
     std::vector<std::string> names{""};
@@ -107,7 +115,7 @@ std::string own_device(const PlacementArguments& placement, const std::string& d
 void leave_job() {
     Job& all = job();
     if (!all.transport) return;
-    if (all.transport->rank() == 0 && !all.group) end_job(*all.transport);
+    if (all.transport->rank() == 0 && !all.gathered) end_job(*all.transport);
     all.group.reset();
     all.transport.reset();
 }

@@ -10,9 +10,9 @@ namespace tq {
 // status. Nothing on rank 0, and where there is no such job. Commands that share a model call it before anything else.
 std::optional<int> run_as_rank(const ModelArguments& arguments);
 
-// On rank 0, waits for the others, and returns them; null on another rank. Throws Error, where they do not agree with `setup`, or
-// one cannot take part.
-RankGroup* gather_ranks(const Setup& setup);
+// On rank 0, waits for the others, and sets them in `setup`. Throws Error, where they do not agree with it, or one cannot take
+// part.
+void share_with_ranks(Setup& setup);
 
 // The device of --device for this rank: of a list the one with its number, else the one name; the whole list without a job.
 // Throws UsageError where the list is not as long as the job has ranks, and where the command has not called run_as_rank().

@@ -7,7 +7,7 @@
 
 namespace tq {
 
-// A request is its number and what follows; all but `plan` and `end` name a stage by a number that rank 0 chose.
+// A request is its number and what follows; all but `plan`, `measure` and `end` name a stage by a number that rank 0 chose.
 enum class RankRequest : uint32_t {
     plan,           // options -> MemoryPlan
     make,           // stage, options -> PassLimits, computation
@@ -22,6 +22,7 @@ enum class RankRequest : uint32_t {
     repeat,         // stage, sequences, slot, length, to
     find_nonfinite, // stage, sequences, slot -> whether there is one, and its name
     record_again,   // stage
+    measure,        // a part of a measurement (parts.h)
     end,            // no reply: the job is over
 };
 

@@ -79,25 +79,65 @@ std::optional<int> run_as_rank(const ModelArguments& arguments) {
     return 0;
 }
 
+// On rank 0: the others, which agree with `own`.
+static RankGroup& gather(Setup& setup, RankFacts own) {
+    job().gathered = true;
+    if (!job().group) job().group = std::make_unique<RankGroup>(*job().transport, std::move(own));
+    setup.device_name.clear();
+    for (uint32_t rank = 0; rank < job().group->size(); rank++)
+        setup.device_name += (rank == 0 ? "" : " + ") + job().group->name(rank);
+    return *job().group;
+}
+
 void share_with_ranks(Setup& setup) {
     if (job().transport->rank() != 0) return;
     Console quiet(ColorMode::off, true);
-    const RankFacts own = facts_of(setup, quiet);
-    job().gathered = true;
-    if (!job().group) job().group = std::make_unique<RankGroup>(*job().transport, own);
-    setup.ranks = job().group.get();
-    setup.device_name.clear();
-    for (uint32_t rank = 0; rank < setup.ranks->size(); rank++)
-        setup.device_name += (rank == 0 ? "" : " + ") + setup.ranks->name(rank);
+    setup.ranks = &gather(setup, facts_of(setup, quiet));
+}
+
+MeasurementRanks::MeasurementRanks(const ModelArguments& arguments) {
+    if (!arguments.placement.layers_per_rank.empty() || launched_processes() == 1) return;
+    if (!job().transport) job().transport = open_mpi();
+    if (job().transport->size() > 1) transport_ = job().transport.get();
+}
+
+int MeasurementRanks::run(const std::function<int()>& command) {
+    if (is_first()) return command();
+    try {
+        catch_interrupts(); // Ctrl-C is for rank 0
+        return command();
+    } catch (const std::exception& error) {
+        const std::string why = error.what();
+        if (!joined_) refuse_to_join(*transport_, why);
+        serve_parts(*transport_, [&](uint32_t) -> std::optional<std::vector<std::byte>> { throw Error(why); });
+    }
+    return 0;
+}
+
+void MeasurementRanks::agree(Setup& setup, std::map<std::string, std::string> also) {
+    if (!transport_) return;
+    Console quiet(ColorMode::off, true);
+    RankFacts facts = facts_of(setup, quiet);
+    facts.agreed.merge(also);
+    if (is_first()) return void(gather(setup, std::move(facts)));
+    join(*transport_, facts);
+    joined_ = true;
+}
+
+void MeasurementRanks::measure(uint32_t first, uint32_t end, const MeasurePart& measure, const TakePart& take) {
+    if (is_first())
+        measure_parts(transport_, first, end, measure, take);
+    else
+        serve_parts(*transport_, measure);
 }
 
 std::string own_device(const PlacementArguments& placement, const std::string& devices) {
-    if (placement.layers_per_rank.empty() && launched_processes() > 1)
+    if (!job().transport && placement.layers_per_rank.empty() && launched_processes() > 1)
         throw UsageError(
             fmt::format("MPI has started {} processes, each of which would do the same: --layers-per-rank auto shares "
                         "the model among them",
                         launched_processes()));
-    if (placement.layers_per_rank.empty()) return devices;
+    if (!job().transport && placement.layers_per_rank.empty()) return devices;
     if (!job().transport) throw UsageError("this command runs in one process: leave out --layers-per-rank");
     std::vector<std::string> names{""};
     for (const char c : devices)

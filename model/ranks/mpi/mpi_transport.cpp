@@ -1,5 +1,6 @@
 // Waiting for a message neither blocks other threads' calls of MPI nor keeps a core busy for long: MPI's own waits spin.
 #include "model/ranks/mpi_transport.h"
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <mpi.h>
@@ -115,8 +116,10 @@ std::string mpi_version() {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
     int length = 0;
     MPI_Get_library_version(text, &length);
-    const std::string all(text, size_t(length));
-    return all.substr(0, all.find_first_of(",\n"));
+    std::string first(text, size_t(length)); // MPICH's goes on with how it was configured
+    first.erase(std::min(first.find_first_of(",\n"), first.size()));
+    std::ranges::replace(first, '\t', ' ');
+    return first;
 }
 
 std::unique_ptr<Transport> open_mpi() { return std::make_unique<MpiTransport>(); }

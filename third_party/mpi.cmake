@@ -1,7 +1,6 @@
 # MPI (Open MPI or MPICH, BSD licences), over which the ranks of a job share a model: the system's own, which Debian has in
-# libopenmpi-dev and libmpich-dev. -DMPI_C_COMPILER=mpicc.mpich
-# with -DMPIEXEC_EXECUTABLE=/usr/bin/mpiexec.mpich chooses one of several. Packages are built without it, since a
-# program runs with the MPI that it was built with.
+# libopenmpi-dev and libmpich-dev. -DMPI_C_COMPILER=mpicc.mpich with -DMPIEXEC_EXECUTABLE=/usr/bin/mpiexec.mpich chooses one of several.
+# Packages are built without it, since a program runs with the MPI that it was built with.
 option(TQ_MPI "Run a model on several machines with the system's MPI" ON)
 set(TQ_MPI_DIRECTORY no_mpi)
 if(TQ_MPI AND UNIX AND NOT CMAKE_CROSSCOMPILING AND NOT TQ_PORTABLE)

@@ -139,6 +139,17 @@ void Cache::adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t token
     version_++;
 }
 
+void Cache::mirror(uint32_t slot, std::span<const uint32_t> pages, uint32_t position, uint32_t window_begin) {
+    Slot& s = slots_[slot];
+    ENSURE(pages_of(position) <= pages.size(), "{} pages for {} tokens", pages.size(), position);
+    if (!std::ranges::equal(s.pages, pages)) {
+        s.pages.assign(pages.begin(), pages.end());
+        version_++;
+    }
+    s.position = position;
+    s.window.begin = window_begin;
+}
+
 PageLayout Cache::page_layout() const {
     ENSURE(false, "{} pages: their bytes are not offered", shape_.pages);
     return {0, {}};

@@ -107,6 +107,8 @@ class Cache {
     void keep_tables_of(const Image& image); // without the pages' bytes
 
   protected:
+    // Makes a slot's table and positions those of a slot of another cache with the same shape, which does the bookkeeping.
+    void mirror(uint32_t slot, std::span<const uint32_t> pages, uint32_t position, uint32_t window_begin);
     // Copies the first `tokens` tokens of a page, of all layers.
     virtual void copy_page(uint32_t from, uint32_t to, uint32_t tokens) = 0;
     // Copies the full-precision window of a slot, of all layers.

@@ -1,8 +1,16 @@
-# Replicas behind HAProxy, and the simulation of a fleet.
+# Replicas behind HAProxy, the simulation of a fleet, and a model over the ranks of an MPI job.
 find_program(python3 python3)
 if(UNIX AND TQ_SERVER)
   tq_npm_test(manifests tests/fleet/manifests)
   set_property(TEST manifests APPEND PROPERTY ENVIRONMENT TQ_MANIFESTS=${CMAKE_SOURCE_DIR}/packaging/kubernetes)
+endif()
+if(UNIX AND python3 AND TARGET tq_mpi)
+  tq_test(fleet_ranks "" ${CMAKE_SOURCE_DIR}/tests/fleet/ranks $<TARGET_FILE:tq-run> ${MPIEXEC_EXECUTABLE})
+  if(lavapipe_file AND swiftshader_file)
+    set_property(TEST fleet_ranks APPEND PROPERTY ENVIRONMENT TQ_RANK_DRIVERS=${lavapipe_file}:${swiftshader_file})
+  endif()
+elseif(UNIX)
+  tq_skipped(fleet_ranks "built without MPI (Debian has it in libopenmpi-dev and openmpi-bin)")
 endif()
 if(UNIX AND python3)
   tq_test(fleet_sim "" ${CMAKE_SOURCE_DIR}/tests/fleet/fleet_sim_test)

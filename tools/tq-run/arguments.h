@@ -63,11 +63,14 @@ struct PlacementArguments {
     uint32_t op_offload_min_batch = 0; // --op-offload-min-batch; 0: as predicted
     std::string tensor_split;          // -ts, such as 3,1
     std::string fit = "on";            // or off
+    std::string layers_per_rank;       // auto, or a number for each rank of an MPI job; empty: no job
 
     // Whether anything is wished but what fits.
     bool given() const;
     PlacementWishes wishes() const;
     std::vector<double> shares() const; // of the devices; empty: not given
+    // Of --layers-per-rank; empty: auto, or not given. Throws Error.
+    std::vector<uint32_t> rank_layers() const;
 };
 
 struct ModelArguments {

@@ -22,7 +22,7 @@ struct DevicesArguments {
 // Makes valid UTF-8 for the JSON of any name that a driver gives its device.
 std::string text(const std::string& from_driver) { return printable(from_driver, 256); }
 
-std::string version_text(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7f, (v >> 12) & 0x3ff, v & 0xfff); }
+std::string api_version_text(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7f, (v >> 12) & 0x3ff, v & 0xfff); }
 
 // The variants of the kernels that the device gets: their specialisation constants.
 nlohmann::ordered_json describe(const gpu::Tuning& t) {
@@ -47,7 +47,7 @@ nlohmann::ordered_json describe(const Capabilities& c) {
         {"driver_name", text(c.driver_name)},
         {"driver_info", text(c.driver_info)},
         {"driver_version", c.driver_version},
-        {"api_version", version_text(c.api_version)},
+        {"api_version", api_version_text(c.api_version)},
         {"vendor_id", c.vendor_id},
         {"device_id", c.device_id},
         {"memory_bytes", c.memory_bytes},
@@ -114,7 +114,7 @@ void print_table(const std::vector<Capabilities>& devices) {
         const Capabilities& c = devices[i];
         write_output(fmt::format("{:>3}  {} ({})\n", i, text(c.name), name(c.type)));
         write_output(
-            fmt::format("     {} {}, Vulkan {}\n", text(c.driver_name), text(c.driver_info), version_text(c.api_version)));
+            fmt::format("     {} {}, Vulkan {}\n", text(c.driver_name), text(c.driver_info), api_version_text(c.api_version)));
         if (c.profile != "none") write_output(fmt::format("     clamped by the device profile {}\n", c.profile));
         if (!c.unusable.empty()) write_output(fmt::format("     cannot be used: {}\n", text(c.unusable)));
         write_output(fmt::format("     memory {} MiB, {} MiB free; {}; {}\n", c.memory_bytes >> 20, c.memory_budget_bytes >> 20,

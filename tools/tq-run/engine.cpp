@@ -16,6 +16,7 @@
 #include "tools/tq-run/engine_devices.h"
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/progress.h"
+#include "tools/tq-run/ranks.h"
 #include <algorithm>
 #include <chrono>
 #include <system_error>
@@ -117,6 +118,7 @@ MemoryPlan Setup::plan(uint32_t context_size, const KvOptions& kv) const {
 
 Placing Setup::placing() const {
     Placing out{.memory_limit_bytes = memory_limit_bytes, .limit_is_all = imagined, .asked = placement};
+    out.ranks = ranks;
     if (imagined_device) out.imagined.push_back(*imagined_device);
     if (device && !imagined_device) out.devices.push_back(device.get());
     for (const auto& other : other_devices) out.devices.push_back(other.get());
@@ -125,6 +127,7 @@ Placing Setup::placing() const {
 
 MemoryPlan Setup::plan(const ForwardOptions& changed) const {
     const Placing where = placing();
+    if (ranks) return where.plan_of_ranks(model.config, model.weights, changed);
     if (const auto split = where.choose(model.config, model.weights, changed))
         return where.plan(model.config, model.weights, changed, *split);
     return plan_alone(changed);
@@ -179,7 +182,8 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
 }
 
 Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise) {
-    const auto chosen = find_devices(arguments.device, otherwise); // before a download that its error would make useless
+    const std::string names = own_device(arguments.placement, arguments.device);
+    const auto chosen = find_devices(names, otherwise); // before a download that its error would make useless
     if (chosen.empty() && arguments.profile)
         throw UsageError("--profile times the kernels of a Vulkan device, and this runs on the CPU: name a device with --device "
                          "(tq-run devices lists them)");
@@ -191,12 +195,15 @@ Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu other
     devices.erase(devices.begin());
     for (const auto& other : devices) setup.device_name += " + " + describe_device(*other);
     setup.other_devices = std::move(devices);
-    setup.selector = arguments.device;
+    setup.selector = names;
     for (Device* each : setup.placing().devices) {
         each->profile = arguments.profile;
         each->memory_limit_bytes = setup.memory_limit_bytes;
     }
-    if (!arguments.context_size) shrink_context(setup);
+    if (!arguments.placement.layers_per_rank.empty())
+        share_with_ranks(setup);
+    else if (!arguments.context_size)
+        shrink_context(setup);
     return setup;
 }
 
@@ -240,7 +247,7 @@ Setup set_up_plan(const ModelArguments& arguments, Console& console) {
 }
 
 void require_one_device(const Setup& setup) {
-    if ((setup.other_devices.empty() && !setup.placement.given()) || !setup.split()) return;
+    if (setup.ranks || (setup.other_devices.empty() && !setup.placement.given()) || !setup.split()) return;
     throw UsageError("this command keeps the model on one device, so that it compares nothing else: leave out -ngl, --n-cpu-moe, "
                      "--cpu-moe, -ts and all devices but one");
 }
@@ -264,6 +271,7 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
     engine->selector = setup.selector;
     engine->memory_limit_bytes = setup.memory_limit_bytes;
     engine->placement = setup.placement;
+    engine->ranks = setup.ranks;
     TransferStatus status(console);
     const auto started = std::chrono::steady_clock::now();
     const auto on_load = [&, what = fmt::format("loading {}", engine->model.name)](uint64_t done, uint64_t total) {
@@ -279,6 +287,7 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
 }
 
 void restart_engine(Engine& engine, const ForwardOptions& options) {
+    if (engine.ranks) fail("this rank's device was lost, and what it had of the model: start the job again");
     engine.forward = nullptr;
     engine.forward =
         replace_devices(engine, options)

@@ -28,6 +28,7 @@ struct Engine {
     std::string selector = {};
     uint64_t memory_limit_bytes = 0;
     PlacementArguments placement = {};
+    RankGroup* ranks = nullptr; // that share the model
     std::optional<std::chrono::steady_clock::time_point> lost_at = {};
 
     // The ids that the sampler must leave out, including those that end an answer where `ignore_end`.
@@ -46,11 +47,12 @@ struct Setup {
     std::optional<Capabilities> imagined_device = {}; // that machine's, used instead of `device`
     std::vector<std::unique_ptr<Device>> other_devices = {};
     PlacementArguments placement = {};
-    std::string selector = {}; // of the devices
+    std::string selector = {};  // of the devices
+    RankGroup* ranks = nullptr; // that share the model; null: this process has all of it
 
     Placing placing() const; // refers to this
     // The placement over devices; nothing where the first, or the CPU without a device, has all.
-    std::optional<Split> split() const { return placing().choose(model.config, model.weights, options); }
+    std::optional<Split> split() const { return ranks ? std::nullopt : placing().choose(model.config, model.weights, options); }
 
     // The plan with another cache. The memory that it takes does not depend on the contents of `model.weights`.
     MemoryPlan plan(uint32_t context_size, const KvOptions& kv) const;

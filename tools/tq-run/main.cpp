@@ -12,6 +12,7 @@
 #include "tools/tq-run/command_line.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/ranks.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -139,6 +140,9 @@ int main(int count, char** values) {
     using namespace tq;
     occupy_closed_streams();
     prepare_terminal();
+    struct LeaveJob {
+        ~LeaveJob() { leave_job(); }
+    } const at_end;
     try {
         return run(program_arguments(count, values));
     } catch (const UsageError& error) {

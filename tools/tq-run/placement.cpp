@@ -201,17 +201,27 @@ std::vector<PlacedPart> Placing::parts(const Config& config, const Weights& weig
     return out;
 }
 
+// Adds a part to a sum, which fits where each part does.
+static void add_part(MemoryPlan& sum, const MemoryPlan& part) {
+    sum.weights += part.weights;
+    sum.kv_cache += part.kv_cache;
+    sum.scratch += part.scratch;
+    sum.available += part.available;
+    sum.mapped += part.mapped;
+    sum.parts_fit = sum.parts_fit && part.fits();
+    sum.parts_run = sum.parts_run && part.runs();
+}
+
 MemoryPlan Placing::plan(const Config& config, const Weights& weights, const ForwardOptions& options, const Split& split) const {
     MemoryPlan sum;
-    for (const PlacedPart& part : parts(config, weights, options, split)) {
-        sum.weights += part.plan.weights;
-        sum.kv_cache += part.plan.kv_cache;
-        sum.scratch += part.plan.scratch;
-        sum.available += part.plan.available;
-        sum.mapped += part.plan.mapped;
-        sum.parts_fit = sum.parts_fit && part.plan.fits();
-        sum.parts_run = sum.parts_run && part.plan.runs();
-    }
+    for (const PlacedPart& part : parts(config, weights, options, split)) add_part(sum, part.plan);
+    return sum;
+}
+
+MemoryPlan Placing::plan_of_ranks(const Config& config, const Weights& weights, const ForwardOptions& options) const {
+    MemoryPlan sum;
+    for (const MemoryPlan& part : ranks->plans(rank_model(config, weights, options), options, rank_split(weights)))
+        add_part(sum, part);
     return sum;
 }
 
@@ -248,8 +258,42 @@ std::unique_ptr<Forward> Placing::load(const Config& config, const Weights& weig
     }
 }
 
+Split Placing::rank_split(const Weights& weights) const {
+    return split_of_ranks(divide_layers(weights, asked.rank_layers(), ranks->facts()));
+}
+
+RankModel Placing::rank_model(const Config& config, const Weights& weights, const ForwardOptions& own) const {
+    const auto with_own = [&own](ForwardOptions options) {
+        options.threads = own.threads;
+        options.memory_bytes = own.memory_bytes;
+        return options;
+    };
+    const auto make = [this, &config, &weights, with_own](const Cache& cache, const ForwardOptions& options) {
+        return devices.empty() ? make_cpu_stage(config, weights, cache, with_own(options))
+                               : make_gpu_stage(*devices[0], config, weights, cache, with_own(options));
+    };
+    const auto plan = [this, &config, &weights, with_own](const ForwardOptions& options) {
+        return plan_on(0, config, weights, with_own(options)); // without devices this is the CPU
+    };
+    return {config, make, plan};
+}
+
+std::unique_ptr<Forward> Placing::open_on_ranks(const Config& config, const Weights& weights, const ForwardOptions& options,
+                                                const LoadProgress& on_load) const {
+    const Split split = rank_split(weights);
+    ForwardOptions all = options;
+    if (all.batch_size == 0) all.batch_size = ranks->batch_size();
+    for (uint32_t rank = 0; rank < ranks->size(); rank++)
+        write_error(fmt::format("tq-run: {}: {}\n", ranks->name(rank), describe_part(split, rank)));
+    return ranks->make_forward(config, weights, all, split, [&](const Cache& cache, const ForwardOptions& part) {
+        return devices.empty() ? make_cpu_stage(config, weights, cache, part, on_load)
+                               : make_gpu_stage(*devices[0], config, weights, cache, part, on_load);
+    });
+}
+
 std::unique_ptr<Forward> Placing::open(const Config& config, const Weights& weights, const ForwardOptions& options,
                                        const LoadProgress& on_load, const std::function<Placing()>& reopen) const {
+    if (ranks) return open_on_ranks(config, weights, options, on_load);
     struct Now {
         Placing placing;
         double short_of = 0;

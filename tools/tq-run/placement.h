@@ -3,6 +3,7 @@
 #include "model/forward.h"
 #include "model/load.h"
 #include "model/memory_plan.h"
+#include "model/ranks/rank_group.h"
 #include "model/stages/placement.h"
 #include "runtime/device.h"
 #include "tools/tq-run/arguments.h"
@@ -26,6 +27,7 @@ struct Placing {
     uint64_t memory_limit_bytes = 0;         // of each device; 0: its own
     bool limit_is_all = false;               // the limit is all of the device's memory, however much that has
     PlacementArguments asked = {};
+    RankGroup* ranks = nullptr; // that share the model, this process with its first device, or the CPU
 
     // Returns the placement, or nothing where the whole model is on the first device, or there is none. `short_of`: the share of
     // the devices' memory that is left aside.
@@ -43,7 +45,17 @@ struct Placing {
     std::unique_ptr<Forward> open(const Config& config, const Weights& weights, const ForwardOptions& options,
                                   const LoadProgress& on_load, const std::function<Placing()>& reopen) const;
 
+    // The same over `ranks`.
+    MemoryPlan plan_of_ranks(const Config& config, const Weights& weights, const ForwardOptions& options) const;
+    // The division among `ranks`.
+    Split rank_split(const Weights& weights) const;
+    // What this process can do as one of several ranks; threads and memory_bytes are those of `own`. Refers to this and to the
+    // arguments.
+    RankModel rank_model(const Config& config, const Weights& weights, const ForwardOptions& own) const;
+
   private:
+    std::unique_ptr<Forward> open_on_ranks(const Config&, const Weights&, const ForwardOptions&,
+                                           const LoadProgress& on_load) const;
     std::unique_ptr<Forward> load(const Config&, const Weights&, const ForwardOptions&, const LoadProgress& on_load,
                                   double& short_of) const;
     size_t count() const { return imagined.empty() ? devices.size() : imagined.size(); }

@@ -10,6 +10,7 @@ namespace tq {
 
 SharedModel::SharedModel(Setup& setup, Console& console) : setup_(setup) {
     require_one_device(setup);
+    if (setup.ranks) return; // each cache has its stages
     const Model& model = setup.model;
     TransferStatus status(console);
     const auto on_load = [&](uint64_t done, uint64_t total) {
@@ -31,6 +32,7 @@ SharedModel::SharedModel(Setup& setup, Console& console) : setup_(setup) {
 std::unique_ptr<Forward> SharedModel::forward(const KvOptions& kv) const {
     ForwardOptions options = setup_.options;
     options.kv = kv;
+    if (setup_.ranks) return setup_.placing().open(setup_.model.config, setup_.model.weights, options, {}, {});
     return setup_.device ? make_gpu_forward(*setup_.device, setup_.model.config, uploaded_, options, tuning_)
                          : make_cpu_forward(setup_.model.config, loaded_, options);
 }
@@ -49,6 +51,7 @@ MemoryPlan plan_together(const Setup& setup, std::span<const KvOptions> caches) 
 }
 
 void check_memory(const Setup& setup, std::span<const KvOptions> caches) {
+    if (setup.ranks) return; // they look themselves
     const MemoryPlan all = plan_together(setup, caches);
     if (!all.runs()) fail("{}: {}. Choose a smaller context with -c", setup.device_name, describe(all));
 }

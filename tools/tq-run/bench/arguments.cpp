@@ -255,7 +255,9 @@ std::string Test::name() const {
 std::vector<uint32_t> Arguments::depth_list() const { return numbers(depths, max_tokens); }
 std::vector<uint32_t> Arguments::batch_list() const { return numbers(batch_sizes, 65536); }
 std::vector<uint32_t> Arguments::thread_list() const { return numbers(threads, 4096); }
-std::vector<std::string> Arguments::device_list() const { return items(devices); }
+std::vector<std::string> Arguments::device_list() const {
+    return placement.layers_per_rank.empty() ? items(devices) : std::vector{devices}; // else they are those of ranks
+}
 Format Arguments::output() const { return parse_format(format); }
 std::optional<Format> Arguments::error_output() const {
     return error_format.empty() ? std::nullopt : std::optional(parse_format(error_format));

@@ -12,6 +12,8 @@
 #include "tools/tq-run/bench/subject_run.h"
 #include "tools/tq-run/bench/tune.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/ranks.h"
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 namespace tq {
@@ -62,6 +64,25 @@ class Run final : public SubjectRun {
     std::optional<Limits> limits_;
 };
 
+// What ranks that share a model have done since.
+class RankMeter {
+  public:
+    explicit RankMeter(const RankGroup* ranks) : ranks_(ranks) {
+        if (ranks_) before_ = ranks_->use();
+    }
+    void read(Result& result) const {
+        if (!ranks_) return;
+        result.rank_ns = uint64_t(std::chrono::nanoseconds(std::chrono::steady_clock::now() - began_).count());
+        const std::vector<RankUse> now = ranks_->use();
+        for (size_t i = 0; i < now.size(); i++) result.ranks.push_back(now[i].since(before_[i]));
+    }
+
+  private:
+    const RankGroup* const ranks_;
+    const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+    std::vector<RankUse> before_;
+};
+
 // In units of one generated token: the tokens of a prompt share the weights that are read.
 double work(const Arguments& arguments, const Test& test) {
     return (arguments.repetitions + 1) * (test.generated + test.prompt * 0.1);
@@ -95,6 +116,7 @@ void Run::measure(ForwardOptions options, const std::optional<Check>& check) {
         schedule_.begin();
         wait();
         const std::string started = quality::time_stamp();
+        const RankMeter ranks(setup_.ranks);
         const Timed timed = time_test(*forward, vocab_size, test, arguments_.repetitions, meter_, [&](const std::string& what) {
             report(fmt::format("{}: {}, {}", schedule_.text(), describe(options.kv), what));
         });
@@ -108,6 +130,7 @@ void Run::measure(ForwardOptions options, const std::optional<Check>& check) {
                       .check = check,
                       .weight_bytes = weight_bytes_per_token(setup_),
                       .energy = timed.energy};
+        ranks.read(result);
         result.kv_bytes = double(forward->kv_bytes_per_token()) * (test.depth + (test.tokens() + 1) / 2.0);
         if (profiled_ && !interrupted()) {
             Profiled profiled = profile_test(*setup_.device, *forward, vocab_size, test);
@@ -159,6 +182,19 @@ int compare(const Arguments& arguments) {
     return 0;
 }
 
+// Ranks share one model, whose tests rank 0 runs.
+std::optional<int> run_as_rank_of(const Arguments& arguments) {
+    if (arguments.placement.layers_per_rank.empty()) return std::nullopt;
+    const bool other =
+        arguments.limits || arguments.kernels || arguments.tune || arguments.speculation.on() || !arguments.compare.empty();
+    std::vector<ModelArguments> models = arguments.model_list();
+    if (other || models.size() != 1)
+        throw UsageError("--layers-per-rank measures one model, without --limits, --kernels, --tune, --spec and --compare");
+    models[0].context_size = 1;
+    models[0].threads = arguments.thread_list()[0];
+    return run_as_rank(models[0]);
+}
+
 int run(const Arguments& arguments) {
     const Format format = arguments.output();
     const bool other = arguments.limits || arguments.kernels || arguments.tune || arguments.speculation.on();
@@ -171,6 +207,7 @@ int run(const Arguments& arguments) {
     if (!arguments.compare.empty() && format != Format::markdown)
         throw UsageError("--compare prints a table only: leave -o out, or give -o md");
     if (!arguments.compare.empty()) return compare(arguments);
+    if (const auto status = run_as_rank_of(arguments)) return *status;
     Console console = arguments.console.console();
     if (arguments.limits) return run_limits(arguments);
     if (arguments.kernels) return run_kernels(arguments, console);

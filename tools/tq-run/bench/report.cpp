@@ -121,6 +121,7 @@ void Reporter::add_footer(const Subject& subject, const Result& r, const std::op
     for (const Energy& energy : r.energy)
         add(fmt::format("{}, {}: {:.4f} J per token by {}", what, r.test.name(),
                         energy.joules / (double(r.samples_ns.size()) * r.test.tokens()), energy.source));
+    if (!r.ranks.empty()) footer_.push_back(fmt::format("\n{}, {}:\n{}", what, r.test.name(), ranks_text(setup, r)));
     if (!r.kernels.empty())
         footer_.push_back(
             fmt::format("\n{}, {}, {} tokens by kernel:\n\n{}", what, r.test.name(), r.profiled_tokens, kernel_table(r, limits)));

@@ -234,6 +234,7 @@ Json to_json(const Subject& subject, const Result& r, const std::optional<Limits
     out["bandwidth_share"] = gb_per_s && limits ? ratio(*gb_per_s, limits->read_gb_per_s) : Json(nullptr);
     if (limits) out["limits"] = to_json(*limits);
     if (!r.energy.empty()) out["energy"] = energy_json(r);
+    if (!r.ranks.empty()) out["ranks"] = ranks_json(setup, r);
     if (r.kernels.empty()) return out;
     out["profiled_tokens"] = r.profiled_tokens;
     out["kernels"] = Json::array();

@@ -1,6 +1,7 @@
 // Measurements as JSON: one object per test, which can be understood and compared without any other file. It has llama-bench's
 // fields by their names, and more.
 #pragma once
+#include "model/ranks/rank_group.h"
 #include "runtime/profile.h"
 #include "tools/tq-run/bench/arguments.h"
 #include "tools/tq-run/bench/check.h"
@@ -44,6 +45,8 @@ struct Result {
     std::vector<Energy> energy;           // of all samples together
     std::vector<ProfileRow> kernels;      // of one run of the same kind, separate from the samples
     uint32_t profiled_tokens = 0;         // of that run
+    std::vector<RankUse> ranks;           // of each rank, in rank_ns, with the runs that are no samples; empty without ranks
+    uint64_t rank_ns = 0;
 
     std::vector<double> rates() const; // tokens per second, of each sample
     Statistics tokens_per_second() const { return statistics(rates()); }
@@ -73,5 +76,9 @@ Json to_json(const Check& check);
 // An element of llama-bench's array, with more: all of describe_machine(), model, device, kernels...
 Json to_json(const Subject& subject, const Result& result, const std::optional<Limits>& limits);
 Json to_json(const Limits& limits);
+
+// The time of each rank that shares the model, what it has sent and received, and the share of their time that they waited.
+std::string ranks_text(const Setup& setup, const Result& result);
+Json ranks_json(const Setup& setup, const Result& result);
 
 } // namespace tq::bench

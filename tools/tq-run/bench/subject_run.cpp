@@ -52,7 +52,9 @@ std::unique_ptr<Forward> SubjectRun::make_forward(const Config& config, const We
         status.update(fmt::format("loading {}", setup_.model.name), done, total, done);
         return !interrupted();
     };
-    return setup_.placing().open(config, weights, options, on_load, {});
+    Placing placing = setup_.placing();
+    if (&weights != &setup_.model.weights) placing.ranks = nullptr; // a part of the model, for a check of this rank's device
+    return placing.open(config, weights, options, on_load, {});
 }
 
 // Throws Error when the logits are wrong; returns nothing where the check is turned off.
@@ -63,6 +65,7 @@ std::optional<Check> SubjectRun::check(const KvOptions& kv) {
 }
 
 uint32_t SubjectRun::usual_batch() const {
+    if (setup_.ranks) return setup_.ranks->batch_size();
     return setup_.device ? gpu::tuning_for(setup_.device->capabilities()).batch_size : cpu_batch_size;
 }
 

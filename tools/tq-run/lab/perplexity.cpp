@@ -1,4 +1,5 @@
 // tq-run perplexity: the cost of a cache type: perplexity of a text, and changed probabilities against a reference cache.
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
@@ -8,6 +9,7 @@
 #include "tools/quality/run_log.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/ranks.h"
 #include "tools/tq-run/shared_model.h"
 #include "tools/tq-run/table.h"
 #include "tools/tq-run/time_left.h"
@@ -101,16 +103,24 @@ std::string json_report(const Summary& s, json what) {
     return what.dump(1) + "\n";
 }
 
+// What ranks that share the measurement must have in common.
+std::map<std::string, std::string> agreement(std::span<const uint32_t> ids, uint32_t context, uint32_t chunks,
+                                             const std::string& reference) {
+    return {{"text", fmt::format("{:016x}", checksum(std::as_bytes(ids)))},
+            {"context", std::to_string(context)},
+            {"number of chunks", std::to_string(chunks)},
+            {"reference", reference}};
+}
+
 // Measures the chunks that `log` lacks, and adds them to it and to `chunks`; fewer after Ctrl-C.
 void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t> ids, uint32_t count, Console& console,
-             quality::RunLog& log, std::vector<std::vector<Divergence>>& chunks) {
+             MeasurementRanks& ranks, quality::RunLog& log, std::vector<std::vector<Divergence>>& chunks) {
     const uint32_t context = setup.options.context_size;
     check_memory(setup, std::array{setup.options.kv, reference});
     const SharedModel model(setup, console);
     const auto measured = model.forward(setup.options.kv), compared = model.forward(reference);
     const TimeLeft left(double(chunks.size()) * context);
-    while (chunks.size() < count) {
-        const auto chunk = uint32_t(chunks.size());
+    const auto measure_chunk = [&](uint32_t chunk) -> std::optional<std::vector<std::byte>> {
         const auto keep_going = [&](uint32_t tokens) {
             const double done = double(chunk) * context + tokens;
             console.status(fmt::format("chunk {} of {}, {} of {} tokens{}", chunk + 1, count, tokens, context,
@@ -119,16 +129,19 @@ void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t>
         };
         auto tokens =
             quality::compare(std::array{measured.get()}, *compared, ids.subspan(size_t(chunk) * context, context), keep_going);
-        if (tokens.empty()) break;
-        log.add(to_json(chunk, tokens[0]));
-        chunks.push_back(std::move(tokens[0]));
-    }
+        if (tokens.empty()) return std::nullopt;
+        MessageWriter result;
+        result.add_list(std::span<const Divergence>(tokens[0]));
+        return std::vector(result.bytes().begin(), result.bytes().end());
+    };
+    ranks.measure(uint32_t(chunks.size()), count, measure_chunk, [&](uint32_t chunk, MessageReader result) {
+        chunks.push_back(result.list<Divergence>());
+        log.add(to_json(chunk, chunks.back()));
+    });
     console.clear_status();
 }
 
-int run(const PerplexityArguments& given) {
-    PerplexityArguments arguments = given;
-    if (!arguments.model.context_size) arguments.model.context_size = perplexity_context;
+int run(const PerplexityArguments& arguments, MeasurementRanks& ranks) {
     Console console = arguments.console.console();
     Setup setup = set_up(arguments.model, console);
     const uint32_t context = setup.options.context_size;
@@ -137,6 +150,7 @@ int run(const PerplexityArguments& given) {
     const uint32_t count = arguments.chunks == 0 ? whole : std::min(whole, arguments.chunks);
     const KvType type = parse_kv_type(arguments.reference);
     const KvOptions reference{type, type};
+    ranks.agree(setup, agreement(text.ids, context, count, describe(reference)));
     const std::string kv_name = describe(setup.options.kv), reference_name = describe(reference);
     const json what{{"schema", "tq-run-perplexity"},
                     {"version", 1},
@@ -151,12 +165,13 @@ int run(const PerplexityArguments& given) {
                     {"kv_window_bytes", kv_window_bytes(setup.model.config, setup.options.kv)},
                     {"device", setup.device_name},
                     {"build", release_description()}};
-    quality::RunLog log(utf8_path(arguments.log), what);
+    quality::RunLog log(utf8_path(ranks.is_first() ? arguments.log : ""), what);
     std::vector<std::vector<Divergence>> chunks;
     for (const json& part : log.parts()) chunks.push_back(from_json(part, chunks.size(), context - 1));
     if (chunks.size() > count) chunks.resize(count);
     catch_interrupts();
-    if (chunks.size() < count) measure(setup, reference, text.ids, count, console, log, chunks);
+    if (chunks.size() < count || !ranks.is_first()) measure(setup, reference, text.ids, count, console, ranks, log, chunks);
+    if (!ranks.is_first()) return 0;
     if (!chunks.empty() && arguments.as_json)
         write_output(json_report(quality::summarise(at_positions(chunks, context / 2, context)), what));
     else if (!chunks.empty())
@@ -168,6 +183,14 @@ int run(const PerplexityArguments& given) {
                             arguments.log.empty() ? "with --log FILE the same command could continue from there"
                                                   : "the same command continues from there"));
     return 130;
+}
+
+int run(const PerplexityArguments& given) {
+    PerplexityArguments arguments = given;
+    if (!arguments.model.context_size) arguments.model.context_size = perplexity_context;
+    if (const auto status = run_as_rank(arguments.model)) return *status; // of one model
+    MeasurementRanks ranks(arguments.model);
+    return ranks.run([&] { return run(arguments, ranks); });
 }
 
 } // namespace

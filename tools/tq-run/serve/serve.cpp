@@ -5,6 +5,7 @@
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/prefill.h"
+#include "tools/tq-run/ranks.h"
 #include "tools/tq-run/serve/arguments.h"
 #include <algorithm>
 #include <ctime>
@@ -163,6 +164,7 @@ std::vector<server::Endpoint> endpoints(server::Service& service) {
 }
 
 int run(const ServeArguments& arguments) {
+    if (const auto status = run_as_rank(arguments.model)) return *status;
     Console console = arguments.console.console();
     catch_interrupts();
     catch_termination();

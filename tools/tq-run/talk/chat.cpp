@@ -1,5 +1,6 @@
 // tq-run chat: a conversation, at a terminal or in a pipe, where each line of input is a turn.
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/ranks.h"
 #include "tools/tq-run/talk/chat_session.h"
 #include "tools/tq-run/talk/kept_conversation.h"
 
@@ -7,6 +8,7 @@ namespace tq {
 namespace {
 
 int run(const ChatArguments& arguments) {
+    if (const auto status = run_as_rank(arguments.model)) return *status;
     Console console = arguments.console.console();
     arguments.prompt_cache.check();
     arguments.speculation.check();

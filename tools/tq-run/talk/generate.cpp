@@ -6,6 +6,7 @@
 #include "tools/tq-run/generation.h"
 #include "tools/tq-run/grammar_arguments.h"
 #include "tools/tq-run/prefix.h"
+#include "tools/tq-run/ranks.h"
 #include "tools/tq-run/speculation.h"
 #include "tools/tq-run/talk/prompt_cache.h"
 
@@ -24,6 +25,7 @@ struct GenerateArguments {
 };
 
 int run(const GenerateArguments& arguments) {
+    if (const auto status = run_as_rank(arguments.model)) return *status;
     Console console = arguments.console.console();
     if (!arguments.prompt.given && console.input_is_terminal())
         throw UsageError("generate needs a text to continue: -p TEXT, -f FILE, or a pipe into standard input");

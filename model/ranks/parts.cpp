@@ -1,0 +1,94 @@
+#include "model/ranks/parts.h"
+#include "model/ranks/stage_messages.h"
+#include <new>
+
+namespace tq {
+namespace {
+
+// How a rank answers a request for a part.
+enum class PartReply : uint32_t { done, stopped, failed };
+
+// The parts that other ranks have been asked for: at most one each.
+class Asked {
+  public:
+    Asked(Transport& transport, uint32_t first, uint32_t end) : transport_(transport), end_(end), asked_(transport.size()) {
+        for (uint32_t rank = 1; rank < transport.size(); rank++) ask(rank, first + rank);
+    }
+    // Nobody waits to send what nobody receives.
+    ~Asked() {
+        for (uint32_t rank = 1; rank < asked_.size(); rank++) try {
+                if (asked_[rank]) transport_.receive(rank);
+            } catch (const Error&) { // it has ended
+            }
+    }
+    Asked(const Asked&) = delete;
+    Asked& operator=(const Asked&) = delete;
+
+    // Returns a part of another rank, which then has the next one to measure; nothing where it was stopped.
+    std::optional<MessageReader> take(uint32_t rank, uint32_t part) {
+        asked_[rank] = false;
+        MessageReader reply(transport_.receive(rank));
+        const auto how = reply.get<PartReply>();
+        if (how == PartReply::failed) fail("rank {}: {}", rank, reply.text());
+        if (how == PartReply::stopped) return std::nullopt;
+        ask(rank, part + transport_.size());
+        return reply;
+    }
+
+  private:
+    void ask(uint32_t rank, uint64_t part) {
+        if (part >= end_) return;
+        MessageWriter request;
+        request.add(RankRequest::measure);
+        request.add(uint32_t(part));
+        transport_.send(rank, request.bytes());
+        asked_[rank] = true;
+    }
+
+    Transport& transport_;
+    const uint32_t end_;
+    std::vector<bool> asked_; // of each rank: a reply is on its way
+};
+
+} // namespace
+
+void measure_parts(Transport* transport, uint32_t first, uint32_t end, const MeasurePart& measure, const TakePart& take) {
+    std::optional<Asked> asked;
+    if (transport) asked.emplace(*transport, first, end);
+    const uint32_t ranks = transport ? transport->size() : 1;
+    for (uint32_t part = first; part < end; part++) {
+        const uint32_t rank = (part - first) % ranks;
+        std::optional<MessageReader> result;
+        if (rank != 0)
+            result = asked->take(rank, part);
+        else if (auto own = measure(part))
+            result.emplace(std::move(*own));
+        if (!result) return;
+        take(part, std::move(*result));
+    }
+}
+
+void serve_parts(Transport& transport, const MeasurePart& measure) {
+    for (;;) {
+        MessageReader from(transport.receive(0));
+        if (from.get<RankRequest>() == RankRequest::end) return;
+        const auto part = from.get<uint32_t>();
+        MessageWriter reply;
+        const auto refuse = [&](const char* why) {
+            reply.add(PartReply::failed);
+            reply.add_text(why);
+        };
+        try {
+            const auto result = measure(part);
+            reply.add(result ? PartReply::done : PartReply::stopped);
+            if (result) reply.add_bytes(*result);
+        } catch (const std::bad_alloc&) {
+            refuse("out of memory");
+        } catch (const std::exception& error) {
+            refuse(error.what());
+        }
+        transport.send(0, reply.bytes());
+    }
+}
+
+} // namespace tq

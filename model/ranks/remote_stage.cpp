@@ -1,0 +1,182 @@
+#include "model/ranks/remote_stage.h"
+#include "base/ensure.h"
+#include "model/prefix/owner.h"
+
+namespace tq {
+namespace {
+
+MessageWriter request_of(RankRequest request, uint32_t stage) {
+    MessageWriter out;
+    out.add(request);
+    out.add(stage);
+    return out;
+}
+
+class RemoteStage final : public Stage {
+  public:
+    RemoteStage(RankLink& link, uint32_t number, const Config& config, const ForwardOptions& options, const Cache& cache,
+                MessageReader& made)
+        : link_(link), number_(number), config_(config), options_(options), cache_(cache), limits_(made.get<PassLimits>()),
+          computation_(made.text()) {}
+    ~RemoteStage() override {
+        try {
+            link_.ask(request_of(RankRequest::drop, number_));
+        } catch (const Error&) { // the rank is gone, and the stage with it
+        }
+    }
+
+    bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
+                   const std::function<bool()>& keep_going) override {
+        if (keep_going && !keep_going()) return false;
+        run(RankRequest::run_block, halves, rows, whole, h);
+        return true;
+    }
+    void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h) override {
+        run(RankRequest::run_separate, halves, rows, 0, h);
+    }
+    std::span<const float> run_head(std::span<const float> h, bool) override {
+        ENSURE(false, "{} values: rank 0 has the head", h.size());
+        return {};
+    }
+    std::span<const float> run_last_norm(std::span<const float> h) override { return run_head(h, true); }
+    PassLimits limits() const override { return limits_; }
+    std::string computation() const override { return computation_; }
+    void record_again() override { link_.ask(request_of(RankRequest::record_again, number_)); }
+
+    PageLayout page_layout() const override { return tq::page_layout(config_, options_.kv); }
+    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override {
+        MessageReader reply = link_.ask(numbers(RankRequest::read_page, page, 0, tokens));
+        put_held_bytes(page_layout(), options_.held, bytes, tokens, reply.list<std::byte>());
+    }
+    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override {
+        MessageWriter request = numbers(RankRequest::write_page, page, 0, tokens);
+        request.add_list(std::span<const std::byte>(held_bytes(page_layout(), options_.held, bytes, tokens)));
+        link_.ask(request);
+    }
+    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) override;
+    void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override {
+        link_.ask(numbers(RankRequest::copy_page, from, to, tokens));
+    }
+    void copy_window(uint32_t from, uint32_t to) override { ask_of(RankRequest::copy_window, from, to, 0); }
+    void repeat(uint32_t slot, uint32_t length, uint32_t to) override { ask_of(RankRequest::repeat, slot, length, to); }
+    std::optional<std::string> find_nonfinite(uint32_t slot) const override {
+        const std::string where = ask_of(RankRequest::find_nonfinite, slot, 0, 0).text();
+        return where.empty() ? std::nullopt : std::optional(where);
+    }
+
+  private:
+    MessageWriter numbers(RankRequest request, uint32_t first, uint32_t second, uint32_t third) const {
+        MessageWriter out = request_of(request, number_);
+        out.add(std::array{first, second, third});
+        return out;
+    }
+    // With the tables of the slots, where the rank does not have them.
+    MessageWriter with_sequences(RankRequest request) const {
+        MessageWriter out = request_of(request, number_);
+        write_sequences(out, cache_, sent_version_ != cache_.version());
+        return out;
+    }
+    MessageReader ask_with_sequences(const MessageWriter& request, uint32_t rows) const {
+        sent_version_ = UINT64_MAX; // until it is known to have arrived
+        MessageReader reply = link_.ask(request, rows);
+        sent_version_ = cache_.version();
+        return reply;
+    }
+    MessageReader ask_of(RankRequest request, uint32_t first, uint32_t second, uint32_t third) const {
+        MessageWriter out = with_sequences(request);
+        out.add(std::array{first, second, third});
+        return ask_with_sequences(out, 0);
+    }
+    void run(RankRequest request, HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h);
+
+    RankLink& link_;
+    const uint32_t number_;
+    const Config& config_;
+    const ForwardOptions options_;
+    const Cache& cache_;
+    const PassLimits limits_;
+    const std::string computation_;
+    mutable uint64_t sent_version_ = UINT64_MAX;
+};
+
+void RemoteStage::run(RankRequest request, HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h) {
+    MessageWriter out = with_sequences(request);
+    out.add(halves);
+    write_rows(out, rows);
+    out.add(whole);
+    out.add_list(std::span<const float>(h));
+    ask_with_sequences(out, rows.count()).get_list(h);
+}
+
+StoredSide RemoteStage::stored(uint32_t slot, uint32_t layer, KvSide side) {
+    MessageReader reply = ask_of(RankRequest::stored, slot, layer, uint32_t(side));
+    const auto [heads, tokens] = reply.get<std::array<uint32_t, 2>>();
+    if (heads != config_.num_key_value_heads || tokens != cache_.position(slot))
+        fail("{} says that it has stored {} tokens of {} heads", link_.name(), tokens, heads);
+    StoredSide out(options_.kv.codec(layer, config_.num_hidden_layers, side, config_.head_dim), heads, tokens);
+    reply.get_list(std::span(out.codes));
+    reply.get_list(std::span(out.scales));
+    return out;
+}
+
+} // namespace
+
+void RankLink::post(const MessageWriter& request) {
+    transport_.send(rank_, request.bytes());
+    const std::lock_guard lock(mutex_);
+    use_.sent_bytes += request.bytes().size();
+}
+
+MessageReader RankLink::reply(uint32_t rows) {
+    MessageReader reply(transport_.receive(rank_));
+    if (reply.get<RankReply>() == RankReply::failed) throw Error(fmt::format("{}: {}", name_, reply.text()));
+    const auto ns = reply.get<uint64_t>();
+    const std::lock_guard lock(mutex_);
+    use_.received_bytes += reply.size();
+    use_.busy_ns += rows > 0 ? ns : 0;
+    use_.rows += rows;
+    return reply;
+}
+
+MessageReader RankLink::ask(const MessageWriter& request, uint32_t rows) {
+    post(request);
+    return reply(rows);
+}
+
+void RankLink::end() noexcept {
+    MessageWriter request;
+    request.add(RankRequest::end);
+    try {
+        transport_.send(rank_, request.bytes());
+    } catch (const Error&) { // it has ended before
+    }
+}
+
+RankUse RankLink::use() const {
+    const std::lock_guard lock(mutex_);
+    return use_;
+}
+
+StageOrder::StageOrder(RankLink& link, const Config& config, const ForwardOptions& options)
+    : link_(link), config_(config), options_(options), number_(link.next_stage()) {
+    MessageWriter request = request_of(RankRequest::make, number_);
+    write_options(request, options, config.num_hidden_layers);
+    link_.post(request);
+}
+
+StageOrder::~StageOrder() {
+    if (started_) return;
+    try {
+        link_.reply();
+        link_.ask(request_of(RankRequest::drop, number_));
+    } catch (const Error&) { // there is nothing to drop
+    }
+}
+
+std::unique_ptr<Stage> StageOrder::start(const Cache& cache) {
+    started_ = true; // what failed there is not there
+    MessageReader made = link_.reply();
+    return std::make_unique<RemoteStage>(link_, number_, config_, options_, cache, made);
+}
+
+} // namespace tq

@@ -1,0 +1,143 @@
+#include "model/ranks/stage_host.h"
+#include "base/ensure.h"
+#include "model/ranks/stage_messages.h"
+#include <chrono>
+#include <map>
+#include <new>
+
+namespace tq {
+namespace {
+
+struct Hosted {
+    Hosted(const Cache::Shape& shape, const HeldHalves& held) : cache(shape), held(held) {}
+
+    MirrorCache cache;
+    HeldHalves held;
+    std::unique_ptr<Stage> stage;
+};
+
+class Host {
+  public:
+    explicit Host(const RankModel& model) : model_(model), layers_(model.config.num_hidden_layers) {}
+
+    void answer(RankRequest request, MessageReader& from, MessageWriter& to);
+
+  private:
+    void make(uint32_t number, MessageReader& from, MessageWriter& to);
+    void run(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
+    void move_pages(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
+    void use_sequences(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
+
+    const RankModel& model_;
+    const uint32_t layers_;
+    std::map<uint32_t, std::unique_ptr<Hosted>> stages_;
+};
+
+void Host::make(uint32_t number, MessageReader& from, MessageWriter& to) {
+    const ForwardOptions options = read_options(from, layers_);
+    auto hosted = std::make_unique<Hosted>(cache_shape(options, layers_), options.held);
+    hosted->stage = model_.make(hosted->cache, options);
+    to.add(hosted->stage->limits());
+    to.add_text(hosted->stage->computation());
+    stages_[number] = std::move(hosted);
+}
+
+void Host::run(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
+    of.cache.read_sequences(from);
+    const auto halves = from.get<HalfRange>();
+    const PassRows rows = read_rows(from);
+    const auto whole = from.get<uint32_t>();
+    std::vector<float> h(size_t(rows.count()) * model_.config.hidden_size);
+    from.get_list(std::span(h));
+    for (uint32_t half = halves.begin; half < halves.end; half++)
+        if (half >= head_half(layers_) || !of.held.holds(half)) fail("it does not have half {} of the layers", half);
+    if (request == RankRequest::run_separate)
+        of.stage->run_separate(halves, rows, h);
+    else
+        of.stage->run_block(halves, rows, whole, h, [] { return true; });
+    to.add_list(std::span<const float>(h));
+}
+
+void Host::move_pages(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
+    const auto [first, second, tokens] = from.get<std::array<uint32_t, 3>>();
+    if (request == RankRequest::copy_page) return of.stage->copy_page(first, second, tokens);
+    const PageLayout layout = of.stage->page_layout();
+    std::vector<std::byte> page(layout.bytes(tokens));
+    if (request == RankRequest::read_page) {
+        of.stage->read_page(first, tokens, page);
+        to.add_list(std::span<const std::byte>(held_bytes(layout, of.held, page, tokens)));
+    } else {
+        put_held_bytes(layout, of.held, page, tokens, from.list<std::byte>());
+        of.stage->write_page(first, tokens, page);
+    }
+}
+
+void Host::use_sequences(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
+    of.cache.read_sequences(from);
+    const auto [slot, second, third] = from.get<std::array<uint32_t, 3>>();
+    if (request == RankRequest::copy_window) {
+        of.stage->copy_window(slot, second);
+    } else if (request == RankRequest::repeat) {
+        of.stage->repeat(slot, second, third);
+    } else if (request == RankRequest::find_nonfinite) {
+        to.add_text(of.stage->find_nonfinite(slot).value_or(""));
+    } else {
+        const StoredSide side = of.stage->stored(slot, second, KvSide(third));
+        to.add(std::array{side.heads, side.tokens});
+        to.add_list(std::span<const uint32_t>(side.codes));
+        to.add_list(std::span<const uint16_t>(side.scales));
+    }
+}
+
+void Host::answer(RankRequest request, MessageReader& from, MessageWriter& to) {
+    if (request == RankRequest::plan) return to.add(model_.plan(read_options(from, layers_)));
+    const auto number = from.get<uint32_t>();
+    if (request == RankRequest::make) return make(number, from, to);
+    if (request == RankRequest::drop) return void(stages_.erase(number));
+    const auto found = stages_.find(number);
+    if (found == stages_.end()) fail("it has no stage {}", number);
+    Hosted& of = *found->second;
+    switch (request) {
+    case RankRequest::run_block:
+    case RankRequest::run_separate: return run(request, of, from, to);
+    case RankRequest::read_page:
+    case RankRequest::write_page:
+    case RankRequest::copy_page: return move_pages(request, of, from, to);
+    case RankRequest::copy_window:
+    case RankRequest::repeat:
+    case RankRequest::stored:
+    case RankRequest::find_nonfinite: return use_sequences(request, of, from, to);
+    case RankRequest::record_again: return of.stage->record_again();
+    default: fail("there is no request {}", uint32_t(request));
+    }
+}
+
+} // namespace
+
+void host_stages(Transport& transport, const RankModel& model) {
+    Host host(model);
+    for (;;) {
+        MessageReader from(transport.receive(0));
+        const auto request = from.get<RankRequest>();
+        if (request == RankRequest::end) return;
+        const auto began = std::chrono::steady_clock::now();
+        MessageWriter reply, result;
+        const auto refuse = [&](const char* why) {
+            reply.add(RankReply::failed);
+            reply.add_text(why);
+        };
+        try {
+            host.answer(request, from, result);
+            reply.add(RankReply::done);
+            reply.add(uint64_t(std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count()));
+            reply.add_bytes(result.bytes());
+        } catch (const std::bad_alloc&) {
+            refuse("out of memory");
+        } catch (const std::exception& error) {
+            refuse(error.what());
+        }
+        transport.send(0, reply.bytes());
+    }
+}
+
+} // namespace tq

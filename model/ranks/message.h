@@ -28,10 +28,7 @@ class MessageWriter {
     std::span<const std::byte> bytes() const { return bytes_; }
 
   private:
-    void append(const void* from, size_t size) {
-        const auto* const first = static_cast<const std::byte*>(from);
-        bytes_.insert(bytes_.end(), first, first + size);
-    }
+    void append(const void* from, size_t size); // not inline: gcc 12 then warns of a vector that is too small
 
     std::vector<std::byte> bytes_;
 };

@@ -81,15 +81,19 @@ bool multiplies_digits(const Tuning& t, GgmlType type) {
     return t.matvec_dot != 0 && shader::matvec_dot.members[family_member(type)] != nullptr;
 }
 
+namespace {
+
 // A workgroup of matvec_dot has eight groups of lanes, each with half as many rows as matvec has: the code is shorter. Of a
 // matrix that has too few rows to busy all cores each has fewer.
-static MatvecTile dot_tile(const Tuning& t, uint32_t rows, uint32_t output) {
+MatvecTile dot_tile(const Tuning& t, uint32_t rows, uint32_t output) {
     const uint32_t cores = t.matvec_loads / 1024, least = output == MATVEC_GATED ? 2 : 1;
     MatvecTile tile{t.matvec_dot, t.matvec_dot / 8, std::max(t.matvec_rows / 2, 1u)};
     while (tile.rows > least && rows / (8 * tile.rows) * 4 < cores * 3) tile.rows /= 2;
     tile.rows = (tile.rows + least - 1) / least * least;
     return tile;
 }
+
+} // namespace
 
 MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns) {
     if (multiplies_digits(t, type)) return dot_tile(t, rows, output);

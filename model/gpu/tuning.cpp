@@ -31,6 +31,15 @@ uint32_t default_decode_subgroups(const Capabilities& device, uint32_t subgroup)
     return subgroup >= 64 ? 2 : 8;
 }
 
+// Invocations of a workgroup of matvec_dot: the most whose digits of max_columns vectors fit, 160 bytes for each of them, beside
+// a KiB for the rest.
+uint32_t default_matvec_dot(const Capabilities& device, uint32_t subgroup) {
+    if (!device.int8_dot_accelerated || subgroup < 32) return 0;
+    for (const uint32_t workgroup : {256u, 128u, 64u})
+        if (workgroup <= largest_workgroup(device) && workgroup * 160 + 1024 <= device.shared_memory_bytes) return workgroup;
+    return 0;
+}
+
 // True where eight rows of attention spill: in subgroups of fewer than 32 (Intel), and where there is no more shared memory than
 // on phones and on Apple's, which are short of registers, too.
 bool has_few_registers(const Capabilities& device, uint32_t subgroup) {
@@ -113,7 +122,7 @@ Tuning choose_tuning(const Capabilities& device) {
              .matvec_loads = loads_in_flight(device),
              .matvec_rows = 4,
              .matvec_blocks = 1,
-             .matvec_dot = device.int8_dot_accelerated && subgroup >= 32 ? 256u : 0u,
+             .matvec_dot = default_matvec_dot(device, subgroup),
              .weight_interleave = 1,
              .matmul_rows = subgroup < 32 || has_few_registers(device, subgroup) ? 1u : 2u, // of experts: two would spill
              .matmul_tokens = 8,

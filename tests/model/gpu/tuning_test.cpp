@@ -136,6 +136,22 @@ TEST_CASE("matvec_dot has fewer rows where cores would be idle, and pairs of row
     CHECK(tile(1024, MATVEC_STORE).lanes == 32);
     device.kernel_subgroup_size = 16;
     CHECK(gpu::choose_tuning(device).matvec_dot == 0);
+    device.kernel_subgroup_size = 32;
+    for (const auto& [bytes, workgroup] : {std::pair(16384u, 64u), {32768u, 128u}, {49152u, 256u}}) {
+        CAPTURE(bytes);
+        device.shared_memory_bytes = bytes;
+        const Tuning chosen = gpu::choose_tuning(device);
+        CHECK(chosen.matvec_dot == workgroup);
+        size_t count = 0;
+        for (const Variant& variant : gpu::all_variants({&chosen, 1})) {
+            if (!std::string_view(variant.shader->name).starts_with("matvec_dot")) continue;
+            CHECK(shared_memory_bytes(*variant.shader, variant.constants) <= bytes);
+            count++;
+        }
+        CHECK(count > 0);
+    }
+    device.max_workgroup_invocations = 128;
+    CHECK(gpu::choose_tuning(device).matvec_dot == 128);
 }
 
 TEST_CASE("the default can run, and each candidate differs in its field and fits the device") {

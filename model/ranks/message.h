@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +13,18 @@
 #include <vector>
 
 namespace tq {
+
+// Does a request, and returns why it failed, for rank 0 to say; nothing where it did not.
+template <class Work> std::optional<std::string> failure_of(Work&& work) {
+    try {
+        work();
+        return std::nullopt;
+    } catch (const std::bad_alloc&) {
+        return "out of memory";
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+}
 
 class MessageWriter {
   public:

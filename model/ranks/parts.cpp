@@ -74,19 +74,11 @@ void serve_parts(Transport& transport, const MeasurePart& measure) {
         if (from.get<RankRequest>() == RankRequest::end) return;
         const auto part = from.get<uint32_t>();
         MessageWriter reply;
-        const auto refuse = [&](const char* why) {
-            reply.add(PartReply::failed);
-            reply.add_text(why);
-        };
-        try {
-            const auto result = measure(part);
-            reply.add(result ? PartReply::done : PartReply::stopped);
-            if (result) reply.add_bytes(*result);
-        } catch (const std::bad_alloc&) {
-            refuse("out of memory");
-        } catch (const std::exception& error) {
-            refuse(error.what());
-        }
+        std::optional<std::vector<std::byte>> result;
+        const auto failure = failure_of([&] { result = measure(part); });
+        reply.add(failure ? PartReply::failed : result ? PartReply::done : PartReply::stopped);
+        if (failure) reply.add_text(*failure);
+        if (result) reply.add_bytes(*result);
         transport.send(0, reply.bytes());
     }
 }

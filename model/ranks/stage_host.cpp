@@ -122,19 +122,13 @@ void host_stages(Transport& transport, const RankModel& model) {
         if (request == RankRequest::end) return;
         const auto began = std::chrono::steady_clock::now();
         MessageWriter reply, result;
-        const auto refuse = [&](const char* why) {
-            reply.add(RankReply::failed);
-            reply.add_text(why);
-        };
-        try {
-            host.answer(request, from, result);
-            reply.add(RankReply::done);
+        const auto failure = failure_of([&] { host.answer(request, from, result); });
+        reply.add(failure ? RankReply::failed : RankReply::done);
+        if (failure) {
+            reply.add_text(*failure);
+        } else {
             reply.add(uint64_t(std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count()));
             reply.add_bytes(result.bytes());
-        } catch (const std::bad_alloc&) {
-            refuse("out of memory");
-        } catch (const std::exception& error) {
-            refuse(error.what());
         }
         transport.send(0, reply.bytes());
     }

@@ -1,11 +1,10 @@
 // Pages in Redis: a real server, and one of the test's own that lies.
 #include "model/store/redis_store.h"
 #include "tests/model/store/shared_store_test.h"
+#include "tests/support/lying_server.h"
 #include "tests/support/redis_server.h"
 #include "tests/support/skip.h"
 #include "tests/support/text.h"
-#include <atomic>
-#include <poll.h>
 
 using namespace tq;
 using namespace tq::test;
@@ -27,59 +26,6 @@ std::unique_ptr<SharedStore> open(uint16_t port, std::chrono::seconds ttl = 100s
 std::string key_of(uint32_t number) {
     return "tqrun:page:" + owner_name(store_owner).hex() + ":" + page_entry(number).name.hex();
 }
-
-// Answers every connection with the same bytes, whatever it is asked, and then keeps it open.
-class LyingServer {
-  public:
-    LyingServer(std::string reply, std::chrono::milliseconds between = 0ms, bool closes = false)
-        : reply_(std::move(reply)), between_(between), closes_(closes) {
-        listen(socket_.fd, 8);
-        thread_ = std::thread([this] { serve(); });
-    }
-    ~LyingServer() {
-        stop_ = true;
-        thread_.join();
-    }
-    uint16_t port() const { return socket_.port; }
-    size_t sent() const { return sent_; }
-
-  private:
-    bool readable(int fd) const {
-        pollfd one{fd, POLLIN, 0};
-        return poll(&one, 1, 20) > 0;
-    }
-    void serve() {
-        while (!stop_) {
-            if (!readable(socket_.fd)) continue;
-            const int fd = accept(socket_.fd, nullptr, nullptr);
-            char bytes[4096];
-            while (!stop_ && !readable(fd)) {
-            }
-            while (!stop_ && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
-            }
-            for (size_t at = 0; !stop_ && at < reply_.size();) {
-                const size_t most = between_ > 0ms ? 1 : reply_.size() - at;
-                const ssize_t n = send(fd, reply_.data() + at, most, MSG_NOSIGNAL | MSG_DONTWAIT);
-                if (n < 0 && errno != EAGAIN) break;
-                if (n < 0) std::this_thread::sleep_for(1ms);
-                at += n > 0 ? size_t(n) : 0;
-                sent_ = at;
-                std::this_thread::sleep_for(between_);
-            }
-            if (closes_) shutdown(fd, SHUT_WR); // close() would reset the connection where a request was not read
-            while (!stop_ && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) != 0) std::this_thread::sleep_for(5ms);
-            close(fd);
-        }
-    }
-
-    const LocalSocket socket_;
-    const std::string reply_;
-    const std::chrono::milliseconds between_;
-    const bool closes_;
-    std::atomic<bool> stop_ = false;
-    std::atomic<size_t> sent_ = 0;
-    std::thread thread_;
-};
 
 std::string get_problem(uint16_t port, std::chrono::milliseconds within = 10s) {
     return problem_of([&] { open(port)->get(page_entry(1), 1000, SharedStore::Clock::now() + within); });

@@ -1,34 +1,17 @@
 // --prefill-from: a server runs the prompts of others, which decode; and what happens where it does not, or lies.
-#include "tests/support/child_process.h"
-#include "tests/support/redis_server.h"
+#include "tests/support/lying_server.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
 #include "tests/tools/server/raw_client.h"
+#include "tests/tools/tq-run/new_machine.h"
 #include "tests/tools/tq-run/serving.h"
-#include <atomic>
 #include <fstream>
 
 using namespace tq::test;
 
 namespace {
 
-using Flags = std::vector<std::string>;
-
-std::string story(int sentences) {
-    std::string text;
-    for (int i = 0; i < sentences; i++)
-        text += "Once upon a time a small fox lived in a garden near the river. One day it rained. ";
-    return text;
-}
-
-// A run on a machine that has run nothing before.
-Finished generate(Flags more, int sentences = 40, std::vector<std::string> environment = {}) {
-    const TemporaryDirectory machine;
-    more.insert(more.begin(), {TQ_RUN, "generate", "-p", story(sentences), "-v", "-n", "6", "--temp", "0", "--device", "cpu",
-                               "--cache-dir", machine.path().string(), "--cache-disk", "100"});
-    return run({more, {}, environment});
-}
 std::string at(uint16_t port) { return "http://127.0.0.1:" + std::to_string(port); }
 
 // Tokens that another machine has computed; -1: there is none.
@@ -37,51 +20,6 @@ int found(const Finished& finished) {
     if (end == std::string::npos) return -1;
     return std::stoi(finished.error.substr(finished.error.rfind(", ", end) + 2));
 }
-
-// Answers every request with the same bytes, and then keeps the connection or closes it.
-class LyingMachine {
-  public:
-    explicit LyingMachine(std::string reply, bool closes = true) : reply_(std::move(reply)), closes_(closes) {
-        listen(socket_.fd, 8);
-        thread_ = std::thread([this] { serve(); });
-    }
-    ~LyingMachine() {
-        stop_ = true;
-        thread_.join();
-    }
-    uint16_t port() const { return socket_.port; }
-
-  private:
-    static bool readable(int fd) {
-        pollfd one{fd, POLLIN, 0};
-        return poll(&one, 1, 20) > 0;
-    }
-    void serve() {
-        while (!stop_) {
-            if (!readable(socket_.fd)) continue;
-            const int fd = accept(socket_.fd, nullptr, nullptr);
-            char bytes[4096];
-            for (int quiet = 0; !stop_ && quiet < 5;) // the whole request
-                quiet = readable(fd) && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0 ? 0 : quiet + 1;
-            for (size_t sent = 0; !stop_ && sent < reply_.size();) {
-                const ssize_t n = send(fd, reply_.data() + sent, reply_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-                if (n < 0 && errno != EAGAIN) break;
-                if (n < 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                sent += n > 0 ? size_t(n) : 0;
-            }
-            if (closes_) shutdown(fd, SHUT_WR);
-            while (!stop_ && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) != 0)
-                std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            close(fd);
-        }
-    }
-
-    const LocalSocket socket_;
-    const std::string reply_;
-    const bool closes_;
-    std::atomic<bool> stop_ = false;
-    std::thread thread_;
-};
 
 std::string reply_of(const std::string& body, const std::string& status = "200 OK", size_t length = SIZE_MAX) {
     return "HTTP/1.1 " + status + "\r\nContent-Length: " + std::to_string(length == SIZE_MAX ? body.size() : length) +
@@ -97,7 +35,8 @@ constexpr uint64_t page_bytes = 1112 + 256 * 1056;
 
 // Whether this build has the client at all.
 bool can_ask() {
-    if (!contains(generate({"--prefill-from", "http://127.0.0.1:1"}, 1).error, "this build cannot download")) return true;
+    if (!contains(generate({"--prefill-from", "http://127.0.0.1:1"}, {.sentences = 1}).error, "this build cannot download"))
+        return true;
     return skip("this build has no libcurl"), false;
 }
 
@@ -130,21 +69,22 @@ TEST_CASE("a prompt that a server runs for others brings them the same answer") 
     const std::vector<std::string> key{"TQ_PREFILL_KEY=a-long-secret"};
     const Finished alone = generate({});
     CHECK(found(alone) == -1);
-    const Finished weak = generate(from, 40, key);
+    const Finished weak = generate(from, {.environment = key});
     REQUIRE_MESSAGE(weak.status == 0, weak.error);
     CHECK(found(weak) >= 512);
     CHECK(found(weak) % 256 == 0);
     CHECK(weak.output == alone.output);
     CHECK_FALSE(contains(weak.error, "secret"));
-    CHECK(found(generate({}, 40, {key[0], "TQ_PREFILL_FROM=" + url + "/"})) == found(weak)); // from the strong one's cache
-    CHECK(found(generate(from, 5, key)) == 0);                                               // less than a page
+    CHECK(found(generate({}, {.environment = {key[0], "TQ_PREFILL_FROM=" + url + "/"}})) ==
+          found(weak));                                                      // from the strong one's cache
+    CHECK(found(generate(from, {.sentences = 5, .environment = key})) == 0); // less than a page
     std::ofstream(machines.path() / "key") << "a-long-secret\n";
     CHECK(found(generate({"--prefill-from", url, "--prefill-key-file", (machines.path() / "key").string()})) == found(weak));
 
     const auto is_computed_here = [&](const Flags& more, const std::vector<std::string>& environment, const std::string& why) {
         Flags flags = from;
         flags.insert(flags.end(), more.begin(), more.end());
-        const Finished finished = generate(flags, 40, environment);
+        const Finished finished = generate(flags, {.environment = environment});
         CHECK(finished.status == 0);
         CHECK(found(finished) == 0);
         CHECK(finished.output == generate(more).output);
@@ -200,11 +140,11 @@ TEST_CASE("two servers that name each other answer all the same") {
 
 TEST_CASE("a server that lies, hangs or sends too much changes no answer") {
     if (!can_ask()) return;
-    const std::string right = generate({}).output, right_of_80 = generate({}, 80).output;
+    const std::string right = generate({}).output, right_of_80 = generate({}, {.sentences = 80}).output;
     const auto refused = [&](const std::string& reply, const std::string& why, bool closes = true) {
-        const LyingMachine liar(reply, closes);
+        const LyingServer liar(reply, {}, closes);
         const int sentences = closes ? 40 : 80; // 7 pages, for which it has 14 s
-        const Finished finished = generate({"--prefill-from", at(liar.port())}, sentences);
+        const Finished finished = generate({"--prefill-from", at(liar.port())}, {.sentences = sentences});
         CHECK(finished.status == 0);
         CHECK(finished.output == (closes ? right : right_of_80));
         CHECK(found(finished) == 0);
@@ -228,19 +168,13 @@ TEST_CASE("a server that lies, hangs or sends too much changes no answer") {
 
 TEST_CASE("flags that cannot be are refused") {
     if (!can_ask()) return;
-    const auto refused = [](const Flags& flags, const std::string& reason, int status = 2) {
-        const Finished finished = generate(flags);
-        CHECK_MESSAGE(finished.status == status, finished.error);
-        CHECK_MESSAGE(contains(finished.error, reason), finished.error);
-        CHECK_FALSE(contains(finished.error, "secret"));
-    };
-    refused({"--prefill-from", "ftp://host"}, "it is neither https nor http");
-    refused({"--prefill-from", "http://me:secret@host"}, "--prefill-from");
-    refused({"--prefill-from", "http://host/?key=secret"}, "so it is not the address of a server");
-    refused({"--prefill-from", ""}, "--prefill-from");
-    refused({"--prefill-from", "http://host", "--prefill-key-file", "/nonexistent"}, "/nonexistent", 1);
+    check_refused({"--prefill-from", "ftp://host"}, "it is neither https nor http");
+    check_refused({"--prefill-from", "http://me:secret@host"}, "--prefill-from");
+    check_refused({"--prefill-from", "http://host/?key=secret"}, "so it is not the address of a server");
+    check_refused({"--prefill-from", ""}, "--prefill-from");
+    check_refused({"--prefill-from", "http://host", "--prefill-key-file", "/nonexistent"}, "/nonexistent", 1);
     const TemporaryDirectory directory;
     std::ofstream(directory.path() / "key") << "\nx\n";
-    refused({"--prefill-from", "http://host", "--prefill-key-file", (directory.path() / "key").string()},
-            "has no key in its first line", 1);
+    check_refused({"--prefill-from", "http://host", "--prefill-key-file", (directory.path() / "key").string()},
+                  "has no key in its first line", 1);
 }

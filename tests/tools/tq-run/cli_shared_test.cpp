@@ -1,10 +1,10 @@
 // The shared prefix cache of tq-run: machines that are directories here, a shared directory, and Redis.
-#include "tests/support/child_process.h"
 #include "tests/support/redis_server.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
 #include "tests/tools/server/raw_client.h"
+#include "tests/tools/tq-run/new_machine.h"
 #include "tests/tools/tq-run/serving.h"
 #include <fstream>
 
@@ -13,24 +13,6 @@ using namespace tq::test;
 namespace {
 
 namespace fs = std::filesystem;
-using Flags = std::vector<std::string>;
-
-std::string story(int sentences) {
-    std::string text;
-    for (int i = 0; i < sentences; i++)
-        text += "Once upon a time a small fox lived in a garden near the river. One day it rained. ";
-    return text;
-}
-
-// A run on a machine that has run nothing before.
-Finished generate(Flags more, std::vector<std::string> environment = {}, const char* device = "cpu") {
-    const TemporaryDirectory machine;
-    const std::string directory = machine.path().string();
-    more.insert(more.begin(), {TQ_RUN, "generate", "-p", story(40), "-v", "-n", "6", "--temp", "0", "--device", device,
-                               "--cache-dir", directory, "--cache-disk", "100"});
-    return run({more, {}, environment});
-}
-
 // Tokens found in the shared cache; -1: none is there.
 int found(const Finished& finished) {
     const size_t at = finished.error.find(" in the shared one\n");
@@ -84,14 +66,14 @@ TEST_CASE("a prompt is found in a shared directory by another machine, and the a
 
 TEST_CASE("what a device has run the CPU need not run, and the other way round") {
     const Place one, other;
-    const Finished first = generate(one.flags(), {}, "0");
+    const Finished first = generate(one.flags(), {.device = "0"});
     if (first.status != 0) return skip("there is no device: " + first.error);
     CHECK(found(first) == 0);
     const Finished on_cpu = generate(one.flags());
     CHECK(found(on_cpu) >= 512);
     CHECK(on_cpu.output == generate({}).output); // of this model; others may differ in a token that is nearly as likely
     CHECK(found(generate(other.flags())) == 0);
-    CHECK(found(generate(other.flags(), {}, "0")) >= 512);
+    CHECK(found(generate(other.flags(), {.device = "0"})) >= 512);
 }
 
 TEST_CASE("with a key, machines that have it share, and what others write is not used") {
@@ -119,19 +101,14 @@ TEST_CASE("with a key, machines that have it share, and what others write is not
 
 TEST_CASE("flags that cannot be are refused, and no password is shown") {
     const Place place;
-    const auto refused = [](const Flags& flags, const std::string& reason, int status = 2) {
-        const Finished finished = generate(flags);
-        CHECK_MESSAGE(finished.status == status, finished.error);
-        CHECK_MESSAGE(contains(finished.error, reason), finished.error);
-        CHECK_FALSE(contains(finished.error, "secret"));
-    };
-    refused({"--cache-shared", "redis://:secret@host:port"}, "has a port that is none");
-    refused({"--cache-shared", "rediss://:secret@host"}, "stunnel");
-    refused({"--cache-shared", ""}, "--cache-shared");
-    refused(place.flags({"--cache-shared-namespace", "a b"}), "a namespace has up to 64 letters");
-    refused(place.flags({"--cache-shared-ttl", "-1"}), "--cache-shared-ttl");
-    refused(place.flags({"--cache-shared-key", "/nonexistent"}), "the key file /nonexistent is not a file that can be read", 1);
-    const Finished environment = generate({}, {"TQ_CACHE_SHARED=redis://:secret@host:port"});
+    check_refused({"--cache-shared", "redis://:secret@host:port"}, "has a port that is none");
+    check_refused({"--cache-shared", "rediss://:secret@host"}, "stunnel");
+    check_refused({"--cache-shared", ""}, "--cache-shared");
+    check_refused(place.flags({"--cache-shared-namespace", "a b"}), "a namespace has up to 64 letters");
+    check_refused(place.flags({"--cache-shared-ttl", "-1"}), "--cache-shared-ttl");
+    check_refused(place.flags({"--cache-shared-key", "/nonexistent"}), "the key file /nonexistent is not a file that can be read",
+                  1);
+    const Finished environment = generate({}, {.environment = {"TQ_CACHE_SHARED=redis://:secret@host:port"}});
     CHECK(environment.status == 1);
     CHECK_FALSE(contains(environment.error, "secret"));
 }
@@ -154,7 +131,7 @@ TEST_CASE("a prompt is found in Redis, and a Redis that is gone is a warning") {
     REQUIRE_MESSAGE(first.status == 0, first.error);
     CHECK_FALSE(contains(first.error, "secret"));
     CHECK(found(first) == 0);
-    const Finished second = generate({}, {"TQ_CACHE_SHARED=" + address});
+    const Finished second = generate({}, {.environment = {"TQ_CACHE_SHARED=" + address}});
     CHECK(found(second) >= 512);
     CHECK(second.output == first.output);
     server.kill();

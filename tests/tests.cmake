@@ -130,10 +130,10 @@ else() # the fault layer is their subject
   list(FILTER test_sources EXCLUDE REGEX "/(broken_kernels|fault_[a-z_]+)_test\\.cpp$")
 endif()
 if(WIN32) # they test signals and terminals, or have POSIX's sockets
-  list(FILTER test_sources EXCLUDE REGEX "/(cli_(faults|terminal|serve|launch|shared)|fault_serve|http_(server|tls)|redis_store|server)_test\\.cpp$")
+  list(FILTER test_sources EXCLUDE REGEX "/(cli_(faults|terminal|serve|launch|shared|prefill)|fault_serve|http_(server|tls)|redis_store|server)_test\\.cpp$")
 endif()
 if(NOT TQ_SERVER)
-  list(FILTER test_sources EXCLUDE REGEX "/(cli_(serve|launch)|fault_serve|http_(server|tls)|server)_test\\.cpp$")
+  list(FILTER test_sources EXCLUDE REGEX "/(cli_(serve|launch|prefill)|fault_serve|http_(server|tls)|server)_test\\.cpp$")
 endif()
 foreach(source ${test_tools})
   get_filename_component(name ${source} NAME_WE)

@@ -6,6 +6,7 @@
 #include "model/weights/weights.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/skip.h"
+#include "tests/support/test_data.h"
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <filesystem>
@@ -15,11 +16,6 @@
 #include <optional>
 
 namespace tq {
-
-// The repository's own test data: tests/data/README.md describes each file.
-inline std::filesystem::path test_data(const char* name) {
-    return std::filesystem::path(TQ_SOURCE_DIR) / "tests" / "data" / name;
-}
 
 // A part of the larger set of test data, which is beside the repository; not every machine has it, and a test of a
 // *_larger_set_test.cpp then skips with a message.

@@ -3,10 +3,13 @@
 #include "model/text/tokenizer.h"
 #include "model/text/unicode.h"
 #include "tests/support/gguf_writer.h"
-#include "tests/support/golden.h"
 #include "tests/support/huggingface_files.h"
 #include "tests/support/random_text.h"
+#include "tests/support/test_data.h"
 #include <algorithm>
+#include <doctest/doctest.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 namespace tq::test {
 namespace {

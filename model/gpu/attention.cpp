@@ -140,11 +140,11 @@ struct Parts {
 
 // A block of many tokens has enough workgroups without splits; a short one has as many as `bytes` of partials hold.
 Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t heads, uint32_t step, bool window) {
-    const uint64_t all = pass.tokens * parts_bytes(heads, pass.head_dim, projected),
+    const uint64_t all = pass.kernel_rows() * parts_bytes(heads, pass.head_dim, projected),
                    left = bytes - (window ? all + max_alignment : 0);
     Parts out{pass.tuning.splits, step, window};
     if (!pass.rows_are_separate())
-        out.splits = pass.tokens > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.splits));
+        out.splits = pass.kernel_rows() > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.splits));
     if (window) out.window_at = round_up(out.splits * all, max_alignment);
     return out;
 }
@@ -240,7 +240,7 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
                uint32_t kv_heads) {
     const LayerCache& here = cache.layers[layer];
     const uint32_t group = heads / kv_heads, window_tokens = here.ring ? cache.window->tokens : 0;
-    const uint32_t block = pass.rows_are_separate() ? 1 : pass.tokens;
+    const uint32_t block = pass.rows_are_separate() ? 1 : pass.kernel_rows();
     const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, block});
     const Parts parts = cut_into_parts(pass, partials.bytes, is_qjl(here.v.type), heads, plan.part_step, here.ring.has_value());
     const auto projected = uint32_t(pass.tokens * heads * pass.head_dim);

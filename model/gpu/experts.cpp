@@ -36,12 +36,13 @@ Pairs pairs_of(const Pass& pass, const Routes& routes, uint32_t rows_per_token) 
     const Experts& e = routes.experts;
     ENSURE(rows_per_token == 1 || rows_per_token == e.used, "{} rows of {} experts", rows_per_token, e.used);
     const RoutesLayout at(pass.tokens, e);
-    return {routes.buffer,           e.count,  e.used,
-            e.used / rows_per_token, at.tiles, max_tiles(at.pairs, e.count, expert_tile_pairs(pass.tuning, e, pass.tokens))};
+    return {routes.buffer, e.count,
+            e.used,        e.used / rows_per_token,
+            at.tiles,      max_tiles(at.pairs, e.count, expert_tile_pairs(pass.tuning, e, pass.kernel_rows()))};
 }
 
 bool one_by_one(const Pass& pass, const Experts& e) {
-    return experts_kernel(pass.tuning, GgmlType::F32, e, pass.tokens, pass.rows_are_separate()) == MatmulKernel::matvec;
+    return experts_kernel(pass.tuning, GgmlType::F32, e, pass.kernel_rows(), pass.rows_are_separate()) == MatmulKernel::matvec;
 }
 
 // At least 32 invocations: llvmpipe leaves loops after 65535 iterations of all together, and with four invocations 512 experts
@@ -56,9 +57,9 @@ void group_routes(Pass& pass, const Routes& routes) {
         const uint64_t pairs = uint64_t(s.tokens) * e.used;
         return Work{pairs * 4 * (e.count + 1), pairs * e.count * 2};
     });
-    pass.recorder.dispatch<shader::group_routes>({e.count}, {route_workgroup(pass.tuning)},
-                                                 {e.count, expert_tile_pairs(pass.tuning, e, pass.tokens), at.ordered, at.tiles},
-                                                 work, routes.buffer);
+    pass.recorder.dispatch<shader::group_routes>(
+        {e.count}, {route_workgroup(pass.tuning)},
+        {e.count, expert_tile_pairs(pass.tuning, e, pass.kernel_rows()), at.ordered, at.tiles}, work, routes.buffer);
 }
 
 } // namespace
@@ -101,7 +102,7 @@ void route(Pass& pass, const Routes& routes, const Buffer& logits) {
 void matmul_experts(Pass& pass, View y, const Matrix& w, Inputs& x, const Routes& routes) {
     ENSURE(w.rows % routes.experts.count == 0, "{} rows of {} experts", w.rows, routes.experts.count);
     const Pairs pairs = pairs_of(pass, routes, x.rows_per_token);
-    const MatmulKernel kernel = experts_kernel(pass.tuning, w.type, routes.experts, pass.tokens, pass.rows_are_separate());
+    const MatmulKernel kernel = experts_kernel(pass.tuning, w.type, routes.experts, pass.kernel_rows(), pass.rows_are_separate());
     if (kernel == MatmulKernel::matvec)
         record_matvec(pass, {.y = y, .x = x.x, .output = MATVEC_STORE, .pairs = &pairs}, w);
     else

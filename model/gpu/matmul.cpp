@@ -333,16 +333,17 @@ void record_block(Pass& pass, const BlockProduct& product) {
 }
 
 void matmul_narrow(Pass& pass, View y, const Matrix& w, Inputs& inputs) {
-    if (pass.tuning.matvec_lanes == 1 || pass.tokens <= max_columns) return matmul(pass, y, w, inputs);
+    if (pass.tuning.matvec_lanes == 1 || pass.kernel_rows() <= max_columns) return matmul(pass, y, w, inputs);
     record_matvec(
         pass, {.y = y, .x = inputs.x, .output = MATVEC_STORE, .columns = std::min(max_columns, pass.tuning.matmul_tokens)}, w);
 }
 
 void matmul(Pass& pass, View y, const Matrix& w, Inputs& inputs, bool accumulate) {
-    if (pass.tokens == 1) return matvec(pass, y, w, inputs.x, accumulate);
-    const MatmulKernel kernel = matmul_kernel(pass.tuning, w.type, pass.tokens, pass.rows_are_separate());
+    if (pass.kernel_rows() == 1) return matvec(pass, y, w, inputs.x, accumulate);
+    const MatmulKernel kernel = matmul_kernel(pass.tuning, w.type, pass.kernel_rows(), pass.rows_are_separate());
     if (kernel == MatmulKernel::matvec)
-        record_matvec(pass, {.y = y, .x = inputs.x, .output = accumulate ? MATVEC_ADD : MATVEC_STORE, .columns = pass.tokens}, w);
+        record_matvec(
+            pass, {.y = y, .x = inputs.x, .output = accumulate ? MATVEC_ADD : MATVEC_STORE, .columns = pass.kernel_rows()}, w);
     else
         record_block(pass, {kernel, y, w, inputs, accumulate});
 }

@@ -23,8 +23,10 @@ struct Pass {
     const Step& step;      // while recording: the most work possible; while running: the run's. Outlives the commands.
     uint32_t spans = 1;    // of the rows, likewise
     bool separate = false; // each row gets the bits that it would get alone, and may be of another slot
+    uint32_t block = 0;    // where more than `tokens`: the rows of the block whose kernels these get, in a recording for fewer
 
-    bool rows_are_separate() const { return separate || tokens == 1; }
+    bool rows_are_separate() const { return separate || kernel_rows() == 1; }
+    uint32_t kernel_rows() const { return std::max(tokens, block); } // the rows that kernels are chosen for
 };
 
 constexpr uint32_t groups(uint64_t count, uint32_t per_group) { return uint32_t((count + per_group - 1) / per_group); }

@@ -47,14 +47,15 @@ Recordings::Recordings(Device& device, const Config& config, const DeviceWeights
 std::vector<Recordings::Shape> Recordings::first_shapes() const {
     std::vector<Shape> out;
     if (!hidden_crossing_) {
-        out = {{1, true, all_halves(), Head::logits}, {options_.batch_size, false, all_halves(), Head::none}};
+        const uint32_t batch = options_.batch_size;
+        out = {{1, true, all_halves(), Head::logits}, shape_of_block(all_halves(), batch, batch)};
         for (uint32_t rows = 2; options_.speculative && rows <= max_separate_rows(options_); rows *= 2)
             out.push_back({rows, true, all_halves(), Head::logits});
         return out;
     }
     for (const HalfRange halves : options_.held.ranges(config_.num_hidden_layers)) {
         out.push_back({1, true, halves, Head::none});
-        out.push_back({options_.batch_size, false, halves, Head::none});
+        out.push_back(shape_of_block(halves, options_.batch_size, options_.batch_size));
     }
     if (options_.held.head()) out.push_back({1, true, {}, Head::logits});
     return out;
@@ -65,7 +66,7 @@ std::vector<Recordings::Shape> Recordings::streamed_shapes() const {
     std::vector<Shape> out;
     for (const uint32_t layer : options_.streamed) {
         const uint32_t half = feed_forward_of(layer);
-        out.push_back({options_.batch_size, false, {half, half + 1}, Head::none});
+        out.push_back(shape_of_block({half, half + 1}, options_.batch_size, options_.batch_size));
     }
     return out;
 }
@@ -79,7 +80,10 @@ void Recordings::forget() {
 
 ForwardPass Recordings::new_pass(Recorder& recorder, Taps& taps, const Shape& shape) const {
     const uint32_t spans = shape.separate ? 1 : max_block_spans(options_);
-    return {{recorder, tuning_, context_, shape.rows, config_.head_dim, step_, spans, shape.separate}, config_, scratch_, taps};
+    return {{recorder, tuning_, context_, shape.rows, config_.head_dim, step_, spans, shape.separate, shape.block},
+            config_,
+            scratch_,
+            taps};
 }
 
 Activations Recordings::activations(const Buffer& logits) const {
@@ -178,9 +182,12 @@ Recordings::Recording& Recordings::recorded(const Shape& shape) {
     return found != recordings_.end() ? found->second : recordings_.emplace(shape, record(shape)).first->second;
 }
 
-// Returns the rows of the recording for a block. Short ones (a chat's next turn) have their own, whose attention is split.
-uint32_t Recordings::block_rows(uint32_t rows) const {
-    return rows > tuning_.short_block ? options_.batch_size : std::min(options_.batch_size, tuning_.short_block);
+// Returns the recording for rows of a block. Short blocks (a chat's next turn) have kernels of their own, whose attention is
+// split. Workgroups without a row end at once on GPUs, but take as long as others on llvmpipe: so recordings have few of them.
+Recordings::Shape Recordings::shape_of_block(HalfRange halves, uint32_t rows, uint32_t whole) const {
+    const uint32_t block = whole > tuning_.short_block ? options_.batch_size : std::min(options_.batch_size, tuning_.short_block),
+                   step = std::max(options_.batch_size / 16, 2u);
+    return {std::min(uint32_t(round_up(rows, step)), block), false, halves, Head::none, block};
 }
 
 void Recordings::upload_tables() {
@@ -215,9 +222,8 @@ bool Recordings::run(const Shape& shape, const PassRows& rows, const std::functi
 }
 
 bool Recordings::run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going) {
-    const Shape shape{block_rows(whole), false, all_halves(), Head::none};
     const auto start = std::chrono::steady_clock::now();
-    if (!run(shape, rows, keep_going)) return false;
+    if (!run(shape_of_block(all_halves(), rows.count(), whole), rows, keep_going)) return false;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     if (rows.spans.size() == 1) pace_.ran(rows.rows[0].position, rows.count(), seconds.count());
     return true;
@@ -241,7 +247,7 @@ bool Recordings::run_block(HalfRange halves, const PassRows& rows, uint32_t whol
                            const std::function<bool()>& keep_going) {
     const auto start = std::chrono::steady_clock::now();
     take_hidden(h);
-    if (!run({block_rows(whole), false, halves, Head::none}, rows, keep_going)) return false;
+    if (!run(shape_of_block(halves, rows.count(), whole), rows, keep_going)) return false;
     give_hidden(h);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     const double of_all = double(head_half(config_.num_hidden_layers)) / (halves.end - halves.begin);

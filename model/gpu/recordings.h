@@ -52,12 +52,14 @@ class Recordings final : public PassRunner {
 
   private:
     enum class Head { none, logits, hidden };
-    // What a recording runs: rows of a block, or separate ones; halves, or the head, or both.
+    // What a recording runs: rows of a block, or separate ones; halves, or the head, or both. A recording for a part of a block
+    // has the kernels of the whole.
     struct Shape {
         uint32_t rows;
         bool separate;
         HalfRange halves;
         Head head;
+        uint32_t block = 0; // the rows of the whole
         auto operator<=>(const Shape&) const = default;
     };
     struct Recording {
@@ -80,7 +82,7 @@ class Recordings final : public PassRunner {
     void record_steps(ForwardPass& pass, const Shape& shape);
     Recording record(const Shape& shape);
     Recording& recorded(const Shape& shape);
-    uint32_t block_rows(uint32_t rows) const;
+    Shape shape_of_block(HalfRange halves, uint32_t rows, uint32_t whole) const;
     uint32_t max_hidden_rows() const { return limits(options_, tuning_).max_hidden_rows; }
     const Logits& logits_of(uint32_t rows);
     Buffer& hidden_readback();

@@ -33,8 +33,11 @@ struct Ended {
 // A cache directory of its own, where nothing is known yet.
 class Place {
   public:
+    // prefix: of the command
+    explicit Place(std::vector<std::string> prefix = {}) : prefix_(std::move(prefix)) {}
     Ended run(std::vector<std::string> arguments, const Faults& faults, std::vector<std::string> more = {}) const {
         arguments.insert(arguments.begin(), TQ_RUN);
+        arguments.insert(arguments.begin(), prefix_.begin(), prefix_.end());
         home_.write("input", "");
         for (std::string& one : fault_environment(faults)) more.push_back(std::move(one));
         more.push_back("TQ_CACHE_DIR=" + cache().string()); // the first of a name counts
@@ -64,6 +67,7 @@ class Place {
     }
 
   private:
+    const std::vector<std::string> prefix_;
     TemporaryDirectory home_;
 };
 
@@ -81,8 +85,9 @@ void check_text(const Ended& ended) {
 }
 
 // That it fails its check and `what` follows, in one line, which is all; later from memory, without a child.
-void check_fallback(const Faults& faults, const std::string& what, const std::vector<std::string>& more = {}) {
-    const Place place;
+void check_fallback(const Faults& faults, const std::string& what, const std::vector<std::string>& more = {},
+                    const std::vector<std::string>& prefix = {}) {
+    const Place place(prefix);
     const Ended first = place.generate(faults, more);
     CAPTURE(faults.calls + faults.kernel + ' ' + faults.rewrite);
     check_text(first);
@@ -143,6 +148,16 @@ TEST_CASE("kernels of one kind are wrong: those of the next simpler kind") {
     // A processor that says that it is a graphics card has kernels for subgroups.
     check_fallback({.kernel = "matvec_q8_0_subgroup", .rewrite = "FMul:1=FAdd"},
                    "it runs with the limits of the profile no-subgroup", {"TQ_FAULT_DISCRETE=1"});
+}
+
+TEST_CASE("kernels of one kind are wrong on a device with cooperative matrices: without matrices, or without subgroups") {
+    const fs::path lab = fs::path(TQ_SOURCE_DIR) / "tests/compiler-lab";
+    if (!fs::exists(lab / "../../build/compiler-lab/complete")) return skip("tests/compiler-lab/get was not run");
+    const std::vector<std::string> with_matrices{(lab / "with-gpu").string(), "lavapipe"};
+    for (const auto& [kernel, profile] :
+         {std::pair("matmul_coopmat_q8_0", "no-matrix"), std::pair("matvec_q8_0_subgroup", "no-subgroup")})
+        check_fallback({.kernel = kernel, .rewrite = "FMul:1=FAdd"},
+                       fmt::format("it runs with the limits of the profile {}", profile), {"TQ_FAULT_DISCRETE=1"}, with_matrices);
 }
 
 TEST_CASE("a device that is right but slow is believed by what it has shown") {

@@ -14,7 +14,7 @@ struct Outliers {
 };
 
 // What is done to each of the chosen layers. Spreads: factors are exp(spread * n), n from a normal distribution, or from
-// Student's t with `tails` degrees of freedom, kept within e^-12 and e^12.
+// Student's t with `tails` degrees of freedom, kept within e^-8 and e^8.
 struct WeightStress {
     // Keys, pair by pair: k_norm is multiplied and q_norm divided, for all heads of a layer alike; in architectures without these
     // norms the rows and biases of attn_k are, of each kv head by its own factors, and those of attn_q.

@@ -6,7 +6,7 @@
 namespace tq::test {
 namespace {
 
-constexpr double largest_logarithm = 12;
+constexpr double largest_logarithm = 8;
 
 // Q^T diag(scales) Q
 std::vector<double> symmetric(std::span<const double> q, std::span<const double> scales) {

@@ -1,6 +1,6 @@
-// make_stress_table: the cost of cache types where keys and values are stressed at the cache's door (tools/quality/stress.h), as a
-// Markdown table: KL divergence of the next token's probabilities from those with an exact cache, and how often the most probable
-// token is the same, in the second half of each chunk of a text.
+// make_stress_table: the cost of cache types where keys and values are stressed at the cache's door (tools/quality/stress.h), as
+// a Markdown table: KL divergence of the next token's probabilities from those with an exact cache, and how often the most
+// probable token is the same, in the second half of each chunk of a text.
 //   tools/demo-model/corpus.py --seed 77 --count 32 --budget 2000 > text.txt
 //   make_stress_table -m tools/demo-model/demo-q8_0.gguf -f text.txt --key-bias 10 --types tq4,tq4t
 #include "base/error.h"
@@ -34,9 +34,11 @@ std::vector<uint32_t> read_ids(const Arguments& a, const Tokenizer& tokenizer) {
 
 KvOptions options_of(const std::string& types, const std::string& conditioning) {
     const size_t slash = types.find('/');
-    KvOptions kv{parse_kv_type(types.substr(0, slash)), parse_kv_type(slash == std::string::npos ? types : types.substr(slash + 1))};
+    KvOptions kv{parse_kv_type(types.substr(0, slash)),
+                 parse_kv_type(slash == std::string::npos ? types : types.substr(slash + 1))};
     kv.conditioning = parse_key_conditioning(conditioning);
-    if (kv.conditioning.kind == KeyConditioning::Kind::measured) fail("keys are conditioned by norms or none, not {}", conditioning);
+    if (kv.conditioning.kind == KeyConditioning::Kind::measured)
+        fail("keys are conditioned by norms or none, not {}", conditioning);
     return kv;
 }
 
@@ -49,7 +51,7 @@ void measure(const Arguments& a) {
     std::vector<std::string> names;
     for (const std::string& types : a.types)
         for (const std::string& conditioning : a.conditioning) {
-            forwards.push_back(make_stressed_forward(model, options_of(types, conditioning), a.stress, a.context));
+            forwards.push_back(test::make_stressed_forward(model, options_of(types, conditioning), a.stress, a.context));
             names.push_back(types + " | " + conditioning);
         }
     std::vector<Forward*> measured;
@@ -84,7 +86,8 @@ int main(int argc, char** argv) try {
     app.add_option("--heavy-tails", a.stress.heavy_tails, "elements of Student's t distribution of DOF degrees of freedom")
         ->check(CLI::Range(1, 1000))
         ->type_name("DOF");
-    app.add_option("--head-spread", a.stress.channel_spread, "factors of each kv head's channels, standard deviation of their logarithms");
+    app.add_option("--head-spread", a.stress.channel_spread,
+                   "factors of each kv head's channels, standard deviation of their logarithms");
     app.add_option("--token-spread", a.stress.token_spread, "factors of vectors, likewise");
     app.add_option("--layers", a.stress.layers, "numbers of the layers; default: all")->delimiter(',');
     app.add_option("--seed", a.stress.seed, "seed")->capture_default_str();

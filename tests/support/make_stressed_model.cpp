@@ -23,12 +23,14 @@ int main(int argc, char** argv) try {
     std::pair<uint32_t, double> keys{0, 1}, values{0, 1};
     app.add_option("from", from, "GGUF file")->required();
     app.add_option("to", to, "file to write")->required();
-    add_spread(app, "--key-spread", stress.key_spread, "keys: factors of RoPE's pairs of channels, standard deviation of their logarithms");
+    add_spread(app, "--key-spread", stress.key_spread,
+               "keys: factors of RoPE's pairs of channels, standard deviation of their logarithms");
     add_outliers(app, "--key-outliers", keys, "keys: N pairs of channels times FACTOR");
     add_spread(app, "--value-spread", stress.value_spread, "values: factors of channels, standard deviation of their logarithms");
     add_outliers(app, "--value-outliers", values, "values: N channels of each kv head times FACTOR");
     add_spread(app, "--value-directions", stress.value_directions, "values: factors along random directions, likewise");
-    app.add_option("--heavy-tails", stress.tails, "logarithms of factors have Student's t distribution of DOF degrees of freedom, not a normal one")
+    app.add_option("--heavy-tails", stress.tails,
+                   "logarithms of factors have Student's t distribution of DOF degrees of freedom, not a normal one")
         ->check(CLI::Range(1, 1000))
         ->type_name("DOF");
     app.add_option("--layers", stress.layers, "numbers of the layers; default: all")->delimiter(',')->type_name("LIST");

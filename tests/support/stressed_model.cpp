@@ -114,7 +114,8 @@ void stress_values(ChangedTensors& tensors, const Config& c, const WeightStress&
     for (uint32_t head = 0; head < c.num_key_value_heads; head++) {
         const std::vector<double> along = draws.scales(c.head_dim, stress.value_directions, {}),
                                   channels = draws.scales(c.head_dim, stress.value_spread, stress.value_outliers);
-        const std::vector<double> directions = stress.value_directions != 0 ? draws.directions(c.head_dim) : std::vector<double>();
+        const std::vector<double> directions =
+            stress.value_directions != 0 ? draws.directions(c.head_dim) : std::vector<double>();
         if (!chosen) continue;
         ValueTensors values = values_of(tensors, c, layer);
         if (!directions.empty()) stretch_values(values, head, directions, along);

@@ -29,8 +29,8 @@ struct WeightStress {
     uint32_t tails = 0;
     std::vector<uint32_t> layers; // empty: all
     uint64_t seed = 1;
-    // Afterwards, values of each kv head and channel are divided by g, and attn_output's columns multiplied: g^2 is the rms of the
-    // channel's values, were hidden states even, over that of the columns. Of all layers.
+    // Afterwards, values of each kv head and channel are divided by g, and attn_output's columns multiplied: g^2 is the rms of
+    // the channel's values, were hidden states even, over that of the columns. Of all layers.
     bool balance_values = false;
 };
 

@@ -114,8 +114,7 @@ std::vector<double> balancing_scales(const ValueTensors& t, uint32_t head, std::
     for (uint32_t c = 0; c < t.head_dim; c++) {
         const size_t row = size_t(head) * t.head_dim + c;
         double square = t.bias ? std::pow(double((*t.bias)[row]), 2) : 0;
-        for (uint32_t i = 0; i < t.hidden_size; i++)
-            square += std::pow(double(t.v[row * t.hidden_size + i]) * norm[i], 2);
+        for (uint32_t i = 0; i < t.hidden_size; i++) square += std::pow(double(t.v[row * t.hidden_size + i]) * norm[i], 2);
         const double scale = std::pow(column_square(t, head, c) / square, 0.25);
         out.push_back(scale > 0 && std::isfinite(scale) ? scale : 1);
     }

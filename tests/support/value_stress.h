@@ -25,8 +25,8 @@ class Draws {
 
 // The weights of a layer on both sides of its values.
 struct ValueTensors {
-    std::vector<float>& v;     // [kv_heads * head_dim][hidden_size]
-    std::vector<float>* bias;  // [kv_heads * head_dim]; null: none
+    std::vector<float>& v;      // [kv_heads * head_dim][hidden_size]
+    std::vector<float>* bias;   // [kv_heads * head_dim]; null: none
     std::vector<float>& output; // [hidden_size][kv_heads * group * head_dim]
     uint32_t hidden_size, kv_heads, group, head_dim;
 };

@@ -69,7 +69,8 @@ uint64_t StressedVectors::seed_of(KvSide side, uint32_t layer, uint32_t kv_head,
 StressedVectors::Change StressedVectors::change(KvSide side, uint32_t layer, uint32_t kv_head, uint32_t position) const {
     Change out{std::vector(head_dim_, 1.0), std::vector(head_dim_, 0.0)};
     Normals of_token(seed_of(side, layer, kv_head, position)), of_head(seed_of(side, layer, kv_head, of_channels));
-    const double by_token = std::exp(stress_.token_spread * of_token.next()) * (position < stress_.sinks ? stress_.sink_factor : 1);
+    const double by_token =
+        std::exp(stress_.token_spread * of_token.next()) * (position < stress_.sinks ? stress_.sink_factor : 1);
     for (double& f : out.factors) {
         f = by_token * std::exp(stress_.channel_spread * of_head.next());
         if (stress_.heavy_tails > 0) f /= std::sqrt(of_token.mean_square(stress_.heavy_tails));

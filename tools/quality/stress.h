@@ -56,7 +56,7 @@ class StressedVectors {
 
     Stress stress_;
     uint32_t head_dim_, kv_heads_;
-    std::vector<float> rope_;    // model/rope.h
+    std::vector<float> rope_;     // model/rope.h
     std::vector<double> key_rms_; // [layers]
 };
 

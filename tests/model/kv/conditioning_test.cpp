@@ -9,8 +9,8 @@
 #include "model/rope.h"
 #include "tests/support/golden.h"
 #include "tests/support/huggingface_files.h"
-#include "tests/support/outlier_model.h"
 #include "tests/support/small_model.h"
+#include "tests/support/stressed_model.h"
 #include "tests/support/text.h"
 #include "tools/conformance/random.h"
 #include "tools/quality/calibrate.h"
@@ -39,7 +39,7 @@ struct Stressed {
     Model model;
 
     explicit Stressed(double spread)
-        : model((test::write_outlier_model(demo, path.path(), spread, 1), load_model(path.path()))) {}
+        : model((test::write_stressed_model(demo, path.path(), {.key_spread = spread}), load_model(path.path()))) {}
 };
 
 KvOptions conditioned(KvType type, KeyConditioning by) {
@@ -328,10 +328,10 @@ TEST_CASE("a file of another model, or of other positions, is refused") {
 
     const std::string here = model_fingerprint(model.config, model.weights);
     const test::TemporaryFile first, second; // mapped files cannot be written to on Windows
-    test::write_outlier_model(model.path.path(), first.path(), 0.1, 1);
+    test::write_stressed_model(model.path.path(), first.path(), {.key_spread = 0.1});
     const ModelFile other = read_gguf(first.path());
     CHECK(model_fingerprint(model.config, read_weights(other, model.config)) != here);
-    test::write_outlier_model(model.path.path(), second.path(), 0, 1); // the same model in other bytes
+    test::write_stressed_model(model.path.path(), second.path(), {}); // the same model in other bytes
     const ModelFile same = read_gguf(second.path());
     CHECK(model_fingerprint(model.config, read_weights(same, model.config)) == here);
     Weights quantised = model.weights;

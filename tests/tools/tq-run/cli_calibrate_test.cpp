@@ -1,6 +1,6 @@
 // tq-run calibrate, and --kv-condition and --kv-window of the commands that store keys.
 #include "tests/support/child_process.h"
-#include "tests/support/outlier_model.h"
+#include "tests/support/stressed_model.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
 #include <doctest/doctest.h>
@@ -31,7 +31,7 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 TEST_CASE("keys are measured and conditioned, on the CPU and the device") {
     const TemporaryDirectory directory;
     const std::string model = (directory.path() / "model.gguf").string();
-    write_outlier_model(demo, model, 1.0, 1);
+    write_stressed_model(demo, model, {.key_spread = 1});
     const auto right = logits({"--device", "cpu", "-ctk", "f32", "-ctv", "f32"});
     for (const char* device : {"cpu", "0"}) {
         CAPTURE(device);

@@ -89,7 +89,7 @@ bool PrefixCache::take_over(PageFetch& fetch, std::vector<std::byte> content, Fe
 }
 
 bool PrefixCache::is_coming(PromptFetch& fetch, std::chrono::milliseconds wait) {
-    const auto more = [&](auto& source, PageFetch& pages, FetchedFrom from) {
+    const auto more = [&](FetchedPages& source, PageFetch& pages, FetchedFrom from) {
         while (auto content = source.take(pages, wait)) {
             if (!take_over(pages, std::move(*content), from)) {
                 fetch.asks_machine = false;

@@ -3,9 +3,8 @@
 // machine would take to compute what it was asked for. A thread asks, for one prompt after the other.
 #pragma once
 #include "model/kv/page_layout.h"
-#include "model/prefix/page_fetch.h"
+#include "model/prefix/fetched_pages.h"
 #include "model/prefix/shared_store.h"
-#include <memory>
 
 namespace tq {
 
@@ -22,7 +21,7 @@ struct PageReceiver {
 // Returns when all have come, or no more will. Throws Error.
 using PageComputer = std::function<void(const PageOrder& order, const PageReceiver& receiver)>;
 
-class RemotePages {
+class RemotePages : public FetchedPages {
   public:
     struct Options {
         PageComputer compute;                            // called in the thread; empty: there is no other machine
@@ -45,21 +44,12 @@ class RemotePages {
 
     RemotePages(const Options& options, const PageLayout& layout);
     ~RemotePages();
-    RemotePages(const RemotePages&) = delete;
-    RemotePages& operator=(const RemotePages&) = delete;
-
-    void note_speed(uint64_t tokens, std::chrono::nanoseconds time); // as SharedPages'
-
-    // Has the pages from `known` on computed. Null where that would take longer than here, or the machine is left alone.
-    std::shared_ptr<PageFetch> fetch(std::string tenant, std::vector<PageHead> pages, uint32_t known);
-    std::optional<std::vector<std::byte>> take(PageFetch& fetch, std::chrono::milliseconds wait); // as SharedPages'
-    bool is_coming(PageFetch& fetch);
 
     Statistics statistics() const;
-    std::vector<std::string> take_warnings();
 
   private:
     struct Shared;
+    explicit RemotePages(std::shared_ptr<Shared> shared);
     const std::shared_ptr<Shared> shared_; // with the thread, which may outlive this where a connection hangs
 };
 

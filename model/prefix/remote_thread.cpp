@@ -63,7 +63,7 @@ std::shared_ptr<PageFetch> RemotePages::Shared::next_fetch() {
         auto fetch = fetches.front().lock();
         fetches.erase(fetches.begin());
         if (!fetch || is_over(*fetch, Clock::now())) continue;
-        if (!breaker.is_open()) return fetch;
+        if (!reads.is_open()) return fetch;
         fetch->finished = true; // asked for before the failure
         changed.notify_all();
     }
@@ -78,8 +78,6 @@ void RemotePages::Shared::run() {
         else
             changed.wait(lock);
     }
-    done = true;
-    changed.notify_all();
 }
 
 void RemotePages::Shared::ask(Lock& lock, const std::shared_ptr<PageFetch>& fetch) {
@@ -109,16 +107,16 @@ void RemotePages::Shared::end(Asking& asking, const std::string& problem) {
     if (is_over(fetch, Clock::now()) || !asking.is_waited_for()) return;
     if (!problem.empty()) {
         (asking.rejected ? counts.rejected : counts.failed)++;
-        breaker.failed(Clock::now());
+        reads.failed(Clock::now());
         warnings.add(fmt::format("{} is left alone for a while, and prompts are computed here: {}", options.place, problem));
     } else if (came < wanted) {
         counts.failed++;
-        breaker.failed(Clock::now());
+        reads.failed(Clock::now());
         warnings.add(
             fmt::format("{} sent {} of {} pages of a prompt; the others are computed here, and it is left alone for a while",
                         options.place, came, wanted));
     } else {
-        breaker.succeeded();
+        reads.succeeded();
     }
 }
 

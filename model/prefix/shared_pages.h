@@ -4,13 +4,12 @@
 // than it would take to compute the page.
 #pragma once
 #include "model/kv/page_layout.h"
-#include "model/prefix/page_fetch.h"
+#include "model/prefix/fetched_pages.h"
 #include "model/prefix/shared_store.h"
-#include <memory>
 
 namespace tq {
 
-class SharedPages {
+class SharedPages : public FetchedPages {
   public:
     struct Options {
         // Opens the store; called in each of the two threads, which alone use what they get. May throw Error.
@@ -21,6 +20,7 @@ class SharedPages {
         std::chrono::milliseconds write_timeout{10000};     // for a page
         std::chrono::milliseconds first_page_time{250};     // that a page may take, as long as no prompt was run
         std::chrono::milliseconds warning_pause{60000};     // between two warnings
+        std::chrono::milliseconds confirm_pause{10000};     // of a silent store, before it is asked whether it is still there
     };
     struct Statistics {
         uint64_t found = 0, missed = 0; // lookups of a page
@@ -33,29 +33,17 @@ class SharedPages {
 
     SharedPages(const Options& options, const PageLayout& layout);
     ~SharedPages(); // gives what waits to be written a few seconds
-    SharedPages(const SharedPages&) = delete;
-    SharedPages& operator=(const SharedPages&) = delete;
 
-    // So many tokens of a prompt took so long: what a page is worth.
-    void note_speed(uint64_t tokens, std::chrono::nanoseconds time);
-
-    // Begins to fetch the pages from `known` on, one after the other, until one is missing. Null where the store is left alone.
-    std::shared_ptr<PageFetch> fetch(std::string tenant, std::vector<PageHead> pages, uint32_t known);
-    // Returns the content of the next page, and waits for it at most so long. Nothing where it has not come yet.
-    std::optional<std::vector<std::byte>> take(PageFetch& fetch, std::chrono::milliseconds wait);
-    // Whether more is to come: not after a miss, nor when the time is over that the pages are worth.
-    bool is_coming(PageFetch& fetch);
-
-    // Whether the page is one to write() now; `last`: it will not be asked again.
+    // Whether the page is one to write() now: not one that is believed to be in the store. `last`: it will not be asked again.
     bool wants(const PageHead& head, bool last);
     void write(const PageHead& head, std::vector<std::byte> content);
     void flush(); // returns when nothing waits to be written
 
     Statistics statistics() const;
-    std::vector<std::string> take_warnings();
 
   private:
     struct Shared;
+    explicit SharedPages(std::shared_ptr<Shared> shared);
     const std::shared_ptr<Shared> shared_; // with the threads, which may outlive this where the store hangs
 };
 

@@ -1,61 +1,62 @@
-// What SharedPages and its two threads share. It lives as long as the longest of them, for a store may hang.
+// What SharedPages and its two threads share.
 #pragma once
-#include "model/prefix/breaker.h"
-#include "model/prefix/prompt_speed.h"
-#include "model/prefix/rare_warnings.h"
+#include "model/prefix/fetched_state.h"
 #include "model/prefix/shared_pages.h"
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <set>
-#include <thread>
 
 namespace tq {
 
-struct SharedPages::Shared {
-    using Clock = std::chrono::steady_clock;
-    using Lock = std::unique_lock<std::mutex>;
+struct SharedPages::Shared final : FetchedPages::State {
     struct Job {
         PageHead head;
         std::vector<std::byte> content;
     };
 
-    Shared(const Options& options, const PageLayout& layout) : options(options), layout(layout) {}
+    // One thread's store, and the connection of it that has last answered.
+    struct Opened {
+        std::unique_ptr<SharedStore> store;
+        uint64_t connection = 0;
+
+        SharedStore& get(const Options& options) {
+            if (!store) store = options.open();
+            return *store;
+        }
+    };
+
+    Shared(const Options& options, const PageLayout& layout);
+
+    bool accepts(uint64_t pages, Clock::time_point now) override;
+    Clock::time_point deadline(const PageFetch& fetch) const override;
+    void note_late(const PageFetch& fetch) override;
 
     void read_pages(); // the threads; with mutex free
     void write_pages();
 
     size_t page_bytes() const; // of a whole page in the store
-    // The price of a page: how long it takes to compute.
-    std::chrono::nanoseconds page_time() const;
-    // Notes that nothing more will arrive, where that is so. Whether it is.
-    bool is_over(PageFetch& fetch, Clock::time_point now);
 
     const Options options;
     const PageLayout layout;
-    std::mutex mutex; // guards all that follows
-    std::condition_variable changed;
-    bool stopping = false, reader_done = false, writer_done = false;
+    // Guarded by mutex:
     Clock::time_point stop_at{}; // the end of waiting for the writer
     std::thread reader, writer;
 
-    std::vector<std::weak_ptr<PageFetch>> fetches; // in the order in which they were asked for
-    Breaker reads, writes;
+    Breaker writes;
     std::deque<Job> jobs; // the first one is being written
     uint64_t waiting_bytes = 0;
-    std::set<PageName> present, bad; // known to be in the store; there, but not what they should be
-    Clock::time_point present_since = Clock::now();
-    PromptSpeed speed;
+    std::set<PageName> present, bad; // believed to be in the store, or waiting to be written; there, but not what they should be
+    Clock::time_point present_since = Clock::now(), heard_at = Clock::now(); // heard_at: when the store last answered
+    bool confirm = false; // the writer is to ask the store whether it is still there
     Statistics counts;
-    RareWarnings warnings{options.warning_pause};
 
   private:
-    void probe(Lock& lock, std::unique_ptr<SharedStore>& store, Breaker& breaker);
+    void probe(Lock& lock, Opened& opened, Breaker& breaker);
     std::shared_ptr<PageFetch> next_fetch();
-    void fetch_page(Lock& lock, std::unique_ptr<SharedStore>& store, PageFetch& fetch);
+    void fetch_page(Lock& lock, Opened& opened, PageFetch& fetch);
     void end_get(PageFetch& fetch, Clock::time_point began, const std::string& problem, bool rejected);
-    void write_page(Lock& lock, std::unique_ptr<SharedStore>& store);
+    void write_page(Lock& lock, Opened& opened);
     void drop_jobs();
+    void heard(Opened& opened);
 };
 
 } // namespace tq

@@ -23,6 +23,9 @@ class SharedStore {
 
     // Throws Error where the store does not answer by the deadline.
     virtual void probe(Clock::time_point deadline) = 0;
+
+    // How often it has connected so far. What answers by another connection may have none of the pages that were kept before.
+    virtual uint64_t connections() const { return 0; }
 };
 
 // Returns the signature of bytes, by a key that only those have whose pages are trusted.

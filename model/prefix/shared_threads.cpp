@@ -14,23 +14,19 @@ constexpr auto probe_timeout = 1s;
 // The text of an error, which may name what a store has said.
 std::string reason_of(const std::exception& error) { return printable(error.what(), 300); }
 
-void open_store(std::unique_ptr<SharedStore>& store, const SharedPages::Options& options) {
-    if (!store) store = options.open();
-}
-
 } // namespace
 
-void SharedPages::Shared::probe(Lock& lock, std::unique_ptr<SharedStore>& store, Breaker& breaker) {
+void SharedPages::Shared::probe(Lock& lock, Opened& opened, Breaker& breaker) {
     lock.unlock();
     std::string problem;
     try {
-        open_store(store, options);
-        store->probe(Clock::now() + probe_timeout);
+        opened.get(options).probe(Clock::now() + probe_timeout);
     } catch (const std::exception& error) {
         problem = reason_of(error);
     }
     lock.lock();
     if (problem.empty()) {
+        heard(opened);
         breaker.probed();
     } else {
         breaker.failed(Clock::now());
@@ -54,25 +50,23 @@ std::shared_ptr<PageFetch> SharedPages::Shared::next_fetch() {
 }
 
 void SharedPages::Shared::read_pages() {
-    std::unique_ptr<SharedStore> store;
+    Opened opened;
     Lock lock(mutex);
     bool is_new = true; // a probe opens the connection before it is needed
     while (!stopping) {
         if (std::exchange(is_new, false) || reads.is_probe_due(Clock::now())) {
-            probe(lock, store, reads);
+            probe(lock, opened, reads);
         } else if (reads.is_open()) {
             changed.wait_until(lock, reads.probe_at());
         } else if (const auto fetch = next_fetch()) {
-            fetch_page(lock, store, *fetch);
+            fetch_page(lock, opened, *fetch);
         } else {
             changed.wait(lock);
         }
     }
-    reader_done = true;
-    changed.notify_all();
 }
 
-void SharedPages::Shared::fetch_page(Lock& lock, std::unique_ptr<SharedStore>& store, PageFetch& fetch) {
+void SharedPages::Shared::fetch_page(Lock& lock, Opened& opened, PageFetch& fetch) {
     const PageHead& head = fetch.pages[fetch.asked];
     const auto began = Clock::now();
     fetch.began = began;
@@ -82,8 +76,7 @@ void SharedPages::Shared::fetch_page(Lock& lock, std::unique_ptr<SharedStore>& s
     size_t bytes = 0;
     bool rejected = false;
     try {
-        open_store(store, options);
-        page = store->get(entry_of(head), page_bytes(), began + fetch.page_time);
+        page = opened.get(options).get(entry_of(head), page_bytes(), began + fetch.page_time);
         if (page) {
             bytes = page->size();
             rejected = true;
@@ -95,6 +88,7 @@ void SharedPages::Shared::fetch_page(Lock& lock, std::unique_ptr<SharedStore>& s
     }
     lock.lock();
     counts.read_bytes += bytes;
+    if (problem.empty() || rejected) heard(opened);
     if (!problem.empty()) {
         if (rejected) {
             present.erase(head.name);
@@ -113,6 +107,8 @@ void SharedPages::Shared::fetch_page(Lock& lock, std::unique_ptr<SharedStore>& s
         reads.succeeded();
         counts.missed++;
         fetch.finished = true;
+        if (present.contains(head.name)) // those after it are of no use without it, and may be gone as well
+            for (uint32_t i = fetch.asked; i < fetch.pages.size(); i++) present.erase(fetch.pages[i].name);
     }
     fetch.began.reset();
     changed.notify_all();
@@ -134,23 +130,31 @@ void SharedPages::Shared::end_get(PageFetch& fetch, Clock::time_point began, con
 }
 
 void SharedPages::Shared::write_pages() {
-    std::unique_ptr<SharedStore> store;
+    Opened opened;
     Lock lock(mutex);
-    for (;;) {
+    for (confirm = true;;) { // connected to what the reader finds pages in
         if (stopping && (jobs.empty() || writes.is_open() || Clock::now() >= stop_at)) break;
-        if (writes.is_probe_due(Clock::now())) {
-            probe(lock, store, writes);
+        if (writes.is_probe_due(Clock::now()) || (confirm && !writes.is_open())) {
+            confirm = false;
+            probe(lock, opened, writes);
         } else if (writes.is_open()) {
             changed.wait_until(lock, writes.probe_at());
         } else if (!jobs.empty()) {
-            write_page(lock, store);
+            write_page(lock, opened);
         } else {
             changed.wait(lock);
         }
     }
     drop_jobs();
-    writer_done = true;
-    changed.notify_all();
+}
+
+// The store has answered. By a new connection it is perhaps another one, or was started again empty.
+void SharedPages::Shared::heard(Opened& opened) {
+    heard_at = Clock::now();
+    const uint64_t now = opened.store->connections(), before = std::exchange(opened.connection, now);
+    if (before == now || before == 0) return;
+    present.clear();
+    for (const Job& job : jobs) present.insert(job.head.name);
 }
 
 void SharedPages::Shared::drop_jobs() {
@@ -160,7 +164,7 @@ void SharedPages::Shared::drop_jobs() {
     jobs.clear();
 }
 
-void SharedPages::Shared::write_page(Lock& lock, std::unique_ptr<SharedStore>& store) {
+void SharedPages::Shared::write_page(Lock& lock, Opened& opened) {
     const Job& job = jobs.front(); // stays where it is: only this thread takes it out
     const bool replace = bad.contains(job.head.name);
     auto deadline = Clock::now() + options.write_timeout;
@@ -170,14 +174,15 @@ void SharedPages::Shared::write_page(Lock& lock, std::unique_ptr<SharedStore>& s
     bool written = false;
     try {
         const std::vector<std::byte> page = sent_page(job.head, job.content, options.sign);
-        open_store(store, options);
-        written = store->put(entry_of(job.head), page, replace, deadline);
+        written = opened.get(options).put(entry_of(job.head), page, replace, deadline);
     } catch (const std::exception& error) {
         problem = reason_of(error);
     }
     lock.lock();
     if (problem.empty()) {
+        heard(opened);
         writes.succeeded();
+        present.insert(job.head.name);
         bad.erase(job.head.name);
         counts.written += written ? 1 : 0;
         counts.written_bytes += written ? page_bytes() : 0;

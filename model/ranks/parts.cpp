@@ -11,7 +11,8 @@ enum class PartReply : uint32_t { done, stopped, failed };
 // The parts that other ranks have been asked for: at most one each.
 class Asked {
   public:
-    Asked(Transport& transport, uint32_t first, uint32_t end) : transport_(transport), end_(end), asked_(transport.size()) {
+    Asked(Transport& transport, uint32_t first, uint32_t end, const OrderPart& order)
+        : transport_(transport), end_(end), order_(order), asked_(transport.size()) {
         for (uint32_t rank = 1; rank < transport.size(); rank++) ask(rank, first + rank);
     }
     // Nobody waits to send what nobody receives.
@@ -41,28 +42,36 @@ class Asked {
         MessageWriter request;
         request.add(RankRequest::measure);
         request.add(uint32_t(part));
+        if (order_) order_(uint32_t(part), request);
         transport_.send(rank, request.bytes());
         asked_[rank] = true;
     }
 
     Transport& transport_;
     const uint32_t end_;
+    const OrderPart& order_;
     std::vector<bool> asked_; // of each rank: a reply is on its way
 };
 
 } // namespace
 
-void measure_parts(Transport* transport, uint32_t first, uint32_t end, const MeasurePart& measure, const TakePart& take) {
+// Measures a part on rank 0.
+static std::optional<MessageReader> measure_here(uint32_t part, const MeasurePart& measure, const OrderPart& order) {
+    MessageWriter what;
+    if (order) order(part, what);
+    MessageReader from({what.bytes().begin(), what.bytes().end()});
+    auto result = measure(part, from);
+    return result ? std::optional<MessageReader>(std::move(*result)) : std::nullopt;
+}
+
+void measure_parts(Transport* transport, uint32_t first, uint32_t end, const MeasurePart& measure, const TakePart& take,
+                   const OrderPart& order) {
     std::optional<Asked> asked;
-    if (transport) asked.emplace(*transport, first, end);
+    if (transport) asked.emplace(*transport, first, end, order);
     const uint32_t ranks = transport ? transport->size() : 1;
     for (uint32_t part = first; part < end; part++) {
         const uint32_t rank = (part - first) % ranks;
-        std::optional<MessageReader> result;
-        if (rank != 0)
-            result = asked->take(rank, part);
-        else if (auto own = measure(part))
-            result.emplace(std::move(*own));
+        std::optional<MessageReader> result = rank != 0 ? asked->take(rank, part) : measure_here(part, measure, order);
         if (!result) return;
         take(part, std::move(*result));
     }
@@ -75,7 +84,7 @@ void serve_parts(Transport& transport, const MeasurePart& measure) {
         const auto part = from.get<uint32_t>();
         MessageWriter reply;
         std::optional<std::vector<std::byte>> result;
-        const auto failure = failure_of([&] { result = measure(part); });
+        const auto failure = failure_of([&] { result = measure(part, from); });
         reply.add(failure ? PartReply::failed : result ? PartReply::done : PartReply::stopped);
         if (failure) reply.add_text(*failure);
         if (result) reply.add_bytes(*result);

@@ -17,6 +17,7 @@ struct Shelf {
     std::atomic<bool> dead = false, full = false;
     std::atomic<bool> hangs = false; // keeps no deadline
     std::atomic<int> gets = 0, puts = 0, probes = 0;
+    std::atomic<uint64_t> connections = 1;
 
     std::vector<std::byte>& at(const PageHead& head) { return pages.at(entry_of(head).file_name()); }
     bool has(const PageHead& head) {
@@ -56,6 +57,7 @@ class FakeStore final : public SharedStore {
         shelf_->probes++;
         answer(0, deadline);
     }
+    uint64_t connections() const override { return shelf_->connections; }
 
   private:
     void answer(int delay_ms, Clock::time_point deadline) {

@@ -109,7 +109,7 @@ int MeasurementRanks::run(const std::function<int()>& command) {
     } catch (const std::exception& error) {
         const std::string why = error.what();
         if (!joined_) refuse_to_join(*transport_, why);
-        serve_parts(*transport_, [&](uint32_t) -> std::optional<std::vector<std::byte>> { throw Error(why); });
+        serve_parts(*transport_, [&](uint32_t, MessageReader&) -> std::optional<std::vector<std::byte>> { throw Error(why); });
     }
     return 0;
 }
@@ -124,9 +124,10 @@ void MeasurementRanks::agree(Setup& setup, std::map<std::string, std::string> al
     joined_ = true;
 }
 
-void MeasurementRanks::measure(uint32_t first, uint32_t end, const MeasurePart& measure, const TakePart& take) {
+void MeasurementRanks::measure(uint32_t first, uint32_t end, const MeasurePart& measure, const TakePart& take,
+                               const OrderPart& order) {
     if (is_first())
-        measure_parts(transport_, first, end, measure, take);
+        measure_parts(transport_, first, end, measure, take, order);
     else
         serve_parts(*transport_, measure);
 }

@@ -23,7 +23,7 @@ class MeasurementRanks {
     // Compares what must be equal on all ranks, `also` included; `setup` then names all devices. Throws Error.
     void agree(Setup& setup, std::map<std::string, std::string> also);
     // measure_parts() on the first rank, else serve_parts() until the job ends.
-    void measure(uint32_t first, uint32_t end, const MeasurePart& measure, const TakePart& take);
+    void measure(uint32_t first, uint32_t end, const MeasurePart& measure, const TakePart& take, const OrderPart& order = {});
 
   private:
     Transport* transport_ = nullptr; // null: this process alone

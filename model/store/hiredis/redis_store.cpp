@@ -171,6 +171,7 @@ class RedisStore final : public SharedStore {
     void probe(Deadline deadline) override {
         run(deadline, [&](RedisConnection& redis) { redis.ask({"PING"}, deadline); });
     }
+    uint64_t connections() const override { return connections_; }
 
   private:
     std::string key_of(const PageEntry& page) const { return fmt::format("tqrun:page:{}:{}", owner_.hex(), page.name.hex()); }
@@ -179,7 +180,10 @@ class RedisStore final : public SharedStore {
     template <class Use> void run(Deadline deadline, const Use& use) {
         const bool was_open = connection_ != nullptr;
         try {
-            if (!connection_) connection_ = std::make_unique<RedisConnection>(address_, deadline);
+            if (!connection_) {
+                connection_ = std::make_unique<RedisConnection>(address_, deadline);
+                connections_++;
+            }
             return use(*connection_);
         } catch (const ConnectionBroke&) {
             connection_.reset();
@@ -196,6 +200,7 @@ class RedisStore final : public SharedStore {
     const std::string ttl_; // seconds
     const bool expires_;
     std::unique_ptr<RedisConnection> connection_;
+    uint64_t connections_ = 0;
 };
 
 } // namespace

@@ -125,6 +125,52 @@ TEST_CASE("whole pages of cold tokens are shared, each once") {
     CHECK_FALSE(reader->wants(head, true));
 }
 
+TEST_CASE("what is in a store is not believed any more when another one answers, though nothing else was written or read") {
+    Shared shared;
+    shared.options.confirm_pause = 0ms;
+    const auto chain = chain_of(1, 2);
+    const auto pages = shared.open();
+    for (const PageHead& head : chain) pages->write(head, content_of(head));
+    pages->flush();
+    const int probes = shared.shelf->probes;
+    CHECK_FALSE(pages->wants(chain[0], true));
+    REQUIRE(becomes([&] { return shared.shelf->probes > probes; })); // it is asked whether it is still there
+    for (const PageHead& head : chain) CHECK_FALSE(pages->wants(head, true));
+    shared.shelf->pages.clear(); // it was killed, and started again empty
+    shared.shelf->connections++;
+    for (const PageHead& head : chain) REQUIRE(becomes([&] { return pages->wants(head, true); }));
+    for (const PageHead& head : chain) pages->write(head, content_of(head));
+    pages->flush();
+    CHECK(pages->statistics().written == 4);
+    CHECK_FALSE(pages->wants(chain[0], true));
+    CHECK(fetch_all(*shared.open(), chain).size() == 2);
+    const auto reader = shared.open(); // which has found them, and then finds others in another one
+    CHECK(fetch_all(*reader, chain).size() == 2);
+    CHECK_FALSE(reader->wants(chain[0], true));
+    shared.shelf->connections++;
+    CHECK(fetch_all(*reader, chain_of(3, 1)).empty());
+    CHECK(reader->wants(chain[0], true));
+}
+
+TEST_CASE("a page that was believed to be in the store and is missing is written again, and those that follow it") {
+    const Shared shared;
+    const auto chain = chain_of(1, 4);
+    const auto pages = shared.open();
+    for (const PageHead& head : chain) pages->write(head, content_of(head));
+    pages->flush();
+    for (const PageHead& head : chain) CHECK_FALSE(pages->wants(head, true));
+    shared.shelf->pages.erase(entry_of(chain[1]).file_name());
+    CHECK(fetch_all(*pages, chain).size() == 1);
+    CHECK_FALSE(pages->wants(chain[0], true));
+    for (size_t i = 1; i < chain.size(); i++) {
+        CHECK(pages->wants(chain[i], true));
+        pages->write(chain[i], content_of(chain[i]));
+    }
+    pages->flush();
+    CHECK(pages->statistics().written == 5);
+    CHECK(fetch_all(*pages, chain).size() == 4);
+}
+
 TEST_CASE("a store that is slower than computing is a miss, and is then left alone until it answers again") {
     Shared shared;
     shared.options.first_page_time = 500ms;

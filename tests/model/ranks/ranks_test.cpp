@@ -286,7 +286,8 @@ TEST_CASE("parts are measured in turn by all ranks, and taken in their order; a 
     const auto measured = [&](uint32_t size, uint32_t stopped, uint32_t failing) {
         LocalRanks ranks(size);
         const auto measure_on = [&](uint32_t rank) {
-            return [rank, stopped, failing](uint32_t part) -> std::optional<std::vector<std::byte>> {
+            return [rank, stopped, failing](uint32_t part, MessageReader& order) -> std::optional<std::vector<std::byte>> {
+                CHECK(order.get<uint32_t>() == part * 7);
                 if (part == failing) fail("no memory");
                 if (part == stopped) return std::nullopt;
                 MessageWriter result;
@@ -300,11 +301,13 @@ TEST_CASE("parts are measured in turn by all ranks, and taken in their order; a 
         const auto transport = ranks.transport(0);
         std::vector<std::array<uint32_t, 2>> taken;
         const std::string error = error_of([&] {
-            measure_parts(size > 1 ? transport.get() : nullptr, first, end, measure_on(0),
-                          [&](uint32_t part, MessageReader result) {
-                              taken.push_back(result.get<std::array<uint32_t, 2>>());
-                              CHECK(taken.back()[0] == part);
-                          });
+            measure_parts(
+                size > 1 ? transport.get() : nullptr, first, end, measure_on(0),
+                [&](uint32_t part, MessageReader result) {
+                    taken.push_back(result.get<std::array<uint32_t, 2>>());
+                    CHECK(taken.back()[0] == part);
+                },
+                [](uint32_t part, MessageWriter& order) { order.add(part * 7); });
         });
         const uint32_t failed_on = failing == none ? 0 : (failing - first) % size;
         CHECK(error == (failing == none ? "" : failed_on == 0 ? "no memory" : fmt::format("rank {}: no memory", failed_on)));

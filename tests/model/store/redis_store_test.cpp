@@ -83,8 +83,10 @@ TEST_CASE("a Redis that is killed is an error at once, one that hangs after the 
     const auto store = open(server.port());
     const auto bytes = random_bytes(1, 1000);
     store->put(page_entry(1), bytes, false, soon());
+    CHECK(store->connections() == 1);
     server.cli({"CLIENT", "KILL", "TYPE", "normal"}); // an idle connection that is closed is replaced
     CHECK(store->get(page_entry(1), 1000, soon()) == bytes);
+    CHECK(store->connections() == 2);
     server.signal(SIGSTOP);
     const auto start = SharedStore::Clock::now();
     CHECK(contains(problem_of([&] { store->get(page_entry(1), 1000, start + 300ms); }), "Redis did not reply in time"));

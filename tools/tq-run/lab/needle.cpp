@@ -1,6 +1,7 @@
 // tq-run needle: whether a model still finds facts in a long text with a compressed cache: by length and by depth, against a
 // reference cache on the same prompts.
 #include "tools/quality/needle.h"
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
@@ -9,6 +10,7 @@
 #include "tools/quality/run_log.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/ranks.h"
 #include "tools/tq-run/shared_model.h"
 #include "tools/tq-run/table.h"
 #include "tools/tq-run/time_left.h"
@@ -42,6 +44,32 @@ struct Part {
     uint32_t sample, length;
     std::vector<Found> found;
 };
+
+using TextPlan = std::vector<std::pair<uint32_t, uint32_t>>; // sample and length of each text
+
+void write_recall(MessageWriter& to, const quality::Recall& recall) {
+    to.add(recall.exact);
+    to.add(recall.log_p);
+    to.add_text(recall.said);
+}
+quality::Recall read_recall(MessageReader& from) {
+    quality::Recall recall;
+    recall.exact = from.get<bool>();
+    recall.log_p = from.get<double>();
+    recall.said = from.text();
+    return recall;
+}
+void write_found(MessageWriter& to, const Found& found) {
+    to.add(uint64_t(found.depth));
+    write_recall(to, found.measured);
+    to.add(found.reference.has_value());
+    if (found.reference) write_recall(to, *found.reference);
+}
+Found read_found(MessageReader& from) {
+    Found found{size_t(from.get<uint64_t>()), read_recall(from), std::nullopt};
+    if (from.get<bool>()) found.reference = read_recall(from);
+    return found;
+}
 
 json to_json(const Part& part, const Haystack& haystack) {
     json found = json::array();
@@ -220,7 +248,52 @@ json log_header(const NeedleArguments& arguments, const Setup& setup, const std:
             {"build", release_description()}};
 }
 
-int run(const NeedleArguments& given) {
+// What ranks that share the measurement must have in common.
+std::map<std::string, std::string> agreement(const NeedleArguments& arguments, std::span<const std::string> sentences,
+                                             const std::string& reference) {
+    const std::string filler = fmt::format("{}", fmt::join(sentences, "\n"));
+    return {{"lengths", fmt::format("{}", fmt::join(arguments.lengths, ", "))},
+            {"depths", fmt::format("{}", fmt::join(arguments.depths, ", "))},
+            {"number of facts", fmt::format("{} of {} digits", arguments.keys, arguments.digits)},
+            {"number of distractors", arguments.distractors ? std::to_string(*arguments.distractors) : "by length"},
+            {"seed", std::to_string(arguments.seed)},
+            {"number of samples", std::to_string(arguments.samples)},
+            {"text", fmt::format("{:016x}", checksum(std::as_bytes(std::span(filler))))},
+            {"reference", reference.empty() ? "none" : reference}};
+}
+
+// Measures the texts that `log` lacks, and adds them to it and to `parts`; fewer after Ctrl-C.
+void measure_all(Setup& setup, const KvOptions* reference, const TextPlan& plan, Measurement& measurement, Console& console,
+                 MeasurementRanks& ranks, quality::RunLog& log, std::vector<Part>& parts) {
+    std::vector<KvOptions> caches{setup.options.kv};
+    if (reference) caches.push_back(*reference);
+    check_memory(setup, caches);
+    const SharedModel model(setup, console);
+    for (const KvOptions& kv : caches) measurement.add(model.forward(kv));
+    std::vector<double> before{0}; // tokens of the texts before each
+    for (const auto& [sample, length] : plan) before.push_back(before.back() + measurement.caches() * length);
+    const TimeLeft left(before[parts.size()]);
+    const auto measure_text = [&](uint32_t i, MessageReader&) -> std::optional<std::vector<std::byte>> {
+        const auto [sample, length] = plan[i];
+        const auto part =
+            measurement.measure(sample, length, measurement.haystack(sample, length), left, before[i], before.back());
+        if (!part) return std::nullopt;
+        MessageWriter result;
+        for (const Found& found : part->found) write_found(result, found);
+        return std::vector(result.bytes().begin(), result.bytes().end());
+    };
+    ranks.measure(uint32_t(parts.size()), uint32_t(plan.size()), measure_text, [&](uint32_t i, MessageReader from) {
+        const auto [sample, length] = plan[i];
+        const Haystack haystack = measurement.haystack(sample, length);
+        Part part{sample, length, {}};
+        while (part.found.size() < haystack.needles.size()) part.found.push_back(read_found(from));
+        log.add(to_json(part, haystack));
+        parts.push_back(std::move(part));
+    });
+    console.clear_status();
+}
+
+int run(const NeedleArguments& given, MeasurementRanks& ranks) {
     NeedleArguments arguments = given;
     sort_out(arguments.lengths);
     sort_out(arguments.depths);
@@ -238,38 +311,21 @@ int run(const NeedleArguments& given) {
     const KvOptions reference{type, type};
     const std::string kv_name = describe(setup.options.kv),
                       reference_name = arguments.reference == "none" ? "" : describe(reference);
-    std::vector<std::pair<uint32_t, uint32_t>> plan; // sample by sample: more samples continue where fewer ended
+    ranks.agree(setup, agreement(arguments, sentences, reference_name));
+    TextPlan plan; // sample by sample: more samples continue where fewer ended
     for (uint32_t sample = 0; sample < arguments.samples; sample++)
         for (const uint32_t length : arguments.lengths) plan.emplace_back(sample, length);
 
     Measurement measurement(arguments, setup, console, std::move(sentences));
     for (const uint32_t length : arguments.lengths) measurement.haystack(0, length); // fails before anything is loaded
-    quality::RunLog log(utf8_path(arguments.log), log_header(arguments, setup, kv_name, reference_name));
+    quality::RunLog log(utf8_path(ranks.is_first() ? arguments.log : ""), log_header(arguments, setup, kv_name, reference_name));
     std::vector<Part> parts;
     for (size_t i = 0; i < std::min(log.parts().size(), plan.size()); i++)
         parts.push_back(from_json(log.parts()[i], plan[i].first, plan[i].second, arguments));
     catch_interrupts();
-    if (parts.size() < plan.size()) {
-        std::vector<KvOptions> caches{setup.options.kv};
-        if (!reference_name.empty()) caches.push_back(reference);
-        check_memory(setup, caches);
-        const SharedModel model(setup, console);
-        for (const KvOptions& kv : caches) measurement.add(model.forward(kv));
-        double before = 0, total = 0;
-        for (size_t i = 0; i < plan.size(); i++) (i < parts.size() ? before : total) += measurement.caches() * plan[i].second;
-        total += before;
-        const TimeLeft left(before);
-        while (parts.size() < plan.size()) {
-            const auto [sample, length] = plan[parts.size()];
-            const Haystack haystack = measurement.haystack(sample, length);
-            auto part = measurement.measure(sample, length, haystack, left, before, total);
-            if (!part) break;
-            before += measurement.caches() * length;
-            log.add(to_json(*part, haystack));
-            parts.push_back(std::move(*part));
-        }
-        console.clear_status();
-    }
+    if (parts.size() < plan.size() || !ranks.is_first())
+        measure_all(setup, reference_name.empty() ? nullptr : &reference, plan, measurement, console, ranks, log, parts);
+    if (!ranks.is_first()) return 0;
     if (!parts.empty())
         write_output(fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\ncache   {}\n\n", printable(setup.model.name),
                                  setup.model.config.num_hidden_layers, setup.device_name, build_description(),
@@ -280,6 +336,11 @@ int run(const NeedleArguments& given) {
                             arguments.log.empty() ? "with --log FILE the same command could continue from there"
                                                   : "the same command continues from there"));
     return 130;
+}
+
+int run(const NeedleArguments& arguments) {
+    MeasurementRanks ranks(arguments.model);
+    return ranks.run([&] { return run(arguments, ranks); });
 }
 
 void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {

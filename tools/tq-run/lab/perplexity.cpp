@@ -120,7 +120,7 @@ void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t>
     const SharedModel model(setup, console);
     const auto measured = model.forward(setup.options.kv), compared = model.forward(reference);
     const TimeLeft left(double(chunks.size()) * context);
-    const auto measure_chunk = [&](uint32_t chunk) -> std::optional<std::vector<std::byte>> {
+    const auto measure_chunk = [&](uint32_t chunk, MessageReader&) -> std::optional<std::vector<std::byte>> {
         const auto keep_going = [&](uint32_t tokens) {
             const double done = double(chunk) * context + tokens;
             console.status(fmt::format("chunk {} of {}, {} of {} tokens{}", chunk + 1, count, tokens, context,

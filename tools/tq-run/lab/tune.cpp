@@ -116,8 +116,7 @@ void require_usage(const TuneArguments& a) {
     if (a.model.context_size == 0u) throw UsageError("-c must be at least 1, the tokens that must fit in the memory");
 }
 
-int run(const TuneArguments& arguments) {
-    require_usage(arguments);
+int run(const TuneArguments& arguments, MeasurementRanks& ranks) {
     Console console = arguments.console.console();
     ModelArguments measured = arguments.model; // the limit is for the resulting cache, not for the search
     measured.context_size = arguments.search.chunk_tokens;
@@ -128,10 +127,11 @@ int run(const TuneArguments& arguments) {
     const uint32_t layers = setup.model.config.num_hidden_layers;
     std::optional<MemoryBudget> memory;
     if (arguments.budget == 0) memory.emplace(setup, *arguments.model.context_size, arguments.model.memory_limit_bytes >> 20);
-    TypeSearch search(options, setup, console);
+    TypeSearch search(options, setup, console, ranks);
+    catch_interrupts();
+    if (!ranks.is_first()) return search.serve(), 0;
     uint64_t budget = memory ? memory->bytes() : arguments.budget;
     search.check(budget);
-    catch_interrupts();
     const auto stopped = [&] {
         console.clear_status();
         write_error(fmt::format("tq-run: {}\n", search.where_stopped()));
@@ -157,6 +157,12 @@ int run(const TuneArguments& arguments) {
     write_output(text + fmt::format("\nwrote {} to {}: use it with --kv {}\n", describe(rivals[best]),
                                     printable(arguments.output), printable(arguments.output)));
     return 0;
+}
+
+int run(const TuneArguments& arguments) {
+    require_usage(arguments);
+    MeasurementRanks ranks(arguments.model);
+    return ranks.run([&] { return run(arguments, ranks); });
 }
 
 } // namespace

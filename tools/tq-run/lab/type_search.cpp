@@ -13,11 +13,17 @@ using quality::CacheCost, quality::CacheCosts, quality::Probe, quality::Summary;
 
 constexpr size_t max_at_once = 8; // caches in one pass over the reference: more save little time
 
-TypeSearch::TypeSearch(const TypeSearchOptions& a, Setup& setup, Console& console)
-    : setup_(setup), console_(console), chunks_(a.chunks), chunk_tokens_(a.chunk_tokens), log_path_(a.log),
+TypeSearch::TypeSearch(const TypeSearchOptions& a, Setup& setup, Console& console, MeasurementRanks& ranks)
+    : setup_(setup), console_(console), ranks_(ranks), chunks_(a.chunks), chunk_tokens_(a.chunk_tokens), log_path_(a.log),
       text_(read_measured_text(a.file, setup.model.tokenizer, a.chunk_tokens)), base_(uniform(base_type)),
-      sensitivities_(base_, setup.model.config.num_hidden_layers, a.types), log_(utf8_path(a.log), identity(a)) {
+      sensitivities_(base_, setup.model.config.num_hidden_layers, a.types),
+      log_(utf8_path(ranks.is_first() ? a.log : ""), agreed_identity(a)) {
     read_log();
+}
+
+void TypeSearch::serve() {
+    const Watch watch = [](const quality::Chunks&, size_t, size_t) { return [](uint32_t) { return !interrupted(); }; };
+    ranks_.measure(0, 0, [&](uint32_t, MessageReader& order) { return measure(order, watch); }, {});
 }
 
 KvOptions TypeSearch::uniform(KvType type) const {
@@ -40,6 +46,12 @@ json TypeSearch::identity(const TypeSearchOptions& a) const {
             {"reference", describe(base_)},
             {"device", setup_.device_name},
             {"build", release_description()}};
+}
+
+// After it the names of all devices are known.
+json TypeSearch::agreed_identity(const TypeSearchOptions& a) {
+    ranks_.agree(setup_, {{"text", text_.hash}, {"chunks", fmt::format("{} of {} tokens", a.chunks, a.chunk_tokens)}});
+    return identity(a);
 }
 
 void TypeSearch::read_log() try {
@@ -97,42 +109,97 @@ size_t TypeSearch::caches_at_once() const {
     return max_at_once;
 }
 
-CacheCosts TypeSearch::costs(size_t first) {
+CacheCosts& TypeSearch::costs(size_t first_chunk) {
     if (!model_) {
         check_memory(setup_, std::array{base_, base_});
         model_ = std::make_unique<SharedModel>(setup_, console_);
     }
-    return {[this](const KvOptions& kv) { return model_->forward(kv); }, base_,
-            quality::cut(text_.ids, chunk_tokens_, first, chunks_)};
+    if (costs_ && costs_->first == first_chunk) return costs_->second;
+    costs_.reset(); // the memory of its cache first
+    costs_.emplace(first_chunk, CacheCosts([this](const KvOptions& kv) { return model_->forward(kv); }, base_,
+                                           quality::cut(text_.ids, chunk_tokens_, first_chunk, chunks_)));
+    return costs_->second;
+}
+
+// Caches that differ from the reference in their types alone, on the chunks from one on.
+void TypeSearch::write_order(MessageWriter& order, size_t first_chunk, std::span<const KvOptions> caches) const {
+    const uint32_t layers = setup_.model.config.num_hidden_layers;
+    order.add(uint64_t(first_chunk));
+    order.add(uint32_t(caches.size()));
+    for (const KvOptions& kv : caches) {
+        std::vector<KvTypes> types;
+        for (uint32_t layer = 0; layer < layers; layer++) types.push_back(kv.at(layer, layers));
+        order.add_list(std::span<const KvTypes>(types));
+    }
+}
+
+std::vector<KvOptions> TypeSearch::read_caches(MessageReader& order) const {
+    std::vector<KvTypes> types(setup_.model.config.num_hidden_layers);
+    std::vector<KvOptions> caches(order.get<uint32_t>(), base_);
+    for (KvOptions& kv : caches) {
+        order.get_list(std::span(types));
+        for (int layer = 0; layer < int(types.size()); layer++) kv.layers.push_back({layer, layer, types[size_t(layer)]});
+    }
+    return caches;
+}
+
+// Returns the summaries of the caches, in their order; nothing where it was stopped.
+std::optional<std::vector<std::byte>> TypeSearch::measure(MessageReader& order, const Watch& watch) {
+    CacheCosts& costs = this->costs(order.get<uint64_t>());
+    const std::vector<KvOptions> caches = read_caches(order);
+    const size_t at_once = caches_at_once();
+    std::vector<Summary> summaries;
+    while (summaries.size() < caches.size()) {
+        const size_t before = summaries.size(), count = std::min(at_once, caches.size() - before);
+        for (const CacheCost& found :
+             costs.measure(std::span(caches).subspan(before, count), watch(costs.chunks(), before, count)))
+            summaries.push_back(found.summary);
+        if (summaries.size() != before + count) return std::nullopt;
+    }
+    MessageWriter result;
+    result.add_list(std::span<const Summary>(summaries));
+    return std::vector(result.bytes().begin(), result.bytes().end());
 }
 
 bool TypeSearch::measure_probes() {
     const std::vector<Probe> missing = sensitivities_.missing();
     if (missing.empty()) return true;
     const size_t at_once = caches_at_once();
-    CacheCosts costs = this->costs(0);
-    const TimeLeft left;
-    for (size_t first = 0; first < missing.size(); first += at_once) {
-        const std::span probes = std::span(missing).subspan(first, std::min(at_once, missing.size() - first));
+    const auto probes_of = [&](uint32_t part) {
+        return std::span(missing).subspan(part * at_once, std::min(at_once, missing.size() - part * at_once));
+    };
+    const auto order = [&](uint32_t part, MessageWriter& to) {
         std::vector<KvOptions> caches;
-        for (const Probe& probe : probes) caches.push_back(sensitivities_.options(probe));
-        const std::string status = fmt::format("layer {} of {}", probes[0].layer + 1, setup_.model.config.num_hidden_layers);
-        const std::vector<CacheCost> found =
-            costs.measure(caches, watched(status, costs.chunks(), left, first, probes.size(), missing.size()));
-        if (found.empty()) return false;
-        for (size_t i = 0; i < found.size(); i++) {
-            const Probe& probe = probes[i];
-            const quality::Estimate kl = found[i].summary.kl;
-            log_.add({{"layer", probe.layer},
-                      {"side", probe.side == KvSide::key ? "k" : "v"},
-                      {"type", name(probe.type)},
-                      {"kl", kl.value},
-                      {"kl_error", kl.error}});
-            sensitivities_.set(probe, kl.value);
-        }
-    }
+        for (const Probe& probe : probes_of(part)) caches.push_back(sensitivities_.options(probe));
+        write_order(to, 0, caches);
+    };
+    const TimeLeft left;
+    const auto measure_part = [&](uint32_t part, MessageReader& from) {
+        const std::string status =
+            fmt::format("layer {} of {}", probes_of(part)[0].layer + 1, setup_.model.config.num_hidden_layers);
+        return measure(from, [&](const quality::Chunks& chunks, size_t before, size_t caches) {
+            return watched(status, chunks, left, part * at_once + before, caches, missing.size());
+        });
+    };
+    size_t done = 0;
+    ranks_.measure(
+        0, uint32_t((missing.size() + at_once - 1) / at_once), measure_part,
+        [&](uint32_t part, MessageReader from) {
+            const std::vector<Summary> found = from.list<Summary>();
+            for (const Probe& probe : probes_of(part)) note(probe, found.at(done++ - part * at_once).kl);
+        },
+        order);
     console_.clear_status();
-    return true;
+    return done == missing.size();
+}
+
+void TypeSearch::note(const Probe& probe, const quality::Estimate& kl) {
+    log_.add({{"layer", probe.layer},
+              {"side", probe.side == KvSide::key ? "k" : "v"},
+              {"type", name(probe.type)},
+              {"kl", kl.value},
+              {"kl_error", kl.error}});
+    sensitivities_.set(probe, kl.value);
 }
 
 std::optional<Summary> TypeSearch::logged(const KvOptions& kv) const try {
@@ -147,29 +214,39 @@ std::optional<Summary> TypeSearch::logged(const KvOptions& kv) const try {
 }
 
 std::vector<Summary> TypeSearch::measure_caches(const std::vector<KvOptions>& caches) {
-    std::vector<Summary> out;
-    std::optional<CacheCosts> costs;
+    std::vector<Summary> out(caches.size());
+    std::vector<size_t> unknown;
+    for (size_t i = 0; i < caches.size(); i++)
+        if (const auto known = logged(caches[i]))
+            out[i] = *known;
+        else
+            unknown.push_back(i);
+    const size_t first_chunk = text_.ids.size() / chunk_tokens_ > chunks_ ? chunks_ : 0;
     const TimeLeft left;
-    for (size_t i = 0; i < caches.size(); i++) {
-        if (const auto known = logged(caches[i])) {
-            out.push_back(*known);
-            continue;
-        }
-        if (!costs) costs.emplace(this->costs(text_.ids.size() / chunk_tokens_ > chunks_ ? chunks_ : 0));
-        const std::string status = fmt::format("checking {}", describe(caches[i]));
-        const std::vector<CacheCost> found =
-            costs->measure({&caches[i], 1}, watched(status, costs->chunks(), left, i, 1, caches.size()));
-        if (found.empty()) return {};
-        const Summary& s = out.emplace_back(found[0].summary);
-        log_.add({{"cache", kv_json(caches[i], setup_.model.config.num_hidden_layers, "")},
-                  {"tokens", s.tokens},
-                  {"kl", s.kl.value},
-                  {"kl_error", s.kl.error},
-                  {"same_top", s.same_top.value},
-                  {"same_top_error", s.same_top.error}});
-    }
+    const auto measure_part = [&](uint32_t part, MessageReader& from) {
+        return measure(from, [&](const quality::Chunks& chunks, size_t, size_t) {
+            return watched(fmt::format("checking {}", describe(caches[unknown[part]])), chunks, left, part, 1, unknown.size());
+        });
+    };
+    size_t done = 0;
+    const auto take = [&](uint32_t part, MessageReader from) {
+        note(caches[unknown[part]], out[unknown[part]] = from.list<Summary>().at(0));
+        done++;
+    };
+    ranks_.measure(0, uint32_t(unknown.size()), measure_part, take, [&](uint32_t part, MessageWriter& order) {
+        write_order(order, first_chunk, {&caches[unknown[part]], 1});
+    });
     console_.clear_status();
-    return out;
+    return done == unknown.size() ? out : std::vector<Summary>();
+}
+
+void TypeSearch::note(const KvOptions& kv, const Summary& s) {
+    log_.add({{"cache", kv_json(kv, setup_.model.config.num_hidden_layers, "")},
+              {"tokens", s.tokens},
+              {"kl", s.kl.value},
+              {"kl_error", s.kl.error},
+              {"same_top", s.same_top.value},
+              {"same_top_error", s.same_top.error}});
 }
 
 std::optional<KvOptions> TypeSearch::best_mix(uint64_t budget) const {

@@ -1,0 +1,85 @@
+#include "model/prefix/fetched_pages.h"
+#include "model/prefix/fetched_state.h"
+#include <algorithm>
+#include <utility>
+
+namespace tq {
+namespace {
+
+using namespace std::chrono_literals;
+
+}
+
+void FetchedPages::State::join(std::initializer_list<std::thread*> threads, Clock::time_point by) {
+    Lock lock(mutex);
+    const bool ended = changed.wait_until(lock, by, [&] { return running == 0; });
+    lock.unlock();
+    for (std::thread* thread : threads) ended ? thread->join() : thread->detach();
+}
+
+std::chrono::nanoseconds FetchedPages::State::page_time() const {
+    const auto time = speed.page_time();
+    return time ? std::clamp<std::chrono::nanoseconds>(*time, limits.least, limits.most) : limits.first;
+}
+
+std::chrono::nanoseconds FetchedPages::State::time_of_all(const PageFetch& fetch) const {
+    return fetch.page_time * int64_t(fetch.pages.size() - fetch.first);
+}
+
+bool FetchedPages::State::is_over(PageFetch& fetch, Clock::time_point now) {
+    if (fetch.finished) return true;
+    if (now > deadline(fetch)) {
+        fetch.finished = true;
+        if (!fetch.began) return true; // others came first, for longer than its pages are worth
+        reads.failed(now);
+        note_late(fetch);
+    } else if (!fetch.began) {
+        fetch.finished = reads.is_open() || fetch.asked == fetch.pages.size();
+    }
+    return fetch.finished;
+}
+
+void FetchedPages::note_speed(uint64_t tokens, std::chrono::nanoseconds time) {
+    const std::lock_guard lock(state_->mutex);
+    state_->speed.note(tokens, time);
+}
+
+std::shared_ptr<PageFetch> FetchedPages::fetch(std::string tenant, std::vector<PageHead> pages, uint32_t known) {
+    const std::lock_guard lock(state_->mutex);
+    const auto now = State::Clock::now();
+    if (known >= pages.size() || !state_->accepts(pages.size() - known, now)) return nullptr;
+    auto fetch = std::make_shared<PageFetch>(PageFetch{std::move(tenant), std::move(pages), known});
+    fetch->asked_at = now;
+    fetch->page_time = state_->page_time();
+    fetch->first = fetch->asked = known;
+    state_->fetches.push_back(fetch);
+    state_->changed.notify_all();
+    return fetch;
+}
+
+std::optional<std::vector<std::byte>> FetchedPages::take(PageFetch& fetch, std::chrono::milliseconds wait) {
+    State::Lock lock(state_->mutex);
+    const auto until = State::Clock::now() + wait;
+    while (fetch.arrived.empty()) {
+        const auto now = State::Clock::now();
+        if (state_->is_over(fetch, now) || now >= until) return std::nullopt;
+        state_->changed.wait_until(lock, std::min<State::Clock::time_point>(until, state_->deadline(fetch) + 1ms));
+    }
+    auto content = std::move(fetch.arrived.front());
+    fetch.arrived.pop_front();
+    fetch.next++;
+    state_->changed.notify_all(); // there is room for another one
+    return content;
+}
+
+bool FetchedPages::is_coming(PageFetch& fetch) {
+    const std::lock_guard lock(state_->mutex);
+    return !fetch.arrived.empty() || !state_->is_over(fetch, State::Clock::now());
+}
+
+std::vector<std::string> FetchedPages::take_warnings() {
+    const std::lock_guard lock(state_->mutex);
+    return state_->warnings.take();
+}
+
+} // namespace tq

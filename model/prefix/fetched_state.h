@@ -1,0 +1,61 @@
+// What a source of pages and its threads share. It lives as long as the longest of them, for a system call may hang.
+#pragma once
+#include "model/prefix/breaker.h"
+#include "model/prefix/fetched_pages.h"
+#include "model/prefix/prompt_speed.h"
+#include "model/prefix/rare_warnings.h"
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace tq {
+
+struct FetchedPages::State {
+    using Clock = std::chrono::steady_clock;
+    using Lock = std::unique_lock<std::mutex>;
+    // That a page may take.
+    struct PageTime {
+        std::chrono::milliseconds first; // as long as no prompt was run
+        std::chrono::milliseconds least, most;
+    };
+
+    State(const PageTime& limits, std::chrono::milliseconds warning_pause) : limits(limits), warnings(warning_pause) {}
+    virtual ~State() = default;
+
+    // A thread that has all this as long as it runs.
+    template <class Self> static std::thread thread_of(const std::shared_ptr<Self>& self, void (Self::*run)()) {
+        {
+            const Lock lock(self->mutex);
+            self->running++;
+        }
+        return std::thread([self, run] {
+            ((*self).*run)();
+            const Lock lock(self->mutex);
+            self->running--;
+            self->changed.notify_all();
+        });
+    }
+    // Joins the threads that have ended by then, as `stopping` says; what hangs is left alone.
+    void join(std::initializer_list<std::thread*> threads, Clock::time_point by);
+
+    // All that follow are called with the mutex locked.
+    virtual bool accepts(uint64_t pages, Clock::time_point now) = 0;      // whether so many pages may be asked for
+    virtual Clock::time_point deadline(const PageFetch& fetch) const = 0; // of what is asked for now
+    virtual void note_late(const PageFetch& fetch) = 0;                   // it was asked for and did not come in time
+    std::chrono::nanoseconds page_time() const;                           // how long a page takes here, within the limits
+    std::chrono::nanoseconds time_of_all(const PageFetch& fetch) const;   // that all its pages are worth
+    bool is_over(PageFetch& fetch, Clock::time_point now);                // notes that nothing more will arrive, where that is so
+
+    const PageTime limits;
+    std::mutex mutex; // guards all that follows
+    std::condition_variable changed;
+    bool stopping = false;
+    uint32_t running = 0; // threads
+
+    std::vector<std::weak_ptr<PageFetch>> fetches; // in the order in which they were asked for
+    Breaker reads;
+    PromptSpeed speed;
+    RareWarnings warnings;
+};
+
+} // namespace tq

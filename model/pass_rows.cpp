@@ -12,8 +12,12 @@ void PassRows::add(uint32_t slot, uint32_t position, std::span<const uint32_t> m
 
 PassRows PassRows::part(uint32_t first, uint32_t count) const {
     PassRows out;
-    out.add(rows[first].slot, rows[first].position, std::span(ids).subspan(first, count), rows[first].window_begin,
-            spans.empty());
+    if (!spans.empty()) {
+        out.add(rows[first].slot, rows[first].position, std::span(ids).subspan(first, count), rows[first].window_begin, false);
+        return out;
+    }
+    out.ids.assign(ids.begin() + first, ids.begin() + first + count);
+    out.rows.assign(rows.begin() + first, rows.begin() + first + count);
     return out;
 }
 

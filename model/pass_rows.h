@@ -26,7 +26,7 @@ struct PassRows {
     // Adds ids of a slot from `position` on. separate: each row as if it were alone.
     void add(uint32_t slot, uint32_t position, std::span<const uint32_t> ids, uint32_t window_begin, bool separate);
     uint32_t count() const { return uint32_t(rows.size()); }
-    // Returns `count` rows of a span from row `first` on, as a pass of their own.
+    // Returns `count` rows from row `first` on as a pass of their own: of one span, or separate ones.
     PassRows part(uint32_t first, uint32_t count) const;
 };
 

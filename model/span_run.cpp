@@ -136,7 +136,7 @@ void SpanRun::deliver(std::span<const Wanted> wanted, bool computed, bool separa
 // Runs a pass of separate rows, those of all spans that come to them. Returns false where there are none.
 bool SpanRun::run_separate() {
     for (Rest& rest : rests_) {
-        const uint32_t room = limits_.max_separate_rows - rows_.count();
+        const uint32_t room = limits_.separate_room - rows_.count();
         if (is_separate(rest) && room > 0) add(rest, std::min(room, rest.left()), true);
     }
     if (slices_.empty()) return false;

@@ -103,6 +103,8 @@ PassLimits CpuStage::limits() const {
             .batch_size = options_.batch_size,
             .short_block = 0,
             .max_separate_rows = separate,
+            .min_separate_rows = 1, // each row takes its own time
+            .separate_room = separate,
             .max_block_spans = options_.slots,
             .max_head_rows = head_rows,
             .max_hidden_rows = separate};

@@ -18,6 +18,8 @@ PassLimits Recordings::limits(const ForwardOptions& o, const Tuning& tuning) {
             .batch_size = o.batch_size,
             .short_block = tuning.short_block,
             .max_separate_rows = max_separate_rows(o),
+            .min_separate_rows = max_separate_rows(o), // reading weights takes the time
+            .separate_room = max_separate_rows(o),
             .max_block_spans = max_block_spans(o),
             .max_head_rows = max_head_rows,
             .max_hidden_rows = std::min(max_head_rows, o.batch_size)};

@@ -21,6 +21,7 @@ class Host {
     explicit Host(const RankModel& model) : model_(model), layers_(model.config.num_hidden_layers) {}
 
     void answer(RankRequest request, MessageReader& from, MessageWriter& to);
+    void note_failure() { failed_ = true; }
 
   private:
     void make(uint32_t number, MessageReader& from, MessageWriter& to);
@@ -31,10 +32,13 @@ class Host {
     const RankModel& model_;
     const uint32_t layers_;
     std::map<uint32_t, std::unique_ptr<Hosted>> stages_;
+    bool failed_ = false; // a request, since the device was opened
 };
 
 void Host::make(uint32_t number, MessageReader& from, MessageWriter& to) {
     const ForwardOptions options = read_options(from, layers_);
+    if (failed_ && stages_.empty() && model_.renew) model_.renew();
+    failed_ = false;
     auto hosted = std::make_unique<Hosted>(cache_shape(options, layers_), options.held);
     hosted->stage = model_.make(hosted->cache, options);
     to.add(hosted->stage->limits());
@@ -125,6 +129,7 @@ void host_stages(Transport& transport, const RankModel& model) {
         const auto failure = failure_of([&] { host.answer(request, from, result); });
         reply.add(failure ? RankReply::failed : RankReply::done);
         if (failure) {
+            host.note_failure();
             reply.add_text(*failure);
         } else {
             reply.add(uint64_t(std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count()));

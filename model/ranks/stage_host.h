@@ -11,6 +11,9 @@ struct RankModel {
     const Config& config;
     MakeStage make;
     std::function<MemoryPlan(const ForwardOptions& options)> plan; // of options.held
+    // Called before a stage is made again after one has failed: opens the device anew, which nothing is on any more. May be
+    // empty.
+    std::function<void()> renew = {};
 };
 
 // Returns when rank 0 ends the job. Errors of requests are rank 0's to report. Throws RankLost.

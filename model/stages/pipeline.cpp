@@ -40,21 +40,46 @@ std::vector<Pipeline::Flight> Pipeline::slices_of(const PassRows& rows) {
     return out;
 }
 
+// Cuts separate rows into as many groups as the devices take at the same time, none smaller than what a pass takes at no cost.
+std::vector<Pipeline::Flight> Pipeline::groups_of(const PassRows& rows) {
+    const uint32_t count = rows.count(), most = slice_limits_.max_separate_rows,
+                   useful = std::min(split_.devices(), count / slice_limits_.min_separate_rows),
+                   groups = parts_.size() == 1 ? 1 : std::max({1u, useful, (count + most - 1) / most});
+    std::vector<Flight> out;
+    const size_t cols = config_.hidden_size;
+    for (uint32_t i = 0, first = 0, end; i < groups; i++, first = end) {
+        end = uint32_t(uint64_t(count) * (i + 1) / groups);
+        out.push_back({rows.part(first, end - first), std::span(h_).subspan(first * cols, (end - first) * cols)});
+    }
+    return out;
+}
+
+uint32_t Pipeline::device_of(size_t step) const { return step < parts().size() ? parts()[step].device : split_.device_of_head(); }
+
+void Pipeline::run_head_of(const Flight& group) {
+    const std::span<const float> logits = head_stage().run_head(group.h, true);
+    const auto first = size_t(group.h.data() - h_.data()) / config_.hidden_size;
+    std::ranges::copy(logits.first(size_t(group.rows.count()) * config_.vocab_size),
+                      logits_.begin() + std::ptrdiff_t(first * config_.vocab_size));
+}
+
 bool Pipeline::run_part(Flight& flight, const std::function<bool()>& keep_going) {
+    if (flight.next == parts().size()) return run_head_of(flight), true;
     const Part& part = parts()[flight.next];
+    if (separate_) return stages_[part.device]->run_separate(part.halves, flight.rows, flight.h), true;
     return stages_[part.device]->run_block(part.halves, flight.rows, whole_, flight.h, keep_going);
 }
 
 bool Pipeline::run_in_turn(const std::function<bool()>& keep_going) {
     for (Flight& flight : flights_)
-        for (; flight.next < parts().size(); flight.next++)
+        for (; flight.next < steps(); flight.next++)
             if (!run_part(flight, keep_going) || (keep_going && !keep_going())) return false;
     return true;
 }
 
 bool Pipeline::is_ready(size_t i, uint32_t device) const {
     const Flight& flight = flights_[i];
-    return !flight.running && flight.next < parts().size() && parts()[flight.next].device == device &&
+    return !flight.running && flight.next < steps() && device_of(flight.next) == device &&
            (i == 0 || flights_[i - 1].next > flight.next);
 }
 
@@ -68,7 +93,7 @@ Pipeline::Flight* Pipeline::ready(uint32_t device) {
 
 bool Pipeline::finished() const {
     if (std::ranges::any_of(flights_, &Flight::running)) return false;
-    return stopped_ || flights_.back().next == parts().size();
+    return stopped_ || flights_.back().next == steps();
 }
 
 // The thread of a device.
@@ -122,6 +147,7 @@ bool Pipeline::run_block(const PassRows& rows, uint32_t whole, const std::functi
         const std::lock_guard lock(mutex_);
         flights_ = slices_of(rows);
         whole_ = whole;
+        separate_ = with_head_ = false;
         streaming_ = split_.stream_rows() != 0 && whole >= split_.stream_rows();
         in_turn = tap_ || flights_.size() == 1 || parts().size() == 1;
         stopped_ = in_turn; // which leaves the workers asleep
@@ -131,9 +157,19 @@ bool Pipeline::run_block(const PassRows& rows, uint32_t whole, const std::functi
 
 void Pipeline::run_separate(const PassRows& rows, bool with_head) {
     embed(rows);
-    for (const Part& part : parts_) stages_[part.device]->run_separate(part.halves, rows, h_);
-    if (!with_head) return;
-    computed_ = head_stage().run_head(h_, true);
+    if (with_head) logits_.resize(size_t(rows.count()) * config_.vocab_size);
+    bool in_turn = true;
+    {
+        const std::lock_guard lock(mutex_);
+        flights_ = groups_of(rows);
+        separate_ = true;
+        with_head_ = with_head;
+        streaming_ = false;
+        in_turn = tap_ || flights_.size() == 1;
+        stopped_ = in_turn; // which leaves the workers asleep
+    }
+    in_turn ? run_in_turn({}) : run_at_once({});
+    computed_ = logits_;
     computed_cols_ = config_.vocab_size;
 }
 

@@ -1,5 +1,6 @@
 // Passes through the stages of a model. A block is cut into slices, which follow each other through the stages, so that all of
-// them work at the same time; a slice enters a part once the one before has left it. Where the weights of a part come for each
+// them work at the same time; a slice enters a part once the one before has left it. Separate rows are cut into groups likewise,
+// where a pass takes longer for more of them. Where the weights of a part come for each
 // block (Split::stream_rows), all slices pass it before a device begins with the next.
 #pragma once
 #include "model/config.h"
@@ -29,18 +30,22 @@ class Pipeline final : public PassRunner {
     std::span<const float> computed(uint32_t i) const override;
 
   private:
-    // A slice on its way.
+    // A slice, or a group of separate rows, on its way.
     struct Flight {
         PassRows rows;
         std::span<float> h;
-        size_t next = 0; // part
+        size_t next = 0; // part, or after them the head
         bool running = false;
     };
     void embed(const PassRows& rows);
     std::vector<Flight> slices_of(const PassRows& rows);
+    std::vector<Flight> groups_of(const PassRows& rows);
     bool run_in_turn(const std::function<bool()>& keep_going);
     bool run_at_once(const std::function<bool()>& keep_going);
     const std::vector<Part>& parts() const { return streaming_ ? streamed_parts_ : parts_; } // of the block
+    size_t steps() const { return parts().size() + (with_head_ ? 1 : 0); }
+    uint32_t device_of(size_t step) const;
+    void run_head_of(const Flight& group);
     bool run_part(Flight& flight, const std::function<bool()>& keep_going);
     bool is_ready(size_t flight, uint32_t device) const;
     Flight* ready(uint32_t device);
@@ -56,7 +61,7 @@ class Pipeline final : public PassRunner {
     const std::vector<std::unique_ptr<Stage>>& stages_;
     const PassLimits& slice_limits_;
     const Tap& tap_;
-    std::vector<float> h_, head_h_;
+    std::vector<float> h_, head_h_, logits_; // logits_: of all groups
     std::vector<std::byte> scratch_;
     std::span<const float> computed_;
     uint32_t computed_cols_ = 0;
@@ -65,6 +70,7 @@ class Pipeline final : public PassRunner {
     std::condition_variable changed_;
     std::vector<Flight> flights_;
     uint32_t whole_ = 0;
+    bool separate_ = false, with_head_ = false; // groups of separate rows, whose logits are wanted
     bool streaming_ = false, stopped_ = false, ending_ = false;
     std::exception_ptr error_;
     std::vector<std::thread> workers_; // one per stage, from the first block of several slices on

@@ -56,9 +56,10 @@ PassLimits common_limits(const Stages& stages, const ForwardOptions& options) {
         if (!stage) continue;
         const PassLimits one = stage->limits();
         if (!all) all = one;
-        for (const auto member : {&PassLimits::batch_size, &PassLimits::max_separate_rows, &PassLimits::max_block_spans,
-                                  &PassLimits::max_head_rows, &PassLimits::max_hidden_rows})
+        for (const auto member : {&PassLimits::batch_size, &PassLimits::max_separate_rows, &PassLimits::separate_room,
+                                  &PassLimits::max_block_spans, &PassLimits::max_head_rows, &PassLimits::max_hidden_rows})
             (*all).*member = std::min((*all).*member, one.*member);
+        all->min_separate_rows = std::max(all->min_separate_rows, one.min_separate_rows);
         all->short_block = std::max(all->short_block, one.short_block);
         all->kernels.many = std::max(all->kernels.many, one.kernels.many);
     }
@@ -66,8 +67,11 @@ PassLimits common_limits(const Stages& stages, const ForwardOptions& options) {
     return *all;
 }
 
-// A block of the whole: several slices. Those that stream weights have other kernels than shorter ones.
-PassLimits block_limits(PassLimits limits, uint32_t slices, uint32_t stream_rows) {
+// A block of the whole: several slices. Those that stream weights have other kernels than shorter ones. A pass of separate rows:
+// two groups of them for each device.
+PassLimits block_limits(PassLimits limits, uint32_t slices, const Split& split) {
+    const uint32_t stream_rows = split.stream_rows();
+    limits.separate_room = limits.max_separate_rows * (slices > 1 ? 2 * split.devices() : 1);
     limits.batch_size *= slices;
     limits.kernels.block *= slices;
     if (stream_rows > 0 && stream_rows <= limits.batch_size) {
@@ -84,7 +88,7 @@ class SplitForward final : public Forward {
         : config_(config), options_(options), split_(std::move(split)),
           cache_(cache_shape(options, config.num_hidden_layers), split_, stages_), stages_(make_stages(make)),
           slice_limits_(common_limits(stages_, options)),
-          limits_(block_limits(slice_limits_, split_.parts().size() > 1 ? slices_of_block : 1, split_.stream_rows())),
+          limits_(block_limits(slice_limits_, split_.parts().size() > 1 ? slices_of_block : 1, split_)),
           pipeline_(config_, weights.token_embd, split_, stages_, slice_limits_, options_.tap) {}
 
     using Forward::run;

@@ -287,10 +287,9 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
 }
 
 void restart_engine(Engine& engine, const ForwardOptions& options) {
-    if (engine.ranks) fail("this rank's device was lost, and what it had of the model: start the job again");
-    engine.forward = nullptr;
+    engine.forward = nullptr; // with what the other ranks have of it
     engine.forward =
-        replace_devices(engine, options)
+        (engine.ranks ? renew_devices(engine, options) : replace_devices(engine, options))
             .open(
                 engine.model.config, engine.model.weights, options, [](uint64_t, uint64_t) { return !interrupted(); },
                 [&engine, options] { return replace_devices(engine, options); });

@@ -78,7 +78,7 @@ void require_one_device(const Setup& setup);
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, bool speculative = false);
 std::unique_ptr<Engine> start_engine(Setup setup, Console& console);
 // Opens the devices again, of which one was lost, or others where that happened twice within a minute, and loads the model onto
-// them. The forward pass is gone before. Throws Error.
+// them; over ranks the same ones, on all ranks. The forward pass is gone before. Throws Error.
 void restart_engine(Engine& engine, const ForwardOptions& options);
 
 // The file to run: the one that `source` names, after its download where it is in a repository; else the demo model.

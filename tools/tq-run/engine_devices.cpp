@@ -45,6 +45,14 @@ static Placing reopen_devices(Engine& engine, const ForwardOptions& options) {
     return placing;
 }
 
+Placing renew_devices(Engine& engine, const ForwardOptions& options) {
+    const bool had_one = engine.device != nullptr;
+    Placing placing = reopen_devices(engine, options);
+    if (had_one && !engine.device) fail("{} is not there any more", engine.device_name);
+    placing.ranks = engine.ranks;
+    return placing;
+}
+
 // Returns the index of a GPU of another name than the engine's; "cpu" where there is none.
 static std::string next_device(const Engine& engine) {
     const std::string lost = engine.device ? engine.device->capabilities().name : "";

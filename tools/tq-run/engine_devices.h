@@ -12,6 +12,9 @@ std::string describe_device(Device& device); // with its driver
 std::vector<std::unique_ptr<Device>> open_devices(const std::vector<ChosenDevice>& chosen, const conformance::Subject& subject,
                                                   Console& console, WithoutGpu otherwise);
 
+// Opens the devices of one of several ranks again: those that it had, since the others have their own parts. Throws Error.
+Placing renew_devices(Engine& engine, const ForwardOptions& options);
+
 // Opens an engine's devices again, of which one was lost; after the second loss within a minute the next GPU, or none: then the
 // model runs on the CPU. Says so on standard error. The model is not on them any more.
 Placing replace_devices(Engine& engine, const ForwardOptions& options);

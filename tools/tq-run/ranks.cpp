@@ -8,6 +8,7 @@
 #include "model/prefix/owner.h"
 #include "model/ranks/mpi_transport.h"
 #include "tools/tq-run/console.h"
+#include "tools/tq-run/engine_devices.h"
 #include <algorithm>
 
 namespace tq {
@@ -65,8 +66,21 @@ void run_part(Transport& transport, const ModelArguments& arguments) {
         transport.receive(0);
         return;
     }
-    const Placing placing = setup->placing();
-    host_stages(transport, placing.rank_model(setup->model.config, setup->model.weights, setup->options));
+    Placing placing = setup->placing();
+    RankModel model = placing.rank_model(setup->model.config, setup->model.weights, setup->options);
+    model.renew = [&, had_one = setup->device != nullptr] {
+        if (!had_one) return;
+        setup->device = nullptr;
+        placing = setup->placing();
+        auto devices = open_devices(find_devices(setup->selector),
+                                    conformance::subject_of(setup->model.config, setup->model.weights, setup->options.kv), quiet,
+                                    WithoutGpu::cpu);
+        if (!devices[0]) fail("its device is not there any more");
+        setup->device = std::move(devices[0]);
+        setup->device->memory_limit_bytes = setup->memory_limit_bytes;
+        placing = setup->placing();
+    };
+    host_stages(transport, model);
 }
 
 } // namespace

@@ -1,0 +1,152 @@
+// Separate rows in groups that pass the devices at the same time: with the numbers of one group, and errors of any of them.
+#include "base/error.h"
+#include "model/stages/pipeline.h"
+#include "tests/support/small_model.h"
+#include <doctest/doctest.h>
+
+using namespace tq;
+
+namespace {
+
+// What the devices are asked for.
+struct Watched {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::vector<uint32_t>> groups; // of each device, in the order of their beginning: the slot of their first row
+    bool meets = false;                        // device 1 begins with nothing before device 0 has begun a second group
+    uint32_t failing = UINT32_MAX;             // the device that cannot run slot 3
+    uint32_t rows_at_once = 0;                 // the most that came in one call
+
+    bool met() { return groups[0].size() >= 2; }
+};
+
+class ToyStage final : public Stage {
+  public:
+    ToyStage(Watched& watched, uint32_t device, const Config& config) : watched_(watched), device_(device), config_(config) {}
+
+    bool run_block(HalfRange, const PassRows&, uint32_t, std::span<float>, const std::function<bool()>&) override {
+        return false;
+    }
+    void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h) override {
+        std::unique_lock lock(watched_.mutex);
+        watched_.groups[device_].push_back(rows.rows[0].slot);
+        watched_.rows_at_once = std::max(watched_.rows_at_once, rows.count());
+        watched_.changed.notify_all();
+        if (watched_.meets && device_ == 1)
+            CHECK(watched_.changed.wait_for(lock, std::chrono::seconds(60), [&] { return watched_.met(); }));
+        lock.unlock();
+        for (uint32_t i = 0; i < rows.count(); i++) {
+            if (device_ == watched_.failing && rows.rows[i].slot == 3) fail("device {} is lost", device_);
+            for (float& value : h.subspan(i * config_.hidden_size, config_.hidden_size))
+                value = value * 0.5f + float(halves.begin + 10 * rows.rows[i].slot + 100 * rows.rows[i].position + rows.ids[i]);
+        }
+    }
+    std::span<const float> run_head(std::span<const float> h, bool) override {
+        const size_t cols = config_.hidden_size, rows = h.size() / cols;
+        logits_.assign(rows * config_.vocab_size, 0);
+        for (size_t i = 0; i < logits_.size(); i++)
+            logits_[i] = h[i / config_.vocab_size * cols + i % cols] + float(i % config_.vocab_size);
+        return logits_;
+    }
+    std::span<const float> run_last_norm(std::span<const float> h) override { return h; }
+    PassLimits limits() const override { return {}; }
+    std::string computation() const override { return ""; }
+    PageLayout page_layout() const override { return {0, {}}; }
+    void read_page(uint32_t, uint32_t, std::span<std::byte>) const override {}
+    void write_page(uint32_t, uint32_t, std::span<const std::byte>) override {}
+    StoredSide stored(uint32_t, uint32_t, KvSide) override { fail("nothing is stored"); }
+    void copy_page(uint32_t, uint32_t, uint32_t) override {}
+    void copy_window(uint32_t, uint32_t) override {}
+    void repeat(uint32_t, uint32_t, uint32_t) override {}
+    std::optional<std::string> find_nonfinite(uint32_t) const override { return std::nullopt; }
+
+  private:
+    Watched& watched_;
+    const uint32_t device_;
+    const Config& config_;
+    std::vector<float> logits_;
+};
+
+// Two layers on two devices, of which the first has the head.
+struct Toys {
+    const SmallModel model;
+    Watched watched;
+    const Split split{{0, 0, 1, 1, 0}, 2};
+    std::vector<std::unique_ptr<Stage>> stages;
+    PassLimits limits{};
+    const Tap no_tap{};
+
+    Toys(uint32_t least, uint32_t most) {
+        watched.groups.resize(2);
+        for (uint32_t device = 0; device < 2; device++)
+            stages.push_back(std::make_unique<ToyStage>(watched, device, model.config));
+        limits.min_separate_rows = least;
+        limits.max_separate_rows = most;
+    }
+    std::unique_ptr<Pipeline> open() const {
+        return std::make_unique<Pipeline>(model.config, model.weights.token_embd, split, stages, limits, no_tap);
+    }
+};
+
+// One row of each slot, at other positions.
+PassRows rows_of(uint32_t slots) {
+    PassRows rows;
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        const uint32_t id = 7 + slot;
+        rows.add(slot, 5 * slot, {&id, 1}, 0, true);
+    }
+    return rows;
+}
+
+std::vector<float> logits_of(Pipeline& pipeline, uint32_t slots) {
+    pipeline.run_separate(rows_of(slots), true);
+    std::vector<float> all;
+    for (uint32_t i = 0; i < slots; i++) {
+        const auto row = pipeline.computed(i);
+        all.insert(all.end(), row.begin(), row.end());
+    }
+    return all;
+}
+
+} // namespace
+
+TEST_CASE("groups of separate rows are on all devices at the same time, with the numbers of one group") {
+    for (const uint32_t slots : {1u, 2u, 5u, 8u, 20u}) {
+        CAPTURE(slots);
+        Toys whole(64, 64), cut(1, 4);
+        const auto one = whole.open(), groups = cut.open();
+        const std::vector<float> wanted = logits_of(*one, slots);
+        CHECK(whole.watched.groups == std::vector<std::vector<uint32_t>>{{0}, {0}});
+        cut.watched.meets = slots > 1;
+        CHECK(logits_of(*groups, slots) == wanted);
+        CHECK(cut.watched.groups[0].size() == std::max(std::min(slots, 2u), (slots + 3) / 4));
+        CHECK(std::ranges::is_sorted(cut.watched.groups[1]));
+        CHECK(cut.watched.rows_at_once <= 4);
+        groups->run_separate(rows_of(slots), false);
+        groups->run_last_norm(std::vector<uint32_t>{slots - 1});
+        one->run_separate(rows_of(slots), false);
+        one->run_last_norm(std::vector<uint32_t>{slots - 1});
+        CHECK(std::ranges::equal(groups->computed(0), one->computed(0)));
+    }
+}
+
+TEST_CASE("rows that a device takes at no cost stay together") {
+    Toys toys(8, 8);
+    const auto pipeline = toys.open();
+    logits_of(*pipeline, 8);
+    CHECK(toys.watched.groups[0].size() == 1);
+    logits_of(*pipeline, 9);
+    CHECK(toys.watched.groups[0].size() == 3); // and two more, since one pass takes eight
+}
+
+TEST_CASE("an error in a group ends the pass, and the next one runs") {
+    for (const uint32_t device : {0u, 1u}) {
+        Toys toys(1, 4);
+        const auto pipeline = toys.open();
+        const std::vector<float> wanted = logits_of(*pipeline, 12);
+        toys.watched.failing = device;
+        CHECK_THROWS_AS(logits_of(*pipeline, 12), Error);
+        toys.watched.failing = UINT32_MAX;
+        CHECK(logits_of(*pipeline, 12) == wanted);
+    }
+}

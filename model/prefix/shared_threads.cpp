@@ -30,6 +30,7 @@ void SharedPages::Shared::probe(Lock& lock, Opened& opened, Breaker& breaker) {
         breaker.probed();
     } else {
         breaker.failed(Clock::now());
+        if (&breaker == &writes) drop_jobs();
         warnings.add(fmt::format("the shared prefix cache {} does not answer: {}", options.place, problem));
     }
     changed.notify_all();

@@ -1,4 +1,5 @@
 // Pages in Redis: a real server, and one of the test's own that lies.
+#include "model/prefix/shared_pages.h"
 #include "model/store/redis_store.h"
 #include "tests/model/store/shared_store_test.h"
 #include "tests/support/lying_server.h"
@@ -101,6 +102,33 @@ TEST_CASE("a Redis that is killed is an error at once, one that hangs after the 
     CHECK(store->put(page_entry(1), bytes, false, soon()));
     CHECK(store->get(page_entry(1), 1000, soon()) == bytes);
     CHECK(contains(problem_of([&] { open_redis_store({"no.such.host.invalid"}, {}, 0s)->probe(soon()); }), "cannot connect"));
+}
+
+TEST_CASE("what Redis had before it was killed, and started again empty, is written again, though nobody reads there") {
+    RedisServer server;
+    if (!can_run(server)) return;
+    const PageLayout layout(2, {{3, 1}, {2, 0}});
+    SharedPages::Options options;
+    options.open = [&] { return open(server.port()); };
+    options.place = "Redis";
+    options.confirm_pause = 0ms;
+    SharedPages pages(options, layout);
+    const PageHead head = page_head(1);
+    const auto content = random_bytes(1, layout.bytes(head.tokens()));
+    for (const bool again : {false, true}) {
+        for (const auto end = soon(); !pages.wants(head, true) && SharedStore::Clock::now() < end;)
+            std::this_thread::sleep_for(5ms);
+        REQUIRE(pages.wants(head, true));
+        pages.write(head, content);
+        pages.flush();
+        CHECK_FALSE(pages.wants(head, true));
+        CHECK(server.cli({"EXISTS", key_of(1)}) == "1\n");
+        if (again) break;
+        server.kill();
+        server.start();
+        CHECK(server.cli({"EXISTS", key_of(1)}) == "0\n");
+    }
+    CHECK(pages.statistics().written == 2);
 }
 
 TEST_CASE("what a server of another kind replies is an error, takes no memory and no longer than the deadline") {

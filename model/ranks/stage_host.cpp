@@ -37,8 +37,10 @@ class Host {
 
 void Host::make(uint32_t number, MessageReader& from, MessageWriter& to) {
     const ForwardOptions options = read_options(from, layers_);
-    if (failed_ && stages_.empty() && model_.renew) model_.renew();
-    failed_ = false;
+    if (failed_ && stages_.empty()) {
+        if (model_.renew) model_.renew();
+        failed_ = false;
+    }
     auto hosted = std::make_unique<Hosted>(cache_shape(options, layers_), options.held);
     hosted->stage = model_.make(hosted->cache, options);
     to.add(hosted->stage->limits());

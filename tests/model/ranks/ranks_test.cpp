@@ -9,6 +9,7 @@
 #include "model/stages/split_forward.h"
 #include "tests/support/spans.h"
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <thread>
 
@@ -27,7 +28,7 @@ class Workers {
   public:
     Workers(LocalRanks& ranks, const Config& config, const Weights& weights, const std::vector<RankFacts>& facts) {
         for (uint32_t rank = 1; rank < ranks.size(); rank++)
-            threads_.emplace_back([&ranks, &config, &weights, rank, own = facts.empty() ? facts_of("CPU") : facts[rank]] {
+            threads_.emplace_back([this, &ranks, &config, &weights, rank, own = facts.empty() ? facts_of("CPU") : facts[rank]] {
                 const auto transport = ranks.transport(rank);
                 join(*transport, own);
                 const RankModel model{config,
@@ -39,7 +40,8 @@ class Workers {
                                       },
                                       [&](const ForwardOptions& options) {
                                           return plan_cpu_memory(config, held_weights(weights, options.held), options);
-                                      }};
+                                      },
+                                      [this] { renewed++; }};
                 try {
                     host_stages(*transport, model);
                 } catch (const RankLost&) { // it was ended
@@ -49,6 +51,8 @@ class Workers {
     ~Workers() {
         for (std::thread& thread : threads_) thread.join();
     }
+
+    std::atomic<int> renewed = 0; // devices
 
   private:
     std::vector<std::thread> threads_;
@@ -188,8 +192,15 @@ TEST_CASE("an error of another rank has its name, and it goes on") {
     ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, 1);
     options.context_size = refused_context;
     CHECK(error_of([&] { job.make(split, options); }) == "rank 1 (here: CPU): no memory");
-    const auto forward = job.make(split, options_of({KvType::tq4, KvType::tq4}, 1));
+    CHECK(job.workers.renewed == 0);
+    const ForwardOptions fitting = options_of({KvType::tq4, KvType::tq4}, 1);
+    auto forward = job.make(split, fitting);
+    CHECK(job.workers.renewed == 1); // its device was opened anew
     CHECK(run_one(*forward, 0, {1, 2, 3}).size() == 320);
+    CHECK(error_of([&] { job.make(split, options); }) == "rank 1 (here: CPU): no memory");
+    const auto other = job.make(split, fitting);
+    CHECK(job.workers.renewed == 1); // the first is still on it
+    CHECK(run_one(*forward, 0, {4}) == (run_one(*other, 0, {1, 2, 3}), run_one(*other, 0, {4})));
 }
 
 TEST_CASE("layers are divided by memory, with room for the head on rank 0, or as they are given") {

@@ -33,7 +33,7 @@ struct PassLimits {
     uint32_t batch_size;        // rows of a block
     uint32_t short_block;       // blocks up to this have other kernels
     uint32_t max_separate_rows; // with the kernels of separate rows at once: of a pass or the head
-    uint32_t min_separate_rows; // up to which a pass takes hardly longer than with one
+    uint32_t min_separate_rows; // of a pass: fewer take hardly less time, so that cutting them further does not pay
     uint32_t separate_room;     // separate rows of a pass, where several times max_separate_rows are run at the same time
     uint32_t max_block_spans;   // whose rows are in a block
     uint32_t max_head_rows;     // of blocks

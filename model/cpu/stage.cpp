@@ -103,7 +103,7 @@ PassLimits CpuStage::limits() const {
             .batch_size = options_.batch_size,
             .short_block = 0,
             .max_separate_rows = separate,
-            .min_separate_rows = 1, // each row takes its own time
+            .min_separate_rows = std::min(8u, separate), // measured: two groups of 4 take as long as 8 rows
             .separate_room = separate,
             .max_block_spans = options_.slots,
             .max_head_rows = head_rows,

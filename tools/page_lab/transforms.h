@@ -1,0 +1,28 @@
+// The transforms of a chain, each of which hands what it leaves to another codec.
+#pragma once
+#include "tools/page_lab/tile.h"
+
+namespace tq::page_lab {
+
+// Subtracts each channel's mean over the tile, stored in fp16.
+TileCodecPtr without_mean(TileCodecPtr inner);
+
+// The layer's Hadamard rotation, with a gain of 1.
+TileCodecPtr rotated(TileCodecPtr inner);
+
+struct Gains {
+    bool channels, tokens;      // divides by the root mean square of each
+    int steps = 1;              // that alternate between both
+    bool logarithmic = false;   // the channels' gains are stored as 8-bit logarithms, in steps of 2^(1/8); otherwise in fp16
+    bool least_squares = false; // how a token's gain is chosen in the end, by the rules of model/kv/turboquant.md
+};
+TileCodecPtr with_gains(Gains gains, TileCodecPtr inner);
+
+// The basis in which calibrated covariances are diagonal and all errors cost the same: U^T metric^(1/2). `metric`: false for U^T
+// alone, which is orthogonal.
+TileCodecPtr in_calibrated_basis(bool metric, TileCodecPtr inner);
+
+// Adds noise of that share of the variance of each token's vector instead of coding it; counts no bits. A bound for comparison.
+TileCodecPtr noise(double share);
+
+} // namespace tq::page_lab

@@ -10,10 +10,10 @@
 
 namespace tq::page_lab {
 
-uint32_t Window::exact_tokens() const { return pages ? (tokens + 1) * page : tokens == 0 ? 0 : tokens + 16; }
+uint32_t Window::exact_tokens() const { return tokens == 0 ? 0 : tokens + 16 + (pages ? page : 0); }
 
 double Window::bytes(double code_bytes, double exact_bytes, uint32_t context) const {
-    const double exact = std::min(exact_tokens(), context), coded = pages ? context - std::min(context, tokens * page) : context;
+    const double exact = std::min(exact_tokens(), context), coded = pages ? context - std::min(context, tokens) : context;
     return coded * code_bytes + exact * exact_bytes;
 }
 
@@ -133,16 +133,17 @@ void Lab::calibrate(std::span<const uint32_t> ids) {
     const Config& c = config();
     const size_t heads = c.num_key_value_heads, dim = c.head_dim, group = c.num_attention_heads / heads, tokens = ids.size();
     std::vector<Statistics> out;
-    run(ids, parse_scheme("exact"), [&](uint32_t layer, std::span<const float> q, std::span<const float> k, std::span<const float> v) {
-        for (size_t head = 0; head < heads; head++) {
-            std::vector<float> x(tokens * dim), queries(tokens * group * dim);
-            gather(queries, q, head, heads, group * dim);
-            gather(x, k, head, heads, dim);
-            out.push_back({covariance(x, dim), second_moment(queries, dim)});
-            gather(x, v, head, heads, dim);
-            out.push_back({covariance(x, dim), value_metric(state_->net.layers[layer].attn_output.tensor, c, head)});
-        }
-    });
+    run(ids, parse_scheme("exact"),
+        [&](uint32_t layer, std::span<const float> q, std::span<const float> k, std::span<const float> v) {
+            for (size_t head = 0; head < heads; head++) {
+                std::vector<float> x(tokens * dim), queries(tokens * group * dim);
+                gather(queries, q, head, heads, group * dim);
+                gather(x, k, head, heads, dim);
+                out.push_back({covariance(x, dim), second_moment(queries, dim)});
+                gather(x, v, head, heads, dim);
+                out.push_back({covariance(x, dim), value_metric(state_->net.layers[layer].attn_output.tensor, c, head)});
+            }
+        });
     state_->statistics = std::move(out);
 }
 

@@ -7,19 +7,19 @@
 
 namespace tq::page_lab {
 
-// Which tokens are exact (fp16) for a query. Sliding: the last `tokens`, its own included; 0: none. Pages: those of its own page
-// of `page` tokens and of the `tokens` pages before.
+// Which tokens are exact (fp16) for a query. Sliding: the last `tokens`, its own included; 0: none. Pages: the same, and those
+// before in the page of the first of them, since a page is coded as a whole when all its tokens have left the window.
 struct Window {
     bool pages = false;
     uint32_t tokens = 0;
     uint32_t page = 256; // the unit that codecs of pages see, too
 
     uint32_t first(uint32_t position) const {
-        if (!pages) return position + 1 - std::min(position + 1, tokens);
-        return (position / page - std::min(position / page, tokens)) * page;
+        const uint32_t sliding = position + 1 - std::min(position + 1, tokens);
+        return pages ? sliding / page * page : sliding;
     }
-    // The most tokens of a layer that are in fp16 at once: those of whole pages replace codes, those of a sliding window with the
-    // 16 tokens that can be taken back (model/kv/window.h) are beside them.
+    // The most tokens of a layer that are in fp16 at once: with pages they have no codes, and are as many as a page more; those
+    // of a sliding window are beside their codes. Both with the 16 tokens that can be taken back (model/kv/window.h).
     uint32_t exact_tokens() const;
     double bytes(double code_bytes, double exact_bytes, uint32_t context) const; // of all tokens of a context, of one vector
 };

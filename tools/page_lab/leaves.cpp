@@ -36,7 +36,8 @@ class TokenCodec final : public TileCodec {
     }
 
   private:
-    void code_levels(std::span<float> y, std::span<const float> x, std::vector<uint32_t>& codes, std::vector<uint16_t>& scales) const {
+    void code_levels(std::span<float> y, std::span<const float> x, std::vector<uint32_t>& codes,
+                     std::vector<uint16_t>& scales) const {
         std::vector<float> normal(x.begin(), x.end());
         float largest = 0;
         for (float& v : normal) {
@@ -189,9 +190,10 @@ class AllocatedLevels final : public TileCodec {
             size_t best = 0;
             double most = -1;
             for (size_t c = 0; c < bits.size(); c++) {
-                const double gain = bits[c] == 8 ? 0
-                                                 : variance[c] * weight[c] *
-                                                       (normal_levels(bits[c]).distortion - normal_levels(bits[c] + 1).distortion);
+                const double gain =
+                    bits[c] == 8
+                        ? 0
+                        : variance[c] * weight[c] * (normal_levels(bits[c]).distortion - normal_levels(bits[c] + 1).distortion);
                 if (gain > most) most = gain, best = c;
             }
             if (bits[best] < 8) bits[best]++;

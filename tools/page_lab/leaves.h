@@ -30,7 +30,8 @@ TileCodecPtr allocated_levels(double mean_bits, uint32_t memory, bool weighted);
 enum class Metric { calibrated, page };
 
 // The levels of unit_levels after the layer's rotation with one fp16 scale per token; the error of a channel is fed back into
-// those after it, as the metric says they can make up for it (GPTQ). damping: that much of the mean of the diagonal is added to it.
+// those after it, as the metric says they can make up for it (GPTQ). damping: that much of the mean of the diagonal is added to
+// it.
 TileCodecPtr feedback_codec(uint32_t bits, Metric metric, double damping);
 
 // KVarN: rotation, 16 steps that balance the standard deviations of tokens and channels, asymmetric round-to-nearest with scale

@@ -79,12 +79,13 @@ Trellis::Trellis(uint32_t bits, uint32_t memory, uint32_t entering)
 
 double Trellis::search(std::vector<Step>& path, std::span<const float> x) const {
     const uint32_t states = 1u << memory_, codes = 1u << bits_;
-    path.resize(x.size() * states);
+    path.resize(x.size());
+    std::vector<Step> all(x.size() * states); // [samples][states]: the step that leads there
     std::vector<float> cost(states, std::numeric_limits<float>::infinity()), fresh(states);
     cost[0] = 0;
     for (size_t i = 0; i < x.size(); i++) {
         std::ranges::fill(fresh, std::numeric_limits<float>::infinity());
-        Step* const steps = &path[i * states];
+        Step* const steps = &all[i * states];
         for (uint32_t s = 0; s < states; s++) {
             if (std::isinf(cost[s])) continue;
             for (uint32_t c = 0; c < codes; c++) {
@@ -97,16 +98,12 @@ double Trellis::search(std::vector<Step>& path, std::span<const float> x) const 
     }
     uint32_t state = uint32_t(std::ranges::min_element(cost) - cost.begin());
     const double least = cost[state];
-    for (size_t i = x.size(); i-- > 0;) { // path[i] = the step taken
-        const Step step = path[i * states + state];
-        path[i] = step;
-        state = step.state;
-    }
+    for (size_t i = x.size(); i-- > 0; state = path[i].state) path[i] = all[i * states + state];
     return least;
 }
 
 double Trellis::code(std::span<float> y, std::span<const float> x) const {
-    thread_local std::vector<Step> path;
+    std::vector<Step> path;
     const double error = search(path, x);
     for (size_t i = 0; i < x.size(); i++) y[i] = levels_[(size_t(path[i].state) << bits_) + path[i].code];
     return error;

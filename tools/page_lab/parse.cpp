@@ -57,6 +57,14 @@ constexpr Transform transforms[] = {
      [](TileCodecPtr inner) {
          return with_gains({.channels = true, .tokens = true, .steps = 16, .least_squares = true}, std::move(inner));
      }},
+    {"balanced",
+     [](TileCodecPtr inner) {
+         return with_gains({.channels = true, .tokens = true, .steps = 16, .kept = false}, std::move(inner));
+     }},
+    {"balanced8",
+     [](TileCodecPtr inner) {
+         return with_gains({.channels = true, .tokens = true, .steps = 16, .kept = false, .logarithmic = true}, std::move(inner));
+     }},
     {"basis", [](TileCodecPtr inner) { return in_calibrated_basis(true, std::move(inner)); }},
     {"pca", [](TileCodecPtr inner) { return in_calibrated_basis(false, std::move(inner)); }},
 };
@@ -67,7 +75,8 @@ TileCodecPtr make_leaf(const Word& w) {
     if (w.name == "levels") return token_codec(KvType(KV_TYPE(KV_TURBOQUANT, w.integer(0, 2, 6), 0u, 1u, 0u)), true);
     if (w.name == "trellis") return token_codec(KvType(KV_TRELLIS_TYPE(w.integer(0, 2, 4))), true);
     if (w.name == "long-tokens" || w.name == "long-channels") {
-        const uint32_t bits = w.integer(0, 1, 4), memory = w.integer(1, 1, 10), entering = w.integer(2, 1, bits, std::min(bits, 2u));
+        const uint32_t bits = w.integer(0, 1, 4), memory = w.integer(1, 1, 10),
+                       entering = w.integer(2, 1, bits, std::min(bits, 2u));
         return (w.name == "long-tokens" ? trellis_along_tokens : trellis_along_channels)(bits, memory, entering);
     }
     if (w.name == "rtn-channels") return round_to_nearest(w.integer(0, 1, 8), true);

@@ -66,6 +66,8 @@ class WithGains final : public TileCodec {
             if (gains_.tokens) balance(channel, token, tile, false);
         }
         std::ranges::transform(channel, channel.begin(), [&](float g) { return stored(g); });
+        const bool tokens = gains_.tokens && gains_.kept;
+        if (!tokens) std::ranges::fill(token, 1.0f);
         for (size_t i = 0; i < rest.size(); i++) rest[i] = of(i) > 0 ? tile.x[i] / of(i) : 0;
         std::vector<float> queries(tile.queries.begin(), tile.queries.end());
         for (size_t i = 0; i < queries.size(); i++) queries[i] *= channel[i % tile.dim];
@@ -73,9 +75,9 @@ class WithGains final : public TileCodec {
         inside.x = rest, inside.queries = queries, inside.statistics = nullptr;
         const double bits = inner_->code(y, inside);
         for (size_t i = 0; i < y.size(); i++) y[i] *= of(i);
-        if (gains_.tokens) rescale(y, tile, token);
+        if (tokens) rescale(y, tile, token);
         return bits + (gains_.channels ? (gains_.logarithmic ? 8.0 : 16.0) * double(tile.dim) : 0) +
-               (gains_.tokens ? 16.0 * double(tile.tokens) : 0);
+               (tokens ? 16.0 * double(tile.tokens) : 0);
     }
 
   private:
@@ -119,7 +121,8 @@ class CalibratedBasis final : public TileCodec {
   public:
     CalibratedBasis(bool metric, TileCodecPtr inner) : metric_(metric), inner_(std::move(inner)) {}
     double code(std::span<float> y, const Tile& tile) const override {
-        if (tile.statistics == nullptr) fail("the calibrated basis needs a calibration text, and is the first transform of a chain");
+        if (tile.statistics == nullptr)
+            fail("the calibrated basis needs a calibration text, and is the first transform of a chain");
         const Basis& basis = basis_of(*tile.statistics, tile.dim);
         std::vector<float> x(tile.x.size()), coded(tile.x.size());
         apply(x, basis.forward, tile.x, tile.dim);

@@ -13,6 +13,7 @@ TileCodecPtr rotated(TileCodecPtr inner);
 struct Gains {
     bool channels, tokens;      // divides by the root mean square of each
     int steps = 1;              // that alternate between both
+    bool kept = true;           // false: the tokens' gains only balance those of the channels; what follows scales tokens
     bool logarithmic = false;   // the channels' gains are stored as 8-bit logarithms, in steps of 2^(1/8); otherwise in fp16
     bool least_squares = false; // how a token's gain is chosen in the end, by the rules of model/kv/turboquant.md
 };

@@ -132,22 +132,24 @@ TEST_CASE("error feedback makes the errors of products with the page's queries s
 }
 
 TEST_CASE("the window says what is exact, and what it costs") {
-    const Window sliding{false, 16, 256}, none{false, 0, 256}, pages{true, 1, 256};
+    const Window sliding{false, 16, 256}, none{false, 0, 256}, pages{true, 32, 256};
     CHECK(sliding.first(3) == 0);
     CHECK(sliding.first(100) == 85);
     CHECK(none.first(100) == 101);
     CHECK(pages.first(255) == 0);
-    CHECK(pages.first(511) == 0);
-    CHECK(pages.first(512) == 256);
+    CHECK(pages.first(286) == 0);
+    CHECK(pages.first(287) == 256);
+    CHECK(pages.first(542) == 256);
+    CHECK(pages.first(543) == 512);
     CHECK(none.bytes(66, 256, 2048) == 2048 * 66);
     CHECK(sliding.bytes(66, 256, 2048) == 2048 * 66 + 32 * 256);
-    CHECK(pages.bytes(66, 256, 2048) == (2048 - 256) * 66 + 512 * 256);
+    CHECK(pages.bytes(66, 256, 2048) == (2048 - 32) * 66 + (32 + 16 + 256) * 256);
     CHECK(parse_scheme("tq4/tq3,window=16,page=128").window.page == 128);
 }
 
 TEST_CASE("what is no scheme is refused") {
-    for (const char* text : {"tq9", "mean", "mean+", "tq4,window", "tq4,window=x", "tq4,windows=4", "turn+tq4", "levels", "levels:9",
-                             "unit:2.5", "long-tokens:2:40", "tq4,page=0", "tq4,", "", "tq4/"}) {
+    for (const char* text : {"tq9", "mean", "mean+", "tq4,window", "tq4,window=x", "tq4,windows=4", "turn+tq4", "levels",
+                             "levels:9", "unit:2.5", "long-tokens:2:40", "tq4,page=0", "tq4,", "", "tq4/"}) {
         CAPTURE(text);
         CHECK_THROWS_AS(parse_scheme(text), Error);
     }
@@ -165,7 +167,8 @@ TEST_CASE("a pass of the lab gives the logits of the cache that it describes") {
         KvOptions kv{type, type};
         kv.window = window;
         kv.conditioning.kind = KeyConditioning::Kind::norms;
-        const auto forward = make_cpu_forward(model.config, model.weights, {.kv = kv, .context_size = small_context, .threads = 1});
+        const auto forward =
+            make_cpu_forward(model.config, model.weights, {.kv = kv, .context_size = small_context, .threads = 1});
         const auto expected = forward->run(ids);
         const std::string text = type == KvType::f32 ? "exact" : fmt::format("{},window={}", name(type), window);
         const auto logits = lab.run(ids, parse_scheme(text)).logits.back();

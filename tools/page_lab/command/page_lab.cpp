@@ -122,7 +122,8 @@ int run(const Arguments& a) {
     const Model model = load_model(utf8_path(a.model));
     Lab lab(model, a.conditioning == "norms", a.context);
     const std::vector<uint32_t> ids = read_ids(model, a.text);
-    if (ids.size() / a.context < a.chunks) fail("{} has {} tokens, too few for {} texts of {}", a.text, ids.size(), a.chunks, a.context);
+    if (ids.size() / a.context < a.chunks)
+        fail("{} has {} tokens, too few for {} texts of {}", a.text, ids.size(), a.chunks, a.context);
     if (!a.calibration.empty()) {
         std::vector<uint32_t> known = read_ids(model, a.calibration);
         known.resize(std::min<size_t>(known.size(), a.context));

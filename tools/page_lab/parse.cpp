@@ -46,6 +46,7 @@ struct Transform {
 constexpr Transform transforms[] = {
     {"mean", without_mean},
     {"rot", rotated},
+    {"groups", rotated_in_groups},
     {"channels", [](TileCodecPtr inner) { return with_gains({.channels = true, .tokens = false}, std::move(inner)); }},
     {"channels8",
      [](TileCodecPtr inner) { return with_gains({.channels = true, .tokens = false, .logarithmic = true}, std::move(inner)); }},

@@ -54,6 +54,36 @@ class Rotated final : public TileCodec {
     const TileCodecPtr inner_;
 };
 
+class RotatedInGroups final : public TileCodec {
+  public:
+    explicit RotatedInGroups(TileCodecPtr inner) : inner_(std::move(inner)) {}
+    double code(std::span<float> y, const Tile& tile) const override {
+        std::vector<float> x(tile.x.begin(), tile.x.end());
+        const Signs signs = rotation_signs(tile.layer, tile.side);
+        const auto negate = [&](float& v, size_t i) { v = (signs[i / 32 % 8] >> (i % 32) & 1) != 0 ? -v : v; };
+        for (size_t i = 0; i < x.size(); i++) negate(x[i], i % tile.dim);
+        hadamard(x);
+        Tile inside = tile;
+        inside.x = x, inside.queries = {}, inside.statistics = nullptr;
+        const double bits = inner_->code(y, inside);
+        hadamard(y);
+        for (size_t i = 0; i < y.size(); i++) negate(y[i], i % tile.dim);
+        return bits;
+    }
+
+  private:
+    static void hadamard(std::span<float> x) {
+        for (size_t stride = 1; stride < 32; stride *= 2)
+            for (size_t i = 0; i < x.size(); i++) {
+                if ((i & stride) != 0) continue;
+                const float u = x[i], w = x[i + stride];
+                x[i] = (u + w) * std::sqrt(0.5f), x[i + stride] = (u - w) * std::sqrt(0.5f);
+            }
+    }
+
+    const TileCodecPtr inner_;
+};
+
 class WithGains final : public TileCodec {
   public:
     WithGains(Gains gains, TileCodecPtr inner) : gains_(gains), inner_(std::move(inner)) {}
@@ -183,6 +213,7 @@ class Noise final : public TileCodec {
 
 TileCodecPtr without_mean(TileCodecPtr inner) { return std::make_unique<WithoutMean>(std::move(inner)); }
 TileCodecPtr rotated(TileCodecPtr inner) { return std::make_unique<Rotated>(std::move(inner)); }
+TileCodecPtr rotated_in_groups(TileCodecPtr inner) { return std::make_unique<RotatedInGroups>(std::move(inner)); }
 TileCodecPtr with_gains(Gains gains, TileCodecPtr inner) { return std::make_unique<WithGains>(gains, std::move(inner)); }
 TileCodecPtr in_calibrated_basis(bool metric, TileCodecPtr inner) {
     return std::make_unique<CalibratedBasis>(metric, std::move(inner));

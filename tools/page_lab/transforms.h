@@ -10,6 +10,9 @@ TileCodecPtr without_mean(TileCodecPtr inner);
 // The layer's Hadamard rotation, with a gain of 1.
 TileCodecPtr rotated(TileCodecPtr inner);
 
+// The same of each 32 consecutive channels, with signs of its own.
+TileCodecPtr rotated_in_groups(TileCodecPtr inner);
+
 struct Gains {
     bool channels, tokens;      // divides by the root mean square of each
     int steps = 1;              // that alternate between both

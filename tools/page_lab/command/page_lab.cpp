@@ -36,22 +36,37 @@ struct Measured {
     uint32_t done = 0;
 };
 
-std::string line(const Scheme& scheme, const Measured& m, const Config& c, uint32_t context) {
-    const auto part = [&](uint32_t from, uint32_t to) {
-        std::vector<Divergence> all;
-        for (const auto& text : m.texts) all.insert(all.end(), text.begin() + from, text.begin() + to);
-        return quality::summarise(all);
-    };
+std::vector<Divergence> part(const Measured& m, uint32_t from, uint32_t to) {
+    std::vector<Divergence> all;
+    for (const auto& text : m.texts) all.insert(all.end(), text.begin() + from, text.begin() + to);
+    return all;
+}
+
+// The mean difference from another scheme's KL on the same tokens, whose divergences are correlated.
+quality::Estimate difference(std::span<const Divergence> tokens, std::span<const Divergence> others) {
+    std::vector<double> values;
+    for (size_t i = 0; i < tokens.size(); i++) values.push_back(tokens[i].kl - others[i].kl);
+    return quality::mean(values);
+}
+
+std::string line(const Scheme& scheme, const Measured& m, const Measured& first, const Config& c, uint32_t context) {
     const uint32_t last = context - 1, half = context / 2 - 1;
     std::string out = fmt::format("| {} | {:.3f}, {:.3f} |", scheme.text, m.k_bits / c.head_dim, m.v_bits / c.head_dim);
     for (const uint32_t tokens : {2048u, 8192u, 32768u}) {
         const auto of = [&](double bits) { return scheme.window.bytes(bits / 8, 2.0 * c.head_dim, tokens) / tokens; };
         out += fmt::format(" {:.0f} |", (of(m.k_bits) + of(m.v_bits)) * c.num_hidden_layers * c.num_key_value_heads);
     }
-    const auto s = part(half, last);
-    out += fmt::format(" {:.2e} ± {:.0e} | {:.2f} % |", s.kl.value, s.kl.error, 100 * s.same_top.value);
+    const auto tokens = part(m, half, last);
+    const auto s = quality::summarise(tokens);
+    out += fmt::format(" {:.2e} ± {:.0e} | {:.1e} | {:.2f} % |", s.kl.value, s.kl.error, s.kl_median, 100 * s.same_top.value);
+    if (first.done == m.texts.size()) {
+        const auto d = difference(tokens, part(first, half, last));
+        out += fmt::format(" {:+.1e} ± {:.0e} |", d.value, d.error);
+    } else {
+        out += " |";
+    }
     for (uint32_t quarter = 0; quarter < 4; quarter++)
-        out += fmt::format(" {:.1e} |", part(quarter * last / 4, (quarter + 1) * last / 4).kl.value);
+        out += fmt::format(" {:.1e} |", quality::summarise(part(m, quarter * last / 4, (quarter + 1) * last / 4)).kl.value);
     return out;
 }
 
@@ -105,7 +120,7 @@ class Measurement {
         m.texts[text] = std::move(tokens);
         m.k_bits += result.k_bits / a_.chunks, m.v_bits += result.v_bits / a_.chunks;
         if (++m.done < a_.chunks) return;
-        fmt::print("{}\n", line(schemes_[scheme], m, lab_.config(), a_.context));
+        fmt::print("{}\n", line(schemes_[scheme], m, measured_[0], lab_.config(), a_.context));
         std::fflush(stdout);
     }
 
@@ -129,8 +144,9 @@ int run(const Arguments& a) {
         known.resize(std::min<size_t>(known.size(), a.context));
         lab.calibrate(known);
     }
-    fmt::print("| scheme K/V | bits | B/token 2k | 8k | 32k | KL | same top | 1st quarter | 2nd | 3rd | 4th |\n"
-               "|---|---|---|---|---|---|---|---|---|---|---|\n");
+    fmt::print("| scheme K/V | bits | B/token 2k | 8k | 32k | KL | median | same top | KL less the first's | 1st quarter | 2nd | "
+               "3rd | 4th |\n"
+               "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     Measurement(a, lab, ids).run();
     return 0;
 }

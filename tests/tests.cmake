@@ -121,7 +121,7 @@ set(test_tools ${test_support})
 list(FILTER test_tools INCLUDE REGEX "/make_[a-z_]+\\.cpp$")
 list(REMOVE_ITEM test_support ${test_tools} ${CMAKE_SOURCE_DIR}/tests/support/doctest_main.cpp)
 add_library(tq_test_support STATIC EXCLUDE_FROM_ALL ${test_support})
-target_link_libraries(tq_test_support PUBLIC tq_quality tq_server tq_conformance tq_gpu tq_cpu tq_model tq_ranks tq_store tq_hub tq_test_shaders doctest::doctest)
+target_link_libraries(tq_test_support PUBLIC tq_page_lab tq_quality tq_server tq_conformance tq_gpu tq_cpu tq_model tq_ranks tq_store tq_hub tq_test_shaders doctest::doctest)
 target_compile_definitions(tq_test_support PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TQ_FAULT_LAYER="${TQ_FAULT_LAYER}"
   TQ_SHADERS="${CMAKE_BINARY_DIR}/tq_shaders" TQ_RUN="${CMAKE_BINARY_DIR}/tq-run${CMAKE_EXECUTABLE_SUFFIX}")
 if(TQ_FAULT_LAYER)

@@ -77,24 +77,33 @@ void gather(std::span<float> x, std::span<const float> all, size_t head, size_t 
     for (size_t t = 0; t * dim < x.size(); t++) std::copy_n(&all[(t * heads + head) * dim], dim, &x[t * dim]);
 }
 
+// What codecs of a layer need to know.
+struct LayerTiles {
+    const Config& config;
+    uint32_t layer, page, rotations;
+    std::span<const Statistics> statistics;
+};
+
 // Codes all whole and begun pages of a side. Returns the bits.
-double code_side(Side& side, const TileCodec& codec, const Config& c, uint32_t layer, KvSide which, uint32_t page,
-                 std::span<const float> q, std::span<const Statistics> statistics) {
+double code_side(Side& side, const TileCodec& codec, const LayerTiles& l, KvSide which, std::span<const float> q) {
+    const Config& c = l.config;
     const size_t heads = c.num_key_value_heads, dim = c.head_dim, group = c.num_attention_heads / heads;
     const size_t tokens = side.exact.size() / heads / dim;
     double bits = 0;
     side.coded.resize(side.exact.size());
-    for (size_t begin = 0; begin < tokens; begin += page)
+    for (size_t begin = 0; begin < tokens; begin += l.page)
         for (size_t head = 0; head < heads; head++) {
-            const size_t n = std::min<size_t>(page, tokens - begin);
+            const size_t n = std::min<size_t>(l.page, tokens - begin);
             std::vector<float> x(n * dim), y(n * dim), queries;
             gather(x, std::span(side.exact).subspan(begin * heads * dim), head, heads, dim);
             for (size_t t = begin; which == KvSide::key && t < begin + n; t++) {
                 const auto rows = q.subspan((t * heads + head) * group * dim, group * dim);
                 queries.insert(queries.end(), rows.begin(), rows.end());
             }
-            const Statistics* known = statistics.empty() ? nullptr : &statistics[(layer * heads + head) * 2 + size_t(which)];
-            bits += codec.code(y, {layer, c.num_hidden_layers, uint32_t(head), which, n, dim, x, queries, known});
+            const Statistics* known =
+                l.statistics.empty() ? nullptr : &l.statistics[(l.layer * heads + head) * 2 + size_t(which)];
+            const uint32_t layers = c.num_hidden_layers, rotation = l.rotations * layers + l.layer;
+            bits += codec.code(y, {rotation, rotation + 1, uint32_t(head), which, n, dim, x, queries, known});
             for (size_t t = 0; t < n; t++) std::copy_n(&y[t * dim], dim, &side.coded[((begin + t) * heads + head) * dim]);
         }
     return bits;
@@ -131,23 +140,30 @@ const Config& Lab::config() const { return state_->net.config; }
 
 void Lab::calibrate(std::span<const uint32_t> ids) {
     const Config& c = config();
-    const size_t heads = c.num_key_value_heads, dim = c.head_dim, group = c.num_attention_heads / heads, tokens = ids.size();
-    std::vector<Statistics> out;
-    run(ids, parse_scheme("exact"),
-        [&](uint32_t layer, std::span<const float> q, std::span<const float> k, std::span<const float> v) {
-            for (size_t head = 0; head < heads; head++) {
-                std::vector<float> x(tokens * dim), queries(tokens * group * dim);
-                gather(queries, q, head, heads, group * dim);
-                gather(x, k, head, heads, dim);
-                out.push_back({covariance(x, dim), second_moment(queries, dim)});
-                gather(x, v, head, heads, dim);
-                out.push_back({covariance(x, dim), value_metric(state_->net.layers[layer].attn_output.tensor, c, head)});
-            }
-        });
-    state_->statistics = std::move(out);
+    const size_t heads = c.num_key_value_heads, dim = c.head_dim, group = c.num_attention_heads / heads;
+    std::vector<Statistics> sums(size_t(c.num_hidden_layers) * heads * 2, {Matrix(dim * dim, 0.0), Matrix(dim * dim, 0.0)});
+    const auto add = [](Matrix& to, const Matrix& m) { std::ranges::transform(to, m, to.begin(), std::plus()); };
+    const auto of_layer = [&](uint32_t layer, std::span<const float> q, std::span<const float> k, std::span<const float> v) {
+        const size_t tokens = k.size() / heads / dim;
+        for (size_t head = 0; head < heads; head++) {
+            Statistics* const out = &sums[(layer * heads + head) * 2];
+            std::vector<float> x(tokens * dim), queries(tokens * group * dim);
+            gather(queries, q, head, heads, group * dim);
+            gather(x, k, head, heads, dim);
+            add(out[0].covariance, covariance(x, dim));
+            add(out[0].metric, second_moment(queries, dim));
+            gather(x, v, head, heads, dim);
+            add(out[1].covariance, covariance(x, dim));
+            add(out[1].metric, value_metric(state_->net.layers[layer].attn_output.tensor, c, head));
+        }
+    };
+    const size_t context = state_->options.context_size;
+    for (size_t at = 0; at < ids.size(); at += context)
+        run(ids.subspan(at, std::min(context, ids.size() - at)), parse_scheme("exact"), of_layer);
+    state_->statistics = std::move(sums);
 }
 
-Result Lab::run(std::span<const uint32_t> ids, const Scheme& scheme, const OnVectors& on_vectors) const {
+Result Lab::run(std::span<const uint32_t> ids, const Scheme& scheme, const OnVectors& on_vectors, uint32_t rotations) const {
     const host::Network& net = state_->net;
     const Config& c = net.config;
     ENSURE(ids.size() <= state_->options.context_size, "{} tokens", ids.size());
@@ -169,9 +185,9 @@ Result Lab::run(std::span<const uint32_t> ids, const Scheme& scheme, const OnVec
                          l.head_norms.k_conditions);
         if (on_vectors) on_vectors(l.number, x.q, x.k, x.v);
         Side k{x.k, x.k}, v{x.v, x.v};
-        const uint32_t page = scheme.window.page;
-        if (scheme.k) out.k_bits += code_side(k, *scheme.k, c, l.number, KvSide::key, page, x.q, state_->statistics);
-        if (scheme.v) out.v_bits += code_side(v, *scheme.v, c, l.number, KvSide::value, page, {}, state_->statistics);
+        const LayerTiles tiles{c, l.number, scheme.window.page, rotations, state_->statistics};
+        if (scheme.k) out.k_bits += code_side(k, *scheme.k, tiles, KvSide::key, x.q);
+        if (scheme.v) out.v_bits += code_side(v, *scheme.v, tiles, KvSide::value, {});
         for (Side* side : {&k, &v})
             if (scheme.window.exact_tokens() > 0) // they are kept in fp16
                 std::ranges::transform(side->exact, side->exact.begin(), stored_half);

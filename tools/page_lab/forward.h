@@ -48,11 +48,13 @@ class Lab {
     Lab(const Model& model, bool norms, uint32_t context);
     ~Lab();
 
-    // Measures the statistics that codecs may use, on this text.
+    // Measures the statistics that codecs may use, on a text of any length: the sums over parts of `context` tokens.
     void calibrate(std::span<const uint32_t> ids);
 
-    // Runs a text of at most `context` tokens. Threads may call it at the same time.
-    Result run(std::span<const uint32_t> ids, const Scheme& scheme, const OnVectors& on_vectors = {}) const;
+    // Runs a text of at most `context` tokens. rotations: 0 for the cache's own, other numbers for others. Threads may call it at
+    // the same time.
+    Result run(std::span<const uint32_t> ids, const Scheme& scheme, const OnVectors& on_vectors = {},
+               uint32_t rotations = 0) const;
 
     const Config& config() const;
 

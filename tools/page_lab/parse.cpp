@@ -66,8 +66,6 @@ constexpr Transform transforms[] = {
      [](TileCodecPtr inner) {
          return with_gains({.channels = true, .tokens = true, .steps = 16, .kept = false, .logarithmic = true}, std::move(inner));
      }},
-    {"basis", [](TileCodecPtr inner) { return in_calibrated_basis(true, std::move(inner)); }},
-    {"pca", [](TileCodecPtr inner) { return in_calibrated_basis(false, std::move(inner)); }},
 };
 
 TileCodecPtr make_leaf(const Word& w) {
@@ -97,6 +95,7 @@ TileCodecPtr parse_tile_codec(std::string_view text) {
     const size_t plus = text.find('+');
     const Word word = parse_word(text.substr(0, plus));
     if (plus == std::string_view::npos) return make_leaf(word);
+    if (word.name == "basis") return in_calibrated_basis(word.number(0, 0.1), parse_tile_codec(text.substr(plus + 1)));
     for (const Transform& t : transforms)
         if (word.name == t.name) return t.make(parse_tile_codec(text.substr(plus + 1)));
     fail("there is no transform {}: see tools/page_lab/README.md", word.name);

@@ -18,7 +18,7 @@ struct Statistics {
 };
 
 struct Tile {
-    uint32_t layer, layers, head;
+    uint32_t layer, layers, head; // the layer that names the rotations, among so many
     KvSide side;
     size_t tokens, dim;
     std::span<const float> x;       // [tokens][dim], in the space of exact vectors

@@ -149,7 +149,7 @@ class WithGains final : public TileCodec {
 
 class CalibratedBasis final : public TileCodec {
   public:
-    CalibratedBasis(bool metric, TileCodecPtr inner) : metric_(metric), inner_(std::move(inner)) {}
+    CalibratedBasis(double damping, TileCodecPtr inner) : damping_(damping), inner_(std::move(inner)) {}
     double code(std::span<float> y, const Tile& tile) const override {
         if (tile.statistics == nullptr)
             fail("the calibrated basis needs a calibration text, and is the first transform of a chain");
@@ -172,19 +172,19 @@ class CalibratedBasis final : public TileCodec {
         const std::lock_guard lock(mutex_);
         const auto [at, fresh] = bases_.try_emplace(&s);
         if (!fresh) return at->second;
-        Matrix root(n * n, 0.0), inverse(n * n, 0.0);
-        for (size_t i = 0; i < n; i++) root[i * n + i] = inverse[i * n + i] = 1;
-        if (metric_) {
-            const Eigen e = eigen(s.metric, n);
-            const double floor = 1e-4 * e.values[0];
-            root = power(e, 0.5, floor), inverse = power(e, -0.5, floor);
-        }
+        Matrix metric = s.metric;
+        double trace = 0;
+        for (size_t i = 0; i < n; i++) trace += metric[i * n + i];
+        for (size_t i = 0; i < n; i++) metric[i * n + i] += damping_ * trace / double(n);
+        const Eigen of_metric = eigen(metric, n);
+        const double floor = 1e-6 * of_metric.values[0];
+        const Matrix root = power(of_metric, 0.5, floor), inverse = power(of_metric, -0.5, floor);
         const Eigen e = eigen(multiply(multiply(root, s.covariance, n), root, n), n);
         at->second = {multiply(transposed(e.vectors, n), root, n), multiply(inverse, e.vectors, n)};
         return at->second;
     }
 
-    const bool metric_;
+    const double damping_;
     const TileCodecPtr inner_;
     mutable std::mutex mutex_;
     mutable std::map<const Statistics*, Basis> bases_;
@@ -215,8 +215,8 @@ TileCodecPtr without_mean(TileCodecPtr inner) { return std::make_unique<WithoutM
 TileCodecPtr rotated(TileCodecPtr inner) { return std::make_unique<Rotated>(std::move(inner)); }
 TileCodecPtr rotated_in_groups(TileCodecPtr inner) { return std::make_unique<RotatedInGroups>(std::move(inner)); }
 TileCodecPtr with_gains(Gains gains, TileCodecPtr inner) { return std::make_unique<WithGains>(gains, std::move(inner)); }
-TileCodecPtr in_calibrated_basis(bool metric, TileCodecPtr inner) {
-    return std::make_unique<CalibratedBasis>(metric, std::move(inner));
+TileCodecPtr in_calibrated_basis(double damping, TileCodecPtr inner) {
+    return std::make_unique<CalibratedBasis>(damping, std::move(inner));
 }
 TileCodecPtr noise(double share) { return std::make_unique<Noise>(share); }
 

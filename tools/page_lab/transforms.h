@@ -22,9 +22,9 @@ struct Gains {
 };
 TileCodecPtr with_gains(Gains gains, TileCodecPtr inner);
 
-// The basis in which calibrated covariances are diagonal and all errors cost the same: U^T metric^(1/2). `metric`: false for U^T
-// alone, which is orthogonal.
-TileCodecPtr in_calibrated_basis(bool metric, TileCodecPtr inner);
+// The basis in which calibrated covariances are diagonal and all errors cost the same: U^T metric^(1/2), after that share of the
+// mean of its diagonal has been added to the metric's.
+TileCodecPtr in_calibrated_basis(double damping, TileCodecPtr inner);
 
 // Adds noise of that share of the variance of each token's vector instead of coding it; counts no bits. A bound for comparison.
 TileCodecPtr noise(double share);

@@ -7,6 +7,7 @@
 #include "tests/support/small_model.h"
 #include "tools/page_lab/forward.h"
 #include "tools/page_lab/levels.h"
+#include "tools/page_lab/linear.h"
 #include <cmath>
 #include <doctest/doctest.h>
 #include <random>
@@ -31,9 +32,10 @@ struct Coded {
     double bits;
 };
 
-Coded code(const char* chain, std::span<const float> x, KvSide side = KvSide::key, std::span<const float> queries = {}) {
+Coded code(const char* chain, std::span<const float> x, KvSide side = KvSide::key, std::span<const float> queries = {},
+           const Statistics* statistics = nullptr) {
     Coded out{std::vector<float>(x.size()), 0};
-    out.bits = parse_tile_codec(chain)->code(out.y, {1, 4, 0, side, x.size() / dim, dim, x, queries, nullptr});
+    out.bits = parse_tile_codec(chain)->code(out.y, {1, 4, 0, side, x.size() / dim, dim, x, queries, statistics});
     return out;
 }
 
@@ -88,6 +90,19 @@ TEST_CASE("unequal bits have the sum that was asked for, and less error where ch
     CHECK(error(uneven, x) < 0.6 * error(even, x));
     CHECK(error(trellis, x) < error(uneven, x));
     CHECK(code("allocated:2.5", x).bits == double(x.size()) * 2.5 + 20 * dim);
+}
+
+TEST_CASE("every transform is undone, whatever the size of channels and tokens") {
+    std::vector<float> x = normal_numbers(10);
+    for (size_t i = 0; i < x.size(); i++) x[i] *= std::exp(float(i % dim) / 40 + float(i / dim) / 20);
+    Statistics statistics{second_moment(x, dim), second_moment(normal_numbers(11, 256 * dim), dim)};
+    for (const char* transform : {"mean", "rot", "groups", "channels", "channels8", "tokens", "tokens-ls", "both", "both-ls",
+                                  "balanced", "balanced8", "basis", "basis:0.01", "mean+rot+balanced", "basis+groups+tokens"}) {
+        const std::string chain = std::string(transform) + "+rtn-tokens:8";
+        CAPTURE(chain);
+        CHECK(error(code(chain.c_str(), x, KvSide::value, {}, &statistics), x) < 1e-3);
+    }
+    CHECK_THROWS_AS(code("basis+levels:6", x), Error); // no statistics
 }
 
 TEST_CASE("trellises of more states come closer to the bound of normal numbers") {
@@ -173,6 +188,7 @@ TEST_CASE("a pass of the lab gives the logits of the cache that it describes") {
         const auto expected = forward->run(ids);
         const std::string text = type == KvType::f32 ? "exact" : fmt::format("{},window={}", name(type), window);
         const auto logits = lab.run(ids, parse_scheme(text)).logits.back();
+        CHECK((lab.run(ids, parse_scheme(text), {}, 1).logits.back() == logits) == (type == KvType::f32)); // other rotations
         const double from_exact = relative_error(exact, expected);
         CAPTURE(from_exact);
         CHECK(relative_error(logits, expected) < (type == KvType::f32 ? exact_limit : 0.1 * from_exact)); // some codes turn over

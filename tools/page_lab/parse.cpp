@@ -50,6 +50,8 @@ constexpr Transform transforms[] = {
     {"channels", [](TileCodecPtr inner) { return with_gains({.channels = true, .tokens = false}, std::move(inner)); }},
     {"channels8",
      [](TileCodecPtr inner) { return with_gains({.channels = true, .tokens = false, .logarithmic = true}, std::move(inner)); }},
+    {"conditioned",
+     [](TileCodecPtr inner) { return with_gains({.channels = true, .tokens = false, .by_queries = true}, std::move(inner)); }},
     {"tokens", [](TileCodecPtr inner) { return with_gains({.channels = false, .tokens = true}, std::move(inner)); }},
     {"tokens-ls",
      [](TileCodecPtr inner) { return with_gains({.channels = false, .tokens = true, .least_squares = true}, std::move(inner)); }},

@@ -95,6 +95,7 @@ class WithGains final : public TileCodec {
             if (gains_.channels) balance(channel, token, tile, true);
             if (gains_.tokens) balance(channel, token, tile, false);
         }
+        if (gains_.by_queries) divide_by_queries(channel, tile);
         std::ranges::transform(channel, channel.begin(), [&](float g) { return stored(g); });
         const bool tokens = gains_.tokens && gains_.kept;
         if (!tokens) std::ranges::fill(token, 1.0f);
@@ -114,6 +115,16 @@ class WithGains final : public TileCodec {
     float stored(float gain) const {
         if (!gains_.logarithmic || gain <= 0) return stored_half(gain);
         return std::exp2(std::round(std::clamp(std::log2(gain), -16.0f, 15.8f) * 8) / 8);
+    }
+
+    // The error of a score is least where keys and queries have the same magnitude in every channel (model/kv/conditioning.h).
+    static void divide_by_queries(std::vector<float>& channel, const Tile& tile) {
+        std::vector<double> squares(tile.dim, 0.0);
+        for (size_t i = 0; i < tile.queries.size(); i++) squares[i % tile.dim] += double(tile.queries[i]) * tile.queries[i];
+        for (size_t c = 0; c < tile.dim && !tile.queries.empty(); c++) {
+            const double query = std::sqrt(squares[c] * double(tile.dim) / double(tile.queries.size()));
+            channel[c] = query > 0 ? float(std::sqrt(channel[c] / query)) : channel[c];
+        }
     }
 
     // One side's gains = the root mean squares of what the other side's leave.

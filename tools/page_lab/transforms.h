@@ -18,6 +18,7 @@ struct Gains {
     int steps = 1;              // that alternate between both
     bool kept = true;           // false: the tokens' gains only balance those of the channels; what follows scales tokens
     bool logarithmic = false;   // the channels' gains are stored as 8-bit logarithms, in steps of 2^(1/8); otherwise in fp16
+    bool by_queries = false;    // a channel's gain is the root of its root mean square over that of the tile's queries
     bool least_squares = false; // how a token's gain is chosen in the end, by the rules of model/kv/turboquant.md
 };
 TileCodecPtr with_gains(Gains gains, TileCodecPtr inner);

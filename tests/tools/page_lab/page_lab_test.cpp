@@ -96,8 +96,9 @@ TEST_CASE("every transform is undone, whatever the size of channels and tokens")
     std::vector<float> x = normal_numbers(10);
     for (size_t i = 0; i < x.size(); i++) x[i] *= std::exp(float(i % dim) / 40 + float(i / dim) / 20);
     Statistics statistics{second_moment(x, dim), second_moment(normal_numbers(11, 256 * dim), dim)};
-    for (const char* transform : {"mean", "rot", "groups", "channels", "channels8", "tokens", "tokens-ls", "both", "both-ls",
-                                  "balanced", "balanced8", "basis", "basis:0.01", "mean+rot+balanced", "basis+groups+tokens"}) {
+    for (const char* transform :
+         {"mean", "rot", "groups", "channels", "channels8", "conditioned", "tokens", "tokens-ls", "both", "both-ls", "balanced",
+          "balanced8", "basis", "basis:0.01", "mean+rot+balanced", "basis+groups+tokens"}) {
         const std::string chain = std::string(transform) + "+rtn-tokens:8";
         CAPTURE(chain);
         CHECK(error(code(chain.c_str(), x, KvSide::value, {}, &statistics), x) < 1e-3);
@@ -129,7 +130,7 @@ TEST_CASE("KVarN's tile is of the size that its description gives") {
     CHECK(error(coded, outlier) < 0.02);
 }
 
-TEST_CASE("error feedback makes the errors of products with the page's queries smaller") {
+TEST_CASE("error feedback and gains by queries make the errors of products with the page's queries smaller") {
     const std::vector<float> x = normal_numbers(7);
     std::vector<float> queries = normal_numbers(8, 256 * dim);
     for (size_t i = 0; i < queries.size(); i++) queries[i] *= i % dim < 16 ? 4.0f : 0.5f;
@@ -144,6 +145,7 @@ TEST_CASE("error feedback makes the errors of products with the page's queries s
         return sum;
     };
     CHECK(products(code("page-feedback:4:0.01", x, KvSide::key, queries)) < 0.6 * products(code("tq4", x)));
+    CHECK(products(code("conditioned+tq4", x, KvSide::key, queries)) < 0.6 * products(code("tq4", x)));
 }
 
 TEST_CASE("the window says what is exact, and what it costs") {

@@ -315,6 +315,12 @@ if(lavapipe_file)
   endforeach()
 endif()
 
+# The script that measures what caches cost a user's model.
+find_program(python3 python3)
+if(UNIX AND python3)
+  tq_test(own_report "" ${CMAKE_SOURCE_DIR}/tests/tools/quality/own_report ${CMAKE_BINARY_DIR})
+endif()
+
 # Many conversations in processes that are killed, against serial runs.
 if(UNIX)
   file(GLOB soak_sources CONFIGURE_DEPENDS tests/soak/*.cpp)
@@ -322,7 +328,6 @@ if(UNIX)
   target_link_libraries(soak PRIVATE tq_test_support CLI11::CLI11)
   tq_test(soak "" soak)
   tq_test(soak-deterministic "" soak --deterministic --type tq3 --seed 2)
-  find_program(python3 python3)
   if(TQ_SERVER AND python3)
     tq_test(serve_soak "" ${CMAKE_SOURCE_DIR}/tests/soak/serve_soak $<TARGET_FILE:tq-run>)
   endif()

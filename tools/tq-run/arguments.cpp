@@ -233,7 +233,8 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
         return command.add_option(name, value, help).option_text(type).group("KV cache").check(check);
     };
     add("--kv", a.preset,
-        "preset of cache types: balanced (tq4/tq4), compact, safe-lowbit, experimental-max, safe, bold, f16; or a FILE.kv.json "
+        "preset of cache types: balanced (tq4/tq4), accurate, compact, smallest, safe-lowbit, experimental-max, safe, bold, f16; "
+        "or a FILE.kv.json "
         "of types per layer from tq-run tune; default: balanced",
         "PRESET", parsed_by([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);

@@ -82,7 +82,7 @@ TEST_CASE("wrong usage: status 2 and one line that names what is wrong") {
         {{"chat", "-n"}, "--predict needs a value"},
         {{"chat", "-ctk", "q5_1"}, "--cache-type-k: unknown KV cache type 'q5_1': use tq2 to tq6 or tq8"},
         {{"chat", "-ctv=q5_1"}, "--cache-type-v: unknown KV cache type 'q5_1'"},
-        {{"chat", "--kv", "small"}, "--kv: unknown preset 'small': use one of balanced, compact, safe-lowbit"},
+        {{"chat", "--kv", "small"}, "--kv: unknown preset 'small': use one of balanced, accurate, compact, smallest"},
         {{"chat", "--kv-layers", "0-1"}, "--kv-layers: '0-1' is not a list of layers and types"},
         {{"chat", "--kv-window", "1025"}, "--kv-window: it must be a number from 0 to 1024, not 1025"},
         {{"bench", "--kernels", "--kv-window", "16"}, "--kv-window"},

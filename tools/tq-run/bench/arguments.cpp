@@ -179,7 +179,8 @@ void add_cache_flags(ArgumentParser& command, Arguments& a) {
                  list_of(parse_kv_type))
                  .values(kv_type_names());
     add("--kv", a.presets,
-        "presets of cache types: balanced, compact, safe-lowbit, experimental-max, safe, bold, f16; or files of types per layer",
+        "presets of cache types: balanced, accurate, compact, smallest, safe-lowbit, experimental-max, safe, bold, f16; or files "
+        "of types per layer",
         "LIST", list_of([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);
         }))

@@ -291,7 +291,8 @@ TEST_CASE("a thousand connections that are left open keep nobody out; threads an
         left.clear();
         CHECK(comes_true([&] { return echo.server.status().connections == 0; }));
     }
-    CHECK(count("/proc/self/task") == threads);
+    CHECK(comes_true(
+        [&] { return count("/proc/self/task") == threads; })); // a thread that was joined may be listed a moment longer
     CHECK(count("/proc/self/fd") == descriptors);
 }
 

@@ -22,7 +22,7 @@ class Proxy:
         self.names = [f"replica{i + 1}" for i in range(len(servers))]
         self.make_certificate()
         (self.folder / "keys").write_text("".join(hashlib.sha256(key.encode()).hexdigest() + "\n" for key in keys))
-        self.file = self.folder / "haproxy.cfg"
+        self.file, self.admin = self.folder / "haproxy.cfg", self.folder / "admin.sock"
         self.file.write_text(self.configure(text or CONFIGURATION.read_text(), servers, balance))
         self.tls = ssl.create_default_context(cafile=str(self.folder / "certificate.pem"))
         self.check()
@@ -42,9 +42,10 @@ class Proxy:
         self.process.wait()
 
     def reload(self):
-        """As an operator does, for new keys, certificates or replicas: the old process answers what it has begun. Returns it."""
+        """As an operator does, for new keys, certificates or replicas, and as systemd's unit does it: the new process takes over the listening
+        sockets, and the old one answers what it has begun. Returns that."""
         before = self.process
-        self.start("-sf", str(before.pid))
+        self.start("-x", str(self.admin), "-sf", str(before.pid))
         return before
 
     def make_certificate(self):
@@ -65,6 +66,7 @@ class Proxy:
         replace(r"bind 127\.0\.0\.1:8404", f"bind {self.host.address}:{self.numbers_port}")
         replace(r"/etc/haproxy/tq-run\.pem", str(self.folder / "tq-run.pem"))
         replace(r"/etc/haproxy/tq-run-keys", str(self.folder / "keys"))
+        replace(r"/run/haproxy/admin\.sock", str(self.admin))
         replace(r"^    server .*\n", "", 3)
         if balance:
             replace(r"^    balance hash .*$", f"    balance {balance}")

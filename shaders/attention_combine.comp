@@ -6,7 +6,7 @@
 #include "context.glsl"
 
 // y[t][head] = R^T (sum of the splits' accumulators) / (sum of their weights * gain), R the values' rotation, or the identity;
-// the accumulator of QJL's signs is projected back first. One workgroup per query head (x) and row (y).
+// the accumulator of QJL's signs is projected back first, and the result is multiplied by what the values were divided by. One workgroup per query head (x) and row (y).
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
@@ -14,12 +14,14 @@ layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
 layout(constant_id = 3) const uint has_projection = 0; // partials have a second accumulator, for the signs of the residuals
 layout(constant_id = 4) const uint window = 0; // 1: one partial more, for the window
+layout(constant_id = 5) const uint scaled = 0; // channel scaling of values
 layout(push_constant) uniform Push { attention_combine_params p; };
 layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(binding = 1) readonly buffer Partials { float partials[]; };
 CONTEXT_AT(2);
+layout(binding = 3) readonly buffer Scales { float value_scales[]; }; // [kv heads][head_dim]
 #ifndef SUBGROUP
-layout(binding = 3) readonly buffer Matrix { float matrix[]; };
+layout(binding = 4) readonly buffer Matrix { float matrix[]; };
 #define ROTATION_MATRIX matrix
 #endif
 #include "rotate.glsl"
@@ -115,5 +117,6 @@ void main() {
     }
     EACH_CHANNEL(i) OWN(channel, i) = OWN(terms, i) / l + (has_projection != 0 ? OWN(channel, i) : 0.0);
     rotate_back(rotation);
-    EACH_CHANNEL(i) y[head * head_dim + i] = OWN(channel, i);
+    const uint scales = gl_WorkGroupID.x / p.group * head_dim;
+    EACH_CHANNEL(i) y[head * head_dim + i] = scaled != 0 ? OWN(channel, i) * value_scales[scales + i] : OWN(channel, i);
 }

@@ -8,9 +8,8 @@
 
 // Stores x[t][head], a key (after k-norm, RoPE and channel scaling) or a value, at the row's position of its slot, in the cache's
 // type. model/kv/turboquant.md defines it, bit for bit. One workgroup per kv head of the slice (x) and token (y). For a dense
-// rotation, q_norm_rope has already applied norm, RoPE and channel scaling to keys, so that they, like values, need no
-// weights: binding 2 is the matrix then. The subgroup variant is
-// for types with one scale per vector, and for rotations that are not dense; the trellis variant is only for trellis types,
+// rotation, q_norm_rope has already applied norm, RoPE and channel scaling to keys. The weights of values are their scales,
+// [kv heads][head_dim], powers of two. The subgroup variant is for types with one scale per vector, and for rotations that are not dense; the trellis variant is only for trellis types,
 // whose search takes drivers too long to compile for the others.
 // once more for subgroups
 // once more for trellises
@@ -21,7 +20,7 @@ layout(constant_id = 2) const uint type = 0;
 layout(constant_id = 3) const uint is_key = 1; // 1: k-norm and RoPE first
 layout(constant_id = 4) const uint rotation = 0;
 layout(constant_id = 5) const uint scale_rule = 0;
-layout(constant_id = 6) const uint conditioned = 0; // channel scaling of keys
+layout(constant_id = 6) const uint conditioned = 0; // channel scaling
 layout(constant_id = 7) const uint window = 0; // WINDOW_NONE, _BLOCK or _RING: fp16 numbers in the space of the codes
 layout(push_constant) uniform Push { kv_append_params p; };
 layout(binding = 0) buffer Cache { uint cache[]; };
@@ -29,7 +28,8 @@ layout(binding = 1) readonly buffer X { float x[]; };
 layout(binding = 2) readonly buffer Weight { float weight[]; };
 CONTEXT_AT(3);
 #ifndef SUBGROUP
-#define ROTATION_MATRIX weight
+layout(binding = 4) readonly buffer Matrix { float matrix[]; };
+#define ROTATION_MATRIX matrix
 #endif
 #include "rotate.glsl"
 #include "kv_levels.glsl"
@@ -165,6 +165,15 @@ void append_plain(uint at) {
 }
 #endif
 
+// Returns x / scale, a power of two, in integers, since NaN and infinity need not survive arithmetic; 0 where that is denormal.
+float divided(float x, float scale) {
+    const uint bits = floatBitsToUint(x), sign = bits & 0x80000000u;
+    const int exponent = int((bits >> 23) & 255u), e = exponent + 127 - int(floatBitsToUint(scale) >> 23);
+    if (exponent == 255) return x;
+    if (exponent == 0 || e <= 0) return uintBitsToFloat(sign);
+    return uintBitsToFloat(e >= 255 ? sign | 0x7f800000u : (bits & 0x807fffffu) | uint(e) << 23);
+}
+
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
@@ -177,6 +186,9 @@ void main() {
         if (conditioned != 0) {
             CONDITION(weight, p.first_head + gl_WorkGroupID.x)
         }
+    } else if (conditioned != 0) {
+        const uint scales = (p.first_head + gl_WorkGroupID.x) * head_dim;
+        EACH_CHANNEL(i) OWN(channel, i) = divided(OWN(channel, i), weight[scales + i]);
     }
     channel_barrier();
     const uint head = gl_WorkGroupID.x, slot = row_slot(t);

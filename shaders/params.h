@@ -120,6 +120,7 @@ struct attention_combine_params {
     uint part_step;       // the splits' lengths are multiples of this
     float residual_scale; // sqrt(pi / 2) / head_dim
     uint window_parts;    // offset of the window's partials in `partials`, in floats
+    uint group;           // scaled: query heads that share the scales of a kv head's values
     uint signs[8];
     uint projection[8];
 };

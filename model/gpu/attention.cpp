@@ -149,12 +149,13 @@ Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t 
     return out;
 }
 
-// Combines the partials of each head and rotates the result back.
-void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Parts& parts) {
+// Combines the partials of each head, rotates the result back and multiplies it by the scales of the values, if there are any.
+void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Parts& parts,
+             uint32_t group, const Buffer* v_scales) {
     const uint32_t splits = parts.splits, rotation = values.rotation_constant();
     const auto params = with_signs(
         attention_combine_params{
-            heads, splits, parts.step, QJL_FACTOR / float(pass.head_dim), uint32_t(parts.window_at / 4), {}, {}},
+            heads, splits, parts.step, QJL_FACTOR / float(pass.head_dim), uint32_t(parts.window_at / 4), group, {}, {}},
         values.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) {
@@ -162,12 +163,14 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
     });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
     const ConstantsOf<shader::attention_combine> constants{subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation,
-                                                           is_qjl(values.type), parts.window};
+                                                           is_qjl(values.type), parts.window, v_scales != nullptr};
     const Groups grid{heads, pass.tokens};
+    const Buffer& scales = v_scales ? *v_scales : pass.context;
     if (subgroup)
-        pass.recorder.dispatch<shader::attention_combine_subgroup>(grid, constants, params, work, y, partials, pass.context);
+        pass.recorder.dispatch<shader::attention_combine_subgroup>(grid, constants, params, work, y, partials, pass.context,
+                                                                   scales);
     else
-        pass.recorder.dispatch<shader::attention_combine>(grid, constants, params, work, y, partials, pass.context,
+        pass.recorder.dispatch<shader::attention_combine>(grid, constants, params, work, y, partials, pass.context, scales,
                                                           matrix_or(*partials.buffer, values));
 }
 
@@ -237,7 +240,7 @@ AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
 }
 
 void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
-               uint32_t kv_heads) {
+               uint32_t kv_heads, const Buffer* v_scales) {
     const LayerCache& here = cache.layers[layer];
     const uint32_t group = heads / kv_heads, window_tokens = here.ring ? cache.window->tokens : 0;
     const uint32_t block = pass.rows_are_separate() ? 1 : pass.kernel_rows();
@@ -261,7 +264,7 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
                {heads, 0, kv_heads, parts.splits, 0, 0, values, 0, projected, window_tokens, *here.ring, window.ring_tokens(),
                 pass.rows_are_separate() ? 0 : window.block_tokens, parts.step});
     }
-    combine(pass, y, partials, here.v, heads, parts);
+    combine(pass, y, partials, here.v, heads, parts, group, v_scales);
 }
 
 uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t separate, uint32_t heads, uint32_t head_dim,

@@ -49,11 +49,12 @@ struct SideOfSlice {
     }
 };
 
-// The source of kv_append for one side of a layer. `is_key`: k-norm by w, RoPE and channel scaling come first.
+// The source of kv_append for one side of a layer. `is_key`: k-norm by w, RoPE and channel scaling come first; else x is divided
+// by w, where that has heads.
 struct Appended {
     const CacheCodec& codec;
     const Buffer& x;
-    const HeadNorm& w;
+    const HeadNorm w;
     bool is_key;
     uint32_t kv_heads;
     float eps;
@@ -80,7 +81,7 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
                                                    from.is_key,
                                                    rotation,
                                                    uint32_t(from.codec.scale_rule),
-                                                   from.is_key && from.w.kv_heads != 0,
+                                                   from.w.kv_heads != 0,
                                                    to.window};
     const auto params =
         with_signs(kv_append_params{from.kv_heads, to.first_head, to.heads, to.capacity, to.codes, to.scales, from.eps, {}, {}},
@@ -89,18 +90,19 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
     });
-    const auto dispatch = [&]<const auto & kernel>() {
-        pass.recorder.dispatch<kernel>({to.heads, pass.tokens}, constants, params, work, to.view, from.x,
-                                       matrix_or(from.w.weights, from.codec), pass.context);
+    const Buffer& w = from.w.weights;
+    const auto dispatch = [&]<const auto & kernel>(const auto&... matrix) {
+        pass.recorder.dispatch<kernel>({to.heads, pass.tokens}, constants, params, work, to.view, from.x, w, pass.context,
+                                       matrix...);
     };
     if (is_trellis(to.type) && subgroup)
         dispatch.operator()<shader::kv_append_subgroup_trellis>();
     else if (is_trellis(to.type))
-        dispatch.operator()<shader::kv_append_trellis>();
+        dispatch.operator()<shader::kv_append_trellis>(matrix_or(w, from.codec));
     else if (subgroup)
         dispatch.operator()<shader::kv_append_subgroup>();
     else
-        dispatch.operator()<shader::kv_append>();
+        dispatch.operator()<shader::kv_append>(matrix_or(w, from.codec));
 }
 
 // Appends to the block or the ring of the window.
@@ -127,7 +129,12 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, const
 
 // Returns the source of keys; for a dense rotation norm, RoPE and channel scaling are already applied.
 Appended keys_of(const CacheCodec& codec, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, std::optional<float> eps) {
-    return {codec, k, w, !codec.matrix.has_value(), kv_heads, eps_or_none(eps)};
+    const bool dense = codec.matrix.has_value();
+    return {codec, k, dense ? HeadNorm{w.weights} : w, !dense, kv_heads, eps_or_none(eps)};
+}
+
+Appended values_of(const CacheCodec& codec, const Buffer& v, uint32_t kv_heads, const Buffer* scales) {
+    return {codec, v, scales ? HeadNorm{*scales, kv_heads} : HeadNorm{v}, false, kv_heads, 0};
 }
 
 } // namespace
@@ -159,23 +166,21 @@ uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool proje
 void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
               std::optional<float> eps) {
     const CacheCodec& codec = cache.layers[layer].k;
-    const bool dense = codec.matrix.has_value(); // its binding is taken: the norm has a dispatch of its own
+    const bool dense = codec.matrix.has_value(); // the norm has a dispatch of its own
     if (dense) norm_rope(pass, k, w, kv_heads, {kv_heads, eps_or_none(eps), 1, 0, 0, 1, {}, {}}, ROTATION_NONE, codec, false);
     append(pass, cache, layer, KvSide::key, keys_of(codec, k, w, kv_heads, eps));
 }
 
-void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads) {
-    const HeadNorm none{v};
-    append(pass, cache, layer, KvSide::value, {cache.layers[layer].v, v, none, false, kv_heads, 0});
+void v_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads, const Buffer* v_scales) {
+    append(pass, cache, layer, KvSide::value, values_of(cache.layers[layer].v, v, kv_heads, v_scales));
 }
 
 void keep_window(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
-                 uint32_t kv_heads, std::optional<float> eps) {
+                 uint32_t kv_heads, std::optional<float> eps, const Buffer* v_scales) {
     const LayerCache& here = cache.layers[layer];
     if (!here.ring || pass.rows_are_separate()) return;
-    const HeadNorm none{v};
     append_window(pass, keys_of(here.k, k, w, kv_heads, eps), *cache.window, *here.ring, KvSide::key, WINDOW_RING);
-    append_window(pass, {here.v, v, none, false, kv_heads, 0}, *cache.window, *here.ring, KvSide::value, WINDOW_RING);
+    append_window(pass, values_of(here.v, v, kv_heads, v_scales), *cache.window, *here.ring, KvSide::value, WINDOW_RING);
 }
 
 void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads) {

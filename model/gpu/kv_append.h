@@ -25,14 +25,15 @@ void q_norm_rope(Pass&, const Buffer& q, const HeadNorm& w, uint32_t heads, std:
 uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
 
 // Stores keys (after k-norm where there is an eps, RoPE and the channel scaling of w) and values of the rows at their positions;
-// k may be overwritten. k, v: [tokens][kv_heads][head_dim]
+// k may be overwritten. k, v: [tokens][kv_heads][head_dim]; v_scales: what values are divided by first, powers of two,
+// fp32 [kv_heads][head_dim] (model/weights/value_scales.h); null: nothing
 void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
               std::optional<float> eps);
-void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads);
+void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads, const Buffer* v_scales = nullptr);
 // Where the cache has a window, and the pass a block: copies the last of its own into the layer's ring, after attention
 // has read the previous content. k and v as k_append and v_append left them.
 void keep_window(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
-                 uint32_t kv_heads, std::optional<float> eps);
+                 uint32_t kv_heads, std::optional<float> eps, const Buffer* v_scales = nullptr);
 
 // x[t][head] = the decoded key or value at the row's position. x: [tokens][kv_heads][head_dim]
 void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads);

@@ -12,7 +12,10 @@ namespace tq::gpu {
 
 uint64_t head_norm_bytes(const Config& c, const KvOptions& kv) {
     const uint64_t conditions = kv.conditioning.kind == KeyConditioning::Kind::measured ? 2 * c.num_key_value_heads : 0;
-    return 2 * uint64_t(c.num_hidden_layers) * (1 + conditions) * c.head_dim * 4;
+    uint64_t vectors = 2 * uint64_t(c.num_hidden_layers) * (1 + conditions);
+    for (uint32_t i = 0; i < c.num_hidden_layers; i++)
+        if (kv.scales_values(i, c.num_hidden_layers)) vectors += c.num_key_value_heads;
+    return vectors * c.head_dim * 4;
 }
 
 uint32_t max_separate_rows(const ForwardOptions& options) { return std::bit_floor(std::min(options.batch_size, max_columns)); }

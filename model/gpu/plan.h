@@ -10,7 +10,7 @@
 
 namespace tq::gpu {
 
-// Returns the size in bytes of HeadNormBuffers: the norms of queries and keys, with their channel scaling.
+// Returns the size in bytes of HeadNormBuffers: the norms of queries and keys, with their channel scaling, and that of values.
 uint64_t head_norm_bytes(const Config& config, const KvOptions& kv);
 
 // The fewest pages of a cache that is smaller than the context, for lack of memory.

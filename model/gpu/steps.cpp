@@ -38,7 +38,10 @@ std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& con
                                            rope_mean(config, w.k_bias, mean_positions));
         out.push_back({upload(uploader, device, head_norm_floats(norms.q, norms.q_conditions)),
                        upload(uploader, device, head_norm_floats(norms.k, norms.k_conditions)),
-                       norms.k_conditions.empty() ? 0 : config.num_key_value_heads});
+                       norms.k_conditions.empty() ? 0 : config.num_key_value_heads,
+                       {}});
+        const std::vector<float> scales = value_scales(config, w.value_squares);
+        if (kv.scales_values(i, layers) && !scales.empty()) out.back().value_scales = upload(uploader, device, scales);
     }
     uploader.finish();
     return out;
@@ -79,6 +82,7 @@ Network::Network(const Config& config, const DeviceWeights& weights, const std::
                           {w.attn_output, "attn_output", &w.ffn_norm},
                           {head.q, head.kv_heads},
                           {head.k, head.kv_heads},
+                          head.value_scales ? &*head.value_scales : nullptr,
                           cache,
                           {w.ffn_norm, "ffn_norm"},
                           w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
@@ -189,7 +193,7 @@ void kv_append(ForwardPass& pass, const Layer& l, const Buffer& k, const Buffer&
     const Config& c = pass.config;
     ENSURE(&k == &pass.scratch.k && &v == &pass.scratch.v, "attention() keeps the window from there");
     k_append(pass, l.cache, l.number, k, l.k_norm, c.num_key_value_heads, c.head_norm_eps());
-    v_append(pass, l.cache, l.number, v, c.num_key_value_heads);
+    v_append(pass, l.cache, l.number, v, c.num_key_value_heads, l.value_scales);
 }
 
 void q_norm_rope(ForwardPass& pass, const Layer& l, const Buffer& q) {
@@ -202,8 +206,9 @@ void q_norm_rope(ForwardPass& pass, const Layer& l, const Buffer& q) {
 void attention(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer& q) {
     const Config& c = pass.config;
     const Scratch& s = pass.scratch;
-    attention(pass, y, s.partials, q, l.cache, l.number, c.num_attention_heads, c.num_key_value_heads);
-    keep_window(pass, l.cache, l.number, s.k, l.k_norm, s.v, c.num_key_value_heads, c.head_norm_eps());
+    attention(pass, y, s.partials, q, l.cache, l.number, c.num_attention_heads, c.num_key_value_heads,
+              l.value_scales);
+    keep_window(pass, l.cache, l.number, s.k, l.k_norm, s.v, c.num_key_value_heads, c.head_norm_eps(), l.value_scales);
     pass.result("attention", y, c.num_attention_heads * c.head_dim);
 }
 

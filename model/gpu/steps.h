@@ -24,10 +24,11 @@ struct Norm {
 };
 
 // The weights (ones where there is no norm) and channel scaling of each layer's norms of queries and keys, in the form of
-// HeadNorm. They belong to a cache, not to the weights, so that caches with other conditioning can share the weights.
+// HeadNorm, and the scales of values. They belong to a cache, not to the weights, so that caches with other conditioning can share the weights.
 struct HeadNormBuffers {
     Buffer q, k;
-    uint32_t kv_heads; // 0: without channel scaling
+    uint32_t kv_heads;                  // 0: without channel scaling of keys
+    std::optional<Buffer> value_scales; // of v_append(); nothing where values are stored as they are
 };
 std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& config, const DeviceWeights& weights,
                                                const KvOptions& kv);
@@ -37,6 +38,7 @@ struct Layer {
     Norm attn_norm;
     Linear attn_q, attn_k, attn_v, attn_output;
     HeadNorm q_norm, k_norm;
+    const Buffer* value_scales; // null: none
     const KvCache& cache;
     Norm ffn_norm;
     std::optional<Linear> router; // of a mixture of experts: the matrices that follow are stacks of theirs

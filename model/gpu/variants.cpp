@@ -210,15 +210,17 @@ struct Heads {
     Pass pass(Recorder& recorder) const { return {recorder, tuning, context, tokens, head_dim, step}; }
     void record_attention(Recorder& recorder) const {
         Pass p = pass(recorder);
-        attention(p, y, partials, q, cache, 0, heads, kv_heads);
+        for (const Buffer* v_scales : {static_cast<const Buffer*>(nullptr), &weights})
+            attention(p, y, partials, q, cache, 0, heads, kv_heads, v_scales);
     }
     void record_cache(Recorder& recorder, bool conditioned) const {
         Pass p = pass(recorder);
         const HeadNorm norm{weights, conditioned ? kv_heads : 0};
+        const Buffer* v_scales = conditioned ? &weights : nullptr;
         q_norm_rope(p, q, norm, heads, eps, cache.layers[0].k);
         k_append(p, cache, 0, k, norm, kv_heads, eps);
-        v_append(p, cache, 0, v, kv_heads);
-        keep_window(p, cache, 0, k, norm, v, kv_heads, eps);
+        v_append(p, cache, 0, v, kv_heads, v_scales);
+        keep_window(p, cache, 0, k, norm, v, kv_heads, eps, v_scales);
         for (const KvSide side : {KvSide::key, KvSide::value}) kv_decode(p, y, cache, 0, side, kv_heads);
     }
 };

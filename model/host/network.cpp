@@ -41,6 +41,8 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
                           {w.attn_output, "attn_output"},
                           head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, head_norm_weights(w.attn_q_norm, c.head_dim),
                                      head_norm_weights(w.attn_k_norm, c.head_dim), k_mean(c, w)),
+                          kv.scales_values(i, c.num_hidden_layers) ? value_scales(c, weights->value_squares[i])
+                                                                   : std::vector<float>(),
                           vectors.layers()[i],
                           rotation,
                           1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),

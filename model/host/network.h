@@ -35,7 +35,8 @@ struct Layer {
     uint32_t number;
     Norm attn_norm;
     Linear attn_q, attn_k, attn_v, attn_output;
-    HeadNorms head_norms; // of queries and keys
+    HeadNorms head_norms;            // of queries and keys
+    std::vector<float> value_scales; // [kv_heads][head_dim]; empty where values are stored as they are
     const LayerCache& cache;
     const Rotation* q_rotation; // that of the stored keys; null where they have none
     float q_scale;              // 1 / sqrt(head_dim), over the rotation's gain

@@ -23,3 +23,25 @@ void q_norm_rope(Pass& pass, const Layer& l, std::vector<float>& q) {
                 l.q_rotation, l.head_norms.q_conditions);
     pass.result("q", q);
 }
+
+// The values of a pass, before they are stored: each channel over its scale, a power of two.
+void divide_values(Pass& pass, const Layer& l, std::vector<float>& v) {
+    const std::vector<float>& scales = l.value_scales;
+    if (scales.empty()) return;
+    pass.pool.each(uint32_t(v.size() / scales.size()), 16, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t t = begin; t < end; t++)
+            for (size_t c = 0; c < scales.size(); c++) v[t * scales.size() + c] /= scales[c];
+    });
+}
+
+// The output of attention, whose values have been divided: [rows][heads][head_dim]
+void multiply_values(Pass& pass, const Layer& l, std::vector<float>& y) {
+    if (l.value_scales.empty()) return;
+    const uint32_t d = pass.config.head_dim, heads = pass.config.num_attention_heads, group = heads / pass.config.num_key_value_heads;
+    pass.pool.each(uint32_t(y.size() / d), 64, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) {
+            const float* scales = &l.value_scales[size_t(i % heads / group) * d];
+            for (uint32_t c = 0; c < d; c++) y[size_t(i) * d + c] *= scales[c];
+        }
+    });
+}

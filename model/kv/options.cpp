@@ -98,6 +98,10 @@ KeyConditioning KvOptions::conditioning_of(uint32_t layer, uint32_t count) const
     return out;
 }
 
+bool KvOptions::scales_values(uint32_t layer, uint32_t count) const {
+    return conditioning.kind != KeyConditioning::Kind::none && is_coded(at(layer, count).v);
+}
+
 KvCodec KvOptions::codec(uint32_t layer, uint32_t count, KvSide side, uint32_t head_dim) const {
     const KvTypes types = at(layer, count);
     const KvType type = side == KvSide::key ? types.k : types.v;

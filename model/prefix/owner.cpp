@@ -25,19 +25,24 @@ std::string types_text(const CacheOwner& owner) {
     return fmt::format("{}", fmt::join(all, " "));
 }
 
-std::string conditioning_text(const CacheOwner& owner) {
-    const KeyConditioning& by = owner.kv.conditioning;
-    if (by.kind != KeyConditioning::Kind::measured) {
-        std::vector<std::string> all;
-        for (uint32_t layer = 0; layer < owner.config.num_hidden_layers; layer++)
-            all.push_back(describe(owner.kv.conditioning_of(layer, owner.config.num_hidden_layers)));
-        if (std::ranges::count(all, all[0]) == std::ptrdiff_t(all.size())) return all[0];
-        return fmt::format("{}", fmt::join(all, " "));
-    }
+// Returns the checksum of a calibration.
+std::string sum_of(const KeyConditioning& by) {
     ENSURE(by.calibration != nullptr, "{} was not read", by.file);
     std::vector<float> all = by.calibration->scales;
     all.insert(all.end(), by.calibration->means.begin(), by.calibration->means.end());
-    return fmt::format("measured {:016x}", checksum(std::as_bytes(std::span(all))));
+    return fmt::format("{:016x}", checksum(std::as_bytes(std::span(all))));
+}
+
+std::string conditioning_text(const CacheOwner& owner) {
+    const KeyConditioning& by = owner.kv.conditioning;
+    const bool measured = by.kind == KeyConditioning::Kind::measured;
+    std::vector<std::string> all;
+    for (uint32_t layer = 0, count = owner.config.num_hidden_layers; layer < count; layer++)
+        all.push_back((measured ? "measured" : describe(owner.kv.conditioning_of(layer, count))) +
+                      (owner.kv.scales_values(layer, count) ? "+values" : ""));
+    const bool same = std::ranges::count(all, all[0]) == std::ptrdiff_t(all.size());
+    const std::string text = same ? all[0] : fmt::format("{}", fmt::join(all, " "));
+    return measured ? fmt::format("{} {}", text, sum_of(by)) : text;
 }
 
 } // namespace

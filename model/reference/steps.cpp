@@ -50,6 +50,7 @@ void matmul_add(Pass& pass, std::vector<float>& h, const Linear& w, const std::v
 }
 
 void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<float>& v) {
+    divide_values(pass, l, v);
     kv_append(pass.pool, l.cache, KvSide::key, k, l.head_norms.k, pass.rope, pass.config.head_norm_eps(),
               l.head_norms.k_conditions);
     kv_append(pass.pool, l.cache, KvSide::value, v, {}, pass.rope, {});
@@ -58,6 +59,7 @@ void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<fl
 
 void attention(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& q) {
     attention(pass.pool, y, q, l.cache, pass.config.num_attention_heads, pass.rows());
+    multiply_values(pass, l, y);
     pass.result("attention", y);
 }
 

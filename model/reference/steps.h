@@ -39,15 +39,16 @@ void route(Pass&, Routes& routes, const Linear& router, const std::vector<float>
 void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x, const Routes& routes);
 void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector<float>& x, const Routes& routes);
 
-// Stores keys, after k-norm (where the architecture has it), RoPE and channel scaling, and values, at the slots and positions of
-// the rows.
+// Stores keys, after k-norm (where the architecture has it), RoPE and channel scaling, and values, after theirs, at the slots and
+// positions of the rows.
 void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<float>& v);
 
 // Applies q-norm (where the architecture has it), RoPE, channel scaling, the rotation of the stored keys and the scale of scores,
 // in place.
 void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q);
 
-// y[t][head] = softmax(q . K) V over the positions of the row's slot up to its own
+// y[t][head] = softmax(q . K) V over the positions of the row's slot up to its own, with the values as they were before their
+// scaling
 void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q);
 
 } // namespace tq::ref

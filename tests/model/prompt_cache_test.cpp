@@ -79,7 +79,7 @@ TEST_CASE("a file is what its description says") {
                          {"types", "tq3/f16 tq4/q8_0"},
                          {"rotation", "wht"},
                          {"scale_rule", "unbiased"},
-                         {"conditioning", "norms"},
+                         {"conditioning", "norms norms+values"},
                          {"shape", "2 4 128"},
                          {"computation", "this test"},
                          {"model", "a model"}});

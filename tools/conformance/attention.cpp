@@ -33,6 +33,9 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
     for (const gpu::Row& row : pass_rows.rows) rows.push_back({row.slot, row.position});
     std::vector<float> want(q.size());
     ref::attention(rig.pool, want, q, layer, shape.heads, rows);
+    std::vector<float> scales(size_t(shape.kv_heads) * d, 1.0f);
+    if (shape.scaled) scales = random_value_scales(rig.random, shape.kv_heads, d);
+    for (size_t i = 0; i < want.size(); i++) want[i] *= scales[i / d % shape.heads / (shape.heads / shape.kv_heads) * d + i % d];
 
     const gpu::KvCache cache = on_device(rig, shape, layer, pass_rows);
     std::vector<std::vector<uint32_t>> tables;
@@ -42,11 +45,12 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
                                                       is_qjl(shape.kv.k) || is_qjl(shape.kv.v), layer.window.has_value()) /
                                   4;
     const Buffer y = rig.output(want.size()), q_buffer = rig.upload(with_projections(q, keys)),
-                 context = rig.context(pass_rows, tables), partials = rig.output(partials_words);
+                 context = rig.context(pass_rows, tables), v_scales = rig.upload(scales), partials = rig.output(partials_words);
     rig.run(
         tuning, context, count, d,
         [&](gpu::Pass& pass) {
-            gpu::attention(pass, y, {partials, 0, partials_words * 4}, q_buffer, cache, 0, shape.heads, shape.kv_heads);
+            gpu::attention(pass, y, {partials, 0, partials_words * 4}, q_buffer, cache, 0, shape.heads, shape.kv_heads,
+                           shape.scaled ? &v_scales : nullptr);
         },
         shape.slots, shape.separate);
     const gpu::AttentionPlan plan =
@@ -285,6 +289,13 @@ void add_attention(Rows& rows, const Capabilities& device) {
     add(rows, all[0], {tq4, 128, 6, 3, 33, 33}); // a whole prompt, and slices of 2 and 1 heads
     add(rows, all[0], {tq4, 128, 16, 8, 4099, 1, 3});
     add(rows, all[0], {tq4, 128, 40, 8, 32771, 1, 3}, true);
+    const auto scaled = [](AttentionCase of) {
+        of.scaled = true;
+        return of;
+    };
+    add(rows, all[0], scaled({{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 6, 3, 77, 3}));
+    add(rows, all[0], scaled({residual, 64, 4, 2, 50, 1}));
+    for (const Variant& variant : all) add(rows, variant, scaled({tq4, 128, 6, 3, 77, 3}));
     add_window(rows, all);
     add_splits(rows, all);
     add_slots(rows, all);

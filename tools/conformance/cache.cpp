@@ -193,22 +193,39 @@ Outcome conditioned_keys(Rig& rig, const gpu::Tuning& tuning, const Format& form
     return twin.check();
 }
 
+// The bytes of values whose channels are scaled are those that encode() gives for the quotients, which are exact.
+Outcome scaled_values(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    constexpr uint32_t position = 3;
+    TwinCache twin(rig, d, format.as_values(KvType::tq3), 375);
+    std::vector<float> x = codec_vectors(370 * kv_heads, d, twin.codec(KvSide::value).rotation.signs, rig.random.bits());
+    HeadConditions by{random_value_scales(rig.random, kv_heads, d), {}};
+    for (float& scale : std::span(by.factors).last(d)) scale = std::ldexp(1.0f, int(rig.random.below(41)) - 20);
+    twin.append(tuning, KvSide::value, x, {}, position, by);
+    for (size_t i = 0; i < x.size(); i++) x[i] /= by.factors[i % by.factors.size()];
+    twin.expect(KvSide::value, x, position);
+    return twin.check();
+}
+
 // Keys and values in passes of one and several tokens, fewer and more than the window keeps. Keys as in keys().
 Outcome full_precision_window(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, 86), twin(rig, d, format.as_values(format.type), 86);
     TwinWindow window(twin);
     const std::vector<float> w = Keys(rig.random, d).w;
     const Buffer w_buffer = rig.upload(w);
+    const std::vector<float> scales = random_value_scales(rig.random, kv_heads, d);
+    const Buffer v_scales = rig.upload(scales);
     uint32_t position = 1;
     for (const uint32_t tokens : {1u, 3u, 45u, 1u, 1u, 22u, 7u}) {
-        const std::vector<float> k = rig.random.normals(size_t(tokens) * kv_heads * d), v = rig.random.normals(k.size());
+        const std::vector<float> k = rig.random.normals(size_t(tokens) * kv_heads * d);
+        std::vector<float> v = rig.random.normals(k.size());
         plain.append(tuning, KvSide::key, k, w, position);
         const Buffer k_buffer = rig.upload(k), v_buffer = rig.upload(v), context = twin.context_of(position, tokens);
         rig.run(tuning, context, tokens, d, [&](gpu::Pass& pass) {
             gpu::k_append(pass, twin.cache, layer, k_buffer, {w_buffer}, kv_heads, eps);
-            gpu::v_append(pass, twin.cache, layer, v_buffer, kv_heads);
-            gpu::keep_window(pass, twin.cache, layer, k_buffer, {w_buffer}, v_buffer, kv_heads, eps);
+            gpu::v_append(pass, twin.cache, layer, v_buffer, kv_heads, &v_scales);
+            gpu::keep_window(pass, twin.cache, layer, k_buffer, {w_buffer}, v_buffer, kv_heads, eps, &v_scales);
         });
+        for (size_t i = 0; i < v.size(); i++) v[i] /= scales[i % scales.size()];
         window.expect(KvSide::key, plain.stored_keys(position, tokens), position);
         window.expect(KvSide::value, v, position);
         position += tokens;
@@ -257,6 +274,7 @@ void add_format(Rows& rows, const Variant& variant, const Format& format, uint32
     if (usual) add("kv_append", "keys", keys, d != 128 && !some);
     if (usual && some) add("kv_append", "keys without a norm", keys_without_norm);
     if (usual) add("kv_append", "conditioned keys", conditioned_keys, !some);
+    if (usual && is_coded(format.type)) add("kv_append", "scaled values", scaled_values, !some);
     const bool keeps_window = format.type == KvType::tq3 || format.type == KvType::tq3t || format.type == KvType::q8_0;
     if (usual && keeps_window) add("kv_append", "window", full_precision_window);
     if (usual) add("kv_decode", "values of every kind", decoded);

@@ -25,4 +25,10 @@ HeadConditions random_conditions(Random& random, uint32_t kv_heads, uint32_t hea
     return out;
 }
 
+std::vector<float> random_value_scales(Random& random, uint32_t kv_heads, uint32_t head_dim) {
+    std::vector<float> out(size_t(kv_heads) * head_dim);
+    for (float& scale : out) scale = std::ldexp(1.0f, int(random.below(7)) - 3);
+    return out;
+}
+
 } // namespace tq::conformance

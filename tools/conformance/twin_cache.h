@@ -50,18 +50,20 @@ struct TwinCache {
         return rig.context(rows, tables, rope);
     }
 
+    // Values are divided by conditions.factors.
     void append(const gpu::Tuning& tuning, KvSide side, std::span<const float> x, std::span<const float> w, uint32_t position,
                 const HeadConditions& conditions = {}, std::optional<float> norm_eps = eps) {
         const uint32_t tokens = uint32_t(x.size() / kv_heads / cache.head_dim);
         const Buffer x_buffer = rig.upload(x),
-                     w_buffer = rig.upload(gpu::head_norm_floats(w.empty() ? x.first(cache.head_dim) : w, conditions)),
+                     w_buffer = rig.upload(gpu::head_norm_floats(w.empty() ? x.first(cache.head_dim) : w, w.empty() ? HeadConditions() : conditions)),
                      context = context_of(position, tokens);
         const gpu::HeadNorm norm{w_buffer, conditions.empty() ? 0 : kv_heads};
+        const Buffer v_scales = rig.upload(conditions.empty() ? x.first(cache.head_dim) : std::span(conditions.factors));
         rig.run(tuning, context, tokens + 2, cache.head_dim, [&](gpu::Pass& pass) {
             if (side == KvSide::key)
                 gpu::k_append(pass, cache, layer, x_buffer, norm, kv_heads, norm_eps);
             else
-                gpu::v_append(pass, cache, layer, x_buffer, kv_heads);
+                gpu::v_append(pass, cache, layer, x_buffer, kv_heads, conditions.empty() ? nullptr : &v_scales);
         });
     }
 

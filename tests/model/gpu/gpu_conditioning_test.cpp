@@ -1,10 +1,11 @@
-// Conditioned keys on the device: the CPU's logits, with caches of different conditioning on one copy of the weights.
+// Conditioned keys and values on the device: the CPU's logits, with caches of different conditioning on one copy of the weights.
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "tests/support/device_kernels.h"
 #include "tests/support/golden.h"
 #include "tests/support/small_model.h"
+#include "tests/support/stressed_model.h"
 #include "tools/conformance/random.h"
 
 using namespace tq;
@@ -54,6 +55,32 @@ TEST_CASE("caches that are conditioned in different ways share weights, and give
         const double limit =
             all[i].k == KvType::f32 ? own_kernels(device).limit() : 0.05; // a code that falls on the other side of a threshold
         for (const auto& ids : {prompt, next}) CHECK(relative_error(forwards[i]->run(ids), on_cpu->run(ids)) <= limit);
+    }
+}
+
+// The values' channels differ by a hundred times and more: without a multiplication on either side nothing is right.
+TEST_CASE("values are scaled as on the CPU") {
+    const SmallModel small;
+    const test::TemporaryFile path;
+    test::write_stressed_model(small.path.path(), path.path(), {.value_spread = 1});
+    const ModelFile file = read_gguf(path.path());
+    const Weights weights = read_weights(file, small.config);
+    Device device;
+    std::mt19937 random(2);
+    const auto prompt = random_ids(random, 21), next = random_ids(random, 1);
+    std::vector<KvOptions> all{{KvType::f32, KvType::tq4},
+                               {KvType::f32, KvType::tq6, RotationKind::haar},
+                               {KvType::f32, KvType::tq4q},
+                               {KvType::tq6, KvType::q8_0}};
+    all.push_back({KvType::f32, KvType::tq4});
+    all.back().window = 5;
+    for (const KvOptions& kv : all) {
+        const std::string types = describe(kv);
+        CAPTURE(types);
+        const auto on_gpu = make_gpu_forward(device, small.config, weights, small_options(kv)),
+                   on_cpu = make_cpu_forward(small.config, weights, small_options(kv));
+        for (const auto& ids : {prompt, next}) CHECK(relative_error(on_gpu->run(ids), on_cpu->run(ids)) <= 0.05);
+        CHECK(on_gpu->position() == 22);
     }
 }
 

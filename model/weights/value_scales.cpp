@@ -1,0 +1,119 @@
+#include "model/weights/value_scales.h"
+#include "base/ensure.h"
+#include "base/mapped_file.h"
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <optional>
+
+namespace tq {
+namespace {
+
+constexpr uint32_t enough_rows = 512; // of attn_output
+constexpr uint32_t run = 32;          // rows whose squares are added up first
+constexpr int64_t one = 1 << 16;      // of logarithms
+constexpr int64_t largest_exponent = 20;
+
+std::vector<double> row_squares(ThreadPool& pool, const Tensor& w, std::span<const float> norm) {
+    std::vector<double> out(w.rows);
+    pool.each(w.rows, 8, [&](uint32_t begin, uint32_t end) {
+        std::vector<float> row(w.cols);
+        std::vector<std::byte> scratch;
+        for (uint32_t r = begin; r < end; r++) {
+            decode_row(w.type, row, w.read(r, 1, scratch));
+            for (uint32_t i = 0; i < w.cols; i++) {
+                const double product = double(row[i]) * norm[i];
+                out[r] += product * product;
+            }
+        }
+    });
+    return out;
+}
+
+// Of rows 0, step, 2 step, ...: run by run, so that the order of additions does not depend on the threads.
+std::vector<double> column_squares(ThreadPool& pool, const Tensor& w) {
+    const uint32_t step = std::max(1u, w.rows / enough_rows), rows = (w.rows + step - 1) / step, runs = (rows + run - 1) / run;
+    std::vector<std::vector<double>> sums(runs, std::vector<double>(w.cols));
+    pool.each(runs, 1, [&](uint32_t begin, uint32_t end) {
+        std::vector<float> row(w.cols);
+        std::vector<std::byte> scratch;
+        for (uint32_t r = begin * run; r < std::min(end * run, rows); r++) {
+            decode_row(w.type, row, w.read(r * step, 1, scratch));
+            std::vector<double>& sum = sums[r / run];
+            for (uint32_t c = 0; c < w.cols; c++) sum[c] += double(row[c]) * row[c];
+        }
+    });
+    std::vector<double> out(w.cols);
+    for (const std::vector<double>& sum : sums)
+        for (uint32_t c = 0; c < w.cols; c++) out[c] += sum[c];
+    return out;
+}
+
+// Returns log2(x) in units of 2^-16, rounded down; nothing for 0 and what is not finite. By integers and squares alone: libraries'
+// logarithms differ.
+std::optional<int64_t> logarithm(double x) {
+    const auto bits = std::bit_cast<uint64_t>(x);
+    const auto field = int64_t(bits >> 52);
+    if (field <= 0 || field >= 2047) return std::nullopt;
+    double mantissa = std::bit_cast<double>((bits & 0xfffffffffffff) | 1023ull << 52);
+    int64_t out = field - 1023;
+    for (int64_t bit = 1; bit < one; bit *= 2) {
+        mantissa *= mantissa;
+        const bool above = mantissa >= 2;
+        if (above) mantissa *= 0.5;
+        out = 2 * out + above;
+    }
+    return out;
+}
+
+int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+
+// squares: g^4 of a head's channels. Writes the power of two next to g over the geometric mean.
+void scales_of_head(std::span<float> scales, std::span<const double> squares) {
+    std::vector<std::optional<int64_t>> logarithms;
+    for (const double square : squares) logarithms.push_back(logarithm(square));
+    const auto count = int64_t(std::ranges::count_if(logarithms, [](const auto& l) { return l.has_value(); }));
+    const int64_t sum = std::accumulate(logarithms.begin(), logarithms.end(), int64_t(0),
+                                        [](int64_t all, const auto& l) { return all + l.value_or(0); });
+    for (size_t c = 0; c < scales.size(); c++) {
+        scales[c] = 1;
+        if (!logarithms[c]) continue;
+        const int64_t unit = 4 * count * one; // of the exponent of g
+        const int64_t exponent = floor_divide(2 * (count * *logarithms[c] - sum) + unit, 2 * unit);
+        const int64_t kept = std::clamp(exponent, -largest_exponent, largest_exponent);
+        scales[c] = std::bit_cast<float>(uint32_t(kept + 127) << 23);
+    }
+}
+
+} // namespace
+
+ValueSquares value_squares(ThreadPool& pool, const LayerWeights& w) {
+    if (w.attn_v.rows == 0 || w.attn_output.rows == 0) return {};
+    ValueSquares out{row_squares(pool, w.attn_v, to_floats(w.attn_norm)), column_squares(pool, w.attn_output)};
+    if (w.attn_v_bias) {
+        const std::vector<float> bias = to_floats(*w.attn_v_bias);
+        for (size_t r = 0; r < bias.size(); r++) out.values[r] += double(bias[r]) * bias[r];
+    }
+    check_mapped_files();
+    return out;
+}
+
+std::vector<float> value_scales(const Config& c, const ValueSquares& squares) {
+    if (squares.values.empty()) return {};
+    const size_t d = c.head_dim, group = c.num_attention_heads / c.num_key_value_heads;
+    ENSURE(squares.values.size() == c.num_key_value_heads * d && squares.columns.size() == squares.values.size() * group,
+           "{} values, {} columns", squares.values.size(), squares.columns.size());
+    std::vector<float> out(squares.values.size());
+    std::vector<double> ratios(d);
+    for (size_t head = 0; head < c.num_key_value_heads; head++) {
+        for (size_t i = 0; i < d; i++) {
+            double columns = 0;
+            for (size_t h = head * group; h < (head + 1) * group; h++) columns += squares.columns[h * d + i];
+            ratios[i] = columns > 0 ? squares.values[head * d + i] / columns : 0;
+        }
+        scales_of_head(std::span(out).subspan(head * d, d), ratios);
+    }
+    return out;
+}
+
+} // namespace tq

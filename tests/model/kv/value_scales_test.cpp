@@ -103,7 +103,7 @@ TEST_CASE("squares are those of the weights, the same for any number of threads"
         for (uint32_t r = 0; r < w.attn_output.rows; r++) sum += std::pow(double(output[r * w.attn_output.cols + col]), 2);
         CHECK(squares.columns[col] == doctest::Approx(sum).epsilon(1e-12));
     }
-    const Weights nowhere = held_weights(model.weights, HeldHalves{{}});
+    const Weights nowhere = held_weights(model.weights, HeldHalves(std::vector<bool>(halves_of(c.num_hidden_layers))));
     CHECK(value_scales(c, value_squares(one, nowhere.layers[1])).empty());
 }
 

@@ -162,8 +162,12 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
         return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
     });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
-    const ConstantsOf<shader::attention_combine> constants{subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation,
-                                                           is_qjl(values.type), parts.window, v_scales != nullptr};
+    const ConstantsOf<shader::attention_combine> constants{subgroup ? subgroup : pass.tuning.workgroup,
+                                                           pass.head_dim,
+                                                           rotation,
+                                                           is_qjl(values.type),
+                                                           parts.window,
+                                                           v_scales != nullptr};
     const Groups grid{heads, pass.tokens};
     const Buffer& scales = v_scales ? *v_scales : pass.context;
     if (subgroup)

@@ -206,8 +206,7 @@ void q_norm_rope(ForwardPass& pass, const Layer& l, const Buffer& q) {
 void attention(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer& q) {
     const Config& c = pass.config;
     const Scratch& s = pass.scratch;
-    attention(pass, y, s.partials, q, l.cache, l.number, c.num_attention_heads, c.num_key_value_heads,
-              l.value_scales);
+    attention(pass, y, s.partials, q, l.cache, l.number, c.num_attention_heads, c.num_key_value_heads, l.value_scales);
     keep_window(pass, l.cache, l.number, s.k, l.k_norm, s.v, c.num_key_value_heads, c.head_norm_eps(), l.value_scales);
     pass.result("attention", y, c.num_attention_heads * c.head_dim);
 }

@@ -24,7 +24,8 @@ struct Norm {
 };
 
 // The weights (ones where there is no norm) and channel scaling of each layer's norms of queries and keys, in the form of
-// HeadNorm, and the scales of values. They belong to a cache, not to the weights, so that caches with other conditioning can share the weights.
+// HeadNorm, and the scales of values. They belong to a cache, not to the weights, so that caches with other conditioning can
+// share the weights.
 struct HeadNormBuffers {
     Buffer q, k;
     uint32_t kv_heads;                  // 0: without channel scaling of keys

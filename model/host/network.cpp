@@ -33,23 +33,23 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
         const LayerWeights& w = weights->weights.layers[i];
         const KvCodec& keys = vectors.layers()[i].k.codec;
         const Rotation* rotation = is_rotated(keys.type) ? &keys.rotation : nullptr;
-        layers.push_back({i,
-                          {to_floats(w.attn_norm), "attn_norm"},
-                          {w.attn_q, {}, bias(w.attn_q_bias)},
-                          {w.attn_k, "k", bias(w.attn_k_bias)},
-                          {w.attn_v, "v", bias(w.attn_v_bias)},
-                          {w.attn_output, "attn_output"},
-                          head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, head_norm_weights(w.attn_q_norm, c.head_dim),
-                                     head_norm_weights(w.attn_k_norm, c.head_dim), k_mean(c, w)),
-                          kv.scales_values(i, c.num_hidden_layers) ? value_scales(c, weights->value_squares[i])
-                                                                   : std::vector<float>(),
-                          vectors.layers()[i],
-                          rotation,
-                          1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),
-                          {to_floats(w.ffn_norm), "ffn_norm"},
-                          w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
-                          {{w.ffn_gate}, {w.ffn_up}},
-                          {w.ffn_down, "h"}});
+        layers.push_back(
+            {i,
+             {to_floats(w.attn_norm), "attn_norm"},
+             {w.attn_q, {}, bias(w.attn_q_bias)},
+             {w.attn_k, "k", bias(w.attn_k_bias)},
+             {w.attn_v, "v", bias(w.attn_v_bias)},
+             {w.attn_output, "attn_output"},
+             head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, head_norm_weights(w.attn_q_norm, c.head_dim),
+                        head_norm_weights(w.attn_k_norm, c.head_dim), k_mean(c, w)),
+             kv.scales_values(i, c.num_hidden_layers) ? value_scales(c, weights->value_squares[i]) : std::vector<float>(),
+             vectors.layers()[i],
+             rotation,
+             1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),
+             {to_floats(w.ffn_norm), "ffn_norm"},
+             w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
+             {{w.ffn_gate}, {w.ffn_up}},
+             {w.ffn_down, "h"}});
     }
 }
 

@@ -37,7 +37,8 @@ void divide_values(Pass& pass, const Layer& l, std::vector<float>& v) {
 // The output of attention, whose values have been divided: [rows][heads][head_dim]
 void multiply_values(Pass& pass, const Layer& l, std::vector<float>& y) {
     if (l.value_scales.empty()) return;
-    const uint32_t d = pass.config.head_dim, heads = pass.config.num_attention_heads, group = heads / pass.config.num_key_value_heads;
+    const uint32_t d = pass.config.head_dim, heads = pass.config.num_attention_heads,
+                   group = heads / pass.config.num_key_value_heads;
     pass.pool.each(uint32_t(y.size() / d), 64, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
             const float* scales = &l.value_scales[size_t(i % heads / group) * d];

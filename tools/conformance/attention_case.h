@@ -20,8 +20,8 @@ struct AttentionCase {
     // Slots have different lengths.
     uint32_t length_of(uint32_t slot) const { return length - slot * 37 % length; }
     std::string text() const {
-        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}{}{}{}{}", head_dim, heads, kv_heads, tokens,
-                           length, heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation),
+        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}{}{}{}{}", head_dim, heads, kv_heads,
+                           tokens, length, heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation),
                            window_begin == 0 ? "" : fmt::format(", those before {} forgotten", window_begin),
                            stored == 1 ? "" : fmt::format(", keys and values of +-{}", stored), growing ? ", growing values" : "",
                            slots == 1 ? "" : fmt::format(", {} slots", slots), separate ? ", separate rows" : "",

@@ -55,7 +55,8 @@ struct TwinCache {
                 const HeadConditions& conditions = {}, std::optional<float> norm_eps = eps) {
         const uint32_t tokens = uint32_t(x.size() / kv_heads / cache.head_dim);
         const Buffer x_buffer = rig.upload(x),
-                     w_buffer = rig.upload(gpu::head_norm_floats(w.empty() ? x.first(cache.head_dim) : w, w.empty() ? HeadConditions() : conditions)),
+                     w_buffer = rig.upload(gpu::head_norm_floats(w.empty() ? x.first(cache.head_dim) : w,
+                                                                 w.empty() ? HeadConditions() : conditions)),
                      context = context_of(position, tokens);
         const gpu::HeadNorm norm{w_buffer, conditions.empty() ? 0 : kv_heads};
         const Buffer v_scales = rig.upload(conditions.empty() ? x.first(cache.head_dim) : std::span(conditions.factors));

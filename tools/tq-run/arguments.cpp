@@ -256,9 +256,10 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
         parsed_by(parse_scale_rule))
         .values(fmt::format("{}", fmt::join(scale_rule_names, " ")));
     command
-        .add_option("--kv-condition", a.conditioning,
-                    "channel scaling of keys and values: none, norms (from the model), for keys a file from tq-run calibrate, or auto "
-                    "(norms for quantised ones); default: auto")
+        .add_option(
+            "--kv-condition", a.conditioning,
+            "channel scaling of keys and values: none, norms (from the model), for keys a file from tq-run calibrate, or auto "
+            "(norms for quantised ones); default: auto")
         .option_text("HOW")
         .values("auto norms none FILE")
         .group("KV cache");

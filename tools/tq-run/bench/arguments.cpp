@@ -360,7 +360,7 @@ void add_flags(ArgumentParser& command, Arguments& a) {
                     .excludes("--kernels");
     command
         .add_option("--kv-condition", a.conditioning,
-                    "channel scaling of the keys: none, norms, a file from tq-run calibrate, or auto (norms for quantised keys); "
+                    "channel scaling of keys and values: none, norms, for keys a file from tq-run calibrate, or auto; "
                     "default: auto")
         .option_text("HOW")
         .values("auto norms none FILE")

@@ -19,9 +19,9 @@ layout(push_constant) uniform Push { attention_combine_params p; };
 layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(binding = 1) readonly buffer Partials { float partials[]; };
 CONTEXT_AT(2);
-layout(binding = 3) readonly buffer Scales { float value_scales[]; }; // [kv heads][head_dim]
+// A dense rotation, and after it what values were divided by: [kv heads][head_dim].
+layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 #ifndef SUBGROUP
-layout(binding = 4) readonly buffer Matrix { float matrix[]; };
 #define ROTATION_MATRIX matrix
 #endif
 #include "rotate.glsl"
@@ -117,6 +117,6 @@ void main() {
     }
     EACH_CHANNEL(i) OWN(channel, i) = OWN(terms, i) / l + (has_projection != 0 ? OWN(channel, i) : 0.0);
     rotate_back(rotation);
-    const uint scales = gl_WorkGroupID.x / p.group * head_dim;
-    EACH_CHANNEL(i) y[head * head_dim + i] = scaled != 0 ? OWN(channel, i) * value_scales[scales + i] : OWN(channel, i);
+    const uint scales = VALUE_SCALES_AT(rotation) + gl_WorkGroupID.x / p.group * head_dim;
+    EACH_CHANNEL(i) y[head * head_dim + i] = scaled != 0 ? OWN(channel, i) * matrix[scales + i] : OWN(channel, i);
 }

@@ -8,8 +8,9 @@
 
 // Stores x[t][head], a key (after k-norm, RoPE and channel scaling) or a value, at the row's position of its slot, in the cache's
 // type. model/kv/turboquant.md defines it, bit for bit. One workgroup per kv head of the slice (x) and token (y). For a dense
-// rotation, q_norm_rope has already applied norm, RoPE and channel scaling to keys. The weights of values are their scales,
-// [kv heads][head_dim], powers of two. The subgroup variant is for types with one scale per vector, and for rotations that are not dense; the trellis variant is only for trellis types,
+// rotation, q_norm_rope has already applied norm, RoPE and channel scaling to keys, so that they need no weights: binding 2 is the
+// matrix then. For values it is the matrix of a dense rotation, and after it their scales, [kv heads][head_dim], powers of two. The
+// subgroup variant is for types with one scale per vector, and for rotations that are not dense; the trellis variant is only for trellis types,
 // whose search takes drivers too long to compile for the others.
 // once more for subgroups
 // once more for trellises
@@ -28,8 +29,7 @@ layout(binding = 1) readonly buffer X { float x[]; };
 layout(binding = 2) readonly buffer Weight { float weight[]; };
 CONTEXT_AT(3);
 #ifndef SUBGROUP
-layout(binding = 4) readonly buffer Matrix { float matrix[]; };
-#define ROTATION_MATRIX matrix
+#define ROTATION_MATRIX weight
 #endif
 #include "rotate.glsl"
 #include "kv_levels.glsl"
@@ -187,7 +187,7 @@ void main() {
             CONDITION(weight, p.first_head + gl_WorkGroupID.x)
         }
     } else if (conditioned != 0) {
-        const uint scales = (p.first_head + gl_WorkGroupID.x) * head_dim;
+        const uint scales = VALUE_SCALES_AT(rotation) + (p.first_head + gl_WorkGroupID.x) * head_dim;
         EACH_CHANNEL(i) OWN(channel, i) = divided(OWN(channel, i), weight[scales + i]);
     }
     channel_barrier();

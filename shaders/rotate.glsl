@@ -32,6 +32,9 @@ void multiply_by_matrix(bool back) {
 }
 #endif
 
+// The offset of the scales of values in the buffer that they share with the matrix of a dense rotation.
+#define VALUE_SCALES_AT(rotation) ((rotation) == ROTATION_HAAR ? head_dim * head_dim : 0u)
+
 // channel = R channel. Starts and ends with a barrier where there is a rotation.
 void rotate(uint rotation) {
     if (rotation == ROTATION_WHT) {

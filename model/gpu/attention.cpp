@@ -169,13 +169,12 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
                                                            parts.window,
                                                            v_scales != nullptr};
     const Groups grid{heads, pass.tokens};
-    const Buffer& scales = v_scales ? *v_scales : pass.context;
+    const Buffer& matrix = v_scales ? *v_scales : matrix_or(pass.context, values);
     if (subgroup)
         pass.recorder.dispatch<shader::attention_combine_subgroup>(grid, constants, params, work, y, partials, pass.context,
-                                                                   scales);
+                                                                   matrix);
     else
-        pass.recorder.dispatch<shader::attention_combine>(grid, constants, params, work, y, partials, pass.context, scales,
-                                                          matrix_or(*partials.buffer, values));
+        pass.recorder.dispatch<shader::attention_combine>(grid, constants, params, work, y, partials, pass.context, matrix);
 }
 
 // The keys that a dispatch of attention reads, and their form: one of WINDOW_*.

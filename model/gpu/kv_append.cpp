@@ -90,19 +90,19 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
     });
-    const Buffer& w = from.w.weights;
-    const auto dispatch = [&]<const auto & kernel>(const auto&... matrix) {
-        pass.recorder.dispatch<kernel>({to.heads, pass.tokens}, constants, params, work, to.view, from.x, w, pass.context,
-                                       matrix...);
+    const bool scaled_values = !from.is_key && from.w.kv_heads != 0; // the matrix comes before their scales
+    const Buffer& w = scaled_values ? from.w.weights : matrix_or(from.w.weights, from.codec);
+    const auto dispatch = [&]<const auto & kernel>() {
+        pass.recorder.dispatch<kernel>({to.heads, pass.tokens}, constants, params, work, to.view, from.x, w, pass.context);
     };
     if (is_trellis(to.type) && subgroup)
         dispatch.operator()<shader::kv_append_subgroup_trellis>();
     else if (is_trellis(to.type))
-        dispatch.operator()<shader::kv_append_trellis>(matrix_or(w, from.codec));
+        dispatch.operator()<shader::kv_append_trellis>();
     else if (subgroup)
         dispatch.operator()<shader::kv_append_subgroup>();
     else
-        dispatch.operator()<shader::kv_append>(matrix_or(w, from.codec));
+        dispatch.operator()<shader::kv_append>();
 }
 
 // Appends to the block or the ring of the window.
@@ -150,6 +150,13 @@ std::vector<float> head_norm_floats(std::span<const float> weights, const HeadCo
     return out;
 }
 
+std::vector<float> value_scale_floats(const KvCodec& values, std::span<const float> scales) {
+    std::vector<float> out;
+    if (values.rotation.matrix) out = *values.rotation.matrix;
+    out.insert(out.end(), scales.begin(), scales.end());
+    return out;
+}
+
 void q_norm_rope(Pass& pass, const Buffer& q, const HeadNorm& w, uint32_t heads, std::optional<float> eps,
                  const CacheCodec& keys) {
     const uint32_t d = pass.head_dim, rotation = keys.rotation_constant();
@@ -166,7 +173,7 @@ uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool proje
 void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
               std::optional<float> eps) {
     const CacheCodec& codec = cache.layers[layer].k;
-    const bool dense = codec.matrix.has_value(); // the norm has a dispatch of its own
+    const bool dense = codec.matrix.has_value(); // its binding is taken: the norm has a dispatch of its own
     if (dense) norm_rope(pass, k, w, kv_heads, {kv_heads, eps_or_none(eps), 1, 0, 0, 1, {}, {}}, ROTATION_NONE, codec, false);
     append(pass, cache, layer, KvSide::key, keys_of(codec, k, w, kv_heads, eps));
 }

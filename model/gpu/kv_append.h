@@ -17,6 +17,10 @@ struct HeadNorm {
 // is no channel scaling.
 std::vector<float> head_norm_floats(std::span<const float> weights, const HeadConditions& conditions);
 
+// Returns the floats of a layer's scales of values, what v_append divides by: powers of two, [kv_heads][head_dim]
+// (model/weights/value_scales.h), after the matrix of a dense rotation.
+std::vector<float> value_scale_floats(const KvCodec& values, std::span<const float> scales);
+
 // q[t][head] = R(C(RoPE(w * q / rms(q)))) / (sqrt(head_dim) * gain) in place, or without the norm where there is no eps, for keys
 // stored as `keys` describes: R is their rotation, if they have one, C the channel scaling of w. Where the keys have QJL's bit,
 // the projections of the result follow. q: q_floats()
@@ -25,8 +29,8 @@ void q_norm_rope(Pass&, const Buffer& q, const HeadNorm& w, uint32_t heads, std:
 uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
 
 // Stores keys (after k-norm where there is an eps, RoPE and the channel scaling of w) and values of the rows at their positions;
-// k may be overwritten. k, v: [tokens][kv_heads][head_dim]; v_scales: what values are divided by first, powers of two,
-// fp32 [kv_heads][head_dim] (model/weights/value_scales.h); null: nothing
+// k may be overwritten. k, v: [tokens][kv_heads][head_dim]; v_scales: value_scale_floats(); null: values are stored as they
+// are
 void k_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
               std::optional<float> eps);
 void v_append(Pass&, const KvCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads, const Buffer* v_scales = nullptr);

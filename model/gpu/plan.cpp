@@ -14,7 +14,10 @@ uint64_t head_norm_bytes(const Config& c, const KvOptions& kv) {
     const uint64_t conditions = kv.conditioning.kind == KeyConditioning::Kind::measured ? 2 * c.num_key_value_heads : 0;
     uint64_t vectors = 2 * uint64_t(c.num_hidden_layers) * (1 + conditions);
     for (uint32_t i = 0; i < c.num_hidden_layers; i++)
-        if (kv.scales_values(i, c.num_hidden_layers)) vectors += c.num_key_value_heads;
+        if (kv.scales_values(i, c.num_hidden_layers)) {
+            const bool dense = kv.rotation == RotationKind::haar && is_rotated(kv.at(i, c.num_hidden_layers).v);
+            vectors += c.num_key_value_heads + (dense ? c.head_dim : 0);
+        }
     return vectors * c.head_dim * 4;
 }
 

@@ -41,7 +41,9 @@ std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& con
                        norms.k_conditions.empty() ? 0 : config.num_key_value_heads,
                        {}});
         const std::vector<float> scales = value_scales(config, w.value_squares);
-        if (kv.scales_values(i, layers) && !scales.empty()) out.back().value_scales = upload(uploader, device, scales);
+        if (kv.scales_values(i, layers) && !scales.empty())
+            out.back().value_scales =
+                upload(uploader, device, value_scale_floats(kv.codec(i, layers, KvSide::value, config.head_dim), scales));
     }
     uploader.finish();
     return out;

@@ -45,7 +45,8 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
                                                       is_qjl(shape.kv.k) || is_qjl(shape.kv.v), layer.window.has_value()) /
                                   4;
     const Buffer y = rig.output(want.size()), q_buffer = rig.upload(with_projections(q, keys)),
-                 context = rig.context(pass_rows, tables), v_scales = rig.upload(scales), partials = rig.output(partials_words);
+                 context = rig.context(pass_rows, tables), v_scales = rig.upload(gpu::value_scale_floats(layer.v.codec, scales)),
+                 partials = rig.output(partials_words);
     rig.run(
         tuning, context, count, d,
         [&](gpu::Pass& pass) {

@@ -213,7 +213,7 @@ Outcome full_precision_window(Rig& rig, const gpu::Tuning& tuning, const Format&
     const std::vector<float> w = Keys(rig.random, d).w;
     const Buffer w_buffer = rig.upload(w);
     const std::vector<float> scales = random_value_scales(rig.random, kv_heads, d);
-    const Buffer v_scales = rig.upload(scales);
+    const Buffer v_scales = rig.upload(gpu::value_scale_floats(twin.codec(KvSide::value), scales));
     uint32_t position = 1;
     for (const uint32_t tokens : {1u, 3u, 45u, 1u, 1u, 22u, 7u}) {
         const std::vector<float> k = rig.random.normals(size_t(tokens) * kv_heads * d);

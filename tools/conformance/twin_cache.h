@@ -59,7 +59,8 @@ struct TwinCache {
                                                                  w.empty() ? HeadConditions() : conditions)),
                      context = context_of(position, tokens);
         const gpu::HeadNorm norm{w_buffer, conditions.empty() ? 0 : kv_heads};
-        const Buffer v_scales = rig.upload(conditions.empty() ? x.first(cache.head_dim) : std::span(conditions.factors));
+        const Buffer v_scales = rig.upload(
+            conditions.empty() ? std::vector(1, 0.0f) : gpu::value_scale_floats(codec(KvSide::value), conditions.factors));
         rig.run(tuning, context, tokens + 2, cache.head_dim, [&](gpu::Pass& pass) {
             if (side == KvSide::key)
                 gpu::k_append(pass, cache, layer, x_buffer, norm, kv_heads, norm_eps);

@@ -2,6 +2,7 @@
 #include "model/cpu/forward.h"
 #include "model/model.h"
 #include "model/reference/forward.h"
+#include "tests/support/relative_error.h"
 #include "tests/support/small_model.h"
 #include "tests/support/stressed_model.h"
 #include "tests/support/value_stress.h"

@@ -224,13 +224,16 @@ void Comparison::run_block(std::span<const uint32_t> ids, bool prompt) {
 
 // Encodes with the CPU's codec the values that the measured model gave to its own.
 void Comparison::encode_values(uint32_t layer) {
-    const std::span<const float> v = measured_.v[layer];
+    std::vector<float> v(measured_.v[layer].begin(), measured_.v[layer].end());
+    if (!options_.value_scales.empty())
+        if (const std::vector<float>& by = options_.value_scales[layer]; !by.empty())
+            for (size_t i = 0; i < v.size(); i++) v[i] /= by[i % by.size()];
     const KvCodec& codec = encoders_[layer];
     Encoded& to = encoded_[layer];
     std::vector<uint32_t> codes(codec.words());
     std::vector<uint16_t> scales(codec.scales());
     for (size_t at = 0; at < v.size(); at += codec.head_dim()) {
-        encode(codec, codes, scales, v.subspan(at, codec.head_dim()));
+        encode(codec, codes, scales, std::span(v).subspan(at, codec.head_dim()));
         to.codes.insert(to.codes.end(), codes.begin(), codes.end());
         to.scales.insert(to.scales.end(), scales.begin(), scales.end());
     }

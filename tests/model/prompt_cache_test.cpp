@@ -170,7 +170,7 @@ TEST_CASE("whatever differs from what it was saved with is named") {
                    "it was saved with the rotation wht, but this run has haar: give the same --kv-rotation"));
     CHECK(contains(changed([](auto& o) { o.kv.scale_rule = ScaleRule::norm; }), "--kv-scale"));
     CHECK(contains(changed([](auto& o) { o.kv.conditioning = parse_key_conditioning("none"); }),
-                   "the channel scaling norms, but this run has none: give the same --kv-condition"));
+                   "the channel scaling norms norms+values, but this run has none: give the same --kv-condition"));
     CHECK(contains(changed([](auto& o) { o.fingerprint[0] ^= 1; }), "another model, or with other --weights: \"a model\""));
     CHECK(contains(changed([](auto& o) { o.config.rope_scaling.factor = 2; }), "give the same --rope flags"));
     CHECK(contains(changed([](auto& o) { o.config.rope_theta = 5e5f; }), "theta 1000000, but this run has none x1"));

@@ -6,7 +6,8 @@
 #include "context.glsl"
 
 // y[t][head] = R^T (sum of the splits' accumulators) / (sum of their weights * gain), R the values' rotation, or the identity;
-// the accumulator of QJL's signs is projected back first, and the result is multiplied by what the values were divided by. One workgroup per query head (x) and row (y).
+// the accumulator of QJL's signs is projected back first, and the result is multiplied by what the values were divided by. One
+// workgroup per query head (x) and row (y).
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;

@@ -10,8 +10,8 @@
 // type. model/kv/turboquant.md defines it, bit for bit. One workgroup per kv head of the slice (x) and token (y). For a dense
 // rotation, q_norm_rope has already applied norm, RoPE and channel scaling to keys, so that they need no weights: binding 2 is the
 // matrix then. For values it is the matrix of a dense rotation, and after it their scales, [kv heads][head_dim], powers of two. The
-// subgroup variant is for types with one scale per vector, and for rotations that are not dense; the trellis variant is only for trellis types,
-// whose search takes drivers too long to compile for the others.
+// subgroup variant is for types with one scale per vector, and for rotations that are not dense; the trellis variant is only for
+// trellis types, whose search takes drivers too long to compile for the others.
 // once more for subgroups
 // once more for trellises
 layout(local_size_x_id = 0) in;

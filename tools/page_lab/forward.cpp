@@ -28,12 +28,12 @@ Scheme parse_scheme(const std::string& text) {
     for (size_t at = end; at < text.size();) {
         const auto next = std::min(text.find(',', at + 1), text.size());
         const std::string word = text.substr(at + 1, next - at - 1);
-        const auto equal = std::min(word.find('='), word.size() - 1);
+        const auto equal = std::min(word.find('='), word.size());
+        const std::string name = word.substr(0, equal), digits = word.substr(std::min(equal + 1, word.size()));
         uint32_t number = 0;
-        const auto [stop, error] = std::from_chars(word.data() + equal + 1, word.data() + word.size(), number);
-        if (error != std::errc() || stop != word.data() + word.size() || number > 4096)
+        const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+        if (error != std::errc() || stop != digits.data() + digits.size() || number > 4096)
             fail("{} is not window=N, pages=N or page=N with N up to 4096", word);
-        const std::string name = word.substr(0, equal);
         if (name == "page" && number > 0)
             scheme.window.page = number;
         else if (name == "window" || name == "pages")

@@ -48,6 +48,9 @@ constexpr double device_part_us = 40, cpu_part_us = 20, device_wait_us = 5;
 constexpr double thread_gflops = 60, discrete_gflops = 3000, integrated_gflops = 500, peak_share = 0.3;
 constexpr double discrete_upload_gb_per_s = 12, integrated_upload_gb_per_s = 10;
 
+// Weights that come for each block may take this part of a device's memory.
+constexpr uint64_t small_part = 4;
+
 // How much less of the devices' memory is used each time that it runs short.
 constexpr double short_step = 1.0 / 16;
 
@@ -146,9 +149,8 @@ Split Placing::choose_halves(const Config& config, const Weights& weights, const
     return place(config.num_hidden_layers, asked.wishes(), candidates);
 }
 
-// Whether two layers' feed-forward networks take a small part of each device.
+// Returns whether two layers' feed-forward networks take at most 1 / small_part of each device's memory.
 bool Placing::has_room_for_streams(const Config& config, const Weights& weights, const ForwardOptions& options) const {
-    constexpr uint64_t small_part = 4;
     std::vector<uint32_t> layers(config.num_hidden_layers);
     std::iota(layers.begin(), layers.end(), 0);
     for (size_t i = 0; i < count(); i++) {
@@ -159,15 +161,41 @@ bool Placing::has_room_for_streams(const Config& config, const Weights& weights,
     return true;
 }
 
+// Returns whether the CPU has feed-forward networks whose attention is on a device.
+static bool has_halves_to_stream(const Split& split) {
+    bool any = false;
+    for (uint32_t i = 0; i + 1 < split.devices(); i++) any = any || !split.with_stream_rows(1).streamed(i).empty();
+    return any;
+}
+
 // Returns the rows from which blocks stream weights; 0 where they never do.
 uint32_t Placing::stream_rows(const Config& config, const Weights& weights, const ForwardOptions& options,
                               const Split& split) const {
-    bool any = false;
-    for (uint32_t i = 0; i < count(); i++) any = any || !split.with_stream_rows(1).streamed(i).empty();
-    if (!any) return 0;
+    if (!has_halves_to_stream(split)) return 0;
     if (asked.op_offload_min_batch != 0) return asked.op_offload_min_batch;
     const uint32_t rows = predict_stream_rows(config, weights, split, speeds(options));
     return rows <= slices_of_block * options.batch_size ? rows : 0;
+}
+
+std::string Placing::describe_streams(const Config& config, const Weights& weights, const ForwardOptions& options,
+                                      const Split& split) const {
+    if (!has_halves_to_stream(split)) return {};
+    if (split.stream_rows() != 0)
+        return fmt::format("in blocks of {} tokens of a prompt or more, the CPU's feed-forward networks run on the devices, with "
+                           "weights that are "
+                           "uploaded for each block ({})",
+                           split.stream_rows(),
+                           asked.op_offload_min_batch == 0 ? "predicted to be faster" : "--op-offload-min-batch");
+    const ForwardOptions own = with_slices(options);
+    std::string why = fmt::format("uploading their weights is not predicted to be faster in blocks of up to {} tokens",
+                                  slices_of_block * own.batch_size);
+    if (asked.no_op_offload)
+        why = "--no-op-offload";
+    else if (options.deterministic)
+        why = "--deterministic";
+    else if (!has_room_for_streams(config, weights, own))
+        why = fmt::format("the weights of two of them would take more than 1/{} of a device's memory", small_part);
+    return fmt::format("in prompts, too, the CPU's feed-forward networks run on the CPU ({})", why);
 }
 
 std::vector<AssumedSpeed> Placing::speeds(const ForwardOptions& options) const {
@@ -225,10 +253,10 @@ MemoryPlan Placing::plan_of_ranks(const Config& config, const Weights& weights, 
     return sum;
 }
 
-// Returns the lines that say where the model is.
-static std::string lines_of(const Placing& placing, const Split& split) {
-    const std::string streams = describe_streams(placing, split);
-    return fmt::format("tq-run: {}\n", describe(placing, split)) + (streams.empty() ? "" : fmt::format("tq-run: {}\n", streams));
+// Writes the lines that say where the model is.
+static void write_lines(const Placing& placing, const Split& split, const std::string& streams) {
+    write_error(fmt::format("tq-run: {}\n", describe(placing, split)));
+    if (!streams.empty()) write_error(fmt::format("tq-run: {}\n", streams));
 }
 
 // Loads the model as it is placed with `short_of`, or with more where that does not fit.
@@ -236,7 +264,7 @@ std::unique_ptr<Forward> Placing::load(const Config& config, const Weights& weig
                                        const LoadProgress& on_load, double& short_of) const {
     for (;; short_of += short_step) {
         const std::optional<Split> split = choose(config, weights, options, short_of);
-        if (split) write_error(lines_of(*this, *split));
+        if (split) write_lines(*this, *split, describe_streams(config, weights, options, *split));
         if (devices.empty() || (split && split->is_whole_on(uint32_t(devices.size()))))
             return make_cpu_forward(config, weights, options, on_load);
         try {
@@ -338,14 +366,6 @@ std::string describe(const Placing& placing, const Split& split) {
                             part);
     }
     return text;
-}
-
-std::string describe_streams(const Placing& placing, const Split& split) {
-    if (split.stream_rows() == 0) return {};
-    return fmt::format(
-        "in blocks of {} tokens of a prompt or more, the CPU's feed-forward networks run on the devices, with weights that are "
-        "uploaded for each block{}",
-        split.stream_rows(), placing.asked.op_offload_min_batch == 0 ? " (predicted to be faster)" : "");
 }
 
 } // namespace tq

@@ -36,6 +36,10 @@ struct Placing {
     // Of each device, and the CPU as the last.
     std::vector<PlacedPart> parts(const Config& config, const Weights& weights, const ForwardOptions& options,
                                   const Split& split) const;
+    // Returns the line that says from how many tokens on blocks of a prompt stream the weights of the CPU's feed-forward networks
+    // to the devices (Split::stream_rows), or why none do; empty where the CPU has none whose attention is on a device.
+    std::string describe_streams(const Config& config, const Weights& weights, const ForwardOptions& options,
+                                 const Split& split) const;
     // Their sum; it fits where each of them does.
     MemoryPlan plan(const Config& config, const Weights& weights, const ForwardOptions& options, const Split& split) const;
 
@@ -73,7 +77,5 @@ struct Placing {
 
 // Returns one line: "NVIDIA ...: layers 10-47; head; CPU: layers 0-9".
 std::string describe(const Placing& placing, const Split& split);
-// Returns the line on blocks that stream weights (Split::stream_rows); empty where none do.
-std::string describe_streams(const Placing& placing, const Split& split);
 
 } // namespace tq

@@ -98,7 +98,8 @@ std::string placement_table(const Setup& setup) {
     for (const Compared& choice : compared(setup, chosen))
         text += fmt::format("{:<16} {:>8.1f} {:>8.1f}   {}\n", choice.flags, tokens_per_second(setup, choice.split, parts, 0),
                             tokens_per_second(setup, choice.split, parts, depth), describe(placing, choice.split));
-    if (split && split->stream_rows() != 0) text += describe_streams(placing, *split) + "\n";
+    const std::string streams = placing.describe_streams(setup.model.config, setup.model.weights, setup.options, chosen);
+    if (!streams.empty()) text += streams + "\n";
     for (const PlacedPart& part : parts)
         text += fmt::format("{}{} at {:.0f} GB/s ({})", &part == &parts.front() ? "with " : ", ", printable(part.device, 40),
                             part.speed.gb_per_s, part.speed_source);

@@ -66,7 +66,7 @@ TEST_CASE("what does not fit the device is placed on the CPU, or refused with --
     CHECK(contains(off.error, "does not fit"));
 }
 
-TEST_CASE("networks of the CPU run on the device in long prompts, where they are asked to") {
+TEST_CASE("networks of the CPU run on the device in long prompts, where they are asked to, and the choice is said") {
     const std::string whole = text_of(generate({"--device", "0"}));
     const char* const line = "in blocks of 4 tokens of a prompt or more, the CPU's feed-forward networks run on the devices";
     const Finished streamed = generate({"--device", "0", "--cpu-moe", "--op-offload-min-batch", "4"});
@@ -75,6 +75,9 @@ TEST_CASE("networks of the CPU run on the device in long prompts, where they are
     const Finished off = generate({"--device", "0", "--cpu-moe", "--op-offload-min-batch", "4", "--no-op-offload"});
     CHECK(text_of(off) == whole);
     CHECK_FALSE(contains(off.error, "in blocks of"));
+    CHECK(contains(off.error, "run on the CPU (--no-op-offload)"));
+    const Finished exact = generate({"--device", "0", "--cpu-moe", "--op-offload-min-batch", "4", "--deterministic"});
+    CHECK(contains(exact.error, "run on the CPU (--deterministic)"));
 }
 
 TEST_CASE("where a device's memory runs short in a run, the model is placed anew and the text goes on") {

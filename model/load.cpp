@@ -41,7 +41,8 @@ class Loader {
             if (is_read(tensor)) load(tensor);
         });
         if (result_.weights.tied) result_.weights.output = result_.weights.token_embd;
-        for (const LayerWeights& layer : result_.weights.layers) result_.value_squares.push_back(value_squares(pool_, layer));
+        for (const LayerWeights& layer : result_.weights.layers)
+            result_.attention_squares.push_back(attention_squares(pool_, layer));
         return std::move(result_);
     }
 

@@ -2,7 +2,7 @@
 // place.
 #pragma once
 #include "base/thread_pool.h"
-#include "model/weights/value_scales.h"
+#include "model/weights/channel_scales.h"
 #include <functional>
 #include <memory>
 #include <vector>
@@ -36,7 +36,7 @@ struct LoadedWeights {
     std::vector<std::unique_ptr<std::byte[]>> made;
     uint64_t made_bytes = 0;
     MappedMatrices mapped = MappedMatrices::check;
-    std::vector<ValueSquares> value_squares = {}; // of each layer
+    std::vector<AttentionSquares> attention_squares = {}; // of each layer
 };
 
 // Reads every byte once, but for matrices that are left. Throws as read_rows() does, and LoadStopped.

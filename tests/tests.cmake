@@ -319,6 +319,8 @@ endif()
 find_program(python3 python3)
 if(UNIX AND python3)
   tq_test(own_report "" ${CMAKE_SOURCE_DIR}/tests/tools/quality/own_report ${CMAKE_BINARY_DIR})
+  tq_test(page_table "" ${CMAKE_SOURCE_DIR}/tests/tools/page_lab/page_table ${CMAKE_BINARY_DIR})
+  set_target_properties(page-lab PROPERTIES EXCLUDE_FROM_ALL OFF)
 endif()
 
 # Many conversations in processes that are killed, against serial runs.

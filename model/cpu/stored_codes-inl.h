@@ -22,7 +22,7 @@ namespace tq::cpu::HWY_NAMESPACE {
 inline bool is_nibble_trellis(KvType type) { return is_trellis(type) && code_bits(type) == 4; }
 
 inline bool multiplies_codes(const KvCodec& codec) {
-    if (is_nibble_trellis(codec.type) && lanes < 4) return false;
+    if (is_trellis(codec.type) && lanes < 4) return false; // a circular run takes several words
     return is_turboquant(codec.type) && !is_qjl(codec.type) && code_bits(codec.type) <= 4 && codec.head_dim() % (8 * lanes) == 0;
 }
 
@@ -110,27 +110,64 @@ template <bool nibble_trellis> class StoredLevels : public WordLevels {
 };
 
 #if HWY_TARGET != HWY_SCALAR
-template <> class StoredLevels<true> { // TrellisPlanes, for circular runs of four words
+
+// TrellisPlanes of four bits, for circular runs of four words: bit 3 of a nibble is negated where that two nibbles before is set,
+// and that one nibble before negates the level.
+struct NibblePlanes {
+    hn::Vec<U> turned, negative; // where bit 3 of a nibble is set
+
+    HWY_INLINE explicit NibblePlanes(hn::Vec<U> words) {
+        const auto before = hn::Shuffle2103(words);
+        const auto two_before = hn::Or(hn::ShiftLeft<8>(words), hn::ShiftRight<24>(before));
+        turned = hn::Xor(words, hn::And(two_before, hn::Set(U(), 0x88888888)));
+        negative = hn::Or(hn::ShiftLeft<4>(words), hn::ShiftRight<28>(before));
+    }
+};
+
+#if HWY_TARGET <= HWY_AVX3
+
+template <> class StoredLevels<true> { // looks up 32 levels by five bits of a byte, those of even and those of odd nibbles
   public:
     HWY_INLINE StoredLevels(const uint32_t* words, size_t first, const NibbleLevels& levels)
-        : StoredLevels(hn::LoadU(U(), words), int(4 * first), levels) {}
+        : low_(hn::Load(F(), levels.values)), high_(hn::Neg(low_)) {
+        const NibblePlanes planes(hn::LoadU(U(), words));
+        const auto indices = hn::Set(U(), 0x0f0f0f0f), signs = hn::Set(U(), 0x10101010);
+        const auto even = hn::Or(hn::And(planes.turned, indices), hn::And(hn::ShiftLeft<1>(planes.negative), signs));
+        const auto odd =
+            hn::Or(hn::And(hn::ShiftRight<4>(planes.turned), indices), hn::And(hn::ShiftRight<3>(planes.negative), signs));
+        even_ = hn::ShiftRightSame(even, int(4 * first)); // an even one
+        odd_ = hn::ShiftRightSame(odd, int(4 * first));
+    }
+    HWY_INLINE V of_nibble(size_t n) const {
+        const auto index = hn::ShiftRightSame(n % 2 == 0 ? even_ : odd_, int(n / 2 * 8));
+        return V{_mm512_permutex2var_ps(low_.raw, index.raw, high_.raw)};
+    }
+
+  private:
+    V low_, high_;
+    hn::Vec<U> even_, odd_;
+};
+
+#else
+
+template <> class StoredLevels<true> {
+  public:
+    HWY_INLINE StoredLevels(const uint32_t* words, size_t first, const NibbleLevels& levels)
+        : StoredLevels(NibblePlanes(hn::LoadU(U(), words)), int(4 * first), levels) {}
     HWY_INLINE V of_nibble(size_t n) const {
         const auto sign = hn::And(hn::ShiftLeftSame(negative_, int(28 - 4 * n)), hn::Set(U(), 0x80000000));
         return hn::BitCast(F(), hn::Xor(hn::BitCast(U(), levels_.of_nibble(n)), sign));
     }
 
   private:
-    HWY_INLINE StoredLevels(hn::Vec<U> words, int shift, const NibbleLevels& levels)
-        : levels_(hn::ShiftRightSame(hn::Xor(words, hn::And(turned<8>(words), hn::Set(U(), 0x88888888))), shift), levels),
-          negative_(hn::ShiftRightSame(turned<4>(words), shift)) {}
-    // Rotates the bits of four words as one by `by` places.
-    template <int by> static HWY_INLINE hn::Vec<U> turned(hn::Vec<U> words) {
-        return hn::Or(hn::ShiftLeft<by>(words), hn::ShiftRight<32 - by>(hn::Shuffle2103(words)));
-    }
+    HWY_INLINE StoredLevels(const NibblePlanes& planes, int shift, const NibbleLevels& levels)
+        : levels_(hn::ShiftRightSame(planes.turned, shift), levels), negative_(hn::ShiftRightSame(planes.negative, shift)) {}
 
     WordLevels levels_;
-    hn::Vec<U> negative_; // where bit 3 of a nibble is set
+    hn::Vec<U> negative_;
 };
+
+#endif
 #endif
 
 // Loads `lanes` runs of eight codes of two bits.
@@ -152,6 +189,44 @@ HWY_INLINE hn::Vec<U> spread_bits(const uint8_t* plane) {
     return hn::And(hn::Or(hn::ShiftLeft<3>(bytes), hn::ShiftLeft<5>(bytes)), hn::Set(U(), 0x88888888));
 }
 
+#if HWY_TARGET != HWY_SCALAR
+
+// Rotates each word left, which is a circular run of a trellis's codes.
+template <int by, class Words> HWY_INLINE Words turned(Words runs) {
+    return hn::Or(hn::ShiftLeft<by>(runs), hn::ShiftRight<32 - by>(runs));
+}
+
+// Returns words of nibbles, which are indices of levels, from `lanes` runs of eight trellis codes: TrellisPlanes of two bits,
+HWY_INLINE hn::Vec<U> spread_two_bits(const uint8_t* plane) {
+    const hn::Rebind<uint16_t, F> halves;
+    const hn::Repartition<uint32_t, decltype(halves)> words;
+    const auto codes = hn::LoadU(halves, reinterpret_cast<const uint16_t*>(plane));
+    const auto even = hn::BitCast(halves, turned<2>(hn::BitCast(words, codes)));
+    return hn::Or(hn::PromoteTo(U(), even), hn::ShiftLeft<16>(hn::PromoteTo(U(), codes)));
+}
+
+// and of three, whose planes of bits 2 and 3 are spread together, as pairs are.
+HWY_INLINE hn::Vec<U> spread_three_bits(const uint8_t* pairs, const uint8_t* third_bits) {
+    const hn::Rebind<uint8_t, F> bytes;
+    const hn::Repartition<uint32_t, decltype(bytes)> words;
+    const auto third = hn::BitCast(words, hn::LoadU(bytes, third_bits)), last = turned<1>(third);
+    const auto spread = [](auto plane) {
+        const auto bits = hn::PromoteTo(U(), hn::BitCast(hn::Rebind<uint8_t, F>(), plane));
+        return hn::And(hn::Or(bits, hn::ShiftLeft<15>(bits)), hn::Set(U(), 0x00550055));
+    };
+    const auto high = hn::Or(spread(hn::Xor(hn::Xor(third, last), turned<2>(third))), hn::ShiftLeft<1>(spread(last)));
+    const auto fours = hn::And(hn::Or(high, hn::ShiftLeft<4>(high)), hn::Set(U(), 0x0f0f0f0f));
+    const auto twos = hn::And(hn::Or(hn::ShiftLeft<2>(fours), hn::ShiftLeft<4>(fours)), hn::Set(U(), 0xcccccccc));
+    return hn::Or(spread_pairs(pairs), twos);
+}
+
+#else // multiplies_codes() is false for these
+
+inline hn::Vec<U> spread_two_bits(const uint8_t*) { return hn::Zero(U()); }
+inline hn::Vec<U> spread_three_bits(const uint8_t*, const uint8_t*) { return hn::Zero(U()); }
+
+#endif
+
 // A tile of stored vectors: words of nibbles, and scales.
 class CodeTile {
   public:
@@ -162,12 +237,11 @@ class CodeTile {
         if (code_bits(side.codec.type) == 4) return;
         host::Place at = tile.first;
         for (size_t p = 0; p < count_; p++, at.token++) {
-            const auto codes = side.codes(at, tile.head);
+            const auto* codes = reinterpret_cast<const uint8_t*>(side.codes(at, tile.head).data());
             if (is_trellis(side.codec.type))
                 spread_trellis(spread_ + p * words_per_vector_, codes, code_bits(side.codec.type));
             else
-                spread(spread_ + p * words_per_vector_, reinterpret_cast<const uint8_t*>(codes.data()),
-                       code_bits(side.codec.type));
+                spread(spread_ + p * words_per_vector_, codes, code_bits(side.codec.type));
         }
         words_ = spread_;
     }
@@ -196,15 +270,10 @@ class CodeTile {
         }
     }
 
-    void spread_trellis(uint32_t* HWY_RESTRICT to, std::span<const uint32_t> words, uint32_t bits) const {
-        const auto* codes = reinterpret_cast<const uint8_t*>(words.data());
-        const TrellisPlanes planes(bits, words);
-        const auto* turned = reinterpret_cast<const uint8_t*>(planes.turned);
-        const auto* last = reinterpret_cast<const uint8_t*>(planes.last);
+    void spread_trellis(uint32_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT codes, uint32_t bits) const {
         for (size_t w = 0; w < words_per_vector_; w += lanes) {
-            const auto index = bits == 2 ? hn::Or(load_pairs(turned + 2 * w), hn::ShiftLeft<16>(load_pairs(codes + 2 * w)))
-                                         : hn::Or(spread_pairs(codes + 2 * w),
-                                                  hn::Or(hn::ShiftRight<1>(spread_bits(turned + w)), spread_bits(last + w)));
+            const uint8_t* const pairs = codes + 2 * w;
+            const auto index = bits == 2 ? spread_two_bits(pairs) : spread_three_bits(pairs, codes + 2 * words_per_vector_ + w);
             hn::StoreU(index, U(), to + w);
         }
     }

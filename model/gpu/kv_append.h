@@ -18,7 +18,7 @@ struct HeadNorm {
 std::vector<float> head_norm_floats(std::span<const float> weights, const HeadConditions& conditions);
 
 // Returns the floats of a layer's scales of values, what v_append divides by: powers of two, [kv_heads][head_dim]
-// (model/weights/value_scales.h), after the matrix of a dense rotation.
+// (model/weights/channel_scales.h), after the matrix of a dense rotation.
 std::vector<float> value_scale_floats(const KvCodec& values, std::span<const float> scales);
 
 // q[t][head] = R(C(RoPE(w * q / rms(q)))) / (sqrt(head_dim) * gain) in place, or without the norm where there is no eps, for keys

@@ -1,6 +1,5 @@
 #include "model/gpu/steps.h"
 #include "base/ensure.h"
-#include "model/rope.h"
 #include "runtime/uploader.h"
 #include <cstring>
 #include <fmt/format.h>
@@ -35,12 +34,12 @@ std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& con
     for (uint32_t i = 0; i < layers; i++) {
         const LayerMatrices& w = weights.layers[i];
         const HeadNorms norms = head_norms(kv.conditioning_of(i, layers), i, or_ones(w.attn_q_norm), or_ones(w.attn_k_norm),
-                                           rope_mean(config, w.k_bias, mean_positions));
+                                           key_scaling(config, w.attention_squares, w.k_bias));
         out.push_back({upload(uploader, device, head_norm_floats(norms.q, norms.q_conditions)),
                        upload(uploader, device, head_norm_floats(norms.k, norms.k_conditions)),
                        norms.k_conditions.empty() ? 0 : config.num_key_value_heads,
                        {}});
-        const std::vector<float> scales = value_scales(config, w.value_squares);
+        const std::vector<float> scales = value_scales(config, w.attention_squares);
         if (kv.scales_values(i, layers) && !scales.empty())
             out.back().value_scales =
                 upload(uploader, device, value_scale_floats(kv.codec(i, layers, KvSide::value, config.head_dim), scales));

@@ -46,7 +46,7 @@ DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& we
              up.matrix(w.ffn_down), up.vector(w.attn_norm), up.vector(w.ffn_norm), up.floats(w.attn_q_norm),
              up.floats(w.attn_k_norm), w.attn_k_bias ? to_floats(*w.attn_k_bias) : std::vector<float>(), up.vector(w.attn_q_bias),
              up.vector(w.attn_k_bias), up.vector(w.attn_v_bias),
-             w.ffn_gate_inp ? std::optional(up.matrix(*w.ffn_gate_inp)) : std::nullopt, value_squares(pool, w)});
+             w.ffn_gate_inp ? std::optional(up.matrix(*w.ffn_gate_inp)) : std::nullopt, attention_squares(pool, w)});
     if (!weights.tied) result.own_output.push_back(up.matrix(weights.output));
     up.finish();
     return result;

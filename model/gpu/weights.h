@@ -33,7 +33,7 @@ struct LayerMatrices {
     std::vector<float> attn_q_norm, attn_k_norm, k_bias;
     std::optional<Buffer> attn_q_bias, attn_k_bias, attn_v_bias; // fp32
     std::optional<Matrix> ffn_gate_inp;                          // of experts, whose matrices the others are stacks of
-    ValueSquares value_squares;
+    AttentionSquares attention_squares;
 };
 
 struct DeviceWeights {

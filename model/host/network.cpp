@@ -18,10 +18,6 @@ KvCache make_cache(const Config& c, const ForwardOptions& options, uint32_t pass
     return {cache_shape(options, c.num_hidden_layers), c.num_key_value_heads, layer_codecs(c, options.kv), pass_tokens};
 }
 
-static std::vector<float> k_mean(const Config& c, const LayerWeights& w) {
-    return w.attn_k_bias ? rope_mean(c, to_floats(*w.attn_k_bias), mean_positions) : std::vector<float>();
-}
-
 static std::vector<float> bias(const std::optional<Tensor>& tensor) { return tensor ? to_floats(*tensor) : std::vector<float>(); }
 
 Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, const KvOptions& kv, const KvVectors& vectors,
@@ -41,8 +37,9 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
              {w.attn_v, "v", bias(w.attn_v_bias)},
              {w.attn_output, "attn_output"},
              head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, head_norm_weights(w.attn_q_norm, c.head_dim),
-                        head_norm_weights(w.attn_k_norm, c.head_dim), k_mean(c, w)),
-             kv.scales_values(i, c.num_hidden_layers) ? value_scales(c, weights->value_squares[i]) : std::vector<float>(),
+                        head_norm_weights(w.attn_k_norm, c.head_dim),
+                        key_scaling(c, weights->attention_squares[i], bias(w.attn_k_bias))),
+             kv.scales_values(i, c.num_hidden_layers) ? value_scales(c, weights->attention_squares[i]) : std::vector<float>(),
              vectors.layers()[i],
              rotation,
              1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),

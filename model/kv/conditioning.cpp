@@ -25,6 +25,13 @@ std::span<const float> of_layer(const KeyCalibration& c, const std::vector<float
     return std::span(values).subspan(layer * count, count);
 }
 
+// Queries are multiplied by the scales, and keys, less the means, divided by them.
+void set_conditions(HeadNorms& norms, std::span<const float> scales, std::span<const float> means) {
+    norms.q_conditions = {{scales.begin(), scales.end()}, std::vector<float>(scales.size())};
+    for (const float scale : scales) norms.k_conditions.factors.push_back(1 / scale);
+    norms.k_conditions.means.assign(means.begin(), means.end());
+}
+
 } // namespace
 
 KeyConditioning parse_key_conditioning(std::string_view text) {
@@ -53,26 +60,18 @@ void balance_norms(std::span<float> q, std::span<float> k) {
 }
 
 HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k,
-                     std::vector<float> k_mean) {
+                     const KeyScaling& from_weights) {
     ENSURE(conditioning.kind != Kind::automatic, "layer {}: not decided", layer);
     HeadNorms norms{std::move(q), std::move(k), {}, {}};
     if (conditioning.kind == Kind::norms) balance_norms(norms.q, norms.k);
-    if (conditioning.kind == Kind::norms && !k_mean.empty()) {
-        // A vector that every key lacks changes all scores of a query by the same number, and softmax not at all.
-        const size_t count = k_mean.size();
-        norms.k_conditions = {std::vector<float>(count, 1.0f), std::move(k_mean)};
-        norms.q_conditions = {std::vector<float>(count, 1.0f), std::vector<float>(count)};
-    }
+    if (conditioning.kind == Kind::norms && !from_weights.scales.empty())
+        set_conditions(norms, from_weights.scales, from_weights.means);
     if (conditioning.kind != Kind::measured) return norms;
     ENSURE(conditioning.calibration != nullptr, "{} was not read", conditioning.file);
     const KeyCalibration& c = *conditioning.calibration;
     ENSURE(layer < c.layers && norms.q.size() == c.head_dim, "layer {} of {}, head_dim {} for {}", layer, c.layers,
            norms.q.size(), c.head_dim);
-    const auto scales = of_layer(c, c.scales, layer), means = of_layer(c, c.means, layer);
-    norms.q_conditions.factors.assign(scales.begin(), scales.end());
-    norms.q_conditions.means.resize(scales.size());
-    for (const float scale : scales) norms.k_conditions.factors.push_back(1 / scale);
-    norms.k_conditions.means.assign(means.begin(), means.end());
+    set_conditions(norms, of_layer(c, c.scales, layer), of_layer(c, c.means, layer));
     return norms;
 }
 

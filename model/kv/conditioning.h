@@ -19,7 +19,7 @@ struct KeyCalibration {
 
 struct KeyConditioning {
     // automatic: norms where a layer's keys are stored as codes, none where they are plain values. norms: from the weights of the
-    // norms of queries and keys, or, in models that have biases of keys instead, from these.
+    // norms of queries and keys, or, in models without these, from attn_q, attn_k and their biases.
     enum class Kind { automatic, none, norms, measured };
     Kind kind = Kind::automatic;
     std::string file;                                  // of `measured`
@@ -38,18 +38,23 @@ struct HeadConditions {
     bool empty() const { return factors.empty(); }
 };
 
+// The same of the weights of a layer whose heads have no norms (model/weights/channel_scales.h): keys lack the mean of what RoPE
+// makes of their biases. [kv_heads][head_dim] each; empty: nothing is known, or norms tell.
+struct KeyScaling {
+    std::vector<float> scales, means;
+};
+
 // The weights of a layer's norms of queries and keys, [head_dim], and the channel scaling after their RoPE. Not for
 // `automatic`, which KvOptions::conditioning_of resolves.
 struct HeadNorms {
     std::vector<float> q, k;
     HeadConditions q_conditions, k_conditions;
 };
-// k_mean: what the biases of keys are after RoPE in the mean, [kv_heads][head_dim]; empty in models without these.
 HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k,
-                     std::vector<float> k_mean = {});
+                     const KeyScaling& from_weights = {});
 
-// The positions over which that mean is taken: as many as most contexts have. In pairs of channels that turn slowly it is nearly
-// the bias itself, in others nearly 0. It does not depend on the context, since stored keys outlive it.
+// The positions over which the mean of biases after RoPE is taken: as many as most contexts have. In pairs of channels that turn
+// slowly it is nearly the bias itself, in others nearly 0. It does not depend on the context, since stored keys outlive it.
 inline constexpr uint32_t mean_positions = 2048;
 
 // q *= g and k /= g, with one g for channels c and c + head_dim / 2, which RoPE mixes: g^2 = rms(k) / rms(q) of the two. The

@@ -37,7 +37,7 @@ struct KvOptions {
     uint32_t layers_with_window(uint32_t count) const;
     // Returns the conditioning of the keys of layer `layer` of `count`; never `automatic`.
     KeyConditioning conditioning_of(uint32_t layer, uint32_t count) const;
-    // Whether the values of layer `layer` of `count` have their channels scaled (model/weights/value_scales.h): those stored as
+    // Whether the values of layer `layer` of `count` have their channels scaled (model/weights/channel_scales.h): those stored as
     // codes, unless nothing is conditioned.
     bool scales_values(uint32_t layer, uint32_t count) const;
     // Returns the codec of one side of a layer.

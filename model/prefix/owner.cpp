@@ -33,13 +33,17 @@ std::string sum_of(const KeyConditioning& by) {
     return fmt::format("{:016x}", checksum(std::as_bytes(std::span(all))));
 }
 
+std::string kind_of(const CacheOwner& owner, uint32_t layer) {
+    const KeyConditioning by = owner.kv.conditioning_of(layer, owner.config.num_hidden_layers);
+    return by.kind == KeyConditioning::Kind::norms && !owner.config.head_norm_eps() ? "weights" : describe(by);
+}
+
 std::string conditioning_text(const CacheOwner& owner) {
     const KeyConditioning& by = owner.kv.conditioning;
     const bool measured = by.kind == KeyConditioning::Kind::measured;
     std::vector<std::string> all;
     for (uint32_t layer = 0, count = owner.config.num_hidden_layers; layer < count; layer++)
-        all.push_back((measured ? "measured" : describe(owner.kv.conditioning_of(layer, count))) +
-                      (owner.kv.scales_values(layer, count) ? "+values" : ""));
+        all.push_back((measured ? "measured" : kind_of(owner, layer)) + (owner.kv.scales_values(layer, count) ? "+values" : ""));
     const bool same = std::ranges::count(all, all[0]) == std::ptrdiff_t(all.size());
     const std::string text = same ? all[0] : fmt::format("{}", fmt::join(all, " "));
     return measured ? fmt::format("{} {}", text, sum_of(by)) : text;

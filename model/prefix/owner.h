@@ -22,9 +22,9 @@ struct CacheOwner {
 //   rope                the scaling of positions: "none x1 of 40960, attn 1, beta 32 1, theta 1000000"
 //   types               of each layer, keys/values: "tq4/tq4 tq4/tq4 q8_0/f16"
 //   rotation, scale_rule   by their names, for the types that have them
-//   conditioning        of keys none, norms or measured, with "+values" where values have their channels scaled, by layer where
-//                       these differ ("norms+values none"); measured is followed by the checksum of a calibration's scales and
-//                       means, one after the other
+//   conditioning        of keys none, norms, weights (what norms is in models whose heads have none) or measured, with "+values"
+//                       where values have their channels scaled, by layer where these differ ("norms+values none"); measured is
+//                       followed by the checksum of a calibration's scales and means, one after the other
 //   shape               layers, kv heads, head_dim
 //   computation
 //   model               its name, for people

@@ -158,6 +158,8 @@ class Client(threading.Thread):
         text, reason, first, usage, done = "", None, None, None, False
         try:
             for line in reply:
+                if not line.endswith(b"\n"):
+                    break  # the connection ended within the line
                 done = done or line.startswith(b"data: [DONE]")
                 if not line.startswith(b"data: {"):
                     continue

@@ -74,7 +74,7 @@ struct AgreementOptions {
     uint32_t decode = 32; // tokens after the prompt
     bool halves = false;  // products of fp16 in one of them
     Progress keep_going;
-    std::vector<std::vector<float>> value_scales = {}; // of each layer, or empty (model/weights/value_scales.h)
+    std::vector<std::vector<float>> value_scales = {}; // of each layer, or empty (model/weights/channel_scales.h)
 };
 
 // Runs `ids` and a greedy continuation on all three; `noisy` is the reference with weights of with_noise(). A limit is four

@@ -6,7 +6,7 @@
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
-#include "model/weights/value_scales.h"
+#include "model/weights/channel_scales.h"
 #include "tools/conformance/agreement.h"
 #include "tools/conformance/logits.h"
 #include "tools/tq-run/commands.h"
@@ -220,7 +220,7 @@ std::optional<Agreement> compare(const Setup& setup, Device* other, const Forwar
     ThreadPool pool;
     for (uint32_t layer = 0, layers = uint32_t(weights.layers.size()); layer < layers; layer++)
         options.value_scales.push_back(forward.kv.scales_values(layer, layers)
-                                           ? value_scales(setup.model.config, value_squares(pool, weights.layers[layer]))
+                                           ? value_scales(setup.model.config, attention_squares(pool, weights.layers[layer]))
                                            : std::vector<float>());
     const conformance::NoisyWeights noisy = conformance::with_noise(weights, conformance::noise_like_rounding(options.halves));
     return conformance::compare(setup.model.config, on(setup.device.get(), weights, "to measure"),

@@ -1,7 +1,8 @@
-// Channel scaling of values: the scales, what is stored, and what it is good for.
+// Channel scaling from the weights: the scales, what is stored, and what it is good for.
 #include "model/cpu/forward.h"
 #include "model/model.h"
 #include "model/reference/forward.h"
+#include "model/rope.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/small_model.h"
 #include "tests/support/stressed_model.h"
@@ -59,7 +60,7 @@ std::vector<float> scales_of(const std::vector<double>& values, const std::vecto
     c.head_dim = uint32_t(values.size());
     c.num_key_value_heads = 1;
     c.num_attention_heads = uint32_t(columns.size() / values.size());
-    return value_scales(c, {values, columns});
+    return value_scales(c, {{}, {}, values, columns});
 }
 
 } // namespace
@@ -83,12 +84,53 @@ TEST_CASE("channels without values or columns keep their size, and do not count 
     CHECK(scales_of({0, 0}, {0, 0}) == std::vector<float>{1, 1});
 }
 
+TEST_CASE("keys of heads without norms are scaled by g, g^2 = rms(key) / rms(query) of a pair of channels") {
+    Config c{};
+    c.head_dim = 4, c.num_key_value_heads = 2, c.num_attention_heads = 4;
+    const double none = 0, infinity = std::numeric_limits<double>::infinity();
+    // Query heads 0 and 1 read kv head 0, whose pairs are channels 0, 2 and 1, 3.
+    const AttentionSquares squares{
+        {3, 4, 1, 4, 1, 3, 3, 5, none, none, none, none, none, none, none, none}, {32, 1, 32, 7, 1, 2, 3, 4}, {}, {}};
+    const KeyScaling scaling = key_scaling(c, squares, {});
+    CHECK(scaling.scales == std::vector<float>{2, 1, 2, 1, 1, 1, 1, 1}); // head 1 has no queries
+    CHECK(scaling.means == std::vector<float>(8));
+    const auto scales_of_keys = [&](std::vector<double> keys) {
+        return key_scaling(c, {std::vector<double>(16, 1.0), std::move(keys), {}, {}}, {}).scales;
+    };
+    CHECK(scales_of_keys({0x1p80, 1, 0x1p80, 1, none, 1, none, 1}) ==
+          std::vector<float>{0x1p16f, float(std::sqrt(std::sqrt(0x1p79 * 1e-12))), 0x1p16f,
+                             float(std::sqrt(std::sqrt(0x1p79 * 1e-12))), float(std::sqrt(std::sqrt(0.5e-12))), 1,
+                             float(std::sqrt(std::sqrt(0.5e-12))), 1});
+    CHECK(scales_of_keys({infinity, 1, 1, 1, 1, 1, 1, 1}) == std::vector<float>(8, 1));
+    CHECK(key_scaling(c, {}, {}).scales.empty()); // heads have norms
+}
+
+TEST_CASE("of a bias of keys, what is left without its mean after RoPE counts") {
+    Config c = test::small_config();
+    c.num_key_value_heads = 1, c.num_attention_heads = 1;
+    const size_t d = c.head_dim, slow = d / 2 - 1;
+    std::vector<float> bias(d);
+    AttentionSquares squares{std::vector<double>(d, 1), std::vector<double>(d, 1), {}, {}};
+    for (const size_t channel : {size_t(0), slow}) {
+        bias[channel] = 8;
+        squares.keys[channel] += 64;
+    }
+    const KeyScaling scaling = key_scaling(c, squares, bias);
+    CHECK(scaling.means == rope_mean(c, bias, mean_positions));
+    CHECK(scaling.scales[1] == 1);
+    CHECK(scaling.scales[0] == doctest::Approx(std::pow(33, 0.25)).epsilon(0.01)); // turns often: the mean is nearly 0
+    CHECK(scaling.scales[slow] == doctest::Approx(1).epsilon(0.01));
+    const KeyScaling without = key_scaling(c, {}, bias); // heads have norms, too
+    CHECK(without.scales == std::vector<float>(d, 1));
+    CHECK(without.means == scaling.means);
+}
+
 TEST_CASE("squares are those of the weights, the same for any number of threads") {
     const SmallModel model;
     const Config& c = model.config;
     const LayerWeights& w = model.weights.layers[1];
     ThreadPool one(1), three(3);
-    const ValueSquares squares = value_squares(one, w), again = value_squares(three, w);
+    const AttentionSquares squares = attention_squares(one, w), again = attention_squares(three, w);
     CHECK(squares.values == again.values);
     CHECK(squares.columns == again.columns);
     const std::vector<float> v = to_floats(w.attn_v), output = to_floats(w.attn_output), norm = to_floats(w.attn_norm);
@@ -104,8 +146,10 @@ TEST_CASE("squares are those of the weights, the same for any number of threads"
         for (uint32_t r = 0; r < w.attn_output.rows; r++) sum += std::pow(double(output[r * w.attn_output.cols + col]), 2);
         CHECK(squares.columns[col] == doctest::Approx(sum).epsilon(1e-12));
     }
+    CHECK(squares.queries.empty()); // the model's heads have norms
+    CHECK(squares.keys.empty());
     const Weights nowhere = held_weights(model.weights, HeldHalves(std::vector<bool>(halves_of(c.num_hidden_layers))));
-    CHECK(value_scales(c, value_squares(one, nowhere.layers[1])).empty());
+    CHECK(value_scales(c, attention_squares(one, nowhere.layers[1])).empty());
 }
 
 TEST_CASE("stored codes of few bits need scaled values where channels differ, and scaled they are as good as even ones") {
@@ -120,6 +164,27 @@ TEST_CASE("stored codes of few bits need scaled values where channels differ, an
         CAPTURE(even);
         CHECK(scaled < 2 * even);
         CHECK(unscaled > 2 * even);
+    }
+}
+
+TEST_CASE("in models whose heads have no norms, too, uneven channels of keys cost nothing") {
+    for (const char* name : {"llama", "qwen2"}) {
+        CAPTURE(name);
+        const auto architecture = std::ranges::find(architectures, std::string_view(name), &Architecture::name);
+        test::TemporaryFile path;
+        test::write_random_model(path.path(), {test::small_config(*architecture), GgmlType::Q8_0, true, 5, {}});
+        const Stressed plain(path.path(), {}), stressed(path.path(), {.key_spread = 1});
+        std::mt19937 random(8);
+        const auto ids = random_ids(random, 60);
+        const auto error = [&](const Stressed& model, const char* how) {
+            return relative_error(logits(model.config, model.weights, of({KvType::tq3, KvType::f32}, how), ids),
+                                  logits(model.config, model.weights, of({KvType::f32, KvType::f32}, "none"), ids));
+        };
+        const double even = error(plain, "none"), unscaled = error(stressed, "none"), scaled = error(stressed, "norms");
+        CAPTURE(even);
+        CAPTURE(scaled);
+        CHECK(scaled < 1.2 * even);
+        CHECK(unscaled > 1.5 * even);
     }
 }
 

@@ -1,8 +1,10 @@
-#include "model/weights/value_scales.h"
+#include "model/weights/channel_scales.h"
 #include "base/ensure.h"
 #include "base/mapped_file.h"
+#include "model/rope.h"
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <optional>
 
@@ -14,7 +16,9 @@ constexpr uint32_t run = 32;          // rows whose squares are added up first
 constexpr int64_t one = 1 << 16;      // of logarithms
 constexpr int64_t largest_exponent = 20;
 
-std::vector<double> row_squares(ThreadPool& pool, const Tensor& w, std::span<const float> norm) {
+// Of the matrix's rows times `norm`, and of the bias.
+std::vector<double> row_squares(ThreadPool& pool, const Tensor& w, std::span<const float> norm,
+                                const std::optional<Tensor>& bias) {
     std::vector<double> out(w.rows);
     pool.each(w.rows, 8, [&](uint32_t begin, uint32_t end) {
         std::vector<float> row(w.cols);
@@ -27,6 +31,8 @@ std::vector<double> row_squares(ThreadPool& pool, const Tensor& w, std::span<con
             }
         }
     });
+    const std::vector<float> b = bias ? to_floats(*bias) : std::vector<float>();
+    for (size_t r = 0; r < b.size(); r++) out[r] += double(b[r]) * b[r];
     return out;
 }
 
@@ -85,20 +91,59 @@ void scales_of_head(std::span<float> scales, std::span<const double> squares) {
     }
 }
 
+// Returns g of each pair of channels: g^2 = rms(key) / rms(query), neither taken to be below 10^-6 of that of all pairs; 1 where
+// that is no number.
+std::vector<float> scales_of_pairs(std::span<const double> keys, std::span<const double> queries) {
+    constexpr double least = 1e-12, largest = 1 << 16;
+    const auto mean = [](std::span<const double> x) { return std::accumulate(x.begin(), x.end(), 0.0) / double(x.size()); };
+    const double least_key = least * mean(keys), least_query = least * mean(queries);
+    std::vector<float> out(keys.size(), 1.0f);
+    for (size_t i = 0; i < keys.size(); i++) {
+        const double g = std::sqrt(std::sqrt(std::max(keys[i], least_key) / std::max(queries[i], least_query)));
+        if (g > 0 && std::isfinite(g)) out[i] = float(std::clamp(g, 1 / largest, largest));
+    }
+    return out;
+}
+
 } // namespace
 
-ValueSquares value_squares(ThreadPool& pool, const LayerWeights& w) {
+AttentionSquares attention_squares(ThreadPool& pool, const LayerWeights& w) {
     if (w.attn_v.rows == 0 || w.attn_output.rows == 0) return {};
-    ValueSquares out{row_squares(pool, w.attn_v, to_floats(w.attn_norm)), column_squares(pool, w.attn_output)};
-    if (w.attn_v_bias) {
-        const std::vector<float> bias = to_floats(*w.attn_v_bias);
-        for (size_t r = 0; r < bias.size(); r++) out.values[r] += double(bias[r]) * bias[r];
+    const std::vector<float> norm = to_floats(w.attn_norm);
+    AttentionSquares out{{}, {}, row_squares(pool, w.attn_v, norm, w.attn_v_bias), column_squares(pool, w.attn_output)};
+    if (!w.attn_q_norm && !w.attn_k_norm) {
+        out.queries = row_squares(pool, w.attn_q, norm, w.attn_q_bias);
+        out.keys = row_squares(pool, w.attn_k, norm, w.attn_k_bias);
     }
     check_mapped_files();
     return out;
 }
 
-std::vector<float> value_scales(const Config& c, const ValueSquares& squares) {
+KeyScaling key_scaling(const Config& c, const AttentionSquares& squares, std::span<const float> k_bias) {
+    if (squares.keys.empty() && k_bias.empty()) return {};
+    const size_t d = c.head_dim, half = d / 2, kv_heads = c.num_key_value_heads, group = c.num_attention_heads / kv_heads;
+    KeyScaling out{std::vector<float>(kv_heads * d, 1.0f), std::vector<float>(kv_heads * d)};
+    if (!k_bias.empty()) out.means = rope_mean(c, k_bias, mean_positions);
+    if (squares.keys.empty()) return out;
+    ENSURE(squares.keys.size() == kv_heads * d && squares.queries.size() == group * squares.keys.size(), "{} keys, {} queries",
+           squares.keys.size(), squares.queries.size());
+    const double turned = attention_factor(c.rope_scaling) * attention_factor(c.rope_scaling);
+    for (size_t head = 0; head < kv_heads; head++) {
+        std::vector<double> keys(half), queries(half); // of pairs of channels, of which keys lack the mean
+        for (size_t i = 0; i < half; i++)
+            for (const size_t at : {head * d + i, head * d + i + half}) {
+                keys[i] += squares.keys[at] - double(out.means[at]) * out.means[at] / turned;
+                for (size_t h = 0; h < group; h++)
+                    queries[i] += squares.queries[(head * group + h) * d + at - head * d] / double(group);
+            }
+        const std::vector<float> scales = scales_of_pairs(keys, queries);
+        std::ranges::copy(scales, out.scales.begin() + ptrdiff_t(head * d));
+        std::ranges::copy(scales, out.scales.begin() + ptrdiff_t(head * d + half));
+    }
+    return out;
+}
+
+std::vector<float> value_scales(const Config& c, const AttentionSquares& squares) {
     if (squares.values.empty()) return {};
     const size_t d = c.head_dim, group = c.num_attention_heads / c.num_key_value_heads;
     ENSURE(squares.values.size() == c.num_key_value_heads * d && squares.columns.size() == squares.values.size() * group,

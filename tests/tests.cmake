@@ -318,7 +318,11 @@ endif()
 # The script that measures what caches cost a user's model.
 find_program(python3 python3)
 if(UNIX AND python3)
-  tq_test(own_report "" ${CMAKE_SOURCE_DIR}/tests/tools/quality/own_report ${CMAKE_BINARY_DIR})
+  set(mpirun)
+  if(TARGET tq_mpi)
+    set(mpirun ${MPIEXEC_EXECUTABLE})
+  endif()
+  tq_test(own_report "" ${CMAKE_SOURCE_DIR}/tests/tools/quality/own_report ${CMAKE_BINARY_DIR} ${mpirun})
 endif()
 
 # Many conversations in processes that are killed, against serial runs.

@@ -1,4 +1,4 @@
-# Replicas behind HAProxy, the simulation of a fleet, and a model over the ranks of an MPI job.
+# Replicas behind HAProxy, also where packets are late and get lost, the simulation of a fleet, and a model over the ranks of an MPI job.
 find_program(python3 python3)
 if(UNIX AND TQ_SERVER)
   tq_npm_test(manifests tests/fleet/manifests)
@@ -21,5 +21,6 @@ if(UNIX AND python3)
       --new 100 --answer 20 --pause 0.5)
     tq_test(fleet_replicas "" ${CMAKE_SOURCE_DIR}/tests/fleet/replicas $<TARGET_FILE:tq-run>)
     tq_test(fleet_store "" ${CMAKE_SOURCE_DIR}/tests/fleet/replicas $<TARGET_FILE:tq-run> --redis)
+    tq_test(fleet_network "" ${CMAKE_SOURCE_DIR}/tests/fleet/slow_network $<TARGET_FILE:tq-run>)
   endif()
 endif()

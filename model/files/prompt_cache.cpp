@@ -12,7 +12,7 @@
 namespace tq {
 namespace {
 
-constexpr std::string_view prompt_cache_magic = "tq-run cache v3\n";
+constexpr std::string_view prompt_cache_magic = "tq-run cache v4\n";
 constexpr size_t owner_at = 24, max_owner_bytes = 1 << 20;
 constexpr const char* another_file = "name another file with --prompt-cache, or delete this one to have it made again";
 
@@ -51,8 +51,8 @@ void check_owner(const std::string& shown, OwnerTexts saved, OwnerTexts here) {
 OwnerTexts read_owner(const std::string& shown, std::span<const std::byte> file, size_t& end) {
     const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
     if (!text.starts_with(prompt_cache_magic)) {
-        if (text.substr(0, 64).find("{\"__metadata__\"") == 8)
-            fail("{}: an earlier version of tq-run saved it, in a format that this one does not read: {}", shown, another_file);
+        if (text.substr(0, 64).find("{\"__metadata__\"") == 8 || text.starts_with("tq-run cache v"))
+            fail("{}: another version of tq-run saved it, in a format that this one does not read: {}", shown, another_file);
         fail("{}: it is not a file of --prompt-cache: {}", shown, another_file);
     }
     uint64_t length = 0;

@@ -1,5 +1,6 @@
 #include "model/prefix/page_directory.h"
 #include "base/cache_directory.h"
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/path_text.h"
@@ -24,7 +25,7 @@ constexpr std::string_view page_suffix = ".page", draft_suffix = ".draft";
 constexpr auto abandoned = std::chrono::minutes(10); // the age of a draft whose writer must have been killed
 
 uint32_t beginning_of(std::span<const uint32_t> ids) {
-    return uint32_t(name_of_page({}, {}, ids.first(std::min<size_t>(ids.size(), beginning_ids)), false).low);
+    return uint32_t(checksum(std::as_bytes(ids.first(std::min<size_t>(ids.size(), beginning_ids)))));
 }
 
 template <class T> bool parse_number(std::string_view text, T& value, int base) {

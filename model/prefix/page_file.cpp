@@ -9,7 +9,7 @@
 namespace tq {
 namespace {
 
-constexpr std::string_view magic("tq-run page v1\n", 16); // with the zero at its end
+constexpr std::string_view magic("tq-run page v2\n", 16); // with the zero at its end
 constexpr size_t check_at = 16, checked_from = 24, names_at = 32, tokens_at = 80, ids_at = 88;
 
 template <class T> T read_at(std::span<const std::byte> bytes, size_t at) {

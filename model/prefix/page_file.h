@@ -1,6 +1,6 @@
 // The file of one page of the prefix cache. Untrusted until checked.
 //
-//   0    "tq-run page v1\n" and a zero
+//   0    "tq-run page v2\n" and a zero
 //   16   checksum of all bytes from 24 to the end of the ids (base/checksum.h)
 //   24   checksum of the content
 //   32   names of the owner, of the parent and of the page: two 64-bit numbers each, the higher first

@@ -1,25 +1,40 @@
 #include "model/prefix/page_name.h"
-#include "base/ensure.h"
+#include "base/blake2s.h"
 #include <array>
 #include <charconv>
-#include <cstring>
+#include <concepts>
+#include <fmt/format.h>
 #include <vector>
 
 namespace tq {
 namespace {
 
-// Two sums like base/checksum.h's, with multipliers of MurmurHash3's finaliser, which are mixed at the end.
-PageName hash(std::span<const uint64_t> words) {
-    uint64_t a = 0x9e3779b97f4a7c15, b = 0xbf58476d1ce4e5b9 + words.size();
-    for (const uint64_t word : words) {
-        a = (a ^ word) * 0xff51afd7ed558ccd;
-        a ^= a >> 32;
-        b = (b + word) * 0xc4ceb9fe1a85ec53;
-        b ^= (b >> 29) ^ (a << 7);
-    }
-    a = (a ^ (b >> 31)) * 0xc4ceb9fe1a85ec53;
-    b = (b ^ (a >> 33)) * 0xff51afd7ed558ccd;
-    return {a ^ (a >> 29), b ^ (b >> 32)};
+using Bytes = std::vector<std::byte>;
+
+void append(Bytes& to, std::string_view text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+template <std::unsigned_integral T> void append(Bytes& to, T number) {
+    for (size_t byte = 0; byte < sizeof number; byte++) to.push_back(std::byte(number >> 8 * byte));
+}
+
+void append(Bytes& to, const PageName& name) {
+    append(to, name.high);
+    append(to, name.low);
+}
+
+uint64_t number_of(std::span<const std::byte, 8> bytes) {
+    uint64_t number = 0;
+    for (size_t byte = 0; byte < 8; byte++) number |= std::to_integer<uint64_t>(bytes[byte]) << 8 * byte;
+    return number;
+}
+
+PageName hash(const Bytes& bytes) {
+    std::array<std::byte, 16> name;
+    blake2s(name, bytes);
+    return {number_of(std::span(name).first<8>()), number_of(std::span(name).last<8>())};
 }
 
 } // namespace
@@ -27,16 +42,22 @@ PageName hash(std::span<const uint64_t> words) {
 std::string PageName::hex() const { return fmt::format("{:016x}{:016x}", high, low); }
 
 PageName name_of_owner(std::string_view text) {
-    std::vector<uint64_t> words(2 + text.size() / 8);
-    words[0] = text.size();
-    if (!text.empty()) std::memcpy(&words[1], text.data(), text.size()); // the last word has zeros at its end
-    return hash(words);
+    Bytes bytes;
+    append(bytes, "tq-run owner\n");
+    append(bytes, text);
+    return hash(bytes);
 }
 
 PageName name_of_page(PageName owner, PageName parent, std::span<const uint32_t> ids, bool cold) {
-    std::vector<uint64_t> words{owner.high, owner.low, parent.high, parent.low, ids.size() * 2 + (cold ? 1 : 0)};
-    for (const uint32_t id : ids) words.push_back(id);
-    return hash(words);
+    Bytes bytes;
+    bytes.reserve(64 + ids.size() * 4);
+    append(bytes, "tq-run page\n");
+    append(bytes, owner);
+    append(bytes, parent);
+    append(bytes, uint32_t(ids.size()));
+    append(bytes, uint32_t(cold));
+    for (const uint32_t id : ids) append(bytes, id);
+    return hash(bytes);
 }
 
 bool parse_page_name(std::string_view text, PageName& name) {

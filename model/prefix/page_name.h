@@ -8,7 +8,8 @@
 
 namespace tq {
 
-// 128 bits, which detect mistakes, not forgeries: a page's ids are stored in it and compared, too.
+// 128 bits of BLAKE2s (base/blake2s.h), since clients choose ids: nobody finds others with the name of a page, after which they
+// would be found in its place. The first eight bytes of the hash are `high`, the lowest first.
 struct PageName {
     uint64_t high = 0, low = 0;
 
@@ -16,11 +17,14 @@ struct PageName {
     std::string hex() const; // 32 digits
 };
 
-// Returns the name of an owner, which the first page of a sequence has as its parent: a hash of the text.
+// Returns the name of an owner, which the first page of a sequence has as its parent: the hash of "tq-run owner\n" and
+// the text.
 PageName name_of_owner(std::string_view text);
 
 // Returns the name of the page of these ids after `parent`, in a cache of this owner. `cold`: whether all its tokens are as a
-// cold run stores them (model/prefix/cold.h); others with the same ids have other bytes.
+// cold run stores them (model/prefix/cold.h); others with the same ids have other bytes. The hash is that of "tq-run page\n", the
+// two names as they were hashed, the number of ids (32 bits), 1 or 0 for cold (32 bits), and the ids, 32 bits each, all numbers
+// with the lowest byte first.
 PageName name_of_page(PageName owner, PageName parent, std::span<const uint32_t> ids, bool cold);
 
 // Returns the number in 32 hexadecimal digits; false where the text is something else.

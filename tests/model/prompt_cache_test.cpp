@@ -70,7 +70,7 @@ TEST_CASE("a session saved and loaded goes on bit for bit") {
 
 TEST_CASE("a file is what its description says") {
     Saved saved;
-    CHECK(saved.bytes.substr(0, 16) == "tq-run cache v3\n");
+    CHECK(saved.bytes.substr(0, 16) == "tq-run cache v4\n");
     uint64_t length = 0;
     std::memcpy(&length, saved.bytes.data() + 16, 8);
     CHECK(nlohmann::json::parse(saved.bytes.substr(24, length)) ==
@@ -176,8 +176,10 @@ TEST_CASE("whatever differs from what it was saved with is named") {
     CHECK(contains(changed([](auto& o) { o.config.rope_theta = 5e5f; }), "theta 1000000, but this run has none x1"));
     CHECK(changed([](auto& o) { o.model = "the same by another name"; }) == "none");
     CHECK(contains(saved.refusal("GGUF and so on, which is no such file"), "it is not a file of --prompt-cache"));
+    CHECK(contains(saved.refusal("tq-run cache v3\n" + saved.bytes.substr(16)),
+                   "another version of tq-run saved it, in a format that this one does not read: name another file"));
     CHECK(contains(saved.refusal(std::string("\x44\0\0\0\0\0\0\0{\"__metadata__\":{}}", 27)),
-                   "an earlier version of tq-run saved it, in a format that this one does not read: name another file"));
+                   "another version of tq-run saved it, in a format that this one does not read: name another file"));
 }
 
 TEST_CASE("of a calibration the content counts, not the file's name") {

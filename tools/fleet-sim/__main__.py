@@ -77,7 +77,7 @@ def simulate(whole, policy, cache, network, with_store, disk_gb):
         fail(f'"bytes_per_token" has no "{cache}"')
     seconds, warm_s = number(whole, "seconds", "the file"), number(whole, "warm_s", "the file", least=-1, default=0)
     size = number(sizes, cache, "bytes_per_token")
-    store = Store(number(whole, "store_gbps", "the file", default=network) * GBPS, 0.002, int(whole.get("page_tokens", 256)), size) if with_store else None
+    store = Store(number(whole, "store_gbps", "the file", default=network) * GBPS, 0.002, number(whole, "page_tokens", "the file", default=256), size) if with_store else None
     simulation = Simulation(read_kinds(whole, network, disk_gb), policy, size, store)
     done = [request for request in simulation.run(read_source(whole), seconds) if request.end >= warm_s]
     prompt = sum(request.prompt for request in done) or math.nan

@@ -1,6 +1,6 @@
 #include "tools/server/access.h"
-#include "base/checksum.h"
 #include "base/printable.h"
+#include "model/prefix/page_name.h"
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -51,10 +51,7 @@ std::optional<std::string> accepted_key(const HttpRequest& request, std::span<co
     return accepted ? std::optional(*accepted) : std::nullopt;
 }
 
-std::string tenant_of(const std::string& key) {
-    const auto half = [&](std::string salted) { return checksum(std::as_bytes(std::span(salted))); };
-    return fmt::format("{:016x}{:016x}", half("a tenant of " + key), half(key + " is a tenant"));
-}
+std::string tenant_of(const std::string& key) { return name_of_owner("a tenant with the key " + key).hex(); }
 
 bool is_from_other_site(const HttpRequest& request, std::span<const std::string> allowed) {
     const std::string origin = lowercase(request.header("origin"));

@@ -25,6 +25,19 @@ Job& job() {
     return only;
 }
 
+// Joins the job, once. Throws Error where other processes were started that this MPI does not see, each of which would do the
+// whole.
+Transport& join_mpi() {
+    if (job().transport) return *job().transport;
+    auto transport = open_mpi();
+    if (const uint32_t started = launched_processes(); transport->size() == 1 && started > 1)
+        fail("{} processes were started, but the MPI of this build, {}, knows of one: start them with its own mpirun, or with an "
+             "srun --mpi that it knows",
+             started, mpi_version());
+    job().transport = std::move(transport);
+    return *job().transport;
+}
+
 // What must be equal on all ranks, by names for people.
 std::map<std::string, std::string> agreement(const Setup& setup, Console& console) {
     const Model& model = setup.model;
@@ -87,9 +100,9 @@ void run_part(Transport& transport, const ModelArguments& arguments) {
 
 std::optional<int> run_as_rank(const ModelArguments& arguments) {
     if (arguments.placement.layers_per_rank.empty()) return std::nullopt;
-    if (!job().transport) job().transport = open_mpi();
-    if (job().transport->rank() == 0) return std::nullopt;
-    run_part(*job().transport, arguments);
+    Transport& transport = join_mpi();
+    if (transport.rank() == 0) return std::nullopt;
+    run_part(transport, arguments);
     return 0;
 }
 
@@ -111,8 +124,8 @@ void share_with_ranks(Setup& setup) {
 
 MeasurementRanks::MeasurementRanks(const ModelArguments& arguments) {
     if (!arguments.placement.layers_per_rank.empty() || launched_processes() == 1) return;
-    if (!job().transport) job().transport = open_mpi();
-    if (job().transport->size() > 1) transport_ = job().transport.get();
+    Transport& transport = join_mpi();
+    if (transport.size() > 1) transport_ = &transport;
 }
 
 int MeasurementRanks::run(const std::function<int()>& command) {

@@ -53,7 +53,7 @@ TEST_CASE("a page is what its description says") {
     const PageHead head = make_page_head(owner, parent, some_ids(3), 2);
     const auto file = file_of(head);
     REQUIRE(file.size() == 88 + 16 + 30);
-    CHECK(std::memcmp(file.data(), "tq-run page v1\n", 16) == 0);
+    CHECK(std::memcmp(file.data(), "tq-run page v2\n", 16) == 0);
     const auto word = [&](size_t at) {
         uint64_t value;
         std::memcpy(&value, file.data() + at, 8);
@@ -114,6 +114,19 @@ TEST_CASE("a name depends on the owner, the parent, each id, their number, and w
     CHECK(read == name);
     for (const char* wrong : {"", "12", "0123456789abcdef0123456789abcdeF", "0123456789abcdef0123456789abcde "})
         CHECK_FALSE(parse_page_name(wrong, read));
+}
+
+// The numbers are of Python's hashlib.blake2s(..., digest_size=16), from the description in page_name.h.
+TEST_CASE("names are the same in every build and on every machine") {
+    CHECK(name_of_owner("").hex() == "0dcff32d0dee5ce243210e8f25130a2e");
+    CHECK(name_of_owner("a").hex() == "af9993e82d0a390481feb358067ff9d7");
+    std::vector<uint32_t> ids(256);
+    for (uint32_t i = 0; i < 256; i++) ids[i] = i * 2654435761u;
+    CHECK(name_of_page(owner, parent, ids, true).hex() == "df4ba30185e8247cfc4d3529d26af89d");
+    CHECK(name_of_page(owner, parent, ids, false).hex() == "5fab1a744b6b1a37b55fdd6d48da7d14");
+    CHECK(name_of_page(owner, parent, std::vector<uint32_t>{7}, true).hex() == "c5e8c716b854ad21dfc57b8f6cb93c0c");
+    const PageName large{UINT64_MAX, uint64_t(1) << 63}, mixed{0x0123456789abcdef, 0xfedcba9876543210};
+    CHECK(name_of_page(large, mixed, std::vector<uint32_t>{1, 2, 3}, false).hex() == "301ede586492d1e31aa575e585d01008");
 }
 
 TEST_CASE("file names are read back, and others are none") {

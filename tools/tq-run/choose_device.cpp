@@ -63,6 +63,12 @@ std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu 
     return devices;
 }
 
+std::vector<bool> cpu_among(const std::string& selectors) {
+    std::vector<bool> out;
+    for (const std::string& name : device_names(selectors)) out.push_back(names_cpu(lowercase(name)));
+    return out;
+}
+
 std::unique_ptr<Device> choose_device(const std::string& selector) {
     const auto found = find_device(selector);
     return found ? std::make_unique<Device>(found->selector) : nullptr;

@@ -27,6 +27,9 @@ std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu 
 // Opens the device that find_device() finds, as it is; nullptr for the CPU.
 std::unique_ptr<Device> choose_device(const std::string& selector);
 
+// Which of device_names() are the CPU ("cpu", "none").
+std::vector<bool> cpu_among(const std::string& selectors);
+
 // Whether find_device() would return the CPU.
 bool chooses_cpu(const std::string& selector);
 

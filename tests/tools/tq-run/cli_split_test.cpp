@@ -40,6 +40,8 @@ TEST_CASE("layers on a device, on two, and on the CPU give the same text") {
                           {{"--device", "0", "--cpu-moe"}, "CPU: feed-forward of layers 0-"},
                           {{"--device", "0", "--n-cpu-moe", "1"}, "CPU: feed-forward of layers 0\n"},
                           {{"--device", "0,0", "-ts", "1,1"}, "layers 0-"},
+                          {{"--device", "0,cpu", "-ts", "3,1"}, "layers 1-3; head; CPU: layers 0\n"},
+                          {{"--device", "cpu,0,0", "-ts", "2,1,1"}, "CPU: layers 0-1\n"},
                           {{"--device", "0,0,cpu", "--cpu-moe"}, "CPU: feed-forward"}}) {
         std::string line;
         for (const std::string& flag : c.flags) line += flag + ' ';
@@ -161,6 +163,10 @@ TEST_CASE("shares and devices that do not go together are refused") {
     CHECK(finished.status == 1);
     CHECK(contains(finished.error, "-ts has 2 numbers for 1 devices"));
     CHECK(generate({"--device", "0,,0"}).status == 1);
+    const Finished both = generate({"--device", "0,cpu", "-ts", "3,1", "-ngl", "2"});
+    CHECK(both.status == 1);
+    CHECK(contains(both.error, "-ngl 2 and the share of cpu in -ts 3,1 both say what is left to the CPU: give one of them"));
+    CHECK(generate({"--device", "0,cpu", "-ts", "3,1,1"}).status == 1);
     const Finished one = tq_run({"validate", "-p", "x", "--device", "0", "-ngl", "1"});
     CHECK(one.status == 2);
     CHECK(contains(one.error, "keeps the model on one device"));

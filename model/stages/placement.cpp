@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <numeric>
+#include <optional>
 
 namespace tq {
 namespace {
@@ -21,8 +22,10 @@ class Placer {
         }
     }
     void wish_head(uint32_t device) { device_of_[head_half(layers_)] = device; }
-    // Leaves on each device what fits.
+    // Leaves on each device what fits, after others have taken from it what they have room for.
     void fit() {
+        for (uint32_t device = 0; device < cpu_; device++)
+            for (bool moved = true; moved && !fits(device);) moved = pass_layer_on(device) || pass_head_on(device);
         for (uint32_t device = 0; device < cpu_; device++) fit(device);
     }
     Split split() const { return Split(device_of_, cpu_ + 1); }
@@ -31,6 +34,13 @@ class Placer {
     using Halves = std::vector<uint32_t>;
 
     void fit(uint32_t device);
+    // Moves a layer at the end of a device's to the nearest device that then has room for all of its own, over those between
+    // them.
+    bool pass_layer_on(uint32_t device);
+    bool pass_layer(uint32_t from, uint32_t to);
+    bool pass_head_on(uint32_t device);
+    // The first or last layer whose attention a device has.
+    std::optional<uint32_t> border_layer(uint32_t device, bool last) const;
     // Moves to the device the most of `halves`, from the first on, that fit with what it has.
     void add_most(uint32_t device, const Halves& halves);
     bool fits(uint32_t device) const { return candidates_[device].needs(split().held(device)) <= candidates_[device].bytes; }
@@ -40,6 +50,51 @@ class Placer {
     const uint32_t cpu_;
     std::vector<uint32_t> device_of_;
 };
+
+bool Placer::pass_layer_on(uint32_t device) {
+    for (uint32_t distance = 1; distance < cpu_; distance++) {
+        if (device + distance < cpu_ && pass_layer(device, device + distance)) return true;
+        if (device >= distance && pass_layer(device, device - distance)) return true;
+    }
+    return false;
+}
+
+bool Placer::pass_head_on(uint32_t device) {
+    uint32_t& head = device_of_[head_half(layers_)];
+    if (head != device) return false;
+    for (uint32_t other = 0; other < cpu_; other++) {
+        head = other;
+        if (other != device && fits(other)) return true;
+    }
+    head = device;
+    return false;
+}
+
+std::optional<uint32_t> Placer::border_layer(uint32_t device, bool last) const {
+    std::optional<uint32_t> found;
+    for (uint32_t layer = 0; layer < layers_; layer++)
+        if (device_of_[attention_of(layer)] == device && (last || !found)) found = layer;
+    return found;
+}
+
+// Every device on the way gives the next one its layer that is nearest to it.
+bool Placer::pass_layer(uint32_t from, uint32_t to) {
+    const std::vector<uint32_t> before = device_of_;
+    const bool up = to > from;
+    const auto next = [up](uint32_t device) { return up ? device + 1 : device - 1; };
+    bool passed = true;
+    for (uint32_t device = to; passed && device != from;) { // the last on the way first, so that none passes on what it gets
+        const uint32_t giver = up ? device - 1 : device + 1;
+        const std::optional<uint32_t> layer = border_layer(giver, up);
+        passed = layer.has_value();
+        if (passed && device_of_[feed_forward_of(*layer)] == giver) device_of_[feed_forward_of(*layer)] = device;
+        if (passed) device_of_[attention_of(*layer)] = device;
+        device = giver;
+    }
+    for (uint32_t device = from; passed && device != to;) passed = fits(device = next(device));
+    if (!passed) device_of_ = before;
+    return passed;
+}
 
 void Placer::fit(uint32_t device) {
     if (fits(device)) return;
@@ -110,7 +165,8 @@ std::string ranges_text(const std::vector<uint32_t>& numbers) {
 
 Split place(uint32_t layers, const PlacementWishes& wishes, std::span<const Candidate> candidates) {
     Placer placer(layers, candidates);
-    const uint32_t wanted = std::min(wishes.gpu_layers.value_or(layers), layers), first = layers - wanted;
+    const auto by_share = uint32_t(layers * (1 - wishes.cpu_share) + 0.5);
+    const uint32_t wanted = std::min(wishes.gpu_layers.value_or(by_share), layers), first = layers - wanted;
     const std::vector<double> shares = shares_of(candidates);
     double until = 0;
     uint32_t last = 0; // that has layers

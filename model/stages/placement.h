@@ -21,11 +21,13 @@ struct Candidate {
 // What a user wants (llama.cpp's flags of these names); with `fit` that is the most: what does not fit a device is on the CPU.
 struct PlacementWishes {
     std::optional<uint32_t> gpu_layers; // -ngl: the last N layers, and with one more the head, are on devices; default: all
+    double cpu_share = 0;               // of all layers, the first ones, on the CPU; of no effect with gpu_layers
     uint32_t cpu_feed_forwards = 0;     // --n-cpu-moe: those of the first N layers are on the CPU
     bool fit = true;
 };
 
 // Places `layers` layers and the head. Devices get consecutive layers, in their order; the last device of the result is the CPU.
+// Layers that do not fit a device go to its neighbours, as far as these have room for whole ones, and only then to the CPU.
 // A device's memory is filled in the order attention, with norms and the cache; head; feed-forward networks, of the last layers
 // first: all attention is read for every token, and long caches with it, of a mixture's experts only a part.
 Split place(uint32_t layers, const PlacementWishes& wishes, std::span<const Candidate> candidates);

@@ -1,7 +1,9 @@
-// Separate rows in groups that pass the devices at the same time: with the numbers of one group, and errors of any of them.
+// Separate rows in groups, and blocks in slices, that pass the devices at the same time: with the numbers of one group or slice,
+// and errors of any of them.
 #include "base/error.h"
 #include "model/stages/pipeline.h"
 #include "tests/support/small_model.h"
+#include <atomic>
 #include <doctest/doctest.h>
 
 using namespace tq;
@@ -13,33 +15,44 @@ struct Watched {
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<std::vector<uint32_t>> groups; // of each device, in the order of their beginning: the slot of their first row
-    bool meets = false;                        // device 1 begins with nothing before device 0 has begun a second group
-    uint32_t failing = UINT32_MAX;             // the device that cannot run slot 3
+    std::vector<std::vector<uint32_t>> slices; // likewise, the position of their first row
+    bool meets = false;                        // device 1 begins with nothing before device 0 has begun a second group or slice
+    uint32_t failing = UINT32_MAX;             // the device that cannot run slot 3, or slot 0 after position 5
+    std::atomic<bool> lingers = false;         // device 1 ends no slice before it is stopped
     uint32_t rows_at_once = 0;                 // the most that came in one call
 
-    bool met() { return groups[0].size() >= 2; }
+    // Notes what a device begins with. The first on device 1, and the second on device 0, wait for each other.
+    void begin(std::vector<std::vector<uint32_t>>& begun, uint32_t device, uint32_t first) {
+        std::unique_lock lock(mutex);
+        begun[device].push_back(first);
+        changed.notify_all();
+        if (!meets || begun[device].size() != 2 - device) return;
+        const auto met = [&] { return begun[0].size() >= 2 && begun[1].size() >= 1; };
+        CHECK(changed.wait_for(lock, std::chrono::seconds(60), met));
+    }
 };
 
 class ToyStage final : public Stage {
   public:
     ToyStage(Watched& watched, uint32_t device, const Config& config) : watched_(watched), device_(device), config_(config) {}
 
-    bool run_block(HalfRange, const PassRows&, uint32_t, std::span<float>, const std::function<bool()>&) override {
-        return false;
+    bool run_block(HalfRange halves, const PassRows& rows, uint32_t, std::span<float> h,
+                   const std::function<bool()>& keep_going) override {
+        for (int ms = 0; device_ == 1 && watched_.lingers; ms++) {
+            if (!keep_going() || ms == 60'000) return false;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        watched_.begin(watched_.slices, device_, rows.rows[0].position);
+        compute(halves, rows, h);
+        return true;
     }
     void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h) override {
-        std::unique_lock lock(watched_.mutex);
-        watched_.groups[device_].push_back(rows.rows[0].slot);
-        watched_.rows_at_once = std::max(watched_.rows_at_once, rows.count());
-        watched_.changed.notify_all();
-        if (watched_.meets && device_ == 1)
-            CHECK(watched_.changed.wait_for(lock, std::chrono::seconds(60), [&] { return watched_.met(); }));
-        lock.unlock();
-        for (uint32_t i = 0; i < rows.count(); i++) {
-            if (device_ == watched_.failing && rows.rows[i].slot == 3) fail("device {} is lost", device_);
-            for (float& value : h.subspan(i * config_.hidden_size, config_.hidden_size))
-                value = value * 0.5f + float(halves.begin + 10 * rows.rows[i].slot + 100 * rows.rows[i].position + rows.ids[i]);
+        watched_.begin(watched_.groups, device_, rows.rows[0].slot);
+        {
+            const std::lock_guard lock(watched_.mutex);
+            watched_.rows_at_once = std::max(watched_.rows_at_once, rows.count());
         }
+        compute(halves, rows, h);
     }
     std::span<const float> run_head(std::span<const float> h, bool) override {
         const size_t cols = config_.hidden_size, rows = h.size() / cols;
@@ -61,6 +74,16 @@ class ToyStage final : public Stage {
     std::optional<std::string> find_nonfinite(uint32_t) const override { return std::nullopt; }
 
   private:
+    void compute(HalfRange halves, const PassRows& rows, std::span<float> h) const {
+        for (uint32_t i = 0; i < rows.count(); i++) {
+            const PassRow& row = rows.rows[i];
+            if (device_ == watched_.failing && (row.slot == 3 || (row.slot == 0 && row.position > 5)))
+                fail("device {} is lost", device_);
+            for (float& value : h.subspan(i * config_.hidden_size, config_.hidden_size))
+                value = value * 0.5f + float(halves.begin + 10 * row.slot + 100 * row.position + rows.ids[i]);
+        }
+    }
+
     Watched& watched_;
     const uint32_t device_;
     const Config& config_;
@@ -76,8 +99,10 @@ struct Toys {
     PassLimits limits{};
     const Tap no_tap{};
 
+    explicit Toys(uint32_t slice) : Toys(1, 4) { limits.kernels.block = slice; }
     Toys(uint32_t least, uint32_t most) {
         watched.groups.resize(2);
+        watched.slices.resize(2);
         for (uint32_t device = 0; device < 2; device++)
             stages.push_back(std::make_unique<ToyStage>(watched, device, model.config));
         limits.min_separate_rows = least;
@@ -102,6 +127,22 @@ std::vector<float> logits_of(Pipeline& pipeline, uint32_t slots) {
     pipeline.run_separate(rows_of(slots), true);
     std::vector<float> all;
     for (uint32_t i = 0; i < slots; i++) {
+        const auto row = pipeline.computed(i);
+        all.insert(all.end(), row.begin(), row.end());
+    }
+    return all;
+}
+
+// The logits of all tokens of a block of one slot.
+std::vector<float> logits_of_block(Pipeline& pipeline, uint32_t tokens, const std::function<bool()>& keep_going = {}) {
+    std::vector<uint32_t> ids(tokens), all_rows(tokens);
+    for (uint32_t i = 0; i < tokens; i++) ids[i] = 7 + i, all_rows[i] = i;
+    PassRows rows;
+    rows.add(0, 0, ids, 0, false);
+    if (!pipeline.run_block(rows, tokens, keep_going)) return {};
+    pipeline.run_head(all_rows, false);
+    std::vector<float> all;
+    for (uint32_t i = 0; i < tokens; i++) {
         const auto row = pipeline.computed(i);
         all.insert(all.end(), row.begin(), row.end());
     }
@@ -149,4 +190,34 @@ TEST_CASE("an error in a group ends the pass, and the next one runs") {
         toys.watched.failing = UINT32_MAX;
         CHECK(logits_of(*pipeline, 12) == wanted);
     }
+}
+
+TEST_CASE("slices of a block are on both devices at the same time, in order, with the numbers of one slice") {
+    using Positions = std::vector<std::vector<uint32_t>>;
+    Toys whole(64), cut(4);
+    const auto one = whole.open(), several = cut.open();
+    const std::vector<float> wanted = logits_of_block(*one, 18);
+    CHECK(whole.watched.slices == Positions{{0}, {0}});
+    cut.watched.meets = true; // in each block anew
+    for (int block = 0; block < 3; block++) {
+        cut.watched.slices = Positions(2);
+        CHECK(logits_of_block(*several, 18) == wanted);
+        CHECK(cut.watched.slices == Positions{{0, 4, 8, 12, 16}, {0, 4, 8, 12, 16}});
+    }
+}
+
+TEST_CASE("an error in a slice, or a stop between slices, ends the block, and the next one runs") {
+    Toys toys(4);
+    const auto pipeline = toys.open();
+    const std::vector<float> wanted = logits_of_block(*pipeline, 12);
+    for (const uint32_t device : {0u, 1u}) {
+        toys.watched.failing = device;
+        CHECK_THROWS_AS(logits_of_block(*pipeline, 12), Error);
+        toys.watched.failing = UINT32_MAX;
+        CHECK(logits_of_block(*pipeline, 12) == wanted);
+    }
+    toys.watched.lingers = true;
+    CHECK(logits_of_block(*pipeline, 12, [] { return false; }).empty());
+    toys.watched.lingers = false;
+    CHECK(logits_of_block(*pipeline, 12) == wanted);
 }

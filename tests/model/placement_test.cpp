@@ -64,6 +64,27 @@ TEST_CASE("several devices share the layers by their memory, or as -ts says") {
           "attention of layers 0-3; feed-forward of layers 3 | attention of layers 4-7; head | feed-forward of layers 0-2, 4-7");
 }
 
+TEST_CASE("layers that do not fit a device go to those beside it that have room for them, and only then to the CPU") {
+    CHECK(text({}, {device_of(8, 1), device_of(60, 1)}) == "layers 0-1 | layers 2-7; head | nothing");
+    CHECK(text({}, {device_of(60, 1), device_of(9, 1)}) == "layers 0-6 | layers 7; head | nothing");
+    CHECK(text({}, {device_of(8, 1), device_of(11, 1), device_of(60, 1)}) ==
+          "layers 0-1 | layers 2-3 | layers 4-7; head | nothing");
+    CHECK(text({}, {device_of(60, 1), device_of(9, 1), device_of(6, 1)}) == "layers 0-4 | layers 5-6 | layers 7; head | nothing");
+    CHECK(text({}, {device_of(60, 1), device_of(0, 1)}) == "layers 0-7; head | nothing | nothing");
+    CHECK(text({}, {device_of(8, 1), device_of(22, 1)}) == // which has room for one more
+          "attention of layers 0-2; feed-forward of layers 2 | layers 3-7; head | feed-forward of layers 0-1");
+    CHECK(text({.cpu_feed_forwards = 2}, {device_of(4, 1), device_of(60, 1)}) ==
+          "attention of layers 0-1 | layers 2-7; head | feed-forward of layers 0-1");
+    CHECK(text({.fit = false}, {device_of(8, 1), device_of(60, 1)}) == "layers 0-3 | layers 4-7; head | nothing");
+}
+
+TEST_CASE("a share of the CPU is of the first layers") {
+    CHECK(text({.cpu_share = 0.25}, {device_of(99)}) == "layers 2-7; head | layers 0-1");
+    CHECK(text({.cpu_share = 0.5}, {device_of(60, 1), device_of(60, 3)}) == "layers 4 | layers 5-7; head | layers 0-3");
+    CHECK(text({.cpu_share = 1}, {device_of(99, 0)}) == "head | layers 0-7");
+    CHECK(text({.gpu_layers = 3, .cpu_share = 0.25}, {device_of(99)}) == "layers 5-7 | layers 0-4; head");
+}
+
 TEST_CASE("a prediction counts what each device reads, and the parts") {
     const Model model = make_synthetic(parse_synthetic("qwen3-0.6b:q8_0", 2));
     const KvOptions kv{KvType::f16, KvType::f16};

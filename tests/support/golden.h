@@ -2,6 +2,7 @@
 #pragma once
 #include "model/formats/open.h"
 #include "model/forward.h"
+#include "model/host/routes.h"
 #include "model/text/tokenizer.h"
 #include "model/weights/weights.h"
 #include "tests/support/relative_error.h"
@@ -35,7 +36,21 @@ struct Golden {
     Weights weights;
     std::vector<uint32_t> prompt_ids, greedy_prompt_ids, greedy_ids;
     std::vector<float> logits_last;
+    std::vector<host::Routes> router; // of each layer, for the prompt's tokens; only of mixtures
 };
+
+// The choices of each layer's router, which files have token by token.
+inline std::vector<host::Routes> read_router(const nlohmann::json& json) {
+    std::vector<host::Routes> out;
+    for (const nlohmann::json& layer : json.value("router", nlohmann::json::array())) {
+        host::Routes& routes = out.emplace_back();
+        for (const nlohmann::json& token : layer.at("ids"))
+            for (const nlohmann::json& id : token) routes.ids.push_back(id);
+        for (const nlohmann::json& token : layer.at("weights"))
+            for (const nlohmann::json& weight : token) routes.weights.push_back(weight);
+    }
+    return out;
+}
 
 // A GGUF file with its NAME.json, or a directory from Hugging Face with `answers` in it.
 inline Golden load_golden(const std::filesystem::path& path, const char* answers = "expected.json") {
@@ -45,9 +60,9 @@ inline Golden load_golden(const std::filesystem::path& path, const char* answers
     ModelFile file = open_model_file(path);
     const Config config = read_config(file);
     Weights weights = read_weights(file, config);
-    return {path.stem().string(),  std::move(file),       config,
-            std::move(weights),    json.at("prompt_ids"), json.at("greedy_prompt_ids"),
-            json.at("greedy_ids"), json.at("logits_last")};
+    return {path.stem().string(),  std::move(file),        config,
+            std::move(weights),    json.at("prompt_ids"),  json.at("greedy_prompt_ids"),
+            json.at("greedy_ids"), json.at("logits_last"), read_router(json)};
 }
 
 // A GGUF file with a matrix of every weight format, and a directory from Hugging Face in bf16, its embedding tied.

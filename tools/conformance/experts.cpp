@@ -379,15 +379,37 @@ void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
     add(rows, "gated experts", gated, variant, type, {{5, 2}, 72, 256, 33, 40});
 }
 
+bool is_other(GgmlType type) { return std::ranges::find(types, type) == std::end(types); }
+
+// The other formats, which have the same code but for that of a block: of one row and of a short block, and with the smallest
+// tile of each kernel.
+void add_products_of_other(Rows& rows, const Variant& variant, GgmlType type) {
+    if (!is_other(type) || variant.name == "small tiles") return;
+    if (variant.name == vectors_in_digits && !gpu::multiplies_digits(variant.tuning, type)) return;
+    for (const Shape& s : {Shape{{5, 2}, 67, 256, 1, 0, false, 50}, {{5, 2}, 67, 256, 12, 15, false, 150}})
+        add(rows, "experts", products, variant, type, s);
+}
+
+void add_tiles_of_other(Rows& rows, const Variant& variant, GgmlType type) {
+    const Shape s{{5, 2}, 67, 512, 33, 40, false, 150};
+    if (!is_other(type) || variant.tuning.shared_bytes > 16384 || variant.tuning.matmul_blocks > 1) return;
+    if (variant.tuning.matmul_dot && kernel_for(variant.tuning, type, s) != gpu::MatmulKernel::dot) return;
+    add(rows, "experts", products, variant, type, s);
+}
+
 } // namespace
 
 void add_experts(Rows& rows, const Capabilities& device) {
     const std::vector<Variant> all = variants(device);
     for (const Variant& variant : all) add_routes(rows, variant);
-    for (const Variant& variant : all)
+    for (const Variant& variant : all) {
         for (const GgmlType type : types) add_products(rows, variant, type);
-    for (const Variant& variant : tile_variants(device))
+        for (const GgmlType type : weight_formats) add_products_of_other(rows, variant, type);
+    }
+    for (const Variant& variant : tile_variants(device)) {
         for (const GgmlType type : types) add_tiles(rows, variant, type);
+        for (const GgmlType type : weight_formats) add_tiles_of_other(rows, variant, type);
+    }
     const gpu::Experts of_a_model{16, 8}; // of the 128 of Qwen3-30B-A3B: its gate and up, and down
     for (const uint32_t tokens : {1u, 64u}) {
         add(rows, "gated experts", gated, all[0], GgmlType::Q4_K, {of_a_model, 1536, 2048, tokens}, tokens > 1);

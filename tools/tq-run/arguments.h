@@ -62,13 +62,18 @@ struct PlacementArguments {
     bool no_op_offload = false;        // --no-op-offload: they run there in prompts, too
     uint32_t op_offload_min_batch = 0; // --op-offload-min-batch; 0: as predicted
     std::string tensor_split;          // -ts, such as 3,1
+    std::vector<bool> cpu_among = {};  // which names in --device are the CPU
     std::string fit = "on";            // or off
     std::string layers_per_rank;       // auto, or a number for each rank of an MPI job; empty: no job
 
     // Whether anything is wished but what fits.
     bool given() const;
     PlacementWishes wishes() const;
-    std::vector<double> shares() const; // of the devices; empty: not given
+    std::vector<double> shares() const; // of -ts; empty: not given
+    // The same without those of the CPU, where each name in --device has one.
+    std::vector<double> device_shares() const;
+    // Throws Error where -ngl and a share of the CPU contradict each other.
+    void check() const;
     // Of --layers-per-rank; empty: auto, or not given. Throws Error.
     std::vector<uint32_t> rank_layers() const;
 };

@@ -45,16 +45,28 @@ std::optional<ChosenDevice> find_device(const std::string& selector, WithoutGpu 
     return ChosenDevice{all[found], std::to_string(found), std::move(vulkan)};
 }
 
-std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu otherwise) {
-    std::vector<ChosenDevice> devices;
+std::vector<std::string> device_names(const std::string& selectors) {
+    std::vector<std::string> names;
     for (size_t begin = 0, end; begin <= selectors.size(); begin = end + 1) {
         end = std::min(selectors.find_first_of(",/", begin), selectors.size());
-        const std::string selector = selectors.substr(begin, end - begin);
-        if (selector.empty() && end - begin != selectors.size())
+        names.push_back(selectors.substr(begin, end - begin));
+        if (names.back().empty() && !selectors.empty())
             fail("--device {} has an empty name: separate devices by one comma", printable(selectors));
-        if (auto device = find_device(selector, otherwise)) devices.push_back(std::move(*device));
     }
+    return names;
+}
+
+std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu otherwise) {
+    std::vector<ChosenDevice> devices;
+    for (const std::string& name : device_names(selectors))
+        if (auto device = find_device(name, otherwise)) devices.push_back(std::move(*device));
     return devices;
+}
+
+std::vector<bool> cpu_among(const std::string& selectors) {
+    std::vector<bool> out;
+    for (const std::string& name : device_names(selectors)) out.push_back(names_cpu(lowercase(name)));
+    return out;
 }
 
 std::unique_ptr<Device> choose_device(const std::string& selector) {

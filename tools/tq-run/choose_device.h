@@ -17,12 +17,18 @@ enum class WithoutGpu { cpu, software };
 // this machine's drivers crash. Opens no device. Throws WrongDevice with a list of the devices where none matches; Error.
 std::optional<ChosenDevice> find_device(const std::string& selector, WithoutGpu otherwise = WithoutGpu::cpu);
 
-// Those that a list such as "0,1" or "0/1" names, in its order, as find_device() finds each; the CPU does not count, since it
-// takes what fits no device.
+// The names in a list such as "0,1" or "0/1". Throws Error where one of several is empty.
+std::vector<std::string> device_names(const std::string& selectors);
+
+// The devices that such a list names, in its order, as find_device() finds each; the CPU does not count, since it takes what fits
+// no device.
 std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu otherwise = WithoutGpu::cpu);
 
 // Opens the device that find_device() finds, as it is; nullptr for the CPU.
 std::unique_ptr<Device> choose_device(const std::string& selector);
+
+// Which of device_names() are the CPU ("cpu", "none").
+std::vector<bool> cpu_among(const std::string& selectors);
 
 // Whether find_device() would return the CPU.
 bool chooses_cpu(const std::string& selector);

@@ -178,6 +178,8 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
     load_conditioning(options.kv.conditioning, model, console);
     Setup setup{file, std::move(model), nullptr, "CPU", options, arguments.memory_limit_bytes};
     setup.placement = arguments.placement;
+    setup.placement.cpu_among = cpu_among(arguments.device);
+    setup.placement.check();
     return setup;
 }
 

@@ -113,7 +113,7 @@ MemoryPlan Placing::plan_on(size_t device, const Config& config, const Weights& 
 
 std::optional<Split> Placing::choose(const Config& config, const Weights& weights, const ForwardOptions& options,
                                      double short_of) const {
-    const size_t shares = asked.shares().size();
+    const size_t shares = asked.device_shares().size();
     if (count() == 0) return std::nullopt;
     if (shares != 0 && shares != count())
         fail("-ts has {} numbers for {} devices: give one for each device of --device", shares, count());
@@ -132,7 +132,7 @@ std::optional<Split> Placing::choose(const Config& config, const Weights& weight
 
 Split Placing::choose_halves(const Config& config, const Weights& weights, const ForwardOptions& options, double short_of,
                              bool streams) const {
-    const std::vector<double> shares = asked.shares();
+    const std::vector<double> shares = asked.device_shares();
     std::vector<Candidate> candidates;
     for (size_t i = 0; i < count(); i++) {
         const uint64_t available = plan_on(i, config, weights, options).available;

@@ -4,6 +4,7 @@
 #include "tools/tq-run/arguments.h"
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 
 namespace tq {
 
@@ -17,7 +18,26 @@ PlacementWishes PlacementArguments::wishes() const {
     const char* const end = gpu_layers.data() + gpu_layers.size();
     const auto [at, error] = std::from_chars(gpu_layers.data(), end, layers);
     if (!gpu_layers.empty() && error == std::errc() && at == end) wishes.gpu_layers = layers; // else auto or all
+    const std::vector<double> all = shares(), devices = device_shares();
+    const auto sum = [](const std::vector<double>& of) { return std::accumulate(of.begin(), of.end(), 0.0); };
+    if (sum(all) > 0) wishes.cpu_share = 1 - sum(devices) / sum(all);
     return wishes;
+}
+
+void PlacementArguments::check() const {
+    const PlacementWishes both = wishes();
+    if (both.gpu_layers && both.cpu_share > 0)
+        fail("-ngl {} and the share of cpu in -ts {} both say what is left to the CPU: give one of them", gpu_layers,
+             printable(tensor_split));
+}
+
+std::vector<double> PlacementArguments::device_shares() const {
+    const std::vector<double> all = shares();
+    if (all.size() != cpu_among.size()) return all;
+    std::vector<double> out;
+    for (size_t i = 0; i < all.size(); i++)
+        if (!cpu_among[i]) out.push_back(all[i]);
+    return out;
 }
 
 std::vector<uint32_t> PlacementArguments::rank_layers() const {
@@ -82,7 +102,7 @@ void add_flags(ArgumentParser& command, PlacementArguments& a) {
         "N")
         .check(number(0, 1 << 20));
     add("--tensor-split", a.tensor_split,
-        "shares of the layers for the devices of --device, such as 3,1; default: by their memory", "LIST")
+        "shares of the layers for the devices of --device, cpu among them, such as 3,1; default: by their memory", "LIST")
         .check(parsed_by([](const std::string& text) { (void)PlacementArguments{.tensor_split = text}.shares(); }));
     add("--layers-per-rank", a.layers_per_rank,
         "several processes, started by mpirun or srun, share the model: auto (by their memory), or the layers of each, such as "

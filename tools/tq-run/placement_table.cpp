@@ -34,8 +34,12 @@ bool fits_devices(const Setup& setup, const Split& split) {
 
 // Whole layers on the devices, as many as fit.
 Compared most_layers(const Setup& setup) {
+    const PlacementArguments& given = setup.placement;
     const auto split_of = [&](uint32_t count) {
-        return with(setup, {.gpu_layers = std::to_string(count), .tensor_split = setup.placement.tensor_split, .fit = "off"});
+        return with(setup, {.gpu_layers = std::to_string(count),
+                            .tensor_split = given.tensor_split,
+                            .cpu_among = given.cpu_among,
+                            .fit = "off"});
     };
     uint32_t most = 0, too_many = setup.model.config.num_hidden_layers + 2;
     while (too_many - most > 1) {
@@ -53,9 +57,9 @@ std::vector<Compared> compared(const Setup& setup, const Split& chosen) {
         };
         if (std::ranges::none_of(all, same)) all.push_back(std::move(choice));
     };
-    if (const Split all_moe = with(setup, {.cpu_moe = true, .tensor_split = setup.placement.tensor_split});
-        fits_devices(setup, all_moe))
-        add({"--cpu-moe", all_moe});
+    const PlacementArguments& given = setup.placement;
+    const Split all_moe = with(setup, {.cpu_moe = true, .tensor_split = given.tensor_split, .cpu_among = given.cpu_among});
+    if (fits_devices(setup, all_moe)) add({"--cpu-moe", all_moe});
     add(most_layers(setup));
     add({"-ngl 0", with(setup, {.gpu_layers = "0"})});
     return all;

@@ -160,6 +160,10 @@ TEST_CASE("a mixture's configuration is read as transformers reads it, and layer
     CHECK(!read(json::object()).norm_topk_prob);
     CHECK(read({{"norm_topk_prob", true}, {"mlp_only_layers", json::array()}, {"decoder_sparse_step", 1}}).norm_topk_prob);
     CHECK(!read({{"norm_topk_prob", false}}).norm_topk_prob);
+    const Config least = read({{"head_dim", nullptr}, {"num_key_value_heads", nullptr}, {"rope_theta", nullptr}});
+    CHECK(least.head_dim == 64);
+    CHECK(least.num_key_value_heads == 2);
+    CHECK(least.rope_theta == 10000);
     const auto error = [&](const json& changed) {
         try {
             read(changed);

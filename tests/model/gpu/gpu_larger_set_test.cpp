@@ -1,6 +1,6 @@
 // The Vulkan forward pass on the larger set of tiny models: a whole one of every weight format.
 #include "model/gpu/forward.h"
-#include "tests/support/embeddings.h"
+#include "tests/support/golden.h"
 #include "tests/support/golden_device.h"
 #include "tests/support/split_devices.h"
 
@@ -11,14 +11,6 @@ TEST_CASE("the device gives the golden logits and greedy tokens of every weight 
     if (files.empty()) return;
     Device device;
     for (const auto& path : files) check_on_device(device, load_golden(path));
-}
-
-TEST_CASE("the device gives the golden logits and greedy tokens of other architectures") {
-    const auto files = other_architectures();
-    if (files.empty()) return;
-    Device device;
-    for (const auto& path : files) check_on_device(device, load_golden(path));
-    check_compressed(device, {files.front(), files.back()});
 }
 
 TEST_CASE("two devices and the CPU, half a layer each in turn, give the golden logits and greedy tokens") {
@@ -32,18 +24,6 @@ TEST_CASE("two devices and the CPU, half a layer each in turn, give the golden l
         check_golden(golden, *devices.make(device_of, {.kv = {KvType::f32, KvType::f32}, .context_size = 64}),
                      own_kernels(devices.first).limit());
     }
-}
-
-TEST_CASE("the device gives the golden vectors of texts") {
-    const auto all = golden_embeddings();
-    if (all.empty()) return;
-    Device device;
-    for (const GoldenEmbeddings& golden : all)
-        for (const DeviceKernels& kernels : kernels_to_check(device)) {
-            const auto forward = kernels.make(device, golden.model.config, golden.model.weights,
-                                              {.kv = {KvType::f32, KvType::f32}, .context_size = 128});
-            check_embeddings(golden, *forward, kernels.exact() ? written_decimals : kernels.limit());
-        }
 }
 
 TEST_CASE("weights quantised while they are uploaded are those of a quantised file") {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -165,6 +166,25 @@ TEST_CASE("what reads llama-bench's JSON reads ours") {
         for (const double one : result["samples_ts"]) rate += one / 2;
         CHECK(result["avg_ts"].get<double>() == doctest::Approx(rate));
     }
+}
+
+TEST_CASE("llama-bench's fields of the placement say what was asked for, and where layers are") {
+    const auto placed = [](const Arguments& flags) {
+        const json all =
+            parse(bench(flags + Arguments{"-p", "0", "-n", "1", "-r", "1", "-o", "json", "--no-limits", "--no-check"}));
+        const json& r = all.at(0);
+        return fmt::format("ngl {} ncmoe {} sm {} main {} dev {} ts {} nopo {}", r["n_gpu_layers"].get<int>(),
+                           r["n_cpu_moe"].get<int>(), r["split_mode"].get<std::string>(), r["main_gpu"].get<int>(),
+                           r["devices"].get<std::string>(), r["tensor_split"].get<std::string>(), r["no_op_offload"].get<int>());
+    };
+    CHECK(placed({"--device", "cpu"}) == "ngl 0 ncmoe 0 sm none main 0 dev none ts 0.00 nopo 0");
+    CHECK(placed({"--device", "0"}) == "ngl -1 ncmoe 0 sm none main 0 dev Vulkan0 ts 0.00 nopo 0");
+    CHECK(placed({"--device", "0", "--n-cpu-moe", "3", "--no-op-offload"}) ==
+          "ngl 4 ncmoe 3 sm none main 0 dev Vulkan0 ts 0.00 nopo 1");
+    CHECK(placed({"--device", "0", "--n-cpu-moe", "20"}) == "ngl 4 ncmoe 4 sm none main 0 dev Vulkan0 ts 0.00 nopo 0");
+    CHECK(placed({"--device", "0", "-ngl", "2", "--cpu-moe"}) == "ngl 2 ncmoe 4 sm none main 0 dev Vulkan0 ts 0.00 nopo 0");
+    CHECK(placed({"--device", "0/0", "-ts", "3,1", "-ngl", "3"}) ==
+          "ngl 3 ncmoe 0 sm layer main 0 dev Vulkan0/Vulkan0 ts 3.00/1.00 nopo 0");
 }
 
 TEST_CASE("ranges, flags given twice, and prompts with what follows them") {

@@ -1,8 +1,11 @@
 // A model on several devices from the command line: the same text, and what is said of the placement.
 #include "tests/support/child_process.h"
 #include "tests/support/fault_environment.h"
+#include "tests/support/skip.h"
 #include "tests/support/text.h"
+#include <cstdlib>
 #include <doctest/doctest.h>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 using namespace tq::test;
@@ -37,6 +40,8 @@ TEST_CASE("layers on a device, on two, and on the CPU give the same text") {
                           {{"--device", "0", "--cpu-moe"}, "CPU: feed-forward of layers 0-"},
                           {{"--device", "0", "--n-cpu-moe", "1"}, "CPU: feed-forward of layers 0\n"},
                           {{"--device", "0,0", "-ts", "1,1"}, "layers 0-"},
+                          {{"--device", "0,cpu", "-ts", "3,1"}, "layers 1-3; head; CPU: layers 0\n"},
+                          {{"--device", "cpu,0,0", "-ts", "2,1,1"}, "CPU: layers 0-1\n"},
                           {{"--device", "0,0,cpu", "--cpu-moe"}, "CPU: feed-forward"}}) {
         std::string line;
         for (const std::string& flag : c.flags) line += flag + ' ';
@@ -47,6 +52,34 @@ TEST_CASE("layers on a device, on two, and on the CPU give the same text") {
         CHECK(contains(finished.error, c.says));
     }
     CHECK(text_of(generate({"--device", "0", "-ngl", "0"})) == whole);
+}
+
+TEST_CASE("two drivers' devices and the CPU in one process, each with layers, give the text of one device") {
+    const std::string swiftshader = TQ_SOURCE_DIR "/build/swiftshader/vk_swiftshader_icd.json";
+    const char* const files = std::getenv("VK_DRIVER_FILES");
+    if (files == nullptr || !contains(files, "lvp_icd")) return skip("this is not the run on lavapipe");
+    if (!std::filesystem::exists(swiftshader)) return skip("no " + swiftshader + ": tests/get-swiftshader fetches it");
+    const std::string both = "=" + std::string(files) + ":" + swiftshader;
+    const std::vector<std::string> drivers{"VK_DRIVER_FILES" + both, "VK_ICD_FILENAMES" + both};
+    const std::string whole = text_of(generate({"--device", "cpu"}));
+    struct Case {
+        Arguments flags;
+        std::vector<const char*> say;
+    };
+    for (const Case& c : {Case{{"--device", "llvmpipe,swiftshader,cpu", "-ngl", "3", "-ts", "2,1"},
+                               {"): layers 1-2;", "): layers 3;", "CPU: layers 0; head"}},
+                          {{"--device", "swiftshader,llvmpipe", "-ts", "1,1", "--n-cpu-moe", "3"},
+                           {"): attention of layers 0-1;", "): attention of layers 2-3; feed-forward of layers 3; head;",
+                            "CPU: feed-forward of layers 0-2"}}}) {
+        const Finished finished = generate(c.flags, drivers);
+        CAPTURE(finished.error);
+        CHECK(text_of(finished) == whole);
+        for (const char* part : c.say) {
+            CAPTURE(part);
+            CHECK(contains(finished.error, part));
+        }
+        for (const char* name : {"llvmpipe", "SwiftShader"}) CHECK(contains(finished.error, name));
+    }
 }
 
 TEST_CASE("what does not fit the device is placed on the CPU, or refused with --fit off") {
@@ -130,6 +163,10 @@ TEST_CASE("shares and devices that do not go together are refused") {
     CHECK(finished.status == 1);
     CHECK(contains(finished.error, "-ts has 2 numbers for 1 devices"));
     CHECK(generate({"--device", "0,,0"}).status == 1);
+    const Finished both = generate({"--device", "0,cpu", "-ts", "3,1", "-ngl", "2"});
+    CHECK(both.status == 1);
+    CHECK(contains(both.error, "-ngl 2 and the share of cpu in -ts 3,1 both say what is left to the CPU: give one of them"));
+    CHECK(generate({"--device", "0,cpu", "-ts", "3,1,1"}).status == 1);
     const Finished one = tq_run({"validate", "-p", "x", "--device", "0", "-ngl", "1"});
     CHECK(one.status == 2);
     CHECK(contains(one.error, "keeps the model on one device"));

@@ -77,6 +77,28 @@ std::vector<std::pair<std::string, std::string>> flat(const Json& result) {
     return out;
 }
 
+// "Vulkan0/Vulkan1" of devices that share the model.
+std::string devices_of(const Subject& subject) {
+    if (!subject.setup.device) return "none";
+    std::string text = fmt::format("Vulkan{}", subject.device_index);
+    for (const uint32_t index : subject.other_indices) text += fmt::format("/Vulkan{}", index);
+    return text;
+}
+
+// As asked for by -ts: "3.00/1.00", to the last share that is not 0; "0.00" where nothing was.
+std::string tensor_split_of(const PlacementArguments& placement) {
+    std::vector<double> shares = placement.shares();
+    while (shares.size() > 1 && shares.back() == 0) shares.pop_back();
+    return shares.empty() ? "0.00" : fmt::format("{:.2f}", fmt::join(shares, "/"));
+}
+
+// As asked for by --n-cpu-moe and --cpu-moe.
+uint32_t n_cpu_moe(const Setup& setup) {
+    const PlacementArguments& placement = setup.placement;
+    const uint32_t layers = setup.model.config.num_hidden_layers;
+    return placement.cpu_moe ? layers : std::min(placement.cpu_moe_layers, layers);
+}
+
 } // namespace
 
 Json llama_bench_fields(const Subject& subject, const Result& r) {
@@ -101,17 +123,17 @@ Json llama_bench_fields(const Subject& subject, const Result& r) {
             {"type_k", type_of(r.kv, KvSide::key)},
             {"type_v", type_of(r.kv, KvSide::value)},
             {"n_gpu_layers", n_gpu_layers(setup)},
-            {"n_cpu_moe", 0},
-            {"split_mode", "none"},
+            {"n_cpu_moe", n_cpu_moe(setup)},
+            {"split_mode", subject.other_indices.empty() ? "none" : "layer"},
             {"main_gpu", subject.device_index},
             {"no_kv_offload", false},
             {"flash_attn", 1},
-            {"devices", on_gpu ? fmt::format("Vulkan{}", subject.device_index) : "none"},
-            {"tensor_split", "0.00"},
+            {"devices", devices_of(subject)},
+            {"tensor_split", tensor_split_of(setup.placement)},
             {"tensor_buft_overrides", "none"},
             {"use_mmap", true},
             {"embeddings", false},
-            {"no_op_offload", 0},
+            {"no_op_offload", setup.placement.no_op_offload ? 1 : 0},
             {"no_host", false},
             {"n_prompt", r.test.prompt},
             {"n_gen", r.test.generated},

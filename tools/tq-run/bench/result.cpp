@@ -66,6 +66,13 @@ uint32_t index_of(const std::string& selector, const Capabilities& c) {
     return uint32_t(same - all.begin());
 }
 
+// The names in --device of the devices that were opened; empty where they are not as many.
+std::vector<std::string> names_of(const std::string& selectors, size_t devices) {
+    std::vector<std::string> names = device_names(selectors);
+    std::erase_if(names, [](const std::string& name) { return !name.empty() && chooses_cpu(name); });
+    return names.size() == devices ? names : std::vector<std::string>(devices);
+}
+
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 Json ratio(double value, const std::optional<double>& of) { return of && *of > 0 ? Json(value / *of) : Json(nullptr); }
@@ -128,8 +135,13 @@ Subject open_subject(const ModelArguments& arguments, Console& console) {
     Setup setup = set_up(arguments, console);
     std::string file = printable(utf8_text(setup.file), 1000), label = printable(label_of(arguments, setup.model), 100);
     if (const auto split = setup.split()) setup.device_name = describe(setup.placing(), *split);
-    const uint32_t index = setup.device ? index_of(arguments.device, setup.device->capabilities()) : 0;
-    return {std::move(setup), std::move(file), std::move(label), index};
+    Subject subject{std::move(setup), std::move(file), std::move(label), 0};
+    if (!subject.setup.device) return subject;
+    const auto& others = subject.setup.other_devices;
+    const std::vector<std::string> names = names_of(arguments.device, 1 + others.size());
+    subject.device_index = index_of(names[0], subject.setup.device->capabilities());
+    for (size_t i = 0; i < others.size(); i++) subject.other_indices.push_back(index_of(names[i + 1], others[i]->capabilities()));
+    return subject;
 }
 
 uint64_t weight_bytes_per_token(const Setup& setup) {

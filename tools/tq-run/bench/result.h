@@ -21,9 +21,10 @@ inline constexpr int schema_version = 2;
 // A model on a device.
 struct Subject {
     Setup setup;
-    std::string file;      // of the model; empty: random weights
-    std::string label;     // "Qwen3 0.6B Q8_0", "qwen3-8b:q4_k_m, 2 layers"
-    uint32_t device_index; // as in tq-run devices; 0 on the CPU
+    std::string file;                         // of the model; empty: random weights
+    std::string label;                        // "Qwen3 0.6B Q8_0", "qwen3-8b:q4_k_m, 2 layers"
+    uint32_t device_index;                    // as in tq-run devices; 0 on the CPU
+    std::vector<uint32_t> other_indices = {}; // of the other devices that share the model
 };
 // Opens both, after a download. Throws Error.
 Subject open_subject(const ModelArguments& arguments, Console& console);

@@ -18,8 +18,15 @@ uint32_t terminal_columns(Stream stream) {
     return ::GetConsoleScreenBufferInfo(handle, &info) ? uint32_t(info.srWindow.Right - info.srWindow.Left + 1) : 0;
 }
 
+// Ctrl-C that nobody has asked to catch ends the program with the status that shells show for it elsewhere.
+static BOOL WINAPI end_program(DWORD event) {
+    if (event == CTRL_C_EVENT || event == CTRL_BREAK_EVENT) ::TerminateProcess(::GetCurrentProcess(), 130);
+    return FALSE;
+}
+
 // The console stays the shell's, so it gets its code pages back.
 void prepare_terminal() {
+    ::SetConsoleCtrlHandler(end_program, TRUE);
     static const UINT input_page = ::GetConsoleCP(), output_page = ::GetConsoleOutputCP(); // 0 where there is no console
     ::SetConsoleCP(CP_UTF8);
     ::SetConsoleOutputCP(CP_UTF8);

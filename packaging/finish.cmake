@@ -1,5 +1,5 @@
-# Run by cpack after a package was made: it is packed once more by GNU tar, or by dpkg-deb, as cpack's has its files in the order of the
-# file system, and the name or the umask of who packed it.
+# Run by cpack after a package was made: it is packed once more by GNU tar, by dpkg-deb or by packaging/zip, as cpack's has its files in
+# the order of the file system, and the name or the umask of who packed it.
 if(NOT DEFINED ENV{SOURCE_DATE_EPOCH})
   return()
 endif()
@@ -12,6 +12,16 @@ foreach(package ${CPACK_PACKAGE_FILES})
     execute_process(COMMAND dpkg-deb --root-owner-group -Zxz --threads-max=1 --build ${unpacked} ${package}
       OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
     file(REMOVE_RECURSE ${unpacked})
+    continue()
+  endif()
+  if(CPACK_GENERATOR STREQUAL "ZIP")
+    find_program(PYTHON3 python3)
+    if(PYTHON3)
+      execute_process(COMMAND ${PYTHON3} ${CPACK_TQ_SOURCE}/packaging/zip ${CPACK_TEMPORARY_DIRECTORY} ${package}
+        COMMAND_ERROR_IS_FATAL ANY)
+    else()
+      message(WARNING "There is no python3 here to pack it again with: another build of the same commit makes other bytes.")
+    endif()
     continue()
   endif()
   execute_process(COMMAND tar --version OUTPUT_VARIABLE tar_version ERROR_QUIET)

@@ -129,6 +129,9 @@ if(TQ_FAULT_LAYER)
 else() # the fault layer is their subject
   list(FILTER test_sources EXCLUDE REGEX "/(broken_kernels|fault_[a-z_]+)_test\\.cpp$")
 endif()
+if(NOT WIN32)
+  list(FILTER test_sources EXCLUDE REGEX "/tests/windows/")
+endif()
 if(WIN32) # they test signals and terminals, or have POSIX's sockets
   list(FILTER test_sources EXCLUDE REGEX "/(cli_(faults|terminal|serve|launch|shared|prefill)|fault_serve|http_(server|tls)|redis_store|server)_test\\.cpp$")
 endif()

@@ -34,6 +34,17 @@ function(tq_read_version out file)
   set(${out} "${numbers}" PARENT_SCOPE)
 endfunction()
 
+# tq_described_version(OUT LIBRARY NAME): the version in NAME.pc beside a library's file; empty where there is none.
+function(tq_described_version out library name)
+  get_filename_component(directory ${library} DIRECTORY)
+  set(version)
+  if(EXISTS ${directory}/pkgconfig/${name}.pc)
+    file(STRINGS ${directory}/pkgconfig/${name}.pc version REGEX "^[Vv]ersion *[:=] *[0-9]" LIMIT_COUNT 1) # ncurses' has a variable
+    string(REGEX REPLACE "^[^0-9]+" "" version "${version}")
+  endif()
+  set(${out} "${version}" PARENT_SCOPE)
+endfunction()
+
 # tq_fetch(NAME VERSION URL SHA256): sets NAME_SOURCE_DIR, lower case. The release's own CMake files are not run.
 macro(tq_fetch name version url sha256)
   string(TOUPPER ${name} upper)
@@ -77,7 +88,10 @@ if(NOT fmt_FOUND)
   add_library(fmt::fmt ALIAS tq_fmt)
 endif()
 if(NOT fmt_VERSION)
-  tq_read_version(fmt_VERSION ${fmt_SOURCE_DIR}/include/fmt/base.h FMT_VERSION) # 110101: 11.1.1
+  foreach(header core base) # 110101: 11.1.1; before 11 in core.h
+    tq_read_version(found ${fmt_SOURCE_DIR}/include/fmt/${header}.h FMT_VERSION)
+    string(APPEND fmt_VERSION "${found}")
+  endforeach()
   string(REGEX REPLACE "^([0-9]+)([0-9][0-9])([0-9][0-9])$" "\\1.\\2.\\3" fmt_VERSION "${fmt_VERSION}")
   string(REPLACE ".0" "." fmt_VERSION "${fmt_VERSION}")
 endif()
@@ -88,6 +102,7 @@ if(NOT CLI11_FOUND)
   tq_fetch(cli11 2.4.2 https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.4.2.tar.gz
     f2d893a65c3b1324c50d4e682c0cdc021dd0477ae2c048544f39eed6654b699a)
   tq_headers(CLI11::CLI11 ${cli11_SOURCE_DIR}/include)
+  tq_read_version(CLI11_VERSION ${cli11_SOURCE_DIR}/include/CLI/Version.hpp CLI11_VERSION_MAJOR CLI11_VERSION_MINOR CLI11_VERSION_PATCH)
 endif()
 tq_depends(cli11 contained BSD-3-Clause "${CLI11_VERSION}")
 
@@ -96,6 +111,8 @@ if(NOT nlohmann_json_FOUND)
   tq_fetch(nlohmann_json 3.11.3 https://github.com/nlohmann/json/archive/refs/tags/v3.11.3.tar.gz
     0d8ef5af7f9794e3263480193c491549b2ba6cc74bb018906202ada498a79406)
   tq_headers(nlohmann_json::nlohmann_json ${nlohmann_json_SOURCE_DIR}/include)
+  tq_read_version(nlohmann_json_VERSION ${nlohmann_json_SOURCE_DIR}/include/nlohmann/detail/abi_macros.hpp
+    NLOHMANN_JSON_VERSION_MAJOR NLOHMANN_JSON_VERSION_MINOR NLOHMANN_JSON_VERSION_PATCH)
 endif()
 tq_depends(nlohmann_json contained MIT "${nlohmann_json_VERSION}")
 
@@ -136,5 +153,8 @@ if(TQ_PORTABLE_LINK_OPTIONS)
   tq_depends(libstdcxx contained "GPL-3.0-or-later WITH GCC-exception-3.1" "${CMAKE_CXX_COMPILER_VERSION}")
 endif()
 if(MINGW)
-  tq_depends(mingw_w64 contained "ZPL-2.1 AND MIT AND BSD-3-Clause" "")
+  find_path(MINGW_INCLUDE _mingw_mac.h)
+  mark_as_advanced(MINGW_INCLUDE)
+  tq_read_version(mingw_version ${MINGW_INCLUDE}/_mingw_mac.h __MINGW64_VERSION_MAJOR __MINGW64_VERSION_MINOR __MINGW64_VERSION_BUGFIX)
+  tq_depends(mingw_w64 contained "ZPL-2.1 AND MIT AND BSD-3-Clause" "${mingw_version}")
 endif()

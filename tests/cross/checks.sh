@@ -4,15 +4,15 @@
 passed=0 failed=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export TQ_CACHE_DIR="$work/cache" TQ_CACHE_DISK=0 TQ_PROVE=0
+export TQ_CACHE_DIR="$work/cache" TQ_CACHE_DISK=0 TQ_PROVE=0 # the check of a device's own check is proves() alone
 
-# check NAME COMMAND...: passes where the command does. Its output is shown where it fails.
+# check NAME COMMAND...: passes where the command does. Its output is shown where it fails, and where it passes what it puts into `note`.
 check() {
-    local name=$1 began=$SECONDS
+    local name=$1 began=$SECONDS note=''
     shift
     if "$@" >"$work/said" 2>&1; then
         passed=$((passed + 1))
-        echo "passed: $name ($((SECONDS - began)) s)"
+        echo "passed: $name${note:+: $note} ($((SECONDS - began)) s)"
     else
         failed=$((failed + 1))
         printf '*** failed: %s (%s s)\n' "$name" "$((SECONDS - began))"
@@ -23,6 +23,20 @@ finish() {
     echo "$passed passed, $failed failed"
     [[ $failed == 0 && $passed != 0 ]]
     exit
+}
+
+# A program of tests, which ends with 77 where it has left some out, and says why.
+unit() { # PROGRAM ARGUMENTS...
+    local status=0 said
+    said=$(timeout -k 5 "${unit_limit:-300}" "${there[@]}" "$@" 2>&1) || status=$?
+    said=${said//$'\r'/}
+    note=$(sed -nE 's/^\[doctest\] test cases: *[0-9]+ \| *([0-9]+ passed) \| *([0-9]+ failed) \| *([0-9]+ skipped).*/\1, \2, \3/p' <<<"$said")
+    printf '%s\n' "$said"
+    if [[ $status == 77 ]]; then
+        note+="; $(grep '^skipped: ' <<<"$said" | sort -u | head -c 200 | tr '\n' ' ')"
+        status=0
+    fi
+    [[ $status == 0 && $note ]] || echo "status $status (124: no end within ${unit_limit:-300} s)" && [[ $status == 0 && $note ]]
 }
 
 # Their tq-run, for at most two minutes: one that hangs fails.
@@ -44,22 +58,25 @@ ends_with_status() {
     [[ $status == "$wanted" ]] || echo "status $status instead of $wanted" && [[ $status == "$wanted" ]]
 }
 
-same_codec() { # TYPE ROTATION
-    local way
-    for way in "$ours" run; do
-        "$way" codec encode -t "$1" --rotation "$2" -i "$work/vectors" -o "$work/${way##*/}.codes" &&
-            "$way" codec decode -t "$1" --rotation "$2" -i "$work/${way##*/}.codes" -o "$work/${way##*/}.back" || return 1
+same_codec() { # TYPE
+    local way rotation
+    for rotation in wht haar; do
+        for way in "$ours" run; do
+            "$way" codec encode -t "$1" --rotation $rotation -i "$work/vectors" -o "$work/${way##*/}.codes" &&
+                "$way" codec decode -t "$1" --rotation $rotation -i "$work/${way##*/}.codes" -o "$work/${way##*/}.back" || return 1
+        done
+        cmp "$work/run.codes" "$work/${ours##*/}.codes" && cmp "$work/run.back" "$work/${ours##*/}.back" || return 1
     done
-    cmp "$work/run.codes" "$work/${ours##*/}.codes" && cmp "$work/run.back" "$work/${ours##*/}.back"
+    note="$(stat -c %s "$work/run.codes") B"
 }
 check_codec() {
     python3 -c 'import random, struct, sys
 random.seed(1)
 sys.stdout.buffer.write(b"".join(struct.pack("<f", random.gauss(0, 1)) for _ in range(200 * 128)))' >"$work/vectors"
-    local type rotation
-    for type in tq2 tq3 tq4 tq8 tq2t tq3t q8_0 q4_0 a4; do
-        for rotation in wht haar; do check "codec $type $rotation: the bytes are the same" same_codec $type $rotation; done
-    done
+    local type types
+    types=$("$ours" codec info | sed -n '1d; s/^\([a-z][a-z0-9_]*\) .*/\1/p')
+    check "codec info lists $(wc -w <<<"$types") types" test "$(wc -w <<<"$types")" -ge 34
+    for type in $types; do check "codec $type: the bytes are the same" same_codec "$type"; done
 }
 
 close_logits() {
@@ -71,6 +88,47 @@ error = (sum((x - y) ** 2 for x, y in zip(a, b)) / sum(y * y for y in b)) ** 0.5
 print(f"relative error {error:.2g} in {len(a)} logits")
 sys.exit(not (len(a) == len(b) > 1000 and error < 1e-5))
 END
+}
+# Rows of their conformance on Mesa's software driver.
+conforms() { # FILTER PART
+    local status=0 said counts='([0-9]+ passed, [0-9]+ failed, [0-9]+ skipped, [0-9]+ not run)'
+    said=$(run conformance --device llvmpipe --timeout 300 --filter "$1" --shard "$2" 2>&1) || status=$?
+    printf '%s\n' "$said"
+    [[ $said =~ $counts ]] && note=${BASH_REMATCH[1]}
+    [[ $status == 0 && $note && $note != 0\ * ]]
+}
+# Their check of a device before a model runs there: doctor has a verdict on every row, and a text is ours.
+proves() {
+    local status=0
+    local -x TQ_PROVE=300 TQ_CACHE_DIR=$work/proof
+    run doctor --json >"$work/doctor" || status=$?
+    note=$(
+        python3 - "$work/doctor" <<'END'
+import json, sys
+found = json.load(open(sys.argv[1]))
+[device] = [one for one in found["devices"] if "llvmpipe" in one["name"]]
+verdict = device["verdict"]
+print(f"{verdict['rows']} rows in {verdict['seconds']:.0f} s")
+sys.exit(f"{verdict} {found['problems']}" if verdict["failure"] or verdict["profile"] != "none" or verdict["known"] or verdict["rows"] < 10 else 0)
+END
+    ) || return 1
+    [[ $status == 0 ]] || {
+        echo "doctor ends with $status"
+        cat "$work/doctor"
+        return 1
+    }
+    ls "$work"/proof/*.verdicts.json || return 1
+    run generate --device llvmpipe -p 'Once upon a time' -n 12 --temp 0 >"$work/theirs" 2>"$work/theirs.err" &&
+        "$ours" generate --device cpu -p 'Once upon a time' -n 12 --temp 0 >"$work/ours" && cmp "$work/theirs" "$work/ours" &&
+        ! grep 'fails the check' "$work/theirs.err"
+}
+# The same of a driver that is wrong: a line says so, and the text is ours, from the CPU.
+notices() {
+    local -x TQ_PROVE=300 TQ_CACHE_DIR=$work/wrong
+    run generate --device llvmpipe -p 'Once upon a time' -n 12 --temp 0 >"$work/theirs" 2>"$work/theirs.err" || return 1
+    cat "$work/theirs.err"
+    grep -q '^tq-run: llvmpipe.* fails the check of its kernels, so .*tq-run doctor checks it again' "$work/theirs.err" &&
+        "$ours" generate --device cpu -p 'Once upon a time' -n 12 --temp 0 >"$work/ours" && cmp "$work/theirs" "$work/ours"
 }
 lists_llvmpipe() {
     local said

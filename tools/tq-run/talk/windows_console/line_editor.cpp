@@ -5,10 +5,25 @@
 #include "base/interrupt.h"
 #include "base/wide_text.h"
 #include "tools/tq-run/console.h"
+#include <span>
 #include <windows.h>
 
 namespace tq {
 namespace {
+
+struct ConsoleRead {
+    bool ok = false;
+    DWORD units = 0, error = 0;
+};
+
+// An event that is not typed, such as another program's, does not end a read by itself.
+ConsoleRead read_console(std::span<wchar_t> block) {
+    const WaitForInput waiting;
+    ConsoleRead read;
+    read.ok = ::ReadConsoleW(::GetStdHandle(STD_INPUT_HANDLE), block.data(), DWORD(block.size()), &read.units, nullptr);
+    read.error = ::GetLastError();
+    return read;
+}
 
 class ConsoleEditor : public LineEditor {
   public:
@@ -17,16 +32,16 @@ class ConsoleEditor : public LineEditor {
         std::wstring line;
         do {
             wchar_t block[4096];
-            DWORD units = 0;
-            const bool ok = ::ReadConsoleW(::GetStdHandle(STD_INPUT_HANDLE), block, DWORD(std::size(block)), &units, nullptr);
-            if (interrupted() || (units == 0 && ::GetLastError() == ERROR_OPERATION_ABORTED)) {
+            const ConsoleRead got = read_console(block);
+            if (interrupted() || (got.units == 0 && got.error == ERROR_OPERATION_ABORTED)) {
+                for (int i = 0; i < 100 && !interrupted(); i++) ::Sleep(10); // the event has a thread of its own
                 clear_interrupt();
                 write_error("\n");
                 return {ReadLine::Kind::interrupted, {}, true};
             }
-            if (!ok) fail("cannot read the console: error {}", ::GetLastError());
-            if (units == 0) return {ReadLine::Kind::end, {}};
-            line.append(block, units);
+            if (!got.ok) fail("cannot read the console: error {}", got.error);
+            if (got.units == 0) return {ReadLine::Kind::end, {}};
+            line.append(block, got.units);
         } while (!line.ends_with(L'\n'));
         if (line.starts_with(L'\x1a')) return {ReadLine::Kind::end, {}}; // Ctrl-Z
         while (line.ends_with(L'\n') || line.ends_with(L'\r')) line.pop_back();

@@ -28,7 +28,8 @@ struct Watched {
         changed.notify_all();
         if (!meets || begun[device].size() != 2 - device) return;
         const auto met = [&] { return begun[0].size() >= 2 && begun[1].size() >= 1; };
-        CHECK(changed.wait_for(lock, std::chrono::seconds(60), met));
+        meets = changed.wait_for(lock, std::chrono::seconds(60), met); // or none does
+        CHECK(meets);
     }
 };
 

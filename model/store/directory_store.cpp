@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include <thread>
 
 namespace tq {
 namespace {
@@ -13,28 +14,28 @@ using FileClock = fs::file_time_type::clock;
 constexpr auto use_is_new = 10min;         // a use after less is not noted: it costs a write
 constexpr auto time_between_expiries = 1h; // each reads the whole directory
 
+// On Windows nobody can open a file for the moment in which another process deletes or replaces it.
+constexpr auto between_tries = 2ms;
+#ifdef _WIN32
+constexpr int more_tries = 25;
+#else
+constexpr int more_tries = 0;
+#endif
+
 class DirectoryStore final : public SharedStore {
   public:
     DirectoryStore(const fs::path& directory, const OwnerTexts& owner, std::chrono::seconds ttl)
         : directory_(directory), own_(directory / owner_name(owner).hex()), owner_(owner), ttl_(ttl) {}
 
     std::optional<std::vector<std::byte>> get(const PageEntry& page, size_t max_bytes, Clock::time_point) override {
-        const fs::path path = own_ / page.file_name();
-        std::error_code error;
-        const fs::file_status status = fs::status(path, error);
-        if (status.type() == fs::file_type::not_found) return std::nullopt;
-        if (error) fail("cannot read {}: {}", printable(utf8_text(path), 300), error.message());
-        if (!fs::is_regular_file(status)) fail("{} is not a file", printable(utf8_text(path), 300));
-        if (is_expired(path)) return std::nullopt;
-        auto bytes = read_bytes(path, max_bytes + 1);
-        if (!bytes) {
-            if (!fs::exists(path, error)) return std::nullopt; // another process has deleted it
-            fail("cannot read {}", printable(utf8_text(path), 300));
+        for (int tries = 0; tries < more_tries; tries++) {
+            try {
+                return get_now(page, max_bytes);
+            } catch (const Error&) {
+                std::this_thread::sleep_for(between_tries);
+            }
         }
-        if (bytes->size() > max_bytes)
-            fail("{} has more than the {} bytes of a page", printable(utf8_text(path), 300), max_bytes);
-        note_use(path);
-        return bytes;
+        return get_now(page, max_bytes);
     }
 
     bool put(const PageEntry& page, std::span<const std::byte> bytes, bool replace, Clock::time_point) override {
@@ -58,6 +59,25 @@ class DirectoryStore final : public SharedStore {
     void probe(Clock::time_point) override { require_directory(); }
 
   private:
+    std::optional<std::vector<std::byte>> get_now(const PageEntry& page, size_t max_bytes) const {
+        const fs::path path = own_ / page.file_name();
+        std::error_code error;
+        const fs::file_status status = fs::status(path, error);
+        if (status.type() == fs::file_type::not_found) return std::nullopt;
+        if (error) fail("cannot read {}: {}", printable(utf8_text(path), 300), error.message());
+        if (!fs::is_regular_file(status)) fail("{} is not a file", printable(utf8_text(path), 300));
+        if (is_expired(path)) return std::nullopt;
+        auto bytes = read_bytes(path, max_bytes + 1);
+        if (!bytes) {
+            if (!fs::exists(path, error)) return std::nullopt; // another process has deleted it
+            fail("cannot read {}", printable(utf8_text(path), 300));
+        }
+        if (bytes->size() > max_bytes)
+            fail("{} has more than the {} bytes of a page", printable(utf8_text(path), 300), max_bytes);
+        note_use(path);
+        return bytes;
+    }
+
     void require_directory() const {
         std::error_code error;
         if (!fs::is_directory(directory_, error))

@@ -4,10 +4,10 @@
 #include "model/formats/gguf.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <functional>
-#include <iterator>
 
 using namespace tq;
 using namespace tq::test;
@@ -111,8 +111,7 @@ TEST_CASE("a model that stays as it is is read once") {
     }
     SUBCASE("what is kept and damaged is not believed") {
         const fs::path file = fs::directory_iterator(place.kept)->path();
-        std::ifstream in(file, std::ios::binary);
-        const std::string good((std::istreambuf_iterator<char>(in)), {});
+        const std::string good = slurp(file);
         for (const std::string& bad : {std::string(), good.substr(0, 20), good + "x", "x" + good.substr(1),
                                        good.substr(0, good.size() - 2) + "g\n", std::string(good.size(), '0')}) {
             std::ofstream(file, std::ios::binary) << bad;

@@ -1,5 +1,6 @@
 // Config and weights of a Qwen3 file: every released shape passes, everything else is refused by name.
 #include "base/error.h"
+#include "base/path_text.h"
 #include "model/formats/gguf.h"
 #include "model/load.h"
 #include "tests/support/gguf_writer.h"
@@ -76,7 +77,7 @@ std::string config_error(const Draft& draft) {
         read_config(g);
         return "";
     } catch (const Error& e) {
-        CHECK(std::string_view(e.what()).starts_with(file.path().string() + ": "));
+        CHECK(std::string_view(e.what()).starts_with(utf8_text(file.path()) + ": "));
         return e.what();
     }
 }

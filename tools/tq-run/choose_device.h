@@ -21,8 +21,8 @@ std::optional<ChosenDevice> find_device(const std::string& selector, WithoutGpu 
 // takes what fits no device.
 std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu otherwise = WithoutGpu::cpu);
 
-// Opens the device that find_device() finds, as it is; nullptr for the CPU.
-std::unique_ptr<Device> choose_device(const std::string& selector);
+// Opens the device that find_device() finds, as open_tried() does; nullptr for the CPU.
+std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu otherwise = WithoutGpu::cpu);
 
 // Whether find_device() would return the CPU.
 bool chooses_cpu(const std::string& selector);

@@ -156,3 +156,18 @@ TEST_CASE("a device that gives no answer in time is left alone, and the next one
     CHECK(contains(finished.error, "gave no answer for 3 s"));
     CHECK(contains(with_faults(generate, "", "", {"TQ_GPU_TIMEOUT=soon"}).error, "TQ_GPU_TIMEOUT is \"soon\""));
 }
+
+TEST_CASE("a device that is lost while a prompt cache is read is opened again, and the cache is read into it") {
+    const TemporaryDirectory directory;
+    const std::string file = (directory.path() / "story.kv").string();
+    Arguments with_cache = generate;
+    with_cache.insert(with_cache.end(), {"--prompt-cache", file});
+    REQUIRE(with_faults(with_cache, "").status == 0);
+    with_cache.insert(with_cache.end(), {"--prompt-cache-ro", "-v"});
+    const auto reused = [](const Finished& finished) { return contains(finished.error, " tokens of the prompt were reused"); };
+    CHECK(reused(with_faults(with_cache, "")));
+    const Finished lost = with_faults(with_cache, "vkWaitForFences:1=DEVICE_LOST");
+    CAPTURE(lost.error);
+    CHECK(reused(lost));
+    check_goes_on(with_cache, {"vkWaitForFences:1=DEVICE_LOST", "vkQueueSubmit:1=DEVICE_LOST"}, anew);
+}

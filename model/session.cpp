@@ -139,7 +139,13 @@ void Session::read_page(uint32_t position, std::span<std::byte> bytes) const {
 void Session::restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source) {
     ids_.clear();
     cold_ = 0;
-    forward_.cache().restore(0, uint32_t(ids.size()), source);
+    try {
+        forward_.cache().restore(0, uint32_t(ids.size()), source);
+    } catch (const DeviceLost& lost) {
+        if (!forward_.reopen(lost)) throw;
+        if (prefix_) prefix_->device_lost();
+        return restore(std::move(ids), cold, source);
+    }
     ids_ = std::move(ids);
     cold_ = cold;
 }

@@ -16,15 +16,12 @@ struct InFlight {
         device.submit(commands, fences[submitted % 2]);
         submitted++;
     }
-    void wait_one() { wait(device.handle, fences[waited++ % 2]); }
+    void wait_one() { device.wait(fences[waited++ % 2]); }
     void wait_all() {
         while (waited < submitted) wait_one();
     }
     ~InFlight() {
-        for (; waited < submitted; waited++) {
-            const VkFence fence = fences[waited % 2];
-            vkWaitForFences(device.handle, 1, &fence, VK_TRUE, UINT64_MAX);
-        }
+        for (; waited < submitted; waited++) device.wait_to_end(fences[waited % 2]);
     }
 };
 

@@ -1,9 +1,12 @@
 // Setting up a device and its memory.
 #include "runtime/device.h"
 #include "base/ensure.h"
+#include "base/environment.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "runtime/device_impl.h"
 #include <algorithm>
+#include <charconv>
 
 namespace tq {
 namespace {
@@ -35,7 +38,59 @@ void make_arenas(Device::Impl& device, const uint64_t& limit_bytes) {
                                   device.capabilities.allocation_bytes, memory == Memory::device ? limit_bytes : unlimited);
 }
 
+// Returns the longest that a device may take for one answer; UINT64_MAX: any time.
+uint64_t timeout_of_environment() {
+    constexpr uint64_t default_seconds = 600; // a software driver may take minutes for one submission
+    const std::string text = environment_variable("TQ_GPU_TIMEOUT").value_or("");
+    uint64_t seconds = default_seconds;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+    if (!text.empty() && (error != std::errc() || end != text.data() + text.size() || seconds > 1'000'000))
+        fail("TQ_GPU_TIMEOUT is \"{}\"; it can be the seconds that a GPU may take for one piece of work, up to 1000000, or 0 for "
+             "any time",
+             printable(text));
+    return seconds == 0 ? UINT64_MAX : seconds * 1'000'000'000;
+}
+
 } // namespace
+
+Device::Impl::Impl(std::string_view selector, std::string_view profile)
+    : OpenDevice(open_device(selector, profile, Use::run)), timeout_ns(timeout_of_environment()) {}
+
+void Device::Impl::submit(std::span<const VkCommandBuffer> commands, VkFence fence) {
+    const std::lock_guard lock(submitting);
+    try {
+        tq::submit(handle, queue, commands, fence);
+    } catch (const DeviceLost&) {
+        lost = true;
+        throw;
+    }
+}
+
+// What the device still uses must not be freed.
+void Device::Impl::give_up() {
+    static std::mutex one_at_a_time;
+    const std::lock_guard lock(one_at_a_time);
+    static auto& kept = *new std::vector<std::shared_ptr<Instance>>;
+    kept.push_back(instance);
+    abandon(handle);
+    lost = stuck = true;
+}
+
+void Device::Impl::wait(VkFence fence) {
+    const VkResult result = stuck ? VK_TIMEOUT : vkWaitForFences(handle, 1, &fence, VK_TRUE, timeout_ns);
+    if (result == VK_TIMEOUT && !stuck) give_up();
+    if (result == VK_TIMEOUT)
+        throw DeviceLost(
+            fmt::format("{} gave no answer for {} s, and is taken for lost: update the driver or choose another device "
+                        "with --device; TQ_GPU_TIMEOUT=SECONDS gives it another time, and 0 any",
+                        capabilities.name, timeout_ns / 1'000'000'000));
+    if (result == VK_ERROR_DEVICE_LOST) lost = true;
+    check(result, "waiting for the GPU");
+}
+
+void Device::Impl::wait_to_end(VkFence fence) {
+    if (!stuck && vkWaitForFences(handle, 1, &fence, VK_TRUE, timeout_ns) == VK_TIMEOUT) give_up();
+}
 
 uint32_t loader_version() { return volkInitialize() == VK_SUCCESS ? volkGetInstanceVersion() : 0; }
 
@@ -80,6 +135,12 @@ uint64_t Device::allocated_bytes() const { return impl_->arenas.at(Memory::devic
 uint64_t Device::slack_bytes(uint64_t bytes) { return Arena::block_bytes(bytes) + bytes / 64; }
 
 uint64_t Device::available_bytes() const { return impl_->arenas.at(Memory::device).available_bytes(); }
+
+DeviceIdentity identity(const Device& device) { return device.impl().identity; }
+
+bool is_lost(const Device& device) { return device.impl().lost; }
+
+bool is_stuck(const Device& device) { return device.impl().stuck; }
 
 const BuildCount& Device::kernels_built() const { return impl_->pipelines->count(); }
 

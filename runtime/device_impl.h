@@ -4,6 +4,7 @@
 #include "runtime/memory.h"
 #include "runtime/open_device.h"
 #include "runtime/pipelines.h"
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -17,11 +18,15 @@ struct Device::Impl : OpenDevice {
     std::map<std::string, ProfileRow> profile;
 
     // Submits to the queue; several threads may. `fence` is signalled when the commands are done.
-    void submit(std::span<const VkCommandBuffer> commands, VkFence fence) {
-        const std::lock_guard lock(submitting);
-        tq::submit(handle, queue, commands, fence);
-    }
+    void submit(std::span<const VkCommandBuffer> commands, VkFence fence);
     std::mutex submitting;
+
+    // Waits for the commands of a fence; throws DeviceLost where they take longer than timeout_ns, too. And without throwing, for
+    // destructors: of a lost device as well.
+    void wait(VkFence fence);
+    void wait_to_end(VkFence fence);
+    const uint64_t timeout_ns;
+    std::atomic<bool> lost = false, stuck = false;
 
     size_t allocations() const {
         size_t count = 0;
@@ -29,7 +34,10 @@ struct Device::Impl : OpenDevice {
         return count;
     }
 
-    Impl(std::string_view selector, std::string_view profile) : OpenDevice(open_device(selector, profile, Use::run)) {}
+    Impl(std::string_view selector, std::string_view profile);
+
+  private:
+    void give_up();
 };
 
 } // namespace tq

@@ -16,6 +16,22 @@ std::vector<Capabilities> read_all(const std::vector<VkPhysicalDevice>& devices,
     return out;
 }
 
+std::vector<DeviceIdentity> identify(const std::vector<VkPhysicalDevice>& devices) {
+    std::vector<DeviceIdentity> out;
+    for (const VkPhysicalDevice device : devices) {
+        VkPhysicalDeviceIDProperties id{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES};
+        VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &id};
+        VkPhysicalDeviceProperties basic;
+        vkGetPhysicalDeviceProperties(device, &basic);
+        if (basic.apiVersion >= VK_API_VERSION_1_1) vkGetPhysicalDeviceProperties2(device, &properties);
+        DeviceIdentity one;
+        std::copy_n(id.deviceUUID, VK_UUID_SIZE, one.uuid.begin());
+        one.number = uint32_t(std::ranges::count(out, one.uuid, &DeviceIdentity::uuid));
+        out.push_back(one);
+    }
+    return out;
+}
+
 std::string listing(const std::vector<Capabilities>& devices) {
     std::string out = "the devices here: ";
     for (size_t i = 0; i < devices.size(); i++)
@@ -125,6 +141,8 @@ std::vector<Capabilities> list_devices(std::string_view profile) {
     return read_all(vulkan->devices(), clamped);
 }
 
+std::vector<DeviceIdentity> list_identities() { return identify(instance()->devices()); }
+
 size_t find_device(const std::vector<Capabilities>& devices, std::string_view selector) {
     const size_t chosen = select_device(devices, selector);
     if (!devices[chosen].unusable.empty()) fail_unusable(devices, chosen);
@@ -145,8 +163,14 @@ OpenDevice open_device(std::string_view selector, std::string_view profile, Use 
     const uint32_t family = compute_family(physical);
     const bool statistics = use == Use::compile && has_statistics(physical);
     const bool feedback = has_extension(physical, VK_EXT_PIPELINE_CREATION_FEEDBACK_EXTENSION_NAME);
-    return {
-        vulkan, physical, device, family, statistics, feedback, DeviceHandle(make_device(physical, family, device, statistics))};
+    return {vulkan,
+            physical,
+            identify(found)[chosen],
+            device,
+            family,
+            statistics,
+            feedback,
+            DeviceHandle(make_device(physical, family, device, statistics))};
 }
 
 } // namespace tq

@@ -1,6 +1,7 @@
 // Choosing a physical device and opening it, for running kernels (Device) and for only building them (Compiler). Private to
 // runtime/.
 #pragma once
+#include "runtime/device_state.h"
 #include "runtime/instance.h"
 #include "runtime/vulkan.h"
 #include <memory>
@@ -16,7 +17,7 @@ struct DeviceHandle {
     explicit DeviceHandle(VkDevice opened) : handle(opened) {}
     DeviceHandle(DeviceHandle&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
     ~DeviceHandle() {
-        if (handle) vkDestroyDevice(handle, nullptr);
+        if (handle && !is_abandoned(handle)) vkDestroyDevice(handle, nullptr);
     }
     operator VkDevice() const { return handle; }
 };
@@ -26,6 +27,7 @@ enum class Use { run, compile };
 struct OpenDevice {
     std::shared_ptr<Instance> instance;
     VkPhysicalDevice physical;
+    DeviceIdentity identity;
     Capabilities capabilities;
     uint32_t family; // the first queue family that computes
     bool statistics; // VK_KHR_pipeline_executable_properties is enabled: for Use::compile, where the driver has it

@@ -34,7 +34,7 @@ struct Uploader::Impl {
     bool piece_staged = false;
 
     void wait_for(Half& half) {
-        if (half.busy) wait(device.impl().handle, half.fence);
+        if (half.busy) device.impl().wait(half.fence);
         half.busy = false;
         half.destination.reset();
     }
@@ -43,10 +43,8 @@ struct Uploader::Impl {
 Uploader::Uploader(Device& device, Path path) : impl_(new Impl{device, path == Path::staged, {}, 0, {}, false}) {}
 
 Uploader::~Uploader() {
-    for (const Half& half : impl_->halves) {
-        const VkFence fence = half.fence;
-        if (half.busy) vkWaitForFences(impl_->device.impl().handle, 1, &fence, VK_TRUE, UINT64_MAX); // even of a lost device
-    }
+    for (const Half& half : impl_->halves)
+        if (half.busy) impl_->device.impl().wait_to_end(half.fence);
 }
 
 std::span<std::byte> Uploader::begin(View dst) {

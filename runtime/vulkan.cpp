@@ -1,6 +1,10 @@
 // Vulkan results as sentences, and the few sequences of calls that more than one file needs.
 #include "runtime/vulkan.h"
 #include "base/error.h"
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <vector>
 
 namespace tq {
 
@@ -45,6 +49,26 @@ void check(VkResult result, const char* doing) {
          name(result), int(result));
 }
 
+// Hardly ever is there one, so that asking costs next to nothing.
+static std::atomic<size_t> abandoned_count = 0;
+static std::mutex abandoned_mutex;
+static std::vector<VkDevice>& abandoned() {
+    static auto& all = *new std::vector<VkDevice>; // outlives every static object
+    return all;
+}
+
+void abandon(VkDevice device) {
+    const std::lock_guard lock(abandoned_mutex);
+    abandoned().push_back(device);
+    abandoned_count++;
+}
+
+bool is_abandoned(VkDevice device) {
+    if (abandoned_count == 0) return false;
+    const std::lock_guard lock(abandoned_mutex);
+    return std::ranges::find(abandoned(), device) != abandoned().end();
+}
+
 OwnedFence make_fence(VkDevice device) {
     const VkFenceCreateInfo info{VK_STRUCTURE_TYPE_FENCE_CREATE_INFO, nullptr, 0};
     VkFence fence;
@@ -80,10 +104,6 @@ void submit(VkDevice device, VkQueue queue, std::span<const VkCommandBuffer> com
     info.commandBufferCount = uint32_t(commands.size());
     info.pCommandBuffers = commands.data();
     check(vkQueueSubmit(queue, 1, &info, fence), "submitting work");
-}
-
-void wait(VkDevice device, VkFence fence) {
-    check(vkWaitForFences(device, 1, &fence, VK_TRUE, UINT64_MAX), "waiting for the GPU");
 }
 
 void full_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to) {

@@ -14,7 +14,12 @@ void check(VkResult result, const char* doing);
 // Returns "VK_ERROR_DEVICE_LOST" and so on, or the number of an unknown result.
 const char* name(VkResult result);
 
-// Owns one child object of a device. `destroy` is volk's pointer, which is set when the loader is loaded.
+// From here on no child of the device is destroyed, nor the device itself: it did not answer, and may still use them.
+void abandon(VkDevice device);
+bool is_abandoned(VkDevice device);
+
+// Owns one child object of a device, which is left alone where that is abandoned. `destroy` is volk's pointer, which is set when
+// the loader is loaded.
 template <class T, auto& destroy> class Owned {
   public:
     Owned() = default;
@@ -26,7 +31,7 @@ template <class T, auto& destroy> class Owned {
         return *this;
     }
     ~Owned() {
-        if (handle_) destroy(device_, handle_, nullptr);
+        if (handle_ && !is_abandoned(device_)) destroy(device_, handle_, nullptr);
     }
     operator T() const { return handle_; }
 
@@ -56,7 +61,6 @@ void end_commands(VkCommandBuffer commands);
 // Resets the fence first, so that a fence left signalled by an earlier exception is never submitted. OutOfMemory: nothing was
 // submitted.
 void submit(VkDevice device, VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence);
-void wait(VkDevice device, VkFence fence);
 
 // Records a full memory barrier, never a narrow one: some drivers ignore those, and on one compute queue they gain nothing.
 void full_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to);

@@ -2,6 +2,7 @@
 #include "base/child_process.h"
 #include "base/environment.h"
 #include "base/executable.h"
+#include "base/redacted.h"
 #include "runtime/device.h"
 #include <algorithm>
 #include <array>
@@ -177,9 +178,10 @@ Json driver_environment() {
                                   "IR3_", "PAN_", "V3D_",  "AGX_",     "ASAHI_", "__GL_", "LD_LIBRARY_PATH", "SWIFTSHADER_"};
     Json out = Json::object();
     for (const std::string& variable : environment_variables()) {
-        const size_t equals = variable.find('=', 1);
-        for (const char* prefix : prefixes)
-            if (variable.starts_with(prefix)) out[variable.substr(0, equals)] = variable.substr(equals + 1);
+        const std::string name = variable.substr(0, variable.find('=', 1));
+        const auto changes = [&](const char* prefix) { return name.starts_with(prefix); };
+        if (name.size() < variable.size() && std::ranges::any_of(prefixes, changes))
+            out[name] = redacted(name, std::string_view(variable).substr(name.size() + 1));
     }
     return out;
 }

@@ -32,7 +32,8 @@ class Table {
     size_t group_ = 0; // where the open group begins
 };
 
-// The environment variables that change the behaviour of a Vulkan loader, of a driver or of this program: an object.
+// The environment variables that change the behaviour of a Vulkan loader, of a driver or of this program: an object,
+// without passwords and keys, since people send it with their reports.
 Json driver_environment();
 std::string heading(const DeviceReport& device); // name, driver and version
 std::string summary(const Report& report);       // counts, and the verdict

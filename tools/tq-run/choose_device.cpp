@@ -69,9 +69,9 @@ std::vector<bool> cpu_among(const std::string& selectors) {
     return out;
 }
 
-std::unique_ptr<Device> choose_device(const std::string& selector) {
-    const auto found = find_device(selector);
-    return found ? std::make_unique<Device>(found->selector) : nullptr;
+std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu otherwise) {
+    const auto found = find_device(selector, otherwise);
+    return found ? open_tried(*found) : nullptr;
 }
 
 bool chooses_cpu(const std::string& selector) {

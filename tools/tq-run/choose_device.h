@@ -24,8 +24,8 @@ std::vector<std::string> device_names(const std::string& selectors);
 // no device.
 std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu otherwise = WithoutGpu::cpu);
 
-// Opens the device that find_device() finds, as it is; nullptr for the CPU.
-std::unique_ptr<Device> choose_device(const std::string& selector);
+// Opens the device that find_device() finds, as open_tried() does; nullptr for the CPU.
+std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu otherwise = WithoutGpu::cpu);
 
 // Which of device_names() are the CPU ("cpu", "none").
 std::vector<bool> cpu_among(const std::string& selectors);

@@ -270,7 +270,6 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
     const ForwardOptions options = setup.options;
     auto engine = std::unique_ptr<Engine>(new Engine{std::move(setup.model), std::move(setup.device),
                                                      std::move(setup.device_name), std::move(setup.other_devices)});
-    engine->selector = setup.selector;
     engine->memory_limit_bytes = setup.memory_limit_bytes;
     engine->placement = setup.placement;
     engine->ranks = setup.ranks;

@@ -3,7 +3,7 @@
 #include "model/memory_plan.h"
 #include "model/model.h"
 #include "model/session.h"
-#include "runtime/device.h"
+#include "runtime/device_state.h"
 #include "tools/tq-run/arguments.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/choose_device.h"
@@ -25,11 +25,15 @@ struct Engine {
     uint64_t loaded_bytes = 0; // of the weights; fewer where the CPU leaves them in the file
 
     // What devices are opened again with, after one was lost.
-    std::string selector = {};
     uint64_t memory_limit_bytes = 0;
     PlacementArguments placement = {};
     RankGroup* ranks = nullptr; // that share the model
-    std::optional<std::chrono::steady_clock::time_point> lost_at = {};
+    struct Loss {
+        DeviceIdentity device;
+        std::chrono::steady_clock::time_point at; // the last time
+    };
+    std::vector<Loss> losses = {};
+    std::vector<DeviceIdentity> left_out = {}; // devices that are not opened any more
 
     // The ids that the sampler must leave out, including those that end an answer where `ignore_end`.
     std::vector<bool> unsampled(bool ignore_end) const;

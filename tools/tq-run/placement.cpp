@@ -327,29 +327,35 @@ std::unique_ptr<Forward> Placing::open(const Config& config, const Weights& weig
         double short_of = 0;
     };
     const auto now = std::make_shared<Now>(Now{*this});
-    auto model = load(config, weights, options, on_load, now->short_of);
-    if (devices.empty() || asked.fit == "off") return model;
-    const auto load_again = [now, &config, &weights, options] {
-        return now->placing.load(config, weights, options, {}, now->short_of);
+    const auto load_now = [now, &config, &weights, options](const LoadProgress& progress) {
+        return now->placing.load(config, weights, options, progress, now->short_of);
     };
-    const auto with_less = [now, load_again](const OutOfMemory& error) {
-        write_error(fmt::format("\ntq-run: {}: the model is placed anew, with less there, and what was computed is kept\n",
-                                error.what()));
-        now->short_of += short_step;
-        if (now->short_of >= 1) throw error;
-        return load_again();
-    };
-    const auto on_new_device = [now, load_again, reopen](const DeviceLost&) {
+    if (devices.empty() || asked.fit == "off") return load_now(on_load);
+    const auto load_anew = [now, load_now, reopen](const LoadProgress& progress) {
         for (;;) {
             *now = {reopen()};
             try {
-                return load_again();
+                return load_now(progress);
             } catch (const DeviceLost&) { // again: then the next device is tried
             }
         }
     };
+    std::unique_ptr<Forward> model;
+    try {
+        model = load_now(on_load);
+    } catch (const DeviceLost&) {
+        if (!reopen) throw;
+    }
+    if (!model) model = load_anew(on_load);
+    const auto with_less = [now, load_now](const OutOfMemory& error) {
+        write_error(fmt::format("\ntq-run: {}: the model is placed anew, with less there, and what was computed is kept\n",
+                                error.what()));
+        now->short_of += short_step;
+        if (now->short_of >= 1) throw error;
+        return load_now({});
+    };
     Remake remake{with_less, {}};
-    if (reopen) remake.on_new_device = on_new_device;
+    if (reopen) remake.on_new_device = [load_anew](const DeviceLost&) { return load_anew({}); };
     return make_placed_forward(std::move(model), std::move(remake));
 }
 

@@ -13,6 +13,7 @@
 #include "tools/tq-run/verdict_file.h"
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 namespace tq {
 namespace {
@@ -21,7 +22,8 @@ using conformance::DeviceReport;
 using conformance::RowResult;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto silence = std::chrono::seconds(1); // before progress is shown
+constexpr const char* not_opened = "the device could not be opened"; // how the runner says that the child ended meanwhile
+constexpr auto silence = std::chrono::seconds(1);                    // before progress is shown
 
 // From all that the device has to the least that Vulkan promises. A profile that the user asked for is the only one.
 std::vector<std::string> profiles_to_try(const Capabilities& device) {
@@ -58,7 +60,7 @@ Attempt judge(const DeviceReport& report, bool out_of_time) {
     attempt.passed = report.failure.empty() || (out_of_time && !report.rows.empty());
     attempt.why = report.failure;
     if (!attempt.passed && report.rows.empty()) // it crashed when it was opened; another error may be of the moment
-        attempt.lasting = report.failure.starts_with("the device could not be opened");
+        attempt.lasting = report.failure.starts_with(not_opened);
     return attempt;
 }
 
@@ -179,6 +181,25 @@ std::unique_ptr<Device> open_proven(const ChosenDevice& chosen, const conformanc
     if (interrupted()) throw LoadStopped();
     report(chosen, verdict);
     return verdict.usable() ? std::make_unique<Device>(chosen.selector, verdict.profile) : nullptr;
+}
+
+// Why the child did not survive; empty where it did, were its result wrong.
+static std::string death_of(const DeviceReport& report) {
+    if (report.rows.empty()) return report.failure.starts_with(not_opened) ? report.failure : "";
+    for (const RowResult& row : report.rows)
+        if (row.verdict == conformance::Verdict::failed && !row.no_memory && !std::isfinite(row.error)) return row.reason;
+    return "";
+}
+
+std::unique_ptr<Device> open_tried(const ChosenDevice& chosen) {
+    if (proving_seconds() == 0) return std::make_unique<Device>(chosen.selector);
+    const std::string death = death_of(test_device(worker_options({"--filter", "integers | + | "}), chosen.selector));
+    if (interrupted()) throw LoadStopped();
+    if (!death.empty())
+        fail("{} does not run a small kernel in a child process ({}), so it is not opened: tq-run doctor tells more, and "
+             "TQ_PROVE=0 opens it all the same",
+             printable(chosen.capabilities.name), printable(death, 300));
+    return std::make_unique<Device>(chosen.selector);
 }
 
 } // namespace tq

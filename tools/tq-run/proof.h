@@ -40,4 +40,8 @@ std::filesystem::path verdicts_path(const Capabilities& device);
 // LoadStopped on Ctrl-C.
 std::unique_ptr<Device> open_proven(const ChosenDevice& chosen, const conformance::Subject& subject, Console& console);
 
+// Opens a device, as it is, that a child has opened and run a kernel on just before: for commands that measure a device or are
+// about its faults. Throws Error where the child did not survive that; LoadStopped on Ctrl-C.
+std::unique_ptr<Device> open_tried(const ChosenDevice& chosen);
+
 } // namespace tq

@@ -171,3 +171,16 @@ TEST_CASE("--list names the rows, --device all tests every device") {
     CHECK(contains(list.output, "swiglu | own | 32 columns, 1 tokens\n"));
     CHECK(conformance({"--device", "all"}).status == 0);
 }
+
+TEST_CASE("a report has the variables that matter, and no password") {
+    const TemporaryFile file;
+    REQUIRE(run({{TQ_RUN, "conformance", "--filter", "integers", "--json", file.path().string()},
+                 "",
+                 {"TQ_RUN_API_KEY=sk-hidden", "TQ_CACHE_SHARED=redis://:hidden@store"}})
+                .status == 0);
+    const std::string text = slurp(file.path());
+    CHECK_FALSE(contains(text, "hidden"));
+    const auto environment = nlohmann::json::parse(text).at("environment");
+    CHECK(environment.at("TQ_RUN_API_KEY") == "***");
+    CHECK(environment.at("TQ_CACHE_SHARED") == "redis://***@store");
+}

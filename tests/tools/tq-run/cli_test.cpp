@@ -7,6 +7,7 @@
 #include "tests/support/qwen3_vocabulary.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
+#include "tests/support/text.h"
 #include <fmt/ranges.h>
 
 using namespace tq;
@@ -337,4 +338,20 @@ TEST_CASE("generate prints the continuation, and timings elsewhere") {
     CHECK(generate({"-p", "Hello", "-t", "1", "-b", "2"}) == first);
     CHECK(generate({"-p", "Hello", "-s", "6"}) != first); // the last value is used
     CHECK(generate({"-p", "-ctk"}) != first);             // a text, although it looks like a flag
+}
+
+TEST_CASE("what users are asked to send shows no password and no key") {
+    const TemporaryDirectory none; // no drivers, so that nothing is to be proved
+    const std::vector<std::string> environment{"TQ_RUN_API_KEY=sk-hidden", "TQ_CACHE_SHARED=redis://me:hidden@store:6379/1",
+                                               "VK_DRIVER_FILES=" + none.path().string(),
+                                               "VK_ICD_FILENAMES=" + none.path().string()};
+    for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--json"}}) {
+        std::vector<std::string> arguments{"doctor"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const Finished doctor = tq_run(arguments, {}, environment);
+        CAPTURE(doctor.output);
+        CHECK(contains(doctor.output, "TQ_RUN_API_KEY"));
+        CHECK(contains(doctor.output, "redis://***@store:6379/1"));
+        CHECK_FALSE(contains(doctor.output + doctor.error, "hidden"));
+    }
 }

@@ -1,8 +1,12 @@
 // A device that is lost while text is generated: it is opened anew, or another one, and the text goes on.
 #include "tests/support/child_process.h"
 #include "tests/support/fault_environment.h"
+#include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
+#include <cstdlib>
 #include <doctest/doctest.h>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
 using namespace tq::test;
 
@@ -17,24 +21,52 @@ const Arguments generate{"generate", "-p",       "Once upon a time there was a s
                          "-ctk",     "f32",      "-ctv",
                          "f32",      "--device", "0"};
 
-Finished with_faults(const Arguments& command, const std::string& calls, const std::string& input = "") {
+using Environment = std::vector<std::string>;
+
+Finished with_faults(const Arguments& command, const std::string& calls, const std::string& input = "",
+                     Environment environment = {}) {
     Arguments arguments{TQ_RUN};
     arguments.insert(arguments.end(), command.begin(), command.end());
-    return run({arguments, input, fault_environment({.calls = calls})});
+    for (std::string& one : fault_environment({.calls = calls})) environment.push_back(std::move(one));
+    return run({arguments, input, environment});
 }
+
+// Two graphics cards of the same name: this driver with two manifests.
+class Twins {
+  public:
+    Twins() {
+        const char* files = std::getenv("VK_DRIVER_FILES");
+        REQUIRE(files != nullptr);
+        const std::filesystem::path manifest = files;
+        auto json = nlohmann::json::parse(slurp(manifest));
+        const std::filesystem::path library = json["ICD"]["library_path"].get<std::string>();
+        if (library.has_parent_path()) json["ICD"]["library_path"] = (manifest.parent_path() / library).string();
+        std::string both;
+        for (const char* name : {"one.json", "two.json"}) {
+            directory_.write(name, json.dump());
+            both += (both.empty() ? "" : ":") + (directory_.path() / name).string();
+        }
+        environment_ = {"VK_DRIVER_FILES=" + both, "VK_ICD_FILENAMES=" + both, "TQ_FAULT_DISCRETE=1"};
+    }
+    const Environment& environment() const { return environment_; }
+
+  private:
+    TemporaryDirectory directory_;
+    Environment environment_;
+};
 
 constexpr const char* anew = "it was opened again, and what was lost is computed again";
 constexpr const char* on_cpu = "the model runs on CPU now";
 
 // The command ends as it does on a device that is not lost, and says `line`.
 void check_goes_on(const Arguments& command, const std::vector<const char*>& all_calls, const char* line,
-                   const std::string& input = "") {
-    const Finished whole = with_faults(command, "", input);
+                   const std::string& input = "", const Environment& environment = {}) {
+    const Finished whole = with_faults(command, "", input, environment);
     REQUIRE(whole.status == 0);
     CHECK_FALSE(contains(whole.error, "stopped answering"));
     for (const char* calls : all_calls) {
         CAPTURE(calls);
-        const Finished finished = with_faults(command, calls, input);
+        const Finished finished = with_faults(command, calls, input, environment);
         CAPTURE(finished.error);
         CHECK(finished.status == 0);
         CHECK(finished.output == whole.output);
@@ -70,4 +102,77 @@ TEST_CASE("with --fit off the loss is an error") {
     const Finished finished = with_faults(strict, "vkQueueSubmit:9=DEVICE_LOST");
     CHECK(finished.status == 1);
     CHECK(contains(finished.error, "VK_ERROR_DEVICE_LOST"));
+}
+
+TEST_CASE("a twin takes over where the first card is lost twice within a minute, or does not come back; then the CPU") {
+    const Twins twins;
+    check_goes_on(generate,
+                  {"vkQueueSubmit:9=DEVICE_LOST,vkQueueSubmit:16=DEVICE_LOST",
+                   "vkQueueSubmit:9=DEVICE_LOST,vkCreateDevice:2=INITIALIZATION_FAILED"},
+                  "(--device 1) now, and what was lost is computed again", "", twins.environment());
+    check_goes_on(generate,
+                  {"vkQueueSubmit:9+=DEVICE_LOST", "vkQueueSubmit:9=DEVICE_LOST,vkCreateDevice:2+=INITIALIZATION_FAILED"}, on_cpu,
+                  "", twins.environment());
+    Arguments second = generate;
+    second.back() = "1";
+    check_goes_on(second, {"vkQueueSubmit:9=DEVICE_LOST,vkQueueSubmit:16=DEVICE_LOST"}, "(--device 0) now", "",
+                  twins.environment());
+}
+
+TEST_CASE("of two devices that share a model, the one that is left has it alone") {
+    const Twins twins;
+    Arguments shared = generate;
+    shared.back() = "0,1";
+    shared.insert(shared.end(), {"-ts", "1,1"});
+    check_goes_on(shared, {"vkQueueSubmit:12=DEVICE_LOST"}, anew, "", twins.environment());
+    check_goes_on(shared, {"vkQueueSubmit:12=DEVICE_LOST,vkCreateDevice:3=INITIALIZATION_FAILED"}, "(--device 1) now", "",
+                  twins.environment());
+    check_goes_on(shared, {"vkQueueSubmit:12=DEVICE_LOST,vkCreateDevice:4=INITIALIZATION_FAILED"}, "(--device 0) now", "",
+                  twins.environment());
+}
+
+TEST_CASE("a device that is lost while the model is loaded is opened again, too; with --fit off that is an error") {
+    const Twins twins;
+    // A software driver's memory is written without submissions: so the making of buffers finds out that it is lost.
+    check_goes_on(generate, {"vkCreateBuffer:20=DEVICE_LOST", "vkBindBufferMemory:40=DEVICE_LOST", "vkQueueSubmit:1=DEVICE_LOST"},
+                  anew);
+    check_goes_on(generate, {"vkCreateBuffer:20+=DEVICE_LOST"}, on_cpu);
+    check_goes_on(generate, {"vkCreateBuffer:20=DEVICE_LOST,vkCreateDevice:2=INITIALIZATION_FAILED"}, "(--device 1) now", "",
+                  twins.environment());
+    Arguments strict = generate;
+    strict.insert(strict.end(), {"--fit", "off"});
+    const Finished finished = with_faults(strict, "vkCreateBuffer:20=DEVICE_LOST");
+    CHECK(finished.status == 1);
+    CHECK(contains(finished.error, "VK_ERROR_DEVICE_LOST"));
+}
+
+TEST_CASE("a device that gives no answer in time is left alone, and the next one, or the CPU, goes on") {
+    const Environment short_time{"TQ_GPU_TIMEOUT=3"};
+    check_goes_on(generate, {"vkWaitForFences:2=HANG", "vkWaitForFences:20=HANG"}, "gave no answer in time", "", short_time);
+    check_goes_on(generate, {"vkWaitForFences:9=HANG"}, on_cpu, "", short_time);
+    const Twins twins;
+    Environment both = twins.environment();
+    both.push_back(short_time[0]);
+    check_goes_on(generate, {"vkWaitForFences:9=HANG"}, "(--device 1) now", "", both);
+    Arguments strict = generate;
+    strict.insert(strict.end(), {"--fit", "off"});
+    const Finished finished = with_faults(strict, "vkWaitForFences:9=HANG", "", short_time);
+    CHECK(finished.status == 1);
+    CHECK(contains(finished.error, "gave no answer for 3 s"));
+    CHECK(contains(with_faults(generate, "", "", {"TQ_GPU_TIMEOUT=soon"}).error, "TQ_GPU_TIMEOUT is \"soon\""));
+}
+
+TEST_CASE("a device that is lost while a prompt cache is read is opened again, and the cache is read into it") {
+    const TemporaryDirectory directory;
+    const std::string file = (directory.path() / "story.kv").string();
+    Arguments with_cache = generate;
+    with_cache.insert(with_cache.end(), {"--prompt-cache", file});
+    REQUIRE(with_faults(with_cache, "").status == 0);
+    with_cache.insert(with_cache.end(), {"--prompt-cache-ro", "-v"});
+    const auto reused = [](const Finished& finished) { return contains(finished.error, " tokens of the prompt were reused"); };
+    CHECK(reused(with_faults(with_cache, "")));
+    const Finished lost = with_faults(with_cache, "vkWaitForFences:1=DEVICE_LOST");
+    CAPTURE(lost.error);
+    CHECK(reused(lost));
+    check_goes_on(with_cache, {"vkWaitForFences:1=DEVICE_LOST", "vkQueueSubmit:1=DEVICE_LOST"}, anew);
 }

@@ -322,3 +322,35 @@ TEST_CASE("a damaged file of verdicts is written anew, and without a place for i
     check_text(nowhere);
     CHECK(contains(nowhere.error, "will be repeated, since its result cannot be kept"));
 }
+
+TEST_CASE("commands about devices themselves try one in a child before they open it, and list rows without opening any") {
+    const std::vector<std::vector<std::string>> commands{
+        {"validate", "-p", "Once", "-n", "1", "--device", "0"},
+        {"validate", "-p", "Once", "-n", "1", "--device", "cpu", "--against", "0"},
+        {"bench", "--limits", "--device", "0"},
+        {"bench", "--tune", "--device", "0"},
+        {"codec", "bench", "--device", "0"},
+        {"plan", "--memory", "1G", "--device", "0"}};
+    for (const auto& [calls, reason] :
+         {std::pair("vkQueueSubmit:1+=CRASH", "the process that ran it ended"),
+          std::pair("vkQueueSubmit:1+=DEVICE_LOST", "VK_ERROR_DEVICE_LOST"),
+          std::pair("vkCreateDevice:1+=HANG", "the device could not be opened: no answer within 3 s")})
+        for (const std::vector<std::string>& command : commands) {
+            const Place place;
+            const Ended ended = place.run(command, {.calls = calls}, {"TQ_PROVE=3"});
+            CAPTURE(calls);
+            CAPTURE(command[0] + ' ' + command[1]);
+            CAPTURE(ended.error);
+            REQUIRE_MESSAGE(ended.status, "it hangs");
+            CHECK(*ended.status == 1);
+            CHECK(contains(ended.error, "does not run a small kernel in a child process ("));
+            CHECK(contains(ended.error, reason));
+        }
+    const Place place;
+    const std::vector<std::string> list{"conformance", "--list", "--device", "0"};
+    const Ended whole = place.run(list, {}), listed = place.run(list, {.calls = "vkCreateDevice:1+=CRASH"});
+    CHECK(whole.status == 0);
+    CHECK(whole.lines() == 0);
+    CHECK(listed.status == 0);
+    CHECK(listed.output == whole.output);
+}

@@ -1,10 +1,12 @@
 // Every Vulkan call that can fail does, one at a time, while text is generated and a prompt cache saved: tq-run ends, with an
 // error message or with all of its output, and the file is the old one or the new one. Each function fails once in each of its
 // ways; TQ_FAULT_SWEEP=all in the environment: at each of its calls; TQ_FAULT_SWEEP=vkMapMemory: at each call of that function.
+// In the end a table tells what became of them (docs/devices.md has that of all).
 #include "base/child_process.h"
 #include "tests/support/fault_environment.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
+#include <array>
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -54,10 +56,55 @@ bool says_why(const std::string& error) {
     return ("\n" + error).find("\ntq-run: ") != std::string::npos || error.find("/story.kv: not saved: ") != std::string::npos;
 }
 
+// What a fault ended in, from what the program said.
+enum class Outcome { not_made, whole, reopened, cpu, less, cut, error, count };
+constexpr std::array<const char*, size_t(Outcome::count)> outcome_names{"not made", "whole",   "reopened", "on the CPU",
+                                                                        "less",     "cut off", "an error"};
+constexpr const char* explanation =
+    "not made: the call did not come; whole: the text was complete, without more ado or with a line about the file that was not "
+    "saved; reopened: the device was opened again, and the text was complete; on the CPU: the text was completed there; less: it "
+    "was completed with less of the model on the device; cut off: an answer ended early, which was said, and the conversation "
+    "went "
+    "on; an error: exit code 1 and a line";
+
+class Tally {
+  public:
+    void add(const std::string& fault, Outcome outcome) { rows_[fault.substr(0, fault.find(':'))][size_t(outcome)]++; }
+    std::string text() const {
+        std::string text = fmt::format("{:<30}", "the call that fails");
+        for (const char* name : outcome_names) text += fmt::format(" {:>10}", name);
+        std::array<size_t, size_t(Outcome::count)> sum{};
+        const auto line = [&](const std::string& name, const auto& counts) {
+            text += fmt::format("\n{:<30}", name);
+            for (const size_t n : counts) text += n == 0 ? fmt::format(" {:>10}", "") : fmt::format(" {:>10}", n);
+        };
+        for (const auto& [function, counts] : rows_) {
+            line(function, counts);
+            for (size_t i = 0; i < sum.size(); i++) sum[i] += counts[i];
+        }
+        line("all", sum);
+        return text + "\n(" + explanation + ")";
+    }
+
+  private:
+    std::map<std::string, std::array<size_t, size_t(Outcome::count)>> rows_;
+};
+
 struct Ended {
     std::optional<int> status; // none: it hung
     std::string output, error, log;
 };
+
+Outcome outcome_of(const Ended& ended) {
+    const auto says = [&](const char* text) { return ended.error.find(text) != std::string::npos; };
+    return ended.log.find("fault vk") == std::string::npos                                            ? Outcome::not_made
+           : ended.status != 0                                                                        ? Outcome::error
+           : says("\n[ out of memory while")                                                          ? Outcome::cut
+           : says("the model runs on CPU now")                                                        ? Outcome::cpu
+           : says("it was opened again")                                                              ? Outcome::reopened
+           : says("less of the model is placed there") || says("the model is placed anew, with less") ? Outcome::less
+                                                                                                      : Outcome::whole;
+}
 
 // One scenario with its own files: no file of the user is read or written.
 class Sweep {
@@ -118,9 +165,11 @@ class Sweep {
         }
         CHECK(std::distance(std::filesystem::directory_iterator(files_.path()), {}) == 1);
         struck_ += ended.log.find("fault vk") != std::string::npos;
+        tally_.add(fault, outcome_of(ended));
     }
 
     size_t struck() const { return struck_; } // runs in which the failing call was made
+    std::string table() const { return tally_.text(); }
 
   private:
     std::string cache() const { return slurp(files_.path() / "story.kv"); }
@@ -144,6 +193,7 @@ class Sweep {
     std::string old_, good_;
     Ended good_run_;
     size_t struck_ = 0;
+    Tally tally_;
 };
 
 void sweep(const Scenario& scenario) {
@@ -151,11 +201,49 @@ void sweep(const Scenario& scenario) {
     const std::vector<std::string> faults = one.faults();
     REQUIRE(!faults.empty());
     for (const std::string& fault : faults) one.check(fault);
-    MESSAGE(fmt::format("{}: {} faults, {} of these calls were made", scenario.name, faults.size(), one.struck()));
+    MESSAGE(
+        fmt::format("{}: {} faults, {} of these calls were made\n{}", scenario.name, faults.size(), one.struck(), one.table()));
     CHECK(one.struck() * 10 >= faults.size() * 9); // the number of calls may depend on the time
+}
+
+// Text of a device that is not known yet, so that a child checks it first.
+Ended generate_first(const TemporaryDirectory& home, const std::string& device, const std::string& fault) {
+    const TemporaryDirectory cache;
+    home.write("input", "");
+    auto environment = fault_environment({.calls = fault});
+    environment.insert(environment.end(), {"TQ_PROVE=5", "TQ_CACHE_DIR=" + cache.path().string()});
+    const std::filesystem::path output = home.path() / "output", error = home.path() / "error";
+    const std::vector<std::string> command{TQ_RUN,   "generate", "-p",       "Once upon a time there was a small fox.",
+                                           "-n",     "4",        "-c",       "256",
+                                           "--temp", "0",        "--device", device};
+    tq::ChildProcess child(command, environment, {home.path() / "input", output, error});
+    const auto status = child.wait(longest);
+    return {status, slurp(output), slurp(error), ""};
 }
 
 } // namespace
 
 TEST_CASE("generate: whatever fails, it ends, and the prompt cache is whole") { sweep(generate); }
 TEST_CASE("chat: whatever fails, it ends, and the prompt cache is whole") { sweep(chat); }
+
+TEST_CASE("the making of one kernel after the other crashes or hangs the driver: a child finds out, and the text is whole") {
+    const bool all = std::getenv("TQ_FAULT_SWEEP") != nullptr;
+    const TemporaryDirectory home;
+    const std::string right = generate_first(home, "cpu", "").output;
+    REQUIRE(right.size() > 4);
+    Tally tally;
+    for (const int n : all ? std::vector{1, 2, 3, 5, 8, 12, 18, 27} : std::vector{1, 12})
+        for (const char* how : {"CRASH", "HANG"}) {
+            const std::string fault = fmt::format("vkCreateComputePipelines:{}={}", n, how);
+            const Ended ended = generate_first(home, "0", fault);
+            CAPTURE(fault);
+            CAPTURE(ended.error);
+            REQUIRE_MESSAGE(ended.status, "it hangs");
+            CHECK(ended.status == 0);
+            CHECK(ended.output == right);
+            const bool found = ended.error.find("fails the check of its kernels, so it is not used") != std::string::npos;
+            CHECK(found);
+            tally.add(fmt::format("in the child, {}:", how), found ? Outcome::cpu : Outcome::not_made);
+        }
+    MESSAGE(tally.text());
+}

@@ -186,10 +186,10 @@ void print(const Device& device, const Json& found, Format format) {
     write_output(fmt::format("Stored in {}, and used from now on; tq-run bench --tune --reset removes it.\n", where));
 }
 
-int reset(const Device& device) {
-    const std::string where = printable(utf8_text(gpu::tuning_path(device.capabilities())), 300);
-    write_output(gpu::forget_tuning(device.capabilities()) ? fmt::format("removed {}\n", where)
-                                                           : fmt::format("no tuning is stored in {}\n", where));
+int reset(const Capabilities& device) {
+    const std::string where = printable(utf8_text(gpu::tuning_path(device)), 300);
+    write_output(gpu::forget_tuning(device) ? fmt::format("removed {}\n", where)
+                                            : fmt::format("no tuning is stored in {}\n", where));
     return 0;
 }
 
@@ -199,8 +199,11 @@ int run_tune(const Arguments& arguments, Console& console) {
     const Clock clock;
     const std::string selector = one_device(arguments);
     const KvOptions kv = one_cache(arguments);
-    Device device(selector);
-    if (arguments.reset) return reset(device);
+    const auto chosen = find_device(selector, WithoutGpu::software);
+    if (!chosen) fail("no Vulkan driver can be used: tq-run doctor tells more");
+    if (arguments.reset) return reset(chosen->capabilities);
+    const auto opened = open_tried(*chosen);
+    Device& device = *opened;
     gpu::check_storable(device.capabilities());
     device.memory_limit_bytes = arguments.memory_limit_bytes;
     Progress progress(console, arguments.console.verbose);

@@ -3,7 +3,7 @@
 #include "base/printable.h"
 #include "base/thread_pool.h"
 #include "model/gpu/vector_codec.h"
-#include "tools/tq-run/drivers.h"
+#include "tools/tq-run/choose_device.h"
 #include <fmt/format.h>
 
 namespace tq {
@@ -62,8 +62,8 @@ class Cpu : public VectorMachine {
 
 class OnDevice : public VectorMachine {
   public:
-    OnDevice(const KvCodec& codec, const std::string& selector, uint32_t batch)
-        : device_(selector), codec_(device_, codec, batch) {}
+    OnDevice(const KvCodec& codec, std::unique_ptr<Device> device, uint32_t batch)
+        : device_(std::move(device)), codec_(*device_, codec, batch) {}
 
     void encode(std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> x) override {
         codec_.encode(codes, scales, x);
@@ -74,10 +74,10 @@ class OnDevice : public VectorMachine {
     void encode_again() override { codec_.run_encoder(); }
     void decode_again() override { codec_.run_decoder(); }
     uint32_t batch() const override { return codec_.batch(); }
-    std::string name() const override { return printable(device_.capabilities().name); }
+    std::string name() const override { return printable(device_->capabilities().name); }
 
   private:
-    Device device_;
+    std::unique_ptr<Device> device_;
     gpu::VectorCodec codec_;
 };
 
@@ -85,8 +85,9 @@ class OnDevice : public VectorMachine {
 
 std::unique_ptr<VectorMachine> make_vector_machine(const KvCodec& codec, const std::string& device, uint32_t batch) {
     if (device == "cpu") return std::make_unique<Cpu>(codec, batch);
-    if (!survey_drivers()) fail("no Vulkan driver can be used: give --device cpu");
-    return std::make_unique<OnDevice>(codec, device, batch);
+    auto opened = choose_device(device, WithoutGpu::software);
+    if (!opened) fail("no Vulkan driver can be used: give --device cpu");
+    return std::make_unique<OnDevice>(codec, std::move(opened), batch);
 }
 
 } // namespace tq

@@ -113,8 +113,9 @@ std::string profile_names() {
 }
 
 void list_rows(const ConformanceArguments& a) {
-    const Device device(a.device == "all" ? "" : a.device);
-    for (const std::string& name : row_names(device.capabilities(), a.selection())) write_output(name + '\n');
+    const auto device = find_device(a.device == "all" ? "" : a.device, WithoutGpu::software);
+    if (!device) fail("no Vulkan driver can be used: tq-run doctor tells more");
+    for (const std::string& name : row_names(device->capabilities, a.selection())) write_output(name + '\n');
 }
 
 DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const std::string& selector, Console& console) {

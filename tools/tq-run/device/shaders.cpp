@@ -8,6 +8,7 @@
 #include "runtime/specialise.h"
 #include "runtime/subgroup_size.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/drivers.h"
 #include <algorithm>
 #include <cctype>
 #include <chrono>
@@ -233,6 +234,7 @@ void write_json(const std::string& path, const Compiler& compiler, std::span<con
 }
 
 int run(const ShadersArguments& arguments) {
+    if (!survey_drivers()) fail("no Vulkan driver can be used: tq-run doctor tells more");
     Compiler compiler(arguments.device, {}, !arguments.disassembly.empty());
     std::vector<Row> rows = list_rows(compiler.capabilities(), arguments.filter, arguments.shard);
     Console console = arguments.console.console();

@@ -1,0 +1,25 @@
+// Which device one is, also among twins of the same name, and whether it still answers: for those who open lost devices again.
+#pragma once
+#include "runtime/device.h"
+#include <array>
+
+namespace tq {
+
+// The same each time that the device is listed.
+struct DeviceIdentity {
+    std::array<uint8_t, 16> uuid{};
+    uint32_t number = 0; // among devices to which their drivers give the same uuid
+
+    bool operator==(const DeviceIdentity&) const = default;
+};
+
+// Returns those of list_devices(), in its order. Throws as that does.
+std::vector<DeviceIdentity> list_identities();
+DeviceIdentity identity(const Device& device);
+
+// Whether DeviceLost was thrown for the device; and whether that was because it gave no answer within $TQ_GPU_TIMEOUT seconds (by
+// default 600; 0: it may take any time). Then it may still write into its memory, which stays allocated until the process ends.
+bool is_lost(const Device& device);
+bool is_stuck(const Device& device);
+
+} // namespace tq

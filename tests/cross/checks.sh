@@ -127,6 +127,7 @@ notices() {
     local -x TQ_PROVE=${proof_seconds:-300} TQ_CACHE_DIR=$work/wrong
     run generate --device llvmpipe -p 'Once upon a time' -n 12 --temp 0 >"$work/theirs" 2>"$work/theirs.err" || return 1
     cat "$work/theirs.err"
+    note=$(sed -n 's/^tq-run: llvmpipe.* fails the check of its kernels, so \([^:]*\):.*/\1/p' "$work/theirs.err")
     grep -q '^tq-run: llvmpipe.* fails the check of its kernels, so .*tq-run doctor checks it again' "$work/theirs.err" &&
         "$ours" generate --device cpu -p 'Once upon a time' -n 12 --temp 0 >"$work/ours" && cmp "$work/theirs" "$work/ours"
 }

@@ -4,6 +4,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
+#include <fstream>
 #include <span>
 #include <system_error>
 
@@ -33,9 +34,21 @@ json checked(json line, const std::string& where) {
     return line;
 }
 
+// Not by a MappedFile, which Windows refuses while this program holds the file for writing.
+std::string read_log(const fs::path& path) {
+    std::error_code error;
+    const uintmax_t bytes = fs::file_size(path, error);
+    if (!error && bytes > max_bytes)
+        fail("{} has {} bytes, more than the {} that a log has at most", shown(path), bytes, max_bytes);
+    std::string text(error ? 0 : size_t(bytes), '\0');
+    if (error || !std::ifstream(path, std::ios::binary).read(text.data(), std::streamsize(text.size())))
+        fail("cannot read {}", shown(path));
+    return text;
+}
+
 // Reads the file's whole lines; text after the last line end was never finished.
 std::vector<json> read_lines(const fs::path& path, uintmax_t& whole_bytes) {
-    const std::string text = read_text_file(path, max_bytes);
+    const std::string text = read_log(path);
     std::vector<json> lines;
     size_t at = 0;
     for (size_t end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {

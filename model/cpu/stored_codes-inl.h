@@ -135,7 +135,7 @@ template <> class StoredLevels<true> { // looks up 32 levels by five bits of a b
         const auto even = hn::Or(hn::And(planes.turned, indices), hn::And(hn::ShiftLeft<1>(planes.negative), signs));
         const auto odd =
             hn::Or(hn::And(hn::ShiftRight<4>(planes.turned), indices), hn::And(hn::ShiftRight<3>(planes.negative), signs));
-        even_ = hn::ShiftRightSame(even, int(4 * first)); // an even one
+        even_ = hn::ShiftRightSame(even, int(4 * first)); // `first` is even
         odd_ = hn::ShiftRightSame(odd, int(4 * first));
     }
     HWY_INLINE V of_nibble(size_t n) const {
@@ -196,7 +196,7 @@ template <int by, class Words> HWY_INLINE Words turned(Words runs) {
     return hn::Or(hn::ShiftLeft<by>(runs), hn::ShiftRight<32 - by>(runs));
 }
 
-// Returns words of nibbles, which are indices of levels, from `lanes` runs of eight trellis codes: TrellisPlanes of two bits,
+// Returns words of nibbles, which are indices of levels, from `lanes` runs of eight trellis codes of two bits (TrellisPlanes).
 HWY_INLINE hn::Vec<U> spread_two_bits(const uint8_t* plane) {
     const hn::Rebind<uint16_t, F> halves;
     const hn::Repartition<uint32_t, decltype(halves)> words;
@@ -205,7 +205,7 @@ HWY_INLINE hn::Vec<U> spread_two_bits(const uint8_t* plane) {
     return hn::Or(hn::PromoteTo(U(), even), hn::ShiftLeft<16>(hn::PromoteTo(U(), codes)));
 }
 
-// and of three, whose planes of bits 2 and 3 are spread together, as pairs are.
+// The same from the two planes of codes of three bits: the indices' bits 2 and 3 are spread together, as pairs are.
 HWY_INLINE hn::Vec<U> spread_three_bits(const uint8_t* pairs, const uint8_t* third_bits) {
     const hn::Rebind<uint8_t, F> bytes;
     const hn::Repartition<uint32_t, decltype(bytes)> words;

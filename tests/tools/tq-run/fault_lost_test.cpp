@@ -58,6 +58,14 @@ class Twins {
 constexpr const char* anew = "it was opened again, and what was lost is computed again";
 constexpr const char* on_cpu = "the model runs on CPU now";
 
+void check_is_error_without_fit(const std::string& calls) {
+    Arguments strict = generate;
+    strict.insert(strict.end(), {"--fit", "off"});
+    const Finished finished = with_faults(strict, calls);
+    CHECK(finished.status == 1);
+    CHECK(contains(finished.error, "VK_ERROR_DEVICE_LOST"));
+}
+
 // The command ends as it does on a device that is not lost, and says `line`.
 void check_goes_on(const Arguments& command, const std::vector<const char*>& all_calls, const char* line,
                    const std::string& input = "", const Environment& environment = {}) {
@@ -96,13 +104,7 @@ TEST_CASE("a conversation goes on") {
                   "Hello!\nHow are you?\nWhat is your name?\n");
 }
 
-TEST_CASE("with --fit off the loss is an error") {
-    Arguments strict = generate;
-    strict.insert(strict.end(), {"--fit", "off"});
-    const Finished finished = with_faults(strict, "vkQueueSubmit:9=DEVICE_LOST");
-    CHECK(finished.status == 1);
-    CHECK(contains(finished.error, "VK_ERROR_DEVICE_LOST"));
-}
+TEST_CASE("with --fit off the loss is an error") { check_is_error_without_fit("vkQueueSubmit:9=DEVICE_LOST"); }
 
 TEST_CASE("a twin takes over where the first card is lost twice within a minute, or does not come back; then the CPU") {
     const Twins twins;
@@ -139,11 +141,7 @@ TEST_CASE("a device that is lost while the model is loaded is opened again, too;
     check_goes_on(generate, {"vkCreateBuffer:20+=DEVICE_LOST"}, on_cpu);
     check_goes_on(generate, {"vkCreateBuffer:20=DEVICE_LOST,vkCreateDevice:2=INITIALIZATION_FAILED"}, "(--device 1) now", "",
                   twins.environment());
-    Arguments strict = generate;
-    strict.insert(strict.end(), {"--fit", "off"});
-    const Finished finished = with_faults(strict, "vkCreateBuffer:20=DEVICE_LOST");
-    CHECK(finished.status == 1);
-    CHECK(contains(finished.error, "VK_ERROR_DEVICE_LOST"));
+    check_is_error_without_fit("vkCreateBuffer:20=DEVICE_LOST");
 }
 
 TEST_CASE("a device that gives no answer in time is left alone, and the next one, or the CPU, goes on") {

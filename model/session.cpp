@@ -112,6 +112,7 @@ uint32_t Session::reuse(std::span<const uint32_t> prompt, const Progress& progre
     uint32_t reused = uint32_t(std::min(size_t(differ - ids_.begin()), prompt.size() - 1));
     if (reuse_ == Reuse::cold)
         reused = reusable_tokens(forward_.block_kernels(), std::min(reused, cold_), uint32_t(prompt.size()));
+    reused = kept_of_slot(forward_, 0, reused, uint32_t(prompt.size()));
     fetch(prompt, reused, true, progress);
     const uint32_t found = prefix_ ? prefix_->take(0, prompt, reused) : reused;
     cold_ = found > reused ? found : std::min(cold_, reused);

@@ -9,7 +9,6 @@ namespace tq {
 PrefixCache::PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options)
     : forward_(forward), computation_(forward.computation()), layout_(cache().page_layout()),
       max_memory_bytes_(options.memory_bytes), tree_(owner_name(owner)) {
-    ENSURE(cache().shape().window_tokens == 0, "a window of {} tokens", cache().shape().window_tokens);
     if (!options.disk.directory.empty() && options.disk.max_bytes > 0) store_.emplace(options.disk, owner, layout_);
     if (options.shared.open) shared_.emplace(options.shared, layout_);
     if (options.remote.compute) remote_.emplace(options.remote, layout_);
@@ -99,8 +98,9 @@ void PrefixCache::expand(PrefixNode& node, std::span<const uint32_t> ids) {
 }
 
 uint32_t PrefixCache::usable(uint32_t known, size_t total, bool exact) const {
-    const uint32_t most = uint32_t(total) - 1; // one token must be run for the logits
-    return exact ? reusable_tokens(forward_.block_kernels(), known, uint32_t(total)) : std::min(known, most);
+    // At least one token must be run for the logits.
+    const uint32_t n = before_window(known, uint32_t(total), cache().shape().window_tokens);
+    return exact ? reusable_tokens(forward_.block_kernels(), n, uint32_t(total)) : n;
 }
 
 // Writes a page's content to the device. Returns false where it is nowhere any more.

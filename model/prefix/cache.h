@@ -29,7 +29,7 @@ class PrefixCache final : public PageKeeper {
         SharedPages::Options shared{};
         RemotePages::Options remote{}; // none, unless it computes; of the owner as above
     };
-    // `forward`, which must outlive it, has no window: those are not in pages. Takes over the spare pages of its cache.
+    // `forward` must outlive it. Takes over the spare pages of its cache.
     PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options);
     ~PrefixCache();
 
@@ -49,7 +49,8 @@ class PrefixCache final : public PageKeeper {
 
     // Puts the longest known beginning of a prompt into a slot, whose first `own` tokens are the prompt's, too, and are to stay.
     // Returns the slot's tokens, at least `own` and less than all ids. Exact: as many as leave the bits of a cold run; else
-    // all, however they were computed, as a conversation that is resumed needs them.
+    // all, however they were computed, as a conversation that is resumed needs them. Either way less where the cache has a
+    // full-precision window, whose bits are then nearly those of a cold run (before_window()).
     // Only what the same tenant has stored is found.
     uint32_t take(uint32_t slot, std::span<const uint32_t> ids, uint32_t own, bool exact = true, std::string_view tenant = {});
 

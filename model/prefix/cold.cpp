@@ -3,6 +3,24 @@
 
 namespace tq {
 
+uint32_t before_window(uint32_t known, uint32_t total, uint32_t window_tokens) {
+    return std::min(known, total - std::min(total, std::max(window_tokens, 1u)));
+}
+
+bool keeps_promise(const Forward& forward) {
+    return forward.cache().shape().window_tokens == 0 || forward.block_kernels().block != 0;
+}
+
+uint32_t kept_of_slot(const Forward& forward, uint32_t slot, uint32_t known, uint32_t total) {
+    const Cache& cache = forward.cache();
+    const uint32_t n = std::min(known, std::max(total, 1u) - 1), tokens = cache.shape().window_tokens;
+    if (tokens == 0) return n;
+    WindowPositions window = cache.window(slot), whole{tokens};
+    window.forget(cache.position(slot), n);
+    if (window.first(n) == whole.first(n)) return n;
+    return keeps_promise(forward) ? before_window(n, total, tokens) : 0;
+}
+
 // Where slices are evened, all tokens of a cold run of at least `many` have the same kernels, wherever it is cut; a shorter run
 // has others. Elsewhere a cold run computes whole blocks from position 0 on, and a last slice of what is left. A run after n
 // tokens computes the same slices where n is a multiple of the block. Where slices of `many` tokens and more give equal bits, it

@@ -145,16 +145,14 @@ void Batch::place(Sequence& sequence, uint32_t slot) {
     sequence.cold = fork(sequence, slot, known);
 }
 
-// Without a prefix cache: what the slot has of the prompt stays. Where the cache has a window, which is why there is none, also
-// what is not cold: a window would not be that of a cold run anyway.
+// Without a prefix cache: what the slot has of the prompt stays.
 uint32_t Batch::reuse(Sequence& sequence, uint32_t slot) {
-    Cache& cache = model_.forward->cache();
     const Slot& idle = slots_[slot];
-    const bool own = idle.tenant == sequence.request.tenant, window = cache.shape().window_tokens != 0;
-    uint32_t known = own ? common_ids(idle.ids, sequence.request.prompt) : 0;
-    if (!window) known = reusable_tokens(model_.forward->block_kernels(), std::min(known, idle.cold), sequence.prompt_tokens());
-    known = std::min(known, sequence.prompt_tokens() - 1);
-    cache.truncate(slot, known);
+    const bool own = idle.tenant == sequence.request.tenant;
+    uint32_t known = own ? std::min(common_ids(idle.ids, sequence.request.prompt), idle.cold) : 0;
+    known = reusable_tokens(model_.forward->block_kernels(), known, sequence.prompt_tokens());
+    known = kept_of_slot(*model_.forward, slot, known, sequence.prompt_tokens());
+    model_.forward->cache().truncate(slot, known);
     return known;
 }
 
@@ -165,7 +163,8 @@ uint32_t Batch::fork(Sequence& sequence, uint32_t slot, uint32_t known) {
     for (const auto& other : running_) {
         if (other->request.tenant != sequence.request.tenant) continue;
         const uint32_t common = common_ids(other->ids, sequence.request.prompt), there = std::min(other->cold, position(*other));
-        const uint32_t n = reusable_tokens(model_.forward->block_kernels(), std::min(common, there), sequence.prompt_tokens());
+        uint32_t n = reusable_tokens(model_.forward->block_kernels(), std::min(common, there), sequence.prompt_tokens());
+        n = kept_of_slot(*model_.forward, *other->slot, n, sequence.prompt_tokens());
         if (n > known) from = other.get(), known = n;
     }
     if (from) cache.fork(*from->slot, slot, known);

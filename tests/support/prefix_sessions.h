@@ -1,6 +1,7 @@
 // Sessions with a prefix cache: checks for every implementation of Forward.
 #pragma once
 #include "model/prefix/cache.h"
+#include "model/prefix/cold.h"
 #include "model/session.h"
 #include "tests/support/small_model.h"
 #include "tests/support/spans.h"
@@ -67,6 +68,37 @@ inline void check_warm_is_cold(const SmallModel& model, const MakeForward& make,
         }
         CHECK(reused > 0);
         CHECK(from_disk > 0);
+    }
+}
+
+// With a window, a prompt of so many tokens, the first 310 of which are found, goes on as from the codes alone, and has a full
+// window at its end.
+inline void check_found_with_window(const SmallModel& model, const MakeForward& make, uint32_t length) {
+    for (const KvOptions& kv : {with_window(KvType::tq4, KvType::tq4, 16), with_window(KvType::tq3t, KvType::q8_0, 100)}) {
+        CAPTURE(describe(kv));
+        CAPTURE(length);
+        const PrefixPlace place{model, make, {}};
+        std::mt19937 random(4);
+        const Ids text = random_ids(random, length);
+        const ForwardOptions options = prefix_options(kv, false);
+        const auto first = make(options), warm = make(options), codes = make(options);
+        {
+            const auto cache = place.open(*first, kv);
+            Session session(*first, cache.get(), Reuse::cold);
+            Sampler sampler({.temperature = 0}, {});
+            session.generate(std::span(text).first(310), sampler, {.max_tokens = 1});
+        }
+        const auto cache = place.open(*warm, kv);
+        Session session(*warm, cache.get(), Reuse::cold);
+        const auto logits = copy_of(session.prefill(text));
+        const uint32_t found = session.timings().reused_tokens;
+        CHECK(found == reusable_tokens(warm->block_kernels(), std::min(310u, length - kv.window), length));
+        CHECK(found >= 180);
+        CHECK(warm->cache().window(0).first(length - 1) == length - kv.window);
+        codes->cache().restore(0, found, [&](uint32_t at, std::span<std::byte> bytes) {
+            first->cache().read_page(first->cache().table(0)[at / page_tokens], std::min(page_tokens, found - at), bytes);
+        });
+        CHECK(logits == copy_of(codes->run(std::span(text).subspan(found))));
     }
 }
 

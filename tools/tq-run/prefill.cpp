@@ -5,6 +5,7 @@
 #include "base/printable.h"
 #include "model/files/fingerprint.h"
 #include "model/formats/json.h"
+#include "model/prefix/cold.h"
 #include "tools/tq-run/prefill_client.h"
 #include <mutex>
 
@@ -69,7 +70,7 @@ RemotePages::Options remote_options(const PrefixArguments& arguments, const Engi
 server::PrefillOptions prefill_options(const PrefixArguments& arguments, const Engine& engine) {
     const Forward& forward = *engine.forward;
     const Model& model = engine.model;
-    if (forward.cache().shape().window_tokens != 0 || model.weights.files.empty()) return {};
+    if (!keeps_promise(forward) || model.weights.files.empty()) return {};
     struct Known {
         std::mutex mutex;
         OwnerTexts owner;

@@ -5,6 +5,7 @@
 #include "base/printable.h"
 #include "base/system_memory.h"
 #include "model/files/fingerprint.h"
+#include "model/prefix/cold.h"
 #include "model/store/directory_store.h"
 #include "model/store/hmac.h"
 #include "model/store/redis_store.h"
@@ -80,8 +81,10 @@ PageKey page_key(const PrefixArguments& arguments) {
 
 OwnerTexts prefix_owner(const Engine& engine, const std::string& fingerprint) {
     const Forward& forward = *engine.forward;
-    return owner_texts(
+    OwnerTexts texts = owner_texts(
         {engine.model.config, forward.kv(), fingerprint, engine.model.name, program() + ", " + forward.computation()});
+    if (const uint32_t tokens = forward.cache().shape().window_tokens) texts["window"] = fmt::format("{}", tokens);
+    return texts;
 }
 
 std::string shared_address(const PrefixArguments& arguments) {
@@ -163,8 +166,8 @@ std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments,
     const auto say = [&](const std::string& text) {
         if (verbose) write_error(fmt::format("prefix cache: {}\n", text));
     };
-    if (forward.cache().shape().window_tokens != 0) {
-        say("none, as the cache has a full-precision window (--kv-window)");
+    if (!keeps_promise(forward)) {
+        say("none: pages have no full-precision window (--kv-window), without which bits would differ (--deterministic)");
         return nullptr;
     }
     const Model& model = engine.model;

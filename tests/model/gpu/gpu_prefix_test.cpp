@@ -40,3 +40,12 @@ TEST_CASE("a prompt of less than a block is found again, but for as many tokens 
         CHECK(session.timings().reused_tokens == found);
     }
 }
+
+TEST_CASE("with a window, a prompt whose beginning is found goes on as from the codes alone, and ends with a full window") {
+    const SmallModel model;
+    Device device;
+    const MakeForward make = [&](const ForwardOptions& options) {
+        return make_gpu_forward(device, model.config, model.weights, options);
+    };
+    for (const uint32_t length : {310u, 400u, 620u}) check_found_with_window(model, make, length);
+}

@@ -166,3 +166,33 @@ TEST_CASE("who waits for another machine can stop that, and what is resumed wait
     CHECK(asked == 1);
     CHECK(cache.take_warnings().empty());
 }
+
+TEST_CASE("with a window, a prompt whose beginning is found goes on as from the codes alone, and ends with a full window") {
+    const SmallModel model;
+    for (const uint32_t length : {310u, 400u, 620u}) check_found_with_window(model, on_cpu(model), length);
+}
+
+TEST_CASE("a slot's own tokens stay where its window survives, or is filled again; deterministically only where it survives") {
+    const SmallModel model;
+    const KvOptions kv = with_window(KvType::tq4, KvType::tq4, 16);
+    std::mt19937 random(4);
+    const Ids text = random_ids(random, 200);
+    for (const bool deterministic : {false, true}) {
+        const auto forward = on_cpu(model)(prefix_options(kv, deterministic)),
+                   cold = on_cpu(model)(prefix_options(kv, deterministic));
+        Session session(*forward);
+        const auto reused = [&](uint32_t tokens) {
+            const auto logits = copy_of(session.prefill(std::span(text).first(tokens)));
+            cold->truncate(0);
+            if (deterministic) CHECK(logits == copy_of(cold->run(std::span(text).first(tokens))));
+            return session.timings().reused_tokens;
+        };
+        CHECK(reused(150) == 0);
+        CHECK(reused(170) == 150);
+        CHECK(reused(160) == 159);                            // 11 tokens are taken back, and the window is there
+        CHECK(reused(130) == (deterministic ? 0 : 130 - 16)); // 31 tokens
+        CHECK(reused(200) == 130);
+        CHECK(reused(20) == (deterministic ? 0 : 4));
+        CHECK(reused(10) == (deterministic ? 9 : 0));
+    }
+}

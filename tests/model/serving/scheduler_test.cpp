@@ -61,6 +61,24 @@ TEST_CASE("a prompt sent twice is found, also a short one and by a request besid
     CHECK(two->wait({}).timings.cached_tokens >= 64);
 }
 
+TEST_CASE("with a window, the beginning of a prompt is found likewise, and its last tokens are run") {
+    for (const bool prefix : {false, true}) {
+        CAPTURE(prefix);
+        SchedulerUnderTest scheduler(small(), make, {.kv = with_window(KvType::tq4, KvType::tq4, 16), .prefix = prefix});
+        const Ids prompt = some_ids(300);
+        CHECK(collect(*scheduler->submit(request_of(prompt, 40))).last.timings.cached_tokens == 0);
+        const uint32_t cached = collect(*scheduler->submit(request_of(prompt, 40))).last.timings.cached_tokens;
+        CHECK(cached >= 256);
+        CHECK(cached <= 300 - 16);
+        const auto one = scheduler->submit(request_of(some_ids(120, 9), 60)),
+                   two = scheduler->submit(request_of(some_ids(120, 9), 60));
+        CHECK(collect(*one).ids.size() == 60);
+        collect(*two);
+        CHECK(two->wait({}).timings.cached_tokens <= 120 - 16);
+        CHECK(two->wait({}).timings.cached_tokens >= 64);
+    }
+}
+
 TEST_CASE("tokens of an answer are found again only where they have the bits of a prompt") {
     for (const bool deterministic : {false, true}) {
         const SchedulerSetup setup{.deterministic = deterministic};

@@ -13,7 +13,7 @@ bool keeps_promise(const Forward& forward) {
 
 uint32_t kept_of_slot(const Forward& forward, uint32_t slot, uint32_t known, uint32_t total) {
     const Cache& cache = forward.cache();
-    const uint32_t n = std::min(known, std::max(total, 1u) - 1), tokens = cache.shape().window_tokens;
+    const uint32_t n = before_window(known, total, 0), tokens = cache.shape().window_tokens;
     if (tokens == 0) return n;
     WindowPositions window = cache.window(slot), whole{tokens};
     window.forget(cache.position(slot), n);

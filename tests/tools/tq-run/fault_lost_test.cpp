@@ -104,6 +104,20 @@ TEST_CASE("a conversation goes on") {
                   "Hello!\nHow are you?\nWhat is your name?\n");
 }
 
+TEST_CASE("what a conversation had in whole pages comes back from the disk") {
+    const TemporaryDirectory directory;
+    std::string story = "Tell me more.";
+    for (int i = 0; i < 20; i++) story += " Once upon a time a small fox lived in a garden near the river. One day it rained.";
+    const Arguments chat{
+        "chat", "-v",  "--temp",   "0", "-n",          "12", "-c",           "1024", "-ctk",        "f32",
+        "-ctv", "f32", "--device", "0", "--cache-ram", "0",  "--cache-disk", "100",  "--cache-dir", directory.path().string()};
+    const Finished lost = with_faults(chat, "vkQueueSubmit:40=DEVICE_LOST", story + "\nHow are you?\nWhat is your name?\n");
+    CAPTURE(lost.error);
+    CHECK(lost.status == 0);
+    CHECK(contains(lost.error, anew));
+    CHECK(contains(lost.error, ", 512 on the disk\n"));
+}
+
 TEST_CASE("with --fit off the loss is an error") { check_is_error_without_fit("vkQueueSubmit:9=DEVICE_LOST"); }
 
 TEST_CASE("a twin takes over where the first card is lost twice within a minute, or does not come back; then the CPU") {

@@ -2,8 +2,12 @@
 // when one failed or when none ran, for then --source-file names no file of the directory.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include "tests/support/skip.h"
+#include <csignal>
 #include <cstdio>
 #include <doctest/doctest.h>
+#if __has_include(<execinfo.h>)
+#include <execinfo.h>
+#endif
 
 namespace {
 
@@ -27,6 +31,16 @@ struct CountCases : doctest::IReporter {
 };
 REGISTER_LISTENER("count", 1, CountCases);
 
+// A wild pointer may end in SIGBUS, which doctest does not report: says where (addr2line -Cfie PROGRAM ADDRESS).
+[[maybe_unused]] void on_bus_error(int signal) {
+#if __has_include(<execinfo.h>)
+    void* frames[64];
+    ::backtrace_symbols_fd(frames, ::backtrace(frames, 64), 2);
+#endif
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+}
+
 } // namespace
 
 void tq::test::skip(const std::string& reason) {
@@ -35,6 +49,9 @@ void tq::test::skip(const std::string& reason) {
 }
 
 int main(int argc, char** argv) {
+#ifdef SIGBUS
+    std::signal(SIGBUS, on_bus_error);
+#endif
     doctest::Context context(argc, argv);
     const int status = context.run();
     if (context.shouldExit() || status != 0) return status;

@@ -108,8 +108,7 @@ class Door {
 
     const host::LayerCache& cache(uint32_t layer) const { return layers_[layer].cache; }
 
-    // Stores the exact keys, after RoPE, or values of a pass' rows, which are consecutive positions. x:
-    // [rows][kv_heads][head_dim]
+    // Stores exact keys, after RoPE, or values of a pass' rows, which are consecutive. x: [rows][kv_heads][head_dim]
     void store(const host::Pass& pass, KvSide side, std::vector<float> x) const {
         const LayerDoor& door = layers_[pass.layer()->number];
         stressed_.apply(x, side, pass.layer()->number, pass.rows()[0].position);
@@ -121,8 +120,7 @@ class Door {
     }
 
   private:
-    // Stores x, which is stressed, times `unit`, where `place` says, after it went through codes or a window and was changed
-    // back.
+    // Stores what codes or a window hold of x, which is stressed, changed back and times `unit`, where `place` says.
     template <class Through, class PlaceOf> void put(const host::Pass& pass, const host::CacheSide& to, KvSide side,
                                                      std::vector<float> x, float unit, Through through, PlaceOf place) const {
         const LayerDoor& door = layers_[pass.layer()->number];

@@ -16,6 +16,7 @@
 #include <charconv>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 namespace {
 
@@ -98,7 +99,8 @@ KvOptions options_of(const std::string& cache, const std::string& conditioning) 
 
 void measure(const Arguments& a) {
     const Model model = test::make_stressed_model(a.model, a.weights);
-    const Model other = a.against.empty() ? test::make_stressed_model(a.model, a.weights) : load_model(a.against);
+    const std::optional<Model> against = a.against.empty() ? std::nullopt : std::optional(load_model(a.against));
+    const Model& other = against ? *against : model;
     const std::vector<uint32_t> ids = read_ids(a, model.tokenizer);
     const auto reference =
         make_cpu_forward(other.config, other.weights, {.kv = {KvType::f32, KvType::f32}, .context_size = a.context});

@@ -1,10 +1,15 @@
 #include "tests/support/stressed_forward.h"
 #include "base/ensure.h"
+#include "base/error.h"
+#include "base/half.h"
 #include "model/cpu/steps.h"
 #include "model/host/run.h"
+#include "model/kv/window.h"
 #include "model/rope.h"
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 
 namespace tq::test {
 namespace {
@@ -13,73 +18,125 @@ using quality::Stress, quality::StressedVectors;
 
 constexpr uint32_t block = 128;
 
-// What each layer's keys and values go through.
+// x[head_dim] = what a window keeps of it as fp16.
+void through_window(std::span<float> x, const KvCodec& codec) {
+    std::vector<uint32_t> words(x.size() / 2);
+    encode_window(codec, words, x);
+    for (size_t i = 0; i < x.size(); i++) x[i] = half_to_float(uint16_t(words[i / 2] >> (16 * (i % 2)))) / window_unit;
+    if (is_rotated(codec.type)) rotate_back(x, codec.rotation);
+}
+
+void through_codes(std::span<float> x, const KvCodec& codec) {
+    std::vector<uint32_t> codes(codec.words());
+    std::vector<uint16_t> scales(codec.scales());
+    encode(codec, codes, scales, x);
+    decode(codec, x, codes, scales);
+}
+
+// What the keys and values of a layer go through, after the stress.
+struct LayerDoor {
+    std::array<KvCodec, 2> codecs;            // by KvSide
+    std::array<HeadConditions, 2> conditions; // empty: not conditioned
+    host::LayerCache cache; // what is attended to, in fp32: pages of what codes hold, and windows of what fp16 holds
+
+    // x[head_dim] of kv head `head` = what codes, or a window, hold of it.
+    template <class Through> void pass(std::span<float> x, KvSide side, uint32_t head, Through through) const {
+        const HeadConditions& by = conditions[size_t(side)];
+        if (!by.empty()) condition(x, by, head);
+        through(x, codecs[size_t(side)]);
+        for (size_t c = 0, at = head * x.size(); !by.empty() && c < x.size(); c++, at++)
+            x[c] = x[c] / by.factors[at] + by.means[at];
+    }
+};
+
+// The factors and means of a layer's keys: those of its weights, and the mean of the stress' bias.
+HeadConditions of_keys(const Config& c, const host::Layer& l, const KeyConditioning& by, const AttentionSquares& squares,
+                       const StressedVectors& stressed) {
+    if (by.kind == KeyConditioning::Kind::none) return {};
+    const HeadNorms norms = head_norms(by, l.number, l.head_norms.q, l.head_norms.k, key_scaling(c, squares, l.attn_k.bias));
+    const std::vector<float>& before = l.head_norms.k;
+    HeadConditions out = norms.k_conditions;
+    out.factors.resize(size_t(c.num_key_value_heads) * c.head_dim, 1.0f);
+    out.means.resize(out.factors.size());
+    const std::vector<float> mean = rope_mean(c, stressed.key_bias(l.number), mean_positions);
+    for (size_t i = 0; i < out.factors.size(); i++) {
+        const size_t channel = i % c.head_dim;
+        if (before[channel] != 0) out.factors[i] *= norms.k[channel] / before[channel];
+        out.means[i] += mean[i];
+    }
+    return out;
+}
+
+// The scales of a layer's values, of weights that hold the stress' factors of channels.
+HeadConditions of_values(const Config& c, uint32_t layer, AttentionSquares squares, const StressedVectors& stressed) {
+    const std::vector<double> factors = stressed.channel_factors(KvSide::value, layer);
+    const size_t d = c.head_dim, group = c.num_attention_heads / c.num_key_value_heads;
+    for (size_t i = 0; i < squares.values.size(); i++) squares.values[i] *= factors[i] * factors[i];
+    for (size_t i = 0; i < squares.columns.size(); i++) {
+        const double by = factors[i / d / group * d + i % d];
+        squares.columns[i] /= by * by;
+    }
+    HeadConditions out;
+    for (const float scale : value_scales(c, squares)) out.factors.push_back(1 / scale);
+    out.means.resize(out.factors.size());
+    return out;
+}
+
+// What each layer's keys and values go through, and what is then attended to.
 class Door {
   public:
-    Door(const Model& model, const KvOptions& kv, const Stress& stress, uint32_t positions)
-        : stressed_(stress, model.config, model.weights, positions) {
+    Door(const Model& model, const host::Network& net, const KvOptions& kv, const Stress& stress, const Cache& sequences)
+        : stressed_(stress, model.config, model.weights, sequences.shape().context_size) {
         const Config& c = model.config;
-        for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
-            codecs_.push_back({kv.codec(i, c.num_hidden_layers, KvSide::key, c.head_dim),
-                               kv.codec(i, c.num_hidden_layers, KvSide::value, c.head_dim)});
-            conditions_.push_back(conditions(c, model.weights.layers[i], kv.conditioning_of(i, c.num_hidden_layers), i));
+        const uint32_t count = c.num_hidden_layers, heads = c.num_key_value_heads;
+        const KvCodec exact = KvOptions{KvType::f32, KvType::f32}.codec(0, count, KvSide::key, c.head_dim);
+        const auto room = [&](uint32_t blocks, uint32_t tokens) { return host::CacheSide(exact, heads, blocks, tokens); };
+        const Cache::Shape& shape = sequences.shape();
+        for (const host::Layer& l : net.layers) {
+            const AttentionSquares& squares = net.weights->attention_squares[l.number];
+            host::LayerCache cache{sequences, room(shape.pages, page_tokens), room(shape.pages, page_tokens), {}};
+            const uint32_t ring = kept_window_tokens(kv.window) + block;
+            if (kv.window != 0 && kv.at(l.number, count).coded())
+                cache.window = {room(shape.slots, ring), room(shape.slots, ring)};
+            layers_.push_back(
+                {{kv.codec(l.number, count, KvSide::key, c.head_dim), kv.codec(l.number, count, KvSide::value, c.head_dim)},
+                 {of_keys(c, l, kv.conditioning_of(l.number, count), squares, stressed_),
+                  kv.scales_values(l.number, count) ? of_values(c, l.number, squares, stressed_) : HeadConditions()},
+                 std::move(cache)});
         }
     }
 
-    // Replaces the vectors of a pass' rows, which are consecutive positions, in a cache of fp32.
-    void pass_through(const host::Pass& pass) const {
-        const host::LayerCache& cache = pass.layer()->cache;
-        const uint32_t layer = pass.layer()->number, first = pass.rows()[0].position;
-        for (const KvSide side : {KvSide::key, KvSide::value}) {
-            const uint32_t heads = cache.k.heads, d = cache.k.head_dim();
-            std::vector<float> x(pass.rows().size() * heads * d);
-            const auto stored = [&](size_t i) {
-                return cache.side(side).codes(cache.place(pass.rows()[i / heads]), uint32_t(i % heads));
-            };
-            for (size_t i = 0; i * d < x.size(); i++)
-                std::ranges::transform(stored(i), &x[i * d], [](uint32_t bits) { return std::bit_cast<float>(bits); });
-            stressed_.apply(x, side, layer, first);
-            pass.pool.each(uint32_t(x.size() / d), 1, [&](uint32_t begin, uint32_t end) {
-                for (uint32_t i = begin; i < end; i++) code(std::span(x).subspan(size_t(i) * d, d), layer, side, i % heads);
-            });
-            stressed_.undo(x, side, layer, first);
-            for (size_t i = 0; i * d < x.size(); i++)
-                std::ranges::transform(std::span(x).subspan(i * d, d), stored(i).begin(),
-                                       [](float v) { return std::bit_cast<uint32_t>(v); });
-        }
+    const host::LayerCache& cache(uint32_t layer) const { return layers_[layer].cache; }
+
+    // Stores exact keys, after RoPE, or values of a pass' rows, which are consecutive. x: [rows][kv_heads][head_dim]
+    void store(const host::Pass& pass, KvSide side, std::vector<float> x) const {
+        const LayerDoor& door = layers_[pass.layer()->number];
+        stressed_.apply(x, side, pass.layer()->number, pass.rows()[0].position);
+        if (door.cache.window)
+            put(pass, door.cache.window->side(side), side, x, window_unit, through_window,
+                [&](host::Row row) { return door.cache.window_place(row); });
+        put(pass, door.cache.side(side), side, std::move(x), 1, through_codes,
+            [&](host::Row row) { return door.cache.place(row); });
     }
 
   private:
-    // The factors of keys by the norms, and the means by the bias of the stress; empty where keys are not conditioned.
-    HeadConditions conditions(const Config& c, const LayerWeights& w, const KeyConditioning& by, uint32_t layer) const {
-        if (by.kind == KeyConditioning::Kind::none) return {};
-        std::vector<float> q = head_norm_weights(w.attn_q_norm, c.head_dim), k = head_norm_weights(w.attn_k_norm, c.head_dim);
-        const std::vector<float> before = k;
-        balance_norms(q, k);
-        HeadConditions out;
-        for (uint32_t head = 0; head < c.num_key_value_heads; head++)
-            for (uint32_t i = 0; i < c.head_dim; i++) out.factors.push_back(before[i] != 0 ? k[i] / before[i] : 1);
-        out.means = rope_mean(c, stressed_.key_bias(layer), mean_positions);
-        return out;
-    }
-
-    void code(std::span<float> x, uint32_t layer, KvSide side, uint32_t head) const {
-        const KvCodec& codec = side == KvSide::key ? codecs_[layer].k : codecs_[layer].v;
-        const HeadConditions& conditioned = conditions_[layer];
-        const bool is_conditioned = side == KvSide::key && !conditioned.empty();
-        if (is_conditioned) condition(x, conditioned, head);
-        std::vector<uint32_t> codes(codec.words());
-        std::vector<uint16_t> scales(codec.scales());
-        encode(codec, codes, scales, x);
-        decode(codec, x, codes, scales);
-        if (is_conditioned)
-            for (size_t c = 0; c < x.size(); c++)
-                x[c] = x[c] / conditioned.factors[head * x.size() + c] + conditioned.means[head * x.size() + c];
+    // Stores what codes or a window hold of x, which is stressed, changed back and times `unit`, where `place` says.
+    template <class Through, class PlaceOf> void put(const host::Pass& pass, const host::CacheSide& to, KvSide side,
+                                                     std::vector<float> x, float unit, Through through, PlaceOf place) const {
+        const LayerDoor& door = layers_[pass.layer()->number];
+        const uint32_t heads = to.heads, d = to.head_dim();
+        pass.pool.each(uint32_t(x.size() / d), 1, [&](uint32_t begin, uint32_t end) {
+            for (uint32_t i = begin; i < end; i++) door.pass(std::span(x).subspan(size_t(i) * d, d), side, i % heads, through);
+        });
+        stressed_.undo(x, side, pass.layer()->number, pass.rows()[0].position);
+        for (size_t i = 0; i * d < x.size(); i++)
+            std::ranges::transform(std::span(x).subspan(i * d, d),
+                                   to.codes(place(pass.rows()[i / heads]), uint32_t(i % heads)).begin(),
+                                   [&](float v) { return std::bit_cast<uint32_t>(v * unit); });
     }
 
     const StressedVectors stressed_;
-    std::vector<host::LayerCodecs> codecs_;
-    std::vector<HeadConditions> conditions_;
+    std::vector<LayerDoor> layers_;
 };
 
 ForwardOptions exact_cache(uint32_t context_size) {
@@ -88,13 +145,23 @@ ForwardOptions exact_cache(uint32_t context_size) {
     return options;
 }
 
+// The books of a cache with the window of `kv`; its own vectors are not used.
+Cache::Shape books(const Config& c, const KvOptions& kv, uint32_t context_size) {
+    check_kv(kv, c.num_hidden_layers);
+    ForwardOptions options = exact_cache(context_size);
+    options.kv = kv;
+    return cache_shape(options, c.num_hidden_layers);
+}
+
 class StressedForward final : public Forward {
   public:
     StressedForward(const Model& model, const KvOptions& kv, const Stress& stress, uint32_t context_size)
-        : kv_(kv), door_(model, kv, stress, context_size), options_(exact_cache(context_size)),
-          cache_(host::make_cache(model.config, options_, block)),
+        : kv_(kv), options_(exact_cache(context_size)),
+          cache_(books(model.config, kv, context_size), model.config.num_key_value_heads,
+                 host::layer_codecs(model.config, options_.kv), block),
           net_(model.config, std::make_shared<LoadedWeights>(load_weights(pool_, model.weights)), options_.kv, cache_.vectors(),
-               context_size) {}
+               context_size),
+          door_(model, net_, kv, stress, cache_) {}
 
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
         ENSURE(spans.size() == 1 && spans[0].logits != Span::Logits::hidden, "only logits of one sequence");
@@ -103,6 +170,8 @@ class StressedForward final : public Forward {
         for (uint32_t first = 0, count; first < span.ids.size(); first += count) {
             count = std::min(block, uint32_t(span.ids.size()) - first);
             run_block(span.slot, span.ids.subspan(first, count));
+            if (!std::ranges::all_of(x_.logits, [](float v) { return std::isfinite(v); }))
+                fail("{} cannot hold keys or values of this stress: they are beyond the range of fp16", describe(kv_));
             for (uint32_t i = 0; i < count; i++)
                 if (span.logits == Span::Logits::all || first + i + 1 == span.ids.size())
                     each(0, first + i, std::span(x_.logits).subspan(i * net_.config.vocab_size, net_.config.vocab_size));
@@ -117,27 +186,43 @@ class StressedForward final : public Forward {
     uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, kv_); }
 
   private:
+    // cpu::attention_half, with the door between keys and values and attention.
+    void attention_half(host::Pass& pass, const host::Layer& l) {
+        const Config& c = net_.config;
+        cpu::rms_norm(pass, x_.a, x_.h, l.attn_norm);
+        cpu::matmul(pass, {{x_.q, l.attn_q}, {x_.k, l.attn_k}, {x_.v, l.attn_v}}, x_.a);
+        cpu::q_norm_rope(pass, l, x_.q);
+        cpu::q_norm_rope(pool_, x_.k, l.head_norms.k, pass.rope, c.num_key_value_heads, c.head_norm_eps(), 1, nullptr);
+        door_.store(pass, KvSide::key, x_.k);
+        door_.store(pass, KvSide::value, x_.v);
+        cpu::attention(pool_, x_.attn, x_.q, door_.cache(l.number), c.num_attention_heads, pass.rows(), false);
+        cpu::matmul_add(pass, x_.h, l.attn_output, x_.attn);
+    }
+
     void run_block(uint32_t slot, std::span<const uint32_t> ids) {
         const auto rows = host::make_rows(slot, cache_.position(slot), uint32_t(ids.size()));
-        const host::OnResult on_result = [this](const host::Pass& pass, std::string_view step, std::span<float>) {
-            if (step == "kv_append") door_.pass_through(pass);
-        };
         x_.ids = ids;
         x_.resize(net_.config, rows.size());
-        host::Pass pass(pool_, net_, rows, on_result, false);
-        cpu::layers(pass, net_, x_);
+        host::Pass pass(pool_, net_, rows, no_result_, false);
+        cpu::embed(pass, x_.h, net_.token_embd, x_.ids);
+        for (const host::Layer& l : net_.layers) {
+            pass.begin(l);
+            attention_half(pass, l);
+            cpu::feed_forward_half(pass, l, x_);
+        }
         x_.resize_head(net_.config, rows.size());
-        host::Pass last(pool_, net_, rows, on_result, false);
+        host::Pass last(pool_, net_, rows, no_result_, false);
         cpu::head(last, net_, x_);
         cache_.advance(slot, uint32_t(rows.size()));
     }
 
     const KvOptions kv_;
-    const Door door_;
     const ForwardOptions options_;
+    const host::OnResult no_result_;
     ThreadPool pool_;
     host::KvCache cache_;
     const host::Network net_;
+    const Door door_;
     host::Activations x_;
 };
 
@@ -145,7 +230,6 @@ class StressedForward final : public Forward {
 
 std::unique_ptr<Forward> make_stressed_forward(const Model& model, const KvOptions& kv, const Stress& stress,
                                                uint32_t context_size) {
-    ENSURE(kv.window == 0, "a window");
     return std::make_unique<StressedForward>(model, kv, stress, context_size);
 }
 

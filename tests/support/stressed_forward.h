@@ -6,10 +6,11 @@
 
 namespace tq::test {
 
-// Runs on the CPU, in blocks of 128 tokens, one sequence, with a cache of fp32 in which every vector is replaced, before it is
-// attended to, by undo(decode(encode(apply(x)))) in kv's types. kv's conditioning is between the stress and the type: of norms,
-// which also takes the mean of the stress' bias from keys as from those of models that have one (model/kv/conditioning.h), or
-// none; kv has no window. `model` must outlive it. Throws Error.
+// Runs on the CPU, in blocks of 128 tokens, one sequence, and attends to undo(decode(encode(apply(x)))) of every vector x in
+// kv's types; with a window, to undo(fp16(apply(x))) of the last tokens, as the caches of Forward do. kv's conditioning is
+// between the stress and the type: of norms, by the weights as ever, and by what weights may know of the stress: the mean of its
+// bias of keys, and its factors of channels of values; or none. `model` must outlive it. Throws Error: kv is not of this model;
+// and when it runs, where a type or the window's fp16 cannot hold such vectors.
 std::unique_ptr<Forward> make_stressed_forward(const Model& model, const KvOptions& kv, const quality::Stress& stress,
                                                uint32_t context_size);
 

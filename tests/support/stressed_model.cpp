@@ -37,9 +37,15 @@ class ChangedTensors {
         if (!found) fail("tensor '{}' is missing", name);
         return *found;
     }
-    const std::vector<float>* changed(const std::string& name) const {
-        const auto found = values_.find(name);
-        return found == values_.end() ? nullptr : &found->second;
+    // Puts them in place of the file's, which must be the one that they are of.
+    void replace(ModelFile& file) const {
+        for (FileTensor& t : file.mutable_tensors())
+            if (const auto changed = values_.find(t.name); changed != values_.end()) {
+                const std::span bytes = std::as_bytes(std::span(changed->second));
+                const std::string_view own = file.add_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+                t.type = GgmlType::F32;
+                t.data = std::as_bytes(std::span(own));
+            }
     }
 
   private:
@@ -123,7 +129,8 @@ void stress_values(ChangedTensors& tensors, const Config& c, const WeightStress&
     }
 }
 
-void change(ChangedTensors& tensors, const ModelFile& file, const WeightStress& stress) {
+void change(ModelFile& file, const WeightStress& stress) {
+    ChangedTensors tensors(file);
     const Config c = read_config(file);
     read_weights(file, c); // that all tensors are there and have their shapes
     for (const uint32_t layer : stress.layers)
@@ -139,27 +146,33 @@ void change(ChangedTensors& tensors, const ModelFile& file, const WeightStress& 
         for (uint32_t head = 0; head < c.num_key_value_heads; head++)
             scale_values(balanced, head, balancing_scales(balanced, head, norm));
     }
+    tensors.replace(file);
 }
 
 } // namespace
 
+Model make_stressed_model(const std::filesystem::path& from, const WeightStress& stress) {
+    Model model = load_model(from);
+    change(model.file, stress);
+    model.weights = read_weights(model.file, model.config);
+    model.weights.files.clear(); // they identify other values
+    return model;
+}
+
 void write_stressed_model(const std::filesystem::path& from, const std::filesystem::path& to, const WeightStress& stress) {
-    const ModelFile file = read_gguf(from);
-    ChangedTensors tensors(file);
-    change(tensors, file, stress);
+    ModelFile file = read_gguf(from);
+    change(file, stress);
     GgufWriter writer(3, file.integer("general.alignment", 32));
     for (const auto& [key, value] : file.metadata())
         if (!key.starts_with("split.")) writer.set(key, value); // it is written as one file
     for (const FileTensor& t : file.tensors()) {
         std::vector<uint64_t> ne(t.ne.begin(), t.ne.end());
         while (ne.size() > 1 && ne.back() == 1) ne.pop_back();
-        writer.add_tensor(t.name, tensors.changed(t.name) ? GgmlType::F32 : t.type, ne);
+        writer.add_tensor(t.name, t.type, ne);
     }
     std::ofstream out(to, std::ios::binary);
     writer.write(out, [&](size_t i, std::ostream& stream) {
-        const FileTensor& t = file.tensors()[i];
-        const std::vector<float>* changed = tensors.changed(t.name);
-        const std::span bytes = changed ? std::as_bytes(std::span(*changed)) : t.data;
+        const std::span bytes = file.tensors()[i].data;
         stream.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
     });
     if (!out.flush()) fail("{} cannot be written", to.string());

@@ -1,6 +1,7 @@
 // Models whose keys and values are hard to quantise, made from others with the same output: channels are scaled or mixed at
 // random on one side of the cache, and by the inverse on the other, as in trained models of this kind.
 #pragma once
+#include "model/model.h"
 #include <cstdint>
 #include <filesystem>
 #include <vector>
@@ -34,9 +35,12 @@ struct WeightStress {
     bool balance_values = false;
 };
 
-// Writes the GGUF file `from` again as `to`. Tensors that change are F32 there, so that scores and outputs of attention change
-// by the rounding of weights only. Throws Error: a weight format that cannot be decoded, a layer or a number of channels that the
-// model does not have, factors that are not finite or 0.
+// Returns the model of the file `from` with stressed weights. Tensors that change are F32 there, so that scores and outputs of
+// attention change by the rounding of weights only. Throws Error: what load_model() does, a weight format that cannot be decoded,
+// a layer or a number of channels that the model does not have, factors that are not finite or 0.
+Model make_stressed_model(const std::filesystem::path& from, const WeightStress& stress);
+
+// Writes it as the GGUF file `to`; `from` is GGUF, too. Throws Error.
 void write_stressed_model(const std::filesystem::path& from, const std::filesystem::path& to, const WeightStress& stress);
 
 } // namespace tq::test

@@ -67,12 +67,12 @@ uint64_t StressedVectors::seed_of(KvSide side, uint32_t layer, uint32_t kv_head,
 }
 
 StressedVectors::Change StressedVectors::change(KvSide side, uint32_t layer, uint32_t kv_head, uint32_t position) const {
-    Change out{std::vector(head_dim_, 1.0), std::vector(head_dim_, 0.0)};
-    Normals of_token(seed_of(side, layer, kv_head, position)), of_head(seed_of(side, layer, kv_head, of_channels));
+    Change out{factors_of_head(side, layer, kv_head), std::vector(head_dim_, 0.0)};
+    Normals of_token(seed_of(side, layer, kv_head, position));
     const double by_token =
         std::exp(stress_.token_spread * of_token.next()) * (position < stress_.sinks ? stress_.sink_factor : 1);
     for (double& f : out.factors) {
-        f = by_token * std::exp(stress_.channel_spread * of_head.next());
+        f = by_token * f;
         if (stress_.heavy_tails > 0) f /= std::sqrt(of_token.mean_square(stress_.heavy_tails));
     }
     if (side == KvSide::value || stress_.key_bias == 0) return out;
@@ -84,6 +84,20 @@ StressedVectors::Change StressedVectors::change(KvSide side, uint32_t layer, uin
         out.offsets[i] = double(own[i]) * turn[0] - double(own[i + half]) * turn[1];
         out.offsets[i + half] = double(own[i + half]) * turn[0] + double(own[i]) * turn[1];
     }
+    return out;
+}
+
+std::vector<double> StressedVectors::factors_of_head(KvSide side, uint32_t layer, uint32_t kv_head) const {
+    std::vector<double> out(head_dim_);
+    Normals normals(seed_of(side, layer, kv_head, of_channels));
+    for (double& f : out) f = std::exp(stress_.channel_spread * normals.next());
+    return out;
+}
+
+std::vector<double> StressedVectors::channel_factors(KvSide side, uint32_t layer) const {
+    std::vector<double> out;
+    for (uint32_t head = 0; head < kv_heads_; head++)
+        for (const double f : factors_of_head(side, layer, head)) out.push_back(chosen(layer) ? f : 1);
     return out;
 }
 

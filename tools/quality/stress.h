@@ -1,6 +1,7 @@
 // Keys and values as those of large models may be, at a cache's door: exact vectors are changed before they are stored, and
 // changed back after they were read, so that an exact cache changes nothing but the rounding of fp32. For what weights cannot
-// express in a given model: position by position, element by element, or by kv head. (What they can: make_stressed_model.)
+// express in a given model: position by position, element by element, or by kv head. (What they can:
+// tests/support/stressed_model.h.)
 #pragma once
 #include "model/kv/rotation.h"
 #include "model/weights/weights.h"
@@ -43,12 +44,15 @@ class StressedVectors {
 
     // Returns b of all kv heads of a layer, [kv_heads][head_dim]; zeros where it has none.
     std::vector<float> key_bias(uint32_t layer) const;
+    // Returns the factors of channel_spread, [kv_heads][head_dim]; ones where a layer has none.
+    std::vector<double> channel_factors(KvSide side, uint32_t layer) const;
 
   private:
     // x' = x * factors + offsets, in double.
     struct Change {
         std::vector<double> factors, offsets;
     };
+    std::vector<double> factors_of_head(KvSide side, uint32_t layer, uint32_t kv_head) const;
     Change change(KvSide side, uint32_t layer, uint32_t kv_head, uint32_t position) const;
     template <class F> void each_vector(std::span<float> x, KvSide side, uint32_t layer, uint32_t first, F body) const;
     uint64_t seed_of(KvSide side, uint32_t layer, uint32_t kv_head, uint64_t what) const;

@@ -94,6 +94,22 @@ TEST_CASE("weights are stressed without a change of the model's function") {
     }
 }
 
+TEST_CASE("a model that is stressed in memory has the weights of the file that is written") {
+    const WeightStress stress{.key_spread = 1, .value_spread = 0.5, .tails = 4, .layers = {1, 2}, .balance_values = true};
+    const Stressed file(demo, stress);
+    const Model model = test::make_stressed_model(demo, stress);
+    REQUIRE(model.file.tensors().size() == file.model.file.tensors().size());
+    for (const FileTensor& t : model.file.tensors()) {
+        const FileTensor* other = file.model.file.find_tensor(t.name);
+        REQUIRE(other != nullptr);
+        CHECK(t.type == other->type);
+        CHECK(std::ranges::equal(t.data, other->data));
+    }
+    CHECK(model.weights.files.empty()); // they would identify other weights
+    const auto ids = model.tokenizer.encode(story);
+    CHECK(project(model, ids, 1).v == project(file.model, ids, 1).v);
+}
+
 TEST_CASE("stressed values are what the flags say, in the chosen layers") {
     const Model plain = load_model(demo);
     const auto ids = plain.tokenizer.encode(story);
@@ -170,17 +186,64 @@ TEST_CASE("vectors are stressed at the cache's door, and back, without a change 
     }
 }
 
-TEST_CASE("a type at the unstressed door has the divergence that it has in a cache") {
+TEST_CASE(
+    "a type at the door has the divergence that it has in a cache, on models with stressed weights, too, and with a window") {
+    const Model plain = load_model(demo);
+    const auto ids = plain.tokenizer.encode(story);
+    for (const WeightStress& stress : {WeightStress{}, WeightStress{.key_spread = 1}, WeightStress{.value_spread = 1}}) {
+        const Model model = test::make_stressed_model(demo, stress);
+        const auto reference = make_cpu_forward(model.config, model.weights, {.kv = exact, .context_size = 256});
+        for (const uint32_t window : {0u, 16u})
+            for (const char* by : {"none", "norms"}) {
+                KvOptions kv{KvType::tq3, KvType::tq3};
+                kv.window = window;
+                kv.conditioning = parse_key_conditioning(by);
+                const auto cache = make_cpu_forward(model.config, model.weights, {.kv = kv, .context_size = 256}),
+                           door = test::make_stressed_forward(model, kv, {}, 256);
+                CAPTURE(stress.key_spread);
+                CAPTURE(stress.value_spread);
+                CAPTURE(window);
+                CAPTURE(by);
+                CHECK(mean_kl(*door, *reference, ids) == doctest::Approx(mean_kl(*cache, *reference, ids)).epsilon(0.05));
+            }
+    }
+}
+
+TEST_CASE("a window at the door holds changed vectors as fp16, which are changed back") {
     const Model model = load_model(demo);
     const auto ids = model.tokenizer.encode(story);
     const auto reference = make_cpu_forward(model.config, model.weights, {.kv = exact, .context_size = 256});
-    KvOptions kv{KvType::tq3, KvType::tq3};
-    for (const char* by : {"none", "norms"}) {
+    // All tokens are in the window, but for the last case, where half of them are.
+    const auto kl = [&](const Stress& stress, KvTypes types = {KvType::tq2, KvType::tq2}, uint32_t window = 256) {
+        KvOptions kv{types.k, types.v};
+        kv.window = window;
+        kv.conditioning = parse_key_conditioning("none");
+        return mean_kl(*test::make_stressed_forward(model, kv, stress, 256), *reference, ids);
+    };
+    for (const Stress& stress : {Stress{}, Stress{.heavy_tails = 3}, Stress{.channel_spread = 1}, Stress{.token_spread = 1},
+                                 Stress{.sinks = 4, .sink_factor = 100}, Stress{.key_bias = 10}})
+        CHECK(kl(stress) < 1e-5);
+    CHECK(kl({.key_bias = 1000}) > 1000 * kl({})); // what fp16 loses of keys that are much smaller than their bias
+    CHECK_THROWS_AS(kl({.sinks = 4, .sink_factor = 1e9f}), Error);
+    const uint32_t half = uint32_t(ids.size() / 2);
+    CHECK(kl({.key_bias = 10}, {KvType::tq8, KvType::tq8}, half) < 1e-3);
+    CHECK_THROWS_AS(kl({}, {KvType::tq4, KvType::tq4q}), Error); // as in any cache
+    CHECK_THROWS_AS(kl({}, {KvType::tq4, KvType::tq4}, 1025), Error);
+}
+
+TEST_CASE("norms undo factors of the channels of values at the door, as the weights of such a model would tell") {
+    const Model model = load_model(demo);
+    const auto ids = model.tokenizer.encode(story);
+    const auto reference = make_cpu_forward(model.config, model.weights, {.kv = exact, .context_size = 256});
+    const auto kl = [&](const Stress& stress, const char* by) {
+        KvOptions kv{KvType::f32, KvType::tq3};
         kv.conditioning = parse_key_conditioning(by);
-        const auto cache = make_cpu_forward(model.config, model.weights, {.kv = kv, .context_size = 256}),
-                   door = test::make_stressed_forward(model, kv, {}, 256);
-        CHECK(mean_kl(*door, *reference, ids) == doctest::Approx(mean_kl(*cache, *reference, ids)).epsilon(0.02));
-    }
+        return mean_kl(*test::make_stressed_forward(model, kv, stress, 256), *reference, ids);
+    };
+    const double even = kl({}, "norms");
+    CHECK(kl({.channel_spread = 1}, "none") > 5 * even);
+    CHECK(kl({.channel_spread = 1}, "norms") < 2 * even);
+    CHECK(kl({.channel_spread = 1, .layers = {2}}, "norms") < 2 * even);
 }
 
 TEST_CASE("the door's changes are those that the stress describes") {

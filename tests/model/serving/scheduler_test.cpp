@@ -79,6 +79,27 @@ TEST_CASE("with a window, the beginning of a prompt is found likewise, and its l
     }
 }
 
+TEST_CASE("with a window, too, requests are answered whole where pages are few and the device is lost") {
+    const auto requests = mixed_requests(8, true);
+    SchedulerUnderTest scheduler(small(), make, {.kv = with_window(KvType::tq4, KvType::tq4, 16), .pages = 6});
+    scheduler.lose_after(25);
+    std::vector<std::shared_ptr<serving::Stream>> streams;
+    for (const auto& request : requests) {
+        serving::Request copy = copy_of(request);
+        copy.ignore_end = true;
+        streams.push_back(scheduler->submit(std::move(copy)));
+    }
+    for (size_t i = 0; i < requests.size(); i++) {
+        const StreamAnswer answer = collect(*streams[i]);
+        CHECK(answer.last.finish == serving::Finish::length);
+        CHECK(answer.ids.size() == requests[i].max_tokens);
+    }
+    const serving::Status status = scheduler.rest();
+    CHECK(status.preempted > 0);
+    CHECK(status.device_losses == 1);
+    CHECK(status.failed == 0);
+}
+
 TEST_CASE("tokens of an answer are found again only where they have the bits of a prompt") {
     for (const bool deterministic : {false, true}) {
         const SchedulerSetup setup{.deterministic = deterministic};

@@ -8,6 +8,9 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#ifdef _WIN32
+#include "base/registry.h"
+#endif
 #include "tools/conformance/report.h"
 #include "tools/tq-run/console.h"
 #include "tools/tq-run/verdict_file.h"
@@ -57,8 +60,27 @@ void add_manifests(std::vector<fs::path>& to, const fs::path& path) {
         if (std::ranges::find(to, one) == to.end()) to.push_back(one);
 }
 
-// Those in vulkan/FOLDER of each directory where the loader looks for configuration and data.
-void add_installed(std::vector<fs::path>& to, const char* folder) {
+// Where the loader looks: a folder, and in Windows' registry a key of its own, and a value that a device's driver has.
+struct Installed {
+    const char *folder, *key, *value;
+};
+constexpr Installed installed_drivers{"icd.d", "Drivers", "VulkanDriverName"};
+constexpr Installed installed_layers{"implicit_layer.d", "ImplicitLayers", "VulkanImplicitLayers"};
+
+#ifdef _WIN32
+void add_installed(std::vector<fs::path>& to, const Installed& kind) {
+    // Display adapters, and the software that comes with their drivers.
+    for (const char* device_class : {"{4d36e968-e325-11ce-bfc1-08002be10318}", "{5c4c3332-344d-483c-8739-259e934c9cc8}"})
+        for (const std::string& one : registry_texts_below(
+                 RegistryRoot::machine, std::string(R"(SYSTEM\CurrentControlSet\Control\Class\)") + device_class, kind.value))
+            add_manifests(to, utf8_path(one));
+    for (const RegistryRoot root : {RegistryRoot::machine, RegistryRoot::user})
+        for (const std::string& one : registry_names_of_zeros(root, std::string(R"(SOFTWARE\Khronos\Vulkan\)") + kind.key))
+            add_manifests(to, utf8_path(one));
+}
+#else
+// Those in each directory where the loader looks for configuration and data.
+void add_installed(std::vector<fs::path>& to, const Installed& kind) {
     const std::string home = variable("HOME");
     std::vector<std::string> places{variable("XDG_CONFIG_HOME", home + "/.config")};
     const auto add = [&](const std::string& list) {
@@ -69,8 +91,9 @@ void add_installed(std::vector<fs::path>& to, const char* folder) {
     places.push_back(variable("XDG_DATA_HOME", home + "/.local/share"));
     add(variable("XDG_DATA_DIRS", "/usr/local/share:/usr/share"));
     add("/opt/homebrew/share");
-    for (const std::string& place : places) add_manifests(to, utf8_path(place) / "vulkan" / folder);
+    for (const std::string& place : places) add_manifests(to, utf8_path(place) / "vulkan" / kind.folder);
 }
+#endif
 
 // "PATH SIZE TIME" of a file or directory.
 std::string stamp(const fs::path& path) {
@@ -131,7 +154,7 @@ std::vector<fs::path> driver_manifests() {
         if (!out.empty()) return out;
     }
     for (const std::string& one : split(variable("VK_ADD_DRIVER_FILES"))) add_manifests(out, utf8_path(one));
-    add_installed(out, "icd.d");
+    add_installed(out, installed_drivers);
     return out;
 }
 
@@ -139,7 +162,7 @@ std::vector<fs::path> layer_manifests() {
     std::vector<fs::path> out;
     for (const char* name : {"VK_IMPLICIT_LAYER_PATH", "VK_ADD_IMPLICIT_LAYER_PATH"})
         for (const std::string& one : split(variable(name))) add_manifests(out, utf8_path(one));
-    if (variable("VK_IMPLICIT_LAYER_PATH").empty()) add_installed(out, "implicit_layer.d");
+    if (variable("VK_IMPLICIT_LAYER_PATH").empty()) add_installed(out, installed_layers);
     return out;
 }
 

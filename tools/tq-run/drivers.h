@@ -8,8 +8,8 @@
 
 namespace tq {
 
-// Returns the manifests of drivers, and of layers that are loaded unasked, that the Vulkan loader finds; none on Windows, whose
-// registry lists them.
+// Returns the manifests of drivers, and of layers that are loaded unasked, that the Vulkan loader finds: in directories, on
+// Windows in the registry, where devices that were removed may be left.
 std::vector<std::filesystem::path> driver_manifests();
 std::vector<std::filesystem::path> layer_manifests();
 

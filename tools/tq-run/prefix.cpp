@@ -167,7 +167,7 @@ std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments,
         if (verbose) write_error(fmt::format("prefix cache: {}\n", text));
     };
     if (!keeps_promise(forward)) {
-        say("none: pages have no full-precision window (--kv-window), without which bits would differ (--deterministic)");
+        say("none: --deterministic promises the same bits, and pages lack the full-precision window (--kv-window)");
         return nullptr;
     }
     const Model& model = engine.model;

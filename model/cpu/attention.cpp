@@ -105,22 +105,24 @@ template <class Use> void each_few_heads(size_t heads, const Use& use) {
 }
 
 // Scores the keys of a tile for a group of heads, q in the order that score_codes requires.
-void score_group(float* scores, const float* q, const CacheSide& k, const StoredTile& keys, size_t heads, float* vectors) {
+void score_group(float* scores, const float* q, const CacheSide& k, const StoredTile& keys, const StoredTile& next, size_t heads,
+                 float* vectors) {
     const size_t d = k.head_dim();
     if (multiplies_codes(k.codec)) {
-        const CodeTile tile(k, keys);
+        const CodeTile tile(k, keys, next);
         return each_few_heads(heads, [&](auto of, size_t h) {
             const auto score = is_nibble_trellis(k.codec.type) ? score_codes<of, true> : score_codes<of, false>;
             score(scores + h * kv_tile, q + h * d, tile, keys.count, d);
         });
     }
-    load_vectors(vectors, k, keys);
+    load_vectors(vectors, k, keys, next);
     for (size_t g = 0; g < heads; g += 2)
         (g + 1 < heads ? score_tile<2> : score_tile<1>)(&scores[g * kv_tile], q + g * d, vectors, d);
 }
 
 // Adds the weighted values of a tile to parts[group].
-void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, const StoredTile& values, float* vectors) {
+void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, const StoredTile& values, const StoredTile& next,
+               float* vectors) {
     const size_t d = v.head_dim(), heads = parts.size();
     const auto sums = [&](size_t g) {
         std::array<float*, 4> y;
@@ -128,13 +130,13 @@ void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, con
         return y;
     };
     if (multiplies_codes(v.codec)) {
-        const CodeTile tile(v, values);
+        const CodeTile tile(v, values, next);
         return each_few_heads(heads, [&](auto of, size_t h) {
             const auto add = is_nibble_trellis(v.codec.type) ? add_weighted_codes<of, true> : add_weighted_codes<of, false>;
             add(sums(h).data(), weights + h * kv_tile, tile, values.count, d);
         });
     }
-    load_vectors(vectors, v, values);
+    load_vectors(vectors, v, values, next);
     for (size_t g = 0; g < heads; g += 2)
         (g + 1 < heads ? add_weighted<2> : add_weighted<1>)(sums(g).data(), &weights[g * kv_tile], vectors, values.count, d);
 }
@@ -152,11 +154,13 @@ void attend_range(const StoredVectors& from, const float* q, std::span<Partial> 
         q = ordered;
     }
     for (Partial& part : parts) part.reset();
-    for (uint32_t first = begin; first < end; first += kv_tile) {
-        const StoredTile tile = from.tile(head, first, std::min(kv_tile, end - first));
-        score_group(scores, q, k, tile, heads, vectors);
+    const auto tile_at = [&](uint32_t first) { return from.tile(head, first, std::min(kv_tile, end - first)); };
+    for (uint32_t first = begin, after; first < end; first = after) {
+        after = first + kv_tile;
+        const StoredTile tile = tile_at(first), next = tile_at(after < end ? after : first);
+        score_group(scores, q, k, tile, next, heads, vectors);
         for (size_t g = 0; g < heads; g++) update(parts[g], scores + g * kv_tile, tile.count, d);
-        add_group(parts, scores, v, tile, vectors);
+        add_group(parts, scores, v, tile, next, vectors);
     }
     if (!multiplies_codes(v.codec)) return;
     for (Partial& part : parts) {

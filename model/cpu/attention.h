@@ -3,7 +3,9 @@
 #include "model/cpu/aligned_floats.h"
 #include "model/host/cache.h"
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <hwy/cache_control.h>
 #include <limits>
 #include <vector>
 
@@ -38,6 +40,27 @@ inline StoredVectors in_pages(const LayerCache& cache, const Row& row) {
 inline StoredVectors in_window(const LayerCache& cache, const Row& row) {
     return {cache.window->k, cache.window->v, std::span(&row.slot, 1)};
 }
+
+// The tile to be read next, whose vectors are prefetched one by one while those of this one are used: hardware prefetchers do not
+// cross pages, and a tile is too short for them.
+class NextTile {
+  public:
+    NextTile(const host::CacheSide& side, const StoredTile& tile)
+        : codes_(reinterpret_cast<uintptr_t>(side.codes(tile.first, tile.head).data())), bytes_(side.codec.words() * 4) {
+        if (side.codec.scales() == 0) return;
+        prefetch(reinterpret_cast<uintptr_t>(side.scales(tile.first, tile.head).data()), tile.count * side.codec.scales() * 2);
+    }
+    // There need not be as many vectors: prefetches may be of any address.
+    HWY_INLINE void prefetch(size_t vector) const { prefetch(codes_ + vector * bytes_, bytes_); }
+
+  private:
+    static HWY_INLINE void prefetch(uintptr_t address, size_t bytes) {
+        for (size_t at = 0; at < bytes; at += 64) hwy::Prefetch(reinterpret_cast<const std::byte*>(address + at));
+    }
+
+    const uintptr_t codes_; // an address, since a pointer past the last vector would be out of range
+    const size_t bytes_;    // of a vector
+};
 
 // The softmax over some positions for one query: sums = sum of exp(score - largest) * value, total without the value.
 struct Partial {

@@ -97,12 +97,12 @@ inline void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bo
 inline size_t query_tile() { return tile_width; }
 
 // Attends to a tile of keys and values, of positions `first` and on; `scale` multiplies them.
-inline void attend_tiles(std::span<const QueryTile> tiles, const StoredVectors& from, const StoredTile& stored, uint32_t first,
-                         float scale, float* vectors) {
+inline void attend_tiles(std::span<const QueryTile> tiles, const StoredVectors& from, const StoredTile& stored,
+                         const StoredTile& next, uint32_t first, float scale, float* vectors) {
     const size_t d = from.k.head_dim();
     const uint32_t count = stored.count;
     const auto load = [&](const CacheSide& side) {
-        load_vectors(vectors, side, stored);
+        load_vectors(vectors, side, stored, next);
         if (scale != 1) scale_all(vectors, scale, count * d);
     };
     std::fill(vectors + count * d, vectors + kv_tile * d, 0.0f);
@@ -135,15 +135,19 @@ inline void attend_block(std::span<float> y, const Queries& of, AttentionScratch
         set_bounds(tiles[i], of, first_query(i), false);
     }
     const StoredVectors pages = in_pages(of.cache, last);
-    for (uint32_t first = 0; first < coded; first += kv_tile)
-        attend_tiles(tiles, pages, pages.tile(of.head, first, std::min(kv_tile, coded - first)), first, 1, vectors);
+    const auto tile_at = [&](uint32_t first) { return pages.tile(of.head, first, std::min(kv_tile, coded - first)); };
+    for (uint32_t first = 0, next; first < coded; first = next) {
+        next = first + kv_tile;
+        attend_tiles(tiles, pages, tile_at(first), tile_at(next < coded ? next : first), first, 1, vectors);
+    }
     if (of.cache.window) {
         const StoredVectors window = in_window(of.cache, last);
         for (size_t i = 0; i < count; i++) set_bounds(tiles[i], of, first_query(i), true);
         for (uint32_t first = first_in_window(of.cache, of.row(of.begin)), n; first < length; first += n) {
             const uint32_t ring = window.k.block_tokens, at = first % ring;
             n = std::min({kv_tile - first % kv_tile, length - first, ring - at});
-            attend_tiles(tiles, window, window.tile(of.head, at, n), first, 1 / window_unit, vectors);
+            const StoredTile tile = window.tile(of.head, at, n);
+            attend_tiles(tiles, window, tile, tile, first, 1 / window_unit, vectors);
         }
     }
     for (uint32_t i = of.begin; i < of.end; i++) {

@@ -10,10 +10,12 @@
 
 #include "base/half.h"
 #include "model/cpu/attention.h"
+#include "model/cpu/spread_codes.h"
 #include "model/cpu/vector-inl.h"
 #include "model/kv/trellis.h"
 #include "model/kv/turboquant.h"
 #include <algorithm>
+#include <utility>
 
 HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
@@ -26,10 +28,17 @@ inline bool multiplies_codes(const KvCodec& codec) {
     return is_turboquant(codec.type) && !is_qjl(codec.type) && code_bits(codec.type) <= 4 && codec.head_dim() % (8 * lanes) == 0;
 }
 
-// Returns the place of channel c in the order of codes: vector by vector, each of one nibble of `lanes` words.
+// True where codes of fewer bits become words of nibbles in the order of the channels, as codes of four bits are.
+HWY_INLINE bool is_spread_in_order() { return 8 * lanes == 128 && has_spread_codes(); }
+
+// The order of codes is vector by vector, each of one nibble of `lanes` words: the even nibbles of these, then the odd ones.
+constexpr size_t nibble_of(size_t vector) { return vector % 4 * 2 + vector / 4; }
+
+// Returns the place of channel c in the order of codes.
 HWY_INLINE size_t place_of(KvType type, size_t c) {
-    const size_t nibble = code_bits(type) == 4 ? c % 8 : c % 2 * 4 + c % 8 / 2;
-    return c / (8 * lanes) * (8 * lanes) + nibble * lanes + c / 8 % lanes;
+    const size_t nibble = code_bits(type) == 4 || is_spread_in_order() ? c % 8 : c % 2 * 4 + c % 8 / 2;
+    const size_t vector = nibble % 2 * 4 + nibble / 2;
+    return c / (8 * lanes) * (8 * lanes) + vector * lanes + c / 8 % lanes;
 }
 
 // The levels of nibbles: the index of a magnitude in three bits with its sign above, or the index of a trellis.
@@ -102,41 +111,37 @@ class WordLevels {
 
 #endif
 
-// The levels of `words` as stored, from nibble `first` on.
+// The levels of `words` as stored.
 template <bool nibble_trellis> class StoredLevels : public WordLevels {
   public:
-    HWY_INLINE StoredLevels(const uint32_t* words, size_t first, const NibbleLevels& levels)
-        : WordLevels(hn::ShiftRightSame(hn::LoadU(U(), words), int(4 * first)), levels) {}
+    HWY_INLINE StoredLevels(const uint32_t* words, const NibbleLevels& levels) : WordLevels(hn::LoadU(U(), words), levels) {}
 };
 
 #if HWY_TARGET != HWY_SCALAR
 
-// TrellisPlanes of four bits, for circular runs of four words: bit 3 of a nibble is negated where that two nibbles before is set,
-// and that one nibble before negates the level.
-struct NibblePlanes {
-    hn::Vec<U> turned, negative; // where bit 3 of a nibble is set
+// Returns for each byte the one before it in its circular run of 16: two nibbles before.
+HWY_INLINE hn::Vec<U> bytes_before(hn::Vec<U> words) {
+    const hn::Repartition<uint8_t, F> bytes;
+    const auto v = hn::BitCast(bytes, words);
+    return hn::BitCast(U(), hn::CombineShiftRightBytes<15>(bytes, v, v));
+}
 
-    HWY_INLINE explicit NibblePlanes(hn::Vec<U> words) {
-        const auto before = hn::Shuffle2103(words);
-        const auto two_before = hn::Or(hn::ShiftLeft<8>(words), hn::ShiftRight<24>(before));
-        turned = hn::Xor(words, hn::And(two_before, hn::Set(U(), 0x88888888)));
-        negative = hn::Or(hn::ShiftLeft<4>(words), hn::ShiftRight<28>(before));
-    }
-};
+// Of trellis codes of four bits, bit 3 of a nibble is negated where that two nibbles before is set, and that one nibble before
+// negates the level (TrellisPlanes).
+HWY_INLINE hn::Vec<U> turned_nibbles(hn::Vec<U> words, hn::Vec<U> before) {
+    return hn::Xor(words, hn::And(before, hn::Set(U(), 0x88888888)));
+}
 
 #if HWY_TARGET <= HWY_AVX3
 
-template <> class StoredLevels<true> { // looks up 32 levels by five bits of a byte, those of even and those of odd nibbles
+template <>
+class StoredLevels<true> { // looks up 32 levels by the low five bits of a byte, those of even and those of odd nibbles
   public:
-    HWY_INLINE StoredLevels(const uint32_t* words, size_t first, const NibbleLevels& levels)
+    HWY_INLINE StoredLevels(const uint32_t* words, const NibbleLevels& levels)
         : low_(hn::Load(F(), levels.values)), high_(hn::Neg(low_)) {
-        const NibblePlanes planes(hn::LoadU(U(), words));
-        const auto indices = hn::Set(U(), 0x0f0f0f0f), signs = hn::Set(U(), 0x10101010);
-        const auto even = hn::Or(hn::And(planes.turned, indices), hn::And(hn::ShiftLeft<1>(planes.negative), signs));
-        const auto odd =
-            hn::Or(hn::And(hn::ShiftRight<4>(planes.turned), indices), hn::And(hn::ShiftRight<3>(planes.negative), signs));
-        even_ = hn::ShiftRightSame(even, int(4 * first)); // `first` is even
-        odd_ = hn::ShiftRightSame(odd, int(4 * first));
+        const auto nibbles = hn::LoadU(U(), words), before = bytes_before(nibbles), turned = turned_nibbles(nibbles, before);
+        even_ = with_bit_4(turned, hn::ShiftRight<3>(before));
+        odd_ = with_bit_4(hn::ShiftRight<4>(turned), hn::ShiftLeft<1>(nibbles));
     }
     HWY_INLINE V of_nibble(size_t n) const {
         const auto index = hn::ShiftRightSame(n % 2 == 0 ? even_ : odd_, int(n / 2 * 8));
@@ -144,6 +149,10 @@ template <> class StoredLevels<true> { // looks up 32 levels by five bits of a b
     }
 
   private:
+    static HWY_INLINE hn::Vec<U> with_bit_4(hn::Vec<U> nibbles, hn::Vec<U> others) {
+        return hn::Vec<U>{_mm512_ternarylogic_epi32(_mm512_set1_epi8(15), nibbles.raw, others.raw, 0xca)};
+    }
+
     V low_, high_;
     hn::Vec<U> even_, odd_;
 };
@@ -152,16 +161,18 @@ template <> class StoredLevels<true> { // looks up 32 levels by five bits of a b
 
 template <> class StoredLevels<true> {
   public:
-    HWY_INLINE StoredLevels(const uint32_t* words, size_t first, const NibbleLevels& levels)
-        : StoredLevels(NibblePlanes(hn::LoadU(U(), words)), int(4 * first), levels) {}
+    HWY_INLINE StoredLevels(const uint32_t* words, const NibbleLevels& levels) : StoredLevels(hn::LoadU(U(), words), levels) {}
     HWY_INLINE V of_nibble(size_t n) const {
         const auto sign = hn::And(hn::ShiftLeftSame(negative_, int(28 - 4 * n)), hn::Set(U(), 0x80000000));
         return hn::BitCast(F(), hn::Xor(hn::BitCast(U(), levels_.of_nibble(n)), sign));
     }
 
   private:
-    HWY_INLINE StoredLevels(const NibblePlanes& planes, int shift, const NibbleLevels& levels)
-        : levels_(hn::ShiftRightSame(planes.turned, shift), levels), negative_(hn::ShiftRightSame(planes.negative, shift)) {}
+    HWY_INLINE StoredLevels(hn::Vec<U> words, const NibbleLevels& levels) : StoredLevels(words, bytes_before(words), levels) {}
+    HWY_INLINE StoredLevels(hn::Vec<U> words, hn::Vec<U> before, const NibbleLevels& levels)
+        : levels_(turned_nibbles(words, before), levels),
+          negative_(hn::Or(hn::And(hn::ShiftRight<4>(before), hn::Set(U(), 0x08080808)),
+                           hn::And(hn::ShiftLeft<4>(words), hn::Set(U(), 0x80808080)))) {}
 
     WordLevels levels_;
     hn::Vec<U> negative_;
@@ -230,19 +241,16 @@ inline hn::Vec<U> spread_three_bits(const uint8_t*, const uint8_t*) { return hn:
 // A tile of stored vectors: words of nibbles, and scales.
 class CodeTile {
   public:
-    CodeTile(const host::CacheSide& side, const StoredTile& tile)
-        : levels(side.codec.type), words_(side.codes(tile.first, tile.head).data()), words_per_vector_(side.head_dim() / 8),
-          count_(tile.count) {
+    CodeTile(const host::CacheSide& side, const StoredTile& tile, const StoredTile& next_tile)
+        : levels(side.codec.type), next(side, next_tile), words_(side.codes(tile.first, tile.head).data()),
+          words_per_vector_(side.head_dim() / 8), count_(tile.count) {
         load_scales(side.scales(tile.first, tile.head).data());
         if (code_bits(side.codec.type) == 4) return;
-        host::Place at = tile.first;
-        for (size_t p = 0; p < count_; p++, at.token++) {
-            const auto* codes = reinterpret_cast<const uint8_t*>(side.codes(at, tile.head).data());
-            if (is_trellis(side.codec.type))
-                spread_trellis(spread_ + p * words_per_vector_, codes, code_bits(side.codec.type));
-            else
-                spread(spread_ + p * words_per_vector_, codes, code_bits(side.codec.type));
-        }
+        const auto* codes = reinterpret_cast<const uint8_t*>(words_);
+        if (is_spread_in_order())
+            spread_codes(side.codec.type, spread_, codes, count_, side.head_dim());
+        else
+            spread(side.codec.type, codes);
         words_ = spread_;
     }
 
@@ -251,6 +259,7 @@ class CodeTile {
 
     HWY_ALIGN float scales[kv_tile];
     const NibbleLevels levels;
+    const NextTile next;
 
   private:
     void load_scales(const uint16_t* from) {
@@ -258,6 +267,16 @@ class CodeTile {
         for (; p + lanes <= count_; p += lanes)
             hn::StoreU(load_halves(reinterpret_cast<const uint8_t*>(from + p)), F(), scales + p);
         for (; p < kv_tile; p++) scales[p] = p < count_ ? half_to_float(from[p]) : 0;
+    }
+
+    void spread(KvType type, const uint8_t* codes) {
+        const uint32_t bits = code_bits(type);
+        for (size_t p = 0; p < count_; p++, codes += words_per_vector_ * bits) {
+            if (is_trellis(type))
+                spread_trellis(spread_ + p * words_per_vector_, codes, bits);
+            else
+                spread(spread_ + p * words_per_vector_, codes, bits);
+        }
     }
 
     void spread(uint32_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT codes, uint32_t bits) const {
@@ -304,7 +323,8 @@ HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRIC
         for (size_t n = 0; n < 8; n++) {
             V key[count];
             HWY_UNROLL(4)
-            for (size_t i = 0; i < count; i++) key[i] = StoredLevels<nibble_trellis>(words[i] + c / 8, 0, levels).of_nibble(n);
+            for (size_t i = 0; i < count; i++)
+                key[i] = StoredLevels<nibble_trellis>(words[i] + c / 8, levels).of_nibble(nibble_of(n));
             HWY_UNROLL(4)
             for (size_t h = 0; h < heads; h++) {
                 const V query = hn::LoadU(F(), q + h * d + c + n * lanes);
@@ -324,7 +344,10 @@ void score_codes(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const 
         for (size_t at = 0; at < lanes; at += step) {
             V sums[heads][step];
             const uint32_t* words[step];
-            for (size_t i = 0; i < step; i++) words[i] = k.words(p + at + i);
+            for (size_t i = 0; i < step; i++) {
+                words[i] = k.words(p + at + i);
+                k.next.prefetch(p + at + i);
+            }
             multiply_codes<nibble_trellis>(sums, q, words, k.levels, d);
             HWY_UNROLL(16)
             for (size_t i = 0; i < heads * step; i++) partial[i / step][at + i % step] = sums[i / step][i % step];
@@ -334,31 +357,43 @@ void score_codes(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const 
     }
 }
 
+// y[head][i] += sum over p of weights[head][p] * the i-th of `step` vectors of v[p], from `vector` of the words `first_word` and
+// on.
+template <size_t heads, bool nibble_trellis, size_t vector, size_t step>
+HWY_INLINE void add_weighted_vectors(float* const* y, size_t at, const float* HWY_RESTRICT weights, const CodeTile& v,
+                                     size_t first_word, size_t count) {
+    V sums[heads][step];
+    HWY_UNROLL(16)
+    for (size_t i = 0; i < heads * step; i++) sums[i / step][i % step] = hn::LoadU(F(), y[i / step] + at + i % step * lanes);
+    for (size_t p = 0; p < count; p++) {
+        if (vector == 0 && first_word == 0) v.next.prefetch(p);
+        const StoredLevels<nibble_trellis> levels(v.words(p) + first_word, v.levels);
+        V weight[heads];
+        HWY_UNROLL(4)
+        for (size_t h = 0; h < heads; h++) weight[h] = hn::Set(F(), weights[h * kv_tile + p]);
+        HWY_UNROLL(8)
+        for (size_t n = 0; n < step; n++) {
+            const V value = levels.of_nibble(nibble_of(vector + n));
+            HWY_UNROLL(4)
+            for (size_t h = 0; h < heads; h++) sums[h][n] = hn::MulAdd(weight[h], value, sums[h][n]);
+        }
+    }
+    HWY_UNROLL(16)
+    for (size_t i = 0; i < heads * step; i++) hn::StoreU(sums[i / step][i % step], F(), y[i / step] + at + i % step * lanes);
+}
+
 // y[head][c] += sum over p of weights[head][p] * v[p][c], in the order of codes. Leaves weights times scales.
 template <size_t heads, bool nibble_trellis>
 void add_weighted_codes(float* const* y, float* HWY_RESTRICT weights, const CodeTile& v, size_t count, size_t d) {
-    constexpr size_t step = std::min<size_t>(8, (many_registers ? 16 : 8) / heads); // nibbles whose sums are in registers
+    constexpr size_t step = std::min<size_t>(8, (many_registers ? 16 : 8) / heads); // vectors whose sums are in registers
     for (size_t i = 0; i < heads * kv_tile; i += lanes)
         hn::StoreU(hn::Mul(hn::LoadU(F(), weights + i), hn::LoadU(F(), v.scales + i % kv_tile)), F(), weights + i);
-    for (size_t c = 0; c < d; c += step * lanes) {
-        const size_t first_word = c / (8 * lanes) * lanes, first_nibble = c / lanes % 8;
-        V sums[heads][step];
-        HWY_UNROLL(16)
-        for (size_t i = 0; i < heads * step; i++) sums[i / step][i % step] = hn::LoadU(F(), y[i / step] + c + i % step * lanes);
-        for (size_t p = 0; p < count; p++) {
-            const StoredLevels<nibble_trellis> levels(v.words(p) + first_word, first_nibble, v.levels);
-            V weight[heads];
-            HWY_UNROLL(4)
-            for (size_t h = 0; h < heads; h++) weight[h] = hn::Set(F(), weights[h * kv_tile + p]);
-            HWY_UNROLL(8)
-            for (size_t n = 0; n < step; n++) {
-                const V value = levels.of_nibble(n);
-                HWY_UNROLL(4)
-                for (size_t h = 0; h < heads; h++) sums[h][n] = hn::MulAdd(weight[h], value, sums[h][n]);
-            }
-        }
-        HWY_UNROLL(16)
-        for (size_t i = 0; i < heads * step; i++) hn::StoreU(sums[i / step][i % step], F(), y[i / step] + c + i % step * lanes);
+    for (size_t c = 0; c < d; c += 8 * lanes) {
+        const auto add = [&]<size_t... part>(std::index_sequence<part...>) {
+            (add_weighted_vectors<heads, nibble_trellis, part * step, step>(y, c + part * step * lanes, weights, v, c / 8, count),
+             ...);
+        };
+        add(std::make_index_sequence<8 / step>());
     }
 }
 

@@ -1,6 +1,7 @@
 // Tests of the CPU path's kernels run on every instruction set of this machine.
 #pragma once
 #include "model/cpu/fixed_point.h"
+#include "model/cpu/spread_codes.h"
 #include "tests/support/sanitized.h"
 #include <doctest/doctest.h>
 #include <functional>
@@ -12,6 +13,7 @@ namespace tq::test {
 // to it, and once with the processor's own choice.
 inline void on_each_target(const std::function<void()>& body) {
     cpu::use_fixed_point(false);
+    cpu::use_spread_codes(false);
     auto targets = hwy::SupportedAndGeneratedTargets();
     if (sanitized && targets.size() > 2) targets.erase(targets.begin() + 1, targets.end() - 1);
     for (const int64_t target : targets) {
@@ -23,8 +25,9 @@ inline void on_each_target(const std::function<void()>& body) {
     }
     hwy::SetSupportedTargetsForTest(0);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    CAPTURE("fixed point");
-    if (cpu::use_fixed_point(true)) body();
+    CAPTURE("what Highway does not choose");
+    const bool fixed_point = cpu::use_fixed_point(true), spread_codes = cpu::use_spread_codes(true);
+    if (fixed_point || spread_codes) body();
 }
 
 } // namespace tq::test

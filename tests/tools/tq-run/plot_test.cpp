@@ -127,7 +127,7 @@ TEST_CASE("logs become pictures") {
     const Finished all = plot({"quality", at("a.jsonl"), at("b.jsonl"), at("c.jsonl"), at("d.jsonl"), at("tune.jsonl"),
                                at("needle.jsonl"), "-o", out, "--formats", "svg,png"});
     REQUIRE_MESSAGE(all.status == 0, all.error);
-    const std::pair<const char*, const char*> pictures[]{{"quality_by_size", ">tq3t+16 (compact)<"},
+    const std::pair<const char*, const char*> pictures[]{{"quality_by_size", ">tq3t+16<"},
                                                          {"quality_by_size", ">tq2t+16*<"},
                                                          {"kl_by_depth", ">tq3<"},
                                                          {"sensitivity", ">tq2<"},

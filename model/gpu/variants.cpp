@@ -16,9 +16,10 @@ constexpr uint32_t kv_heads = 2, positions = 64;
 constexpr float eps = 1e-6f;
 
 // Pairs (k, v) whose attention is compiled in every shape.
-constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},    {KvType::f16, KvType::f16},  {KvType::tq4, KvType::tq4},
-                                    {KvType::tq4, KvType::tq3},    {KvType::q8_0, KvType::tq4}, {KvType::tq3q, KvType::tq3q},
-                                    {KvType::tq3q, KvType::a4_128}};
+constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},     {KvType::f16, KvType::f16},   {KvType::tq4, KvType::tq4},
+                                    {KvType::tq4, KvType::tq3},     {KvType::q8_0, KvType::tq4},  {KvType::tq3q, KvType::tq3q},
+                                    {KvType::tq3q, KvType::a4_128}, {KvType::tq4t, KvType::tq3t}, {KvType::tq4t, KvType::tq2t},
+                                    {KvType::tq3t, KvType::tq2t}};
 
 Buffer floats(uint64_t count) { return Buffer::of_size(4 * count); }
 
@@ -40,6 +41,9 @@ constexpr CacheKind kinds_with_window[] = {
     {.types = {KvType::tq4, KvType::tq4}, .rotation = RotationKind::haar, .window = true},
     {.types = {KvType::q8_0, KvType::q8_0}, .window = true},
     {.types = {KvType::tq3q, KvType::tq4}, .window = true},
+    {.types = {KvType::tq4t, KvType::tq3t}, .window = true},
+    {.types = {KvType::tq4t, KvType::tq2t}, .window = true},
+    {.types = {KvType::tq3t, KvType::tq2t}, .window = true},
 };
 
 KvCache cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_tokens) {

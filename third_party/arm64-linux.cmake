@@ -11,6 +11,8 @@ if(TQ_SYSROOT) # headers that differ between architectures, such as openssl/open
   set(CMAKE_C_FLAGS_INIT "-idirafter ${TQ_SYSROOT}/usr/include/aarch64-linux-gnu")
   set(CMAKE_CXX_FLAGS_INIT "${CMAKE_C_FLAGS_INIT}")
 endif()
+# No path of the sysroot in a program, whose length would be in a package, too: qemu finds libraries by QEMU_LD_PREFIX or -L.
+set(CMAKE_SKIP_RPATH ON)
 set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu ${TQ_SYSROOT})
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER) # glslang and spirv-val are the host's
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)

@@ -3,17 +3,9 @@
 // scale * level + minimum where the format has minimums. Block layouts: model/formats/blocks.cpp and blocks_k.cpp.
 #pragma once
 #include "model/cpu/fixed_point.h"
+#include "model/cpu/intrinsics.h"
 #include "model/formats/block_reader.h"
 #include <hwy/base.h>
-
-// gcc 12 reports the intrinsics' own undefined vectors as uninitialised (bug 105593).
-HWY_DIAGNOSTICS(push)
-#if HWY_COMPILER_GCC_ACTUAL
-HWY_DIAGNOSTICS_OFF(disable : 4701, ignored "-Wuninitialized")
-HWY_DIAGNOSTICS_OFF(disable : 4703, ignored "-Wmaybe-uninitialized")
-#endif
-#include <immintrin.h>
-HWY_DIAGNOSTICS(pop)
 
 HWY_PUSH_ATTRIBUTES("sse2,ssse3,sse4.1,sse4.2,avx,avx2,fma,f16c,avx512f,avx512vl,avx512dq,avx512bw,avx512vnni")
 namespace tq::cpu::vnni {

@@ -4,15 +4,7 @@
 #include <hwy/targets.h>
 
 #if HWY_ARCH_X86_64
-
-// gcc 12 reports the intrinsics' own undefined vectors as uninitialised (bug 105593).
-HWY_DIAGNOSTICS(push)
-#if HWY_COMPILER_GCC_ACTUAL
-HWY_DIAGNOSTICS_OFF(disable : 4701, ignored "-Wuninitialized")
-HWY_DIAGNOSTICS_OFF(disable : 4703, ignored "-Wmaybe-uninitialized")
-#endif
-#include <immintrin.h>
-HWY_DIAGNOSTICS(pop)
+#include "model/cpu/intrinsics.h"
 
 HWY_PUSH_ATTRIBUTES("sse2,ssse3,sse4.1,sse4.2,avx,avx2,avx512f,avx512bw,avx512vbmi,gfni")
 namespace tq::cpu::vbmi {
@@ -129,7 +121,7 @@ void spread_codes(KvType type, uint32_t* words, const uint8_t* codes, size_t cou
 
 bool has_spread_codes() { return false; }
 bool use_spread_codes(bool) { return false; }
-void spread_codes(KvType, uint32_t*, const uint8_t*, size_t, size_t) {}
+void spread_codes(KvType type, uint32_t*, const uint8_t*, size_t, size_t) { ENSURE(false, "codes of {}", name(type)); }
 
 #endif
 

@@ -15,7 +15,7 @@ bool has_spread_codes();
 bool use_spread_codes(bool use);
 
 // words[count][d / 8] = the indices of the levels of codes[count][d] of a TurboQuant type of two or three bits, without QJL:
-// nibble n of word w is that of channel 8 w + n. d is a multiple of 128.
+// nibble n of word w is that of channel 8 w + n. d is a multiple of 128. Only where has_spread_codes().
 void spread_codes(KvType type, uint32_t* words, const uint8_t* codes, size_t count, size_t d);
 
 } // namespace tq::cpu

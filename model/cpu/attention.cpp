@@ -10,14 +10,15 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/attention.cpp"
 #include <hwy/foreach_target.h>
 
 #include "model/cpu/attention_blocks-inl.h"
+#include "model/cpu/code_products-inl.h"
 #include "model/cpu/elementwise-inl.h"
-#include "model/cpu/stored_codes-inl.h"
 #include "model/cpu/stored_vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -35,11 +36,11 @@ float exp_all(float* HWY_RESTRICT weights, size_t count, float largest) {
     return sum(total);
 }
 
-// scores[head][p] = q[head] . k[p] for the positions of a tile; rows of scores are kv_tile long.
+// scores[head][p] = q[head] . k[p] for the positions of a tile, and up to three after them; rows of scores are kv_tile long.
 template <size_t heads>
-void score_tile(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, size_t d) {
+void score_tile(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, size_t count, size_t d) {
     constexpr size_t step = 4; // positions that share the loads of q
-    for (size_t p = 0; p < kv_tile; p += step, k += step * d) {
+    for (size_t p = 0; p < count; p += step, k += step * d) {
         V sums[heads][step];
         HWY_UNROLL(8)
         for (size_t i = 0; i < heads * step; i++) sums[i / step][i % step] = hn::Zero(F());
@@ -90,55 +91,29 @@ void update(Partial& part, float* scores, uint32_t count, size_t d) {
     V tops = hn::Set(F(), part.largest);
     for (uint32_t p = 0; p < kv_tile; p += lanes) tops = hn::Max(tops, hn::LoadU(F(), scores + p));
     const float largest = hn::GetLane(hn::MaxOfLanes(F(), tops));
-    const float keep = std::exp(part.largest - largest);
-    part.total = part.total * keep + exp_all(scores, kv_tile, largest);
-    part.largest = largest;
-    if (keep != 1) scale_all(part.sums.data(), keep, d);
-}
-
-// Calls use(of, h) for the heads h .. h + of - 1 of a group: as many fours as possible, then twos, then one.
-template <class Use> void each_few_heads(size_t heads, const Use& use) {
-    size_t h = 0;
-    for (; h + 4 <= heads; h += 4) use(std::integral_constant<size_t, 4>(), h);
-    if (h + 2 <= heads) use(std::integral_constant<size_t, 2>(), h), h += 2;
-    if (h < heads) use(std::integral_constant<size_t, 1>(), h);
-}
-
-// Scores the keys of a tile for a group of heads, q in the order that score_codes requires.
-void score_group(float* scores, const float* q, const CacheSide& k, const StoredTile& keys, const StoredTile& next, size_t heads,
-                 float* vectors) {
-    const size_t d = k.head_dim();
-    if (multiplies_codes(k.codec)) {
-        const CodeTile tile(k, keys, next);
-        return each_few_heads(heads, [&](auto of, size_t h) {
-            const auto score = is_nibble_trellis(k.codec.type) ? score_codes<of, true> : score_codes<of, false>;
-            score(scores + h * kv_tile, q + h * d, tile, keys.count, d);
-        });
+    const float total = exp_all(scores, kv_tile, largest);
+    if (largest != part.largest) {
+        const float keep = std::exp(part.largest - largest);
+        part.total *= keep;
+        scale_all(part.sums.data(), keep, d);
+        part.largest = largest;
     }
-    load_vectors(vectors, k, keys, next);
-    for (size_t g = 0; g < heads; g += 2)
-        (g + 1 < heads ? score_tile<2> : score_tile<1>)(&scores[g * kv_tile], q + g * d, vectors, d);
+    part.total += total;
 }
 
-// Adds the weighted values of a tile to parts[group].
-void add_group(std::span<Partial> parts, float* weights, const CacheSide& v, const StoredTile& values, const StoredTile& next,
-               float* vectors) {
-    const size_t d = v.head_dim(), heads = parts.size();
-    const auto sums = [&](size_t g) {
-        std::array<float*, 4> y;
-        for (size_t i = 0; i < y.size(); i++) y[i] = parts[std::min(g + i, heads - 1)].sums.data();
-        return y;
-    };
-    if (multiplies_codes(v.codec)) {
-        const CodeTile tile(v, values, next);
-        return each_few_heads(heads, [&](auto of, size_t h) {
-            const auto add = is_nibble_trellis(v.codec.type) ? add_weighted_codes<of, true> : add_weighted_codes<of, false>;
-            add(sums(h).data(), weights + h * kv_tile, tile, values.count, d);
-        });
-    }
-    load_vectors(vectors, v, values, next);
+// Scores the decoded keys of a tile for a group of heads.
+void score_decoded(float* scores, const float* q, const float* keys, size_t count, size_t heads, size_t d) {
     for (size_t g = 0; g < heads; g += 2)
-        (g + 1 < heads ? add_weighted<2> : add_weighted<1>)(sums(g).data(), &weights[g * kv_tile], vectors, values.count, d);
+        (g + 1 < heads ? score_tile<2> : score_tile<1>)(&scores[g * kv_tile], q + g * d, keys, count, d);
+}
+
+// Adds the weighted decoded values of a tile to parts[group].
+void add_decoded(std::span<Partial> parts, const float* weights, const float* values, size_t count, size_t d) {
+    const size_t heads = parts.size();
+    for (size_t g = 0; g < heads; g += 2) {
+        float* const y[] = {parts[g].sums.data(), parts[std::min(g + 1, heads - 1)].sums.data()};
+        (g + 1 < heads ? add_weighted<2> : add_weighted<1>)(y, &weights[g * kv_tile], values, count, d);
+    }
 }
 
 // Attends to vectors begin .. end - 1 for one row's query heads of a kv head: parts[group] get the softmax over these.
@@ -148,25 +123,34 @@ void attend_range(const StoredVectors& from, const float* q, std::span<Partial> 
     const size_t d = k.head_dim(), heads = parts.size();
     float* vectors = scratch.vectors.first(kv_tile * d).data();
     float* scores = scratch.scores.first(heads * kv_tile).data();
-    if (multiplies_codes(k.codec)) {
-        float* const ordered = scratch.tiles.first(heads * d).data();
-        for (size_t i = 0; i < heads * d; i++) ordered[i / d * d + place_of(k.codec.type, i % d)] = q[i];
-        q = ordered;
-    }
+    std::optional<const CodeScores> code_scores;
+    std::optional<const CodeSums> code_sums;
+    if (multiplies_codes(k.codec)) code_scores.emplace(k, q, heads, scratch.tiles.first(heads * d).data());
+    if (multiplies_codes(v.codec)) code_sums.emplace(v);
     for (Partial& part : parts) part.reset();
     const auto tile_at = [&](uint32_t first) { return from.tile(head, first, std::min(kv_tile, end - first)); };
     for (uint32_t first = begin, after; first < end; first = after) {
         after = first + kv_tile;
-        const StoredTile tile = tile_at(first), next = tile_at(after < end ? after : first);
-        score_group(scores, q, k, tile, next, heads, vectors);
+        const StoredTile tile = tile_at(first);
+        // Codes that are prefetched one tile ahead come too late; decoding takes long enough for half a tile.
+        const bool is_far = code_scores && code_sums && after + kv_tile < end;
+        const StoredTile next = tile_at(is_far ? after + kv_tile : after < end ? after : first);
+        const NextTile then_keys(is_far ? k : v, is_far ? next : tile), then_values(is_far ? v : k, next);
+        if (code_scores) {
+            code_scores->score(scores, tile, then_keys);
+        } else {
+            load_vectors(vectors, k, tile, then_keys);
+            score_decoded(scores, q, vectors, tile.count, heads, d);
+        }
         for (size_t g = 0; g < heads; g++) update(parts[g], scores + g * kv_tile, tile.count, d);
-        add_group(parts, scores, v, tile, next, vectors);
+        if (code_sums) {
+            code_sums->add(parts, scores, tile, then_values);
+        } else {
+            load_vectors(vectors, v, tile, then_values);
+            add_decoded(parts, scores, vectors, tile.count, d);
+        }
     }
-    if (!multiplies_codes(v.codec)) return;
-    for (Partial& part : parts) {
-        const auto ordered = part.sums;
-        for (size_t c = 0; c < d; c++) part.sums[c] = ordered[place_of(v.codec.type, c)];
-    }
+    if (code_sums) code_sums->in_order(parts);
 }
 
 // Attends to the window of a row: it leaves two rows of partials, before and after the end of the ring.

@@ -42,24 +42,27 @@ inline StoredVectors in_window(const LayerCache& cache, const Row& row) {
 }
 
 // The tile to be read next, whose vectors are prefetched one by one while those of this one are used: hardware prefetchers do not
-// cross pages, and a tile is too short for them.
+// cross pages, and a tile is too short for them. Scales are prefetched repeatedly, since a prefetch of another page may be
+// dropped.
 class NextTile {
   public:
     NextTile(const host::CacheSide& side, const StoredTile& tile)
-        : codes_(reinterpret_cast<uintptr_t>(side.codes(tile.first, tile.head).data())), bytes_(side.codec.words() * 4) {
-        if (side.codec.scales() == 0) return;
-        prefetch(reinterpret_cast<uintptr_t>(side.scales(tile.first, tile.head).data()), tile.count * side.codec.scales() * 2);
+        : codes_(address(side.codes(tile.first, tile.head).data())), scales_(codes_), bytes_(side.codec.words() * 4),
+          scale_bytes_(side.codec.scales() * 2) {
+        if (scale_bytes_ > 0) scales_ = address(side.scales(tile.first, tile.head).data());
     }
     // There need not be as many vectors: prefetches may be of any address.
-    HWY_INLINE void prefetch(size_t vector) const { prefetch(codes_ + vector * bytes_, bytes_); }
-
-  private:
-    static HWY_INLINE void prefetch(uintptr_t address, size_t bytes) {
-        for (size_t at = 0; at < bytes; at += 64) hwy::Prefetch(reinterpret_cast<const std::byte*>(address + at));
+    HWY_INLINE void prefetch(size_t vector, size_t count) const {
+        for (size_t at = 0; at < count * bytes_; at += 64) prefetch(codes_ + vector * bytes_ + at);
+        prefetch(scales_ + vector * scale_bytes_);
     }
 
-    const uintptr_t codes_; // an address, since a pointer past the last vector would be out of range
-    const size_t bytes_;    // of a vector
+  private:
+    static uintptr_t address(const void* of) { return reinterpret_cast<uintptr_t>(of); }
+    static HWY_INLINE void prefetch(uintptr_t of) { hwy::Prefetch(reinterpret_cast<const std::byte*>(of)); }
+
+    uintptr_t codes_, scales_;         // addresses, since a pointer past the last vector would be out of range
+    const size_t bytes_, scale_bytes_; // of a vector
 };
 
 // The softmax over some positions for one query: sums = sum of exp(score - largest) * value, total without the value.

@@ -101,19 +101,19 @@ inline void attend_tiles(std::span<const QueryTile> tiles, const StoredVectors& 
                          const StoredTile& next, uint32_t first, float scale, float* vectors) {
     const size_t d = from.k.head_dim();
     const uint32_t count = stored.count;
-    const auto load = [&](const CacheSide& side) {
-        load_vectors(vectors, side, stored, next);
+    const auto load = [&](const CacheSide& side, const NextTile& then) {
+        load_vectors(vectors, side, stored, then);
         if (scale != 1) scale_all(vectors, scale, count * d);
     };
     std::fill(vectors + count * d, vectors + kv_tile * d, 0.0f);
-    load(from.k);
+    load(from.k, NextTile(from.v, stored));
     for (const QueryTile& t : tiles) {
         if (!t.sees(first)) continue;
         std::fill_n(t.scores, kv_tile * t.width, 0.0f);
         multiply_tiles(t.scores, {vectors, d, 1}, t.q, d, kv_tile, t.width / lanes);
         softmax_tile(t, d, first, count, float(first + count) > t.last[0] || float(first) <= t.before[t.width - 1]);
     }
-    load(from.v);
+    load(from.v, NextTile(from.k, next));
     for (const QueryTile& t : tiles)
         if (t.sees(first)) multiply_tiles(t.sums, {vectors, 1, d}, t.scores, kv_tile, d, t.width / lanes);
 }

@@ -25,6 +25,14 @@ void norm_and_rope_vector(std::span<float> x, std::span<const float> w, const fl
 
 void swiglu_range(float* gate, const float* up, size_t count) { swiglu(gate, up, count); }
 
+// As encode_window of model/kv/window.h; overwrites x.
+void encode_window_vector(const KvCodec& codec, uint32_t* words, std::span<float> x) {
+    if (is_rotated(codec.type)) rotate(x, codec.rotation);
+    auto* const halves = reinterpret_cast<uint16_t*>(words);
+    for (size_t i = 0; i < x.size(); i += lanes)
+        store_halves(halves + i, hn::Mul(hn::LoadU(F(), &x[i]), hn::Set(F(), window_unit)));
+}
+
 } // namespace
 } // namespace tq::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -36,6 +44,7 @@ namespace {
 HWY_EXPORT(norm_rows);
 HWY_EXPORT(norm_and_rope_vector);
 HWY_EXPORT(swiglu_range);
+HWY_EXPORT(encode_window_vector);
 
 // Stores vector i of x[rows][kv heads][head_dim].
 void append(const LayerCache& cache, KvSide which, std::span<const float> x, std::span<const float> w, const Rope& rope,
@@ -53,7 +62,7 @@ void append(const LayerCache& cache, KvSide which, std::span<const float> x, std
     encode(side.codec, side.codes(place, head), side.scales(place, head), vector);
     if (!cache.window) return;
     const CacheSide& window = cache.window->side(which);
-    encode_window(side.codec, window.codes(cache.window_place(row), head), vector);
+    HWY_DYNAMIC_DISPATCH(encode_window_vector)(side.codec, window.codes(cache.window_place(row), head).data(), vector);
 }
 
 } // namespace

@@ -234,14 +234,13 @@ struct CodedVectors {
 
 #endif
 
-// to[tile.count][head_dim] = the vectors of a tile; prefetches those of the next one.
+// to[tile.count][head_dim] = the vectors of a tile; prefetches those of `next`.
 inline HWY_NOINLINE void load_vectors(float* HWY_RESTRICT to, const host::CacheSide& side, const StoredTile& tile,
-                                      const StoredTile& next) {
+                                      const NextTile& next) {
     const CodedVectors coded{side.codec};
-    const NextTile ahead(side, next);
     host::Place at = tile.first;
     for (uint32_t p = 0; p < tile.count; p++, at.token++, to += side.head_dim()) {
-        ahead.prefetch(p);
+        next.prefetch(p, 1);
         const auto codes = side.codes(at, tile.head);
         if (is_coded(side.codec.type))
             coded.load(to, codes, side.scales(at, tile.head));

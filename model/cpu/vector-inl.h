@@ -6,6 +6,7 @@
 #define TQ_CPU_VECTOR_INL_H
 #endif
 
+#include "base/half.h"
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -47,6 +48,19 @@ HWY_INLINE V load_halves(const uint8_t* p) {
     const auto subnormal = hn::BitCast(U(), hn::Mul(to_floats(magnitude), hn::Set(F(), 0x1p-24f)));
     const auto is_subnormal = hn::Lt(hn::BitCast(I(), magnitude), hn::Set(I(), 0x400));
     return hn::BitCast(F(), hn::Or(sign, hn::IfThenElse(hn::RebindMask(U(), is_subnormal), subnormal, normal)));
+#endif
+}
+
+// Stores the fp16 bits of [lanes] values, as float_to_half of base/half.h.
+HWY_INLINE void store_halves(uint16_t* p, V v) {
+#if HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64
+    const hn::Rebind<hwy::float16_t, F> halves;
+    const V nan = hn::BitCast(F(), hn::Or(hn::And(hn::BitCast(U(), v), hn::Set(U(), 0x80000000)), hn::Set(U(), 0x7fc00000)));
+    hn::StoreU(hn::DemoteTo(halves, hn::IfThenElse(hn::IsNaN(v), nan, v)), halves, reinterpret_cast<hwy::float16_t*>(p));
+#else
+    HWY_ALIGN float values[lanes];
+    hn::Store(v, F(), values);
+    for (size_t i = 0; i < lanes; i++) p[i] = float_to_half(values[i]);
 #endif
 }
 

@@ -315,6 +315,8 @@ TEST_CASE("the cache's kernels alone, at each depth and in each type") {
                 CHECK(row["bytes"] == (row["n_depth"].get<uint64_t>() + 1) * row["kv_heads"].get<uint64_t>() *
                                           row["head_dim"].get<uint64_t>() * 8);
         }
+        const Finished unchecked = bench(place + Arguments{"--kernels", "-r", "1", "--no-limits", "--no-check"});
+        CHECK(contains(unchecked.output, "| unchecked "));
     }
     CHECK(contains(bench({"--kernels", "--device", "cpu", "-r", "1", "--no-limits"}).output, "| attention "));
 }

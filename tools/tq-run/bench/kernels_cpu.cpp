@@ -25,6 +25,7 @@ struct HostCache {
               first_block),
           rope(rope_table(shape.config(), cache_of_layer.shape().context_size)), ones(shape.head_dim, 1.0f) {
         for (uint32_t i = 0; i < first_block; i++) first_rows.push_back({0, i});
+        cache_of_layer.reserve(0, first_block); // kernels may be timed before anything was checked
     }
     const host::LayerCache& cache() const { return cache_of_layer.layers()[0]; }
     // Calls append(tokens), which stores the first tokens, and repeats them.

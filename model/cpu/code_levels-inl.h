@@ -1,0 +1,247 @@
+// The levels of stored codes of up to four bits a channel, looked up in a register, for one target: each lane has a word of eight
+// codes, of which one code of every word is looked up at a time. This permutes the channels; queries and sums are permuted once
+// each way, rather than the codes every time.
+#if defined(TQ_CPU_CODE_LEVELS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TQ_CPU_CODE_LEVELS_INL_H
+#undef TQ_CPU_CODE_LEVELS_INL_H
+#else
+#define TQ_CPU_CODE_LEVELS_INL_H
+#endif
+
+#include "model/cpu/spread_codes.h"
+#include "model/cpu/vector-inl.h"
+#include "model/kv/trellis.h"
+#include "model/kv/turboquant.h"
+#include <algorithm>
+
+HWY_BEFORE_NAMESPACE();
+namespace tq::cpu::HWY_NAMESPACE {
+
+// How the codes of a vector are read: as words of nibbles, which are indices of levels or those of a trellis whose levels depend
+// on nibbles before them; or as pairs of bits, whose indices are windows of four bits.
+enum class CodeWords { nibbles, trellis_nibbles, pairs };
+
+inline CodeWords key_words(KvType type) {
+    return is_trellis(type) && code_bits(type) == 4 ? CodeWords::trellis_nibbles : CodeWords::nibbles;
+}
+inline CodeWords value_words(KvType type) {
+    return HWY_TARGET <= HWY_AVX3 && code_bits(type) == 2 ? CodeWords::pairs : key_words(type);
+}
+
+// Returns the word in which channel c, a multiple of 8 * lanes, begins.
+inline size_t word_of(CodeWords kind, size_t c) { return kind == CodeWords::pairs ? c / 16 : c / 8; }
+
+// True where codes of fewer bits become words of nibbles in the order of the channels, as codes of four bits are.
+HWY_INLINE bool is_spread_in_order() { return 8 * lanes == 128 && has_spread_codes(); }
+
+// Returns which nibble of its word channel c is.
+HWY_INLINE size_t nibble_of_channel(KvType type, CodeWords kind, size_t c) {
+    return code_bits(type) == 4 || kind == CodeWords::pairs || is_spread_in_order() ? c % 8 : c % 2 * 4 + c % 8 / 2;
+}
+
+// Values are in this order: vector by vector, each of one nibble of `lanes` words, the even nibbles of these, then the odd ones.
+constexpr size_t nibble_of_vector(size_t vector) { return vector % 4 * 2 + vector / 4; }
+
+// Returns the place of channel c in that order.
+HWY_INLINE size_t value_place(KvType type, size_t c) {
+    const size_t nibble = nibble_of_channel(type, value_words(type), c), vector = nibble % 2 * 4 + nibble / 2;
+    return c / (8 * lanes) * (8 * lanes) + vector * lanes + c / 8 % lanes;
+}
+
+// Returns the place of channel c in the order of keys: nibble n of each half word, for n = 0 .. 3.
+HWY_INLINE size_t key_place(KvType type, size_t c) {
+    const size_t nibble = nibble_of_channel(type, key_words(type), c), half_word = c / 8 % lanes * 2 + nibble / 4;
+    return c / (8 * lanes) * (8 * lanes) + nibble % 4 * (2 * lanes) + half_word;
+}
+
+// The levels of nibbles: the index of a magnitude in three bits with its sign above, or the index of a trellis.
+struct NibbleLevels {
+    HWY_ALIGN float values[16] = {};
+    HWY_ALIGN int8_t bytes[16] = {};
+    HWY_ALIGN int16_t half_words[32] = {}; // the negated ones after them where a fifth bit of an index negates, or they repeat
+
+    NibbleLevels(KvType type, CodeWords kind) {
+        if (is_trellis(type))
+            std::ranges::copy(trellis_levels(code_bits(type)).first(16), bytes);
+        else
+            set_magnitudes(codebook(magnitude_bits(type)).levels);
+        if (kind == CodeWords::pairs && !is_trellis(type)) // an index is the code before, then its own
+            for (size_t i = 16; i-- > 0;) bytes[i] = bytes[(i / 4 & 1) + i / 8 * 8];
+        for (size_t i = 0; i < 16; i++) {
+            values[i] = half_words[i] = bytes[i];
+            half_words[16 + i] = kind == CodeWords::trellis_nibbles ? int16_t(-bytes[i]) : bytes[i];
+        }
+    }
+
+  private:
+    void set_magnitudes(const std::vector<uint32_t>& magnitudes) {
+        for (size_t i = 0; i < magnitudes.size(); i++) {
+            bytes[i] = int8_t(magnitudes[i]);
+            bytes[i + 8] = int8_t(-bytes[i]);
+        }
+    }
+};
+
+#if HWY_TARGET != HWY_SCALAR // HWY_SCALAR has no vectors of several codes
+
+using H = hn::Repartition<int16_t, F>; // half words
+
+// Trellis codes of four bits as indices of 32 levels, in bytes: of even and of odd nibbles. Bit 3 of a nibble is negated where
+// that two nibbles before is set; that one nibble before, which negates the level, becomes bit 4 (TrellisPlanes).
+struct TrellisIndices {
+    hn::Vec<U> even, odd;
+
+    HWY_INLINE explicit TrellisIndices(hn::Vec<U> nibbles) {
+        const auto before = bytes_before(nibbles), turned = hn::Xor(nibbles, hn::And(before, hn::Set(U(), 0x88888888)));
+        even = with_bit_4(turned, hn::ShiftRight<3>(before));
+        odd = with_bit_4(hn::ShiftRight<4>(turned), hn::ShiftLeft<1>(nibbles));
+    }
+
+  private:
+    static HWY_INLINE hn::Vec<U> with_bit_4(hn::Vec<U> nibbles, hn::Vec<U> others) {
+        const auto low = hn::Set(U(), 0x0f0f0f0f);
+        return hn::Or(hn::And(nibbles, low), hn::AndNot(low, others));
+    }
+    // Returns for each byte the one before it in its circular run of 16: two nibbles before.
+    static HWY_INLINE hn::Vec<U> bytes_before(hn::Vec<U> words) {
+        const hn::Repartition<uint8_t, F> bytes;
+        const auto v = hn::BitCast(bytes, words);
+        return hn::BitCast(U(), hn::CombineShiftRightBytes<15>(bytes, v, v));
+    }
+};
+
+#if HWY_TARGET <= HWY_AVX3
+
+// WordLevels: the levels of words in fp32, those of nibble n of each. HalfWordLevels: those of nibble n < 4 of each half word, as
+// integers. Lookups use only the low bits of an index: four among 16 levels, five among 32.
+template <CodeWords kind> class WordLevels {
+  public:
+    HWY_INLINE WordLevels(const uint32_t* words, const NibbleLevels& levels)
+        : words_(hn::LoadU(U(), words)), values_(hn::Load(F(), levels.values)) {}
+    HWY_INLINE V of_nibble(size_t n) const {
+        return V{_mm512_permutexvar_ps(hn::ShiftRightSame(words_, int(4 * n)).raw, values_.raw)};
+    }
+
+  private:
+    hn::Vec<U> words_;
+    V values_;
+};
+
+template <> class WordLevels<CodeWords::trellis_nibbles> {
+  public:
+    HWY_INLINE WordLevels(const uint32_t* words, const NibbleLevels& levels)
+        : indices_(hn::LoadU(U(), words)), low_(hn::Load(F(), levels.values)), high_(hn::Neg(low_)) {}
+    HWY_INLINE V of_nibble(size_t n) const {
+        const auto index = hn::ShiftRightSame(n % 2 == 0 ? indices_.even : indices_.odd, int(n / 2 * 8));
+        return V{_mm512_permutex2var_ps(low_.raw, index.raw, high_.raw)};
+    }
+
+  private:
+    TrellisIndices indices_;
+    V low_, high_;
+};
+
+template <> class WordLevels<CodeWords::pairs> { // a lane has the 16 bits of its codes above those before, of a run of 32
+  public:
+    HWY_INLINE WordLevels(const uint32_t* words, const NibbleLevels& levels) : values_(hn::Load(F(), levels.values)) {
+        const __m512i codes = _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(words)));
+        const auto lane = hn::Iota(U(), 0), halves = hn::Or(hn::ShiftLeft<16>(lane), hn::Xor(lane, hn::Set(U(), 1)));
+        words_ = hn::Vec<U>{_mm512_permutexvar_epi16(halves.raw, codes)};
+    }
+    HWY_INLINE V of_nibble(size_t n) const {
+        return V{_mm512_permutexvar_ps(hn::ShiftRightSame(words_, int(14 + 2 * n)).raw, values_.raw)};
+    }
+
+  private:
+    hn::Vec<U> words_;
+    V values_;
+};
+
+template <CodeWords kind> class HalfWordLevels {
+  public:
+    HWY_INLINE HalfWordLevels(const uint32_t* words, const NibbleLevels& levels)
+        : words_(hn::LoadU(U(), words)), levels_(hn::Load(H(), levels.half_words)) {}
+    HWY_INLINE hn::Vec<H> of_nibble(size_t n) const {
+        return hn::Vec<H>{_mm512_permutexvar_epi16(hn::ShiftRightSame(words_, int(4 * n)).raw, levels_.raw)};
+    }
+
+  private:
+    hn::Vec<U> words_;
+    hn::Vec<H> levels_;
+};
+
+template <> class HalfWordLevels<CodeWords::trellis_nibbles> {
+  public:
+    HWY_INLINE HalfWordLevels(const uint32_t* words, const NibbleLevels& levels)
+        : indices_(hn::LoadU(U(), words)), levels_(hn::Load(H(), levels.half_words)) {}
+    HWY_INLINE hn::Vec<H> of_nibble(size_t n) const {
+        const auto index = hn::ShiftRightSame(n % 2 == 0 ? indices_.even : indices_.odd, int(n / 2 * 8));
+        return hn::Vec<H>{_mm512_permutexvar_epi16(index.raw, levels_.raw)};
+    }
+
+  private:
+    TrellisIndices indices_;
+    hn::Vec<H> levels_;
+};
+
+#else
+
+// The levels of words in bytes: those of the even and those of the odd nibbles.
+template <CodeWords kind> struct ByteLevels {
+    using S = hn::Repartition<int8_t, F>;
+    hn::Vec<S> even, odd;
+
+    HWY_INLINE ByteLevels(const uint32_t* words, const NibbleLevels& levels) {
+        const auto table = hn::LoadDup128(S(), levels.bytes);
+        const auto nibbles = hn::LoadU(U(), words);
+        if constexpr (kind == CodeWords::trellis_nibbles) {
+            const TrellisIndices indices(nibbles);
+            even = signed_levels(table, indices.even);
+            odd = signed_levels(table, indices.odd);
+        } else {
+            even = levels_of(table, nibbles);
+            odd = levels_of(table, hn::ShiftRight<4>(nibbles));
+        }
+    }
+
+  private:
+    static HWY_INLINE hn::Vec<S> levels_of(hn::Vec<S> table, hn::Vec<U> indices) {
+        return hn::TableLookupBytes(table, hn::BitCast(S(), hn::And(indices, hn::Set(U(), 0x0f0f0f0f))));
+    }
+    static HWY_INLINE hn::Vec<S> signed_levels(hn::Vec<S> table, hn::Vec<U> indices) {
+        const auto levels = levels_of(table, indices);
+        return hn::IfThenElse(hn::TestBit(hn::BitCast(S(), indices), hn::Set(S(), 16)), hn::Neg(levels), levels);
+    }
+};
+
+template <CodeWords kind> class WordLevels {
+  public:
+    HWY_INLINE WordLevels(const uint32_t* words, const NibbleLevels& levels) : bytes_(words, levels) {}
+    HWY_INLINE V of_nibble(size_t n) const {
+        const auto bytes = hn::BitCast(I(), n % 2 == 0 ? bytes_.even : bytes_.odd);
+        return hn::ConvertTo(F(), hn::ShiftRight<24>(hn::ShiftLeftSame(bytes, int(24 - n / 2 * 8))));
+    }
+
+  private:
+    ByteLevels<kind> bytes_;
+};
+
+template <CodeWords kind> class HalfWordLevels {
+  public:
+    HWY_INLINE HalfWordLevels(const uint32_t* words, const NibbleLevels& levels) : bytes_(words, levels) {}
+    HWY_INLINE hn::Vec<H> of_nibble(size_t n) const {
+        const auto bytes = hn::BitCast(H(), n % 2 == 0 ? bytes_.even : bytes_.odd);
+        return hn::ShiftRight<8>(n / 2 == 0 ? hn::ShiftLeft<8>(bytes) : bytes);
+    }
+
+  private:
+    ByteLevels<kind> bytes_;
+};
+
+#endif
+#endif
+
+} // namespace tq::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

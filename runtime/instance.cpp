@@ -121,6 +121,8 @@ Instance::Instance() {
 
     const VkResult result = vkCreateInstance(&info, nullptr, &handle_);
     if (result == VK_ERROR_INCOMPATIBLE_DRIVER) fail_without_driver(loader_error_);
+    if (result == VK_ERROR_OUT_OF_HOST_MEMORY) // before there is a messenger, and whatever the other manifests are
+        fail_without_driver("VK_ERROR_OUT_OF_HOST_MEMORY: loaders say so of a driver's manifest that is not JSON, too");
     check(result, "creating the Vulkan instance");
     volkLoadInstance(handle_);
     if (validate) check(vkCreateDebugUtilsMessengerEXT(handle_, &messenger, nullptr, &messenger_), "starting validation");

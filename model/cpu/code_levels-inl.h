@@ -21,44 +21,35 @@ namespace tq::cpu::HWY_NAMESPACE {
 // on nibbles before them; or as pairs of bits, whose indices are windows of four bits.
 enum class CodeWords { nibbles, trellis_nibbles, pairs };
 
-inline CodeWords key_words(KvType type) {
-    return is_trellis(type) && code_bits(type) == 4 ? CodeWords::trellis_nibbles : CodeWords::nibbles;
-}
-inline CodeWords value_words(KvType type) {
-    return HWY_TARGET <= HWY_AVX3 && code_bits(type) == 2 ? CodeWords::pairs : key_words(type);
+inline CodeWords code_words(KvType type) {
+    if (is_trellis(type) && code_bits(type) == 4) return CodeWords::trellis_nibbles;
+    return HWY_TARGET <= HWY_AVX3 && code_bits(type) == 2 ? CodeWords::pairs : CodeWords::nibbles;
 }
 
 // Returns the word in which channel c, a multiple of 8 * lanes, begins.
-inline size_t word_of(CodeWords kind, size_t c) { return kind == CodeWords::pairs ? c / 16 : c / 8; }
+constexpr size_t word_of(CodeWords kind, size_t c) { return kind == CodeWords::pairs ? c / 16 : c / 8; }
 
 // True where codes of fewer bits become words of nibbles in the order of the channels, as codes of four bits are.
 HWY_INLINE bool is_spread_in_order() { return 8 * lanes == 128 && has_spread_codes(); }
 
 // Returns which nibble of its word channel c is.
-HWY_INLINE size_t nibble_of_channel(KvType type, CodeWords kind, size_t c) {
-    return code_bits(type) == 4 || kind == CodeWords::pairs || is_spread_in_order() ? c % 8 : c % 2 * 4 + c % 8 / 2;
+HWY_INLINE size_t nibble_of_channel(KvType type, size_t c) {
+    return code_bits(type) == 4 || code_words(type) == CodeWords::pairs || is_spread_in_order() ? c % 8 : c % 2 * 4 + c % 8 / 2;
 }
 
-// Values are in this order: vector by vector, each of one nibble of `lanes` words, the even nibbles of these, then the odd ones.
+// The order of codes is vector by vector, each of one nibble of `lanes` words: the even nibbles of these, then the odd ones.
 constexpr size_t nibble_of_vector(size_t vector) { return vector % 4 * 2 + vector / 4; }
 
-// Returns the place of channel c in that order.
-HWY_INLINE size_t value_place(KvType type, size_t c) {
-    const size_t nibble = nibble_of_channel(type, value_words(type), c), vector = nibble % 2 * 4 + nibble / 2;
+// Returns the place of channel c in the order of codes.
+HWY_INLINE size_t place_of(KvType type, size_t c) {
+    const size_t nibble = nibble_of_channel(type, c), vector = nibble % 2 * 4 + nibble / 2;
     return c / (8 * lanes) * (8 * lanes) + vector * lanes + c / 8 % lanes;
-}
-
-// Returns the place of channel c in the order of keys: nibble n of each half word, for n = 0 .. 3.
-HWY_INLINE size_t key_place(KvType type, size_t c) {
-    const size_t nibble = nibble_of_channel(type, key_words(type), c), half_word = c / 8 % lanes * 2 + nibble / 4;
-    return c / (8 * lanes) * (8 * lanes) + nibble % 4 * (2 * lanes) + half_word;
 }
 
 // The levels of nibbles: the index of a magnitude in three bits with its sign above, or the index of a trellis.
 struct NibbleLevels {
     HWY_ALIGN float values[16] = {};
     HWY_ALIGN int8_t bytes[16] = {};
-    HWY_ALIGN int16_t half_words[32] = {}; // the negated ones after them where a fifth bit of an index negates, or they repeat
 
     NibbleLevels(KvType type, CodeWords kind) {
         if (is_trellis(type))
@@ -67,10 +58,7 @@ struct NibbleLevels {
             set_magnitudes(codebook(magnitude_bits(type)).levels);
         if (kind == CodeWords::pairs && !is_trellis(type)) // an index is the code before, then its own
             for (size_t i = 16; i-- > 0;) bytes[i] = bytes[(i / 4 & 1) + i / 8 * 8];
-        for (size_t i = 0; i < 16; i++) {
-            values[i] = half_words[i] = bytes[i];
-            half_words[16 + i] = kind == CodeWords::trellis_nibbles ? int16_t(-bytes[i]) : bytes[i];
-        }
+        for (size_t i = 0; i < 16; i++) values[i] = bytes[i];
     }
 
   private:
@@ -83,8 +71,6 @@ struct NibbleLevels {
 };
 
 #if HWY_TARGET != HWY_SCALAR // HWY_SCALAR has no vectors of several codes
-
-using H = hn::Repartition<int16_t, F>; // half words
 
 // Trellis codes of four bits as indices of 32 levels, in bytes: of even and of odd nibbles. Bit 3 of a nibble is negated where
 // that two nibbles before is set; that one nibble before, which negates the level, becomes bit 4 (TrellisPlanes).
@@ -112,8 +98,7 @@ struct TrellisIndices {
 
 #if HWY_TARGET <= HWY_AVX3
 
-// WordLevels: the levels of words in fp32, those of nibble n of each. HalfWordLevels: those of nibble n < 4 of each half word, as
-// integers. Lookups use only the low bits of an index: four among 16 levels, five among 32.
+// The levels of words: those of nibble n of each. Lookups use only the low bits of an index, four among 16 levels, five among 32.
 template <CodeWords kind> class WordLevels {
   public:
     HWY_INLINE WordLevels(const uint32_t* words, const NibbleLevels& levels)
@@ -157,33 +142,6 @@ template <> class WordLevels<CodeWords::pairs> { // a lane has the 16 bits of it
     V values_;
 };
 
-template <CodeWords kind> class HalfWordLevels {
-  public:
-    HWY_INLINE HalfWordLevels(const uint32_t* words, const NibbleLevels& levels)
-        : words_(hn::LoadU(U(), words)), levels_(hn::Load(H(), levels.half_words)) {}
-    HWY_INLINE hn::Vec<H> of_nibble(size_t n) const {
-        return hn::Vec<H>{_mm512_permutexvar_epi16(hn::ShiftRightSame(words_, int(4 * n)).raw, levels_.raw)};
-    }
-
-  private:
-    hn::Vec<U> words_;
-    hn::Vec<H> levels_;
-};
-
-template <> class HalfWordLevels<CodeWords::trellis_nibbles> {
-  public:
-    HWY_INLINE HalfWordLevels(const uint32_t* words, const NibbleLevels& levels)
-        : indices_(hn::LoadU(U(), words)), levels_(hn::Load(H(), levels.half_words)) {}
-    HWY_INLINE hn::Vec<H> of_nibble(size_t n) const {
-        const auto index = hn::ShiftRightSame(n % 2 == 0 ? indices_.even : indices_.odd, int(n / 2 * 8));
-        return hn::Vec<H>{_mm512_permutexvar_epi16(index.raw, levels_.raw)};
-    }
-
-  private:
-    TrellisIndices indices_;
-    hn::Vec<H> levels_;
-};
-
 #else
 
 // The levels of words in bytes: those of the even and those of the odd nibbles.
@@ -220,18 +178,6 @@ template <CodeWords kind> class WordLevels {
     HWY_INLINE V of_nibble(size_t n) const {
         const auto bytes = hn::BitCast(I(), n % 2 == 0 ? bytes_.even : bytes_.odd);
         return hn::ConvertTo(F(), hn::ShiftRight<24>(hn::ShiftLeftSame(bytes, int(24 - n / 2 * 8))));
-    }
-
-  private:
-    ByteLevels<kind> bytes_;
-};
-
-template <CodeWords kind> class HalfWordLevels {
-  public:
-    HWY_INLINE HalfWordLevels(const uint32_t* words, const NibbleLevels& levels) : bytes_(words, levels) {}
-    HWY_INLINE hn::Vec<H> of_nibble(size_t n) const {
-        const auto bytes = hn::BitCast(H(), n % 2 == 0 ? bytes_.even : bytes_.odd);
-        return hn::ShiftRight<8>(n / 2 == 0 ? hn::ShiftLeft<8>(bytes) : bytes);
     }
 
   private:

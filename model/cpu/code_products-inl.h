@@ -1,7 +1,4 @@
-// Scores and weighted sums of stored vectors of up to four bits a channel, computed on their codes, for one target. Scores are
-// sums of integers: queries have 16 bits, levels eight, so that two products are one operation and their sum is exact. A query's
-// rounding adds 2^-16 of its largest channel, which is some thousandth of the error of four-bit keys. Weights stay in fp32: many
-// small ones count.
+// Scores and weighted sums of stored vectors of up to four bits a channel, computed on their codes, for one target.
 #if defined(TQ_CPU_CODE_PRODUCTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_CODE_PRODUCTS_INL_H
 #undef TQ_CPU_CODE_PRODUCTS_INL_H
@@ -9,12 +6,13 @@
 #define TQ_CPU_CODE_PRODUCTS_INL_H
 #endif
 
-#include "base/ensure.h"
 #include "model/cpu/attention.h"
 #include "model/cpu/code_levels-inl.h"
 #include "model/cpu/code_tile-inl.h"
 #include "model/cpu/vector-inl.h"
 #include <algorithm>
+#include <array>
+#include <type_traits>
 #include <utility>
 
 HWY_BEFORE_NAMESPACE();
@@ -34,106 +32,94 @@ template <class Use> void each_few_heads(size_t heads, const Use& use) {
     if (h < heads) use(std::integral_constant<size_t, 1>(), h);
 }
 
-// The queries of the heads of a group in integers, in the order of keys.
-struct IntegerQueries {
-    int16_t* q;   // [heads][d]
-    float* units; // [heads]
-};
-
-// q[heads][d]; `storage` has room for heads * (d / 2 + 1) numbers.
-inline IntegerQueries to_integers(float* storage, const float* q, KvType keys, size_t heads, size_t d) {
-    constexpr float most = 32767;
-    const IntegerQueries out{reinterpret_cast<int16_t*>(storage), storage + heads * d / 2};
-    for (size_t h = 0; h < heads; h++, q += d) {
-        V largest = hn::Zero(F());
-        for (size_t c = 0; c < d; c += lanes) largest = hn::Max(largest, hn::Abs(hn::LoadU(F(), q + c)));
-        const float unit = hn::GetLane(hn::MaxOfLanes(F(), largest)) / most,
-                    per_unit = unit >= std::numeric_limits<float>::min() ? 1 / unit : 0;
-        HWY_ALIGN int16_t ordered[256];
-        bool finite = true;
-        for (size_t c = 0; c < d; c++) {
-            finite &= std::abs(q[c]) <= std::numeric_limits<float>::max();
-            ordered[key_place(keys, c)] = finite ? int16_t(std::clamp(std::nearbyint(q[c] * per_unit), -most, most)) : 0;
-        }
-        std::memcpy(out.q + h * d, ordered, d * sizeof(int16_t));
-        out.units[h] = finite ? unit : std::numeric_limits<float>::quiet_NaN();
-    }
-    return out;
+// Returns make(kind), the function for one kind of words, where kind is an integral constant.
+template <class Make> auto of_kind(CodeWords kind, const Make& make) {
+#if HWY_TARGET <= HWY_AVX3
+    if (kind == CodeWords::pairs) return make(std::integral_constant<CodeWords, CodeWords::pairs>());
+#endif
+    if (kind == CodeWords::trellis_nibbles) return make(std::integral_constant<CodeWords, CodeWords::trellis_nibbles>());
+    return make(std::integral_constant<CodeWords, CodeWords::nibbles>());
 }
 
-using Sums = hn::Vec<I>;
-
-// Returns in lane i of each block of four the sum of that block of v[i].
-HWY_INLINE Sums sums_of_blocks(const Sums (&v)[4]) {
-    const hn::Repartition<int64_t, I> pairs;
-    const auto transposed = [&](Sums a, Sums b) {
-        return hn::BitCast(pairs, hn::Add(hn::InterleaveLower(I(), a, b), hn::InterleaveUpper(I(), a, b)));
+// Returns in lane i of each block of four lanes the sum of that block of v[i].
+HWY_INLINE V sums_of_blocks(const V (&v)[4]) {
+    using P = hn::Repartition<int64_t, F>;
+    const auto pairs = [](V a, V b) {
+        return hn::BitCast(P(), hn::Add(hn::InterleaveLower(F(), a, b), hn::InterleaveUpper(F(), a, b)));
     };
-    const auto low = transposed(v[0], v[1]), high = transposed(v[2], v[3]);
-    return hn::Add(hn::BitCast(I(), hn::InterleaveLower(pairs, low, high)),
-                   hn::BitCast(I(), hn::InterleaveUpper(pairs, low, high)));
+    const auto low = pairs(v[0], v[1]), high = pairs(v[2], v[3]);
+    return hn::Add(hn::BitCast(F(), hn::InterleaveLower(P(), low, high)), hn::BitCast(F(), hn::InterleaveUpper(P(), low, high)));
 }
 
 // Returns in block i the sum of the blocks of v[i].
-HWY_INLINE Sums sum_blocks(const Sums (&v)[lanes / 4]) {
+HWY_INLINE V sum_blocks(const V (&v)[lanes / 4]) {
 #if HWY_TARGET <= HWY_AVX3
-    const auto halves = [](Sums a, Sums b) { return hn::Add(hn::ConcatLowerLower(I(), b, a), hn::ConcatUpperUpper(I(), b, a)); };
-    const Sums low = halves(v[0], v[1]), high = halves(v[2], v[3]);
-    return hn::Add(Sums{_mm512_shuffle_i32x4(low.raw, high.raw, 0x88)}, Sums{_mm512_shuffle_i32x4(low.raw, high.raw, 0xdd)});
+    const auto halves = [](V a, V b) { return hn::Add(hn::ConcatLowerLower(F(), b, a), hn::ConcatUpperUpper(F(), b, a)); };
+    const V low = halves(v[0], v[1]), high = halves(v[2], v[3]);
+    return hn::Add(V{_mm512_shuffle_f32x4(low.raw, high.raw, 0x88)}, V{_mm512_shuffle_f32x4(low.raw, high.raw, 0xdd)});
 #elif HWY_TARGET == HWY_AVX2
-    return hn::Add(hn::ConcatLowerLower(I(), v[1], v[0]), hn::ConcatUpperUpper(I(), v[1], v[0]));
+    return hn::Add(hn::ConcatLowerLower(F(), v[1], v[0]), hn::ConcatUpperUpper(F(), v[1], v[0]));
 #else
     return v[0];
 #endif
 }
 
-// sums[head][i] = q[head] . the levels of `words`, of d channels.
-template <CodeWords kind, size_t d, size_t heads>
-HWY_INLINE void multiply_codes(Sums (&sums)[heads][4], size_t i, const int16_t* HWY_RESTRICT q, const uint32_t* words,
+// sums[head][i] = q[head] . levels of words[i], of d channels and lane by lane; q is in the order of codes.
+template <CodeWords kind, size_t d, size_t heads, size_t count>
+HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRICT q, const uint32_t* const (&words)[count],
                                const NibbleLevels& levels) {
-    Sums others[heads]; // of the second products of pairs, where the sum of both is not one operation
-    HWY_UNROLL(4)
-    for (size_t h = 0; h < heads; h++) sums[h][i] = others[h] = hn::Zero(I());
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG // which would keep queries in the registers that a trellis's indices need
+    if constexpr (kind == CodeWords::trellis_nibbles) __asm__("" : "+r"(q));
+#endif
+    HWY_UNROLL(16)
+    for (size_t i = 0; i < heads * count; i++) sums[i / count][i % count] = hn::Zero(F());
     HWY_UNROLL(8)
     for (size_t c = 0; c < d; c += 8 * lanes) {
-        const HalfWordLevels<kind> key(words + c / 8, levels);
-        HWY_UNROLL(4)
-        for (size_t n = 0; n < 4; n++) {
-            const auto level = key.of_nibble(n);
+        HWY_UNROLL(8)
+        for (size_t n = 0; n < 8; n++) {
+            V key[count];
             HWY_UNROLL(4)
-            for (size_t h = 0; h < heads; h++)
-                sums[h][i] = hn::ReorderWidenMulAccumulate(I(), hn::LoadU(H(), q + h * d + c + n * 2 * lanes), level, sums[h][i],
-                                                           others[h]);
+            for (size_t i = 0; i < count; i++)
+                key[i] = WordLevels<kind>(words[i] + word_of(kind, c), levels).of_nibble(nibble_of_vector(n));
+            HWY_UNROLL(4)
+            for (size_t h = 0; h < heads; h++) {
+                const V query = hn::LoadU(F(), q + h * d + c + n * lanes);
+                HWY_UNROLL(4)
+                for (size_t i = 0; i < count; i++) sums[h][i] = hn::MulAdd(query, key[i], sums[h][i]);
+            }
         }
     }
-    HWY_UNROLL(4)
-    for (size_t h = 0; h < heads; h++) sums[h][i] = hn::Add(sums[h][i], others[h]);
 }
 
-// scores[head][p] = q[head] . k[p] for the positions of a tile; rows of scores are kv_tile long.
-template <size_t heads, CodeWords kind, size_t d> void score_codes(float* HWY_RESTRICT scores, const int16_t* HWY_RESTRICT q,
-                                                                   const float* HWY_RESTRICT units, const CodeTile& k,
-                                                                   const NibbleLevels& levels, size_t count) {
+// scores[head][p] = q[head] . k[p] for the positions of a tile; rows of scores are kv_tile long, q is in the order of codes. That
+// d is constant matters: one block of channels then needs no loop, whose sums would have to be copied.
+template <size_t heads, CodeWords kind, size_t d> void score_codes(float* HWY_RESTRICT scores, const float* HWY_RESTRICT q,
+                                                                   const CodeTile& k, const NibbleLevels& levels, size_t count) {
+    constexpr size_t step = many_registers ? 4 : 2;                      // positions that share the loads of q
     const uint32_t *next = k.words(0), *const last = k.words(count - 1); // which is read again for positions after it
     for (size_t p = 0; p < count; p += lanes) {
-        Sums partial[heads][lanes / 4];
+        V partial[heads][lanes / 4];
         for (size_t at = 0; at < lanes; at += 4) {
-            Sums sums[heads][4];
+            V fours[heads][4];
             k.next.prefetch(p + at, 4);
-            HWY_UNROLL(4)
-            for (size_t i = 0; i < 4; i++) {
-                multiply_codes<kind, d>(sums, i, q, next, levels);
-                next = next == last ? next : next + d / 8;
+            HWY_UNROLL(2)
+            for (size_t first = 0; first < 4; first += step) {
+                V sums[heads][step];
+                const uint32_t* words[step];
+                for (size_t i = 0; i < step; i++) {
+                    words[i] = next;
+                    next = next == last ? next : next + word_of(kind, d);
+                }
+                multiply_codes<kind, d>(sums, q, words, levels);
+                HWY_UNROLL(16)
+                for (size_t i = 0; i < heads * step; i++) fours[i / step][first + i % step] = sums[i / step][i % step];
             }
             HWY_UNROLL(4)
-            for (size_t h = 0; h < heads; h++) partial[h][at / 4] = sums_of_blocks(sums[h]);
+            for (size_t h = 0; h < heads; h++) partial[h][at / 4] = sums_of_blocks(fours[h]);
         }
         const V scale = hn::LoadU(F(), k.scales + p);
         HWY_UNROLL(4)
-        for (size_t h = 0; h < heads; h++) {
-            const V products = hn::ConvertTo(F(), sum_blocks(partial[h]));
-            hn::StoreU(hn::Mul(products, hn::Mul(scale, hn::Set(F(), units[h]))), F(), scores + h * kv_tile + p);
-        }
+        for (size_t h = 0; h < heads; h++) hn::StoreU(hn::Mul(sum_blocks(partial[h]), scale), F(), scores + h * kv_tile + p);
     }
 }
 
@@ -162,7 +148,7 @@ HWY_INLINE void add_weighted_vectors(float* const* y, size_t at, const float* HW
     for (size_t i = 0; i < heads * step; i++) hn::StoreU(sums[i / step][i % step], F(), y[i / step] + at + i % step * lanes);
 }
 
-// y[head][c] += sum over p of weights[head][p] * v[p][c], in the order of values. Leaves weights times scales.
+// y[head][c] += sum over p of weights[head][p] * v[p][c], in the order of codes. Leaves weights times scales.
 template <size_t heads, CodeWords kind> void add_weighted_codes(float* const* y, float* HWY_RESTRICT weights, const CodeTile& v,
                                                                 const NibbleLevels& levels, size_t count, size_t d) {
     constexpr size_t step = std::min<size_t>(8, (many_registers ? 16 : 8) / heads); // vectors whose sums are in registers
@@ -181,44 +167,44 @@ template <size_t heads, CodeWords kind> void add_weighted_codes(float* const* y,
 // Scores tiles of keys for the queries of a group of heads.
 class CodeScores {
   public:
-    // q[heads][d]; `storage` has room for heads * (d / 2 + 1) numbers.
-    CodeScores(const CacheSide& k, const float* q, size_t heads, float* storage)
-        : k_(k), kind_(key_words(k.codec.type)), levels_(k.codec.type, kind_), heads_(heads),
-          queries_(to_integers(storage, q, k.codec.type, heads, k.head_dim())) {}
+    // q[heads][d]; ordered[heads][d] keeps it in the order of codes.
+    CodeScores(const CacheSide& k, const float* q, size_t heads, float* ordered)
+        : k_(k), kind_(code_words(k.codec.type)), levels_(k.codec.type, kind_), heads_(heads), q_(ordered) {
+        const size_t d = k.head_dim();
+        for (size_t i = 0; i < heads * d; i++) ordered[i / d * d + place_of(k.codec.type, i % d)] = q[i];
+    }
 
     // scores[heads][kv_tile]
     void score(float* scores, const StoredTile& keys, const NextTile& next) const {
-        const size_t d = k_.head_dim();
         const CodeTile tile(k_, kind_, keys, next);
         each_few_heads(heads_, [&](auto of, size_t h) {
-            function<of>()(scores + h * kv_tile, queries_.q + h * d, queries_.units + h, tile, levels_, keys.count);
+            function<of>()(scores + h * kv_tile, q_ + h * k_.head_dim(), tile, levels_, keys.count);
         });
     }
 
   private:
     template <size_t heads> auto function() const {
-        const auto of = [&]<size_t d>(std::integral_constant<size_t, d>) {
-            return kind_ == CodeWords::trellis_nibbles ? score_codes<heads, CodeWords::trellis_nibbles, d>
-                                                       : score_codes<heads, CodeWords::nibbles, d>;
-        };
         switch (k_.head_dim()) {
-        case 64: return of(std::integral_constant<size_t, std::max<size_t>(64, 8 * lanes)>());
-        case 128: return of(std::integral_constant<size_t, 128>());
-        default: return of(std::integral_constant<size_t, 256>());
+        case 64: return function<heads, std::max<size_t>(64, 8 * lanes)>();
+        case 128: return function<heads, 128>();
+        default: return function<heads, 256>();
         }
+    }
+    template <size_t heads, size_t d> auto function() const {
+        return of_kind(kind_, [](auto kind) { return score_codes<heads, kind, d>; });
     }
 
     const CacheSide& k_;
     const CodeWords kind_;
     const NibbleLevels levels_;
     const size_t heads_;
-    const IntegerQueries queries_;
+    const float* const q_;
 };
 
-// Adds weighted tiles of values to the sums of a group of heads, which are in the order of values until in_order().
+// Adds weighted tiles of values to the sums of a group of heads, which are in the order of codes until in_order().
 class CodeSums {
   public:
-    explicit CodeSums(const CacheSide& v) : v_(v), kind_(value_words(v.codec.type)), levels_(v.codec.type, kind_) {}
+    explicit CodeSums(const CacheSide& v) : v_(v), kind_(code_words(v.codec.type)), levels_(v.codec.type, kind_) {}
 
     // weights[parts][kv_tile]: overwritten.
     void add(std::span<Partial> parts, float* weights, const StoredTile& values, const NextTile& next) const {
@@ -233,17 +219,13 @@ class CodeSums {
     void in_order(std::span<Partial> parts) const {
         for (Partial& part : parts) {
             const auto ordered = part.sums;
-            for (size_t c = 0; c < v_.head_dim(); c++) part.sums[c] = ordered[value_place(v_.codec.type, c)];
+            for (size_t c = 0; c < v_.head_dim(); c++) part.sums[c] = ordered[place_of(v_.codec.type, c)];
         }
     }
 
   private:
     template <size_t heads> auto function() const {
-#if HWY_TARGET <= HWY_AVX3
-        if (kind_ == CodeWords::pairs) return add_weighted_codes<heads, CodeWords::pairs>;
-#endif
-        return kind_ == CodeWords::trellis_nibbles ? add_weighted_codes<heads, CodeWords::trellis_nibbles>
-                                                   : add_weighted_codes<heads, CodeWords::nibbles>;
+        return of_kind(kind_, [](auto kind) { return add_weighted_codes<heads, kind>; });
     }
 
     const CacheSide& v_;

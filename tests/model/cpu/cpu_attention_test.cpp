@@ -75,13 +75,11 @@ void check_attention(ThreadPool& pool, const Shape& s, Random& random) {
     const auto q = random.normals(size_t(s.tokens) * heads * s.head_dim, scale);
     std::vector<float> want(q.size());
     ref::attention(pool, want, q, cache, heads, rows);
-    const bool has_codes = is_turboquant(s.k) && !is_qjl(s.k) && code_bits(s.k) <= 4;
     const auto check = [&](bool separate) {
-        const double limit = separate && has_codes ? 1e-4 : 1e-5; // queries have 16 bits where codes are multiplied
         CAPTURE(separate);
         std::vector<float> got(q.size());
         cpu::attention(pool, got, q, cache, heads, rows, separate);
-        CHECK(relative_error(got, want) < limit * s.deviation);
+        CHECK(relative_error(got, want) < 1e-5 * s.deviation);
         const size_t cols = size_t(heads) * s.head_dim, parts[] = {0, s.tokens / 2, s.tokens}; // in company as alone
         for (size_t i = 0; i < 2; i++) {
             const size_t first = parts[i], count = parts[i + 1] - first;

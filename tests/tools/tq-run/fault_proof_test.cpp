@@ -285,6 +285,13 @@ TEST_CASE("doctor says which library a driver lacks, and so does a command that 
     CHECK(contains(generate.error, "no Vulkan driver was found that can be loaded (" + reason));
     CHECK(contains(generate.error, "install what is missing"));
 
+    directory.write("lacking.json", "this is not JSON");
+    const Ended broken = place.run({"generate", "-p", "x", "--device", "0"}, {}, more);
+    CAPTURE(broken.error);
+    CHECK(broken.status != 0);
+    CHECK(contains(broken.error, "no Vulkan driver was found"));
+    CHECK(!contains(broken.error, "close other programs"));
+
     directory.remove("lacking.json");
     const std::string none = directory.path().string();
     const Ended without =

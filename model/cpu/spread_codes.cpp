@@ -12,24 +12,23 @@ namespace {
 
 constexpr size_t channels = 128; // of a vector of 64 bytes, two in each
 
-// How a vector of bytes is made from the planes of pairs, 32 bytes, and of third bits, 16 bytes or none.
+// How a vector of bytes is made from the planes of pairs, 32 bytes, and of third bits, 16 bytes.
 struct Recipe {
     uint8_t gathered[64];                // bytes of the planes, eight for each eight results
     uint8_t low_bits[64], high_bits[64]; // the first bits, in these, of the four low and the four high bits of a byte
     uint8_t results[8];                  // the bits of that byte whose sum modulo 2 is bit i of the result
-    bool has_third_bits;
 
     // a_bit(channel) .. + 3 and b_bit(channel) .. + 3 are the bits a0 .. a3 and b0 .. b3 of a result for this channel, an even
-    // one, and the next; in a plane of pairs, or of third bits.
-    template <class A, class B> constexpr Recipe(A a_bit, B b_bit, bool third_bits, const uint8_t (&sums)[8])
-        : gathered(), low_bits(), high_bits(), results(), has_third_bits(third_bits) {
+    // one, and the next: in the planes of pairs and of third bits.
+    template <class A, class B> constexpr Recipe(A a_bit, B b_bit, const uint8_t (&sums)[8])
+        : gathered(), low_bits(), high_bits(), results() {
         for (int i = 0; i < 64; i++) {
             const int eight = i / 8, channel = i % 8 * 2; // of the 16 of eight results
-            const bool is_pair = i % 8 < 4 || !third_bits;
+            const bool is_pair = i % 8 < 4;
             // Pairs of 16 channels are a run; of third bits there are 8 before and 16 of them, in a run of 32.
             gathered[i] = uint8_t(is_pair ? 4 * eight + i % 4 : 32 + eight / 2 * 4 + (eight % 2 * 2 + i + 3) % 4);
             low_bits[i] = uint8_t(a_bit(channel) & 63);
-            high_bits[i] = uint8_t(((third_bits ? 40 : 0) + b_bit(channel) - 4) & 63);
+            high_bits[i] = uint8_t((40 + b_bit(channel) - 4) & 63);
         }
         for (int i = 0; i < 8; i++) results[7 - i] = sums[i]; // GF2P8AFFINEQB has them in this order
     }
@@ -38,20 +37,16 @@ struct Recipe {
 enum Bits : uint8_t { none = 0, a0 = 1, a1 = 2, a2 = 4, a3 = 8, b0 = 16, b1 = 32, b2 = 64, b3 = 128 };
 
 constexpr int pairs(int channel) { return 2 * channel; }
-constexpr int pairs_before(int channel) { return 2 * channel - 2; }
 constexpr int third_bits(int channel) { return channel; }
 constexpr int third_bits_before(int channel) { return channel - 2; }
 
-constexpr Recipe tq2(pairs, pairs, false, {a0, none, none, a1, a2, none, none, a3});
-constexpr Recipe tq3(pairs, third_bits, true, {a0, a1, none, b0, a2, a3, none, b1});
-constexpr Recipe tq2t(pairs_before, pairs, false, {a0, a1, a2, a3, b0, b1, b2, b3});
-constexpr Recipe tq3t(pairs, third_bits_before, true, {a0, a1, b0 ^ b1 ^ b2, b1, a2, a3, b1 ^ b2 ^ b3, b2});
+constexpr Recipe tq3(pairs, third_bits, {a0, a1, none, b0, a2, a3, none, b1});
+constexpr Recipe tq3t(pairs, third_bits_before, {a0, a1, b0 ^ b1 ^ b2, b1, a2, a3, b1 ^ b2 ^ b3, b2});
 
 // Loads 128 channels of a vector of d.
-template <bool third_bits> HWY_INLINE __m512i load_planes(const uint8_t* codes, size_t d, size_t channel) {
-    if (third_bits && d == channels) return _mm512_maskz_loadu_epi32(0xfff, codes);
+HWY_INLINE __m512i load_planes(const uint8_t* codes, size_t d, size_t channel) {
+    if (d == channels) return _mm512_maskz_loadu_epi32(0xfff, codes);
     const __m512i pairs = _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + channel / 4)));
-    if (!third_bits) return pairs;
     return _mm512_inserti32x4(pairs, _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + d / 4 + channel / 8)), 2);
 }
 
@@ -61,10 +56,10 @@ template <const Recipe& recipe> void spread(uint32_t* words, const uint8_t* code
     int64_t sums;
     std::memcpy(&sums, recipe.results, sizeof sums);
     const __m512i results = _mm512_set1_epi64(sums);
-    const size_t stride = recipe.has_third_bits ? d * 3 / 8 : d / 4;
+    const size_t stride = d * 3 / 8;
     for (const uint8_t* const end = codes + count * stride; codes != end; codes += stride) {
         for (size_t at = 0; at < d; at += channels, words += channels / 8) {
-            const __m512i planes = load_planes<recipe.has_third_bits>(codes, d, at);
+            const __m512i planes = load_planes(codes, d, at);
             const __m512i runs = _mm512_permutexvar_epi8(gathered, planes);
             const __m512i a = _mm512_multishift_epi64_epi8(low_bits, runs), b = _mm512_multishift_epi64_epi8(high_bits, runs);
             const __m512i bits = _mm512_ternarylogic_epi64(low, a, b, 0xca); // a where `low` is set
@@ -109,9 +104,7 @@ bool use_spread_codes(bool use) {
 void spread_codes(KvType type, uint32_t* words, const uint8_t* codes, size_t count, size_t d) {
     ENSURE(d % vbmi::channels == 0, "{} channels", d);
     switch (type) {
-    case KvType::tq2: return vbmi::spread<vbmi::tq2>(words, codes, count, d);
     case KvType::tq3: return vbmi::spread<vbmi::tq3>(words, codes, count, d);
-    case KvType::tq2t: return vbmi::spread<vbmi::tq2t>(words, codes, count, d);
     case KvType::tq3t: return vbmi::spread<vbmi::tq3t>(words, codes, count, d);
     default: ENSURE(false, "codes of {}", name(type));
     }

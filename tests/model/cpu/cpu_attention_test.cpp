@@ -145,7 +145,7 @@ TEST_CASE("the window has the same bits as the reference's") {
     std::vector<float> v = random.normals(6 * 128);
     const std::vector<float> k(v.size(), 0.5f), w(128, 1.0f), table(6 * 128, 1.0f);
     v[0] = nan;
-    v[128] = -nan;
+    v[128] = std::bit_cast<float>(0xffc12345u); // a NaN with a payload
     v[2 * 128] = -infinity;
     for (size_t i = 3 * 128; i < 4 * 128; i++) v[i] *= 1e-5f;  // subnormal in fp16
     for (size_t i = 4 * 128; i < 5 * 128; i++) v[i] *= 1e-30f; // 0 there

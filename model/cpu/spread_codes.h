@@ -1,6 +1,6 @@
-// Stored codes of three bits as words of nibbles, which are indices of levels (NibbleLevels), for processors that shift and multiply
-// bytes (AVX-512 with VBMI, and GFNI): what a byte's two indices depend on, their codes and those before them in a trellis, are
-// windows of bits of the planes, and each bit of an index is a sum modulo 2 of some of them.
+// Stored codes of three bits as words of nibbles, which are indices of levels (NibbleLevels), for processors that shift and
+// multiply bytes (AVX-512 with VBMI, and GFNI): what a byte's two indices depend on, their codes and those before them in a
+// trellis, are windows of bits of the planes, and each bit of an index is a sum modulo 2 of some of them.
 #pragma once
 #include "model/kv/types.h"
 #include <cstddef>

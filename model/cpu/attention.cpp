@@ -132,7 +132,7 @@ void attend_range(const StoredVectors& from, const float* q, std::span<Partial> 
     for (uint32_t first = begin, after; first < end; first = after) {
         after = first + kv_tile;
         const StoredTile tile = tile_at(first);
-        // Codes that are prefetched one tile ahead come too late; decoding takes long enough for half a tile.
+        // What is prefetched while keys, and while values are read: codes come too late one tile ahead, decoding is slower.
         const bool is_far = code_scores && code_sums && after + kv_tile < end;
         const StoredTile next = tile_at(is_far ? after + kv_tile : after < end ? after : first);
         const NextTile then_keys(is_far ? k : v, is_far ? next : tile), then_values(is_far ? v : k, next);

@@ -41,7 +41,7 @@ inline StoredVectors in_window(const LayerCache& cache, const Row& row) {
     return {cache.window->k, cache.window->v, std::span(&row.slot, 1)};
 }
 
-// The tile to be read next, whose vectors are prefetched one by one while those of this one are used: hardware prefetchers do not
+// A tile to be read soon, whose vectors are prefetched one by one while those of another are used: hardware prefetchers do not
 // cross pages, and a tile is too short for them. Scales are prefetched repeatedly, since a prefetch of another page may be
 // dropped.
 class NextTile {

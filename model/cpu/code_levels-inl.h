@@ -51,12 +51,12 @@ struct NibbleLevels {
     HWY_ALIGN float values[16] = {};
     HWY_ALIGN int8_t bytes[16] = {};
 
-    NibbleLevels(KvType type, CodeWords kind) {
+    explicit NibbleLevels(KvType type) {
         if (is_trellis(type))
             std::ranges::copy(trellis_levels(code_bits(type)).first(16), bytes);
         else
             set_magnitudes(codebook(magnitude_bits(type)).levels);
-        if (kind == CodeWords::pairs && !is_trellis(type)) // an index is the code before, then its own
+        if (code_words(type) == CodeWords::pairs && !is_trellis(type)) // an index is the code before, then its own
             for (size_t i = 16; i-- > 0;) bytes[i] = bytes[(i / 4 & 1) + i / 8 * 8];
         for (size_t i = 0; i < 16; i++) values[i] = bytes[i];
     }

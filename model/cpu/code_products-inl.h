@@ -68,7 +68,7 @@ HWY_INLINE V sum_blocks(const V (&v)[lanes / 4]) {
 template <CodeWords kind, size_t d, size_t heads, size_t count>
 HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRICT q, const uint32_t* const (&words)[count],
                                const NibbleLevels& levels) {
-#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG // which would keep queries in the registers that a trellis's indices need
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG // they would keep queries in the registers that a trellis's indices need
     if constexpr (kind == CodeWords::trellis_nibbles) __asm__("" : "+r"(q));
 #endif
     HWY_UNROLL(16)
@@ -169,14 +169,14 @@ class CodeScores {
   public:
     // q[heads][d]; ordered[heads][d] keeps it in the order of codes.
     CodeScores(const CacheSide& k, const float* q, size_t heads, float* ordered)
-        : k_(k), kind_(code_words(k.codec.type)), levels_(k.codec.type, kind_), heads_(heads), q_(ordered) {
+        : k_(k), kind_(code_words(k.codec.type)), levels_(k.codec.type), heads_(heads), q_(ordered) {
         const size_t d = k.head_dim();
         for (size_t i = 0; i < heads * d; i++) ordered[i / d * d + place_of(k.codec.type, i % d)] = q[i];
     }
 
-    // scores[heads][kv_tile]
+    // scores[heads][kv_tile] = q . keys, without meaning past the last key; `next` is prefetched meanwhile.
     void score(float* scores, const StoredTile& keys, const NextTile& next) const {
-        const CodeTile tile(k_, kind_, keys, next);
+        const CodeTile tile(k_, keys, next);
         each_few_heads(heads_, [&](auto of, size_t h) {
             function<of>()(scores + h * kv_tile, q_ + h * k_.head_dim(), tile, levels_, keys.count);
         });
@@ -184,7 +184,7 @@ class CodeScores {
 
   private:
     template <size_t heads> auto function() const {
-        switch (k_.head_dim()) {
+        switch (k_.head_dim()) { // never 64 where that is less than a block (multiplies_codes)
         case 64: return function<heads, std::max<size_t>(64, 8 * lanes)>();
         case 128: return function<heads, 128>();
         default: return function<heads, 256>();
@@ -204,11 +204,11 @@ class CodeScores {
 // Adds weighted tiles of values to the sums of a group of heads, which are in the order of codes until in_order().
 class CodeSums {
   public:
-    explicit CodeSums(const CacheSide& v) : v_(v), kind_(code_words(v.codec.type)), levels_(v.codec.type, kind_) {}
+    explicit CodeSums(const CacheSide& v) : v_(v), kind_(code_words(v.codec.type)), levels_(v.codec.type) {}
 
-    // weights[parts][kv_tile]: overwritten.
+    // parts[..].sums[d] += weights . values; weights[parts][kv_tile] are overwritten, and `next` is prefetched meanwhile.
     void add(std::span<Partial> parts, float* weights, const StoredTile& values, const NextTile& next) const {
-        const CodeTile tile(v_, kind_, values, next);
+        const CodeTile tile(v_, values, next);
         each_few_heads(parts.size(), [&](auto of, size_t h) {
             std::array<float*, of> y;
             for (size_t i = 0; i < of; i++) y[i] = parts[h + i].sums.data();

@@ -69,11 +69,11 @@ HWY_INLINE hn::Vec<U> spread_three_bits(const uint8_t* pairs, const uint8_t* thi
 // A tile of stored vectors: words of codes, and scales.
 class CodeTile {
   public:
-    CodeTile(const host::CacheSide& side, CodeWords kind, const StoredTile& tile, const NextTile& next)
-        : next(next), words_(side.codes(tile.first, tile.head).data()), words_per_vector_(word_of(kind, side.head_dim())),
-          count_(tile.count) {
+    CodeTile(const host::CacheSide& side, const StoredTile& tile, const NextTile& next)
+        : next(next), words_(side.codes(tile.first, tile.head).data()),
+          words_per_vector_(word_of(code_words(side.codec.type), side.head_dim())), count_(tile.count) {
         load_scales(side.scales(tile.first, tile.head).data());
-        if (code_bits(side.codec.type) == 4 || kind == CodeWords::pairs) return;
+        if (code_bits(side.codec.type) == 4 || code_words(side.codec.type) == CodeWords::pairs) return;
         const auto* codes = reinterpret_cast<const uint8_t*>(words_);
         if (is_spread_in_order())
             spread_codes(side.codec.type, spread_, codes, count_, side.head_dim());

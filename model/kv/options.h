@@ -59,9 +59,9 @@ struct KvPreset {
 };
 inline constexpr std::array kv_presets{
     KvPreset{"balanced", {KvType::tq4, KvType::tq4}, "4-bit keys and values"},
-    KvPreset{"accurate", {KvType::tq4t, KvType::tq3t}, "trellises of 4 and 3 bits, and a window of 16 tokens as fp16", 16},
-    KvPreset{"compact", {KvType::tq4t, KvType::tq2t}, "trellises of 4 and 2 bits, and a window of 16 tokens as fp16", 16},
-    KvPreset{"smallest", {KvType::tq3t, KvType::tq2t}, "trellises of 3 and 2 bits, and a window of 16 tokens as fp16", 16},
+    KvPreset{"accurate", {KvType::tq4t, KvType::tq3t}, "trellises of 4 and 3 bits, and a window of 64 tokens as fp16", 64},
+    KvPreset{"compact", {KvType::tq4t, KvType::tq2t}, "trellises of 4 and 2 bits, and a window of 64 tokens as fp16", 64},
+    KvPreset{"smallest", {KvType::tq3t, KvType::tq2t}, "trellises of 3 and 2 bits, and a window of 64 tokens as fp16", 64},
     KvPreset{"safe-lowbit", {KvType::q8_0, KvType::tq4}, "8-bit keys without rotation, 4-bit values"},
     KvPreset{"experimental-max", {KvType::tq3q, KvType::tq3q}, "3 bits with QJL for both"},
     KvPreset{"safe", {KvType::tq4, KvType::a4_128}, "4-bit keys, group-affine 4-bit values"},

@@ -4,7 +4,7 @@ import re
 from plots.quality import Point, draw_sizes
 from plots.style import MARKERS, Bad, lines_by_depth, shades
 
-FIRST = ["q8_0", "q4_0", "f16", *(f"tq{bits}" for bits in (2, 3, 4, 5, 6, 8)), *(f"tq{bits}t+16" for bits in (2, 3, 4)), "tq4t/tq3t+16", "tq4t/tq2t+16", "tq3t/tq2t+16"]
+FIRST = ["q8_0", "q4_0", "f16", *(f"tq{bits}" for bits in (2, 3, 4, 5, 6, 8)), *(f"tq{bits}t+64" for bits in (2, 3, 4)), "tq4+64", "tq4t/tq3t+64", "tq4t/tq2t+64", "tq3t/tq2t+64"]
 
 
 def table(path, first_cells):

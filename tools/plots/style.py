@@ -19,7 +19,7 @@ FAMILIES = [("TurboQuant", r"tq\d", BLUE), ("trellis", r"tq\dt", VERMILION), ("w
             ("ggml's types, as in llama.cpp", r"q\d_\d", GREEN), ("ggml's, rotated", r"q\d_\dr", OLIVE), ("group-affine", r"a\d", OCHRE),
             ("not compressed", r"b?f\d+", GREY)]
 PAIRS = ("keys / values", GREY)
-NAMES = {"tq4": "tq4 (default)", "tq4t/tq2t+16": "tq4t/tq2t+16 (compact)"}
+NAMES = {"tq4": "tq4 (default)", "tq4t/tq2t+64": "tq4t/tq2t+64 (compact)"}
 PEERS = ("q4_0", "q8_0", "f16")  # the types of other programs
 MARKERS = "osD^vP"
 STYLE = {"font.size": 10, "figure.dpi": 72, "savefig.dpi": 144, "savefig.bbox": "tight", "savefig.transparent": True,

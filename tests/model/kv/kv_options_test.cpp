@@ -41,7 +41,7 @@ TEST_CASE("presets") {
     CHECK(parse_kv_preset("bold").types == KvTypes{KvType::tq3q, KvType::a4_128});
     KvOptions kv;
     kv.set(parse_kv_preset("compact"));
-    CHECK(describe(kv) == "tq4t/tq2t, window 16");
+    CHECK(describe(kv) == "tq4t/tq2t, window 64");
     kv.set(parse_kv_preset("balanced"));
     CHECK(describe(kv) == "tq4/tq4");
     CHECK(parse_kv_preset("f16").types == KvTypes{KvType::f16, KvType::f16});

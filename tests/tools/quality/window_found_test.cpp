@@ -17,9 +17,9 @@ using namespace tq::quality;
 
 namespace {
 
-constexpr uint32_t window = 16, chunk = 2048;
+constexpr uint32_t window = 64, chunk = 2048, behind_cut = 3 * window;
 using Logits = std::vector<std::vector<float>>;   // of each token
-using Means = std::array<std::vector<double>, 3>; // the KL of the tokens behind a cut: the first 16, the next 16, the next 64
+using Means = std::array<std::vector<double>, 3>; // the KL of the tokens behind a cut, a window at a time
 
 std::unique_ptr<Forward> make(const Model& model, KvTypes types, uint32_t tokens) {
     ForwardOptions options{.kv = {types.k, types.v}, .context_size = chunk, .threads = 2};
@@ -41,7 +41,7 @@ void find(Forward& to, const Forward& from, uint32_t cut) {
 }
 
 void add(Means& to, uint32_t behind, const std::vector<float>& logits, const std::vector<float>& exact) {
-    to[behind < 16 ? 0 : behind < 32 ? 1 : 2].push_back(divergence(logits, exact, 0).kl);
+    to[behind / window].push_back(divergence(logits, exact, 0).kl);
 }
 
 } // namespace
@@ -58,10 +58,10 @@ TEST_CASE("behind what is found a window is soon worth what it is in a run of th
         const std::span<const uint32_t> text = std::span(ids).subspan(at, chunk);
         for (Forward* forward : {exact.get(), none.get(), cold.get()}) forward->truncate(0);
         const Logits right = run(*exact, text), without = run(*none, text), whole = run(*cold, text);
-        for (uint32_t cut = 256; cut < chunk; cut += 128) {
+        for (uint32_t cut = 256; cut + behind_cut <= chunk; cut += 128) {
             find(*found, *cold, cut);
-            const Logits behind = run(*found, text.subspan(cut, 96));
-            for (uint32_t i = 0; i < 96; i++) {
+            const Logits behind = run(*found, text.subspan(cut, behind_cut));
+            for (uint32_t i = 0; i < behind_cut; i++) {
                 add(of_none, i, without[cut + i], right[cut + i]);
                 add(of_cold, i, whole[cut + i], right[cut + i]);
                 add(of_found, i, behind[i], right[cut + i]);

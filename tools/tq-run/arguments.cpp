@@ -264,9 +264,9 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
         .values("auto norms none FILE")
         .group("KV cache");
     command
-        .add_option(
-            "--kv-window", a.window,
-            "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; default: 0")
+        .add_option("--kv-window", a.window,
+                    "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; "
+                    "default: 0, or that of --kv")
         .option_text("N")
         .group("KV cache")
         .check(number(0, max_window_tokens));

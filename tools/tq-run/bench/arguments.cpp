@@ -368,9 +368,9 @@ void add_flags(ArgumentParser& command, Arguments& a) {
         .excludes("--kernels") // which time no norms
         .excludes(tune);
     command
-        .add_option(
-            "--kv-window", a.window,
-            "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; default: 0")
+        .add_option("--kv-window", a.window,
+                    "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; "
+                    "default: 0, or that of --kv")
         .option_text("N")
         .group("KV cache")
         .excludes("--kernels")

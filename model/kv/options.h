@@ -54,19 +54,14 @@ uint64_t kv_window_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads
 struct KvPreset {
     const char* name;
     KvTypes types;
-    const char* what;
-    uint32_t window = 0;
+    uint32_t window = 0; // tokens, KvOptions::window
 };
 inline constexpr std::array kv_presets{
-    KvPreset{"balanced", {KvType::tq4, KvType::tq4}, "4-bit keys and values"},
-    KvPreset{"accurate", {KvType::tq4t, KvType::tq3t}, "trellises of 4 and 3 bits, and a window of 64 tokens as fp16", 64},
-    KvPreset{"compact", {KvType::tq4t, KvType::tq2t}, "trellises of 4 and 2 bits, and a window of 64 tokens as fp16", 64},
-    KvPreset{"smallest", {KvType::tq3t, KvType::tq2t}, "trellises of 3 and 2 bits, and a window of 64 tokens as fp16", 64},
-    KvPreset{"safe-lowbit", {KvType::q8_0, KvType::tq4}, "8-bit keys without rotation, 4-bit values"},
-    KvPreset{"experimental-max", {KvType::tq3q, KvType::tq3q}, "3 bits with QJL for both"},
-    KvPreset{"safe", {KvType::tq4, KvType::a4_128}, "4-bit keys, group-affine 4-bit values"},
-    KvPreset{"bold", {KvType::tq3q, KvType::a4_128}, "3-bit keys with QJL, group-affine 4-bit values"},
-    KvPreset{"f16", {KvType::f16, KvType::f16}, "not compressed"},
+    KvPreset{"balanced", {KvType::tq4, KvType::tq4}},      KvPreset{"accurate", {KvType::tq4t, KvType::tq3t}, 64},
+    KvPreset{"compact", {KvType::tq4t, KvType::tq2t}, 64}, KvPreset{"smallest", {KvType::tq3t, KvType::tq2t}, 64},
+    KvPreset{"safe-lowbit", {KvType::q8_0, KvType::tq4}},  KvPreset{"experimental-max", {KvType::tq3q, KvType::tq3q}},
+    KvPreset{"safe", {KvType::tq4, KvType::a4_128}},       KvPreset{"bold", {KvType::tq3q, KvType::a4_128}},
+    KvPreset{"f16", {KvType::f16, KvType::f16}},
 };
 const KvPreset& parse_kv_preset(std::string_view text); // throws an Error that lists the presets
 

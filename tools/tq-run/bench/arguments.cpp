@@ -370,7 +370,7 @@ void add_flags(ArgumentParser& command, Arguments& a) {
     command
         .add_option("--kv-window", a.window,
                     "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; "
-                    "default: 0, or that of --kv")
+                    "default: by --kv, else 0")
         .option_text("N")
         .group("KV cache")
         .excludes("--kernels")

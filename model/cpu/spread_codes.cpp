@@ -87,18 +87,18 @@ bool is_there() {
 }
 
 // Detected once: in a virtual machine cpuid may take longer than a tile.
-bool& is_used() {
+bool& is_spreading() {
     static bool value = is_there();
     return value;
 }
 
 } // namespace
 
-bool has_spread_codes() { return is_used(); }
+bool has_spread_codes() { return is_spreading(); }
 
 bool use_spread_codes(bool use) {
-    is_used() = use && is_there();
-    return is_used();
+    is_spreading() = use && is_there();
+    return is_spreading();
 }
 
 void spread_codes(KvType type, uint32_t* words, const uint8_t* codes, size_t count, size_t d) {

@@ -21,8 +21,8 @@ static_assert(std::endian::native == std::endian::little, "safetensors is little
 constexpr uint64_t max_header_bytes = 16u << 20; // the format allows 100,000,000; 707 tensors of Qwen3-32B take some 80,000
 constexpr uint64_t max_tensors = 65536;
 constexpr uint64_t max_index_bytes = 16u << 20;
-constexpr uint64_t max_elements = uint64_t(1) << 57; // of one tensor, so that sizes in bits do not overflow
-constexpr int header_depth = 3;                      // { name: { shape: [ ] } }
+constexpr uint64_t max_tensor_elements = uint64_t(1) << 57; // of one tensor, so that sizes in bits do not overflow
+constexpr int header_depth = 3;                             // { name: { shape: [ ] } }
 
 struct DType {
     const char* name;
@@ -124,7 +124,7 @@ class EntryReader {
         uint64_t elements = 1;
         for (size_t i = 0; i < shape.size(); ++i) {
             const uint64_t n = integer(shape[i], "shape");
-            if (n != 0 && elements > max_elements / n) error("a shape of more than 2^57 elements");
+            if (n != 0 && elements > max_tensor_elements / n) error("a shape of more than 2^57 elements");
             elements *= n;
             ne[shape.size() - 1 - i] = n;
         }

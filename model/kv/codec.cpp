@@ -11,7 +11,6 @@
 namespace tq {
 namespace {
 
-constexpr size_t max_head_dim = 256;
 constexpr int zero_vector = -128, nonfinite_vector = 128;
 
 // y = x / 2^e, e the largest exponent in x; integers only. Elements below 2^-39 of it become 0. Returns e; zero_vector when the

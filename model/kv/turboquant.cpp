@@ -11,7 +11,6 @@
 namespace tq {
 namespace {
 
-constexpr size_t max_head_dim = 256;
 using Vector = std::array<float, max_head_dim>;
 
 std::vector<uint32_t> bytes_of(std::initializer_list<uint32_t> words, size_t count) {

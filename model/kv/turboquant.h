@@ -4,6 +4,8 @@
 
 namespace tq {
 
+inline constexpr size_t max_head_dim = 256; // elements of the longest vector that is stored
+
 // The levels of magnitude indices of 1 to 8 bits, ascending (0 bits: one level, 1), and the fp32 thresholds between them on y^2
 // / |y|^2 for head_dim 128 (none for 7 bits, whose levels are uniform).
 struct Codebook {

@@ -1,4 +1,5 @@
 // JSON from hostile sources: the result is that of nlohmann's parser, within limits, and in time linear in its length.
+#include "base/error.h"
 #include "base/json.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/text.h"

@@ -4,7 +4,7 @@ if(UNIX AND TQ_SERVER)
   add_executable(scripted_server tests/clients/scripted_server.cpp tests/clients/scripts.cpp tests/support/scripted_forward.cpp
     tests/support/qwen3_vocabulary.cpp tests/support/huggingface_files.cpp tests/support/gguf_writer.cpp)
   target_link_libraries(scripted_server PRIVATE tq_server tq_model CLI11::CLI11 doctest::doctest)
-  target_compile_options(scripted_server PRIVATE $<$<CONFIG:Release>:-O1>)
+  tq_compile_fast(scripted_server 0)
   target_compile_definitions(scripted_server PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" DOCTEST_CONFIG_DISABLE)
   # tq_npm_test(NAME DIRECTORY PROGRAMS...)
   function(tq_npm_test name directory)

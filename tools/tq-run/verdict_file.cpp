@@ -1,5 +1,6 @@
 // File: {"schema": "tq-run-verdicts", "version": 1, "entries": {KEY: {...}, ...}}
 #include "tools/tq-run/verdict_file.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
 #include <cerrno>

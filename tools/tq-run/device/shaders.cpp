@@ -134,18 +134,18 @@ constexpr const char* columns_help =
     "  occ           occupancy: subgroups (AMD per SIMD, Adreno per core, NVK per SM) or threads (Mali, Apple, V3D) in flight\n"
     "  code          bytes of machine code";
 
-constexpr std::string_view table_row = "{:<16} {:>8} {:>5} {:>5} {:>5} {:>7} {:>6} {:>6} {:>5} {:>6}  {}\n";
+constexpr std::string_view statistics_row = "{:<16} {:>8} {:>5} {:>5} {:>5} {:>7} {:>6} {:>6} {:>5} {:>6}  {}\n";
 
 void print_header() {
-    write_output(fmt::format(table_row, "kernel", "subgroup", "vgprs", "sgprs", "spill", "scratch", "arrays", "shared", "occ",
-                             "code", "variant"));
+    write_output(fmt::format(statistics_row, "kernel", "subgroup", "vgprs", "sgprs", "spill", "scratch", "arrays", "shared",
+                             "occ", "code", "variant"));
 }
 
 void print(const Row& row) {
     const StatisticsSummary& s = row.summary;
-    write_output(fmt::format(table_row, row.kernel(), row.subgroup_size ? std::to_string(row.subgroup_size) : "-", text(s.vgprs),
-                             text(s.sgprs), text(s.spilled), text(s.scratch_bytes), text(s.array_bytes), row.shared_bytes(),
-                             text(s.occupancy), text(s.code_bytes), describe(row.variant)));
+    write_output(fmt::format(statistics_row, row.kernel(), row.subgroup_size ? std::to_string(row.subgroup_size) : "-",
+                             text(s.vgprs), text(s.sgprs), text(s.spilled), text(s.scratch_bytes), text(s.array_bytes),
+                             row.shared_bytes(), text(s.occupancy), text(s.code_bytes), describe(row.variant)));
     if (!row.error.empty()) write_output(fmt::format("{:<16} {}\n", "", printable(row.error, 300)));
     if (!row.has_other_subgroups()) return;
     for (const KernelStatistics& program : row.programs)

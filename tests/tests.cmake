@@ -3,6 +3,8 @@
 # where that is installed; one that does not, but runs tq-run, on the first driver and the GPUs'; any other one is run once, as
 # NAME_test. The lists below name the exceptions.
 
+set(TQ_TESTS "" CACHE STRING "Programs of tests to build and run, as a regular expression, such as ^tests-model; empty: all tests")
+
 # Prefixes under which the Vulkan loader looks for drivers and layers.
 set(vulkan_prefixes /usr/share/vulkan /usr/local/share/vulkan /etc/vulkan /opt/homebrew/share/vulkan /opt/homebrew/etc/vulkan)
 list(TRANSFORM vulkan_prefixes APPEND /icd.d/*.json OUTPUT_VARIABLE driver_patterns)
@@ -114,13 +116,32 @@ include(tests/fault_layer/fault_layer.cmake)
 
 set(CMAKE_UNITY_BUILD OFF) # files of tests have helpers of the same names
 
+# tq_test_program(SOURCE NAME): sets the name of the program of its directory, such as tests-model-kv.
+function(tq_test_program source name)
+  get_filename_component(directory ${source} DIRECTORY)
+  file(RELATIVE_PATH directory ${CMAKE_SOURCE_DIR} ${directory})
+  string(REPLACE "/" "-" directory ${directory})
+  set(${name} ${directory} PARENT_SCOPE)
+endfunction()
+
 # Sources shared by several tests; and make_*.cpp: programs that write test data, run by hand.
 file(GLOB test_support CONFIGURE_DEPENDS tests/support/*.cpp)
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS tests/*_test.cpp)
+if(TQ_TESTS)
+  set(wanted)
+  foreach(source ${test_sources})
+    tq_test_program(${source} program)
+    if(program MATCHES "${TQ_TESTS}")
+      list(APPEND wanted ${source})
+    endif()
+  endforeach()
+  set(test_sources ${wanted})
+endif()
 set(test_tools ${test_support})
 list(FILTER test_tools INCLUDE REGEX "/make_[a-z_]+\\.cpp$")
 list(REMOVE_ITEM test_support ${test_tools} ${CMAKE_SOURCE_DIR}/tests/support/doctest_main.cpp)
 add_library(tq_test_support STATIC EXCLUDE_FROM_ALL ${test_support})
+tq_compile_fast(tq_test_support 1)
 target_link_libraries(tq_test_support PUBLIC tq_page_lab tq_quality tq_server tq_conformance tq_gpu tq_cpu tq_model tq_ranks tq_store tq_hub tq_test_shaders doctest::doctest)
 target_compile_definitions(tq_test_support PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TQ_FAULT_LAYER="${TQ_FAULT_LAYER}"
   TQ_SHADERS="${CMAKE_BINARY_DIR}/tq_shaders" TQ_RUN="${CMAKE_BINARY_DIR}/tq-run${CMAKE_EXECUTABLE_SUFFIX}")
@@ -192,9 +213,8 @@ endfunction()
 # What runs where: a property is tested on the drivers that can tell it apart. Conformance compares every kernel with its reference, so
 # that the tests of whole models need not repeat that on each.
 #
-# These drivers have all of conformance's rows. SwiftShader, another compiler, has an eighth of them; lavapipe's other widths a part of those
+# Lavapipe and GPUs have all of conformance's rows. SwiftShader, another compiler, has an eighth of them; lavapipe's other widths a part of those
 # of the kernels for subgroups (the greater one also a part of all, for its workgroups), the profiles a part of all.
-set(full_drivers lavapipe ${gpu_drivers})
 set(rows_swiftshader --shard 1/8)
 set(rows_lavapipe-128 --filter "of a GPU" --shard 1/3)
 set(rows_lavapipe-512 --filter "of a GPU" --shard 1/4)
@@ -231,6 +251,9 @@ function(tq_source source name program)
   file(STRINGS ${source} runs_commands REGEX "TQ_RUN|tq_run\\(|tq-run/serving\\.h")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   set(name_drivers "")
+  if(runs_commands)
+    add_dependencies(tq_tests tq-run)
+  endif()
   if(reaches_device OR (runs_commands AND drivers))
     set(name_drivers ${drivers})
     if(drivers AND (name IN_LIST host_tests OR (NOT reaches_device AND NOT name IN_LIST everywhere_tests)))
@@ -266,30 +289,38 @@ endfunction()
 
 add_library(tq_doctest_main OBJECT tests/support/doctest_main.cpp)
 target_link_libraries(tq_doctest_main PUBLIC tq_options doctest::doctest)
+# What is tested is built as ever. Tests themselves are compiled without optimisation, but for those that spend seconds in their own loops.
+set(tests_that_calculate "^tests-(base|model|model-(kv|cpu|gpu|host))$")
+add_custom_target(tq_tests) # the programs alone, with what they run
 foreach(source ${test_sources})
   get_filename_component(name ${source} NAME_WE)
-  get_filename_component(program ${source} DIRECTORY)
-  file(RELATIVE_PATH program ${CMAKE_SOURCE_DIR} ${program})
-  string(REPLACE "/" "-" program ${program})
+  tq_test_program(${source} program)
   if(NOT TARGET ${program})
     add_executable(${program})
+    add_dependencies(tq_tests ${program})
     target_link_libraries(${program} PRIVATE tq_test_support tq_doctest_main)
-    if(NOT MSVC)
-      # Less to wait for; what is tested is built as ever.
-      target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1> $<$<BOOL:${TQ_SANITIZE}>:-O0>)
+    if(program MATCHES "${tests_that_calculate}")
+      tq_compile_fast(${program} 1)
+    else()
+      tq_compile_fast(${program} 0)
     endif()
   endif()
   tq_source(${source} ${name} ${program})
 endforeach()
 
-# Checks that no kernel spills registers or uses scratch memory on any of AMD's families, each of which has its share of the variants.
-list(LENGTH compile_drivers families)
+if(TQ_TESTS)
+  return()
+endif()
+
+# Checks that no kernel spills registers or uses scratch memory on any of AMD's families, in parts of which each has its share.
 set(number 0)
-foreach(driver ${compile_drivers})
+foreach(driver ${compile_drivers} ${compile_drivers} ${compile_drivers})
   math(EXPR number "${number} + 1")
-  tq_test(shaders_check ${driver} tq-run shaders --check --shard ${number}/${families})
+  list(LENGTH compile_drivers families)
+  math(EXPR parts "3 * ${families}")
+  tq_test(shaders_check-${number} ${driver} tq-run shaders --check --shard ${number}/${parts})
   if(driver MATCHES "-new$") # with cooperative matrices, which an old validation layer does not know
-    set_property(TEST shaders_check@${driver} APPEND PROPERTY ENVIRONMENT TQ_VALIDATE=0)
+    set_property(TEST shaders_check-${number}@${driver} APPEND PROPERTY ENVIRONMENT TQ_VALIDATE=0)
   endif()
 endforeach()
 
@@ -298,11 +329,13 @@ endforeach()
 # other tests run.
 set(patient --timeout 300)
 foreach(driver ${drivers})
-  set(rows)
-  if(NOT driver IN_LIST full_drivers)
-    set(rows ${rows_${driver}})
+  if(driver STREQUAL "lavapipe") # all rows, in parts
+    foreach(part RANGE 1 7)
+      tq_test(conformance-${part} lavapipe tq-run conformance --shard ${part}/7 ${patient})
+    endforeach()
+  else() # all rows on a GPU
+    tq_test(conformance "${driver}" tq-run conformance ${rows_${driver}} ${patient})
   endif()
-  tq_test(conformance "${driver}" tq-run conformance ${rows} ${patient})
 endforeach()
 if("lavapipe-512" IN_LIST drivers)
   tq_test(conformance-part lavapipe-512 tq-run conformance --shard 1/16 ${patient})
@@ -334,6 +367,7 @@ endif()
 if(UNIX)
   file(GLOB soak_sources CONFIGURE_DEPENDS tests/soak/*.cpp)
   add_executable(soak ${soak_sources})
+  tq_compile_fast(soak 0)
   target_link_libraries(soak PRIVATE tq_test_support CLI11::CLI11)
   tq_test(soak "" soak)
   tq_test(soak-deterministic "" soak --deterministic --type tq3 --seed 2)
@@ -358,3 +392,5 @@ if(UNIX)
   tq_test(check_scripts "" ${CMAKE_SOURCE_DIR}/tests/check_scripts)
   tq_test(check_format "" ${CMAKE_SOURCE_DIR}/tests/check_format)
 endif()
+
+include(tests/turns.cmake)

@@ -1,0 +1,36 @@
+# Tests that take turns: .ci/run leaves out those of other days (labels turn-1, Monday, to turn-7); everybody else runs all. A test that takes
+# more than a minute alone on two fast cores has its reason here.
+function(tq_turn day names)
+  get_property(tests DIRECTORY PROPERTY TESTS)
+  foreach(test ${tests})
+    if(test MATCHES "^(${names})(@|$)|^(${names})$")
+      set_property(TEST ${test} APPEND PROPERTY LABELS turn-${day})
+    endif()
+  endforeach()
+endfunction()
+
+# All rows of conformance on lavapipe, and all kernels through AMD's compiler, are minutes each: they are in parts, one a day.
+foreach(day RANGE 1 7)
+  tq_turn(${day} "conformance-${day}|shaders_check-${day}")
+endforeach()
+# Conformance on a driver of another width, of another maker, or of lesser capabilities takes up to a minute for each.
+tq_turn(1 "conformance@lavapipe-128")
+tq_turn(2 "conformance@lavapipe-512")
+tq_turn(3 "conformance@swiftshader")
+tq_turn(4 "conformance-part")
+tq_turn(5 "conformance-kv_(append|decode)")
+tq_turn(6 "conformance-spec-minimum")
+tq_turn(7 "conformance-mobile")
+
+tq_turn(1 "fault_sweep_test|gpu_architectures_larger_set_test@lavapipe-512|soak-deterministic")
+# Every kind of cache and model, divided over two devices in each way.
+tq_turn(2 "gpu_split_test|soak@lavapipe|gpu_sizes_test")
+# Three minutes, most of which it waits: drivers hang until their time is over.
+tq_turn(3 "fault_proof_test|gpu_shape_test|gpu_architectures_larger_set_test@lavapipe-128")
+# Each kind of span in each kind of cache.
+tq_turn(4 "gpu_spans_test|gpu_architectures_larger_set_test@swiftshader|fault_lost_test")
+# Three commands with and without a fault in a kernel, each of which measures before it refuses.
+tq_turn(5 "broken_kernels_test|serve_soak|cli_bench_test")
+# A context of a million tokens is filled; the search of bench --tune tries every kernel.
+tq_turn(6 "gpu_million_test|cli_bench_tune_test|gpu_golden_test@swiftshader|page_table|fleet_(replicas|store|network)")
+tq_turn(7 "fault_serve_test|cli_ablate_test|packages|gpu_router_larger_set_test@swiftshader|lab-(golden|matrices)|fleet_(ranks|edge)|gpu_speculation_test")

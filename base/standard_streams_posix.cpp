@@ -1,5 +1,6 @@
 #include "base/standard_streams.h"
 #include <cerrno>
+#include <csignal>
 #include <fcntl.h>
 #include <initializer_list>
 #include <unistd.h>
@@ -11,5 +12,7 @@ void occupy_closed_streams() {
         if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF)
             ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY); // the wrong way round: using it is an error
 }
+
+void ignore_file_size_signal() { std::signal(SIGXFSZ, SIG_IGN); }
 
 } // namespace tq

@@ -4,4 +4,6 @@ namespace tq {
 
 void occupy_closed_streams() {} // the C library keeps 0, 1 and 2 for the standard streams, open or not
 
+void ignore_file_size_signal() {} // Windows has no such signal
+
 } // namespace tq

@@ -77,7 +77,10 @@ std::string GbnfWriter::new_name(std::string_view wanted) {
     if (name.empty()) name = "rule";
     const bool is_json = std::ranges::any_of(json_rules, [&](const JsonRule& rule) { return rule.name == name; });
     std::string free = is_json ? name + "-1" : name;
-    for (uint32_t n = 2; !names_.insert(free).second; ++n) free = fmt::format("{}-{}", name, n);
+    if (names_.insert(free).second) return free;
+    uint32_t& number = numbers_.try_emplace(name, 1).first->second;
+    do free = fmt::format("{}-{}", name, ++number);
+    while (!names_.insert(free).second);
     return free;
 }
 

@@ -1,6 +1,8 @@
 // The rules of a grammar while they are written, and the parts of JSON that several of them need.
 #pragma once
 #include "model/grammar/syntax.h"
+#include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -27,6 +29,7 @@ class GbnfWriter {
   private:
     std::string text_;
     std::set<std::string, std::less<>> names_;
+    std::map<std::string, uint32_t> numbers_; // the last number that was put after a name
 };
 
 } // namespace tq::grammar

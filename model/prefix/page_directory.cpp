@@ -33,6 +33,12 @@ template <class T> bool parse_number(std::string_view text, T& value, int base) 
     return !text.empty() && error == std::errc() && end == text.data() + text.size();
 }
 
+// Whether an entry of the cache's directory is one that this program makes: a file or a directory, and no link to one elsewhere.
+bool is_own(const fs::directory_entry& entry, fs::file_type type) {
+    std::error_code gone;
+    return entry.symlink_status(gone).type() == type;
+}
+
 // Calls use(entry of the directory) for each; an error, such as a directory that is being deleted, ends it.
 template <class Use> void each_file(const fs::path& directory, const Use& use) {
     std::error_code error;
@@ -81,6 +87,8 @@ void write_whole(const fs::path& path, std::initializer_list<std::span<const std
 }
 
 std::optional<std::vector<std::byte>> read_bytes(const fs::path& path, size_t most) {
+    std::error_code error;
+    if (!fs::is_regular_file(path, error)) return std::nullopt; // to open a pipe may take for ever
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     if (!file) return std::nullopt;
     const std::streamoff end = file.tellg();
@@ -111,13 +119,14 @@ fs::path make_owner_directory(const fs::path& directory, const OwnerTexts& owner
 
 uint64_t default_disk_bytes(const fs::path& directory) {
     std::error_code error;
-    fs::path existing = directory;
+    fs::path existing = fs::absolute(directory, error);
     while (!existing.empty() && !fs::exists(existing, error) && existing != existing.parent_path())
         existing = existing.parent_path();
     const fs::space_info space = fs::space(existing, error);
     uint64_t own = 0;
     for (const StoredOwner& owner : stored_pages(directory)) own += owner.bytes();
-    return error ? 0 : (uint64_t(space.available) + own) / 10;
+    // No more than is taken: a file may say that it is larger than it is.
+    return error ? 0 : (uint64_t(space.available) + std::min(own, uint64_t(space.capacity - space.free))) / 10;
 }
 
 uint64_t StoredOwner::bytes() const {
@@ -130,12 +139,11 @@ std::vector<StoredOwner> stored_pages(const fs::path& directory) {
     std::vector<StoredOwner> all;
     each_file(directory, [&](const fs::directory_entry& own) {
         PageName name;
-        std::error_code ignored;
-        if (!own.is_directory(ignored) || !parse_page_name(utf8_text(own.path().filename()), name)) return;
+        if (!is_own(own, fs::file_type::directory) || !parse_page_name(utf8_text(own.path().filename()), name)) return;
         StoredOwner& owner = all.emplace_back(StoredOwner{utf8_text(own.path().filename()), {}});
         each_file(own.path(), [&](const fs::directory_entry& file) {
             const auto entry = parse_entry(utf8_text(file.path().filename()));
-            if (!entry) return;
+            if (!entry || !is_own(file, fs::file_type::regular)) return;
             std::error_code gone;
             const StoredPage page{*entry, file.file_size(gone), last_modified(file.path(), gone)};
             if (!gone) owner.pages.push_back(page);

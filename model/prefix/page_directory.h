@@ -44,7 +44,8 @@ struct StoredOwner {
 
     uint64_t bytes() const;
 };
-// Returns all pages of all owners; none where there is no such directory. Files of other names are left out.
+// Returns all pages of all owners; none where there is no such directory. Files of other names, and what is no file (a pipe, a
+// directory, a link), are left out, and links to directories are not followed.
 std::vector<StoredOwner> stored_pages(const std::filesystem::path& directory);
 
 // Deletes pages until `max_bytes` are left: always the one that was used least recently among those that no other page follows,
@@ -56,7 +57,7 @@ void expire_pages(const std::filesystem::path& owner_directory, std::chrono::sec
 
 // Writes a file under another name and renames it. Throws Error with the system's reason; nothing is left of it then.
 void write_whole(const std::filesystem::path& path, std::initializer_list<std::span<const std::byte>> parts);
-// Returns the first `most` bytes of a file, or all; nothing where it cannot be opened.
+// Returns the first `most` bytes of a file, or all; nothing where it cannot be opened, or is no file but a pipe or a directory.
 std::optional<std::vector<std::byte>> read_bytes(const std::filesystem::path& path, size_t most = SIZE_MAX);
 
 } // namespace tq

@@ -9,7 +9,6 @@
 #include "tools/tq-run/prefix.h"
 #include "tools/tq-run/table.h"
 #include <chrono>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace tq {
@@ -119,13 +118,14 @@ int show_totals(const CacheArguments& arguments) {
 }
 
 // Returns why a page's file cannot be used; nothing where it can, or is gone. The content's length is that of the owner's types.
-std::optional<std::string> damage(const fs::path& path, const StoredOwner& owner, const PageEntry& entry, uint64_t& bytes) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return std::nullopt;
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
-    bytes += text.size();
+std::optional<std::string> damage(const fs::path& path, const StoredOwner& owner, const StoredPage& page, uint64_t& bytes) {
+    const PageEntry& entry = page.entry;
+    if (page.bytes > max_page_bytes) return "it has more bytes than any page";
+    const auto whole = read_bytes(path, max_page_bytes);
+    if (!whole) return std::nullopt;
+    bytes += whole->size();
     try {
-        const auto all = without_signature(std::as_bytes(std::span(text))); // of a directory that is shared
+        const auto all = without_signature(std::span(*whole)); // of a directory that is shared
         const PageHead head = read_page_head(all);
         if (head.owner.hex() != owner.name || head.parent != entry.parent || head.name != entry.name) fail("it is another page");
         const uint64_t content = all.size() - page_head_size(head.tokens());
@@ -145,7 +145,7 @@ int verify_pages(const CacheArguments& arguments) {
         for (const StoredPage& page : owner.pages) {
             const fs::path path = directory / owner.name / page.entry.file_name();
             pages++;
-            const auto why = damage(path, owner, page.entry, bytes);
+            const auto why = damage(path, owner, page, bytes);
             if (!why) continue;
             damaged.push_back({{"file", utf8_text(path)}, {"reason", *why}});
             if (!arguments.json) write_output(fmt::format("{}: {}\n", printable(utf8_text(path), 300), *why));

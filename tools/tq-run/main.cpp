@@ -139,6 +139,7 @@ int run(const std::vector<std::string>& arguments) {
 int main(int count, char** values) {
     using namespace tq;
     occupy_closed_streams();
+    ignore_file_size_signal();
     prepare_terminal();
     struct LeaveJob {
         ~LeaveJob() { leave_job(); }

@@ -12,6 +12,7 @@
 #ifndef _WIN32
 #include <csignal>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #endif
@@ -124,6 +125,54 @@ TEST_CASE("a damaged page is a miss, reported once, and deleted") {
         CHECK(store->take_warnings().empty());
     }
 }
+
+TEST_CASE("a page that is larger than it can be is a miss, reported once, and deleted") {
+    const Disk disk;
+    const PageHead head = head_of(1);
+    disk.open()->write(head, content_of(head), true);
+    fs::resize_file(disk.file(head), uint64_t(1) << 42); // 4 TiB, of which the disk has but the page
+    const uint64_t limit = default_disk_bytes(disk.options.directory);
+    CHECK(limit <= fs::space(disk.options.directory).capacity / 10);
+    const auto store = disk.open();
+    CHECK(following(*store, owner_name(owner), head.ids).size() == 1);
+    CHECK_FALSE(store->read(head));
+    CHECK(contains(store->take_warnings().at(0), "a damaged page of the prefix cache"));
+    CHECK_FALSE(fs::exists(disk.file(head)));
+}
+
+#ifndef _WIN32
+TEST_CASE("what is no file is no page, though it has a page's name: it is not opened, listed or followed") {
+    const test::TemporaryDirectory elsewhere;
+    const PageHead head = head_of(1);
+    for (const int kind : {0, 1, 2}) {
+        CAPTURE(kind);
+        const Disk disk;
+        disk.open()->write(head, content_of(head), true);
+        const fs::path page = disk.file(head), moved = elsewhere.path() / std::to_string(kind);
+        fs::rename(page, moved);
+        if (kind == 0) REQUIRE(::mkfifo(page.c_str(), 0600) == 0);
+        if (kind == 1) fs::create_directory(page);
+        if (kind == 2) fs::create_symlink(moved, page);
+        const auto store = disk.open();
+        CHECK(following(*store, owner_name(owner), head.ids).empty());
+        if (kind != 2) CHECK_FALSE(store->read(head));
+        CHECK(stored_pages(disk.options.directory).at(0).pages.empty());
+        CHECK(store->take_warnings().empty());
+        CHECK(fs::exists(fs::symlink_status(page)));
+    }
+}
+
+TEST_CASE("pages behind a link to a directory are not the cache's: nothing deletes them") {
+    const Disk disk, other;
+    const PageHead head = head_of(1);
+    other.open()->write(head, content_of(head), true);
+    fs::create_directories(disk.options.directory);
+    fs::create_directory_symlink(other.own(), disk.own());
+    CHECK(stored_pages(disk.options.directory).empty());
+    CHECK(prune_pages(disk.options.directory, 0) == 0);
+    CHECK(fs::exists(other.file(head)));
+}
+#endif
 
 TEST_CASE("a hash alone is no hit: the ids are compared") {
     const Disk disk;

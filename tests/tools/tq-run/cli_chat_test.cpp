@@ -93,6 +93,16 @@ TEST_CASE("a full context: the oldest turns go and that is said, or the conversa
     const Finished nearly = chat("My name is Anna.\n", {"-c", "38", "--device", "cpu", "-sys", "You are Mira."});
     CHECK(contains(nearly.error, "% full: when there is no more room, the oldest turns are dropped"));
 
+    // What left the context is still in the conversation, and a larger context has it again.
+    const TemporaryDirectory directory;
+    const std::string file = (directory.path() / "talk.json").string();
+    const Finished saved = chat(questions + "/save " + file + "\n", {"-c", "60", "--device", "cpu", "-sys", "You are Mira."});
+    CHECK(contains(saved.error, "dropped from it, not from the conversation"));
+    CHECK(contains(saved.error, ": 4 turns are saved"));
+    const Finished again = chat("/load " + file + "\nWhat is my name?\n", {"-c", "512", "--device", "cpu"});
+    CHECK(contains(again.error, ": 4 turns are loaded"));
+    CHECK(contains(again.output, "Anna"));
+
     for (const std::vector<std::string>& off : {std::vector<std::string>{"--context-shift", "off"}, {"--no-context-shift"}}) {
         std::vector<std::string> flags{"-c", "40", "--device", "cpu"};
         flags.insert(flags.end(), off.begin(), off.end());

@@ -2,6 +2,7 @@
 #ifndef _WIN32
 #include "tests/support/temporary_file.h"
 #include "tests/support/terminal.h"
+#include "tests/support/text.h"
 #include <csignal>
 #include <doctest/doctest.h>
 
@@ -120,6 +121,32 @@ TEST_CASE("a paste of 20 KB arrives whole") {
     const std::string rest = terminal.output().substr(terminal.output().rfind("it has ") + 7);
     CHECK(std::stoi(rest) > 4500); // tokens; 4095 bytes are some 1500
     CHECK_FALSE(std::filesystem::exists(home.path() / "tq-run" / "chat_history"));
+}
+
+TEST_CASE("a question that has no room at all is refused, and the conversation is as it was, also on the disk") {
+    const TemporaryDirectory home;
+    TerminalSession terminal(chat(home, {"-c", "128"}), 80);
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("My name is Anna.\r");
+    REQUIRE(terminal.wait_for("generation"));
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("/save talk\r");
+    REQUIRE(terminal.wait_for("1 turn is saved"));
+    REQUIRE(terminal.wait_for("> "));
+    std::string question;
+    for (int i = 0; i < 200; i++) question += "word ";
+    terminal.type(question + "\r");
+    CHECK(terminal.wait_for("the question does not fit: it has "));
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("What is my name?\r");
+    CHECK(terminal.wait_for("Anna"));
+    REQUIRE(terminal.wait_for("generation"));
+    CHECK(terminal.output().find("dropped") == std::string::npos);
+    terminal.type(ctrl_d);
+    CHECK(terminal.wait_for_end() == 0);
+    const std::string kept = slurp(home.path() / "tq-run" / "conversations" / "talk.json");
+    CHECK(count(kept, "My name is Anna.") == 1);
+    CHECK(count(kept, "What is my name?") == 1);
 }
 
 TEST_CASE("what is typed during an answer is not shown in it, and is the next question's beginning") {

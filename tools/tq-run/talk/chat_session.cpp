@@ -78,13 +78,11 @@ void Chat::print_banner() const {
 
 void Chat::ask(std::string question) {
     try {
-        if (!read_text_.empty()) question = read_text_ + "\n\n" + question;
-        conversation_.ask(std::move(question));
+        conversation_.ask(read_text_.empty() ? std::move(question) : read_text_ + "\n\n" + question);
     } catch (const Error& error) {
         return refuse(error.what());
     }
-    read_text_.clear();
-    reply();
+    if (reply()) read_text_.clear();
 }
 
 // At a terminal another question can be asked; in a pipe nobody can.
@@ -93,36 +91,45 @@ void Chat::refuse(const std::string& why) const {
     write_error(why + "\n");
 }
 
-// Reduces the conversation to three quarters of the context, so that the rest need not be run again soon.
+// Lets the context begin at a later turn: the first from which the conversation takes at most three quarters of it, so that the
+// rest need not be run again soon; else the last.
 bool Chat::make_room(size_t answered) {
-    const size_t before = conversation_.prompt().size(), enough = context_size() - context_size() / 4;
-    size_t turns = 0, now = before;
-    while ((turns == 0 || now + answered > enough) && conversation_.drop_oldest_turn()) {
-        ++turns;
-        now = conversation_.prompt().size();
+    const size_t enough = context_size() - context_size() / 4, before = conversation_.prompt().size();
+    const size_t now = conversation_.first_turn_in_context(), last = conversation_.turns() - 1;
+    if (now >= last) return false;
+    size_t begin = now + 1, end = last; // the turn looked for is one of begin .. end
+    while (begin < end) {
+        const size_t middle = begin + (end - begin) / 2;
+        if (conversation_.prompt_from(middle).size() + answered <= enough)
+            end = middle;
+        else
+            begin = middle + 1;
     }
-    dropped_turns_ += turns;
-    dropped_tokens_ += before - now;
+    conversation_.begin_context_at(begin);
+    dropped_turns_ += begin - now;
+    dropped_tokens_ += before - conversation_.prompt().size();
     warned_ = false;
-    return turns > 0;
+    return true;
 }
 
 void Chat::say_dropped() {
     if (dropped_turns_ == 0) return;
-    note(fmt::format("[ the context of {} tokens was full: {}, {} tokens, {} dropped from it (--context-shift off keeps them) ]",
+    note(fmt::format("[ the context of {} tokens was full: {}, {} tokens, {} dropped from it, and stay in the conversation "
+                     "(--context-shift off: nothing is dropped) ]",
                      context_size(), turns_text(dropped_turns_), dropped_tokens_, dropped_turns_ == 1 ? "is" : "are"));
     dropped_turns_ = dropped_tokens_ = 0;
 }
 
-std::string Chat::too_long(size_t tokens) const {
-    Conversation before = conversation_;
-    before.take_back_question();
-    const size_t earlier = before.turns() == 0 ? 0 : before.prompt().size();
-    if (earlier == 0)
+std::string Chat::too_long() const {
+    const size_t tokens = conversation_.prompt().size(), alone = conversation_.prompt_from(conversation_.turns() - 1).size();
+    if (alone > context_size())
         return fmt::format(
             "the question does not fit: it has {} tokens{} but the context holds {}: shorten it, or ask for a larger "
             "context with -c",
-            tokens, conversation_.system().empty() ? "" : " with the system prompt", context_size());
+            alone, conversation_.system().empty() ? "" : " with the system prompt", context_size());
+    Conversation before = conversation_;
+    before.take_back_question();
+    const size_t earlier = before.prompt().size();
     return fmt::format(
         "the context is full: the conversation has {} tokens and the question {}, but the context holds {}: /undo takes "
         "the last turn back, /clear starts a new conversation, --context-shift on drops the oldest turns, -c asks for a "
@@ -133,14 +140,16 @@ std::string Chat::too_long(size_t tokens) const {
 // Empty, with the question removed again, when the conversation does not fit.
 std::vector<uint32_t> Chat::prompt() {
     auto ids = conversation_.prompt();
-    if (ids.size() > context_size() && arguments_.context_shift && make_room(0)) ids = conversation_.prompt();
+    // Where not even the question has room beside the system prompt, no turn is dropped for it.
+    const auto alone = [&] { return conversation_.prompt_from(conversation_.turns() - 1).size(); };
+    if (ids.size() > context_size() && arguments_.context_shift && alone() <= context_size() && make_room(0))
+        ids = conversation_.prompt();
     if (ids.size() <= context_size()) {
         say_dropped();
         return ids;
     }
-    const std::string why = too_long(ids.size());
+    const std::string why = too_long();
     conversation_.take_back_question();
-    say_dropped();
     refuse(why);
     return {};
 }
@@ -166,9 +175,10 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
     return all;
 }
 
-void Chat::reply() {
+// False where the question was refused, and is taken back.
+bool Chat::reply() {
     const auto ids = prompt();
-    if (ids.empty()) return;
+    if (ids.empty()) return false;
     Answer answer(engine_->model.tokenizer, console_, options_.variant == ChatVariant::thinking);
     if (constraint_) constraint_->restart();
     clear_interrupt();
@@ -179,7 +189,8 @@ void Chat::reply() {
     } catch (const OutOfMemory& error) {
         console_.clear_status();
         conversation_.take_back_question();
-        return refuse(error.what());
+        refuse(error.what());
+        return false;
     } catch (...) { // a question without an answer is no turn
         conversation_.take_back_question();
         throw;
@@ -194,6 +205,7 @@ void Chat::reply() {
     keep();
     clear_interrupt();
     if (!arguments_.single_turn) run_ahead();
+    return true;
 }
 
 void Chat::explain(const Generated& result) {

@@ -58,11 +58,11 @@ class Chat {
     void ask(std::string question);
     void refuse(const std::string& why) const;
     uint32_t context_size() const { return engine_->forward->context_size(); }
-    bool make_room(size_t answered); // drops the oldest turns; false when there was none
+    bool make_room(size_t answered); // the context then begins at a later turn; false where it begins at the last
     void say_dropped();
-    std::string too_long(size_t tokens) const;
+    std::string too_long() const;
     std::vector<uint32_t> prompt();
-    void reply();
+    bool reply();
     Generated generate(std::vector<uint32_t> ids, class Answer& answer);
     void explain(const Generated& result);
     void resume(); // the conversation of --resume

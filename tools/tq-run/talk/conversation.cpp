@@ -39,22 +39,17 @@ void Conversation::take_back_question() {
 bool Conversation::take_back_answer() {
     if (messages_.empty() || messages_.back()["role"] != "assistant") return false;
     messages_.erase(messages_.size() - 1);
+    begin_ = 0;
     return true;
 }
 
 void Conversation::clear() {
+    begin_ = 0;
     messages_ = nlohmann::ordered_json::array();
     if (!system_.empty()) messages_.push_back(message("system", system_));
 }
 
-bool Conversation::drop_oldest_turn() {
-    if (messages_.size() < first_turn() + 3) return false;
-    messages_.erase(first_turn() + 1);
-    messages_.erase(first_turn());
-    return true;
-}
-
-size_t Conversation::turns() const { return (messages_.size() - first_turn() + 1) / 2; }
+size_t Conversation::turns() const { return (messages_.size() - first_message() + 1) / 2; }
 
 void Conversation::set_system(std::string text) {
     tokenizer_.encode(text); // for its error
@@ -79,8 +74,15 @@ void Conversation::replace(const nlohmann::json& messages) {
     if (read.size() % 2 != (system.empty() ? 0 : 1)) fail("its last question has no answer");
     system_ = std::move(system);
     messages_ = std::move(read);
+    begin_ = 0;
 }
 
-std::vector<uint32_t> Conversation::prompt() const { return tokenizer_.encode(render_chat(messages_, nullptr, options_)); }
+std::vector<uint32_t> Conversation::prompt_from(size_t turn) const {
+    if (turn == 0) return tokenizer_.encode(render_chat(messages_, nullptr, options_));
+    auto sent = nlohmann::ordered_json::array();
+    if (!system_.empty()) sent.push_back(messages_[0]);
+    for (size_t i = first_message() + 2 * turn; i < messages_.size(); i++) sent.push_back(messages_[i]);
+    return tokenizer_.encode(render_chat(sent, nullptr, options_));
+}
 
 } // namespace tq

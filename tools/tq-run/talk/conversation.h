@@ -18,9 +18,12 @@ class Conversation {
     bool take_back_answer();       // false when there is none
     void clear();                  // the turns, not the system prompt
 
-    // Removes the oldest question and its answer; false when there is only the last question.
-    bool drop_oldest_turn();
     size_t turns() const; // questions
+
+    // The context may begin at a later turn than the first: prompt() leaves earlier ones out, messages() keeps them. Taking back
+    // an answer, or another conversation, lets it begin at the first again.
+    size_t first_turn_in_context() const { return begin_; }
+    void begin_context_at(size_t turn) { begin_ = turn; } // less than turns()
 
     const std::string& system() const { return system_; }
     void set_system(std::string text); // throws Error when it is not valid UTF-8; empty: none
@@ -30,17 +33,20 @@ class Conversation {
     // Throws Error where it is not such a list, or does not end with an answer; nothing is changed then.
     void replace(const nlohmann::json& messages);
 
-    // The whole history, rendered by the model's template. Rendered and encoded again each time: the ids are always those of
-    // the template, and the session finds the longest prefix that is already in the cache.
-    std::vector<uint32_t> prompt() const;
+    // The history that is in the context, rendered by the model's template. Rendered and encoded again each time: the ids are
+    // always those of the template, and the session finds the longest prefix that is already in the cache.
+    std::vector<uint32_t> prompt() const { return prompt_from(begin_); }
+    // The prompt if the context began at that turn.
+    std::vector<uint32_t> prompt_from(size_t turn) const;
 
   private:
-    size_t first_turn() const { return system_.empty() ? 0 : 1; }
+    size_t first_message() const { return system_.empty() ? 0 : 1; }
 
     const Tokenizer& tokenizer_;
     ChatOptions options_;
     std::string system_;
-    nlohmann::ordered_json messages_;
+    nlohmann::ordered_json messages_; // all of them
+    size_t begin_ = 0;                // turns before the context's first
 };
 
 } // namespace tq

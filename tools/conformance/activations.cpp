@@ -10,13 +10,13 @@
 namespace tq::conformance {
 namespace {
 
-constexpr float eps = 0.01f; // a model's would be lost in the limits
+constexpr float activations_eps = 0.01f; // a model's would be lost in the limits
 
 // Of all rows, and as in the head: of every other one, from the last on.
 Outcome rms_norm(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t tokens) {
     const auto x = rig.random.normals(size_t(tokens) * cols), w = rig.random.normals(cols);
     std::vector<float> want(x.size()), want_in_head;
-    ref::rms_norm(rig.pool, want, x, w, eps);
+    ref::rms_norm(rig.pool, want, x, w, activations_eps);
     std::vector<uint32_t> wanted;
     for (uint32_t end = tokens; end > 0; end -= std::min(end, 2u)) {
         wanted.push_back(end - 1);
@@ -25,9 +25,10 @@ Outcome rms_norm(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t to
     }
     const Buffer y = rig.output(x.size()), in_head = rig.output(want_in_head.size()), x_buffer = rig.upload(x),
                  w_buffer = rig.upload(w), context = rig.context(7, tokens), head = rig.head_context(wanted);
-    rig.run(tuning, context, tokens + 5, 128, [&](gpu::Pass& pass) { gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, eps); });
+    rig.run(tuning, context, tokens + 5, 128,
+            [&](gpu::Pass& pass) { gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, activations_eps); });
     rig.run(tuning, head, uint32_t(wanted.size()) + 5, 128,
-            [&](gpu::Pass& pass) { gpu::rms_norm(pass, in_head, x_buffer, w_buffer, cols, eps, true); });
+            [&](gpu::Pass& pass) { gpu::rms_norm(pass, in_head, x_buffer, w_buffer, cols, activations_eps, true); });
     return worse(rig.check(y, want, 1e-6), rig.check(in_head, want_in_head, 1e-6));
 }
 
@@ -37,7 +38,7 @@ Outcome rms_norm_overflow(Rig& rig, const gpu::Tuning& tuning, uint32_t cols) {
     for (uint32_t i = 0; i < cols; i++) x[cols + i] = std::copysign(3e19f, x[cols + i]);
     const Buffer y = rig.output(x.size()), x_buffer = rig.upload(x), w_buffer = rig.upload(std::vector(cols, 1.0f)),
                  context = rig.context(0, 3);
-    rig.run(tuning, context, 3, 128, [&](gpu::Pass& pass) { gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, eps); });
+    rig.run(tuning, context, 3, 128, [&](gpu::Pass& pass) { gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, activations_eps); });
     const std::vector<uint32_t> words = rig.read(y);
     for (uint32_t i = 0; i < 3 * cols; i++)
         if (std::isnan(std::bit_cast<float>(words[i])) != (i / cols == 1))
@@ -86,7 +87,7 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     auto want = q;
     std::vector<host::Row> rows(at.tokens);
     for (uint32_t t = 0; t < at.tokens; t++) rows[t] = {0, at.position + t};
-    const auto norm_eps = at.normed ? std::optional(eps) : std::nullopt;
+    const auto norm_eps = at.normed ? std::optional(activations_eps) : std::nullopt;
     ref::q_norm_rope(rig.pool, want, w, {rope, rows}, at.heads, norm_eps, scale, is_rotated(keys) ? &codec.rotation : nullptr,
                      conditions);
 

@@ -171,8 +171,6 @@ class Comparison {
     std::vector<std::vector<double>> errors_[2], noise_errors_[2];
 };
 
-uint32_t greatest(std::span<const float> logits) { return uint32_t(std::ranges::max_element(logits) - logits.begin()); }
-
 double greatest_difference(std::span<const float> a, std::span<const float> b) {
     double most = 0;
     for (size_t i = 0; i < a.size(); i++) most = std::max(most, std::fabs(double(a[i]) - b[i]));
@@ -191,7 +189,7 @@ std::optional<Agreement> Comparison::run(std::span<const uint32_t> ids) {
     }
     compare_logits();
     for (uint32_t i = 0; i < options_.decode; i++) {
-        const uint32_t id = greatest(reference_.logits);
+        const uint32_t id = greatest_logit(reference_.logits);
         follow(id);
         run_block({&id, 1}, false);
         compare_logits();
@@ -247,7 +245,7 @@ void Comparison::compare_logits() {
 }
 
 void Comparison::follow(uint32_t token) {
-    const uint32_t other = greatest(measured_.logits);
+    const uint32_t other = greatest_logit(measured_.logits);
     const double margin = double(reference_.logits[token]) - reference_.logits[other];
     out_.same += other == token ? 1 : 0;
     if (other != token && (!out_.different || margin > out_.different->margin))

@@ -13,7 +13,7 @@
 namespace tq::conformance {
 namespace {
 
-constexpr uint32_t count = 20011; // elements of a probe
+constexpr uint32_t probe_elements = 20011; // elements of a probe
 
 uint32_t bits_of(float f) { return std::bit_cast<uint32_t>(f); }
 float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
@@ -48,7 +48,7 @@ float random_float(Random& random, int min_e, int greatest_e) {
 // c is near -+a b in half of the cases: there a fused multiply-add reveals the rounding error of the product.
 Floats random_floats(Random& random) {
     Floats in;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < probe_elements; i++) {
         const float a = random_float(random, -40, 40), b = random_float(random, -40, 40), product = a * b;
         in.a.push_back(a);
         in.b.push_back(i % 3 == 0 ? a * (1 + float(int(random.below(9)) - 4) * 0x1p-22f) : b);
@@ -87,8 +87,8 @@ float reference(FloatOp op, float a, float b, float c) {
 // Requires the same bits; how a device treats denormals is tested by the row "denormals".
 Outcome exact_floats(Rig& rig, FloatOp op) {
     const Floats in = random_floats(rig.random);
-    std::vector<uint32_t> got = run_floats(rig, op, in), want(count);
-    for (uint32_t i = 0; i < count; i++) {
+    std::vector<uint32_t> got = run_floats(rig, op, in), want(probe_elements);
+    for (uint32_t i = 0; i < probe_elements; i++) {
         const float right = reference(op, in.a[i], in.b[i], in.c[i]);
         want[i] = is_denormal(right) || is_denormal(in.c[i]) ? got[i] : bits_of(right);
         if (right == 0 && (got[i] & 0x7fffffff) == 0) want[i] = got[i]; // zero of either sign
@@ -110,7 +110,7 @@ Outcome rounded_function(Rig& rig, FloatOp op) {
     const std::vector<uint32_t> got = run_floats(rig, op, in);
     Outcome outcome{true, 0, 1, {}};
     double worst_ulps = 0;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < probe_elements; i++) {
         const double a = in.a[i], right = op == divide        ? a / in.b[i]
                                           : op == exponential ? std::exp(a)
                                                               : 1 / std::sqrt(std::fabs(a));
@@ -130,7 +130,7 @@ Outcome rounded_function(Rig& rig, FloatOp op) {
 // Denormal operands and results may be flushed to zero. The codec does not meet any; which of the two happens is reported.
 Outcome denormals(Rig& rig) {
     Floats in;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < probe_elements; i++) {
         const bool operand = i % 2 == 0;
         in.a.push_back(operand ? float_of((i * 7919 % 0x7fffff) + 1) : random_float(rig.random, -70, -66));
         in.b.push_back(operand ? 1.0f : random_float(rig.random, -70, -66));
@@ -138,7 +138,7 @@ Outcome denormals(Rig& rig) {
     }
     const std::vector<uint32_t> got = run_floats(rig, multiply, in);
     uint32_t kept[2] = {}, flushed[2] = {};
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < probe_elements; i++) {
         const uint32_t right = bits_of(in.a[i] * in.b[i]);
         if (got[i] == right)
             kept[i % 2] += (right & 0x7fffffff) != 0 ? 1 : 0;
@@ -205,8 +205,8 @@ std::vector<uint32_t> run_integers(Rig& rig, IntegerOp op, const std::vector<uin
 }
 
 Outcome integers(Rig& rig, IntegerOp op) {
-    std::vector<uint32_t> u(count), v(count), want(count);
-    for (uint32_t i = 0; i < count; i++) {
+    std::vector<uint32_t> u(probe_elements), v(probe_elements), want(probe_elements);
+    for (uint32_t i = 0; i < probe_elements; i++) {
         u[i] = uint32_t(rig.random.bits()) >> rig.random.below(32);
         v[i] = uint32_t(rig.random.bits()) >> rig.random.below(32);
         if (i % 5 == 0) v[i] = u[i] + rig.random.below(3) - 1;
@@ -258,7 +258,7 @@ Outcome workgroup(Rig& rig, uint32_t invocations, uint32_t terms) {
 } // namespace
 
 void add_arithmetic(Rows& rows, const Capabilities& device) {
-    const std::string elements = fmt::format("{} numbers", count);
+    const std::string elements = fmt::format("{} numbers", probe_elements);
     for (const auto& [name, op] : {std::pair("a + b", add),
                                    {"a - b", subtract},
                                    {"a * b", multiply},

@@ -62,7 +62,8 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
     return worse(rig.check(y, want, limit_of(shape.deviation)), rig.check(partials, {}, 0));
 }
 
-void add(Rows& rows, const Variant& variant, const AttentionCase& shape, bool full = false, const char* kernel = "attention") {
+void add_attention(Rows& rows, const Variant& variant, const AttentionCase& shape, bool full = false,
+                   const char* kernel = "attention") {
     rows.push_back({kernel, fmt::format("{}, {}", describe(shape.kv), variant.name), shape.text(),
                     [=, tuning = variant.tuning](Rig& rig) { return attention(rig, tuning, shape); }, 0, full});
 }
@@ -80,7 +81,7 @@ void add_window(Rows& rows, const std::vector<Variant>& all) {
     for (const Variant& variant : all)
         for (const AttentionCase& shape :
              {AttentionCase{few, 128, 4, 2, 77, 1}, {few, 128, 4, 2, 77, 13}, {many, 128, 4, 2, 77, 9, 1}})
-            add(rows, variant, shape);
+            add_attention(rows, variant, shape);
     for (const AttentionCase& shape : {AttentionCase{few, 128, 4, 2, 3, 1},
                                        {few, 128, 4, 2, 3, 3},
                                        {few, 128, 10, 2, 513, 1, 1},
@@ -90,7 +91,7 @@ void add_window(Rows& rows, const std::vector<Variant>& all) {
                                        {with_window({KvType::tq3q, KvType::tq4}, 5), 128, 4, 2, 77, 7},
                                        {many, 128, 4, 2, 77, 1, 2, 1, 70},
                                        {many, 128, 4, 2, 77, 7, 2, 1, 70}})
-        add(rows, all[0], shape);
+        add_attention(rows, all[0], shape);
 }
 
 // Numbers of splits below, at and above those that the combine kernel adds at a time, and above a workgroup's invocations.
@@ -100,9 +101,9 @@ void add_splits(Rows& rows, const std::vector<Variant>& all) {
         for (const uint32_t splits : {7u, 8u, 9u, 64u, 65u, 256u}) {
             Variant parts{fmt::format("{}, {} splits", variant.name, splits), variant.tuning};
             parts.tuning.splits = splits;
-            add(rows, parts, {tq4, 128, 4, 2, 2051, 1, 3});
-            if (splits == 9 || splits == 65) add(rows, parts, {residual, 64, 2, 2, 2051, 1});
-            if (splits == 8 || splits == 256) add(rows, parts, {with_window(tq4, 5), 128, 4, 2, 2051, 1});
+            add_attention(rows, parts, {tq4, 128, 4, 2, 2051, 1, 3});
+            if (splits == 9 || splits == 65) add_attention(rows, parts, {residual, 64, 2, 2, 2051, 1});
+            if (splits == 8 || splits == 256) add_attention(rows, parts, {with_window(tq4, 5), 128, 4, 2, 2051, 1});
         }
 }
 
@@ -120,13 +121,13 @@ void add_slots(Rows& rows, const std::vector<Variant>& all) {
     for (const Variant& variant : all)
         for (const AttentionCase& of : {shape(tq4, 300, 13, 3, false), shape(tq4, 300, 2, 4, true), shape(tq4, 112, 1, 4, true),
                                         shape(window, 300, 13, 3, false), shape(window, 300, 2, 4, true)})
-            add(rows, variant, of);
+            add_attention(rows, variant, of);
     for (const uint32_t length : {255u, 256u, 257u, 512u, 513u})
-        for (const uint32_t tokens : {1u, 3u}) add(rows, all[0], {tq4, 128, 4, 2, length, tokens});
+        for (const uint32_t tokens : {1u, 3u}) add_attention(rows, all[0], {tq4, 128, 4, 2, length, tokens});
     for (const AttentionCase& of : {shape(tq4, 1025, 1, 32, true), shape(tq4, 600, 1, 7, false), shape(mixed, 300, 13, 3, false),
                                     shape(mixed, 300, 3, 2, true), shape(residual, 300, 3, 3, false),
                                     shape(residual, 300, 2, 3, true), shape(window, 40, 35, 2, false)})
-        add(rows, all[0], of);
+        add_attention(rows, all[0], of);
 }
 
 // attention_coopmat in workgroups of the device's own size, and in smaller ones.
@@ -171,7 +172,7 @@ void add_decode(Rows& rows, const Capabilities& device) {
         if (shape.head_dim / 32 > tuning.subgroup) return; // a key has more parts than a subgroup has invocations
         const gpu::AttentionShape plain{shape.head_dim, {shape.kv.k, shape.kv.v}, shape.heads / shape.kv_heads, shape.tokens};
         ENSURE(gpu::attention_plan(tuning, plain).kernel == gpu::AttentionKernel::decode, "another kernel runs {}", shape.text());
-        add(rows, {name, tuning}, shape, full, "attention_decode");
+        add_attention(rows, {name, tuning}, shape, full, "attention_decode");
     };
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, trellis{KvType::tq3t, KvType::tq2t};
     std::vector<KvType> types;
@@ -206,7 +207,7 @@ void add_decode(Rows& rows, const Capabilities& device) {
 void add_matrices(Rows& rows, const Capabilities& device) {
     const std::vector<Variant> all = matrices(device);
     const auto row = [&](const Variant& variant, const AttentionCase& shape) {
-        add(rows, variant, shape, false, "attention_coopmat");
+        add_attention(rows, variant, shape, false, "attention_coopmat");
     };
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3};
     for (const Variant& variant : all) {
@@ -254,7 +255,7 @@ void add_attention_of(Rows& rows, const Capabilities& device, const Subject& sub
         separate.slots = 3;
         separate.separate = true;
         for (const AttentionCase& shape : {AttentionCase{kv, d, heads, 2, 300, 1}, {kv, d, heads, 2, 77, 33}, separate})
-            add(rows, own, shape);
+            add_attention(rows, own, shape);
     }
 }
 
@@ -268,40 +269,41 @@ void add_attention(Rows& rows, const Capabilities& device) {
     for (size_t i = 0; i < kv_types.size(); i++) {
         const KvType k = kv_types[i].type, v = kv_types[(i + 7) % kv_types.size()].type;
         const uint32_t few = i % 2 == 0 ? 1 : 9;
-        add(rows, all[0], {{k, v}, 128, 4, 2, 77, few});
-        add(rows, all[0], {{k, k}, 128, 4, 2, 77, 10 - few}, true);
-        add(rows, all[0], {{v, k}, 64, 4, 2, 50, 1}, i % 3 != 0);
-        add(rows, all[0], {{v, k}, 256, 4, 2, 50, 3}, i % 3 != 1);
+        add_attention(rows, all[0], {{k, v}, 128, 4, 2, 77, few});
+        add_attention(rows, all[0], {{k, k}, 128, 4, 2, 77, 10 - few}, true);
+        add_attention(rows, all[0], {{v, k}, 64, 4, 2, 50, 1}, i % 3 != 0);
+        add_attention(rows, all[0], {{v, k}, 256, 4, 2, 50, 3}, i % 3 != 1);
     }
-    add(rows, all[0], {{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1});
-    add(rows, all[0], {{KvType::q4_0r, KvType::tq3q, RotationKind::haar}, 256, 4, 2, 77, 5});
-    for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 513u}) add(rows, all[0], {tq4, 128, 2, 1, length, 1, 1});
+    add_attention(rows, all[0], {{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1});
+    add_attention(rows, all[0], {{KvType::q4_0r, KvType::tq3q, RotationKind::haar}, 256, 4, 2, 77, 5});
+    for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 513u})
+        add_attention(rows, all[0], {tq4, 128, 2, 1, length, 1, 1});
     constexpr uint32_t groups[] = {1, 2, 4, 5, 8, 16}; // of all Qwen3 models
     for (const uint32_t group : {3u, 6u, 7u})          // of Qwen2's and Llama's
-        for (const uint32_t tokens : {1u, 11u}) add(rows, all[0], {tq4, 64, 2 * group, 2, 40, tokens});
-    for (const uint32_t group : groups) add(rows, all[0], {tq4, 128, 2 * group, 2, 40, 1});
+        for (const uint32_t tokens : {1u, 11u}) add_attention(rows, all[0], {tq4, 64, 2 * group, 2, 40, tokens});
+    for (const uint32_t group : groups) add_attention(rows, all[0], {tq4, 128, 2 * group, 2, 40, 1});
     for (const uint32_t group : groups)
-        for (const KvOptions& kv : {mixed, affine}) add(rows, all[0], {kv, 128, 2 * group, 2, 40, 11});
+        for (const KvOptions& kv : {mixed, affine}) add_attention(rows, all[0], {kv, 128, 2 * group, 2, 40, 11});
     for (const uint32_t d : {64u, 128u, 256u}) // 256: not all of a kv head's queries fit into 16 KiB of shared memory
         for (const auto& [group, tokens] : {std::pair(1u, 1u), {5u, 7u}, {8u, 1u}})
-            add(rows, all[0], {residual, d, 2 * group, 2, 50, tokens});
+            add_attention(rows, all[0], {residual, d, 2 * group, 2, 50, tokens});
     for (const KvOptions& kv : {tq4, affine, residual}) // scales are denormal fp16 numbers
-        add(rows, all[0], {kv, 128, 4, 2, 77, 9, 2, 1, 0, 1e-4f});
-    add(rows, all[0], {tq4, 128, 6, 3, 33, 33}); // a whole prompt, and slices of 2 and 1 heads
-    add(rows, all[0], {tq4, 128, 16, 8, 4099, 1, 3});
-    add(rows, all[0], {tq4, 128, 40, 8, 32771, 1, 3}, true);
+        add_attention(rows, all[0], {kv, 128, 4, 2, 77, 9, 2, 1, 0, 1e-4f});
+    add_attention(rows, all[0], {tq4, 128, 6, 3, 33, 33}); // a whole prompt, and slices of 2 and 1 heads
+    add_attention(rows, all[0], {tq4, 128, 16, 8, 4099, 1, 3});
+    add_attention(rows, all[0], {tq4, 128, 40, 8, 32771, 1, 3}, true);
     const auto scaled = [](AttentionCase of) {
         of.scaled = true;
         return of;
     };
-    add(rows, all[0], scaled({{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 6, 3, 77, 3}));
-    add(rows, all[0], scaled({residual, 64, 4, 2, 50, 1}));
-    for (const Variant& variant : all) add(rows, variant, scaled({tq4, 128, 6, 3, 77, 3}));
+    add_attention(rows, all[0], scaled({{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 6, 3, 77, 3}));
+    add_attention(rows, all[0], scaled({residual, 64, 4, 2, 50, 1}));
+    for (const Variant& variant : all) add_attention(rows, variant, scaled({tq4, 128, 6, 3, 77, 3}));
     add_window(rows, all);
     add_splits(rows, all);
     add_slots(rows, all);
     for (const Variant& variant : all) // without the right maximum exp overflows
-        add(rows, variant, {tq4, 128, 4, 2, 77, 1, 2, 100});
+        add_attention(rows, variant, {tq4, 128, 4, 2, 77, 1, 2, 100});
     for (size_t i = 1; i < all.size(); i++)
         for (const AttentionCase& shape :
              {AttentionCase{tq4, 128, 4, 2, 77, 1},
@@ -315,7 +317,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
               {residual, 256, 16, 2, 50, 1},
               {trellis, 128, 4, 2, 77, 9},
               {nibble_trellis, 128, 4, 2, 77, 9}})
-            add(rows, all[i], shape);
+            add_attention(rows, all[i], shape);
     add_matrices(rows, device);
     add_decode(rows, device);
 }

@@ -3,6 +3,7 @@
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/model.h"
+#include "tools/conformance/logits.h"
 #include "tools/conformance/rig.h"
 #include "tools/conformance/rows.h"
 #include <algorithm>
@@ -84,8 +85,6 @@ class Follower {
     Outcome outcome_{true, 0, 1, {}};
 };
 
-uint32_t greatest(std::span<const float> logits) { return uint32_t(std::ranges::max_element(logits) - logits.begin()); }
-
 // A prompt in blocks of `batch` tokens, then greedy tokens one by one, chosen by the CPU; both get the same tokens.
 Outcome decode(Rig& rig, KvOptions kv, uint32_t batch, Limit limit) {
     if (rig.model.empty()) fail("the demo model is not installed: name its file in the environment variable TQ_DEMO_MODEL");
@@ -104,7 +103,7 @@ Outcome decode(Rig& rig, KvOptions kv, uint32_t batch, Limit limit) {
         follower.next_run(device->position());
         const std::span<const float> logits = leader->run(ids);
         device->run(ids);
-        ids = {greatest(logits)};
+        ids = {greatest_logit(logits)};
     }
     follower.next_run(device->position());
     return follower.outcome();

@@ -17,7 +17,7 @@ constexpr double weight_limit = 1e-5; // as of swiglu, for the same reason
 // numbers, of which the largest are zeros of both signs.
 enum class Logits { some, tied, equal, nonfinite };
 
-struct Shape {
+struct ExpertsShape {
     gpu::Experts experts;
     uint32_t rows, cols; // of one expert
     uint32_t tokens;
@@ -79,16 +79,16 @@ Outcome words_left_alone(std::span<const uint32_t> words, const char* what) {
     return {left, 0, 0, left ? "" : fmt::format("{} was written", what)};
 }
 
-Buffer routes_buffer(Rig& rig, const gpu::Tuning& tuning, const Shape& s) {
+Buffer routes_buffer(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s) {
     return rig.output(gpu::routes_bytes(tuning, s.experts, s.most()) / 4);
 }
 
-bool ordered(const gpu::Tuning& tuning, const Shape& s) {
+bool ordered(const gpu::Tuning& tuning, const ExpertsShape& s) {
     const bool separate = s.separate || s.most() == 1;
     return gpu::experts_kernel(tuning, GgmlType::F32, s.experts, s.most(), separate) != gpu::MatmulKernel::matvec;
 }
 
-Outcome route(Rig& rig, const gpu::Tuning& tuning, const Shape& s, Logits kind) {
+Outcome route(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s, Logits kind) {
     const gpu::Experts& e = s.experts;
     const std::vector<float> logits = logits_of(rig.random, kind, e, s.tokens);
     const host::Routes twin = routes_of(logits, e);
@@ -117,7 +117,7 @@ Outcome route(Rig& rig, const gpu::Tuning& tuning, const Shape& s, Logits kind) 
 
 // The second token has a NaN, the third an infinity: they have some experts, each once, and no weights; their neighbours are
 // unchanged.
-Outcome route_nonfinite(Rig& rig, const gpu::Tuning& tuning, const Shape& s, Logits) {
+Outcome route_nonfinite(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s, Logits) {
     const gpu::Experts& e = s.experts;
     std::vector<float> logits = logits_of(rig.random, Logits::some, e, s.tokens);
     const host::Routes twin = routes_of(logits, e);
@@ -140,7 +140,7 @@ Outcome route_nonfinite(Rig& rig, const gpu::Tuning& tuning, const Shape& s, Log
     return rig.check(routes, {}, 0);
 }
 
-Outcome add_up(Rig& rig, const gpu::Tuning& tuning, const Shape& s, Logits) {
+Outcome add_up(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s, Logits) {
     const uint32_t used = s.experts.used, most = s.most() * used;
     const std::vector<float> h = rig.random.normals(size_t(s.tokens) * s.cols), weights = rig.random.normals(s.pairs());
     std::vector<float> y = rig.random.normals(size_t(s.pairs()) * s.cols), want = h;
@@ -163,7 +163,7 @@ struct Stack {
     RandomTensor tensor;
     gpu::Matrix matrix;
 
-    Stack(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s)
+    Stack(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const ExpertsShape& s)
         : tensor(rig.random, type, s.experts.count * s.rows, s.cols),
           matrix(rig.matrix(tensor.tensor, s.max_rows, tuning.weight_interleave)) {}
 
@@ -188,7 +188,7 @@ struct Inputs {
     host::Routes twin;
     Buffer logits_buffer, x_buffer, halves;
 
-    Inputs(Rig& rig, const gpu::Tuning& tuning, const Shape& s, uint32_t rows_per_token)
+    Inputs(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s, uint32_t rows_per_token)
         : logits(logits_of(rig.random, Logits::some, s.experts, s.tokens)),
           x(rig.random.normals(size_t(s.tokens) * rows_per_token * s.cols)), twin(routes_of(logits, s.experts)),
           logits_buffer(rig.upload(logits)), x_buffer(rig.upload(padded(size_t(s.most()) * rows_per_token * s.cols))),
@@ -202,7 +202,7 @@ struct Inputs {
 };
 
 // Runs `record` on the routes of a pass with the first `tokens` tokens; y: as often as it is long.
-std::vector<uint32_t> run_pass(Rig& rig, const gpu::Tuning& tuning, const Shape& s, const Inputs& in, uint32_t tokens,
+std::vector<uint32_t> run_pass(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s, const Inputs& in, uint32_t tokens,
                                uint32_t recorded, const Buffer& y, uint32_t rows_per_token,
                                const std::function<void(gpu::Pass&, gpu::Inputs&, const gpu::Routes&)>& record) {
     // Of a pass before there may be experts of more tokens: here it is the first one.
@@ -219,12 +219,12 @@ std::vector<uint32_t> run_pass(Rig& rig, const gpu::Tuning& tuning, const Shape&
     return rig.read(y);
 }
 
-gpu::MatmulKernel kernel_for(const gpu::Tuning& tuning, GgmlType type, const Shape& s) {
+gpu::MatmulKernel kernel_for(const gpu::Tuning& tuning, GgmlType type, const ExpertsShape& s) {
     return gpu::experts_kernel(tuning, type, s.experts, s.most(), s.separate || s.most() == 1);
 }
 
 // Products of a token's row and of a pair's; each then has the same bits without the other tokens.
-Outcome products(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s) {
+Outcome products(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const ExpertsShape& s) {
     const Stack stack(rig, tuning, type, s);
     const double limit = limit_of(tuning, type, kernel_for(tuning, type, s), s.cols);
     Outcome out;
@@ -257,7 +257,7 @@ std::vector<float> gated_pairs(Rig& rig, std::span<const float> product) {
 }
 
 // silu(gate x) * (up x), of one stack of pairs of rows, and of two.
-Outcome gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s) {
+Outcome gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const ExpertsShape& s) {
     const Inputs in(rig, tuning, s, 1);
     const uint32_t used = s.experts.used;
     const size_t all = size_t(s.most()) * used * s.rows;
@@ -281,7 +281,7 @@ Outcome gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s
 }
 
 // The same of a row whose norm was folded into the product before it.
-Outcome gated_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s) {
+Outcome gated_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const ExpertsShape& s) {
     constexpr float eps = 1e-6f;
     const Stack stack(rig, tuning, type, s);
     const RandomTensor w(rig.random, type, s.cols, 256);
@@ -309,33 +309,34 @@ Outcome gated_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const S
 }
 
 void add_routes(Rows& rows, const Variant& variant) {
-    using Body = Outcome (*)(Rig&, const gpu::Tuning&, const Shape&, Logits);
-    const auto row = [&](const char* kernel, Body body, const Shape& s, Logits kind, const char* what) {
+    using ExpertsBody = Outcome (*)(Rig&, const gpu::Tuning&, const ExpertsShape&, Logits);
+    const auto row = [&](const char* kernel, ExpertsBody body, const ExpertsShape& s, Logits kind, const char* what) {
         rows.push_back({kernel, variant.name,
                         fmt::format("{}{} of {} experts, {} of {} tokens{}", what, s.experts.used, s.experts.count, s.tokens,
                                     s.most(), s.separate ? ", separate" : ""),
                         [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, s, kind); }});
     };
-    for (const Shape& s : {Shape{{8, 2}, 0, 0, 1},
-                           Shape{{128, 8}, 0, 0, 3, 4, true},
-                           {{128, 8}, 0, 0, 33, 41},
-                           {{5, 5}, 0, 0, 17},
-                           {{16, 1}, 0, 0, 21, 64},
-                           {{512, 16}, 0, 0, 66, 70}})
+    for (const ExpertsShape& s : {ExpertsShape{{8, 2}, 0, 0, 1},
+                                  ExpertsShape{{128, 8}, 0, 0, 3, 4, true},
+                                  {{128, 8}, 0, 0, 33, 41},
+                                  {{5, 5}, 0, 0, 17},
+                                  {{16, 1}, 0, 0, 21, 64},
+                                  {{512, 16}, 0, 0, 66, 70}})
         row("route", route, s, Logits::some, "");
-    for (const Shape& s : {Shape{{60, 4}, 0, 0, 19, 24}, Shape{{128, 8}, 0, 0, 5, 8, true}})
+    for (const ExpertsShape& s : {ExpertsShape{{60, 4}, 0, 0, 19, 24}, ExpertsShape{{128, 8}, 0, 0, 5, 8, true}})
         row("route", route, s, Logits::tied, "ties, ");
     row("route", route, {{40, 3}, 0, 0, 100, 103}, Logits::equal, "equal logits, ");
     for (const uint32_t tokens : {1u, 9u})
         row("route", route, {{128, 8, false}, 0, 0, tokens}, Logits::some, "of softmax over all experts, ");
     row("route", route_nonfinite, {{40, 3}, 0, 0, 4, 6}, Logits::nonfinite, "infinities and NaNs, ");
-    for (const Shape& s : {Shape{{8, 2}, 0, 64, 1}, {{128, 8}, 0, 1056, 3, 5}, {{16, 1}, 0, 96, 9, 12}})
+    for (const ExpertsShape& s : {ExpertsShape{{8, 2}, 0, 64, 1}, {{128, 8}, 0, 1056, 3, 5}, {{16, 1}, 0, 96, 9, 12}})
         row("add_experts", add_up, s, Logits::some, fmt::format("{} columns, ", s.cols).c_str());
 }
 
-using Body = Outcome (*)(Rig&, const gpu::Tuning&, GgmlType, const Shape&);
+using ExpertsBody = Outcome (*)(Rig&, const gpu::Tuning&, GgmlType, const ExpertsShape&);
 
-void add(Rows& rows, const char* what, Body body, const Variant& variant, GgmlType type, const Shape& s, bool full = false) {
+void add_experts(Rows& rows, const char* what, ExpertsBody body, const Variant& variant, GgmlType type, const ExpertsShape& s,
+                 bool full = false) {
     const char* kernel = "matmul";
     switch (kernel_for(variant.tuning, type, s)) {
     case gpu::MatmulKernel::tiled: kernel = "matmul_tiled"; break;
@@ -352,31 +353,31 @@ void add(Rows& rows, const char* what, Body body, const Variant& variant, GgmlTy
 constexpr GgmlType types[] = {GgmlType::F32, GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_K, GgmlType::Q6_K};
 
 // Of separate rows, and of blocks by matmul. Slices begin within an expert, and some experts have none of one.
-void add_products(Rows& rows, const Variant& variant, GgmlType type) {
-    for (const Shape& s : {Shape{{5, 2}, 67, 512, 1, 0, false, 50},
-                           {{8, 3}, 67, 256, 3, 4, true},
-                           {{5, 2}, 34, 512, 8, 0, true, 100},
-                           {{24, 2}, 67, 256, 9, 12, false, 150},
-                           {{5, 2}, 67, 256, 12, 15, false, 150},
-                           {{24, 2}, 34, 512, 33, 45},
-                           {{4, 4}, 35, 256, 12, 16}})
-        add(rows, "experts", products, variant, type, s);
-    for (const Shape& s : {Shape{{5, 2}, 72, 256, 1, 0, false, 50},
-                           {{5, 2}, 72, 256, 3, 4, true},
-                           {{24, 2}, 40, 256, 9, 12},
-                           {{5, 2}, 40, 256, 12, 15}})
-        add(rows, "gated experts", gated, variant, type, s);
+void add_expert_products(Rows& rows, const Variant& variant, GgmlType type) {
+    for (const ExpertsShape& s : {ExpertsShape{{5, 2}, 67, 512, 1, 0, false, 50},
+                                  {{8, 3}, 67, 256, 3, 4, true},
+                                  {{5, 2}, 34, 512, 8, 0, true, 100},
+                                  {{24, 2}, 67, 256, 9, 12, false, 150},
+                                  {{5, 2}, 67, 256, 12, 15, false, 150},
+                                  {{24, 2}, 34, 512, 33, 45},
+                                  {{4, 4}, 35, 256, 12, 16}})
+        add_experts(rows, "experts", products, variant, type, s);
+    for (const ExpertsShape& s : {ExpertsShape{{5, 2}, 72, 256, 1, 0, false, 50},
+                                  {{5, 2}, 72, 256, 3, 4, true},
+                                  {{24, 2}, 40, 256, 9, 12},
+                                  {{5, 2}, 40, 256, 12, 15}})
+        add_experts(rows, "gated experts", gated, variant, type, s);
     if (variant.tuning.fold_norms)
-        add(rows, "gated experts, normed", gated_normed, variant, type, {{5, 2}, 72, 256, 1, 0, false, 50});
+        add_experts(rows, "gated experts, normed", gated_normed, variant, type, {{5, 2}, 72, 256, 1, 0, false, 50});
 }
 
 // Tiles of one expert's pairs, the last of which is not full: of an expert that all tokens have, of some that few have.
-void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
+void add_expert_tiles(Rows& rows, const Variant& variant, GgmlType type) {
     const bool some = type == GgmlType::Q8_0 || type == GgmlType::Q4_K || !variant.tuning.matmul_coopmat;
     if (!some || (variant.tuning.matmul_coopmat && type == GgmlType::F32)) return;
-    for (const Shape& s : {Shape{{5, 2}, 67, 512, 33, 40, false, 150}, {{4, 3}, 130, 256, 66, 68}})
-        add(rows, "experts", products, variant, type, s);
-    add(rows, "gated experts", gated, variant, type, {{5, 2}, 72, 256, 33, 40});
+    for (const ExpertsShape& s : {ExpertsShape{{5, 2}, 67, 512, 33, 40, false, 150}, {{4, 3}, 130, 256, 66, 68}})
+        add_experts(rows, "experts", products, variant, type, s);
+    add_experts(rows, "gated experts", gated, variant, type, {{5, 2}, 72, 256, 33, 40});
 }
 
 bool is_other(GgmlType type) { return std::ranges::find(types, type) == std::end(types); }
@@ -386,15 +387,15 @@ bool is_other(GgmlType type) { return std::ranges::find(types, type) == std::end
 void add_products_of_other(Rows& rows, const Variant& variant, GgmlType type) {
     if (!is_other(type) || variant.name == "small tiles") return;
     if (variant.name == vectors_in_digits && !gpu::multiplies_digits(variant.tuning, type)) return;
-    for (const Shape& s : {Shape{{5, 2}, 67, 256, 1, 0, false, 50}, {{5, 2}, 67, 256, 12, 15, false, 150}})
-        add(rows, "experts", products, variant, type, s);
+    for (const ExpertsShape& s : {ExpertsShape{{5, 2}, 67, 256, 1, 0, false, 50}, {{5, 2}, 67, 256, 12, 15, false, 150}})
+        add_experts(rows, "experts", products, variant, type, s);
 }
 
 void add_tiles_of_other(Rows& rows, const Variant& variant, GgmlType type) {
-    const Shape s{{5, 2}, 67, 512, 33, 40, false, 150};
+    const ExpertsShape s{{5, 2}, 67, 512, 33, 40, false, 150};
     if (!is_other(type) || variant.tuning.shared_bytes > 16384 || variant.tuning.matmul_blocks > 1) return;
     if (variant.tuning.matmul_dot && kernel_for(variant.tuning, type, s) != gpu::MatmulKernel::dot) return;
-    add(rows, "experts", products, variant, type, s);
+    add_experts(rows, "experts", products, variant, type, s);
 }
 
 } // namespace
@@ -403,17 +404,17 @@ void add_experts(Rows& rows, const Capabilities& device) {
     const std::vector<Variant> all = variants(device);
     for (const Variant& variant : all) add_routes(rows, variant);
     for (const Variant& variant : all) {
-        for (const GgmlType type : types) add_products(rows, variant, type);
+        for (const GgmlType type : types) add_expert_products(rows, variant, type);
         for (const GgmlType type : weight_formats) add_products_of_other(rows, variant, type);
     }
     for (const Variant& variant : tile_variants(device)) {
-        for (const GgmlType type : types) add_tiles(rows, variant, type);
+        for (const GgmlType type : types) add_expert_tiles(rows, variant, type);
         for (const GgmlType type : weight_formats) add_tiles_of_other(rows, variant, type);
     }
     const gpu::Experts of_a_model{16, 8}; // of the 128 of Qwen3-30B-A3B: its gate and up, and down
     for (const uint32_t tokens : {1u, 64u}) {
-        add(rows, "gated experts", gated, all[0], GgmlType::Q4_K, {of_a_model, 1536, 2048, tokens}, tokens > 1);
-        add(rows, "experts", products, all[0], GgmlType::Q6_K, {of_a_model, 2048, 768, tokens}, tokens > 1);
+        add_experts(rows, "gated experts", gated, all[0], GgmlType::Q4_K, {of_a_model, 1536, 2048, tokens}, tokens > 1);
+        add_experts(rows, "experts", products, all[0], GgmlType::Q6_K, {of_a_model, 2048, 768, tokens}, tokens > 1);
     }
 }
 

@@ -1,5 +1,6 @@
 // Rows of the kernels that convert the inputs of products: inputs_to_fp16 and inputs_to_int8.
 #include "base/half.h"
+#include "tools/conformance/products.h"
 #include "tools/conformance/rig.h"
 #include "tools/conformance/rows.h"
 #include <algorithm>
@@ -9,8 +10,7 @@
 namespace tq::conformance {
 namespace {
 
-constexpr double half_limit = 0x1p-10; // of fp16 numbers that may be truncated
-constexpr uint32_t rows_of_x = 5;      // of five tokens, or of one that has them all
+constexpr uint32_t rows_of_x = 5; // of five tokens, or of one that has them all
 
 // Tokens of very different sizes, with zeros, and with a number that is not finite. Where fp16 numbers are truncated or denormal
 // ones lost is left to the device.

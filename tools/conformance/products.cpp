@@ -9,7 +9,6 @@ namespace {
 constexpr double rounding_of_a_step = 3e-8;
 // matmul_coopmat rounds both factors to fp16, by at most 2^-11 of them where to nearest; a device may truncate them instead,
 // which is at most twice as much and half of it on average, with the same sign for all products.
-constexpr double half_limit = 0x1p-10;
 // matmul_dot and matvec_dot round inputs to 1/16383 of the largest of 32, which is about twice their standard deviation: products
 // are off by 4e-5, or up to three times as much where few are compared.
 constexpr double digits_limit = 1.5e-4;

@@ -6,7 +6,8 @@ namespace tq::conformance {
 
 // The limit of sums of some thousand fp32 products in another order than the reference's.
 inline constexpr double product_limit = 2e-6;
-inline constexpr double gated_limit = 2e-5; // as that of swiglu, of such sums
+inline constexpr double gated_limit = 2e-5;   // as that of swiglu, of such sums
+inline constexpr double half_limit = 0x1p-10; // of fp16 numbers that may be truncated
 
 // The limit of products by that kernel with a matrix of `type` that has so many columns.
 double limit_of(const gpu::Tuning& tuning, GgmlType type, gpu::MatmulKernel kernel, uint32_t cols);

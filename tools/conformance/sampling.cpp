@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t sampled_tokens_word = 2; // of the header of shaders/context.glsl
 
-struct Shape {
+struct VocabularyShape {
     uint32_t vocab_size, candidates;
     const char* logits;
 };
@@ -23,7 +23,7 @@ struct Settings {
 
 // "normal"; "ties": both zeros and -1; "columns": falling by 64s, so that one column of a stretch has all
 // the greatest; "lists": falling, so that the first stretch has.
-std::vector<float> make_logits(Random& random, const Shape& shape) {
+std::vector<float> make_logits(Random& random, const VocabularyShape& shape) {
     const std::string_view kind = shape.logits;
     std::vector<float> logits = random.normals(shape.vocab_size, 5);
     for (uint32_t id = 0; id < logits.size(); id++) {
@@ -88,7 +88,7 @@ std::vector<uint32_t> reference_candidates(std::span<const float> logits, std::s
     return words;
 }
 
-Outcome sample_candidates(Rig& rig, const gpu::Tuning& tuning, const Shape& shape) {
+Outcome sample_candidates(Rig& rig, const gpu::Tuning& tuning, const VocabularyShape& shape) {
     const auto logits = make_logits(rig.random, shape);
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
     std::vector<uint32_t> want = reference_candidates(logits, excluded, shape.candidates);
@@ -100,7 +100,7 @@ Outcome sample_candidates(Rig& rig, const gpu::Tuning& tuning, const Shape& shap
 }
 
 // Penalties change which logits are the greatest, and the keys of those, bit for bit.
-Outcome penalised_candidates(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, const Penalties& penalties) {
+Outcome penalised_candidates(Rig& rig, const gpu::Tuning& tuning, const VocabularyShape& shape, const Penalties& penalties) {
     auto logits = make_logits(rig.random, shape);
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
     auto uses = make_uses(rig.random, shape.vocab_size);
@@ -160,7 +160,7 @@ std::vector<uint32_t> telling_words(Random& random, const std::function<uint32_t
 }
 
 // Every step of a batch samples from the same candidates with another random word.
-Outcome sample(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, const Settings& s) {
+Outcome sample(Rig& rig, const gpu::Tuning& tuning, const VocabularyShape& shape, const Settings& s) {
     const auto logits = make_logits(rig.random, shape);
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
     const auto keys = reference_candidates(logits, excluded, shape.candidates);
@@ -207,7 +207,7 @@ Outcome sampled_from_all(Rig& rig, const gpu::Tuning& tuning, const Buffer& logi
 }
 
 // The same from all logits, or the `candidates` greatest, after penalties.
-Outcome sample_all(Rig& rig, const gpu::Tuning& tuning, const Shape& shape, const Settings& s) {
+Outcome sample_all(Rig& rig, const gpu::Tuning& tuning, const VocabularyShape& shape, const Settings& s) {
     auto logits = make_logits(rig.random, shape);
     const Buffer logits_buffer = rig.upload(logits);
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
@@ -274,26 +274,26 @@ Outcome no_sample(Rig& rig, const gpu::Tuning& tuning, uint32_t key) {
 void add_sampling(Rows& rows, const Capabilities& device) {
     for (const Variant& variant : variants(device)) {
         const gpu::Tuning tuning = variant.tuning;
-        const auto name = [](const Shape& s) {
+        const auto name = [](const VocabularyShape& s) {
             return fmt::format("{} logits, {}, top {}", s.vocab_size, s.logits, s.candidates);
         };
-        const auto sampled = [&](const char* kernel, auto body, const Shape& shape, const Settings& s) {
+        const auto sampled = [&](const char* kernel, auto body, const VocabularyShape& shape, const Settings& s) {
             rows.push_back({kernel,
                             fmt::format("{}, temperature {}, top-p {}, min-p {}", variant.name, s.temperature, s.top_p, s.min_p),
                             name(shape), [=](Rig& rig) { return body(rig, tuning, shape, s); }});
         };
-        for (const Shape& shape : {Shape{1, 1, "normal"},
-                                   {7, 20, "normal"},
-                                   {1000, 20, "ties"},
-                                   {1025, 64, "normal"},
-                                   {2048, 64, "columns"},
-                                   {40000, 1, "normal"},
-                                   {151936, 20, "normal"},
-                                   {151936, 64, "ties"}})
+        for (const VocabularyShape& shape : {VocabularyShape{1, 1, "normal"},
+                                             {7, 20, "normal"},
+                                             {1000, 20, "ties"},
+                                             {1025, 64, "normal"},
+                                             {2048, 64, "columns"},
+                                             {40000, 1, "normal"},
+                                             {151936, 20, "normal"},
+                                             {151936, 64, "ties"}})
             rows.push_back({"sample_candidates", variant.name, name(shape),
                             [=](Rig& rig) { return sample_candidates(rig, tuning, shape); }});
         for (const Penalties& penalties : {Penalties{1.5f, 0, 1, 0}, {0, 0.37f, 1, 0}, {0, 0, 1.3f, 64}, {-2, 0.1f, 0.7f, 500}})
-            for (const Shape& shape : {Shape{1025, 64, "normal"}, {1025, 64, "ties"}, {40000, 20, "normal"}})
+            for (const VocabularyShape& shape : {VocabularyShape{1025, 64, "normal"}, {1025, 64, "ties"}, {40000, 20, "normal"}})
                 rows.push_back({"sample_candidates",
                                 fmt::format("{}, presence {}, frequency {}, repeat {}", variant.name, penalties.presence,
                                             penalties.frequency, penalties.repeat),
@@ -301,22 +301,22 @@ void add_sampling(Rows& rows, const Capabilities& device) {
         rows.push_back({"sample", variant.name, "uses are counted", [=](Rig& rig) { return counted_uses(rig, tuning); }});
         rows.push_back({"sample_candidates", variant.name, "a logit that is not finite",
                         [=](Rig& rig) { return nonfinite_candidates(rig, tuning); }});
-        for (const Shape& shape : {Shape{1, 1, "normal"},
-                                   {7, 20, "ties"},
-                                   {3000, 20, "normal"},
-                                   {151936, 20, "normal"},
-                                   {151936, 64, "lists"},
-                                   {151936, 64, "ties"},
-                                   {262144, 64, "normal"}})
+        for (const VocabularyShape& shape : {VocabularyShape{1, 1, "normal"},
+                                             {7, 20, "ties"},
+                                             {3000, 20, "normal"},
+                                             {151936, 20, "normal"},
+                                             {151936, 64, "lists"},
+                                             {151936, 64, "ties"},
+                                             {262144, 64, "normal"}})
             for (const Settings& settings : {Settings{0.7f, 0.8f, 0}, {3, 1, 0.5f}, {40, 0.95f, 0}})
                 sampled("sample", sample, shape, settings);
-        for (const Shape& shape : {Shape{1, 0, "normal"},
-                                   {7, 100, "ties"},
-                                   {3000, 0, "normal"},
-                                   {5000, 65, "columns"},
-                                   {40000, 1000, "ties"},
-                                   {151936, 0, "lists"},
-                                   {262144, 200, "normal"}})
+        for (const VocabularyShape& shape : {VocabularyShape{1, 0, "normal"},
+                                             {7, 100, "ties"},
+                                             {3000, 0, "normal"},
+                                             {5000, 65, "columns"},
+                                             {40000, 1000, "ties"},
+                                             {151936, 0, "lists"},
+                                             {262144, 200, "normal"}})
             for (const Settings& settings : {Settings{3, 1, 0.5f}, {40, 0.95f, 0}, {1, 1, 0}})
                 sampled("sample_all", sample_all, shape, settings);
         const auto edge = [&](const char* which, const char* what, std::vector<float> logits, uint32_t candidates, Settings s) {

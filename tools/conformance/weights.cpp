@@ -13,7 +13,7 @@ namespace {
 
 constexpr double decode_limit = 1e-6; // of a product of two or three factors
 
-struct Shape {
+struct MatrixShape {
     uint32_t rows, cols, tokens;
     uint32_t max_rows = 0; // per slice; 0: as 128 MiB allow
     uint32_t recorded = 0; // tokens that the pass is recorded for; 0: no more
@@ -28,9 +28,9 @@ struct Shape {
 };
 
 // The bytes of the matrix on the device, and as much again for the buffers beside it.
-uint64_t memory(GgmlType type, const Shape& shape) { return 2 * gpu::device_row_bytes(type, shape.cols) * shape.rows; }
+uint64_t memory(GgmlType type, const MatrixShape& shape) { return 2 * gpu::device_row_bytes(type, shape.cols) * shape.rows; }
 
-Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
     std::vector<uint32_t> ids(shape.tokens);
     for (uint32_t& id : ids) id = rig.random.below(shape.rows);
@@ -45,27 +45,27 @@ Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& s
 }
 
 // Rows of x and y in a pass that is recorded for a shape's tokens.
-uint32_t padded_tokens(const gpu::Tuning& tuning, const Shape& shape) {
+uint32_t padded_tokens(const gpu::Tuning& tuning, const MatrixShape& shape) {
     const uint32_t most = std::max(shape.tokens, shape.recorded);
     return most == 1 ? 1 : (most + tuning.matmul_tokens - 1) / tuning.matmul_tokens * tuning.matmul_tokens;
 }
 
 // As in a forward pass, one token takes matvec.
-gpu::MatmulKernel kernel_for(const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+gpu::MatmulKernel kernel_for(const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const uint32_t padded = padded_tokens(tuning, shape);
     return padded == 1 ? gpu::MatmulKernel::matvec : gpu::matmul_kernel(tuning, type, padded);
 }
 
-double limit_for(const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+double limit_for(const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     return limit_of(tuning, type, kernel_for(tuning, type, shape), shape.cols);
 }
 
-Buffer halves_of(Rig& rig, const gpu::Tuning& tuning, uint32_t tokens, const Shape& shape) {
+Buffer halves_of(Rig& rig, const gpu::Tuning& tuning, uint32_t tokens, const MatrixShape& shape) {
     return rig.output(gpu::halves_bytes(tuning, tokens, shape.cols) / 4);
 }
 
 // y = W x and y += W x. Rows past the last token may hold anything.
-Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols, shape.exponent);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
     const uint32_t padded = padded_tokens(tuning, shape);
@@ -89,7 +89,7 @@ Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& 
 }
 
 // y = W x of a matrix with few rows, and of more tokens than a vector's kernel has at a time.
-Outcome matmul_narrow(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+Outcome matmul_narrow(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
     const uint32_t padded = padded_tokens(tuning, shape);
@@ -107,7 +107,7 @@ Outcome matmul_narrow(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
 }
 
 // y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], for one token.
-Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
     const std::vector<float> x = rig.random.normals(shape.cols);
@@ -123,7 +123,7 @@ Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const S
 }
 
 // h += W x, then z = W2 norm(h), z += W2 norm(h), and the gated z, by kernels that fuse the norm, against those that do not.
-Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     constexpr float eps = 1e-6f;
     const RandomTensor w(rig.random, type, shape.rows, shape.cols), w2(rig.random, type, 50, shape.rows);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave),
@@ -158,7 +158,7 @@ Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
 }
 
 // Tokens 2^40 times as large and as small as others, and one with an infinity and one with a NaN: each keeps its own scale.
-Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
     std::vector<float> x = rig.random.normals(size_t(padded_tokens(tuning, shape)) * shape.cols),
@@ -190,16 +190,16 @@ Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Shap
     return outcome;
 }
 
-using Body = Outcome (*)(Rig&, const gpu::Tuning&, GgmlType, const Shape&);
+using Body = Outcome (*)(Rig&, const gpu::Tuning&, GgmlType, const MatrixShape&);
 
-void add(Rows& rows, const char* kernel, Body body, const Variant& variant, GgmlType type, const Shape& shape,
-         bool full = false) {
+void add_matrix(Rows& rows, const char* kernel, Body body, const Variant& variant, GgmlType type, const MatrixShape& shape,
+                bool full = false) {
     rows.push_back({kernel, fmt::format("{}, {}", type_name(type), variant.name), shape.text(),
                     [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, type, shape); }, memory(type, shape),
                     full});
 }
 
-const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const Shape& shape) {
+const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const bool digits = gpu::multiplies_digits(tuning, type);
     if (shape.tokens == 1) return digits ? "matvec_dot" : "matvec";
     switch (kernel_for(tuning, type, shape)) {
@@ -215,30 +215,32 @@ bool has_scales(GgmlType type) { return block_format(type)->scales.scale >= 0; }
 bool small_blocks(GgmlType type) { return block_format(type)->elements <= 32; }
 
 void add_products(Rows& rows, const Variant& variant, GgmlType type) {
-    const auto row = [&](const Shape& shape) { add(rows, kernel_of(variant.tuning, type, shape), matmul, variant, type, shape); };
+    const auto row = [&](const MatrixShape& shape) {
+        add_matrix(rows, kernel_of(variant.tuning, type, shape), matmul, variant, type, shape);
+    };
     // Other sizes of tiles for some formats only: drivers take long to build these.
     const bool some = type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K,
                digits = gpu::multiplies_digits(variant.tuning, type);
     if (variant.name == "small tiles" && !some) return;
     if (variant.name == vectors_in_digits && !digits) return;
-    for (const Shape& shape : {Shape{1, 256, 1}, {257, 768, 1, 100}, {1031, 2816, 1}}) row(shape);
+    for (const MatrixShape& shape : {MatrixShape{1, 256, 1}, {257, 768, 1, 100}, {1031, 2816, 1}}) row(shape);
     if (small_blocks(type))
         for (const uint32_t cols : {32u, 96u, 288u}) row({13, cols, 1});
     else
         row({13, 4096, 1});
-    for (const Shape& shape : {Shape{2, 256, 1}, {258, 768, 1, 100}})
-        add(rows, digits ? "matvec_dot, gated" : "matvec, gated", matvec_gated, variant, type, shape);
+    for (const MatrixShape& shape : {MatrixShape{2, 256, 1}, {258, 768, 1, 100}})
+        add_matrix(rows, digits ? "matvec_dot, gated" : "matvec, gated", matvec_gated, variant, type, shape);
     if (variant.tuning.fold_norms)
-        for (const Shape& shape : {Shape{256, 512, 1}, {768, 256, 1, 300}})
-            add(rows, digits ? "matvec_dot, normed" : "matvec, normed", matvec_normed, variant, type, shape);
+        for (const MatrixShape& shape : {MatrixShape{256, 512, 1}, {768, 256, 1, 300}})
+            add_matrix(rows, digits ? "matvec_dot, normed" : "matvec, normed", matvec_normed, variant, type, shape);
     if (variant.name != "own" && variant.name != vectors_in_digits && !some) return;
     if (has_scales(type)) // those of -10 are denormal fp16 numbers, and some of 14 are not raised: model/gpu/device_layout.h
         for (const int exponent : {-10, 14}) row({67, 512, 1, 0, 0, exponent});
-    for (const Shape& shape : {Shape{7, 256, 2}, {67, 512, 8, 30}, {129, 2816, 9}, {64, 1024, 17}}) row(shape);
+    for (const MatrixShape& shape : {MatrixShape{7, 256, 2}, {67, 512, 8, 30}, {129, 2816, 9}, {64, 1024, 17}}) row(shape);
     if (small_blocks(type)) row({13, 96, 3});
     if (type == GgmlType::F32 && variant.tuning.matvec_lanes > 1)
-        for (const Shape& shape : {Shape{128, 256, 9}, {67, 512, 41, 30, 70}})
-            add(rows, "matvec, groups of vectors", matmul_narrow, variant, type, shape);
+        for (const MatrixShape& shape : {MatrixShape{128, 256, 9}, {67, 512, 41, 30, 70}})
+            add_matrix(rows, "matvec, groups of vectors", matmul_narrow, variant, type, shape);
 }
 
 // Tails of tiles, and more workgroups than tokens. Formats of one kind decode alike: some are run with every tile, all of them
@@ -248,8 +250,8 @@ void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
     const bool some = type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
     if ((coopmat && type == GgmlType::F32) || (!some && variant.tuning.shared_bytes > 16384)) return;
     if (variant.tuning.matmul_dot && gpu::matmul_kernel(variant.tuning, type, 64) != gpu::MatmulKernel::dot) return;
-    const auto row = [&](const Shape& shape, Body body = matmul) {
-        add(rows, kernel_of(variant.tuning, type, shape), body, variant, type, shape);
+    const auto row = [&](const MatrixShape& shape, Body body = matmul) {
+        add_matrix(rows, kernel_of(variant.tuning, type, shape), body, variant, type, shape);
     };
     row({67, 512, 41, 30, 150});
     row({131, 1792, 9});
@@ -262,15 +264,15 @@ void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
 
 // The sizes of real models. Two of them do not fit the 128 MiB that every device can bind: their last slice begins beyond.
 void add_real_sizes(Rows& rows, const Variant& variant) {
-    const auto row = [&](GgmlType type, const Shape& shape, bool full = false) {
-        add(rows, kernel_of(variant.tuning, type, shape), matmul, variant, type, shape, full);
+    const auto row = [&](GgmlType type, const MatrixShape& shape, bool full = false) {
+        add_matrix(rows, kernel_of(variant.tuning, type, shape), matmul, variant, type, shape, full);
     };
-    add(rows, "embed", embed, variant, GgmlType::Q8_0, {151936, 1024, 3}); // Qwen3-0.6B: 162 MiB
-    row(GgmlType::Q8_0, {151936, 1024, 1});                                // its head
-    row(GgmlType::F32, {6000, 6144, 1});                                   // 141 MiB, cut by the limit and not by rows
-    row(GgmlType::Q4_K, {17408, 5120, 1});                                 // Qwen3-14B
-    row(GgmlType::Q6_K, {5120, 17408, 1});                                 // the same model, down
-    row(GgmlType::Q4_K, {512, 17408, 11, 300});                            // slices of it
+    add_matrix(rows, "embed", embed, variant, GgmlType::Q8_0, {151936, 1024, 3}); // Qwen3-0.6B: 162 MiB
+    row(GgmlType::Q8_0, {151936, 1024, 1});                                       // its head
+    row(GgmlType::F32, {6000, 6144, 1});                                          // 141 MiB, cut by the limit and not by rows
+    row(GgmlType::Q4_K, {17408, 5120, 1});                                        // Qwen3-14B
+    row(GgmlType::Q6_K, {5120, 17408, 1});                                        // the same model, down
+    row(GgmlType::Q4_K, {512, 17408, 11, 300});                                   // slices of it
     row(GgmlType::Q8_0, {3001, 5120, 8, 1000});
     row(GgmlType::Q8_0, {151936, 1024, 9}, true);
     row(GgmlType::Q4_K, {17408, 5120, 64}, true);
@@ -284,8 +286,8 @@ void add_weights(Rows& rows, const Capabilities& device) {
     const std::vector<Variant> all = variants(device);
     for (const Variant& variant : all)
         for (const GgmlType type : weight_formats)
-            for (const Shape& shape : {Shape{1, 256, 1, 1}, {37, 512, 5, 10}, {300, 256, 5}, {5, 2816, 3}})
-                add(rows, "embed", embed, variant, type, shape);
+            for (const MatrixShape& shape : {MatrixShape{1, 256, 1, 1}, {37, 512, 5, 10}, {300, 256, 5}, {5, 2816, 3}})
+                add_matrix(rows, "embed", embed, variant, type, shape);
     for (const Variant& variant : all)
         for (const GgmlType type : weight_formats) add_products(rows, variant, type);
     const std::vector<Variant> tiled = tile_variants(device);

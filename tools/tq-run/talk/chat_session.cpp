@@ -114,8 +114,8 @@ bool Chat::make_room(size_t answered) {
 
 void Chat::say_dropped() {
     if (dropped_turns_ == 0) return;
-    note(fmt::format("[ the context of {} tokens was full: {}, {} tokens, {} dropped from it, and stay in the conversation "
-                     "(--context-shift off: nothing is dropped) ]",
+    note(fmt::format("[ the context of {} tokens was full: {}, {} tokens, {} dropped from it, not from the conversation "
+                     "(--context-shift off drops none) ]",
                      context_size(), turns_text(dropped_turns_), dropped_tokens_, dropped_turns_ == 1 ? "is" : "are"));
     dropped_turns_ = dropped_tokens_ = 0;
 }

@@ -133,6 +133,7 @@ TEST_CASE("a page that is larger than it can be is a miss, reported once, and de
     fs::resize_file(disk.file(head), uint64_t(1) << 42); // 4 TiB, of which the disk has but the page
     const uint64_t limit = default_disk_bytes(disk.options.directory);
     CHECK(limit <= fs::space(disk.options.directory).capacity / 10);
+    CHECK(default_disk_bytes("a/relative/name/that/is/not/there") > 0);
     const auto store = disk.open();
     CHECK(following(*store, owner_name(owner), head.ids).size() == 1);
     CHECK_FALSE(store->read(head));

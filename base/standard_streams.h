@@ -8,7 +8,8 @@ namespace tq {
 // is meant for people. Reading from or writing to such a stream still fails. Must be called before anything else.
 void occupy_closed_streams();
 
-// Makes a file that reaches the system's limit of its size (ulimit -f) an error of writing, and not the end of the program.
+// Ignores SIGXFSZ: writing beyond the system's limit of a file's size (ulimit -f) is then an error like a full disk, and does not
+// end the program.
 void ignore_file_size_signal();
 
 } // namespace tq

@@ -1,9 +1,11 @@
-# Tests that take turns: .ci/run leaves out those of other days (labels turn-1, Monday, to turn-7); everybody else runs all. A test that takes
-# more than a minute alone on two fast cores has its reason here.
+# Tests that take turns: .ci/run leaves out those of other days (labels turn-1, Monday, to turn-7); everybody else runs all. If a test takes
+# more than a minute alone on two fast cores, the reason is here.
+
+# tq_turn(DAY NAMES): gives the tests the label of that day. NAMES: a regular expression of names, with or without "@" and a driver.
 function(tq_turn day names)
   get_property(tests DIRECTORY PROPERTY TESTS)
   foreach(test ${tests})
-    if(test MATCHES "^(${names})(@|$)|^(${names})$")
+    if(test MATCHES "^(${names})(@.*)?$")
       set_property(TEST ${test} APPEND PROPERTY LABELS turn-${day})
     endif()
   endforeach()

@@ -33,8 +33,8 @@ template <class T> bool parse_number(std::string_view text, T& value, int base) 
     return !text.empty() && error == std::errc() && end == text.data() + text.size();
 }
 
-// Whether an entry of the cache's directory is one that this program makes: a file or a directory, and no link to one elsewhere.
-bool is_own(const fs::directory_entry& entry, fs::file_type type) {
+// Links are not followed.
+bool is_a(const fs::directory_entry& entry, fs::file_type type) {
     std::error_code gone;
     return entry.symlink_status(gone).type() == type;
 }
@@ -63,6 +63,10 @@ std::optional<PageEntry> parse_entry(std::string_view name) {
                          parse_number(rest.substr(0, dot), entry.tokens, 10) &&
                          parse_number(rest.substr(dot + 1), entry.beginning, 16) && entry.file_name() == name;
     return is_page ? std::optional(entry) : std::nullopt;
+}
+
+std::optional<PageEntry> page_in(const fs::directory_entry& entry) {
+    return is_a(entry, fs::file_type::regular) ? parse_entry(utf8_text(entry.path().filename())) : std::nullopt;
 }
 
 bool may_begin_as(const PageEntry& entry, std::span<const uint32_t> ids) {
@@ -139,11 +143,11 @@ std::vector<StoredOwner> stored_pages(const fs::path& directory) {
     std::vector<StoredOwner> all;
     each_file(directory, [&](const fs::directory_entry& own) {
         PageName name;
-        if (!is_own(own, fs::file_type::directory) || !parse_page_name(utf8_text(own.path().filename()), name)) return;
+        if (!is_a(own, fs::file_type::directory) || !parse_page_name(utf8_text(own.path().filename()), name)) return;
         StoredOwner& owner = all.emplace_back(StoredOwner{utf8_text(own.path().filename()), {}});
         each_file(own.path(), [&](const fs::directory_entry& file) {
-            const auto entry = parse_entry(utf8_text(file.path().filename()));
-            if (!entry || !is_own(file, fs::file_type::regular)) return;
+            const auto entry = page_in(file);
+            if (!entry) return;
             std::error_code gone;
             const StoredPage page{*entry, file.file_size(gone), last_modified(file.path(), gone)};
             if (!gone) owner.pages.push_back(page);
@@ -187,8 +191,7 @@ void expire_pages(const fs::path& own, std::chrono::seconds unused) {
     std::vector<fs::path> old;
     each_file(own, [&](const fs::directory_entry& file) {
         std::error_code gone;
-        if (parse_entry(utf8_text(file.path().filename())) && last_modified(file.path(), gone) < oldest && !gone)
-            old.push_back(file.path());
+        if (page_in(file) && last_modified(file.path(), gone) < oldest && !gone) old.push_back(file.path());
     });
     std::error_code ignored;
     for (const fs::path& page : old) fs::remove(page, ignored);

@@ -22,6 +22,8 @@ struct PageEntry {
 };
 PageEntry entry_of(const PageHead& head);
 std::optional<PageEntry> parse_entry(std::string_view file_name);
+// The page that a directory's entry is; nothing if its name is none of a page's, or if it is a pipe, a directory or a link.
+std::optional<PageEntry> page_in(const std::filesystem::directory_entry& entry);
 
 // Whether a page may begin as these ids do, by its entry.
 bool may_begin_as(const PageEntry& entry, std::span<const uint32_t> ids);

@@ -25,8 +25,8 @@ struct PageHead {
 };
 
 inline constexpr size_t max_page_head_bytes = 88 + 256 * 4;
-inline constexpr size_t max_page_bytes = size_t(1)
-                                         << 30; // more than a page of any model has, for those who do not know its layout
+// More than a page of any model has: a limit for readers that do not know the layout.
+inline constexpr size_t max_page_bytes = size_t(1) << 30;
 
 // Returns the head of a page of these ids.
 PageHead make_page_head(PageName owner, PageName parent, std::span<const uint32_t> ids, uint32_t cold);

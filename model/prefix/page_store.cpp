@@ -66,10 +66,7 @@ void PageStore::list() {
     entries_.clear();
     names_.clear();
     for (fs::directory_iterator at(own_, error), end; !error && at != end; at.increment(error))
-        if (const auto entry = parse_entry(utf8_text(at->path().filename())); entry && !bad_.contains(entry->name)) {
-            std::error_code gone; // what is no file of ours (a link, a pipe, a directory) is no page
-            if (at->symlink_status(gone).type() == fs::file_type::regular) add(*entry);
-        }
+        if (const auto entry = page_in(*at); entry && !bad_.contains(entry->name)) add(*entry);
     for (const Job& job : jobs_) names_.insert(job.head.name);
 }
 
@@ -121,7 +118,7 @@ bool PageStore::has(const PageHead& head) {
 
 std::optional<std::vector<std::byte>> PageStore::read(const PageHead& head) {
     const PageEntry entry = entry_of(head);
-    // One byte more than the page has, of which a file that is longer is recognised.
+    // A byte more than the page has: a longer file is then recognised as one.
     auto bytes = read_bytes(path_of(entry), page_head_size(head.tokens()) + layout_.bytes(head.tokens()) + 1);
     const std::lock_guard lock(mutex_);
     if (!bytes || own_.empty()) {

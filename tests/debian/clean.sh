@@ -9,14 +9,14 @@ needs_debian() {
     }
 }
 
-# make_debian SUITE [KEPT]: sets `work`, a directory that is removed in the end, and `root`, a Debian below it: a copy of that in the directory
-# KEPT, where that is given, which makes the next run faster.
+# make_debian SUITE: sets `work`, a directory that is removed in the end, and `root`, a new Debian below it. If TQ_CLEAN_DEBIAN names a
+# directory, the Debian is made there, kept for later runs, and copied: making it takes a minute.
 make_debian() {
-    local suite=$1 kept=${2:-} mirror device
+    local suite=$1 mirror device
     work=$(mktemp -d)
     trap 'rm -rf --one-file-system "$work"' EXIT
     root=$work/root
-    local clean=${kept:-$root}
+    local clean=${TQ_CLEAN_DEBIAN:-$root}
     # The archive that this machine's own packages come from.
     mirror=${TQ_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)}
     [[ -e $clean/etc/os-release ]] || debootstrap ${TQ_ARCHITECTURE:+--arch="$TQ_ARCHITECTURE"} --variant=minbase "$suite" "$clean" "$mirror" >/dev/null

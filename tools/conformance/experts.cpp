@@ -309,8 +309,8 @@ Outcome gated_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const E
 }
 
 void add_routes(Rows& rows, const Variant& variant) {
-    using ExpertsBody = Outcome (*)(Rig&, const gpu::Tuning&, const ExpertsShape&, Logits);
-    const auto row = [&](const char* kernel, ExpertsBody body, const ExpertsShape& s, Logits kind, const char* what) {
+    using RouteBody = Outcome (*)(Rig&, const gpu::Tuning&, const ExpertsShape&, Logits);
+    const auto row = [&](const char* kernel, RouteBody body, const ExpertsShape& s, Logits kind, const char* what) {
         rows.push_back({kernel, variant.name,
                         fmt::format("{}{} of {} experts, {} of {} tokens{}", what, s.experts.used, s.experts.count, s.tokens,
                                     s.most(), s.separate ? ", separate" : ""),

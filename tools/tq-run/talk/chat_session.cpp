@@ -91,8 +91,8 @@ void Chat::refuse(const std::string& why) const {
     write_error(why + "\n");
 }
 
-// Lets the context begin at a later turn: the first from which the conversation takes at most three quarters of it, so that the
-// rest need not be run again soon; else the last.
+// Lets the context begin at a later turn: the first with which the prompt has at most three quarters of the context, so that it
+// need not be run again soon; the last turn if there is no such turn. The search renders few prompts, also of thousands of turns.
 bool Chat::make_room(size_t answered) {
     const size_t enough = context_size() - context_size() / 4, before = conversation_.prompt().size();
     const size_t now = conversation_.first_turn_in_context(), last = conversation_.turns() - 1;
@@ -140,7 +140,7 @@ std::string Chat::too_long() const {
 // Empty, with the question removed again, when the conversation does not fit.
 std::vector<uint32_t> Chat::prompt() {
     auto ids = conversation_.prompt();
-    // Where not even the question has room beside the system prompt, no turn is dropped for it.
+    // If the question has no room even without earlier turns, none is dropped for it.
     const auto alone = [&] { return conversation_.prompt_from(conversation_.turns() - 1).size(); };
     if (ids.size() > context_size() && arguments_.context_shift && alone() <= context_size() && make_room(0))
         ids = conversation_.prompt();
@@ -175,7 +175,7 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
     return all;
 }
 
-// False where the question was refused, and is taken back.
+// Returns false if the question was refused; the conversation is then without it.
 bool Chat::reply() {
     const auto ids = prompt();
     if (ids.empty()) return false;

@@ -58,7 +58,7 @@ class Chat {
     void ask(std::string question);
     void refuse(const std::string& why) const;
     uint32_t context_size() const { return engine_->forward->context_size(); }
-    bool make_room(size_t answered); // the context then begins at a later turn; false where it begins at the last
+    bool make_room(size_t answered); // the context then begins at a later turn; false if it begins at the last already
     void say_dropped();
     std::string too_long() const;
     std::vector<uint32_t> prompt();

@@ -34,6 +34,9 @@ void save_conversation(const std::string& path, const std::string& model, const 
     std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
     text.resize(text.find_last_not_of("\n}") + 1); // the tokens in one line
     text += fmt::format(",\n  \"tokens\": {}\n}}\n", nlohmann::json(tokens).dump());
+    if (text.size() > max_saved_bytes) // it could not be loaded
+        fail("{} is not written: the conversation has more than {} MiB: /clear starts a new one", printable(path, 200),
+             max_saved_bytes >> 20);
     require_own(path);
     ByteOutput file(path, ByteInput("-"));
     file.write({reinterpret_cast<const uint8_t*>(text.data()), text.size()});

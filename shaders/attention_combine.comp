@@ -16,6 +16,7 @@ layout(constant_id = 2) const uint rotation = 0;
 layout(constant_id = 3) const uint has_projection = 0; // partials have a second accumulator, for the signs of the residuals
 layout(constant_id = 4) const uint window = 0; // 1: one partial more, for the window
 layout(constant_id = 5) const uint scaled = 0; // channel scaling of values
+layout(constant_id = 6) const uint sinks = 0;  // 1: one more, for the first token
 layout(push_constant) uniform Push { attention_combine_params p; };
 layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(binding = 1) readonly buffer Partials { float partials[]; };
@@ -30,9 +31,10 @@ layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 
 const uint part_size = (1 + has_projection) * head_dim + 2;
 
-// Returns the offset of split s's partial, or, for s = parts, of the window's.
+// Returns the offset of split s's partial, or, from s = parts on, of the window's and the first token's.
 uint part_at(uint head, uint s, uint parts) {
-    return s < parts ? (head * p.splits + s) * part_size : p.window_parts + head * part_size;
+    const uint more = s < parts + window ? p.window_parts : p.sink_parts;
+    return s < parts ? (head * p.splits + s) * part_size : more + head * part_size;
 }
 
 // Operations over all invocations: the maximum, the sum, and a broadcast of invocation i's value.
@@ -91,7 +93,7 @@ void main() {
     if (t >= tokens) return;
     const uint head = t * p.heads + gl_WorkGroupID.x;
     const uint length = row_length(t), parts = part_count(p.splits, length, part_length(p.splits, length, p.part_step));
-    const uint count = parts + window;
+    const uint count = parts + window + sinks;
 
     float m = -1e30, l = 0.0;
     for (uint s = self(); s < count; s += width) m = max(m, partials[part_at(head, s, parts) + part_size - 2]);

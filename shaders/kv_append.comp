@@ -141,16 +141,20 @@ void append_coded(uint at) {
     EACH(w, KV_WORDS(type, head_dim)) cache[p.codes + at * KV_WORDS(type, head_dim) + w] = packed_word(w);
 }
 
+// Stores channel as fp16 numbers in the codes' space, from word `first` on. Ends with a barrier.
+void append_exact(uint first) {
+    if (rotation != ROTATION_NONE) rotate(rotation);
+    EACH_CHANNEL(i) {
+        precise float scaled = OWN(channel, i) * (1.0 / WINDOW_INVERSE_UNIT);
+        codes[i] = half_bits(scaled);
+    }
+    barrier();
+    EACH(w, head_dim / 2) cache[first + w] = codes[2 * w] | codes[2 * w + 1] << 16;
+    barrier();
+}
+
 #ifndef TRELLIS
 void append_plain(uint at) {
-    if (window != WINDOW_NONE) {
-        if (rotation != ROTATION_NONE) rotate(rotation);
-        EACH_CHANNEL(i) {
-            precise float scaled = OWN(channel, i) * (1.0 / WINDOW_INVERSE_UNIT);
-            OWN(channel, i) = scaled;
-        }
-        channel_barrier();
-    }
     const uint first = p.codes + at * KV_WORDS(type, head_dim);
     EACH_CHANNEL(i) {
         const float y = OWN(channel, i);
@@ -174,11 +178,8 @@ float divided(float x, float scale) {
     return uintBitsToFloat(e >= 255 ? sign | 0x7f800000u : (bits & 0x807fffffu) | uint(e) << 23);
 }
 
-void main() {
-    const uint t = gl_WorkGroupID.y;
-    if (t >= tokens) return;
-    const uint at_position = row_position(t);
-    if (window == WINDOW_RING && at_position + p.capacity < row_length(t)) return; // later rows of its span take its place
+// channel = the vector of row t that is encoded.
+void load_vector(uint t, uint at_position) {
     const uint base = (t * p.heads + p.first_head + gl_WorkGroupID.x) * head_dim;
     EACH_CHANNEL(i) OWN(channel, i) = x[base + i];
     if (is_key != 0) {
@@ -191,15 +192,33 @@ void main() {
         EACH_CHANNEL(i) OWN(channel, i) = divided(OWN(channel, i), weight[scales + i]);
     }
     channel_barrier();
-    const uint head = gl_WorkGroupID.x, slot = row_slot(t);
-    const uint at = window == WINDOW_NONE    ? (page_of(slot, at_position) * p.slice_heads + head) * PAGE + at_position % PAGE
-                    : window == WINDOW_BLOCK ? head * p.capacity + t
-                                             : (slot * p.slice_heads + head) * p.capacity + at_position % p.capacity;
-#ifndef TRELLIS
-    if (!KV_IS_CODED(type)) {
-        append_plain(at);
+}
+
+void main() {
+    const uint t = gl_WorkGroupID.y;
+    if (t >= tokens) return;
+    const uint at_position = row_position(t), head = gl_WorkGroupID.x, slot = row_slot(t);
+    if (window == WINDOW_RING && at_position + p.capacity < row_length(t)) return; // later rows of its span take its place
+    if (window != WINDOW_NONE) {
+        load_vector(t, at_position);
+        const uint at = window == WINDOW_BLOCK ? head * p.capacity + t : (slot * p.slice_heads + head) * p.capacity + at_position % p.capacity;
+        append_exact(p.codes + at * (head_dim / 2));
         return;
     }
+    const uint page = page_of(slot, at_position) * p.slice_heads + head, at = page * PAGE + at_position % PAGE;
+    // The first token of a page is stored twice; drivers compile one copy of what comes before.
+    [[dont_unroll]] for (uint once = p.sinks != 0 && at_position % PAGE == 0 ? 0 : 1; once < 2; once++) {
+        load_vector(t, at_position);
+        if (once == 0) {
+            append_exact(p.sinks + page * (head_dim / 2));
+            continue;
+        }
+#ifndef TRELLIS
+        if (!KV_IS_CODED(type)) {
+            append_plain(at);
+            continue;
+        }
 #endif
-    append_coded(at);
+        append_coded(at);
+    }
 }

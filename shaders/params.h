@@ -82,6 +82,7 @@ struct kv_append_params {
     uint capacity;    // window: tokens per head of the block or a ring
     uint codes;       // offset of this side's codes
     uint scales;      // offset of this side's scales
+    uint sinks;       // offset of the fp16 vectors of the pages' first tokens; 0: none are kept
     float eps;        // as in q_norm_rope_params
     uint signs[8];
     uint projection[8];
@@ -112,6 +113,16 @@ struct attention_params {
     uint ring_tokens;   // per head
     uint block_tokens;  // per head of the pass's block; 0 without one
     uint part_step;     // the splits' lengths are multiples of this
+    uint sinks;         // 1: position 0 is left to attention_sink
+};
+
+struct attention_sink_params {
+    uint heads;       // as in attention_params
+    uint first_head;
+    uint slice_heads;
+    uint group;       // query heads that share a kv head
+    uint k_sinks;     // offsets of the fp16 vectors of the pages' first tokens
+    uint v_sinks;
 };
 
 struct attention_combine_params {
@@ -119,7 +130,8 @@ struct attention_combine_params {
     uint splits;
     uint part_step;       // the splits' lengths are multiples of this
     float residual_scale; // sqrt(pi / 2) / head_dim
-    uint window_parts;    // offset of the window's partials in `partials`, in floats
+    uint window_parts;    // offsets in `partials` of the window's partials, and of the first tokens', in floats
+    uint sink_parts;
     uint group;           // scaled: query heads that share the scales of a kv head's values
     uint signs[8];
     uint projection[8];

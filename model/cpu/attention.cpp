@@ -116,9 +116,10 @@ void add_decoded(std::span<Partial> parts, const float* weights, const float* va
     }
 }
 
-// Attends to vectors begin .. end - 1 for one row's query heads of a kv head: parts[group] get the softmax over these.
+// Attends to vectors begin .. end - 1 for one row's query heads of a kv head: parts[group] get the softmax over these, without
+// vector 0 where that `is_sink`.
 void attend_range(const StoredVectors& from, const float* q, std::span<Partial> parts, uint32_t head, uint32_t begin,
-                  uint32_t end, AttentionScratch& scratch) {
+                  uint32_t end, bool is_sink, AttentionScratch& scratch) {
     const auto& [k, v, blocks] = from;
     const size_t d = k.head_dim(), heads = parts.size();
     float* vectors = scratch.vectors.first(kv_tile * d).data();
@@ -128,6 +129,7 @@ void attend_range(const StoredVectors& from, const float* q, std::span<Partial> 
     if (multiplies_codes(k.codec)) code_scores.emplace(k, q, heads, scratch.tiles.first(heads * d).data());
     if (multiplies_codes(v.codec)) code_sums.emplace(v);
     for (Partial& part : parts) part.reset();
+    if (is_sink && end <= 1) return;
     const auto tile_at = [&](uint32_t first) { return from.tile(head, first, std::min(kv_tile, end - first)); };
     for (uint32_t first = begin, after; first < end; first = after) {
         after = first + kv_tile;
@@ -142,6 +144,7 @@ void attend_range(const StoredVectors& from, const float* q, std::span<Partial> 
             load_vectors(vectors, k, tile, then_keys);
             score_decoded(scores, q, vectors, tile.count, heads, d);
         }
+        for (size_t g = 0; g < heads && is_sink && first == 0; g++) scores[g * kv_tile] = -std::numeric_limits<float>::infinity();
         for (size_t g = 0; g < heads; g++) update(parts[g], scores + g * kv_tile, tile.count, d);
         if (code_sums) {
             code_sums->add(parts, scores, tile, then_values);
@@ -160,10 +163,10 @@ void attend_window(const LayerCache& cache, const Row& row, const float* q, std:
     const size_t d = window.k.head_dim();
     const std::span<float> scaled = scratch.tiles.first(before.size() * d);
     for (size_t i = 0; i < scaled.size(); i++) scaled[i] = q[i] / window_unit;
-    const uint32_t ring = window.k.block_tokens, first = first_in_window(cache, row), begin = first % ring,
+    const uint32_t ring = window.k.block_tokens, first = std::max(first_in_window(cache, row), 1u), begin = first % ring,
                    count = row.position + 1 - first, end = std::min(begin + count, ring);
-    attend_range(window, scaled.data(), before, head, begin, end, scratch);
-    attend_range(window, scaled.data(), behind, head, 0, count - (end - begin), scratch);
+    attend_range(window, scaled.data(), before, head, begin, end, false, scratch);
+    attend_range(window, scaled.data(), behind, head, 0, count - (end - begin), false, scratch);
     for (const auto parts : {before, behind})
         for (Partial& part : parts) part.scale(1 / window_unit);
 }
@@ -180,6 +183,17 @@ HWY_EXPORT(attend_range);
 HWY_EXPORT(attend_window);
 HWY_EXPORT(query_tile);
 HWY_EXPORT(attend_block);
+
+// Leaves the partials of a sequence's first token.
+void attend_sink(const LayerCache& cache, const Row& row, const float* q, std::span<Partial> parts, uint32_t head) {
+    const Sink sink(cache, row.slot, head);
+    const size_t d = cache.k.head_dim();
+    for (size_t g = 0; g < parts.size(); g++) {
+        parts[g].largest = sink.score(q + g * d, d);
+        parts[g].total = 1;
+        std::copy_n(sink.value.begin(), d, parts[g].sums.begin());
+    }
+}
 
 // Calls body(i, scratch) for all i < count, in order of i: a thread that has finished takes the next.
 void each_piece(ThreadPool& pool, uint32_t count, const std::function<void(uint32_t, AttentionScratch&)>& body) {
@@ -223,8 +237,9 @@ struct Operands {
     }
 };
 
-// The division of a row's work: for each kv head pieces of `ranges` ranges of the positions that are read as codes, and of the
-// window. Each leaves partials: [range, then two of the window][head].
+// The division of a row's work: for each kv head pieces of `ranges` ranges of the positions that are read as codes, of the
+// window, and of the first token where it is kept in fp16. Each leaves partials: [range, then two of the window, one of
+// that][head].
 struct RowPieces {
     uint32_t row, coded, ranges, first_piece, first_part;
 
@@ -237,14 +252,14 @@ struct RowPieces {
 // Divides the rows' work and counts the pieces and partials.
 std::vector<RowPieces> divide(const Operands& of, uint32_t threads, uint32_t& pieces, uint32_t& parts) {
     constexpr uint32_t shortest = 256; // minimum positions of a piece
-    const uint32_t kv_heads = of.cache.k.heads, window = of.cache.window ? 1 : 0;
+    const uint32_t kv_heads = of.cache.k.heads, window = of.cache.window ? 1 : 0, sink = of.cache.has_sinks() ? 1 : 0;
     const uint32_t wanted = (4 * threads + kv_heads - 1) / kv_heads; // so that a slow thread takes few
     std::vector<RowPieces> all;
     for (uint32_t row = 0; row < of.rows.size(); row++) {
         const uint32_t coded = first_in_window(of.cache, of.rows[row]);
         all.push_back({row, coded, std::min(wanted, (coded + shortest - 1) / shortest), pieces, parts});
-        pieces += kv_heads * (all.back().ranges + window);
-        parts += of.heads * (all.back().ranges + 2 * window);
+        pieces += kv_heads * (all.back().ranges + window + sink);
+        parts += of.heads * (all.back().ranges + 2 * window + sink);
     }
     return all;
 }
@@ -255,8 +270,11 @@ void attend_piece(const Operands& of, const RowPieces& row, uint32_t piece, std:
     const float* q = &of.q[(row.row * of.heads + head * group) * of.cache.k.head_dim()];
     const auto of_head = [&](uint32_t i) { return parts.subspan(row.first_part + i * of.heads + head * group, group); };
     if (range < row.ranges) HWY_DYNAMIC_DISPATCH(attend_range)
-    (in_pages(of.cache, of.rows[row.row]), q, of_head(range), head, row.bound(range), row.bound(range + 1), scratch);
-    else HWY_DYNAMIC_DISPATCH(attend_window)(of.cache, of.rows[row.row], q, of_head(range), of_head(range + 1), head, scratch);
+    (in_pages(of.cache, of.rows[row.row]), q, of_head(range), head, row.bound(range), row.bound(range + 1), of.cache.has_sinks(),
+     scratch);
+    else if (range == row.ranges && of.cache.window)
+        HWY_DYNAMIC_DISPATCH(attend_window)(of.cache, of.rows[row.row], q, of_head(range), of_head(range + 1), head, scratch);
+    else attend_sink(of.cache, of.rows[row.row], q, of_head(row.ranges + (of.cache.window ? 2 : 0)), head);
 }
 
 // Attends with each row as if it were alone; the pieces of all rows are one parallel loop.
@@ -275,7 +293,8 @@ void attend_rows(ThreadPool& pool, const Operands& of) {
         for (uint32_t i = begin; i < end; i++) {
             const RowPieces& row = rows[i / of.heads];
             const std::span y = of.y.subspan(i * d, d);
-            combine(y, all.subspan(row.first_part + i % of.heads), of.heads, row.ranges + (of.cache.window ? 2 : 0));
+            combine(y, all.subspan(row.first_part + i % of.heads), of.heads,
+                    row.ranges + (of.cache.window ? 2 : 0) + (of.cache.has_sinks() ? 1 : 0));
             finish(y, of.cache.v.codec);
         }
     });

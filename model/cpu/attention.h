@@ -2,6 +2,7 @@
 #pragma once
 #include "model/cpu/aligned_floats.h"
 #include "model/host/cache.h"
+#include "model/kv/window.h"
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -84,6 +85,22 @@ struct Partial {
 inline uint32_t first_in_window(const LayerCache& cache, Row row) {
     return cache.window ? cache.sequences.window(row.slot).first(row.position) : row.position + 1;
 }
+
+// The first token of a sequence, where it is kept in fp16 (model/kv/window.h): a query's softmax begins with it.
+struct Sink {
+    std::array<float, 256> key, value;
+
+    Sink(const LayerCache& cache, uint32_t slot, uint32_t head) {
+        const size_t d = cache.k.head_dim();
+        decode_window(std::span(key).first(d), cache.k.sink(cache.first_block(slot), head));
+        decode_window(std::span(value).first(d), cache.v.sink(cache.first_block(slot), head));
+    }
+    float score(const float* q, size_t d) const {
+        float sum = 0;
+        for (size_t c = 0; c < d; c++) sum += q[c] * key[c];
+        return sum;
+    }
+};
 
 // The queries begin .. end - 1 of a kv head: query i is head i % group() of the group that shares it, of row i / group().
 struct Queries {

@@ -80,6 +80,13 @@ inline QueryTile pack_queries(float* storage, float* scores, const Queries& of, 
     std::fill_n(t.total, width, 0.0f);
     for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < d; c++) t.q[c * width + i] = of.q[of.at(first + i) + c];
+    if (!of.cache.has_sinks()) return t;
+    const Sink sink(of.cache, of.row(first).slot, of.head);
+    for (size_t i = 0; i < count; i++) {
+        t.largest[i] = sink.score(&of.q[of.at(first + i)], d);
+        t.total[i] = 1;
+        for (size_t c = 0; c < d; c++) t.sums[c * width + i] = sink.value[c];
+    }
     return t;
 }
 
@@ -88,8 +95,9 @@ inline void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bo
     for (size_t i = 0; i < t.width; i++) {
         const size_t query = std::min<size_t>(first + i, of.end - 1); // padding lanes attend like the last query
         const Row row = of.row(query);
-        const float own = float(row.position), before = float(first_in_window(of.cache, row)) - 1;
-        t.before[i] = window ? before : -1;
+        const float own = float(row.position), before = float(first_in_window(of.cache, row)) - 1,
+                    sink = of.cache.has_sinks() ? 0 : -1; // position 0 is no tile's
+        t.before[i] = window ? std::max(before, sink) : sink;
         t.last[i] = window ? own : std::min(before, own);
     }
 }

@@ -60,9 +60,13 @@ void append(const LayerCache& cache, KvSide which, std::span<const float> x, std
     if (!w.empty()) HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(vector, w, &rope.table[row.position * d], eps);
     if (!conditions.empty()) condition(vector, conditions, head);
     encode(side.codec, side.codes(place, head), side.scales(place, head), vector);
-    if (!cache.window) return;
-    const CacheSide& window = cache.window->side(which);
-    HWY_DYNAMIC_DISPATCH(encode_window_vector)(side.codec, window.codes(cache.window_place(row), head).data(), vector);
+    const bool is_sink = cache.has_sinks() && place.token == 0;
+    if (!is_sink && !cache.window) return;
+    const std::span<uint32_t> in_window =
+        cache.window ? cache.window->side(which).codes(cache.window_place(row), head) : std::span<uint32_t>();
+    const std::span<uint32_t> exact = is_sink ? side.sink(place.block, head) : in_window;
+    HWY_DYNAMIC_DISPATCH(encode_window_vector)(side.codec, exact.data(), vector); // which it may overwrite
+    if (is_sink) std::copy_n(exact.begin(), in_window.size(), in_window.begin());
 }
 
 } // namespace

@@ -15,13 +15,15 @@ ForwardOptions with_batch_size(ForwardOptions options) {
     return options;
 }
 
-// Returns the size in bytes of a token in the layers whose attention is held.
-uint64_t held_bytes_per_token(const Config& c, const ForwardOptions& options) {
+// Returns the size in bytes of a page in the layers whose attention is held.
+uint64_t held_page_bytes(const Config& c, const ForwardOptions& options) {
     uint64_t bytes = 0;
     for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
         const KvTypes types = options.kv.at(layer, c.num_hidden_layers);
         if (options.held.attention(layer))
-            bytes += c.num_key_value_heads * (kv_vector_bytes(types.k, c.head_dim) + kv_vector_bytes(types.v, c.head_dim));
+            bytes += c.num_key_value_heads *
+                     (page_tokens * (kv_vector_bytes(types.k, c.head_dim) + kv_vector_bytes(types.v, c.head_dim)) +
+                      2 * 4 * sink_words(types, c.head_dim));
     }
     return bytes;
 }
@@ -185,7 +187,7 @@ constexpr uint32_t min_pages = 4; // with fewer, unless they are all, nothing is
 ForwardOptions with_pages(const Config& config, MemoryPlan plan, ForwardOptions options) {
     const uint32_t wanted = options.pages(), least = std::min(wanted, min_pages);
     if (plan.runs()) return options;
-    const uint64_t page_bytes = kv_bytes_per_token(config, options.kv) * page_tokens;
+    const uint64_t page_bytes = held_page_bytes(config, options);
     plan.kv_cache -= (wanted - least) * page_bytes;
     if (!plan.runs())
         fail("this machine: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", describe(plan),
@@ -232,7 +234,7 @@ MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const Forwar
     MemoryPlan plan;
     plan.weights = weights.bytes();
     plan.mapped = weights.mapped_bytes();
-    plan.kv_cache = held_bytes_per_token(c, options) * options.pages() * page_tokens + window_bytes(c, options);
+    plan.kv_cache = held_page_bytes(c, options) * options.pages() + window_bytes(c, options);
     plan.scratch = 4 * (batch * (2 * c.hidden_size + 2 * q_cols + 2 * kv_cols + 2 * c.intermediate_size + of_experts) +
                         uint64_t(options.slots) * c.vocab_size +
                         uint64_t(options.context_size) * c.head_dim); // activations, logits, rotary table

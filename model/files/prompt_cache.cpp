@@ -12,7 +12,7 @@
 namespace tq {
 namespace {
 
-constexpr std::string_view prompt_cache_magic = "tq-run cache v4\n";
+constexpr std::string_view prompt_cache_magic = "tq-run cache v5\n";
 constexpr size_t owner_at = 24, max_owner_bytes = 1 << 20;
 constexpr const char* another_file = "name another file with --prompt-cache, or delete this one to have it made again";
 
@@ -74,8 +74,12 @@ OwnerTexts read_owner(const std::string& shown, std::span<const std::byte> file,
 } // namespace
 
 uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens) {
-    uint64_t bytes = owner_at + owner_json(owner_texts(owner)).size() + page_layout(owner.config, owner.kv).bytes(tokens);
-    for (uint32_t at = 0; at < tokens; at += page_tokens) bytes += page_head_size(std::min(page_tokens, tokens - at));
+    uint64_t bytes = owner_at + owner_json(owner_texts(owner)).size();
+    const PageLayout layout = page_layout(owner.config, owner.kv);
+    for (uint32_t at = 0, count; at < tokens; at += count) {
+        count = std::min(page_tokens, tokens - at);
+        bytes += page_head_size(count) + layout.bytes(count);
+    }
     return bytes;
 }
 
@@ -137,7 +141,7 @@ void PromptCacheFile::read_pages(std::span<const std::byte> rest, const PageName
 void PromptCacheFile::read(uint32_t position, std::span<std::byte> bytes) const {
     ENSURE(position % page_tokens == 0 && position / page_tokens < pages_.size(), "{} of {}", position, ids_.size());
     const auto& [head, file] = pages_[position / page_tokens];
-    const uint32_t tokens = head.tokens(), wanted = uint32_t(bytes.size() / layout_.bytes(1));
+    const uint32_t tokens = head.tokens(), wanted = layout_.tokens(bytes.size());
     ENSURE(wanted <= tokens && bytes.size() == layout_.bytes(wanted), "{} bytes of {} tokens", bytes.size(), tokens);
     std::span<const std::byte> content;
     try {

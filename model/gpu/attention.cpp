@@ -134,18 +134,25 @@ uint64_t parts_bytes(uint32_t heads, uint32_t head_dim, bool projected) {
 // The partials of a pass over a layer.
 struct Parts {
     uint32_t splits, step;  // number of splits of the keys; their lengths are multiples of `step` tokens
-    bool window;            // each token has one more partial, for its window, independent of the others;
-    uint64_t window_at = 0; // offset of these in `partials`
+    bool window, sinks;     // each token has one more partial, for its window; and one for its sequence's first token
+    uint64_t window_at = 0; // offsets of these in `partials`
+    uint64_t sinks_at = 0;
 };
 
+// Returns the size in bytes of the partials of all rows of a pass that are independent of the splits.
+uint64_t more_parts_bytes(uint64_t all, bool window, bool sinks) {
+    return (window ? all + max_alignment : 0) + (sinks ? all + max_alignment : 0);
+}
+
 // A block of many tokens has enough workgroups without splits; a short one has as many as `bytes` of partials hold.
-Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t heads, uint32_t step, bool window) {
-    const uint64_t all = pass.kernel_rows() * parts_bytes(heads, pass.head_dim, projected),
-                   left = bytes - (window ? all + max_alignment : 0);
-    Parts out{pass.tuning.splits, step, window};
+Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t heads, uint32_t step, const LayerCache& layer) {
+    const uint64_t all = pass.kernel_rows() * parts_bytes(heads, pass.head_dim, projected);
+    Parts out{pass.tuning.splits, step, layer.ring.has_value(), layer.sink_words() != 0};
+    const uint64_t left = bytes - more_parts_bytes(all, out.window, out.sinks);
     if (!pass.rows_are_separate())
         out.splits = pass.kernel_rows() > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.splits));
-    if (window) out.window_at = round_up(out.splits * all, max_alignment);
+    out.window_at = round_up(out.splits * all, max_alignment);
+    out.sinks_at = out.window ? round_up(out.window_at + all, max_alignment) : out.window_at;
     return out;
 }
 
@@ -153,10 +160,16 @@ Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t 
 void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Parts& parts,
              uint32_t group, const Buffer* v_scales) {
     const uint32_t splits = parts.splits, rotation = values.rotation_constant();
-    const auto params = with_signs(
-        attention_combine_params{
-            heads, splits, parts.step, QJL_FACTOR / float(pass.head_dim), uint32_t(parts.window_at / 4), group, {}, {}},
-        values.rotation);
+    const auto params = with_signs(attention_combine_params{heads,
+                                                            splits,
+                                                            parts.step,
+                                                            QJL_FACTOR / float(pass.head_dim),
+                                                            uint32_t(parts.window_at / 4),
+                                                            uint32_t(parts.sinks_at / 4),
+                                                            group,
+                                                            {},
+                                                            {}},
+                                   values.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
@@ -167,7 +180,8 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
                                                            rotation,
                                                            is_qjl(values.type),
                                                            parts.window,
-                                                           v_scales != nullptr};
+                                                           v_scales != nullptr,
+                                                           parts.sinks};
     const Groups grid{heads, pass.tokens};
     const Buffer& matrix = v_scales ? *v_scales : matrix_or(pass.context, values);
     if (subgroup)
@@ -175,6 +189,19 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
                                                                    matrix);
     else
         pass.recorder.dispatch<shader::attention_combine>(grid, constants, params, work, y, partials, pass.context, matrix);
+}
+
+// Leaves the partials of the sequences' first tokens.
+void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const LayerCache& layer, uint32_t heads, uint32_t group) {
+    const uint64_t d = pass.head_dim;
+    for (const CacheSlice& slice : layer.slices) {
+        const uint64_t row = uint64_t(slice.heads) * group * d;
+        const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 12, s.tokens * row * 2}; });
+        pass.recorder.dispatch<shader::attention_sink>(
+            {slice.heads * group, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, is_qjl(layer.v.type)},
+            attention_sink_params{heads, slice.first_head, slice.heads, group, slice.layout.k_sinks, slice.layout.v_sinks}, work,
+            partials, q, slice.buffer, pass.context);
+    }
 }
 
 // The keys that a dispatch of attention reads, and their form: one of WINDOW_*.
@@ -248,33 +275,38 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
     const uint32_t group = heads / kv_heads, window_tokens = here.ring ? cache.window->tokens : 0;
     const uint32_t block = pass.rows_are_separate() ? 1 : pass.kernel_rows();
     const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, block});
-    const Parts parts = cut_into_parts(pass, partials.bytes, is_qjl(here.v.type), heads, plan.part_step, here.ring.has_value());
+    const Parts parts = cut_into_parts(pass, partials.bytes, is_qjl(here.v.type), heads, plan.part_step, here);
     const auto projected = uint32_t(pass.tokens * heads * pass.head_dim);
     const Attended all{here.types(), heads, group, here.ring ? WINDOW_EXCLUDED : WINDOW_NONE};
+    const uint32_t sinks = parts.sinks ? 1 : 0;
+    const auto part_of = [&](uint64_t begin, uint64_t end) {
+        return View(*partials.buffer, partials.offset + begin, end - begin);
+    };
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        attend(pass, plan, here.ring ? View(*partials.buffer, partials.offset, parts.window_at) : partials, q, slice.buffer,
-               slice.heads, all,
+        attend(pass, plan, parts.window || parts.sinks ? part_of(0, parts.window_at) : partials, q, slice.buffer, slice.heads,
+               all,
                {heads, slice.first_head, slice.heads, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
-                window_tokens, 0, 1, 0, parts.step});
+                window_tokens, 0, 1, 0, parts.step, sinks});
     }
     if (here.ring) {
         const WindowVectors& window = *cache.window;
         const auto values = uint32_t(window.side_bytes() / 4);
         const AttentionPlan window_plan = attention_plan(pass.tuning, {pass.head_dim, window_types, group, block});
-        attend(pass, window_plan, View(*partials.buffer, partials.offset + parts.window_at, partials.bytes - parts.window_at), q,
-               window.buffer, kv_heads, {window_types, heads, group, WINDOW_ONLY},
+        attend(pass, window_plan, part_of(parts.window_at, parts.sinks_at), q, window.buffer, kv_heads,
+               {window_types, heads, group, WINDOW_ONLY},
                {heads, 0, kv_heads, parts.splits, 0, 0, values, 0, projected, window_tokens, *here.ring, window.ring_tokens(),
-                pass.rows_are_separate() ? 0 : window.block_tokens, parts.step});
+                pass.rows_are_separate() ? 0 : window.block_tokens, parts.step, sinks});
     }
+    if (parts.sinks) attend_sinks(pass, part_of(parts.sinks_at, partials.bytes), q, here, heads, group);
     combine(pass, y, partials, here.v, heads, parts, group, v_scales);
 }
 
 uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t separate, uint32_t heads, uint32_t head_dim,
-                        bool projected, bool window) {
+                        bool projected, bool window, bool sinks) {
     const auto of = [&](uint32_t count, uint32_t splits) {
         const uint64_t all = count * parts_bytes(heads, head_dim, projected);
-        return splits * all + (window ? all + max_alignment : 0);
+        return splits * all + more_parts_bytes(all, window, sinks);
     };
     return std::max(of(separate, tuning.splits), of(tokens, 1));
 }

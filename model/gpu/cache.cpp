@@ -16,11 +16,16 @@ uint64_t scale_part(KvType type, uint32_t head_dim, uint64_t vectors) {
     return round_up((vectors * scale_count(type, head_dim) + 1) / 2, 4);
 }
 
+uint64_t sink_part(KvTypes types, uint32_t head_dim, uint32_t heads, uint32_t pages) {
+    return round_up(uint64_t(heads) * pages * sink_words(types, head_dim), 4);
+}
+
 uint64_t slice_words(KvTypes types, uint32_t head_dim, uint32_t heads, uint32_t pages) {
     const uint64_t vectors = uint64_t(heads) * pages * page_tokens;
     uint64_t words = 0;
     for (const KvType type : {types.k, types.v})
-        words += code_part(type, head_dim, vectors) + scale_part(type, head_dim, vectors);
+        words +=
+            code_part(type, head_dim, vectors) + scale_part(type, head_dim, vectors) + sink_part(types, head_dim, heads, pages);
     return words;
 }
 
@@ -61,17 +66,30 @@ std::vector<CacheSlice> make_slices(Device& device, size_t layer, KvTypes types,
     return slices;
 }
 
-// The vectors of one side of a slice's page, [slice.heads][page_tokens]: codes, and scales if there are any.
+// The vectors of one side of a slice's page, [slice.heads][page_tokens]: codes, and scales if there are any; and [slice.heads],
+// the first token's in fp16, if they are kept.
 struct PagePart {
-    uint64_t codes, scales; // offsets in bytes
-    uint64_t code_bytes, scale_bytes;
+    uint64_t codes, scales, sinks; // offsets in bytes
+    uint64_t code_bytes, scale_bytes, sink_bytes;
+
+    // Returns the offset and the bytes of each of these that there is.
+    std::vector<std::pair<uint64_t, uint64_t>> all() const {
+        std::vector<std::pair<uint64_t, uint64_t>> out{{codes, code_bytes}};
+        if (scale_bytes > 0) out.emplace_back(scales, scale_bytes);
+        if (sink_bytes > 0) out.emplace_back(sinks, sink_bytes);
+        return out;
+    }
 };
 
 PagePart page_part(const LayerCache& layer, const CacheSlice& slice, KvSide side, uint32_t page) {
     const uint64_t vectors = uint64_t(slice.heads) * page_tokens, code_bytes = vectors * layer.side(side).words() * 4,
-                   scale_bytes = vectors * layer.side(side).scales() * 2;
-    return {slice.layout.codes(side) * 4ull + page * code_bytes, slice.layout.scales(side) * 4ull + page * scale_bytes,
-            code_bytes, scale_bytes};
+                   scale_bytes = vectors * layer.side(side).scales() * 2, sink_bytes = slice.heads * layer.sink_words() * 4ull;
+    return {slice.layout.codes(side) * 4ull + page * code_bytes,
+            slice.layout.scales(side) * 4ull + page * scale_bytes,
+            slice.layout.sinks(side) * 4ull + page * sink_bytes,
+            code_bytes,
+            scale_bytes,
+            sink_bytes};
 }
 
 // Calls use(view) with the codes of `tokens` tokens of a kv head of the slice from position `begin` on, all in one page, and
@@ -87,23 +105,21 @@ template <class Use> void each_part(const LayerCache& layer, const CacheSlice& s
 
 constexpr std::array both_sides{KvSide::key, KvSide::value};
 
-// A copy of a page: of each layer, slice and side the codes [slice.heads][page_tokens], then the scales.
-// Calls use(part of the page, its part of the copy) for each of these, for all layers.
+// A copy of a page: of each layer, slice and side the codes [slice.heads][page_tokens], then the scales, then the first token's
+// vectors. Calls use(part of the page, its part of the copy) for each of these, for all layers.
 template <class Use> void each_copied_part(const KvCache& cache, uint32_t page, const Buffer& copy, const Use& use) {
     uint64_t at = 0;
     for (const LayerCache& layer : cache.layers)
         for (const CacheSlice& slice : layer.slices)
             for (const KvSide side : both_sides) {
-                const PagePart part = page_part(layer, slice, side, page);
-                use(View(slice.buffer, part.codes, part.code_bytes), View(copy, at, part.code_bytes));
-                at += part.code_bytes;
-                if (part.scale_bytes == 0) continue;
-                use(View(slice.buffer, part.scales, part.scale_bytes), View(copy, at, part.scale_bytes));
-                at += part.scale_bytes;
+                for (const auto& [offset, bytes] : page_part(layer, slice, side, page).all()) {
+                    use(View(slice.buffer, offset, bytes), View(copy, at, bytes));
+                    at += bytes;
+                }
             }
 }
 
-// Calls use(layer, side, head, offset of its codes in the copy, that of its scales).
+// Calls use(layer, side, head, offset of its codes in the copy, that of its scales, that of its first vector).
 template <class Use> void each_copied_head(const KvCache& cache, const Use& use) {
     uint64_t at = 0;
     for (uint32_t layer = 0; layer < cache.layers.size(); layer++)
@@ -112,8 +128,9 @@ template <class Use> void each_copied_head(const KvCache& cache, const Use& use)
                 const PagePart part = page_part(cache.layers[layer], slice, side, 0);
                 for (uint32_t head = 0; head < slice.heads; head++)
                     use(layer, side, slice.first_head + head, at + part.code_bytes / slice.heads * head,
-                        at + part.code_bytes + part.scale_bytes / slice.heads * head);
-                at += part.code_bytes + part.scale_bytes;
+                        at + part.code_bytes + part.scale_bytes / slice.heads * head,
+                        at + part.code_bytes + part.scale_bytes + part.sink_bytes / slice.heads * head);
+                at += part.code_bytes + part.scale_bytes + part.sink_bytes;
             }
 }
 
@@ -126,9 +143,11 @@ CacheLayout::CacheLayout(KvTypes types, uint32_t head_dim, uint32_t heads, uint3
     const uint64_t vectors = uint64_t(heads) * pages * page_tokens;
     k_codes = 0;
     k_scales = uint32_t(code_part(types.k, head_dim, vectors));
-    v_codes = k_scales + uint32_t(scale_part(types.k, head_dim, vectors));
+    k_sinks = k_scales + uint32_t(scale_part(types.k, head_dim, vectors));
+    v_codes = k_sinks + uint32_t(sink_part(types, head_dim, heads, pages));
     v_scales = v_codes + uint32_t(code_part(types.v, head_dim, vectors));
-    words = v_scales + uint32_t(scale_part(types.v, head_dim, vectors));
+    v_sinks = v_scales + uint32_t(scale_part(types.v, head_dim, vectors));
+    words = v_sinks + uint32_t(sink_part(types, head_dim, heads, pages));
 }
 
 CacheCodec::CacheCodec(Device& device, KvCodec codec) : KvCodec(std::move(codec)) {
@@ -167,11 +186,10 @@ void KvCache::copy_page(Device& device, uint32_t from, uint32_t to) const {
     for (const LayerCache& layer : layers)
         for (const CacheSlice& slice : layer.slices)
             for (const KvSide side : both_sides) {
-                const PagePart there = page_part(layer, slice, side, to), here = page_part(layer, slice, side, from);
-                recorder.copy(View(slice.buffer, there.codes, there.code_bytes), View(slice.buffer, here.codes, here.code_bytes));
-                if (here.scale_bytes == 0) continue;
-                recorder.copy(View(slice.buffer, there.scales, there.scale_bytes),
-                              View(slice.buffer, here.scales, here.scale_bytes));
+                const auto there = page_part(layer, slice, side, to).all(), here = page_part(layer, slice, side, from).all();
+                for (size_t i = 0; i < here.size(); i++)
+                    recorder.copy(View(slice.buffer, there[i].first, there[i].second),
+                                  View(slice.buffer, here[i].first, here[i].second));
             }
     recorder.finish().run();
 }
@@ -248,7 +266,8 @@ StoredSide KvCache::stored(Device& device, Table table, uint32_t layer, KvSide s
 PageLayout KvCache::page_layout() const {
     std::vector<PageLayout::Vector> vectors;
     for (const LayerCache& layer : layers)
-        for (const KvSide side : both_sides) vectors.push_back({layer.side(side).words(), layer.side(side).scales()});
+        for (const KvSide side : both_sides)
+            vectors.push_back({layer.side(side).words(), layer.side(side).scales(), layer.sink_words()});
     return {kv_heads, std::move(vectors)};
 }
 
@@ -260,11 +279,11 @@ void KvCache::read_page(Device& device, uint32_t page, uint32_t tokens, std::spa
     Recorder recorder(device);
     each_copied_part(*this, page, copy, [&](const View& there, const View& here) { recorder.copy(here, there); });
     recorder.finish().run();
-    each_copied_head(*this, [&](uint32_t layer, KvSide side, uint32_t head, uint64_t codes, uint64_t scales) {
-        const auto to_codes = layout.codes(bytes, tokens, layer, side, head),
-                   to_scales = layout.scales(bytes, tokens, layer, side, head);
-        std::copy_n(copy.host().data() + codes, to_codes.size(), to_codes.data());
-        std::copy_n(copy.host().data() + scales, to_scales.size(), to_scales.data());
+    each_copied_head(*this, [&](uint32_t layer, KvSide side, uint32_t head, uint64_t codes, uint64_t scales, uint64_t sink) {
+        for (const auto& [from, to] : {std::pair(codes, layout.codes(bytes, tokens, layer, side, head)),
+                                       {scales, layout.scales(bytes, tokens, layer, side, head)},
+                                       {sink, layout.sink(bytes, tokens, layer, side, head)}})
+            std::copy_n(copy.host().data() + from, to.size(), to.data());
     });
 }
 
@@ -274,9 +293,10 @@ void KvCache::write_page(Device& device, uint32_t page, uint32_t tokens, std::sp
            bytes.size(), tokens, page);
     const Buffer copy = device.allocate("page to write", layout.bytes(page_tokens), Memory::upload);
     if (tokens < page_tokens) std::ranges::fill(copy.host(), std::byte(0));
-    each_copied_head(*this, [&](uint32_t layer, KvSide side, uint32_t head, uint64_t codes, uint64_t scales) {
+    each_copied_head(*this, [&](uint32_t layer, KvSide side, uint32_t head, uint64_t codes, uint64_t scales, uint64_t sink) {
         std::ranges::copy(layout.codes(bytes, tokens, layer, side, head), copy.host().begin() + ptrdiff_t(codes));
         std::ranges::copy(layout.scales(bytes, tokens, layer, side, head), copy.host().begin() + ptrdiff_t(scales));
+        std::ranges::copy(layout.sink(bytes, tokens, layer, side, head), copy.host().begin() + ptrdiff_t(sink));
     });
     Recorder recorder(device);
     each_copied_part(*this, page, copy, [&](const View& there, const View& here) { recorder.copy(there, here); });

@@ -15,14 +15,15 @@
 
 namespace tq::gpu {
 
-// Offsets in 32-bit words of the parts of a slice of `heads` kv heads, each [pages][heads][page_tokens]; each is aligned to 16
-// bytes.
+// Offsets in 32-bit words of the parts of a slice of `heads` kv heads, each [pages][heads][page_tokens], and of the first tokens'
+// fp16 vectors, [pages][heads], where the layer has codes; each is aligned to 16 bytes.
 struct CacheLayout {
-    uint32_t k_codes, k_scales, v_codes, v_scales, words;
+    uint32_t k_codes, k_scales, k_sinks, v_codes, v_scales, v_sinks, words;
 
     CacheLayout(KvTypes types, uint32_t head_dim, uint32_t heads, uint32_t pages);
     uint32_t codes(KvSide side) const { return side == KvSide::key ? k_codes : v_codes; }
     uint32_t scales(KvSide side) const { return side == KvSide::key ? k_scales : v_scales; }
+    uint32_t sinks(KvSide side) const { return side == KvSide::key ? k_sinks : v_sinks; }
 };
 
 struct CacheSlice {
@@ -48,6 +49,7 @@ struct LayerCache {
 
     KvTypes types() const { return {k.type, v.type}; }
     const CacheCodec& side(KvSide side) const { return side == KvSide::key ? k : v; }
+    uint32_t sink_words() const { return tq::sink_words(types(), k.head_dim()); }
 };
 
 // The full-precision window: fp16 vectors in the codes' own space (model/kv/window.h): those of keys, then those of values,

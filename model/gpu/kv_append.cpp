@@ -69,7 +69,7 @@ uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32
 struct AppendTo {
     View view;
     KvType type;
-    uint32_t first_head, heads, capacity, codes, scales, window; // capacity: of the window
+    uint32_t first_head, heads, capacity, codes, scales, sinks, window; // capacity: of the window
 };
 
 void append(Pass& pass, const Appended& from, const AppendTo& to) {
@@ -83,9 +83,9 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
                                                    uint32_t(from.codec.scale_rule),
                                                    from.w.kv_heads != 0,
                                                    to.window};
-    const auto params =
-        with_signs(kv_append_params{from.kv_heads, to.first_head, to.heads, to.capacity, to.codes, to.scales, from.eps, {}, {}},
-                   from.codec.rotation);
+    const auto params = with_signs(
+        kv_append_params{from.kv_heads, to.first_head, to.heads, to.capacity, to.codes, to.scales, to.sinks, from.eps, {}, {}},
+        from.codec.rotation);
     const uint64_t heads = to.heads, d = pass.head_dim, bytes = kv_vector_bytes(to.type, pass.head_dim);
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
@@ -111,7 +111,7 @@ void append_window(Pass& pass, const Appended& from, const WindowVectors& window
     const View view(window.buffer, side == KvSide::key ? 0 : half, half);
     const uint32_t first = where == WINDOW_RING ? ring * code_words(KvType::f16, pass.head_dim) : 0;
     append(pass, from,
-           {view, KvType::f16, 0, from.kv_heads, where == WINDOW_RING ? window.ring_tokens() : window.block_tokens, first, 0,
+           {view, KvType::f16, 0, from.kv_heads, where == WINDOW_RING ? window.ring_tokens() : window.block_tokens, first, 0, 0,
             where});
 }
 
@@ -121,7 +121,8 @@ void append(Pass& pass, const KvCache& cache, uint32_t layer, KvSide side, const
         const SideOfSlice to(slice, side);
         append(pass, from,
                {to.view, from.codec.type, slice.first_head, slice.heads, 0, slice.layout.codes(side) - to.begin,
-                slice.layout.scales(side) - to.begin, WINDOW_NONE});
+                slice.layout.scales(side) - to.begin, here.sink_words() != 0 ? slice.layout.sinks(side) - to.begin : 0,
+                WINDOW_NONE});
     }
     const uint32_t where = pass.rows_are_separate() ? WINDOW_RING : WINDOW_BLOCK;
     if (here.ring) append_window(pass, from, *cache.window, *here.ring, side, where);

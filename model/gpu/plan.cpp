@@ -43,7 +43,7 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
     q = 4 * q_floats(options.batch_size, c.num_attention_heads, c.head_dim, projected);
     kv = 4 * batch * c.num_key_value_heads * c.head_dim;
     partials = partials_bytes(tuning, options.batch_size, max_separate_rows(options), c.num_attention_heads, c.head_dim,
-                              projected, window);
+                              projected, window, options.kv.any_coded(c.num_hidden_layers));
     ffn = 4 * batch * c.intermediate_size;
     halves = halves_bytes(tuning, options.batch_size, std::max({c.hidden_size, c.intermediate_size, uint32_t(q_cols)}));
     if (c.num_experts != 0) {

@@ -209,7 +209,7 @@ struct Heads {
           q(floats(q_floats(tokens, heads, head_dim, true))), k(floats(uint64_t(tokens) * kv_heads * head_dim)),
           v(floats(k.bytes() / 4)), y(floats(uint64_t(tokens) * heads * head_dim)),
           weights(floats(head_dim * (head_dim + 1 + 2 * kv_heads))),
-          partials(Buffer::of_size(partials_bytes(t, tokens, 1, heads, head_dim, true, true))), step{0, tokens} {}
+          partials(Buffer::of_size(partials_bytes(t, tokens, 1, heads, head_dim, true, true, true))), step{0, tokens} {}
 
     Pass pass(Recorder& recorder) const { return {recorder, tuning, context, tokens, head_dim, step}; }
     void record_attention(Recorder& recorder) const {

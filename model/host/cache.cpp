@@ -13,15 +13,17 @@ std::vector<Row> make_rows(uint32_t slot, uint32_t position, uint32_t count) {
     return rows;
 }
 
-CacheSide::CacheSide(KvCodec codec, uint32_t heads, uint32_t blocks, uint32_t block_tokens)
+CacheSide::CacheSide(KvCodec codec, uint32_t heads, uint32_t blocks, uint32_t block_tokens, uint32_t sink_words)
     : codec(std::move(codec)), heads(heads), blocks(blocks), block_tokens(block_tokens),
       words_(new uint32_t[size_t(blocks) * heads * block_tokens * this->codec.words()]),
-      scales_(new uint16_t[size_t(blocks) * heads * block_tokens * this->codec.scales()]) {}
+      scales_(new uint16_t[size_t(blocks) * heads * block_tokens * this->codec.scales()]), sink_words(sink_words),
+      sinks_(new uint32_t[size_t(blocks) * heads * sink_words]) {}
 
 void CacheSide::copy(Place from, Place to, uint32_t tokens) const {
     for (uint32_t head = 0; head < heads && tokens > 0; head++) {
         std::copy_n(codes(from, head).data(), size_t(tokens) * codec.words(), codes(to, head).data());
         std::copy_n(scales(from, head).data(), size_t(tokens) * codec.scales(), scales(to, head).data());
+        if (from.token == 0 && to.token == 0) std::ranges::copy(sink(from.block, head), sink(to.block, head).begin());
     }
 }
 
@@ -41,7 +43,8 @@ KvVectors::KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vecto
     for (const LayerCodecs& codecs : layers) {
         const bool here = held.attention(uint32_t(layers_.size()));
         const uint32_t pages = here ? sequences.shape().pages : 0;
-        CacheSide k(codecs.k, kv_heads, pages, page_tokens), v(codecs.v, kv_heads, pages, page_tokens);
+        const uint32_t sink = sink_words({codecs.k.type, codecs.v.type}, codecs.k.head_dim());
+        CacheSide k(codecs.k, kv_heads, pages, page_tokens, sink), v(codecs.v, kv_heads, pages, page_tokens, sink);
         auto window = here ? make_window(sequences.shape(), k, v, pass_tokens) : std::nullopt;
         layers_.push_back({sequences, std::move(k), std::move(v), std::move(window)});
     }
@@ -76,7 +79,8 @@ StoredSide KvVectors::stored(uint32_t slot, uint32_t layer, KvSide which) const 
 PageLayout KvVectors::page_layout() const {
     std::vector<PageLayout::Vector> vectors;
     for (const LayerCache& layer : layers_)
-        for (const CacheSide* side : {&layer.k, &layer.v}) vectors.push_back({side->codec.words(), side->codec.scales()});
+        for (const CacheSide* side : {&layer.k, &layer.v})
+            vectors.push_back({side->codec.words(), side->codec.scales(), side->sink_words});
     return {layers_.at(0).k.heads, std::move(vectors)};
 }
 
@@ -96,6 +100,7 @@ void KvVectors::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> b
             for (uint32_t head = 0; head < side.heads && side.blocks > 0; head++) {
                 copy_bytes(layout.codes(bytes, tokens, layer, which, head), side.codes({page, 0}, head).data());
                 copy_bytes(layout.scales(bytes, tokens, layer, which, head), side.scales({page, 0}, head).data());
+                copy_bytes(layout.sink(bytes, tokens, layer, which, head), side.sink(page, head).data());
             }
         }
 }
@@ -109,6 +114,7 @@ void KvVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::
             for (uint32_t head = 0; head < side.heads && side.blocks > 0; head++) {
                 copy_bytes(side.codes({page, 0}, head).data(), layout.codes(bytes, tokens, layer, which, head));
                 copy_bytes(side.scales({page, 0}, head).data(), layout.scales(bytes, tokens, layer, which, head));
+                copy_bytes(side.sink(page, head).data(), layout.sink(bytes, tokens, layer, which, head));
             }
         }
 }

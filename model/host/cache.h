@@ -28,14 +28,20 @@ struct CacheSide {
     uint32_t heads, blocks, block_tokens;
     std::unique_ptr<uint32_t[]> words_;  // [blocks][heads][block_tokens][codec.words()]
     std::unique_ptr<uint16_t[]> scales_; // [blocks][heads][block_tokens][codec.scales()]
+    uint32_t sink_words;                 // of a block's first token in fp16; 0: it is not kept
+    std::unique_ptr<uint32_t[]> sinks_;  // [blocks][heads][sink_words]
 
     // Throws std::bad_alloc.
-    CacheSide(KvCodec codec, uint32_t heads, uint32_t blocks, uint32_t block_tokens);
+    CacheSide(KvCodec codec, uint32_t heads, uint32_t blocks, uint32_t block_tokens, uint32_t sink_words = 0);
 
     uint32_t head_dim() const { return codec.head_dim(); }
     std::span<uint32_t> codes(Place at, uint32_t head) const { return {&words_[index(at, head) * codec.words()], codec.words()}; }
     std::span<uint16_t> scales(Place at, uint32_t head) const {
         return {&scales_[index(at, head) * codec.scales()], codec.scales()};
+    }
+    // The fp16 vector of a block's first token (model/kv/window.h).
+    std::span<uint32_t> sink(uint32_t block, uint32_t head) const {
+        return {&sinks_[(size_t(block) * heads + head) * sink_words], sink_words};
     }
     // Copies the vectors of all heads of `tokens` tokens, which lie within a block on either side.
     void copy(Place from, Place to, uint32_t tokens) const;
@@ -58,6 +64,9 @@ struct LayerCache {
     std::optional<WindowVectors> window; // where the sequences have windows and the layer stores codes
 
     bool held() const { return k.blocks > 0; }
+    bool has_sinks() const { return k.sink_words != 0; }
+    // Returns the block that holds the first token of a row's sequence.
+    uint32_t first_block(uint32_t slot) const { return sequences.table(slot)[0]; }
     const CacheSide& side(KvSide side) const { return side == KvSide::key ? k : v; }
     // Returns the place of a token in `k` and `v`, and in those of `window`.
     Place place(Row row) const { return {sequences.table(row.slot)[row.position / page_tokens], row.position % page_tokens}; }

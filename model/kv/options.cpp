@@ -84,6 +84,12 @@ bool KvOptions::uses_qjl(uint32_t count) const {
     return false;
 }
 
+bool KvOptions::any_coded(uint32_t count) const {
+    for (uint32_t layer = 0; layer < count; layer++)
+        if (at(layer, count).coded()) return true;
+    return false;
+}
+
 uint32_t KvOptions::layers_with_window(uint32_t count) const {
     uint32_t out = 0;
     for (uint32_t layer = 0; window != 0 && layer < count; layer++)

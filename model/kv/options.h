@@ -12,6 +12,10 @@ struct KvTypes {
     constexpr bool coded() const { return is_coded(k) || is_coded(v); }
 };
 
+// Returns the 32-bit words of a page's first token in fp16 (model/kv/page_layout.h), a vector of either side; 0: nothing is
+// coded.
+constexpr uint32_t sink_words(KvTypes types, uint32_t head_dim) { return types.coded() ? code_words(KvType::f16, head_dim) : 0; }
+
 // Other types for layers first .. last; negative numbers count from the end, -1 being the last layer.
 struct KvLayers {
     int first, last;
@@ -33,7 +37,8 @@ struct KvOptions {
     void set(KvSide side, KvType type);
     // Returns the types of layer `layer` of `count`.
     KvTypes at(uint32_t layer, uint32_t count) const;
-    bool uses_qjl(uint32_t count) const; // in any layer
+    bool uses_qjl(uint32_t count) const;  // in any layer
+    bool any_coded(uint32_t count) const; // likewise
     uint32_t layers_with_window(uint32_t count) const;
     // Returns the conditioning of the keys of layer `layer` of `count`; never `automatic`.
     KeyConditioning conditioning_of(uint32_t layer, uint32_t count) const;
@@ -57,7 +62,7 @@ struct KvPreset {
     uint32_t window = 0; // tokens, KvOptions::window
 };
 inline constexpr std::array kv_presets{
-    KvPreset{"balanced", {KvType::tq4, KvType::tq4}},      KvPreset{"accurate", {KvType::tq4t, KvType::tq3t}, 64},
+    KvPreset{"balanced", {KvType::tq4, KvType::tq4}, 64},  KvPreset{"accurate", {KvType::tq4t, KvType::tq3t}, 64},
     KvPreset{"compact", {KvType::tq4t, KvType::tq2t}, 64}, KvPreset{"smallest", {KvType::tq3t, KvType::tq2t}, 64},
     KvPreset{"safe-lowbit", {KvType::q8_0, KvType::tq4}},  KvPreset{"experimental-max", {KvType::tq3q, KvType::tq3q}},
     KvPreset{"safe", {KvType::tq4, KvType::a4_128}},       KvPreset{"bold", {KvType::tq3q, KvType::a4_128}},

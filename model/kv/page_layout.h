@@ -8,19 +8,23 @@
 
 namespace tq {
 
-// A page of n tokens is, for each layer its keys and then its values, the codes [kv_heads][n][words] of 32 bits and after them
-// the scales [kv_heads][n][scales] in fp16 (turboquant.md). A page that is partly filled has the bytes of its n tokens only.
+// A page of n tokens is, for each layer its keys and then its values, the codes [kv_heads][n][words] of 32 bits, after them the
+// scales [kv_heads][n][scales] in fp16, and after those, where the layer has codes, the first token's vectors once more in fp16
+// [kv_heads][sink words] (turboquant.md). A page that is partly filled has the bytes of its n tokens only, one of none has no
+// bytes.
 class PageLayout {
   public:
-    // The 32-bit words and fp16 scales of one vector.
+    // The 32-bit words and fp16 scales of one vector, and the words of the first token's in fp16; 0: it is not kept.
     struct Vector {
-        uint32_t words, scales;
+        uint32_t words, scales, sink;
     };
 
     // `vectors`: of each layer's keys and values, in this order.
     PageLayout(uint32_t kv_heads, std::vector<Vector> vectors);
 
-    uint64_t bytes(uint32_t tokens) const { return tokens * begin_.back(); }
+    uint64_t bytes(uint32_t tokens) const { return begin(begin_.size() - 1, tokens); }
+    // Returns the n of bytes(n).
+    uint32_t tokens(uint64_t bytes) const { return bytes == 0 ? 0 : uint32_t((bytes - sinks_.back()) / begin_.back()); }
     uint32_t layers() const { return uint32_t(vectors_.size() / 2); }
     uint32_t kv_heads() const { return kv_heads_; }
     Vector vector(uint32_t layer, KvSide side) const { return vectors_[index(layer, side)]; }
@@ -30,21 +34,30 @@ class PageLayout {
     template <class Byte>
     std::span<Byte> codes(std::span<Byte> page, uint32_t tokens, uint32_t layer, KvSide side, uint32_t head) const {
         const size_t vector = vectors_[index(layer, side)].words * size_t(4);
-        return page.subspan(begin_[index(layer, side)] * tokens + head * tokens * vector, tokens * vector);
+        return page.subspan(begin(index(layer, side), tokens) + head * tokens * vector, tokens * vector);
     }
     template <class Byte>
     std::span<Byte> scales(std::span<Byte> page, uint32_t tokens, uint32_t layer, KvSide side, uint32_t head) const {
         const Vector& of = vectors_[index(layer, side)];
         const size_t codes = size_t(kv_heads_) * of.words * 4, vector = of.scales * size_t(2);
-        return page.subspan((begin_[index(layer, side)] + codes) * tokens + head * tokens * vector, tokens * vector);
+        return page.subspan(begin(index(layer, side), tokens) + codes * tokens + head * tokens * vector, tokens * vector);
+    }
+    // The same of the first token's vector.
+    template <class Byte>
+    std::span<Byte> sink(std::span<Byte> page, uint32_t tokens, uint32_t layer, KvSide side, uint32_t head) const {
+        const size_t i = index(layer, side), vector = tokens == 0 ? 0 : vectors_[i].sink * size_t(4);
+        return page.subspan(begin(i + 1, tokens) - (kv_heads_ - head) * vector, vector);
     }
 
   private:
     static size_t index(uint32_t layer, KvSide side) { return 2 * size_t(layer) + (side == KvSide::value ? 1 : 0); }
 
+    // Returns the bytes of a page before side i.
+    size_t begin(size_t i, uint32_t tokens) const { return tokens == 0 ? 0 : begin_[i] * tokens + sinks_[i]; }
+
     uint32_t kv_heads_;
     std::vector<Vector> vectors_;
-    std::vector<size_t> begin_; // bytes of a token before each side, and of all
+    std::vector<size_t> begin_, sinks_; // bytes of a token, and of the first tokens' vectors, before each side, and of all
 };
 
 // Copies the first `wanted` of a page's tokens: to[layout.bytes(wanted)], page[layout.bytes(tokens)].

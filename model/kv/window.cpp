@@ -15,4 +15,8 @@ void encode_window(const KvCodec& codec, std::span<uint32_t> words, std::span<co
         words[i] = float_to_half(y[2 * i] * window_unit) | uint32_t(float_to_half(y[2 * i + 1] * window_unit)) << 16;
 }
 
+void decode_window(std::span<float> y, std::span<const uint32_t> words) {
+    for (size_t i = 0; i < y.size(); i++) y[i] = half_to_float(uint16_t(words[i / 2] >> (16 * (i % 2)))) / window_unit;
+}
+
 } // namespace tq

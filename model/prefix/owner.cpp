@@ -8,7 +8,7 @@
 namespace tq {
 namespace {
 
-constexpr int page_format_version = 2; // of page_file.h, page_name.h, and of the codes and scales of every cache type
+constexpr int page_format_version = 3; // of page_file.h, page_name.h, and of the codes and scales of every cache type
 
 std::string rope_text(const Config& c) {
     const RopeScaling& r = c.rope_scaling;
@@ -76,7 +76,7 @@ PageLayout page_layout(const Config& c, const KvOptions& kv) {
     for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
         const KvTypes types = kv.at(layer, c.num_hidden_layers);
         for (const KvType type : {types.k, types.v})
-            vectors.push_back({code_words(type, c.head_dim), scale_count(type, c.head_dim)});
+            vectors.push_back({code_words(type, c.head_dim), scale_count(type, c.head_dim), sink_words(types, c.head_dim)});
     }
     return {c.num_key_value_heads, std::move(vectors)};
 }

@@ -53,7 +53,7 @@ KvOptions read_kv(MessageReader& from) {
 template <class Byte>
 std::span<Byte> layer_bytes(const PageLayout& layout, std::span<Byte> page, uint32_t tokens, uint32_t layer) {
     const std::span<Byte> first = layout.codes(page, tokens, layer, KvSide::key, 0),
-                          last = layout.scales(page, tokens, layer, KvSide::value, layout.kv_heads() - 1);
+                          last = layout.sink(page, tokens, layer, KvSide::value, layout.kv_heads() - 1);
     return {first.data(), last.data() + last.size()};
 }
 

@@ -63,7 +63,9 @@ void kv_append(ThreadPool& pool, const LayerCache& cache, KvSide which, std::spa
             std::ranges::copy(x.subspan(i * d, d), vector.begin());
             if (!w.empty()) norm_and_rope(vector, w, rope.table.subspan(row.position * d, d), eps);
             if (!conditions.empty()) condition(vector, conditions, head);
-            encode(side.codec, side.codes(cache.place(row), head), side.scales(cache.place(row), head), vector);
+            const Place place = cache.place(row);
+            encode(side.codec, side.codes(place, head), side.scales(place, head), vector);
+            if (cache.has_sinks() && place.token == 0) encode_window(side.codec, side.sink(place.block, head), vector);
             if (!cache.window) continue;
             const CacheSide& window = cache.window->side(which);
             encode_window(side.codec, window.codes(cache.window_place(row), head), vector);
@@ -73,13 +75,13 @@ void kv_append(ThreadPool& pool, const LayerCache& cache, KvSide which, std::spa
 
 // Loads the vector of a position that a query attends to.
 static void load(std::span<float> x, const LayerCache& cache, KvSide which, Row at, uint32_t head, bool from_window) {
-    if (!from_window) {
-        const CacheSide& side = cache.side(which);
-        return decode_stored(side.codec, x, side.codes(cache.place(at), head), side.scales(cache.place(at), head));
-    }
-    const CacheSide& window = cache.window->side(which);
-    decode_stored(window.codec, x, window.codes(cache.window_place(at), head), {});
-    for (float& v : x) v /= window_unit;
+    const CacheSide& side = cache.side(which);
+    if (at.position == 0 && cache.has_sinks())
+        decode_window(x, side.sink(cache.first_block(at.slot), head));
+    else if (from_window)
+        decode_window(x, cache.window->side(which).codes(cache.window_place(at), head));
+    else
+        decode_stored(side.codec, x, side.codes(cache.place(at), head), side.scales(cache.place(at), head));
 }
 
 void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,

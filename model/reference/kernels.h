@@ -9,7 +9,7 @@
 
 namespace tq::ref {
 
-using host::CacheSide, host::LayerCache, host::Rope, host::Row;
+using host::CacheSide, host::LayerCache, host::Place, host::Rope, host::Row;
 
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows]
 void matmul(ThreadPool&, std::span<float> y, const Tensor& w, std::span<const float> x, bool accumulate = false);

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/files/prompt_cache.h"
+#include "model/kv/window.h"
 #include "tests/support/golden.h"
 #include "tests/support/huggingface_files.h"
 #include "tests/support/prompt_cache_files.h"
@@ -70,7 +71,7 @@ TEST_CASE("a session saved and loaded goes on bit for bit") {
 
 TEST_CASE("a file is what its description says") {
     Saved saved;
-    CHECK(saved.bytes.substr(0, 16) == "tq-run cache v4\n");
+    CHECK(saved.bytes.substr(0, 16) == "tq-run cache v5\n");
     uint64_t length = 0;
     std::memcpy(&length, saved.bytes.data() + 16, 8);
     CHECK(nlohmann::json::parse(saved.bytes.substr(24, length)) ==
@@ -88,16 +89,33 @@ TEST_CASE("a file is what its description says") {
     CHECK(head.owner == owner_name(owner_texts(saved.owner)));
     CHECK(head.parent == head.owner);
     CHECK(head.ids == saved.session.cached_ids());
-    std::string all;
+    size_t at = page_head_size(7);
     const auto raw = [](const auto& values) {
         return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof values[0]);
     };
     for (uint32_t layer = 0; layer < 2; layer++)
         for (const KvSide side : {KvSide::key, KvSide::value}) {
-            const StoredSide is = saved.forward->stored(layer, side);
-            all += raw(is.codes) + raw(is.scales);
+            StoredSide is = saved.forward->stored(layer, side);
+            const std::string vectors = raw(is.codes) + raw(is.scales);
+            CHECK(page.substr(at, vectors.size()) == vectors);
+            at += vectors.size();
+            for (uint32_t head = 0; head < 4;
+                 head++, at += 256) { // the first token once more, which is nearly what the codes say
+                std::vector<uint32_t> words(64);
+                std::vector<float> exact(128), stored(128);
+                std::memcpy(words.data(), page.substr(at, 256).data(), 256);
+                decode_window(exact, words);
+                decode_stored(is.codec, stored, is.codes_of(head, 0), is.scales_of(head, 0));
+                double error = 0, squares = 0;
+                for (size_t c = 0; c < 128; c++) {
+                    error += (double(exact[c]) - stored[c]) * (double(exact[c]) - stored[c]);
+                    squares += double(exact[c]) * exact[c];
+                }
+                CHECK(squares > 0);
+                CHECK(error < 0.1 * squares);
+            }
         }
-    CHECK(page.substr(page_head_size(7)) == all);
+    CHECK(at == page.size());
 }
 
 TEST_CASE("a file of several pages, and one that ends with a page") {

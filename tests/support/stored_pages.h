@@ -7,7 +7,7 @@ namespace tq {
 // Reads the pages of a slot; `from` must outlive it.
 inline PageSource pages_of_slot(const Cache& from, uint32_t slot) {
     return [&from, slot](uint32_t position, std::span<std::byte> bytes) {
-        from.read_page(from.table(slot)[position / page_tokens], uint32_t(bytes.size() / from.page_layout().bytes(1)), bytes);
+        from.read_page(from.table(slot)[position / page_tokens], from.page_layout().tokens(bytes.size()), bytes);
     };
 }
 

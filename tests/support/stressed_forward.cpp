@@ -115,8 +115,12 @@ class Door {
         if (door.cache.window)
             put(pass, door.cache.window->side(side), side, x, window_unit, through_window,
                 [&](host::Row row) { return door.cache.window_place(row); });
-        put(pass, door.cache.side(side), side, std::move(x), 1, through_codes,
-            [&](host::Row row) { return door.cache.place(row); });
+        const auto in_pages = [&](host::Row row) { return door.cache.place(row); };
+        const host::CacheSide& pages = door.cache.side(side);
+        put(pass, pages, side, x, 1, through_codes, in_pages);
+        if (pass.rows()[0].position != 0 || !KvTypes{door.codecs[0].type, door.codecs[1].type}.coded()) return;
+        x.resize(size_t(pages.heads) * pages.head_dim()); // the first token, which is read in fp16
+        put(pass, pages, side, std::move(x), 1, through_window, in_pages);
     }
 
   private:

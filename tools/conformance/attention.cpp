@@ -41,9 +41,10 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
     std::vector<std::vector<uint32_t>> tables;
     for (uint32_t slot = 0; slot < shape.slots; slot++) tables.emplace_back(host.table(slot).begin(), host.table(slot).end());
     const uint32_t count = pass_rows.count();
-    const size_t partials_words = gpu::partials_bytes(tuning, 8 * count, shape.separate ? count : 1, shape.heads, d,
-                                                      is_qjl(shape.kv.k) || is_qjl(shape.kv.v), layer.window.has_value()) /
-                                  4;
+    const size_t partials_words =
+        gpu::partials_bytes(tuning, 8 * count, shape.separate ? count : 1, shape.heads, d,
+                            is_qjl(shape.kv.k) || is_qjl(shape.kv.v), layer.window.has_value(), layer.has_sinks()) /
+        4;
     const Buffer y = rig.output(want.size()), q_buffer = rig.upload(with_projections(q, keys)),
                  context = rig.context(pass_rows, tables), v_scales = rig.upload(gpu::value_scale_floats(layer.v.codec, scales)),
                  partials = rig.output(partials_words);

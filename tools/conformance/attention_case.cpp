@@ -20,6 +20,9 @@ std::vector<uint32_t> slice_words(const host::LayerCache& cache, const gpu::Cach
                 words[at.scales(kind) + half / 2] |= uint32_t(side.scales(place, head)[n]) << (16 * (half % 2));
             }
         }
+        for (uint32_t i = 0; i < side.blocks * heads; i++)
+            std::ranges::copy(side.sink(i / heads, first_head + i % heads),
+                              words.begin() + std::ptrdiff_t(at.sinks(kind) + i * side.sink_words));
     }
     return words;
 }
@@ -57,6 +60,7 @@ void poison_pages(const host::LayerCache& layer) {
         const size_t vectors = size_t(side->blocks) * side->heads * side->block_tokens;
         std::fill_n(side->words_.get(), vectors * side->codec.words(), 0xffffffffu);
         std::fill_n(side->scales_.get(), vectors * side->codec.scales(), uint16_t(0x7e00));
+        std::fill_n(side->sinks_.get(), size_t(side->blocks) * side->heads * side->sink_words, 0xfe00fe00u);
     }
 }
 
@@ -68,6 +72,14 @@ void reserve_scattered(Cache& cache, uint32_t slot, uint32_t length) {
         cache.truncate(other, cache.position(other) - 2 * page_tokens);
         cache.reserve(slot, end - cache.position(slot));
     }
+}
+
+// Gives the first token of a slot, which is read in fp16, the codes of another vector.
+void replace_first_codes(Rig& rig, const host::LayerCache& layer, KvSide which, uint32_t slot, float deviation) {
+    const host::CacheSide& side = layer.side(which);
+    const host::Place place = layer.place({slot, 0});
+    for (uint32_t head = 0; head < side.heads && layer.has_sinks(); head++)
+        encode(side.codec, side.codes(place, head), side.scales(place, head), rig.random.normals(side.head_dim(), deviation));
 }
 
 std::vector<host::Row> rows_of(uint32_t slot, uint32_t begin, uint32_t end) {
@@ -123,6 +135,7 @@ gpu::PassRows fill(Rig& rig, const AttentionCase& shape, host::KvCache& cache) {
             for (size_t i = 0; i < x.size() && shape.growing && side == KvSide::value; i++)
                 x[i] *= float(1 + i / (shape.kv_heads * shape.head_dim));
             ref::kv_append(rig.pool, layer, side, x, {}, {{}, rows}, 0);
+            if (begin == 0) replace_first_codes(rig, layer, side, slot, shape.stored);
         }
         pass.add(slot, length - tokens, std::vector<uint32_t>(tokens), cache.window(slot).begin, shape.separate);
         cache.advance(slot, length - cache.position(slot));

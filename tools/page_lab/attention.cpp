@@ -31,9 +31,10 @@ void attention(std::span<float> y, std::span<const float> q, const SeenVectors& 
         for (size_t t = 0; t < tokens; t++) {
             const float* query = &q[(t * heads + head) * dim];
             const size_t first = window.first(uint32_t(t));
+            const auto is_coded = [&](size_t p) { return p < first && p != 0; }; // a cache keeps the first token in fp16, too
             float largest = -INFINITY, total = 0;
             for (size_t p = 0; p <= t; p++) {
-                weights[p] = ref::dot(query, &(p < first ? k_coded : k_exact)[p * dim], dim);
+                weights[p] = ref::dot(query, &(is_coded(p) ? k_coded : k_exact)[p * dim], dim);
                 largest = std::max(largest, weights[p]);
             }
             float* out = &y[(t * heads + head) * dim];
@@ -41,7 +42,7 @@ void attention(std::span<float> y, std::span<const float> q, const SeenVectors& 
             for (size_t p = 0; p <= t; p++) {
                 const float weight = std::exp(weights[p] - largest);
                 total += weight;
-                if (weight > 1e-9f) add_scaled(out, &(p < first ? v_coded : v_exact)[p * dim], weight, dim);
+                if (weight > 1e-9f) add_scaled(out, &(is_coded(p) ? v_coded : v_exact)[p * dim], weight, dim);
             }
             for (size_t c = 0; c < dim; c++) out[c] /= total;
         }

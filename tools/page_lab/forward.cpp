@@ -189,7 +189,7 @@ Result Lab::run(std::span<const uint32_t> ids, const Scheme& scheme, const OnVec
         if (scheme.k) out.k_bits += code_side(k, *scheme.k, tiles, KvSide::key, x.q);
         if (scheme.v) out.v_bits += code_side(v, *scheme.v, tiles, KvSide::value, {});
         for (Side* side : {&k, &v})
-            if (scheme.window.exact_tokens() > 0) // they are kept in fp16
+            if (scheme.k || scheme.v) // what is exact is kept in fp16
                 std::ranges::transform(side->exact, side->exact.begin(), stored_half);
         attention(x.attn, x.q, {k.exact, k.coded, v.exact, v.coded}, c, scheme.window);
         cpu::matmul_add(pass, x.h, l.attn_output, x.attn);

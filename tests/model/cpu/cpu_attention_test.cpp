@@ -23,9 +23,12 @@ struct Shape {
 void store_codes(const host::LayerCache& cache, KvSide which, uint32_t first, uint32_t end, Random& random) {
     const host::CacheSide& side = cache.side(which);
     for (const host::Row row : host::make_rows(1, first, end - first))
-        for (uint32_t head = 0; head < side.heads; head++)
-            encode(side.codec, side.codes(cache.place(row), head), side.scales(cache.place(row), head),
-                   random.normals(side.head_dim()));
+        for (uint32_t head = 0; head < side.heads; head++) {
+            const host::Place place = cache.place(row);
+            encode(side.codec, side.codes(place, head), side.scales(place, head), random.normals(side.head_dim()));
+            if (place.token == 0 && cache.has_sinks()) // another vector, so that reading the codes is noticed
+                encode_window(side.codec, side.sink(place.block, head), random.normals(side.head_dim()));
+        }
 }
 
 // Returns a cache of one layer with `capacity` tokens in slot 1, whose pages are not consecutive.

@@ -156,14 +156,14 @@ TEST_CASE("an object of many properties is compiled in time linear in their numb
         for (uint32_t i = 0; i < properties; i++) schema += fmt::format(R"({}"p{}":{{}})", i == 0 ? "" : ",", i);
         schema += "}}";
         double best = 1e9;
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 9; i++) {
             const auto began = std::chrono::steady_clock::now();
             json_schema_gbnf(std::string_view(schema));
             best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
         }
         return best;
     };
-    CHECK(seconds(4000) < 20 * seconds(500)); // 8 times as many; in quadratic time it was 64 times as long
+    CHECK(seconds(4000) < 32 * seconds(500)); // 8 times as many; in quadratic time it was 64 times as long
 }
 
 TEST_CASE("integers between bounds, each of them") {

@@ -43,7 +43,7 @@ TEST_CASE("presets") {
     kv.set(parse_kv_preset("compact"));
     CHECK(describe(kv) == "tq4t/tq2t, window 64");
     kv.set(parse_kv_preset("balanced"));
-    CHECK(describe(kv) == "tq4/tq4");
+    CHECK(describe(kv) == "tq4/tq4, window 64");
     CHECK(parse_kv_preset("f16").types == KvTypes{KvType::f16, KvType::f16});
     CHECK_THROWS_WITH_AS(parse_kv_preset("best"),
                          doctest::Contains("use one of balanced, accurate, compact, smallest, safe-lowbit"), Error);

@@ -57,7 +57,8 @@ class GpuKernels final : public CacheKernels {
           q_(device.allocate("kernels, q", 4 * gpu::q_floats(1, shape.heads, shape.head_dim, projected(shape)))),
           y_(device.allocate("kernels, y", input_.q.size() * 4)),
           partials_(device.allocate("kernels, partials",
-                                    gpu::partials_bytes(tuning_, 1, 1, shape.heads, shape.head_dim, projected(shape), false))),
+                                    gpu::partials_bytes(tuning_, 1, 1, shape.heads, shape.head_dim, projected(shape), false,
+                                                        KvTypes{shape.kv.k, shape.kv.v}.coded()))),
           header_(device.allocate("kernels, step", layout_.rope_at(), Memory::upload)),
           q_upload_(device.allocate("kernels, q in", input_.q.size() * 4, Memory::upload)),
           y_readback_(device.allocate("kernels, y out", y_.bytes(), Memory::readback)) {

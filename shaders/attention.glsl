@@ -90,8 +90,9 @@ bool is_read(uint begin) { return begin < row_length(first_token); }
 
 bool sees(uint r, uint key, uint end) {
     const uint own = first_position + r / heads;
-    if (window == WINDOW_NONE) return key >= p.sinks && key <= min(own, end - 1); // causal
-    return key >= p.sinks && key < end && key <= own && (key >= row_window_begin(first_token) && key + p.window_tokens > own) == (window == WINDOW_ONLY);
+    const bool causal = key >= p.sinks && key <= min(own, end - 1);
+    const bool is_near = key >= row_window_begin(first_token) && key + p.window_tokens > own;
+    return causal && (window == WINDOW_NONE || is_near == (window == WINDOW_ONLY));
 }
 
 // Returns the number of a key's vector. `near` is a key in the same page, the same for all invocations of a subgroup, where a kernel

@@ -177,8 +177,12 @@ TEST_CASE("products of several sequences that take the first one's inputs: bench
 }
 
 TEST_CASE("a query that does not see its own key") {
-    check_caught({"attention.glsl", "return key <= min(own, end - 1); // causal", "return key < min(own, end) || own == 0;",
-                  attention, "attention | tq4/tq4"});
+    check_caught(
+        {"attention.glsl", "key <= min(own, end - 1);", "(key < min(own, end) || own == 0);", attention, "attention | tq4/tq4"});
+}
+
+TEST_CASE("a first token that is seen twice") {
+    check_caught({"attention.glsl", "key >= p.sinks && ", "", attention, "attention | tq4/tq4"});
 }
 
 TEST_CASE("queries turned by the angle of the next token") {

@@ -13,7 +13,7 @@
 namespace tq {
 namespace {
 
-constexpr const char *calibration_format = "tq-run-calibration", *calibration_version = "2";
+constexpr const char *calibration_format = "tq-run-calibration", *calibration_version = "3";
 
 std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
     const auto found = metadata.find(key);
@@ -72,7 +72,7 @@ std::string calibration_bytes(const KeyCalibration& k, const std::string& finger
 }
 
 KeyCalibration read_calibration(const std::filesystem::path& path, const Config& config, const Weights& weights,
-                                const LoadProgress& on_hash) {
+                                const std::function<std::string()>& fingerprint) {
     const std::string shown = printable(utf8_text(path), 200);
     ModelFile file(path);
     SafetensorsMetadata metadata;
@@ -83,7 +83,7 @@ KeyCalibration read_calibration(const std::filesystem::path& path, const Config&
     if (text_of(metadata, "version") != calibration_version)
         fail("{}: another version of tq-run wrote it as {} {}, but this one reads {}: make it again with tq-run calibrate", shown,
              calibration_format, printable(text_of(metadata, "version")), calibration_version);
-    const std::string made_for = text_of(metadata, "fingerprint"), here = model_fingerprint(config, weights, on_hash);
+    const std::string made_for = text_of(metadata, "fingerprint"), here = fingerprint();
     if (made_for != here)
         fail("{}: it was made for another model, or with other --weights or --rope flags: \"{}\", fingerprint {}, but this model "
              "has {}: make one for it with tq-run calibrate",
@@ -99,7 +99,8 @@ void load_conditioning(KeyConditioning& conditioning, const Config& config, cons
     const std::filesystem::path path = utf8_path(conditioning.file);
     if (!is_there(path))
         fail("--kv-condition must be auto, none, norms or an existing file, not {}", printable(conditioning.file));
-    conditioning.calibration = std::make_shared<const KeyCalibration>(read_calibration(path, config, weights, on_hash));
+    const auto fingerprint = [&] { return model_fingerprint(config, weights, on_hash); };
+    conditioning.calibration = std::make_shared<const KeyCalibration>(read_calibration(path, config, weights, fingerprint));
 }
 
 } // namespace tq

@@ -6,6 +6,7 @@
 #include "model/kv/options.h"
 #include "model/weights/weights.h"
 #include <filesystem>
+#include <functional>
 #include <string>
 
 namespace tq {
@@ -20,13 +21,13 @@ struct CalibrationNote {
 };
 std::string calibration_bytes(const KeyCalibration& calibration, const std::string& fingerprint, const CalibrationNote& note);
 
-// Throws an Error that names the file when it is not of this model, is incomplete, or has values that keys cannot have: a scale
-// that is not a number within the limits, a mean beyond the greatest key that the layer's norm allows. `on_hash`: see
-// fingerprint.h.
+// Throws an Error that names the file when its fingerprint is another, or it is incomplete, or has values that keys cannot have:
+// a scale that is not a number within the limits, a mean beyond the greatest key that the layer's norm allows. `fingerprint` is
+// not called for files of another kind or version.
 KeyCalibration read_calibration(const std::filesystem::path& path, const Config& config, const Weights& weights,
-                                const LoadProgress& on_hash = {});
+                                const std::function<std::string()>& fingerprint);
 
-// Reads the file that the conditioning names, if it names one. Throws as read_calibration does.
+// Reads the file that the conditioning names, if it names one. `on_hash`: see fingerprint.h. Throws as read_calibration does.
 void load_conditioning(KeyConditioning& conditioning, const Config& config, const Weights& weights,
                        const LoadProgress& on_hash = {});
 

@@ -18,12 +18,13 @@ struct KeyCalibration {
 };
 
 struct KeyConditioning {
-    // automatic: norms where a layer's keys are stored as codes, none where they are plain values. norms: from the weights of the
-    // norms of queries and keys, or, in models without these, from attn_q, attn_k and their biases.
+    // automatic: where a layer's keys are stored as codes measured, or norms where nothing was measured; none where they are
+    // plain values. norms: from the weights of the norms of queries and keys, or, in models without these, from attn_q, attn_k
+    // and their biases.
     enum class Kind { automatic, none, norms, measured };
     Kind kind = Kind::automatic;
     std::string file;                                  // of `measured`
-    std::shared_ptr<const KeyCalibration> calibration; // its content, once the model is known
+    std::shared_ptr<const KeyCalibration> calibration; // its content, once the model is known; of `automatic`, if there is one
 };
 
 // Parses auto, none, norms, or else a file.

@@ -100,7 +100,9 @@ uint32_t KvOptions::layers_with_window(uint32_t count) const {
 KeyConditioning KvOptions::conditioning_of(uint32_t layer, uint32_t count) const {
     KeyConditioning out = conditioning;
     if (out.kind == KeyConditioning::Kind::automatic)
-        out.kind = is_coded(at(layer, count).k) ? KeyConditioning::Kind::norms : KeyConditioning::Kind::none;
+        out.kind = !is_coded(at(layer, count).k) ? KeyConditioning::Kind::none
+                   : conditioning.calibration    ? KeyConditioning::Kind::measured
+                                                 : KeyConditioning::Kind::norms;
     return out;
 }
 

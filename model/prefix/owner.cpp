@@ -35,18 +35,18 @@ std::string sum_of(const KeyConditioning& by) {
 
 std::string kind_of(const CacheOwner& owner, uint32_t layer) {
     const KeyConditioning by = owner.kv.conditioning_of(layer, owner.config.num_hidden_layers);
+    if (by.kind == KeyConditioning::Kind::measured) return "measured";
     return by.kind == KeyConditioning::Kind::norms && !owner.config.head_norm_eps() ? "weights" : describe(by);
 }
 
 std::string conditioning_text(const CacheOwner& owner) {
-    const KeyConditioning& by = owner.kv.conditioning;
-    const bool measured = by.kind == KeyConditioning::Kind::measured;
     std::vector<std::string> all;
     for (uint32_t layer = 0, count = owner.config.num_hidden_layers; layer < count; layer++)
-        all.push_back((measured ? "measured" : kind_of(owner, layer)) + (owner.kv.scales_values(layer, count) ? "+values" : ""));
+        all.push_back(kind_of(owner, layer) + (owner.kv.scales_values(layer, count) ? "+values" : ""));
     const bool same = std::ranges::count(all, all[0]) == std::ptrdiff_t(all.size());
     const std::string text = same ? all[0] : fmt::format("{}", fmt::join(all, " "));
-    return measured ? fmt::format("{} {}", text, sum_of(by)) : text;
+    const bool measured = std::ranges::any_of(all, [](const std::string& how) { return how.starts_with("measured"); });
+    return measured ? fmt::format("{} {}", text, sum_of(owner.kv.conditioning)) : text;
 }
 
 } // namespace

@@ -211,6 +211,9 @@ TEST_CASE("of a calibration the content counts, not the file's name") {
     kv.conditioning = random_calibration(model.config, 1);
     kv.conditioning.file = "moved.safetensors";
     CHECK(PromptCacheFile(path.path(), owner_of(model, kv)).ids().size() == 3);
+    KvOptions found{KvType::tq4, KvType::tq4}; // by default, where this was measured
+    found.conditioning.calibration = kv.conditioning.calibration;
+    CHECK(PromptCacheFile(path.path(), owner_of(model, found)).ids().size() == 3);
     kv.conditioning = random_calibration(model.config, 2);
     CHECK_THROWS_WITH_AS(PromptCacheFile(path.path(), owner_of(model, kv)), doctest::Contains("the channel scaling measured"),
                          Error);

@@ -1,6 +1,5 @@
-// Conditioned keys: the parts folded into the norms and applied after RoPE, the file of measured keys, and unchanged logits.
+// Conditioned keys: the parts folded into the norms and applied after RoPE, what is measured, and unchanged logits.
 #include "base/error.h"
-#include "base/path_text.h"
 #include "model/cpu/forward.h"
 #include "model/cpu/kernels.h"
 #include "model/files/calibration.h"
@@ -8,7 +7,6 @@
 #include "model/reference/kernels.h"
 #include "model/rope.h"
 #include "tests/support/golden.h"
-#include "tests/support/huggingface_files.h"
 #include "tests/support/small_model.h"
 #include "tests/support/stressed_model.h"
 #include "tests/support/text.h"
@@ -16,7 +14,9 @@
 #include "tools/quality/calibrate.h"
 #include "tools/quality/compare.h"
 #include <cmath>
+#include <complex>
 #include <limits>
+#include <numeric>
 
 using namespace tq;
 using quality::CalibrationParts, quality::KeyStatistics;
@@ -48,6 +48,11 @@ KvOptions conditioned(KvType type, KeyConditioning by) {
     return kv;
 }
 
+KvOptions conditioned_by(KvOptions kv, KeyConditioning by) {
+    kv.conditioning = std::move(by);
+    return kv;
+}
+
 KeyConditioning norms() { return parse_key_conditioning("norms"); }
 
 KeyConditioning measured(KeyCalibration calibration) {
@@ -58,11 +63,11 @@ KeyConditioning measured(KeyCalibration calibration) {
 
 KeyCalibration calibrate(const Config& config, const Weights& weights, std::span<const uint32_t> ids,
                          CalibrationParts parts = CalibrationParts::both) {
-    KeyStatistics keys(config, weights, uint32_t(ids.size()));
+    KeyStatistics keys(config, weights);
     const ForwardOptions options{
         .kv = {KvType::f32, KvType::f32}, .context_size = uint32_t(ids.size()), .batch_size = 37, .tap = keys.tap()};
     make_cpu_forward(config, weights, options)->run(ids);
-    CHECK(keys.tokens() == ids.size());
+    CHECK(keys.tokens() == ids.size() - quality::left_out_tokens);
     return keys.calibration(parts);
 }
 
@@ -203,7 +208,7 @@ TEST_CASE("codes of few bits need conditioned keys where channels differ") {
         for (const KeyConditioning& by : {norms(), keys}) CHECK(kl(type, by) < tq4_plain / 5);
 }
 
-TEST_CASE("by default coded keys are conditioned by norms, layer by layer, and plain ones are not") {
+TEST_CASE("by default coded keys are conditioned by what was measured, else by norms, layer by layer, and plain ones are not") {
     const Stressed stressed(1);
     const auto ids = stressed.model.tokenizer.encode(story);
     KvOptions mixed{KvType::tq3, KvType::f16};
@@ -218,49 +223,140 @@ TEST_CASE("by default coded keys are conditioned by norms, layer by layer, and p
     const KvOptions coded{KvType::tq3, KvType::f16}, plain{KvType::f16, KvType::tq3};
     CHECK(logits(stressed.model, coded, ids) == logits(stressed.model, with(coded, "norms"), ids));
     CHECK(logits(stressed.model, coded, ids) != logits(stressed.model, with(coded, "none"), ids));
+    const KeyConditioning keys = measured(calibrate(stressed.model.config, stressed.model.weights, ids));
+    const auto known = [&](KvOptions kv) {
+        kv.conditioning.calibration = keys.calibration;
+        return kv;
+    };
+    for (const uint32_t layer : {0u, 1u, 2u, 3u})
+        CHECK(known(mixed).conditioning_of(layer, 4).kind ==
+              (layer % 3 == 0 ? KeyConditioning::Kind::measured : KeyConditioning::Kind::none));
+    CHECK(describe(known(mixed)) == describe(mixed));
+    CHECK(logits(stressed.model, known(coded), ids) == logits(stressed.model, conditioned_by(coded, keys), ids));
+    CHECK(logits(stressed.model, known(coded), ids) != logits(stressed.model, coded, ids));
+    CHECK(logits(stressed.model, known(plain), ids) == logits(stressed.model, plain, ids));
     CHECK(logits(stressed.model, plain, ids) == logits(stressed.model, with(plain, "none"), ids));
     CHECK(logits(stressed.model, plain, ids) != logits(stressed.model, with(plain, "norms"), ids));
 }
+
+namespace {
+
+// What the taps get of one layer, before RoPE: keys after their norm, [tokens][kv_heads][head_dim], and queries.
+struct Tapped {
+    std::vector<float> k, q;
+};
+
+// In double, position by position, instead of by sums and a geometric series.
+struct Expected {
+    double mean[2], left,
+        scale_2; // of a pair: the mean that is subtracted, mean square of what is left, and of g before rounding
+
+    Expected(const Config& c, const Tapped& of, uint32_t head, uint32_t pair, bool subtract) : mean{}, left(0), scale_2(0) {
+        const size_t d = c.head_dim, half = d / 2, heads = c.num_key_value_heads, tokens = of.k.size() / d / heads;
+        const size_t group = c.num_attention_heads / heads;
+        std::vector<std::complex<double>> keys, turns;
+        for (size_t t = quality::left_out_tokens; t < tokens; t++)
+            keys.emplace_back(of.k[(t * heads + head) * d + pair], of.k[(t * heads + head) * d + pair + half]);
+        for (uint32_t p = 0; p < mean_positions; p++) turns.push_back(std::polar(1.0, p * rope_frequency(c, pair)));
+        const auto average = [](const auto& all) { return std::reduce(all.begin(), all.end()) / double(all.size()); };
+        const std::complex<double> m = subtract ? average(keys) * average(turns) : 0;
+        mean[0] = m.real(), mean[1] = m.imag();
+        for (const auto& key : keys)
+            for (const auto& turn : turns) left += std::norm(key * turn - m) / double(keys.size() * turns.size());
+        double queries = 0;
+        for (size_t t = quality::left_out_tokens; t < tokens; t++)
+            for (size_t h = head * group; h < (head + 1) * group; h++)
+                for (const size_t i : {size_t(pair), pair + half})
+                    queries +=
+                        std::pow(double(of.q[(t * heads * group + h) * d + i]), 2) * double(d) / double(keys.size() * group);
+        scale_2 = std::sqrt(left / queries);
+    }
+};
+
+} // namespace
 
 TEST_CASE("measured are the means and the scales that their formulas say") {
     const Model model = load_model(demo);
     const Config& c = model.config;
     const auto ids = model.tokenizer.encode(story);
-    const uint32_t tokens = uint32_t(ids.size()), d = c.head_dim, layer = 1;
-    std::vector<float> k, q; // of the layer, after RoPE
-    ThreadPool pool;
-    const std::vector<float> table = rope_table(c, tokens);
+    const uint32_t tokens = uint32_t(ids.size()), d = c.head_dim, half = d / 2, layer = 1;
+    Tapped tapped;
     const Tap tap = [&](std::string_view name, std::span<const float> values) {
-        if (name == "layer 1 k") k.assign(values.begin(), values.end());
-        if (name == "layer 1 q") q.assign(values.begin(), values.end());
+        if (name == "layer 1 k") tapped.k.assign(values.begin(), values.end());
+        if (name == "layer 1 q") tapped.q.assign(values.begin(), values.end());
     };
     make_cpu_forward(c, model.weights,
                      {.kv = {KvType::f32, KvType::f32}, .context_size = tokens, .batch_size = tokens, .tap = tap})
         ->run(ids);
-    ref::q_norm_rope(pool, k, to_floats(*model.weights.layers[layer].attn_k_norm), {table, host::make_rows(0, 0, tokens)},
+    std::vector<float> still; // RoPE that turns nothing
+    for (uint32_t i = 0; i < tokens * half; i++) still.insert(still.end(), {1, 0});
+    ThreadPool pool;
+    ref::q_norm_rope(pool, tapped.k, to_floats(*model.weights.layers[layer].attn_k_norm), {still, host::make_rows(0, 0, tokens)},
                      c.num_key_value_heads, c.rms_norm_eps, 1, nullptr);
     const KeyCalibration both = calibrate(c, model.weights, ids),
                          scales = calibrate(c, model.weights, ids, CalibrationParts::scales),
                          means = calibrate(c, model.weights, ids, CalibrationParts::means);
-    const uint32_t group = c.num_attention_heads / c.num_key_value_heads;
-    for (uint32_t head = 0; head < c.num_key_value_heads; head++)
-        for (uint32_t channel = 0; channel < d; channel += 7) {
-            double sum = 0, squares = 0, q_squares = 0;
-            for (uint32_t t = 0; t < tokens; t++) {
-                const double key = k[(t * c.num_key_value_heads + head) * d + channel];
-                sum += key;
-                squares += key * key;
-                for (uint32_t h = head * group; h < (head + 1) * group; h++)
-                    q_squares += std::pow(double(q[(t * c.num_attention_heads + h) * d + channel]) * std::sqrt(double(d)), 2);
+    for (uint32_t head = 0; head < c.num_key_value_heads; head++) {
+        const size_t first = (size_t(layer) * c.num_key_value_heads + head) * d;
+        const auto logarithms_differ = [&](const KeyCalibration& of, bool subtract) { // from those that the pairs should have
+            double sum = 0;
+            std::vector<double> apart;
+            for (uint32_t i = 0; i < half; i++) {
+                CHECK(of.scales[first + i] == of.scales[first + i + half]);
+                const double steps = 4 * std::log2(of.scales[first + i]);
+                const double right = 2 * std::log2(Expected(c, tapped, head, i, subtract).scale_2);
+                CHECK(std::fabs(steps - std::round(steps)) < 1e-5);
+                apart.push_back(steps - right);
+                sum += right;
             }
-            const size_t at = (size_t(layer) * c.num_key_value_heads + head) * d + channel;
-            const double mean = sum / tokens, variance = squares / tokens - mean * mean, q2 = q_squares / (tokens * group);
-            CHECK(both.means[at] == doctest::Approx(mean).epsilon(1e-3));
-            CHECK(both.scales[at] == doctest::Approx(std::pow(variance / q2, 0.25)).epsilon(1e-3));
-            CHECK(scales.scales[at] == doctest::Approx(std::pow(squares / tokens / q2, 0.25)).epsilon(1e-3));
-            CHECK(means.means[at] == both.means[at]);
-            CHECK((means.scales[at] == 1 && scales.means[at] == 0));
+            for (const double each : apart) CHECK(std::fabs(each + sum / half) < 0.501);
+        };
+        logarithms_differ(both, true);
+        logarithms_differ(scales, false);
+        for (uint32_t i = 0; i < half; i++) {
+            const Expected right(c, tapped, head, i, true);
+            for (const uint32_t side : {0u, 1u}) {
+                const size_t at = first + i + side * half;
+                CHECK(std::fabs(both.means[at] - right.mean[side]) <= std::sqrt(right.left / 2) / 32 * 1.001);
+                CHECK(means.means[at] == both.means[at]);
+                CHECK((means.scales[at] == 1 && scales.means[at] == 0));
+            }
         }
+    }
+}
+
+TEST_CASE("means of keys do not depend on the positions at which a text stood, and its first tokens do not count") {
+    const SmallModel model;
+    const uint32_t layers = model.config.num_hidden_layers, d = model.config.head_dim;
+    const size_t k_cols = size_t(model.config.num_key_value_heads) * d, q_cols = size_t(model.config.num_attention_heads) * d;
+    const auto measure = [&](size_t tokens, float of_first, bool in_two) {
+        std::mt19937 random(1);
+        std::normal_distribution<float> normal(1, 0.5);
+        KeyStatistics statistics(model.config, model.weights);
+        const Tap tap = statistics.tap();
+        std::vector<float> k(40 * k_cols), q(40 * q_cols);
+        for (float& x : k) x = normal(random);
+        for (float& x : q) x = normal(random);
+        for (int text = 0; text < (in_two ? 2 : 1); text++) { // twice the same keys
+            statistics.begin_text();
+            const size_t before = quality::left_out_tokens + tokens;
+            for (uint32_t layer = 0; layer < layers; layer++) {
+                tap(fmt::format("layer {} k", layer), std::vector<float>(quality::left_out_tokens * k_cols, of_first));
+                tap(fmt::format("layer {} q", layer), std::vector<float>(quality::left_out_tokens * q_cols, of_first));
+                for (size_t i = 0; i * 40 + quality::left_out_tokens < before; i++) {
+                    tap(fmt::format("layer {} k", layer), k);
+                    tap(fmt::format("layer {} q", layer), q);
+                }
+            }
+        }
+        CHECK(statistics.tokens() == tokens * (in_two ? 2 : 1));
+        return statistics.calibration(CalibrationParts::both);
+    };
+    const KeyCalibration once = measure(40, 1, false);
+    for (const KeyCalibration& other : {measure(40, 1000, false), measure(400, 1, false), measure(40, -50, true)}) {
+        CHECK(other.means == once.means);
+        CHECK(other.scales == once.scales);
+    }
 }
 
 TEST_CASE("a conditioned cache is cut as any other") {
@@ -270,125 +366,6 @@ TEST_CASE("a conditioned cache is cut as any other") {
     check_cuts(
         {conditioned(KvType::tq3, norms()), conditioned(KvType::tq4, measured(keys)), conditioned(KvType::a4_32, measured(keys))},
         [&](const ForwardOptions& options) { return make_cpu_forward(model.config, model.weights, options); });
-}
-
-namespace {
-
-// The file of a calibration without effect, for tests that damage it.
-struct NeutralFile {
-    KeyCalibration keys;
-    std::string fingerprint;
-
-    explicit NeutralFile(const SmallModel& of)
-        : keys{of.config.num_hidden_layers, of.config.num_key_value_heads, of.config.head_dim, {}, {}},
-          fingerprint(model_fingerprint(of.config, of.weights)) {
-        keys.scales.assign(size_t(keys.layers) * keys.kv_heads * keys.head_dim, 1.0f);
-        keys.means.assign(keys.scales.size(), 0.0f);
-    }
-    std::string bytes() const { return calibration_bytes(keys, fingerprint, {"a model", 5}); }
-};
-
-std::string refusal(const SmallModel& model, const std::string& bytes) {
-    const test::TemporaryFile file(bytes);
-    try {
-        read_calibration(file.path(), model.config, model.weights);
-    } catch (const Error& error) {
-        const std::string what = error.what();
-        CHECK(what.find(utf8_text(file.path())) != std::string::npos);
-        return what;
-    }
-    return "none";
-}
-
-} // namespace
-
-TEST_CASE("a file of measured keys is read back as it was") {
-    const SmallModel model;
-    std::mt19937 random(1);
-    const KeyCalibration keys = calibrate(model.config, model.weights, random_ids(random, 100));
-    const test::TemporaryFile file(calibration_bytes(keys, model_fingerprint(model.config, model.weights), {"x\n", 100}));
-    const KeyCalibration back = read_calibration(file.path(), model.config, model.weights);
-    CHECK(back.scales == keys.scales);
-    CHECK(back.means == keys.means);
-    KeyConditioning conditioning = parse_key_conditioning(utf8_text(file.path()));
-    load_conditioning(conditioning, model.config, model.weights);
-    CHECK(conditioning.calibration->scales == keys.scales);
-    KeyConditioning missing = parse_key_conditioning("/no/such/file"), none, of_norms = norms();
-    CHECK_THROWS_WITH_AS(load_conditioning(missing, model.config, model.weights), doctest::Contains("/no/such/file"), Error);
-    for (KeyConditioning* plain : {&none, &of_norms}) load_conditioning(*plain, model.config, model.weights);
-    CHECK(of_norms.calibration == nullptr);
-}
-
-TEST_CASE("a file of another model, or of other positions, is refused") {
-    const SmallModel model;
-    NeutralFile file(model);
-    CHECK(refusal(model, file.bytes()) == "none");
-    file.fingerprint[3] = file.fingerprint[3] == '0' ? '1' : '0';
-    CHECK(contains(refusal(model, file.bytes()), "made for another model"));
-
-    const std::string here = model_fingerprint(model.config, model.weights);
-    const test::TemporaryFile first, second; // mapped files cannot be written to on Windows
-    test::write_stressed_model(model.path.path(), first.path(), {.key_spread = 0.1});
-    const ModelFile other = read_gguf(first.path());
-    CHECK(model_fingerprint(model.config, read_weights(other, model.config)) != here);
-    test::write_stressed_model(model.path.path(), second.path(), {}); // the same model in other bytes
-    const ModelFile same = read_gguf(second.path());
-    CHECK(model_fingerprint(model.config, read_weights(same, model.config)) == here);
-    Weights quantised = model.weights;
-    quantised.layers[0].attn_q.type = GgmlType::Q4_0;
-    CHECK(model_fingerprint(model.config, quantised) != here);
-    Config stretched = model.config;
-    stretched.rope_scaling = {RopeScalingType::linear, 2, 64};
-    CHECK(model_fingerprint(stretched, model.weights) != here);
-}
-
-TEST_CASE("what no keys can have is refused, and where it is said") {
-    const SmallModel model;
-    const size_t at = 128 * 5 + 3; // layer 1, kv head 1, channel 3
-    const float infinite = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-    for (const float scale : {0.0f, -1.0f, nan, infinite, 1e-30f, 1e30f}) {
-        NeutralFile file(model);
-        file.keys.scales[at] = scale;
-        CHECK(contains(refusal(model, file.bytes()), "the scale of layer 1, kv head 1, channel 3 is"));
-    }
-    for (const float mean : {nan, infinite, -infinite, 1e6f, -1e6f}) {
-        NeutralFile file(model);
-        file.keys.means[at] = mean;
-        CHECK(contains(refusal(model, file.bytes()), "the mean of layer 1, kv head 1, channel 3 is"));
-    }
-}
-
-TEST_CASE("files that are cut, of other shapes, or not of this kind are refused") {
-    const SmallModel model;
-    const NeutralFile file(model);
-    const std::string bytes = file.bytes();
-    for (const size_t length : {size_t(1), size_t(7), size_t(8), size_t(100), bytes.size() / 2, bytes.size() - 1})
-        CHECK(refusal(model, bytes.substr(0, length)) != "none");
-    CHECK(refusal(model, bytes + "more") != "none");
-
-    NeutralFile fewer = file;
-    fewer.keys.layers = 1;
-    fewer.keys.scales.resize(fewer.keys.scales.size() / 2);
-    fewer.keys.means.resize(fewer.keys.scales.size());
-    CHECK(contains(refusal(model, fewer.bytes()), "is F32 of 1 x 4 x 128; this model has F32 of 2 x 4 x 128"));
-
-    test::SafetensorsWriter writer;
-    const std::string zeros(2 * 4 * 128 * 4, '\0');
-    const test::json about{{"format", "tq-run-calibration"}, {"version", "2"}, {"fingerprint", file.fingerprint}};
-    const auto with = [&](test::json metadata) {
-        writer.header["__metadata__"] = std::move(metadata);
-        return refusal(model, writer.bytes());
-    };
-    writer.add("scales", "F32", {2, 4, 128}, zeros);
-    CHECK(contains(with({{"format", "pt"}}), "not a file of tq-run-calibration"));
-    test::json later = about;
-    later["version"] = "3";
-    CHECK(contains(with(later), "another version of tq-run wrote it as tq-run-calibration 3, but this one reads 2"));
-    CHECK(contains(with(about), "\"scales\" and \"means\", and no others"));
-    writer.add("means", "F32", {2, 4, 128}, zeros);
-    CHECK(contains(with(about), "the scale of layer 0, kv head 0, channel 0 is 0"));
-    writer.add("more", "F32", {1}, "aaaa");
-    CHECK(contains(with(about), "and no others"));
 }
 
 TEST_CASE("names and descriptions") {

@@ -2,6 +2,7 @@
 #include "model/cpu/forward.h"
 #include "model/prefix/cold.h"
 #include "tests/support/prefix_sessions.h"
+#include "tests/support/prompt_cache_files.h"
 #include <atomic>
 #include <thread>
 
@@ -139,6 +140,12 @@ TEST_CASE("whatever decides the bits of a cache is part of its owner's name") {
     CHECK(other([](CacheOwner& o) { o.kv.rotation = RotationKind::haar; }) != name);
     CHECK(other([](CacheOwner& o) { o.kv.scale_rule = ScaleRule::norm; }) != name);
     CHECK(other([](CacheOwner& o) { o.kv.conditioning = parse_key_conditioning("none"); }) != name);
+    const auto measured = [&](uint32_t seed) { // by default: machines that find other keys share nothing
+        return other([&](CacheOwner& o) { o.kv.conditioning.calibration = random_calibration(o.config, seed).calibration; });
+    };
+    CHECK(measured(1) != name);
+    CHECK(measured(1) == measured(1));
+    CHECK(measured(1) != measured(2));
     CHECK(other([](CacheOwner& o) { o.config.rope_theta = 5e5f; }) != name);
     CHECK(other([](CacheOwner& o) { o.config.num_key_value_heads = 2; }) != name);
 }

@@ -5,8 +5,8 @@
 #include "model/cpu/forward.h"
 #include "model/model.h"
 #include "tests/support/text.h"
+#include "tools/quality/calibration_text.h"
 #include "tools/quality/divergence.h"
-#include "tools/tq-run/lab/calibration_text.h"
 #include <array>
 #include <cstdlib>
 #include <doctest/doctest.h>

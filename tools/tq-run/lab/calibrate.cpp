@@ -6,9 +6,9 @@
 #include "base/printable.h"
 #include "model/files/calibration.h"
 #include "model/formats/json.h"
+#include "tools/quality/calibration_text.h"
 #include "tools/tq-run/byte_files.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/lab/calibration_text.h"
 #include "tools/tq-run/shared_model.h"
 #include <algorithm>
 
@@ -85,7 +85,7 @@ int run(const CalibrateArguments& given) {
     if (setup.options.context_size < min_calibration_tokens)
         fail("a context of {} tokens is too short to measure: give at least {} with -c", setup.options.context_size,
              min_calibration_tokens);
-    quality::KeyStatistics keys(model.config, model.weights, setup.options.context_size);
+    quality::KeyStatistics keys(model.config, model.weights);
     setup.options.tap = keys.tap();
     catch_interrupts();
     const KvOptions plain{KvType::f32, KvType::f32};

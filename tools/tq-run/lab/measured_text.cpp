@@ -3,7 +3,7 @@
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "model/hub/digest.h"
-#include "tools/tq-run/lab/calibration_text.h"
+#include "tools/quality/calibration_text.h"
 
 namespace tq {
 namespace {

@@ -1,4 +1,6 @@
-// The text that `tq-run calibrate` reads by default: prose, talk, code, lists, numbers, two other languages, written for this.
+// The text that commands which measure read by default: prose, talk, code, two other languages, numbers and lists, written for
+// this. The first tokens, with something of most of these, are what a model's keys are measured on when it is first loaded
+// (tools/tq-run/engine_conditioning.h).
 #pragma once
 
 namespace tq {
@@ -9,10 +11,6 @@ somebody on the island had ordered in spring. By the time the lighthouse came in
 decided to go around the northern cape instead, which takes twenty minutes longer but spares the passengers the worst of the
 swell. Nobody complained. The children counted seals, and the man with the trees told anyone who would listen that an orchard
 is planted for the people who come after.
-
-Water boils at a lower temperature on a mountain because the air presses on it less. At sea level the boiling point is 100
-degrees Celsius; at 3000 metres it is about 90. Cooking therefore takes longer up there, although the water looks just as
-lively. A pressure cooker turns the effect around: inside it the water reaches some 120 degrees before it boils.
 
 <|im_start|>user
 Hi! My name is Mira and I keep my bicycle in the shed behind the bakery. Can you tell me what 17 times 24 is?<|im_end|>
@@ -32,8 +30,19 @@ def median(values):
     half = n // 2
     return ordered[half] if n % 2 else (ordered[half - 1] + ordered[half]) / 2
 
+Es war einmal ein Müller, der hatte einen Esel, und der Esel war klüger als der Müller. Jeden Morgen trug er zwei Säcke zum
+Fluss, und jeden Abend trug er einen zurück, denn unterwegs verkaufte er das Mehl an die Bäuerinnen im Dorf.
+
+春天来了，河边的柳树长出了新叶。孩子们在草地上放风筝，老人坐在长椅上下棋。远处的山上还有一点雪，可是风已经不冷了。
+
+{"order": 5521, "paid": true, "items": [{"id": 7, "price": 12.50}, {"id": 31, "price": 3.99}], "note": null}
+
 for name, row in sorted(table.items()):
     print(f"{name:>12}  {median(row):8.3f}  {min(row):8.3f}  {max(row):8.3f}")
+
+Water boils at a lower temperature on a mountain because the air presses on it less. At sea level the boiling point is 100
+degrees Celsius; at 3000 metres it is about 90. Cooking therefore takes longer up there, although the water looks just as
+lively. A pressure cooker turns the effect around: inside it the water reaches some 120 degrees before it boils.
 
 Shopping list:
 1. flour, 2 kg
@@ -47,13 +56,6 @@ Shopping list:
 | Alden  | 1284    | 48,210      | Tarn    |
 | Brooke | 1651    | 7,933       | none    |
 | Celm   | 912     | 1,204,556   | Oster   |
-
-{"order": 5521, "paid": true, "items": [{"id": 7, "price": 12.50}, {"id": 31, "price": 3.99}], "note": null}
-
-Es war einmal ein Müller, der hatte einen Esel, und der Esel war klüger als der Müller. Jeden Morgen trug er zwei Säcke zum
-Fluss, und jeden Abend trug er einen zurück, denn unterwegs verkaufte er das Mehl an die Bäuerinnen im Dorf.
-
-春天来了，河边的柳树长出了新叶。孩子们在草地上放风筝，老人坐在长椅上下棋。远处的山上还有一点雪，可是风已经不冷了。
 
 If a train leaves at 9:40 and travels 150 km at 100 km per hour, it needs an hour and a half and arrives at 11:10. If it waits
 ten minutes on the way, it arrives at 11:20. If instead it travels the second half at 75 km per hour, that half takes an hour,

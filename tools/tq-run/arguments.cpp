@@ -259,8 +259,8 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
     command
         .add_option(
             "--kv-condition", a.conditioning,
-            "channel scaling of keys and values: none, norms (from the model), for keys a file from tq-run calibrate, or auto "
-            "(norms for quantised ones); default: auto")
+            "channel scaling of keys and values: none, norms (from the weights), for keys a file from tq-run calibrate, or auto "
+            "(quantised keys are measured once per model); default: auto")
         .option_text("HOW")
         .values("auto norms none FILE")
         .group("KV cache");

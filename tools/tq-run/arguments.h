@@ -24,7 +24,7 @@ struct ConsoleArguments {
     ColorMode color = ColorMode::automatic;
     bool simple = false, verbose = false;
 
-    Console console() const { return Console(color, simple); }
+    Console console() const { return Console(color, simple, verbose); }
 };
 
 // How the cache is stored; -ctk and -ctv override --kv, for all layers of a file too. Empty: not given.

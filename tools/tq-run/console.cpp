@@ -73,9 +73,10 @@ std::string harmless(std::string_view text) {
     return result;
 }
 
-Console::Console(ColorMode color, bool simple)
-    : simple_(simple), dumb_(environment_variable("TERM") == "dumb"), input_is_terminal_(is_terminal(Stream::input)),
-      output_is_terminal_(is_terminal(Stream::output)), live_(is_terminal(Stream::error) && !simple) {
+Console::Console(ColorMode color, bool simple, bool verbose)
+    : simple_(simple), verbose_(verbose), dumb_(environment_variable("TERM") == "dumb"),
+      input_is_terminal_(is_terminal(Stream::input)), output_is_terminal_(is_terminal(Stream::output)),
+      live_(is_terminal(Stream::error) && !simple) {
     const bool refused = environment_variable("NO_COLOR") || dumb_; // https://no-color.org
     color_ = color == ColorMode::on || (color == ColorMode::automatic && live_ && !refused);
 }

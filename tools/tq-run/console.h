@@ -26,7 +26,7 @@ enum class ColorMode { automatic, on, off };
 class Console {
   public:
     // simple: no colours, and no text that is overwritten later.
-    Console(ColorMode color, bool simple);
+    Console(ColorMode color, bool simple, bool verbose = false);
 
     bool input_is_terminal() const { return input_is_terminal_; }
     bool output_is_terminal() const { return output_is_terminal_; }
@@ -35,6 +35,7 @@ class Console {
     bool edits() const { return input_is_terminal_ && live_ && !dumb_; }
     bool wraps() const { return output_is_terminal_ && !simple_ && !dumb_; }
     bool color() const { return color_; } // of standard error; standard output is never coloured
+    bool verbose() const { return verbose_; }
 
     std::string dim(std::string_view text) const;
     std::string bold(std::string_view text) const;
@@ -47,7 +48,7 @@ class Console {
     void clear_status();
 
   private:
-    bool simple_, dumb_, input_is_terminal_, output_is_terminal_, live_, color_;
+    bool simple_, verbose_, dumb_, input_is_terminal_, output_is_terminal_, live_, color_;
     bool status_shown_ = false;
 };
 

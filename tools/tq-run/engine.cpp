@@ -13,6 +13,7 @@
 #include "model/hub/names.h"
 #include "model/synthetic/synthetic.h"
 #include "tools/tq-run/download.h"
+#include "tools/tq-run/engine_conditioning.h"
 #include "tools/tq-run/engine_devices.h"
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/progress.h"
@@ -254,6 +255,20 @@ void require_one_device(const Setup& setup) {
                      "--cpu-moe, -ts and all devices but one");
 }
 
+// Loads the model for that alone, and leaves its devices as they were.
+static void measure_keys(Engine& engine, const Placing& placing, ForwardOptions& options, Console& console) {
+    if (engine.ranks || !wants_measured_keys(options.kv, engine.model)) return;
+    const Model& model = engine.model;
+    TransferStatus status(console);
+    const auto on_load = [&](uint64_t done, uint64_t total) {
+        status.update(fmt::format("loading {} to measure its keys", model.name), done, total, done);
+        return !interrupted();
+    };
+    engine.measured = options.kv.conditioning.calibration =
+        measured_keys(model, options, console,
+                      [&](const ForwardOptions& exact) { return placing.open(model.config, model.weights, exact, on_load, {}); });
+}
+
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, bool speculative) {
     Setup setup = set_up(arguments, console);
     setup.options.speculative = speculative;
@@ -267,12 +282,14 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
     }
     warn_of_reading(setup);
     const Placing placing = setup.placing();
-    const ForwardOptions options = setup.options;
+    ForwardOptions options = setup.options;
     auto engine = std::unique_ptr<Engine>(new Engine{std::move(setup.model), std::move(setup.device),
                                                      std::move(setup.device_name), std::move(setup.other_devices)});
     engine->memory_limit_bytes = setup.memory_limit_bytes;
     engine->placement = setup.placement;
     engine->ranks = setup.ranks;
+    catch_interrupts();
+    measure_keys(*engine, placing, options, console);
     TransferStatus status(console);
     const auto started = std::chrono::steady_clock::now();
     const auto on_load = [&, what = fmt::format("loading {}", engine->model.name)](uint64_t done, uint64_t total) {
@@ -281,14 +298,15 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
         engine->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
         return !interrupted();
     };
-    catch_interrupts();
     engine->forward = placing.open(engine->model.config, engine->model.weights, options, on_load,
                                    [&lost = *engine, options] { return replace_devices(lost, options); });
     return engine;
 }
 
-void restart_engine(Engine& engine, const ForwardOptions& options) {
+void restart_engine(Engine& engine, const ForwardOptions& given) {
     engine.forward = nullptr; // with what the other ranks have of it
+    ForwardOptions options = given;
+    if (engine.measured) options.kv.conditioning.calibration = engine.measured;
     engine.forward =
         (engine.ranks ? renew_devices(engine, options) : replace_devices(engine, options))
             .open(

@@ -27,7 +27,8 @@ struct Engine {
     // What devices are opened again with, after one was lost.
     uint64_t memory_limit_bytes = 0;
     PlacementArguments placement = {};
-    RankGroup* ranks = nullptr; // that share the model
+    RankGroup* ranks = nullptr;                               // that share the model
+    std::shared_ptr<const KeyCalibration> measured = nullptr; // keys, where the cache is conditioned automatically
     struct Loss {
         DeviceIdentity device;
         std::chrono::steady_clock::time_point at; // the last time

@@ -3,12 +3,13 @@
 #include "base/interrupt.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/tuning_file.h"
+#include "tools/tq-run/engine_conditioning.h"
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/progress.h"
 
 namespace tq {
 
-SharedModel::SharedModel(Setup& setup, Console& console) : setup_(setup) {
+SharedModel::SharedModel(Setup& setup, Console& console) : setup_(setup), console_(console) {
     require_one_device(setup);
     if (setup.ranks) return; // each cache has its stages
     const Model& model = setup.model;
@@ -32,6 +33,16 @@ SharedModel::SharedModel(Setup& setup, Console& console) : setup_(setup) {
 std::unique_ptr<Forward> SharedModel::forward(const KvOptions& kv) const {
     ForwardOptions options = setup_.options;
     options.kv = kv;
+    if (!setup_.ranks && wants_measured_keys(kv, setup_.model)) {
+        if (!measured_)
+            measured_ =
+                measured_keys(setup_.model, options, console_, [this](const ForwardOptions& exact) { return open(exact); });
+        options.kv.conditioning.calibration = measured_;
+    }
+    return open(options);
+}
+
+std::unique_ptr<Forward> SharedModel::open(const ForwardOptions& options) const {
     if (setup_.ranks) return setup_.placing().open(setup_.model.config, setup_.model.weights, options, {}, {});
     return setup_.device ? make_gpu_forward(*setup_.device, setup_.model.config, uploaded_, options, tuning_)
                          : make_cpu_forward(setup_.model.config, loaded_, options);

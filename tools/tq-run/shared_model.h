@@ -11,14 +11,19 @@ class SharedModel {
     // Ctrl-C.
     SharedModel(Setup& setup, Console& console);
 
-    // Makes a Forward with its own cache of setup.options.context_size tokens. Throws Error when it does not fit.
+    // Makes a Forward with its own cache of setup.options.context_size tokens. Where that is conditioned automatically, keys are
+    // measured before, once. Throws Error when it does not fit; LoadStopped.
     std::unique_ptr<Forward> forward(const KvOptions& kv) const;
 
   private:
+    std::unique_ptr<Forward> open(const ForwardOptions& options) const;
+
     Setup& setup_;
+    Console& console_;
     gpu::Tuning tuning_;                                 // of the device
     std::shared_ptr<const gpu::DeviceWeights> uploaded_; // one of the two is set
     std::shared_ptr<const LoadedWeights> loaded_;
+    mutable std::shared_ptr<const KeyCalibration> measured_; // once a cache needs it
 };
 
 // The memory of the weights and of caches of all these types together, each of `setup`'s context.

@@ -7,6 +7,7 @@
 #include "model/speculation/draft_model.h"
 #include "model/speculation/ngram.h"
 #include "model/speculation/vocabulary.h"
+#include "tools/tq-run/engine_conditioning.h"
 #include "tools/tq-run/progress.h"
 #include <algorithm>
 
@@ -52,8 +53,8 @@ std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArgum
     to.model.emplace(load_model(utf8_path(arguments.model)));
     const Model& model = *to.model;
     require_same_vocabulary(model.tokenizer, model.name, target.model.tokenizer, target.model.name);
-    const ForwardOptions options{.context_size = std::min(target.forward.context_size(), model.config.max_position_embeddings),
-                                 .threads = arguments.threads == 0 ? threads : arguments.threads};
+    ForwardOptions options{.context_size = std::min(target.forward.context_size(), model.config.max_position_embeddings),
+                           .threads = arguments.threads == 0 ? threads : arguments.threads};
     if (const auto chosen = arguments.device.empty() ? std::nullopt : find_device(arguments.device))
         to.device = open_proven(*chosen, conformance::subject_of(model.config, model.weights, options.kv), console);
     Device* const device = arguments.device.empty() ? target.device : to.device.get();
@@ -63,8 +64,13 @@ std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArgum
         return !interrupted();
     };
     catch_interrupts();
-    return device != nullptr ? make_gpu_forward(*device, model.config, model.weights, options, on_load)
-                             : make_cpu_forward(model.config, model.weights, options, on_load);
+    const auto open = [&](const ForwardOptions& with) {
+        return device != nullptr ? make_gpu_forward(*device, model.config, model.weights, with, on_load)
+                                 : make_cpu_forward(model.config, model.weights, with, on_load);
+    };
+    if (wants_measured_keys(options.kv, model))
+        options.kv.conditioning.calibration = measured_keys(model, options, console, open);
+    return open(options);
 }
 
 } // namespace

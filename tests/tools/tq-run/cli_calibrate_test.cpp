@@ -3,7 +3,9 @@
 #include "tests/support/stressed_model.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
+#include <cstring>
 #include <doctest/doctest.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 using namespace tq::test;
@@ -84,6 +86,137 @@ TEST_CASE("a window is kept on the CPU and the device, said, and refused where t
     const Finished residual = tq_run({"logits", "--ids", "1", "--device", "cpu", "-ctv", "tq3q", "--kv-window", "3"});
     CHECK(residual.status == 1);
     CHECK(contains(residual.error, "choose another -ctv"));
+}
+
+namespace {
+
+// The files that a cache directory keeps of measured keys.
+std::vector<std::filesystem::path> kept_in(const std::filesystem::path& cache) {
+    std::vector<std::filesystem::path> out;
+    if (std::filesystem::exists(cache / "conditioning"))
+        for (const auto& entry : std::filesystem::directory_iterator(cache / "conditioning")) out.push_back(entry.path());
+    return out;
+}
+
+std::string read_file(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_file(const std::filesystem::path& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));
+}
+
+// Runs a command with this cache directory.
+Finished with_cache(const std::filesystem::path& cache, std::vector<std::string> arguments) {
+    return tq_run(std::move(arguments), {}, {"TQ_CACHE_DIR=" + cache.string()});
+}
+
+// Of a short prompt.
+Finished short_logits(const std::filesystem::path& cache, std::vector<std::string> more) {
+    std::vector<std::string> arguments{"logits", "--json", "-v", "-p", "Once upon a time there was", "-c", "64"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Finished finished = with_cache(cache, std::move(arguments));
+    CHECK_MESSAGE(finished.status == 0, finished.error);
+    finished.output = nlohmann::json::parse(finished.output)["logits"].dump();
+    return finished;
+}
+
+} // namespace
+
+TEST_CASE("by default keys are measured when a model is first loaded, and what was found is kept") {
+    const TemporaryDirectory cache;
+    const Finished first = short_logits(cache.path(), {"--device", "cpu"});
+    REQUIRE(kept_in(cache.path()).size() == 1);
+    const std::filesystem::path kept = kept_in(cache.path())[0];
+    const std::string bytes = read_file(kept);
+    CHECK(contains(bytes, "tq-run-calibration"));
+    CHECK(first.output != short_logits(cache.path(), {"--device", "cpu", "--kv-condition", "norms"}).output);
+    const auto before = std::filesystem::last_write_time(kept);
+    const Finished second = short_logits(cache.path(), {"--device", "cpu"});
+    CHECK(second.output == first.output);
+    CHECK(!contains(second.error, "measured"));
+    CHECK(std::filesystem::last_write_time(kept) == before);
+    short_logits(cache.path(), {"--device", "0"}); // takes what the CPU found
+    CHECK(std::filesystem::last_write_time(kept) == before);
+
+    std::string other = bytes; // the scales of what is kept are used
+    const float half = 0.5f;
+    const size_t values = 8 + size_t(uint8_t(bytes[0])) + 256 * size_t(uint8_t(bytes[1]));
+    for (size_t i = 0; i < 64; i += 2) std::memcpy(&other[values + i * 4], &half, 4);
+    write_file(kept, other);
+    CHECK(short_logits(cache.path(), {"--device", "cpu"}).output != first.output);
+
+    std::string nan = bytes;
+    nan.replace(values, 4, 4, '\xff');
+    const std::string later = std::string(bytes).replace(bytes.find("\"3\""), 3, "\"9\"");
+    for (const std::string& damaged : {std::string(), bytes.substr(0, 10), bytes.substr(0, bytes.size() - 1), nan, later}) {
+        write_file(kept, damaged);
+        const Finished again = short_logits(cache.path(), {"--device", "cpu"});
+        CHECK(contains(again.error, "the keys are measured again"));
+        CHECK(again.output == first.output);
+        CHECK(read_file(kept) == bytes);
+    }
+    CHECK(kept_in(cache.path()).size() == 1); // no drafts
+
+    const Finished longer = with_cache(cache.path(), {"logits", "--json", "--ids", "1", "--device", "cpu", "--rope-scale", "2",
+                                                      "--rope-scaling", "linear"}); // other positions, other means
+    CHECK_MESSAGE(longer.status == 0, longer.error);
+    CHECK(kept_in(cache.path()).size() == 2);
+}
+
+TEST_CASE("what was measured need not be kept") {
+    const TemporaryDirectory cache;
+    const Finished right = short_logits(cache.path() / "kept", {"--device", "cpu"});
+    write_file(cache.path() / "file", "no directory");
+    std::filesystem::create_directories(cache.path() / "taken/conditioning" / kept_in(cache.path() / "kept")[0].filename());
+    for (const char* where : {"file", "taken"}) {
+        const Finished finished = short_logits(cache.path() / where, {"--device", "cpu"});
+        CHECK(finished.output == right.output);
+        CHECK(contains(finished.error, "what was measured is not kept"));
+        const Finished quiet = with_cache(cache.path() / where, {"logits", "--json", "--ids", "1", "--device", "cpu"});
+        CHECK(quiet.status == 0);
+        CHECK(quiet.error == "");
+    }
+}
+
+TEST_CASE("keys are not measured where nothing needs it") {
+    const TemporaryDirectory cache;
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"plan", "--device", "cpu"},
+             {"logits", "--ids", "1", "--device", "cpu", "-ctk", "f16", "-ctv", "f16"},
+             {"logits", "--ids", "1", "--device", "cpu", "-ctk", "f16", "-ctv", "tq4"},
+             {"logits", "--ids", "1", "--device", "cpu", "--kv-condition", "none"},
+             {"logits", "--ids", "1", "--device", "cpu", "--kv-condition", "norms"},
+             {"logits", "--ids", "1", "--device", "cpu", "--synthetic", "qwen3-0.6b:q8_0", "--layers", "1"},
+             {"calibrate", "--device", "cpu", "-o", (cache.path() / "keys").string()}}) {
+        const Finished finished = with_cache(cache.path(), arguments);
+        CHECK_MESSAGE(finished.status == 0, finished.error);
+        CHECK(kept_in(cache.path()).empty());
+    }
+}
+
+TEST_CASE("every command that runs a model measures keys, once") {
+    const TemporaryDirectory cache;
+    std::filesystem::file_time_type before{};
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"bench", "--device", "cpu", "-p", "8", "-n", "2", "-r", "1"},
+             {"perplexity", "--device", "cpu", "-c", "64", "--chunks", "1"},
+             {"validate", "--device", "0", "-p", "Once", "-n", "1"},
+             {"generate", "--device", "cpu", "-p", "Once", "-n", "2"},
+             {"ablate", "--device", "cpu", "-c", "64", "--chunks", "1"},
+             {"needle", "--device", "cpu", "--samples", "1", "--lengths", "300", "--depths", "0.5"}}) {
+        CAPTURE(arguments[0]);
+        const Finished finished = with_cache(cache.path(), arguments);
+        CHECK_MESSAGE(finished.status <= 1, finished.error); // ablate may find the text too short for a verdict
+        REQUIRE(kept_in(cache.path()).size() == 1);
+        if (before == std::filesystem::file_time_type{}) before = std::filesystem::last_write_time(kept_in(cache.path())[0]);
+        CHECK(std::filesystem::last_write_time(kept_in(cache.path())[0]) == before);
+        if (arguments[0] == "bench" || arguments[0] == "perplexity" || arguments[0] == "validate" || arguments[0] == "generate") {
+            std::filesystem::remove_all(cache.path() / "conditioning"); // the next one measures, too
+            before = {};
+        }
+    }
 }
 
 TEST_CASE("what cannot be measured or used is said") {

@@ -5,6 +5,7 @@
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "model/load.h"
+#include "tools/tq-run/engine_conditioning.h"
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/progress.h"
 #include <chrono>
@@ -74,6 +75,12 @@ bool SubjectRun::all() {
     for (KvOptions& kv : caches) try {
             load_conditioning(kv.conditioning, setup_.model, console_);
             check_kv(kv, setup_.model.config.num_hidden_layers);
+            if (!setup_.ranks && wants_measured_keys(kv, setup_.model)) {
+                const auto open = [this](const ForwardOptions& exact) {
+                    return make_forward(setup_.model.config, setup_.model.weights, exact);
+                };
+                kv.conditioning.calibration = measured_keys(setup_.model, setup_.options, console_, open);
+            }
             if (!choose_tests(kv)) continue;
             const std::optional<Check> checked = check(kv);
             for (const uint32_t batch : arguments_.batch_list())

@@ -11,6 +11,7 @@
 #include "tools/conformance/logits.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
+#include "tools/tq-run/engine_conditioning.h"
 #include "tools/tq-run/progress.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -261,6 +262,13 @@ int run(const ValidateArguments& arguments) {
     setup.options.context_size = uint32_t(tokens);
 
     catch_interrupts();
+    if (wants_measured_keys(setup.options.kv, setup.model)) // by the reference, for both
+        setup.options.kv.conditioning.calibration =
+            measured_keys(setup.model, setup.options, console, [&](const ForwardOptions& exact) {
+                const Model& model = setup.model;
+                return other ? make_gpu_forward(*other, model.config, model.weights, exact)
+                             : make_cpu_forward(model.config, model.weights, exact);
+            });
     const auto all = compare(arguments, setup, other.get(), ids, console);
     console.clear_status();
     if (!all) return 130;

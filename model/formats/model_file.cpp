@@ -8,8 +8,8 @@ namespace tq {
 namespace {
 
 constexpr std::array value_kind_names{
-    "an unsigned integer",         "a signed integer",   "a real number",     "a boolean",      "a text",
-    "a list of unsigned integers", "a list of integers", "a list of numbers", "a list of texts"};
+    "an unsigned integer",         "a signed integer",   "a real number",     "a boolean",       "a text",
+    "a list of unsigned integers", "a list of integers", "a list of numbers", "a list of texts", "a list of lists"};
 static_assert(value_kind_names.size() == std::variant_size_v<ModelFile::Value>);
 
 [[noreturn]] void fail_key(const ModelFile& file, std::string_view key, const ModelFile::Value& value, const char* wanted) {
@@ -78,6 +78,18 @@ std::string_view ModelFile::text(std::string_view key) const {
 
 const std::vector<std::string_view>& ModelFile::strings(std::string_view key) const {
     return expect<std::vector<std::string_view>>(*this, key, required(*this, key), "a list of texts");
+}
+
+std::vector<uint64_t> ModelFile::integers(std::string_view key) const {
+    const Value& value = required(*this, key);
+    if (const auto* list = std::get_if<std::vector<uint64_t>>(&value)) return *list;
+    const auto* list = std::get_if<std::vector<int64_t>>(&value);
+    if (!list && !std::holds_alternative<uint64_t>(value) && !std::holds_alternative<int64_t>(value))
+        fail_key(*this, key, value, "a list of integers");
+    if (!list) return {integer(key)};
+    for (const int64_t one : *list)
+        if (one < 0) fail("{} has {}, less than 0", label(key), one);
+    return {list->begin(), list->end()};
 }
 
 bool ModelFile::boolean(std::string_view key, bool fallback) const {

@@ -24,10 +24,11 @@ struct FileTensor {
 
 class ModelFile {
   public:
+    struct Nested {}; // a list of lists, whose elements are not kept: no key that is read has one
     // Scalars are widened (every unsigned to uint64_t, signed to int64_t, float to double); arrays keep their type, except that
     // booleans become uint64_t. Text points into a mapping or into texts() and may contain any bytes.
     using Value = std::variant<uint64_t, int64_t, double, bool, std::string_view, std::vector<uint64_t>, std::vector<int64_t>,
-                               std::vector<double>, std::vector<std::string_view>>;
+                               std::vector<double>, std::vector<std::string_view>, Nested>;
     using Metadata = std::map<std::string, Value, std::less<>>;
 
     explicit ModelFile(std::filesystem::path path) : path_(std::move(path)) {}
@@ -50,6 +51,7 @@ class ModelFile {
     std::string_view text(std::string_view key) const;
     std::string_view text(std::string_view key, std::string_view fallback) const;
     const std::vector<std::string_view>& strings(std::string_view key) const;
+    std::vector<uint64_t> integers(std::string_view key) const; // of any integer type; a single one is a list of it
 
     // Returns the name of a key for errors: "PATH: key 'KEY'", or the name that the key had in the file where it was read.
     std::string label(std::string_view key) const;
@@ -58,7 +60,11 @@ class ModelFile {
     // True where the rows of each head of q and k are in two halves for every architecture, as Hugging Face has them.
     bool rope_halves() const { return rope_halves_; }
 
+    // What was ignored in the files, a sentence each.
+    const std::vector<std::string>& notes() const { return notes_; }
+
     // For the readers of formats.
+    void add_note(std::string note) { notes_.push_back(std::move(note)); }
     const MappedFile& add_mapping(MappedFile file) { return mappings_.emplace_back(std::move(file)); }
     std::string_view add_text(std::string text) { return texts_.emplace_back(std::move(text)); } // owned from now on
     void set_label(std::string key, std::string label) { labels_.insert_or_assign(std::move(key), std::move(label)); }
@@ -74,6 +80,7 @@ class ModelFile {
     Metadata metadata_;
     std::map<std::string, std::string, std::less<>> labels_; // of keys that have another name in their file
     std::vector<FileTensor> tensors_;
+    std::vector<std::string> notes_;
     bool rope_halves_ = false;
 };
 

@@ -61,14 +61,16 @@ void Bpe::merge_next(Scratch& scratch, uint32_t left) const {
 
 void Bpe::encode(std::string_view word, std::vector<uint32_t>& ids, Scratch& scratch) const {
     ENSURE(word.size() < none, "a word of {} bytes", word.size());
-    if (word.empty()) return;
     auto& symbols = scratch.symbols_;
     auto& queue = scratch.queue_;
-    const uint32_t count = uint32_t(word.size());
-    symbols.resize(count);
+    symbols.clear();
     queue.clear();
-    for (uint32_t i = 0; i < count; ++i)
-        symbols[i] = {byte_ids_[uint8_t(word[i])], i == 0 ? none : i - 1, i + 1 < count ? i + 1 : none, none};
+    for (const char byte : word)
+        if (const uint32_t id = byte_ids_[uint8_t(byte)]; id != none)
+            symbols.push_back({id, uint32_t(symbols.size()) - 1, uint32_t(symbols.size()) + 1, none}); // 0 - 1 is none
+    if (symbols.empty()) return;
+    symbols.back().next = none;
+    const uint32_t count = uint32_t(symbols.size());
     for (uint32_t i = 0; i < count; ++i) rank_pair(scratch, i);
     std::make_heap(queue.begin(), queue.end(), std::greater<>());
     while (!queue.empty()) {

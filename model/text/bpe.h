@@ -1,5 +1,5 @@
 // Byte-pair encoding of one word: from its bytes, merge the adjacent pair of lowest rank (the leftmost of equals) until no
-// pair of neighbours can be merged.
+// pair of neighbours can be merged. Bytes without a token are left out before that, as in Hugging Face's tokenizers.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,7 +14,10 @@ struct BpeMerge {
 
 class Bpe {
   public:
-    // byte_ids: the token of each byte. Ids are below vocabulary_size. Throws an Error when two merges join the same pair.
+    static constexpr uint32_t none = UINT32_MAX;
+
+    // byte_ids: the token of each byte, or `none`. Ids are below vocabulary_size. Throws an Error when two merges join the same
+    // pair.
     Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocabulary_size);
 
     // The scratch memory of encode(), kept between words.
@@ -32,7 +35,6 @@ class Bpe {
     void encode(std::string_view word, std::vector<uint32_t>& ids, Scratch& scratch) const;
 
   private:
-    static constexpr uint32_t none = UINT32_MAX;
     struct Join {
         uint32_t right, rank;
     };

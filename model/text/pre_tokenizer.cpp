@@ -60,7 +60,8 @@ size_t match_space(const Cursor& start) {
     return c.at_end() || last_begin == start.pos ? c.pos : last_begin;
 }
 
-size_t qwen2_end(std::string_view text, size_t pos) {
+// most_digits: of one word.
+size_t qwen2_end(std::string_view text, size_t pos, int most_digits) {
     const Cursor start(text, pos);
     if (const size_t end = match_contraction(start); end != pos) return end;
     // [^\r\n\p{L}\p{N}]?\p{L}+
@@ -68,7 +69,11 @@ size_t qwen2_end(std::string_view text, size_t pos) {
     if (start.is(CharClass::space) || start.is(CharClass::other)) {
         if (const Cursor next = start.next(); next.is(CharClass::letter)) return skip(next, CharClass::letter).pos;
     }
-    if (start.is(CharClass::number)) return start.next().pos;
+    if (start.is(CharClass::number)) {
+        Cursor c = start;
+        for (int i = 0; i < most_digits && c.is(CharClass::number); ++i) c = c.next();
+        return c.pos;
+    }
     // ' '?[^\s\p{L}\p{N}]+[\r\n]*
     const Cursor symbols = start.code_point == ' ' ? start.next() : start;
     if (symbols.is(CharClass::other)) return skip(skip(symbols, CharClass::other), CharClass::newline).pos;
@@ -102,7 +107,8 @@ size_t smollm_end(std::string_view text, size_t pos) {
 
 size_t pre_token_end(WordSplitter splitter, std::string_view text, size_t pos) {
     ENSURE(pos < text.size(), "a word at byte {} of {}", pos, text.size());
-    return splitter == WordSplitter::smollm ? smollm_end(text, pos) : qwen2_end(text, pos);
+    return splitter == WordSplitter::smollm ? smollm_end(text, pos)
+                                            : qwen2_end(text, pos, splitter == WordSplitter::llama3 ? 3 : 1);
 }
 
 } // namespace tq

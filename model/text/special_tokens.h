@@ -1,4 +1,4 @@
-// The added tokens of a vocabulary, found in text by their literals.
+// Added tokens of a vocabulary, found in text by their literals.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@ namespace tq {
 
 class SpecialTokens {
   public:
-    static constexpr size_t max_length = 256; // bytes of a literal: a vocabulary with longer ones is refused
+    static constexpr size_t max_length = 4096; // bytes of a literal: a vocabulary with longer ones is refused
 
     struct Match {
         size_t begin, length; // bytes

@@ -1,30 +1,41 @@
-// Special tokens first, then NFC, words and BPE on the text between them: the order of Hugging Face's tokenizers.
+// Special tokens first, then NFC, added words, words and BPE on the text between them: the order of Hugging Face's tokenizers.
 #include "model/text/tokenizer.h"
 #include "base/ensure.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "model/text/bpe.h"
 #include "model/text/pre_tokenizer.h"
 #include "model/text/special_tokens.h"
 #include "model/text/unicode.h"
 #include "model/text/vocabulary.h"
 #include <algorithm>
+#include <unordered_map>
 
 namespace tq {
 namespace {
 
-SpecialTokens added_tokens(const Vocabulary& vocabulary) {
+SpecialTokens tokens_of(const Vocabulary& vocabulary, std::initializer_list<TokenKind> kinds) {
     std::vector<std::pair<std::string, uint32_t>> literals;
     if (!vocabulary.refusal.empty()) return SpecialTokens({}); // nothing is encoded
     for (uint32_t id = 0; id < vocabulary.size(); ++id)
-        if (vocabulary.kinds[id] == TokenKind::control || vocabulary.kinds[id] == TokenKind::tag)
+        if (std::ranges::find(kinds, vocabulary.kinds[id]) != kinds.end() && !vocabulary.token(id).empty())
             literals.emplace_back(vocabulary.token(id), id);
     return SpecialTokens(std::move(literals));
 }
 
-// GGUF has one eos_token_id where Qwen's generation_config.json has a list.
+// The bytes of base tokens; nothing where words are merged whatever they are.
+std::unordered_map<std::string_view, uint32_t> words_of(const Vocabulary& vocabulary) {
+    std::unordered_map<std::string_view, uint32_t> words;
+    for (uint32_t id = 0; vocabulary.whole_words && id < vocabulary.size(); ++id)
+        if (vocabulary.kinds[id] == TokenKind::base) words.emplace(vocabulary.token(id), id);
+    return words;
+}
+
+// GGUF has one eos_token_id where generation_config.json has a list.
 std::vector<uint32_t> end_ids(const Vocabulary& vocabulary, const SpecialTokens& specials) {
     std::vector<uint32_t> ids = vocabulary.stop_ids;
-    for (const char* literal : {"<|im_end|>", "<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"})
+    for (const char* literal : {"<|im_end|>", "<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|eot_id|>",
+                                "<|eom_id|>", "<|end_of_text|>"})
         if (const auto id = specials.id(literal)) ids.push_back(*id);
     return ids;
 }
@@ -35,35 +46,38 @@ struct Tokenizer::Tables {
     bool nfc;
     Vocabulary vocabulary;
     Bpe bpe;
-    SpecialTokens specials;
+    SpecialTokens specials, added_words;
+    std::unordered_map<std::string_view, uint32_t> whole_words; // into vocabulary.bytes
     std::vector<uint32_t> end_of_generation;
 
     Tables(Vocabulary read, bool use_nfc)
         : nfc(use_nfc && read.splitter == WordSplitter::qwen2), vocabulary(std::move(read)),
-          bpe(vocabulary.byte_ids, vocabulary.merges, vocabulary.size()), specials(added_tokens(vocabulary)),
+          bpe(vocabulary.byte_ids, vocabulary.merges, vocabulary.size()),
+          specials(tokens_of(vocabulary, {TokenKind::control, TokenKind::tag})),
+          added_words(tokens_of(vocabulary, {TokenKind::word})), whole_words(words_of(vocabulary)),
           end_of_generation(end_ids(vocabulary, specials)) {
         vocabulary.merges = {}; // the Bpe has copied them
     }
 };
 
-namespace {
-
 // Collects text until a special token or the end, so that the text between special tokens is split as one, however many pieces
 // it came in.
-class Encoder {
+class Tokenizer::Encoder {
   public:
-    Encoder(const Bpe& bpe, const SpecialTokens& specials, WordSplitter splitter, bool nfc)
-        : bpe_(bpe), specials_(specials), splitter_(splitter), nfc_(nfc) {}
+    explicit Encoder(const Tables& tables) : tables_(tables) {}
 
-    void add(std::string_view text, bool markup) {
+    // `strict`: throws an Error where markup names a token that the vocabulary lacks.
+    void add(std::string_view text, bool markup, bool strict) {
         size_t pos = 0;
-        for (std::optional<SpecialTokens::Match> match; markup && (match = specials_.find(text, pos));) {
+        for (std::optional<SpecialTokens::Match> match; markup && (match = tables_.specials.find(text, pos));) {
+            if (strict) require_tokens(text.substr(pos, match->begin - pos));
             pending_ += text.substr(pos, match->begin - pos);
             flush();
             ids_.push_back(match->id);
             pos = match->begin + match->length;
             consumed_ += match->length;
         }
+        if (strict && markup) require_tokens(text.substr(pos));
         pending_ += text.substr(pos);
     }
 
@@ -73,32 +87,51 @@ class Encoder {
     }
 
   private:
+    static void require_tokens(std::string_view text) {
+        const size_t begin = text.find("<|"), end = text.find("|>", begin == text.npos ? begin : begin + 2);
+        if (end != text.npos)
+            fail("the model's vocabulary has no token {}, which the chat template needs: this model was trained on another "
+                 "template, "
+                 "so that it completes texts (generate, /v1/completions), and does not chat",
+                 printable(text.substr(begin, end + 2 - begin)));
+    }
+
     void flush() {
         if (pending_.empty()) return;
         if (const auto bad = find_invalid_utf8(pending_)) fail("the text is not valid UTF-8 at byte {}", consumed_ + *bad);
         consumed_ += pending_.size();
-        if (nfc_) pending_ = normalize_nfc(pending_);
+        if (tables_.nfc) pending_ = normalize_nfc(pending_);
         if (pending_.size() >= UINT32_MAX) fail("the text has {} bytes; at most 4 GiB can be tokenized", pending_.size());
         const std::string_view text = pending_;
-        for (size_t begin = 0; begin < text.size();) {
-            const size_t end = pre_token_end(splitter_, text, begin);
-            bpe_.encode(text.substr(begin, end - begin), ids_, scratch_);
-            begin = end;
+        size_t pos = 0;
+        while (const auto match = tables_.added_words.find(text, pos)) {
+            split(text.substr(pos, match->begin - pos));
+            ids_.push_back(match->id);
+            pos = match->begin + match->length;
         }
+        split(text.substr(pos));
         pending_.clear();
     }
 
-    const Bpe& bpe_;
-    const SpecialTokens& specials_;
-    const WordSplitter splitter_;
-    const bool nfc_;
+    void split(std::string_view text) {
+        for (size_t begin = 0; begin < text.size();) {
+            const size_t end = pre_token_end(tables_.vocabulary.splitter, text, begin);
+            const std::string_view word = text.substr(begin, end - begin);
+            const auto whole = tables_.vocabulary.whole_words ? tables_.whole_words.find(word) : tables_.whole_words.end();
+            if (whole != tables_.whole_words.end())
+                ids_.push_back(whole->second);
+            else
+                tables_.bpe.encode(word, ids_, scratch_);
+            begin = end;
+        }
+    }
+
+    const Tables& tables_;
     std::string pending_;
     size_t consumed_ = 0; // bytes of input before pending_
     std::vector<uint32_t> ids_;
     Bpe::Scratch scratch_;
 };
-
-} // namespace
 
 Tokenizer::Tokenizer(const ModelFile& file, bool nfc) : tables_(std::make_unique<const Tables>(read_vocabulary(file), nfc)) {}
 Tokenizer::Tokenizer(std::unique_ptr<const Tables> tables) : tables_(std::move(tables)) {}
@@ -115,15 +148,22 @@ void Tokenizer::require_text() const {
 
 std::vector<uint32_t> Tokenizer::encode(std::string_view text, bool parse_special) const {
     require_text();
-    Encoder encoder(tables_->bpe, tables_->specials, tables_->vocabulary.splitter, tables_->nfc);
-    encoder.add(text, parse_special);
+    Encoder encoder(*tables_);
+    encoder.add(text, parse_special, false);
     return encoder.finish();
+}
+
+std::vector<uint32_t> Tokenizer::prompt(std::string_view text, bool parse_special) const {
+    std::vector<uint32_t> ids = encode(text, parse_special);
+    const auto bos = tables_->vocabulary.bos_id;
+    if (bos && (ids.empty() || ids[0] != *bos)) ids.insert(ids.begin(), *bos);
+    return ids;
 }
 
 std::vector<uint32_t> Tokenizer::encode(std::span<const Piece> pieces) const {
     require_text();
-    Encoder encoder(tables_->bpe, tables_->specials, tables_->vocabulary.splitter, tables_->nfc);
-    for (const Piece& piece : pieces) encoder.add(piece.text, piece.markup);
+    Encoder encoder(*tables_);
+    for (const Piece& piece : pieces) encoder.add(piece.text, piece.markup, true);
     return encoder.finish();
 }
 
@@ -157,5 +197,7 @@ bool Tokenizer::is_end_of_generation(uint32_t id) const {
 }
 
 std::optional<uint32_t> Tokenizer::special(std::string_view literal) const { return tables_->specials.id(literal); }
+
+const std::vector<std::string>& Tokenizer::notes() const { return tables_->vocabulary.notes; }
 
 } // namespace tq

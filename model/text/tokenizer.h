@@ -1,5 +1,5 @@
-// The byte-level BPE tokenizers of Qwen2, Qwen3 and SmolLM: text to token ids and back. Ids are taken from the file: special
-// tokens are found by their text and type, so that a vocabulary of any size works.
+// The byte-level BPE tokenizers of Qwen2, Qwen3, SmolLM and Llama 3: text to token ids and back. Ids are taken from the file:
+// special tokens are found by their text and type, so that a vocabulary of any size works.
 #pragma once
 #include "model/formats/model_file.h"
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace tq {
 
-// A run of text for encode(): special tokens are recognised in markup, never in text that came from a user or a tool.
+// A run of text for encode(): special tokens are recognised in markup, never in text that came from a user or a tool. Words that
+// a fine-tune has added are recognised in both.
 struct Piece {
     std::string text;
     bool markup = false;
@@ -32,8 +33,11 @@ class Tokenizer {
     void require_text() const;
     // Throws an Error with the byte offset when the text is not valid UTF-8. `parse_special`: the text is markup.
     std::vector<uint32_t> encode(std::string_view text, bool parse_special = true) const;
+    // The same for a whole text that a model begins with: behind its BOS token, if it has one and the text does not begin with
+    // it.
+    std::vector<uint32_t> prompt(std::string_view text, bool parse_special = true) const;
     // Returns the same ids as encode(concatenation), except that special tokens are found only inside one piece of markup. Byte
-    // offsets of errors count from the start of the first piece.
+    // offsets of errors count from the start of the first piece. Throws an Error where markup names a token that the model lacks.
     std::vector<uint32_t> encode(std::span<const Piece> pieces) const;
 
     // Returns the bytes of a token, for some a part of a character. Special tokens give their literal text. id < size().
@@ -44,12 +48,14 @@ class Tokenizer {
     uint32_t size() const;
     bool is_control(uint32_t id) const; // not shown to users: <|im_end|> and others, but not <think>; id < size()
     bool is_unused(uint32_t id) const;  // padding rows of the embedding, never to be sampled; id < size()
-    // True for the file's end-of-generation ids; <|im_end|>, <|endoftext|>, <|fim_pad|>, <|repo_name|>, <|file_sep|>. Any id.
+    // True for the file's end-of-generation ids, and for <|im_end|>, <|endoftext|>, <|eot_id|> and others by their names. Any id.
     bool is_end_of_generation(uint32_t id) const;
     std::optional<uint32_t> special(std::string_view literal) const; // the id of "<think>", ...
+    const std::vector<std::string>& notes() const;                   // on what was ignored in the file, a sentence each
 
   private:
     struct Tables;
+    class Encoder;
     explicit Tokenizer(std::unique_ptr<const Tables> tables);
     std::unique_ptr<const Tables> tables_;
 };

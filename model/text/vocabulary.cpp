@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 
@@ -37,7 +38,9 @@ std::optional<TokenKind> known_kind(std::string_view text) {
     for (const std::string_view tag :
          {"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"})
         if (text == tag) return TokenKind::tag;
-    for (const std::string_view control : {"<|im_start|>", "<|im_end|>", "<|endoftext|>"})
+    for (const std::string_view control :
+         {"<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>",
+          "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>"})
         if (text == control) return TokenKind::control;
     return std::nullopt;
 }
@@ -48,38 +51,75 @@ std::string label(const ModelFile& file, std::string_view key) {
     return file.has_own_label(full) ? file.label(full) : fmt::format("{}: {}", utf8_text(file.path()), full);
 }
 
-// Sets the splitter of the words, or the refusal.
-void read_kind(Vocabulary& vocabulary, const ModelFile& file) {
+// A value of tokenizer.ggml.pre.
+struct PreTokenizer {
+    std::string_view name;
+    WordSplitter splitter;
+    bool whole_words = false;
+    bool begins_with_bos = false; // where tokenizer.ggml.add_bos_token is absent
+};
+
+// The first of each splitter is the usual name, the others are names of tokenizers that llama.cpp splits in the same way.
+constexpr PreTokenizer pre_tokenizers[] = {
+    {"qwen2", WordSplitter::qwen2},
+    {"deepseek-r1-qwen", WordSplitter::qwen2},
+    {"kormo", WordSplitter::qwen2},
+    {"f2llmv2", WordSplitter::qwen2},
+    {"megrez", WordSplitter::qwen2},
+    {"smollm", WordSplitter::smollm},
+    {"codeshell", WordSplitter::smollm},
+    {"command-r", WordSplitter::smollm},
+    {"exaone", WordSplitter::smollm},
+    {"minerva-7b", WordSplitter::smollm},
+    {"refact", WordSplitter::smollm},
+    {"llama-bpe", WordSplitter::llama3, true, true},
+    {"llama3", WordSplitter::llama3, true, true},
+    {"llama-v3", WordSplitter::llama3, true, true},
+    {"falcon3", WordSplitter::llama3, true, true},
+    {"falcon-h1", WordSplitter::llama3, true, true},
+    {"jina-v5-nano", WordSplitter::llama3, true, true},
+    {"lfm2", WordSplitter::llama3, true, true},
+    {"midm-2.0", WordSplitter::llama3, true, true},
+    {"pixtral", WordSplitter::llama3, true, true},
+    {"dbrx", WordSplitter::llama3},
+    {"smaug-bpe", WordSplitter::llama3},
+};
+
+// Returns the way in which texts are split; nullptr where `refusal` says why there is none.
+const PreTokenizer* read_kind(const ModelFile& file, std::string& refusal) {
+    const auto refuse = [&](const std::string& why) {
+        refusal =
+            fmt::format("{}: {}, so that this model runs on token ids (bench), and not on text", utf8_text(file.path()), why);
+        return nullptr;
+    };
+    if (!file.find("tokenizer.ggml.model") || !file.find("tokenizer.ggml.tokens"))
+        return refuse("it has no tokenizer.ggml.model or no tokenizer.ggml.tokens");
     const std::string_view model = file.text("tokenizer.ggml.model");
-    if (model != "gpt2") {
-        vocabulary.refusal = fmt::format("{}: tokenizer.ggml.model is \"{}\"; of tokenizers only \"gpt2\" (byte-level BPE) is "
-                                         "supported, so that this model runs on token ids (bench), and not on text",
-                                         utf8_text(file.path()), printable(model));
-        return;
-    }
-    if (file.boolean("tokenizer.ggml.add_bos_token", false)) {
-        vocabulary.refusal =
-            fmt::format("{}: tokenizer.ggml.add_bos_token is true, and tq-run begins no text with a BOS token, so "
-                        "that this model runs on token ids (bench), and not on text",
-                        utf8_text(file.path()));
-        return;
-    }
+    if (model != "gpt2")
+        return refuse(fmt::format("tokenizer.ggml.model is \"{}\"; of tokenizers only \"gpt2\" (byte-level BPE) is supported",
+                                  printable(model)));
+    constexpr const char* again = "convert the model again with llama.cpp's convert_hf_to_gguf.py";
+    if (!file.find("tokenizer.ggml.pre"))
+        return refuse(fmt::format("tokenizer.ggml.pre is missing, which says how texts are split ({})", again));
     const std::string_view pre = file.text("tokenizer.ggml.pre");
-    if (pre == "smollm")
-        vocabulary.splitter = WordSplitter::smollm;
-    else if (pre != "qwen2" && pre != "deepseek-r1-qwen" && pre != "kormo")
-        vocabulary.refusal = fmt::format("{}: tokenizer.ggml.pre is \"{}\"; only \"qwen2\" with its aliases and \"smollm\" are "
-                                         "supported, so that this model runs on token ids (bench), and not on text: if the "
-                                         "tokenizer is one of these, convert the model again with llama.cpp's "
-                                         "convert_hf_to_gguf.py",
-                                         utf8_text(file.path()), printable(pre));
+    const auto* found = std::ranges::find(pre_tokenizers, pre, &PreTokenizer::name);
+    if (found != std::end(pre_tokenizers)) return found;
+    return refuse(fmt::format("tokenizer.ggml.pre is \"{}\"; only \"qwen2\", \"smollm\" and \"llama-bpe\" with their aliases are "
+                              "supported (if the tokenizer is one of these, {})",
+                              printable(pre), again));
 }
 
+// Texts in angle brackets are a template's. They are no words, and nobody who writes them to the model means the token.
+bool looks_like_markup(std::string_view text) { return text.starts_with('<') && text.ends_with('>'); }
+
 // GGUF's token types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
-std::vector<int64_t> read_types(const ModelFile& file, size_t count) {
+std::vector<int64_t> read_types(const ModelFile& file, std::span<const std::string_view> texts) {
     const ModelFile::Value* value = file.find("tokenizer.ggml.token_type");
-    if (!value) fail("{} is missing", label(file, "token_type"));
     std::vector<int64_t> types;
+    if (!value) { // as old files
+        for (const std::string_view text : texts) types.push_back(text.starts_with("<|") && text.ends_with("|>") ? 3 : 1);
+        return types;
+    }
     if (const auto* numbers = std::get_if<std::vector<int64_t>>(value)) {
         types = *numbers;
     } else if (const auto* unsigned_numbers = std::get_if<std::vector<uint64_t>>(value)) {
@@ -87,30 +127,30 @@ std::vector<int64_t> read_types(const ModelFile& file, size_t count) {
     } else {
         fail("{} is not an array of integers", label(file, "token_type"));
     }
-    if (types.size() != count) fail("{} has {} entries for {} tokens", label(file, "token_type"), types.size(), count);
-    for (size_t id = 0; id < count; ++id)
+    if (types.size() != texts.size())
+        fail("{} has {} entries for {} tokens", label(file, "token_type"), types.size(), texts.size());
+    for (size_t id = 0; id < types.size(); ++id)
         if (types[id] < 1 || types[id] > 6) fail("{}: token {} has an unknown type", label(file, "token_type"), id);
     return types;
 }
 
-bool is_base_type(int64_t type) { return type == 1 || type == 6; }
-
 TokenKind kind_of(int64_t type, std::string_view text) {
     if (type == 5) return TokenKind::unused;
     if (const auto known = known_kind(text)) return *known;
-    if (is_base_type(type)) return TokenKind::base;
-    return type == 4 ? TokenKind::tag : TokenKind::control;
+    if (type == 1 || type == 6) return TokenKind::base;
+    return type != 4 ? TokenKind::control : looks_like_markup(text) ? TokenKind::tag : TokenKind::word;
 }
 
-// Appends the bytes of a base token's text; returns false when a character of it is not in the alphabet.
-bool append_base_bytes(std::string& out, std::string_view text, const ByteAlphabet& alphabet) {
+// Returns the bytes of a base token; the text itself where a character of it is not in the alphabet, as Hugging Face does.
+std::string base_bytes(std::string_view text, const ByteAlphabet& alphabet) {
+    std::string out;
     for (size_t pos = 0; pos < text.size();) {
         const Utf8Step step = step_utf8(text, pos);
-        if (step.code_point >= alphabet.byte.size() || alphabet.byte[step.code_point] < 0) return false;
+        if (step.code_point >= alphabet.byte.size() || alphabet.byte[step.code_point] < 0) return std::string(text);
         out += char(alphabet.byte[step.code_point]);
         pos += step.length;
     }
-    return true;
+    return out;
 }
 
 class Reader {
@@ -118,18 +158,20 @@ class Reader {
     explicit Reader(const ModelFile& file) : file_(file) {}
 
     Vocabulary read(bool any_kind) {
-        read_kind(vocabulary_, file_);
-        if (!vocabulary_.refusal.empty()) {
-            if (!any_kind) fail("{}", vocabulary_.refusal);
+        const PreTokenizer* const pre = read_kind(file_, vocabulary_.refusal);
+        if (!pre && !any_kind) fail("{}", vocabulary_.refusal);
+        if (pre) {
+            vocabulary_.splitter = pre->splitter;
+            vocabulary_.whole_words = pre->whole_words;
+            read_tokens();
+            read_byte_tokens();
+            read_merges();
+            if (file_.boolean("tokenizer.ggml.add_bos_token", pre->begins_with_bos)) read_bos();
+        } else if (file_.find("tokenizer.ggml.tokens")) {
             read_foreign_tokens();
-            for (const std::string_view key : {"eos", "eot"}) read_id(key);
-            return std::move(vocabulary_);
         }
-        read_tokens();
-        read_byte_tokens();
-        read_merges();
-        for (const std::string_view key : {"eos", "eot", "bos", "padding"}) read_id(key);
         read_ends();
+        for (const std::string_view key : {"bos_token_id", "padding_token_id"}) note_unused_id(key);
         return std::move(vocabulary_);
     }
 
@@ -144,63 +186,66 @@ class Reader {
         const std::vector<std::string_view>& texts = file_.strings("tokenizer.ggml.tokens");
         if (texts.empty() || texts.size() > size_t(std::numeric_limits<int32_t>::max()))
             refuse("tokens", " has {} entries", texts.size());
-        types_ = read_types(file_, texts.size());
+        types_ = read_types(file_, texts);
         ids_.reserve(texts.size());
         vocabulary_.kinds.reserve(texts.size());
         vocabulary_.begins.reserve(texts.size() + 1);
         for (uint32_t id = 0; id < texts.size(); ++id) {
             read_token(id, texts[id], types_[id]);
-            if (vocabulary_.kinds[id] == TokenKind::unused) continue;
-            if (const auto [entry, is_new] = ids_.emplace(texts[id], id); !is_new)
+            const bool is_unused = vocabulary_.kinds[id] == TokenKind::unused;
+            const auto [entry, is_new] = ids_.emplace(texts[id], id);
+            if (is_new || is_unused || texts[id].empty()) continue;
+            if (vocabulary_.kinds[entry->second] != TokenKind::unused)
                 refuse("tokens", ": token {} is the same as token {}; the vocabulary is damaged", id, entry->second);
+            entry->second = id;
         }
         vocabulary_.begins.push_back(vocabulary_.bytes.size());
     }
 
-    // Keeps the texts as they are; byte_ids stay 0, since nothing is encoded.
+    // Keeps the texts as they are: nothing is encoded.
     void read_foreign_tokens() {
         const std::vector<std::string_view>& texts = file_.strings("tokenizer.ggml.tokens");
         if (texts.size() > size_t(std::numeric_limits<int32_t>::max())) refuse("tokens", " has {} entries", texts.size());
-        types_ = read_types(file_, texts.size());
+        types_ = read_types(file_, texts);
         for (uint32_t id = 0; id < texts.size(); ++id) {
             vocabulary_.kinds.push_back(kind_of(types_[id], texts[id]));
             vocabulary_.begins.push_back(vocabulary_.bytes.size());
             vocabulary_.bytes += texts[id];
         }
         vocabulary_.begins.push_back(vocabulary_.bytes.size());
-        vocabulary_.byte_ids = {};
     }
 
     void read_token(uint32_t id, std::string_view text, int64_t type) {
-        if (text.empty() && type != 5) refuse("tokens", ": token {} is empty", id);
         if (find_invalid_utf8(text)) refuse("tokens", ": token {} is not valid UTF-8", id);
         const TokenKind kind = kind_of(type, text);
-        const bool is_added = kind == TokenKind::control || kind == TokenKind::tag;
+        const bool is_added = kind == TokenKind::control || kind == TokenKind::tag || kind == TokenKind::word;
         if (is_added && text.size() > SpecialTokens::max_length)
             refuse("tokens", ": added token {} has {} bytes; at most {} are supported", id, text.size(),
                    SpecialTokens::max_length);
         vocabulary_.kinds.push_back(kind);
         vocabulary_.begins.push_back(vocabulary_.bytes.size());
-        if (kind != TokenKind::base)
-            vocabulary_.bytes += text;
-        else if (!append_base_bytes(vocabulary_.bytes, text, alphabet_))
-            refuse("tokens", ": token {} has a character outside the byte alphabet of GPT-2", id);
+        vocabulary_.bytes += kind == TokenKind::base ? base_bytes(text, alphabet_) : std::string(text);
     }
 
-    // Returns the id of a text that the BPE may produce.
-    std::optional<uint32_t> base_token(std::string_view text) const {
+    // Returns the id of a token of any type: fine-tunes add tokens that are in the vocabulary already, and so change their type.
+    std::optional<uint32_t> find_token(std::string_view text) const {
         const auto entry = ids_.find(text);
-        return entry != ids_.end() && is_base_type(types_[entry->second]) ? std::optional(entry->second) : std::nullopt;
+        return entry != ids_.end() ? std::optional(entry->second) : std::nullopt;
     }
 
+    // Bytes that were in no text of the tokenizer's training have no token in some vocabularies.
     void read_byte_tokens() {
+        std::string missing;
         for (size_t byte = 0; byte < 256; ++byte) {
             std::string text;
             append_utf8(text, alphabet_.character[byte]);
-            const auto id = base_token(text);
-            if (!id) refuse("tokens", ": there is no token for the byte {}", byte);
-            vocabulary_.byte_ids[byte] = *id;
+            vocabulary_.byte_ids[byte] = find_token(text).value_or(Bpe::none);
+            const bool is_ascii_text = (byte >= ' ' && byte < 127) || byte == '\n' || byte == '\t';
+            if (vocabulary_.byte_ids[byte] == Bpe::none && is_ascii_text) missing += char(byte);
         }
+        if (!missing.empty())
+            vocabulary_.notes.push_back(fmt::format("{}: the vocabulary has no tokens for {}: they are left out of texts",
+                                                    label(file_, "tokens"), printable(missing)));
     }
 
     void read_merges() {
@@ -215,29 +260,45 @@ class Reader {
                 refuse("merges", ": merge {} is not two tokens and a space", rank);
             const std::string_view left = line.substr(0, space), right = line.substr(space + 1);
             merged.assign(left).append(right);
-            const auto left_id = base_token(left), right_id = base_token(right), merged_id = base_token(merged);
+            const auto left_id = find_token(left), right_id = find_token(right), merged_id = find_token(merged);
             if (!left_id || !right_id || !merged_id)
                 refuse("merges", ": merge {} (\"{}\") needs a token that is not in the vocabulary", rank, printable(line));
             vocabulary_.merges.push_back({*left_id, *right_id, *merged_id});
         }
     }
 
-    void read_id(std::string_view name) {
-        const std::string key = fmt::format("{}_token_id", name), full = "tokenizer.ggml." + key;
-        if (!file_.find(full)) return;
-        const uint64_t id = file_.integer(full);
-        if (id >= vocabulary_.size()) refuse(key, " is {}; there are {} tokens", id, vocabulary_.size());
-        if (name == "eos" || name == "eot") vocabulary_.stop_ids.push_back(uint32_t(id));
+    std::vector<uint32_t> read_ids(const std::string& key) const {
+        const std::string full = "tokenizer.ggml." + key;
+        std::vector<uint32_t> ids;
+        if (!file_.find(full)) return ids;
+        for (const uint64_t id : file_.integers(full)) {
+            if (id >= vocabulary_.size()) refuse(key, " is {}; there are {} tokens", id, vocabulary_.size());
+            ids.push_back(uint32_t(id));
+        }
+        return ids;
     }
 
-    // Reads every id that ends an answer, where the file has more than one; the key is not one of GGUF's own.
+    // Reads every id that ends an answer, as llama.cpp does, and a list of such ids, which other converters write.
     void read_ends() {
-        const auto* value = file_.find("tokenizer.ggml.eos_token_ids");
-        const auto* ids = value ? std::get_if<std::vector<uint64_t>>(value) : nullptr;
-        for (const uint64_t id : ids ? *ids : std::vector<uint64_t>()) {
-            if (id >= vocabulary_.size()) refuse("eos_token_ids", " has {}; there are {} tokens", id, vocabulary_.size());
-            vocabulary_.stop_ids.push_back(uint32_t(id));
-        }
+        for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id", "fim_pad_token_id", "fim_rep_token_id",
+                                "fim_sep_token_id", "eos_token_ids"})
+            for (const uint32_t id : read_ids(key)) vocabulary_.stop_ids.push_back(id);
+    }
+
+    void read_bos() {
+        const std::vector<uint32_t> ids = read_ids("bos_token_id");
+        vocabulary_.bos_id = ids.empty() ? find_token("<|begin_of_text|>") : ids[0];
+        if (!vocabulary_.bos_id) refuse("bos_token_id", " is missing, and texts begin with it");
+    }
+
+    // Nothing here needs these ids, but for a BOS token that texts begin with, which is read before.
+    void note_unused_id(std::string_view key) {
+        const std::string full = fmt::format("tokenizer.ggml.{}", key);
+        if (!file_.find(full)) return;
+        const double id = file_.real(full);
+        if (id < 0 || id >= vocabulary_.size())
+            vocabulary_.notes.push_back(
+                fmt::format("{} is {}, which is ignored: there are {} tokens", label(file_, key), id, vocabulary_.size()));
     }
 
     const ModelFile& file_;

@@ -5,6 +5,7 @@
 #include "model/text/pre_tokenizer.h"
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,18 +16,22 @@ enum class TokenKind : uint8_t {
     base,    // made by the BPE from the bytes of text
     control, // added; matched in markup only; not shown to users
     tag,     // added; matched in markup only; part of the answer's text, such as <think>
+    word,    // added; matched in every text: what a fine-tune has added to the words of its language
     unused,  // a padding row of the embedding
 };
 
 struct Vocabulary {
-    std::string bytes;            // of all tokens, one after the other
-    std::vector<size_t> begins;   // of each token in `bytes`, and the end
-    std::vector<TokenKind> kinds; // by id
-    std::array<uint32_t, 256> byte_ids;
-    std::vector<BpeMerge> merges;   // by rank
-    std::vector<uint32_t> stop_ids; // from the file's eos_token_id, eos_token_ids and eot_token_id; below size()
+    std::string bytes;                       // of all tokens, one after the other
+    std::vector<size_t> begins;              // of each token in `bytes`, and the end
+    std::vector<TokenKind> kinds;            // by id
+    std::array<uint32_t, 256> byte_ids = {}; // Bpe::none where a byte has no token
+    std::vector<BpeMerge> merges;            // by rank
+    std::vector<uint32_t> stop_ids;          // from the file's keys of tokens that end an answer; below size()
 
     WordSplitter splitter = WordSplitter::qwen2;
+    bool whole_words = false;       // a word that is a token is not merged from its bytes
+    std::optional<uint32_t> bos_id; // a text begins with it
+    std::vector<std::string> notes; // on what was ignored, a sentence each
     std::string refusal; // the reason why texts cannot be encoded with another kind of tokenizer; empty for those of this program
 
     uint32_t size() const { return uint32_t(kinds.size()); }

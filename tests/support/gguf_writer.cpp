@@ -34,6 +34,8 @@ Raw encode(double v) { return {type_f32, raw(float(v))}; }
 Raw encode(bool v) { return {type_bool, raw(uint8_t(v))}; }
 Raw encode(std::string_view v) { return {type_text, raw(uint64_t(v.size())) + std::string(v)}; }
 
+Raw encode(const ModelFile::Nested&) { return {type_list, raw(uint32_t(type_list)) + raw(uint64_t(0))}; }
+
 template <class T> Raw encode(const std::vector<T>& list) {
     const uint32_t type = encode(list.empty() ? T{} : list.front()).type;
     std::string bytes = raw(type) + raw(uint64_t(list.size()));

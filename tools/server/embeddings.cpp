@@ -54,7 +54,7 @@ std::vector<uint32_t> read_embedding_input(const Model& model, const Json& input
     if (!input.is_string() && !input.is_array()) bad_request(field, "\"{}\" must be a text or a list of token ids", field);
     if (input.is_array() ? input.empty() : input == "") bad_request(field, "\"{}\" is empty", field);
     std::vector<uint32_t> ids = input.is_array() ? read_embedding_ids(input, model.config.vocab_size, field)
-                                                 : model.tokenizer.encode(input.get_ref<const std::string&>(), false);
+                                                 : model.tokenizer.prompt(input.get_ref<const std::string&>(), false);
     const auto end = embedding_end(model);
     if (end && ids.back() != *end) ids.push_back(*end);
     return ids;

@@ -86,12 +86,13 @@ HttpReply tokenize(Service& service, const HttpRequest& request) {
     const Json body = parse_body(request.body, service.options.limits);
     const auto content = text_field(body, "content");
     if (!content) bad_request("content", "content is missing: it is the text to be cut into tokens");
-    bool_field(body, "add_special"); // these models have no token at the beginning
+    const bool add_special = bool_field(body, "add_special").value_or(false);
     const bool parse_special = bool_field(body, "parse_special").value_or(true);
     const bool with_pieces = bool_field(body, "with_pieces").value_or(false);
     const Tokenizer& tokenizer = service.model.tokenizer;
     Json tokens = Json::array();
-    for (const uint32_t id : tokenizer.encode(*content, parse_special)) {
+    for (const uint32_t id :
+         add_special ? tokenizer.prompt(*content, parse_special) : tokenizer.encode(*content, parse_special)) {
         if (with_pieces)
             tokens.push_back({{"id", id}, {"piece", piece_json(tokenizer.bytes(id))}});
         else

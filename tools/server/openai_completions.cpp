@@ -22,7 +22,7 @@ struct CompletionTask {
 
 std::vector<uint32_t> prompt_ids(const Service& service, const Json& ids, const std::string& path) {
     const Tokenizer& tokenizer = service.model.tokenizer;
-    if (ids.is_string()) return tokenizer.encode(ids.get_ref<const std::string&>());
+    if (ids.is_string()) return tokenizer.prompt(ids.get_ref<const std::string&>());
     if (!ids.is_array()) bad_request(path, "\"{}\" must be a text or a list of token ids", path);
     std::vector<uint32_t> prompt;
     for (const Json& id : ids) {

@@ -145,13 +145,9 @@ TEST_CASE("a tokenizer of another kind has ids and ends, and refuses texts with 
     CHECK(contains(error_of([&] { tokenizer.encode(std::vector<Piece>{{"a", true}}); }), why));
     CHECK(contains(error_of([&] { tokenizer.require_text(); }), why));
     keys["tokenizer.ggml.model"] = "gpt2";
-    keys["tokenizer.ggml.pre"] = "llama-bpe";
-    CHECK(
-        contains(error_of([&] { Tokenizer::of_any_kind(open_keys(keys)).encode("a"); }), "tokenizer.ggml.pre is \"llama-bpe\""));
+    keys["tokenizer.ggml.pre"] = "tekken";
+    CHECK(contains(error_of([&] { Tokenizer::of_any_kind(open_keys(keys)).encode("a"); }), "tokenizer.ggml.pre is \"tekken\""));
     keys["tokenizer.ggml.pre"] = "qwen2";
-    keys["tokenizer.ggml.add_bos_token"] = true;
-    CHECK(contains(error_of([&] { Tokenizer::of_any_kind(open_keys(keys)).encode("a"); }), "add_bos_token is true"));
-    keys["tokenizer.ggml.add_bos_token"] = false;
     CHECK(Tokenizer::of_any_kind(open_keys(keys)).encode("a").size() == 1);
     Tokenizer::of_any_kind(file.open()).require_text();
     CHECK(Tokenizer::of_any_kind(file.open()).encode("aab") == Tokenizer(file.open()).encode("aab"));
@@ -202,7 +198,7 @@ TEST_CASE("files that are not a vocabulary of this kind say why") {
     };
     using Keys = std::map<std::string, ModelFile::Value>;
     using File = VocabularyFile;
-    for (const char* key : {"model", "pre", "tokens", "token_type", "merges"})
+    for (const char* key : {"model", "pre", "tokens", "merges"})
         CHECK(contains(spoil([&](Keys& keys) { keys.erase(std::string("tokenizer.ggml.") + key); }),
                        std::string("tokenizer.ggml.") + key));
     for (const char* key : {"model", "pre", "tokens", "token_type", "merges", "eos_token_id"})
@@ -210,7 +206,7 @@ TEST_CASE("files that are not a vocabulary of this kind say why") {
                        std::string("tokenizer.ggml.") + key));
     CHECK(contains(spoil([](Keys& keys) { keys["tokenizer.ggml.model"] = std::string_view("llama"); }), "\"llama\""));
     CHECK(contains(spoil([](Keys& keys) { keys["tokenizer.ggml.pre"] = std::string_view("gpt-2"); }), "\"gpt-2\""));
-    for (const char* key : {"eos", "eot", "bos", "padding"})
+    for (const char* key : {"eos", "eot"})
         CHECK(contains(spoil([&](Keys& keys) { keys[fmt::format("tokenizer.ggml.{}_token_id", key)] = uint64_t(271); }),
                        fmt::format("{}_token_id is 271; there are 271 tokens", key)));
     CHECK(contains(spoil([](Keys& keys) { keys["tokenizer.ggml.tokens"] = std::vector<std::string_view>(); }), "tokens has 0"));
@@ -218,15 +214,9 @@ TEST_CASE("files that are not a vocabulary of this kind say why") {
     CHECK(contains(spoil([](File& file) { file.types.pop_back(); }), "token_type has 270 entries for 271 tokens"));
     CHECK(contains(spoil([](File& file) { file.types[3] = 7; }), "token 3 has an unknown type"));
     CHECK(contains(spoil([](File& file) { file.types[3] = -1; }), "token 3 has an unknown type"));
-    CHECK(contains(spoil([](File& file) { file.tokens[3] = ""; }), "token 3 is empty"));
     CHECK(contains(spoil([](File& file) { file.tokens[3] = "\xC3"; }), "token 3 is not valid UTF-8"));
-    CHECK(contains(spoil([](File& file) { file.tokens[3] = " "; }), "token 3 has a character outside"));
-    CHECK(contains(spoil([](File& file) { file.tokens[3] = "\U0001F999"; }), "token 3 has a character outside"));
-    CHECK(contains(spoil([](File& file) { file.tokens[3] = "zz"; }), "no token for the byte 36"));
-    CHECK(contains(spoil([](File& file) { file.types[3] = 3; }), "no token for the byte 36"));
     CHECK(contains(spoil([](File& file) { file.add("aa", 1); }), "token 271 is the same as token 256"));
-    CHECK(contains(spoil([](File& file) { file.add("", 4); }), "token 271 is empty"));
-    CHECK(contains(spoil([](File& file) { file.add(std::string(257, '<'), 4); }), "257 bytes"));
+    CHECK(contains(spoil([](File& file) { file.add(std::string(4097, '<'), 4); }), "4097 bytes"));
     for (const char* merge : {"", " ", "a", "a ", " a", "aa"})
         CHECK(contains(spoil([&](File& file) { file.merges[2] = merge; }), "merge 2 is not two tokens"));
     for (const char* merge : {"a b", "zz a", "a zz", "a a a"})

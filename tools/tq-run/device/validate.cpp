@@ -252,7 +252,7 @@ int run(const ValidateArguments& arguments) {
     Setup setup = set_up(arguments.model, console, WithoutGpu::software);
     require_one_device(setup);
     const auto other = choose_device(arguments.against, WithoutGpu::software);
-    const std::vector<uint32_t> ids = setup.model.tokenizer.encode(prompt);
+    const std::vector<uint32_t> ids = setup.model.tokenizer.prompt(prompt);
     if (ids.empty()) fail("the prompt is empty: there is nothing to compare");
     const uint64_t tokens = ids.size() + uint64_t(arguments.decode);
     if (tokens > setup.options.context_size)

@@ -78,7 +78,7 @@ int run(const CalibrateArguments& given) {
     Console console = arguments.console.console();
     Setup setup = set_up(arguments.model, console);
     const Model& model = setup.model;
-    const std::vector<uint32_t> ids = model.tokenizer.encode(text);
+    const std::vector<uint32_t> ids = model.tokenizer.prompt(text);
     if (ids.size() < min_calibration_tokens)
         fail("a text of {} tokens is too short to measure: give one of at least {}", ids.size(), min_calibration_tokens);
     setup.options.context_size = std::min(setup.options.context_size, uint32_t(std::min<size_t>(ids.size(), UINT32_MAX)));

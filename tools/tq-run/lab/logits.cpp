@@ -37,7 +37,7 @@ int run(const LogitsArguments& arguments) {
     Console console = arguments.console.console();
     const auto engine = start_engine(arguments.model, console);
     const uint32_t vocab_size = engine->model.config.vocab_size;
-    const auto ids = arguments.ids.empty() ? engine->model.tokenizer.encode(arguments.prompt) : parse_ids(arguments.ids);
+    const auto ids = arguments.ids.empty() ? engine->model.tokenizer.prompt(arguments.prompt) : parse_ids(arguments.ids);
     for (const uint32_t id : ids)
         if (id >= vocab_size)
             fail("token id {} is out of range: the model has {} tokens, 0 to {}", id, vocab_size, vocab_size - 1);

@@ -26,7 +26,7 @@ MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokeni
     if (chunk_tokens < min_chunk_tokens)
         fail("chunks of {} tokens are too short to measure: they must have at least {}", chunk_tokens, min_chunk_tokens);
     const std::string text = path.empty() ? calibration_text : read_text_file(utf8_path(path), max_text_bytes);
-    MeasuredText out{path.empty() ? "the built-in text" : printable(path), hash_of(text), tokenizer.encode(text)};
+    MeasuredText out{path.empty() ? "the built-in text" : printable(path), hash_of(text), tokenizer.prompt(text)};
     if (path.empty())
         write_error(fmt::format("tq-run: without -f this measures on a built-in text of {} tokens, which shows large faults "
                                 "only: for small differences give a longer text, of the kind that the model is for (the demo "

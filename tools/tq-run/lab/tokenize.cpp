@@ -24,7 +24,7 @@ void run_lines(const Tokenizer& tokenizer, bool parse_special) {
     while (const auto line = read_line()) {
         const auto value = parse_json(*line, fmt::format("line {} of standard input", ++number));
         if (!value.is_string()) fail("line {} of standard input is not a JSON string", number);
-        write_output(fmt::format("[{}]\n", list(tokenizer.encode(value.get<std::string>(), parse_special), ", ")));
+        write_output(fmt::format("[{}]\n", list(tokenizer.prompt(value.get<std::string>(), parse_special), ", ")));
     }
 }
 
@@ -37,7 +37,7 @@ int run(const TokenizeArguments& arguments) {
         run_lines(tokenizer, parse_special);
         return 0;
     }
-    const auto ids = tokenizer.encode(arguments.text_given ? arguments.text : read_input(), parse_special);
+    const auto ids = tokenizer.prompt(arguments.text_given ? arguments.text : read_input(), parse_special);
     write_output(arguments.json ? fmt::format("{{\"ids\": [{}]}}\n", list(ids, ", ")) : list(ids, " ") + "\n");
     return 0;
 }

@@ -62,7 +62,7 @@ int run(const GenerateArguments& arguments) {
     generate.after_prompt = [&] { prompt_cache.after_prompt(); };
     Generated result;
     try {
-        result = session.generate(tokenizer.encode(text), sampler, generate);
+        result = session.generate(tokenizer.prompt(text), sampler, generate);
     } catch (const Error&) { // the tokens run so far are valid
         prompt_cache.finish();
         throw;

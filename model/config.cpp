@@ -2,8 +2,10 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/rope.h"
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 namespace tq {
 namespace {
@@ -22,7 +24,7 @@ class Keys {
     std::string label(std::string_view key) const { return file.label(architecture.key(key)); }
 
     uint32_t size(std::string_view key, uint64_t most, uint64_t multiple = 1) const {
-        const uint64_t value = file.integer(architecture.key(key));
+        const uint64_t value = of_all_layers(key);
         if (value == 0 || value > most || value % multiple != 0) {
             fail("{} is {}; tq-run runs {} to {}, in steps of {}", label(key), value, multiple, most, multiple);
         }
@@ -46,6 +48,20 @@ class Keys {
 
     const Architecture& architecture;
     const ModelFile& file;
+
+  private:
+    // Some writers give a number for each layer.
+    uint64_t of_all_layers(std::string_view key) const {
+        const std::string name = architecture.key(key);
+        const ModelFile::Value* value = file.find(name);
+        const bool is_list = value && (std::holds_alternative<std::vector<uint64_t>>(*value) ||
+                                       std::holds_alternative<std::vector<int64_t>>(*value));
+        if (!is_list) return file.integer(name);
+        const std::vector<uint64_t> values = file.integers(name);
+        if (values.empty() || std::ranges::count(values, values[0]) != std::ptrdiff_t(values.size()))
+            fail("{} has different values for layers, and tq-run runs models whose layers are alike", label(key));
+        return values[0];
+    }
 };
 
 // Returns the rows of the embedding, usually with padding rows; a vocabulary-only file has just the vocabulary.
@@ -118,12 +134,13 @@ void refuse_other_scaling(const Keys& keys, const RopeScaling& scaling) {
 
 // Reads the scaling. A factor without a type means linear scaling, as in llama.cpp.
 RopeScaling read_rope_scaling(const Keys& keys, uint32_t context_length, float theta) {
-    const std::string_view type = keys.text("rope.scaling.type", keys.has("rope.scaling.factor") ? "linear" : "none");
-    if (type != "none" && type != "linear" && type != "yarn") {
-        fail("{} is '{}'; tq-run runs none, linear and yarn", keys.label("rope.scaling.type"), printable(type));
+    const char* const factor = keys.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear"; // of files of 2023
+    const std::string_view type = keys.text("rope.scaling.type", keys.has(factor) ? "linear" : "none");
+    if (type != "none" && type != "linear" && type != "yarn" && type != "llama3") {
+        fail("{} is '{}'; tq-run runs none, linear, yarn and llama3", keys.label("rope.scaling.type"), printable(type));
     }
     RopeScaling scaling;
-    scaling.type = parse_rope_scaling(type);
+    scaling.type = type == "llama3" ? RopeScalingType::none : parse_rope_scaling(type); // llama3 is in rope_factors
     scaling.original_context_length = context_length;
     refuse_other_scaling(keys, scaling);
     if (scaling.type == RopeScalingType::none) return scaling;
@@ -131,7 +148,7 @@ RopeScaling read_rope_scaling(const Keys& keys, uint32_t context_length, float t
     const auto read = [&](const char* key, float fallback, double least, double most) {
         return keys.has(key) ? keys.real_between(key, least, most) : fallback;
     };
-    scaling.factor = keys.real_between("rope.scaling.factor", 1, max_rope_factor);
+    scaling.factor = keys.real_between(keys.has(factor) ? factor : "rope.scaling.factor", 1, max_rope_factor);
     if (keys.has("rope.scaling.original_context_length"))
         scaling.original_context_length = keys.size("rope.scaling.original_context_length", max_positions);
     scaling.attn_factor = read("rope.scaling.attn_factor", 1, 1e-3, 1e3) * read("rope.scaling.yarn_attn_factor", 1, 1e-3, 1e3);
@@ -139,6 +156,35 @@ RopeScaling read_rope_scaling(const Keys& keys, uint32_t context_length, float t
     scaling.beta_slow = read("rope.scaling.yarn_beta_slow", scaling.beta_slow, 1e-3, 1e6);
     check_yarn(scaling, theta, utf8_text(keys.file.path()));
     return scaling;
+}
+
+std::vector<float> read_llama3(const Keys& keys, const Config& c) {
+    const char* const high = "rope.scaling.high_freq_factor";
+    const Llama3Rope scaling{keys.real_between("rope.scaling.factor", 1, max_rope_factor),
+                             keys.real_between("rope.scaling.low_freq_factor", 1e-3, 1e6), keys.real_between(high, 1e-3, 1e6),
+                             double(keys.size("rope.scaling.original_context_length", max_positions))};
+    if (scaling.high_freq_factor <= scaling.low_freq_factor)
+        fail("{} is {}, not above the low_freq_factor of {}", keys.label(high), scaling.high_freq_factor,
+             scaling.low_freq_factor);
+    return llama3_factors(scaling, c.rope_theta, c.head_dim);
+}
+
+// Returns what the file has in rope_freqs.weight, as GGUF has Llama 3's scaling, or in keys, as config.json has it.
+std::vector<float> read_rope_factors(const Keys& keys, const Config& c) {
+    if (keys.text("rope.scaling.type", "") == "llama3") return read_llama3(keys, c);
+    const FileTensor* tensor = keys.architecture.rope_factors ? keys.file.find_tensor("rope_freqs.weight") : nullptr;
+    if (!tensor) return {};
+    const std::string path = utf8_text(keys.file.path());
+    const uint64_t pairs = c.head_dim / 2;
+    if (tensor->type != GgmlType::F32 || tensor->ne != std::array<uint64_t, 4>{pairs, 1, 1, 1})
+        fail("{}: tensor '{}' is not {} numbers in F32, one for each pair of a head", path, tensor->name, pairs);
+    std::vector<float> factors(pairs);
+    std::memcpy(factors.data(), tensor->data.data(), tensor->data.size());
+    for (const float factor : factors)
+        if (!(factor >= 1e-3f && factor <= 1e6f)) // also when it is NaN
+            fail("{}: tensor '{}' has the value {}; RoPE's frequencies are divided by 0.001 to a million", path, tensor->name,
+                 factor);
+    return factors;
 }
 
 // Refuses what some files of these architectures have, and this program would leave out.
@@ -218,6 +264,7 @@ Config read_config(const ModelFile& file) {
     c.rope_theta =
         keys.architecture.complete || keys.has("rope.freq_base") ? keys.real_between("rope.freq_base", 1, 1e12) : 10000;
     c.rope_scaling = read_rope_scaling(keys, c.max_position_embeddings, c.rope_theta);
+    c.rope_factors = read_rope_factors(keys, c);
     c.max_position_embeddings = std::max(c.max_position_embeddings, stretched_positions(c.rope_scaling));
     c.rms_norm_eps = keys.real_between("attention.layer_norm_rms_epsilon", 1e-20, 1);
     return c;

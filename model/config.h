@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace tq {
 
@@ -38,6 +39,7 @@ struct Config {
     float rope_theta;
     float rms_norm_eps;
     RopeScaling rope_scaling = {};
+    std::vector<float> rope_factors = {}; // the angle of each pair of a head is divided by its own; empty: by 1
     // Of a mixture of experts; 0 in dense models.
     uint32_t num_experts = 0, num_experts_per_tok = 0, moe_intermediate_size = 0;
     bool norm_topk_prob = true; // the weights of a token's experts are divided by their sum
@@ -61,7 +63,7 @@ Config with_rope(Config config, const RopeOverrides& overrides);
 // Reads and checks the keys of the file's architecture. Throws an Error naming the key and value when that is not in the table, a
 // key is missing, or the shape is not supported (sizes of 0, sizes that are not a multiple of 32, heads not a multiple of kv
 // heads, a GQA ratio over 16, a head_dim other than 64, 128 or 256, more experts than max_experts, a theta below 1 or an eps of
-// 0, RoPE scaling other than linear and YaRN). A vocabulary-only file is accepted: its vocab_size is the length of its
+// 0, RoPE scaling other than linear, YaRN and Llama 3's). A vocabulary-only file is accepted: its vocab_size is the length of its
 // vocabulary.
 Config read_config(const ModelFile& file);
 

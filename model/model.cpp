@@ -5,6 +5,34 @@
 #include <algorithm>
 
 namespace tq {
+namespace {
+
+// Recommended settings that llama.cpp follows and this program does not, by their neutral values.
+std::vector<std::string> sampling_notes(const ModelFile& file) {
+    std::vector<std::string> notes;
+    for (const char* key : {"mirostat", "xtc_probability"}) {
+        const std::string full = fmt::format("general.sampling.{}", key);
+        if (file.real(full, 0) != 0) notes.push_back(fmt::format("{} is ignored: tq-run has no such sampling", file.label(full)));
+    }
+    return notes;
+}
+
+// Returns a number of tokens; a negative one means all.
+uint32_t recommended_count(const ModelFile& file, const char* key, uint32_t fallback, uint32_t all) {
+    const ModelFile::Value* value = file.find(key);
+    const auto* number = value ? std::get_if<int64_t>(value) : nullptr;
+    return number && *number < 0 ? all : uint32_t(std::min<uint64_t>(file.integer(key, fallback), UINT32_MAX));
+}
+
+std::optional<std::string> template_note(const ModelFile& file) {
+    const std::string_view text = file.text("tokenizer.chat_template", "");
+    for (const char* known : {"<|im_start|>", "<|start_header_id|>"})
+        if (text.empty() || text.find(known) != text.npos) return std::nullopt;
+    return fmt::format("{} has a chat template of another kind than ChatML and Llama 3's: chat and serve write ChatML",
+                       utf8_text(file.path()));
+}
+
+} // namespace
 
 Model load_model(const std::filesystem::path& path) {
     ModelFile file = open_model_file(path);
@@ -13,16 +41,21 @@ Model load_model(const std::filesystem::path& path) {
     Tokenizer tokenizer = Tokenizer::of_any_kind(file);
     const ChatVariant chat = chat_variant(file);
     std::string name = printable(file.text("general.name", utf8_text(path.stem())));
+    std::vector<std::string> notes = file.notes();
+    notes.insert(notes.end(), tokenizer.notes().begin(), tokenizer.notes().end());
+    for (std::string& note : sampling_notes(file)) notes.push_back(std::move(note));
+    if (const auto note = template_note(file)) notes.push_back(*note);
     check_mapped_files();
-    return {std::move(file), config, std::move(weights), std::move(tokenizer), chat, std::move(name)};
+    return {std::move(file), config, std::move(weights), std::move(tokenizer), chat, std::move(name), std::move(notes)};
 }
 
 SamplerOptions recommended_sampling(const ModelFile& file, bool thinking) {
     SamplerOptions options = qwen_sampling(thinking);
     options.temperature = float(file.real("general.sampling.temp", double(options.temperature)));
-    options.top_k = uint32_t(std::min<uint64_t>(file.integer("general.sampling.top_k", options.top_k), UINT32_MAX));
+    options.top_k = recommended_count(file, "general.sampling.top_k", options.top_k, 0);
     options.top_p = float(file.real("general.sampling.top_p", double(options.top_p)));
     options.repeat_penalty = float(file.real("general.sampling.penalty_repeat", double(options.repeat_penalty)));
+    options.repeat_last_n = recommended_count(file, "general.sampling.penalty_last_n", options.repeat_last_n, UINT32_MAX);
     options.min_p = float(file.real("general.sampling.min_p", double(options.min_p)));
     return options;
 }

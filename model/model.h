@@ -16,7 +16,8 @@ struct Model {
     Weights weights;
     Tokenizer tokenizer;
     ChatVariant chat;
-    std::string name; // the file's general.name, else its file name; printable
+    std::string name;                    // the file's general.name, else its file name; printable
+    std::vector<std::string> notes = {}; // on what was ignored in the file, a sentence each
 };
 
 // Throws an Error when the file is not a model we can run. The values of the weights are not checked here: see load.h. `path`

@@ -19,12 +19,26 @@ YarnRange yarn_range(const Config& config) {
 
 double rope_frequency(const Config& config, uint32_t pair) {
     const RopeScaling& scaling = config.rope_scaling;
-    const double f = std::pow(double(config.rope_theta), -2.0 * pair / config.head_dim), stretched = f / double(scaling.factor);
+    const double own = config.rope_factors.empty() ? 1 : double(config.rope_factors.at(pair)),
+                 f = std::pow(double(config.rope_theta), -2.0 * pair / config.head_dim) / own,
+                 stretched = f / double(scaling.factor);
     if (scaling.type == RopeScalingType::none) return f;
     if (scaling.type == RopeScalingType::linear) return stretched;
     const auto [low, high] = yarn_range(config);
     const double ramp = std::clamp((pair - low) / std::max(high - low, 0.001), 0.0, 1.0);
     return stretched * ramp + f * (1 - ramp);
+}
+
+std::vector<float> llama3_factors(const Llama3Rope& scaling, float rope_theta, uint32_t head_dim) {
+    std::vector<float> factors;
+    for (uint32_t pair = 0; pair < head_dim / 2; pair++) {
+        const double frequency = std::pow(double(rope_theta), -2.0 * pair / head_dim),
+                     turns = scaling.original_context_length * frequency / (2 * std::numbers::pi),
+                     s = std::clamp((turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0.0,
+                                    1.0);
+        factors.push_back(float(1 / ((1 - s) / scaling.factor + s)));
+    }
+    return factors;
 }
 
 double attention_factor(const RopeScaling& scaling) {

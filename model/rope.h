@@ -14,9 +14,19 @@ struct YarnRange {
 };
 YarnRange yarn_range(const Config& config);
 
-// Returns the angle per position of pair i: f = rope_theta^(-2 i / head_dim); linear: f / factor; YaRN: between f and f /
-// factor as the pair is between low and high.
+// Returns the angle per position of pair i: f = rope_theta^(-2 i / head_dim) / rope_factors[i]; linear: f / factor; YaRN: between
+// f and f / factor as the pair is between low and high.
 double rope_frequency(const Config& config, uint32_t pair);
+
+// The scaling of Llama 3.1 ("rope_type": "llama3" in config.json), by the names of its keys.
+struct Llama3Rope {
+    double factor, low_freq_factor, high_freq_factor, original_context_length;
+};
+
+// Returns Config::rope_factors, which GGUF files have as rope_freqs.weight: 1 for pairs that turn more than high_freq_factor
+// times in the original context, `factor` for those that turn less than low_freq_factor times, and between them 1 / ((1 - s) /
+// factor + s), where s goes from 0 to 1 with the turns.
+std::vector<float> llama3_factors(const Llama3Rope& scaling, float rope_theta, uint32_t head_dim);
 
 // Returns the factor of cosine and sine: attn_factor, and for YaRN times 0.1 ln(factor) + 1.
 double attention_factor(const RopeScaling& scaling);

@@ -24,13 +24,14 @@ std::string sum_of(std::string_view text) { return hex(checksum(std::as_bytes(st
 
 std::string shape_text(const Config& c) {
     const RopeScaling& r = c.rope_scaling;
-    std::string experts; // of mixtures alone, so that the names of other models' files stay
+    std::string some; // what some models alone have, so that the names of other models' files stay
     if (c.num_experts != 0)
-        experts = fmt::format("{} {} {} {}\n", c.num_experts, c.num_experts_per_tok, c.moe_intermediate_size, c.norm_topk_prob);
-    return experts + fmt::format("{} {} {} {} {} {} {} {} {}\n{} {} {} {} {} {}\n", c.vocab_size, c.hidden_size,
-                                 c.intermediate_size, c.num_hidden_layers, c.num_attention_heads, c.num_key_value_heads,
-                                 c.head_dim, c.rope_theta, c.rms_norm_eps, name(r.type), r.factor, r.original_context_length,
-                                 r.attn_factor, r.beta_fast, r.beta_slow);
+        some = fmt::format("{} {} {} {}\n", c.num_experts, c.num_experts_per_tok, c.moe_intermediate_size, c.norm_topk_prob);
+    if (!c.rope_factors.empty()) some += hex(checksum(std::as_bytes(std::span(c.rope_factors)))) + '\n';
+    return some + fmt::format("{} {} {} {} {} {} {} {} {}\n{} {} {} {} {} {}\n", c.vocab_size, c.hidden_size, c.intermediate_size,
+                              c.num_hidden_layers, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.rope_theta,
+                              c.rms_norm_eps, name(r.type), r.factor, r.original_context_length, r.attn_factor, r.beta_fast,
+                              r.beta_slow);
 }
 
 std::string tensor_text(const Tensor& t) { return fmt::format("{} {} {} {}\n", t.name, type_name(t.type), t.rows, t.cols); }

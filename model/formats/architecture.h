@@ -19,6 +19,7 @@ struct Architecture {
     bool qkv_bias;               // q, k and v have biases
     bool experts;                // its feed-forward is a mixture of experts
     RopePairs gguf_pairs;
+    bool rope_factors; // files may have rope_freqs.weight
     // Every file has the keys of head_dim, num_key_value_heads and rope_theta. For others they are hidden_size /
     // num_attention_heads, num_attention_heads and 10000 where they are absent, as in llama.cpp and transformers.
     bool complete;
@@ -34,6 +35,7 @@ inline constexpr Architecture architectures[] = {
      .qkv_bias = false,
      .experts = false,
      .gguf_pairs = RopePairs::halves,
+     .rope_factors = false,
      .complete = true},
     {.name = "qwen3moe",
      .model_type = "qwen3_moe",
@@ -42,6 +44,7 @@ inline constexpr Architecture architectures[] = {
      .qkv_bias = false,
      .experts = true,
      .gguf_pairs = RopePairs::halves,
+     .rope_factors = false,
      .complete = false},
     {.name = "qwen2",
      .model_type = "qwen2",
@@ -50,6 +53,7 @@ inline constexpr Architecture architectures[] = {
      .qkv_bias = true,
      .experts = false,
      .gguf_pairs = RopePairs::halves,
+     .rope_factors = false,
      .complete = false},
     {.name = "llama",
      .model_type = "llama",
@@ -58,6 +62,7 @@ inline constexpr Architecture architectures[] = {
      .qkv_bias = false,
      .experts = false,
      .gguf_pairs = RopePairs::neighbours,
+     .rope_factors = true,
      .complete = false},
 };
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/formats/git_lfs.h"
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -15,7 +16,8 @@ namespace {
 
 constexpr uint64_t max_entries = 65536;           // keys, and tensors, of one file; real files have tens, and hundreds
 constexpr uint64_t max_array_elements = 1u << 24; // all arrays of one file together; a large vocabulary is some 2^19
-constexpr uint64_t max_parts = 9999;              // of a split model
+constexpr int max_array_depth = 8;
+constexpr uint64_t max_parts = 9999; // of a split model
 constexpr uint64_t max_name_bytes = 65535;
 constexpr uint64_t max_file_bytes = uint64_t(1) << 50; // of a model before its file was truncated
 constexpr uint64_t max_elements = uint64_t(1) << 62;   // of one tensor, so that sizes in bytes need only one more check
@@ -32,6 +34,7 @@ class Reader {
     uint64_t position() const { return position_; }
     uint64_t remaining() const { return bytes_.size() - position_; }
     std::span<const std::byte> bytes() const { return bytes_; }
+    const std::string& file() const { return file_; }
 
     void enter(std::string subject) { subject_ = std::move(subject); }
 
@@ -127,7 +130,6 @@ class ValueReader {
     }
 
     ModelFile::Value array(ValueType type) {
-        if (type == ValueType::array) in_.error("an array of arrays, which we do not read");
         const uint64_t n = in_.count("array elements", elements_left_, value_type_bytes[uint32_t(type)]);
         elements_left_ -= n;
         switch (type) {
@@ -143,9 +145,17 @@ class ValueReader {
         case ValueType::f64: return numbers<double, double>(n);
         case ValueType::boolean: return list<uint64_t>(n, [this] { return uint64_t(boolean()); });
         case ValueType::string: return list<std::string_view>(n, [this] { return in_.text(); });
-        case ValueType::array: break;
+        case ValueType::array: return nested(n);
         }
-        return {}; // arrays of arrays were refused above
+        return {}; // unreachable: value_type() returns no other
+    }
+
+    // Reads past the elements: they are checked and counted, and not kept.
+    ModelFile::Value nested(uint64_t n) {
+        if (++depth_ > max_array_depth) in_.error("arrays in arrays, more than {} levels deep", max_array_depth);
+        for (uint64_t i = 0; i < n; ++i) array(value_type());
+        --depth_;
+        return ModelFile::Nested{};
     }
 
     template <class Stored, class Wide> ModelFile::Value numbers(uint64_t n) {
@@ -161,6 +171,7 @@ class ValueReader {
 
     Reader& in_;
     uint64_t elements_left_ = max_array_elements;
+    int depth_ = 0;
 };
 
 struct Counts {
@@ -170,6 +181,7 @@ struct Counts {
 Counts read_header(Reader& in) {
     const auto magic = in.scalar<std::array<char, 4>>();
     if (std::string_view(magic.data(), 4) != "GGUF") {
+        refuse_lfs_pointer({reinterpret_cast<const char*>(in.bytes().data()), in.bytes().size()}, in.file());
         in.error(
             "not a GGUF file: it begins with \"{}\"; a model is a GGUF file, or a directory with config.json and safetensors",
             printable({magic.data(), 4}));
@@ -216,7 +228,11 @@ Declared read_tensor_info(Reader& in) {
     }
     t.tensor.type = GgmlType(in.scalar<uint32_t>());
     const BlockFormat* format = stored_format(t.tensor.type);
-    if (!format) in.error("its weight format, {}, does not exist", type_name(t.tensor.type));
+    if (!format)
+        in.error("its weight format, {}, is none of ggml's: forks such as ik_llama.cpp have formats of their own, which they "
+                 "alone run; take "
+                 "a file in Q4_K_M or another format of llama.cpp",
+                 type_name(t.tensor.type));
     if (t.tensor.ne[0] % format->elements != 0) {
         in.error("rows of {} elements, not a multiple of {}'s blocks of {}", t.tensor.ne[0], format->name, format->elements);
     }

@@ -5,6 +5,7 @@
 #include "model/formats/architecture.h"
 #include "model/formats/safetensors.h"
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace tq {
@@ -13,8 +14,9 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::pair<std::string_view, std::string_view>; // PyTorch's and GGUF's
 
-constexpr std::array whole_names{Names{"model.embed_tokens.weight", "token_embd.weight"},
-                                 Names{"model.norm.weight", "output_norm.weight"}, Names{"lm_head.weight", "output.weight"}};
+// Without the "model." that a model without a head, as some of embeddings are, has not.
+constexpr std::array whole_names{Names{"embed_tokens.weight", "token_embd.weight"}, Names{"norm.weight", "output_norm.weight"},
+                                 Names{"lm_head.weight", "output.weight"}};
 constexpr std::array layer_names{
     Names{"input_layernorm.weight", "attn_norm.weight"},    Names{"post_attention_layernorm.weight", "ffn_norm.weight"},
     Names{"self_attn.q_proj.weight", "attn_q.weight"},      Names{"self_attn.k_proj.weight", "attn_k.weight"},
@@ -53,14 +55,36 @@ std::string model_name(const fs::path& directory) {
     return name.starts_with("models--") ? name.substr(name.rfind("--") + 2) : name;
 }
 
-// Removes the copy of the head that a tied model's files may contain; transformers ignores it, too.
-void tie(std::vector<FileTensor>& tensors, bool tied, const fs::path& directory) {
+// Removes the copy of the head that a tied model's files may contain; transformers ignores it, too. Without a head the embedding
+// stands in for it, as in llama.cpp.
+void tie(ModelFile& file, std::vector<FileTensor>& tensors, bool is_headless) {
+    const bool tied = file.boolean("tie_word_embeddings", false);
     const auto head = std::find_if(tensors.begin(), tensors.end(), [](const FileTensor& t) { return t.name == "output.weight"; });
     if (tied && head != tensors.end()) tensors.erase(head);
-    if (!tied && head == tensors.end()) {
+    if (tied || head != tensors.end()) return;
+    if (!is_headless)
         fail("{}: tensor 'lm_head.weight' is missing, and 'tie_word_embeddings' in config.json is not true",
-             utf8_text(directory));
+             utf8_text(file.path()));
+    file.add_note(fmt::format("{} has no head (lm_head.weight): it makes embeddings, and texts that it generates mean nothing",
+                              utf8_text(file.path())));
+}
+
+// Gives the tensors GGUF's names. Returns whether they had the names of a model without a head.
+bool rename(std::vector<FileTensor>& tensors, const ModelFile& file) {
+    std::set<std::string> names;
+    bool is_headless = true;
+    for (FileTensor& t : tensors) {
+        std::string name = gguf_tensor_name(t.name);
+        if (name == t.name)
+            fail("{}: tensor '{}' does not belong to a model of '{}'", utf8_text(file.path()), printable(t.name),
+                 architecture_of(file).name);
+        if (!names.insert(name).second)
+            fail("{}: tensor '{}' is there twice, with \"model.\" before its name and without", utf8_text(file.path()),
+                 printable(t.name));
+        if (t.name.starts_with("model.")) is_headless = false;
+        t.name = std::move(name);
     }
+    return is_headless;
 }
 
 void check_vocab_size(const ModelFile& file, uint64_t vocab_size) {
@@ -75,12 +99,14 @@ void check_vocab_size(const ModelFile& file, uint64_t vocab_size) {
 } // namespace
 
 std::string gguf_tensor_name(const std::string& name) {
-    constexpr std::string_view layers = "model.layers.";
-    if (const std::string_view whole = translated(whole_names, name); !whole.empty()) return std::string(whole);
-    if (!name.starts_with(layers)) return name;
-    const size_t end = std::min(name.find('.', layers.size()), name.size());
-    const std::string_view number = std::string_view(name).substr(layers.size(), end - layers.size());
-    const std::string_view rest = std::string_view(name).substr(std::min(end + 1, name.size()));
+    constexpr std::string_view model = "model.", layers = "layers.";
+    std::string_view bare = name;
+    if (bare.starts_with(model)) bare.remove_prefix(model.size());
+    if (const std::string_view whole = translated(whole_names, bare); !whole.empty()) return std::string(whole);
+    if (!bare.starts_with(layers)) return name;
+    const size_t end = std::min(bare.find('.', layers.size()), bare.size());
+    const std::string_view number = bare.substr(layers.size(), end - layers.size()),
+                           rest = bare.substr(std::min(end + 1, bare.size()));
     const std::string expert = translated_expert(rest);
     const std::string_view in_layer = expert.empty() ? translated(layer_names, rest) : expert;
     return in_layer.empty() ? name : fmt::format("blk.{}.{}", number, in_layer);
@@ -92,15 +118,9 @@ ModelFile read_huggingface(const fs::path& directory) {
     read_huggingface_config(file, directory);
     std::vector<FileTensor> tensors = read_safetensors_directory(file, directory);
     // Frequencies of RoPE that older files repeat; transformers ignores them, too.
-    std::erase_if(tensors, [](const FileTensor& t) { return t.name.ends_with(".rotary_emb.inv_freq"); });
-    for (FileTensor& t : tensors) {
-        std::string name = gguf_tensor_name(t.name);
-        if (name == t.name)
-            fail("{}: tensor '{}' does not belong to a model of '{}'", utf8_text(directory), printable(t.name),
-                 architecture_of(file).name);
-        t.name = std::move(name);
-    }
-    tie(tensors, file.boolean("tie_word_embeddings", false), directory);
+    std::erase_if(tensors, [](const FileTensor& t) { return t.name.ends_with("rotary_emb.inv_freq"); });
+    const bool is_headless = rename(tensors, file);
+    tie(file, tensors, is_headless);
     file.mutable_tensors() = std::move(tensors);
     const uint64_t vocab_size = file.integer(architecture_of(file).key("vocab_size"));
     check_vocab_size(file, vocab_size);

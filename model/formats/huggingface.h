@@ -16,9 +16,9 @@ void read_huggingface_config(ModelFile& file, const std::filesystem::path& direc
 // and the chat template, from chat_template.jinja or tokenizer_config.json.
 void read_huggingface_tokenizer(ModelFile& file, const std::filesystem::path& directory, uint64_t vocab_size);
 
-// Returns GGUF's name of a tensor of PyTorch: blk.3.attn_q.weight of model.layers.3.self_attn.q_proj.weight. Other
-// names are returned unchanged. An expert's matrix has the name that it has in GGUF files where experts are not stacked:
-// blk.3.ffn_up.7.weight.
+// Returns GGUF's name of a tensor of PyTorch: blk.3.attn_q.weight of model.layers.3.self_attn.q_proj.weight, also without its
+// "model.". Other names are returned unchanged. An expert's matrix has the name that it has in GGUF files where experts are not
+// stacked: blk.3.ffn_up.7.weight.
 std::string gguf_tensor_name(const std::string& name);
 
 } // namespace tq

@@ -91,7 +91,10 @@ const Architecture& read_architecture(const Members& config) {
     if (!type || !type->is_string()) fail("{} is missing or no text", config.label("model_type"));
     const Architecture* found = find_model_type(type->get_ref<const std::string&>());
     if (!found) fail("{} is {}; tq-run runs {} only", config.label("model_type"), printable(type->dump()), architecture_names());
-    config.expect("architectures", json::array({found->class_name}), fmt::format("tq-run runs [\"{}\"] only", found->class_name));
+    const std::string whole(found->class_name), headless = whole.substr(0, whole.rfind("ForCausalLM")) + "Model";
+    if (const json* classes = config.find("architectures"); classes && *classes != json::array({headless}))
+        config.expect("architectures", json::array({whole}),
+                      fmt::format("tq-run runs [\"{}\"] and [\"{}\"] only", whole, headless));
     return *found;
 }
 
@@ -106,6 +109,7 @@ void check_features(const Members& config, const Architecture& architecture) {
     config.expect("mlp_bias", false, "tq-run runs models without biases of the feed-forward only");
     config.expect("rope_interleaved", false, "tq-run runs halves of heads only");
     config.expect("use_sliding_window", false, "tq-run runs full attention only");
+    config.expect("is_causal", true, "tq-run runs causal attention only");
     config.expect("partial_rotary_factor", 1, "tq-run rotates whole heads only");
     if (const json* quantised = config.find("quantization_config")) {
         const auto method = quantised->is_object() ? quantised->find("quant_method") : quantised->end();
@@ -162,14 +166,18 @@ void take_scaling(ModelFile& file, const Members& config, const Members& scaling
                                "attention_factor",
                                "beta_fast",
                                "beta_slow",
+                               "low_freq_factor",
+                               "high_freq_factor",
                                "rope_theta",
                                "partial_rotary_factor",
                                "truncate"};
+    // Those of other programs, which transformers ignores with a warning.
+    constexpr std::array ignored{"finetuned", "attn_factor", "extrapolation_factor"};
     const char* type_key = scaling.find("rope_type") ? "rope_type" : "type";
-    if (const json* type = scaling.find(type_key); type && *type == "llama3")
-        fail("{} is \"llama3\", which is not supported; tq-run runs default, linear and yarn", scaling.label(type_key));
     for (const auto& [key, value] : scaling.all().items()) {
-        if (std::find(known.begin(), known.end(), key) == known.end())
+        if (std::ranges::find(ignored, key) != ignored.end())
+            file.add_note(fmt::format("{} is ignored, as transformers does", scaling.label(key)));
+        else if (std::ranges::find(known, key) == known.end())
             fail("{} is an unknown key, and what it changes is unknown", scaling.label(key));
     }
     scaling.expect("partial_rotary_factor", 1, "tq-run rotates whole heads only");
@@ -181,21 +189,36 @@ void take_scaling(ModelFile& file, const Members& config, const Members& scaling
         return;
     }
     scaling.take("factor", a.key("rope.scaling.factor"));
-    if (scaling.find("original_max_position_embeddings"))
+    const bool is_llama3 = file.text(type) == "llama3";
+    if (is_llama3 || scaling.find("original_max_position_embeddings"))
         scaling.take("original_max_position_embeddings", original);
     else
         config.take("max_position_embeddings", original);
+    if (is_llama3)
+        for (const char* key : {"low_freq_factor", "high_freq_factor"})
+            scaling.take(key, a.key(fmt::format("rope.scaling.{}", key)));
     if (file.text(type) != "yarn") return;
     take_attention_factor(file, scaling, a);
     scaling.take("beta_fast", a.key("rope.scaling.yarn_beta_fast"));
     scaling.take("beta_slow", a.key("rope.scaling.yarn_beta_slow"));
 }
 
-// Reads rope_theta and rope_scaling, or both in rope_parameters, as in newer releases.
+// Returns rope_scaling or rope_parameters in one form: with the newer name of the type, and without rope_theta, which the former
+// has beside it.
+json comparable(json scaling) {
+    if (!scaling.is_object()) return scaling;
+    if (const auto type = scaling.find("type"); type != scaling.end()) scaling.emplace("rope_type", *type);
+    for (const char* key : {"type", "rope_theta"}) scaling.erase(key);
+    return scaling;
+}
+
+// Reads rope_theta and rope_scaling, or both in rope_parameters, as in newer releases. Where both are there they must be equal.
 void take_rope(ModelFile& file, const Members& config, const Architecture& a) {
-    const bool has_parameters = config.find("rope_parameters"), has_scaling = config.find("rope_scaling");
-    if (has_parameters && has_scaling) {
-        fail("{} and 'rope_scaling' are both present: remove the one that does not apply", config.label("rope_parameters"));
+    const json *const new_form = config.find("rope_parameters"), *const old_form = config.find("rope_scaling");
+    const bool has_parameters = new_form, has_scaling = old_form && !new_form;
+    if (new_form && old_form && comparable(*new_form) != comparable(*old_form)) {
+        fail("{} and 'rope_scaling' are both present and differ: remove the one that does not apply",
+             config.label("rope_parameters"));
     }
     config.take("rope_theta", a.key("rope.freq_base"));
     if (has_parameters) {
@@ -206,8 +229,11 @@ void take_rope(ModelFile& file, const Members& config, const Architecture& a) {
     if (has_scaling) take_scaling(file, config, config.object("rope_scaling"), a);
 }
 
-void take_sampling(const Members& generation) {
+void take_sampling(ModelFile& file, const Members& generation) {
     generation.take("temperature", "general.sampling.temp");
+    generation.take("do_sample", "general.sampling.do_sample");
+    if (!file.boolean("general.sampling.do_sample", true)) // the most probable token, whatever the temperature
+        file.mutable_metadata().insert_or_assign("general.sampling.temp", 0.0);
     generation.take("top_k", "general.sampling.top_k");
     generation.take("top_p", "general.sampling.top_p");
     generation.take("min_p", "general.sampling.min_p");
@@ -236,7 +262,7 @@ void read_huggingface_config(ModelFile& file, const fs::path& directory) {
     if (is_there(generation_path)) {
         const json generation_json = read_object(generation_path);
         const Members generation(file, generation_json, utf8_text(generation_path));
-        take_sampling(generation);
+        take_sampling(file, generation);
         const std::vector<uint64_t> more = generation.ids("eos_token_id");
         ends.insert(ends.begin(), more.begin(), more.end());
     }

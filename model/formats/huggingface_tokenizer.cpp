@@ -1,5 +1,5 @@
-// Converts tokenizer.json, or vocab.json and merges.txt, to the metadata that a converter to GGUF writes. Only the tokenizer of
-// Qwen2 and Qwen3 is supported, and that of SmolLM: one that would split texts differently is refused.
+// Converts tokenizer.json, or vocab.json and merges.txt, to the metadata that a converter to GGUF writes. The tokenizers of Qwen2
+// and Qwen3, of SmolLM and of Llama 3 are supported: one that would split texts differently is refused.
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -18,9 +18,12 @@ using nlohmann::json;
 constexpr uint64_t max_tokenizer_bytes = 64u << 20; // tokenizer.json of Qwen3 has 11 MB
 constexpr uint64_t max_template_bytes = 1u << 20;
 
-// The pattern that model/text/pre_tokenizer.h implements by hand.
-constexpr const char* word_pattern = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
-                                     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+// The patterns that model/text/pre_tokenizer.h implements by hand: with the numbers of Qwen2, and of Llama 3.
+std::string word_pattern(const char* numbers) {
+    return fmt::format("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{{L}}\\p{{N}}]?\\p{{L}}+|{}|"
+                       " ?[^\\s\\p{{L}}\\p{{N}}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+                       numbers);
+}
 
 enum TokenType : int64_t { hole = 0, normal = 1, control = 3, user_defined = 4, unused = 5 };
 
@@ -144,13 +147,52 @@ void check_pipeline(const Document& from) {
     expect(model, "continuing_subword_prefix", {""});
     expect(model, "end_of_word_suffix", {""});
     expect(model, "byte_fallback", {false});
-    expect(model, "ignore_merges", {false});
+    expect(model, "ignore_merges", {false, true});
     expect(model, "dropout", {0});
-    for (const char* key : {"decoder", "post_processor"})
-        if (const json* part = member(root, key)) expect(*part, "type", {"ByteLevel"});
+    if (const json* decoder = member(root, "decoder")) expect(*decoder, "type", {"ByteLevel"});
 }
 
-// Returns GGUF's name of the way in which texts are split: that of Qwen2, after NFC, or of SmolLM, without.
+// The tokens that stand before and behind every text.
+struct TextEnds {
+    std::optional<std::string> begin, end;
+};
+
+// Reads the post_processor: ByteLevel, which changes no tokens, and a template of one text.
+void read_post_processor(const Document& from, const json& part, TextEnds& ends) {
+    const json *type = member(part, "type"), *list = member(part, "processors"), *single = member(part, "single");
+    if (type && *type == "ByteLevel") return;
+    if (type && *type == "Sequence" && list && list->is_array()) {
+        for (const json& one : *list) read_post_processor(from, one, ends);
+        return;
+    }
+    bool is_known = type && *type == "TemplateProcessing" && single && single->is_array(), has_text = false;
+    for (const json& piece : is_known ? *single : json::array()) {
+        const json *token = member(piece, "SpecialToken"), *text = member(piece, "Sequence");
+        const json* id = token ? member(*token, "id") : nullptr;
+        std::optional<std::string>& place = has_text ? ends.end : ends.begin;
+        is_known &= text ? !has_text : id && id->is_string() && !place;
+        has_text |= text != nullptr;
+        if (is_known && id) place = id->get<std::string>();
+    }
+    if (!is_known || !has_text)
+        from.error("'post_processor' is {}; we know ByteLevel, and templates with a token before or behind the text",
+                   printable(part.dump(), 200));
+}
+
+// Sets the keys of a token before or behind every text.
+void set_text_ends(ModelFile& file, const Document& from, const TokenTable& tokens, const TextEnds& ends) {
+    const auto set = [&](const char* name, const std::optional<std::string>& token) {
+        file.mutable_metadata().insert_or_assign(fmt::format("tokenizer.ggml.add_{}_token", name), token.has_value());
+        if (!token) return;
+        const auto id = tokens.find(*token);
+        if (!id) from.error("the vocabulary has no token '{}', which 'post_processor' adds to texts", printable(*token));
+        file.mutable_metadata().insert_or_assign(fmt::format("tokenizer.ggml.{}_token_id", name), *id);
+    };
+    set("bos", ends.begin);
+    if (ends.end) set("eos", ends.end);
+}
+
+// Returns GGUF's name of the way in which texts are split: that of Qwen2, after NFC, or of SmolLM or Llama 3, without.
 const char* read_pre_tokenizer(const Document& from) {
     const json* pre = member(from.root, "pre_tokenizer");
     const json* list =
@@ -159,9 +201,9 @@ const char* read_pre_tokenizer(const Document& from) {
         const json* found = member(in, key);
         return found && *found == wanted;
     };
-    const auto is_split = [&](const json& part) {
-        return is(part, "type", "Split") && is(part, "pattern", {{"Regex", word_pattern}}) && is(part, "behavior", "Isolated") &&
-               is(part, "invert", false);
+    const auto is_split = [&](const json& part, const char* numbers) {
+        return is(part, "type", "Split") && is(part, "pattern", {{"Regex", word_pattern(numbers)}}) &&
+               is(part, "behavior", "Isolated") && is(part, "invert", false);
     };
     const auto is_byte_level = [&](const json& part, bool use_regex) {
         return is(part, "type", "ByteLevel") && is(part, "add_prefix_space", false) && is(part, "use_regex", use_regex);
@@ -169,13 +211,18 @@ const char* read_pre_tokenizer(const Document& from) {
     const auto is_digits = [&](const json& part) { return is(part, "type", "Digits") && is(part, "individual_digits", true); };
     const json* normalizer = member(from.root, "normalizer");
     const bool is_pair = list && list->is_array() && list->size() == 2;
+    const bool whole_words = from.boolean(from.object(from.root, "model"), "ignore_merges");
+    if (!normalizer && is_pair && is_split((*list)[0], "\\p{N}{1,3}") && is_byte_level((*list)[1], false))
+        return whole_words ? "llama-bpe" : "smaug-bpe"; // the same but for these words
+    if (whole_words) from.error("'ignore_merges' is true, which only the tokenizer of Llama 3 has");
     if (!normalizer && is_pair && is_digits((*list)[0]) && is_byte_level((*list)[1], true)) return "smollm";
     const json nfc{{"type", "NFC"}};
     if (!normalizer || *normalizer != nfc) {
         from.error("'normalizer' is {}; we know NFC only", normalizer ? printable(normalizer->dump()) : "missing");
     }
-    if (is_pair && is_split((*list)[0]) && is_byte_level((*list)[1], false)) return "qwen2";
-    from.error("'pre_tokenizer' is {}, neither that of Qwen2 (Split by its regular expression, then ByteLevel) nor that of "
+    if (is_pair && is_split((*list)[0], "\\p{N}") && is_byte_level((*list)[1], false)) return "qwen2";
+    from.error("'pre_tokenizer' is {}, neither that of Qwen2 or Llama 3 (Split by their regular expressions, then ByteLevel) nor "
+               "that of "
                "SmolLM (Digits, then ByteLevel): its texts would be split in another way",
                pre ? printable(pre->dump()) : "missing");
 }
@@ -190,6 +237,9 @@ const char* read_tokenizer_json(ModelFile& file, TokenTable& tokens, const fs::p
     const json* added = member(from.root, "added_tokens");
     if (added && !added->is_array()) from.error("'added_tokens' is {}, not a list", kind_of(*added));
     for (const json& token : added ? *added : json::array()) add_added_token(tokens, from, token, member(token, "id"));
+    TextEnds ends;
+    if (const json* part = member(from.root, "post_processor")) read_post_processor(from, *part, ends);
+    set_text_ends(file, from, tokens, ends);
     const json* list = member(model, "merges");
     if (!list || !list->is_array()) from.error("'model.merges' is {}, not a list", list ? kind_of(*list) : "missing");
     std::vector<std::string_view> merges;
@@ -283,8 +333,6 @@ void read_huggingface_tokenizer(ModelFile& file, const fs::path& directory, uint
     const fs::path config_path = directory / "tokenizer_config.json";
     std::optional<Document> config;
     if (is_there(config_path)) config.emplace(config_path);
-    if (config && config->boolean(config->root, "add_bos_token"))
-        config->error("'add_bos_token' is true; tq-run runs models without a BOS token only");
     TokenTable tokens(file, vocab_size);
     const char* pre = "qwen2";
     if (is_there(directory / "tokenizer.json"))
@@ -294,6 +342,8 @@ void read_huggingface_tokenizer(ModelFile& file, const fs::path& directory, uint
     else
         fail("{}: neither tokenizer.json nor vocab.json with merges.txt is there: the tokenizer is missing",
              utf8_text(directory));
+    if (config && config->boolean(config->root, "add_bos_token") && !file.boolean("tokenizer.ggml.add_bos_token", false))
+        config->error("'add_bos_token' is true, but tokenizer.json has no 'post_processor' with such a token");
     if (config) add_end(file, tokens, *config);
     tokens.write();
     file.mutable_metadata().insert_or_assign("tokenizer.ggml.model", "gpt2");

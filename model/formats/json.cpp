@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/path_text.h"
+#include "model/formats/git_lfs.h"
 #include <nlohmann/json.hpp>
 
 namespace tq {
@@ -24,6 +25,7 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes
     }
     std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
     if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+    refuse_lfs_pointer(text, utf8_text(path));
     std::string copy(text);
     check_mapped_files();
     return copy;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/formats/git_lfs.h"
 #include "model/formats/json.h"
 #include <algorithm>
 #include <bit>
@@ -171,6 +172,7 @@ void check_covering(const std::string& path, std::vector<EntryReader::Placed>& p
 }
 
 uint64_t header_bytes(const std::string& path, std::span<const std::byte> bytes) {
+    refuse_lfs_pointer({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
     uint64_t length = 0;
     if (bytes.size() < sizeof length) fail("{}: the file is cut off after {} bytes: download it again", path, bytes.size());
     std::memcpy(&length, bytes.data(), sizeof length);
@@ -185,8 +187,12 @@ uint64_t header_bytes(const std::string& path, std::span<const std::byte> bytes)
     return length;
 }
 
-// Returns the shards that an index names, sorted by name.
-std::set<std::string> read_index(const std::filesystem::path& path, std::map<std::string, std::string>& weight_map) {
+// True for tensors that files may lack although an index names them: heads of models that are tied, which is checked later, and
+// frequencies of RoPE, which nothing reads.
+bool may_be_absent(std::string_view tensor) { return tensor == "lm_head.weight" || tensor.ends_with("rotary_emb.inv_freq"); }
+
+// Returns the shards that an index names, sorted by name; whether each has tensors that it must have.
+std::map<std::string, bool> read_index(const std::filesystem::path& path, std::map<std::string, std::string>& weight_map) {
     const json index = read_json_file(path, max_index_bytes);
     const auto map = index.is_object() ? index.find("weight_map") : index.end();
     if (!index.is_object() || map == index.end() || !map->is_object()) {
@@ -195,7 +201,7 @@ std::set<std::string> read_index(const std::filesystem::path& path, std::map<std
     if (map->size() > max_tensors)
         fail("{}: {} tensors, more than the {} that tq-run reads", utf8_text(path), map->size(), max_tensors);
     if (map->empty()) fail("{}: its 'weight_map' names no files", utf8_text(path));
-    std::set<std::string> shards;
+    std::map<std::string, bool> shards;
     for (const auto& [tensor, shard] : map->items()) {
         const std::string name = shard.is_string() ? shard.get<std::string>() : "";
         // Only plain names: nothing that leads out of the directory on any system.
@@ -204,31 +210,51 @@ std::set<std::string> read_index(const std::filesystem::path& path, std::map<std
             fail("{}: the file of tensor '{}' is {}, not the plain name of a .safetensors file", utf8_text(path),
                  printable(tensor), name.empty() ? kind_of(shard) : fmt::format("'{}'", printable(name)));
         }
-        shards.insert(name);
+        shards[name] |= !may_be_absent(tensor);
         weight_map.emplace(tensor, name);
     }
     return shards;
 }
 
+// Appends the tensors of one of several files. found: the file of each tensor.
+void read_shard(ModelFile& file, const std::filesystem::path& directory, const std::string& shard,
+                std::map<std::string, std::string>& found, std::vector<FileTensor>& tensors) {
+    for (FileTensor& t : read_safetensors(file, directory / utf8_path(shard))) {
+        const auto [entry, is_new] = found.emplace(t.name, shard);
+        if (!is_new)
+            fail("{}: tensor '{}' is in '{}' and in '{}'", utf8_text(directory), printable(t.name), printable(entry->second),
+                 printable(shard));
+        tensors.push_back(std::move(t));
+    }
+}
+
+// Reads model-00001-of-00002.safetensors and so on, where there is no index; empty where there are no such files. A tensor that
+// is in none of them is found to be missing later.
+std::vector<FileTensor> read_shards_without_index(ModelFile& file, const std::filesystem::path& directory) {
+    std::set<std::string> shards;
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+        const std::string name = utf8_text(entry->path().filename());
+        if (name.starts_with("model-") && name.ends_with(".safetensors")) shards.insert(name);
+    }
+    std::map<std::string, std::string> found;
+    std::vector<FileTensor> tensors;
+    for (const std::string& shard : shards) read_shard(file, directory, shard, found, tensors);
+    return tensors;
+}
+
 std::vector<FileTensor> read_sharded(ModelFile& file, const std::filesystem::path& index) {
     std::map<std::string, std::string> weight_map, found;
     std::vector<FileTensor> tensors;
-    for (const std::string& shard : read_index(index, weight_map)) {
-        const std::filesystem::path path = index.parent_path() / utf8_path(shard);
-        if (!is_there(path)) {
+    for (const auto& [shard, is_needed] : read_index(index, weight_map)) {
+        const bool is_missing = !is_there(index.parent_path() / utf8_path(shard));
+        if (is_missing && is_needed)
             fail("{}: it names the file '{}', which is missing from its directory", utf8_text(index), printable(shard));
-        }
-        for (FileTensor& t : read_safetensors(file, path)) {
-            const auto [entry, is_new] = found.emplace(t.name, shard);
-            if (!is_new) {
-                fail("{}: tensor '{}' is in '{}' and in '{}'", utf8_text(index.parent_path()), printable(t.name),
-                     printable(entry->second), printable(shard));
-            }
-            tensors.push_back(std::move(t));
-        }
+        if (!is_missing) read_shard(file, index.parent_path(), shard, found, tensors);
     }
     for (const auto& [tensor, shard] : weight_map) {
         const auto entry = found.find(tensor);
+        if (entry == found.end() && may_be_absent(tensor)) continue;
         if (entry == found.end() || entry->second != shard) {
             fail("{}: tensor '{}' is not in '{}', where it should be", utf8_text(index), printable(tensor), printable(shard));
         }
@@ -270,6 +296,7 @@ std::vector<FileTensor> read_safetensors_directory(ModelFile& file, const std::f
     if (is_there(directory / "model.safetensors")) return read_safetensors(file, directory / "model.safetensors");
     const fs::path index = directory / "model.safetensors.index.json";
     if (is_there(index)) return read_sharded(file, index);
+    if (auto tensors = read_shards_without_index(file, directory); !tensors.empty()) return tensors;
     for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
         if (is_there(directory / name)) {
             fail("{}: its weights are PyTorch files ({}), which are not supported, as they can run code when they are read: use "

@@ -12,8 +12,10 @@ constexpr int page_format_version = 3; // of page_file.h, page_name.h, and of th
 
 std::string rope_text(const Config& c) {
     const RopeScaling& r = c.rope_scaling;
-    return fmt::format("{} x{} of {}, attn {}, beta {} {}, theta {}", name(r.type), r.factor, r.original_context_length,
-                       r.attn_factor, r.beta_fast, r.beta_slow, c.rope_theta);
+    const std::string factors =
+        c.rope_factors.empty() ? "" : fmt::format(", factors {:016x}", checksum(std::as_bytes(std::span(c.rope_factors))));
+    return fmt::format("{} x{} of {}, attn {}, beta {} {}, theta {}{}", name(r.type), r.factor, r.original_context_length,
+                       r.attn_factor, r.beta_fast, r.beta_slow, c.rope_theta, factors);
 }
 
 std::string types_text(const CacheOwner& owner) {

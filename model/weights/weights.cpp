@@ -15,6 +15,7 @@ class FileSource final : public TensorSource {
   public:
     explicit FileSource(const ModelFile& file) : path_(utf8_text(file.path())) {
         for (const FileTensor& t : file.tensors()) left_.emplace(t.name, &t);
+        if (architecture_of(file).rope_factors) left_.erase("rope_freqs.weight"); // which is in the Config
     }
 
     bool has(const std::string& name) const override { return left_.contains(name); }
@@ -54,9 +55,9 @@ class FileSource final : public TensorSource {
         if (left_.empty()) return;
         const std::string_view name = left_.begin()->first, architecture = c.architecture->name;
         if (name.starts_with("rope_f"))
-            fail("{}: tensor '{}' changes RoPE's frequencies (as Llama 3.1 does for long contexts), which tq-run does not "
-                 "support: the model would answer wrongly",
-                 path_, printable(name));
+            fail("{}: tensor '{}' changes RoPE's frequencies, which tq-run does not support in models of '{}': the model would "
+                 "answer wrongly",
+                 path_, printable(name), architecture);
         if (name.ends_with(".bias"))
             fail("{}: tensor '{}' is a bias, which tq-run does not add in models of '{}': it would answer wrongly", path_,
                  printable(name), architecture);
@@ -92,14 +93,49 @@ class FileSource final : public TensorSource {
     std::map<std::string_view, const FileTensor*> left_;
 };
 
+// q, k and v of a layer. Some files have them in one: the rows of attn_qkv.weight, and of its bias, one after the other.
+class Projections {
+  public:
+    Projections(TensorSource& in, const Config& c, const std::string& blk)
+        : in_(in), blk_(blk), cols_(c.hidden_size), q_(c.num_attention_heads * c.head_dim),
+          kv_(c.num_key_value_heads * c.head_dim), bias_(c.architecture->qkv_bias) {
+        const std::string name = blk + "attn_qkv";
+        if (!in.has(name + ".weight")) return;
+        all_ = in.matrix(name + ".weight", q_ + 2 * kv_, cols_);
+        if (bias_) all_bias_ = in.vector(name + ".bias", q_ + 2 * kv_);
+    }
+
+    Tensor weight(char of) const {
+        const std::string name = fmt::format("{}attn_{}.weight", blk_, of);
+        if (!all_) return in_.matrix(name, rows(of), cols_);
+        Tensor part = all_->slice(first(of), rows(of));
+        part.name = name;
+        return part;
+    }
+    std::optional<Tensor> bias(char of) const {
+        if (!bias_) return std::nullopt;
+        const std::string name = fmt::format("{}attn_{}.bias", blk_, of);
+        if (!all_bias_) return in_.vector(name, rows(of));
+        const uint64_t bytes = all_bias_->row_bytes() / all_bias_->cols;
+        return Tensor{name, all_bias_->type, 1, rows(of), all_bias_->data.subspan(first(of) * bytes, rows(of) * bytes)};
+    }
+
+  private:
+    uint32_t rows(char of) const { return of == 'q' ? q_ : kv_; }
+    uint32_t first(char of) const { return of == 'q' ? 0 : of == 'k' ? q_ : q_ + kv_; }
+
+    TensorSource& in_;
+    const std::string& blk_;
+    const uint32_t cols_, q_, kv_;
+    const bool bias_;
+    std::optional<Tensor> all_, all_bias_;
+};
+
 LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
     const std::string blk = "blk." + std::to_string(layer) + '.';
-    const uint32_t q_size = c.num_attention_heads * c.head_dim, kv_size = c.num_key_value_heads * c.head_dim;
+    const Projections projections(in, c, blk);
     const auto norm = [&](const char* name) {
         return c.architecture->qk_norm ? std::optional(in.vector(blk + name, c.head_dim)) : std::nullopt;
-    };
-    const auto bias = [&](const char* name, uint32_t size) {
-        return c.architecture->qkv_bias ? std::optional(in.vector(blk + name, size)) : std::nullopt;
     };
     const auto feed_forward = [&](const char* name, uint32_t rows, uint32_t cols) {
         return c.num_experts != 0 ? in.experts(blk + name, c.num_experts, rows, cols)
@@ -108,10 +144,10 @@ LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
     const uint32_t ffn_size = c.num_experts != 0 ? c.moe_intermediate_size : c.intermediate_size;
     return {
         .attn_norm = in.vector(blk + "attn_norm.weight", c.hidden_size),
-        .attn_q = in.matrix(blk + "attn_q.weight", q_size, c.hidden_size),
-        .attn_k = in.matrix(blk + "attn_k.weight", kv_size, c.hidden_size),
-        .attn_v = in.matrix(blk + "attn_v.weight", kv_size, c.hidden_size),
-        .attn_output = in.matrix(blk + "attn_output.weight", c.hidden_size, q_size),
+        .attn_q = projections.weight('q'),
+        .attn_k = projections.weight('k'),
+        .attn_v = projections.weight('v'),
+        .attn_output = in.matrix(blk + "attn_output.weight", c.hidden_size, c.num_attention_heads * c.head_dim),
         .ffn_norm = in.vector(blk + "ffn_norm.weight", c.hidden_size),
         .ffn_gate = feed_forward("ffn_gate", ffn_size, c.hidden_size),
         .ffn_up = feed_forward("ffn_up", ffn_size, c.hidden_size),
@@ -121,9 +157,9 @@ LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
                             : std::nullopt,
         .attn_q_norm = norm("attn_q_norm.weight"),
         .attn_k_norm = norm("attn_k_norm.weight"),
-        .attn_q_bias = bias("attn_q.bias", q_size),
-        .attn_k_bias = bias("attn_k.bias", kv_size),
-        .attn_v_bias = bias("attn_v.bias", kv_size),
+        .attn_q_bias = projections.bias('q'),
+        .attn_k_bias = projections.bias('k'),
+        .attn_v_bias = projections.bias('v'),
     };
 }
 

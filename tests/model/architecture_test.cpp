@@ -150,8 +150,65 @@ TEST_CASE("tensors that an architecture lacks, or has beyond the table, are refu
     CHECK(contains(error("qwen2", "blk.1.attn_v.bias", nullptr, 0), "tensor 'blk.1.attn_v.bias' is missing"));
     CHECK(contains(error("qwen2", "", "blk.0.attn_output.bias", 64), "tensor 'blk.0.attn_output.bias' is a bias"));
     CHECK(contains(error("llama", "", "blk.0.attn_q.bias", 512), "is a bias, which tq-run does not add in models of 'llama'"));
-    CHECK(contains(error("llama", "", "rope_freqs.weight", 64), "tensor 'rope_freqs.weight' changes RoPE's frequencies"));
+    CHECK(contains(error("qwen2", "", "rope_freqs.weight", 64), "tensor 'rope_freqs.weight' changes RoPE's frequencies"));
+    CHECK(contains(error("llama", "", "rope_factors_long.weight", 64), "'rope_factors_long.weight' changes RoPE's frequencies"));
+    CHECK(contains(error("llama", "", "rope_freqs.weight", 63), "'rope_freqs.weight' is not 64 numbers in F32"));
+    CHECK(contains(error("llama", "", "rope_freqs.weight", 64), "tensor 'rope_freqs.weight' has the value 0"));
     CHECK(contains(error("llama", "", "blk.0.attn_q_norm.weight", 128), "does not belong to a model of 'llama'"));
+}
+
+TEST_CASE("a number for each layer is as good as one, where they are equal") {
+    for (const char* key : {"attention.head_count", "attention.head_count_kv", "feed_forward_length"}) {
+        ModelFile file = keys_of("llama");
+        const std::string name = std::string("llama.") + key;
+        const uint64_t value = name == "llama.feed_forward_length" ? 128 : 2;
+        file.mutable_metadata()[name] = std::vector<int64_t>{int64_t(value), int64_t(value)};
+        CHECK(config_error(file).empty());
+        CHECK(read_config(file).num_key_value_heads == 2);
+        file.mutable_metadata()[name] = std::vector<uint64_t>{value, 2 * value};
+        CHECK(contains(config_error(file), "has different values for layers"));
+        file.mutable_metadata()[name] = std::vector<uint64_t>();
+        CHECK(contains(config_error(file), "has different values for layers"));
+        file.mutable_metadata()[name] = std::vector<double>{2};
+        CHECK(contains(config_error(file), "is a list of numbers, not an integer"));
+    }
+}
+
+TEST_CASE("q, k and v in one matrix are those apart") {
+    for (const char* name : {"qwen2", "llama"}) {
+        const RandomOf model(name);
+        ModelFile file("fused.gguf");
+        file.mutable_metadata() = model.file->metadata();
+        std::map<std::string, std::vector<std::byte>> fused; // "blk.0.attn_qkv.weight" and so on
+        std::map<std::string, FileTensor> whole;
+        for (const FileTensor& t : model.file->tensors()) {
+            const size_t part = t.name.find(".attn_");
+            const bool is_part = part != t.name.npos &&
+                                 std::string_view("qkv").find(t.name[part + 6]) != std::string_view::npos &&
+                                 t.name[part + 7] == '.';
+            if (!is_part) {
+                file.mutable_tensors().push_back(t);
+                continue;
+            }
+            const std::string all = t.name.substr(0, part + 6) + "qkv" + t.name.substr(part + 7);
+            const auto [entry, is_new] = whole.try_emplace(all, t);
+            if (!is_new) entry->second.ne[t.ne[1] == 1 ? 0 : 1] += t.ne[t.ne[1] == 1 ? 0 : 1];
+            fused[all].insert(fused[all].end(), t.data.begin(), t.data.end());
+        }
+        REQUIRE(whole.size() == (std::string_view(name) == "qwen2" ? 4 : 2));
+        for (auto& [all, t] : whole) {
+            t.name = all;
+            t.data = fused[all];
+            file.mutable_tensors().push_back(t);
+        }
+        const Weights weights = read_weights(file, model.config);
+        std::vector<std::vector<float>> tensors;
+        for_each_tensor(model.weights, [&](const Tensor& t) { tensors.push_back(to_floats(t)); });
+        size_t i = 0;
+        for_each_tensor(weights, [&](const Tensor& t) { CHECK(to_floats(t) == tensors[i++]); });
+        CHECK(weights.layers[1].attn_k.name == "blk.1.attn_k.weight");
+        fused.begin()->second.resize(1);
+    }
 }
 
 TEST_CASE("the sizes of experts are keys, or follow from the feed-forward's") {

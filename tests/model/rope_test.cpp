@@ -28,7 +28,8 @@ Config read(const std::map<std::string, ModelFile::Value>& keys) {
     const ModelFile file = read_gguf(path.path());
     test::GgufWriter writer;
     for (const auto& [key, value] : file.metadata()) writer.set(key, value);
-    for (const auto& [key, value] : keys) writer.set("qwen3.rope.scaling." + key, value);
+    for (const auto& [key, value] : keys)
+        writer.set((key.starts_with("scale_linear") ? "qwen3.rope." : "qwen3.rope.scaling.") + key, value);
     std::ofstream out(with.path(), std::ios::binary);
     writer.write(out, [](size_t, std::ostream&) {});
     out.close();
@@ -175,9 +176,69 @@ TEST_CASE("a file's scaling is read and checked") {
     refused("yarn_ext_factor", 0.5, "yarn_ext_factor' is 0.5; with RoPE scaling 'yarn' tq-run runs 1 only");
     refused("yarn_ext_factor", double(NAN), "yarn_ext_factor' is nan");
     refused("yarn_log_multiplier", 0.1, "yarn_log_multiplier");
-    refused("type", "longrope", "is 'longrope'; tq-run runs none, linear and yarn");
+    refused("type", "longrope", "is 'longrope'; tq-run runs none, linear, yarn and llama3");
     CHECK(contains(error_of([] { read({{"type", "yarn"}}); }), "rope.scaling.factor' is missing"));
     CHECK(contains(error_of([] { read({{"attn_factor", 1.2}}); }), "attn_factor' is 1.2"));
+}
+
+TEST_CASE("the key of linear scaling that files of 2023 have") {
+    const Config c = read({{"scale_linear", 4.0}});
+    CHECK(c.rope_scaling.type == RopeScalingType::linear);
+    CHECK(c.rope_scaling.factor == 4);
+    CHECK(read({{"scale_linear", 4.0}, {"factor", 2.0}}).rope_scaling.factor == 2);
+    CHECK(read({{"scale_linear", 4.0}, {"type", "none"}}).rope_scaling.type == RopeScalingType::none);
+    CHECK(read({{"scale_linear", 4.0}, {"type", "yarn"}}).rope_scaling.factor == 4);
+    CHECK(contains(error_of([] { read({{"scale_linear", "4"}}); }), "'qwen3.rope.scale_linear' is a text"));
+    CHECK(contains(error_of([] { read({{"scale_linear", -1.0}}); }), "'qwen3.rope.scale_linear' is -1"));
+}
+
+// The numbers of transformers for Llama 3.1 (a head of 128) and Llama 3.2 1B (64), and of convert_hf_to_gguf.py.
+TEST_CASE("Llama 3's factors are the published ones") {
+    for (const auto& [head_dim, factor, first_scaled, first_whole] : {std::tuple(128u, 8.0, 29u, 35u), {64u, 32.0, 15u, 18u}}) {
+        const std::vector<float> factors = llama3_factors({factor, 1, 4, 8192}, 5e5f, head_dim);
+        REQUIRE(factors.size() == head_dim / 2);
+        for (uint32_t i = 0; i < first_scaled; i++) CHECK(factors[i] == 1);
+        for (uint32_t i = first_scaled; i < first_whole; i++) {
+            const double wave = 2 * 3.14159265358979323846 * std::pow(5e5, 2.0 * i / head_dim), smooth = (8192 / wave - 1) / 3;
+            CHECK(factors[i] == doctest::Approx(1 / ((1 - smooth) / factor + smooth)).epsilon(1e-6));
+        }
+        for (uint32_t i = first_whole; i < head_dim / 2; i++) CHECK(factors[i] == float(factor));
+    }
+    Config c = test::small_config();
+    c.rope_factors = llama3_factors({8, 1, 4, 8192}, c.rope_theta, c.head_dim);
+    Config plain = c;
+    plain.rope_factors.clear();
+    CHECK(rope_frequency(c, 0) == rope_frequency(plain, 0));
+    CHECK(rope_frequency(c, c.head_dim / 2 - 1) == doctest::Approx(rope_frequency(plain, c.head_dim / 2 - 1) / 8));
+    const Config linear = with_rope(c, {.factor = 2});
+    CHECK(rope_frequency(linear, c.head_dim / 2 - 1) == doctest::Approx(rope_frequency(plain, c.head_dim / 2 - 1) / 16));
+}
+
+TEST_CASE("Llama 3's scaling in keys") {
+    const std::map<std::string, ModelFile::Value> good{{"type", "llama3"},
+                                                       {"factor", 8.0},
+                                                       {"low_freq_factor", 1.0},
+                                                       {"high_freq_factor", 4.0},
+                                                       {"original_context_length", uint64_t(8192)}};
+    const Config c = read(good);
+    CHECK(c.rope_scaling.type == RopeScalingType::none);
+    CHECK(c.rope_factors == llama3_factors({8, 1, 4, 8192}, c.rope_theta, c.head_dim));
+    CHECK(c.rope_scaling.original_context_length == c.max_position_embeddings); // what the model was trained for in the end
+    const auto refused = [&](const char* key, const ModelFile::Value& value, const std::string& why) {
+        auto keys = good;
+        keys[key] = value;
+        CHECK(contains(error_of([&] { read(keys); }), why));
+    };
+    refused("high_freq_factor", 1.0, "high_freq_factor' is 1, not above the low_freq_factor of 1");
+    refused("low_freq_factor", double(NAN), "low_freq_factor' is nan");
+    refused("factor", 0.5, "rope.scaling.factor' is 0.5");
+    refused("original_context_length", uint64_t(0), "original_context_length' is 0");
+    for (const auto& [key, value] : good) {
+        auto keys = good;
+        if (key == "type") continue;
+        keys.erase(key);
+        CHECK(contains(error_of([&] { read(keys); }), key + "' is missing"));
+    }
 }
 
 TEST_CASE("flags replace what the file says") {

@@ -65,8 +65,11 @@ inline Golden load_golden(const std::filesystem::path& path, const char* answers
             json.at("greedy_ids"), json.at("logits_last"), read_router(json)};
 }
 
-// A GGUF file with a matrix of every weight format, and a directory from Hugging Face in bf16, its embedding tied.
-inline std::vector<std::filesystem::path> golden_files() { return {test_data("qwen3-mixed.gguf"), test_data("qwen3-tied-hf")}; }
+// A GGUF file with a matrix of every weight format, a directory from Hugging Face in bf16, its embedding tied, and a model of
+// Llama 3's kind with scaled frequencies of RoPE.
+inline std::vector<std::filesystem::path> golden_files() {
+    return {test_data("qwen3-mixed.gguf"), test_data("qwen3-tied-hf"), test_data("llama3.gguf")};
+}
 
 // The same directory with its weights quantised at load as `--weights` does, and the logits of such weights.
 inline Golden golden_quantised(GgmlType type) {

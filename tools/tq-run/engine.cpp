@@ -166,6 +166,7 @@ void load_conditioning(KeyConditioning& conditioning, const Model& model, Consol
 static Setup set_up_model(const ModelArguments& arguments, Console& console) {
     const fs::path file = arguments.synthetic.empty() ? find_model(arguments.model, console) : fs::path();
     Model model = file.empty() ? make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers)) : load_model(file);
+    for (const std::string& note : model.notes) write_error(fmt::format("tq-run: {}\n", note));
     if (const auto format = weight_format(arguments)) quantise_weights(model, *format);
     model.config = with_rope(model.config, arguments.rope.overrides());
     const ForwardOptions given{.kv = arguments.kv.options(),

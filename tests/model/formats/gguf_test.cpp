@@ -201,13 +201,44 @@ TEST_CASE("wrong types are refused") {
     for (const uint64_t type : {uint64_t(13), uint64_t(0xffffffff)}) {
         check_refused(with("type of key u", type), "does not exist");
         check_refused(with("element type of key texts", type), "does not exist");
-        check_refused(with("type of tensor a", type * 16), "does not exist");
+        check_refused(with("type of tensor a", type * 16), "is none of ggml's");
     }
-    for (const uint64_t dead : {4, 5, 31, 38}) check_refused(with("type of tensor a", dead), "does not exist");
-    check_refused(with("element type of key texts", 9), "array of arrays");
+    for (const uint64_t dead : {4, 5, 31, 38}) check_refused(with("type of tensor a", dead), "is none of ggml's");
+    check_refused(with("type of tensor a", 144), "its weight format, type 144, is none of ggml's: forks such as ik_llama.cpp");
     GgufWriter w;
     w.set_raw("b", 7, "\2");
     check_refused(w.zeros(), "key 'b': a boolean of 2");
+}
+
+TEST_CASE("lists of lists are stepped over, and are no value of a key that is read") {
+    const auto list = [](uint32_t type, uint64_t count, const std::string& elements) {
+        return raw(type) + raw(count) + elements;
+    };
+    const std::string numbers = list(4, 2, raw(uint32_t(1)) + raw(uint32_t(2))), texts = list(8, 1, raw(uint64_t(2)) + "ab");
+    GgufWriter w;
+    w.set_raw("some.new.key", 9, list(9, 3, numbers + texts + list(9, 1, numbers)));
+    w.set("after", uint64_t(7));
+    w.add_tensor("x", GgmlType::F32, {4});
+    const TemporaryFile path(w.zeros());
+    const ModelFile file = read_gguf(path.path());
+    CHECK(file.integer("after") == 7);
+    CHECK(file.find_tensor("x"));
+    CHECK_THROWS_WITH(file.strings("some.new.key"), doctest::Contains("'some.new.key' is a list of lists, not a list of texts"));
+    const auto refused = [](const std::string& bytes, const char* why) {
+        GgufWriter damaged;
+        damaged.set_raw("k", 9, bytes);
+        check_refused(damaged.zeros(), why);
+    };
+    std::string deep = numbers;
+    for (int i = 0; i < 9; i++) deep = list(9, 1, deep);
+    refused(deep, "more than 8 levels deep");
+    refused(list(9, 1, list(13, 1, "")), "value type 13 does not exist");
+    refused(list(9, 1, list(4, 1000, "")), "1000 array elements");
+    refused(list(9, 1u << 30, numbers), "array elements");
+}
+
+TEST_CASE("a pointer of Git LFS says what to do") {
+    check_refused("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "run git lfs pull");
 }
 
 TEST_CASE("a format that we cannot decode is stepped over, not refused") {

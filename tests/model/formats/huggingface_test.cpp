@@ -142,7 +142,7 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
         {{"model_type", "absent", "/config.json: 'model_type' is missing"},
          {"model_type", "gemma3", "/config.json: 'model_type' is \"gemma3\"; tq-run runs qwen3, qwen3moe, qwen2, llama only"},
          {"model_type", "qwen3_next", "\"qwen3_next\"; tq-run runs qwen3, qwen3moe, qwen2, llama only"},
-         {"model_type", "llama", "'architectures' is [\"Qwen3ForCausalLM\"]; tq-run runs [\"LlamaForCausalLM\"] only"},
+         {"model_type", "llama", "'architectures' is [\"Qwen3ForCausalLM\"]; tq-run runs [\"LlamaForCausalLM\"] and"},
          {"architectures", {"Qwen3ForSequenceClassification"}, "'architectures' is [\"Qwen3ForSequenceClassification\"]"},
          {"hidden_act", "gelu", "'hidden_act' is \"gelu\""},
          {"attention_bias", true, "'attention_bias' is true; tq-run runs models of 'qwen3' without biases only"},
@@ -176,13 +176,13 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
          {"tie_word_embeddings", 1, "/config.json: 'tie_word_embeddings' is an unsigned integer, not a boolean"},
          {"eos_token_id", -1, "/config.json: 'eos_token_id' is neither a token's id nor a list of them"},
          {"eos_token_id", {1, "x"}, "'eos_token_id' is neither"},
-         {"eos_token_id", 288, "'eos_token_id' of config.json or generation_config.json has 288; there are 288 tokens"},
+         {"eos_token_id", 288, "'eos_token_id' of config.json or generation_config.json is 288; there are 288 tokens"},
          {"rope_scaling", 4, "/config.json: 'rope_scaling' is an integer, not an object"},
          {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}, "/config.json: 'rope_scaling.rope_type' is 'dynamic'"},
          {"rope_scaling", {{"rope_type", "yarn"}, {"mscale", 2}}, "'rope_scaling.mscale' is an unknown key"},
          {"rope_scaling",
-          {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}},
-          "'rope_scaling.rope_type' is \"llama3\", which is not supported"},
+          {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}},
+          "'rope_scaling.original_max_position_embeddings' is missing"},
          {"rope_scaling", {{"rope_type", 4}}, "'rope_scaling.rope_type' is an unsigned integer, not a text"},
          {"rope_parameters",
           {{"rope_type", "default"}, {"rope_theta", 1e13}},
@@ -191,10 +191,10 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
                   "/config.json: it is a list, not an object");
     check_refused(
         [](HuggingFaceFiles& f) {
-            f.documents["config.json"]["rope_scaling"] = {{"rope_type", "default"}};
+            f.documents["config.json"]["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2}};
             f.documents["config.json"]["rope_parameters"] = {{"rope_type", "default"}};
         },
-        "'rope_parameters' and 'rope_scaling' are both present");
+        "'rope_parameters' and 'rope_scaling' are both present and differ");
     const auto config_text = [](const std::string& text) {
         return error_after([&](HuggingFaceFiles& f) {
             f.documents.erase("config.json");
@@ -317,7 +317,7 @@ TEST_CASE("chat templates: in the configuration, in a list, in a file of their o
         "tokenizer_config.json",
         {{"chat_template", 1, "/tokenizer_config.json: 'chat_template' is neither a text nor a list with one named \"default\""},
          {"chat_template", json::array(), "'chat_template' is neither"},
-         {"add_bos_token", true, "/tokenizer_config.json: 'add_bos_token' is true"},
+         {"add_bos_token", true, "/tokenizer_config.json: 'add_bos_token' is true, but tokenizer.json has no 'post_processor'"},
          {"add_bos_token", "yes", "/tokenizer_config.json: 'add_bos_token' is a text, not a boolean"}});
 }
 

@@ -215,6 +215,35 @@ TEST_CASE("shards are read by their index") {
     refused([](Shards& s) { s.index["weight_map"] = json::object(); }, "names no files");
 }
 
+TEST_CASE("an index may name tensors that nothing needs") {
+    Shards shards;
+    shards.index["weight_map"]["lm_head.weight"] = shards.second_name;
+    shards.index["weight_map"]["model.layers.0.self_attn.rotary_emb.inv_freq"] = shards.first_name;
+    CHECK(shards.error().empty());
+    shards.index["weight_map"]["lm_head.weight"] = "model-00003-of-00003.safetensors";
+    CHECK(shards.error().empty());
+    shards.index["weight_map"]["d"] = "model-00003-of-00003.safetensors";
+    check_refused(shards.error(), "it names the file 'model-00003-of-00003.safetensors', which is missing");
+}
+
+TEST_CASE("shards without an index are read by their names") {
+    const Shards shards;
+    const TemporaryDirectory directory;
+    directory.write(shards.first_name, shards.first.bytes());
+    directory.write(shards.second_name, shards.second.bytes());
+    directory.write("adapter.safetensors", "no tensors");
+    ModelFile file(directory.path());
+    CHECK(read_safetensors_directory(file, directory.path()).size() == 3);
+    directory.write("model-00003-of-00003.safetensors", shards.second.bytes());
+    check_refused(error_of(directory.path(), [&] { read_safetensors_directory(file, directory.path()); }),
+                  "tensor 'b' is in 'model-00002-of-00002.safetensors' and in 'model-00003-of-00003.safetensors'");
+}
+
+TEST_CASE("a pointer of Git LFS is told from safetensors") {
+    check_refused(error_of("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"),
+                  "it is not the file itself, but Git LFS's pointer to it: run git lfs pull");
+}
+
 TEST_CASE("a directory without safetensors says what it has") {
     const TemporaryDirectory directory;
     ModelFile file(directory.path());

@@ -147,6 +147,7 @@ TEST_CASE("whatever decides the bits of a cache is part of its owner's name") {
     CHECK(measured(1) == measured(1));
     CHECK(measured(1) != measured(2));
     CHECK(other([](CacheOwner& o) { o.config.rope_theta = 5e5f; }) != name);
+    CHECK(other([](CacheOwner& o) { o.config.rope_factors = {2.0f}; }) != name);
     CHECK(other([](CacheOwner& o) { o.config.num_key_value_heads = 2; }) != name);
 }
 

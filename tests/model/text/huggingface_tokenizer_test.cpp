@@ -125,7 +125,8 @@ TEST_CASE("a pipeline that would split texts otherwise is refused") {
     check_tokenizer_json("/normalizer", nullptr, "'normalizer' is missing; we know NFC only");
     check_tokenizer_json("/normalizer/type", "NFKC", R"('normalizer' is {"type":"NFKC"})");
     check_tokenizer_json("/decoder/type", "Metaspace", "'type' is \"Metaspace\"");
-    check_tokenizer_json("/post_processor/type", "TemplateProcessing", "'type' is \"TemplateProcessing\"");
+    check_tokenizer_json("/post_processor/type", "TemplateProcessing", "; we know ByteLevel, and templates with a token before");
+    check_tokenizer_json("/post_processor/type", "RobertaProcessing", "'post_processor' is {");
     for (const auto& [pointer, value] : {std::pair<const char*, json>("/pre_tokenizer", nullptr),
                                          {"/pre_tokenizer/type", "ByteLevel"},
                                          {"/pre_tokenizer/type", 1},
@@ -137,7 +138,7 @@ TEST_CASE("a pipeline that would split texts otherwise is refused") {
                                          {"/pre_tokenizer/pretokenizers/1/add_prefix_space", true},
                                          {"/pre_tokenizer/pretokenizers/1/use_regex", true},
                                          {"/pre_tokenizer/pretokenizers/2", 1}})
-        check_tokenizer_json(pointer, value, "that of Qwen2 (Split by its regular expression, then ByteLevel)");
+        check_tokenizer_json(pointer, value, "that of Qwen2 or Llama 3 (Split by their regular expressions, then ByteLevel)");
 }
 
 TEST_CASE("the pipeline of SmolLM is known, and only as a whole") {
@@ -167,15 +168,10 @@ TEST_CASE("a damaged vocabulary is refused by token") {
     check_tokenizer_json("/model/vocab/zz", UINT64_MAX, "token 'zz' has the id 18446744073709551615");
     check_tokenizer_json("/model/vocab/zz", -1, "the id of token 'zz' is not a whole number");
     check_tokenizer_json("/model/vocab/zz", "5", "the id of token 'zz' is not a whole number");
-    check_tokenizer_json("/model/vocab/a b", 270,
-                         "/tokenizer.json: its vocabulary: token 270 has a character outside the byte alphabet");
-    check_refused([](HuggingFaceFiles& f) { f.documents["tokenizer.json"]["model"]["vocab"].erase("!"); },
-                  "no token for the byte 33");
     check_tokenizer_json("/added_tokens", 1, "'added_tokens' is an integer, not a list");
     check_tokenizer_json("/added_tokens/0", 1, "an added token has no id or no text 'content'");
     check_tokenizer_json("/added_tokens/0/id", nullptr, "an added token has no id");
     check_tokenizer_json("/added_tokens/0/id", 3, "the added token '<|endoftext|>' has the id 3 of token '$'");
-    check_tokenizer_json("/added_tokens/0/content", "", "token 259 is empty");
     check_tokenizer_json("/added_tokens/0/content", "<|im_end|>", "token 260 is the same as token 259");
     check_tokenizer_json("/added_tokens/0/lstrip", true, "the added token '<|endoftext|>' has 'lstrip'");
     check_tokenizer_json("/added_tokens/0/special", 1, "'special' is an integer, not a boolean");

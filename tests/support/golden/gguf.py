@@ -83,6 +83,20 @@ def text(line):
     return struct.pack("<Q", len(line.encode())) + line.encode()
 
 
+def value(content):
+    """A value of the metadata: a truth value, a whole number, a number, a text, or a list of them."""
+    if isinstance(content, bool):
+        return 7, struct.pack("<B", content)
+    if isinstance(content, int):
+        return 4, struct.pack("<I", content)
+    if isinstance(content, float):
+        return 6, struct.pack("<f", content)
+    if isinstance(content, str):
+        return TEXT, text(content)
+    kind = 5 if isinstance(content[0], int) else value(content[0])[0]  # whole numbers of lists are signed, as types of tokens are
+    return LIST, struct.pack("<IQ", kind, len(content)) + b"".join(value(one)[1] for one in content)
+
+
 def write(path, metadata, tensors):
     out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
     for key, (kind, value) in metadata.items():

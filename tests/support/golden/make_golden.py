@@ -71,9 +71,9 @@ def make_quantised_rows(models):
     gguf.write(DATA / "quantised_rows.gguf", {}, rows)
 
 
-def tied_model(hidden=64, ffn=160, heads=3, head_dim=64, layers=2):
+def tied_model(hidden=64, ffn=160, heads=3, head_dim=64, layers=2, seed=1):
     """Returns the shape and the tensors of a random model in bf16, embedding and head the same matrix, all query heads on one key/value head."""
-    random = np.random.default_rng(1)
+    random = np.random.default_rng(seed)
     sizes = {"attn_q": (heads * head_dim, hidden), "attn_k": (head_dim, hidden), "attn_v": (head_dim, hidden),
              "attn_output": (hidden, heads * head_dim), "ffn_gate": (ffn, hidden), "ffn_up": (ffn, hidden), "ffn_down": (hidden, ffn)}
     tensors = {}
@@ -94,6 +94,75 @@ def tied_model(hidden=64, ffn=160, heads=3, head_dim=64, layers=2):
                 vector(f"blk.{layer}.{name}", head_dim if name in ("attn_q_norm", "attn_k_norm") else hidden)
     vector("output_norm", hidden)
     return qwen3.Shape(heads, 1, head_dim, 1e6, 1e-6), tensors
+
+
+def llama3_vocabulary():
+    """All bytes, some words and numbers, whose merges are in the order of the words, Llama 3's special tokens, and padding."""
+    tokens, merges = list(tokenizer.LETTERS.values()), []
+    for word in "the and you ing er what weather in answer name 12 123 20 202 2024".split() + [" the", " and", " name"]:
+        parts = list(tokenizer.letters(word))
+        while len(parts) > 1:
+            merge = parts[0] + " " + parts[1]
+            parts[:2] = [parts[0] + parts[1]]
+            if merge not in merges:
+                merges.append(merge)
+                tokens.append(parts[0])
+    types = [1] * len(tokens)
+    special = ["begin_of_text", "end_of_text", "reserved_special_token_0", "reserved_special_token_1", "finetune_right_pad_id",
+               "reserved_special_token_2", "start_header_id", "end_header_id", "eom_id", "eot_id", "python_tag"]
+    for name in special:
+        tokens.append(f"<|{name}|>")
+        types.append(3)
+    while len(tokens) < 512:
+        tokens.append(f"<|reserved_special_token_{len(tokens)}|>")
+        types.append(3 if len(tokens) <= VOCABULARY else 5)
+    return tokens, types, merges
+
+
+def in_neighbours(values, head_dim):
+    """Rows of q or k in the order of Llama's GGUF files."""
+    heads = values.reshape(-1, 2, head_dim // 2, values.shape[-1])
+    return heads.swapaxes(1, 2).reshape(values.shape)
+
+
+def make_llama3():
+    shape, tensors = tied_model(ffn=64, seed=3)
+    tensors = {name: t for name, t in tensors.items() if "_norm" not in name or "attn_norm" in name or "attn_q" not in name
+               and "attn_k" not in name}
+    shape.rope_theta, shape.eps = 5e5, float(np.float32(1e-5))
+    # An original context of 16, so that the scaling shows after a few tokens.
+    factors = qwen3.llama3_factors(shape.rope_theta, shape.head_dim, 8, 1, 4, 16).astype(np.float32)
+    shape.rope_factors = factors.astype(np.float64)
+    (DATA / "llama3.json").write_text(expected(shape, values_of(tensors)))
+    stored = {"rope_freqs.weight": gguf.Tensor(0, 1, len(factors), factors.tobytes(), True)}
+    for name, t in tensors.items():
+        if ".attn_q." in name or ".attn_k." in name:
+            t = gguf.Tensor(t.kind, t.rows, t.cols, blocks.to_bf16(in_neighbours(t.values(), shape.head_dim)))
+        stored[name] = gguf.Tensor(0, 1, t.cols, t.values().astype(np.float32).tobytes(), True) if t.is_vector else t
+    tokens, types, merges = llama3_vocabulary()
+    metadata = {"general.architecture": "llama", "general.name": "Llama 3 in small", "llama.block_count": 2,
+                "llama.context_length": 128, "llama.embedding_length": 64, "llama.feed_forward_length": 64,
+                "llama.attention.head_count": shape.heads, "llama.attention.head_count_kv": shape.kv_heads,
+                "llama.attention.key_length": shape.head_dim, "llama.attention.value_length": shape.head_dim,
+                "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.rope.freq_base": shape.rope_theta,
+                "llama.rope.dimension_count": shape.head_dim, "llama.vocab_size": 512, "tokenizer.ggml.model": "gpt2",
+                "tokenizer.ggml.pre": "llama-bpe", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types,
+                "tokenizer.ggml.merges": merges, "tokenizer.ggml.bos_token_id": tokens.index("<|begin_of_text|>"),
+                "tokenizer.ggml.eos_token_id": tokens.index("<|eot_id|>"),
+                "tokenizer.chat_template": "{{ bos_token }}<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: ..."}
+    gguf.write(DATA / "llama3.gguf", {key: gguf.value(content) for key, content in metadata.items()}, stored)
+
+
+def make_llama3_chats(templates):
+    """Each case has the name of its template beside its input; the templates, llama31.jinja and so on, are Meta's."""
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    path = DATA / "llama3_template_cases.json"
+    chats = json.loads(path.read_text())
+    for chat in chats:
+        template = environment.from_string((templates / (chat["variant"] + ".jinja")).read_text())
+        chat["rendered"] = template.render(bos_token="<|begin_of_text|>", **chat["input"])
+    write_cases(path, chats)
 
 
 def hugging_face_name(name):
@@ -172,3 +241,5 @@ if __name__ == "__main__":
     make_quantised_rows(larger_set / "qwen3-tiny")
     make_tied(larger_set / "qwen3-tiny-hf")
     make_tokenizer(larger_set / "qwen-tokenizer" / "qwen3-vocab.gguf")
+    make_llama3()
+    make_llama3_chats(larger_set / "llama3-templates")

@@ -99,12 +99,13 @@ uint32_t schema_count(const SchemaJson& schema, const char* keyword, uint32_t ot
 
 std::string string_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std::string& place) {
     const bool has_length = schema.contains("minLength") || schema.contains("maxLength");
-    for (const char* keyword : {"pattern", "format"}) {
-        if (!schema.contains(keyword)) continue;
-        if (has_length) refuse_schema(place, fmt::format("'minLength' and 'maxLength' beside '{}' are not supported", keyword));
-    }
+    // Other formats, such as password, say nothing about the text, as JSON Schema has it.
+    const auto format = schema.contains("format") ? format_gbnf(text_of(schema, "format", place)) : std::nullopt;
+    for (const auto& [keyword, is_there] : {std::pair{"pattern", schema.contains("pattern")}, {"format", format.has_value()}})
+        if (is_there && has_length)
+            refuse_schema(place, fmt::format("'minLength' and 'maxLength' beside '{}' are not supported", keyword));
     if (schema.contains("pattern")) {
-        if (schema.contains("format")) refuse_schema(place, "'format' beside 'pattern' is not supported");
+        if (format) refuse_schema(place, "'format' beside 'pattern' is not supported");
         const std::string any = writer.json("char");
         try {
             return "\"\\\"\" " + regex_gbnf(text_of(schema, "pattern", place), any) + " \"\\\"\"";
@@ -112,16 +113,7 @@ std::string string_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std:
             refuse_schema(place, error.what());
         }
     }
-    if (schema.contains("format")) {
-        const std::string& name = text_of(schema, "format", place);
-        const auto body = format_gbnf(name);
-        if (!body)
-            refuse_schema(place,
-                          fmt::format("the format '{}' is not supported; known are date, time, date-time, duration, uuid, email, "
-                                      "hostname, ipv4, ipv6 and uri",
-                                      printable(name)));
-        return "\"\\\"\" (" + *body + ") \"\\\"\"";
-    }
+    if (format) return "\"\\\"\" (" + *format + ") \"\\\"\"";
     if (!has_length) return writer.json("string");
     constexpr uint32_t most = 32768; // each character has a state, and an answer is hardly longer
     const uint32_t min = schema_count(schema, "minLength", 0, place);

@@ -75,16 +75,18 @@ class ToolGrammar {
         }
     }
 
-    std::string json_calls() {
+    // `bare`: Llama's form.
+    std::string json_calls(bool bare) {
         std::vector<std::string> pointers;
         for (size_t i = 0; i < tools_.size(); ++i) pointers.push_back(fmt::format("/tools/{}", i));
         const SchemaGrammar arguments = json_schema_rules(document_, pointers);
-        std::string call = "call ::= <tool_call> \"\\n\"? (";
+        std::string call = bare ? "call ::= (" : "call ::= <tool_call> \"\\n\"? (";
         for (size_t i = 0; i < tools_.size(); ++i)
             call += fmt::format("{}{} {} \"}}\"", i == 0 ? "" : " | ",
-                                gbnf_text(fmt::format("{{\"name\": {}, \"arguments\": ", ToolJson(tools_[i].name).dump())),
+                                gbnf_text(fmt::format("{{\"name\": {}, \"{}\": ", ToolJson(tools_[i].name).dump(),
+                                                      bare ? "parameters" : "arguments")),
                                 arguments.names[i]);
-        return call + ") \"\\n\"? </tool_call>\n" + arguments.gbnf;
+        return call + (bare ? ")\n" : ") \"\\n\"? </tool_call>\n") + arguments.gbnf;
     }
 
     std::string xml_calls() {
@@ -140,8 +142,11 @@ class ToolGrammar {
 
 std::string tool_calls_gbnf(const ToolJson& tools, ToolCallForm form, std::string_view only, bool parallel) {
     ToolGrammar grammar(read_tools(tools, only));
-    return std::string(parallel ? "root ::= call (\"\\n\" call)*\n" : "root ::= call\n") +
-           (form == ToolCallForm::json ? grammar.json_calls() : grammar.xml_calls());
+    const bool bare = form == ToolCallForm::bare;
+    return fmt::format("root ::= call{}\n", !parallel ? ""
+                                            : bare    ? " (\"; \" call)*"
+                                                      : " (\"\\n\" call)*") +
+           (form == ToolCallForm::xml ? grammar.xml_calls() : grammar.json_calls(bare));
 }
 
 } // namespace tq::grammar

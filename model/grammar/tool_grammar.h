@@ -8,11 +8,13 @@ namespace tq::grammar {
 
 enum class ToolCallForm {
     json, // <tool_call>{"name": ..., "arguments": {...}}</tool_call>: Qwen3
+    bare, // {"name": ..., "parameters": {...}}: Llama 3.1
     xml,  // <tool_call><function=...><parameter=...>...</parameter></function></tool_call>: Qwen3-Coder
 };
 
 // One call or, where `parallel`, several. `tools`: OpenAI's list, of {"type": "function", "function": {"name", "parameters"}} or
-// of the functions alone; `only`: the name of the one that must be called, empty for any. The tags are special tokens. With
+// of the functions alone; `only`: the name of the one that must be called, empty for any. The tags are special tokens; the
+// bare form has none, and semicolons between calls. With
 // GrammarStart::at_tool_call the model decides whether there is a call (tool_choice auto); with the others there is one
 // (required, or a named function). Throws an Error where a tool has no name, there is none, or a schema is not supported.
 std::string tool_calls_gbnf(const nlohmann::ordered_json& tools, ToolCallForm form, std::string_view only = "",

@@ -3,7 +3,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "model/text/chat_message.h"
 #include "model/text/coder_template.h"
+#include "model/text/llama_template.h"
 #include "model/text/python_json.h"
 #include <nlohmann/json.hpp>
 
@@ -11,6 +13,9 @@ namespace tq {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Role = ChatMessage::Role;
+using ToolCall = ChatMessage::ToolCall;
+using Message = ChatMessage;
 
 constexpr std::string_view turn_end = "<|im_end|>\n";
 constexpr std::string_view empty_thinking = "<think>\n\n</think>\n\n";
@@ -21,38 +26,6 @@ constexpr std::string_view tools_outro =
     "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
     "<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": "
     "<args-json-object>}\n</tool_call>";
-
-class Prompt {
-  public:
-    void markup(std::string_view text) { add(text, true); }
-    void content(std::string_view text) { add(text, false); }
-    std::vector<Piece> take() { return std::move(pieces_); }
-
-  private:
-    void add(std::string_view text, bool markup) {
-        if (text.empty()) return;
-        if (pieces_.empty() || pieces_.back().markup != markup) pieces_.push_back({{}, markup});
-        pieces_.back().text += text;
-    }
-
-    std::vector<Piece> pieces_;
-};
-
-struct ToolCall {
-    std::string name;
-    Json arguments; // a string holds JSON
-
-    std::string text() const { return arguments.is_string() ? arguments.get<std::string>() : python_json(arguments); }
-};
-
-enum class Role { system, user, assistant, tool };
-
-struct Message {
-    Role role;
-    std::string content;
-    std::optional<std::string> reasoning_content;
-    std::vector<ToolCall> tool_calls;
-};
 
 // Reads one message; every error begins with its index.
 class MessageReader {
@@ -174,7 +147,7 @@ size_t last_query(const std::vector<Message>& messages) {
     return messages.size() - 1;
 }
 
-void render_turn(Prompt& prompt, std::string_view role, std::string_view content) {
+void render_turn(PromptPieces& prompt, std::string_view role, std::string_view content) {
     prompt.markup("<|im_start|>");
     prompt.markup(role);
     prompt.markup("\n");
@@ -182,7 +155,7 @@ void render_turn(Prompt& prompt, std::string_view role, std::string_view content
     prompt.markup(turn_end);
 }
 
-void render_coder_system(Prompt& prompt, const Message& first, const Json& tools) {
+void render_coder_system(PromptPieces& prompt, const Message& first, const Json& tools) {
     prompt.markup("<|im_start|>system\n");
     if (first.role == Role::system)
         prompt.content(first.content);
@@ -194,7 +167,7 @@ void render_coder_system(Prompt& prompt, const Message& first, const Json& tools
     prompt.markup(turn_end);
 }
 
-void render_system(Prompt& prompt, const Message& first, const Json& tools, ChatVariant variant) {
+void render_system(PromptPieces& prompt, const Message& first, const Json& tools, ChatVariant variant) {
     const bool has_system = first.role == Role::system;
     if (variant == ChatVariant::coder && !tools.empty()) return render_coder_system(prompt, first, tools);
     if (tools.empty()) {
@@ -215,17 +188,7 @@ void render_system(Prompt& prompt, const Message& first, const Json& tools, Chat
     prompt.markup(turn_end);
 }
 
-// The arguments of a call as an object; those of clients are a text.
-Json call_arguments(const ToolCall& call, size_t index) {
-    Json arguments = call.arguments;
-    if (const auto* text = arguments.get_ptr<const std::string*>())
-        arguments = build_json<Json>(*text, fmt::format("message {} has a tool call whose arguments are wrong", index),
-                                     {.max_depth = 128});
-    if (!arguments.is_object()) fail("message {} has a tool call whose arguments are not a JSON object", index);
-    return arguments;
-}
-
-void render_coder_calls(Prompt& prompt, const Message& message, size_t index) {
+void render_coder_calls(PromptPieces& prompt, const Message& message, size_t index) {
     const auto is_space = [](char c) { return std::string_view(" \t\n\r\v\f").find(c) != std::string_view::npos; };
     std::string_view content = message.content;
     while (!content.empty() && is_space(content.front())) content.remove_prefix(1);
@@ -238,14 +201,14 @@ void render_coder_calls(Prompt& prompt, const Message& message, size_t index) {
     }
     for (const ToolCall& call : message.tool_calls) {
         prompt.markup("\n<tool_call>\n");
-        prompt.content(coder_call(call.name, call_arguments(call, index)));
+        prompt.content(coder_call(call.name, call.object(index)));
         prompt.markup("</tool_call>");
     }
     prompt.markup(turn_end);
 }
 
 // A response's own turn begins only after another message; the system message is none.
-void render_coder_tool(Prompt& prompt, const Message& message, bool begins_turn, bool is_last) {
+void render_coder_tool(PromptPieces& prompt, const Message& message, bool begins_turn, bool is_last) {
     if (begins_turn) prompt.markup("<|im_start|>user\n");
     prompt.markup("<tool_response>\n");
     prompt.content(message.content);
@@ -254,7 +217,7 @@ void render_coder_tool(Prompt& prompt, const Message& message, bool begins_turn,
 }
 
 // Reasoning is kept only after the last query, where the model is still working on it.
-void render_assistant(Prompt& prompt, const Message& message, bool behind_query, bool is_last, ChatVariant variant) {
+void render_assistant(PromptPieces& prompt, const Message& message, bool behind_query, bool is_last, ChatVariant variant) {
     const Answer answer = may_think(variant) ? divide(message) : Answer{{}, message.content};
     prompt.markup("<|im_start|>assistant\n");
     if (may_think(variant) && behind_query && (is_last || !answer.reasoning.empty())) {
@@ -279,7 +242,7 @@ void render_assistant(Prompt& prompt, const Message& message, bool behind_query,
 }
 
 // Adjacent tool messages are one user turn.
-void render_tool(Prompt& prompt, const Message& message, bool is_first, bool is_last) {
+void render_tool(PromptPieces& prompt, const Message& message, bool is_first, bool is_last) {
     if (is_first) prompt.markup("<|im_start|>user");
     prompt.markup("\n<tool_response>\n");
     prompt.content(message.content);
@@ -303,8 +266,25 @@ void check_tools(const Json& tools) {
 
 } // namespace
 
+std::string ChatMessage::ToolCall::text() const {
+    return arguments.is_string() ? arguments.get<std::string>() : python_json(arguments);
+}
+
+Json ChatMessage::ToolCall::object(size_t message) const {
+    Json object = arguments;
+    if (const auto* text = object.get_ptr<const std::string*>())
+        object = build_json<Json>(*text, fmt::format("message {} has a tool call whose arguments are wrong", message),
+                                  {.max_depth = 128});
+    if (!object.is_object()) fail("message {} has a tool call whose arguments are not a JSON object", message);
+    return object;
+}
+
 ChatVariant chat_variant(const ModelFile& file) {
     const std::string_view text = file.text("tokenizer.chat_template", "");
+    if (text.find("<|start_header_id|>") != text.npos)
+        return text.find("Cutting Knowledge Date") == text.npos ? ChatVariant::llama3
+               : text.find("strftime_now") == text.npos         ? ChatVariant::llama31
+                                                                : ChatVariant::llama32;
     if (text.find("<parameter=") != text.npos) return ChatVariant::coder;
     if (text.find("enable_thinking") != text.npos) return ChatVariant::hybrid;
     const size_t generation = text.rfind("add_generation_prompt");
@@ -316,7 +296,11 @@ ChatVariant chat_variant(const ModelFile& file) {
 std::vector<Piece> render_chat(const Json& messages_json, const Json& tools, const ChatOptions& options) {
     const std::vector<Message> messages = read_messages(messages_json);
     check_tools(tools);
-    Prompt prompt;
+    PromptPieces prompt;
+    if (is_llama(options.variant)) {
+        render_llama(prompt, messages, tools, options);
+        return prompt.take();
+    }
     render_system(prompt, messages[0], tools, options.variant);
     const size_t query = last_query(messages);
     for (size_t i = 0; i < messages.size(); ++i) {

@@ -1,4 +1,4 @@
-// Qwen3's chat template, hand-written: messages to the prompt text. The variants differ in how they treat thinking.
+// The chat templates of Qwen3 and Llama 3, hand-written: messages to the prompt text.
 #pragma once
 #include "model/text/tokenizer.h"
 #include <nlohmann/json_fwd.hpp>
@@ -10,18 +10,23 @@ enum class ChatVariant {
     thinking, // always thinks: the prompt ends inside <think> (Thinking-2507)
     instruct, // never thinks: plain ChatML and tools (Instruct-2507, the demo model)
     coder,    // never thinks, tools and their calls are XML (Qwen3-Coder)
+    llama3,   // Llama 3: <|start_header_id|>, no tools
+    llama31,  // Llama 3.1 and 3.3: with tools, the date of their release in the system turn
+    llama32,  // Llama 3.2: the same with the date of today
 };
 
+constexpr bool is_llama(ChatVariant variant) { return variant >= ChatVariant::llama3; }
 constexpr bool may_think(ChatVariant variant) { return variant == ChatVariant::hybrid || variant == ChatVariant::thinking; }
 
 // Returns the variant of the file's tokenizer.chat_template, by its features, not its hash: a switch named enable_thinking, a
-// <think> in its generation prompt, or <parameter= in its calls. instruct when the file has none.
+// <think> in its generation prompt, <parameter= in its calls, or <|start_header_id|>. instruct when the file has none.
 ChatVariant chat_variant(const ModelFile& file);
 
 struct ChatOptions {
     ChatVariant variant = ChatVariant::hybrid;
     bool add_generation_prompt = true;
     bool enable_thinking = true; // only the hybrid variant has the switch
+    std::string date = {};       // of llama32, "26 Jul 2024"; empty: today
 };
 
 // `messages`: the OpenAI list of {role, content, reasoning_content?, tool_calls?}; content is a string, null, or a list of

@@ -52,27 +52,25 @@ void append_float(std::string& out, double value) {
     if (plain && digits.find('.') == digits.npos) out += ".0";
 }
 
-void append(std::string& out, const nlohmann::ordered_json& value, int depth) {
+void append(std::string& out, const nlohmann::ordered_json& value, int depth, int indent) {
     if (depth > max_depth) fail("the JSON is nested deeper than {} levels", max_depth);
-    const char* separator = "";
-    if (value.is_object()) {
-        out += '{';
+    const auto line = [&](int of_depth) { return indent == 0 ? "" : "\n" + std::string(size_t(of_depth * indent), ' '); };
+    if (value.is_structured() && !value.empty()) {
+        out += value.is_object() ? '{' : '[';
+        const char* separator = "";
         for (const auto& [key, item] : value.items()) {
-            out += separator;
-            append_string(out, key);
-            out += ": ";
-            append(out, item, depth + 1);
-            separator = ", ";
+            out += separator + line(depth + 1);
+            if (value.is_object()) {
+                append_string(out, key);
+                out += ": ";
+            }
+            append(out, item, depth + 1, indent);
+            separator = indent == 0 ? ", " : ",";
         }
-        out += '}';
-    } else if (value.is_array()) {
-        out += '[';
-        for (const auto& item : value) {
-            out += separator;
-            append(out, item, depth + 1);
-            separator = ", ";
-        }
-        out += ']';
+        out += line(depth);
+        out += value.is_object() ? '}' : ']';
+    } else if (value.is_structured()) {
+        out += value.is_object() ? "{}" : "[]";
     } else if (const auto* text = value.get_ptr<const std::string*>()) {
         append_string(out, *text);
     } else if (value.is_number_float()) {
@@ -84,9 +82,9 @@ void append(std::string& out, const nlohmann::ordered_json& value, int depth) {
 
 } // namespace
 
-std::string python_json(const nlohmann::ordered_json& value) {
+std::string python_json(const nlohmann::ordered_json& value, int indent) {
     std::string out;
-    append(out, value, 0);
+    append(out, value, 0, indent);
     return out;
 }
 

@@ -6,7 +6,7 @@
 namespace tq {
 
 // Returns the JSON with ", " and ": " between items, keys in their order, non-ASCII unchanged, numbers as Python's repr. Throws
-// an Error when the value is nested deeper than 256 levels.
-std::string python_json(const nlohmann::ordered_json& value);
+// an Error when the value is nested deeper than 256 levels. `indent`: of json.dumps; 0: all in one line.
+std::string python_json(const nlohmann::ordered_json& value, int indent = 0);
 
 } // namespace tq

@@ -111,6 +111,8 @@ bool AnswerParser::step() {
     case State::value: return step_value();
     case State::text_value: return step_text_value();
     case State::call_close: return step_call_close();
+    case State::bare_start: return step_bare_start();
+    case State::bare: return step_bare();
     case State::json_end:
     case State::json_whole:
     case State::broken: break;
@@ -121,7 +123,7 @@ bool AnswerParser::step() {
 bool AnswerParser::step_start() {
     const Match match = match_words(rest(), 0, {think_tag});
     if (match.found == Match::more) return false;
-    state_ = match.found == Match::yes ? State::reasoning : State::content;
+    state_ = match.found == Match::yes ? State::reasoning : types_.bare() ? State::bare_start : State::content;
     gap_ = match.found == Match::yes;
     take(match.end);
     return true;
@@ -224,11 +226,10 @@ void AnswerParser::give_up() {
     state_ = State::broken;
 }
 
-bool AnswerParser::step_json_arguments() {
+// Returns where the value in whose middle the parser is ends; otherwise npos.
+size_t AnswerParser::json_end() {
     const std::string_view text = rest();
-    size_t i = 0;
-    bool ends = false;
-    for (; i < text.size() && !ends; ++i) {
+    for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
         if (escaped_)
             escaped_ = false;
@@ -238,14 +239,52 @@ bool AnswerParser::step_json_arguments() {
             in_string_ = !in_string_;
         else if (!in_string_ && (c == '{' || c == '['))
             ++depth_;
-        else if (!in_string_ && (c == '}' || c == ']'))
-            ends = --depth_ == 0;
+        else if (!in_string_ && (c == '}' || c == ']') && --depth_ == 0)
+            return i + 1;
     }
-    arguments_ += text.substr(0, i);
-    add(Kind::arguments, std::string(text.substr(0, i)));
-    take(i);
-    if (ends) state_ = State::json_end;
-    return ends;
+    return text.npos;
+}
+
+bool AnswerParser::step_json_arguments() {
+    const size_t end = json_end();
+    const std::string text(rest().substr(0, end));
+    arguments_ += text;
+    add(Kind::arguments, text);
+    take(text.size());
+    if (end == std::string_view::npos) return false;
+    state_ = State::json_end;
+    return true;
+}
+
+// Where a call without tags may begin: at the start, or behind another such call.
+bool AnswerParser::step_bare_start() {
+    const std::string_view text = rest();
+    const size_t begin = text.find_first_not_of(calls_ == 0 ? " \t\r\n" : " \t\r\n;");
+    if (begin == text.npos) return false;
+    if (text[begin] != '{') return state_ = State::content, true;
+    call_text_.clear();
+    before_call_ = text.substr(0, begin);
+    take(begin);
+    in_call_ = true;
+    depth_ = 0, in_string_ = escaped_ = false;
+    state_ = State::bare;
+    return true;
+}
+
+// The call is known when it is whole: other JSON is content.
+bool AnswerParser::step_bare() {
+    const size_t end = json_end();
+    take(std::min(end, rest().size()));
+    if (end == std::string_view::npos) return false;
+    const bool is_call = read_whole_json(call_text_);
+    if (is_call) {
+        end_call(true);
+    } else {
+        add(Kind::content, before_call_ + std::exchange(call_text_, {}));
+        in_call_ = false;
+    }
+    state_ = is_call ? State::bare_start : State::content;
+    return true;
 }
 
 // The rest of a call is not looked at before its end.
@@ -281,7 +320,9 @@ bool AnswerParser::read_whole_json(std::string_view text) {
         return false;
     }
     if (!call.is_object() || !call.contains("name") || !call["name"].is_string() || call["name"] == "") return false;
-    const auto given = call.find("arguments");
+    if (types_.bare() && !types_.has(call["name"].get<std::string>())) return false;
+    const auto given = call.find(call.contains("arguments") ? "arguments" : "parameters");
+    if (types_.bare() && given == call.end()) return false;
     std::string arguments = given == call.end() || given->is_null() ? "{}"
                             : given->is_string()                    ? given->get<std::string>()
                                                                     : python_json(*given);
@@ -368,6 +409,10 @@ std::vector<AnswerPart> AnswerParser::finish() {
     if (!in_call_) {
         add(last == State::reasoning ? Kind::reasoning : Kind::content,
             last == State::reasoning && tail.find_first_not_of('\n') == tail.npos ? "" : tail);
+        return std::exchange(parts_, {});
+    }
+    if (last == State::bare) {
+        add(Kind::content, before_call_ + call_text_);
         return std::exchange(parts_, {});
     }
     if (last == State::call_close && tail.find_first_not_of(" \t\r\n") == tail.npos)

@@ -1,6 +1,7 @@
-// An answer while it is streamed, divided into thinking, text and tool calls. Two forms of calls are known:
+// An answer while it is streamed, divided into thinking, text and tool calls. Three forms of calls are known:
 //   <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>                                              Qwen3 (Hermes)
 //   <tool_call><function=f><parameter=x>1</parameter></function></tool_call>                                 Qwen3-Coder
+//   {"name": "f", "parameters": {"x": 1}}             Llama 3.1: the whole answer, or several with semicolons between them
 #pragma once
 #include "model/text/tool_types.h"
 #include <string>
@@ -26,7 +27,7 @@ struct AnswerPart {
 class AnswerParser {
   public:
     // `in_thinking`: the prompt has opened <think>. `tools`: the list that the template got, or null; the types of its parameters
-    // decide which values of Qwen3-Coder's form are texts: without them all are.
+    // decide which values of Qwen3-Coder's form are texts: without them all are. Llama's form is known where they are bare().
     explicit AnswerParser(bool in_thinking = false, ToolTypes types = {});
 
     // Appends text, complete characters of UTF-8, and returns what is now certain. The joined parts do not depend on how the
@@ -48,7 +49,9 @@ class AnswerParser {
         value,
         text_value,
         call_close,
-        broken
+        broken,
+        bare_start,
+        bare
     };
 
     bool step();
@@ -62,6 +65,9 @@ class AnswerParser {
     bool step_value();
     bool step_text_value();
     bool step_call_close();
+    bool step_bare_start();
+    bool step_bare();
+    size_t json_end();
     void finish_call();
 
     std::string_view rest() const { return std::string_view(pending_).substr(pos_); }

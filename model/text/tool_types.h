@@ -17,13 +17,18 @@ class ToolTypes {
 
     // `tools`: a list of {"type": "function", "function": {"name", "parameters"}} or of {"name", "parameters"}; others are
     // ignored.
+    // `bare`: an answer that is the JSON of a call is a call, without any tag, if it names one of the tools (Llama 3.1).
     ToolTypes() = default;
-    explicit ToolTypes(const nlohmann::ordered_json& tools);
+    explicit ToolTypes(const nlohmann::ordered_json& tools, bool bare = false);
 
     Type type(const std::string& function, const std::string& parameter) const; // text where it is not known
 
+    bool bare() const { return bare_; }
+    bool has(const std::string& function) const { return types_.contains(function); }
+
   private:
-    std::map<std::string, std::map<std::string, Type>> types_;
+    std::map<std::string, std::map<std::string, Type>> types_; // of every tool
+    bool bare_ = false;
 };
 
 // The JSON of a parameter's value. What is not JSON becomes a string.

@@ -1,4 +1,4 @@
-// Conversations with their renderings by Qwen3's own template.
+// Conversations with their renderings by the models' own templates.
 #pragma once
 #include "model/text/chat_template.h"
 #include <doctest/doctest.h>

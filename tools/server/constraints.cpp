@@ -107,7 +107,9 @@ void leave_unchecked(Json& tool) {
 }
 
 std::string calls_gbnf(const ChatTask& task, ChatVariant variant) {
-    const auto form = variant == ChatVariant::coder ? grammar::ToolCallForm::xml : grammar::ToolCallForm::json;
+    const auto form = is_llama(variant)               ? grammar::ToolCallForm::bare
+                      : variant == ChatVariant::coder ? grammar::ToolCallForm::xml
+                                                      : grammar::ToolCallForm::json;
     const auto gbnf = [&](const Json& tools, std::string_view only) {
         return grammar::tool_calls_gbnf(tools, form, only, task.parallel_tool_calls);
     };
@@ -154,7 +156,8 @@ void Constraints::set_format(const Format& format, bool ignore_end) {
 
 void Constraints::set_calls(const ChatTask& task) {
     const Tokenizer& tokenizer = service_.model.tokenizer;
-    const bool can_call = tokenizer.special("<tool_call>") && tokenizer.special("</tool_call>");
+    const bool has_tags = tokenizer.special("<tool_call>") && tokenizer.special("</tool_call>"),
+               can_call = is_llama(service_.model.chat) ? must_call_ : has_tags; // without a tag nothing says where a call begins
     if (!can_call && !must_call_) return;
     if (!can_call)
         bad_request("tool_choice",

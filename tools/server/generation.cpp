@@ -62,7 +62,7 @@ class Generation::Impl {
         continues = made.continues;
         Answer::Options answer{.chat = true, .in_thinking = made.thinking.open};
         answer.calls = task.tools.is_array() && !task.tools.empty() && task.tool_choice != ToolChoice::none;
-        if (answer.calls) answer.types = ToolTypes(task.tools);
+        if (answer.calls) answer.types = ToolTypes(task.tools, is_llama(service.model.chat));
         const Constraints constraints(service, task, made.thinking);
         Sampling sampling = task.sampling;
         // The tools stay in the prompt, so that it is found in the cache, but none is called.

@@ -104,7 +104,7 @@ std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& ta
     messages.push_back({{"role", answer.calls.empty() ? "user" : "tool"}, {"content", ""}});
     std::vector<Piece> pieces = render_chat(messages, task.tools, {service.model.chat, false, true});
     std::string& end = pieces.back().text;
-    end.erase(std::min(end.rfind("<|im_start|>"), end.size()));
+    end.erase(std::min(end.rfind(is_llama(service.model.chat) ? "<|start_header_id|>" : "<|im_start|>"), end.size()));
     return service.model.tokenizer.encode(pieces);
 }
 

@@ -36,6 +36,21 @@ struct Calls {
 
 } // namespace
 
+TEST_CASE("calls without tags") {
+    const Calls calls;
+    const std::string gbnf = tool_calls_gbnf(tools, ToolCallForm::bare), now = R"({"name": "now", "parameters": {}})",
+                      find = R"({"name": "find", "parameters": {"text": "x", "n": 20}})";
+    CHECK(calls.allows(gbnf, now));
+    CHECK(calls.allows(gbnf, find));
+    CHECK(calls.allows(gbnf, now + "; " + find));
+    CHECK(!calls.allows(gbnf, R"({"name": "find", "parameters": {}})"));
+    CHECK(!calls.allows(gbnf, "<tool_call>" + now + "</tool_call>"));
+    CHECK(!calls.allows(tool_calls_gbnf(tools, ToolCallForm::bare, "now", false), now + "; " + now));
+    const ParsedAnswer parsed = parse_answer(now + "; " + find, false, ToolTypes(tools, true));
+    REQUIRE(parsed.calls.size() == 2);
+    CHECK(parsed.calls[1].name == "find");
+}
+
 TEST_CASE("calls as JSON") {
     const Calls calls;
     const std::string gbnf = tool_calls_gbnf(tools, ToolCallForm::json);

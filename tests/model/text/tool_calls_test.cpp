@@ -1,4 +1,4 @@
-// Tool calls in an answer: both forms, divided at every place, with thinking and text around them, and what only looks like a
+// Tool calls in an answer: all forms, divided at every place, with thinking and text around them, and what only looks like a
 // call.
 #include "base/error.h"
 #include "model/text/tool_calls.h"
@@ -49,6 +49,24 @@ const char* tools = R"([{"type": "function", "function": {"name": "f", "paramete
     "maybe": {"type": ["string", "null"]}, "kind": {"enum": ["a", "b"]}, "any": {}}}}}, {"name": "g"}, 7, {"name": 1}])";
 
 } // namespace
+
+TEST_CASE("Llama's calls have no tags, and name a tool") {
+    const ToolTypes bare(Json::parse(tools), true);
+    const auto is = [&](std::string_view text, const std::string& wanted) { check(text, wanted, false, bare); };
+    is(R"({"name": "f", "parameters": {"text": "}", "n": 4}})", "F 0 f\nA 0 {\"text\": \"}\", \"n\": 4}\nE 0 valid");
+    is("\n {\"type\": \"function\", \"name\": \"g\", \"parameters\": {}}\n", "F 0 g\nA 0 {}\nE 0 valid\nC \n");
+    is(R"({"name": "f", "parameters": "{\"n\": 4}"})", "F 0 f\nA 0 {\"n\": 4}\nE 0 valid");
+    is(R"({"name": "g", "parameters": {}}; {"name": "f", "parameters": {"n": 1}})",
+       "F 0 g\nA 0 {}\nE 0 valid\nF 1 f\nA 1 {\"n\": 1}\nE 1 valid");
+    for (const char* content :
+         {R"({"name": "other", "parameters": {}})", R"({"name": "f"})", R"({"name": "f", "parameters": [1]})",
+          R"({"name": "f", "parameters": {"n": 1)", R"({"a": 1} and {"name": "g", "parameters": {}})",
+          R"(So: {"name": "g", "parameters": {}})", "{", "{}", "Hello {", "[1]"})
+        is(content, std::string("C ") + content);
+    is("", "");
+    check(R"({"name": "g", "parameters": {}})", R"(C {"name": "g", "parameters": {}})", false, ToolTypes(Json::parse(tools)));
+    is("<think>\nhm\n</think>\n\n{\"name\": \"g\", \"parameters\": {}}", "R hm\nC {\"name\": \"g\", \"parameters\": {}}");
+}
 
 TEST_CASE("text and thinking without calls") {
     check("", "");

@@ -21,7 +21,10 @@ ChatVariant parse_variant(const std::string& name) {
     if (name == "thinking") return ChatVariant::thinking;
     if (name == "instruct") return ChatVariant::instruct;
     if (name == "coder") return ChatVariant::coder;
-    fail("it must be hybrid, thinking, instruct or coder, not {}", printable(name));
+    if (name == "llama3") return ChatVariant::llama3;
+    if (name == "llama31") return ChatVariant::llama31;
+    if (name == "llama32") return ChatVariant::llama32;
+    fail("it must be hybrid, thinking, instruct, coder, llama3, llama31 or llama32, not {}", printable(name));
 }
 
 bool boolean(const nlohmann::ordered_json& input, const char* key, bool fallback) {
@@ -56,11 +59,12 @@ void add_template(ArgumentParser& app, Action& action) {
         command.get_option("--model").description("model whose chat template is used; default: that of Qwen3's hybrid models");
         command
             .add_option("--variant", a.variant,
-                        "template to use instead of a model's: hybrid, thinking, instruct, coder; default: the model's")
+                        "template to use instead of a model's: hybrid, thinking, instruct, coder, llama3, llama31, llama32; "
+                        "default: the model's")
             .option_text("NAME")
             .excludes("--model")
             .check(parsed_by(parse_variant))
-            .values("hybrid thinking instruct coder");
+            .values("hybrid thinking instruct coder llama3 llama31 llama32");
         command.footer("Standard input: {\"messages\": [...], \"tools\"?, \"add_generation_prompt\"?, \"enable_thinking\"?}");
     };
     add_command<TemplateArguments>(app, action, "template", "Render a conversation (JSON) as its prompt text", flags, run);

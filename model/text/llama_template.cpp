@@ -1,0 +1,142 @@
+#include "model/text/llama_template.h"
+#include "base/error.h"
+#include "model/text/python_json.h"
+#include "model/text/unicode.h"
+#include <array>
+#include <ctime>
+
+namespace tq {
+namespace {
+
+using LlamaRole = ChatMessage::Role;
+
+constexpr std::string_view begin_of_text = "<|begin_of_text|>", end_of_turn = "<|eot_id|>";
+constexpr std::string_view tools_request = "Given the following functions, please respond with a JSON for a function call with "
+                                           "its proper arguments that best answers the "
+                                           "given prompt.\n\nRespond in the format {\"name\": function name, \"parameters\": "
+                                           "dictionary of argument name and its value}.Do "
+                                           "not use variables.\n\n";
+
+// "26 Jul 2024", in the local time zone and in English.
+std::string today() {
+    constexpr std::array months{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    const std::time_t now = std::time(nullptr);
+    std::tm date{};
+#ifdef _WIN32
+    localtime_s(&date, &now);
+#else
+    localtime_r(&now, &date);
+#endif
+    return fmt::format("{:02} {} {}", date.tm_mday, months.at(size_t(date.tm_mon)), date.tm_year + 1900);
+}
+
+void begin_turn(PromptPieces& prompt, std::string_view role) {
+    prompt.markup("<|start_header_id|>");
+    prompt.markup(role);
+    prompt.markup("<|end_header_id|>\n\n");
+}
+
+void llama_turn(PromptPieces& prompt, std::string_view role, std::string_view content) {
+    begin_turn(prompt, role);
+    prompt.content(content);
+    prompt.markup(end_of_turn);
+}
+
+const char* role_name(LlamaRole role) {
+    switch (role) {
+    case LlamaRole::system: return "system";
+    case LlamaRole::user: return "user";
+    case LlamaRole::assistant: return "assistant";
+    case LlamaRole::tool: break;
+    }
+    return "tool";
+}
+
+void calls_turn(PromptPieces& prompt, const ChatMessage& message, size_t index) {
+    begin_turn(prompt, "assistant");
+    const char* separator = "";
+    for (const ChatMessage::ToolCall& call : message.tool_calls) {
+        prompt.markup(separator);
+        prompt.markup("{\"name\": \"");
+        prompt.content(call.name);
+        prompt.markup("\", \"parameters\": ");
+        prompt.content(python_json(call.object(index)));
+        prompt.markup("}");
+        separator = "; ";
+    }
+    prompt.markup(end_of_turn);
+}
+
+// The first message after the system's, with the tools.
+void tools_turn(PromptPieces& prompt, const ChatMessage& message, const nlohmann::ordered_json& tools) {
+    begin_turn(prompt, "user");
+    prompt.markup(tools_request);
+    for (const auto& tool : tools) {
+        prompt.content(python_json(tool, 4));
+        prompt.markup("\n\n");
+    }
+    prompt.content(python_strip(message.content));
+    prompt.markup(end_of_turn);
+}
+
+// Llama 3.1's and later ones always have it.
+void system_turn(PromptPieces& prompt, std::string_view content, bool has_tools, const ChatOptions& options) {
+    const bool of_today = options.variant == ChatVariant::llama32;
+    begin_turn(prompt, "system");
+    if (has_tools) prompt.markup("Environment: ipython\n");
+    prompt.markup(fmt::format("Cutting Knowledge Date: December 2023\nToday Date: {}\n\n", !of_today ? "26 Jul 2024"
+                                                                                           : options.date.empty()
+                                                                                               ? today()
+                                                                                               : options.date));
+    prompt.content(python_strip(content));
+    prompt.markup(end_of_turn);
+}
+
+} // namespace
+
+std::string_view python_strip(std::string_view text) {
+    const auto is_space = [](char32_t c) {
+        const CharClass kind = char_class(c);
+        return kind == CharClass::space || kind == CharClass::newline || (c >= 0x1C && c <= 0x1F);
+    };
+    while (!text.empty()) {
+        const Utf8Step first = step_utf8(text, 0);
+        if (!is_space(first.code_point)) break;
+        text.remove_prefix(first.length);
+    }
+    while (!text.empty()) {
+        size_t last = text.size() - 1;
+        while (last > 0 && (uint8_t(text[last]) & 0xC0) == 0x80) --last;
+        if (!is_space(step_utf8(text, last).code_point)) break;
+        text = text.substr(0, last);
+    }
+    return text;
+}
+
+void render_llama(PromptPieces& prompt, const std::vector<ChatMessage>& messages, const nlohmann::ordered_json& tools,
+                  const ChatOptions& options) {
+    const bool has_tools = tools.is_array() && !tools.empty(), is_plain = options.variant == ChatVariant::llama3;
+    const bool has_system = messages[0].role == LlamaRole::system;
+    if (is_plain && has_tools) fail("the chat template of Llama 3 has no tools: leave them out, or take Llama 3.1 or later");
+    prompt.markup(begin_of_text);
+    size_t i = 0;
+    if (!is_plain) {
+        system_turn(prompt, has_system ? messages[0].content : "", has_tools, options);
+        i = has_system ? 1 : 0;
+        if (has_tools && i == messages.size())
+            fail("tools need a message of the user, in which the chat template of Llama has them");
+        if (has_tools) tools_turn(prompt, messages[i++], tools);
+    }
+    for (; i < messages.size(); ++i) {
+        const ChatMessage& message = messages[i];
+        if (!is_plain && message.role == LlamaRole::tool)
+            llama_turn(prompt, "ipython", python_json(message.content));
+        else if (!is_plain && !message.tool_calls.empty())
+            calls_turn(prompt, message, i);
+        else
+            llama_turn(prompt, role_name(message.role), python_strip(message.content));
+    }
+    if (options.add_generation_prompt) begin_turn(prompt, "assistant");
+}
+
+} // namespace tq

@@ -1,0 +1,74 @@
+// A model of Llama 3's kind as it is served: its template, the BOS token of texts, and calls of tools without tags.
+#include "model/model.h"
+#include "tests/support/served_model.h"
+#include "tests/support/test_data.h"
+#include "tests/support/text.h"
+
+using namespace tq;
+using namespace tq::test;
+using Json = ServedJson;
+
+namespace {
+
+const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "weather", "parameters": {"type": "object",
+    "properties": {"city": {"enum": ["Oslo", "Bern"]}}, "required": ["city"]}}}])");
+
+Json chat(const Json& more) {
+    Json body{{"messages", {{{"role", "user"}, {"content", "the weather?"}}}}, {"max_tokens", 80}};
+    body.update(more);
+    return body;
+}
+
+} // namespace
+
+TEST_CASE("a call that is required keeps to the tools, and is read without a tag") {
+    const Model model = load_model(test_data("llama3.gguf"));
+    ServedModel served(model, {.context = 2048});
+    for (const char* choice : {"required", "auto", "none"}) {
+        const Json reply =
+            served.answer(server::chat_completions, chat({{"tools", tools}, {"tool_choice", choice}, {"seed", 1}}));
+        const Json& message = reply.at("choices").at(0).at("message");
+        CAPTURE(message.dump());
+        if (choice != std::string("required")) {
+            CHECK(!message.contains("tool_calls")); // this model says nothing that makes sense
+            continue;
+        }
+        REQUIRE(message.at("tool_calls").size() >= 1);
+        const Json& function = message.at("tool_calls").at(0).at("function");
+        CHECK(function.at("name") == "weather");
+        const Json arguments = Json::parse(function.at("arguments").get<std::string>());
+        CHECK((arguments.at("city") == "Oslo" || arguments.at("city") == "Bern"));
+        CHECK(reply.at("choices").at(0).at("finish_reason") == "tool_calls");
+        Json body = chat({{"tools", tools}});
+        body["messages"].push_back(message);
+        for (const Json& call : message.at("tool_calls"))
+            body["messages"].push_back({{"role", "tool"}, {"tool_call_id", call.at("id")}, {"content", "21"}});
+        CHECK(served.answer(server::chat_completions, body).at("usage").at("prompt_tokens") > 100);
+    }
+}
+
+TEST_CASE("texts begin with a BOS token, and chats with that of the template alone") {
+    const Model model = load_model(test_data("llama3.gguf"));
+    ServedModel served(model, {.context = 2048});
+    CHECK(served.answer(server::tokenize, {{"content", "2024"}}).at("tokens") == Json({284, 19}));
+    CHECK(served.answer(server::tokenize, {{"content", "2024"}, {"add_special", true}}).at("tokens") == Json({296, 284, 19}));
+    const auto prompt_tokens = [&](auto handle, const Json& body) {
+        return served.answer(handle, body).at("usage").at("prompt_tokens");
+    };
+    CHECK(prompt_tokens(server::completions, {{"prompt", "2024"}, {"max_tokens", 1}}) == 3);
+    CHECK(prompt_tokens(server::completions, {{"prompt", {284, 19}}, {"max_tokens", 1}}) == 2);
+    CHECK(prompt_tokens(server::embeddings, {{"input", "2024"}}) == 3);
+    const auto ids = model.tokenizer.encode(
+        render_chat(Json::parse(R"([{"role": "user", "content": "the weather?"}])"), nullptr, {.variant = model.chat}));
+    CHECK(ids[0] == 296);
+    CHECK(prompt_tokens(server::chat_completions, chat({{"max_tokens", 1}})) == ids.size());
+}
+
+TEST_CASE("a model whose vocabulary lacks the template's tokens completes texts, and refuses chats with the reason") {
+    Model model = load_model(test_data("llama3.gguf"));
+    model.chat = ChatVariant::instruct;
+    ServedModel served(model, {.context = 2048});
+    CHECK(contains(served.refusal(server::chat_completions, chat(Json::object()).dump()).at("message").get<std::string>(),
+                   "the model's vocabulary has no token <|im_start|>"));
+    served.answer(server::completions, {{"prompt", "the"}, {"max_tokens", 1}});
+}

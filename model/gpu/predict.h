@@ -1,5 +1,5 @@
 // The speed of generation on GPUs that are not there, predicted from the bytes that a token must move, the instructions that our
-// kernels take for them, and the waits between kernels. No GPU has confirmed a prediction.
+// kernels take for them, and the waits between kernels. The GPU that was measured is slower (measured_speeds).
 #pragma once
 #include "model/config.h"
 #include "model/gpu/tuning.h"
@@ -24,6 +24,16 @@ std::span<const KnownGpu> known_gpus();
 
 // Returns the one whose name contains `text`, whatever the case. Throws Error that lists all where none or several do.
 const KnownGpu& find_known_gpu(std::string_view text);
+
+// A speed of generation that tq-run bench has measured (docs/measured-gpus.md).
+struct MeasuredSpeed {
+    const char *gpu, *model; // names of known_gpus() and parse_synthetic()
+    KvType cache;            // of keys and values
+    uint32_t depth;
+    double tokens_per_second;
+};
+// Returns that of the GPU whose memory's speed is closest to this one's.
+const MeasuredSpeed& nearest_measured(const KnownGpu& gpu);
 
 // Shares of a GPU's limits that kernels are assumed to reach, and the time from a load to its data.
 constexpr double bandwidth_share = 0.9, issue_share = 0.85, latency_us = 0.75;

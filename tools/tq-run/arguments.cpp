@@ -168,7 +168,7 @@ SamplerOptions SamplingArguments::options(SamplerOptions recommended) const {
     o.presence_penalty = presence_penalty.value_or(o.presence_penalty);
     o.frequency_penalty = frequency_penalty.value_or(o.frequency_penalty);
     if (repeat_last_n) o.repeat_last_n = *repeat_last_n < 0 ? UINT32_MAX : uint32_t(*repeat_last_n);
-    o.seed = seed < 0 ? std::random_device{}() : uint64_t(seed);
+    o.seed = seed.value_or(-1) < 0 ? std::random_device{}() : uint64_t(*seed);
     return o;
 }
 

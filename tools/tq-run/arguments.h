@@ -91,6 +91,7 @@ struct ModelArguments {
     KvArguments kv;
     RopeArguments rope;
     bool profile = false, deterministic = false;
+    bool measured = false; // it runs on the chosen devices or not at all
 };
 
 // The weight format that --weights names, if one was given.
@@ -99,14 +100,14 @@ std::optional<GgmlType> weight_format(const ModelArguments& arguments);
 struct SamplingArguments {
     std::optional<float> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     std::optional<int64_t> top_k, repeat_last_n;
-    int64_t seed = -1;    // -1: a different one each time
-    int64_t predict = -1; // -1: until the answer ends
+    std::optional<int64_t> seed;    // -1: a different one each time, as is none
+    std::optional<int64_t> predict; // -1: until the answer ends, as is none
 
     bool ignore_end = false;
 
     // `recommended`, overridden by the given flags.
     SamplerOptions options(SamplerOptions recommended) const;
-    uint32_t max_tokens() const { return predict < 0 ? UINT32_MAX : uint32_t(predict); }
+    uint32_t max_tokens() const { return predict.value_or(-1) < 0 ? UINT32_MAX : uint32_t(*predict); }
 };
 
 struct PromptArguments {

@@ -69,6 +69,15 @@ std::vector<bool> cpu_among(const std::string& selectors) {
     return out;
 }
 
+void require_chosen(const std::string& selectors, const std::vector<ChosenDevice>& found, size_t open) {
+    const auto asked = size_t(std::ranges::count(cpu_among(selectors), false));
+    if (found.size() == open && (found.size() == asked || selectors.empty())) return;
+    const std::string what = selectors.empty() ? printable(found[0].capabilities.name) : "--device " + printable(selectors, 80);
+    fail("nothing is measured, since {} would run on another device: --device cpu measures the CPU, and tq-run doctor tells why "
+         "a device is not used",
+         what);
+}
+
 std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu otherwise) {
     const auto found = find_device(selector, otherwise);
     return found ? open_tried(*found) : nullptr;

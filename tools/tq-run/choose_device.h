@@ -27,6 +27,10 @@ std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu 
 // Opens the device that find_device() finds, as open_tried() does; nullptr for the CPU.
 std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu otherwise = WithoutGpu::cpu);
 
+// Throws Error where not all devices that `selectors` names were found, or not all that were found are open: for measurements,
+// which on others would be taken for those of the devices that were asked for.
+void require_chosen(const std::string& selectors, const std::vector<ChosenDevice>& found, size_t open);
+
 // Which of device_names() are the CPU ("cpu", "none").
 std::vector<bool> cpu_among(const std::string& selectors);
 

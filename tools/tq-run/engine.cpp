@@ -194,6 +194,7 @@ Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu other
     Setup setup = set_up_model(arguments, console);
     auto devices = open_devices(chosen, conformance::subject_of(setup.model.config, setup.model.weights, setup.options.kv),
                                 console, otherwise);
+    if (arguments.measured) require_chosen(names, chosen, devices[0] ? devices.size() : 0);
     setup.device_name = devices[0] ? describe_device(*devices[0]) : "CPU";
     setup.device = std::move(devices[0]);
     devices.erase(devices.begin());

@@ -1,6 +1,7 @@
 // tq-run plan: whether a model fits, before anything is loaded.
 #include "tools/tq-run/plan.h"
 #include "model/gpu/predict.h"
+#include "model/synthetic/synthetic.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/placement_table.h"
@@ -60,7 +61,7 @@ std::string context_row(const Setup& setup, const Choice& choice) {
     const uint64_t token_bytes = kv_bytes_per_token(config, choice.kv), window = kv_window_bytes(config, choice.kv);
     const auto in_gib = [&](uint64_t gib) { return ((gib << 30) - std::min(gib << 30, window)) / token_bytes; };
     const uint32_t here = tokens_that_fit(setup, choice.kv);
-    return fmt::format("{:<22} {:<20} {:>8} {:>10} {:>10} {:>10} {:>10}{}\n", describe(choice.kv), choice.name, token_bytes, here,
+    return fmt::format("{:<22} {:<22} {:>8} {:>10} {:>10} {:>10} {:>10}{}\n", describe(choice.kv), choice.name, token_bytes, here,
                        in_gib(1), in_gib(4), in_gib(16),
                        here >= config.max_position_embeddings ? "  (all the model allows)" : "");
 }
@@ -70,7 +71,7 @@ std::string context_table(const Setup& setup) {
     one.context_size = 1;
     const bool beside = setup.plan_alone(one).fits();
     std::string text = fmt::format("tokens that fit {}, and in a cache of N GiB:\n"
-                                   "{:<22} {:<20} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
+                                   "{:<22} {:<22} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
                                    beside ? "beside the weights" : "without the weights", "cache (keys/values)", "", "B/token",
                                    setup.imagined ? "fit there" : "fit here", "1 GiB", "4 GiB", "16 GiB");
     for (const Choice& choice : choices(setup.options.kv)) text += context_row(setup, choice);
@@ -191,16 +192,37 @@ std::vector<PredictedCache> predict(const Setup& setup, const gpu::KnownGpu& gpu
     return all;
 }
 
+// The nearest GPU that was measured, with what is predicted for it.
+struct Confirmed {
+    gpu::MeasuredSpeed measured;
+    double predicted; // tokens per second
+
+    double ratio() const { return measured.tokens_per_second / predicted; }
+};
+
+Confirmed nearest_confirmed(const gpu::KnownGpu& gpu) {
+    const gpu::MeasuredSpeed& nearest = gpu::nearest_measured(gpu);
+    const Model model = make_synthetic(parse_synthetic(nearest.model));
+    const KvOptions kv{nearest.cache, nearest.cache};
+    const auto time = gpu::predict_token(gpu::find_known_gpu(nearest.gpu), model.config, model.weights, kv, nearest.depth);
+    return {nearest, 1 / time.total()};
+}
+
 std::string prediction_table(const Setup& setup, const gpu::KnownGpu& gpu) {
     const std::vector<uint32_t> depths = predicted_depths(setup);
-    std::string text =
-        fmt::format("a prediction, not a measurement: generation of {} on {}, tokens/s by the tokens before\n{:<22}",
-                    setup.model.name, gpu.name, "cache (keys/values)");
+    const Confirmed nearest = nearest_confirmed(gpu);
+    std::string text = fmt::format("a prediction, not a measurement: generation of {} on {}, tokens/s by the tokens before\n"
+                                   "the nearest GPU that was measured, {}, reached {:.2f} of its prediction ({} with {}: {:.0f} "
+                                   "tokens/s, predicted {:.0f})\n\n{:<22}",
+                                   setup.model.name, gpu.name, nearest.measured.gpu, nearest.ratio(), nearest.measured.model,
+                                   describe(KvOptions{nearest.measured.cache, nearest.measured.cache}),
+                                   nearest.measured.tokens_per_second, nearest.predicted, "cache (keys/values)");
     for (const uint32_t depth : depths) text += fmt::format(" {:>8}", depth);
     const std::vector<PredictedCache> caches = predict(setup, gpu);
     for (const PredictedCache& cache : caches) {
         text += fmt::format("\n{:<22}", describe(cache.kv));
         for (const gpu::TokenTime& time : cache.times) text += fmt::format(" {:>8.1f}", 1 / time.total());
+        text += fmt::format("  ({} reached {:.2f} of such)", nearest.measured.gpu, nearest.ratio());
     }
     const gpu::TokenTime& last = caches.front().times.back();
     return text +
@@ -215,6 +237,14 @@ std::string prediction_table(const Setup& setup, const gpu::KnownGpu& gpu) {
 nlohmann::ordered_json prediction_json(const Setup& setup, const gpu::KnownGpu& gpu) {
     nlohmann::ordered_json json{
         {"model", setup.model.name}, {"gpu", gpu.name}, {"is_prediction", true}, {"tokens", nlohmann::ordered_json::array()}};
+    const Confirmed nearest = nearest_confirmed(gpu);
+    json["nearest_measured"] = {{"gpu", nearest.measured.gpu},
+                                {"model", nearest.measured.model},
+                                {"cache", describe(KvOptions{nearest.measured.cache, nearest.measured.cache})},
+                                {"depth", nearest.measured.depth},
+                                {"tokens_per_second", nearest.measured.tokens_per_second},
+                                {"predicted_tokens_per_second", nearest.predicted},
+                                {"ratio", nearest.ratio()}};
     const std::vector<uint32_t> depths = predicted_depths(setup);
     for (const PredictedCache& cache : predict(setup, gpu))
         for (size_t i = 0; i < depths.size(); i++) {
@@ -236,10 +266,11 @@ int run(const PlanArguments& arguments) {
     if (gpu != nullptr && model.device.empty()) model.device = "cpu"; // whatever is here: the prediction is for another device
     const Setup setup = set_up_plan(model, console);
     if (gpu != nullptr) {
-        write_output(arguments.json ? prediction_json(setup, *gpu).dump(2) + "\n" : prediction_table(setup, *gpu));
+        (arguments.json ? write_output : write_text)(arguments.json ? prediction_json(setup, *gpu).dump(2) + "\n"
+                                                                    : prediction_table(setup, *gpu));
         return 0;
     }
-    write_output(arguments.json ? to_json(setup).dump(2) + "\n" : memory_table(setup));
+    (arguments.json ? write_output : write_text)(arguments.json ? to_json(setup).dump(2) + "\n" : memory_table(setup));
     return setup.plan().runs() ? 0 : 1;
 }
 

@@ -63,6 +63,38 @@ json two_depths() {
                      result("tq4/tq4", 0, 8192, 50, 0.7), result("tq4/tq4", 512, 0, 1000)});
 }
 
+// As llama-bench -o json writes it.
+json llama_bench(const std::string& model, uint32_t prompt, uint32_t depth, double speed) {
+    return {{"build_commit", "8a4c5d1"},
+            {"build_number", 6000},
+            {"cpu_info", "Xeon"},
+            {"gpu_info", "Fast & Co"},
+            {"backends", "Vulkan"},
+            {"model_filename", "models/b.gguf"},
+            {"model_type", model},
+            {"model_size", 4000},
+            {"model_n_params", 8000},
+            {"n_batch", 2048},
+            {"n_ubatch", 512},
+            {"n_threads", 8},
+            {"type_k", "f16"},
+            {"type_v", "f16"},
+            {"n_gpu_layers", 99},
+            {"n_prompt", prompt},
+            {"n_gen", prompt > 0 ? 0 : 128},
+            {"n_depth", depth},
+            {"avg_ts", speed},
+            {"stddev_ts", 0.5},
+            {"samples_ns", {1, 2, 3}},
+            {"samples_ts", {1, 2, 3}}};
+}
+
+json llama_without(const char* key) {
+    json one = llama_bench("qwen3 8B", 512, 0, 100);
+    one.erase(key);
+    return one;
+}
+
 size_t count(const std::string& text, const std::string& part) {
     size_t n = 0;
     for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) n++;
@@ -70,6 +102,62 @@ size_t count(const std::string& text, const std::string& part) {
 }
 
 } // namespace
+
+TEST_CASE("llama-bench's JSON is set beside ours: the same model, by its file or its sizes, shares rows") {
+    const TemporaryFile ours(two_depths().dump(1)),
+        theirs(document({llama_bench("qwen3 8B Q4_K - Medium", 0, 0, 40), llama_bench("qwen3 8B Q4_K - Medium", 0, 8192, 16)})
+                   .dump(1));
+    const Finished finished = bench({"--compare", ours.path().string(), theirs.path().string()});
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    CHECK(contains(finished.output, "Fast & Co, llama.cpp"));
+    CHECK(contains(finished.output, "40.00 ± 0.50 (0.80x)"));
+    CHECK(contains(finished.output, "16.00 ± 0.50 (0.80x)"));
+    CHECK_FALSE(contains(finished.output, "qwen3 8B"));
+    CHECK(contains(finished.output, "llama-bench of llama.cpp, commit 8a4c5d1"));
+    CHECK(contains(finished.output, "Fast & Co, llama.cpp, Qwen3 <8B> Q4_K, f16/f16: unchecked"));
+
+    json other = llama_bench("llama 7B Q4_0", 512, 0, 900), processor = llama_bench("llama 7B Q4_0", 512, 0, 9);
+    other["model_filename"] = processor["model_filename"] = "/x/other.gguf";
+    processor["n_gpu_layers"] = 0;
+    const TemporaryFile more(other.dump() + "\n" + processor.dump() + "\n"); // -o jsonl
+    const Finished alone = bench({"--compare", more.path().string(), ours.path().string()});
+    REQUIRE_MESSAGE(alone.status == 0, alone.error);
+    CHECK(contains(alone.output, "llama 7B Q4_0"));
+    CHECK(contains(alone.output, "Xeon, 8 threads, llama.cpp"));
+
+    json sized = two_depths();
+    for (json& one : sized) one.update({{"model_filename", "renamed.gguf"}, {"model_size", 4000}, {"model_n_params", 8000}});
+    const TemporaryFile renamed(sized.dump());
+    CHECK(contains(bench({"--compare", renamed.path().string(), theirs.path().string()}).output, "40.00 ± 0.50 (0.80x)"));
+}
+
+TEST_CASE("comparisons are written as JSON and CSV, too") {
+    const TemporaryFile a(with_samples(two_depths(), 1).dump()),
+        b(on_device(document({result("tq4/tq4", 0, 0, 30)}), "Slow, \"2\"").dump());
+    const auto compare = [&](const char* format) {
+        return bench({"--compare", a.path().string(), b.path().string(), "-o", format});
+    };
+    const Finished finished = compare("json");
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    const json all = json::parse(finished.output);
+    REQUIRE(all.size() == 6);
+    CHECK(all[1]["device"] == "Fast & Co");
+    CHECK(all[1]["test"] == "tg128");
+    CHECK(all[1]["avg_ts"] == 60);
+    CHECK(all[1]["over_f16"].get<double>() == doctest::Approx(1.2));
+    CHECK(all[1]["over_f16_error"] > 0);
+    CHECK(all[0]["over_f16"].is_null());
+    CHECK(all[0]["ns_per_depth"] > 0);
+    CHECK(all[5]["over_first_device"].get<double>() == doctest::Approx(0.5));
+    CHECK(all[0]["over_first_device"].is_null());
+    const std::string lines = compare("jsonl").output, csv = compare("csv").output;
+    CHECK(json::parse(lines.substr(0, lines.find('\n'))) == all[0]);
+    CHECK(count(lines, "\n") == 6);
+    CHECK(csv.starts_with("device,model,cache,test,n_prompt,n_gen,n_depth,avg_ts,"));
+    CHECK(count(csv, "\n") == 7);
+    CHECK(contains(csv, "\"Slow, \"\"2\"\"\",\"Qwen3 <8B> Q4_K\",\"tq4/tq4\",\"tg128\""));
+    CHECK(compare("sql").status == 2);
+}
 
 TEST_CASE("files are set side by side, each device over the first") {
     const TemporaryFile a(two_depths().dump(1)),
@@ -223,6 +311,9 @@ TEST_CASE("what is no file of results is refused with what is wrong") {
         {other.dump(), "has the schema other-bench: it was not written by tq-run bench"},
         {newer.dump(), "has version 3 of its format"},
         {llama.dump(), "has no string \"schema\": it was not written by tq-run bench"},
+        {llama_bench("qwen3 8B", 0, 0, 0).dump(), "has a speed of 0"},
+        {llama_without("type_k").dump(), "has no string \"type_k\""},
+        {llama_without("n_prompt").dump(), "has no number \"n_prompt\""},
         {no_energy.dump(), "joules_per_token"},
         {deep_name.dump(), "\"model\" of result 1"},
         {huge, "is not JSON"},

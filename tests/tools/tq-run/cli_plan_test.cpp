@@ -77,6 +77,10 @@ TEST_CASE("a prediction keeps to the GPU's bandwidth, falls with the depth, and 
     CHECK(faster > 1.2 * json["tokens"][0]["tokens_per_second"].get<double>());
     const Finished text = tq_run({"plan", "--synthetic", "qwen3-0.6b:q8_0", "--predict", "7900"});
     CHECK(contains(text.output, "a prediction, not a measurement: generation of"));
+    CHECK(contains(text.output, "(H200 reached 0.42 of such)\n")); // beside each row
+    CHECK(contains(text.output, "245 tokens/s, predicted 577"));
+    CHECK(json["nearest_measured"]["gpu"] == "H200");
+    CHECK(json["nearest_measured"]["ratio"].get<double>() == doctest::Approx(0.4246).epsilon(0.01));
     CHECK(contains(text.output, "on RX 7900 XTX"));
     for (const char* unknown : {"rtx", "GTX 1080", ""}) {
         const Finished refused = tq_run({"plan", "--predict", unknown});

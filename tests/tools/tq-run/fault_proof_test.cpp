@@ -330,6 +330,37 @@ TEST_CASE("a damaged file of verdicts is written anew, and without a place for i
     CHECK(contains(nowhere.error, "will be repeated, since its result cannot be kept"));
 }
 
+TEST_CASE("bench measures the devices that were asked for, or nothing") {
+    const Faults wrong{.kernel = "rms_norm", .rewrite = "FMul:1=FAdd"};
+    const auto bench = [](const char* device, const Faults& faults, std::vector<std::string> more = {}) {
+        const Place place;
+        std::vector<std::string> words{"bench", "-p", "4", "-n", "1", "-r", "1", "--no-limits", "-o", "json", "--device", device};
+        words.insert(words.end(), more.begin(), more.end());
+        const Ended ended = place.run(words, faults, {"TQ_PROVE=5"});
+        CAPTURE(device);
+        CAPTURE(ended.error);
+        REQUIRE_MESSAGE(ended.status, "it hangs");
+        return ended;
+    };
+    for (const char* devices : {"0", "cpu,0", "0,cpu"}) {
+        const Ended refused = bench(devices, wrong);
+        CHECK(*refused.status == 1);
+        CHECK(contains(refused.error, "nothing is measured, since --device 0 would run on another device"));
+        if (devices[0] == '0') CHECK_FALSE(contains(refused.output, "avg_ts"));
+    }
+    CHECK(*bench("0", wrong, {"--kernels"}).status == 1);
+    CHECK(*bench("0", {.calls = "vkCreateInstance:1+=CRASH"}).status == 1);
+    const Place place;
+    const Ended limits =
+        place.run({"bench", "--limits", "--device", "0"}, {.calls = "vkCreateInstance:1+=CRASH"}, {"TQ_PROVE=5"});
+    CHECK(limits.status == 1);
+    CHECK(limits.output.empty());
+    CHECK(*bench("cpu", wrong).status == 0);
+    CHECK(
+        *bench("cpu", wrong, {"--spec", "draft", "-md", TQ_SOURCE_DIR "/tools/demo-model/demo-q8_0.gguf", "-devd", "0"}).status ==
+        1);
+}
+
 TEST_CASE("commands about devices themselves try one in a child before they open it, and list rows without opening any") {
     const std::vector<std::vector<std::string>> commands{
         {"validate", "-p", "Once", "-n", "1", "--device", "0"},

@@ -318,6 +318,7 @@ std::vector<KvOptions> Arguments::caches() const {
 
 std::vector<ModelArguments> Arguments::model_list() const {
     ModelArguments one;
+    one.measured = true;
     one.layers = layers;
     one.weights = weights;
     one.memory_limit_bytes = memory_limit_bytes;
@@ -392,7 +393,9 @@ void add_flags(ArgumentParser& command, Arguments& a) {
         .option_text("FILE")
         .group("Speculative decoding")
         .check([](std::string& text) { return std::string(text.empty() ? "it is empty: name a file" : ""); });
-    command.add_option("--compare", a.compare, "print these results of -o json or jsonl side by side, and measure nothing")
+    command
+        .add_option("--compare", a.compare,
+                    "print these results of -o json or jsonl, or of llama-bench, side by side, and measure nothing")
         .option_text("FILE...")
         .group("Results")
         .take_all()

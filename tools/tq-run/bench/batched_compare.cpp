@@ -109,6 +109,13 @@ std::string rate_table(const BatchedComparison& all, const char* title, std::vec
         markdown(rows, 0));
 }
 
+BatchedComparison read_batched(const std::vector<ResultFile>& files) {
+    BatchedComparison all;
+    for (const ResultFile& file : files)
+        for (size_t i = 0; i < file.results.size(); i++) add_result(all, file, i);
+    return all;
+}
+
 } // namespace
 
 bool has_batched_results(const std::vector<ResultFile>& files) {
@@ -117,10 +124,26 @@ bool has_batched_results(const std::vector<ResultFile>& files) {
     });
 }
 
+nlohmann::ordered_json batched_comparison_json(const std::vector<ResultFile>& files) {
+    auto json = nlohmann::ordered_json::array();
+    const BatchedComparison all = read_batched(files);
+    for (const BatchedColumn& column : all.columns)
+        for (const auto& [test, rates] : column.tests) {
+            const auto& [depth, prompt, generated, sequences] = test;
+            json.push_back({{"column", column.name},
+                            {"pp", prompt},
+                            {"tg", generated},
+                            {"pl", sequences},
+                            {"n_depth", depth},
+                            {"speed_tg", statistics(rates.generated).mean},
+                            {"speed_pp", statistics(rates.prompt).mean},
+                            {"speed", statistics(rates.all).mean}});
+        }
+    return json;
+}
+
 std::string batched_comparison(const std::vector<ResultFile>& files) {
-    BatchedComparison all;
-    for (const ResultFile& file : files)
-        for (size_t i = 0; i < file.results.size(); i++) add_result(all, file, i);
+    const BatchedComparison all = read_batched(files);
     std::string text = rate_table(all, "Generation (S_TG)", &Rates::generated) +
                        rate_table(all, "Prompts (S_PP)", &Rates::prompt) + rate_table(all, "Both (S)", &Rates::all);
     if (text.find("(~ ") != std::string::npos) text += "~ within the noise: less than two standard errors apart\n\n";

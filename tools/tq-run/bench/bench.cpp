@@ -6,6 +6,7 @@
 #include "tools/tq-run/bench/batched_compare.h"
 #include "tools/tq-run/bench/compare.h"
 #include "tools/tq-run/bench/kernels.h"
+#include "tools/tq-run/bench/llama_bench.h"
 #include "tools/tq-run/bench/measure.h"
 #include "tools/tq-run/bench/report.h"
 #include "tools/tq-run/bench/speculation.h"
@@ -164,7 +165,9 @@ int run_limits(const Arguments& arguments) {
     all["limits"] = Json::array();
     const bool as_table = arguments.output() == Format::markdown;
     for (const std::string& selector : arguments.device_list()) {
-        const auto device = choose_device(selector);
+        const auto found = find_devices(selector);
+        require_chosen(selector, found, found.size());
+        const auto device = found.empty() ? nullptr : open_tried(found[0]);
         Json json{{"device", describe_device(device.get())}};
         ThreadPool pool(arguments.thread_list()[0]);
         const Limits limits = device ? measure_limits(*device) : measure_cpu_limits(pool);
@@ -178,6 +181,14 @@ int run_limits(const Arguments& arguments) {
 
 int compare(const Arguments& arguments) {
     const std::vector<ResultFile> files = read_files(arguments.compare);
+    if (const Format format = arguments.output(); format != Format::markdown) {
+        const Json all = has_batched_results(files) ? batched_comparison_json(files) : comparison_json(compare_results(files));
+        if (format == Format::csv) write_output(csv_of(all));
+        if (format == Format::json) write_output(all.dump(1) + "\n");
+        if (format == Format::jsonl)
+            for (const Json& one : all) write_output(one.dump() + "\n");
+        return 0;
+    }
     write_output(has_batched_results(files) ? batched_comparison(files) : comparison_table(compare_results(files)));
     return 0;
 }
@@ -204,8 +215,8 @@ int run(const Arguments& arguments) {
         throw UsageError("--spec-text is a text for --spec: give --spec ngram, or --spec draft with -md");
     if (!arguments.parallel.empty() && (format == Format::sql || arguments.error_output() == Format::sql))
         throw UsageError("-np prints md, json, jsonl or csv, not sql: llama-bench's table has no such results");
-    if (!arguments.compare.empty() && format != Format::markdown)
-        throw UsageError("--compare prints a table only: leave -o out, or give -o md");
+    if (!arguments.compare.empty() && format == Format::sql)
+        throw UsageError("--compare prints md, csv, json or jsonl, not sql: llama-bench's table has single results");
     if (!arguments.compare.empty()) return compare(arguments);
     if (const auto status = run_as_rank_of(arguments)) return *status;
     Console console = arguments.console.console();

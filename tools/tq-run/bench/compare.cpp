@@ -141,6 +141,37 @@ std::optional<double> expected_ns_per_depth(const Comparison& comparison, const 
     return *deepest->cache_bytes / *deepest->attention_gb_per_s; // bytes over bytes per ns
 }
 
+nlohmann::ordered_json comparison_json(const Comparison& all) {
+    const auto or_null = [](const std::optional<double>& value) {
+        return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+    };
+    const auto put = [&](nlohmann::ordered_json& to, const std::string& name, const std::optional<Estimated>& e) {
+        to[name] = or_null(e ? std::optional(e->value) : std::nullopt);
+        to[name + "_error"] = or_null(e && e->error > 0 ? std::optional(e->error) : std::nullopt);
+    };
+    auto json = nlohmann::ordered_json::array();
+    for (const Point& p : all.points) {
+        const auto first =
+            std::ranges::find_if(all.points, [&](const Point& other) { return row_name(other) == row_name(p); }); // of this row
+        auto& out = json.emplace_back(nlohmann::ordered_json{{"device", p.device},
+                                                             {"model", p.model},
+                                                             {"cache", p.cache},
+                                                             {"test", test_name(p)},
+                                                             {"n_prompt", p.prompt},
+                                                             {"n_gen", p.generated},
+                                                             {"n_depth", p.depth},
+                                                             {"avg_ts", p.tokens_per_second},
+                                                             {"stddev_ts", p.deviation},
+                                                             {"checked", p.checked}});
+        put(out, "over_first_device", &*first == &p ? std::nullopt : std::optional(ratio(p, *first)));
+        put(out, "over_f16", over_f16(all, p));
+        put(out, "ns_per_depth", p.prompt == 0 ? ns_per_depth(all, p) : std::nullopt);
+        out["bandwidth_share"] = or_null(p.bandwidth_share);
+        out["joules_per_token"] = or_null(p.joules_per_token);
+    }
+    return json;
+}
+
 std::string comparison_table(const Comparison& all) {
     std::string text =
         table(all, "Tokens per second, ± standard deviation of the samples (and over those of the first device)", speed_cell);

@@ -40,6 +40,9 @@ struct Comparison {
 // Throws Error that names the file, the result and the field where one is not what `tq-run bench -o json` (or jsonl) writes.
 Comparison compare_results(const std::vector<ResultFile>& files);
 
+// An object for each point, with the values of the tables under names of their own; the same names in all.
+nlohmann::ordered_json comparison_json(const Comparison& comparison);
+
 std::string comparison_table(const Comparison& comparison);
 
 // The additional time of a token for each token before it, in ns: least squares over all depths. Nothing for a single depth.

@@ -57,8 +57,14 @@ struct Read {
     Point point;
     std::string note; // of the device and the build
     uint32_t layers = 0, threads = 0, batch = 0, device_index = 0;
-    std::string file; // of the model, without its directory
+    std::string file;                 // of the model, without its directory
+    double bytes = 0, parameters = 0; // of the model, where the result tells them
+    bool foreign = false;             // written by llama-bench
 };
+
+std::string file_of(const ResultFields& fields) {
+    return printable(utf8_text(utf8_path(fields.text("model_filename")).filename()), 60);
+}
 
 size_t samples(const Json& json) {
     const auto found = json.find("samples_ns");
@@ -93,7 +99,9 @@ Read read_result(const Json& json, const std::string& what) {
              .threads = fields.count("n_threads"),
              .batch = fields.count("n_batch"),
              .device_index = device.count("index"),
-             .file = printable(utf8_text(utf8_path(fields.text("model_filename")).filename()), 60)};
+             .file = file_of(fields),
+             .bytes = fields.maybe_number("model_size").value_or(0),
+             .parameters = fields.maybe_number("model_n_params").value_or(0)};
     const std::string system = fields.text("system");
     out.note =
         fmt::format("{}; {}",
@@ -102,6 +110,65 @@ Read read_result(const Json& json, const std::string& what) {
                                                                   device.text("driver_info"), device.text("api_version"), system),
                     fields.text("build"));
     return out;
+}
+
+// llama.cpp's llama-bench names neither a schema nor a cache; it checks nothing.
+bool is_llama_bench(const Json& json) {
+    return json.is_object() && !json.contains("schema") && json.contains("build_commit") && json.contains("model_filename");
+}
+
+Read read_llama_result(const Json& json, const std::string& what) {
+    const ResultFields fields(json, what);
+    const uint32_t prompt = fields.count("n_prompt"), generated = fields.count("n_gen");
+    const double speed = fields.number("avg_ts"), deviation = fields.maybe_number("stddev_ts").value_or(0);
+    if (prompt + generated == 0) fail("{} measures neither a prompt nor generated tokens", what);
+    if (speed == 0) fail("{} has a speed of 0", what);
+    const auto layers = json.find("n_gpu_layers");
+    const bool on_gpu = !fields.text("gpu_info").empty() && (layers == json.end() || *layers != 0);
+    const std::string place =
+        on_gpu ? fields.text("gpu_info") : fmt::format("{}, {} threads", fields.text("cpu_info"), fields.count("n_threads"));
+    return {.point = {.device = place + ", llama.cpp",
+                      .model = fields.text("model_type"),
+                      .cache = fields.text("type_k") + "/" + fields.text("type_v"),
+                      .prompt = prompt,
+                      .generated = generated,
+                      .depth = json.contains("n_depth") ? fields.count("n_depth") : 0,
+                      .settings = {},
+                      .tokens_per_second = speed,
+                      .deviation = deviation,
+                      .error = deviation / std::sqrt(double(samples(json))),
+                      .bandwidth_share = std::nullopt,
+                      .joules_per_token = std::nullopt,
+                      .checked = false,
+                      .cache_bytes = std::nullopt,
+                      .attention_gb_per_s = std::nullopt},
+            .note = fmt::format("llama-bench of llama.cpp, commit {}", fields.text("build_commit")),
+            .threads = fields.count("n_threads"),
+            .batch = fields.count("n_batch"),
+            .file = file_of(fields),
+            .bytes = fields.maybe_number("model_size").value_or(0),
+            .parameters = fields.maybe_number("model_n_params").value_or(0),
+            .foreign = true};
+}
+
+// llama-bench names models in another way: one that is the same, by its file's name or its sizes, gets our name.
+void name_as_ours(std::vector<std::vector<Read>>& files) {
+    const auto same = [](const Read& theirs, const Read& ours) {
+        const bool sizes = theirs.parameters > 0 && theirs.parameters == ours.parameters && theirs.bytes == ours.bytes;
+        return !ours.foreign && (theirs.file == ours.file || sizes);
+    };
+    for (auto& file : files)
+        for (Read& theirs : file) {
+            if (!theirs.foreign) continue;
+            for (const auto& other : files)
+                if (const auto ours = std::ranges::find_if(other, [&](const Read& one) { return same(theirs, one); });
+                    ours != other.end()) {
+                    theirs.point.model = ours->point.model;
+                    theirs.layers = ours->layers;
+                    theirs.file = ours->file;
+                    break;
+                }
+        }
 }
 
 void add(Comparison& out, Point point) {
@@ -121,6 +188,10 @@ std::vector<Read> read_file(const ResultFile& file) {
                  "the program that wrote it",
                  file.name());
         const std::string what = file.describe(out.size());
+        if (is_llama_bench(result)) {
+            out.push_back(read_llama_result(result, what));
+            continue;
+        }
         check_schema(ResultFields(result, what), file.name());
         out.push_back(read_result(result, what));
     }
@@ -178,6 +249,7 @@ Comparison compare_results(const std::vector<ResultFile>& files) {
         for (const Read& read : all.back())
             if (auto& in = named[read.point.device]; in.empty() || in.back() != all.size()) in.push_back(all.size());
     }
+    name_as_ours(all);
     tell_models_apart(all);
     Comparison out;
     for (size_t i = 0; i < all.size(); i++)

@@ -168,6 +168,20 @@ std::string csv_header(const Json& result) {
     return fmt::format("{}\n", fmt::join(names, ","));
 }
 
+std::string csv_of(const Json& list) {
+    std::string text;
+    for (const Json& one : list) {
+        std::vector<std::string> names, values;
+        for (const auto& [name, value] : one.items()) {
+            names.push_back(name);
+            values.push_back(quoted(plain(value), '"'));
+        }
+        if (text.empty()) text = fmt::format("{}\n", fmt::join(names, ","));
+        text += fmt::format("{}\n", fmt::join(values, ","));
+    }
+    return text;
+}
+
 std::string csv_row(const Json& result) {
     std::vector<std::string> values;
     for (const auto& [name, value] : flat(result)) values.push_back(quoted(value, '"'));

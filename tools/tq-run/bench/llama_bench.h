@@ -16,4 +16,7 @@ std::string sql_row(const Json& result);
 std::string csv_header(const Json& result);
 std::string csv_row(const Json& result);
 
+// A list of flat objects of the same names, as CSV of the same kind.
+std::string csv_of(const Json& list);
+
 } // namespace tq::bench

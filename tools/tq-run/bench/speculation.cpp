@@ -44,7 +44,7 @@ struct Decoded {
     uint32_t drafted = 0, accepted = 0;
 };
 
-struct Row {
+struct SpecRow {
     std::string text;
     uint32_t prompt, tokens;
     double plain = 0, drafting = 0; // tokens per second
@@ -101,7 +101,7 @@ class SpecRun {
         : arguments_(arguments), setup_(subject.setup), console_(console), plain_(make(shared, kv, false)),
           drafting_(make(shared, kv, true)), model_drafts_(arguments.speculation.drafts_by_model() ? speculator() : nullptr) {}
 
-    Row measure(const SpecText& text, uint32_t tokens);
+    SpecRow measure(const SpecText& text, uint32_t tokens);
 
   private:
     std::unique_ptr<Forward> make(const SharedModel& shared, const KvOptions& kv, bool speculative) const {
@@ -109,8 +109,11 @@ class SpecRun {
         return shared.forward(kv);
     }
     std::unique_ptr<Speculator> speculator() const {
-        return start_speculation(arguments_.speculation, {setup_.model, setup_.device.get(), *drafting_},
-                                 arguments_.thread_list()[0], console_);
+        auto drafts = start_speculation(arguments_.speculation, {setup_.model, setup_.device.get(), *drafting_},
+                                        arguments_.thread_list()[0], console_);
+        if (const std::string& named = arguments_.speculation.device; drafts->model && !named.empty())
+            require_chosen(named, find_devices(named), drafts->device ? 1 : 0);
+        return drafts;
     }
     Decoded decode_drafting(const SpecText& text, uint32_t tokens);
 
@@ -127,7 +130,7 @@ Decoded SpecRun::decode_drafting(const SpecText& text, uint32_t tokens) {
     return decode(*drafting_, text, tokens, drafting_prompt_, (lookup ? lookup : model_drafts_)->speculation.get());
 }
 
-Row SpecRun::measure(const SpecText& text, uint32_t tokens) {
+SpecRow SpecRun::measure(const SpecText& text, uint32_t tokens) {
     console_.status(fmt::format("{}: checking", text.name));
     const Decoded expected = decode(*drafting_, text, tokens, drafting_prompt_, nullptr);
     const auto check = [&](const Decoded& got) {
@@ -140,7 +143,7 @@ Row SpecRun::measure(const SpecText& text, uint32_t tokens) {
     check(decode_drafting(text, tokens));
     decode(*plain_, text, tokens, plain_prompt_, nullptr); // warms up
     std::vector<double> plain, drafting;
-    Row row{text.name, uint32_t(text.prompt.size()), tokens};
+    SpecRow row{text.name, uint32_t(text.prompt.size()), tokens};
     for (uint32_t i = 0; i < arguments_.repetitions; i++) {
         console_.status(fmt::format("{}: {} of {}", text.name, i + 1, arguments_.repetitions));
         plain.push_back(tokens / decode(*plain_, text, tokens, plain_prompt_, nullptr).seconds);
@@ -156,16 +159,16 @@ Row SpecRun::measure(const SpecText& text, uint32_t tokens) {
     return row;
 }
 
-Json to_json(const Row& row) {
+Json to_json(const SpecRow& row) {
     return {{"text", row.text},       {"prompt_tokens", row.prompt}, {"tokens", row.tokens},
             {"plain_ts", row.plain},  {"drafting_ts", row.drafting}, {"gain", row.gain()},
             {"drafted", row.drafted}, {"accepted", row.accepted},    {"acceptance", row.acceptance()}};
 }
 
-void print_table(const std::string& title, const std::vector<Row>& rows) {
+void print_table(const std::string& title, const std::vector<SpecRow>& rows) {
     std::vector<std::vector<std::string>> cells{
         {"text", "tokens", "plain t/s", "with drafts t/s", "gain", "drafted", "accepted"}};
-    for (const Row& r : rows)
+    for (const SpecRow& r : rows)
         cells.push_back({r.text, std::to_string(r.tokens), fmt::format("{:.2f}", r.plain), fmt::format("{:.2f}", r.drafting),
                          fmt::format("{:.2f}x", r.gain()), std::to_string(r.drafted),
                          r.drafted == 0 ? "" : fmt::format("{:.0f} %", 100 * r.acceptance())});
@@ -202,10 +205,10 @@ bool run_on(const Arguments& arguments, Subject& subject, Console& console, Json
             load_conditioning(kv.conditioning, setup.model, console);
             check_kv(kv, setup.model.config.num_hidden_layers);
             SpecRun run(arguments, subject, shared, kv, console);
-            std::vector<Row> rows;
+            std::vector<SpecRow> rows;
             for (const SpecText& text : spec_texts(ids, tokens)) rows.push_back(run.measure(text, tokens));
             const std::string how = arguments.speculation.drafts_by_model() ? "a draft model" : "prompt lookup";
-            for (const Row& row : rows) {
+            for (const SpecRow& row : rows) {
                 out.push_back(to_json(row));
                 out.back().update(
                     {{"model", subject.label}, {"device", setup.device_name}, {"cache", describe(kv)}, {"drafts", how}});

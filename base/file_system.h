@@ -1,5 +1,6 @@
 // File operations that std::filesystem lacks. POSIX: file_system_posix.cpp, Windows: file_system_windows.cpp.
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -27,6 +28,9 @@ class FileLock {
 // std::filesystem::last_write_time, but as finely as the file system keeps it: MinGW's knows whole seconds.
 std::filesystem::file_time_type last_modified(const std::filesystem::path& path, std::error_code& error);
 void set_last_modified_now(const std::filesystem::path& path, std::error_code& error);
+
+// Returns how long ago the file was last read or written, as far as its file system keeps that.
+std::chrono::seconds time_since_use(const std::filesystem::path& path, std::error_code& error);
 
 // Returns once the bytes of the file are on the disk, so that a later rename cannot reach the disk before them. Throws Error.
 void flush_to_disk(const std::filesystem::path& path);

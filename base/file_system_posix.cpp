@@ -1,10 +1,13 @@
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/path_text.h"
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace tq {
@@ -38,6 +41,13 @@ std::filesystem::file_time_type last_modified(const std::filesystem::path& path,
 
 void set_last_modified_now(const std::filesystem::path& path, std::error_code& error) {
     std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now(), error);
+}
+
+std::chrono::seconds time_since_use(const std::filesystem::path& path, std::error_code& error) {
+    struct stat status {};
+    error.clear();
+    if (::stat(path.c_str(), &status) != 0) error.assign(errno, std::generic_category());
+    return std::chrono::seconds(std::time(nullptr) - std::max(status.st_atime, status.st_mtime));
 }
 
 void flush_to_disk(const std::filesystem::path& path) {

@@ -2,8 +2,13 @@
 #include "base/file_system.h"
 #include "base/path_text.h"
 #include "base/windows_handle.h"
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <ratio>
+#include <sys/stat.h>
+#include <wchar.h>
 
 namespace tq {
 
@@ -60,6 +65,13 @@ void set_last_modified_now(const std::filesystem::path& path, std::error_code& e
     error.clear();
     if (!file.valid() || !::SetFileTime(file.handle, nullptr, nullptr, &now))
         error.assign(int(::GetLastError()), std::system_category());
+}
+
+std::chrono::seconds time_since_use(const std::filesystem::path& path, std::error_code& error) {
+    struct _stat64 status {};
+    error.clear();
+    if (::_wstat64(path.c_str(), &status) != 0) error.assign(errno, std::generic_category());
+    return std::chrono::seconds(std::time(nullptr) - std::max(status.st_atime, status.st_mtime));
 }
 
 void flush_to_disk(const std::filesystem::path& path) {

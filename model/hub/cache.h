@@ -15,6 +15,7 @@ class HubCache {
     HubCache(const std::filesystem::path& root, const std::string& repository);
 
     const std::filesystem::path& root() const { return root_; }
+    const std::filesystem::path& folder() const { return folder_; }
     std::filesystem::path snapshot(const std::string& commit) const { return folder_ / "snapshots" / commit; }
     std::filesystem::path blob(const HubFile& file) const { return folder_ / "blobs" / file.oid; }
     std::filesystem::path incomplete(const HubFile& file) const { return folder_ / "blobs" / (file.oid + ".incomplete"); }

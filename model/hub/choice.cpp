@@ -168,4 +168,18 @@ HubChoice choose_files(const std::vector<HubFile>& files, const HubTarget& targe
     return choice;
 }
 
+std::vector<HubChoice> all_models(const std::vector<HubFile>& files) {
+    std::vector<HubChoice> models;
+    const auto add_whole = [&](auto choose) {
+        try {
+            models.push_back(choose());
+        } catch (const Error&) { // a part is missing
+        }
+    };
+    for (const HubFile& file : files)
+        if (is_model(file)) add_whole([&] { return HubChoice{all_parts(files, file, ""), file.path}; });
+    if (models.empty()) add_whole([&] { return choose_safetensors(files, {}); });
+    return models;
+}
+
 } // namespace tq

@@ -27,4 +27,7 @@ struct HubTarget {
 // Throws Error that lists the quants there are, and when a part is missing or a name would lead out of the directory.
 HubChoice choose_files(const std::vector<HubFile>& files, const HubTarget& target);
 
+// Returns every model among the files that has all of its parts: each GGUF file, or the safetensors.
+std::vector<HubChoice> all_models(const std::vector<HubFile>& files);
+
 } // namespace tq

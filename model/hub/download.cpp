@@ -194,7 +194,8 @@ void Download::fetch(const HubFile& file) {
     }
     // Twice: the file left by an earlier download may be damaged.
     for (const bool last : {false, true}) {
-        const bool resumed = fs::exists(cache.incomplete(file));
+        std::error_code unknown;
+        const bool resumed = fs::exists(cache.incomplete(file), unknown);
         const std::string checksum = one.receive();
         std::error_code error;
         if (checksum == file.oid) {

@@ -42,7 +42,7 @@ bool Retry::succeeded(const HttpResult& result, bool progressed, const std::func
                                       attempts == 1 ? "" : fmt::format(" after {} attempts", failures_), describe(result)),
                           "the same command continues where it stopped");
     if (options_.status)
-        options_.status(fmt::format("{}: {}; attempt {} of {}", options_.endpoint, describe(result), failures_ + 1, attempts));
+        options_.status(fmt::format("attempt {} of {}: {}: {}", failures_ + 1, attempts, options_.endpoint, describe(result)));
     const milliseconds doubled = options_.retry_delay * (1 << std::min(failures_ - 1, 10));
     wait(std::clamp<milliseconds>(result.head.retry_after, std::min(doubled, longest_wait), longest_wait), keep_going);
     return false;

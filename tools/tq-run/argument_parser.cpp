@@ -2,6 +2,7 @@
 #include "base/printable.h"
 #include "tools/tq-run/console.h"
 #include <CLI/CLI.hpp>
+#include <type_traits>
 #include <vector>
 
 namespace tq {
@@ -49,7 +50,12 @@ Option Option::join() const { return Option(*option_->multi_option_policy(CLI::M
 Option Option::delimiter(char separator) const { return Option(*option_->delimiter(separator)); }
 
 template <class T> Option ArgumentParser::add_option(const std::string& names, T& value, const std::string& help) {
-    return Option(*app_->add_option(names, value, help));
+    Option option(*app_->add_option(names, value, help));
+    if constexpr (std::is_same_v<T, uint32_t> || std::is_same_v<T, uint64_t>) // CLI11 may read -1 as the largest number
+        option.check([](std::string& text) {
+            return text.starts_with('-') ? fmt::format("it must be at least 0, not {}", printable(text)) : std::string();
+        });
+    return option;
 }
 template Option ArgumentParser::add_option(const std::string&, std::string&, const std::string&);
 template Option ArgumentParser::add_option(const std::string&, bool&, const std::string&);

@@ -7,7 +7,9 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/prefix.h"
+#include "tools/tq-run/progress.h"
 #include "tools/tq-run/table.h"
+#include "tools/tq-run/time_left.h"
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -63,12 +65,6 @@ nlohmann::ordered_json as_json(const fs::path& directory, const StoredOwner& own
             {"seconds_since_use", seconds_since_use(owner)}};
 }
 
-std::string time_text(int64_t seconds) {
-    if (seconds < 120) return fmt::format("{} s", std::max<int64_t>(seconds, 0));
-    if (seconds < 7200) return fmt::format("{} min", seconds / 60);
-    return seconds < 172800 ? fmt::format("{} h", seconds / 3600) : fmt::format("{} days", seconds / 86400);
-}
-
 // The types of the first layer, and whether others differ.
 std::string short_types(const std::string& types) {
     const std::string first = types.substr(0, types.find(' '));
@@ -92,8 +88,8 @@ int list_pages(const CacheArguments& arguments) {
         if (!owner.pages.empty())
             rows.push_back({shorten(text_of_owner(directory, owner, "model")),
                             short_types(shorten(text_of_owner(directory, owner, "types"))), std::to_string(owner.pages.size()),
-                            std::to_string(tokens_of(owner)), size_text(owner.bytes()), time_text(seconds_since_use(owner))});
-    write_output(rows.size() == 1 ? fmt::format("{} has no pages\n", printable(utf8_text(directory), 300)) : markdown(rows, 2));
+                            std::to_string(tokens_of(owner)), size_text(owner.bytes()), duration_text(seconds_since_use(owner))});
+    write_text(rows.size() == 1 ? fmt::format("{} has no pages\n", printable(utf8_text(directory), 300)) : markdown(rows, 2));
     return 0;
 }
 
@@ -112,8 +108,8 @@ int show_totals(const CacheArguments& arguments) {
         write_output(json.dump(1) + "\n");
         return 0;
     }
-    write_output(fmt::format("directory  {}\npages      {} of {} tokens\nsize       {} of at most {}\n",
-                             printable(utf8_text(directory), 300), pages, tokens, size_text(bytes), size_text(most)));
+    write_text(fmt::format("directory  {}\npages      {} of {} tokens\nsize       {} of at most {}\n",
+                           printable(utf8_text(directory), 300), pages, tokens, size_text(bytes), size_text(most)));
     return 0;
 }
 
@@ -139,20 +135,27 @@ int verify_pages(const CacheArguments& arguments) {
     const fs::path directory = directory_of(arguments);
     uint64_t pages = 0, bytes = 0;
     auto damaged = nlohmann::ordered_json::array();
-    for (const StoredOwner& owner : stored_pages(directory))
+    const std::vector<StoredOwner> owners = stored_pages(directory);
+    uint64_t all = 0;
+    for (const StoredOwner& owner : owners) all += owner.pages.size();
+    Console console = arguments.console.console();
+    WorkStatus status(console, "pages");
+    for (const StoredOwner& owner : owners)
         for (const StoredPage& page : owner.pages) {
             const fs::path path = directory / owner.name / page.entry.file_name();
-            pages++;
+            status.update("verifying", pages++, all);
             const auto why = damage(path, owner, page, bytes);
             if (!why) continue;
             damaged.push_back({{"file", utf8_text(path)}, {"reason", *why}});
-            if (!arguments.json) write_output(fmt::format("{}: {}\n", printable(utf8_text(path), 300), *why));
+            console.clear_status();
+            if (!arguments.json) write_text(fmt::format("{}: {}\n", printable(utf8_text(path), 300), *why));
         }
+    console.clear_status();
     if (arguments.json) {
         write_output(nlohmann::ordered_json{{"pages", pages}, {"bytes", bytes}, {"damaged", damaged}}.dump(1) + "\n");
     } else {
-        write_output(fmt::format("{} pages, {}: {} damaged{}\n", pages, size_text(bytes), damaged.size(),
-                                 damaged.empty() ? "" : "; a run that comes to one deletes it"));
+        write_text(fmt::format("{} pages, {}: {} damaged{}\n", pages, size_text(bytes), damaged.size(),
+                               damaged.empty() ? "" : "; a run that comes to one deletes it"));
     }
     return damaged.empty() ? 0 : 1;
 }
@@ -165,7 +168,7 @@ int prune_directory(const CacheArguments& arguments) {
     if (arguments.json)
         write_output(nlohmann::ordered_json{{"deleted_bytes", before - left}, {"bytes", left}}.dump(1) + "\n");
     else
-        write_output(fmt::format("{} deleted, {} left\n", size_text(before - left), size_text(left)));
+        write_text(fmt::format("{} deleted, {} left\n", size_text(before - left), size_text(left)));
     return 0;
 }
 

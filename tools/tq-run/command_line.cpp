@@ -6,6 +6,7 @@
 #include "tools/tq-run/llama_flags.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fmt/ranges.h>
 #include <numeric>
@@ -14,6 +15,32 @@ namespace tq {
 namespace {
 
 constexpr std::string_view decimal = "0123456789";
+
+// Commands of ollama and others, and what does the same here.
+struct Verb {
+    std::string_view word, hint;
+};
+constexpr Verb download{
+    "", "chat, serve and all others download a model with -hf USER/REPOSITORY[:QUANT]; tq-run models lists those that are there"};
+constexpr std::array verbs_elsewhere{
+    Verb{"list", "tq-run models lists what -hf has downloaded"},
+    Verb{"ls", "tq-run models lists what -hf has downloaded"},
+    Verb{"pull", download.hint},
+    Verb{"get", download.hint},
+    Verb{"download", download.hint},
+    Verb{
+        "run",
+        "tq-run chat -hf USER/REPOSITORY[:QUANT] downloads a model, once, and chats with it; tq-run generate answers one prompt"},
+    Verb{"rm", "tq-run models remove USER/REPOSITORY[:QUANT] deletes what -hf has downloaded"},
+    Verb{"remove", "tq-run models remove USER/REPOSITORY[:QUANT] deletes what -hf has downloaded"},
+    Verb{"ps", "no model runs in the background: each tq-run serve has one, until Ctrl-C ends it, and tells about it at /props "
+               "and /metrics"},
+    Verb{"stop", "no model runs in the background: Ctrl-C ends tq-run serve"},
+    Verb{"show", "tq-run plan -m FILE, or -hf USER/REPOSITORY, shows a model's shape and the memory that it needs"},
+    Verb{"create", "a model needs no description of its own: flags of chat and serve set its system prompt and sampling"},
+    Verb{"cp", "models are files: copy them, or name them with tq-run serve --alias"},
+    Verb{"push", "tq-run uploads nothing"},
+};
 
 // The number of letters to insert, remove, change or swap with the next one to turn one word into the other.
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -136,11 +163,15 @@ void Reader::drop_logical_batch() {
 
 void Reader::read_command(const std::string& word) {
     push(word);
+    const CLI::App* const app_before = app_;
     const auto names = command_names(*app_);
     if (names.empty()) return; // CLI11 reports a word that is neither a command nor a value
     app_ = find_command(*app_, word);
     if (app_) return;
     const std::string best = nearest(word, names);
+    for (const Verb& verb : verbs_elsewhere)
+        if (!app_before->get_parent() && verb.word == word)
+            throw UsageError(fmt::format("there is no command {}: {}", word, verb.hint));
     throw UsageError(fmt::format("unknown command {}{} (tq-run --help lists them)", printable(word),
                                  best.empty() ? "" : fmt::format(": did you mean {}?", best)));
 }

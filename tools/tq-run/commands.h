@@ -19,6 +19,7 @@ void add_logits(ArgumentParser& app, Action& action);
 void add_shaders(ArgumentParser& app, Action& action);
 void add_codec(ArgumentParser& app, Action& action);
 void add_cache(ArgumentParser& app, Action& action);
+void add_models(ArgumentParser& app, Action& action);
 void add_plan(ArgumentParser& app, Action& action);
 void add_bench(ArgumentParser& app, Action& action);
 void add_perplexity(ArgumentParser& app, Action& action);
@@ -30,6 +31,9 @@ void add_validate(ArgumentParser& app, Action& action);
 
 // The hidden commands man, completion and complete, which describe all of `app`.
 void add_manual(CLI::App& app, Action& action);
+
+// The examples and exit statuses of a command, or of the program, as --help shows them (manual/examples.h).
+std::string help_footer(const std::string& command);
 
 // Adds a command whose flags fill in an Arguments; `run(arguments)` is its action.
 template <class Arguments, class AddFlags> void add_command(ArgumentParser& app, Action& action, const char* name,

@@ -4,10 +4,14 @@
 #include "base/interrupt.h"
 #include "base/terminal.h"
 #include "tools/tq-run/columns.h"
+#include "tools/tq-run/word_wrap.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fmt/format.h>
+#include <mutex>
+#include <utility>
 
 namespace tq {
 
@@ -21,8 +25,20 @@ void write_output(std::string_view text) {
     fail("cannot write to standard output: {}", std::strerror(errno));
 }
 
+void write_text(std::string_view text) {
+    WordWrap wrap(WordWrap::Of::messages);
+    const std::string shown = wrap.push(text, terminal_columns(Stream::output));
+    write_output(shown + wrap.flush());
+}
+
 void write_error(std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stderr);
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    static WordWrap wrap(WordWrap::Of::messages); // a line may come in parts
+    std::string shown = wrap.push(text, terminal_columns(Stream::error));
+    shown += wrap.flush();
+    if (text.ends_with('\n')) wrap = WordWrap(WordWrap::Of::messages);
+    std::fwrite(shown.data(), 1, shown.size(), stderr);
     std::fflush(stderr);
 }
 
@@ -95,14 +111,27 @@ static uint32_t status_columns() {
     return columns == 0 ? usual_columns - 1 : columns - 1;
 }
 
+// Other work begins some seconds after a status was cleared: until then it is the next step of the same.
+bool Console::is_time_for_line() {
+    constexpr std::chrono::seconds first{10}, last{60}, pause{5};
+    const auto now = Clock::now();
+    if (const auto cleared = std::exchange(cleared_, std::nullopt); cleared && now - *cleared > pause)
+        last_line_ = now, patience_ = first;
+    if (now - last_line_ < patience_) return false;
+    last_line_ = now;
+    patience_ = std::min(2 * patience_, last);
+    return true;
+}
+
 void Console::status(std::string_view text) {
+    if (!live_ && !simple_ && is_time_for_line()) write_error(fmt::format("{}\n", text));
     if (!live_) return;
     write_error(fmt::format("\r\x1b[K{}", cut_end(text, status_columns())));
     status_shown_ = true;
 }
 
 void Console::status(std::string_view label, std::string_view state) {
-    if (!live_) return;
+    if (!live_) return status(fmt::format("{}: {}", label, state));
     const size_t all = status_columns(), rest = display_columns(state) + 2;
     status(fmt::format("{}: {}", cut_middle(label, std::max(all - std::min(all, rest), all / 3)), state));
 }
@@ -110,6 +139,7 @@ void Console::status(std::string_view label, std::string_view state) {
 void Console::clear_status() {
     if (status_shown_) write_error("\r\x1b[K");
     status_shown_ = false;
+    if (!cleared_) cleared_ = Clock::now();
 }
 
 } // namespace tq

@@ -112,24 +112,24 @@ std::string subgroups(const Capabilities& c) {
 void print_table(const std::vector<Capabilities>& devices) {
     for (size_t i = 0; i < devices.size(); ++i) {
         const Capabilities& c = devices[i];
-        write_output(fmt::format("{:>3}  {} ({})\n", i, text(c.name), name(c.type)));
-        write_output(
+        write_text(fmt::format("{:>3}  {} ({})\n", i, text(c.name), name(c.type)));
+        write_text(
             fmt::format("     {} {}, Vulkan {}\n", text(c.driver_name), text(c.driver_info), api_version_text(c.api_version)));
-        if (c.profile != "none") write_output(fmt::format("     clamped by the device profile {}\n", c.profile));
-        if (!c.unusable.empty()) write_output(fmt::format("     cannot be used: {}\n", text(c.unusable)));
-        write_output(fmt::format("     memory {} MiB, {} MiB free; {}; {}\n", c.memory_bytes >> 20, c.memory_budget_bytes >> 20,
-                                 subgroups(c), features(c)));
+        if (c.profile != "none") write_text(fmt::format("     clamped by the device profile {}\n", c.profile));
+        if (!c.unusable.empty()) write_text(fmt::format("     cannot be used: {}\n", text(c.unusable)));
+        write_text(fmt::format("     memory {} MiB, {} MiB free; {}; {}\n", c.memory_bytes >> 20, c.memory_budget_bytes >> 20,
+                               subgroups(c), features(c)));
         const gpu::StoredTuning stored = gpu::stored_tuning(c);
         const gpu::Tuning t = stored.tuning.value_or(gpu::choose_tuning(c));
-        write_output(
+        write_text(
             fmt::format("     kernels in workgroups of {}{}; matvec {} lanes x {} rows, matmul {} rows x {} tokens, attention {} "
                         "splits; prompts in blocks of {}\n",
                         t.workgroup, t.texel_buffers ? ", for a processor" : "", t.matvec_lanes, t.matvec_rows, t.matmul_rows,
                         t.matmul_tokens, t.splits, t.batch_size));
-        if (stored.tuning) write_output("     as tq-run bench --tune has found; --tune --reset forgets it\n");
+        if (stored.tuning) write_text("     as tq-run bench --tune has found; --tune --reset forgets it\n");
         if (!stored.problem.empty()) write_error(fmt::format("tq-run: {}\n", stored.problem));
     }
-    write_output(fmt::format("cpu  the processor, {} threads; needs no Vulkan\n", std::thread::hardware_concurrency()));
+    write_text(fmt::format("cpu  the processor, {} threads; needs no Vulkan\n", std::thread::hardware_concurrency()));
 }
 
 int run(const DevicesArguments& arguments) {

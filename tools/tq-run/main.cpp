@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/executable.h"
 #include "base/mapped_file.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "base/standard_streams.h"
 #include "base/terminal.h"
@@ -23,14 +24,6 @@ namespace tq {
 namespace {
 
 constexpr int failed = 1, wrong_usage = 2, interrupted_by_user = 130;
-
-constexpr const char* examples = R"(Examples:
-  tq-run chat                                    chat with the small demo model
-  tq-run chat -hf Qwen/Qwen3-4B-GGUF:Q4_K_M      with a model from Hugging Face
-  tq-run serve -m FILE.gguf                      serve OpenAI's and Anthropic's APIs, and a page
-  tq-run generate -m FILE.gguf -p "Once" -n 64   generate text from a prompt
-  tq-run plan -m FILE.gguf -c 32k --memory 8G    check whether that fits
-  tq-run help chat                               show the flags of a command)";
 
 // True for characters that steer a terminal or change the direction of text: a message may quote paths and drivers.
 bool is_hidden(char32_t c) {
@@ -68,6 +61,14 @@ class HelpFormatter : public CLI::Formatter {
     std::string make_option_opts(const CLI::Option* option) const override {
         return option->get_option_text().empty() ? "" : " " + option->get_option_text();
     }
+    // A command's own notes, its examples, and its exit statuses; of a command of a command those of the latter.
+    std::string make_footer(const CLI::App* app) const override {
+        const CLI::App* command = app;
+        while (command->get_parent() != nullptr && command->get_parent()->get_parent() != nullptr)
+            command = command->get_parent();
+        const std::string name = command->get_parent() == nullptr ? "" : command->get_name(), own = app->get_footer();
+        return (own.empty() ? "" : own + "\n\n") + help_footer(name);
+    }
 };
 
 // CLI11's messages, replaced where they say too little.
@@ -96,7 +97,6 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
 int run(const std::vector<std::string>& arguments) {
     CLI::App app("Runs Qwen and Llama language models on any Vulkan GPU, with a compressed KV cache.", "tq-run");
     app.set_version_flag("-V,--version", build_description());
-    app.footer(examples);
     app.require_subcommand(0, 1);
     const auto formatter = std::make_shared<HelpFormatter>();
     formatter->column_width(34);
@@ -106,9 +106,9 @@ int run(const std::vector<std::string>& arguments) {
     ArgumentParser parser(app);
     Action action;
     for (auto* add :
-         {add_chat,   add_serve,   add_launch,    add_generate, add_bench,   add_perplexity, add_needle, add_validate,
-          add_ablate, add_tune,    add_calibrate, add_plan,     add_cache,   add_devices,    add_doctor, add_conformance,
-          add_codec,  add_shaders, add_tokenize,  add_template, add_grammar, add_logits})
+         {add_chat,        add_serve, add_launch,    add_generate, add_bench,    add_perplexity, add_needle,  add_validate,
+          add_ablate,      add_tune,  add_calibrate, add_plan,     add_cache,    add_models,     add_devices, add_doctor,
+          add_conformance, add_codec, add_shaders,   add_tokenize, add_template, add_grammar,    add_logits})
         add(parser, action);
     add_manual(app, action);
     const CommandLine line = read_command_line(app, arguments);
@@ -118,7 +118,7 @@ int run(const std::vector<std::string>& arguments) {
     } catch (const CLI::Success& request) {
         std::ostringstream answer;
         app.exit(request, answer, answer);
-        write_output(answer.str());
+        write_text(answer.str());
         return 0;
     } catch (const CLI::ParseError& error) {
         return complain(describe(error, app), wrong_usage);
@@ -156,6 +156,8 @@ int main(int count, char** values) {
         return complain(stopped.what(), interrupted_by_user);
     } catch (const OutputClosed&) {
         return failed;
+    } catch (const std::filesystem::filesystem_error& error) {
+        return complain(fmt::format("cannot use {}: {}", utf8_text(error.path1()), error.code().message()), failed);
     } catch (const std::bad_alloc&) {
         return complain("out of memory: use a smaller model or a smaller context (-c)", failed);
     } catch (const std::exception& error) {

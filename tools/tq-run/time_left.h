@@ -1,6 +1,7 @@
 // The time that work still takes whose status line shows its steps; progress.h is for work of a number of equal units.
 #pragma once
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace tq {
@@ -17,5 +18,8 @@ class TimeLeft {
     const double found_done_;
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+// "90 s", "5 min", "3 h", "12 days": for how long something was not used.
+std::string duration_text(int64_t seconds);
 
 } // namespace tq

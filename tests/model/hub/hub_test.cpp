@@ -228,7 +228,7 @@ TEST_CASE("what huggingface_hub has downloaded is found offline") {
     CHECK(note.ends_with(": using the copy in the cache (--offline does so without asking)"));
     // One attempt where there is a copy; without one several, each with a message.
     std::vector<std::string> attempts;
-    options.status = [&](const std::string& text) { attempts.push_back(text.substr(text.rfind(';'))); };
+    options.status = [&](const std::string& text) { attempts.push_back(text.substr(0, text.find(':'))); };
     options.retries = 2;
     CHECK(fetch_model({"test/copied", ""}, options) == copied);
     CHECK(attempts.empty());
@@ -237,7 +237,7 @@ TEST_CASE("what huggingface_hub has downloaded is found offline") {
             fetch_model({"test/absent", ""}, options);
         },
         "cannot fetch test/absent from http://127.0.0.1:1 after 3 attempts");
-    CHECK(attempts == std::vector<std::string>{"; attempt 2 of 3", "; attempt 3 of 3"});
+    CHECK(attempts == std::vector<std::string>{"attempt 2 of 3", "attempt 3 of 3"});
 }
 
 TEST_CASE("requests that name nothing") {

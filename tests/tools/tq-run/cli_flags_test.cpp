@@ -304,3 +304,25 @@ TEST_CASE("an answer that cannot be written is a failure") {
     }
 }
 #endif
+
+TEST_CASE("commands of ollama and others are told what does the same") {
+    for (const auto& [word, text] : {std::pair("list", "tq-run models"),
+                                     {"ls", "tq-run models"},
+                                     {"pull", "-hf"},
+                                     {"run", "tq-run chat -hf"},
+                                     {"rm", "tq-run models remove"},
+                                     {"ps", "tq-run serve"},
+                                     {"stop", "Ctrl-C"},
+                                     {"show", "tq-run plan"},
+                                     {"create", "system prompt"},
+                                     {"cp", "--alias"},
+                                     {"push", "uploads nothing"}}) {
+        const Finished finished = tq_run({word, "llama3"});
+        CAPTURE(finished.error);
+        CHECK(finished.status == 2);
+        CHECK(contains(finished.error, fmt::format("tq-run: there is no command {}: ", word)));
+        CHECK(contains(finished.error, text));
+    }
+    CHECK(contains(tq_run({"chta"}).error, "did you mean chat?"));
+    CHECK(contains(tq_run({"cache", "rm"}).error, "unknown command rm"));
+}

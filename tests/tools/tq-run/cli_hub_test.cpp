@@ -3,6 +3,8 @@
 #include "tests/support/hub_server.h"
 #include <algorithm>
 #include <doctest/doctest.h>
+#include <filesystem>
+#include <fstream>
 
 using namespace tq;
 using namespace tq::test;
@@ -78,7 +80,78 @@ TEST_CASE("what cannot be downloaded is one line, and a wrong use another") {
     }
 }
 
+TEST_CASE("tq-run models lists what was downloaded, and removes it") {
+    HubServer* server = HubServer::find();
+    if (!server) return;
+    const TemporaryCache cache;
+    const std::vector<std::string> environment{"HF_ENDPOINT=" + server->url(), "LLAMA_CACHE=" + cache.path().string()};
+    const auto models = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), "models");
+        return tq_run(words, {}, environment);
+    };
+    CHECK(contains(models({}).output, "no model is in "));
+    REQUIRE(tq_run({"tokenize", "-hf", "test/demo:Q8_0", "--text", "Tom"}, {}, environment).status == 0);
+    REQUIRE(tq_run({"tokenize", "-hf", "test/demo:F16", "--text", "Tom"}, {}, environment).status >= 0);
+    const Finished list = models({});
+    CAPTURE(list.output);
+    CHECK(list.status == 0);
+    CHECK(contains(list.output, "| test/demo:Q8_0 "));
+    CHECK(models({"list"}).output == list.output);
+    const auto json = nlohmann::json::parse(models({"--json"}).output);
+    REQUIRE(json.size() >= 1);
+    const auto found = std::ranges::find(json, "test/demo:Q8_0", [](const auto& one) { return one.at("model"); });
+    REQUIRE(found != json.end());
+    CHECK(found->at("bytes") == std::filesystem::file_size(TQ_SOURCE_DIR "/tools/demo-model/demo-q8_0.gguf"));
+    CHECK(found->at("seconds_since_use") < 600);
+    CHECK(tq_run({"tokenize", "-hf", found->at("model"), "--offline", "--text", "Tom"}, {}, environment).status == 0);
+
+    for (const char* wrong : {"test/other", "demo", "../../etc", "test/demo:Q2_K", "test/demo:", "test/demo:../x.gguf"}) {
+        const Finished refused = models({"remove", wrong});
+        CAPTURE(wrong);
+        CHECK(refused.status == 1);
+        CHECK(std::count(refused.error.begin(), refused.error.end(), '\n') == 1);
+    }
+    CHECK(models({"remove"}).status == 2);
+    CHECK(nlohmann::json::parse(models({"--json"}).output).size() == json.size()); // nothing was removed
+    const Finished removed = models({"remove", "test/demo:Q8_0"});
+    CHECK(removed.status == 0);
+    CHECK(contains(removed.output, "test/demo:Q8_0: "));
+    CHECK(contains(removed.output, " deleted"));
+    CHECK_FALSE(contains(models({}).output, "test/demo:Q8_0"));
+    CHECK(tq_run({"tokenize", "-hf", "test/demo:Q8_0", "--offline", "--text", "Tom"}, {}, environment).status == 1);
+    CHECK(tq_run({"tokenize", "-hf", "test/demo:Q8_0", "--text", "Tom"}, {}, environment).status == 0); // downloaded again
+    CHECK(models({"remove", "test/demo"}).status == 0);
+    CHECK_FALSE(std::filesystem::exists(cache.folder("demo")));
+    CHECK(contains(models({}).output, "no model is in "));
+}
+
 #ifndef _WIN32
+TEST_CASE("removal of a model follows no link out of the cache, and leaves blobs that another version has") {
+    const TemporaryCache cache;
+    const std::vector<std::string> environment{"LLAMA_CACHE=" + cache.path().string()};
+    namespace fs = std::filesystem;
+    const fs::path folder = cache.folder("planted"), outside = cache.path() / "outside";
+    const fs::path snapshots = folder / "snapshots", now = snapshots / hub_commit, before = snapshots / std::string(40, 'a');
+    for (const fs::path& path : {now, before, folder / "blobs", folder / "refs", outside}) fs::create_directories(path);
+    const auto write = [](const fs::path& path, const std::string& text) { std::ofstream(path) << text; };
+    write(folder / "refs" / "main", hub_commit);
+    write(outside / "kept.gguf", "GGUF");
+    write(folder / "blobs" / "one", "GGUF");
+    fs::create_symlink(outside / "kept.gguf", now / "a-Q4_0.gguf");
+    fs::create_symlink("../../blobs/one", now / "a-Q8_0.gguf");
+    fs::create_symlink("../../blobs/one", before / "a-Q8_0.gguf");
+    fs::create_directory_symlink(outside, folder / "blobs" / "elsewhere");
+    const auto remove = [&](const char* name) { return tq_run({"models", "remove", name}, {}, environment).status; };
+    CHECK(remove("test/planted:Q8_0") == 0);
+    CHECK(fs::exists(folder / "blobs" / "one"));
+    CHECK_FALSE(fs::exists(now / "a-Q8_0.gguf"));
+    CHECK(remove("test/planted:Q4_0") == 0);
+    CHECK(fs::exists(outside / "kept.gguf"));
+    fs::create_directory_symlink(outside, cache.folder("linked"));
+    CHECK(remove("test/linked") == 1);
+    CHECK(fs::exists(outside / "kept.gguf"));
+}
+
 TEST_CASE("Ctrl-C stops a download with status 130, and the next one goes on") {
     HubServer* server = HubServer::find();
     if (!server) return;

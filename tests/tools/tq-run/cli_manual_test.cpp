@@ -112,3 +112,46 @@ TEST_CASE("man refuses what is not there") {
     CHECK(nowhere.status == 1);
     CHECK(contains(nowhere.error, "cannot write /nonexistent/directory/tq-run.1"));
 }
+
+TEST_CASE("each command has examples of its own, whose flags it knows, and says what its exit statuses mean") {
+    const std::string all = tq_run({"--help"}).output;
+    std::istringstream lines(all.substr(all.find("Commands:")));
+    std::string line;
+    std::getline(lines, line);
+    size_t commands = 0;
+    while (std::getline(lines, line) && line.starts_with("  ")) {
+        if (line[2] == ' ') continue;
+        const std::string command = line.substr(2, line.find(' ', 2) - 2), help = tq_run({command, "--help"}).output;
+        CAPTURE(command);
+        const size_t begin = help.find("Examples:\n"), end = help.find("Exit status:\n");
+        REQUIRE(begin != std::string::npos);
+        REQUIRE(end != std::string::npos);
+        CHECK(contains(help.substr(end), "  0     success\n"));
+        std::istringstream examples(help.substr(begin, end - begin));
+        size_t count = 0;
+        for (std::string example; std::getline(examples, example);) {
+            if (!example.starts_with("  ")) continue;
+            CHECK(example.starts_with("  tq-run " + command));
+            const std::string typed = example.substr(2, example.find("   ", 2) - 2);
+            std::istringstream words(typed.substr(typed.find(command)));
+            Words flags;
+            for (std::string word; words >> word;)
+                if (word[0] == '-' && word.size() > 1) flags.push_back(word);
+            const std::string inner = typed.find(' ', typed.find(command)) == std::string::npos
+                                          ? ""
+                                          : typed.substr(typed.find(' ', typed.find(command)) + 1);
+            const bool has_commands = contains(help, "\nCommands:");
+            const std::string known = has_commands ? tq_run({command, inner.substr(0, inner.find(' ')), "--help"}).output : help;
+            for (const std::string& flag : flags)
+                CHECK_MESSAGE((contains(known, flag + ",") || contains(known, flag + " ")), flag);
+            count++;
+        }
+        CHECK(count > 0);
+        const std::string page = tq_run({"man", command}).output;
+        CHECK(contains(page, ".SH EXAMPLES\n"));
+        CHECK(contains(page, ".SH EXIT STATUS\n"));
+        commands++;
+    }
+    CHECK(commands >= 20);
+    CHECK(contains(tq_run({"conformance", "--help"}).output, "  77    nothing was tested"));
+}

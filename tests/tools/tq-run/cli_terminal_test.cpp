@@ -3,8 +3,11 @@
 #include "tests/support/temporary_file.h"
 #include "tests/support/terminal.h"
 #include "tests/support/text.h"
+#include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <doctest/doctest.h>
+#include <sstream>
 
 using namespace tq;
 using namespace tq::test;
@@ -181,5 +184,76 @@ TEST_CASE("answers are broken between words") {
         shown.replace(end, 2, end + 2 == shown.size() ? "\n" : " ");
     }
     CHECK(shown == expected);
+}
+
+namespace {
+
+size_t characters(const std::string& text) {
+    return size_t(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+// The lines as a terminal shows them, without escape sequences.
+std::vector<std::string> shown_lines(const std::string& output) {
+    std::vector<std::string> lines(1);
+    for (size_t i = 0; i < output.size(); i++) {
+        if (output[i] == '\x1b') {
+            while (i + 1 < output.size() && std::isalpha(static_cast<unsigned char>(output[++i])) == 0) {
+            }
+        } else if (output[i] == '\n') {
+            lines.emplace_back();
+        } else if (output[i] == '\r') {
+            if (i + 1 < output.size() && output[i + 1] != '\n') lines.back().clear(); // a status that is overwritten
+        } else {
+            lines.back() += output[i];
+        }
+    }
+    return lines;
+}
+
+} // namespace
+
+TEST_CASE("messages, help and reports are broken between words at any width") {
+    for (const unsigned columns : {40u, 60u, 80u}) {
+        const TemporaryDirectory home;
+        for (const std::vector<std::string>& command :
+             std::vector<std::vector<std::string>>{{"chat", "--device", "cpu", "-st", "-p", "Hi", "-n", "4"},
+                                                   {"help", "chat"},
+                                                   {"plan", "--synthetic", "qwen3-8b:q4_k_m", "--memory", "8G"},
+                                                   {"plan", "--synthetic", "qwen3-8b:q4_k_m", "--predict", "RTX 4090"},
+                                                   {"chat", "--device", "cpu", "--modle", "x"},
+                                                   {"list"}}) {
+            std::vector<std::string> words{TQ_RUN};
+            words.insert(words.end(), command.begin(), command.end());
+            const Command run_it{words, "", {"TQ_CACHE_DIR=" + home.path().string(), "XDG_DATA_HOME=" + home.path().string()}};
+            TerminalSession terminal(run_it, columns);
+            terminal.wait_for_end();
+            CAPTURE(command[0]);
+            CAPTURE(columns);
+            for (const std::string& line : shown_lines(terminal.output())) {
+                if (line.starts_with("|")) continue;
+                std::istringstream words_of_line(line);
+                size_t longest = 0;
+                for (std::string word; words_of_line >> word;) longest = std::max(longest, word.size());
+                CAPTURE(line);
+                const size_t indent = std::min(line.find_first_not_of(' '), line.size());
+                CHECK((characters(line) <= columns || indent + longest > columns)); // a long path may be wider
+            }
+        }
+    }
+}
+
+TEST_CASE("a typed line is shown once after the terminal has another size") {
+    const TemporaryDirectory home;
+    TerminalSession terminal(chat(home, {}), 80);
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("typed meanwhile");
+    REQUIRE(terminal.wait_for("typed meanwhile"));
+    terminal.resize(60);
+    REQUIRE(terminal.wait_for("\r\x1b[J"));
+    REQUIRE(terminal.wait_for("typed meanwhile"));
+    terminal.type("\x03\x03\x03");
+    CHECK(terminal.wait_for_end() >= 0);
+    const std::vector<std::string> lines = shown_lines(terminal.output());
+    for (const std::string& line : lines) CHECK(line.find("meanwhile") == line.rfind("meanwhile"));
 }
 #endif

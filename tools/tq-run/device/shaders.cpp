@@ -274,7 +274,7 @@ void add_shaders(ArgumentParser& app, Action& action) {
             .option_text("NAME");
         command
             .add_option("--filter", a.filter,
-                        "only variants with this in the line that --list prints, such as q4_k or \"attention workgroup=64\"; "
+                        "only variants with this in the line that --list prints, such as q4_k or \"attention workgroup=\"; "
                         "default: all")
             .option_text("TEXT");
         command.add_option("--shard", a.shard, "only one part of these variants, such as 2/3 for the second of three")

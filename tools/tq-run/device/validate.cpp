@@ -274,7 +274,7 @@ int run(const ValidateArguments& arguments) {
     if (!all) return 130;
     const Names names{setup.model.name, describe(setup.options.kv), setup.device_name, describe_device(other.get()),
                       setup.model.tokenizer};
-    write_output(arguments.json ? to_json(*all, names).dump(2) + "\n" : report(*all, names));
+    (arguments.json ? write_output : write_text)(arguments.json ? to_json(*all, names).dump(2) + "\n" : report(*all, names));
     return all->passed() ? 0 : 1;
 }
 

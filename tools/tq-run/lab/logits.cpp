@@ -5,8 +5,10 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/generation.h"
+#include "tools/tq-run/progress.h"
 #include <charconv>
 #include <fmt/ranges.h>
+#include <optional>
 
 namespace tq {
 namespace {
@@ -42,7 +44,12 @@ int run(const LogitsArguments& arguments) {
         if (id >= vocab_size)
             fail("token id {} is out of range: the model has {} tokens, 0 to {}", id, vocab_size, vocab_size - 1);
     Session session(*engine->forward);
-    const auto logits = session.prefill(ids, [](uint32_t, uint32_t) { return !interrupted(); });
+    std::optional<WorkStatus> status(std::in_place, console, "tokens");
+    const auto logits = session.prefill(ids, [&](uint32_t done, uint32_t total) {
+        status->update("reading the prompt", done, total);
+        return !interrupted();
+    });
+    status.reset();
     if (logits.empty()) return 130;
     // Nine digits distinguish every float from its neighbours.
     if (arguments.json)

@@ -327,10 +327,10 @@ int run(const NeedleArguments& given, MeasurementRanks& ranks) {
         measure_all(setup, reference_name.empty() ? nullptr : &reference, plan, measurement, console, ranks, log, parts);
     if (!ranks.is_first()) return 0;
     if (!parts.empty())
-        write_output(fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\ncache   {}\n\n", printable(setup.model.name),
-                                 setup.model.config.num_hidden_layers, setup.device_name, build_description(),
-                                 cache_text(setup.model.config, setup.options.kv)) +
-                     report(arguments, parts, kv_name, reference_name));
+        write_text(fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\ncache   {}\n\n", printable(setup.model.name),
+                               setup.model.config.num_hidden_layers, setup.device_name, build_description(),
+                               cache_text(setup.model.config, setup.options.kv)) +
+                   report(arguments, parts, kv_name, reference_name));
     if (parts.size() == plan.size()) return 0;
     write_error(fmt::format("tq-run: stopped after {} of {} texts; {}\n", parts.size(), plan.size(),
                             arguments.log.empty() ? "with --log FILE the same command could continue from there"

@@ -1,4 +1,5 @@
 #include "tools/tq-run/manual/man_page.h"
+#include "tools/tq-run/manual/examples.h"
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -65,8 +66,7 @@ void add_flags(std::string& page, const Command& command) {
 // The footer of --help, as it is there.
 void add_footer(std::string& page, const std::string& footer) {
     if (footer.empty()) return;
-    const bool titled = footer.starts_with("Examples:\n");
-    page += fmt::format(".SH {}\n.nf\n{}\n.fi\n", titled ? "EXAMPLES" : "NOTES", escape(titled ? footer.substr(10) : footer));
+    page += fmt::format(".SH NOTES\n.nf\n{}\n.fi\n", escape(footer));
 }
 
 std::string synopsis(const std::string& name, const Command& command) {
@@ -85,20 +85,17 @@ std::string small_first(std::string text) {
     return text;
 }
 
-constexpr const char* exit_status = R"(.SH EXIT STATUS
-.TP
-0
-success
-.TP
-1
-failure; one line on standard error says what
-.TP
-2
-wrong usage
-.TP
-130
-ended with Ctrl\-C
-)";
+std::string exit_status(const std::string& command) {
+    std::string page = ".SH EXIT STATUS\n";
+    for (const ExitStatus& one : exit_statuses(command)) page += fmt::format(".TP\n{}\n{}\n", one.status, escape(one.meaning));
+    return page;
+}
+
+std::string examples_section(const std::string& command) {
+    std::string page;
+    for (const Example& one : examples(command)) page += fmt::format(".TP\n{}\n{}\n", bold(one.line), escape(one.what));
+    return page.empty() ? "" : ".SH EXAMPLES\n" + page;
+}
 
 constexpr const char* environment = R"(.SH ENVIRONMENT
 .TP
@@ -128,7 +125,7 @@ std::string man_page(const Command& program, const Edition& edition) {
     page += ".SH OPTIONS\n";
     add_flags(page, program);
     add_footer(page, program.footer);
-    return page + exit_status + environment;
+    return page + examples_section("") + exit_status("") + environment;
 }
 
 std::string man_page(const Command& program, const Command& command, const Edition& edition) {
@@ -144,7 +141,8 @@ std::string man_page(const Command& program, const Command& command, const Editi
         add_flags(page, inner);
     }
     add_footer(page, command.footer);
-    return page + fmt::format(".SH SEE ALSO\n.BR {} (1)\n", escape(program.name));
+    return page + examples_section(command.name) + exit_status(command.name) +
+           fmt::format(".SH SEE ALSO\n.BR {} (1)\n", escape(program.name));
 }
 
 } // namespace tq::manual

@@ -3,7 +3,7 @@
 #pragma once
 #include "model/text/tokenizer.h"
 #include "tools/tq-run/console.h"
-#include "tools/tq-run/talk/word_wrap.h"
+#include "tools/tq-run/word_wrap.h"
 
 namespace tq {
 

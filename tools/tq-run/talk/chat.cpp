@@ -13,6 +13,7 @@ int run(const ChatArguments& arguments) {
     arguments.prompt_cache.check();
     arguments.speculation.check();
     arguments.grammar.compile(arguments.sampling.ignore_end); // for its errors, before the model is loaded
+    if (arguments.resume != "-") read_conversation(conversation_path(conversation_to_resume(arguments.resume)));
     return Chat(arguments, console).run();
 }
 

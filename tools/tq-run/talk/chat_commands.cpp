@@ -2,12 +2,14 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/terminal.h"
 #include "model/formats/json.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/talk/chat_session.h"
 #include "tools/tq-run/talk/kept_conversation.h"
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace tq {
 namespace {
@@ -28,6 +30,7 @@ constexpr std::array commands{
     Command{"/read", "FILE", "put a text file before the next question", Takes::something},
     Command{"/save", "NAME", "keep the conversation by this name, or as a file: talk.json", Takes::something},
     Command{"/load", "NAME", "continue a saved conversation", Takes::something},
+    Command{"/list", "", "list the conversations that have a name", Takes::nothing},
     Command{"/fork", "[NAME]", "continue under another name, and leave the conversation as it is", Takes::anything},
     Command{"/system", "[TEXT]", "show or change the system prompt; - for none", Takes::anything},
     Command{"/set", "[NAME VALUE]", "show or change the sampling settings", Takes::anything},
@@ -86,6 +89,22 @@ std::vector<std::string> files_beginning_with(const std::string& begin) {
 
 } // namespace
 
+// The names of kept conversations and files.
+static std::vector<std::string> conversations_beginning_with(const std::string& begin) {
+    std::vector<std::string> result;
+    for (const KeptConversation& one : kept_conversations())
+        if (one.name.starts_with(begin)) result.push_back(one.name);
+    std::ranges::sort(result);
+    std::ranges::copy(files_beginning_with(begin), std::back_inserter(result));
+    return result;
+}
+
+static std::string conversation_list() {
+    const uint32_t columns = terminal_columns(Stream::error);
+    const std::string list = list_conversations(columns == 0 ? SIZE_MAX : columns - 1);
+    return list.empty() ? "there is no conversation yet: /save NAME keeps this one\n" : list;
+}
+
 std::vector<std::string> complete_chat_line(std::string_view before) {
     const size_t space = before.find(' ');
     if (!before.starts_with('/') || before.find('\n') != std::string_view::npos) return {};
@@ -95,7 +114,8 @@ std::vector<std::string> complete_chat_line(std::string_view before) {
         return beginning_with(before, words);
     }
     const std::string_view word = before.substr(0, space), last = before.substr(before.rfind(' ') + 1);
-    if (word == "/read" || word == "/save" || word == "/load") return files_beginning_with(std::string(last));
+    if (word == "/read") return files_beginning_with(std::string(last));
+    if (word == "/save" || word == "/load") return conversations_beginning_with(std::string(last));
     if (word == "/set" && before.rfind(' ') == space) return beginning_with(last, ChatSettings::names());
     return {};
 }
@@ -133,6 +153,7 @@ bool Chat::run_command(std::string_view word, const std::string& argument) {
     if (word == "/read") read_file(argument);
     if (word == "/save") save(argument);
     if (word == "/load") load(argument);
+    if (word == "/list") write_error(conversation_list());
     if (word == "/fork") fork(argument);
     if (word == "/system") change_system(argument);
     if (word == "/set") change_setting(argument);
@@ -205,27 +226,34 @@ void Chat::write_to(const std::string& path) const {
     save_conversation(path, engine_->model.name, settings_, conversation_, session_.cached_ids());
 }
 
-// A conversation that has a name is kept by it from now on.
+// A conversation that has a name is kept by it from now on, and no longer by one that was made of the time.
 void Chat::save(const std::string& given) {
     const bool is_name = is_conversation_name(given);
     if (is_name) make_conversations_directory();
     write_to(is_name ? conversation_path(given) : given);
+    if (is_name && std::exchange(named_by_time_, false) && name_ != given) {
+        std::error_code ignored;
+        std::filesystem::remove(utf8_path(conversation_path(name_)), ignored);
+    }
     if (is_name) name_ = given;
     write_error(fmt::format("{}: {} {} saved\n", printable(given, 200), conversation_.turns(),
                             conversation_.turns() == 1 ? "turn is" : "turns are"));
 }
 
-void Chat::load(const std::string& given) {
+void Chat::load(const std::string& given, bool resumed) {
     ChatSettings settings = settings_;
     Conversation loaded = conversation_;
     const bool is_name = is_conversation_name(given);
     const LoadedConversation file = load_conversation(is_name ? conversation_path(given) : given, settings, loaded);
+    if (resumed) settings = with_flags(settings);
+    if (resumed && !arguments_.system.empty()) loaded.set_system(arguments_.system);
     sampler_ = Sampler(settings.sampling, engine_->unsampled(arguments_.sampling.ignore_end));
     sampler_.constrain(constraint_.get());
-    settings_ = settings;
+    const std::string before = sampling_description(std::exchange(settings_, settings).sampling);
     conversation_.replace(loaded.messages());
     restart();
     name_ = is_name ? given : "";
+    named_by_time_ = false;
     if (file.model != engine_->model.name)
         write_error(fmt::format("it was saved with {}, and continues with {}\n", printable(file.model), engine_->model.name));
     std::vector<uint32_t> ids = file.tokens;
@@ -235,12 +263,15 @@ void Chat::load(const std::string& given) {
     write_error(fmt::format("{}: {} {} loaded, {} of {} tokens of context{}\n", printable(given, 200), conversation_.turns(),
                             conversation_.turns() == 1 ? "turn is" : "turns are", tokens, context_size(),
                             found > 0 ? fmt::format(", {} in the cache", found) : ""));
+    if (const std::string now = sampling_description(settings_.sampling); now != before)
+        write_error(fmt::format("sampling  {}\n", now));
 }
 
 void Chat::fork(const std::string& name) {
     if (!name.empty() && !is_conversation_name(name)) fail("/fork needs a name of letters, digits, - and _");
     make_conversations_directory();
     if (!name_.empty()) keep();
+    named_by_time_ = false;
     const std::string before = std::exchange(name_, name.empty() ? new_conversation_name() : name);
     if (!before.empty() && before == name_) fail("the conversation has this name already: give /fork another");
     if (is_there(utf8_path(conversation_path(name_)))) {

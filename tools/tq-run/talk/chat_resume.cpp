@@ -10,14 +10,16 @@
 namespace tq {
 
 void Chat::resume() {
-    std::string name = arguments_.resume;
-    if (name.empty()) {
-        const auto latest = latest_conversation();
-        if (!latest) fail("there is no conversation to resume: chat at a terminal keeps them, and so does /save NAME");
-        name = *latest;
-    }
-    load(name);
+    load(conversation_to_resume(arguments_.resume), true);
     show_conversation();
+}
+
+// Flags of the command line have precedence over what a conversation was saved with.
+ChatSettings Chat::with_flags(const ChatSettings& saved) const {
+    ChatSettings settings{arguments_.sampling.options(saved.sampling), saved.max_tokens};
+    if (!arguments_.sampling.seed) settings.sampling.seed = saved.sampling.seed;
+    if (arguments_.sampling.predict) settings.max_tokens = arguments_.sampling.max_tokens();
+    return settings;
 }
 
 void Chat::show_conversation() const {

@@ -259,7 +259,7 @@ int Chat::converse() {
     if (arguments_.resume != "-")
         resume();
     else if (console_.input_is_terminal() && !arguments_.single_turn && !arguments_.no_history && !history_path().empty())
-        name_ = new_conversation_name();
+        name_ = new_conversation_name(), named_by_time_ = true;
     if (arguments_.prompt.given)
         ask(arguments_.prompt.read());
     else if (arguments_.single_turn && !console_.input_is_terminal())

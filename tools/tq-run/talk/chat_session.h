@@ -47,7 +47,8 @@ class Chat {
     void change_setting(const std::string& argument);
     void read_file(const std::string& path);
     void save(const std::string& name_or_path);
-    void load(const std::string& name_or_path);
+    void load(const std::string& name_or_path, bool resumed = false); // resumed: flags have precedence
+    ChatSettings with_flags(const ChatSettings& saved) const;
     void fork(const std::string& name);
     void write_to(const std::string& path) const;
     void undo();
@@ -84,8 +85,9 @@ class Chat {
     Conversation conversation_;
     PromptCache prompt_cache_;
     QuestionReader questions_;
-    std::string read_text_; // by /read, for the next question
-    std::string name_;      // by which the conversation is kept after each answer; empty: not kept
+    std::string read_text_;      // by /read, for the next question
+    std::string name_;           // by which the conversation is kept after each answer; empty: not kept
+    bool named_by_time_ = false; // name_ is one that nobody gave
     Totals totals_;
     size_t dropped_turns_ = 0, dropped_tokens_ = 0; // not yet reported
     bool warned_ = false, leaving_ = false;

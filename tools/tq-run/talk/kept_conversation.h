@@ -1,7 +1,8 @@
 // The conversations that chat keeps by their names, to be resumed: /save NAME, /load NAME, --resume.
 #pragma once
-#include <optional>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 namespace tq {
 
@@ -14,8 +15,19 @@ std::string conversation_path(const std::string& name);
 // Creates that directory, which only its user may read. Throws Error.
 void make_conversations_directory();
 
-// Returns the name of the conversation that was kept last; nothing where there is none.
-std::optional<std::string> latest_conversation();
+struct KeptConversation {
+    std::string name;
+    std::filesystem::file_time_type time; // when it was kept
+};
+// Returns those that are kept, the latest first; none where there is no directory for them.
+std::vector<KeptConversation> kept_conversations();
+
+// A line for each, for people: name, age, turns and first question, cut to `columns`; the first few of many.
+std::string list_conversations(size_t columns);
+
+// Returns the name that --resume means: this one, or the latest where it is empty. Throws an Error that names the conversations
+// where there is no such file, or two are equally late.
+std::string conversation_to_resume(const std::string& name);
 
 // Returns a name that no conversation has: the time, "2026-11-24-1314".
 std::string new_conversation_name();

@@ -13,15 +13,29 @@ constexpr const char* format = "tq-run conversation";
 constexpr int version = 1;
 constexpr uint64_t max_saved_bytes = 64u << 20;
 
-// Throws unless the file is a saved conversation: only those are overwritten.
-static void require_own(const std::string& path) {
-    std::error_code error;
-    if (!is_there(utf8_path(path)) || std::filesystem::file_size(utf8_path(path), error) == 0) return;
-    const std::string beginning = "{\n  \"format\": \"" + std::string(format) + '"';
-    std::ifstream file(utf8_path(path), std::ios::binary);
+static bool is_conversation(const nlohmann::json& json) {
+    return json.is_object() && json.value("format", nlohmann::json()) == format;
+}
+
+static bool is_own(const std::filesystem::path& path) {
+    const std::string beginning = "{\n  \"format\": \"" + std::string(format) + '"'; // as save_conversation writes it
+    std::ifstream file(path, std::ios::binary);
     std::string found(beginning.size(), '\0');
-    if (!file.read(found.data(), std::streamsize(found.size())) || found != beginning)
-        fail("{} exists and is not a saved conversation: name another file, or delete it first", printable(path, 200));
+    if (file.read(found.data(), std::streamsize(found.size())) && found == beginning) return true;
+    try {
+        return is_conversation(read_json_file(path, max_saved_bytes)); // other programs order and indent it otherwise
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+// Throws unless the file is a saved conversation: only those are overwritten.
+static void require_own(const std::string& text) {
+    const auto path = utf8_path(text);
+    std::error_code error;
+    if (!is_there(path) || std::filesystem::file_size(path, error) == 0) return;
+    if (!std::filesystem::is_regular_file(path, error) || !is_own(path))
+        fail("{} exists and is not a saved conversation: name another file, or delete it first", printable(text, 200));
 }
 
 void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings, const Conversation& from,
@@ -43,22 +57,26 @@ void save_conversation(const std::string& path, const std::string& model, const 
     file.commit();
 }
 
-LoadedConversation load_conversation(const std::string& path, ChatSettings& settings, Conversation& to) {
+nlohmann::json read_conversation(const std::string& path) {
     const std::string name = printable(path, 200);
     std::error_code error;
     if (std::filesystem::exists(utf8_path(path), error) && !std::filesystem::is_regular_file(utf8_path(path), error))
         fail("{} is not a file", name);
-    const auto json = read_json_file(utf8_path(path), max_saved_bytes);
-    if (!json.is_object() || json.value("format", nlohmann::json()) != format)
-        fail("{} is not a conversation that chat's /save has written", name);
+    auto json = read_json_file(utf8_path(path), max_saved_bytes);
+    if (!is_conversation(json)) fail("{} is not a conversation that chat's /save has written", name);
     if (json.value("version", nlohmann::json()) != version)
         fail("{} has another version than {}, the only one that this program reads", name, version);
+    return json;
+}
+
+LoadedConversation load_conversation(const std::string& path, ChatSettings& settings, Conversation& to) {
+    const auto json = read_conversation(path);
     try {
         const ChatSettings read = ChatSettings::from_json(json.value("settings", nlohmann::json::object()), settings);
         to.replace(json.value("messages", nlohmann::json()));
         settings = read;
     } catch (const Error& reason) {
-        fail("{} is damaged: {}", name, reason.what());
+        fail("{} is damaged: {}", printable(path, 200), reason.what());
     }
     const auto model = json.value("model", nlohmann::json()), tokens = json.value("tokens", nlohmann::json::array());
     LoadedConversation loaded{model.is_string() ? model.get<std::string>() : "", {}};

@@ -10,6 +10,10 @@ namespace tq {
 void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings, const Conversation& from,
                        std::span<const uint32_t> tokens);
 
+// Reads the file, but not yet what is in its messages. Throws an Error that names it where it is no conversation, or another
+// version's.
+nlohmann::json read_conversation(const std::string& path);
+
 struct LoadedConversation {
     std::string model;            // that it was saved with
     std::vector<uint32_t> tokens; // empty where the file has none

@@ -2,6 +2,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/terminal.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/columns.h"
 #include "tools/tq-run/talk/libedit/keys.h"
@@ -21,6 +22,7 @@ namespace tq {
 namespace {
 
 constexpr int history_entries = 1000;
+constexpr size_t prompt_columns = 2; // a sign and a space
 
 volatile std::sig_atomic_t resized = 0;
 void note_resize(int) { resized = 1; }
@@ -69,6 +71,7 @@ class LibeditEditor : public LineEditor {
     void offer(const std::vector<std::string>& words);
     bool complete();
     void leave_line();
+    void show_again();
 
     std::FILE* screen_; // buffered, unlike stderr
     EditLine* el_ = nullptr;
@@ -174,10 +177,7 @@ void LibeditEditor::bind_keys() {
 // Reads bytes from the terminal; also as Ctrl-C, where another program sent that signal.
 bool LibeditEditor::fill(std::string& bytes, int timeout_ms) {
     for (;;) {
-        if (std::exchange(resized, 0)) {
-            ::el_resize(el_);
-            ::el_wset(el_, EL_REFRESH);
-        }
+        if (std::exchange(resized, 0)) show_again();
         if (interrupted()) {
             clear_interrupt();
             bytes += char(key_interrupt);
@@ -192,6 +192,27 @@ bool LibeditEditor::fill(std::string& bytes, int timeout_ms) {
         if (n > 0) return true;
         if (n == 0 || errno != EINTR) return false;
     }
+}
+
+// After a change of the terminal's size, which libedit takes for an empty line: what it has shown is erased, from the row of the
+// prompt on, where terminals have moved it that break lines anew.
+void LibeditEditor::show_again() {
+    const LineInfoW* line = ::el_wline(el_);
+    const uint32_t width = std::max(terminal_columns(Stream::error), 1u);
+    size_t rows = 0, column = prompt_columns;
+    for (const wchar_t* at = line->buffer; at < line->cursor; at++) {
+        column += *at == L'\n' ? 0 : character_columns(char32_t(*at));
+        if (*at != L'\n') continue;
+        rows += column / width + 1;
+        column = 0;
+    }
+    rows += column / width;
+    std::fputs("\r", screen_);
+    if (rows > 0) std::fprintf(screen_, "\x1b[%zuA", rows);
+    std::fputs("\x1b[J", screen_);
+    std::fflush(screen_);
+    ::el_resize(el_);
+    ::el_wset(el_, EL_REFRESH);
 }
 
 // Ends the line as Enter does, which leaves the cursor below all of it.

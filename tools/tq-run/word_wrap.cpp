@@ -1,4 +1,4 @@
-#include "tools/tq-run/talk/word_wrap.h"
+#include "tools/tq-run/word_wrap.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/columns.h"
 
@@ -29,13 +29,14 @@ std::string WordWrap::flush() {
 
 void WordWrap::put_word(std::string& out) {
     if (word_.empty()) return;
-    const bool fits = in_code_ || columns_ == 0 || column_ == 0 || column_ + gap_.size() + word_columns_ < columns_;
+    const bool fits =
+        in_code_ || !is_text_ || columns_ == 0 || column_ <= indent_ || column_ + gap_.size() + word_columns_ < columns_;
     if (fits) {
         out += gap_;
         column_ += gap_.size();
     } else {
-        out += '\n';
-        column_ = 0;
+        out += '\n' + std::string(indent_, ' ');
+        column_ = indent_;
     }
     out += word_;
     column_ += word_columns_;
@@ -56,13 +57,52 @@ void WordWrap::note_fence(char32_t c) {
     }
 }
 
+// Whether the character belongs to an escape sequence: ESC, and for ESC [ all up to a letter.
+bool WordWrap::is_escape(char32_t c) {
+    const Escape before = escape_;
+    if (before == Escape::none && c == U'\x1b') escape_ = Escape::begun;
+    if (before == Escape::begun) escape_ = c == U'[' ? Escape::sequence : Escape::none;
+    if (before == Escape::sequence && c >= U'@' && c <= U'~') escape_ = Escape::none;
+    return before != Escape::none || escape_ != Escape::none;
+}
+
+void WordWrap::begin_line() {
+    column_ = indent_ = leading_ = 0;
+    is_text_ = true;
+    has_column_ = false;
+}
+
+// Looks at the beginning of a message's line: what it is, and where a second column begins, in its first half.
+void WordWrap::note_line(char32_t c) {
+    const size_t at = column_ + gap_.size() + word_columns_;
+    if (c == U' ' && at == leading_) {
+        leading_++;
+        indent_ = leading_ * 2 < columns_ ? leading_ : 0;
+    } else if (at == leading_) {
+        is_text_ = c != U'|' && c != U'{' && c != U'}' && c != U'"';
+    } else if (c != U' ' && !has_column_ && gap_.size() > 1 && word_.empty() && at * 2 <= columns_) {
+        indent_ = at;
+        has_column_ = true;
+    }
+}
+
 void WordWrap::take(char32_t c, std::string_view bytes, std::string& out) {
+    if (of_ == Of::messages && is_escape(c)) {
+        word_ += bytes;
+        return;
+    }
     note_fence(c);
-    if (c == U'\n') {
+    if (of_ == Of::messages && c != U'\n' && c != U'\r' && columns_ > 0) note_line(c);
+    if (c == U'\r' && of_ == Of::messages) {
+        put_word(out);
+        out += gap_ + '\r';
+        gap_.clear();
+        begin_line();
+    } else if (c == U'\n') {
         put_word(out);
         out += '\n';
         gap_.clear();
-        column_ = 0;
+        begin_line();
     } else if (c == U' ') {
         put_word(out);
         gap_ += ' ';

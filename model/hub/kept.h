@@ -1,0 +1,34 @@
+// The models in the hub's cache directory: which there are, and their removal.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tq {
+
+struct KeptModel {
+    std::string request; // USER/REPOSITORY:QUANT, or USER/REPOSITORY, as -hf takes it
+    std::string file;    // for --hf-file, where a quant would mean another file; empty: `request` says enough
+    uint64_t bytes = 0;
+    std::chrono::seconds unused{}; // time since its last use
+};
+
+struct KeptRepository {
+    std::string name; // user/repository
+    std::vector<KeptModel> models;
+    uint64_t other_bytes = 0; // of earlier versions, downloads that were not finished, and other files
+};
+
+// Returns the repositories in the cache directory, by name. Throws Error where the directory cannot be read; none where there is
+// no directory.
+std::vector<KeptRepository> kept_repositories(const std::filesystem::path& cache);
+
+// Deletes the files of the model that `request` means, USER/REPOSITORY:QUANT or USER/REPOSITORY:FILE.gguf, that no other version
+// of it has; of USER/REPOSITORY alone all that is there.
+// Returns the bytes that were deleted. Throws Error where there is no such model, it is being downloaded, or cannot be deleted.
+uint64_t remove_kept(const std::filesystem::path& cache, const std::string& request);
+
+} // namespace tq

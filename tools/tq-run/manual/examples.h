@@ -1,0 +1,20 @@
+// Examples of each command, and what its exit statuses mean: for --help (help_footer) and the man pages.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace tq::manual {
+
+struct Example {
+    const char *line, *what; // "tq-run chat", "chat with the small demo model"
+};
+// Of a command below the program; empty where there is no such command. `command`: empty: of the program.
+std::vector<Example> examples(const std::string& command);
+
+struct ExitStatus {
+    int status;
+    std::string meaning;
+};
+std::vector<ExitStatus> exit_statuses(const std::string& command);
+
+} // namespace tq::manual

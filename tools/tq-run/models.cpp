@@ -1,0 +1,84 @@
+// tq-run models: the models that -hf has downloaded, and their deletion.
+#include "base/environment.h"
+#include "base/path_text.h"
+#include "base/printable.h"
+#include "model/hub/hub.h"
+#include "model/hub/kept.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/plan.h"
+#include "tools/tq-run/table.h"
+#include "tools/tq-run/time_left.h"
+#include <nlohmann/json.hpp>
+
+namespace tq {
+namespace {
+
+struct ListArguments {
+    bool json = false;
+};
+
+struct RemoveArguments {
+    std::vector<std::string> names;
+};
+
+int list_models(const ListArguments& arguments) {
+    const std::filesystem::path cache = hub_options(environment_variable).cache;
+    const auto repositories = kept_repositories(cache);
+    auto json = nlohmann::ordered_json::array();
+    std::vector<std::vector<std::string>> rows{{"model, for -hf", "size", "used before"}};
+    uint64_t bytes = 0;
+    for (const KeptRepository& repository : repositories) {
+        for (const KeptModel& model : repository.models) {
+            const std::string file = model.file.empty() ? "" : " --hf-file " + printable(model.file);
+            rows.push_back({model.request + file, size_text(model.bytes), duration_text(model.unused.count())});
+            json.push_back({{"repository", repository.name},
+                            {"model", model.request},
+                            {"file", model.file},
+                            {"bytes", model.bytes},
+                            {"seconds_since_use", model.unused.count()}});
+            bytes += model.bytes;
+        }
+        if (repository.other_bytes > 0)
+            rows.push_back({repository.name + ", other files", size_text(repository.other_bytes), ""});
+        bytes += repository.other_bytes;
+    }
+    if (arguments.json) {
+        write_output(json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+        return 0;
+    }
+    const std::string place = printable(utf8_text(cache), 300);
+    if (repositories.empty())
+        write_text(fmt::format("no model is in {}: tq-run chat -hf USER/REPOSITORY[:QUANT] downloads one\n", place));
+    else
+        write_text(markdown(rows, 1) + fmt::format("{} in {}; tq-run models remove deletes a model\n", size_text(bytes), place));
+    return 0;
+}
+
+int remove_models(const RemoveArguments& arguments) {
+    const std::filesystem::path cache = hub_options(environment_variable).cache;
+    for (const std::string& name : arguments.names)
+        write_text(fmt::format("{}: {} deleted\n", printable(name, 200), size_text(remove_kept(cache, name))));
+    return 0;
+}
+
+} // namespace
+
+void add_models(ArgumentParser& app, Action& action) {
+    const auto list_flags = [](ArgumentParser& command, ListArguments& a) { command.add_flag("--json", a.json, "print JSON"); };
+    ArgumentParser models = app.add_command("models", "List or delete the models that -hf has downloaded");
+    const auto listed = std::make_shared<ListArguments>();
+    list_flags(models, *listed);
+    models.callback([&action, listed] { // called after those of the commands below it
+        if (!action) action = [listed] { return list_models(*listed); };
+    });
+    add_command<ListArguments>(models, action, "list", "List them, with sizes and times since their last use", list_flags,
+                               list_models);
+    const auto remove_flags = [](ArgumentParser& command, RemoveArguments& a) {
+        command.add_option("name", a.names, "USER/REPOSITORY:QUANT as the list has it, or USER/REPOSITORY with all its files")
+            .option_text("NAME...")
+            .required();
+    };
+    add_command<RemoveArguments>(models, action, "remove", "Delete models", remove_flags, remove_models);
+}
+
+} // namespace tq

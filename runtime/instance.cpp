@@ -3,11 +3,13 @@
 #include "runtime/instance.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include "runtime/device.h"
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <string_view>
 
@@ -58,8 +60,30 @@ VkDebugUtilsMessengerCreateInfoEXT loader_messenger_info(std::string& first) {
     return info;
 }
 
+// The first file of a list in the environment's variables for drivers that is not there, and the variable; empty without any.
+std::string missing_driver_file() {
+#ifdef _WIN32
+    constexpr char separator = ';';
+#else
+    constexpr char separator = ':';
+#endif
+    for (const char* variable : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) {
+        const std::string files = environment_variable(variable).value_or("");
+        for (size_t begin = 0, end; begin < files.size(); begin = end + 1) {
+            end = std::min(files.find(separator, begin), files.size());
+            std::error_code error;
+            const std::string file = files.substr(begin, end - begin);
+            if (!file.empty() && !std::filesystem::exists(utf8_path(file), error))
+                return fmt::format("{} names {}, which is not there", variable, printable(file, 300));
+        }
+    }
+    return "";
+}
+
 [[noreturn]] void fail_without_driver(const std::string& reason) {
     const std::string why = printable(reason, 300);
+    if (const std::string missing = missing_driver_file(); !missing.empty())
+        throw NoDriver(fmt::format("no Vulkan driver was found: {}: correct or unset it, or use --device cpu", missing), why);
     throw NoDriver(reason.empty() ? fmt::format("no Vulkan driver was found on this machine: {}", how_to_install)
                                   : fmt::format("no Vulkan driver was found that can be loaded ({}): {}, or use --device cpu",
                                                 why, unloadable_driver_advice),

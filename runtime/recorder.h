@@ -81,6 +81,13 @@ class Recorder {
         record(shader, groups, constants, std::as_bytes(std::span(&params, 1)).first(shader.interface.push_bytes), work, list);
     }
 
+    // The same for a kernel that is known only when the program runs, such as one from a file: nothing is checked when this is
+    // compiled. The kernel must outlive the device.
+    void dispatch(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants, std::span<const std::byte> push,
+                  std::span<const View> views) {
+        record(shader, groups, constants, push, {}, views);
+    }
+
     // Copies src to dst; both have the same length.
     void copy(View dst, View src);
 

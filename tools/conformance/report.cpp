@@ -2,6 +2,7 @@
 #include "base/child_process.h"
 #include "base/environment.h"
 #include "base/executable.h"
+#include "base/printable.h"
 #include "base/redacted.h"
 #include "runtime/device.h"
 #include <algorithm>
@@ -11,8 +12,6 @@
 
 namespace tq::conformance {
 namespace {
-
-constexpr std::array verdicts{Verdict::passed, Verdict::failed, Verdict::skipped, Verdict::not_run};
 
 bool same_group(const RowResult& a, const RowResult& b) { return a.kernel == b.kernel && a.variant == b.variant; }
 
@@ -57,30 +56,39 @@ std::string details(const RowResult& row, const std::string& again) {
     return text + fmt::format("    run it again: {} --filter '{} | {} | {}'\n", again, row.kernel, row.variant, row.shape);
 }
 
+// "FAILED: crashed"; "wrong, as expected"; "FAILED: passed, but wrong was expected"
+std::string verdict_text(const RowResult& row) {
+    if (row.as_expected()) return fmt::format("{}, as expected", name(row.verdict));
+    if (!row.is_bad()) return std::string(name(row.verdict));
+    return fmt::format("FAILED: {}{}", name(row.verdict),
+                       row.expected ? fmt::format(", but {} was expected", name(*row.expected)) : "");
+}
+
 std::string row_line(const RowResult& row, const std::string& again) {
-    std::string text = line(row.kernel, row.variant, row.shape, measure(row), name(row.verdict));
+    std::string text = line(row.kernel, row.variant, row.shape, measure(row), verdict_text(row));
     if (!row.reason.empty()) text += "    " + row.reason + '\n';
-    return row.verdict == Verdict::failed ? text + details(row, again) : text;
+    return is_failure(row.verdict) && row.is_bad() ? text + details(row, again) : text;
 }
 
 // One line for all rows, with the error of the worst one, and the failed rows in full.
 std::string group_lines(std::span<const RowResult> rows, const std::string& again) {
     if (rows.size() == 1) return row_line(rows[0], again);
-    size_t failed = 0, skipped = 0;
+    size_t failed = 0, skipped = 0, expected = 0;
     const RowResult* worst = nullptr; // of the failed ones, where there are any
     std::string failures;
     for (const RowResult& row : rows) {
-        const bool fails = row.verdict == Verdict::failed,
-                   better = worst != nullptr && worst->verdict == Verdict::failed && !fails;
-        if (row.verdict == Verdict::skipped) skipped++;
-        if (row.verdict != Verdict::skipped && !better && (!worst || (fails && failed == 0) || share(row) > share(*worst)))
+        const bool fails = row.is_bad(), better = worst != nullptr && worst->is_bad() && !fails;
+        if (row.as_expected()) expected++;
+        if (row.verdict == Verdict::not_supported) skipped++;
+        if (row.verdict != Verdict::not_supported && !row.as_expected() && !better &&
+            (!worst || (fails && failed == 0) || share(row) > share(*worst)))
             worst = &row;
         if (fails) failed++, failures += row_line(row, again);
     }
-    const std::string what = fmt::format("{} rows", rows.size()), verdict = failed != 0 ? fmt::format("{} FAILED", failed)
-                                                                            : skipped != 0
-                                                                                ? fmt::format("passed, {} skipped", skipped)
-                                                                                : "passed";
+    const std::string what = fmt::format("{} rows", rows.size());
+    std::string verdict = failed != 0 ? fmt::format("{} FAILED", failed) : "passed";
+    if (failed == 0 && expected != 0) verdict += fmt::format(", {} failed as expected", expected);
+    if (failed == 0 && skipped != 0) verdict += fmt::format(", {} not supported", skipped);
     return line(rows[0].kernel, rows[0].variant, what, worst ? measure(*worst) : "", verdict) + failures;
 }
 
@@ -93,14 +101,18 @@ std::string text_of(const Json& device, const char* key) {
 
 Json counts(const DeviceReport& device) {
     Json out;
-    for (const Verdict verdict : verdicts) out[name(verdict)] = device.count(verdict);
+    for (const auto& [verdict, its_name] : verdict_names) out[std::string(its_name)] = device.count(verdict);
+    out["as expected"] = device.as_expected();
+    out["unexpected"] = device.bad();
     return out;
 }
 
 Json to_json(const RowResult& row) {
-    return {{"kernel", row.kernel},         {"variant", row.variant}, {"shape", row.shape},
-            {"verdict", name(row.verdict)}, {"error", row.error},     {"limit", row.limit},
-            {"reason", row.reason},         {"ms", row.ms},           {"dispatches", row.dispatches}};
+    Json out{{"kernel", row.kernel},         {"variant", row.variant}, {"shape", row.shape},
+             {"verdict", name(row.verdict)}, {"error", row.error},     {"limit", row.limit},
+             {"reason", row.reason},         {"ms", row.ms},           {"dispatches", row.dispatches}};
+    if (row.expected) out["expected"] = name(*row.expected);
+    return out;
 }
 
 // Escapes text for an attribute: without control characters, which XML cannot hold.
@@ -121,13 +133,24 @@ std::string xml(std::string_view text) {
     return out;
 }
 
+// A failure is a wrong answer, and a pass that was not expected; an error is no answer.
+bool is_junit_failure(const RowResult& row) {
+    return row.is_bad() && (row.verdict == Verdict::wrong || row.verdict == Verdict::passed);
+}
+bool is_junit_error(const RowResult& row) { return (row.is_bad() && !is_junit_failure(row)) || row.verdict == Verdict::not_run; }
+bool is_junit_skipped(const RowResult& row) { return row.as_expected() || row.verdict == Verdict::not_supported; }
+
 std::string junit_case(const RowResult& row) {
     std::string text = fmt::format("    <testcase classname=\"{}\" name=\"{} | {}\" time=\"{:.4f}\">", xml(row.kernel),
                                    xml(row.variant), xml(row.shape), row.ms / 1000);
-    if (row.verdict == Verdict::failed)
-        text += fmt::format("<failure message=\"{}\">{}</failure>", xml(row.reason), xml(measure(row)));
-    if (row.verdict == Verdict::not_run) text += "<error message=\"not run\"/>";
-    if (row.verdict == Verdict::skipped) text += fmt::format("<skipped message=\"{}\"/>", xml(row.reason));
+    const std::string message =
+        xml(row.reason.empty() ? verdict_text(row) : fmt::format("{}: {}", verdict_text(row), row.reason));
+    if (is_junit_failure(row))
+        text += fmt::format("<failure type=\"{}\" message=\"{}\">{}</failure>", name(row.verdict), message, xml(measure(row)));
+    else if (is_junit_error(row))
+        text += fmt::format("<error type=\"{}\" message=\"{}\"/>", name(row.verdict), message);
+    else if (is_junit_skipped(row))
+        text += fmt::format("<skipped message=\"{}\"/>", message);
     return text + "</testcase>\n";
 }
 
@@ -135,8 +158,9 @@ std::string junit_suite(const DeviceReport& device) {
     const std::string title = heading(device);
     std::string text = fmt::format(
         "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n", xml(title),
-        device.rows.size() + (device.failure.empty() ? 0 : 1), device.count(Verdict::failed),
-        device.count(Verdict::not_run) + (device.failure.empty() ? 0 : 1), device.count(Verdict::skipped), device.seconds);
+        device.rows.size() + (device.failure.empty() ? 0 : 1), std::ranges::count_if(device.rows, is_junit_failure),
+        std::ranges::count_if(device.rows, is_junit_error) + (device.failure.empty() ? 0 : 1),
+        std::ranges::count_if(device.rows, is_junit_skipped), device.seconds);
     if (!device.failure.empty())
         text += fmt::format("    <testcase classname=\"device\" name=\"{}\" time=\"0\"><error message=\"{}\"/></testcase>\n",
                             xml(title), xml(device.failure));
@@ -155,19 +179,30 @@ std::string driver_version(const Json& device) {
 
 // Claims no more than what was run.
 std::string verdict_of(const DeviceReport& device, bool every_row) {
-    const size_t failed = device.count(Verdict::failed), not_run = device.count(Verdict::not_run);
-    if (device.passed() && every_row) return "CONFORMANT: it computes what the reference computes.";
+    const size_t failed = device.bad(), not_run = device.count(Verdict::not_run), expected = device.as_expected();
+    const std::string known = expected == 0 ? "" : fmt::format("; {} failed as expected", expected);
+    if (device.passed() && every_row && expected == 0) return "CONFORMANT: it computes what the reference computes.";
     if (device.passed()) {
         const size_t ran = device.count(Verdict::passed);
-        return ran == 1 ? "the one row that was run agrees with the reference."
-                        : fmt::format("the {} rows that were run agree with the reference.", ran);
+        return ran == 1 ? fmt::format("the one row that was run agrees with the reference{}.", known)
+                        : fmt::format("the {} rows that were run agree with the reference{}.", ran, known);
     }
     if (device.rows.empty()) return "NOT TESTED: " + device.failure + '.';
+    if (device.nothing_tested() && device.failure.empty()) return "NOT TESTED: it supports none of the rows.";
     std::string text = failed != 0 ? fmt::format("NOT CONFORMANT: {} of {} rows failed", failed, device.rows.size())
                                    : "NOT KNOWN TO BE CONFORMANT";
     if (not_run != 0) text += fmt::format("{}{} rows were not run", failed != 0 ? ", " : ": ", not_run);
     if (!device.failure.empty()) text += " (" + device.failure + ')';
-    return text + '.';
+    return text + known + '.';
+}
+
+// "2 wrong, 1 crashed"; only those that there are.
+std::string counts_text(const DeviceReport& device) {
+    std::string text = fmt::format("{} passed", device.count(Verdict::passed));
+    for (const auto& [verdict, its_name] : verdict_names)
+        if (const size_t count = device.count(verdict); count != 0 && verdict != Verdict::passed)
+            text += fmt::format(", {} {}", count, its_name);
+    return text;
 }
 
 } // namespace
@@ -184,6 +219,12 @@ Json driver_environment() {
             out[name] = redacted(name, std::string_view(variable).substr(name.size() + 1));
     }
     return out;
+}
+
+bool Report::nothing_tested() const {
+    if (devices.empty()) return true;
+    return std::ranges::any_of(devices, &DeviceReport::nothing_tested) &&
+           std::ranges::all_of(devices, [](const DeviceReport& one) { return one.passed() || one.nothing_tested(); });
 }
 
 bool Report::passed() const { return !devices.empty() && std::ranges::all_of(devices, &DeviceReport::passed); }
@@ -223,9 +264,9 @@ std::string summary(const Report& report) {
     for (const DeviceReport& device : report.devices) {
         text += heading(device) + '\n';
         if (!report.profile.empty()) text += "  profile " + report.profile + '\n';
-        text += fmt::format("  {} passed, {} failed, {} skipped, {} not run; seed {}, {:.1f} s\n", device.count(Verdict::passed),
-                            device.count(Verdict::failed), device.count(Verdict::skipped), device.count(Verdict::not_run),
-                            report.seed, device.seconds);
+        text += fmt::format("  {}; seed {}, {:.1f} s\n", counts_text(device), report.seed, device.seconds);
+        for (const std::string& filter : device.unmatched)
+            text += fmt::format("  no row is called \"{}\"\n", printable(filter, 200));
         text += "  " + verdict_of(device, report.every_row) + '\n';
     }
     return text;
@@ -239,6 +280,7 @@ Json to_json(const Report& report) {
         devices.push_back({{"selector", device.selector},
                            {"passed", device.passed()},
                            {"failure", device.failure},
+                           {"unmatched", device.unmatched},
                            {"counts", counts(device)},
                            {"seconds", device.seconds},
                            {"device", device.device},

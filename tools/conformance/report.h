@@ -13,6 +13,7 @@ struct Report {
     std::vector<DeviceReport> devices;
 
     bool passed() const;
+    bool nothing_tested() const; // on some device, and no other failed
 };
 
 // The table, line by line as rows come in: one for each kernel and variant, and one for each row that failed.

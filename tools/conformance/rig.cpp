@@ -77,7 +77,7 @@ Outcome compare(std::span<const float> got, std::span<const float> want, double 
     }
     const double norm = std::max(std::sqrt(squares), min_norm), relative = error == 0 ? 0 : std::sqrt(error) / norm;
     Outcome outcome{relative <= limit, relative, limit, {}};
-    Evidence::compared("float32", words(got), words(want), outcome.passed);
+    Evidence::compared("float32", words(got), words(want), outcome.passed, limit * norm);
     if (forgotten != 0) outcome.reason = fmt::format("{} of {} elements were never written, ", forgotten, want.size());
     if (outcome.passed) return outcome;
     const double allowed = limit * norm / std::sqrt(double(want.size())); // the error of one element if all were off by as much
@@ -120,6 +120,7 @@ std::vector<uint32_t> Rig::read(const Buffer& from) {
     recorder.finish().run();
     std::vector<uint32_t> words(size_t(from.bytes() / 4));
     std::memcpy(words.data(), copy.host().data(), words.size() * 4);
+    Evidence::was_read(from, words);
     return words;
 }
 

@@ -54,6 +54,8 @@ class Watch {
         return std::nullopt;
     }
 
+    bool is_hung() const { return hung_; } // it gave no answer in time
+
   private:
     static std::vector<std::string> arguments(const RunnerOptions& options, const std::string& device, size_t first) {
         std::vector<std::string> out = options.worker;
@@ -76,6 +78,7 @@ class Watch {
     }
 
     std::string hung() {
+        hung_ = true;
         child_.kill();
         return fmt::format("no answer within {} s{}", options_.timeout.count(), last_words_.text());
     }
@@ -86,6 +89,7 @@ class Watch {
     ChildProcess child_;
     LastWords last_words_;
     Clock::time_point deadline_;
+    bool hung_ = false;
 };
 
 class Run {
@@ -98,14 +102,17 @@ class Run {
         while (!done_) {
             passed_rows_ = 0;
             current_.reset();
-            const auto end = Watch(options_, report_.selector, next_).follow([&](const Json& message) { take(message); });
+            Watch watch(options_, report_.selector, next_);
+            const auto end = watch.follow([&](const Json& message) { take(message); });
             if (done_) break;
             if (!end) {
                 report_.failure = "interrupted";
                 break;
             }
-            if (current_) finish_row(*current_, {{"passed", false}, {"error", INFINITY}, {"reason", *end}});
+            const Verdict how = watch.is_hung() ? Verdict::hung : Verdict::crashed;
+            if (current_) finish_row(*current_, {{"verdict", name(how)}, {"error", INFINITY}, {"reason", *end}});
             barren = passed_rows_ > 0 ? 0 : barren + 1;
+            report_.died = report_.rows.empty();
             if (report_.rows.empty() || barren == max_barren_workers) {
                 report_.failure = report_.rows.empty()
                                       ? "the device could not be opened: " + *end
@@ -114,7 +121,7 @@ class Run {
             }
         }
         if (report_.rows.empty() && report_.failure.empty())
-            report_.failure = "no row has the filter's text in its name: --list prints all names";
+            report_.failure = "no row is selected by --filter, --exclude and --shard: --list prints all names";
         report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
         return std::move(report_);
     }
@@ -123,7 +130,11 @@ class Run {
     void take(const Json& message) {
         if (message.contains("rows") && report_.rows.empty()) {
             report_.device = message.at("device");
-            for (const Json& row : message.at("rows")) report_.rows.push_back({row.at(0), row.at(1), row.at(2)});
+            for (const Json& row : message.at("rows")) {
+                RowResult& added = report_.rows.emplace_back(RowResult{row.at(0), row.at(1), row.at(2)});
+                added.expected = options_.expected(added.name());
+            }
+            report_.unmatched = message.value("unmatched", std::vector<std::string>());
         } else if (message.contains("begin")) {
             current_ = message.at("begin").get<size_t>();
             options_.on_begin(*current_, report_.rows);
@@ -143,9 +154,7 @@ class Run {
             return found == message.end() ? 0.0 : found->is_number() ? found->get<double>() : INFINITY;
         };
         RowResult& row = report_.rows.at(index);
-        row.verdict = message.value("skipped", false)  ? Verdict::skipped
-                      : message.value("passed", false) ? Verdict::passed
-                                                       : Verdict::failed;
+        row.verdict = parse_verdict(message.value("verdict", "")).value_or(Verdict::error);
         row.error = number("error");
         row.limit = number("limit");
         row.ms = number("ms");
@@ -153,7 +162,7 @@ class Run {
         row.no_memory = message.value("no_memory", false);
         row.dispatches = message.value("dispatches", Json::array());
         row.dump = message.value("dump", "");
-        passed_rows_ += row.verdict == Verdict::passed ? 1 : 0;
+        passed_rows_ += row.verdict == Verdict::passed || row.as_expected() ? 1 : 0;
         next_ = index + 1;
         current_.reset();
         options_.on_result(index, report_.rows);
@@ -168,22 +177,18 @@ class Run {
 
 } // namespace
 
-const char* name(Verdict verdict) {
-    switch (verdict) {
-    case Verdict::passed: return "passed";
-    case Verdict::failed: return "FAILED";
-    case Verdict::skipped: return "skipped";
-    case Verdict::not_run: break;
-    }
-    return "not run";
-}
-
-size_t DeviceReport::count(Verdict verdict) const {
-    return size_t(std::ranges::count_if(rows, [&](const RowResult& row) { return row.verdict == verdict; }));
-}
+size_t DeviceReport::count(Verdict verdict) const { return size_t(std::ranges::count(rows, verdict, &RowResult::verdict)); }
+size_t DeviceReport::bad() const { return size_t(std::ranges::count_if(rows, &RowResult::is_bad)); }
+size_t DeviceReport::as_expected() const { return size_t(std::ranges::count_if(rows, &RowResult::as_expected)); }
 
 bool DeviceReport::passed() const {
-    return failure.empty() && count(Verdict::passed) > 0 && count(Verdict::failed) == 0 && count(Verdict::not_run) == 0;
+    return failure.empty() && count(Verdict::passed) + as_expected() > 0 && bad() == 0 && count(Verdict::not_run) == 0;
+}
+
+bool DeviceReport::nothing_tested() const {
+    return !died && std::ranges::all_of(rows, [](const RowResult& row) {
+        return row.verdict == Verdict::not_supported || row.verdict == Verdict::not_run;
+    });
 }
 
 DeviceReport test_device(const RunnerOptions& options, const std::string& selector) { return Run(options, selector).run(); }

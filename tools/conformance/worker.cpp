@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "runtime/device_state.h"
 #include "tools/conformance/evidence.h"
 #include "tools/conformance/rig.h"
 #include "tools/conformance/rows.h"
@@ -19,25 +20,34 @@
 namespace tq::conformance {
 namespace {
 
-Rows selected_rows(const Capabilities& device, const Selection& selection) {
+struct Selected {
+    Rows rows;
+    std::vector<std::string> unmatched; // filters that mean no row
+};
+
+Selected selected_rows(const Capabilities& device, const Selection& selection) {
     Rows rows = selection.subject.empty() ? all_rows(device) : subject_rows(device, parse_subject(selection.subject));
-    const auto named = std::ranges::find(rows, selection.filter, &Row::name);
-    if (named != rows.end()) return {*named};
-    std::erase_if(rows, [&](const Row& row) {
-        return (row.full_only && !selection.full && selection.subject.empty()) ||
-               lowercase(row.name()).find(lowercase(selection.filter)) == std::string::npos;
-    });
+    std::vector<std::string> names;
+    for (const Row& row : rows) names.push_back(row.name());
+    const std::vector<bool> wanted = matches(names, selection.filters), excluded = matches(names, selection.excludes);
+    const bool all = selection.full || !selection.subject.empty();
     constexpr size_t stretch = 16; // neighbours share kernels
+    Selected out{{}, without_match(names, selection.filters)};
     size_t number = 0;
-    std::erase_if(rows, [&](const Row&) { return number++ / stretch % selection.shards != selection.shard - 1; });
-    return rows;
+    for (size_t i = 0; i < rows.size(); i++) {
+        if (!selection.filters.empty() && !wanted[i]) continue;
+        const bool named = std::ranges::find(selection.filters, names[i]) != selection.filters.end();
+        if (excluded[i] || (rows[i].full_only && !all && !named)) continue;
+        if (number++ / stretch % selection.shards == selection.shard - 1) out.rows.push_back(std::move(rows[i]));
+    }
+    return out;
 }
 
 void inject_fault(const Row& row) {
     const std::string fault = environment_variable("TQ_CONFORMANCE_FAULT").value_or(""), kind = fault.substr(0, fault.find(':'));
     if (fault.size() <= kind.size() || row.name().find(fault.substr(kind.size() + 1)) == std::string::npos) return;
     if (kind == "crash") std::abort();
-    if (kind == "lost") fail("the GPU stopped answering while waiting for a test (VK_ERROR_DEVICE_LOST)");
+    if (kind == "lost") throw DeviceLost("the GPU stopped answering while waiting for a test (VK_ERROR_DEVICE_LOST)");
     while (kind == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
     if (kind == "slow") std::this_thread::sleep_for(std::chrono::seconds(3));
 }
@@ -52,10 +62,12 @@ class Worker {
 
     void run() {
         open();
-        const Rows rows = selected_rows(rig_->device.capabilities(), options_.selection);
+        const Selected selected = selected_rows(rig_->device.capabilities(), options_.selection);
+        const Rows& rows = selected.rows;
         Json names = Json::array();
         for (const Row& row : rows) names.push_back({row.kernel, row.variant, row.shape});
-        options_.write({{"device", options_.describe(rig_->device.capabilities())}, {"rows", names}});
+        options_.write(
+            {{"device", options_.describe(rig_->device.capabilities())}, {"rows", names}, {"unmatched", selected.unmatched}});
         for (size_t i = options_.first; i < rows.size(); i++) {
             options_.write({{"begin", i}});
             Json line{{"row", i}};
@@ -83,10 +95,14 @@ class Worker {
     Json guarded(const Row& row) {
         std::string reason;
         bool no_memory = false;
+        Verdict verdict = Verdict::error;
         try {
             Json result = run_now(row);
-            if (!options_.dump.empty() && !result.value("passed", true)) result["dump"] = dump(row);
+            if (!options_.dump.empty() && result.at("verdict") == name(Verdict::wrong)) result["dump"] = dump(row);
             return result;
+        } catch (const DeviceLost& error) {
+            reason = error.what();
+            verdict = rig_ && is_stuck(rig_->device) ? Verdict::hung : Verdict::device_lost;
         } catch (const OutOfMemory& error) {
             reason = error.what();
             no_memory = true;
@@ -97,22 +113,25 @@ class Worker {
             no_memory = true;
         }
         rig_.reset();
-        return {{"passed", false}, {"error", INFINITY}, {"limit", 0}, {"reason", reason}, {"no_memory", no_memory}};
+        return {{"verdict", name(verdict)}, {"error", INFINITY}, {"limit", 0}, {"reason", reason}, {"no_memory", no_memory}};
     }
 
     Json run_now(const Row& row) {
-        if (!row.lacks.empty()) return {{"skipped", true}, {"reason", row.lacks}};
+        if (!row.lacks.empty()) return {{"verdict", name(Verdict::not_supported)}, {"reason", row.lacks}};
         if (!rig_) open();
         const uint64_t available = free_bytes(rig_->device.capabilities());
         if (row.device_bytes > available)
-            return {{"skipped", true},
+            return {{"verdict", name(Verdict::not_supported)},
                     {"reason",
                      fmt::format("it needs {} MiB, and the device has {} MiB free", row.device_bytes >> 20, available >> 20)}};
         inject_fault(row);
         rig_->random = {row_seed(options_.seed, row.name())};
         const Evidence evidence(*rig_, false);
         const Outcome outcome = row.run(*rig_);
-        Json result{{"passed", outcome.passed}, {"error", outcome.error}, {"limit", outcome.limit}, {"reason", outcome.reason}};
+        Json result{{"verdict", name(outcome.passed ? Verdict::passed : Verdict::wrong)},
+                    {"error", outcome.error},
+                    {"limit", outcome.limit},
+                    {"reason", outcome.reason}};
         result["dispatches"] = evidence.dispatches();
         return result;
     }
@@ -147,7 +166,7 @@ void run_worker(const WorkerOptions& options) {
 
 std::vector<std::string> row_names(const Capabilities& device, const Selection& selection) {
     std::vector<std::string> names;
-    for (const Row& row : selected_rows(device, selection)) names.push_back(row.name());
+    for (const Row& row : selected_rows(device, selection).rows) names.push_back(row.name());
     return names;
 }
 

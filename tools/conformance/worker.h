@@ -1,12 +1,13 @@
 // The process that runs rows: a driver may kill it without ending the process that reports. It writes JSON, one object a line:
-//   {"device": {...}, "rows": [[kernel, variant, shape], ...]}   once the device is open
+//   {"device": {...}, "rows": [[kernel, variant, shape], ...], "unmatched": [filters]}   once the device is open
 //   {"begin": 7}                                                 before row 7, then
-//   {"row": 7, "passed": true, "error": ..., "limit": ..., "reason": "", "ms": 12.5, "dispatches": [...]}, or with "skipped":
-//   true, or "no_memory": true where it failed for want of memory; "dispatches" as Evidence writes them
+//   {"row": 7, "verdict": "passed", "error": ..., "limit": ..., "reason": "", "ms": 12.5, "dispatches": [...]}, or with
+//   "no_memory": true where it failed for want of memory; "dispatches" as Evidence writes them
 //   {"end": true}, or {"failed": "why the device cannot be used"}
 // Any other output is that of a driver or a layer.
 #pragma once
 #include "runtime/capabilities.h"
+#include "tools/conformance/selection.h"
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
@@ -16,14 +17,6 @@
 namespace tq::conformance {
 
 using Json = nlohmann::ordered_json;
-
-// The rows that are run.
-struct Selection {
-    std::string filter; // only rows with this text in their name, in any case; the one row where it is a whole name
-    bool full = false;
-    uint32_t shard = 1, shards = 1; // of the rows that those leave, in stretches of 16: every shards-th from the shard-th on
-    std::string subject = {};       // the text of a Subject (subject.h): of its rows instead of all
-};
 
 struct WorkerOptions {
     std::string device; // as Device takes it

@@ -190,6 +190,10 @@ conformance::RunnerOptions worker_options(std::vector<std::string> flags, std::v
     return options;
 }
 
+std::string report_command(const std::string& device) {
+    return fmt::format("tq-run conformance --device {} --json report.json --dump failed", device);
+}
+
 std::string driver_variables() {
     std::string text;
     const Json variables = conformance::driver_environment();

@@ -52,7 +52,7 @@ Attempt judge(const DeviceReport& report, bool out_of_time) {
     Attempt attempt{.rows = report.count(conformance::Verdict::passed)};
     for (const RowResult& row : report.rows) {
         if (row.no_memory) attempt.lasting = false;
-        if (row.verdict != conformance::Verdict::failed || row.no_memory) continue;
+        if (!is_failure(row.verdict) || row.no_memory) continue;
         attempt.row = fmt::format("{} | {} | {}", row.kernel, row.variant, row.shape);
         attempt.why = row.reason.empty() ? "a wrong result" : row.reason;
         return attempt;
@@ -107,7 +107,7 @@ class Proof {
                             fmt::format("{} of {}, {}", index + 1, rows.size(), rows[index].kernel));
         };
         options.on_result = [&](size_t index, const std::vector<RowResult>& rows) {
-            failed = rows[index].verdict == conformance::Verdict::failed && !rows[index].no_memory;
+            failed = is_failure(rows[index].verdict) && !rows[index].no_memory;
         };
         const DeviceReport report = test_device(options, chosen_.selector);
         return judge(report, out_of_time);
@@ -141,8 +141,8 @@ void report(const ChosenDevice& chosen, const Verdict& verdict) {
                                  : fmt::format("it runs with the limits of the profile {}", verdict.profile);
     write_error(
         fmt::format("tq-run: {} fails the check of its kernels, so {}: {}; tq-run doctor checks it again, and for a report: "
-                    "tq-run conformance --device {} --junit report.xml\n",
-                    printable(chosen.capabilities.name), what, printable(verdict.failure, 240), chosen.selector));
+                    "{}\n",
+                    printable(chosen.capabilities.name), what, printable(verdict.failure, 240), report_command(chosen.selector)));
 }
 
 } // namespace
@@ -187,7 +187,7 @@ std::unique_ptr<Device> open_proven(const ChosenDevice& chosen, const conformanc
 static std::string death_of(const DeviceReport& report) {
     if (report.rows.empty()) return report.failure.starts_with(not_opened) ? report.failure : "";
     for (const RowResult& row : report.rows)
-        if (row.verdict == conformance::Verdict::failed && !row.no_memory && !std::isfinite(row.error)) return row.reason;
+        if (is_failure(row.verdict) && !row.no_memory && !std::isfinite(row.error)) return row.reason;
     return "";
 }
 

@@ -3,7 +3,9 @@
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
+#include <algorithm>
 #include <doctest/doctest.h>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,6 +14,8 @@
 using namespace tq::test;
 
 namespace {
+
+constexpr int nothing_tested = 77;
 
 // `filter` selects a few quick rows; `fault` as TQ_CONFORMANCE_FAULT.
 Finished conformance(std::vector<std::string> more, const std::string& filter = "integers", const std::string& fault = "") {
@@ -32,13 +36,13 @@ nlohmann::json report(const std::string& filter, const std::string& fault, int e
     return json;
 }
 
-// The reason of the only failed row.
-std::string only_failure(const nlohmann::json& json) {
+// The reason of the only failed row, which has that verdict.
+std::string only_failure(const nlohmann::json& json, const char* verdict) {
     std::string reason;
     int failed = 0;
     for (const auto& row : json.at("devices")[0].at("rows")) {
         if (row.at("verdict") == "passed") continue;
-        CHECK(row.at("verdict") == "FAILED");
+        CHECK(row.at("verdict") == verdict);
         reason = row.at("reason");
         failed++;
     }
@@ -92,24 +96,24 @@ TEST_CASE("a row of that very name is run alone, and a failed one says how") {
 }
 
 TEST_CASE("a row that crashes fails, and the others run") {
-    const std::string reason = only_failure(report("integers", "crash:integers | -", 1));
+    const std::string reason = only_failure(report("integers", "crash:integers | -", 1), "crashed");
     CHECK(contains(reason, "the process that ran it ended: "));
 }
 
 TEST_CASE("a row that hangs fails, and the others run") {
-    const std::string reason = only_failure(report("integers", "hang:integers | -", 1, {"--timeout", "2"}));
+    const std::string reason = only_failure(report("integers", "hang:integers | -", 1, {"--timeout", "2"}), "hung");
     CHECK(contains(reason, "no answer within 2 s"));
 }
 
 TEST_CASE("a row that loses the device fails, and the others run on a new one") {
-    const std::string reason = only_failure(report("integers", "lost:integers | -", 1));
+    const std::string reason = only_failure(report("integers", "lost:integers | -", 1), "device lost");
     CHECK(contains(reason, "VK_ERROR_DEVICE_LOST"));
 }
 
 TEST_CASE("where every row crashes it gives up") {
     const auto device = report("integers", "crash:integers", 1).at("devices")[0];
     CHECK(contains(device.at("failure").get<std::string>(), "5 workers in a row ended"));
-    CHECK(device.at("counts").at("FAILED") == 5);
+    CHECK(device.at("counts").at("crashed") == 5);
     CHECK(device.at("counts").at("not run") == device.at("rows").size() - 5);
 }
 
@@ -118,24 +122,25 @@ TEST_CASE("JUnit: every row a case, a failed one with its reason") {
     CHECK(conformance({"--junit", file.path().string()}, "integers", "lost:integers | <<").status == 1);
     std::ifstream stream(file.path());
     const std::string xml{std::istreambuf_iterator<char>(stream), {}};
-    CHECK(contains(xml, "failures=\"1\" errors=\"0\" skipped=\"0\""));
+    CHECK(contains(xml, "failures=\"0\" errors=\"1\" skipped=\"0\""));
     CHECK(contains(xml, "name=\"&lt;&lt; | 20011 numbers\""));
-    CHECK(contains(xml, "<failure message=\"the GPU stopped answering"));
+    CHECK(contains(xml, "<error type=\"device lost\" message=\"FAILED: device lost: the GPU stopped answering"));
 }
 
 TEST_CASE("what cannot be run is said") {
     const Finished no_rows = conformance({}, "no such row");
-    CHECK(no_rows.status == 1);
-    CHECK(contains(no_rows.output, "no row has the filter's text in its name"));
+    CHECK(no_rows.status == nothing_tested);
+    CHECK(contains(no_rows.output, "no row is selected by --filter"));
+    CHECK(contains(no_rows.output, "no row is called \"no such row\""));
     const Finished processor = conformance({"--device", "cpu"});
     CHECK(processor.status == 2);
     CHECK(contains(processor.error, "conformance compares a Vulkan device with the reference"));
     const Finished no_driver = run({{TQ_RUN, "conformance"}, "", {"VK_ICD_FILENAMES=/none.json", "VK_DRIVER_FILES=/none.json"}});
-    CHECK(no_driver.status == 1);
+    CHECK(no_driver.status == nothing_tested);
     CHECK(contains(no_driver.output, "NOT TESTED"));
     CHECK_FALSE(contains(no_driver.output, "--device cpu"));
     const Finished no_device = conformance({"--device", "no such device"});
-    CHECK(no_device.status == 1);
+    CHECK(no_device.status == nothing_tested);
     CHECK(contains(no_device.output, "no such device"));
     const Finished no_file = conformance({"--json", "/no/such/folder/report.json"});
     CHECK(no_file.status == 1);
@@ -183,4 +188,125 @@ TEST_CASE("a report has the variables that matter, and no password") {
     const auto environment = nlohmann::json::parse(text).at("environment");
     CHECK(environment.at("TQ_RUN_API_KEY") == "***");
     CHECK(environment.at("TQ_CACHE_SHARED") == "redis://***@store");
+}
+
+namespace {
+
+std::multiset<std::string> listed(std::vector<std::string> more) {
+    more.insert(more.begin(), {TQ_RUN, "conformance", "--list"});
+    const Finished list = run({more, "", {}});
+    CHECK_MESSAGE(list.status == 0, list.error);
+    std::multiset<std::string> out;
+    std::istringstream stream(list.output);
+    for (std::string line; std::getline(stream, line);) out.insert(line);
+    return out;
+}
+
+} // namespace
+
+TEST_CASE("filters are given several times, as patterns, in files; others are left out") {
+    const auto all = listed({}), integers = listed({"--filter", "integers |"}), swiglu = listed({"--filter", "SwiGLU |"});
+    REQUIRE(!integers.empty());
+    REQUIRE(!swiglu.empty());
+    auto both = integers;
+    both.insert(swiglu.begin(), swiglu.end());
+    CHECK(listed({"--filter", "integers |", "--filter", "swiglu |"}) == both);
+    CHECK(listed({"--filter", "integers *"}) == integers);
+    CHECK(listed({"--filter", "*ntegers | * | 20011 number?"}) == integers);
+    CHECK(listed({"--filter", "integers"}).size() >= integers.size());
+    CHECK(listed({"--filter", "integer"}) == listed({"--filter", "*integer*"}));
+    CHECK(listed({"--filter", "integers |", "--filter", "swiglu |", "--exclude", "swiglu*"}) == integers);
+    const std::string one = *integers.begin();
+    CHECK(listed({"--filter", one}) == std::multiset<std::string>{one}); // even where it has a *
+    for (const std::string& name : integers) CHECK(listed({"--filter", name}).size() == 1);
+    auto rest = integers;
+    rest.erase(one);
+    CHECK(listed({"--filter", "integers |", "--exclude", one}) == rest);
+    const TemporaryFile file("# known\n\n  " + one + "  \r\nswiglu *\n");
+    auto from_file = swiglu;
+    from_file.insert(one);
+    CHECK(listed({"--filter-file", file.path().string()}) == from_file);
+    CHECK(listed({"--exclude", "*"}).empty());
+    CHECK(all.size() > both.size());
+
+    const TemporaryFile list, empty("# nothing\n");
+    CHECK(listed({"--filter", "integers |", "--json", list.path().string()}) == integers);
+    CHECK(nlohmann::json::parse(slurp(list.path())).at("rows").size() == integers.size());
+    CHECK(contains(conformance({"--filter-file", empty.path().string()}).error, "names no row"));
+    CHECK(conformance({"--filter-file", "/no/such/list"}).status == 1);
+    const Finished partly = conformance({"--filter", "swiglu | nothing"}, one);
+    CHECK(partly.status == 0);
+    CHECK(contains(partly.output, "no row is called \"swiglu | nothing\""));
+}
+
+TEST_CASE("rows that are known to fail do not fail the run; one that passes, or fails otherwise, does") {
+    const std::string row = "integers | - | 20011 numbers";
+    const auto expecting = [&](const std::string& lines, const std::string& fault, int status) {
+        const TemporaryFile file(lines);
+        return report("integers | ", fault, status, {"--expect", file.path().string()}).at("devices")[0];
+    };
+    const auto crashed = expecting("# a bug of this driver\n" + row + ",crashed\n", "crash:integers | - |", 0);
+    CHECK(crashed.at("counts").at("crashed") == 1);
+    CHECK(crashed.at("counts").at("as expected") == 1);
+    CHECK(crashed.at("counts").at("unexpected") == 0);
+    CHECK(crashed.at("passed") == true);
+    expecting("integers | - *,crashed\n", "crash:integers | - |", 0);
+    expecting(row + ",hung\n", "crash:integers | - |", 1);
+    CHECK(expecting(row + ",crashed\n", "", 1).at("counts").at("unexpected") == 1);
+    expecting("some other row,wrong\n", "", 0);
+    expecting("*,crashed\n", "crash:integers |", 0); // each crash is expected, so that it does not give up
+    expecting("*,crashed\n" + row + ",device lost\n", "lost:integers | - |", 1);
+
+    const TemporaryFile known(row + ",device lost\n"), junit;
+    const Finished finished = conformance({"--expect", known.path().string(), "--junit", junit.path().string(), "-v"},
+                                          "integers | ", "lost:integers | - |");
+    CHECK(finished.status == 0);
+    CHECK(contains(finished.output, "device lost, as expected"));
+    CHECK(contains(finished.output, "rows that were run agree with the reference; 1 failed as expected."));
+    CHECK(contains(slurp(junit.path()), "errors=\"0\" skipped=\"1\""));
+    const Finished passed = conformance({"--expect", known.path().string(), "--junit", junit.path().string()}, "integers | ");
+    CHECK(passed.status == 1);
+    CHECK(contains(passed.output, "FAILED: passed, but device lost was expected"));
+    CHECK(contains(slurp(junit.path()), "<failure type=\"passed\""));
+    for (const char* wrong : {"integers", "integers,failed", ",wrong", "integers,passed", "integers | - ,wrong, or so"}) {
+        const TemporaryFile file(std::string("# one\n") + wrong + "\n");
+        const Finished refused = conformance({"--expect", file.path().string()});
+        CAPTURE(refused.error);
+        CHECK(refused.status == 1);
+        CHECK(contains(refused.error, "line 2 of "));
+    }
+}
+
+TEST_CASE("one command is what a report needs, wherever it is named") {
+    const std::string what = "--json report.json --dump failed";
+    for (const char* file : {"README.md", "CONTRIBUTING.md", "tools/tq-run/drivers.cpp"})
+        CHECK_MESSAGE(contains(slurp(std::filesystem::path(TQ_SOURCE_DIR) / file), what), file);
+    for (const char* file : {"tools/tq-run/proof.cpp", "tools/tq-run/device/doctor.cpp"})
+        CHECK_MESSAGE(contains(slurp(std::filesystem::path(TQ_SOURCE_DIR) / file), "report_command("), file);
+}
+
+TEST_CASE("what cannot be written is found out before the run") {
+    const TemporaryFile file;
+    const Finished refused = conformance({"--dump", file.path().string()});
+    CHECK(refused.status == 1);
+    CHECK(contains(refused.error, "name another folder with --dump"));
+    CHECK_FALSE(contains(refused.output, "kernel "));
+    CHECK(conformance({"--seed", "-1"}).status == 2);
+}
+
+TEST_CASE("in a pipe, long work says how far it is") {
+    const Finished quick = conformance({}, "integers |");
+    CHECK_FALSE(contains(quick.error, " of "));
+    std::string names;
+    size_t count = 0;
+    for (const std::string& name : listed({"--filter", "integers |"}))
+        if (count++ < 6) names += name + '\n';
+    const TemporaryFile file(names);
+    const Finished slow =
+        run({{TQ_RUN, "conformance", "--filter-file", file.path().string()}, "", {"TQ_CONFORMANCE_FAULT=slow:integers"}});
+    CAPTURE(slow.error);
+    CHECK(slow.status == 0);
+    CHECK(contains(slow.error, " of 6, about "));
+    CHECK(std::ranges::count(slow.error, '\n') <= 2);
+    CHECK_FALSE(contains(slow.error, "\x1b"));
 }

@@ -5,12 +5,14 @@
 #include "base/printable.h"
 #include "runtime/device.h"
 #include "runtime/device_profile.h"
+#include "tools/conformance/replay.h"
 #include "tools/conformance/report.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/devices.h"
 #include "tools/tq-run/drivers.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/time_left.h"
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -23,15 +25,22 @@ namespace {
 
 using namespace conformance;
 
+constexpr int nothing_was_tested = 77; // the exit status that automake, CTest and Meson take for a skipped test
+
 struct ConformanceArguments {
-    std::string device, filter, profile, json, junit, shard, dump, subject;
+    std::string device, profile, json, junit, shard, dump, subject, expect, replay, spirv;
+    std::vector<std::string> filters, filter_files, excludes;
     uint64_t seed = 1, first = 0;
     uint32_t timeout = 60; // seconds
     bool list = false, full = false, tuned = false, verbose = false, worker = false, list_devices = false;
 
     Selection selection() const {
-        Selection out{filter, full};
-        out.subject = subject;
+        Selection out{.filters = filters, .excludes = excludes, .full = full, .subject = subject};
+        for (const std::string& file : filter_files) {
+            const std::vector<std::string> more = read_patterns(utf8_path(file));
+            if (more.empty()) fail("{} names no row: one name or pattern a line", printable(file, 200));
+            out.filters.insert(out.filters.end(), more.begin(), more.end());
+        }
         if (!shard.empty()) std::tie(out.shard, out.shards) = parse_shard(shard);
         return out;
     }
@@ -64,12 +73,27 @@ void write_file(const std::string& path, const std::string& text) {
         fail("cannot write the report to {}: {}", path, std::strerror(errno));
 }
 
-// The file is opened before the hour-long run, not after it.
+// Files are written, and directories made, before the hour-long run, too.
 void check_writable(const std::string& path) { write_file(path, "\n"); }
+
+void check_directory(const std::string& path) {
+    if (path.empty()) return;
+    const std::filesystem::path directory = utf8_path(path), probe = directory / ".tq-run";
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    if (error || !std::ofstream(probe).put('\n').flush())
+        fail("nothing can be written into {}: name another folder with --dump", printable(path, 200));
+    std::filesystem::remove(probe, error);
+}
+
+std::array<std::pair<const char*, std::vector<std::string>>, 3> lists(const ConformanceArguments& a) {
+    return {{{"--filter", a.filters}, {"--filter-file", a.filter_files}, {"--exclude", a.excludes}}};
+}
 
 RunnerOptions runner_options(const ConformanceArguments& a) {
     RunnerOptions options = worker_options({"--seed", std::to_string(a.seed)});
-    if (!a.filter.empty()) options.worker.insert(options.worker.end(), {"--filter", a.filter});
+    for (const auto& [flag, values] : lists(a))
+        for (const std::string& value : values) options.worker.insert(options.worker.end(), {flag, value});
     if (!a.shard.empty()) options.worker.insert(options.worker.end(), {"--shard", a.shard});
     if (!a.subject.empty()) options.worker.insert(options.worker.end(), {"--subject", a.subject});
     if (a.full) options.worker.push_back("--full");
@@ -84,8 +108,10 @@ RunnerOptions runner_options(const ConformanceArguments& a) {
 std::vector<std::string> command_line(const ConformanceArguments& a) {
     std::vector<std::string> out{
         "tq-run", "conformance", "--seed", std::to_string(a.seed), "--timeout", std::to_string(a.timeout)};
+    for (const auto& [flag, values] : lists(a))
+        for (const std::string& value : values) out.insert(out.end(), {flag, value});
     for (const auto& [flag, value] :
-         {std::pair("--device", a.device), {"--filter", a.filter}, {"--profile", a.profile}, {"--shard", a.shard}})
+         {std::pair("--device", a.device), {"--profile", a.profile}, {"--shard", a.shard}, {"--expect", a.expect}})
         if (!value.empty()) out.insert(out.end(), {flag, value});
     if (a.full) out.push_back("--full");
     if (a.tuned) out.push_back("--tuned");
@@ -115,7 +141,24 @@ std::string profile_names() {
 void list_rows(const ConformanceArguments& a) {
     const auto device = find_device(a.device == "all" ? "" : a.device, WithoutGpu::software);
     if (!device) fail("no Vulkan driver can be used: tq-run doctor tells more");
-    for (const std::string& name : row_names(device->capabilities, a.selection())) write_output(name + '\n');
+    const std::vector<std::string> names = row_names(device->capabilities, a.selection());
+    for (const std::string& name : names) write_output(name + '\n');
+    const Json json{
+        {"program", build_description()}, {"device", describe(device->capabilities)}, {"profile", a.profile}, {"rows", names}};
+    write_file(a.json, json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+}
+
+// Runs a folder of --dump on a device, in this process.
+int run_again(const ConformanceArguments& a) {
+    Recording recording = read_recording(utf8_path(a.replay));
+    if (!a.spirv.empty()) replace_module(recording, utf8_path(a.spirv));
+    const auto device = find_device(a.device, WithoutGpu::software);
+    if (!device) fail("no Vulkan driver can be used: tq-run doctor tells more");
+    Rig rig(device->selector, {});
+    write_text(fmt::format("{}\non {}\n", printable(recording.row, 1000), printable(device->capabilities.name)));
+    const Replayed result = replay(rig, recording, [](const std::string& line) { write_text(line + '\n'); });
+    if (result.compared == 0) write_text("NOT TESTED: the recording does not tell in which buffers its results are\n");
+    return result.compared == 0 ? nothing_was_tested : result.wrong == 0 ? 0 : 1;
 }
 
 DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const std::string& selector, Console& console) {
@@ -124,7 +167,7 @@ DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const st
     const auto print = [&](const std::string& text) {
         if (text.empty()) return;
         console.clear_status();
-        write_output(text);
+        write_text(text);
     };
     options.on_begin = [&](size_t index, const std::vector<RowResult>& rows) {
         const RowResult& row = rows[index];
@@ -145,26 +188,32 @@ int run(const ConformanceArguments& a) {
     if (a.device == "cpu" || a.device == "none")
         throw UsageError(
             "conformance compares a Vulkan device with the reference, so it needs a Vulkan device: tq-run devices lists them");
+    if (!a.replay.empty()) return run_again(a);
+    check_writable(a.json);
     if (a.list) {
         list_rows(a);
         return 0;
     }
-    check_writable(a.json);
+    const Expectations expectations = a.expect.empty() ? Expectations() : Expectations(utf8_path(a.expect));
+    const Selection selection = a.selection(); // for its errors
     check_writable(a.junit);
+    check_directory(a.dump);
     catch_interrupts();
     Console console(ColorMode::automatic, false);
-    const RunnerOptions options = runner_options(a);
-    Report report{build_description(), command_line(a), a.profile, a.seed, (a.filter + a.shard + a.subject).empty(), {}};
-    write_output(Table::header());
+    RunnerOptions options = runner_options(a);
+    options.expected = [&](const std::string& row) { return expectations.of(row); };
+    Report report{build_description(), command_line(a), a.profile, a.seed, selection.every_row(), {}};
+    write_text(Table::header());
     const auto selectors = a.device == "all" ? usable_devices(options) : std::vector{a.device};
     for (const std::string& selector : selectors) {
         if (interrupted()) break;
         report.devices.push_back(test(options, a, selector, console));
     }
-    write_output(summary(report));
+    write_text(summary(report));
     write_file(a.json, to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
     write_file(a.junit, to_junit(report));
-    return report.passed() ? 0 : 1;
+    if (interrupted()) return 130;
+    return report.passed() ? 0 : report.nothing_tested() ? nothing_was_tested : 1;
 }
 
 } // namespace
@@ -176,12 +225,22 @@ void add_conformance(ArgumentParser& app, Action& action) {
         };
         add("--device", a.device,
             "Vulkan device by index or part of its name (see tq-run devices), or all; default: the best device", "NAME");
-        add("--filter", a.filter,
-            "run only rows with this in their name 'kernel | variant | shape', or the one row of that name (see --list)", "TEXT");
+        add("--filter", a.filters,
+            "run only rows with this in their name 'kernel | variant | shape', the one row of that name (see --list), or those "
+            "whose whole name a pattern with * and ? describes; several times: all of these",
+            "TEXT")
+            .take_all();
+        add("--filter-file", a.filter_files, "the same for each line of a file; lines with # are comments", "FILE").take_all();
+        add("--exclude", a.excludes, "run no such row; several times: none of these", "TEXT").take_all();
+        add("--expect", a.expect,
+            "file of rows that are known to fail, a line 'ROW,VERDICT' for each: that they pass, or fail otherwise, is an error",
+            "FILE");
         add("--dump", a.dump,
-            "write a folder here for each row that fails, with inputs, results, expected results, SPIR-V and a row.json that "
-            "describes them",
+            "write a folder here for each row that is wrong, with inputs, results, expected results, SPIR-V, a row.json that "
+            "describes them and an AmberScript that runs alone",
             "DIR");
+        auto replay = add("--replay", a.replay, "run the row of a folder that --dump has written once more", "DIR");
+        add("--spirv", a.spirv, "with --replay: the module to run instead of the recorded one", "FILE").needs(replay);
         add("--shard", a.shard, "run only one part of the rows, such as 2/3 for the second of three", "K/N")
             .check(parsed_by([](const std::string& text) { parse_shard(text); }));
         add("--profile", a.profile, "limit the device to the features of a device profile: " + profile_names(), "NAME")

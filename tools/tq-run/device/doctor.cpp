@@ -90,11 +90,13 @@ void prove_devices(Checkup& found, const std::optional<conformance::Subject>& su
                                  {"known", verdict.known},     {"rows", verdict.rows},
                                  {"seconds", verdict.seconds}, {"file", utf8_text(verdicts_path(devices[i]))}};
             if (!verdict.failure.empty())
-                found.problems.push_back(fmt::format(
-                    "{} fails the check of its kernels ({}), and {}: try a newer driver, and please report it with the file that "
-                    "tq-run conformance --device {} --junit report.xml writes",
-                    name_of(device), printable(verdict.failure, 300),
-                    verdict.usable() ? "runs with the limits of the profile " + verdict.profile : "is not used", i));
+                found.problems.push_back(
+                    fmt::format("{} fails the check of its kernels ({}), and {}: try a newer driver, and please report it with "
+                                "the files that "
+                                "{} writes",
+                                name_of(device), printable(verdict.failure, 300),
+                                verdict.usable() ? "runs with the limits of the profile " + verdict.profile : "is not used",
+                                report_command(std::to_string(i))));
         }
         found.devices.push_back(std::move(device));
     }
@@ -218,7 +220,8 @@ std::string report(const Checkup& found) {
     const Json kinds = found.caches.value("bytes", Json::object()), variables = conformance::driver_environment();
     for (const auto& [kind, bytes] : kinds.items())
         sizes += fmt::format("{} {} {}", sizes.empty() ? ":" : ",", kind, size_text(bytes.get<uint64_t>()));
-    add("cache", printable(text_of(found.caches, "directory"), 300) + sizes);
+    const std::string directory = text_of(found.caches, "directory");
+    add("cache", directory.empty() ? "none" : printable(directory, 300) + sizes);
     for (const auto& [name, value] : variables.items())
         add("environment", printable(fmt::format("{}={}", name, value.get<std::string>()), 300));
     for (const std::string& hint : found.hints) add("note", hint);
@@ -245,7 +248,8 @@ int run(const DoctorArguments& arguments) {
     look_for_idle_gpus(found);
     measure_caches(found);
     if (interrupted()) return 130;
-    write_output(arguments.json ? to_json(found).dump(2, ' ', false, Json::error_handler_t::replace) + '\n' : report(found));
+    (arguments.json ? write_output : write_text)(
+        arguments.json ? to_json(found).dump(2, ' ', false, Json::error_handler_t::replace) + '\n' : report(found));
     return found.problems.empty() ? 0 : 1;
 }
 

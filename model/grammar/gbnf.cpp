@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/grammar/check.h"
+#include "model/grammar/interrupt.h"
 #include "model/text/unicode.h"
 #include <algorithm>
 #include <optional>
@@ -55,6 +56,7 @@ class GbnfParser {
     }
 
     uint32_t add(Expr expr) {
+        look_at_interrupt();
         syntax_.exprs.push_back(std::move(expr));
         return uint32_t(syntax_.exprs.size() - 1);
     }

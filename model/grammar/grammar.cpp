@@ -1,6 +1,7 @@
 #include "model/grammar/grammar.h"
 #include "base/error.h"
 #include "model/grammar/check.h"
+#include "model/grammar/interrupt.h"
 #include "model/grammar/utf8_ranges.h"
 #include <algorithm>
 #include <map>
@@ -67,6 +68,7 @@ class Compiler {
 
   private:
     uint32_t add(Node node) {
+        look_at_interrupt();
         g_.nodes_.push_back(node);
         g_.rules_.push_back(rule_);
         g_.canonical_.push_back(uint32_t(g_.nodes_.size() - 1));

@@ -4,9 +4,11 @@
 #include "base/printable.h"
 #include "model/grammar/gbnf.h"
 #include "model/grammar/gbnf_writer.h"
+#include "model/grammar/interrupt.h"
 #include "model/grammar/schema_object.h"
 #include "model/grammar/schema_values.h"
 #include <algorithm>
+#include <charconv>
 #include <map>
 
 namespace tq::grammar {
@@ -47,7 +49,7 @@ constexpr std::string_view untyped_keywords[] = {"type", "enum", "const", "anyOf
 
 class SchemaConverter final : public SchemaRules {
   public:
-    explicit SchemaConverter(const SchemaJson& root) : root_(root) {}
+    SchemaConverter(const SchemaJson& root, bool is_strict) : root_(root), is_strict_(is_strict) {}
 
     std::string convert() {
         writer_.new_name("root"); // so that no other rule takes it
@@ -57,14 +59,21 @@ class SchemaConverter final : public SchemaRules {
         return writer_.text();
     }
 
-    SchemaGrammar convert(const std::vector<std::string>& pointers) {
+    SchemaGrammar convert(const std::vector<std::string>& pointers, const std::vector<bool>& strict) {
         SchemaGrammar result;
-        for (const std::string& pointer : pointers) result.names.push_back(reference({{"$ref", "#" + pointer}}, pointer, "ref"));
+        for (size_t i = 0; i < pointers.size(); ++i) {
+            is_strict_ = strict.empty() || strict[i];
+            result.names.push_back(reference({{"$ref", "#" + pointers[i]}}, pointers[i], "ref"));
+        }
         result.gbnf = writer_.text();
         return result;
     }
 
     GbnfWriter& writer() override { return writer_; }
+
+    void leave_out(const std::string& place, std::string_view what) const override {
+        if (is_strict_) refuse_schema(place, what);
+    }
 
     std::string rule(const SchemaJson& schema, const std::string& place, const std::string& name, bool reads) override {
         if (++nesting_ > max_nesting)
@@ -91,19 +100,18 @@ class SchemaConverter final : public SchemaRules {
         for (const auto& [keyword, value] : schema.items()) {
             if (is_annotation(keyword) || std::ranges::find(untyped_keywords, keyword) != std::end(untyped_keywords)) continue;
             const auto known = std::ranges::find(typed_keywords, keyword, [](const auto& k) { return k.first; });
-            const bool harmless = (keyword == "uniqueItems" && value == false) || (keyword == "multipleOf" && value == 1);
-            const bool unsupported =
-                keyword == "uniqueItems" || keyword == "multipleOf" || (keyword == "unevaluatedProperties" && value != false);
-            if (known == std::end(typed_keywords) || (unsupported && !harmless))
-                refuse_schema(place, fmt::format("the keyword '{}' is not supported", printable(keyword)));
+            const bool unsupported = (keyword == "uniqueItems" || keyword == "unevaluatedProperties") && value != false;
+            if (known == std::end(typed_keywords) || unsupported)
+                leave_out(place, fmt::format("the keyword '{}' is not supported", printable(keyword)));
         }
     }
 
     std::string expression(const SchemaJson& schema, const std::string& place, const std::string& name) {
+        look_at_interrupt();
         if (++visited_ > max_schemas)
             fail("the JSON schema is too large: it has more than {} parts, references included", max_schemas);
         if (schema == true) return writer_.json("value");
-        if (schema == false) refuse_schema(place, "false allows no value");
+        if (schema == false) return leave_out(place, "false allows no value"), writer_.json("value");
         if (!schema.is_object()) refuse_schema(place, "a schema must be an object, true or false");
         check_keywords(schema, place);
         if (const auto nullable = schema.find("nullable"); nullable != schema.end()) {
@@ -151,12 +159,28 @@ class SchemaConverter final : public SchemaRules {
         return out;
     }
 
+    // "%20" of a URI's fragment, RFC 3986.
+    static std::string unescaped(std::string_view fragment) {
+        std::string out;
+        for (size_t i = 0; i < fragment.size(); ++i) {
+            uint8_t byte = 0;
+            const char* const digits = fragment.data() + i + 1;
+            const bool is_escape =
+                fragment[i] == '%' && i + 2 < fragment.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+            out += is_escape ? char(byte) : fragment[i];
+            i += is_escape ? 2 : 0;
+        }
+        return out;
+    }
+
     const SchemaJson& pointed_at(const SchemaJson& reference, const std::string& place) const {
         if (!reference.is_string()) refuse_schema(place, "'$ref' must be a text");
         const auto& text = reference.get_ref<const std::string&>();
-        if (!text.starts_with('#')) refuse_schema(place, fmt::format("'$ref' leads to another document: {}", printable(text)));
+        static const SchemaJson anything = true;
+        if (!text.starts_with('#'))
+            return leave_out(place, fmt::format("'$ref' leads to another document: {}", printable(text))), anything;
         try {
-            return root_.at(SchemaJson::json_pointer(text.substr(1)));
+            return root_.at(SchemaJson::json_pointer(unescaped(text.substr(1))));
         } catch (const nlohmann::json::exception&) {
             refuse_schema(place, fmt::format("'$ref' leads nowhere: {}", printable(text)));
         }
@@ -174,7 +198,7 @@ class SchemaConverter final : public SchemaRules {
     std::string reference(const SchemaJson& schema, const std::string& place, const std::string& name) {
         const SchemaJson& target = pointed_at(schema["$ref"], place);
         if (const SchemaJson rest = without(schema, "$ref"); !says_nothing(rest))
-            return merged_expression(merge_schemas(target, rest, place), place, name);
+            return merged_expression(merge_schemas(target, rest, place, *this), place, name);
         const std::string pointer = schema["$ref"].get<std::string>().substr(1);
         if (const auto known = references_.find(pointer); known != references_.end()) {
             if (known->second.depth == depth_) refuse_schema(place, "'$ref' leads back to itself before there is a value");
@@ -202,11 +226,13 @@ class SchemaConverter final : public SchemaRules {
         if (!part.is_object()) return part;
         SchemaJson whole = part;
         if (part.contains("$ref"))
-            whole = merge_schemas(resolved(pointed_at(part["$ref"], place), place, depth + 1), without(part, "$ref"), place);
+            whole =
+                merge_schemas(resolved(pointed_at(part["$ref"], place), place, depth + 1), without(part, "$ref"), place, *this);
         if (!whole.contains("allOf")) return whole;
         SchemaJson merged = without(whole, "allOf");
         if (!whole["allOf"].is_array()) refuse_schema(place, "'allOf' must be a list");
-        for (const SchemaJson& inner : whole["allOf"]) merged = merge_schemas(merged, resolved(inner, place, depth + 1), place);
+        for (const SchemaJson& inner : whole["allOf"])
+            merged = merge_schemas(merged, resolved(inner, place, depth + 1), place, *this);
         return merged;
     }
 
@@ -221,7 +247,7 @@ class SchemaConverter final : public SchemaRules {
         std::string out;
         for (size_t i = 0; i < choices.size(); ++i) {
             const std::string at = fmt::format("{}/{}/{}", place, keyword, i);
-            const SchemaJson choice = says_nothing(base) ? choices[i] : merge_schemas(base, resolved(choices[i], at), at);
+            const SchemaJson choice = says_nothing(base) ? choices[i] : merge_schemas(base, resolved(choices[i], at), at, *this);
             out += (i == 0 ? "" : " | ") + rule(choice, at, fmt::format("{}-{}", name, i + 1), false);
         }
         return out;
@@ -249,12 +275,13 @@ class SchemaConverter final : public SchemaRules {
             refuse_schema(place, "'type' must be object, array, string, number, integer, boolean, null, or a list of them");
         if (type == "object") return object_gbnf(*this, schema, place, name);
         if (type == "array") return array_gbnf(*this, schema, place, name);
-        if (type == "string") return string_gbnf(writer_, schema, place);
-        if (type == "integer" || type == "number") return number_gbnf(writer_, schema, place, type == "integer");
+        if (type == "string") return string_gbnf(*this, schema, place);
+        if (type == "integer" || type == "number") return number_gbnf(*this, schema, place, type == "integer");
         return writer_.json(type);
     }
 
     const SchemaJson& root_;
+    bool is_strict_ = true;
     GbnfWriter writer_;
     std::map<std::string, Reference> references_; // by JSON pointer
     uint32_t depth_ = 0, nesting_ = 0, visited_ = 0;
@@ -262,16 +289,18 @@ class SchemaConverter final : public SchemaRules {
 
 } // namespace
 
-std::string json_schema_gbnf(const SchemaJson& schema) { return SchemaConverter(schema).convert(); }
+std::string json_schema_gbnf(const SchemaJson& schema, bool strict) { return SchemaConverter(schema, strict).convert(); }
 
-SchemaGrammar json_schema_rules(const SchemaJson& document, const std::vector<std::string>& pointers) {
-    return SchemaConverter(document).convert(pointers);
+SchemaGrammar json_schema_rules(const SchemaJson& document, const std::vector<std::string>& pointers,
+                                const std::vector<bool>& strict) {
+    return SchemaConverter(document, true).convert(pointers, strict);
 }
 
-std::string json_schema_gbnf(std::string_view schema) {
+std::string json_schema_gbnf(std::string_view schema, bool strict) {
     if (schema.size() > max_gbnf_bytes)
         fail("the JSON schema has {} bytes: at most {} are supported", schema.size(), max_gbnf_bytes);
-    return json_schema_gbnf(build_json<SchemaJson>(schema, "the JSON schema", {.max_depth = 100, .max_values = 1u << 17}));
+    return json_schema_gbnf(build_json<SchemaJson>(schema, "the JSON schema", {.max_depth = 100, .max_values = 1u << 17}),
+                            strict);
 }
 
 std::string json_object_gbnf() {

@@ -4,11 +4,13 @@
 // Known: type (also a list of types), enum, const, anyOf, oneOf (as anyOf), allOf (merged), $ref within the schema, also
 // recursive, nullable; properties, required, additionalProperties, propertyNames, minProperties and maxProperties (of objects
 // without properties); items, prefixItems, minItems, maxItems; minLength, maxLength (above 32,768 it is not enforced), pattern,
-// format; minimum, maximum, exclusiveMinimum, exclusiveMaximum. As in llama.cpp an object whose properties are listed has no
-// others unless additionalProperties asks for them. Annotations such as title and description are ignored.
+// format; minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf. As in llama.cpp an object whose properties are listed
+// has no others unless additionalProperties asks for them. Annotations such as title and description are ignored.
 //
-// pattern: the regular expressions of ECMA-262 without lookaround, back references, \b, \B and \p; beside it no lengths.
-// format: date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri.
+// pattern: the regular expressions of ECMA-262 without lookaround, back references, \b, \B and \p. One that has these is left to
+// the format beside it, where that is known.
+// format: date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri, emoji; others are annotations.
+// multipleOf: numbers such as 5, 0.01 and 100.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -16,12 +18,13 @@
 
 namespace tq::grammar {
 
-// Throws an Error that names the keyword, and its place as a JSON pointer, where a schema has another keyword or a wrong one, or
-// where the grammar would be longer than 1 MiB.
-std::string json_schema_gbnf(const nlohmann::ordered_json& schema);
+// Throws an Error that names the keyword, and its place as a JSON pointer, where a schema is wrong, or where the grammar would be
+// longer than 1 MiB. What a grammar cannot say (another keyword, a lookahead, uniqueItems) is an Error, too, where the schema is
+// `strict`; else it is an annotation.
+std::string json_schema_gbnf(const nlohmann::ordered_json& schema, bool strict = true);
 
 // Likewise from text: throws an Error when it is not JSON.
-std::string json_schema_gbnf(std::string_view schema);
+std::string json_schema_gbnf(std::string_view schema, bool strict = true);
 
 // Rules for several schemas of one document, for a grammar with more around them.
 struct SchemaGrammar {
@@ -30,8 +33,10 @@ struct SchemaGrammar {
         names; // of the rule for each pointer; all begin with "ref-", or are those of JSON: string, integer, ...
 };
 
-// `pointers`: JSON pointers to schemas in `document`, which their $ref refer to. Throws an Error as json_schema_gbnf() does.
-SchemaGrammar json_schema_rules(const nlohmann::ordered_json& document, const std::vector<std::string>& pointers);
+// `pointers`: JSON pointers to schemas in `document`, which their $ref refer to; `strict`: which of them are, empty: all. Throws
+// an Error as json_schema_gbnf() does.
+SchemaGrammar json_schema_rules(const nlohmann::ordered_json& document, const std::vector<std::string>& pointers,
+                                const std::vector<bool>& strict = {});
 
 // Any JSON object: OpenAI's response_format json_object.
 std::string json_object_gbnf();

@@ -34,8 +34,8 @@ class RegexParser {
   public:
     RegexParser(std::string_view pattern, std::string_view any) : text_(pattern), any_(any) {}
 
-    std::string parse() {
-        const std::string body = parse_choice(0);
+    Regex parse() {
+        Regex body = parse_choice(0);
         if (pos_ != text_.size()) refuse("this ')' has no '('");
         return body;
     }
@@ -52,17 +52,26 @@ class RegexParser {
         return true;
     }
 
-    std::string parse_choice(uint32_t depth) {
-        std::string out = parse_sequence(depth);
-        while (take("|")) out += " | " + parse_sequence(depth);
-        return "(" + out + ")";
+    Regex one_of(Ranges ranges) const { return {.kind = Regex::Kind::chars, .text = chars(std::move(ranges))}; }
+    Regex anything() const {
+        Regex any{.kind = Regex::Kind::repeat, .min = 0, .max = unlimited};
+        any.of.push_back({.kind = Regex::Kind::chars, .text = std::string(any_)});
+        return any;
+    }
+
+    Regex parse_choice(uint32_t depth) {
+        Regex choice{.kind = Regex::Kind::choice};
+        do choice.of.push_back(parse_sequence(depth));
+        while (take("|"));
+        return choice.of.size() == 1 ? Regex(std::move(choice.of[0])) : choice;
     }
 
     // Anchors belong to the ends of the alternatives of the whole pattern.
-    std::string parse_sequence(uint32_t depth) {
+    Regex parse_sequence(uint32_t depth) {
         const bool begins = take("^"), outer = depth == 0;
         if (begins && !outer) refuse("^ within a group is not supported");
-        std::string out = outer && !begins ? std::string(any_) + "*" : "";
+        Regex sequence{.kind = Regex::Kind::sequence};
+        if (outer && !begins) sequence.of.push_back(anything());
         bool ends = false;
         while (!at_end() && peek() != '|' && peek() != ')') {
             if (ends) refuse("$ is supported at the end only");
@@ -71,47 +80,61 @@ class RegexParser {
             if (take("$"))
                 ends = true;
             else
-                out.append(" ").append(parse_repeat(parse_atom(depth)));
+                sequence.of.push_back(parse_repeat(parse_atom(depth)));
         }
-        if (outer && !ends) out += fmt::format(" {}*", any_);
-        return out.empty() ? "\"\"" : out;
+        if (outer && !ends) sequence.of.push_back(anything());
+        return sequence;
     }
 
-    std::string parse_repeat(std::string atom) {
-        if (peek() == '*' || peek() == '+' || peek() == '?') {
-            atom += text_[pos_++];
-        } else if (peek() == '{') {
-            const size_t end = text_.find('}', pos_), begin = pos_;
-            const std::string_view times = text_.substr(pos_, end == text_.npos ? end : end + 1 - pos_);
-            if (end == text_.npos || times.size() < 3 || times.find_first_not_of("{}0123456789,") != times.npos ||
-                times[1] == ',' || std::ranges::count(times, ',') > 1)
-                refuse("expected a repetition such as {2}, {2,} or {2,5}");
-            pos_ = end + 1;
-            atom += std::string(text_.substr(begin, pos_ - begin));
-        } else {
+    // The number at the front, at most 100 million: a grammar with so many copies is refused.
+    uint32_t parse_count() {
+        uint32_t count = 0;
+        const size_t begin = pos_;
+        for (; peek() >= '0' && peek() <= '9'; ++pos_) count = std::min(count * 10 + uint32_t(peek() - '0'), 100'000'000u);
+        if (pos_ == begin) refuse("expected a repetition such as {2}, {2,} or {2,5}");
+        return count;
+    }
+
+    Regex parse_repeat(Regex atom) {
+        Regex repeat{.kind = Regex::Kind::repeat, .min = 0, .max = unlimited};
+        if (take("+")) {
+            repeat.min = 1;
+        } else if (take("?")) {
+            repeat.max = 1;
+        } else if (take("{")) {
+            repeat.min = repeat.max = parse_count();
+            if (take(",")) repeat.max = peek() == '}' ? unlimited : parse_count();
+            if (!take("}")) refuse("expected a repetition such as {2}, {2,} or {2,5}");
+            if (repeat.max < repeat.min) refuse("the repetition's maximum is less than its minimum");
+        } else if (!take("*")) {
             return atom;
         }
         take("?"); // a lazy repetition matches the same texts
         if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') refuse("a repetition of a repetition");
-        return atom;
+        repeat.of.push_back(std::move(atom));
+        return repeat;
     }
 
-    std::string parse_atom(uint32_t depth) {
+    Regex parse_atom(uint32_t depth) {
         if (take("(")) return parse_group(depth + 1);
         if (peek() == '[') return parse_class();
-        if (take(".")) return chars(complement({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}));
+        if (take(".")) return one_of(complement({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}));
         if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') refuse("there is nothing to repeat");
         if (peek() == '\\') {
-            if (const auto set = parse_set()) return chars(*set);
+            if (const auto set = parse_set()) return one_of(*set);
         }
         const char32_t c = parse_char();
-        return chars({{c, c}});
+        return one_of({{c, c}});
     }
 
-    std::string parse_group(uint32_t depth) {
+    Regex parse_group(uint32_t depth) {
         if (depth > max_regex_depth) refuse(fmt::format("groups are nested deeper than {} levels", max_regex_depth));
-        if (peek() == '?' && !take("?:")) refuse("groups that begin with (? are not supported, except (?:");
-        std::string group = parse_choice(depth);
+        const size_t name_end = text_.find('>', pos_);
+        const bool named = text_.substr(pos_).starts_with("?<") && peek(2) != '=' && peek(2) != '!' && name_end != text_.npos;
+        if (named) pos_ = name_end + 1;
+        if (peek() == '?' && !named && !take("?:"))
+            refuse("groups that begin with (? are not supported, except (?: and (?<name>");
+        Regex group = parse_choice(depth);
         if (!take(")")) refuse("the group is never closed");
         return group;
     }
@@ -162,7 +185,7 @@ class RegexParser {
         refuse(fmt::format("the escape \\{} is not supported", printable(std::string_view(&c, 1))));
     }
 
-    std::string parse_class() {
+    Regex parse_class() {
         ++pos_;
         const bool negated = take("^");
         Ranges ranges;
@@ -184,7 +207,7 @@ class RegexParser {
             ranges.push_back({first, last});
         }
         ++pos_;
-        return chars(negated ? complement(std::move(ranges)) : std::move(ranges));
+        return one_of(negated ? complement(std::move(ranges)) : std::move(ranges));
     }
 
     std::string chars(Ranges ranges) const {
@@ -217,6 +240,6 @@ std::string json_chars(std::vector<CharRange> ranges, bool negated) {
     return both.empty() ? gbnf_class(plain) : fmt::format("({} | {})", gbnf_class(plain), both);
 }
 
-std::string regex_gbnf(std::string_view pattern, std::string_view any) { return RegexParser(pattern, any).parse(); }
+Regex parse_regex(std::string_view pattern, std::string_view any) { return RegexParser(pattern, any).parse(); }
 
 } // namespace tq::grammar

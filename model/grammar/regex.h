@@ -1,6 +1,6 @@
-// Regular expressions as GBNF that matches what is between the quotes of a JSON string.
+// Regular expressions that match what is between the quotes of a JSON string.
 #pragma once
-#include "model/grammar/syntax.h"
+#include "model/grammar/regex_tree.h"
 #include <string>
 #include <string_view>
 
@@ -12,6 +12,6 @@ std::string json_chars(std::vector<CharRange> ranges, bool negated = false);
 
 // A regular expression of ECMA-262's kind; without ^ or $ anything may come before or after. `any`: the name of the rule of any
 // character. Throws an Error that names the offset and the part that is not supported.
-std::string regex_gbnf(std::string_view pattern, std::string_view any);
+Regex parse_regex(std::string_view pattern, std::string_view any);
 
 } // namespace tq::grammar

@@ -1,6 +1,7 @@
 #include "model/grammar/schema_merge.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/grammar/schema_rules.h"
 #include <algorithm>
 #include <array>
 
@@ -44,7 +45,8 @@ SchemaJson merge_properties(SchemaJson a, const SchemaJson& b) {
     return a;
 }
 
-SchemaJson merge_keyword(const std::string& keyword, const SchemaJson& a, const SchemaJson& b, const std::string& place) {
+SchemaJson merge_keyword(const std::string& keyword, const SchemaJson& a, const SchemaJson& b, const std::string& place,
+                         const SchemaRules& rules) {
     const bool numbers = a.is_number() && b.is_number();
     if (keyword == "properties" && a.is_object() && b.is_object()) return merge_properties(a, b);
     if (keyword == "required" && a.is_array() && b.is_array()) {
@@ -68,8 +70,9 @@ SchemaJson merge_keyword(const std::string& keyword, const SchemaJson& a, const 
         both.insert(both.end(), b.begin(), b.end());
         return both;
     }
-    refuse_schema(place, fmt::format("the keyword '{}' has several values, of allOf or beside it, which cannot be merged",
-                                     printable(keyword)));
+    rules.leave_out(place, fmt::format("the keyword '{}' has several values, of allOf or beside it, which cannot be merged",
+                                       printable(keyword)));
+    return a;
 }
 
 } // namespace
@@ -82,7 +85,7 @@ void refuse_schema(const std::string& place, std::string_view what) {
     fail("the JSON schema, at {}: {}", place.empty() ? "its root" : printable(place, 200), what);
 }
 
-SchemaJson merge_schemas(const SchemaJson& a, const SchemaJson& b, const std::string& place) {
+SchemaJson merge_schemas(const SchemaJson& a, const SchemaJson& b, const std::string& place, const SchemaRules& rules) {
     if (a == true) return b;
     if (b == true) return a;
     if (!a.is_object() || !b.is_object()) refuse_schema(place, "allOf has a part that is not an object, or allows nothing");
@@ -93,7 +96,7 @@ SchemaJson merge_schemas(const SchemaJson& a, const SchemaJson& b, const std::st
         if (found == both.end())
             both[keyword] = value;
         else if (*found != value)
-            *found = merge_keyword(keyword, *found, value, place);
+            *found = merge_keyword(keyword, *found, value, place, rules);
     }
     return both;
 }

@@ -7,9 +7,11 @@ namespace tq::grammar {
 
 using SchemaJson = nlohmann::ordered_json;
 
-// Returns the schema of values that both allow. Throws an Error that names the keyword where they cannot be merged; `place` is a
-// JSON pointer.
-SchemaJson merge_schemas(const SchemaJson& a, const SchemaJson& b, const std::string& place);
+class SchemaRules;
+
+// Returns the schema of values that both allow. Where a keyword of `b` cannot be merged, it is left out:
+// SchemaRules::leave_out(). `place` is a JSON pointer.
+SchemaJson merge_schemas(const SchemaJson& a, const SchemaJson& b, const std::string& place, const SchemaRules& rules);
 
 // True for keywords that say nothing about values.
 bool is_annotation(std::string_view keyword);

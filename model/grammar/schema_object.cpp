@@ -21,7 +21,7 @@ struct Property {
 std::string json_text(const std::string& text) { return SchemaJson(text).dump(); }
 
 // In the order given; those that are only required follow.
-std::vector<Property> read_properties(const SchemaJson& schema, const std::string& place) {
+std::vector<Property> read_properties(const SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
     std::vector<Property> properties;
     std::map<std::string, size_t> places;
     if (const auto given = schema.find("properties"); given != schema.end()) {
@@ -42,9 +42,9 @@ std::vector<Property> read_properties(const SchemaJson& schema, const std::strin
             continue;
         }
         const auto others = schema.find("additionalProperties");
-        if (others != schema.end() && *others == false)
-            refuse_schema(place, fmt::format("'{}' is required, but is no property", printable(entry->first)));
-        properties.push_back({entry->first, others == schema.end() ? SchemaJson(true) : *others, true});
+        const bool is_closed = others != schema.end() && *others == false;
+        if (is_closed) rules.leave_out(place, fmt::format("'{}' is required, but is no property", printable(entry->first)));
+        properties.push_back({entry->first, others == schema.end() || is_closed ? SchemaJson(true) : *others, true});
     }
     return properties;
 }
@@ -132,17 +132,18 @@ std::string rest_of_members(GbnfWriter& writer, const std::vector<Property>& pro
 
 std::string object_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place, const std::string& name) {
     GbnfWriter& writer = rules.writer();
-    const std::vector<Property> properties = read_properties(schema, place);
+    const std::vector<Property> properties = read_properties(rules, schema, place);
     const auto others = schema.find("additionalProperties");
     const bool has_others = others != schema.end() ? *others != false : !schema.contains("properties");
     const std::string space = writer.json("space");
     if (!properties.empty())
         for (const char* keyword : {"minProperties", "maxProperties", "propertyNames"})
-            if (schema.contains(keyword)) refuse_schema(place, fmt::format("'{}' beside 'properties' is not supported", keyword));
+            if (schema.contains(keyword))
+                rules.leave_out(place, fmt::format("'{}' beside 'properties' is not supported", keyword));
     std::string other;
     if (has_others) {
         std::string key = other_names(properties, writer);
-        if (schema.contains("propertyNames")) {
+        if (schema.contains("propertyNames") && properties.empty()) {
             SchemaJson names = schema["propertyNames"];
             if (names.is_object() && !names.contains("type") && !names.contains("$ref")) names["type"] = "string";
             key = rules.rule(names, place + "/propertyNames", name + "-name", true);

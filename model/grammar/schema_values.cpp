@@ -1,6 +1,7 @@
 #include "model/grammar/schema_values.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/grammar/number_multiple.h"
 #include "model/grammar/number_range.h"
 #include "model/grammar/regex.h"
 #include <cmath>
@@ -9,38 +10,33 @@
 namespace tq::grammar {
 namespace {
 
-constexpr std::string_view hour_minute = R"(([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9])";
-constexpr std::string_view date = R"([0-9]{4} "-" ("0" [1-9] | "1" [0-2]) "-" ("0" [1-9] | [12] [0-9] | "3" [01]))";
-constexpr std::string_view byte_number = R"(("25" [0-5] | "2" [0-4] [0-9] | "1" [0-9]{2} | [1-9]? [0-9]))";
-constexpr std::string_view label = "[a-zA-Z0-9] ([a-zA-Z0-9-]{0,61} [a-zA-Z0-9])?";
+constexpr std::string_view date = R"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))", hour_minute = R"(([01]\d|2[0-3]):[0-5]\d)",
+                           label = "[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?", atom = "[a-zA-Z0-9_+-]+";
 
-std::string time() { return fmt::format(R"({} ":" [0-5] [0-9] ("." [0-9]{{1,9}})? ("Z" | [+-] {}))", hour_minute, hour_minute); }
+std::string time() { return fmt::format(R"({}:[0-5]\d(\.\d{{1,9}})?(Z|[+-]{}))", hour_minute, hour_minute); }
 
 std::string ipv6() {
-    std::string out = "([0-9a-fA-F]{1,4} \":\"){7} [0-9a-fA-F]{1,4} | \"::\" (([0-9a-fA-F]{1,4} \":\"){0,6} [0-9a-fA-F]{1,4})?";
+    std::string out = "([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|::(([0-9a-fA-F]{1,4}:){0,6}[0-9a-fA-F]{1,4})?";
     for (int before = 1; before < 7; ++before) // groups before the ::
-        out += fmt::format(" | [0-9a-fA-F]{{1,4}} (\":\" [0-9a-fA-F]{{1,4}}){{{}}} \"::\" (([0-9a-fA-F]{{1,4}} \":\"){{0,{}}} "
-                           "[0-9a-fA-F]{{1,4}})?",
+        out += fmt::format("|[0-9a-fA-F]{{1,4}}(:[0-9a-fA-F]{{1,4}}){{{}}}::(([0-9a-fA-F]{{1,4}}:){{0,{}}}[0-9a-fA-F]{{1,4}})?",
                            before - 1, 6 - before);
     return out;
 }
 
-// Nothing for an unknown format.
-std::optional<std::string> format_gbnf(std::string_view name) {
+// The pattern of a format, of texts that libraries of schemas accept, too; nothing for an unknown one, which is an annotation.
+std::optional<std::string> format_pattern(std::string_view name) {
     if (name == "date") return std::string(date);
     if (name == "time") return time();
-    if (name == "date-time") return fmt::format("{} [Tt] {}", date, time());
+    if (name == "date-time") return fmt::format("{}T{}", date, time());
     if (name == "duration")
-        return R"("P" ([0-9]{1,9} "W" | ([0-9]{1,9} "Y")? ([0-9]{1,9} "M")? ([0-9]{1,9} "D")? "T" ([0-9]{1,9} "H" ([0-9]{1,9} "M")? ([0-9]{1,9} "S")? | [0-9]{1,9} "M" ([0-9]{1,9} "S")? | [0-9]{1,9} "S") | [0-9]{1,9} "Y" ([0-9]{1,9} "M")? ([0-9]{1,9} "D")? | [0-9]{1,9} "M" ([0-9]{1,9} "D")? | [0-9]{1,9} "D"))";
-    if (name == "uuid") return R"([0-9a-fA-F]{8} ("-" [0-9a-fA-F]{4}){3} "-" [0-9a-fA-F]{12})";
-    if (name == "hostname") return fmt::format("{} (\".\" {}){{0,8}}", label, label);
-    if (name == "email")
-        return fmt::format(
-            "[a-zA-Z0-9!#$%&'*+/=?^_`{{|}}~-]+ (\".\" [a-zA-Z0-9!#$%&'*+/=?^_`{{|}}~-]+)* \"@\" {} (\".\" {}){{1,8}}", label,
-            label);
-    if (name == "ipv4") return fmt::format("{} (\".\" {}){{3}}", byte_number, byte_number);
+        return R"(P(\d{1,9}W|(\d{1,9}Y)?(\d{1,9}M)?(\d{1,9}D)?T(\d{1,9}H(\d{1,9}M)?(\d{1,9}S)?|\d{1,9}M(\d{1,9}S)?|\d{1,9}S)|\d{1,9}Y(\d{1,9}M)?(\d{1,9}D)?|\d{1,9}M(\d{1,9}D)?|\d{1,9}D))";
+    if (name == "uuid") return "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
+    if (name == "hostname") return fmt::format(R"({}(\.{}){{0,8}})", label, label);
+    if (name == "email") return fmt::format(R"({}(\.{})*@({}\.){{1,8}}[a-zA-Z]{{2,24}})", atom, atom, label);
+    if (name == "ipv4") return R"(((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
     if (name == "ipv6") return ipv6();
-    if (name == "uri") return R"([a-zA-Z] [a-zA-Z0-9+.-]* ":" ([a-zA-Z0-9._~:/?#@!$&'()*+,;=-] | "%" [0-9a-fA-F]{2})+)";
+    if (name == "uri") return R"([a-zA-Z][a-zA-Z0-9+.-]{0,30}:([a-zA-Z0-9._~:/?#@!$&'()*+,;=-]|%[0-9a-fA-F]{2})+)";
+    if (name == "emoji") return "[\xF0\x9F\x98\x80-\xF0\x9F\x99\x8F]+";
     return std::nullopt;
 }
 
@@ -97,36 +93,64 @@ uint32_t schema_count(const SchemaJson& schema, const char* keyword, uint32_t ot
     return uint32_t(value);
 }
 
-std::string string_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std::string& place) {
-    const bool has_length = schema.contains("minLength") || schema.contains("maxLength");
-    // Other formats, such as password, say nothing about the text, as JSON Schema has it.
-    const auto format = schema.contains("format") ? format_gbnf(text_of(schema, "format", place)) : std::nullopt;
-    for (const auto& [keyword, is_there] : {std::pair{"pattern", schema.contains("pattern")}, {"format", format.has_value()}})
-        if (is_there && has_length)
-            refuse_schema(place, fmt::format("'minLength' and 'maxLength' beside '{}' are not supported", keyword));
+// What a text must match: its pattern where that can be read, else its format where that is known.
+static std::optional<Regex> text_regex(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
+    std::string problem;
     if (schema.contains("pattern")) {
-        if (format) refuse_schema(place, "'format' beside 'pattern' is not supported");
-        const std::string any = writer.json("char");
         try {
-            return "\"\\\"\" " + regex_gbnf(text_of(schema, "pattern", place), any) + " \"\\\"\"";
+            return parse_regex(text_of(schema, "pattern", place), rules.writer().json("char"));
         } catch (const Error& error) {
-            refuse_schema(place, error.what());
+            problem = error.what();
         }
     }
-    if (format) return "\"\\\"\" (" + *format + ") \"\\\"\"";
-    if (!has_length) return writer.json("string");
+    if (schema.contains("format"))
+        if (const auto known = format_pattern(text_of(schema, "format", place)))
+            return parse_regex(fmt::format("^({})$", *known), "char");
+    if (!problem.empty()) rules.leave_out(place, problem);
+    return std::nullopt;
+}
+
+std::string string_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
     constexpr uint32_t most = 32768; // each character has a state, and an answer is hardly longer
+    const bool has_length = schema.contains("minLength") || schema.contains("maxLength");
     const uint32_t min = schema_count(schema, "minLength", 0, place);
     uint32_t max = schema_count(schema, "maxLength", unlimited, place);
     if (max < min) refuse_schema(place, "'maxLength' is less than 'minLength'");
     if (max > most) max = unlimited;
-    return "\"\\\"\" " + writer.json("char") + times_gbnf(min, max) + " \"\\\"\"";
+    const auto quoted = [](const std::string& body) { return "\"\\\"\" " + body + " \"\\\"\""; };
+    if (const auto regex = text_regex(rules, schema, place)) {
+        if (!has_length) return quoted(regex_tree_gbnf(*regex));
+        if (const auto text = regex_tree_gbnf(*regex, min, max)) return quoted(*text);
+        rules.leave_out(place, "no text of the pattern or format was found that has a length from 'minLength' to 'maxLength'");
+        return quoted(regex_tree_gbnf(*regex));
+    }
+    if (!has_length) return rules.writer().json("string");
+    return quoted(rules.writer().json("char") + times_gbnf(min, max));
 }
 
-std::string number_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std::string& place, bool is_integer) {
+// Nothing where there is no multipleOf, or it cannot be said.
+static std::optional<std::string> multiple(SchemaRules& rules, const SchemaJson& schema, const std::string& place,
+                                           bool is_integer, const std::optional<NumberBound>& min,
+                                           const std::optional<NumberBound>& max) {
+    const auto given = schema.find("multipleOf");
+    if (given == schema.end() || (is_integer && *given == 1)) return std::nullopt;
+    const double of = given->is_number() ? given->get<double>() : 0;
+    if (!(of > 0) || !std::isfinite(of)) refuse_schema(place, "'multipleOf' must be a number above 0");
+    try {
+        auto text = multiple_gbnf(rules.writer(), of, min, max, is_integer);
+        if (text) return text;
+    } catch (const Error& error) {
+        refuse_schema(place, error.what());
+    }
+    rules.leave_out(place, fmt::format("'multipleOf' is {}, but must be a small number, or one such as 100 or 0.01", of));
+    return std::nullopt;
+}
+
+std::string number_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place, bool is_integer) {
     const auto min = bound(schema, "minimum", "exclusiveMinimum", place, true),
                max = bound(schema, "maximum", "exclusiveMaximum", place, false);
-    if (!min && !max) return writer.json(is_integer ? "integer" : "number");
+    if (auto text = multiple(rules, schema, place, is_integer, min, max)) return *std::move(text);
+    if (!min && !max) return rules.writer().json(is_integer ? "integer" : "number");
     if (is_integer) {
         const auto low = integer_bound(min, true, place), high = integer_bound(max, false, place);
         if (low && high && *low > *high) refuse_schema(place, "no integer lies between the bounds");

@@ -1,12 +1,11 @@
 // Strings and numbers of a JSON schema as GBNF.
 #pragma once
-#include "model/grammar/gbnf_writer.h"
-#include "model/grammar/schema_merge.h"
+#include "model/grammar/schema_rules.h"
 
 namespace tq::grammar {
 
-std::string string_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std::string& place);
-std::string number_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std::string& place, bool is_integer);
+std::string string_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place);
+std::string number_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place, bool is_integer);
 
 // A keyword's number of something, at most 100 million; `otherwise` where it is missing.
 uint32_t schema_count(const SchemaJson& schema, const char* keyword, uint32_t otherwise, const std::string& place);

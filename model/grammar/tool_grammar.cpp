@@ -16,9 +16,10 @@ constexpr std::string_view end_parameter = "</parameter>";
 struct Tool {
     std::string name;
     ToolJson parameters; // an object's schema
+    bool strict;
 };
 
-std::vector<Tool> read_tools(const ToolJson& tools, std::string_view only) {
+std::vector<Tool> read_tools(const ToolJson& tools, std::string_view only, const std::set<std::string>* strict) {
     std::vector<Tool> found;
     if (!tools.is_array()) fail("\"tools\" is not a list");
     for (size_t i = 0; i < tools.size(); ++i) {
@@ -30,7 +31,8 @@ std::vector<Tool> read_tools(const ToolJson& tools, std::string_view only) {
         if (!only.empty() && name != only) continue;
         const auto parameters = function.find("parameters");
         const bool has_none = parameters == function.end() || parameters->is_null() || parameters->empty();
-        found.push_back({name, has_none ? ToolJson{{"type", "object"}, {"properties", ToolJson::object()}} : *parameters});
+        found.push_back({name, has_none ? ToolJson{{"type", "object"}, {"properties", ToolJson::object()}} : *parameters,
+                         !strict || strict->contains(name)});
         if (!found.back().parameters.is_object()) fail("tool {} has parameters that are not a JSON schema", i);
     }
     if (found.empty() && !only.empty()) fail("no tool is named {}", printable(only));
@@ -77,9 +79,8 @@ class ToolGrammar {
 
     // `bare`: Llama's form.
     std::string json_calls(bool bare) {
-        std::vector<std::string> pointers;
-        for (size_t i = 0; i < tools_.size(); ++i) pointers.push_back(fmt::format("/tools/{}", i));
-        const SchemaGrammar arguments = json_schema_rules(document_, pointers);
+        for (size_t i = 0; i < tools_.size(); ++i) add(fmt::format("/tools/{}", i), tools_[i]);
+        const SchemaGrammar arguments = json_schema_rules(document_, pointers_, strict_);
         std::string call = bare ? "call ::= (" : "call ::= <tool_call> \"\\n\"? (";
         for (size_t i = 0; i < tools_.size(); ++i)
             call += fmt::format("{}{} {} \"}}\"", i == 0 ? "" : " | ",
@@ -92,7 +93,7 @@ class ToolGrammar {
     std::string xml_calls() {
         std::string call = "call ::= <tool_call> \"\\n\" (";
         for (size_t i = 0; i < tools_.size(); ++i) call += (i == 0 ? "" : " | ") + xml_call(i);
-        const SchemaGrammar values = json_schema_rules(document_, pointers_);
+        const SchemaGrammar values = json_schema_rules(document_, pointers_, strict_);
         std::string gbnf = call + ") \"\\n\" </tool_call>\n" + tag_free_text() + values.gbnf;
         for (size_t i = 0; i < pointers_.size(); ++i) gbnf += fmt::format("value-{} ::= {}\n", i, values.names[i]);
         return gbnf;
@@ -108,14 +109,14 @@ class ToolGrammar {
             for (const auto& [name, schema] : properties->items()) {
                 const bool must = std::ranges::find(required, ToolJson(name)) != required.end();
                 out += fmt::format(" ({} {} \"\\n{}\\n\"){}", gbnf_text("<parameter=" + name + ">\n"),
-                                   value(schema, fmt::format("/tools/{}/properties/{}", tool, pointer_part(name))), end_parameter,
-                                   must ? "" : "?");
+                                   value(t, schema, fmt::format("/tools/{}/properties/{}", tool, pointer_part(name))),
+                                   end_parameter, must ? "" : "?");
             }
         return out + " \"</function>\"";
     }
 
     // Texts stand without quotes; their lengths and patterns are not checked.
-    std::string value(const ToolJson& schema, const std::string& pointer) {
+    std::string value(const Tool& tool, const ToolJson& schema, const std::string& pointer) {
         const bool texts = schema.is_object() && schema.contains("enum") && schema["enum"].is_array() &&
                            !schema["enum"].empty() &&
                            std::ranges::all_of(schema["enum"], [](const ToolJson& one) { return one.is_string(); });
@@ -129,19 +130,26 @@ class ToolGrammar {
         const bool may_be_text =
             !typed || is_text(schema["type"]) || (schema["type"].is_array() && std::ranges::any_of(schema["type"], is_text));
         if (may_be_text && !(schema.is_object() && schema.contains("$ref"))) return "text-0";
-        pointers_.push_back(pointer);
+        add(pointer, tool);
         return fmt::format("value-{}", pointers_.size() - 1);
+    }
+
+    void add(std::string pointer, const Tool& tool) {
+        pointers_.push_back(std::move(pointer));
+        strict_.push_back(tool.strict);
     }
 
     std::vector<Tool> tools_;
     ToolJson document_;
     std::vector<std::string> pointers_; // of the values that are JSON
+    std::vector<bool> strict_;          // of each
 };
 
 } // namespace
 
-std::string tool_calls_gbnf(const ToolJson& tools, ToolCallForm form, std::string_view only, bool parallel) {
-    ToolGrammar grammar(read_tools(tools, only));
+std::string tool_calls_gbnf(const ToolJson& tools, ToolCallForm form, std::string_view only, bool parallel,
+                            const std::set<std::string>* strict) {
+    ToolGrammar grammar(read_tools(tools, only, strict));
     const bool bare = form == ToolCallForm::bare;
     return fmt::format("root ::= call{}\n", !parallel ? ""
                                             : bare    ? " (\"; \" call)*"

@@ -1,6 +1,7 @@
 // Tool calls as a grammar, by the schemas of the tools' parameters.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -16,8 +17,9 @@ enum class ToolCallForm {
 // of the functions alone; `only`: the name of the one that must be called, empty for any. The tags are special tokens; the
 // bare form has none, and semicolons between calls. With
 // GrammarStart::at_tool_call the model decides whether there is a call (tool_choice auto); with the others there is one
-// (required, or a named function). Throws an Error where a tool has no name, there is none, or a schema is not supported.
+// (required, or a named function). `strict`: names of the tools whose schemas must be followed to the letter; null: all. Throws
+// an Error where a tool has no name, there is none, or a schema is not supported.
 std::string tool_calls_gbnf(const nlohmann::ordered_json& tools, ToolCallForm form, std::string_view only = "",
-                            bool parallel = true);
+                            bool parallel = true, const std::set<std::string>* strict = nullptr);
 
 } // namespace tq::grammar

@@ -18,7 +18,8 @@ namespace {
 
 class Schema {
   public:
-    explicit Schema(std::string_view schema) : gbnf_(json_schema_gbnf(schema)), grammar_(parse_gbnf(gbnf_)), table_(grammar_) {}
+    explicit Schema(std::string_view schema, bool strict = true)
+        : gbnf_(json_schema_gbnf(schema, strict)), grammar_(parse_gbnf(gbnf_)), table_(grammar_) {}
 
     bool allows(std::string_view text) {
         StateTable::State state = table_.start();
@@ -32,9 +33,9 @@ class Schema {
     StateTable table_;
 };
 
-void check(std::string_view schema, std::initializer_list<std::string_view> right,
-           std::initializer_list<std::string_view> wrong) {
-    Schema compiled(schema);
+void check(std::string_view schema, std::initializer_list<std::string_view> right, std::initializer_list<std::string_view> wrong,
+           bool strict = true) {
+    Schema compiled(schema, strict);
     for (const bool is_right : {true, false}) {
         for (const std::string_view text : is_right ? right : wrong) {
             CAPTURE(std::string(schema));
@@ -134,7 +135,7 @@ TEST_CASE("strings: lengths, patterns, formats") {
     check(R"({"pattern": "^[\\w.]+\\.txt$"})", {"\"a_b.txt\"", "\"..txt\""}, {"\"a-b.txt\"", "\".txt\""});
     check(R"({"format": "date"})", {"\"2024-02-29\""}, {"\"2024-13-01\"", "\"24-01-01\""});
     check(R"({"format": "date-time"})", {"\"2024-02-29T23:59:59.5Z\"", "\"2024-02-29T00:00:00+02:00\""},
-          {"\"2024-02-29\"", "\"2024-02-29T24:00:00Z\""});
+          {"\"2024-02-29\"", "\"2024-02-29T24:00:00Z\"", "\"2024-02-29t23:59:59Z\""});
     check(R"({"format": "time"})", {"\"12:00:00Z\""}, {"\"12:00\""});
     check(R"({"format": "uuid"})", {"\"123e4567-e89b-12d3-a456-426614174000\""}, {"\"123e4567\""});
     check(R"({"format": "email"})", {"\"a.b@example.org\""}, {"\"a@b\"", "\"@b.c\""});
@@ -148,6 +149,122 @@ TEST_CASE("strings: lengths, patterns, formats") {
         check(fmt::format(R"({{"type": "string", "format": "{}"}})", format), {"\"any text\"", "\"\""}, {"1"});
     check(R"({"format": "password", "minLength": 2})", {"\"ab\""}, {"\"a\""});
     check(R"({"format": "byte", "pattern": "^[a-z]+$"})", {"\"ab\""}, {"\"A\""});
+}
+
+// As zod 4 and pydantic write them: in strict mode, too.
+TEST_CASE("a format beside a pattern: the pattern where it can be read, else the format") {
+    check(R"({"format": "date", "pattern": "^\\d{4}-\\d{2}-\\d{2}$"})", {"\"2024-99-99\""}, {"\"24-01-01\""});
+    check(
+        R"({"format": "uuid", "pattern": "^([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[1-8][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}|00000000-0000-0000-0000-000000000000)$"})",
+        {"\"123e4567-e89b-12d3-a456-426614174000\"", "\"00000000-0000-0000-0000-000000000000\""},
+        {"\"123e4567-e89b-92d3-a456-426614174000\""});
+    check(
+        R"({"format": "email", "pattern": "^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$"})",
+        {"\"a.b@example.org\""}, {"\"a..b@example.org\"", "\".a@example.org\"", "\"a@example.1\""});
+    check(R"({"format": "duration", "pattern": "^P(?:(\\d+W)|(?!.*W)(?=\\d|T\\d)(\\d+Y)?)$"})", {"\"P1Y\"", "\"P3W\""},
+          {"\"P\""});
+    check(
+        R"({"format": "date-time", "pattern": "^(?:\\d{4}-(?:0[1-9]|1[0-2])-\\d\\d)T(?:(?:[01]\\d|2[0-3]):[0-5]\\d(?::[0-5]\\d(?:\\.\\d+)?)?(?:Z))$"})",
+        {"\"2024-02-29T23:59Z\"", "\"2024-02-29T23:59:01.5Z\""}, {"\"2024-02-29t23:59Z\""});
+    check(
+        R"({"format": "base64", "contentEncoding": "base64", "pattern": "^$|^(?:[0-9a-zA-Z+/]{4})*(?:(?:[0-9a-zA-Z+/]{2}==)|(?:[0-9a-zA-Z+/]{3}=))?$"})",
+        {"\"\"", "\"QUJD\"", "\"QUI=\""}, {"\"QUI\""});
+    check(R"({"format": "emoji", "pattern": "^(\\p{Extended_Pictographic}|\\p{Emoji_Component})+$"})", {"\"😀🙏\""},
+          {"\"a\"", "\"\""});
+    check(R"({"format": "e164", "pattern": "^\\+[1-9]\\d{6,14}$"})", {"\"+4712345678\""}, {"\"4712345678\""});
+    check(R"({"pattern": "^(?<year>\\d{4})$"})", {"\"2024\""}, {"\"24\""});
+}
+
+TEST_CASE("an unknown format is an annotation") {
+    for (const char* format : {"binary", "password", "jwt", "path", "json-string", "regex", "color"}) {
+        check(fmt::format(R"({{"type": "string", "format": "{}"}})", format), {"\"any\"", "\"\""}, {"1"});
+        check(fmt::format(R"({{"type": "string", "format": "{}", "maxLength": 3}})", format), {"\"any\""}, {"\"four\""});
+    }
+}
+
+TEST_CASE("lengths beside patterns and formats hold") {
+    check(R"({"pattern": "^[a-z]+$", "minLength": 2, "maxLength": 4})", {"\"ab\"", "\"abcd\""}, {"\"a\"", "\"abcde\"", "\"AB\""});
+    check(R"({"pattern": "^abc.*", "maxLength": 6})", {"\"abc\"", "\"abcdef\""}, {"\"abcdefg\"", "\"xabc\""});
+    check(R"({"pattern": "^(ab|c)*$", "maxLength": 4})", {"\"\"", "\"ab\"", "\"cc\""}, {"\"ababab\"", "\"ccccc\""});
+    check(R"({"pattern": "^[A-Z]{2}-\\d+$", "minLength": 6})", {"\"AB-123\"", "\"AB-1234567\""}, {"\"AB-12\""});
+    check(R"({"pattern": "^(x|[a-z]{3}|[0-9]{7})$", "minLength": 2, "maxLength": 5})", {"\"abc\""}, {"\"x\"", "\"1234567\""});
+    check(R"({"format": "email", "maxLength": 20})", {"\"a@b.no\""}, {"\"aaaaaaaaaaaaaaaaaa@b.no\"", "\"a@b\""});
+    check(R"({"format": "uri", "minLength": 1, "maxLength": 2083})", {"\"https://a.example/b?c=d\""}, {"\"\"", "\"a b\""});
+    check(R"({"format": "date", "minLength": 10, "maxLength": 10})", {"\"2024-01-31\""}, {"\"2024-1-31\""});
+}
+
+TEST_CASE("no text of a pattern with lengths is longer or shorter") {
+    for (const char* pattern : {"^[ab]*$", "^a[ab]?b*$", "^(ab|b)*a$", "^(a+b?)+$", "^(a|bb){1,3}b{0,2}$", "a", "^(a*b*)*$"})
+        for (uint32_t min = 0; min <= 4; ++min)
+            for (uint32_t max = min; max <= 5; ++max) {
+                const std::string schema =
+                    fmt::format(R"({{"pattern": "{}", "minLength": {}, "maxLength": {}}})", pattern, min, max);
+                if (error_of(schema) != "no error") continue;
+                Schema limited(schema), all(fmt::format(R"({{"pattern": "{}"}})", pattern));
+                size_t found = 0;
+                for (uint32_t length = 0; length <= 7; ++length)
+                    for (uint32_t bits = 0; bits < 1u << length; ++bits) {
+                        std::string text = "\"";
+                        for (uint32_t i = 0; i < length; ++i) text += bits >> i & 1 ? 'b' : 'a';
+                        if (!limited.allows(text + "\"")) continue;
+                        CAPTURE(schema);
+                        CAPTURE(text);
+                        CHECK(length >= min);
+                        CHECK(length <= max);
+                        CHECK(all.allows(text + "\""));
+                        ++found;
+                    }
+                CAPTURE(schema);
+                CHECK(found > 0);
+            }
+}
+
+TEST_CASE("multiples, each of them") {
+    for (const auto& [of, min, max] :
+         {std::tuple(5, -40, 40), {7, 0, 200}, {10, -100, 1000}, {3, 10, 101}, {25, -30, -20}, {100, 0, 1000}, {1, 3, 9}}) {
+        Schema schema(fmt::format(R"({{"type": "integer", "multipleOf": {}, "minimum": {}, "maximum": {}}})", of, min, max));
+        for (int i = -1100; i <= 1100; ++i) {
+            CAPTURE(of);
+            CAPTURE(i);
+            CHECK(schema.allows(std::to_string(i)) == (i % of == 0 && min <= i && i <= max));
+        }
+        for (const char* wrong : {"00", "-0", "050", ""}) CHECK(!schema.allows(wrong));
+    }
+    check(R"({"type": "integer", "multipleOf": 5})", {"0", "5", "-10", "123456789012345"}, {"1", "12", "5.0", "-7"});
+    check(R"({"type": "number", "multipleOf": 0.01})", {"0", "0.25", "-12.50", "3.00"}, {"0.125", "1.2", "-0.00"});
+    check(R"({"type": "number", "multipleOf": 0.01, "minimum": 0, "exclusiveMaximum": 1})", {"0.07", "0.99"}, {"1.00", "-0.01"});
+    check(R"({"type": "number", "multipleOf": 0.5, "minimum": -1})", {"0.5", "-1.0", "-0.5", "1234.5"}, {"0.3", "-1.5"});
+    check(R"({"type": "integer", "multipleOf": 0.5})", {"0", "7", "-3"}, {"0.5"});
+    check(R"({"type": "number", "multipleOf": 1})", {"0", "7", "-3"}, {"0.5"});
+    check(R"({"type": "integer", "multipleOf": 1000})", {"0", "1000", "-25000"}, {"500", "1001"});
+    check(R"({"type": "integer", "multipleOf": 137, "minimum": 0, "maximum": 1000})", {"0", "137", "274"}, {"1", "136"});
+}
+
+TEST_CASE("what a grammar cannot say is an annotation where the schema is not strict, and the rest holds") {
+    for (const char* keyword :
+         {R"("not": {})", R"("if": {}, "then": {})", R"("dependentRequired": {"a": ["b"]})", R"("optional": true)",
+          R"("patternProperties": {"^x": {"type": "string"}})", R"("unevaluatedProperties": true)", R"("contains": {})"}) {
+        CAPTURE(keyword);
+        const std::string schema =
+            fmt::format(R"({{"type": "object", "properties": {{"a": {{"type": "integer"}}}}, {}}})", keyword);
+        check(schema, {"{\"a\": 1}", "{}"}, {"{\"a\": true}"}, false);
+        CHECK(error_of(schema) != "no error");
+    }
+    check(R"({"type": "array", "items": {"type": "string"}, "uniqueItems": true})", {"[\"a\", \"a\"]"}, {"[1]"}, false);
+    check(R"({"type": "string", "pattern": "^(?=a)b", "maxLength": 3})", {"\"abc\""}, {"\"abcd\""}, false);
+    check(R"({"pattern": "a\\b", "format": "date"})", {"\"2024-01-01\""}, {"\"a\""}, false);
+    check(R"({"type": "number", "multipleOf": 1234567})", {"3"}, {"\"3\""}, false);
+    check(R"({"type": "string", "allOf": [{"pattern": "^a"}, {"pattern": "b$"}]})", {"\"ax\""}, {"\"x\""}, false);
+    check(R"({"type": "object", "properties": {"a": {"$ref": "other.json#/x"}, "b": false}})", {"{\"a\": [1]}"}, {"[]"}, false);
+    check(R"({"properties": {"a": {"const": 1}}, "minProperties": 1, "propertyNames": {"pattern": "a"}})", {"{}", "{\"a\": 1}"},
+          {"{\"b\": 1}"}, false);
+    check(R"({"required": ["a"], "additionalProperties": false})", {"{\"a\": 1}"}, {"{}"}, false);
+    for (const char* wrong : {R"({"type": "text"})", R"({"minLength": 3, "maxLength": 2})", R"({"$ref": "#/nowhere"})", "1"})
+        CHECK_THROWS_AS(json_schema_gbnf(std::string_view(wrong), false), Error);
+}
+
+TEST_CASE("a reference is a URI's fragment") {
+    check(R"({"$ref": "#/$defs/a%20b", "$defs": {"a b": {"const": 1}}})", {"1"}, {"2"});
 }
 
 TEST_CASE("a great maxLength costs no states") {
@@ -235,13 +352,16 @@ TEST_CASE("what is not supported is named, with its place") {
              {R"({"not": {}})", "at its root: the keyword 'not' is not supported"},
              {R"({"properties": {"a": {"if": {}}}})", "at /properties/a: the keyword 'if' is not supported"},
              {R"({"items": {"uniqueItems": true}})", "at /items: the keyword 'uniqueItems' is not supported"},
-             {R"({"type": "number", "multipleOf": 2})", "'multipleOf' is not supported"},
+             {R"({"type": "number", "multipleOf": 1234567})", "'multipleOf' is 1234567, but must be a small number"},
+             {R"({"type": "number", "multipleOf": 0})", "'multipleOf' must be a number above 0"},
+             {R"({"type": "integer", "multipleOf": 5, "minimum": 6, "maximum": 9})", "no multiple of 5 lies between"},
              {R"({"patternProperties": {}})", "'patternProperties' is not supported"},
              {R"({"type": "text"})", "'type' must be"},
              {R"s({"pattern": "(?=a)"})s", "groups that begin with (?"},
              {R"({"pattern": "a\\b"})", "the escape \\b is not supported"},
              {R"({"pattern": "(a"})", "the group is never closed"},
-             {R"({"pattern": "a", "maxLength": 3})", "beside 'pattern' are not supported"},
+             {R"({"pattern": "^[a-z]{5}$", "maxLength": 3})", "no text of the pattern or format was found"},
+             {R"({"format": "date", "maxLength": 3})", "no text of the pattern or format was found"},
              {R"({"minLength": 3, "maxLength": 2})", "'maxLength' is less than 'minLength'"},
              {R"({"maxLength": -1})", "a whole number"},
              {R"({"minimum": 3, "maximum": 2})", "no number lies between"},

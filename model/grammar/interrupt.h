@@ -1,0 +1,29 @@
+// Schemas and grammars of clients may take long to compile: it is given up when nobody waits for them any more.
+#pragma once
+#include <exception>
+#include <functional>
+
+namespace tq::grammar {
+
+// No tq::Error: what is wrong is not the grammar.
+struct Interrupted final : std::exception {
+    const char* what() const noexcept override { return "it was given up, since nobody waits for it"; }
+};
+
+// While it lives, what this thread compiles ends with Interrupted when `is_over` says so, which is asked now and then.
+class InterruptScope {
+  public:
+    explicit InterruptScope(std::function<bool()> is_over);
+    ~InterruptScope();
+    InterruptScope(const InterruptScope&) = delete;
+    InterruptScope& operator=(const InterruptScope&) = delete;
+
+  private:
+    friend void look_at_interrupt();
+    const std::function<bool()> is_over_;
+    InterruptScope* const outer_;
+};
+
+void look_at_interrupt(); // often
+
+} // namespace tq::grammar

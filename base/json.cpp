@@ -1,6 +1,8 @@
 #include "base/json.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include <charconv>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -95,10 +97,42 @@ template <class Json> class JsonBuilder final : public nlohmann::json_sax<Json> 
     std::vector<std::unordered_map<std::string, size_t>> keys_; // of the objects among them, with their places
 };
 
+// The code unit that "\ud83d" at the beginning of the text stands for.
+std::optional<uint32_t> escaped_unit(std::string_view text) {
+    uint32_t unit = 0;
+    if (!text.starts_with("\\u") || text.size() < 6) return std::nullopt;
+    const auto [end, error] = std::from_chars(text.data() + 2, text.data() + 6, unit, 16);
+    return error == std::errc() && end == text.data() + 6 ? std::optional(unit) : std::nullopt;
+}
+
+// Replaces the escapes of surrogates that are no pair, as they come where a text was cut within a character.
+std::string without_lone_surrogates(std::string_view text) {
+    std::string out;
+    size_t copied = 0;
+    for (size_t at = text.find('\\'); at != text.npos; at = text.find('\\', at)) {
+        const auto unit = escaped_unit(text.substr(at));
+        if (!unit || *unit < 0xD800 || *unit > 0xDFFF) {
+            at += 2; // also "\\\\", whose second part escapes nothing
+            continue;
+        }
+        const auto next = escaped_unit(text.substr(at + 6));
+        if (*unit < 0xDC00 && next && *next >= 0xDC00 && *next <= 0xDFFF) {
+            at += 12;
+            continue;
+        }
+        out.append(text.substr(copied, at - copied)).append("\\ufffd");
+        copied = at += 6;
+    }
+    return out.append(text.substr(copied));
+}
+
 } // namespace
 
 template <class Json> Json build_json(std::string_view text, const std::string& subject, const JsonLimits& limits) {
     JsonBuilder<Json> builder(subject, limits);
+    std::string paired;
+    if (limits.lone_surrogates && (text.find("\\ud") != text.npos || text.find("\\uD") != text.npos))
+        text = paired = without_lone_surrogates(text);
     if (!Json::sax_parse(text, &builder)) fail("{}: it is not JSON", subject);
     return builder.take();
 }

@@ -13,6 +13,7 @@ struct JsonLimits {
     uint32_t max_depth = 64;
     uint32_t max_values = 1u << 22; // a value takes much more memory than text; tokenizer.json of Qwen3 has some 760,000
     bool repeated_keys = false;     // are not refused: the last one counts, as in most parsers
+    bool lone_surrogates = false;   // escapes of half a character, "\\ud83d", are not refused: they are read as U+FFFD
 };
 
 // Parses `text`. Throws an Error that begins with `subject`, such as a path, when it is not JSON, exceeds a limit, or repeats a

@@ -47,6 +47,21 @@ TEST_CASE("what is no JSON is refused with its place") {
     CHECK(error_of("[1,\n2,,]").find("at line 2, column 3") != std::string::npos);
 }
 
+TEST_CASE("escapes of half a character are read as U+FFFD where that is wanted") {
+    const auto read = [](const std::string& text) {
+        return build_json(text, "it", {.lone_surrogates = true}).get<std::string>();
+    };
+    const std::string unknown = "\xEF\xBF\xBD";
+    CHECK(read(R"("Hello \ud83d world")") == "Hello " + unknown + " world");
+    CHECK(read(R"("\ud83d\ude00")") == "\xF0\x9F\x98\x80");
+    CHECK(read(R"("\uDE00\uD83D\ud83d\uDE00\ude00")") == unknown + unknown + "\xF0\x9F\x98\x80" + unknown);
+    CHECK(read(R"("\ud83d\n\ud83dx\\ud83d\\\ud83d")") == unknown + "\n" + unknown + R"(x\ud83d\)" + unknown);
+    CHECK(read(R"("\ud7ff\ue000")") == "\xED\x9F\xBF\xEE\x80\x80");
+    CHECK(build_json(R"({"\ud83d": "\u0041\udfff"})", "it", {.lone_surrogates = true}) == json{{unknown, "A" + unknown}});
+    for (const char* wrong : {R"("\ud83")", R"("\ud83d)", R"("\ud83d\u")", "\"\xED\xA0\xBD\""})
+        CHECK(error_of(wrong, {.lone_surrogates = true}).starts_with("it: it is not JSON: "));
+}
+
 TEST_CASE("limits hold while it is read, not after") {
     CHECK(error_of("[[[1]]]", {.max_depth = 3}) == "nothing was thrown");
     CHECK(error_of("[[{}]]", {.max_depth = 2}) == "it: it is nested deeper than 2 levels");

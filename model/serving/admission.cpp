@@ -44,6 +44,7 @@ bool Batch::may_run(const Sequence& sequence) const {
 
 // Another sequence is about to put a beginning of this prompt into the cache.
 bool Batch::waits_for_company(const Sequence& sequence) const {
+    if (sequence.request.prompt_logprobs) return false;
     return std::ranges::any_of(running_, [&](const auto& other) {
         const uint32_t done = position(*other);
         return done < other->prompt_tokens() && other->request.tenant == sequence.request.tenant && !other->request.background &&
@@ -55,7 +56,7 @@ bool Batch::waits_for_company(const Sequence& sequence) const {
 // Pages of its prompt come from the shared store or another machine, or such as it begins with for another. Others go on
 // meanwhile; where nobody runs, there is time to wait a little.
 bool Batch::waits_for_pages(Sequence& sequence) {
-    if (!model_.prefix || !sequence.saved.empty()) return false;
+    if (!model_.prefix || !sequence.saved.empty() || sequence.request.prompt_logprobs) return false;
     if (!sequence.asked) {
         const auto comes_for = [&](const auto& other) {
             return other->fetch && other->request.tenant == sequence.request.tenant &&
@@ -140,6 +141,11 @@ bool Batch::admit(Sequence& sequence) {
 
 void Batch::place(Sequence& sequence, uint32_t slot) {
     if (restore(sequence, slot)) return;
+    if (sequence.request.prompt_logprobs) { // what is in the cache has no logits
+        model_.forward->cache().truncate(slot, 0);
+        sequence.cold = 0;
+        return;
+    }
     const uint32_t known = model_.prefix ? model_.prefix->take(slot, sequence.request.prompt, 0, true, sequence.request.tenant)
                                          : reuse(sequence, slot);
     sequence.cold = fork(sequence, slot, known);

@@ -119,15 +119,18 @@ void Batch::run_forward(const std::vector<Part>& parts, std::vector<Sampled>& sa
         const auto ids = std::span<const uint32_t>(part.sequence->ids).subspan(part.begin, part.end - part.begin);
         const bool hidden = part.wants_logits && part.sequence->request.hidden;
         spans.push_back({*part.sequence->slot, ids,
-                         hidden              ? Span::Logits::hidden
+                         part.tells_prompt() ? Span::Logits::all
+                         : hidden            ? Span::Logits::hidden
                          : part.wants_logits ? Span::Logits::last
                                              : Span::Logits::none});
     }
-    const auto each = [&](size_t span, uint32_t, std::span<const float> logits) {
-        Sequence& sequence = *parts[span].sequence;
+    const auto each = [&](size_t span, uint32_t i, std::span<const float> logits) {
+        const Part& part = parts[span];
+        Sequence& sequence = *part.sequence;
+        if (part.tells_prompt()) tell_prompt(sequence, part.begin + i, logits);
         if (sequence.wants_values())
             deliver_values(sequence, logits);
-        else
+        else if (part.wants_logits && part.begin + i + 1 == part.end)
             sampled.push_back(sample(sequence, logits));
     };
     const auto wanted = [&](uint32_t, uint32_t) {
@@ -182,6 +185,14 @@ Batch::Sampled Batch::sample(Sequence& sequence, std::span<const float> logits) 
     } catch (const Error& error) {
         return {&sequence, {}, error.what()};
     }
+}
+
+// `logits` follow the prompt's token at `position`. Tokens that are run again are not told again.
+void Batch::tell_prompt(Sequence& sequence, uint32_t position, std::span<const float> logits) {
+    const uint32_t next = position + 1;
+    if (next >= sequence.prompt_tokens() || next != sequence.told + 1) return;
+    sequence.told = next;
+    sequence.stream->push_prompt(with_logprobs(sequence.ids[next], logits, sequence.request.top_logprobs), sequence.timings);
 }
 
 void Batch::take(const Sampled& sampled) {

@@ -49,6 +49,8 @@ class Batch {
         Sequence* sequence;
         uint32_t begin, end;
         bool wants_logits;
+
+        bool tells_prompt() const { return sequence->request.prompt_logprobs && begin < sequence->prompt_tokens(); }
     };
     struct Sampled {
         Sequence* sequence;
@@ -64,6 +66,7 @@ class Batch {
     void note_run(const Part& part);
     Sampled sample(Sequence& sequence, std::span<const float> logits);
     void take(const Sampled& sampled);
+    void tell_prompt(Sequence& sequence, uint32_t position, std::span<const float> logits);
     void take_sampled(Sequence& sequence, const std::vector<uint32_t>& ids);
     void add_token(Sequence& sequence, Token token);
     void finish(Sequence& sequence, Finish finish);

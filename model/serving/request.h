@@ -35,6 +35,7 @@ struct Request {
     bool ignore_end = false;                            // tokens that end an answer are not sampled
     bool logprobs = false;                              // Token::logprob and top
     uint32_t top_logprobs = 0;                          // alternatives in Token::top
+    bool prompt_logprobs = false;                       // Update::prompt is wanted, for which all of the prompt is run
     std::string tenant;           // prompts find in the prefix cache only what requests of the same tenant left there
     bool background = false;      // runs only while no other request is there, and is given up when one comes
     bool from_machine = false;    // another machine wants its pages: it is not sent to a third one
@@ -67,8 +68,9 @@ struct RequestTimings {
 // What a request has brought since the last look.
 struct Update {
     std::vector<Token> tokens;
-    uint32_t prompt_done = 0; // tokens of the prompt that are in the cache by now
-    bool done = false;        // nothing follows; the fields below are set
+    std::vector<Token> prompt; // its tokens from the second on, with logprobs; all come before the first of the answer
+    uint32_t prompt_done = 0;  // tokens of the prompt that are in the cache by now
+    bool done = false;         // nothing follows; the fields below are set
     Finish finish = Finish::end;
     bool server_fault = false; // of failed: true where the device or memory failed, false where the request cannot be answered
     std::string error;
@@ -90,6 +92,7 @@ class Stream {
 
     // For the scheduler.
     void push(Token token, const RequestTimings& timings);
+    void push_prompt(Token token, const RequestTimings& timings);
     void progress(uint32_t prompt_done, const RequestTimings& timings);
     void finish(Finish finish, const RequestTimings& timings);
     void finish_values(std::vector<float> hidden, std::vector<float> scores, const RequestTimings& timings);

@@ -21,6 +21,7 @@ struct Sequence {
     std::optional<uint32_t> slot{}; // while it runs
     uint32_t cold = 0;              // of the tokens in its slot: as in PrefixCache::store()
     uint32_t counted = 0;           // tokens of the prompt that timings know of
+    uint32_t told = 0;              // tokens of the prompt whose logprobs were told
     RequestTimings timings{};
     bool done = false;     // its stream knows
     uint64_t admitted = 0; // increases with every admission: the one that came last gives way first

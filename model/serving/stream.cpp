@@ -23,6 +23,7 @@ Update Stream::wait(std::chrono::milliseconds timeout) {
     new_ = pending_.done; // what is done stays so
     Update out = pending_;
     pending_.tokens.clear();
+    pending_.prompt.clear();
     return out;
 }
 
@@ -55,6 +56,10 @@ void Stream::change(const RequestTimings& timings, const std::function<void(Upda
 
 void Stream::push(Token token, const RequestTimings& timings) {
     change(timings, [&](Update& update) { update.tokens.push_back(std::move(token)); });
+}
+
+void Stream::push_prompt(Token token, const RequestTimings& timings) {
+    change(timings, [&](Update& update) { update.prompt.push_back(std::move(token)); });
 }
 
 void Stream::progress(uint32_t prompt_done, const RequestTimings& timings) {

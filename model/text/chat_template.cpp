@@ -188,7 +188,16 @@ void render_system(PromptPieces& prompt, const Message& first, const Json& tools
     prompt.markup(turn_end);
 }
 
-void render_coder_calls(PromptPieces& prompt, const Message& message, size_t index) {
+std::string coder_call_text(const ToolCall& call, size_t index, bool cut_arguments) {
+    try {
+        return coder_call(call.name, call.object(index));
+    } catch (const Error&) {
+        if (!cut_arguments) throw;
+    }
+    return fmt::format("<function={}>\n{}\n</function>\n", call.name, call.text());
+}
+
+void render_coder_calls(PromptPieces& prompt, const Message& message, size_t index, bool cut_arguments) {
     const auto is_space = [](char c) { return std::string_view(" \t\n\r\v\f").find(c) != std::string_view::npos; };
     std::string_view content = message.content;
     while (!content.empty() && is_space(content.front())) content.remove_prefix(1);
@@ -201,7 +210,7 @@ void render_coder_calls(PromptPieces& prompt, const Message& message, size_t ind
     }
     for (const ToolCall& call : message.tool_calls) {
         prompt.markup("\n<tool_call>\n");
-        prompt.content(coder_call(call.name, call.object(index)));
+        prompt.content(coder_call_text(call, index, cut_arguments));
         prompt.markup("</tool_call>");
     }
     prompt.markup(turn_end);
@@ -274,7 +283,7 @@ Json ChatMessage::ToolCall::object(size_t message) const {
     Json object = arguments;
     if (const auto* text = object.get_ptr<const std::string*>())
         object = build_json<Json>(*text, fmt::format("message {} has a tool call whose arguments are wrong", message),
-                                  {.max_depth = 128});
+                                  {.max_depth = 128, .repeated_keys = true, .lone_surrogates = true});
     if (!object.is_object()) fail("message {} has a tool call whose arguments are not a JSON object", message);
     return object;
 }
@@ -313,7 +322,7 @@ std::vector<Piece> render_chat(const Json& messages_json, const Json& tools, con
             break;
         case Role::assistant:
             if (options.variant == ChatVariant::coder && !message.tool_calls.empty())
-                render_coder_calls(prompt, message, i);
+                render_coder_calls(prompt, message, i, options.cut_arguments);
             else
                 render_assistant(prompt, message, i > query, is_last, options.variant);
             break;

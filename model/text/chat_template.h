@@ -27,6 +27,7 @@ struct ChatOptions {
     bool add_generation_prompt = true;
     bool enable_thinking = true; // only the hybrid variant has the switch
     std::string date = {};       // of llama32, "26 Jul 2024"; empty: today
+    bool cut_arguments = false;  // arguments of a call that are no JSON object are shown as they are; else an error of coder's
 };
 
 // `messages`: the OpenAI list of {role, content, reasoning_content?, tool_calls?}; content is a string, null, or a list of

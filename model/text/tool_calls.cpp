@@ -74,8 +74,9 @@ bool is_json_object(std::string_view text) {
 
 } // namespace
 
-AnswerParser::AnswerParser(bool in_thinking, ToolTypes types)
-    : types_(std::move(types)), state_(in_thinking ? State::reasoning : State::start), gap_(in_thinking) {}
+AnswerParser::AnswerParser(bool in_thinking, ToolTypes types, bool untagged)
+    : types_(std::move(types)), state_(in_thinking ? State::reasoning : State::start), gap_(in_thinking),
+      untagged_(untagged && !types_.bare()) {}
 
 void AnswerParser::add(Kind kind, std::string text) {
     if (text.empty() && kind != Kind::call_begin && kind != Kind::call_end) return;
@@ -105,6 +106,7 @@ bool AnswerParser::step() {
     case State::start: return step_start();
     case State::reasoning: return step_reasoning();
     case State::content: return step_content();
+    case State::untagged: return step_untagged();
     case State::call: return step_call();
     case State::json_arguments: return step_json_arguments();
     case State::function: return step_function();
@@ -155,6 +157,10 @@ bool AnswerParser::step_content() {
         if (rest().empty()) return false;
         gap_ = false;
     }
+    if (const size_t begin = spaces(rest()); untagged_ && begin < rest().size()) {
+        untagged_ = false;
+        if (rest()[begin] == '{') return state_ = State::untagged, depth_ = 0, in_string_ = escaped_ = false, true;
+    }
     const size_t open = rest().find(call_tag);
     std::string_view text = rest().substr(0, open);
     if (open == text.npos) text.remove_suffix(begun_tag(text, call_tag));
@@ -170,6 +176,54 @@ bool AnswerParser::step_content() {
     take(call_tag.size());
     state_ = State::call;
     return true;
+}
+
+// Whether a text that may go on can be a call without tags: its first member is the name of a tool, or the arguments.
+bool AnswerParser::may_be_untagged(std::string_view text) {
+    if (match_words(text, 0, {"{", "\"arguments\"", ":"}).found != Match::no) return true;
+    Match match = match_words(text, 0, {"{", "\"name\"", ":"});
+    if (match.found != Match::yes) return match.found == Match::more;
+    const size_t name = spaces(text, match.end);
+    match = match_string(text, name);
+    if (match.found == Match::more) return name >= text.size() || types_.has_beginning(text.substr(name + 1));
+    if (match.found == Match::no || !types_.has(std::string(text.substr(name + 1, match.end - name - 2)))) return false;
+    return match_words(text, match.end, {",", "\"arguments\"", ":"}).found != Match::no;
+}
+
+// Holds back the whole answer, whose last character may say that it is none.
+bool AnswerParser::step_untagged() {
+    bool can_be = may_be_untagged(rest());
+    for (; can_be && scanned_ < rest().size(); ++scanned_) {
+        const char c = rest()[scanned_];
+        if (escaped_)
+            escaped_ = false;
+        else if (in_string_ && c == '\\')
+            escaped_ = true;
+        else if (c == '"' && depth_ > 0)
+            in_string_ = !in_string_;
+        else if (!in_string_ && (c == '{' || c == '['))
+            can_be = depth_++ > 0 || scanned_ == spaces(rest());
+        else if (!in_string_ && (c == '}' || c == ']'))
+            --depth_;
+        else if (depth_ == 0)
+            can_be = is_space(c);
+    }
+    if (can_be) return false;
+    scanned_ = 0;
+    state_ = State::content;
+    return true;
+}
+
+void AnswerParser::finish_untagged(const std::string& text, bool cut) {
+    const Match match = match_words(text, 0, {"{", "\"name\"", ":"});
+    call_text_ = text;
+    if (read_whole_json(text, true)) return end_call(true);
+    const size_t name = spaces(text, match.end), open = text.find('{', name);
+    const Match name_end = match.found == Match::yes ? match_string(text, name) : Match{Match::no};
+    if (!cut || name_end.found != Match::yes || open == text.npos) return add(Kind::content, std::exchange(call_text_, {}));
+    begin_call(text.substr(name + 1, name_end.end - name - 2));
+    add(Kind::arguments, text.substr(open));
+    end_call(false, true);
 }
 
 // Which form the call has, and its name.
@@ -212,9 +266,10 @@ void AnswerParser::begin_call(std::string name) {
     add(Kind::call_begin, name_);
 }
 
-void AnswerParser::end_call(bool valid) {
+void AnswerParser::end_call(bool valid, bool cut) {
     add(Kind::call_end, valid ? std::move(call_text_) : before_call_ + call_text_);
     parts_.back().valid = valid;
+    parts_.back().cut = cut;
     call_text_.clear(), name_.clear();
     ++calls_;
     in_call_ = false;
@@ -312,7 +367,7 @@ void AnswerParser::finish_call() {
 }
 
 // A call whose members are in another order, or whose arguments are a string that holds the JSON.
-bool AnswerParser::read_whole_json(std::string_view text) {
+bool AnswerParser::read_whole_json(std::string_view text, bool untagged) {
     nlohmann::ordered_json call;
     try {
         call = build_json<nlohmann::ordered_json>(text, "the call", {.max_depth = 128});
@@ -320,9 +375,9 @@ bool AnswerParser::read_whole_json(std::string_view text) {
         return false;
     }
     if (!call.is_object() || !call.contains("name") || !call["name"].is_string() || call["name"] == "") return false;
-    if (types_.bare() && !types_.has(call["name"].get<std::string>())) return false;
-    const auto given = call.find(call.contains("arguments") ? "arguments" : "parameters");
-    if (types_.bare() && given == call.end()) return false;
+    if ((types_.bare() || untagged) && !types_.has(call["name"].get<std::string>())) return false;
+    const auto given = call.find(call.contains("arguments") || untagged ? "arguments" : "parameters");
+    if ((types_.bare() || untagged) && given == call.end()) return false;
     std::string arguments = given == call.end() || given->is_null() ? "{}"
                             : given->is_string()                    ? given->get<std::string>()
                                                                     : python_json(*given);
@@ -402,10 +457,11 @@ bool AnswerParser::step_call_close() {
     return true;
 }
 
-std::vector<AnswerPart> AnswerParser::finish() {
+std::vector<AnswerPart> AnswerParser::finish(bool cut) {
     const State last = state_;
     const std::string tail(rest());
     take(tail.size());
+    if (last == State::untagged) return finish_untagged(tail, cut), std::exchange(parts_, {});
     if (!in_call_) {
         add(last == State::reasoning ? Kind::reasoning : Kind::content,
             last == State::reasoning && tail.find_first_not_of('\n') == tail.npos ? "" : tail);
@@ -417,33 +473,17 @@ std::vector<AnswerPart> AnswerParser::finish() {
     }
     if (last == State::call_close && tail.find_first_not_of(" \t\r\n") == tail.npos)
         end_call(true); // only the tag that ends the call is missing
+    else if (cut && !name_.empty())
+        end_call(false, true);
+    else if (cut && !read_whole_json(std::string_view(call_text_).substr(call_tag.size())))
+        in_call_ = false; // its name is not known: there is nothing that a client could use
+    else if (cut)
+        end_call(true);
     else if (last == State::call && !tail.empty() && tail[spaces(tail)] == '{')
         state_ = State::json_whole, finish_call();
     else
         finish_call();
     return std::exchange(parts_, {});
-}
-
-ParsedAnswer parse_answer(std::string_view text, bool in_thinking, ToolTypes types) {
-    AnswerParser parser(in_thinking, std::move(types));
-    std::vector<AnswerPart> parts = parser.push(text);
-    for (AnswerPart& part : parser.finish()) parts.push_back(std::move(part));
-    ParsedAnswer answer;
-    ParsedAnswer::Call call;
-    for (AnswerPart& part : parts) {
-        switch (part.kind) {
-        case Kind::reasoning: answer.reasoning += part.text; break;
-        case Kind::content: answer.content += part.text; break;
-        case Kind::call_begin: call = {std::move(part.text), ""}; break;
-        case Kind::arguments: call.arguments += part.text; break;
-        case Kind::call_end:
-            if (part.valid)
-                answer.calls.push_back(std::move(call));
-            else
-                answer.content += part.text;
-        }
-    }
-    return answer;
 }
 
 } // namespace tq

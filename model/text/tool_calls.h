@@ -22,25 +22,31 @@ struct AnswerPart {
     std::string text;
     size_t call = 0;   // number of the call, from 0
     bool valid = true; // of call_end: the arguments are a JSON object, and the call ended as it should
+    bool cut = false;  // of call_end: the answer was cut off within the call, whose arguments are a beginning
 };
 
 class AnswerParser {
   public:
     // `in_thinking`: the prompt has opened <think>. `tools`: the list that the template got, or null; the types of its parameters
     // decide which values of Qwen3-Coder's form are texts: without them all are. Llama's form is known where they are bare().
-    explicit AnswerParser(bool in_thinking = false, ToolTypes types = {});
+    // `untagged`: an answer that is nothing but a JSON object with "name", of a tool of these, and "arguments" is a call, though
+    // models should write it between tags; nothing of an answer that may be one is returned before its end.
+    explicit AnswerParser(bool in_thinking = false, ToolTypes types = {}, bool untagged = false);
 
     // Appends text, complete characters of UTF-8, and returns what is now certain. The joined parts do not depend on how the
     // answer is divided, and nothing is lost but newlines around the thinking and white space between text and calls: what only
     // looks like a call is content.
     std::vector<AnswerPart> push(std::string_view text);
-    std::vector<AnswerPart> finish(); // the answer is at its end; the parser must not be used any more
+    // The answer is at its end; the parser must not be used any more. `cut`: the model did not end it. Of a call that is cut off
+    // nothing is content: it is a call with a beginning of its arguments, or nothing where its name is not known.
+    std::vector<AnswerPart> finish(bool cut = false);
 
   private:
     enum class State {
         start,
         reasoning,
         content,
+        untagged,
         call,
         json_arguments,
         json_end,
@@ -58,6 +64,9 @@ class AnswerParser {
     bool step_start();
     bool step_reasoning();
     bool step_content();
+    bool step_untagged();
+    bool may_be_untagged(std::string_view text);
+    void finish_untagged(const std::string& text, bool cut);
     bool step_call();
     bool step_json_arguments();
     bool step_until_close();
@@ -75,16 +84,16 @@ class AnswerParser {
     void add(AnswerPart::Kind kind, std::string text);
     void begin_call(std::string name);
     void begin_value(std::string_view name);
-    void end_call(bool valid);
+    void end_call(bool valid, bool cut = false);
     void give_up(); // a call that has not begun is content
-    bool read_whole_json(std::string_view text);
+    bool read_whole_json(std::string_view text, bool untagged = false);
 
     const ToolTypes types_;
     State state_;
     std::string pending_; // what is not decided begins at pos_
     size_t pos_ = 0, scanned_ = 0;
     std::string before_call_, call_text_, name_, arguments_; // before_call_: white space, content where there is no call
-    bool in_call_ = false, gap_ = false;
+    bool in_call_ = false, gap_ = false, untagged_;          // untagged_: the content has not begun, and may be a call
     size_t calls_ = 0, depth_ = 0, values_ = 0;
     bool in_string_ = false, escaped_ = false, value_begun_ = false;
     ToolTypes::Type type_ = ToolTypes::Type::text;

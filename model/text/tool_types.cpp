@@ -50,6 +50,10 @@ ToolTypes::ToolTypes(const OrderedJson& tools, bool bare) : bare_(bare) {
     }
 }
 
+bool ToolTypes::has_beginning(std::string_view name) const {
+    return std::ranges::any_of(types_, [&](const auto& entry) { return entry.first.starts_with(name); });
+}
+
 ToolTypes::Type ToolTypes::type(const std::string& function, const std::string& parameter) const {
     const auto types = types_.find(function);
     if (types == types_.end()) return Type::text;

@@ -21,6 +21,8 @@ class ToolTypes {
     ToolTypes() = default;
     explicit ToolTypes(const nlohmann::ordered_json& tools, bool bare = false);
 
+    bool has(const std::string& function) const { return types_.contains(function); }
+    bool has_beginning(std::string_view name) const;                            // a function's name begins so
     Type type(const std::string& function, const std::string& parameter) const; // text where it is not known
 
     bool bare() const { return bare_; }
